@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The contract between the programs and user space: keys, values and the names of the maps they stand in.
+ *
+ * A flow is two entries, one per side of the gateway. Each side sees the flow as a pair of endpoints, `local`
+ * (the LAN host, or the link's external address that stands for it) and `remote`, so both sides are looked up with
+ * the same code. Addresses are 16 bytes, IPv4 mapped (::ffff:a.b.c.d). Times are CLOCK_MONOTONIC nanoseconds.
+ */
+#ifndef ANABRANCH_H
+#define ANABRANCH_H
+
+#include "choice.h"
+#include "limits.h"
+#include "reasons.h"
+
+/* Raised whenever a key or value below changes shape: pinned maps of another version are never adopted. */
+#define AB_ABI_VERSION 1
+
+union ab_addr {
+	__u8 byte[16];
+	__u32 word[4];
+};
+
+/* The side a key is seen from: the LAN, or link i as AB_SIDE_LINK(i). */
+#define AB_SIDE_LAN 0
+#define AB_SIDE_LINK(i) ((i) + 1)
+
+/*
+ * TCP keys are complete. UDP and ICMP echo mappings are endpoint-independent (RFC 4787 REQ-1, RFC 5508 REQ-1): their
+ * `remote` is zero. A permission of such a mapping carries the remote address with port 0 (address-dependent
+ * filtering, RFC 4787 REQ-8). ICMP echo uses the query id as local port.
+ */
+struct ab_flow_key {
+	union ab_addr local;
+	union ab_addr remote;
+	__be16 local_port;
+	__be16 remote_port;
+	__u8 proto;
+	__u8 side;
+	__u16 zero;
+};
+
+/* Bits of ab_flow.state, set atomically, never cleared. Both entries of a TCP flow learn CLOSED. */
+enum ab_state {
+	AB_STATE_REPLIED = 1 << 0,   /* the remote end has answered */
+	AB_STATE_CONFIRMED = 1 << 1, /* stands in the main table */
+	AB_STATE_FIN_LOCAL = 1 << 2,
+	AB_STATE_FIN_REMOTE = 1 << 3,
+	AB_STATE_RESET = 1 << 4,
+	AB_STATE_CLOSED = 1 << 5, /* ended: counted as closed, kept for the transitory timer */
+	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
+};
+
+struct ab_flow_tcp {
+	__u32 isn; /* of the first SYN in this direction, host order */
+	__u32 ack; /* highest acknowledgement sent in this direction */
+	__u32 end; /* highest sequence number sent in this direction, plus one */
+	__u32 zero;
+};
+
+struct ab_flow {
+	__u64 opened_ns;
+	__u64 seen_ns; /* last packet of this direction, at clock-tick resolution */
+	__u64 packets; /* GSO segments counted one by one */
+	__u64 bytes;   /* of IP packets */
+	union ab_addr other_local; /* what this direction's local address is rewritten to */
+	union {
+		struct ab_flow_tcp tcp;
+		union ab_addr first_remote; /* UDP, ICMP: the remote address that needs no permission entry */
+	};
+	__u32 state;	   /* enum ab_state */
+	__u32 lan_ifindex; /* where the LAN host is */
+	__be16 other_port;
+	__be16 first_remote_port; /* UDP: for people; TCP: zero */
+	__u16 tried;		  /* links on which a SYN of this flow got no answer (WSDM) */
+	__u8 link;
+	__u8 why; /* enum ab_why of the choice */
+};
+
+/* ---- what user space tells the programs ---- */
+
+enum ab_link_flags {
+	AB_LINK_PRESENT = 1 << 0, /* device, address and gateway are known */
+	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device, or no gateway */
+};
+
+struct ab_link {
+	union ab_addr external;
+	union ab_addr gateway;
+	__u32 ifindex;
+	__u32 mtu;
+	__u32 flags; /* enum ab_link_flags */
+	__u32 zero;
+};
+
+enum ab_role {
+	AB_ROLE_NONE = 0,
+	AB_ROLE_LAN = 1,
+	AB_ROLE_LINK = 2,
+};
+
+struct ab_device {
+	__u8 role; /* enum ab_role */
+	__u8 link;
+	__u8 layer3; /* packets begin with the IP header */
+	__u8 zero;
+	__u32 mtu;
+};
+
+/* Destinations (and LAN sources) that are known better than "the internet", longest prefix first. */
+enum ab_verdict {
+	AB_VERDICT_KERNEL = 0, /* local addresses, VPNs, learned routes: the kernel's own routing */
+	AB_VERDICT_LAN = 1,    /* a LAN prefix: valid as source, the kernel's own routing as destination */
+	AB_VERDICT_LINK = 2,   /* a specific route through one link */
+};
+
+struct ab_route_key {
+	__u32 prefix_len; /* of the 128-bit address */
+	union ab_addr addr;
+};
+
+struct ab_route {
+	__u8 verdict; /* enum ab_verdict */
+	__u8 link;
+	__u16 zero;
+	__u32 ifindex;	   /* LAN: its device */
+	union ab_addr via; /* LAN behind a router: the router; zero if directly connected */
+};
+
+/* Load balancing as it stands: replaced as a whole at every measuring period. */
+struct ab_target {
+	__u32 weight;
+	__u32 dispatched_base; /* dispatched when the current window began */
+};
+
+struct ab_choice {
+	__u32 dispatch; /* enum ab_dispatch */
+	__u32 load;	/* enum ab_load */
+	__u32 count;
+	__u32 usable;	    /* bit i: link i takes new flows */
+	__u32 syn_retry;    /* WSDM: a retransmitted SYN fails its path */
+	__u32 udp_per_flow; /* choose for every UDP flow, not once per internal endpoint */
+	struct ab_target target[AB_MAX_LINKS];
+};
+
+struct ab_settings {
+	__u64 tcp_established_ns;
+	__u64 tcp_transitory_ns;
+	__u64 udp_ns;
+	__u64 icmp_ns;
+	__u64 embryo_ns;
+	__u32 quota_per_host; /* live flows of one LAN address */
+	__u32 flows_max;      /* of the main table, for pressure */
+	__u16 port_min;	      /* external ports for NAT, both ends included, ... */
+	__u16 port_max;
+	__u16 ephemeral_min; /* ... less what the host's own sockets use */
+	__u16 ephemeral_max;
+	__u32 udp_filter_open; /* endpoint-independent filtering instead of address-dependent */
+	__u32 fallback_mark;   /* set on what the kernel's own NAT is to carry; 0: refuse instead */
+};
+
+/* ---- what the programs tell user space ---- */
+
+/* Per link and CPU. */
+struct ab_traffic {
+	__u64 tx_packets;
+	__u64 tx_bytes;
+	__u64 rx_packets;
+	__u64 rx_bytes;
+	__u64 rx_progress; /* TCP segments that acknowledge new data or the SYN: proof that both directions work */
+	__u64 syn_retries; /* SYNs retransmitted on this link */
+};
+
+/* Per link, monotonic, atomic. live = opened - closed. */
+struct ab_gauge {
+	__u64 dispatched;
+	__u64 opened;
+	__u64 closed;
+};
+
+/* Per LAN host. */
+struct ab_host {
+	__u64 opened;
+	__u64 closed;
+};
+
+/* What `explain` writes over the packet it was asked about. */
+struct ab_explanation {
+	__u8 reason; /* enum ab_reason */
+	__u8 link;   /* AB_NO_TARGET: the kernel decides */
+	__u8 why;    /* enum ab_why */
+	__u8 bound;  /* the flow exists already */
+	__u32 hash;
+	__u32 usable;
+	struct ab_candidates seen; /* the numbers the choice was made from */
+};
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Sizes both sides of the contract agree on. */
+#ifndef ANABRANCH_LIMITS_H
+#define ANABRANCH_LIMITS_H
+
+#define AB_MAX_LINKS 16
+/* Weights are dimensionless 32-bit integers so that load * weight fits 64 bits. */
+#define AB_WEIGHT_MAX 1000000u
+#define AB_WEIGHT_MIN 1u
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Every way a packet can leave the programs: one counter each, shown by `anabranch status`. */
+#ifndef ANABRANCH_REASONS_H
+#define ANABRANCH_REASONS_H
+
+/* AB_SENT: forwarded by us. AB_PASSED: left to the kernel's own stack. AB_DROPPED: gone. AB_REFUSED: answered with an error. */
+enum ab_fate {
+	AB_SENT = 0,
+	AB_PASSED = 1,
+	AB_DROPPED = 2,
+	AB_REFUSED = 3,
+};
+
+/* X(name, fate, words) */
+#define AB_REASONS(X)                                                                                              \
+	X(TRANSLATED_OUT, SENT, "flow packet sent over its link")                                                  \
+	X(TRANSLATED_IN, SENT, "flow packet sent to the LAN")                                                      \
+	X(ERROR_OUT, SENT, "ICMP error of a flow sent over its link")                                              \
+	X(ERROR_IN, SENT, "ICMP error of a flow sent to the LAN")                                                  \
+	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                               \
+	X(NOT_IP, PASSED, "not IPv4")                                                                              \
+	X(OTHER_PROTOCOL, PASSED, "neither TCP, UDP, ICMP echo nor an ICMP error")                                 \
+	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                  \
+	X(NO_FLOW_IN, PASSED, "arrived on a link and belongs to no flow")                                          \
+	X(TTL_OUT, PASSED, "hop limit reached: the kernel answers")                                                \
+	X(TOO_LONG_TO_FRAGMENT, PASSED, "longer than the link's MTU and may be fragmented")                        \
+	X(FALLBACK_QUOTA, PASSED, "host over its quota: kernel NAT")                                               \
+	X(FALLBACK_FULL, PASSED, "flow table full: kernel NAT")                                                    \
+	X(FALLBACK_PORTS, PASSED, "no external port free: kernel NAT")                                             \
+	X(NOT_CONFIGURED, PASSED, "settings are not loaded")                                                       \
+	X(MALFORMED, DROPPED, "header cut short or lengths that contradict")                                       \
+	X(BAD_CHECKSUM, DROPPED, "bad IP or ICMP checksum")                                                        \
+	X(SPOOFED_LAN, DROPPED, "LAN packet with a source outside the LAN prefixes")                               \
+	X(SPOOFED_WAN, DROPPED, "link packet with a source inside the LAN prefixes")                               \
+	X(FILTERED_IN, DROPPED, "remote address the mapping never talked to")                                      \
+	X(BAD_RST, DROPPED, "RST outside the window")                                                              \
+	X(TTL_IN, DROPPED, "hop limit reached on the way in")                                                      \
+	X(FRAGMENT_ORPHAN, DROPPED, "fragment whose first fragment was not seen")                                  \
+	X(FRAGMENT_OVERLAP, DROPPED, "overlapping fragments")                                                      \
+	X(FOREIGN_ERROR, DROPPED, "ICMP error about no flow of ours")                                              \
+	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                            \
+	X(NO_LINK, REFUSED, "no usable link")                                                                      \
+	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                             \
+	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                           \
+	X(REFUSED_FULL, REFUSED, "flow table full")                                                                \
+	X(REFUSED_PORTS, REFUSED, "no external port free")                                                         \
+	X(TOO_BIG_OUT, REFUSED, "longer than the link's MTU: answered with fragmentation needed")
+
+enum ab_reason {
+#define AB_REASON_ENUM(name, fate, words) AB_REASON_##name,
+	AB_REASONS(AB_REASON_ENUM)
+#undef AB_REASON_ENUM
+		AB_REASON_COUNT,
+};
+
+#endif
