@@ -49,6 +49,7 @@ enum ab_state {
 	AB_STATE_RESET = 1 << 4,
 	AB_STATE_CLOSED = 1 << 5, /* ended: counted as closed, kept for the transitory timer */
 	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
+	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */
 };
 
 struct ab_flow_tcp {
@@ -105,6 +106,7 @@ struct ab_device {
 	__u8 layer3; /* packets begin with the IP header */
 	__u8 zero;
 	__u32 mtu;
+	union ab_addr address; /* the source of ICMP errors sent out of it */
 };
 
 /* Destinations (and LAN sources) that are known better than "the internet", longest prefix first. */
@@ -133,13 +135,19 @@ struct ab_target {
 	__u32 dispatched_base; /* dispatched when the current window began */
 };
 
+/* When a path is chosen: once per connection (Peng PS_c), or once per pair of addresses (Peng PS_ip, Guo "session"). */
+enum ab_granularity {
+	AB_PER_CONNECTION = 0,
+	AB_PER_SESSION = 1,
+};
+
 struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
 	__u32 load;	/* enum ab_load */
 	__u32 count;
 	__u32 usable;	    /* bit i: link i takes new flows */
 	__u32 syn_retry;    /* WSDM: a retransmitted SYN fails its path */
-	__u32 udp_per_flow; /* choose for every UDP flow, not once per internal endpoint */
+	__u32 granularity;  /* enum ab_granularity */
 	struct ab_target target[AB_MAX_LINKS];
 };
 
@@ -182,6 +190,35 @@ struct ab_gauge {
 struct ab_host {
 	__u64 opened;
 	__u64 closed;
+};
+
+/* Of the main table, monotonic, atomic: confirmed flows = confirmed - forgotten. */
+struct ab_table {
+	__u64 confirmed;
+	__u64 forgotten;
+};
+
+/* Arguments and results of the sweep programs, which user space runs and nothing attaches. */
+struct ab_sweep {
+	__u64 expired;	 /* flows forgotten because their timer ran out, or of the ended link */
+	__u64 evicted;	 /* embryos the kernel evicted since the last sweep */
+	__u64 visited;	 /* entries looked at */
+	__u32 pressure;	 /* in: closed flows go at once, not after the transitory timer */
+	__u32 link;	 /* in: the link whose flows end */
+	__u32 unfinished; /* the ring was full: run again */
+	__u32 zero;
+	__u64 live[AB_MAX_LINKS]; /* flows that are not closed */
+};
+
+/* A TCP flow that ended with its link: what a RST towards the LAN needs. */
+struct ab_ended {
+	union ab_addr local;
+	union ab_addr remote;
+	__be16 local_port;
+	__be16 remote_port;
+	__u32 seq; /* what the LAN host expects next */
+	__u32 ack;
+	__u32 lan_ifindex;
 };
 
 /* What `explain` writes over the packet it was asked about. */

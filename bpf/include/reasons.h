@@ -22,7 +22,6 @@ enum ab_fate {
 	X(OTHER_PROTOCOL, PASSED, "neither TCP, UDP, ICMP echo nor an ICMP error")                                 \
 	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                  \
 	X(NO_FLOW_IN, PASSED, "arrived on a link and belongs to no flow")                                          \
-	X(TTL_OUT, PASSED, "hop limit reached: the kernel answers")                                                \
 	X(TOO_LONG_TO_FRAGMENT, PASSED, "longer than the link's MTU and may be fragmented")                        \
 	X(FALLBACK_QUOTA, PASSED, "host over its quota: kernel NAT")                                               \
 	X(FALLBACK_FULL, PASSED, "flow table full: kernel NAT")                                                    \
@@ -40,6 +39,7 @@ enum ab_fate {
 	X(FOREIGN_ERROR, DROPPED, "ICMP error about no flow of ours")                                              \
 	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                            \
 	X(NO_LINK, REFUSED, "no usable link")                                                                      \
+	X(TTL_OUT, REFUSED, "hop limit reached: answered with time exceeded")                                      \
 	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                             \
 	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                           \
 	X(REFUSED_FULL, REFUSED, "flow table full")                                                                \
