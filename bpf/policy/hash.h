@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The flow hash: CRC-32 (IEEE 802.3, reflected) of source address, destination address, source port, destination
+ * port as they stand in the headers: 96 bits for IPv4, 288 for IPv6. Nibble by nibble, so that the table is one
+ * cache line.
+ */
+#ifndef ANABRANCH_POLICY_HASH_H
+#define ANABRANCH_POLICY_HASH_H
+
+#include "../include/anabranch.h"
+#include "inline.h"
+
+static const __u32 ab_crc32_nibble[16] = {
+	0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+	0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
+};
+
+static __always_inline __u32 ab_crc32_byte(__u32 crc, __u8 byte)
+{
+	crc ^= byte;
+	crc = crc >> 4 ^ ab_crc32_nibble[crc & 15];
+	return crc >> 4 ^ ab_crc32_nibble[crc & 15];
+}
+
+/* `length` is a constant at every call. */
+static __always_inline __u32 ab_crc32_bytes(__u32 crc, const __u8 *bytes, __u32 length)
+{
+	for (__u32 i = 0; i < length; i++)
+		crc = ab_crc32_byte(crc, bytes[i]);
+	return crc;
+}
+
+static __always_inline int ab_is_v4_mapped(const union ab_addr *addr)
+{
+	return !addr->word[0] && !addr->word[1] && !addr->byte[8] && !addr->byte[9] && addr->byte[10] == 0xff &&
+	       addr->byte[11] == 0xff;
+}
+
+static __always_inline __u32 ab_flow_hash(const union ab_addr *src, const union ab_addr *dst, __be16 sport,
+					  __be16 dport)
+{
+	__u32 crc = 0xffffffff;
+
+	if (ab_is_v4_mapped(src) && ab_is_v4_mapped(dst)) {
+		crc = ab_crc32_bytes(crc, src->byte + 12, 4);
+		crc = ab_crc32_bytes(crc, dst->byte + 12, 4);
+	} else {
+		crc = ab_crc32_bytes(crc, src->byte, 16);
+		crc = ab_crc32_bytes(crc, dst->byte, 16);
+	}
+	crc = ab_crc32_bytes(crc, (const __u8 *)&sport, 2);
+	crc = ab_crc32_bytes(crc, (const __u8 *)&dport, 2);
+	return ~crc;
+}
+
+#endif
