@@ -1,1 +1,15 @@
+//! A laboratory of network namespaces: real programs, real kernels, links with a chosen rate, delay, loss and fate.
+//!
+//! The lab is built of three layers, each useful without the ones above.
+//!
+//! - [`netns`]: network namespaces, the devices between them and the processes inside them. Whatever it creates goes
+//!   away with the value that stands for it; what a killed process left behind is removed by the next one.
+//! - [`emulator`]: a link between two devices, carried by this process. It is a pure queue on a virtual clock
+//!   ([`emulator::pipe`]), driven by a thread that owns the sockets.
+//! - [`topology`] and [`run`]: clients, a gateway under test, one path per ISP and a web server; a workload on it,
+//!   links cut and restored on a schedule, and a manifest that says whether the figures can be trusted.
+//!
+//! Nothing here touches the host's own namespace, its addresses or its sysctls. Everything needs root (CAP_NET_ADMIN
+//! and CAP_SYS_ADMIN) and says so in one line when it is missing.
 
+pub mod netns;

@@ -1,0 +1,73 @@
+//! Devices of a namespace: virtual Ethernet pairs, addresses, routes, offloads, counters.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::{Namespace, NetnsError, Result};
+
+/// What the kernel counted on a device since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub rx_packets: u64,
+    pub rx_bytes: u64,
+    pub rx_dropped: u64,
+    pub tx_packets: u64,
+    pub tx_bytes: u64,
+    pub tx_dropped: u64,
+}
+
+impl Namespace {
+    /// Makes a virtual Ethernet cable from `device` here to `peer_device` in `peer`, both ends up.
+    pub fn veth(&self, device: &str, peer: &Namespace, peer_device: &str) -> Result<()> {
+        self.ip(&format!(
+            "link add {device} type veth peer name {peer_device} netns {}",
+            peer.name()
+        ))?;
+        self.ip(&format!("link set {device} up"))?;
+        peer.ip(&format!("link set {peer_device} up"))?;
+        Ok(())
+    }
+
+    pub fn add_address(&self, device: &str, address: IpAddr, prefix_len: u8) -> Result<()> {
+        self.ip(&format!("address add {address}/{prefix_len} dev {device}"))
+            .map(drop)
+    }
+
+    pub fn set_mtu(&self, device: &str, mtu_bytes: u32) -> Result<()> {
+        self.ip(&format!("link set {device} mtu {mtu_bytes}"))
+            .map(drop)
+    }
+
+    /// Switches everything that lets a packet leave `device` unfinished: segmentation, checksums, and their receiving
+    /// counterparts.
+    pub fn set_offloads(&self, device: &str, on: bool) -> Result<()> {
+        let state = if on { "on" } else { "off" };
+        let mut args = vec!["-K", device];
+        for feature in ["tso", "gso", "gro", "tx"] {
+            args.extend([feature, state]);
+        }
+        self.exec("ethtool", &args).map(drop)
+    }
+
+    /// The device's counters (`ip -s link`).
+    pub fn counters(&self, device: &str) -> Result<Counters> {
+        let report = self.ip(&format!("-json -s link show dev {device}"))?;
+        let missing = |what| NetnsError::Report {
+            namespace: self.name().to_owned(),
+            device: device.to_owned(),
+            what,
+        };
+        let report: Value = serde_json::from_str(&report).map_err(|_| missing("JSON"))?;
+        let stats = &report[0]["stats64"];
+        let read = |side: &str, what| stats[side][what].as_u64().ok_or_else(|| missing(what));
+        Ok(Counters {
+            rx_packets: read("rx", "packets")?,
+            rx_bytes: read("rx", "bytes")?,
+            rx_dropped: read("rx", "dropped")?,
+            tx_packets: read("tx", "packets")?,
+            tx_bytes: read("tx", "bytes")?,
+            tx_dropped: read("tx", "dropped")?,
+        })
+    }
+}
