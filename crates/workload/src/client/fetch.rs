@@ -1,0 +1,239 @@
+//! One file over one connection.
+
+use std::error::Error;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, HOST};
+use hyper::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{timeout, timeout_at};
+
+use super::{CLIENT_HEADER, Client, TransferEvent};
+use crate::{Outcome, Transfer, TransferId, UserId};
+
+/// A file that a user asks for.
+pub(super) struct Request {
+    pub id: TransferId,
+    pub user: UserId,
+    pub source: IpAddr,
+    pub round: u32,
+    pub planned: Instant,
+    pub bytes_asked: u64,
+}
+
+/// What is known of a transfer so far; it survives the transfer being cut off by the end of the run.
+#[derive(Default)]
+struct Observed {
+    setup: Option<Duration>,
+    first_byte: Option<Duration>,
+    bytes: u64,
+    link: Option<Arc<str>>,
+    syn_retransmits: u32,
+}
+
+impl Request {
+    /// Fetches the file and records what happened.
+    pub(super) async fn record(self, client: &Client) -> Transfer {
+        let start = Instant::now();
+        let start_s = client.since_epoch_s(start);
+        client.tell(TransferEvent::Started {
+            id: self.id,
+            user: self.user,
+            start_s,
+        });
+        let mut observed = Observed::default();
+        let fetched = timeout_at(client.end, self.fetch(client, start, &mut observed)).await;
+        let outcome = match fetched {
+            Err(_) => Outcome::Unfinished,
+            Ok(Ok(())) => Outcome::Ok,
+            Ok(Err(failure)) => failure,
+        };
+        let transfer = self.transfer(client, start, observed, outcome);
+        client.tell(TransferEvent::Finished(transfer.clone()));
+        transfer
+    }
+
+    fn transfer(
+        &self,
+        client: &Client,
+        start: Instant,
+        observed: Observed,
+        outcome: Outcome,
+    ) -> Transfer {
+        Transfer {
+            id: self.id,
+            user: self.user,
+            source: self.source,
+            round: self.round,
+            planned_start_s: client.since_epoch_s(self.planned),
+            start_s: client.since_epoch_s(start),
+            setup_s: observed.setup.map(|setup| setup.as_secs_f64()),
+            first_byte_s: observed.first_byte.map(|wait| wait.as_secs_f64()),
+            duration_s: start.elapsed().as_secs_f64(),
+            bytes_asked: self.bytes_asked,
+            bytes: observed.bytes,
+            link: observed.link.as_deref().map(str::to_owned),
+            outcome,
+            syn_retransmits: observed.syn_retransmits,
+        }
+    }
+
+    async fn fetch(
+        &self,
+        client: &Client,
+        start: Instant,
+        observed: &mut Observed,
+    ) -> Result<(), Outcome> {
+        let stream = self.connect(client).await?;
+        observed.setup = Some(start.elapsed());
+        observed.syn_retransmits = retransmits(&stream);
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| http_failure(&error))?;
+        // Dropping the set ends the connection with the transfer, whichever way this function is left.
+        let mut driver = JoinSet::new();
+        driver.spawn(connection);
+        let response = timeout(
+            client.config.idle_timeout,
+            sender.send_request(self.http(client)),
+        )
+        .await
+        .map_err(|_| Outcome::IdleTimeout)?
+        .map_err(|error| http_failure(&error))?;
+        observed.first_byte = Some(start.elapsed());
+        observed.link = link_of(client, &response);
+        if response.status() != StatusCode::OK {
+            return Err(Outcome::HttpStatus(response.status().as_u16()));
+        }
+        self.receive(client, response.into_body(), observed).await
+    }
+
+    async fn connect(&self, client: &Client) -> Result<TcpStream, Outcome> {
+        let socket = bound_socket(self.source).map_err(|_| Outcome::Local)?;
+        let connecting = TcpSocket::from_std_stream(socket.into()).connect(client.config.server);
+        timeout(client.config.connect_timeout, connecting)
+            .await
+            .map_err(|_| Outcome::ConnectTimeout)?
+            .map_err(|error| io_failure(&error))
+    }
+
+    fn http(&self, client: &Client) -> hyper::Request<Empty<Bytes>> {
+        let path = client
+            .config
+            .path
+            .replace("{bytes}", &self.bytes_asked.to_string());
+        hyper::Request::get(path)
+            .header(HOST, client.config.server.to_string())
+            .header(CONNECTION, "close")
+            .body(Empty::new())
+            .expect("run checks the path before the first request")
+    }
+
+    async fn receive(
+        &self,
+        client: &Client,
+        mut body: Incoming,
+        observed: &mut Observed,
+    ) -> Result<(), Outcome> {
+        loop {
+            let frame = timeout(client.config.idle_timeout, body.frame())
+                .await
+                .map_err(|_| Outcome::IdleTimeout)?;
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|error| http_failure(&error))?;
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            observed.bytes += bytes;
+            client.tell(TransferEvent::Progress {
+                id: self.id,
+                bytes,
+                link: observed.link.clone(),
+            });
+        }
+        match observed.bytes.cmp(&self.bytes_asked) {
+            std::cmp::Ordering::Less => Err(Outcome::Short),
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(Outcome::Malformed),
+        }
+    }
+}
+
+/// A non-blocking socket that will connect from `source`, any port.
+pub(super) fn bound_socket(source: IpAddr) -> io::Result<Socket> {
+    let address = SocketAddr::new(source, 0);
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking(),
+        None,
+    )?;
+    // Ports are chosen at connect, per destination, so that many connections do not exhaust them at bind.
+    setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn link_of(client: &Client, response: &Response<Incoming>) -> Option<Arc<str>> {
+    let address: IpAddr = response
+        .headers()
+        .get(CLIENT_HEADER)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()?;
+    client.links.get(&address).cloned()
+}
+
+/// Segments sent again on this connection; right after the handshake these are SYNs.
+fn retransmits(stream: &TcpStream) -> u32 {
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `info`, a plain C struct for which all zeroes is valid.
+    let info = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &mut length,
+        );
+        info.assume_init()
+    };
+    info.tcpi_total_retrans
+}
+
+fn io_failure(error: &io::Error) -> Outcome {
+    use io::ErrorKind::*;
+    match error.kind() {
+        ConnectionRefused => Outcome::Refused,
+        ConnectionReset | BrokenPipe => Outcome::Reset,
+        TimedOut => Outcome::ConnectTimeout,
+        HostUnreachable | NetworkUnreachable => Outcome::Unreachable,
+        UnexpectedEof => Outcome::Short,
+        _ => Outcome::Local,
+    }
+}
+
+fn http_failure(error: &hyper::Error) -> Outcome {
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        if let Some(error) = inner.downcast_ref::<io::Error>() {
+            return io_failure(error);
+        }
+        cause = inner.source();
+    }
+    if error.is_incomplete_message() {
+        Outcome::Short
+    } else {
+        Outcome::Malformed
+    }
+}

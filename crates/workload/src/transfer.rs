@@ -1,0 +1,200 @@
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A user of a workload, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UserId(pub u32);
+
+/// A transfer of a run, numbered from 0 in the order of start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TransferId(pub u64);
+
+/// What happened to one file. Times are seconds since the epoch of the run unless they are durations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    pub id: TransferId,
+    pub user: UserId,
+    /// The address that the user's connection started from.
+    pub source: IpAddr,
+    /// Round within the tab, from 0.
+    pub round: u32,
+    /// When the model asked for the file. `start_s` − `planned_start_s` is the lateness of the load generator, which a
+    /// reader must know to judge latencies (coordinated omission).
+    pub planned_start_s: f64,
+    /// When the first SYN was sent.
+    pub start_s: f64,
+    /// Duration of the TCP handshake, if it completed.
+    pub setup_s: Option<f64>,
+    /// From `start_s` to the head of the response, if it came.
+    pub first_byte_s: Option<f64>,
+    /// From `start_s` to the end of the transfer, however it ended.
+    pub duration_s: f64,
+    /// Bytes of the file that the application asked for.
+    pub bytes_asked: u64,
+    /// Bytes of the file that arrived.
+    pub bytes: u64,
+    /// The link that carried the flow; none if no response told.
+    pub link: Option<String>,
+    pub outcome: Outcome,
+    /// SYNs sent again before the handshake completed. The client itself never repeats a request.
+    pub syn_retransmits: u32,
+}
+
+impl Transfer {
+    /// When the transfer ended, in seconds since the epoch.
+    pub fn end_s(&self) -> f64 {
+        self.start_s + self.duration_s
+    }
+
+    /// Bits of the file that arrived per second of the transfer, set-up included.
+    pub fn throughput_bps(&self) -> f64 {
+        if self.duration_s > 0.0 {
+            self.bytes as f64 * 8.0 / self.duration_s
+        } else {
+            0.0
+        }
+    }
+}
+
+/// How a transfer ended. Written as one word, as in the `outcome` column of the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Outcome {
+    /// All bytes arrived.
+    Ok,
+    /// Still running when the run ended: neither success nor failure.
+    Unfinished,
+    /// No handshake within the connect timeout.
+    ConnectTimeout,
+    /// The peer, or a gateway on its behalf, answered the SYN with a RST.
+    Refused,
+    /// The network answered that there is no way.
+    Unreachable,
+    /// A RST ended an open connection.
+    Reset,
+    /// No byte for the idle timeout on an open connection.
+    IdleTimeout,
+    /// The connection closed, or the body ended, before all bytes came.
+    Short,
+    /// The server answered with a status other than 200.
+    HttpStatus(u16),
+    /// The reply is not HTTP, or the body is longer than asked.
+    Malformed,
+    /// This host could not make the connection (no port, no descriptor, no source address).
+    Local,
+}
+
+impl Outcome {
+    pub fn is_ok(self) -> bool {
+        self == Outcome::Ok
+    }
+
+    /// Neither a success nor cut off by the end of the run.
+    pub fn is_failure(self) -> bool {
+        !matches!(self, Outcome::Ok | Outcome::Unfinished)
+    }
+}
+
+const WORDS: [(Outcome, &str); 10] = [
+    (Outcome::Ok, "ok"),
+    (Outcome::Unfinished, "unfinished"),
+    (Outcome::ConnectTimeout, "connect_timeout"),
+    (Outcome::Refused, "refused"),
+    (Outcome::Unreachable, "unreachable"),
+    (Outcome::Reset, "reset"),
+    (Outcome::IdleTimeout, "idle_timeout"),
+    (Outcome::Short, "short"),
+    (Outcome::Malformed, "malformed"),
+    (Outcome::Local, "local"),
+];
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Outcome::HttpStatus(status) = self {
+            return write!(f, "http_{status}");
+        }
+        let word = WORDS
+            .iter()
+            .find(|(outcome, _)| outcome == self)
+            .map_or("", |(_, word)| word);
+        f.write_str(word)
+    }
+}
+
+/// A word that names no outcome.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "\"{0}\" is not an outcome; allowed: ok, unfinished, connect_timeout, refused, unreachable, reset, idle_timeout, short, malformed, local, http_<status>"
+)]
+pub struct UnknownOutcome(pub String);
+
+impl FromStr for Outcome {
+    type Err = UnknownOutcome;
+
+    fn from_str(word: &str) -> Result<Outcome, UnknownOutcome> {
+        let named = WORDS
+            .iter()
+            .find(|(_, name)| *name == word)
+            .map(|(outcome, _)| *outcome);
+        let status = || {
+            word.strip_prefix("http_")?
+                .parse()
+                .ok()
+                .map(Outcome::HttpStatus)
+        };
+        named
+            .or_else(status)
+            .ok_or_else(|| UnknownOutcome(word.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Outcome {
+    type Error = UnknownOutcome;
+
+    fn try_from(word: String) -> Result<Outcome, UnknownOutcome> {
+        word.parse()
+    }
+}
+
+impl From<Outcome> for String {
+    fn from(outcome: Outcome) -> String {
+        outcome.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_reads_back_from_the_word_it_writes() {
+        let all = WORDS
+            .iter()
+            .map(|(outcome, _)| *outcome)
+            .chain([Outcome::HttpStatus(404)]);
+        for outcome in all {
+            assert_eq!(outcome.to_string().parse(), Ok(outcome));
+        }
+    }
+
+    #[test]
+    fn an_unknown_word_is_refused_with_the_words_that_are_allowed() {
+        let error = "fine".parse::<Outcome>().unwrap_err().to_string();
+        assert!(
+            error.contains("\"fine\"") && error.contains("connect_timeout"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_unfinished_transfer_is_neither_success_nor_failure() {
+        assert!(!Outcome::Unfinished.is_ok() && !Outcome::Unfinished.is_failure());
+        assert!(Outcome::HttpStatus(500).is_failure());
+    }
+}
