@@ -107,10 +107,8 @@ pub enum ClientError {
     Source { address: IpAddr, error: io::Error },
     #[error("source address {address} and server {server} are of different families")]
     Family { address: IpAddr, server: SocketAddr },
-    #[error(
-        "request path \"{path}\" is not a URI path: {error}; a path begins with / and has no spaces"
-    )]
-    Path { path: String, error: InvalidUri },
+    #[error("request path \"{path}\" is not a URI path; it must begin with / and have no spaces")]
+    Path { path: String },
     #[error("no asynchronous runtime: {0}")]
     Runtime(io::Error),
 }
