@@ -1,1 +1,152 @@
+//! The choice of a target, as the packets see it.
+//!
+//! Every decision that falls on a packet is written once, as C headers in `bpf/policy`. The BPF programs include them,
+//! and this crate compiles the same text for this machine, so that the simulator and the tests run what the kernel runs.
+//!
+//! A choice is made among up to [`abi::MAX_LINKS`] targets. The pool is what is usable, less what has failed this very
+//! flow; if the flow has failed everywhere, that memory is dropped ([`Why::Retried`]), because trying again beats
+//! refusing. In the pool one of four schemes decides:
+//!
+//! | scheme | chosen | ties |
+//! |---|---|---|
+//! | [`Dispatch::Weighted`] | least load for its weight (Peng 2005 eq. 4) | greater weight, then lower index |
+//! | [`Dispatch::Best`] | greatest weight | lower load, then lower index |
+//! | [`Dispatch::Random`] | uniform | |
+//! | [`Dispatch::Hash`] | CRC-32 of the flow modulo the size of the pool (Guo 2004) | |
+//!
+//! The hash spreads without state, and promises nothing when a target leaves: modulo moves most flows' choice. Flows
+//! that are bound already stay, whatever the scheme.
+//!
+//! [`abi`] mirrors the whole contract between programs and user space; [`reasons`] names every way a packet can leave
+//! the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
+//! build. No other pure crate has unsafe code.
 
+pub mod abi;
+mod ffi;
+mod vectors;
+
+use std::sync::OnceLock;
+
+pub use abi::{Candidates, Dispatch, Fate, Granularity, Load, Why};
+pub use vectors::{HashVector, Vector, hash_vectors, vectors};
+
+/// What one target brings to a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Dimensionless, clamped to [`abi::WEIGHT_MIN`]..=[`abi::WEIGHT_MAX`] by the choice.
+    pub weight: u32,
+    /// In flows, see [`Load`].
+    pub load: u32,
+    pub usable: bool,
+}
+
+impl FromIterator<Candidate> for Candidates {
+    /// Targets beyond [`abi::MAX_LINKS`] are left out.
+    fn from_iter<I: IntoIterator<Item = Candidate>>(candidates: I) -> Self {
+        let mut all = Candidates::default();
+        for (i, candidate) in candidates.into_iter().take(abi::MAX_LINKS).enumerate() {
+            all.count += 1;
+            all.usable |= u32::from(candidate.usable) << i;
+            all.weight[i] = candidate.weight;
+            all.load[i] = candidate.load;
+        }
+        all
+    }
+}
+
+/// What is asked of a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub dispatch: Dispatch,
+    /// Bit i: target i has failed this flow.
+    pub avoid: u32,
+    /// Of the flow, for [`Dispatch::Hash`].
+    pub hash: u32,
+    /// Uniform over all values, for [`Dispatch::Random`].
+    pub random: u32,
+}
+
+impl Request {
+    /// A request that avoids nothing, with hash and random number zero.
+    pub fn new(dispatch: Dispatch) -> Self {
+        Request {
+            dispatch,
+            avoid: 0,
+            hash: 0,
+            random: 0,
+        }
+    }
+}
+
+impl From<Request> for abi::Request {
+    fn from(request: Request) -> Self {
+        let Request {
+            dispatch,
+            avoid,
+            hash,
+            random,
+        } = request;
+        abi::Request {
+            dispatch: dispatch.into(),
+            avoid,
+            hash,
+            random,
+        }
+    }
+}
+
+/// What a choice says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Index of the target; none if no target is usable.
+    pub target: Option<u8>,
+    pub why: Why,
+}
+
+impl TryFrom<abi::Decision> for Decision {
+    type Error = abi::UnknownValue;
+
+    fn try_from(raw: abi::Decision) -> Result<Self, abi::UnknownValue> {
+        let target = (raw.target != abi::NO_TARGET).then_some(raw.target);
+        Ok(Decision {
+            target,
+            why: Why::try_from(u32::from(raw.why))?,
+        })
+    }
+}
+
+/// Chooses a target: `ab_pick` of `bpf/policy/pick.h`.
+pub fn pick(candidates: &Candidates, request: &Request) -> Decision {
+    Decision::try_from(ffi::pick(candidates, &(*request).into()))
+        .expect("pick.h and abi.rs know the same reasons")
+}
+
+/// The hash of a flow: `ab_flow_hash` of `bpf/policy/hash.h`. Ports in host order.
+pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
+    ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
+}
+
+/// One way a packet can leave the programs; its number is its place in [`reasons`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// As in `AB_REASON_…`, in capitals.
+    pub name: &'static str,
+    pub fate: Fate,
+    pub words: &'static str,
+}
+
+/// Every reason, in the order of the counters.
+pub fn reasons() -> &'static [Reason] {
+    static REASONS: OnceLock<Vec<Reason>> = OnceLock::new();
+    REASONS.get_or_init(|| {
+        let known = |fate| Fate::try_from(fate).expect("reasons.h and abi.rs know the same fates");
+        ffi::reasons()
+            .into_iter()
+            .map(|(name, words, fate)| Reason {
+                name,
+                fate: known(fate),
+                words,
+            })
+            .collect()
+    })
+}
