@@ -564,19 +564,32 @@ mod tests {
     }
 
     #[test]
-    fn no_enumerator_of_the_headers_is_missing_from_the_tables() {
+    fn no_structure_or_enumerator_of_the_headers_is_missing_from_the_tables() {
         let headers = concat!(
             include_str!("../../../bpf/include/anabranch.h"),
             include_str!("../../../bpf/include/choice.h"),
             include_str!("../../../bpf/include/reasons.h"),
         );
-        let known: BTreeSet<_> = ffi::constants().into_iter().map(|(name, _)| name).collect();
         let enumerators = headers
             .lines()
             .filter_map(|line| line.split_once(" = "))
             .map(|(name, _)| name.trim());
-        let missing: Vec<_> = enumerators
-            .filter(|name| name.starts_with("AB_") && !known.contains(name))
+        let structures = headers
+            .lines()
+            .filter_map(|line| line.strip_prefix("struct ")?.strip_suffix(" {"));
+        let known: BTreeSet<_> = ffi::constants()
+            .into_iter()
+            .map(|row| row.0)
+            .chain(ffi::layout().into_iter().map(|row| row.0))
+            .collect();
+        let declared: Vec<_> = enumerators
+            .filter(|name| name.starts_with("AB_"))
+            .chain(structures)
+            .collect();
+        assert!(declared.len() > 40, "the headers were read");
+        let missing: Vec<_> = declared
+            .into_iter()
+            .filter(|name| !known.contains(name))
             .collect();
         assert!(
             missing.is_empty(),

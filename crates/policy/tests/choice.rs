@@ -88,7 +88,7 @@ fn model(candidates: &Candidates, request: &Request) -> Decision {
                 .min_by(|a, b| by_weight(a, b).then(by_load(a, b)).then(a.cmp(b))),
             Why::Best,
         ),
-        Dispatch::Random => (nth(u64::from(request.random) * size >> 32), Why::Random),
+        Dispatch::Random => (nth((u64::from(request.random) * size) >> 32), Why::Random),
         Dispatch::Hash => (nth(u64::from(request.hash) % size), Why::Hash),
     };
     let why = match (retried, size) {
