@@ -1,1 +1,29 @@
+//! What a run is worth: one result schema for the simulator and the laboratory.
+//!
+//! A run leaves three kinds of evidence. **Transfers** are what the users saw, one record per file. **Series** are what
+//! the links carried and what the gateway believed of them, sampled over time. **Events** are the moments that a reader
+//! wants marked: a link cut, its death detected, its return. Everything else is derived here and nowhere else:
+//!
+//! - [`Summary`] computes the figures of the field from transfers and link rates: EBU, T_c, throughput, fairness among
+//!   users, percentiles, flows and bytes per link.
+//! - [`DemoResult`] is the machine-readable answer of `anabranch demo`.
+//! - [`Report`] renders the evidence as one self-contained HTML page and as separate plots and tables for other tools.
+//!
+//! Nothing in this crate reads a clock or a random number: the same evidence renders to the same bytes.
 
+mod demo;
+mod format;
+mod metrics;
+mod output;
+mod plots;
+mod report;
+mod series;
+
+pub use anabranch_workload::{Outcome, Transfer, TransferId, UserId};
+pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
+pub use metrics::{Link, LinkSummary, Percentiles, Summary};
+pub use output::{
+    OutputError, read_transfers_csv, write_json, write_series_csv, write_transfers_csv,
+};
+pub use report::{Event, EventKind, Headline, Report};
+pub use series::{LinkSample, LinkSeries, LinkState};

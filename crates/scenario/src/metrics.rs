@@ -1,0 +1,349 @@
+use std::collections::BTreeMap;
+
+use anabranch_workload::{Outcome, Transfer, UserId};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// A link as capacity: its rate in the direction of the transfers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    pub name: String,
+    pub rate_bps: u64,
+}
+
+/// The figures of a run, from its transfers and the rates of its links.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Summary {
+    pub transfers: u64,
+    pub ok: u64,
+    pub failed: u64,
+    /// Cut off by the end of the run.
+    pub unfinished: u64,
+    /// Failed of those that ended by themselves.
+    pub failed_ratio: f64,
+    /// Count of each outcome but `ok`.
+    pub outcomes: BTreeMap<Outcome, u64>,
+    /// T_c: from the first start to the end of the last transfer.
+    pub completion_s: f64,
+    /// Effective bandwidth utilisation (Peng eq. 10): bits that applications asked for and got, over the bits that all
+    /// links could have carried in T_c. Retransmitted bits do not count. The paper's transfers all complete; a failed
+    /// one counts nothing here and an unfinished one what had arrived.
+    pub ebu: f64,
+    /// The numerator of the EBU per second of T_c.
+    pub goodput_bps: f64,
+    /// Mean over successful transfers of their own throughput, set-up included: what a user feels.
+    pub mean_throughput_bps: f64,
+    /// Mean absolute deviation of users' mean throughput from the mean of users.
+    pub user_deviation_bps: f64,
+    /// Sum of the durations of successful transfers.
+    pub duration_sum_s: f64,
+    /// Of successful transfers, set-up included.
+    pub duration: Percentiles,
+    /// Of handshakes that completed.
+    pub setup: Percentiles,
+    /// Transfers whose first SYN was lost or refused by silence.
+    pub with_syn_retransmits: u64,
+    pub links: Vec<LinkSummary>,
+    /// Transfers that no response attributed to a link.
+    pub without_link: u64,
+}
+
+/// What one link did for the transfers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSummary {
+    pub name: String,
+    pub rate_bps: u64,
+    pub flows: u64,
+    pub failed: u64,
+    /// Bytes of files, useful or not.
+    pub bytes: u64,
+    /// Of successful transfers.
+    pub mean_throughput_bps: f64,
+    pub duration: Percentiles,
+}
+
+/// The longest time that a distribution tells apart from longer ones, in microseconds.
+const DAY_US: u64 = 86_400_000_000;
+
+/// A distribution of times in seconds, from a histogram with three significant digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Percentiles {
+    pub count: u64,
+    pub mean_s: f64,
+    pub min_s: f64,
+    pub p50_s: f64,
+    pub p90_s: f64,
+    pub p99_s: f64,
+    pub max_s: f64,
+}
+
+impl Percentiles {
+    pub fn of(times_s: impl Iterator<Item = f64>) -> Percentiles {
+        let mut histogram =
+            Histogram::<u64>::new_with_max(DAY_US, 3).expect("a day in 3 digits is in bounds");
+        for time_s in times_s {
+            histogram.saturating_record((time_s.max(0.0) * 1e6).round() as u64);
+        }
+        let seconds = |micros: u64| micros as f64 / 1e6;
+        Percentiles {
+            count: histogram.len(),
+            mean_s: histogram.mean() / 1e6,
+            min_s: seconds(histogram.min()),
+            p50_s: seconds(histogram.value_at_quantile(0.5)),
+            p90_s: seconds(histogram.value_at_quantile(0.9)),
+            p99_s: seconds(histogram.value_at_quantile(0.99)),
+            max_s: seconds(histogram.max()),
+        }
+    }
+}
+
+impl Summary {
+    pub fn of(transfers: &[Transfer], links: &[Link]) -> Summary {
+        let count = |matches: fn(Outcome) -> bool| {
+            transfers.iter().filter(|t| matches(t.outcome)).count() as u64
+        };
+        let (ok, failed) = (count(Outcome::is_ok), count(Outcome::is_failure));
+        let completion_s = completion_s(transfers);
+        let useful_bits: f64 = transfers.iter().map(useful_bits).sum();
+        let rate_bps: f64 = links.iter().map(|link| link.rate_bps as f64).sum();
+        Summary {
+            transfers: transfers.len() as u64,
+            ok,
+            failed,
+            unfinished: transfers.len() as u64 - ok - failed,
+            failed_ratio: ratio(failed as f64, (ok + failed) as f64),
+            outcomes: outcomes(transfers),
+            completion_s,
+            ebu: ratio(useful_bits, rate_bps * completion_s),
+            goodput_bps: ratio(useful_bits, completion_s),
+            mean_throughput_bps: mean(succeeded(transfers).map(Transfer::throughput_bps)),
+            user_deviation_bps: user_deviation_bps(transfers),
+            duration_sum_s: succeeded(transfers)
+                .map(|transfer| transfer.duration_s)
+                .sum(),
+            duration: Percentiles::of(succeeded(transfers).map(|transfer| transfer.duration_s)),
+            setup: Percentiles::of(transfers.iter().filter_map(|transfer| transfer.setup_s)),
+            with_syn_retransmits: transfers.iter().filter(|t| t.syn_retransmits > 0).count() as u64,
+            links: links
+                .iter()
+                .map(|link| LinkSummary::of(link, transfers))
+                .collect(),
+            without_link: transfers
+                .iter()
+                .filter(|transfer| transfer.link.is_none())
+                .count() as u64,
+        }
+    }
+}
+
+impl LinkSummary {
+    fn of(link: &Link, transfers: &[Transfer]) -> LinkSummary {
+        let own: Vec<&Transfer> = transfers
+            .iter()
+            .filter(|t| t.link.as_deref() == Some(&link.name))
+            .collect();
+        let ok = || own.iter().filter(|transfer| transfer.outcome.is_ok());
+        LinkSummary {
+            name: link.name.clone(),
+            rate_bps: link.rate_bps,
+            flows: own.len() as u64,
+            failed: own
+                .iter()
+                .filter(|transfer| transfer.outcome.is_failure())
+                .count() as u64,
+            bytes: own.iter().map(|transfer| transfer.bytes).sum(),
+            mean_throughput_bps: mean(ok().map(|transfer| transfer.throughput_bps())),
+            duration: Percentiles::of(ok().map(|transfer| transfer.duration_s)),
+        }
+    }
+}
+
+pub(crate) fn succeeded(transfers: &[Transfer]) -> impl Iterator<Item = &Transfer> {
+    transfers.iter().filter(|transfer| transfer.outcome.is_ok())
+}
+
+fn outcomes(transfers: &[Transfer]) -> BTreeMap<Outcome, u64> {
+    let mut counts = BTreeMap::new();
+    for transfer in transfers
+        .iter()
+        .filter(|transfer| !transfer.outcome.is_ok())
+    {
+        *counts.entry(transfer.outcome).or_default() += 1;
+    }
+    counts
+}
+
+fn completion_s(transfers: &[Transfer]) -> f64 {
+    let first = transfers
+        .iter()
+        .map(|transfer| transfer.start_s)
+        .reduce(f64::min);
+    let last = transfers.iter().map(Transfer::end_s).reduce(f64::max);
+    first.zip(last).map_or(0.0, |(first, last)| last - first)
+}
+
+fn useful_bits(transfer: &Transfer) -> f64 {
+    match transfer.outcome {
+        Outcome::Ok => transfer.bytes_asked as f64 * 8.0,
+        Outcome::Unfinished => transfer.bytes as f64 * 8.0,
+        _ => 0.0,
+    }
+}
+
+fn user_deviation_bps(transfers: &[Transfer]) -> f64 {
+    let mut of_user: BTreeMap<UserId, Vec<f64>> = BTreeMap::new();
+    for transfer in succeeded(transfers) {
+        of_user
+            .entry(transfer.user)
+            .or_default()
+            .push(transfer.throughput_bps());
+    }
+    let means: Vec<f64> = of_user
+        .values()
+        .map(|rates| mean(rates.iter().copied()))
+        .collect();
+    let centre = mean(means.iter().copied());
+    mean(means.iter().map(|user| (user - centre).abs()))
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    ratio(sum, count)
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use anabranch_workload::TransferId;
+
+    /// A successful transfer of Peng's file over `fiber`.
+    pub(crate) fn transfer(user: u32, start_s: f64, duration_s: f64) -> Transfer {
+        Transfer {
+            id: TransferId(0),
+            user: UserId(user),
+            source: [192, 168, 100, 1].into(),
+            round: 0,
+            planned_start_s: start_s,
+            start_s,
+            setup_s: Some(0.001),
+            first_byte_s: Some(0.002),
+            duration_s,
+            bytes_asked: 50_250,
+            bytes: 50_250,
+            link: Some("fiber".into()),
+            outcome: Outcome::Ok,
+            syn_retransmits: 0,
+        }
+    }
+
+    fn links() -> Vec<Link> {
+        vec![
+            Link {
+                name: "fiber".into(),
+                rate_bps: 1_536_000,
+            },
+            Link {
+                name: "lte".into(),
+                rate_bps: 512_000,
+            },
+        ]
+    }
+
+    #[test]
+    fn a_run_without_transfers_has_zeroes_and_no_division_by_zero() {
+        let summary = Summary::of(&[], &links());
+        assert_eq!(
+            (summary.transfers, summary.ebu, summary.completion_s),
+            (0, 0.0, 0.0)
+        );
+        assert_eq!(
+            (
+                summary.failed_ratio,
+                summary.user_deviation_bps,
+                summary.duration.p99_s
+            ),
+            (0.0, 0.0, 0.0)
+        );
+    }
+
+    #[test]
+    fn table_3_of_the_paper_gives_its_ebu() {
+        // L1(3,1): 10 rounds of 3 files in 9.8 s over one T1 is 0.80; L1(3,3): 10 rounds of 9 in 34.1 s is 0.69.
+        for (files, completion_s, ebu) in [(30, 9.8, 0.80), (90, 34.1, 0.69)] {
+            let transfers = vec![transfer(0, 0.0, completion_s); files];
+            let t1 = [Link {
+                name: "T1".into(),
+                rate_bps: 1_536_000,
+            }];
+            let found = Summary::of(&transfers, &t1).ebu;
+            assert!(
+                (found - ebu).abs() < 0.005,
+                "{files} files: {found}, the paper {ebu}"
+            );
+        }
+    }
+
+    #[test]
+    fn failed_transfers_are_a_ratio_of_those_that_ended_and_give_no_goodput() {
+        let mut transfers = vec![transfer(0, 0.0, 1.0); 4];
+        transfers[1].outcome = Outcome::Reset;
+        transfers[2] = Transfer {
+            outcome: Outcome::ConnectTimeout,
+            link: None,
+            bytes: 0,
+            ..transfers[2].clone()
+        };
+        transfers[3].outcome = Outcome::Unfinished;
+        transfers[3].bytes = 1_000;
+        let summary = Summary::of(&transfers, &links());
+        assert_eq!(
+            (
+                summary.ok,
+                summary.failed,
+                summary.unfinished,
+                summary.without_link
+            ),
+            (1, 2, 1, 1)
+        );
+        assert!((summary.failed_ratio - 2.0 / 3.0).abs() < 1e-12);
+        assert_eq!(summary.goodput_bps, (50_250.0 + 1_000.0) * 8.0);
+        assert_eq!(summary.outcomes[&Outcome::Reset], 1);
+        assert_eq!(
+            (
+                summary.links[0].flows,
+                summary.links[0].failed,
+                summary.links[1].flows
+            ),
+            (3, 1, 0)
+        );
+    }
+
+    #[test]
+    fn the_deviation_of_users_is_the_mean_distance_of_their_mean_throughputs() {
+        // Users at 402 and 201 kbit/s: the mean is 301.5 and each is 100.5 away.
+        let summary = Summary::of(&[transfer(0, 0.0, 1.0), transfer(1, 0.0, 2.0)], &links());
+        assert!((summary.user_deviation_bps - 100_500.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn percentiles_keep_three_significant_digits() {
+        let found = Percentiles::of((1..=1000).map(|n| f64::from(n) / 100.0));
+        for (value, expected) in [
+            (found.p50_s, 5.0),
+            (found.p90_s, 9.0),
+            (found.p99_s, 9.9),
+            (found.max_s, 10.0),
+        ] {
+            assert!((value / expected - 1.0).abs() < 1e-3, "{found:?}");
+        }
+        assert_eq!(found.count, 1000);
+    }
+}

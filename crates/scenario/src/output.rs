@@ -1,0 +1,130 @@
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anabranch_workload::Transfer;
+use serde::Serialize;
+
+use crate::{LinkSeries, LinkState};
+
+/// A result file that could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    #[error("{}: {error}; check that the directory exists and may be written", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{}: {error}", path.display())]
+    Csv { path: PathBuf, error: csv::Error },
+    #[error("{}: {error}", path.display())]
+    Json {
+        path: PathBuf,
+        error: serde_json::Error,
+    },
+    #[error("plot {name}: {reason}")]
+    Plot { name: &'static str, reason: String },
+}
+
+pub(crate) fn create(path: &Path) -> Result<File, OutputError> {
+    File::create(path).map_err(|error| OutputError::Io {
+        path: path.into(),
+        error,
+    })
+}
+
+/// Writes one row per transfer under a header with the names of [`Transfer`]'s fields.
+pub fn write_transfers_csv(path: &Path, transfers: &[Transfer]) -> Result<(), OutputError> {
+    write_csv(path, transfers.iter())
+}
+
+/// Reads what [`write_transfers_csv`] wrote.
+pub fn read_transfers_csv(path: &Path) -> Result<Vec<Transfer>, OutputError> {
+    let csv_error = |error| OutputError::Csv {
+        path: path.into(),
+        error,
+    };
+    csv::Reader::from_path(path)
+        .map_err(csv_error)?
+        .into_deserialize()
+        .collect::<Result<_, _>>()
+        .map_err(csv_error)
+}
+
+/// Writes one row per link and sample.
+pub fn write_series_csv(path: &Path, series: &[LinkSeries]) -> Result<(), OutputError> {
+    #[derive(Serialize)]
+    struct Row<'a> {
+        link: &'a str,
+        t_s: f64,
+        down_bytes: u64,
+        up_bytes: u64,
+        down_bps: f64,
+        up_bps: f64,
+        state: LinkState,
+        flows: u64,
+    }
+    let rows = series.iter().flat_map(|link| {
+        link.samples.iter().map(|sample| Row {
+            link: &link.name,
+            t_s: sample.t_s,
+            down_bytes: sample.down_bytes,
+            up_bytes: sample.up_bytes,
+            down_bps: sample.down_bps,
+            up_bps: sample.up_bps,
+            state: sample.state,
+            flows: sample.flows,
+        })
+    });
+    write_csv(path, rows)
+}
+
+fn write_csv(path: &Path, rows: impl Iterator<Item = impl Serialize>) -> Result<(), OutputError> {
+    let mut writer = csv::Writer::from_writer(create(path)?);
+    for row in rows {
+        writer.serialize(row).map_err(|error| OutputError::Csv {
+            path: path.into(),
+            error,
+        })?;
+    }
+    writer.flush().map_err(|error| OutputError::Io {
+        path: path.into(),
+        error,
+    })
+}
+
+/// Writes a result such as [`crate::Summary`] or [`crate::DemoResult`] as indented JSON.
+pub fn write_json(path: &Path, result: &impl Serialize) -> Result<(), OutputError> {
+    serde_json::to_writer_pretty(create(path)?, result).map_err(|error| OutputError::Json {
+        path: path.into(),
+        error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::tests::transfer;
+    use anabranch_workload::Outcome;
+
+    #[test]
+    fn transfers_read_back_from_csv_as_they_were_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("transfers.csv");
+        let mut transfers = vec![transfer(0, 0.25, 1.5), transfer(1, 0.125, 2.0)];
+        transfers[1] = Transfer {
+            outcome: Outcome::HttpStatus(503),
+            link: None,
+            setup_s: None,
+            first_byte_s: None,
+            ..transfers[1].clone()
+        };
+        write_transfers_csv(&path, &transfers).unwrap();
+        assert_eq!(read_transfers_csv(&path).unwrap(), transfers);
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_named_in_the_error() {
+        let error = write_json(Path::new("/nonexistent/summary.json"), &1)
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("/nonexistent/summary.json: "), "{error}");
+    }
+}

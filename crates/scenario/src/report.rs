@@ -1,0 +1,381 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anabranch_workload::Transfer;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::{Deserialize, Serialize};
+
+use crate::output::{OutputError, write_json, write_series_csv, write_transfers_csv};
+use crate::plots::{self, Figure, css_colour};
+use crate::{Link, LinkSeries, LinkSummary, Summary, format};
+
+/// Failed transfers that the page lists; all of them are in the table of transfers beside it.
+const FAILURES_SHOWN: usize = 40;
+
+/// The evidence of a run, ready to be shown to an owner of several links and to a researcher.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub title: String,
+    /// One or two sentences that say what ran and what came of it.
+    pub lead: String,
+    pub headline: Vec<Headline>,
+    /// Everything needed to judge and repeat the run: command, seed, versions, kernel, congestion control…
+    pub manifest: Vec<(String, String)>,
+    /// Links in the order of their colours.
+    pub links: Vec<Link>,
+    /// Per-link series in the order of `links`.
+    pub series: Vec<LinkSeries>,
+    /// Events in the order of time.
+    pub events: Vec<Event>,
+    pub transfers: Vec<Transfer>,
+}
+
+/// A figure that a reader should see first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Headline {
+    pub label: String,
+    pub value: String,
+    /// What the figure is measured against.
+    pub note: Option<String>,
+}
+
+impl Headline {
+    pub fn new(label: impl Into<String>, value: impl Into<String>) -> Headline {
+        Headline {
+            label: label.into(),
+            value: value.into(),
+            note: None,
+        }
+    }
+
+    pub fn note(self, note: impl Into<String>) -> Headline {
+        Headline {
+            note: Some(note.into()),
+            ..self
+        }
+    }
+}
+
+/// A moment that the reader wants marked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// Since the epoch of the run.
+    pub t_s: f64,
+    pub kind: EventKind,
+    pub link: Option<String>,
+    /// A sentence for the time-line.
+    pub text: String,
+}
+
+/// What happened to a link, in the world or in the gateway's belief.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// The link was cut by the run.
+    Cut,
+    /// The run made the link whole again.
+    Restored,
+    /// The gateway doubts the link.
+    Suspect,
+    /// The gateway declared the link down.
+    Down,
+    /// The gateway declared the link usable.
+    Up,
+    /// Anything else.
+    Note,
+}
+
+impl EventKind {
+    fn word(self) -> &'static str {
+        match self {
+            EventKind::Cut => "cut",
+            EventKind::Restored => "restored",
+            EventKind::Suspect => "suspected",
+            EventKind::Down => "declared down",
+            EventKind::Up => "declared up",
+            EventKind::Note => "note",
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            EventKind::Cut => "cut",
+            EventKind::Down => "down",
+            _ => "other",
+        }
+    }
+}
+
+impl Event {
+    /// A few words for the mark in a plot.
+    pub(crate) fn label(&self) -> String {
+        match &self.link {
+            Some(link) => format!("{link} {}", self.kind.word()),
+            None => self.text.chars().take(32).collect(),
+        }
+    }
+}
+
+impl Report {
+    /// The page: no scripts, no external resources, readable in light and dark and on paper.
+    pub fn render(&self) -> Result<String, OutputError> {
+        let summary = self.summary();
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    title { (self.title) }
+                    style { (PreEscaped(include_str!("report.css"))) }
+                }
+                body {
+                    h1 { (self.title) }
+                    p.lead { (self.lead) }
+                    (self.tiles())
+                    (self.throughput_section()?)
+                    (self.event_section())
+                    (self.link_section(&summary))
+                    (self.duration_section()?)
+                    (self.failure_section(&summary))
+                    (figures_section(&summary))
+                    (self.manifest_section())
+                }
+            }
+        };
+        Ok(page.into_string())
+    }
+
+    pub fn summary(&self) -> Summary {
+        Summary::of(&self.transfers, &self.links)
+    }
+
+    /// Writes the page, its plots and the tables behind it into `directory`, which is made if it is missing, and
+    /// returns the path of the page.
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, OutputError> {
+        let file = |name: &str, text: String| {
+            let path = directory.join(name);
+            fs::write(&path, text).map_err(|error| OutputError::Io { path, error })
+        };
+        fs::create_dir_all(directory).map_err(|error| OutputError::Io {
+            path: directory.into(),
+            error,
+        })?;
+        file("report.html", self.render()?)?;
+        file("throughput.svg", self.throughput_figure()?.standalone())?;
+        file("durations.svg", self.duration_figure()?.standalone())?;
+        write_transfers_csv(&directory.join("transfers.csv"), &self.transfers)?;
+        write_series_csv(&directory.join("links.csv"), &self.series)?;
+        write_json(&directory.join("events.json"), &self.events)?;
+        write_json(&directory.join("summary.json"), &self.summary())?;
+        Ok(directory.join("report.html"))
+    }
+
+    fn throughput_figure(&self) -> Result<Figure, OutputError> {
+        let figure = plots::throughput(&self.series, &self.events);
+        figure.map_err(|error| OutputError::Plot {
+            name: "throughput",
+            reason: error.to_string(),
+        })
+    }
+
+    fn duration_figure(&self) -> Result<Figure, OutputError> {
+        let links: Vec<String> = self.links.iter().map(|link| link.name.clone()).collect();
+        let figure = plots::durations(&self.transfers, &links);
+        figure.map_err(|error| OutputError::Plot {
+            name: "durations",
+            reason: error.to_string(),
+        })
+    }
+
+    fn tiles(&self) -> Markup {
+        html! {
+            dl.tiles {
+                @for Headline { label, value, note } in &self.headline {
+                    div {
+                        dt { (label) }
+                        dd.value { (value) }
+                        @if let Some(note) = note { dd.note { (note) } }
+                    }
+                }
+            }
+        }
+    }
+
+    fn throughput_section(&self) -> Result<Markup, OutputError> {
+        if self.series.is_empty() {
+            return Ok(html! {});
+        }
+        Ok(html! {
+            h2 { "What the links carried" }
+            p.hint {
+                "Each band is one link; together they are what the users received. The dashed line is the capacity that "
+                "existed. The bars below are what the gateway believed: full is up, pale is suspect, an empty frame is down."
+            }
+            figure.wide { (PreEscaped(self.throughput_figure()?.inline())) }
+        })
+    }
+
+    fn event_section(&self) -> Markup {
+        html! {
+            @if !self.events.is_empty() {
+                h2 { "What happened" }
+                ol.events {
+                    @for event in &self.events {
+                        li class=(event.kind.class()) { time { (format!("{:.2} s", event.t_s)) } (event.text) }
+                    }
+                }
+            }
+        }
+    }
+
+    fn link_section(&self, summary: &Summary) -> Markup {
+        html! {
+            h2 { "Links" }
+            div.wide {
+                table {
+                    thead { tr {
+                        th { "link" } th.number { "rate" } th.number { "flows" } th.number { "share of flows" }
+                        th.number { "bytes" } th.number { "share of bytes" } th.number { "median duration" }
+                        th.number { "p99 duration" } th.number { "failed" }
+                    } }
+                    tbody { @for (index, link) in summary.links.iter().enumerate() { (link_row(index, link, summary)) } }
+                }
+            }
+            @if summary.without_link > 0 {
+                p.hint { (summary.without_link) " transfers ended before a response could tell which link carried them." }
+            }
+        }
+    }
+
+    fn duration_section(&self) -> Result<Markup, OutputError> {
+        Ok(html! {
+            h2 { "How long transfers took" }
+            @if self.transfers.iter().any(|transfer| transfer.outcome.is_ok()) {
+                p.hint {
+                    "Read: the share of successful transfers (up) that took at most so long (across). A line further to the "
+                    "left is faster; a long tail to the right is a user who waited."
+                }
+                figure.wide { (PreEscaped(self.duration_figure()?.inline())) }
+            } @else {
+                p { "No transfer succeeded." }
+            }
+        })
+    }
+
+    fn failure_section(&self, summary: &Summary) -> Markup {
+        let failures = || {
+            self.transfers
+                .iter()
+                .filter(|transfer| transfer.outcome.is_failure())
+        };
+        html! {
+            h2 { "Failures" }
+            @if summary.failed == 0 {
+                p { "No transfer failed." }
+            } @else {
+                p { (summary.failed) " of " (summary.ok + summary.failed) " transfers failed ("
+                    (format::percent(summary.failed_ratio)) "): " (outcome_counts(summary)) "." }
+                div.wide {
+                    table {
+                        thead { tr {
+                            th.number { "start" } th { "user" } th { "link" } th { "outcome" } th.number { "after" }
+                            th.number { "bytes" }
+                        } }
+                        tbody { @for transfer in failures().take(FAILURES_SHOWN) { (failure_row(transfer)) } }
+                    }
+                }
+                @if summary.failed as usize > FAILURES_SHOWN {
+                    p.hint { "The first " (FAILURES_SHOWN) " are shown; transfers.csv has all." }
+                }
+            }
+            @if summary.unfinished > 0 {
+                p.hint { (summary.unfinished) " transfers were still running at the end and count as neither success nor failure." }
+            }
+        }
+    }
+
+    fn manifest_section(&self) -> Markup {
+        html! {
+            h2 { "What ran" }
+            table.manifest {
+                tbody { @for (key, value) in &self.manifest { tr { th scope="row" { (key) } td { (value) } } } }
+            }
+        }
+    }
+}
+
+fn link_row(index: usize, link: &LinkSummary, summary: &Summary) -> Markup {
+    let flows: u64 = summary.links.iter().map(|link| link.flows).sum();
+    let bytes: u64 = summary.links.iter().map(|link| link.bytes).sum();
+    let share = |part: u64, whole: u64| format::percent(part as f64 / whole.max(1) as f64);
+    html! {
+        tr {
+            td { span.swatch style={ "background:" (css_colour(index)) } {} (link.name) }
+            td.number { (format::bps(link.rate_bps as f64)) }
+            td.number { (link.flows) }
+            td.number { (share(link.flows, flows)) }
+            td.number { (format::bytes(link.bytes)) }
+            td.number { (share(link.bytes, bytes)) }
+            td.number { (format::seconds(link.duration.p50_s)) }
+            td.number { (format::seconds(link.duration.p99_s)) }
+            td.number { @if link.failed > 0 { span.bad { (link.failed) } } @else { "0" } }
+        }
+    }
+}
+
+fn failure_row(transfer: &Transfer) -> Markup {
+    html! {
+        tr {
+            td.number { (format!("{:.2} s", transfer.start_s)) }
+            td { (transfer.source) }
+            td { (transfer.link.as_deref().unwrap_or("–")) }
+            td { (transfer.outcome) }
+            td.number { (format::seconds(transfer.duration_s)) }
+            td.number { (transfer.bytes) " of " (transfer.bytes_asked) }
+        }
+    }
+}
+
+fn outcome_counts(summary: &Summary) -> String {
+    let failures = summary
+        .outcomes
+        .iter()
+        .filter(|(outcome, _)| outcome.is_failure());
+    failures
+        .map(|(outcome, count)| format!("{count} {outcome}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn figures_section(summary: &Summary) -> Markup {
+    let Summary {
+        duration, setup, ..
+    } = summary;
+    html! {
+        h2 { "Figures" }
+        table {
+            tbody {
+                (figure_row("EBU", "bits asked for and received / (sum of link rates × T_c)", format!("{:.3}", summary.ebu)))
+                (figure_row("T_c", "first start to last end", format::seconds(summary.completion_s)))
+                (figure_row("goodput", "bytes of files over T_c", format::bps(summary.goodput_bps)))
+                (figure_row("mean throughput", "mean over successful transfers of each one's own", format::bps(summary.mean_throughput_bps)))
+                (figure_row("deviation of users", "mean absolute deviation of users' mean throughput", format::bps(summary.user_deviation_bps)))
+                (figure_row("sum of durations", "successful transfers", format::seconds(summary.duration_sum_s)))
+                (figure_row("duration", "p50 / p90 / p99 / max, set-up included", quantiles([duration.p50_s, duration.p90_s, duration.p99_s, duration.max_s])))
+                (figure_row("set-up", "p50 / p90 / p99 / max of the TCP handshake", quantiles([setup.p50_s, setup.p90_s, setup.p99_s, setup.max_s])))
+                (figure_row("SYN sent again", "transfers whose first SYN got no answer", summary.with_syn_retransmits.to_string()))
+                (figure_row("transfers", "successful / failed / unfinished", format!("{} / {} / {}", summary.ok, summary.failed, summary.unfinished)))
+            }
+        }
+    }
+}
+
+fn figure_row(name: &str, meaning: &str, value: String) -> Markup {
+    html! { tr { th scope="row" { (name) } td.hint { (meaning) } td.number { (value) } } }
+}
+
+fn quantiles(values_s: [f64; 4]) -> String {
+    values_s.map(format::seconds).join(" / ")
+}

@@ -1,0 +1,207 @@
+use serde::{Deserialize, Serialize};
+
+/// What the gateway believes of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkState {
+    Up,
+    Suspect,
+    Down,
+}
+
+impl LinkState {
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkState::Up => "up",
+            LinkState::Suspect => "suspect",
+            LinkState::Down => "down",
+        }
+    }
+}
+
+/// A link at one instant, and its mean rates since the sample before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSample {
+    /// Since the epoch of the run.
+    pub t_s: f64,
+    /// Bytes from the internet to the users since the first sample.
+    pub down_bytes: u64,
+    /// Bytes from the users to the internet since the first sample.
+    pub up_bytes: u64,
+    pub down_bps: f64,
+    pub up_bps: f64,
+    pub state: LinkState,
+    /// Flows alive on the link.
+    pub flows: u64,
+}
+
+/// A link over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSeries {
+    pub name: String,
+    /// Capacity in each direction.
+    pub down_rate_bps: u64,
+    pub up_rate_bps: u64,
+    pub samples: Vec<LinkSample>,
+    #[serde(skip)]
+    origin: Option<(u64, u64)>,
+}
+
+impl LinkSeries {
+    pub fn new(name: impl Into<String>, down_rate_bps: u64, up_rate_bps: u64) -> LinkSeries {
+        LinkSeries {
+            name: name.into(),
+            down_rate_bps,
+            up_rate_bps,
+            samples: Vec::new(),
+            origin: None,
+        }
+    }
+
+    /// Appends a sample from running byte counters. The first call sets the zero of the counters; a counter that went
+    /// backwards (its owner restarted) adds nothing.
+    pub fn push(
+        &mut self,
+        t_s: f64,
+        down_counter: u64,
+        up_counter: u64,
+        state: LinkState,
+        flows: u64,
+    ) {
+        let (down_zero, up_zero) = *self.origin.get_or_insert((down_counter, up_counter));
+        let last = self.samples.last();
+        let (last_t, last_down, last_up) =
+            last.map_or((t_s, 0, 0), |s| (s.t_s, s.down_bytes, s.up_bytes));
+        let down_bytes = down_counter.saturating_sub(down_zero).max(last_down);
+        let up_bytes = up_counter.saturating_sub(up_zero).max(last_up);
+        let seconds = t_s - last_t;
+        let rate = |bytes: u64| {
+            if seconds > 0.0 {
+                bytes as f64 * 8.0 / seconds
+            } else {
+                0.0
+            }
+        };
+        let (down_bps, up_bps) = (rate(down_bytes - last_down), rate(up_bytes - last_up));
+        self.samples.push(LinkSample {
+            t_s,
+            down_bytes,
+            up_bytes,
+            down_bps,
+            up_bps,
+            state,
+            flows,
+        });
+    }
+
+    /// Intervals of constant state: (from_s, to_s, state). The last one ends at the last sample.
+    pub fn states(&self) -> Vec<(f64, f64, LinkState)> {
+        let mut spans: Vec<(f64, f64, LinkState)> = Vec::new();
+        for sample in &self.samples {
+            match spans.last_mut() {
+                Some(span) if span.2 == sample.state => span.1 = sample.t_s,
+                Some(span) => {
+                    span.1 = sample.t_s;
+                    spans.push((sample.t_s, sample.t_s, sample.state));
+                }
+                None => spans.push((sample.t_s, sample.t_s, sample.state)),
+            }
+        }
+        spans
+    }
+
+    /// Mean downward rate of each of `bins` equal intervals from `from_s` to `to_s`, from bytes interpolated between
+    /// samples, so that bytes are conserved whatever the sampling times.
+    pub fn down_bps_in_bins(&self, from_s: f64, to_s: f64, bins: usize) -> Vec<f64> {
+        let width_s = (to_s - from_s) / bins as f64;
+        let edge = |bin: usize| self.down_bytes_at(from_s + width_s * bin as f64);
+        (0..bins)
+            .map(|bin| (edge(bin + 1) - edge(bin)) * 8.0 / width_s)
+            .collect()
+    }
+
+    /// Bytes since the first sample at `t_s`: linear between samples, constant outside of them.
+    fn down_bytes_at(&self, t_s: f64) -> f64 {
+        let after = self.samples.partition_point(|sample| sample.t_s < t_s);
+        let Some(left) = after.checked_sub(1).map(|before| &self.samples[before]) else {
+            return 0.0;
+        };
+        let Some(right) = self.samples.get(after) else {
+            return left.down_bytes as f64;
+        };
+        let share = (t_s - left.t_s) / (right.t_s - left.t_s);
+        left.down_bytes as f64 + share * (right.down_bytes - left.down_bytes) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_the_difference_of_counters_over_the_time_between_samples() {
+        let mut series = LinkSeries::new("fiber", 1, 1);
+        series.push(1.0, 1_000, 500, LinkState::Up, 1);
+        series.push(1.5, 2_000, 600, LinkState::Up, 2);
+        assert_eq!(series.samples[0].down_bps, 0.0);
+        assert_eq!(series.samples[1].down_bytes, 1_000);
+        assert_eq!(
+            (series.samples[1].down_bps, series.samples[1].up_bps),
+            (16_000.0, 1_600.0)
+        );
+    }
+
+    #[test]
+    fn bins_conserve_bytes_whatever_their_width() {
+        let mut series = LinkSeries::new("fiber", 1, 1);
+        for (t_s, counter) in [(0.0, 7), (0.9, 1_007), (2.1, 5_007), (3.0, 9_007)] {
+            series.push(t_s, counter, 0, LinkState::Up, 0);
+        }
+        for bins in [1, 3, 7] {
+            let bits: f64 = series
+                .down_bps_in_bins(-1.0, 5.0, bins)
+                .iter()
+                .map(|bps| bps * 6.0 / bins as f64)
+                .sum();
+            assert!(
+                (bits - 9_000.0 * 8.0).abs() < 1e-6,
+                "{bins} bins carry {bits} bits"
+            );
+        }
+    }
+
+    #[test]
+    fn a_counter_that_restarts_adds_nothing_until_it_catches_up() {
+        let mut series = LinkSeries::new("fiber", 1, 1);
+        for (t_s, counter) in [(0.0, 0), (1.0, 100), (2.0, 5), (3.0, 150)] {
+            series.push(t_s, counter, 0, LinkState::Up, 0);
+        }
+        let bytes: Vec<u64> = series
+            .samples
+            .iter()
+            .map(|sample| sample.down_bytes)
+            .collect();
+        assert_eq!(bytes, [0, 100, 100, 150]);
+    }
+
+    #[test]
+    fn states_join_equal_neighbours_and_leave_no_gap() {
+        use LinkState::*;
+        let mut series = LinkSeries::new("fiber", 1, 1);
+        for (t_s, state) in [
+            (0.0, Up),
+            (1.0, Up),
+            (2.0, Suspect),
+            (3.0, Down),
+            (4.0, Down),
+        ] {
+            series.push(t_s, 0, 0, state, 0);
+        }
+        assert_eq!(
+            series.states(),
+            [(0.0, 2.0, Up), (2.0, 3.0, Suspect), (3.0, 4.0, Down)]
+        );
+    }
+}
