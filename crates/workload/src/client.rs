@@ -13,6 +13,8 @@
 //! recorded as unfinished.
 
 mod fetch;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
