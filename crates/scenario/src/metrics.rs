@@ -346,4 +346,152 @@ pub(crate) mod tests {
         }
         assert_eq!(found.count, 1000);
     }
+
+    /// Peng's Appendix A: WMORBF, L3(3,1), 20 rounds, BL2 congested. All 60 rows are readable in the scan but for the
+    /// set-up times of ids 4 and 45 and the total time of id 4; ids follow from the source ports. Which link carried a
+    /// session is not printed.
+    mod appendix_a {
+        use super::*;
+
+        /// The paper's kbit in its rates.
+        const KBIT: f64 = 1024.0;
+
+        #[derive(Deserialize)]
+        struct Row {
+            id: u64,
+            source: std::net::Ipv4Addr,
+            start: f64,
+            setup_s: Option<f64>,
+            total_s: Option<f64>,
+            bytes: u64,
+            rate_kbps: f64,
+            state: String,
+            end_s: f64,
+        }
+
+        impl Row {
+            /// As printed, or from the rate where the print is lost.
+            fn total_s(&self) -> f64 {
+                self.total_s
+                    .unwrap_or(self.bytes as f64 * 8.0 / (self.rate_kbps * KBIT))
+            }
+        }
+
+        fn rows() -> Vec<Row> {
+            let file = include_str!("testdata/peng-2005-appendix-a.csv");
+            csv::Reader::from_reader(file.as_bytes())
+                .into_deserialize()
+                .collect::<Result<_, _>>()
+                .unwrap()
+        }
+
+        fn epoch(rows: &[Row]) -> f64 {
+            rows.iter()
+                .map(|row| row.start)
+                .fold(f64::INFINITY, f64::min)
+        }
+
+        fn transfers() -> Vec<Transfer> {
+            let rows = rows();
+            let epoch = epoch(&rows);
+            rows.iter()
+                .map(|row| Transfer {
+                    id: TransferId(row.id),
+                    setup_s: row.setup_s,
+                    outcome: row.state.to_lowercase().parse().unwrap(),
+                    bytes_asked: row.bytes,
+                    bytes: row.bytes,
+                    link: None,
+                    ..transfer(
+                        row.source.octets()[3].into(),
+                        row.start - epoch,
+                        row.total_s(),
+                    )
+                })
+                .collect()
+        }
+
+        fn summary() -> Summary {
+            let link = |n| Link {
+                name: format!("BL{n}"),
+                rate_bps: 512_000,
+            };
+            Summary::of(&transfers(), &[link(1), link(2), link(3)])
+        }
+
+        #[test]
+        fn every_transcribed_row_agrees_with_its_own_rate_and_end_time() {
+            let rows = rows();
+            let epoch = epoch(&rows);
+            assert_eq!(rows.len(), 60);
+            for (index, row) in rows.iter().enumerate() {
+                assert_eq!(row.id, index as u64 + 1);
+                let rate_kbps = row.bytes as f64 * 8.0 / KBIT / row.total_s();
+                assert!(
+                    (rate_kbps / row.rate_kbps - 1.0).abs() < 1e-3,
+                    "id {}: {rate_kbps}",
+                    row.id
+                );
+                let end_s = row.start - epoch + row.total_s();
+                assert!(
+                    (end_s - row.end_s).abs() < 0.02,
+                    "id {}: ends at {end_s}",
+                    row.id
+                );
+            }
+        }
+
+        #[test]
+        fn the_run_completes_in_371_5_seconds_at_an_ebu_of_0_042() {
+            let summary = summary();
+            assert_eq!(
+                (summary.ok, summary.failed, summary.failed_ratio),
+                (60, 0, 0.0)
+            );
+            assert!(
+                (summary.completion_s - 371.5).abs() < 0.01,
+                "{}",
+                summary.completion_s
+            );
+            // 60 × 50 250 bytes over a T1 of 1536 kbit/s, 1000 bits each as in Table 3, for 371.5 s.
+            assert!((summary.ebu - 0.0423).abs() < 0.00005, "{}", summary.ebu);
+        }
+
+        #[test]
+        fn the_mean_throughput_is_the_mean_of_the_printed_rates() {
+            let printed = rows().iter().map(|row| row.rate_kbps * KBIT).sum::<f64>() / 60.0;
+            let found = summary().mean_throughput_bps;
+            assert!(
+                (found / printed - 1.0).abs() < 1e-3,
+                "{found} bit/s, printed {printed}"
+            );
+        }
+
+        #[test]
+        fn users_deviate_by_21_8_kbit_from_their_mean_of_416() {
+            // Means of the printed rates: 383.4, 431.1 and 434.0 kbit/s for .1, .2 and .3.
+            let found_kbps = summary().user_deviation_bps / KBIT;
+            assert!((found_kbps - 21.84).abs() < 0.05, "{found_kbps}");
+        }
+
+        #[test]
+        fn seven_starved_sessions_take_nearly_all_of_the_sum_of_durations() {
+            let summary = summary();
+            assert!(
+                (summary.duration_sum_s - 601.1).abs() < 0.05,
+                "{}",
+                summary.duration_sum_s
+            );
+            let starved: f64 = transfers()
+                .iter()
+                .map(|t| t.duration_s)
+                .filter(|&time_s| time_s > 5.0)
+                .sum();
+            assert!(
+                (starved / summary.duration_sum_s - 0.92).abs() < 0.01,
+                "{starved}"
+            );
+            assert!((summary.duration.p50_s - 0.77).abs() < 0.01 && summary.duration.max_s > 181.0);
+        }
+    }
 }
