@@ -1,0 +1,236 @@
+//! Does the emulator keep its word on this machine? UDP is sent through one link and compared with what the link's
+//! [`Pipe`] says should have happened to exactly these packets.
+
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use nix::sys::socket::sockopt::ReceiveTimestampns;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
+use serde::Serialize;
+
+use crate::emulator::{
+    Direction, Emulator, EmulatorError, End, Link, LinkReport, LinkShape, Pipe, Shape,
+};
+use crate::netns::{Namespace, NetnsError};
+
+const PORT: u16 = 9;
+const UDP_IP_BYTES: u32 = 28;
+/// Everything is sent, and nothing has come for so long: nothing more comes.
+const SILENCE: Duration = Duration::from_millis(500);
+const SENDER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const SINK: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrationError {
+    #[error(transparent)]
+    Namespace(#[from] NetnsError),
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
+    #[error("calibration: {0}")]
+    Io(#[from] io::Error),
+}
+
+pub type Result<T, E = CalibrationError> = std::result::Result<T, E>;
+
+/// What to send, and through what.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Trial {
+    pub shape: Shape,
+    /// Offered load as a share of the rate; above 1 the queue is always full.
+    pub load: f64,
+    /// IP packets of this size.
+    pub packet_bytes: u32,
+    pub seconds: f64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figures {
+    pub trial: Trial,
+    pub sent: u64,
+    pub received: u64,
+    pub mean_rate_bps: f64,
+    /// Mean rate against the shape's, as a fraction. Says something about the link if the load is above 1.
+    pub rate_error: f64,
+    /// Arrival against the time the pipe computes from the time of sending.
+    pub delay_error_p50_us: f64,
+    pub delay_error_p99_us: f64,
+    pub delay_error_max_us: f64,
+    pub link: LinkReport,
+    /// Why the figures cannot be trusted.
+    pub problems: Vec<String>,
+}
+
+/// Runs a trial through a link of its own.
+pub fn run(trial: Trial) -> Result<Figures> {
+    let (near, far) = (Namespace::create("near")?, Namespace::create("far")?);
+    let emulator = Emulator::start(1)?;
+    let ends = [&near, &far].map(|namespace| End {
+        namespace,
+        device: "eth0",
+    });
+    let shape = LinkShape {
+        up: trial.shape,
+        ..LinkShape::new(1_000_000_000, 1_000_000_000, 0)
+    };
+    let link = emulator.connect("calibration", ends[0], ends[1], shape)?;
+    near.add_address("eth0", SENDER.into(), 24)?;
+    far.add_address("eth0", SINK.into(), 24)?;
+    resolve(&near)?;
+    let (sent_ns, received) = transfer(&near, &far, trial)?;
+    compare(trial, &sent_ns, &received, &link)
+}
+
+/// Lets the neighbours find each other, so that no packet of the trial waits for ARP.
+fn resolve(near: &Namespace) -> Result<()> {
+    near.exec("ping", &["-c", "1", "-w", "10", &SINK.to_string()])?;
+    Ok(())
+}
+
+struct Packet {
+    number: u64,
+    received_ns: u64,
+}
+
+/// Sends on one thread and receives on another, each in its namespace; returns the times of both.
+fn transfer(near: &Namespace, far: &Namespace, trial: Trial) -> Result<(Vec<u64>, Vec<Packet>)> {
+    let (ready, all_sent) = (Barrier::new(2), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let sink = scope.spawn(|| far.run(|| receive(&ready, &all_sent, trial)));
+        let sent = near.run(|| send(&ready, trial));
+        all_sent.store(true, Ordering::Relaxed);
+        let sent = sent??;
+        let received = sink.join().expect("receiving does not panic")??;
+        Ok((sent, received))
+    })
+}
+
+fn send(ready: &Barrier, trial: Trial) -> io::Result<Vec<u64>> {
+    let socket = UdpSocket::bind(SocketAddrV4::new(SENDER, 0))?;
+    socket.connect(SocketAddrV4::new(SINK, PORT))?;
+    nix::sys::prctl::set_timerslack(1)?;
+    let mut payload = vec![0; (trial.packet_bytes - UDP_IP_BYTES) as usize];
+    let bits = f64::from(trial.packet_bytes) * 8.0;
+    let interval_ns = bits * 1e9 / (trial.shape.rate_bps as f64 * trial.load);
+    let count = (trial.seconds * 1e9 / interval_ns) as u64;
+    let mut sent_ns = Vec::with_capacity(count as usize);
+    ready.wait();
+    let start_ns = monotonic_ns()?;
+    for number in 0..count {
+        sleep_until(start_ns + (number as f64 * interval_ns) as u64)?;
+        payload[..8].copy_from_slice(&number.to_ne_bytes());
+        sent_ns.push(monotonic_ns()?);
+        socket.send(&payload)?;
+    }
+    Ok(sent_ns)
+}
+
+fn receive(ready: &Barrier, all_sent: &AtomicBool, trial: Trial) -> io::Result<Vec<Packet>> {
+    let socket = UdpSocket::bind(SocketAddrV4::new(SINK, PORT))?;
+    setsockopt(&socket, ReceiveTimestampns, &true)?;
+    socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20)?;
+    let travel = Duration::from_micros(trial.shape.delay_us) + SILENCE;
+    socket.set_read_timeout(Some(travel))?;
+    let mut received = Vec::new();
+    ready.wait();
+    loop {
+        let over = all_sent.load(Ordering::Relaxed);
+        match receive_one(&socket)? {
+            Some(packet) => received.push(packet),
+            None if over => return Ok(received),
+            None => {}
+        }
+    }
+}
+
+fn receive_one(socket: &UdpSocket) -> io::Result<Option<Packet>> {
+    let mut number = [0; 8];
+    let mut vectors = [IoSliceMut::new(&mut number)];
+    let mut control = nix::cmsg_space!(TimeSpec);
+    let flags = MsgFlags::empty();
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut vectors, Some(&mut control), flags);
+    let message = match message.map_err(io::Error::from) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+        other => other?,
+    };
+    let (monotonic_ns, realtime_ns) = (monotonic_ns()?, clock_ns(ClockId::CLOCK_REALTIME)?);
+    let stamp_ns = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp).as_nanos() as u64),
+        _ => None,
+    });
+    let age_ns = realtime_ns.saturating_sub(stamp_ns.unwrap_or(realtime_ns));
+    Ok(Some(Packet {
+        number: u64::from_ne_bytes(number),
+        received_ns: monotonic_ns - age_ns,
+    }))
+}
+
+/// Sends the same packets through a pipe of the same shape and compares arrivals.
+fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> Result<Figures> {
+    let mut due_ns = vec![None; sent_ns.len()];
+    let mut pipe = Pipe::new(trial.shape, 0);
+    for (number, &sent_ns) in sent_ns.iter().enumerate() {
+        // A full queue refuses here as it does there.
+        let _ = pipe.offer(sent_ns, trial.packet_bytes, number);
+    }
+    while let Some(arrival) = pipe.pop(u64::MAX) {
+        due_ns[arrival.packet] = Some(arrival.due_ns);
+    }
+    let mut errors =
+        Histogram::<u64>::new_with_bounds(1, 10_000_000_000, 3).expect("bounds are in order");
+    for packet in received {
+        if let Some(due_ns) = due_ns[packet.number as usize] {
+            errors.saturating_record(packet.received_ns.abs_diff(due_ns));
+        }
+    }
+    let mean_rate_bps = mean_rate_bps(received, trial.packet_bytes);
+    let report = link.report()?;
+    let us = |ns: u64| ns as f64 / 1000.0;
+    Ok(Figures {
+        trial,
+        sent: sent_ns.len() as u64,
+        received: received.len() as u64,
+        mean_rate_bps,
+        rate_error: mean_rate_bps / link.shape(Direction::Up)?.rate_bps as f64 - 1.0,
+        delay_error_p50_us: us(errors.value_at_quantile(0.5)),
+        delay_error_p99_us: us(errors.value_at_quantile(0.99)),
+        delay_error_max_us: us(errors.max()),
+        problems: report.problems(),
+        link: report,
+    })
+}
+
+/// From the first arrival to the last.
+fn mean_rate_bps(received: &[Packet], packet_bytes: u32) -> f64 {
+    let [first, .., last] = received else {
+        return 0.0;
+    };
+    let bits = (received.len() - 1) as f64 * f64::from(packet_bytes) * 8.0;
+    bits * 1e9 / (last.received_ns - first.received_ns) as f64
+}
+
+fn clock_ns(clock: ClockId) -> io::Result<u64> {
+    Ok(Duration::from(clock_gettime(clock)?).as_nanos() as u64)
+}
+
+fn monotonic_ns() -> io::Result<u64> {
+    clock_ns(ClockId::CLOCK_MONOTONIC)
+}
+
+fn sleep_until(at_ns: u64) -> io::Result<()> {
+    if at_ns <= monotonic_ns()? {
+        return Ok(());
+    }
+    let at = TimeSpec::from_duration(Duration::from_nanos(at_ns));
+    let flags = ClockNanosleepFlags::TIMER_ABSTIME;
+    clock_nanosleep(ClockId::CLOCK_MONOTONIC, flags, &at)?;
+    Ok(())
+}

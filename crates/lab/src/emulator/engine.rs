@@ -1,0 +1,367 @@
+//! The thread that carries the packets: reads what has arrived, sends what is due, sleeps until the next is.
+//!
+//! It sleeps on an absolute timer with a slack of 1 ns, never spins, and has real-time priority; packets are stamped by the kernel when they reach the device,
+//! so the time this thread takes to wake up for them is not added to their delay.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver as Requests;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use nix::sys::eventfd::EventFd;
+use nix::sys::time::TimeSpec;
+use nix::sys::timer::{Expiration, TimerSetTimeFlags};
+use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
+use nix::time::{ClockId as Clock, clock_gettime};
+use serde::Serialize;
+
+use super::packet::{BATCH, Flaw, Frames, PacketSocket, Received, Receiver, Sender, Slot};
+use super::pipe::{Pipe, Refusal};
+
+/// Batches per direction and turn, so that a flood on one link does not keep the others waiting.
+const BATCHES_PER_TURN: usize = 4;
+
+/// Descriptors of [`Engine::watched`] that are not sockets.
+const OWN_FDS: usize = 2;
+
+/// Packets that were not treated as the shape says. A run in which one of these moves is not valid.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Faults {
+    pub oversize: u64,
+    pub unsegmented: u64,
+    pub partial_checksum: u64,
+    /// The kernel refused a frame we sent.
+    pub device: u64,
+    /// The kernel dropped arriving frames because this process did not read them in time.
+    pub unread: u64,
+}
+
+/// What runs inside the engine's thread on behalf of a handle.
+pub(super) type Request = Box<dyn FnOnce(&mut Engine) + Send>;
+
+/// One direction of one link, from the device at the same place in [`Engine::sockets`] to its neighbour's.
+pub(super) struct Line {
+    pub pipe: Pipe<Slot>,
+    pub mtu_bytes: u32,
+    pub faults: Faults,
+    /// Sent while the device did not exist or was down: what unplugging a cable does.
+    pub unplugged: u64,
+    pub lateness_ns: Histogram<u64>,
+    last_arrival_ns: u64,
+}
+
+impl Line {
+    pub(super) fn new(pipe: Pipe<Slot>, mtu_bytes: u32) -> Self {
+        Self {
+            pipe,
+            mtu_bytes,
+            faults: Faults::default(),
+            unplugged: 0,
+            lateness_ns: Histogram::new_with_bounds(1, 10_000_000_000, 3)
+                .expect("bounds are in order"),
+            last_arrival_ns: 0,
+        }
+    }
+
+    fn take_in(&mut self, frames: &mut Frames, now: &Now, received: Received) {
+        if let Some(flaw) = received.flaw {
+            self.refuse(flaw);
+            return frames.give_back(received.slot);
+        }
+        let arrived_ns = now
+            .arrival_ns(received.realtime_ns)
+            .max(self.last_arrival_ns);
+        self.last_arrival_ns = arrived_ns;
+        let offered = self
+            .pipe
+            .offer(arrived_ns, received.ip_bytes, received.slot);
+        if let Err(Refusal::Queue | Refusal::Outage) = offered {
+            frames.give_back(received.slot);
+        }
+    }
+
+    fn refuse(&mut self, flaw: Flaw) {
+        match flaw {
+            Flaw::Oversize => self.faults.oversize += 1,
+            Flaw::Unsegmented => self.faults.unsegmented += 1,
+            Flaw::PartialChecksum => self.faults.partial_checksum += 1,
+        }
+    }
+
+    fn refused(&mut self, error: &io::Error) {
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => self.unplugged += 1,
+            _ => self.faults.device += 1,
+        }
+    }
+
+    /// Moves what is due, [`BATCH`] packets at most, to `due`.
+    fn take_due(&mut self, frames: &mut Frames, due: &mut Due) {
+        due.slots.clear();
+        due.times_ns.clear();
+        let now_ns = monotonic_ns();
+        while due.slots.len() < BATCH {
+            match self.pipe.pop(now_ns) {
+                None => break,
+                Some(arrival) if arrival.lost => frames.give_back(arrival.packet),
+                Some(arrival) => {
+                    due.slots.push(arrival.packet);
+                    due.times_ns.push(arrival.due_ns);
+                }
+            }
+        }
+    }
+
+    fn record_lateness(&mut self, times_ns: &[u64]) {
+        let now_ns = monotonic_ns();
+        for due_ns in times_ns {
+            self.lateness_ns.saturating_record((now_ns - due_ns).max(1));
+        }
+    }
+}
+
+/// Packets being sent, and when they should have been.
+#[derive(Default)]
+struct Due {
+    slots: Vec<Slot>,
+    times_ns: Vec<u64>,
+}
+
+/// Both clocks at one moment.
+struct Now {
+    monotonic_ns: u64,
+    realtime_ns: u64,
+}
+
+impl Now {
+    fn read() -> Self {
+        Self {
+            monotonic_ns: monotonic_ns(),
+            realtime_ns: clock_ns(Clock::CLOCK_REALTIME),
+        }
+    }
+
+    /// A kernel time stamp on the monotonic clock. A stamp from the future (the real-time clock was set) means now.
+    fn arrival_ns(&self, stamp_ns: Option<u64>) -> u64 {
+        let age_ns = stamp_ns.map_or(0, |stamp_ns| self.realtime_ns.saturating_sub(stamp_ns));
+        self.monotonic_ns.saturating_sub(age_ns)
+    }
+}
+
+fn clock_ns(clock: Clock) -> u64 {
+    let time = clock_gettime(clock).expect("the clock exists on every Linux");
+    Duration::from(time).as_nanos() as u64
+}
+
+fn monotonic_ns() -> u64 {
+    clock_ns(Clock::CLOCK_MONOTONIC)
+}
+
+/// The lines of all links: line `i` reads socket `i` and writes socket `i ^ 1`.
+pub(super) struct Engine {
+    pub lines: Vec<Line>,
+    pub sockets: Vec<PacketSocket>,
+    pub running: bool,
+    frames: Frames,
+    receiver: Receiver,
+    sender: Sender,
+    due: Due,
+    requests: Requests<Request>,
+    wake: Arc<EventFd>,
+    timer: TimerFd,
+    /// The time the timer is set to.
+    armed_ns: Option<u64>,
+    /// What [`Engine::sleep`] waits for: `wake`, `timer`, then the sockets.
+    watched: Vec<libc::pollfd>,
+}
+
+impl Engine {
+    pub(super) fn new(requests: Requests<Request>, wake: Arc<EventFd>) -> io::Result<Self> {
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC)?;
+        let watched = vec![pollfd(&*wake), pollfd(&timer)];
+        Ok(Self {
+            lines: Vec::new(),
+            sockets: Vec::new(),
+            running: true,
+            frames: Frames::default(),
+            receiver: Receiver::new(),
+            sender: Sender::new(),
+            due: Due::default(),
+            requests,
+            wake,
+            timer,
+            armed_ns: None,
+            watched,
+        })
+    }
+
+    /// Carries packets until a request ends it.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        prepare_thread()?;
+        while self.running {
+            self.sleep()?;
+            for index in 0..self.lines.len() {
+                self.read(index);
+            }
+            self.obey();
+            for index in 0..self.lines.len() {
+                self.write(index);
+            }
+            self.arm()?;
+        }
+        Ok(())
+    }
+
+    /// Swallows what is inside a line, and what comes.
+    pub(super) fn cut(&mut self, line: usize) {
+        let frames = &mut self.frames;
+        self.lines[line].pipe.cut(|slot| frames.give_back(slot));
+    }
+
+    /// Changes what a line does, from this moment on.
+    pub(super) fn set_shape(&mut self, line: usize, shape: super::Shape) {
+        self.lines[line].pipe.set_shape(monotonic_ns(), shape);
+    }
+
+    /// Adds what the kernel has dropped for want of reading to the faults.
+    pub(super) fn count_unread(&mut self, line: usize) {
+        // The socket of a device that is gone has nothing to say.
+        let drops = self.sockets[line].take_drops().unwrap_or_default();
+        self.lines[line].faults.unread += drops;
+    }
+
+    /// Attaches a socket, as the next one or in place of the one at `index`.
+    pub(super) fn attach(&mut self, index: usize, socket: PacketSocket) {
+        let watched = pollfd(&socket);
+        if index < self.sockets.len() {
+            self.sockets[index] = socket;
+            self.watched[OWN_FDS + index] = watched;
+        } else {
+            self.sockets.push(socket);
+            self.watched.push(watched);
+        }
+    }
+
+    /// Waits for a frame, a request or the time of the next departure.
+    fn sleep(&mut self) -> io::Result<()> {
+        // SAFETY: the array and its length belong together; its descriptors are open as long as the engine.
+        let ready = unsafe {
+            libc::poll(
+                self.watched.as_mut_ptr(),
+                self.watched.len() as libc::nfds_t,
+                -1,
+            )
+        };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        if self.watched[1].revents != 0 {
+            self.armed_ns = None;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self) {
+        if self.watched[0].revents != 0 {
+            // Empty already is as good as emptied.
+            let _ = self.wake.read();
+        }
+        while let Ok(request) = self.requests.try_recv() {
+            request(self);
+        }
+    }
+
+    /// Reads what has arrived on a socket.
+    fn read(&mut self, index: usize) {
+        if self.watched[OWN_FDS + index].revents == 0 {
+            return;
+        }
+        let line = &mut self.lines[index];
+        let mtu_bytes = line.mtu_bytes;
+        for _ in 0..BATCHES_PER_TURN {
+            let now = Now::read();
+            let take_in = |frames: &mut Frames, received| line.take_in(frames, &now, received);
+            let count =
+                self.receiver
+                    .receive(&self.sockets[index], &mut self.frames, mtu_bytes, take_in);
+            match count {
+                Ok(BATCH) => {}
+                // The kernel cannot describe a super-packet it does not know to packet sockets (packet(7)).
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    self.lines[index].refuse(Flaw::Unsegmented);
+                    return;
+                }
+                // Nothing more, or the device went down: it may come up again.
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Sends what is due on a line.
+    fn write(&mut self, index: usize) {
+        let line = &mut self.lines[index];
+        for _ in 0..BATCHES_PER_TURN {
+            line.take_due(&mut self.frames, &mut self.due);
+            if self.due.slots.is_empty() {
+                return;
+            }
+            let socket = &self.sockets[index ^ 1];
+            let refused = |error| line.refused(&error);
+            self.sender
+                .send(socket, &mut self.frames, &self.due.slots, refused);
+            line.record_lateness(&self.due.times_ns);
+            for &slot in &self.due.slots {
+                self.frames.give_back(slot);
+            }
+        }
+    }
+
+    /// Sets the timer to the next departure.
+    fn arm(&mut self) -> io::Result<()> {
+        let next_ns = self
+            .lines
+            .iter()
+            .filter_map(|line| line.pipe.next_due_ns())
+            .min();
+        if next_ns == self.armed_ns {
+            return Ok(());
+        }
+        match next_ns {
+            None => self.timer.unset()?,
+            Some(next_ns) => {
+                let at = TimeSpec::from_duration(Duration::from_nanos(next_ns));
+                self.timer.set(
+                    Expiration::OneShot(at),
+                    TimerSetTimeFlags::TFD_TIMER_ABSTIME,
+                )?;
+            }
+        }
+        self.armed_ns = next_ns;
+        Ok(())
+    }
+}
+
+fn pollfd(fd: &impl AsFd) -> libc::pollfd {
+    libc::pollfd {
+        fd: fd.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// Exact timers, and the core whenever there is work: a late emulator is a wrong emulator. It sleeps between packets,
+/// so the real-time priority takes nothing from the others that a packet would not.
+fn prepare_thread() -> io::Result<()> {
+    nix::sys::prctl::set_timerslack(1)?;
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: plain system call; 0 is the calling thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

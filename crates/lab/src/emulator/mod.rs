@@ -1,0 +1,489 @@
+//! Links between namespaces, carried by a thread of this process.
+//!
+//! A link is two cables that meet in a namespace of the emulator's own:
+//!
+//! ```text
+//! near end (the customer's) ── veth ── emulator ── veth ── far end (the provider's)
+//!                                up →            ← down
+//! ```
+//!
+//! Each direction is a [`Pipe`]: rate, delay, loss, queue, outage, all of which may change while packets are inside.
+//! One thread drives every pipe of an emulator. It is made for 500 Mbit/s and 100 000 packets per second in all; the
+//! lateness of every packet is recorded, and a [`LinkReport`] says whether the figures can be trusted.
+//!
+//! Frames are carried whole, ARP included. A frame that no wire could carry (too long, a super-packet, a partial
+//! checksum) is refused and counted: [`Emulator::connect`] switches the offloads off at all four cable ends, so such
+//! a frame means that somebody switched them on again. A smaller MTU on the way is made by a router behind the link,
+//! not by the link, because a link cannot answer.
+
+mod engine;
+mod packet;
+pub mod pipe;
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use serde::{Deserialize, Serialize};
+
+pub use engine::Faults;
+pub use packet::MTU_MAX_BYTES;
+pub use pipe::{Pipe, QueueLimit, Shape, Tally};
+
+use crate::netns::{Namespace, NetnsError};
+use engine::{Engine, Line, Request};
+use packet::PacketSocket;
+
+/// A run whose packets were later than this is not valid: p99, on a machine whose cores are shared.
+pub const LATENESS_P99_MAX_US: f64 = 600.0;
+/// Fewer packets than this have no p99 worth judging.
+const LATENESS_PACKETS_MIN: u64 = 1000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EmulatorError {
+    #[error(transparent)]
+    Namespace(#[from] NetnsError),
+    #[error("link {link}, {direction}: {problem}")]
+    Shape {
+        link: String,
+        direction: &'static str,
+        problem: String,
+    },
+    #[error("link {link}: mtu_bytes = {mtu_bytes}: 576 to {MTU_MAX_BYTES}")]
+    Mtu { link: String, mtu_bytes: u32 },
+    #[error("emulator: {what}: {source}")]
+    Io {
+        what: &'static str,
+        source: io::Error,
+    },
+    #[error("the emulator's thread has ended: see its error above, or start another emulator")]
+    Stopped,
+}
+
+pub type Result<T, E = EmulatorError> = std::result::Result<T, E>;
+
+fn io_error(what: &'static str) -> impl Fn(io::Error) -> EmulatorError {
+    move |source| EmulatorError::Io { what, source }
+}
+
+/// Up leads away from the near end, down towards it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    Up,
+    Down,
+}
+
+impl Direction {
+    pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// What a link does in each direction.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkShape {
+    pub up: Shape,
+    pub down: Shape,
+    /// Of IP packets; the devices at both ends get it too.
+    pub mtu_bytes: u32,
+}
+
+impl LinkShape {
+    /// Lossless, the same delay in each direction, MTU 1500.
+    pub fn new(down_bps: u64, up_bps: u64, delay_us: u64) -> Self {
+        Self {
+            up: Shape::new(up_bps, delay_us),
+            down: Shape::new(down_bps, delay_us),
+            mtu_bytes: MTU_MAX_BYTES,
+        }
+    }
+}
+
+/// One end of a link: a device to be made in a namespace.
+#[derive(Debug, Clone, Copy)]
+pub struct End<'a> {
+    pub namespace: &'a Namespace,
+    pub device: &'a str,
+}
+
+/// Carries the packets of its links until it is dropped.
+#[derive(Debug)]
+pub struct Emulator {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    seed: u64,
+}
+
+/// What handles need of the emulator.
+#[derive(Debug)]
+struct Shared {
+    namespace: Namespace,
+    requests: Mutex<Sender<Request>>,
+    wake: Arc<EventFd>,
+}
+
+impl Shared {
+    /// Runs `request` on the engine's thread and hands its result back.
+    fn ask<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = channel();
+        let request: Request = Box::new(move |engine| {
+            let _ = reply.send(request(engine));
+        });
+        let requests = self.requests.lock().map_err(|_| EmulatorError::Stopped)?;
+        requests.send(request).map_err(|_| EmulatorError::Stopped)?;
+        drop(requests);
+        self.wake.write(1).map_err(|_| EmulatorError::Stopped)?;
+        answer.recv().map_err(|_| EmulatorError::Stopped)
+    }
+
+    fn open(&self, device: &str) -> Result<PacketSocket> {
+        self.namespace
+            .run(|| PacketSocket::open(device))?
+            .map_err(io_error("opening a packet socket"))
+    }
+
+    /// Makes a cable from `end` to `device` in the emulator's namespace. Nothing but the packet socket is to answer
+    /// there.
+    fn plug(&self, end: End, device: &str, mtu_bytes: u32) -> Result<()> {
+        end.namespace.veth(end.device, &self.namespace, device)?;
+        for (namespace, device) in [(end.namespace, end.device), (&self.namespace, device)] {
+            namespace.set_mtu(device, mtu_bytes)?;
+            namespace.set_offloads(device, false)?;
+        }
+        self.namespace.ip(&format!("link set {device} arp off"))?;
+        Ok(())
+    }
+}
+
+impl Emulator {
+    /// `seed` decides which packets the links lose.
+    pub fn start(seed: u64) -> Result<Self> {
+        let namespace = Namespace::create("emulator")?;
+        for scope in ["all", "default"] {
+            namespace.set_sysctl(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")?;
+        }
+        let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        let wake = Arc::new(wake.map_err(|errno| io_error("making an eventfd")(errno.into()))?);
+        let (sender, requests) = channel();
+        let engine =
+            Engine::new(requests, Arc::clone(&wake)).map_err(io_error("making its timer"))?;
+        let carry = move || {
+            if let Err(error) = engine.run() {
+                eprintln!("anabranch: the link emulator stopped: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("emulator".into())
+            .spawn(carry)
+            .map_err(io_error("starting its thread"))?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                namespace,
+                requests: Mutex::new(sender),
+                wake,
+            }),
+            thread: Some(thread),
+            seed,
+        })
+    }
+
+    /// Connects two ends by a new link. Makes both devices; addresses are the caller's.
+    pub fn connect(&self, name: &str, near: End, far: End, shape: LinkShape) -> Result<Link> {
+        for (direction, shape) in [(Direction::Up, shape.up), (Direction::Down, shape.down)] {
+            check(name, direction, &shape)?;
+        }
+        let mtu_bytes = shape.mtu_bytes;
+        if !(576..=MTU_MAX_BYTES).contains(&mtu_bytes) {
+            return Err(EmulatorError::Mtu {
+                link: name.into(),
+                mtu_bytes,
+            });
+        }
+        let first = self.shared.ask(|engine| engine.lines.len())?;
+        let devices = [format!("near{}", first / 2), format!("far{}", first / 2)];
+        self.shared.plug(near, &devices[0], mtu_bytes)?;
+        self.shared.plug(far, &devices[1], mtu_bytes)?;
+        let sockets = [
+            self.shared.open(&devices[0])?,
+            self.shared.open(&devices[1])?,
+        ];
+        let seed = self.seed;
+        self.shared.ask(move |engine| {
+            for (shape, socket) in [shape.up, shape.down].into_iter().zip(sockets) {
+                let index = engine.lines.len();
+                let pipe = Pipe::new(shape, seed.wrapping_add(index as u64));
+                engine.lines.push(Line::new(pipe, mtu_bytes));
+                engine.attach(index, socket);
+            }
+        })?;
+        Ok(Link {
+            name: name.into(),
+            shared: Arc::clone(&self.shared),
+            first,
+            devices,
+            mtu_bytes,
+        })
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        let _ = self.shared.ask(|engine| engine.running = false);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn check(link: &str, direction: Direction, shape: &Shape) -> Result<()> {
+    shape.check().map_err(|problem| EmulatorError::Shape {
+        link: link.into(),
+        direction: direction.name(),
+        problem,
+    })
+}
+
+/// A handle on a running link. Changes take effect before the call returns; the instant returned is when.
+#[derive(Debug, Clone)]
+pub struct Link {
+    name: String,
+    shared: Arc<Shared>,
+    /// Its line up; the line down follows.
+    first: usize,
+    /// The emulator's ends of the cables, near and far.
+    devices: [String; 2],
+    mtu_bytes: u32,
+}
+
+impl Link {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What a direction does at present.
+    pub fn shape(&self, direction: Direction) -> Result<Shape> {
+        let line = self.line(direction);
+        self.shared
+            .ask(move |engine| *engine.lines[line].pipe.shape())
+    }
+
+    pub fn set_shape(&self, direction: Direction, shape: Shape) -> Result<Instant> {
+        check(&self.name, direction, &shape)?;
+        let line = self.line(direction);
+        self.shared.ask(move |engine| {
+            engine.set_shape(line, shape);
+            Instant::now()
+        })
+    }
+
+    pub fn set_rate(&self, direction: Direction, rate_bps: u64) -> Result<Instant> {
+        let shape = self.shape(direction)?;
+        self.set_shape(direction, Shape { rate_bps, ..shape })
+    }
+
+    /// Turns both directions into a blackhole: packets inside and packets to come are swallowed silently.
+    pub fn cut(&self) -> Result<Instant> {
+        self.cut_directions(&Direction::BOTH)
+    }
+
+    /// As [`Link::cut`], for one direction.
+    pub fn cut_direction(&self, direction: Direction) -> Result<Instant> {
+        self.cut_directions(&[direction])
+    }
+
+    fn cut_directions(&self, directions: &[Direction]) -> Result<Instant> {
+        let lines = directions.iter().map(|&direction| self.line(direction));
+        let lines = lines.collect::<Vec<_>>();
+        self.shared.ask(move |engine| {
+            for line in lines {
+                engine.cut(line);
+            }
+            Instant::now()
+        })
+    }
+
+    /// Ends every outage of the link.
+    pub fn restore(&self) -> Result<Instant> {
+        let lines = Direction::BOTH.map(|direction| self.line(direction));
+        self.shared.ask(move |engine| {
+            for line in lines {
+                engine.lines[line].pipe.restore();
+            }
+            Instant::now()
+        })
+    }
+
+    /// Plugs the near cable in again after its device in `near` was deleted.
+    pub fn replug(&self, near: End) -> Result<()> {
+        self.shared.plug(near, &self.devices[0], self.mtu_bytes)?;
+        let socket = self.shared.open(&self.devices[0])?;
+        let line = self.line(Direction::Up);
+        self.shared.ask(move |engine| engine.attach(line, socket))
+    }
+
+    /// What has happened on the link since it was made.
+    pub fn report(&self) -> Result<LinkReport> {
+        let mut device_drops = 0;
+        for device in &self.devices {
+            // A cable that is unplugged has no counters.
+            if let Ok(counters) = self.shared.namespace.counters(device) {
+                device_drops += counters.rx_dropped + counters.tx_dropped;
+            }
+        }
+        let [up, down] = Direction::BOTH.map(|direction| self.line(direction));
+        let (up, down) = self.shared.ask(move |engine| {
+            (
+                DirectionReport::of(engine, up),
+                DirectionReport::of(engine, down),
+            )
+        })?;
+        Ok(LinkReport {
+            name: self.name.clone(),
+            up,
+            down,
+            device_drops,
+        })
+    }
+
+    fn line(&self, direction: Direction) -> usize {
+        match direction {
+            Direction::Up => self.first,
+            Direction::Down => self.first + 1,
+        }
+    }
+}
+
+/// How long after its time a packet was handed to the device, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Lateness {
+    pub packets: u64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
+}
+
+impl Lateness {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        Self {
+            packets: histogram.len(),
+            p50_us: us(histogram.value_at_quantile(0.5)),
+            p99_us: us(histogram.value_at_quantile(0.99)),
+            max_us: us(histogram.max()),
+        }
+    }
+}
+
+/// One direction of a link, since it was made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DirectionReport {
+    pub shape: Shape,
+    pub tally: Tally,
+    /// Packets that have no fate yet.
+    pub inside: u64,
+    /// Packets that came out while their device was gone or down.
+    pub unplugged: u64,
+    pub faults: Faults,
+    pub lateness: Lateness,
+}
+
+impl DirectionReport {
+    fn of(engine: &mut Engine, line: usize) -> Self {
+        engine.count_unread(line);
+        let line = &engine.lines[line];
+        Self {
+            shape: *line.pipe.shape(),
+            tally: line.pipe.tally(),
+            inside: line.pipe.inside() as u64,
+            unplugged: line.unplugged,
+            faults: line.faults,
+            lateness: Lateness::of(&line.lateness_ns),
+        }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let Faults {
+            oversize,
+            unsegmented,
+            partial_checksum,
+            device,
+            unread,
+        } = self.faults;
+        let mut problems = Vec::new();
+        for (count, what) in [
+            (
+                oversize,
+                "frames longer than the MTU: set the MTU of both ends",
+            ),
+            (
+                unsegmented,
+                "super-packets: switch tso, gso and gro off at both ends",
+            ),
+            (
+                partial_checksum,
+                "partial checksums: switch tx checksums off at both ends",
+            ),
+            (device, "frames refused by the kernel"),
+            (
+                unread,
+                "frames dropped by the kernel before they were read: too much load for this machine",
+            ),
+        ] {
+            if count > 0 {
+                problems.push(format!("{count} {what}"));
+            }
+        }
+        let Lateness {
+            packets, p99_us, ..
+        } = self.lateness;
+        if packets >= LATENESS_PACKETS_MIN && p99_us > LATENESS_P99_MAX_US {
+            problems.push(format!(
+                "lateness p99 {p99_us:.0} µs, {LATENESS_P99_MAX_US:.0} µs allowed: too much load for this machine"
+            ));
+        }
+        problems
+    }
+}
+
+/// A link, since it was made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LinkReport {
+    pub name: String,
+    pub up: DirectionReport,
+    pub down: DirectionReport,
+    /// Frames the kernel dropped between the cables' ends.
+    pub device_drops: u64,
+}
+
+impl LinkReport {
+    /// Why the figures of this link cannot be trusted; empty if they can.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (direction, report) in [("up", &self.up), ("down", &self.down)] {
+            let found = report.problems().into_iter();
+            problems
+                .extend(found.map(|problem| format!("link {} {direction}: {problem}", self.name)));
+        }
+        if self.device_drops > 0 {
+            problems.push(format!(
+                "link {}: {} frames dropped by the kernel between the cables' ends",
+                self.name, self.device_drops
+            ));
+        }
+        problems
+    }
+}

@@ -1,0 +1,199 @@
+//! The link emulator on the real kernel, with bounds wide enough for a machine that does other work. Exact figures
+//! are the business of `examples/emulator.rs`.
+
+use std::sync::{Mutex, PoisonError};
+
+use anabranch_lab::calibrate::{Figures, Trial};
+use anabranch_lab::emulator::{Direction, Emulator, End, Link, LinkShape, QueueLimit, Shape};
+use anabranch_lab::netns::Namespace;
+
+/// Two hosts, 192.0.2.1 and 192.0.2.2, joined by a link.
+struct Pair {
+    near: Namespace,
+    far: Namespace,
+    link: Link,
+    _emulator: Emulator,
+}
+
+impl Pair {
+    fn new(shape: LinkShape) -> Self {
+        let near = Namespace::create("near").unwrap_or_else(|error| panic!("{error}"));
+        let far = Namespace::create("far").unwrap();
+        let emulator = Emulator::start(1).unwrap();
+        let [near_end, far_end] = [&near, &far].map(|namespace| End {
+            namespace,
+            device: "eth0",
+        });
+        let link = emulator.connect("test", near_end, far_end, shape).unwrap();
+        near.add_address("eth0", [192, 0, 2, 1].into(), 24).unwrap();
+        far.add_address("eth0", [192, 0, 2, 2].into(), 24).unwrap();
+        Self {
+            near,
+            far,
+            link,
+            _emulator: emulator,
+        }
+    }
+
+    /// Whether one of `count` pings is answered.
+    fn ping(&self, count: &str, options: &[&str]) -> bool {
+        let words = ["-c", count, "-i", "0.01", "-W", "1", "192.0.2.2"];
+        self.near.exec("ping", &[options, &words].concat()).is_ok()
+    }
+}
+
+fn fast() -> LinkShape {
+    LinkShape::new(100_000_000, 100_000_000, 1_000)
+}
+
+/// One trial at a time: they would take each other's core.
+fn run(trial: Trial) -> Figures {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    anabranch_lab::calibrate::run(trial).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The queue is large enough for a sender that was kept off its core and catches up.
+fn overload(rate_bps: u64) -> Trial {
+    Trial {
+        shape: Shape {
+            queue: QueueLimit::Bytes(rate_bps / 8 / 2),
+            ..Shape::new(rate_bps, 10_000)
+        },
+        load: 1.7,
+        packet_bytes: 1500,
+        seconds: 1.5,
+    }
+}
+
+#[test]
+fn the_mean_rate_of_a_loaded_link_is_its_rate() {
+    for rate_bps in [20_000_000, 100_000_000] {
+        let figures = run(overload(rate_bps));
+        assert!(figures.rate_error.abs() < 0.03, "{figures:#?}");
+        assert!(figures.link.up.tally.queue_drops > 0, "{figures:#?}");
+    }
+}
+
+#[test]
+fn packets_arrive_when_the_pipe_says() {
+    let trial = Trial {
+        load: 0.5,
+        ..overload(20_000_000)
+    };
+    let figures = run(trial);
+    assert_eq!(figures.received, figures.sent);
+    assert!(figures.delay_error_p50_us < 2_000.0, "{figures:#?}");
+}
+
+#[test]
+fn a_lossy_link_loses_its_share() {
+    let trial = Trial {
+        shape: Shape {
+            loss: 0.1,
+            queue: QueueLimit::Packets(10_000),
+            ..Shape::new(10_000_000, 1_000)
+        },
+        load: 0.5,
+        packet_bytes: 100,
+        seconds: 1.0,
+    };
+    let figures = run(trial);
+    let share = 1.0 - figures.received as f64 / figures.sent as f64;
+    // Four standard deviations of the share among 6250 packets.
+    assert!((share - 0.1).abs() < 0.016, "{figures:#?}");
+    let tally = figures.link.up.tally;
+    assert_eq!(tally.offered, tally.delivered + tally.lost, "{tally:?}");
+}
+
+#[test]
+fn an_outage_swallows_packets_silently_until_it_ends() {
+    let pair = Pair::new(fast());
+    assert!(pair.ping("1", &[]));
+    for direction in Direction::BOTH {
+        pair.link.cut_direction(direction).unwrap();
+        assert!(!pair.ping("3", &[]));
+        pair.link.restore().unwrap();
+        assert!(pair.ping("3", &[]));
+    }
+    let report = pair.link.report().unwrap();
+    assert!(report.up.tally.outage_drops >= 3, "{report:#?}");
+    assert!(report.down.tally.outage_drops >= 3, "{report:#?}");
+    let nothing_is_told = pair.near.counters("eth0").unwrap();
+    assert_eq!(nothing_is_told.tx_dropped, 0);
+    assert_eq!(report.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn a_changed_shape_holds_at_once() {
+    let pair = Pair::new(fast());
+    assert!(pair.ping("1", &["-w", "10"]));
+    let slow = Shape::new(1_000_000, 150_000);
+    pair.link.set_shape(Direction::Down, slow).unwrap();
+    let output = pair
+        .near
+        .exec("ping", &["-c", "1", "-w", "10", "192.0.2.2"]);
+    let output = output.unwrap();
+    let rtt_ms = output
+        .split("time=")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let rtt_ms: f64 = rtt_ms.unwrap().parse().unwrap();
+    assert!(rtt_ms >= 151.0, "{output}");
+}
+
+#[test]
+fn a_frame_no_wire_could_carry_is_refused_and_makes_the_run_invalid() {
+    let pair = Pair::new(fast());
+    assert!(pair.ping("1", &[]));
+    pair.near.set_mtu("eth0", 1600).unwrap();
+    assert!(!pair.ping("1", &["-s", "1500", "-M", "do"]));
+    pair.near.set_offloads("eth0", true).unwrap();
+    let datagram = || {
+        let socket = std::net::UdpSocket::bind("192.0.2.1:0")?;
+        socket.send_to(b"partial", "192.0.2.2:9")
+    };
+    pair.near.run(datagram).unwrap().unwrap();
+    let report = pair.link.report().unwrap();
+    // The veth device itself refuses what is longer than its peer's MTU.
+    assert!(report.device_drops >= 1, "{report:#?}");
+    assert!(report.up.faults.partial_checksum >= 1, "{report:#?}");
+    let problems = report.problems().join("\n");
+    assert!(problems.contains("link test up"), "{problems}");
+    assert!(problems.contains("partial checksums"), "{problems}");
+}
+
+#[test]
+fn a_cable_can_be_pulled_and_plugged_in_again() {
+    let pair = Pair::new(fast());
+    assert!(pair.ping("1", &[]));
+    pair.near.ip("link delete eth0").unwrap();
+    let near = End {
+        namespace: &pair.near,
+        device: "eth0",
+    };
+    pair.link.replug(near).unwrap();
+    pair.near
+        .add_address("eth0", [192, 0, 2, 1].into(), 24)
+        .unwrap();
+    // The far side still knows the old device's hardware address.
+    pair.far.ip("neigh flush all").unwrap();
+    assert!(pair.ping("3", &[]));
+}
+
+#[test]
+fn a_shape_out_of_range_names_link_direction_and_key() {
+    let near = Namespace::create("near").unwrap();
+    let emulator = Emulator::start(1).unwrap();
+    let end = End {
+        namespace: &near,
+        device: "eth0",
+    };
+    let mut shape = fast();
+    shape.down.loss = 2.0;
+    let error = emulator.connect("fiber", end, end, shape).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "link fiber, down: loss = 2: a probability from 0 to 1"
+    );
+}
