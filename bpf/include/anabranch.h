@@ -50,6 +50,7 @@ enum ab_state {
 	AB_STATE_CLOSED = 1 << 5, /* ended: counted as closed, kept for the transitory timer */
 	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
 	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */
+	AB_STATE_HAIRPIN = 1 << 8,    /* mapping or permission: the remote is one of our external addresses */
 };
 
 struct ab_flow_tcp {

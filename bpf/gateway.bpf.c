@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The gateway: `lan` stands at the ingress of the LAN devices, `wan` at the ingress of the links. Each parses, lets
+ * outbound.h or inbound.h decide, and leaves with one counted reason. The rest is attached nowhere and run by user space: `explain`
+ * answers where a packet would go, `sweep_flows` and `end_link` keep the tables clean.
+ */
+#include "lib/answer.h"
+#include "lib/explain.h"
+#include "lib/inbound.h"
+#include "lib/outbound.h"
+#include "lib/sweep.h"
+
+static const __u8 fate_of[AB_REASON_COUNT] = {
+#define AB_REASON_FATE(name, fate, words) [AB_REASON_##name] = AB_##fate,
+	AB_REASONS(AB_REASON_FATE)
+#undef AB_REASON_FATE
+};
+
+/* Packets left alone go on to other programs of the device, then to the stack. */
+static __always_inline int leave(__u32 reason)
+{
+	count_reason(reason);
+	switch (fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED]) {
+	case AB_SENT:
+		return TC_ACT_REDIRECT;
+	case AB_PASSED:
+		return TC_ACT_UNSPEC;
+	default:
+		return TC_ACT_SHOT;
+	}
+}
+
+/* A refusal is answered where the rate limit allows; TC_ACT_SHOT otherwise. */
+static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reason)
+{
+	int action;
+	switch (reason) {
+	case AB_REASON_NO_FLOW_OUT:
+		action = answer_rst(skb, p);
+		break;
+	case AB_REASON_TTL_OUT:
+		action = answer_icmp(skb, p, ICMP_TIME_EXCEEDED << 8 | ICMP_EXC_TTL, 0);
+		break;
+	case AB_REASON_TOO_BIG_OUT:
+		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED, p->mtu);
+		break;
+	case AB_REASON_NO_LINK:
+		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_NET_UNREACH, 0);
+		break;
+	default:
+		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_PKT_FILTERED, 0);
+	}
+	return action < 0 ? TC_ACT_SHOT : action;
+}
+
+SEC("classifier")
+int lan(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	__u32 reason = parse_packet(skb, &p, ETH_HLEN);
+	if (!reason)
+		reason = outbound(skb, &p);
+	int action = leave(reason);
+	if (action == TC_ACT_SHOT && fate_of[reason < AB_REASON_COUNT ? reason : 0] == AB_REFUSED)
+		return refuse(skb, &p, reason);
+	return action;
+}
+
+SEC("classifier")
+int wan(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	__u32 ifindex = skb->ifindex;
+	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
+	if (!device || device->role != AB_ROLE_LINK)
+		return leave(AB_REASON_NOT_CONFIGURED);
+	__u32 reason = parse_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN);
+	if (!reason)
+		reason = inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
+	return leave(reason);
+}
+
+/* The answer is written over the packet, behind the headers it was asked about. */
+SEC("classifier")
+int explain(struct __sk_buff *skb)
+{
+	struct ab_explanation answer = {};
+	explain_packet(skb, &answer);
+	return bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr), &answer, sizeof(answer), 0);
+}
+
+SEC("raw_tp/sweep_flows")
+int sweep_flows(void *ctx)
+{
+	(void)ctx;
+	sweep_tables();
+	return 0;
+}
+
+SEC("raw_tp/end_link")
+int end_link(void *ctx)
+{
+	(void)ctx;
+	end_flows_of_link();
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

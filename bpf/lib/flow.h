@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The flow table: two entries a flow, one per side, and their life.
+ *
+ * A flow begins in `embryos`, a bounded LRU table, and moves to `flows` when it is confirmed: a TCP handshake that
+ * completes, a UDP or ICMP mapping that was answered or lasts. So a flood of first packets evicts other first
+ * packets and nothing else. The LAN entry is the authority on the state of the pair.
+ */
+#ifndef ANABRANCH_FLOW_H
+#define ANABRANCH_FLOW_H
+
+#include "maps.h"
+#include "parse.h"
+#include "stats.h"
+
+/* UDP that keeps sending without an answer is confirmed after this long: a flood of single packets never is. */
+#define UDP_STREAM_NS 1000000000ull
+
+static __always_inline int is_mapping(__u8 proto)
+{
+	return proto != IPPROTO_TCP;
+}
+
+/* The LAN key of an outbound packet, or the link key of an inbound one. */
+static __always_inline void make_key(struct ab_flow_key *key, __u8 proto, __u8 side, __be32 local, __be16 local_port,
+				     __be32 remote, __be16 remote_port)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	map_ipv4(&key->local, local);
+	key->local_port = local_port;
+	key->proto = proto;
+	key->side = side;
+	if (!is_mapping(proto)) {
+		map_ipv4(&key->remote, remote);
+		key->remote_port = remote_port;
+	}
+}
+
+/* The key of the same flow on the other side. */
+static __always_inline void make_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
+					   const struct ab_flow *flow)
+{
+	other->local = flow->other_local;
+	other->remote = key->remote;
+	other->local_port = flow->other_port;
+	other->remote_port = key->remote_port;
+	other->proto = key->proto;
+	other->side = key->side == AB_SIDE_LAN ? AB_SIDE_LINK(flow->link) : AB_SIDE_LAN;
+	other->zero = 0;
+}
+
+static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
+{
+	struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
+	return flow ? flow : bpf_map_lookup_elem(&embryos, key);
+}
+
+static __always_inline void delete_entry(const struct ab_flow_key *key)
+{
+	if (bpf_map_delete_elem(&flows, key))
+		bpf_map_delete_elem(&embryos, key);
+}
+
+static __always_inline void host_add(const union ab_addr *host, __u64 opened, __u64 closed)
+{
+	struct ab_host *counts = bpf_map_lookup_elem(&hosts, host);
+	if (!counts) {
+		struct ab_host fresh = {};
+		bpf_map_update_elem(&hosts, host, &fresh, BPF_NOEXIST);
+		counts = bpf_map_lookup_elem(&hosts, host);
+	}
+	if (!counts)
+		return;
+	if (opened)
+		__sync_fetch_and_add(&counts->opened, opened);
+	if (closed)
+		__sync_fetch_and_add(&counts->closed, closed);
+}
+
+/* Counts the end of a flow, once, whoever comes first. */
+static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan)
+{
+	__u32 before = __sync_fetch_and_or(&lan->state, AB_STATE_CLOSED);
+	if (before & AB_STATE_CLOSED)
+		return 0;
+	gauge_add(lan->link, 0, 0, 1);
+	if (before & AB_STATE_CONFIRMED)
+		host_add(&lan_key->local, 0, 1);
+	return 1;
+}
+
+/* Takes a flow out of the tables. Live or closed, on either table. */
+static __always_inline void forget_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan,
+					struct ab_flow_key *wan_key)
+{
+	make_other_key(wan_key, lan_key, lan);
+	close_flow(lan_key, lan);
+	__u32 confirmed = lan->state & AB_STATE_CONFIRMED;
+	delete_entry(wan_key);
+	delete_entry(lan_key);
+	if (confirmed)
+		table_add(0, 1);
+}
+
+/*
+ * Moves both entries of an embryo to the main table. If that is full the flow stays where it is: it works as long as
+ * no flood evicts it. The link entry goes first: a flow found from the LAN can always be answered.
+ */
+static __noinline int confirm_flow(struct ab_scratch *s)
+{
+	struct ab_flow *lan = bpf_map_lookup_elem(&embryos, &s->lan_key);
+	if (!lan)
+		return 0;
+	make_other_key(&s->wan_key, &s->lan_key, lan);
+	struct ab_flow *wan = bpf_map_lookup_elem(&embryos, &s->wan_key);
+	if (!wan)
+		return 0;
+	__builtin_memcpy(&s->lan, lan, sizeof(s->lan));
+	__builtin_memcpy(&s->wan, wan, sizeof(s->wan));
+	s->lan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
+	s->wan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
+	if (bpf_map_update_elem(&flows, &s->wan_key, &s->wan, BPF_NOEXIST))
+		return 0;
+	if (bpf_map_update_elem(&flows, &s->lan_key, &s->lan, BPF_NOEXIST)) {
+		bpf_map_delete_elem(&flows, &s->wan_key);
+		return 0;
+	}
+	table_add(1, 0);
+	host_add(&s->lan_key.local, 1, 0);
+	bpf_map_delete_elem(&embryos, &s->wan_key);
+	bpf_map_delete_elem(&embryos, &s->lan_key);
+	return 1;
+}
+
+/* One packet of a flow's direction. */
+static __always_inline void touch_flow(struct ab_flow *flow, __u64 now, __u32 packets, __u32 bytes)
+{
+	flow->seen_ns = now;
+	flow->packets += packets;
+	flow->bytes += bytes;
+}
+
+/* Adds bits to the state, without the cost of an atomic operation when they are there already. */
+static __always_inline void learn_state(struct ab_flow *flow, __u32 bits)
+{
+	if ((flow->state & bits) != bits)
+		__sync_fetch_and_or(&flow->state, bits);
+}
+
+/* The permission of a mapping to hear from one more remote address (RFC 4787 REQ-8). */
+static __always_inline void make_permission_key(struct ab_flow_key *permission, const struct ab_flow_key *wan_key,
+						__be32 remote)
+{
+	*permission = *wan_key;
+	map_ipv4(&permission->remote, remote);
+}
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* From a link: what belongs to a flow goes to its LAN host, the rest to the kernel. */
+#ifndef ANABRANCH_INBOUND_H
+#define ANABRANCH_INBOUND_H
+
+#include "frag.h"
+#include "icmp.h"
+#include "nat.h"
+#include "tcp.h"
+
+/* What belongs to no flow: a source inside the LAN is a lie, the rest may be the host's own. */
+static __noinline int stray_inbound(struct packet *p)
+{
+	const struct ab_route *from = find_route(p->src);
+	return from && from->verdict == AB_VERDICT_LAN ? AB_REASON_SPOOFED_WAN : AB_REASON_NO_FLOW_IN;
+}
+
+/* Address-dependent filtering (RFC 4787 REQ-8): may this remote address speak to the mapping? */
+static __noinline int is_permitted(struct packet *p, struct ab_flow_key *wan_key)
+{
+	const struct ab_settings *set = current_settings();
+	struct ab_flow_key permission;
+	if (set && set->udp_filter_open)
+		return 1;
+	make_permission_key(&permission, wan_key, p->src);
+	return find_flow(&permission) != NULL;
+}
+
+/*
+ * The answer to a mapping that is an embryo: the first tells the LAN entry, the second confirms, so that a single
+ * query stays an embryo. Whether the flow moved.
+ */
+static __noinline int answer_mapping(struct ab_flow_key *wan_key, struct ab_flow *wan)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !(wan->state & AB_STATE_REPLIED)) {
+		learn_reply(wan, wan_key);
+		return 0;
+	}
+	make_other_key(&s->lan_key, wan_key, wan);
+	return confirm_flow(s);
+}
+
+/* 0, or the reason to drop. */
+static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *key, struct ab_flow *flow,
+					 struct ab_traffic *t)
+{
+	if (!p->has_ports_header)
+		return 0;
+	if (p->tcp_flags & (TCP_RST | TCP_FIN)) {
+		int false_end = follow_end_in(p, flow, key);
+		if (false_end)
+			return false_end;
+	}
+	if (p->tcp_flags & TCP_SYN && !(flow->state & AB_STATE_REPLIED))
+		learn_reply(flow, key);
+	if (follow_tcp(flow, p) && t)
+		t->rx_progress++;
+	return 0;
+}
+
+static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link_index,
+				      struct load load)
+{
+	int bad = 0;
+	touch_flow(flow, bpf_ktime_get_coarse_ns(), load.packets, load.bytes);
+	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN) {
+		const struct ab_link *link = link_at(link_index);
+		bad = link ? clamp_mss(skb, p, link->mtu) : 0;
+	}
+	bad = bad ?: rewrite_packet(skb, p, INBOUND, flow, p->id);
+	return bad ?: send_to_lan(skb, p, flow, flow->other_local.word[3]);
+}
+
+static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u32 link)
+{
+	struct ab_flow_key key;
+	__be16 same_id;
+	struct load load = packet_load(skb, p);
+	struct ab_traffic *t = traffic_of(link);
+	if (t) {
+		t->rx_packets += load.packets;
+		t->rx_bytes += load.bytes;
+	}
+	if (p->kind == PACKET_OTHER)
+		return AB_REASON_OTHER_PROTOCOL;
+	if (p->kind == PACKET_ICMP_ERROR)
+		return translate_error_in(skb, p, link);
+	if (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY)
+		return stray_inbound(p);
+	if (is_fragment(p)) {
+		int bad = learn_fragment(p, AB_SIDE_LINK(link), &same_id);
+		if (bad)
+			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_inbound(p) : bad;
+	}
+	make_key(&key, p->proto, AB_SIDE_LINK(link), p->dst, p->dport, p->src, p->sport);
+	struct ab_flow *flow = find_flow(&key);
+	if (!flow)
+		return stray_inbound(p);
+	if (p->ttl <= 1)
+		return AB_REASON_TTL_IN;
+	if (!is_mapping(p->proto)) {
+		int refused = follow_tcp_in(p, &key, flow, t);
+		if (refused)
+			return refused;
+		return forward_in(skb, p, flow, link, load);
+	}
+	if (flow->first_remote.word[3] != p->src && !is_permitted(p, &key))
+		return AB_REASON_FILTERED_IN;
+	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(&key, flow)) {
+		flow = find_flow(&key);
+		if (!flow)
+			return AB_REASON_NO_FLOW_IN;
+	}
+	return forward_in(skb, p, flow, link, load);
+}
+
+#endif

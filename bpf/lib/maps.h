@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Every map of the gateway. All are pinned by name, so that they outlive the daemon. */
+#ifndef ANABRANCH_MAPS_H
+#define ANABRANCH_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../include/anabranch.h"
+#include "../policy/inline.h"
+
+#define AB_MAP(name, map_type, entries, key_type, value_type, map_flag_bits)                                       \
+	struct {                                                                                                   \
+		__uint(type, map_type);                                                                            \
+		__uint(max_entries, entries);                                                                      \
+		__type(key, key_type);                                                                             \
+		__type(value, value_type);                                                                         \
+		__uint(map_flags, map_flag_bits);                                                                  \
+		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                               \
+	} name SEC(".maps")
+
+/* The sizes of `flows`, `embryos` and `hosts` are set by user space before loading. */
+AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
+AB_MAP(embryos, BPF_MAP_TYPE_LRU_HASH, 2, struct ab_flow_key, struct ab_flow, 0);
+AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, union ab_addr, struct ab_host, BPF_F_NO_PREALLOC);
+
+struct ab_session_key {
+	union ab_addr local;
+	union ab_addr remote;
+};
+AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_session_key, __u32, 0);
+
+/* A fragmented datagram, from its first fragment on. */
+struct ab_fragment_key {
+	union ab_addr src;
+	union ab_addr dst;
+	__u32 id;
+	__u8 proto;
+	__u8 side;
+	__u16 zero;
+};
+
+#define AB_FRAGMENT_SPANS 8
+
+struct ab_fragment {
+	__be16 sport;
+	__be16 dport;
+	__be16 new_id; /* outbound: two LAN hosts may use one id towards one remote (RFC 4787 section 11) */
+	__u8 poisoned;
+	__u8 spans;
+	__u64 seen_ns;
+	struct {
+		__u16 start, end;
+	} span[AB_FRAGMENT_SPANS]; /* payload bytes seen, in units of 8 */
+};
+AB_MAP(fragments, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_fragment_key, struct ab_fragment, 0);
+
+AB_MAP(settings, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_settings, 0);
+AB_MAP(choice, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_choice, 0);
+AB_MAP(links, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_link, 0);
+AB_MAP(devices, BPF_MAP_TYPE_HASH, 256, __u32, struct ab_device, 0);
+AB_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, 65536, struct ab_route_key, struct ab_route, BPF_F_NO_PREALLOC);
+
+AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_LINKS, __u32, struct ab_traffic, 0);
+AB_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_REASON_COUNT, __u32, __u64, 0);
+AB_MAP(gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_gauge, 0);
+AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);
+AB_MAP(sweep, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} ended SEC(".maps");
+
+/* What does not fit the 512-byte stack. Programs of one CPU never interleave: TC runs with bottom halves disabled. */
+struct ab_scratch {
+	struct ab_flow_key lan_key, wan_key;
+	struct ab_flow lan, wan;
+	struct ab_candidates candidates;
+	__u8 bytes[512];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ab_scratch);
+} scratches SEC(".maps");
+
+static __always_inline struct ab_scratch *scratch(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&scratches, &zero);
+}
+
+static __always_inline const struct ab_settings *current_settings(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&settings, &zero);
+}
+
+static __always_inline const struct ab_choice *current_choice(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&choice, &zero);
+}
+
+static __always_inline const struct ab_link *link_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&links, &index);
+}
+
+#endif

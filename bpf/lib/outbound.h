@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* From the LAN: find or open the flow, then rewrite and send. */
+#ifndef ANABRANCH_OUTBOUND_H
+#define ANABRANCH_OUTBOUND_H
+
+#include "frag.h"
+#include "icmp.h"
+#include "nat.h"
+#include "open.h"
+#include "tcp.h"
+
+/* Sources outside the LAN prefixes are lies. */
+static __always_inline int is_lan_source(const struct packet *p)
+{
+	const struct ab_route *from = find_route(p->src);
+	return from && from->verdict == AB_VERDICT_LAN;
+}
+
+/* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
+static __always_inline int is_kernels(const struct packet *p)
+{
+	const struct ab_route *to = find_route(p->dst);
+	return is_never_forwarded(p->dst) || (to && to->verdict != AB_VERDICT_LINK);
+}
+
+/* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. */
+static __always_inline int gate(const struct packet *p)
+{
+	if (is_kernels(p))
+		return AB_REASON_SPECIFIC_ROUTE;
+	return is_lan_source(p) ? 0 : AB_REASON_SPOOFED_LAN;
+}
+
+static __always_inline int is_usable(__u32 link)
+{
+	const struct ab_choice *now = current_choice();
+	return now && now->usable >> (link & 15) & 1;
+}
+
+static __always_inline int retries_fail_paths(void)
+{
+	const struct ab_choice *now = current_choice();
+	return now && now->syn_retry;
+}
+
+/*
+ * A SYN whose flow exists. A retransmission that was never answered says that its path failed: under WSDM the flow
+ * is unbound and chooses again outside the links it tried (Peng 2005, WSDM); under any policy it leaves a link that
+ * is no longer usable. A SYN of another connection on a finished or unanswered flow begins anew.
+ */
+static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
+{
+	__u32 state = flow->state, tried = 0;
+	if (state & AB_STATE_CONFIRMED && !(state & AB_STATE_CLOSED))
+		return 0;
+	if (!(state & (AB_STATE_CONFIRMED | AB_STATE_CLOSED)) && flow->tcp.isn == p->seq) {
+		if (state & AB_STATE_REPLIED)
+			return 0;
+		if (retries_fail_paths())
+			tried = flow->tried | 1u << (flow->link & 15);
+		else if (is_usable(flow->link))
+			return 0;
+		struct ab_traffic *t = traffic_of(flow->link);
+		if (t)
+			t->syn_retries++;
+	}
+	forget_flow(&s->lan_key, flow, &s->wan_key);
+	return gate(p) ?: open_flow(p, tried);
+}
+
+static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
+{
+	if (!is_first_syn(p)) {
+		if (!flow)
+			return gate(p) ?: AB_REASON_NO_FLOW_OUT;
+		if (flow->state & AB_STATE_REPLIED)
+			confirm_flow(s);
+		return 0;
+	}
+	return flow ? settle_syn(p, s, flow) : (gate(p) ?: open_flow(p, 0));
+}
+
+/*
+ * Hairpinning (RFC 4787 REQ-9): the link whose external address and port stand for a mapping and are this packet's
+ * destination, or AB_NO_TARGET. The packet is translated and comes back as if that link had brought it.
+ */
+static __noinline int hairpin_link(struct packet *p)
+{
+	struct ab_flow_key key;
+	if (!is_mapping(p->proto))
+		return AB_NO_TARGET;
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
+		const struct ab_link *link = link_at(i);
+		if (!link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != p->dst)
+			continue;
+		make_key(&key, p->proto, AB_SIDE_LINK(i), p->dst, p->dport, p->src, p->sport);
+		if (find_flow(&key))
+			return i;
+	}
+	return AB_NO_TARGET;
+}
+
+static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
+{
+	int why = gate(p);
+	if (why != AB_REASON_SPECIFIC_ROUTE || hairpin_link(p) == AB_NO_TARGET)
+		return why ?: open_flow(p, 0);
+	why = is_lan_source(p) ? open_flow(p, 0) : AB_REASON_SPOOFED_LAN;
+	struct ab_flow *flow = why ? NULL : find_flow(&s->lan_key);
+	if (flow)
+		learn_state(flow, AB_STATE_HAIRPIN);
+	return why;
+}
+
+/* A mapping is confirmed once it was answered, or when it keeps sending. */
+static __always_inline int settle_mapping(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
+{
+	if (!flow)
+		return open_mapping(p, s);
+	if (flow->state & AB_STATE_REPLIED || bpf_ktime_get_coarse_ns() - flow->opened_ns > UDP_STREAM_NS)
+		confirm_flow(s);
+	return 0;
+}
+
+/* Everything that is not an established flow's packet: after it the flow of s->lan_key exists. 0, or why not. */
+static __noinline int settle_outbound(struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return AB_REASON_NOT_CONFIGURED;
+	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	struct ab_flow *flow = find_flow(&s->lan_key);
+	return p->proto == IPPROTO_TCP ? settle_tcp(p, s, flow) : settle_mapping(p, s, flow);
+}
+
+/* Lets a mapping hear from one more remote address, or keeps it hearing. Whether that address is one of ours. */
+static __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
+{
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return 0;
+	__u64 now = bpf_ktime_get_coarse_ns();
+	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_other_key(&s->wan_key, &s->lan_key, flow);
+	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
+	struct ab_flow *permission = find_flow(&s->lan_key);
+	if (permission) {
+		permission->seen_ns = now;
+		return permission->state & AB_STATE_HAIRPIN;
+	}
+	__builtin_memset(&s->wan, 0, sizeof(s->wan));
+	s->wan.opened_ns = s->wan.seen_ns = now;
+	s->wan.link = flow->link;
+	s->wan.state = AB_STATE_PERMISSION;
+	if (hairpin_link(p) != AB_NO_TARGET)
+		s->wan.state |= AB_STATE_HAIRPIN;
+	bpf_map_update_elem(&embryos, &s->lan_key, &s->wan, BPF_NOEXIST);
+	return s->wan.state & AB_STATE_HAIRPIN;
+}
+
+/* Whether the remote end of a mapping's packet is one of our own external addresses. */
+static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow)
+{
+	if (flow->first_remote.word[3] != p->dst)
+		return permit_remote(p, flow);
+	return flow->state & AB_STATE_HAIRPIN;
+}
+
+static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow_key *key, struct ab_flow *flow)
+{
+	if (!p->has_ports_header)
+		return;
+	/* The host still speaks: the RST it was sent was a lie. */
+	if (flow->state & AB_STATE_RESET && !(flow->state & AB_STATE_CLOSED))
+		__sync_fetch_and_and(&flow->state, ~AB_STATE_RESET);
+	follow_tcp(flow, p);
+	if (p->tcp_flags & (TCP_FIN | TCP_RST))
+		follow_end_out(p, key, flow);
+}
+
+static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
+{
+	struct load load = packet_load(skb, p);
+	touch_flow(flow, bpf_ktime_get_coarse_ns(), load.packets, load.bytes);
+	struct ab_traffic *t = traffic_of(flow->link);
+	if (!t)
+		return;
+	t->tx_packets += load.packets;
+	t->tx_bytes += load.bytes;
+}
+
+static __noinline int send_hairpin(struct packet *p)
+{
+	__u32 index = hairpin_link(p);
+	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index) : NULL;
+	if (!link)
+		return AB_REASON_FILTERED_IN;
+	bpf_redirect(link->ifindex, BPF_F_INGRESS);
+	return AB_REASON_HAIRPIN;
+}
+
+/* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
+static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
+				       struct ab_flow *flow, __be16 new_id)
+{
+	const struct ab_link *link = link_at(flow->link);
+	if (!link)
+		return AB_REASON_NO_LINK;
+	if (p->ttl <= 1)
+		return AB_REASON_TTL_OUT;
+	p->mtu = link->mtu;
+	if (exceeds_mtu(skb, p, p->mtu))
+		return p->fragment & IP_DONT_FRAGMENT ? AB_REASON_TOO_BIG_OUT : AB_REASON_TOO_LONG_TO_FRAGMENT;
+	int hairpin = 0;
+	if (is_mapping(p->proto))
+		hairpin = follow_mapping(p, flow);
+	else
+		follow_tcp_out(p, key, flow);
+	count_tx(skb, p, flow);
+	int bad = 0;
+	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
+		bad = clamp_mss(skb, p, link->mtu);
+	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, flow, new_id);
+	if (bad)
+		return bad;
+	if (hairpin)
+		return send_hairpin(p);
+	send_over_link(link, p->dst);
+	return AB_REASON_TRANSLATED_OUT;
+}
+
+static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_flow_key key;
+	__be16 new_id = p->id;
+	if (p->kind == PACKET_OTHER)
+		return AB_REASON_OTHER_PROTOCOL;
+	if (p->kind == PACKET_ICMP_ERROR)
+		return translate_error_out(skb, p);
+	if (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO)
+		return AB_REASON_OTHER_PROTOCOL;
+	if (is_fragment(p)) {
+		int bad = learn_fragment(p, AB_SIDE_LAN, &new_id);
+		if (bad)
+			return gate(p) ?: bad;
+	}
+	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	struct ab_flow *flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow || (p->proto == IPPROTO_TCP && is_first_syn(p))) {
+		int why = settle_outbound(p);
+		if (why)
+			return why;
+		flow = find_flow(&key);
+		if (!flow)
+			return AB_REASON_REFUSED_FULL;
+	}
+	return forward_out(skb, p, &key, flow, new_id);
+}
+
+#endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* The packet as the gateway sees it: one bounded pass over Ethernet, IPv4 and the first bytes of the transport header. */
+#ifndef ANABRANCH_PARSE_H
+#define ANABRANCH_PARSE_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../include/anabranch.h"
+#include "../policy/inline.h"
+
+/* RFC 792. Defined here because <linux/icmp.h> drags in the host's C library. */
+struct icmphdr {
+	__u8 type;
+	__u8 code;
+	__be16 checksum;
+	union {
+		struct {
+			__be16 id;
+			__be16 sequence;
+		} echo;
+		struct {
+			__be16 zero;
+			__be16 mtu;
+		} frag;
+	} un;
+};
+
+#define ICMP_ECHOREPLY 0
+#define ICMP_DEST_UNREACH 3
+#define ICMP_ECHO 8
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETERPROB 12
+
+#define ICMP_NET_UNREACH 0
+#define ICMP_FRAG_NEEDED 4
+#define ICMP_PKT_FILTERED 13
+#define ICMP_EXC_TTL 0
+
+#define IP_MORE_FRAGMENTS 0x2000
+#define IP_DONT_FRAGMENT 0x4000
+#define IP_OFFSET_MASK 0x1fff
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+enum packet_kind {
+	PACKET_FLOW,	   /* TCP, UDP or ICMP echo, with its ports */
+	PACKET_ICMP_ERROR, /* about a packet of a flow */
+	PACKET_OTHER,
+};
+
+struct packet {
+	__u32 l3, l4; /* offsets of the headers */
+	__be32 src, dst;
+	__be16 sport, dport; /* ICMP echo: the id, in both */
+	__u16 length;	     /* of the IP packet, as its header says */
+	__u16 fragment;	     /* flags and offset, host order */
+	__be16 id;
+	__u8 proto;
+	__u8 ttl;
+	__u8 kind;	/* enum packet_kind */
+	__u8 icmp_type; /* ICMP only */
+	__u8 tcp_flags; /* TCP with a header only */
+	__u8 has_ports_header; /* false in fragments after the first */
+	__u32 mtu;	     /* of the link it does not fit, for the answer */
+	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
+};
+
+static __always_inline int is_fragment(const struct packet *p)
+{
+	return p->fragment & (IP_MORE_FRAGMENTS | IP_OFFSET_MASK);
+}
+
+static __always_inline int is_later_fragment(const struct packet *p)
+{
+	return p->fragment & IP_OFFSET_MASK;
+}
+
+/* Keeps the compiler from dropping the bounds check that follows: the verifier wants to see it. */
+#define keep_bound(value) __asm__ volatile("" : "+r"(value))
+
+/* Where a packet went through another function the verifier has forgotten how small its offsets are. */
+static __always_inline __u32 bounded_l3(const struct packet *p)
+{
+	return p->l3 & 15;
+}
+
+static __always_inline __u32 bounded_l4(const struct packet *p)
+{
+	return p->l4 & 127;
+}
+
+static __always_inline void map_ipv4(union ab_addr *addr, __be32 v4)
+{
+	addr->word[0] = 0;
+	addr->word[1] = 0;
+	addr->word[2] = bpf_htonl(0xffff);
+	addr->word[3] = v4;
+}
+
+static __always_inline int is_icmp_error(__u8 type)
+{
+	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;
+}
+
+static __always_inline __u16 fold_sum(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* Whether the IPv4 header, options included, sums to all ones (RFC 1071). Options cut short do not. */
+static __always_inline int ip_checksum_holds(const struct iphdr *ip, void *end)
+{
+	const __u32 *word = (const __u32 *)ip;
+	__u64 sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
+	if (ip->ihl > 5) {
+		for (__u32 i = 5; i < 15; i++) {
+			if (i >= ip->ihl)
+				break;
+			if ((void *)(word + i + 1) > end)
+				return 0;
+			sum += word[i];
+		}
+	}
+	return fold_sum(sum) == 0xffff;
+}
+
+/* Bytes of headers that must be readable directly: Ethernet, IPv4 with every option, TCP without options. */
+#define HEADER_ROOM (ETH_HLEN + 60 + sizeof(struct tcphdr))
+
+static __always_inline int parse_tcp(struct packet *p, const struct tcphdr *tcp, void *end, __u32 l4_length)
+{
+	if ((void *)(tcp + 1) > end)
+		return AB_REASON_MALFORMED;
+	__u32 header = tcp->doff * 4;
+	if (header < sizeof(*tcp) || header > l4_length)
+		return AB_REASON_MALFORMED;
+	p->sport = tcp->source;
+	p->dport = tcp->dest;
+	p->tcp_flags = ((const __u8 *)tcp)[13];
+	p->seq = bpf_ntohl(tcp->seq);
+	p->ack = bpf_ntohl(tcp->ack_seq);
+	p->end = p->seq + (l4_length - header) + !!(p->tcp_flags & TCP_SYN) + !!(p->tcp_flags & TCP_FIN);
+	p->kind = PACKET_FLOW;
+	return 0;
+}
+
+static __always_inline int parse_udp(struct packet *p, const struct udphdr *udp, void *end, __u32 l4_length)
+{
+	if ((void *)(udp + 1) > end)
+		return AB_REASON_MALFORMED;
+	__u32 length = bpf_ntohs(udp->len);
+	if (length < sizeof(*udp) || (length > l4_length && !is_fragment(p)))
+		return AB_REASON_MALFORMED;
+	p->sport = udp->source;
+	p->dport = udp->dest;
+	p->kind = PACKET_FLOW;
+	return 0;
+}
+
+static __always_inline int parse_icmp(struct packet *p, const struct icmphdr *icmp, void *end)
+{
+	if ((void *)(icmp + 1) > end)
+		return AB_REASON_MALFORMED;
+	p->icmp_type = icmp->type;
+	if (icmp->type == ICMP_ECHO || icmp->type == ICMP_ECHOREPLY) {
+		p->sport = p->dport = icmp->un.echo.id;
+		p->kind = PACKET_FLOW;
+	} else if (is_icmp_error(icmp->type)) {
+		p->kind = PACKET_ICMP_ERROR;
+	}
+	return 0;
+}
+
+static __always_inline int parse_transport(struct packet *p, void *header, void *end, __u32 l4_length)
+{
+	p->kind = PACKET_OTHER;
+	if (is_later_fragment(p)) {
+		if (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || p->proto == IPPROTO_ICMP)
+			p->kind = PACKET_FLOW;
+		return 0;
+	}
+	p->has_ports_header = 1;
+	switch (p->proto) {
+	case IPPROTO_TCP:
+		return parse_tcp(p, header, end, l4_length);
+	case IPPROTO_UDP:
+		return parse_udp(p, header, end, l4_length);
+	case IPPROTO_ICMP:
+		return parse_icmp(p, header, end);
+	default:
+		return 0;
+	}
+}
+
+/* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
+static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+{
+	if (skb->protocol != bpf_htons(ETH_P_IP))
+		return AB_REASON_NOT_IP;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	if (data + HEADER_ROOM > end) {
+		__u32 wanted = skb->len < HEADER_ROOM ? skb->len : HEADER_ROOM;
+		if (data + wanted > end && bpf_skb_pull_data(skb, wanted))
+			return AB_REASON_MALFORMED;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+	struct iphdr *ip = data + l3;
+	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+		return AB_REASON_MALFORMED;
+	__u32 header = ip->ihl * 4;
+	p->length = bpf_ntohs(ip->tot_len);
+	if (p->length < header || l3 + p->length > skb->len)
+		return AB_REASON_MALFORMED;
+	if (!ip_checksum_holds(ip, end))
+		return AB_REASON_BAD_CHECKSUM;
+	p->l3 = l3;
+	p->l4 = l3 + header;
+	p->src = ip->saddr;
+	p->dst = ip->daddr;
+	p->proto = ip->protocol;
+	p->ttl = ip->ttl;
+	p->id = ip->id;
+	p->fragment = bpf_ntohs(ip->frag_off);
+	return parse_transport(p, data + p->l4, end, p->length - header);
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Counters: why packets left, what links carried, how many flows live. */
+#ifndef ANABRANCH_STATS_H
+#define ANABRANCH_STATS_H
+
+#include <linux/pkt_cls.h>
+
+#include "maps.h"
+
+static __always_inline void count_reason(__u32 reason)
+{
+	__u64 *packets = bpf_map_lookup_elem(&reasons, &reason);
+	if (packets)
+		(*packets)++;
+}
+
+static __always_inline struct ab_traffic *traffic_of(__u32 link)
+{
+	return bpf_map_lookup_elem(&traffic, &link);
+}
+
+static __always_inline void gauge_add(__u32 link, __u64 dispatched, __u64 opened, __u64 closed)
+{
+	struct ab_gauge *gauge = bpf_map_lookup_elem(&gauges, &link);
+	if (!gauge)
+		return;
+	if (dispatched)
+		__sync_fetch_and_add(&gauge->dispatched, dispatched);
+	if (opened)
+		__sync_fetch_and_add(&gauge->opened, opened);
+	if (closed)
+		__sync_fetch_and_add(&gauge->closed, closed);
+}
+
+static __always_inline void table_add(__u64 confirmed, __u64 forgotten)
+{
+	__u32 zero = 0;
+	struct ab_table *counts = bpf_map_lookup_elem(&table, &zero);
+	if (!counts)
+		return;
+	if (confirmed)
+		__sync_fetch_and_add(&counts->confirmed, confirmed);
+	if (forgotten)
+		__sync_fetch_and_add(&counts->forgotten, forgotten);
+}
+
+static __always_inline __u64 table_flows(void)
+{
+	__u32 zero = 0;
+	struct ab_table *counts = bpf_map_lookup_elem(&table, &zero);
+	return counts ? counts->confirmed - counts->forgotten : 0;
+}
+
+#endif

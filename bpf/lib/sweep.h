@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Walks over the flow tables, run by user space and attached to nothing: `sweep` forgets what its timer ran out for,
+ * `end_link` ends the flows of one link. They run in process context and may be interrupted by the forwarding
+ * programs on their own CPU, so they never use the scratch.
+ */
+#ifndef ANABRANCH_SWEEP_H
+#define ANABRANCH_SWEEP_H
+
+#include "flow.h"
+
+/* Under pressure closed flows keep their entries this long, for the last segments. */
+#define PRESSED_CLOSED_NS 1000000000ull
+
+struct sweep_walk {
+	const struct ab_settings *settings;
+	struct ab_sweep *result;
+	__u64 now;
+};
+
+static __always_inline __u64 timer_of(const struct sweep_walk *walk, const struct ab_flow_key *key,
+				      const struct ab_flow *flow)
+{
+	const struct ab_settings *set = walk->settings;
+	__u32 state = flow->state;
+	if (key->proto == IPPROTO_UDP)
+		return set->udp_ns;
+	if (key->proto == IPPROTO_ICMP)
+		return set->icmp_ns;
+	if (state & AB_STATE_CLOSED && walk->result->pressure)
+		return PRESSED_CLOSED_NS;
+	if (!(state & AB_STATE_CONFIRMED))
+		return set->embryo_ns;
+	return state & (AB_STATE_CLOSED | AB_STATE_RESET) ? set->tcp_transitory_ns : set->tcp_established_ns;
+}
+
+static __always_inline int has_run_out(const struct sweep_walk *walk, const struct ab_flow_key *key,
+				       const struct ab_flow *flow, __u64 seen_ns)
+{
+	return seen_ns + timer_of(walk, key, flow) < walk->now;
+}
+
+/* A link entry lives by its LAN entry; alone (a permission, an orphan of an evicted pair) by its own timer. */
+static __always_inline void sweep_wan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
+{
+	struct ab_flow_key lan_key;
+	if (!has_run_out(walk, key, flow, flow->seen_ns))
+		return;
+	if (!(flow->state & AB_STATE_PERMISSION)) {
+		make_other_key(&lan_key, key, flow);
+		if (find_flow(&lan_key))
+			return;
+	}
+	delete_entry(key);
+}
+
+static __always_inline void sweep_lan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
+{
+	struct ab_flow_key wan_key;
+	make_other_key(&wan_key, key, flow);
+	struct ab_flow *wan = find_flow(&wan_key);
+	__u64 seen_ns = flow->seen_ns;
+	if (wan && wan->seen_ns > seen_ns)
+		seen_ns = wan->seen_ns;
+	if (has_run_out(walk, key, flow, seen_ns)) {
+		forget_flow(key, flow, &wan_key);
+		walk->result->expired++;
+	} else if (!(flow->state & AB_STATE_CLOSED)) {
+		walk->result->live[flow->link & (AB_MAX_LINKS - 1)]++;
+	}
+}
+
+static long sweep_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *flow, struct sweep_walk *walk)
+{
+	(void)map;
+	struct ab_flow_key key = *entry_key;
+	walk->result->visited++;
+	if (key.side == AB_SIDE_LAN)
+		sweep_lan(walk, &key, flow);
+	else
+		sweep_wan(walk, &key, flow);
+	return 0;
+}
+
+static long sweep_host(void *map, union ab_addr *addr, struct ab_host *host, struct sweep_walk *walk)
+{
+	(void)walk;
+	union ab_addr key = *addr;
+	if (host->opened == host->closed)
+		bpf_map_delete_elem(map, &key);
+	return 0;
+}
+
+/*
+ * The kernel evicts embryos without a word. A flow that was open before the walk and not closed after it, and was not
+ * met on it, was evicted: it counts as closed. Flows that come or go meanwhile can only make the estimate too small,
+ * and the next sweep makes it good.
+ */
+static __always_inline void settle_evictions(struct ab_sweep *result, const __u64 *opened_before)
+{
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
+		__u32 index = i;
+		struct ab_gauge *gauge = bpf_map_lookup_elem(&gauges, &index);
+		if (!gauge)
+			continue;
+		__u64 counted = gauge->closed + result->live[i];
+		if (opened_before[i] <= counted)
+			continue;
+		result->evicted += opened_before[i] - counted;
+		gauge_add(i, 0, 0, opened_before[i] - counted);
+	}
+}
+
+static __always_inline void sweep_tables(void)
+{
+	__u32 zero = 0;
+	__u64 opened_before[AB_MAX_LINKS];
+	struct sweep_walk walk = {
+		.settings = current_settings(),
+		.result = bpf_map_lookup_elem(&sweep, &zero),
+		.now = bpf_ktime_get_ns(),
+	};
+	if (!walk.settings || !walk.result)
+		return;
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
+		__u32 index = i;
+		struct ab_gauge *gauge = bpf_map_lookup_elem(&gauges, &index);
+		opened_before[i] = gauge ? gauge->opened : 0;
+	}
+	bpf_for_each_map_elem(&flows, sweep_entry, &walk, 0);
+	bpf_for_each_map_elem(&embryos, sweep_entry, &walk, 0);
+	bpf_for_each_map_elem(&hosts, sweep_host, &walk, 0);
+	settle_evictions(walk.result, opened_before);
+}
+
+/* Tells user space about a TCP flow that ends with its link. False if the ring is full. */
+static __always_inline int report_ended(const struct ab_flow_key *key, const struct ab_flow *flow)
+{
+	struct ab_ended *report = bpf_ringbuf_reserve(&ended, sizeof(*report), 0);
+	if (!report)
+		return 0;
+	report->local = key->local;
+	report->remote = key->remote;
+	report->local_port = key->local_port;
+	report->remote_port = key->remote_port;
+	report->seq = flow->tcp.ack;
+	report->ack = flow->tcp.end;
+	report->lan_ifindex = flow->lan_ifindex;
+	bpf_ringbuf_submit(report, 0);
+	return 1;
+}
+
+/*
+ * Confirmed TCP flows get a RST from user space; UDP and ICMP are forgotten, and their next packet binds them to
+ * another link. Embryos stay: their SYN's retransmission chooses again.
+ */
+static long end_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *flow, struct sweep_walk *walk)
+{
+	(void)map;
+	struct ab_flow_key key = *entry_key, wan_key;
+	walk->result->visited++;
+	if (key.side != AB_SIDE_LAN || flow->link != walk->result->link)
+		return 0;
+	if (key.proto == IPPROTO_TCP) {
+		if (!(flow->state & AB_STATE_CONFIRMED))
+			return 0;
+		if (!(flow->state & AB_STATE_CLOSED) && !report_ended(&key, flow)) {
+			walk->result->unfinished = 1;
+			return 1;
+		}
+	}
+	forget_flow(&key, flow, &wan_key);
+	walk->result->expired++;
+	return 0;
+}
+
+static __always_inline void end_flows_of_link(void)
+{
+	__u32 zero = 0;
+	struct sweep_walk walk = { .result = bpf_map_lookup_elem(&sweep, &zero) };
+	if (!walk.result)
+		return;
+	bpf_for_each_map_elem(&flows, end_entry, &walk, 0);
+	if (!walk.result->unfinished)
+		bpf_for_each_map_elem(&embryos, end_entry, &walk, 0);
+}
+
+#endif

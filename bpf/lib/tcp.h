@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What the gateway follows of TCP: enough to tell a handshake from a flood, an end from an attack, and progress from
+ * noise. Sequence numbers compare modulo 2^32 (RFC 9293 section 3.4).
+ */
+#ifndef ANABRANCH_TCP_H
+#define ANABRANCH_TCP_H
+
+#include "flow.h"
+
+/* A RST or FIN this far from what the LAN host expects may still be true: the host itself decides (RFC 5961). */
+#define TCP_PLAUSIBLE_WINDOW (1u << 20)
+
+static __always_inline int is_first_syn(const struct packet *p)
+{
+	return (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+static __always_inline int is_after(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) > 0;
+}
+
+static __always_inline int is_plausible(__u32 seq, __u32 expected)
+{
+	return seq - expected + TCP_PLAUSIBLE_WINDOW <= 2 * TCP_PLAUSIBLE_WINDOW;
+}
+
+/* Follows one direction. Whether the segment acknowledges something new. */
+static __always_inline int follow_tcp(struct ab_flow *flow, const struct packet *p)
+{
+	if (!flow->tcp.end || is_after(p->end, flow->tcp.end))
+		flow->tcp.end = p->end;
+	if (!(p->tcp_flags & TCP_ACK) || (flow->tcp.ack && !is_after(p->ack, flow->tcp.ack)))
+		return 0;
+	flow->tcp.ack = p->ack;
+	return 1;
+}
+
+/* Both FINs seen: the flow is over, its entries serve the last segments. */
+static __always_inline void learn_fin(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 whose)
+{
+	learn_state(lan, whose);
+	__u32 both = AB_STATE_FIN_LOCAL | AB_STATE_FIN_REMOTE;
+	if ((lan->state & both) == both)
+		close_flow(lan_key, lan);
+}
+
+enum rst_verdict { RST_EXACT, RST_PLAUSIBLE, RST_FALSE };
+
+/*
+ * Only a RST with exactly the expected sequence number ends a flow here (RFC 7857 section 2.2, RFC 5961 section 3);
+ * a plausible one is translated and the host's challenge ACK tells. During the handshake it must acknowledge the SYN.
+ */
+static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, const struct ab_flow *lan)
+{
+	if (!(lan->state & AB_STATE_REPLIED))
+		return (p->tcp_flags & TCP_ACK) && p->ack == lan->tcp.end ? RST_EXACT : RST_FALSE;
+	if (p->seq == lan->tcp.ack)
+		return RST_EXACT;
+	return is_plausible(p->seq, lan->tcp.ack) ? RST_PLAUSIBLE : RST_FALSE;
+}
+
+/* A RST or FIN from the remote end, at most two per flow: looks up the LAN entry. 0, or the reason to drop it. */
+static __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
+{
+	struct ab_flow_key lan_key;
+	make_other_key(&lan_key, wan_key, wan);
+	struct ab_flow *lan = find_flow(&lan_key);
+	if (!lan)
+		return AB_REASON_NO_FLOW_IN;
+	if (p->tcp_flags & TCP_RST) {
+		switch (judge_rst_in(p, lan)) {
+		case RST_EXACT:
+			learn_state(lan, AB_STATE_RESET);
+			learn_state(wan, AB_STATE_RESET);
+			close_flow(&lan_key, lan);
+			return 0;
+		case RST_PLAUSIBLE:
+			learn_state(lan, AB_STATE_RESET);
+			return 0;
+		default:
+			return AB_REASON_BAD_RST;
+		}
+	}
+	if (is_plausible(p->seq, lan->tcp.ack))
+		learn_fin(&lan_key, lan, AB_STATE_FIN_REMOTE);
+	return 0;
+}
+
+/* A RST or FIN of the LAN host. */
+static __always_inline void follow_end_out(const struct packet *p, const struct ab_flow_key *lan_key, struct ab_flow *lan)
+{
+	if (p->tcp_flags & TCP_FIN)
+		learn_fin(lan_key, lan, AB_STATE_FIN_LOCAL);
+	if (p->tcp_flags & TCP_RST) {
+		learn_state(lan, AB_STATE_RESET);
+		close_flow(lan_key, lan);
+	}
+}
+
+/* The remote end answered the SYN: the LAN entry learns it, so that the next ACK confirms the flow. */
+static __noinline void learn_reply(struct ab_flow *wan, struct ab_flow_key *wan_key)
+{
+	struct ab_flow_key lan_key;
+	make_other_key(&lan_key, wan_key, wan);
+	struct ab_flow *lan = find_flow(&lan_key);
+	if (lan)
+		learn_state(lan, AB_STATE_REPLIED);
+	learn_state(wan, AB_STATE_REPLIED);
+}
+
+#define TCP_OPTIONS_MAX 40
+#define TCP_OPTION_MSS 2
+
+/* A walk over the options of a SYN, looking for the MSS. */
+struct option_walk {
+	__u8 options[64];
+	__u32 length;
+	__u32 at;
+	__u32 found;
+};
+
+static long step_option(__u32 step, struct option_walk *walk)
+{
+	(void)step;
+	if (walk->at + 4 > walk->length)
+		return 1;
+	__u8 kind = walk->options[walk->at & 63], size = walk->options[(walk->at + 1) & 63];
+	walk->found = kind == TCP_OPTION_MSS && size == 4;
+	if (kind == 0 || walk->found)
+		return 1;
+	walk->at += kind == 1 ? 1 : size < 2 ? 2 : size;
+	return 0;
+}
+
+/* Lowers the MSS option of a SYN to what fits `mtu` (RFC 9293 section 3.7.1). 0, or the reason of failure. */
+static __noinline int clamp_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
+{
+	struct option_walk walk = {};
+	__u8 offset_byte = 0;
+	if (mtu <= sizeof(struct iphdr) + sizeof(struct tcphdr) || bpf_skb_load_bytes(skb, p->l4 + 12, &offset_byte, 1))
+		return 0;
+	__u32 length = (offset_byte >> 4) * 4 - sizeof(struct tcphdr);
+	keep_bound(length);
+	if (length < 4 || length > TCP_OPTIONS_MAX)
+		return 0;
+	if (bpf_skb_load_bytes(skb, p->l4 + sizeof(struct tcphdr), walk.options, length))
+		return 0;
+	walk.length = length;
+	bpf_loop(TCP_OPTIONS_MAX, step_option, &walk, 0);
+	if (!walk.found)
+		return 0;
+	__u32 at = walk.at & 63;
+	__u16 mss = (__u16)walk.options[(at + 2) & 63] << 8 | walk.options[(at + 3) & 63];
+	__u16 largest = mtu - sizeof(struct iphdr) - sizeof(struct tcphdr);
+	if (mss <= largest)
+		return 0;
+	/* The sum adds 16-bit words from the start of the header: an odd offset swaps the bytes. */
+	__be16 from = bpf_htons(mss), to = bpf_htons(largest), stored = to;
+	if (at & 1) {
+		from = __builtin_bswap16(from);
+		to = __builtin_bswap16(to);
+	}
+	if (bpf_l4_csum_replace(skb, p->l4 + 16, from, to, 2) ||
+	    bpf_skb_store_bytes(skb, p->l4 + sizeof(struct tcphdr) + at + 2, &stored, 2, 0))
+		return AB_REASON_REWRITE_FAILED;
+	return 0;
+}
+
+#endif
