@@ -1,6 +1,8 @@
 use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::ratio;
+
 /// The machine-readable result of `anabranch demo`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,13 +69,13 @@ pub struct CutSeen {
 
 impl DemoRun<'_> {
     pub fn result(&self) -> DemoResult {
-        let goodput_bps = self.useful_bits() / self.duration_s();
+        let goodput_bps = ratio(self.useful_bits(), self.duration_s());
         let capacity_bps = self.capacity_bps();
         DemoResult {
             policy: self.policy.clone(),
             capacity_bps,
             goodput_bps,
-            utilisation: goodput_bps / capacity_bps,
+            utilisation: ratio(goodput_bps, capacity_bps),
             transfers: self.transfers.len() as u64,
             failed: self.failures().count() as u64,
             links: self.links.clone(),
@@ -105,7 +107,7 @@ impl DemoRun<'_> {
             .iter()
             .map(|link| link.rate_bps as f64 * self.whole_s(&link.name))
             .sum();
-        bits / self.duration_s()
+        ratio(bits, self.duration_s())
     }
 
     /// Seconds of the run during which the link was not cut.
@@ -195,6 +197,19 @@ mod tests {
         let cut = run(&failed, cut(None)).result().cut.unwrap();
         assert_eq!((cut.failed_before_2s, cut.failed_after_2s), (2, 2));
         assert_eq!(cut.detected_s, Some(0.5));
+    }
+
+    #[test]
+    fn a_run_without_duration_has_no_rate_rather_than_an_infinite_one() {
+        let result = DemoRun {
+            ended_s: 0.0,
+            ..run(&[transfer(0, 0.0, 1.0)], None)
+        }
+        .result();
+        assert_eq!(
+            (result.goodput_bps, result.capacity_bps, result.utilisation),
+            (0.0, 0.0, 0.0)
+        );
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Quantities as people read them: three significant digits and a unit.
 
-pub(crate) fn bps(rate_bps: f64) -> String {
+/// A rate, such as 96.4 Mbit/s.
+pub fn bps(rate_bps: f64) -> String {
     scaled(rate_bps, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s"])
 }
 
-pub(crate) fn bytes(bytes: u64) -> String {
+/// An amount of data in powers of 1000, such as 50.2 kB.
+pub fn bytes(bytes: u64) -> String {
     scaled(bytes as f64, 1000.0, &["B", "kB", "MB", "GB", "TB"])
 }
 
-pub(crate) fn seconds(time_s: f64) -> String {
+/// A duration given in seconds, such as 12.3 ms.
+pub fn seconds(time_s: f64) -> String {
     if time_s != 0.0 && time_s.abs() < 1.0 {
         scaled(time_s * 1e6, 1000.0, &["µs", "ms", "s"])
     } else {
@@ -16,7 +19,8 @@ pub(crate) fn seconds(time_s: f64) -> String {
     }
 }
 
-pub(crate) fn percent(ratio: f64) -> String {
+/// A ratio as a percentage: 0.042 is 4.20 %.
+pub fn percent(ratio: f64) -> String {
     with_unit(ratio * 100.0, "%")
 }
 

@@ -12,7 +12,7 @@
 //! Nothing in this crate reads a clock or a random number: the same evidence renders to the same bytes.
 
 mod demo;
-mod format;
+pub mod format;
 mod metrics;
 mod output;
 mod plots;

@@ -215,7 +215,8 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     ratio(sum, count)
 }
 
-fn ratio(part: f64, whole: f64) -> f64 {
+/// `part` / `whole`, and 0 of nothing.
+pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use anabranch_workload::Transfer;
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -15,7 +16,8 @@ use crate::report::{Event, EventKind};
 use crate::{LinkSeries, LinkState};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Chart<'a, 'b, X = RangedCoordf64> =
+    ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, RangedCoordf64>>;
 type Drawn = Result<(), Box<dyn Error>>;
 
 /// Stands for the colour of text and lines until the use of the figure is known.
@@ -34,12 +36,14 @@ const PALETTE: [RGBColor; 7] = [
 ];
 
 const WIDTH: u32 = 800;
-const FONT_SIZE: i32 = 13;
+/// Plotters writes text a quarter smaller than this: 13 pixels of the figure.
+const FONT_SIZE: i32 = 16;
 /// Mean advance of a sans-serif character at `FONT_SIZE`, to keep labels apart without a font at hand.
 const CHARACTER_WIDTH: i32 = 7;
-const LABEL_ROW: i32 = 17;
-const LEFT_AXIS: u32 = 66;
-const BOTTOM_AXIS: u32 = 42;
+const LABEL_ROW: i32 = 18;
+const LEFT_AXIS: u32 = 68;
+const BOTTOM_AXIS: u32 = 48;
+const MARGIN_LEFT: i32 = 6;
 const MARGIN_RIGHT: u32 = 12;
 const MAX_BINS: usize = 400;
 
@@ -102,7 +106,7 @@ pub(crate) fn throughput(
     Figure::draw(330 + lanes_height, |area| {
         let (upper, lower) = area.split_vertically(330);
         draw_stack(&upper, &stack, series, events)?;
-        draw_lanes(&lower, &stack, series)
+        draw_lanes(area, &lower, &stack, series)
     })
 }
 
@@ -216,6 +220,7 @@ fn capacity(series: &[LinkSeries], events: &[Event], span_s: Range<f64>) -> Vec<
 fn draw_stack(area: &Area, stack: &Stack, series: &[LinkSeries], events: &[Event]) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .margin_top(LABEL_ROW * 4 + 6)
+        .margin_left(MARGIN_LEFT)
         .margin_right(MARGIN_RIGHT)
         .margin_bottom(6)
         .y_label_area_size(LEFT_AXIS)
@@ -254,7 +259,7 @@ fn draw_stack(area: &Area, stack: &Stack, series: &[LinkSeries], events: &[Event
 
 /// Squares and names of the links, and the dashed line of capacity, in one row at the top.
 fn draw_legend(area: &Area, series: &[LinkSeries]) -> Drawn {
-    let (mut x, y) = (LEFT_AXIS as i32, LABEL_ROW / 2);
+    let (mut x, y) = (LEFT_AXIS as i32 + MARGIN_LEFT, LABEL_ROW / 2 + 2);
     for (index, link) in series.iter().enumerate() {
         area.draw(&Rectangle::new(
             [(x, y - 5), (x + 11, y + 6)],
@@ -302,7 +307,7 @@ fn draw_events(area: &Area, chart: &mut Chart, stack: &Stack, events: &[Event]) 
             continue;
         };
         row_ends[row] = left + width + 8;
-        let label_y = LABEL_ROW * (row as i32 + 1) + LABEL_ROW / 2 + 2;
+        let label_y = LABEL_ROW * (row as i32 + 1) + LABEL_ROW / 2 + 4;
         area.draw(&PathElement::new(
             vec![(x, label_y), (x, y)],
             INK.mix(0.8).stroke_width(1),
@@ -312,10 +317,12 @@ fn draw_events(area: &Area, chart: &mut Chart, stack: &Stack, events: &[Event]) 
     Ok(())
 }
 
-fn draw_lanes(area: &Area, stack: &Stack, series: &[LinkSeries]) -> Drawn {
+/// One bar per link on `strip`; `whole` is the figure, whose pixels a chart's coordinates mean.
+fn draw_lanes(whole: &Area, strip: &Area, stack: &Stack, series: &[LinkSeries]) -> Drawn {
     let lanes = series.len() as f64;
-    let mut chart = ChartBuilder::on(area)
+    let mut chart = ChartBuilder::on(strip)
         .margin_top(2)
+        .margin_left(MARGIN_LEFT)
         .margin_right(MARGIN_RIGHT)
         .y_label_area_size(LEFT_AXIS)
         .x_label_area_size(BOTTOM_AXIS)
@@ -331,13 +338,13 @@ fn draw_lanes(area: &Area, stack: &Stack, series: &[LinkSeries]) -> Drawn {
         .draw()?;
     for (index, link) in series.iter().enumerate() {
         let (x, y) = chart.backend_coord(&(stack.span_s.start, index as f64 + 0.5));
-        area.draw(&Text::new(
+        whole.draw(&Text::new(
             shortened(&link.name),
             (x - 6, y),
             text(HPos::Right),
         ))?;
         for (from_s, to_s, state) in link.states() {
-            draw_lane(area, &chart, index, from_s..to_s, state)?;
+            draw_lane(whole, &chart, index, from_s..to_s, state)?;
         }
     }
     Ok(())
@@ -378,35 +385,70 @@ pub(crate) fn durations(
     links: &[String],
 ) -> Result<Figure, Box<dyn Error>> {
     let all = sorted_durations(transfers, None);
-    let shortest = all.first().copied().unwrap_or(0.1).max(1e-6);
-    let longest = all.last().copied().unwrap_or(1.0).max(shortest * 1.01);
-    // Decades are drawn on a linear axis of exponents, which needs no special case for narrow ranges.
-    let span = (shortest.log10() - 0.05)..(longest.log10() + 0.05);
+    let span_s = duration_span_s(&all);
     Figure::draw(330, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin_top(LABEL_ROW + 6)
+            .margin_left(MARGIN_LEFT)
             .margin_right(MARGIN_RIGHT)
             .y_label_area_size(LEFT_AXIS)
             .x_label_area_size(BOTTOM_AXIS)
-            .build_cartesian_2d(span.clone(), 0.0..1.0)?;
-        let seconds = |exponent: &f64| crate::format::seconds(10f64.powf(*exponent));
+            .build_cartesian_2d(LogTime(span_s.clone()), 0.0..1.0)?;
         mesh(
             &mut chart,
-            "duration of a transfer, logarithmic",
+            "duration of a transfer (logarithmic)",
             "share of transfers",
-            &seconds,
+            &|t| round_time(*t),
         )?;
         for (index, link) in links.iter().enumerate() {
-            let steps = steps(&sorted_durations(transfers, Some(link)), &span);
+            let steps = steps(&sorted_durations(transfers, Some(link)), &span_s);
             chart.draw_series(LineSeries::new(steps, colour(index).stroke_width(2)))?;
         }
-        chart.draw_series(LineSeries::new(steps(&all, &span), INK.stroke_width(2)))?;
+        chart.draw_series(LineSeries::new(steps(&all, &span_s), INK.stroke_width(2)))?;
         draw_duration_legend(area, links)
     })
 }
 
+/// The range of the durations with room on both sides, so that equal durations still make a plot.
+fn duration_span_s(sorted: &[f64]) -> Range<f64> {
+    let shortest = sorted.first().copied().unwrap_or(0.1).max(1e-6);
+    let longest = sorted.last().copied().unwrap_or(1.0).max(shortest);
+    shortest * 0.8..longest * 1.25
+}
+
+/// A logarithmic axis of seconds with ticks at 1, 2 and 5 times the powers of ten, unlike that of plotters, which
+/// marks only the powers and leaves narrow ranges bare.
+struct LogTime(Range<f64>);
+
+impl Ranged for LogTime {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, time_s: &f64, (from, to): (i32, i32)) -> i32 {
+        let share = (time_s / self.0.start).ln() / (self.0.end / self.0.start).ln();
+        from + (share * f64::from(to - from)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        let decades = self.0.start.log10().floor() as i32..=self.0.end.log10().ceil() as i32;
+        let ticks =
+            decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(decade)));
+        ticks.filter(|tick| self.0.contains(tick)).collect()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.0.clone()
+    }
+}
+
+impl ValueFormatter<f64> for LogTime {
+    fn format_ext(&self, time_s: &f64) -> String {
+        round_time(*time_s)
+    }
+}
+
 fn draw_duration_legend(area: &Area, links: &[String]) -> Drawn {
-    let (mut x, y) = (LEFT_AXIS as i32, LABEL_ROW / 2);
+    let (mut x, y) = (LEFT_AXIS as i32 + MARGIN_LEFT, LABEL_ROW / 2 + 2);
     let lines = links
         .iter()
         .enumerate()
@@ -431,25 +473,36 @@ fn sorted_durations(transfers: &[Transfer], link: Option<&str>) -> Vec<f64> {
     durations
 }
 
-/// An empirical distribution as corners of a step line over exponents of ten, thinned to what can be seen.
-fn steps(sorted: &[f64], span: &Range<f64>) -> Vec<(f64, f64)> {
-    if sorted.is_empty() {
+/// An empirical distribution as corners of a step line, thinned to what can be seen.
+fn steps(sorted: &[f64], span_s: &Range<f64>) -> Vec<(f64, f64)> {
+    let Some(last) = sorted.len().checked_sub(1) else {
         return Vec::new();
+    };
+    let stride = sorted.len().div_ceil(MAX_BINS);
+    let mut corners = vec![(span_s.start, 0.0)];
+    let mut below = 0.0;
+    for rank in (0..last).step_by(stride).chain([last]) {
+        let share = (rank + 1) as f64 / sorted.len() as f64;
+        corners.extend([(sorted[rank], below), (sorted[rank], share)]);
+        below = share;
     }
-    let count = sorted.len();
-    let stride = count.div_ceil(MAX_BINS);
-    let mut corners = vec![(span.start, 0.0)];
-    for rank in (0..count).step_by(stride).chain([count - 1]) {
-        let exponent = sorted[rank].max(1e-6).log10();
-        let below = corners.last().map_or(0.0, |corner| corner.1);
-        corners.push((exponent, below));
-        corners.push((exponent, (rank + 1) as f64 / count as f64));
-    }
-    corners.push((span.end, 1.0));
+    corners.push((span_s.end, 1.0));
     corners
 }
 
-fn mesh(chart: &mut Chart, x: &str, y: &str, x_label: &dyn Fn(&f64) -> String) -> Drawn {
+/// A time of one significant digit, in seconds.
+fn round_time(time_s: f64) -> String {
+    match time_s {
+        short if short < 0.9e-3 => format!("{:.0} µs", time_s * 1e6),
+        short if short < 0.9 => format!("{:.0} ms", time_s * 1e3),
+        _ => format!("{time_s:.0} s"),
+    }
+}
+
+fn mesh<X>(chart: &mut Chart<X>, x: &str, y: &str, x_label: &dyn Fn(&f64) -> String) -> Drawn
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let mut style = chart.configure_mesh();
     style
         .x_desc(x)

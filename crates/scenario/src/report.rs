@@ -244,7 +244,7 @@ impl Report {
                 }
             }
             @if summary.without_link > 0 {
-                p.hint { (summary.without_link) " transfers ended before a response could tell which link carried them." }
+                p.hint { "Transfers that ended before a response could tell their link: " (summary.without_link) "." }
             }
         }
     }
@@ -265,11 +265,12 @@ impl Report {
     }
 
     fn failure_section(&self, summary: &Summary) -> Markup {
-        let failures = || {
-            self.transfers
-                .iter()
-                .filter(|transfer| transfer.outcome.is_failure())
-        };
+        let mut failures: Vec<_> = self
+            .transfers
+            .iter()
+            .filter(|transfer| transfer.outcome.is_failure())
+            .collect();
+        failures.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
         html! {
             h2 { "Failures" }
             @if summary.failed == 0 {
@@ -283,7 +284,7 @@ impl Report {
                             th.number { "start" } th { "user" } th { "link" } th { "outcome" } th.number { "after" }
                             th.number { "bytes" }
                         } }
-                        tbody { @for transfer in failures().take(FAILURES_SHOWN) { (failure_row(transfer)) } }
+                        tbody { @for transfer in failures.iter().take(FAILURES_SHOWN) { (failure_row(transfer)) } }
                     }
                 }
                 @if summary.failed as usize > FAILURES_SHOWN {
@@ -291,7 +292,7 @@ impl Report {
                 }
             }
             @if summary.unfinished > 0 {
-                p.hint { (summary.unfinished) " transfers were still running at the end and count as neither success nor failure." }
+                p.hint { "Transfers still running at the end, neither success nor failure: " (summary.unfinished) "." }
             }
         }
     }
@@ -378,4 +379,136 @@ fn figure_row(name: &str, meaning: &str, value: String) -> Markup {
 
 fn quantiles(values_s: [f64; 4]) -> String {
     values_s.map(format::seconds).join(" / ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LinkState;
+    use crate::metrics::tests::transfer;
+    use anabranch_workload::Outcome;
+
+    fn report() -> Report {
+        let mut series = LinkSeries::new("fiber", 50_000_000, 10_000_000);
+        let mut other = LinkSeries::new("lte", 10_000_000, 5_000_000);
+        for tick in 0..100u32 {
+            let t_s = f64::from(tick) / 10.0;
+            let state = if tick < 55 {
+                LinkState::Up
+            } else {
+                LinkState::Down
+            };
+            series.push(t_s, u64::from(tick.min(50)) * 600_000, 0, state, 3);
+            other.push(t_s, u64::from(tick) * 120_000, 0, LinkState::Up, 1);
+        }
+        let event = |t_s, kind, text: &str| Event {
+            t_s,
+            kind,
+            link: Some("fiber".into()),
+            text: text.into(),
+        };
+        let mut transfers: Vec<Transfer> = (1..50)
+            .map(|n| transfer(n % 3, 0.1, 0.1 * f64::from(n)))
+            .collect();
+        transfers[7].outcome = Outcome::Reset;
+        Report {
+            title: "One cut <&> two links".into(),
+            lead: "A link was cut.".into(),
+            headline: vec![Headline::new("Goodput", "50 Mbit/s").note("83 % of capacity")],
+            manifest: vec![("seed".into(), "1".into())],
+            links: ["fiber", "lte"]
+                .map(|name| Link {
+                    name: name.into(),
+                    rate_bps: 50_000_000,
+                })
+                .into(),
+            series: vec![series, other],
+            events: vec![
+                event(5.0, EventKind::Cut, "fiber is cut"),
+                event(5.5, EventKind::Down, "fiber is down"),
+            ],
+            transfers,
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nothing_but_itself() {
+        let page = report()
+            .render()
+            .unwrap()
+            .replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+        for foreign in [
+            "http://", "https://", "<script", "<link", "<img", "@import", "url(",
+        ] {
+            assert!(!page.contains(foreign), "the page contains {foreign}");
+        }
+    }
+
+    #[test]
+    fn the_page_shows_plots_headline_events_failures_and_manifest_and_escapes_them() {
+        let page = report().render().unwrap();
+        assert!(page.contains("One cut &lt;&amp;&gt; two links"));
+        assert_eq!(page.matches("<svg").count(), 2);
+        for text in [
+            "83 % of capacity",
+            "5.50 s",
+            "fiber declared down",
+            "1 of 49 transfers failed",
+            "reset",
+            "seed",
+        ] {
+            assert!(page.contains(text), "the page lacks {text}");
+        }
+    }
+
+    #[test]
+    fn inline_plots_take_the_colour_of_the_page_and_files_have_their_own() {
+        let figure = report().throughput_figure().unwrap();
+        assert!(figure.inline().contains("currentColor") && !figure.inline().contains("#010203"));
+        assert!(
+            !figure.standalone().contains("currentColor")
+                && !figure.standalone().contains("#010203")
+        );
+        assert!(
+            figure.standalone().contains("width=\"800\"")
+                && !figure.inline().contains("width=\"800\"")
+        );
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_happened_still_has_a_page() {
+        let page = Report {
+            title: "Nothing".into(),
+            ..Report::default()
+        }
+        .render()
+        .unwrap();
+        assert!(page.contains("No transfer succeeded.") && page.contains("No transfer failed."));
+    }
+
+    #[test]
+    fn the_same_evidence_renders_to_the_same_bytes() {
+        assert_eq!(report().render().unwrap(), report().render().unwrap());
+    }
+
+    #[test]
+    fn a_written_report_has_its_page_plots_and_tables_side_by_side() {
+        let directory = tempfile::tempdir().unwrap();
+        let page = report().write(&directory.path().join("run")).unwrap();
+        let mut names: Vec<_> = fs::read_dir(page.parent().unwrap())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        names.sort();
+        let expected = [
+            "durations.svg",
+            "events.json",
+            "links.csv",
+            "report.html",
+            "summary.json",
+            "throughput.svg",
+            "transfers.csv",
+        ];
+        assert_eq!(names, expected);
+    }
 }
