@@ -1,1 +1,39 @@
+//! The balancer without its surroundings.
+//!
+//! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]). The choice itself
+//! falls in the packet path (`bpf/policy`); this crate does everything slower than a packet. Every measuring period it
+//! measures the links — available bandwidth as a token bucket ([`bandwidth`]), bytes carried, or nothing where session
+//! counts decide — turns the measures into weights ([`weights`]), and hands the packet path one [`Choice`]: dispatching
+//! scheme, weights, the links that take new flows, and where the window of dispatched flows begins.
+//!
+//! Beside that it watches whether links work ([`availability`]): from the counters alone as long as packets come in, by
+//! probes on suspicion, judged against the link's own load. A link that goes down leaves the choice first; its flows
+//! end only after that, and only if another link takes them.
+//!
+//! [`Balancer`] is all of this as one state machine. It reads no clock and does no IO: the daemon drives it with real
+//! time and real packets, the simulator with virtual ones, and both run the same balancer. [`DataPlane`] is what a
+//! driver needs of whatever moves the packets.
+//!
+//! What it never does: declare a link down without lost probes or a missing device; keep a flow from a link it is bound
+//! to; refuse new flows while any link is present that the operator has not taken away.
 
+#![forbid(unsafe_code)]
+
+pub mod algorithm;
+pub mod availability;
+mod balancer;
+pub mod bandwidth;
+mod config;
+mod dataplane;
+mod link;
+mod time;
+pub mod weights;
+
+pub use algorithm::Algorithm;
+pub use anabranch_policy::abi::Choice;
+pub use availability::{DownCause, ProbeId, State, Suspicion};
+pub use balancer::{Balancer, BuildError, Event, LinkStatus, ProbeOutcome, ProbeRequest, Wakeup};
+pub use config::{Config, ConfigError};
+pub use dataplane::{DataPlane, Ended};
+pub use link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing};
+pub use time::Time;

@@ -1,0 +1,573 @@
+//! Whether one link works: the machine of Guo 2004, figure 2.
+//!
+//! ```text
+//!            suspicion                 probes lost (foolsm)
+//!    UP  ───────────────►  POSSIBLY DOWN  ───────────────►  DOWN
+//!    ▲ ◄───── evidence ─────     ▲  link still used           │
+//!    └──────────── answers in a row, little loss ◄────────────┘
+//! ```
+//!
+//! *Evidence* of life is weak (any packet came in) or strict (a TCP segment acknowledged new data, or a probe was
+//! answered: both directions work). *Suspicion* arises when packets were sent and nothing came in ([`Suspicion::Silent`]),
+//! when what came in proved nothing about the way out ([`Suspicion::OneWay`]), or when nothing was heard for long
+//! ([`Suspicion::Idle`]). It costs a probe and nothing else: packets that merely ended raise it too, because a
+//! download that died and one that finished look alike. Silence is cleared by any packet, the others by strict evidence.
+//!
+//! Only lost probes take a link down, by foolsm's rule: too many in a row, or too many in the window. A probe is lost at
+//! its deadline, which grants the round trip last measured and the queue that the link's own load explains: towards the
+//! internet what was sent and cannot have left yet; towards the LAN, where the queue is at the ISP and unseen, a fixed
+//! time as long as packets keep arriving. An answer after the deadline is an answer: the loss is taken back.
+//!
+//! The machine never reads a clock, never sends anything, and never declares a link down for being slow or lossy while
+//! packets come in.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use anabranch_policy::abi::Traffic;
+
+use crate::bandwidth::LinkLoad;
+use crate::config::Config;
+use crate::link::{LinkState, Missing};
+use crate::time::Time;
+
+/// Why a link is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspicion {
+    /// Seen for the first time: nothing is known of it.
+    Unproven,
+    /// Packets were sent and nothing came in.
+    Silent,
+    /// Packets were sent, and nothing that came in proves that they arrive.
+    OneWay,
+    /// Nothing was heard for long.
+    Idle,
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Suspicion::Unproven => "not heard yet",
+            Suspicion::Silent => "silent while packets are sent",
+            Suspicion::OneWay => "no sign that packets arrive",
+            Suspicion::Idle => "nothing heard for long",
+        })
+    }
+}
+
+/// Why a link is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DownCause {
+    /// Probes that this suspicion started were lost.
+    Unanswered(Suspicion),
+    Absent(Missing),
+    /// It is present again after an absence, and has not answered yet.
+    Returning,
+}
+
+impl fmt::Display for DownCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DownCause::Unanswered(suspicion) => write!(f, "{suspicion}, and probes are lost"),
+            DownCause::Absent(missing) => missing.fmt(f),
+            DownCause::Returning => f.write_str("present again, not heard yet"),
+        }
+    }
+}
+
+/// UP, POSSIBLY DOWN, DOWN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Up,
+    PossiblyDown(Suspicion),
+    Down(DownCause),
+}
+
+/// Names a probe of one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProbeId(pub u64);
+
+/// A probe to send at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    pub id: ProbeId,
+    /// When it counts as lost, or later if load explains it. Answers after that still count, see [`Availability::answer`].
+    pub deadline: Time,
+    /// Counts up with every probe; the target is this modulo the number of targets.
+    pub target_index: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    id: ProbeId,
+    /// On a link without load.
+    due: Time,
+    /// For queues.
+    allowance: Duration,
+    judged: bool,
+}
+
+impl Outstanding {
+    fn deadline(&self) -> Time {
+        self.due + self.allowance
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    /// None: passive evidence on a link that is down.
+    id: Option<ProbeId>,
+    at: Time,
+    lost: bool,
+}
+
+/// Since when evidence of one kind is due: since the first packet sent after the last evidence.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watch(Option<Time>);
+
+impl Watch {
+    fn see(&mut self, now: Time, sent: bool, heard: bool) {
+        if heard {
+            self.0 = None;
+        }
+        if sent {
+            self.0.get_or_insert(now);
+        }
+    }
+
+    fn due(self, patience: Duration) -> Option<Time> {
+        self.0.map(|since| since + patience)
+    }
+}
+
+/// Smoothed round trip of probes, after RFC 6298 §2, with a lower first variation: a wrong loss costs a sample, not data.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrip {
+    smoothed: Duration,
+    variation: Duration,
+}
+
+impl RoundTrip {
+    /// What the link's load explains of a measured round trip is not the link's own.
+    fn update(before: Option<RoundTrip>, measured: Duration, allowance: Duration) -> RoundTrip {
+        let Some(RoundTrip {
+            smoothed,
+            variation,
+        }) = before
+        else {
+            return RoundTrip {
+                smoothed: measured,
+                variation: measured / 8,
+            };
+        };
+        let sample = measured
+            .saturating_sub(allowance)
+            .max(measured.min(smoothed));
+        RoundTrip {
+            smoothed: (smoothed * 7 + sample) / 8,
+            variation: (variation * 3 + smoothed.abs_diff(sample)) / 4,
+        }
+    }
+
+    fn patience(self) -> Duration {
+        self.smoothed + (self.variation * 4).max(Duration::from_millis(50))
+    }
+}
+
+/// The machine of one link. `observe`, `answer`, `fail`, `set_link_state` and `tick` take input; `next_probe` and
+/// `next_timeout` say what is to be done; [`Availability::state`] is the result.
+#[derive(Clone, Debug)]
+pub struct Availability {
+    config: Config,
+    metered: bool,
+    state: State,
+    since: Time,
+    /// Any evidence.
+    heard: Time,
+    weak: Watch,
+    strict: Watch,
+    round_trip: Option<RoundTrip>,
+    outstanding: VecDeque<Outstanding>,
+    window: VecDeque<Sample>,
+    lost_in_a_row: u32,
+    answered_in_a_row: u32,
+    next_probe: Option<Time>,
+    probes_sent: u64,
+    was_present: bool,
+}
+
+/// Answers to probes older than this are not waited for.
+const FORGET_AFTER: Duration = Duration::from_secs(30);
+const OUTSTANDING_MAX: usize = 128;
+
+impl Availability {
+    /// A link whose device is not known yet. `config` is valid.
+    pub fn new(now: Time, config: Config, metered: bool) -> Self {
+        Availability {
+            config,
+            metered,
+            state: State::Down(DownCause::Absent(Missing::Device)),
+            since: now,
+            heard: now,
+            weak: Watch::default(),
+            strict: Watch::default(),
+            round_trip: None,
+            outstanding: VecDeque::new(),
+            window: VecDeque::new(),
+            lost_in_a_row: 0,
+            answered_in_a_row: 0,
+            next_probe: None,
+            probes_sent: 0,
+            was_present: false,
+        }
+    }
+
+    // ---- getters
+
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// When the state was entered.
+    pub fn since(&self) -> Time {
+        self.since
+    }
+
+    /// When anything was heard last.
+    pub fn heard(&self) -> Time {
+        self.heard
+    }
+
+    pub fn is_present(&self) -> bool {
+        !matches!(self.state, State::Down(DownCause::Absent(_)))
+    }
+
+    /// Lost and all probes of the window.
+    pub fn loss(&self) -> (usize, usize) {
+        (
+            self.window.iter().filter(|sample| sample.lost).count(),
+            self.window.len(),
+        )
+    }
+
+    /// Smoothed over the last probes.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.round_trip.map(|round_trip| round_trip.smoothed)
+    }
+
+    pub fn probes_sent(&self) -> u64 {
+        self.probes_sent
+    }
+
+    // ---- input
+
+    /// The device, its carrier, address or gateway came or went. A link seen for the first time is used while it is
+    /// probed; one that was absent is used when it has answered.
+    pub fn set_link_state(&mut self, now: Time, link_state: LinkState) {
+        match link_state {
+            LinkState::Absent(missing) => {
+                self.forget_probes();
+                self.enter(now, State::Down(DownCause::Absent(missing)));
+            }
+            LinkState::Present if self.is_present() => {}
+            LinkState::Present => {
+                self.forget_probes();
+                self.round_trip = None;
+                let first = !std::mem::replace(&mut self.was_present, true);
+                let unproven = State::PossiblyDown(Suspicion::Unproven);
+                self.enter(
+                    now,
+                    if first {
+                        unproven
+                    } else {
+                        State::Down(DownCause::Returning)
+                    },
+                );
+            }
+        }
+    }
+
+    /// `carried` went over the link since the last call.
+    pub fn observe(&mut self, now: Time, carried: &Traffic, load: &LinkLoad) {
+        if !self.is_present() {
+            return;
+        }
+        let sent = carried.tx_packets > 0;
+        let heard = carried.rx_packets > 0;
+        let proved = carried.rx_progress > 0;
+        self.weak.see(now, sent, heard);
+        self.strict.see(now, sent, proved);
+        if heard {
+            self.heard = now;
+        }
+        match self.state {
+            State::PossiblyDown(Suspicion::Silent | Suspicion::Idle) if heard => {
+                self.enter(now, State::Up)
+            }
+            State::PossiblyDown(_) if proved => self.enter(now, State::Up),
+            State::Down(_) if proved && self.may_count_passive(now) => self.win(now, None),
+            State::Up
+                if carried.syn_retries > 0
+                    && self
+                        .strict
+                        .due(self.config.silence)
+                        .is_some_and(|due| due <= now) =>
+            {
+                self.enter(now, State::PossiblyDown(Suspicion::OneWay));
+            }
+            _ => {}
+        }
+        self.tick(now, load);
+    }
+
+    /// Probe `id` was answered `round_trip` after it was sent, in time or not.
+    pub fn answer(&mut self, now: Time, id: ProbeId, round_trip: Duration) {
+        let Some(at) = self.outstanding.iter().position(|probe| probe.id == id) else {
+            return;
+        };
+        let Some(probe) = self.outstanding.remove(at) else {
+            return;
+        };
+        self.round_trip = Some(RoundTrip::update(
+            self.round_trip,
+            round_trip,
+            probe.allowance,
+        ));
+        self.heard = now;
+        self.weak = Watch::default();
+        self.strict = Watch::default();
+        self.win(now, Some(id));
+    }
+
+    /// Probe `id` could not be sent, or was refused on the way.
+    pub fn fail(&mut self, now: Time, id: ProbeId) {
+        let Some(probe) = self.outstanding.iter_mut().find(|probe| probe.id == id) else {
+            return;
+        };
+        if !std::mem::replace(&mut probe.judged, true) {
+            self.lose(now, id);
+        }
+    }
+
+    /// Time passes: probes miss their deadlines, and suspicions arise.
+    ///
+    /// A probe that meets its deadline while packets arrive, and may be queued with them, is waited for longer.
+    pub fn tick(&mut self, now: Time, load: &LinkLoad) {
+        while self
+            .outstanding
+            .front()
+            .is_some_and(|probe| now.since(probe.due) > FORGET_AFTER)
+        {
+            self.outstanding.pop_front();
+        }
+        while let Some(probe) = self
+            .outstanding
+            .iter_mut()
+            .find(|probe| !probe.judged && probe.deadline <= now)
+        {
+            probe.judged = true;
+            let id = probe.id;
+            self.lose(now, id);
+        }
+        if let Some((suspicion, _)) = self
+            .suspicions()
+            .into_iter()
+            .find(|(_, due)| due.is_some_and(|due| due <= now))
+        {
+            self.enter(now, State::PossiblyDown(suspicion));
+        }
+    }
+
+    // ---- output
+
+    /// The probe to send at `now`, if one is due.
+    pub fn next_probe(&mut self, now: Time, load: &LinkLoad) -> Option<Probe> {
+        if self.next_probe.is_none_or(|due| due > now) {
+            return None;
+        }
+        let id = ProbeId(self.probes_sent);
+        let probe = Outstanding {
+            id,
+            due: now + self.patience(),
+            allowance: load.queue_up(now),
+            judged: false,
+        };
+        let deadline = probe.deadline();
+        self.probes_sent += 1;
+        self.next_probe = Some(now + self.pace(now, deadline));
+        if self.outstanding.len() == OUTSTANDING_MAX {
+            self.outstanding.pop_front();
+        }
+        self.outstanding.push_back(Outstanding {
+            id,
+            deadline,
+            allowance,
+            judged: false,
+        });
+        Some(Probe {
+            id,
+            deadline,
+            target_index: id.0 as usize,
+        })
+    }
+
+    /// When to call [`Availability::next_probe`].
+    pub fn probe_due(&self) -> Option<Time> {
+        self.next_probe
+    }
+
+    /// When to call [`Availability::tick`].
+    pub fn next_timeout(&self) -> Option<Time> {
+        let deadlines = self
+            .outstanding
+            .iter()
+            .filter(|probe| !probe.judged)
+            .map(Outstanding::deadline);
+        deadlines
+            .chain(self.suspicions().into_iter().filter_map(|(_, due)| due))
+            .min()
+    }
+
+    // ---- rules
+
+    /// What would make this link suspect, and when.
+    fn suspicions(&self) -> [(Suspicion, Option<Time>); 3] {
+        let up = self.state == State::Up;
+        let idle = self.heard + self.slowed(self.config.idle_probe);
+        [
+            (
+                Suspicion::Silent,
+                self.weak.due(self.config.silence).filter(|_| up),
+            ),
+            (
+                Suspicion::OneWay,
+                self.strict.due(self.config.one_way).filter(|_| up),
+            ),
+            (Suspicion::Idle, Some(idle).filter(|_| up)),
+        ]
+    }
+
+    /// Segments that acknowledge new data say as much as one answer per probe interval.
+    fn may_count_passive(&self, now: Time) -> bool {
+        let last = self.window.iter().rev().find(|sample| sample.id.is_none());
+        last.is_none_or(|sample| now.since(sample.at) >= self.config.probe_interval)
+    }
+
+    fn win(&mut self, now: Time, id: Option<ProbeId>) {
+        self.lost_in_a_row = 0;
+        self.answered_in_a_row += 1;
+        match self
+            .window
+            .iter_mut()
+            .find(|sample| id.is_some() && sample.id == id)
+        {
+            Some(sample) => sample.lost = false,
+            None => self.record(now, id, false),
+        }
+        self.judge_answer(now);
+    }
+
+    fn judge_answer(&mut self, now: Time) {
+        let (lost, _) = self.loss();
+        match self.state {
+            State::PossiblyDown(_) if lost < self.config.down_loss => self.enter(now, State::Up),
+            State::PossiblyDown(suspicion) => {
+                self.enter(now, State::Down(DownCause::Unanswered(suspicion)))
+            }
+            State::Down(DownCause::Unanswered(_) | DownCause::Returning)
+                if lost <= self.config.up_loss
+                    && self.answered_in_a_row > self.config.up_consecutive =>
+            {
+                self.enter(now, State::Up);
+            }
+            State::Down(_) if self.answered_in_a_row == 1 => {
+                let soon = now + self.config.probe_interval;
+                self.next_probe = self.next_probe.map(|due| due.min(soon));
+            }
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self, now: Time, id: ProbeId) {
+        self.record(now, Some(id), true);
+        self.lost_in_a_row += 1;
+        self.answered_in_a_row = 0;
+        let State::PossiblyDown(suspicion) = self.state else {
+            return;
+        };
+        if self.lost_in_a_row >= self.config.down_consecutive
+            || self.loss().0 >= self.config.down_loss
+        {
+            self.enter(now, State::Down(DownCause::Unanswered(suspicion)));
+        } else {
+            let soon = now + self.config.probe_interval;
+            self.next_probe = self.next_probe.map(|due| due.min(soon));
+        }
+    }
+
+    fn record(&mut self, now: Time, id: Option<ProbeId>, lost: bool) {
+        let (length, age) = (self.config.window, self.config.window_age);
+        self.window.retain(|sample| now.since(sample.at) <= age);
+        if self.window.len() == length {
+            self.window.pop_front();
+        }
+        self.window.push_back(Sample { id, at: now, lost });
+    }
+
+    fn enter(&mut self, now: Time, state: State) {
+        if state == self.state {
+            return;
+        }
+        let probed = |state: State| !matches!(state, State::Up | State::Down(DownCause::Absent(_)));
+        if !probed(state) {
+            self.next_probe = None;
+        } else if !probed(self.state) {
+            self.next_probe = Some(now);
+        }
+        if state == State::Up {
+            self.lost_in_a_row = 0;
+            self.outstanding
+                .iter_mut()
+                .for_each(|probe| probe.judged = true);
+        }
+        self.answered_in_a_row = 0;
+        self.state = state;
+        self.since = now;
+    }
+
+    /// How long until the probe after one with this deadline.
+    fn pace(&self, now: Time, deadline: Time) -> Duration {
+        match self.state {
+            State::PossiblyDown(Suspicion::Idle) if self.lost_in_a_row == 0 => deadline.since(now),
+            State::Down(_) if self.answered_in_a_row == 0 => self.slowed(self.config.down_interval),
+            _ => self.config.probe_interval,
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        let Some(round_trip) = self.round_trip else {
+            return self.config.deadline_unmeasured;
+        };
+        round_trip
+            .patience()
+            .clamp(self.config.deadline_min, self.config.deadline_max)
+    }
+
+    fn slowed(&self, interval: Duration) -> Duration {
+        if self.metered {
+            interval * self.config.metered_factor
+        } else {
+            interval
+        }
+    }
+
+    fn forget_probes(&mut self) {
+        self.outstanding.clear();
+        self.window.clear();
+        self.lost_in_a_row = 0;
+        self.weak = Watch::default();
+        self.strict = Watch::default();
+        self.next_probe = None;
+    }
+}

@@ -1,0 +1,647 @@
+//! The balancer as a state machine: counters, probe results and link states in; choices, probes and events out.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anabranch_policy::abi::{self, Choice, Traffic};
+
+use crate::algorithm::{Algorithm, Measure, RateNeed};
+use crate::availability::{Availability, DownCause, Probe, ProbeId, State, Suspicion};
+use crate::bandwidth::{AvailableBandwidth, LinkLoad};
+use crate::config::{Config, ConfigError};
+use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState};
+use crate::time::Time;
+use crate::weights;
+
+/// Why no balancer can be built of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    #[error("there are {0} links, allowed: 1 to {max}", max = abi::MAX_LINKS)]
+    LinkCount(usize),
+    #[error(
+        "policy `{algorithm}` needs {need} of link `{link}`: declare it, or choose a policy that needs no rate"
+    )]
+    RateMissing {
+        algorithm: String,
+        link: String,
+        need: RateNeed,
+    },
+    #[error("link `{link}` has a rate of 0, allowed: 1 bit/s and more, or none")]
+    RateZero { link: String },
+    #[error("link `{link}` has weight {weight}, allowed: {min} to {max}", min = abi::WEIGHT_MIN, max = abi::WEIGHT_MAX)]
+    WeightRange { link: String, weight: u32 },
+    #[error("link `{link}` has no weight but others have: give every link a weight, or none")]
+    WeightsMixed { link: String },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// What became of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeOutcome {
+    /// Anything came back that only its target could have sent, in time or not.
+    Answered { round_trip: Duration },
+    /// It could not be sent, or the way to its target was refused.
+    Failed,
+}
+
+/// A probe to send over its link at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeRequest {
+    pub link: LinkId,
+    pub id: ProbeId,
+    /// The balancer counts it as lost from here on, or [`Config::queue_max`] later on a loaded link. It wants to hear of
+    /// answers up to then and for as long again.
+    pub deadline: Time,
+    /// Counts up; the target is this modulo the number of targets.
+    pub target_index: usize,
+}
+
+/// What people and the data path should hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The link is probed and still used.
+    Suspected {
+        link: LinkId,
+        suspicion: Suspicion,
+    },
+    LinkUp {
+        link: LinkId,
+        down_for: Duration,
+    },
+    /// `after`: since it was last heard.
+    LinkDown {
+        link: LinkId,
+        after: Duration,
+        cause: DownCause,
+    },
+    /// End this link's flows: another link takes them, and the choice that says so was polled before.
+    EndFlows {
+        link: LinkId,
+    },
+}
+
+/// Why the balancer wants to be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wakeup {
+    /// Read the counters: [`Balancer::handle_counters`].
+    Counters,
+    /// A probe is due: [`Balancer::poll_probe`].
+    Probe(LinkId),
+    /// A deadline or a patience ends: [`Balancer::handle_timeout`].
+    Availability(LinkId),
+}
+
+/// One link for display.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkStatus {
+    pub link: LinkId,
+    pub name: String,
+    pub state: State,
+    /// When the state was entered.
+    pub since: Time,
+    pub admin: Admin,
+    /// Takes new flows.
+    pub usable: bool,
+    pub metered: bool,
+    /// What is left in each direction (Peng eq. 6); none where no rate is declared.
+    pub available_up_bps: Option<u64>,
+    pub available_down_bps: Option<u64>,
+    pub weight: u32,
+    /// Lost and all probes of the window.
+    pub probes_lost: usize,
+    pub probes_judged: usize,
+    /// All that were ever sent.
+    pub probes_sent: u64,
+    pub round_trip: Option<Duration>,
+    pub counters: LinkCounters,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    spec: LinkSpec,
+    admin: Admin,
+    availability: Availability,
+    load: LinkLoad,
+    counters: LinkCounters,
+    /// When the current measuring period began.
+    period_bytes: u64,
+    dispatched_base: u64,
+    weight: u32,
+    /// The state that was last made an event.
+    told: State,
+    down_since: Time,
+    /// Its flows are to end as soon as another link can take them.
+    owes_end: bool,
+}
+
+impl Slot {
+    fn is_eligible(&self) -> bool {
+        self.admin == Admin::Up && self.availability.is_present()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.is_eligible() && !matches!(self.availability.state(), State::Down(_))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.counters.traffic.tx_bytes + self.counters.traffic.rx_bytes
+    }
+}
+
+/// Traffic of the site in both directions, forgetting with a time constant.
+#[derive(Clone, Copy, Debug)]
+struct Mixture {
+    up_byte: u64,
+    down_byte: u64,
+}
+
+impl Mixture {
+    const MEMORY: Duration = Duration::from_secs(10);
+
+    /// Nine parts of ten come down, until more than a page's worth of traffic says otherwise.
+    const PRIOR: Mixture = Mixture {
+        up_byte: 10_000,
+        down_byte: 90_000,
+    };
+
+    fn add(&mut self, elapsed: Duration, up_byte: u64, down_byte: u64) {
+        let kept = Self::MEMORY.saturating_sub(elapsed).as_nanos();
+        let decay = |bytes: u64| (u128::from(bytes) * kept / Self::MEMORY.as_nanos()) as u64;
+        self.up_byte = decay(self.up_byte) + up_byte;
+        self.down_byte = decay(self.down_byte) + down_byte;
+    }
+
+    /// How much of this mixture the link can still take, in bit/s of both directions together.
+    fn room(&self, load: &LinkLoad) -> u64 {
+        let up = self.up_byte + Self::PRIOR.up_byte;
+        let down = self.down_byte + Self::PRIOR.down_byte;
+        let room = |left: Option<&AvailableBandwidth>, part: u64| {
+            let all = u128::from(up + down);
+            left.map(|left| (u128::from(remaining(left)) * all / u128::from(part)) as u64)
+        };
+        [room(load.up(), up), room(load.down(), down)]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(0)
+    }
+}
+
+/// Available bandwidth, but never less than a hundredth of the rate: saturated links share by their rates.
+fn remaining(left: &AvailableBandwidth) -> u64 {
+    left.bps().max(left.rate_bps() / 100)
+}
+
+/// The balancer of one gateway.
+///
+/// Four kinds of methods, none of which blocks, reads a clock or does IO:
+/// - *getters*: [`status`](Self::status), [`usable`](Self::usable), [`algorithm`](Self::algorithm);
+/// - *`handle_…`* take what happened, each with the time it happened at;
+/// - *commands* take what the operator wants: [`set_admin`](Self::set_admin);
+/// - *`poll_…`* say what is to be done.
+///
+/// After any `handle_…` or command, poll in this order until each is empty: [`poll_choice`](Self::poll_choice) (install
+/// it), [`poll_probe`](Self::poll_probe) (send it), [`poll_event`](Self::poll_event) (it holds events back while a choice
+/// waits, so that no flow ends before the links that take its successor are known), and wait until
+/// [`poll_timeout`](Self::poll_timeout). At the start, tell every link's state, then the counters: there is no choice
+/// before the first counters.
+#[derive(Debug)]
+pub struct Balancer {
+    algorithm: Algorithm,
+    config: Config,
+    slots: Vec<Slot>,
+    mixture: Mixture,
+    usable: LinkSet,
+    /// When the counters were last read, if ever.
+    counted: Option<Time>,
+    started: Time,
+    period_began: Time,
+    installed: Option<Choice>,
+    pending: Option<Choice>,
+    events: VecDeque<Event>,
+}
+
+impl Balancer {
+    /// A balancer over `links`, in the order of their ids, all absent.
+    pub fn new(
+        now: Time,
+        algorithm: Algorithm,
+        links: Vec<LinkSpec>,
+        config: Config,
+    ) -> Result<Self, BuildError> {
+        config.validate()?;
+        check_links(&algorithm, &links)?;
+        let slot = |spec: LinkSpec| {
+            let availability = Availability::new(now, config.clone(), spec.metered);
+            Slot {
+                admin: Admin::Up,
+                load: LinkLoad::new(now, &spec, config.queue_max),
+                counters: LinkCounters::default(),
+                period_bytes: 0,
+                dispatched_base: 0,
+                weight: abi::WEIGHT_MAX,
+                told: availability.state(),
+                down_since: now,
+                owes_end: false,
+                availability,
+                spec,
+            }
+        };
+        Ok(Balancer {
+            algorithm,
+            slots: links.into_iter().map(slot).collect(),
+            mixture: Mixture {
+                up_byte: 0,
+                down_byte: 0,
+            },
+            usable: LinkSet::default(),
+            counted: None,
+            started: now,
+            period_began: now,
+            installed: None,
+            pending: None,
+            events: VecDeque::new(),
+            config,
+        })
+    }
+
+    // ---- getters
+
+    pub fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// The links that take new flows.
+    pub fn usable(&self) -> LinkSet {
+        self.usable
+    }
+
+    /// Every link for display, in the order of their ids.
+    pub fn status(&self) -> Vec<LinkStatus> {
+        self.ids()
+            .zip(&self.slots)
+            .map(|(link, slot)| self.link_status(link, slot))
+            .collect()
+    }
+
+    fn link_status(&self, link: LinkId, slot: &Slot) -> LinkStatus {
+        let (probes_lost, probes_judged) = slot.availability.loss();
+        LinkStatus {
+            link,
+            name: slot.spec.name.clone(),
+            state: slot.availability.state(),
+            since: slot.availability.since(),
+            admin: slot.admin,
+            usable: self.usable.contains(link),
+            metered: slot.spec.metered,
+            available_up_bps: slot.load.up().map(AvailableBandwidth::bps),
+            available_down_bps: slot.load.down().map(AvailableBandwidth::bps),
+            weight: slot.weight,
+            probes_lost,
+            probes_judged,
+            probes_sent: slot.availability.probes_sent(),
+            round_trip: slot.availability.round_trip(),
+            counters: slot.counters,
+        }
+    }
+
+    // ---- what happened
+
+    /// The counters of every link, in the order of their ids. Counters that run backwards begin anew.
+    pub fn handle_counters(&mut self, now: Time, counters: &[LinkCounters]) {
+        let first = self.counted.is_none();
+        let elapsed = now.since(self.counted.replace(now).unwrap_or(self.started));
+        let mut site = Traffic::default();
+        for (slot, &counters) in self.slots.iter_mut().zip(counters) {
+            let before = std::mem::replace(&mut slot.counters, counters);
+            let carried = if first {
+                Traffic::default()
+            } else {
+                difference(&before.traffic, &counters.traffic)
+            };
+            slot.load.carry(now, &carried);
+            slot.availability.observe(now, &carried, &slot.load);
+            site += carried;
+        }
+        self.mixture.add(elapsed, site.tx_bytes, site.rx_bytes);
+        let period_ends = self
+            .algorithm
+            .period
+            .is_some_and(|period| self.period_began + period <= now);
+        if first || period_ends {
+            self.begin_period(now);
+        }
+        self.settle(now);
+    }
+
+    /// A probe was answered, or failed. Nothing needs to be told of probes that are merely late.
+    pub fn handle_probe(&mut self, now: Time, link: LinkId, id: ProbeId, outcome: ProbeOutcome) {
+        let Some(slot) = self.slots.get_mut(link.index()) else {
+            return;
+        };
+        match outcome {
+            ProbeOutcome::Answered { round_trip } => slot.availability.answer(now, id, round_trip),
+            ProbeOutcome::Failed => slot.availability.fail(now, id),
+        }
+        self.settle(now);
+    }
+
+    /// A link's device, carrier, address or gateway came or went.
+    pub fn handle_link_state(&mut self, now: Time, link: LinkId, state: LinkState) {
+        let Some(slot) = self.slots.get_mut(link.index()) else {
+            return;
+        };
+        slot.availability.set_link_state(now, state);
+        self.settle(now);
+    }
+
+    /// The time of [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        for slot in &mut self.slots {
+            slot.availability.tick(now, &slot.load);
+        }
+        self.settle(now);
+    }
+
+    // ---- what the operator wants
+
+    /// Takes a link out of use, or back. A link the operator drains or takes down is not used even if no other is left.
+    pub fn set_admin(&mut self, now: Time, link: LinkId, admin: Admin) {
+        let Some(slot) = self.slots.get_mut(link.index()) else {
+            return;
+        };
+        let before = std::mem::replace(&mut slot.admin, admin);
+        let taken_down = admin == Admin::Down && before != Admin::Down;
+        slot.owes_end = taken_down
+            || (slot.owes_end && (admin == Admin::Down || matches!(slot.told, State::Down(_))));
+        self.settle(now);
+    }
+
+    // ---- what is to be done
+
+    /// The choice to install, if it differs from the last.
+    pub fn poll_choice(&mut self) -> Option<Choice> {
+        let choice = self.pending.take()?;
+        self.installed = Some(choice);
+        Some(choice)
+    }
+
+    /// The next probe that is due.
+    pub fn poll_probe(&mut self, now: Time) -> Option<ProbeRequest> {
+        self.ids().zip(&mut self.slots).find_map(|(link, slot)| {
+            let Probe {
+                id,
+                deadline,
+                target_index,
+            } = slot.availability.next_probe(now, &slot.load)?;
+            Some(ProbeRequest {
+                link,
+                id,
+                deadline,
+                target_index,
+            })
+        })
+    }
+
+    /// The next event; none while a choice waits to be polled.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if self.pending.is_some() {
+            None
+        } else {
+            self.events.pop_front()
+        }
+    }
+
+    /// When to call next, and why.
+    pub fn poll_timeout(&self) -> (Time, Wakeup) {
+        let counters = self
+            .counted
+            .map_or(self.started, |counted| counted + self.config.poll);
+        let links = self.ids().zip(&self.slots).flat_map(|(link, slot)| {
+            let probe = slot
+                .availability
+                .probe_due()
+                .map(|at| (at, Wakeup::Probe(link)));
+            let availability = slot
+                .availability
+                .next_timeout()
+                .map(|at| (at, Wakeup::Availability(link)));
+            [probe, availability].into_iter().flatten()
+        });
+        links
+            .chain(self.period_end())
+            .fold((counters, Wakeup::Counters), Ord::min)
+    }
+
+    fn period_end(&self) -> Option<(Time, Wakeup)> {
+        let period = self.algorithm.period?;
+        self.counted
+            .map(|_| (self.period_began + period, Wakeup::Counters))
+    }
+
+    // ---- rules
+
+    fn ids(&self) -> impl Iterator<Item = LinkId> + use<> {
+        (0..self.slots.len() as u8).map(LinkId)
+    }
+
+    /// Brings events and choice up to date with the links' states.
+    fn settle(&mut self, now: Time) {
+        for link in self.ids() {
+            self.tell_state(now, link);
+        }
+        let usable = self.take_usable();
+        if usable != self.usable {
+            self.usable = usable;
+            self.begin_period(now);
+        }
+        self.end_flows();
+    }
+
+    fn tell_state(&mut self, now: Time, link: LinkId) {
+        let slot = &mut self.slots[link.index()];
+        let state = slot.availability.state();
+        let before = std::mem::replace(&mut slot.told, state);
+        if state == before {
+            return;
+        }
+        let (was_down, is_down) = (
+            matches!(before, State::Down(_)),
+            matches!(state, State::Down(_)),
+        );
+        if is_down && !was_down {
+            slot.down_since = now;
+            slot.owes_end = true;
+        } else if was_down && !is_down {
+            slot.owes_end &= slot.admin == Admin::Down;
+        }
+        self.events.extend(match state {
+            State::Up if was_down => Some(Event::LinkUp {
+                link,
+                down_for: now.since(slot.down_since),
+            }),
+            State::Up => None,
+            State::PossiblyDown(suspicion) => Some(Event::Suspected { link, suspicion }),
+            State::Down(_) if was_down => None,
+            State::Down(cause) => {
+                let after = now.since(slot.availability.heard());
+                Some(Event::LinkDown { link, after, cause })
+            }
+        });
+    }
+
+    /// The links that take new flows: those that are not down, unmetered before metered.
+    ///
+    /// If probes say that every link is down, all that are present are used nevertheless. Either the probes' targets are
+    /// gone and the links are not, or nothing is lost by trying: a refusal is certain to fail.
+    fn take_usable(&self) -> LinkSet {
+        let those = |is: &dyn Fn(&Slot) -> bool| -> LinkSet {
+            self.ids()
+                .filter(|link| is(&self.slots[link.index()]))
+                .collect()
+        };
+        let tiers = [
+            those(&|slot| slot.is_alive() && !slot.spec.metered),
+            those(&Slot::is_alive),
+            those(&Slot::is_eligible),
+        ];
+        tiers
+            .into_iter()
+            .find(|tier| !tier.is_empty())
+            .unwrap_or_default()
+    }
+
+    fn end_flows(&mut self) {
+        for link in self.ids() {
+            let others = self
+                .ids()
+                .any(|other| other != link && self.usable.contains(other));
+            let slot = &mut self.slots[link.index()];
+            if slot.owes_end && others && !self.usable.contains(link) {
+                slot.owes_end = false;
+                self.events.push_back(Event::EndFlows { link });
+            }
+        }
+    }
+
+    /// Measures, weighs, and counts dispatched flows from here on.
+    fn begin_period(&mut self, now: Time) {
+        if self.counted.is_none() {
+            return;
+        }
+        self.period_began = now;
+        self.weigh();
+        for slot in &mut self.slots {
+            slot.period_bytes = slot.bytes();
+            slot.dispatched_base = slot.counters.flows.dispatched;
+        }
+        let choice = self.choice();
+        self.pending = Some(choice).filter(|choice| self.installed.as_ref() != Some(choice));
+    }
+
+    /// Peng eq. 5 over the usable links.
+    fn weigh(&mut self) {
+        let measured: Vec<u64> = self.slots.iter().map(|slot| self.measure(slot)).collect();
+        let of_usable = || {
+            self.ids()
+                .filter(|&link| self.usable.contains(link))
+                .map(|link| measured[link.index()])
+        };
+        let (least, most) = (
+            of_usable().min().unwrap_or(0),
+            of_usable().max().unwrap_or(0),
+        );
+        let less_is_better = self.algorithm.measure == Measure::Carried;
+        for (slot, measured) in self.slots.iter_mut().zip(measured) {
+            slot.weight = if less_is_better {
+                weights::of_less(measured, least)
+            } else {
+                weights::of_more(measured, most)
+            };
+        }
+    }
+
+    fn measure(&self, slot: &Slot) -> u64 {
+        let left = |direction: Option<&AvailableBandwidth>| direction.map_or(0, remaining);
+        let spec = &slot.spec;
+        match self.algorithm.measure {
+            Measure::Carried => 1 + slot.bytes().saturating_sub(slot.period_bytes),
+            Measure::StOut => left(slot.load.up()),
+            Measure::StIn => left(slot.load.down()),
+            Measure::StMix => self.mixture.room(&slot.load),
+            _ if self.algorithm.by_rate => spec
+                .weight
+                .map(u64::from)
+                .or(spec.rate_down_bps)
+                .or(spec.rate_up_bps)
+                .unwrap_or(1),
+            _ => 1,
+        }
+    }
+
+    fn choice(&self) -> Choice {
+        let mut choice = Choice {
+            dispatch: self.algorithm.dispatch.into(),
+            load: self.algorithm.load() as u32,
+            count: self.slots.len() as u32,
+            usable: self.usable.bits(),
+            syn_retry: self.algorithm.syn_retry.into(),
+            granularity: self.algorithm.granularity as u32,
+            ..Choice::default()
+        };
+        for (target, slot) in choice.target.iter_mut().zip(&self.slots) {
+            // The programs count in 32 bits and subtract modulo 2^32.
+            *target = abi::Target {
+                weight: slot.weight,
+                dispatched_base: slot.dispatched_base as u32,
+            };
+        }
+        choice
+    }
+}
+
+fn check_links(algorithm: &Algorithm, links: &[LinkSpec]) -> Result<(), BuildError> {
+    if links.is_empty() || links.len() > abi::MAX_LINKS {
+        return Err(BuildError::LinkCount(links.len()));
+    }
+    let weighted = links.iter().any(|spec| spec.weight.is_some());
+    for spec in links {
+        let link = spec.name.clone();
+        if spec.rate_up_bps == Some(0) || spec.rate_down_bps == Some(0) {
+            return Err(BuildError::RateZero { link });
+        }
+        match spec.weight {
+            Some(weight) if !(abi::WEIGHT_MIN..=abi::WEIGHT_MAX).contains(&weight) => {
+                return Err(BuildError::WeightRange { link, weight });
+            }
+            None if weighted => return Err(BuildError::WeightsMixed { link }),
+            _ => {}
+        }
+        let need = algorithm.needs_rate();
+        if !need.is_met_by(spec) {
+            return Err(BuildError::RateMissing {
+                algorithm: algorithm.to_string(),
+                link,
+                need,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What was counted between two readings; nothing if the counters began anew.
+fn difference(before: &Traffic, after: &Traffic) -> Traffic {
+    let of = |field: fn(&Traffic) -> u64| field(after).checked_sub(field(before));
+    let all = || {
+        Some(Traffic {
+            tx_packets: of(|t| t.tx_packets)?,
+            tx_bytes: of(|t| t.tx_bytes)?,
+            rx_packets: of(|t| t.rx_packets)?,
+            rx_bytes: of(|t| t.rx_bytes)?,
+            rx_progress: of(|t| t.rx_progress)?,
+            syn_retries: of(|t| t.syn_retries)?,
+        })
+    };
+    all().unwrap_or_default()
+}

@@ -1,0 +1,239 @@
+//! How much of a link's rate is left, and how long its queue may be.
+
+use std::time::Duration;
+
+use anabranch_policy::abi;
+
+use crate::link::LinkSpec;
+use crate::time::Time;
+
+/// Available bandwidth of one direction: a token bucket that holds at most one second of the physical rate.
+///
+/// Peng 2005 eq. 6, printed with MAX, which would never fall below capacity. Repaired:
+/// `AB(t) = clamp(AB(t') + FB·(t−t') − bytes(t',t), 0, FB·1 s)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvailableBandwidth {
+    rate_bps: u64,
+    available_bit: u64,
+    updated: Time,
+}
+
+impl AvailableBandwidth {
+    /// A direction that has carried nothing yet.
+    pub fn new(now: Time, rate_bps: u64) -> Self {
+        AvailableBandwidth {
+            rate_bps,
+            available_bit: rate_bps,
+            updated: now,
+        }
+    }
+
+    /// `bytes` were carried since the last call.
+    pub fn carry(&mut self, now: Time, bytes: u64) {
+        let credit = bits_in(self.rate_bps, now.since(self.updated));
+        let filled = u128::from(self.available_bit) + u128::from(credit);
+        let left = filled.saturating_sub(u128::from(bytes) * 8);
+        self.available_bit = left.min(u128::from(self.rate_bps)) as u64;
+        self.updated = now;
+    }
+
+    /// What could be carried within the next second beyond what is being carried.
+    pub fn bps(&self) -> u64 {
+        self.available_bit
+    }
+
+    pub fn rate_bps(&self) -> u64 {
+        self.rate_bps
+    }
+}
+
+/// The queue that a link of this rate would have before it, from what was sent towards it: `v ← max(0, v + bytes − rate·dt)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VirtualQueue {
+    rate_bps: u64,
+    limit: Duration,
+    queued_bit: u64,
+    updated: Time,
+}
+
+impl VirtualQueue {
+    /// An empty queue. Packets that would wait longer than `limit` are taken to be dropped.
+    pub fn new(now: Time, rate_bps: u64, limit: Duration) -> Self {
+        VirtualQueue {
+            rate_bps,
+            limit,
+            queued_bit: 0,
+            updated: now,
+        }
+    }
+
+    /// `bytes` were sent since the last call.
+    pub fn send(&mut self, now: Time, bytes: u64) {
+        let drained = u128::from(bits_in(self.rate_bps, now.since(self.updated)));
+        let queued = (u128::from(self.queued_bit) + u128::from(bytes) * 8).saturating_sub(drained);
+        self.queued_bit = queued.min(u128::from(bits_in(self.rate_bps, self.limit))) as u64;
+        self.updated = now;
+    }
+
+    /// How long a packet sent at `now` waits.
+    pub fn delay(&self, now: Time) -> Duration {
+        let ns = u128::from(self.queued_bit) * 1_000_000_000 / u128::from(self.rate_bps.max(1));
+        Duration::from_nanos(ns as u64).saturating_sub(now.since(self.updated))
+    }
+}
+
+/// What a link carries, in both directions.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkLoad {
+    up: Option<AvailableBandwidth>,
+    down: Option<AvailableBandwidth>,
+    up_queue: Option<VirtualQueue>,
+}
+
+impl LinkLoad {
+    pub fn new(now: Time, spec: &LinkSpec, queue_max: Duration) -> Self {
+        LinkLoad {
+            up: spec
+                .rate_up_bps
+                .map(|rate| AvailableBandwidth::new(now, rate)),
+            down: spec
+                .rate_down_bps
+                .map(|rate| AvailableBandwidth::new(now, rate)),
+            up_queue: spec
+                .rate_up_bps
+                .map(|rate| VirtualQueue::new(now, rate, queue_max)),
+        }
+    }
+
+    /// `carried` has gone over the link since the last call.
+    pub fn carry(&mut self, now: Time, carried: &abi::Traffic) {
+        if let Some(up) = &mut self.up {
+            up.carry(now, carried.tx_bytes);
+        }
+        if let Some(queue) = &mut self.up_queue {
+            queue.send(now, carried.tx_bytes);
+        }
+        if let Some(down) = &mut self.down {
+            down.carry(now, carried.rx_bytes);
+        }
+    }
+
+    /// Towards the internet; none if the rate is not declared.
+    pub fn up(&self) -> Option<&AvailableBandwidth> {
+        self.up.as_ref()
+    }
+
+    /// Towards the LAN; none if the rate is not declared.
+    pub fn down(&self) -> Option<&AvailableBandwidth> {
+        self.down.as_ref()
+    }
+
+    /// How long a probe sent at `now` waits for what was sent before it; zero if the rate is not declared.
+    pub fn queue_up(&self, now: Time) -> Duration {
+        self.up_queue
+            .map_or(Duration::ZERO, |queue| queue.delay(now))
+    }
+
+    /// Packets may be queued where nothing is seen of it: at the ISP, towards the LAN, when more than a fifth of the last
+    /// second's capacity was used; or on a direction whose rate is not declared.
+    ///
+    /// Such a queue never pauses, so that it is ruled out when nothing at all arrives.
+    pub fn may_queue_unseen(&self) -> bool {
+        self.up.is_none()
+            || self
+                .down
+                .is_none_or(|down| down.bps() < down.rate_bps() / 5 * 4)
+    }
+}
+
+/// How many bits go through in `duration`, at most `u64::MAX`.
+fn bits_in(rate_bps: u64, duration: Duration) -> u64 {
+    let bits = u128::from(rate_bps).saturating_mul(duration.as_nanos()) / 1_000_000_000;
+    u64::try_from(bits).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MBIT: u64 = 1_000_000;
+
+    #[test]
+    fn an_idle_link_has_its_whole_rate_left_and_never_more() {
+        let mut ab = AvailableBandwidth::new(Time::ZERO, 10 * MBIT);
+        ab.carry(Time::from_millis(60_000), 0);
+        assert_eq!(ab.bps(), 10 * MBIT);
+    }
+
+    #[test]
+    fn a_steady_load_of_three_quarters_leaves_a_quarter_per_second_to_earn_back() {
+        let mut ab = AvailableBandwidth::new(Time::ZERO, 8 * MBIT);
+        ab.carry(Time::from_millis(500), MBIT); // 8 Mbit in half a second that earned 4
+        assert_eq!(ab.bps(), 4 * MBIT);
+        ab.carry(Time::from_millis(1000), 0);
+        assert_eq!(ab.bps(), 8 * MBIT);
+    }
+
+    #[test]
+    fn available_bandwidth_falls_to_zero_and_not_below() {
+        let mut ab = AvailableBandwidth::new(Time::ZERO, MBIT);
+        ab.carry(Time::from_millis(100), 10 * MBIT);
+        assert_eq!(ab.bps(), 0);
+        ab.carry(Time::from_millis(350), 0);
+        assert_eq!(ab.bps(), MBIT / 4);
+    }
+
+    #[test]
+    fn a_virtual_queue_drains_at_the_rate_and_is_bounded() {
+        let mut queue = VirtualQueue::new(Time::ZERO, MBIT, Duration::from_secs(2));
+        queue.send(Time::ZERO, 125_000);
+        assert_eq!(queue.delay(Time::ZERO), Duration::from_secs(1));
+        assert_eq!(
+            queue.delay(Time::from_millis(400)),
+            Duration::from_millis(600)
+        );
+        queue.send(Time::from_millis(400), 12_500_000);
+        assert_eq!(queue.delay(Time::from_millis(400)), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn an_unseen_queue_is_possible_after_a_burst_and_on_links_of_unknown_rate() {
+        let declared = LinkSpec {
+            rate_up_bps: Some(MBIT),
+            rate_down_bps: Some(MBIT),
+            ..LinkSpec::default()
+        };
+        let mut load = LinkLoad::new(Time::ZERO, &declared, Duration::from_secs(3));
+        assert!(!load.may_queue_unseen());
+        load.carry(
+            Time::from_millis(250),
+            &abi::Traffic {
+                rx_bytes: 60_000,
+                ..Default::default()
+            },
+        );
+        assert!(load.may_queue_unseen());
+        assert!(
+            LinkLoad::new(Time::ZERO, &LinkSpec::default(), Duration::from_secs(3))
+                .may_queue_unseen()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn available_bandwidth_stays_between_zero_and_the_rate(
+            rate in 1..100_000_000_000u64,
+            steps in prop::collection::vec((0..5_000_000_000u64, any::<u32>()), 1..50),
+        ) {
+            let mut ab = AvailableBandwidth::new(Time::ZERO, rate);
+            let mut now = Time::ZERO;
+            for (ns, bytes) in steps {
+                now = now + Duration::from_nanos(ns);
+                ab.carry(now, bytes.into());
+                prop_assert!(ab.bps() <= rate);
+            }
+        }
+    }
+}

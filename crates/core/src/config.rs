@@ -1,0 +1,172 @@
+//! When a link is suspected, and when it is given up.
+
+use std::time::Duration;
+
+/// The windows of the availability machine. [`Config::validate`] says what fits together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The driver reads the counters this often.
+    pub poll: Duration,
+    /// Packets were sent and nothing at all came back for so long: suspicion.
+    pub silence: Duration,
+    /// Packets were sent and nothing proved that they arrive for so long: suspicion of a one-way failure.
+    pub one_way: Duration,
+    /// Nothing was heard for so long on a link without traffic: it is probed.
+    pub idle_probe: Duration,
+    /// Between two probes of a suspected or recovering link.
+    pub probe_interval: Duration,
+    /// Between two probes of a link that is down.
+    pub down_interval: Duration,
+    /// Times `idle_probe` and `down_interval` on metered links.
+    pub metered_factor: u32,
+    /// A probe's answer is late after the round trip last measured and its variation, but not before this.
+    pub deadline_min: Duration,
+    /// The same while no round trip was measured (RFC 6298 §2.1: 1 s).
+    pub deadline_unmeasured: Duration,
+    /// However slow the link is without load.
+    pub deadline_max: Duration,
+    /// The longest queue a loaded link is granted on top.
+    pub queue_max: Duration,
+    /// Probe results kept for the loss rules.
+    pub window: usize,
+    /// Results older than this say nothing.
+    pub window_age: Duration,
+    /// Down if so many in the window are lost, ...
+    pub down_loss: usize,
+    /// ... or so many in a row.
+    pub down_consecutive: u32,
+    /// Up again only if at most so many in the window are lost, ...
+    pub up_loss: usize,
+    /// ... and more than so many in a row were answered.
+    pub up_consecutive: u32,
+}
+
+impl Default for Config {
+    /// A silent blackhole is seen after poll + silence, and proved by three probes 100 ms apart that miss their
+    /// deadlines: 0.7 s on a link with a short round trip.
+    fn default() -> Self {
+        Config {
+            poll: Duration::from_millis(50),
+            silence: Duration::from_millis(200),
+            one_way: Duration::from_secs(1),
+            idle_probe: Duration::from_secs(10),
+            probe_interval: Duration::from_millis(100),
+            down_interval: Duration::from_millis(500),
+            metered_factor: 6,
+            deadline_min: Duration::from_millis(250),
+            deadline_unmeasured: Duration::from_secs(1),
+            deadline_max: Duration::from_secs(3),
+            queue_max: Duration::from_secs(3),
+            window: 10,
+            window_age: Duration::from_secs(30),
+            down_loss: 7,
+            down_consecutive: 3,
+            up_loss: 3,
+            up_consecutive: 3,
+        }
+    }
+}
+
+/// A value that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` is {value}, allowed: {allowed}")]
+pub struct ConfigError {
+    pub key: &'static str,
+    pub value: String,
+    pub allowed: String,
+}
+
+impl Config {
+    /// The first value that does not fit the others, by its field name.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let ms = Duration::from_millis;
+        between("poll", self.poll, ms(1), ms(1000))?;
+        between("silence", self.silence, self.poll, ms(60_000))?;
+        between("one_way", self.one_way, self.silence, ms(600_000))?;
+        between("idle_probe", self.idle_probe, self.silence, ms(86_400_000))?;
+        between("probe_interval", self.probe_interval, ms(10), ms(60_000))?;
+        between(
+            "down_interval",
+            self.down_interval,
+            self.probe_interval,
+            ms(600_000),
+        )?;
+        between("deadline_min", self.deadline_min, ms(10), ms(60_000))?;
+        between(
+            "deadline_unmeasured",
+            self.deadline_unmeasured,
+            self.deadline_min,
+            ms(60_000),
+        )?;
+        between(
+            "deadline_max",
+            self.deadline_max,
+            self.deadline_unmeasured,
+            ms(60_000),
+        )?;
+        between("queue_max", self.queue_max, ms(0), ms(60_000))?;
+        between("window", self.window, 1, 100)?;
+        between(
+            "window_age",
+            self.window_age,
+            self.down_interval,
+            ms(3_600_000),
+        )?;
+        between("down_loss", self.down_loss, 1, self.window)?;
+        between(
+            "down_consecutive",
+            self.down_consecutive as usize,
+            1,
+            self.window,
+        )?;
+        between("up_loss", self.up_loss, 0, self.down_loss - 1)?;
+        between("up_consecutive", self.up_consecutive as usize, 0, 100)?;
+        between("metered_factor", self.metered_factor, 1, 1000)
+    }
+}
+
+fn between<T: PartialOrd + std::fmt::Debug>(
+    key: &'static str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), ConfigError> {
+    if value >= least && value <= most {
+        return Ok(());
+    }
+    Err(ConfigError {
+        key,
+        value: format!("{value:?}"),
+        allowed: format!("{least:?} to {most:?}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(Config::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_named_with_what_is_allowed() {
+        let config = Config {
+            up_loss: 7,
+            ..Config::default()
+        };
+        assert_eq!(
+            config.validate().unwrap_err().to_string(),
+            "`up_loss` is 7, allowed: 0 to 6"
+        );
+        let config = Config {
+            silence: Duration::from_millis(10),
+            ..Config::default()
+        };
+        assert_eq!(
+            config.validate().unwrap_err().to_string(),
+            "`silence` is 10ms, allowed: 50ms to 60s"
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! What the balancer's driver needs of whatever moves the packets: the loaded programs, or a simulator.
+
+use anabranch_policy::abi::Choice;
+
+use crate::link::{LinkCounters, LinkId};
+
+/// Flows that were ended with their link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Answered with a RST towards the LAN.
+    pub tcp: u64,
+    /// Rebound by their next packet.
+    pub udp: u64,
+}
+
+/// Moves packets as the installed choice says.
+pub trait DataPlane {
+    type Error;
+
+    /// What every link has carried, in the order of their ids.
+    fn counters(&mut self) -> Result<Vec<LinkCounters>, Self::Error>;
+
+    /// Replaces the choice as a whole: every new flow after it sees all of it.
+    fn install(&mut self, choice: &Choice) -> Result<(), Self::Error>;
+
+    /// Ends the flows of one link, so that their hosts begin anew on another.
+    fn end_flows(&mut self, link: LinkId) -> Result<Ended, Self::Error>;
+}

@@ -1,0 +1,104 @@
+//! What the driver tells of links, and what it may ask of them.
+
+use std::fmt;
+
+use anabranch_policy::abi;
+
+/// A link by its place in the list given to [`Balancer::new`](crate::Balancer::new), which is its index in every map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u8);
+
+impl LinkId {
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link {}", self.0)
+    }
+}
+
+/// A set of links, as the programs' bit masks have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkSet(u32);
+
+impl LinkSet {
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub const fn contains(self, link: LinkId) -> bool {
+        (self.0 >> link.0) & 1 == 1
+    }
+}
+
+impl FromIterator<LinkId> for LinkSet {
+    fn from_iter<I: IntoIterator<Item = LinkId>>(links: I) -> Self {
+        LinkSet(links.into_iter().fold(0, |bits, link| bits | 1 << link.0))
+    }
+}
+
+/// What is configured of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkSpec {
+    pub name: String,
+    /// Physical rate towards the internet (Peng's FB, outbound).
+    pub rate_up_bps: Option<u64>,
+    /// Physical rate towards the LAN (Peng's FB, inbound).
+    pub rate_down_bps: Option<u64>,
+    /// For algorithms weighted by rate, in place of the rates. Dimensionless; all links have one, or none.
+    pub weight: Option<u32>,
+    /// Takes new flows only while no unmetered link is usable, and is probed less often.
+    pub metered: bool,
+}
+
+/// What the data path has counted on a link since the beginning, all CPUs added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    pub traffic: abi::Traffic,
+    pub flows: abi::Gauge,
+}
+
+/// Whether a link has what it needs to carry packets at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    Present,
+    Absent(Missing),
+}
+
+/// The first thing that an absent link lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    Device,
+    Carrier,
+    Address,
+    Gateway,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Missing::Device => "no device",
+            Missing::Carrier => "no carrier",
+            Missing::Address => "no address",
+            Missing::Gateway => "no gateway",
+        })
+    }
+}
+
+/// What the operator wants of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admin {
+    #[default]
+    Up,
+    /// No new flows; those it has live on.
+    Drain,
+    /// No flows at all: those it has end as soon as another link can take them.
+    Down,
+}
