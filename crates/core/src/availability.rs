@@ -361,21 +361,27 @@ impl Availability {
         {
             self.outstanding.pop_front();
         }
-        while let Some(probe) = self
-            .outstanding
-            .iter_mut()
-            .find(|probe| !probe.judged && probe.deadline <= now)
-        {
-            probe.judged = true;
-            let id = probe.id;
-            self.lose(now, id);
-        }
+        self.judge_late_probes(now, load);
         if let Some((suspicion, _)) = self
             .suspicions()
             .into_iter()
             .find(|(_, due)| due.is_some_and(|due| due <= now))
         {
             self.enter(now, State::PossiblyDown(suspicion));
+        }
+    }
+
+    fn judge_late_probes(&mut self, now: Time, load: &LinkLoad) {
+        let is_late = |probe: &&mut Outstanding| !probe.judged && probe.deadline() <= now;
+        if load.may_queue_unseen() && now.since(self.heard) < self.config.silence {
+            for probe in self.outstanding.iter_mut().filter(is_late) {
+                probe.allowance = self.config.queue_max;
+            }
+        }
+        while let Some(probe) = self.outstanding.iter_mut().find(is_late) {
+            probe.judged = true;
+            let id = probe.id;
+            self.lose(now, id);
         }
     }
 
@@ -399,12 +405,7 @@ impl Availability {
         if self.outstanding.len() == OUTSTANDING_MAX {
             self.outstanding.pop_front();
         }
-        self.outstanding.push_back(Outstanding {
-            id,
-            deadline,
-            allowance,
-            judged: false,
-        });
+        self.outstanding.push_back(probe);
         Some(Probe {
             id,
             deadline,
