@@ -1,0 +1,440 @@
+//! The configuration: three lines of TOML, and what else may be said.
+//!
+//! Reading has two steps. `file` holds the keys as written and refuses unknown ones; here they become a [`Config`] whose
+//! values make sense together. What depends on the host (do the devices exist?) is asked of [`crate::observe`] and
+//! [`crate::preflight`]. Every error is one line with the file, the key, the value as written, and what is allowed.
+
+mod file;
+mod rate;
+mod source;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anabranch_core::{Algorithm, LinkSpec};
+use serde::Deserialize;
+
+pub use rate::Rate;
+
+use crate::error::BadInput;
+use crate::paths::is_name;
+use crate::probe::{DEFAULT_TARGETS, Target};
+use file::{AvailabilityTable, File, LimitsTable, LinkTable, NatTable};
+use source::{Source, dotted};
+
+/// Links of one gateway.
+pub const LINKS_MAX: usize = anabranch_policy::abi::MAX_LINKS;
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const LINK_NAME_CHARS_MAX: usize = 32;
+const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
+const TIMEOUT_S_MAX: u64 = 7 * 24 * 3600;
+const TARGETS_MAX: usize = 16;
+const FLOWS_MAX: u32 = 16_000_000;
+const FLOWS_DEFAULT: u32 = 1 << 18;
+/// Keys of `[availability]` that are no times.
+const AVAILABILITY_COUNTS: [&str; 6] = [
+    "metered_factor",
+    "window",
+    "down_loss",
+    "down_consecutive",
+    "up_loss",
+    "up_consecutive",
+];
+const FLOWS_PER_HOST_DEFAULT: u32 = 1 << 13;
+
+/// A configuration that is right in itself.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub path: PathBuf,
+    /// Devices towards the local hosts.
+    pub lan: Vec<String>,
+    /// In the order written, which is the order of preference for what is not balanced.
+    pub links: Vec<Link>,
+    pub policy: Algorithm,
+    pub availability: anabranch_core::Config,
+    pub nat: Nat,
+    pub limits: Limits,
+}
+
+/// One ISP access line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    pub name: String,
+    pub device: String,
+    /// Towards the LAN.
+    pub down: Option<Rate>,
+    /// Towards the internet.
+    pub up: Option<Rate>,
+    /// Bytes cost money: used only while no other link is usable.
+    pub metered: bool,
+    /// For the algorithms with a fixed weight, instead of one from the rates.
+    pub weight: Option<u32>,
+    /// Next hop, instead of the one of the host's default route through the device.
+    pub gateway: Option<IpAddr>,
+    /// External address, instead of the device's first.
+    pub address: Option<IpAddr>,
+    /// What is asked whether the link works.
+    pub probe: Vec<Target>,
+}
+
+/// Timers and manners of the address translation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nat {
+    /// RFC 5382 REQ-5: at least 2 h 4 min.
+    pub tcp_established: Duration,
+    /// RFC 5382 REQ-5: at least 4 min.
+    pub tcp_transitory: Duration,
+    /// A first SYN that nobody answers.
+    pub tcp_unanswered: Duration,
+    /// RFC 4787 REQ-5: at least 2 min, 5 min recommended.
+    pub udp: Duration,
+    /// RFC 5508 REQ-2: at least 60 s.
+    pub icmp: Duration,
+    /// External ports, both ends included; the host's ephemeral ports are left out of them.
+    pub ports: [u16; 2],
+    pub udp_filter: UdpFilter,
+    pub fallback: Fallback,
+}
+
+/// From whom a UDP mapping accepts packets (RFC 4787 REQ-8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UdpFilter {
+    /// From addresses the host has sent to.
+    AddressDependent,
+    /// From anybody.
+    EndpointIndependent,
+}
+
+/// What becomes of new flows of a host over its quota, or when the table is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fallback {
+    /// The kernel's own NAT carries them over the first usable link: connectivity without balancing.
+    Kernel,
+    /// They are refused.
+    Refuse,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows of all hosts.
+    pub flows: u32,
+    /// Flows of one LAN address.
+    pub flows_per_host: u32,
+}
+
+impl Config {
+    pub fn load(path: &Path) -> Result<Self, BadInput> {
+        let bad = |problem: &dyn std::fmt::Display| {
+            BadInput::new(format!("{}: {problem}", path.display()))
+        };
+        let size = std::fs::metadata(path).map_err(|error| bad(&error))?.len();
+        if size > FILE_BYTES_MAX {
+            return Err(bad(&format!(
+                "{size} bytes; a configuration has at most {FILE_BYTES_MAX}"
+            )));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| bad(&error))?;
+        Self::parse(path, &text)
+    }
+
+    /// `path` is for messages only.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, BadInput> {
+        let source = Source::parse(path, text)?;
+        let file: File = source.read()?;
+        let probe = targets(&source, &["probe", "targets"], file.probe.targets)?
+            .unwrap_or(DEFAULT_TARGETS.to_vec());
+        let links = links(&source, file.link, &probe)?;
+        devices(&source, &file.lan, &links)?;
+        let config = Self {
+            path: path.to_owned(),
+            lan: file.lan,
+            policy: policy(&source, file.policy, &links)?,
+            links,
+            nat: nat(&source, &file.nat)?,
+            limits: limits(&source, &file.limits)?,
+            availability: availability(&source, &file.availability)?,
+        };
+        Ok(config)
+    }
+
+    /// An error about this file found by looking at the host.
+    pub fn bad(&self, problem: impl std::fmt::Display) -> BadInput {
+        BadInput::new(format!("{}: {problem}", self.path.display()))
+    }
+
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+}
+
+impl Link {
+    /// What the balancer knows of it.
+    pub fn spec(&self) -> LinkSpec {
+        LinkSpec {
+            name: self.name.clone(),
+            rate_up_bps: self.up.map(Rate::bps),
+            rate_down_bps: self.down.map(Rate::bps),
+            weight: self.weight,
+            metered: self.metered,
+        }
+    }
+}
+
+fn links(
+    source: &Source<'_>,
+    tables: BTreeMap<String, LinkTable>,
+    probe: &[Target],
+) -> Result<Vec<Link>, BadInput> {
+    if tables.is_empty() {
+        return Err(source.bad(
+            &["link"],
+            r#"no link; write link.NAME = { device = "eth1", down = "500mbit", up = "100mbit" }"#,
+        ));
+    }
+    if tables.len() > LINKS_MAX {
+        return Err(source.bad(
+            &["link"],
+            format!("{} links; at most {LINKS_MAX} are allowed", tables.len()),
+        ));
+    }
+    let mut tables: Vec<_> = tables.into_iter().collect();
+    tables.sort_by_key(|(name, _)| source.position(&["link", name]));
+    let weighted = tables.iter().any(|(_, table)| table.weight.is_some());
+    if let Some((name, _)) = tables
+        .iter()
+        .find(|(_, table)| weighted && table.weight.is_none())
+    {
+        return Err(source.bad(
+            &["link", name],
+            "has no weight but others have; give every link a weight, or none",
+        ));
+    }
+    tables
+        .into_iter()
+        .map(|(name, table)| link(source, name, table, probe))
+        .collect()
+}
+
+fn link(
+    source: &Source<'_>,
+    name: String,
+    table: LinkTable,
+    probe: &[Target],
+) -> Result<Link, BadInput> {
+    let bad = |key, problem: &str| Err(source.bad(&["link", &name, key], problem));
+    if !is_name(&name, LINK_NAME_CHARS_MAX) {
+        let allowed =
+            format!("a link's name has 1 to {LINK_NAME_CHARS_MAX} letters, digits, '-' and '_'");
+        return Err(source.bad(&["link", &name], allowed));
+    }
+    if table
+        .weight
+        .is_some_and(|weight| !(1..=1000).contains(&weight))
+    {
+        return bad("weight", "a weight is a whole number from 1 to 1000");
+    }
+    for (key, address) in [("gateway", table.gateway), ("address", table.address)] {
+        if address.is_some_and(|a| {
+            a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_broadcast()
+        }) {
+            return bad(key, "must be the IPv4 address of one host");
+        }
+    }
+    let own_probe = targets(source, &["link", &name, "probe"], table.probe)?;
+    Ok(Link {
+        device: table.device,
+        down: table.down,
+        up: table.up,
+        metered: table.metered,
+        weight: table.weight,
+        gateway: table.gateway.map(IpAddr::V4),
+        address: table.address.map(IpAddr::V4),
+        probe: own_probe.unwrap_or_else(|| probe.to_vec()),
+        name,
+    })
+}
+
+fn targets(
+    source: &Source<'_>,
+    key: &[&str],
+    written: Option<Vec<String>>,
+) -> Result<Option<Vec<Target>>, BadInput> {
+    let Some(written) = written else {
+        return Ok(None);
+    };
+    if !(1..=TARGETS_MAX).contains(&written.len()) {
+        return Err(source.bad(key, format!("1 to {TARGETS_MAX} probe targets are allowed")));
+    }
+    let target = |(index, text): (usize, &String)| {
+        text.parse()
+            .map_err(|problem: String| source.bad(&[key, &[&index.to_string()]].concat(), problem))
+    };
+    written
+        .iter()
+        .enumerate()
+        .map(target)
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+/// The algorithm, if every link says what it needs to know.
+fn policy(
+    source: &Source<'_>,
+    written: Option<Algorithm>,
+    links: &[Link],
+) -> Result<Algorithm, BadInput> {
+    let algorithm = written.unwrap_or_default();
+    let need = algorithm.needs_rate();
+    let default = if written.is_none() {
+        "the default "
+    } else {
+        ""
+    };
+    match links.iter().find(|link| !need.is_met_by(&link.spec())) {
+        Some(link) => Err(source.bad(
+            &["policy"],
+            format!(
+                "{default}{algorithm} needs {need} of every link, and link.{} has none",
+                link.name
+            ),
+        )),
+        None => Ok(algorithm),
+    }
+}
+
+/// Every device has one role.
+fn devices(source: &Source<'_>, lan: &[String], links: &[Link]) -> Result<(), BadInput> {
+    if lan.is_empty() {
+        return Err(source.bad(&["lan"], r#"no LAN device; write lan = ["eth0"]"#));
+    }
+    let indices: Vec<String> = (0..lan.len()).map(|index| index.to_string()).collect();
+    let lan = lan
+        .iter()
+        .zip(&indices)
+        .map(|(device, index)| (vec!["lan", index], device));
+    let links = links
+        .iter()
+        .map(|link| (vec!["link", &link.name, "device"], &link.device));
+    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
+    for (key, device) in lan.chain(links) {
+        if !is_device_name(device) {
+            let allowed = format!(
+                "not a device name: 1 to {DEVICE_NAME_CHARS_MAX} characters without '/', ':' and spaces"
+            );
+            return Err(source.bad(&key, allowed));
+        }
+        if let Some(other) = seen.insert(device, dotted(&key)) {
+            return Err(source.bad(
+                &key,
+                format!("this device is {other} already; a device is LAN or one link"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_device_name(name: &str) -> bool {
+    (1..=DEVICE_NAME_CHARS_MAX).contains(&name.len())
+        && name != "."
+        && name != ".."
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"/:\"\\".contains(&byte))
+}
+
+/// The defaults of the balancer with what is written; the balancer says what fits together.
+fn availability(
+    source: &Source<'_>,
+    table: &AvailabilityTable,
+) -> Result<anabranch_core::Config, BadInput> {
+    let default = anabranch_core::Config::default();
+    let time = |written: Option<u64>, default| written.map_or(default, Duration::from_millis);
+    let config = anabranch_core::Config {
+        poll: time(table.poll_ms, default.poll),
+        silence: time(table.silence_ms, default.silence),
+        one_way: time(table.one_way_ms, default.one_way),
+        idle_probe: time(table.idle_probe_ms, default.idle_probe),
+        probe_interval: time(table.probe_interval_ms, default.probe_interval),
+        down_interval: time(table.down_interval_ms, default.down_interval),
+        metered_factor: table.metered_factor.unwrap_or(default.metered_factor),
+        deadline_min: time(table.deadline_min_ms, default.deadline_min),
+        deadline_unmeasured: time(table.deadline_unmeasured_ms, default.deadline_unmeasured),
+        deadline_max: time(table.deadline_max_ms, default.deadline_max),
+        queue_max: time(table.queue_max_ms, default.queue_max),
+        window: table.window.unwrap_or(default.window),
+        window_age: time(table.window_age_ms, default.window_age),
+        down_loss: table.down_loss.unwrap_or(default.down_loss),
+        down_consecutive: table.down_consecutive.unwrap_or(default.down_consecutive),
+        up_loss: table.up_loss.unwrap_or(default.up_loss),
+        up_consecutive: table.up_consecutive.unwrap_or(default.up_consecutive),
+    };
+    let Err(error) = config.validate() else {
+        return Ok(config);
+    };
+    let unit = if AVAILABILITY_COUNTS.contains(&error.key) {
+        ""
+    } else {
+        "_ms"
+    };
+    let key = format!("{}{unit}", error.key);
+    Err(source.bad(
+        &["availability", &key],
+        format!("{} is outside of {}", error.value, error.allowed),
+    ))
+}
+
+fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
+    let seconds = |key, value: Option<u64>, default| match value.unwrap_or(default) {
+        seconds @ 1..=TIMEOUT_S_MAX => Ok(Duration::from_secs(seconds)),
+        _ => Err(source.bad(
+            &["nat", key],
+            format!("a time from 1 to {TIMEOUT_S_MAX} seconds"),
+        )),
+    };
+    let ports = table.ports.unwrap_or([1024, u16::MAX]);
+    if ports[0] < 1024 || ports[0] > ports[1] {
+        return Err(source.bad(
+            &["nat", "ports"],
+            "write [first, last], within 1024 to 65535",
+        ));
+    }
+    Ok(Nat {
+        tcp_established: seconds("tcp_established_s", table.tcp_established_s, 7440)?,
+        tcp_transitory: seconds("tcp_transitory_s", table.tcp_transitory_s, 240)?,
+        tcp_unanswered: seconds("tcp_unanswered_s", table.tcp_unanswered_s, 60)?,
+        udp: seconds("udp_s", table.udp_s, 300)?,
+        icmp: seconds("icmp_s", table.icmp_s, 60)?,
+        ports,
+        udp_filter: table.udp_filter.unwrap_or(UdpFilter::AddressDependent),
+        fallback: table.fallback.unwrap_or(Fallback::Kernel),
+    })
+}
+
+fn limits(source: &Source<'_>, table: &LimitsTable) -> Result<Limits, BadInput> {
+    let flows = table.flows.unwrap_or(FLOWS_DEFAULT);
+    if !(1..=FLOWS_MAX).contains(&flows) {
+        return Err(source.bad(
+            &["limits", "flows"],
+            format!("1 to {FLOWS_MAX} flows are allowed"),
+        ));
+    }
+    let flows_per_host = table
+        .flows_per_host
+        .unwrap_or(FLOWS_PER_HOST_DEFAULT.min(flows));
+    if !(1..=flows).contains(&flows_per_host) {
+        let allowed = format!("1 to limits.flows ({flows}) are allowed");
+        return Err(source.bad(&["limits", "flows_per_host"], allowed));
+    }
+    Ok(Limits {
+        flows,
+        flows_per_host,
+    })
+}
+
+#[cfg(test)]
+mod tests;

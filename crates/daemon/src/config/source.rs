@@ -1,0 +1,166 @@
+//! The configuration file as text with positions, so that an error about a value can quote it.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use crate::error::BadInput;
+
+const QUOTED_CHARS_MAX: usize = 60;
+
+pub(super) struct Source<'a> {
+    path: PathBuf,
+    text: &'a str,
+    root: DeTable<'a>,
+}
+
+/// A key and its value, as written.
+struct Place {
+    key: String,
+    value: Range<usize>,
+}
+
+impl<'a> Source<'a> {
+    /// Fails on anything that is not TOML, naming the line.
+    pub(super) fn parse(path: &Path, text: &'a str) -> Result<Self, BadInput> {
+        let root = DeTable::parse(text).map_err(|error| syntax_error(path, text, &error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            text,
+            root: root.into_inner(),
+        })
+    }
+
+    /// Reads the whole file into `T`; an error names key and value.
+    pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, BadInput> {
+        toml::from_str(self.text).map_err(|error| self.shape_error(&error))
+    }
+
+    /// An error about the value at `key`, which need not exist.
+    pub(super) fn bad(&self, key: &[&str], problem: impl std::fmt::Display) -> BadInput {
+        let value = self.span(key).map(|span| self.quote(span));
+        self.compose(&dotted(key), value, &problem.to_string())
+    }
+
+    /// Where the value of `key` begins: tables are read in any order, but people number what they write.
+    pub(super) fn position(&self, key: &[&str]) -> usize {
+        self.span(key).map_or(usize::MAX, |span| span.start)
+    }
+
+    fn span(&self, key: &[&str]) -> Option<Range<usize>> {
+        let (first, rest) = key.split_first()?;
+        let mut value = self.root.get(*first)?;
+        for part in rest {
+            value = match (value.get_ref(), part.parse::<usize>()) {
+                (DeValue::Array(array), Ok(index)) => array.get(index)?,
+                (DeValue::Table(table), _) => table.get(*part)?,
+                _ => return None,
+            };
+        }
+        Some(value.span())
+    }
+
+    fn shape_error(&self, error: &toml::de::Error) -> BadInput {
+        let place = error
+            .span()
+            .and_then(|span| locate_in_table(&self.root, "", &span));
+        let message = reword(error.message());
+        match place {
+            Some(place) => self.compose(&place.key, Some(self.quote(place.value)), &message),
+            None => BadInput::new(format!("{}: {message}", self.path.display())),
+        }
+    }
+
+    fn compose(&self, key: &str, value: Option<String>, problem: &str) -> BadInput {
+        let path = self.path.display();
+        BadInput::new(match value {
+            Some(value) => format!("{path}: {key} = {value}: {problem}"),
+            None => format!("{path}: {key}: {problem}"),
+        })
+    }
+
+    fn quote(&self, span: Range<usize>) -> String {
+        let text = self.text.get(span).unwrap_or_default();
+        let mut quoted: String = text.chars().take(QUOTED_CHARS_MAX).collect();
+        if quoted.len() < text.len() {
+            quoted.push('…');
+        }
+        quoted
+    }
+}
+
+/// A key as in messages: `link.fiber.probe[0]`.
+pub(super) fn dotted(key: &[&str]) -> String {
+    key.iter()
+        .fold(String::new(), |path, part| match part.parse::<usize>() {
+            Ok(index) => format!("{path}[{index}]"),
+            Err(_) if path.is_empty() => (*part).to_owned(),
+            Err(_) => format!("{path}.{part}"),
+        })
+}
+
+fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> BadInput {
+    let at = error.span().map_or(0, |span| span.start);
+    let line = text
+        .get(..at)
+        .map_or(1, |before| before.matches('\n').count() + 1);
+    BadInput::new(format!(
+        "{}:{line}: not TOML: {}",
+        path.display(),
+        error.message()
+    ))
+}
+
+/// The innermost entry whose key or value holds `span`.
+fn locate_in_table(table: &DeTable<'_>, prefix: &str, span: &Range<usize>) -> Option<Place> {
+    table.iter().find_map(|(key, value)| {
+        let path = if prefix.is_empty() {
+            key.get_ref().to_string()
+        } else {
+            format!("{prefix}.{}", key.get_ref())
+        };
+        locate_in_value(value.get_ref(), &path, span).or_else(|| {
+            let holds = holds(&key.span(), span) || holds(&value.span(), span);
+            holds.then(|| Place {
+                key: path,
+                value: value.span(),
+            })
+        })
+    })
+}
+
+fn locate_in_value(value: &DeValue<'_>, path: &str, span: &Range<usize>) -> Option<Place> {
+    match value {
+        DeValue::Table(table) => locate_in_table(table, path, span),
+        DeValue::Array(array) => array.iter().enumerate().find_map(|(index, item)| {
+            let path = format!("{path}[{index}]");
+            locate_in_value(item.get_ref(), &path, span).or_else(|| {
+                holds(&item.span(), span).then(|| Place {
+                    key: path,
+                    value: item.span(),
+                })
+            })
+        }),
+        _ => None,
+    }
+}
+
+fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
+    !inner.is_empty() && outer.start <= inner.start && inner.end <= outer.end
+}
+
+/// Serde's words in the user's: keys, not fields.
+fn reword(message: &str) -> String {
+    let message = match message.strip_prefix("unknown field ") {
+        Some(rest) => match rest.split_once(", expected ") {
+            Some((_, allowed)) => format!(
+                "unknown key; allowed: {}",
+                allowed.trim_start_matches("one of ")
+            ),
+            None => "unknown key".to_owned(),
+        },
+        None => message.replace("missing field", "missing key"),
+    };
+    message.replace('`', "")
+}

@@ -1,0 +1,312 @@
+use super::*;
+
+const MINIMAL: &str = r#"
+lan = ["eth0"]
+link.fiber = { device = "eth1", down = "500mbit", up = "100mbit" }
+link.lte   = { device = "wwan0", down = "50mbit", up = "10mbit", metered = true }
+"#;
+
+fn parse(text: &str) -> Result<Config, BadInput> {
+    Config::parse(Path::new("/etc/anabranch.toml"), text)
+}
+
+/// The message of an error, without the name of the file.
+fn error(text: &str) -> String {
+    let message = parse(text).expect_err(text).to_string();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
+        .strip_prefix("/etc/anabranch.toml: ")
+        .unwrap_or(&message)
+        .to_owned()
+}
+
+/// The minimal configuration with a further line.
+fn error_with(line: &str) -> String {
+    error(&format!("{MINIMAL}\n{line}\n"))
+}
+
+/// A configuration whose one link is `table`.
+fn error_of_link(table: &str) -> String {
+    error(&format!("lan = [\"eth0\"]\nlink.fiber = {{ {table} }}\n"))
+}
+
+#[test]
+fn three_lines_are_enough() {
+    let config = parse(MINIMAL).unwrap();
+    assert_eq!(config.lan, ["eth0"]);
+    let [fiber, lte] = &config.links[..] else {
+        panic!("{:?}", config.links)
+    };
+    assert_eq!(
+        (fiber.name.as_str(), fiber.device.as_str(), fiber.metered),
+        ("fiber", "eth1", false)
+    );
+    assert_eq!(
+        (fiber.down.map(Rate::bps), fiber.up.map(Rate::bps)),
+        (Some(500_000_000), Some(100_000_000))
+    );
+    assert_eq!(
+        (lte.name.as_str(), lte.metered, lte.probe.len()),
+        ("lte", true, DEFAULT_TARGETS.len())
+    );
+}
+
+#[test]
+fn links_keep_the_order_in_which_they_are_written() {
+    let text = r#"
+        lan = ["eth0"]
+        [link.zulu]
+        device = "eth1"
+        up = 1_000_000
+        down = 1_000_000
+        [link.alpha]
+        device = "eth2"
+        up = "1mbit"
+        down = "1mbit"
+    "#;
+    let names: Vec<String> = parse(text)
+        .unwrap()
+        .links
+        .into_iter()
+        .map(|link| link.name)
+        .collect();
+    assert_eq!(names, ["zulu", "alpha"]);
+}
+
+#[test]
+fn everything_optional_is_read() {
+    let text = format!(
+        "{MINIMAL}
+        [probe]
+        targets = [\"dns:192.0.2.1\", \"tcp:192.0.2.2:443\"]
+        [nat]
+        tcp_established_s = 100
+        tcp_transitory_s = 20
+        tcp_unanswered_s = 5
+        udp_s = 30
+        icmp_s = 10
+        ports = [20000, 29999]
+        udp_filter = \"endpoint-independent\"
+        fallback = \"refuse\"
+        [limits]
+        flows = 1000
+        flows_per_host = 10"
+    );
+    let config = parse(&text).unwrap();
+    assert_eq!(config.links[0].probe.len(), 2);
+    assert_eq!(
+        config.nat,
+        Nat {
+            tcp_established: Duration::from_secs(100),
+            tcp_transitory: Duration::from_secs(20),
+            tcp_unanswered: Duration::from_secs(5),
+            udp: Duration::from_secs(30),
+            icmp: Duration::from_secs(10),
+            ports: [20_000, 29_999],
+            udp_filter: UdpFilter::EndpointIndependent,
+            fallback: Fallback::Refuse,
+        }
+    );
+    assert_eq!(
+        config.limits,
+        Limits {
+            flows: 1000,
+            flows_per_host: 10
+        }
+    );
+}
+
+#[test]
+fn what_is_not_toml_names_its_line() {
+    let message = error("lan = [\"eth0\"]\nlink.fiber = { device = \"eth1\"\nlan");
+    assert!(
+        message.starts_with("/etc/anabranch.toml:3: not TOML: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn unknown_keys_are_named_with_those_that_exist() {
+    assert_eq!(
+        error_of_link(r#"device = "eth1", speed = "1mbit""#),
+        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, weight, gateway, address, probe"#
+    );
+    assert_eq!(
+        error_with("[nat]\nudp = 3"),
+        "nat.udp = 3: unknown key; allowed: tcp_established_s, tcp_transitory_s, tcp_unanswered_s, udp_s, icmp_s, ports, \
+         udp_filter, fallback"
+    );
+    assert!(
+        error_with("[wan]\na = 1").starts_with("wan = "),
+        "a whole table"
+    );
+    let many_lines = error_with("[wan]\na = 1\nb = '''x\ny'''");
+    assert!(
+        many_lines.contains("unknown key; allowed: lan, link, policy, "),
+        "{many_lines}"
+    );
+}
+
+#[test]
+fn missing_keys_are_named() {
+    assert_eq!(error("link.a = { device = \"eth1\" }"), "missing key lan");
+    assert_eq!(error("lan = [\"eth0\"]"), "missing key link");
+    assert_eq!(
+        error_of_link("metered = true"),
+        "link.fiber = { metered = true }: missing key device"
+    );
+}
+
+#[test]
+fn wrong_values_are_quoted_with_what_is_allowed() {
+    let rate = r#"write it like "500mbit" (bit, kbit, mbit, gbit) or as a whole number of bit/s"#;
+    for (table, message) in [
+        (r#"device = "eth1", down = "0""#, format!(r#"link.fiber.down = "0": a rate must be above 0: {rate}"#)),
+        (r#"device = "eth1", down = 0"#, format!("link.fiber.down = 0: a rate must be above 0: {rate}")),
+        (r#"device = "eth1", up = "fast""#, format!(r#"link.fiber.up = "fast": not a rate: {rate}"#)),
+        (r#"device = "eth1", up = "2tbit""#, format!(r#"link.fiber.up = "2tbit": not a rate: {rate}"#)),
+        (r#"device = "eth1", weight = 0"#, "link.fiber.weight = 0: a weight is a whole number from 1 to 1000".into()),
+        (
+            r#"device = "eth1", gateway = "0.0.0.0""#,
+            r#"link.fiber.gateway = "0.0.0.0": must be the IPv4 address of one host"#.into(),
+        ),
+        (
+            r#"device = "eth1", probe = ["dns:example.org"]"#,
+            r#"link.fiber.probe[0] = "dns:example.org": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT", with IPv4 addresses"#.into(),
+        ),
+        (r#"device = "eth1", probe = []"#, "link.fiber.probe = []: 1 to 16 probe targets are allowed".into()),
+        (
+            r#"device = "a/b""#,
+            r#"link.fiber.device = "a/b": not a device name: 1 to 15 characters without '/', ':' and spaces"#.into(),
+        ),
+    ] {
+        assert_eq!(error_of_link(table), message);
+    }
+    for (lines, message) in [
+        (
+            "[nat]\nudp_s = 0",
+            "nat.udp_s = 0: a time from 1 to 604800 seconds",
+        ),
+        (
+            "[nat]\nports = [80, 90]",
+            "nat.ports = [80, 90]: write [first, last], within 1024 to 65535",
+        ),
+        (
+            "[nat]\nports = [3000, 2000]",
+            "nat.ports = [3000, 2000]: write [first, last], within 1024 to 65535",
+        ),
+        (
+            "[limits]\nflows = 0",
+            "limits.flows = 0: 1 to 16000000 flows are allowed",
+        ),
+        (
+            "[limits]\nflows = 10\nflows_per_host = 11",
+            "limits.flows_per_host = 11: 1 to limits.flows (10) are allowed",
+        ),
+    ] {
+        assert_eq!(error_with(lines), message);
+    }
+    let fallback = error_with("[nat]\nfallback = \"maybe\"");
+    assert!(
+        fallback.starts_with("nat.fallback = \"maybe\": unknown variant maybe, expected"),
+        "{fallback}"
+    );
+}
+
+#[test]
+fn a_device_has_one_role() {
+    assert_eq!(
+        error("lan = [\"eth0\"]\nlink.a = { device = \"eth0\", down = 1, up = 1 }"),
+        r#"link.a.device = "eth0": this device is lan[0] already; a device is LAN or one link"#
+    );
+    assert_eq!(
+        error_with(r#"link.c = { device = "eth1" }"#),
+        r#"link.c.device = "eth1": this device is link.fiber.device already; a device is LAN or one link"#
+    );
+    assert_eq!(
+        error("lan = []\nlink.a.device = \"eth1\""),
+        r#"lan = []: no LAN device; write lan = ["eth0"]"#
+    );
+}
+
+#[test]
+fn names_and_numbers_of_links_are_bounded() {
+    assert_eq!(
+        error("lan = [\"eth0\"]\nlink.\"a b\" = { device = \"eth1\" }"),
+        r#"link.a b = { device = "eth1" }: a link's name has 1 to 32 letters, digits, '-' and '_'"#
+    );
+    let many: String = (0..=LINKS_MAX)
+        .map(|i| format!("link.l{i}.device = \"eth{}\"\n", i + 1))
+        .collect();
+    assert!(
+        error(&format!("lan = [\"eth0\"]\n{many}")).ends_with("17 links; at most 16 are allowed")
+    );
+    assert_eq!(
+        error_with(r#"link.c = { device = "eth2", up = 1, down = 1, weight = 2 }"#),
+        r#"link.fiber = { device = "eth1", down = "500mbit", up = "100mbit" }: has no weight but others have; give every link a weight, or none"#
+    );
+    assert!(error("lan = [\"eth0\"]\n[link]\n").contains("no link; write link.NAME"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let message = Config::load(Path::new("/nonexistent/a.toml"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.starts_with("/nonexistent/a.toml: No such file"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_policy_is_a_name_or_a_tuple_and_has_the_rates_it_needs() {
+    let text = format!(
+        "{MINIMAL}policy = {{ measure = \"active\", dispatch = \"weighted\", syn_retry = true }}"
+    );
+    assert!(parse(&text).unwrap().policy.syn_retry);
+    assert_eq!(parse(MINIMAL).unwrap().policy, Algorithm::default());
+    let unknown = error_with("policy = \"fastest\"");
+    assert!(
+        unknown.starts_with("policy = \"fastest\": unknown policy fastest, allowed: WSDM, RR, "),
+        "{unknown}"
+    );
+    let key = error_with("policy = { dispatch = \"hash\", speed = 1 }");
+    assert!(
+        key.starts_with("policy.speed = 1: unknown key; allowed: measure, "),
+        "{key}"
+    );
+    let bare = "lan = [\"eth0\"]\nlink.fiber.device = \"eth1\"\n";
+    assert_eq!(
+        error(bare),
+        "policy: the default WSDM needs `down` or `up` of every link, and link.fiber has none"
+    );
+    let morbf = error(&format!(
+        "policy = \"morbf\"\n{bare}link.fiber.down = \"1mbit\""
+    ));
+    assert_eq!(
+        morbf,
+        "policy = \"morbf\": MORBF needs `up` of every link, and link.fiber has none"
+    );
+    assert!(parse(&format!("policy = \"rr\"\n{bare}")).is_ok());
+}
+
+#[test]
+fn the_availability_machine_is_told_what_is_written_and_refuses_what_does_not_fit() {
+    let config = parse(&format!(
+        "{MINIMAL}[availability]\nsilence_ms = 500\nwindow = 20"
+    ))
+    .unwrap();
+    assert_eq!(
+        (config.availability.silence, config.availability.window),
+        (Duration::from_millis(500), 20)
+    );
+    assert_eq!(
+        error_with("[availability]\nsilence_ms = 10"),
+        "availability.silence_ms = 10: 10ms is outside of 50ms to 60s"
+    );
+    assert_eq!(
+        error_with("[availability]\nup_loss = 7"),
+        "availability.up_loss = 7: 7 is outside of 0 to 6"
+    );
+}

@@ -1,0 +1,276 @@
+//! The control socket: one JSON object per line, a request each, answered in order.
+//!
+//! Connections are served by tasks that only read and write; every request is answered by the daemon's own loop, which
+//! owns all state. Requests are small and bounded; so are the connections.
+
+mod client;
+mod status;
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+pub use client::Client;
+pub use status::{
+    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, ReasonStatus, Status,
+    Traffic,
+};
+
+use crate::plane::{Explanation, FlowRow, Proto};
+
+const REQUEST_BYTES_MAX: u64 = 4096;
+const CONNECTIONS_MAX: usize = 16;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    Status,
+    /// At most `limit` rows.
+    Flows {
+        limit: usize,
+    },
+    /// Which link a packet would take, and why: asks the loaded program.
+    Explain {
+        from: SocketAddr,
+        to: SocketAddr,
+        proto: Proto,
+    },
+    Link {
+        name: String,
+        action: LinkAction,
+    },
+    /// Reads the configuration again, like SIGHUP.
+    Reload,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkAction {
+    /// No new flows; the present ones stay.
+    Drain,
+    /// Back in use.
+    Up,
+    /// Out of use: its flows end.
+    Down,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "response", rename_all = "kebab-case")]
+pub enum Response {
+    Status(Box<Status>),
+    Flows {
+        total: usize,
+        flows: Vec<FlowRow>,
+    },
+    Explanation(Box<Explanation>),
+    Done,
+    /// The request cannot be fulfilled; nothing was changed.
+    Refused {
+        message: String,
+    },
+    Failed {
+        message: String,
+    },
+}
+
+/// A request and where its answer goes.
+pub type Call = (Request, oneshot::Sender<Response>);
+
+/// The listening socket. Dropping it removes the file and ends all connections.
+pub struct Server {
+    path: PathBuf,
+    task: AbortHandle,
+}
+
+impl Server {
+    /// Listens at `path`, in place of a socket that a killed daemon left there: the caller holds the instance's lock.
+    pub fn listen(path: &Path, calls: mpsc::Sender<Call>) -> anyhow::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {}", path.display()));
+            }
+            _ => {}
+        }
+        let listener =
+            UnixListener::bind(path).with_context(|| format!("listen at {}", path.display()))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+            .with_context(|| format!("protect {}", path.display()))?;
+        let task = tokio::spawn(accept(listener, calls)).abort_handle();
+        Ok(Self {
+            path: path.to_owned(),
+            task,
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn accept(listener: UnixListener, calls: mpsc::Sender<Call>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(place) = places.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let calls = calls.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = serve(stream, calls).await {
+                        tracing::debug!("control connection: {error:#}");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!("control socket: {error}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>) -> anyhow::Result<()> {
+    let (input, mut output) = stream.into_split();
+    let mut input = BufReader::new(input);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut input).take(REQUEST_BYTES_MAX);
+        let length =
+            tokio::time::timeout(IDLE_TIMEOUT, bounded.read_until(b'\n', &mut line)).await??;
+        if length == 0 {
+            return Ok(());
+        }
+        let whole = line.last() == Some(&b'\n');
+        let response = if whole {
+            answer(&line, &calls).await
+        } else {
+            too_long()
+        };
+        let mut json = serde_json::to_vec(&response)?;
+        json.push(b'\n');
+        tokio::time::timeout(IDLE_TIMEOUT, output.write_all(&json)).await??;
+        anyhow::ensure!(whole, "request cut short");
+    }
+}
+
+fn too_long() -> Response {
+    Response::Refused {
+        message: format!("a request is one line of at most {REQUEST_BYTES_MAX} bytes"),
+    }
+}
+
+async fn answer(line: &[u8], calls: &mpsc::Sender<Call>) -> Response {
+    let request = match serde_json::from_slice(line) {
+        Ok(request) => request,
+        Err(error) => {
+            return Response::Refused {
+                message: format!("not a request: {error}"),
+            };
+        }
+    };
+    let (reply, response) = oneshot::channel();
+    let stopping = || Response::Failed {
+        message: "the daemon is stopping".to_owned(),
+    };
+    match calls.send((request, reply)).await {
+        Ok(()) => response.await.unwrap_or_else(|_| stopping()),
+        Err(_) => stopping(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+
+    use super::*;
+
+    /// A server whose loop answers `Reload` with `Done` and the rest with its request's name.
+    fn serve_in_background(path: PathBuf) -> std::thread::JoinHandle<()> {
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let (calls, mut requests) = mpsc::channel(4);
+                let _server = Server::listen(&path, calls).unwrap();
+                ready.send(()).unwrap();
+                while let Some((request, reply)) = requests.recv().await {
+                    let last = request == Request::Reload;
+                    let response = if last {
+                        Response::Done
+                    } else {
+                        Response::Refused {
+                            message: format!("{request:?}"),
+                        }
+                    };
+                    let _ = reply.send(response);
+                    if last {
+                        // The answer is written by another task of this runtime.
+                        tokio::task::yield_now().await;
+                        tokio::task::yield_now().await;
+                        return;
+                    }
+                }
+            });
+        });
+        is_ready.recv().unwrap();
+        thread
+    }
+
+    #[test]
+    fn requests_are_answered_in_order_and_garbage_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("test.sock");
+        let server = serve_in_background(path.clone());
+        let mut client = Client::connect(&path).unwrap();
+        let asked = Request::Link {
+            name: "fiber".into(),
+            action: LinkAction::Drain,
+        };
+        let Response::Refused { message } = client.call(&asked).unwrap() else {
+            panic!("not refused")
+        };
+        assert_eq!(message, format!("{asked:?}"));
+
+        let mut raw = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        raw.write_all(b"{\"request\":\"status\",\"extra\":1}\n")
+            .unwrap();
+        let mut lines = BufReader::new(raw.try_clone().unwrap()).lines();
+        assert!(
+            lines.next().unwrap().unwrap().contains("refused"),
+            "an unknown key"
+        );
+        raw.write_all(&vec![b'x'; REQUEST_BYTES_MAX as usize])
+            .unwrap();
+        assert!(
+            lines
+                .next()
+                .unwrap()
+                .unwrap()
+                .contains("at most 4096 bytes")
+        );
+
+        assert!(matches!(
+            client.call(&Request::Reload).unwrap(),
+            Response::Done
+        ));
+        server.join().unwrap();
+        assert!(!path.exists(), "the socket is removed");
+        let gone = Client::connect(&path).err().unwrap().to_string();
+        assert!(gone.contains("not running"), "{gone}");
+    }
+}

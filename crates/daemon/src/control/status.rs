@@ -1,0 +1,112 @@
+//! What `anabranch status` shows.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    pub instance: String,
+    pub version: String,
+    /// Process id of the daemon.
+    pub pid: u32,
+    /// Name of the algorithm, or its tuple.
+    pub policy: String,
+    pub uptime_s: f64,
+    /// The flows of an earlier daemon were taken over.
+    pub adopted: bool,
+    /// In the order of the configuration.
+    pub links: Vec<LinkStatus>,
+    pub flows: FlowsStatus,
+    /// How packets left the programs, most frequent first; those that never happened are left out.
+    pub reasons: Vec<ReasonStatus>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    pub name: String,
+    pub device: String,
+    /// Its number in the data path.
+    pub slot: u8,
+    pub state: LinkState,
+    pub since_s: f64,
+    /// What brought it into this state.
+    pub why: String,
+    /// Takes new flows.
+    pub usable: bool,
+    pub metered: bool,
+    pub address: Option<IpAddr>,
+    pub gateway: Option<IpAddr>,
+    pub mtu: Option<u32>,
+    /// As declared.
+    pub rate: Option<Rates>,
+    /// As estimated from the declared rates and what is in use; absent for algorithms that do not measure it.
+    pub available: Option<Rates>,
+    pub weight: u32,
+    pub flows: LinkFlows,
+    pub traffic: Traffic,
+    pub probe: ProbeStatus,
+}
+
+/// Guo 2004, Fig. 2, and what a person has ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkState {
+    Up,
+    PossiblyDown,
+    Down,
+    /// No device, address, gateway or carrier.
+    Absent,
+    /// Keeps its flows and takes no new ones, by order.
+    Drained,
+    /// Out of use by order.
+    Disabled,
+}
+
+/// In bit/s.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    pub down_bps: u64,
+    pub up_bps: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkFlows {
+    pub live: u64,
+    /// Since the data path was loaded.
+    pub opened: u64,
+}
+
+/// Of balanced flows; `tx` is towards the internet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traffic {
+    pub tx_packets: u64,
+    pub tx_bytes: u64,
+    pub rx_packets: u64,
+    pub rx_bytes: u64,
+    /// Over the last second.
+    pub tx_bps: f64,
+    pub rx_bps: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProbeStatus {
+    pub sent: u64,
+    pub lost: u64,
+    /// Of the last answer.
+    pub rtt_ms: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowsStatus {
+    pub live: u64,
+    pub limit: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReasonStatus {
+    pub name: String,
+    pub fate: String,
+    pub words: String,
+    pub packets: u64,
+}

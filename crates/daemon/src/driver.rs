@@ -1,0 +1,249 @@
+//! The balancer driven with real time: what it asks of the data path is done, what it asks to be probed is handed out,
+//! what it tells is logged.
+//!
+//! The one order that matters is kept here: a choice is installed before any flow is ended, so that a client that tries
+//! again at once finds the links that are left.
+
+use std::collections::BTreeSet;
+
+use anabranch_core::{
+    Admin, Balancer, BuildError, DataPlane, DownCause, Event, LinkCounters, LinkId, LinkSpec,
+    LinkState, LinkStatus, ProbeId, ProbeOutcome, ProbeRequest, State, Suspicion, Time, Wakeup,
+};
+
+use crate::config::Config;
+use crate::slots::Slots;
+
+/// Drives one balancer over one data path. Links are known by their slots.
+pub struct Driver {
+    balancer: Balancer,
+    slots: Slots,
+    counters: Vec<LinkCounters>,
+    /// Raised with every new balancer: its probes are not those of the last one.
+    generation: u64,
+}
+
+/// A probe to send; its answer is to be handed back with all of this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbeOrder {
+    pub link: LinkId,
+    pub target_index: usize,
+    id: ProbeId,
+    generation: u64,
+}
+
+impl Driver {
+    /// `config` has been validated, so the balancer's own refusal is a defect.
+    pub fn new(now: Time, config: &Config, slots: &Slots) -> Result<Self, BuildError> {
+        Ok(Self {
+            balancer: build(now, config, slots)?,
+            slots: slots.clone(),
+            counters: Vec::new(),
+            generation: 0,
+        })
+    }
+
+    /// Another algorithm, other links, other thresholds. Links that were down stay so until they answer; what the operator
+    /// ordered stands for links that keep their slots.
+    pub fn reconfigure(
+        &mut self,
+        now: Time,
+        config: &Config,
+        slots: &Slots,
+    ) -> Result<(), BuildError> {
+        let mut balancer = build(now, config, slots)?;
+        let kept =
+            |link: LinkId| slots.name(link).is_some() && slots.name(link) == self.slots.name(link);
+        for status in self
+            .balancer
+            .status()
+            .into_iter()
+            .filter(|status| kept(status.link))
+        {
+            resume(&mut balancer, now, &status);
+        }
+        // What was true before is no news.
+        while balancer.poll_event().is_some() {}
+        self.balancer = balancer;
+        self.slots = slots.clone();
+        self.generation += 1;
+        Ok(())
+    }
+
+    // ---- getters
+
+    pub fn status(&self, link: LinkId) -> Option<LinkStatus> {
+        self.balancer
+            .status()
+            .into_iter()
+            .find(|status| status.link == link)
+    }
+
+    pub fn counters(&self, link: LinkId) -> LinkCounters {
+        self.counters.get(link.index()).copied().unwrap_or_default()
+    }
+
+    /// The first link of the configuration's order that takes new flows.
+    pub fn first_usable(&self, config: &Config) -> Option<LinkId> {
+        let mut ids = config
+            .links
+            .iter()
+            .filter_map(|link| self.slots.id(&link.name));
+        ids.find(|id| self.balancer.usable().contains(*id))
+    }
+
+    // ---- what happened
+
+    pub fn handle_link_state(&mut self, now: Time, link: LinkId, state: LinkState) {
+        self.balancer.handle_link_state(now, link, state);
+    }
+
+    pub fn handle_probe(&mut self, now: Time, order: ProbeOrder, outcome: ProbeOutcome) {
+        if order.generation == self.generation {
+            self.balancer
+                .handle_probe(now, order.link, order.id, outcome);
+        }
+    }
+
+    pub fn set_admin(&mut self, now: Time, link: LinkId, admin: Admin) {
+        self.balancer.set_admin(now, link, admin);
+    }
+
+    // ---- what is to be done
+
+    /// When to call [`Driver::turn`] next, if nothing happens before.
+    pub fn next_turn(&self) -> Time {
+        self.balancer.poll_timeout().0
+    }
+
+    /// Does what is due at `now` and returns the probes to send. Call it after anything that happened, too.
+    pub fn turn<P: DataPlane>(
+        &mut self,
+        now: Time,
+        plane: &mut P,
+    ) -> Result<Vec<ProbeOrder>, P::Error> {
+        self.timeouts(now, plane)?;
+        let mut probes = Vec::new();
+        loop {
+            if let Some(choice) = self.balancer.poll_choice() {
+                plane.install(&choice)?;
+            } else if let Some(probe) = self.balancer.poll_probe(now) {
+                let ProbeRequest {
+                    link,
+                    id,
+                    target_index,
+                    ..
+                } = probe;
+                probes.push(ProbeOrder {
+                    link,
+                    target_index,
+                    id,
+                    generation: self.generation,
+                });
+            } else if let Some(event) = self.balancer.poll_event() {
+                self.tell(event, plane)?;
+            } else {
+                return Ok(probes);
+            }
+        }
+    }
+
+    fn timeouts<P: DataPlane>(&mut self, now: Time, plane: &mut P) -> Result<(), P::Error> {
+        let mut done = BTreeSet::new();
+        loop {
+            let (at, wakeup) = self.balancer.poll_timeout();
+            if at > now || !done.insert(wakeup) {
+                return Ok(());
+            }
+            match wakeup {
+                Wakeup::Counters => {
+                    self.counters = plane.counters()?;
+                    self.balancer.handle_counters(now, &self.counters);
+                }
+                Wakeup::Availability(_) => self.balancer.handle_timeout(now),
+                Wakeup::Probe(_) => return Ok(()),
+            }
+        }
+    }
+
+    fn tell<P: DataPlane>(&self, event: Event, plane: &mut P) -> Result<(), P::Error> {
+        let name = |link| self.slots.name(link).unwrap_or("?").to_owned();
+        match event {
+            Event::Suspected {
+                link,
+                suspicion: suspicion @ (Suspicion::Idle | Suspicion::Unproven),
+            } => {
+                tracing::debug!("link {} probed: {suspicion}", name(link));
+            }
+            Event::Suspected { link, suspicion } => {
+                tracing::info!("link {} possibly down: {suspicion}", name(link))
+            }
+            Event::LinkUp { link, down_for } => {
+                tracing::info!("link {} up after {} ms", name(link), down_for.as_millis());
+            }
+            Event::LinkDown { link, after, cause } => {
+                tracing::warn!(
+                    "link {} down after {} ms: {cause}",
+                    name(link),
+                    after.as_millis()
+                );
+            }
+            Event::EndFlows { link } => {
+                let ended = plane.end_flows(link)?;
+                tracing::info!(
+                    "link {}: ended {} TCP flows, rebinding {} UDP flows",
+                    name(link),
+                    ended.tcp,
+                    ended.udp
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A balancer whose link ids are the slots. Slots without a link get one that is never present.
+fn build(now: Time, config: &Config, slots: &Slots) -> Result<Balancer, BuildError> {
+    let weighted = config.links.iter().any(|link| link.weight.is_some());
+    let nobody = LinkSpec {
+        name: String::new(),
+        rate_up_bps: Some(1),
+        rate_down_bps: Some(1),
+        weight: weighted.then_some(1),
+        metered: true,
+    };
+    let count = slots
+        .iter()
+        .map(|(_, id)| id.index() + 1)
+        .max()
+        .unwrap_or(0);
+    let mut specs = vec![nobody; count];
+    for link in &config.links {
+        if let Some(id) = slots.id(&link.name) {
+            specs[id.index()] = link.spec();
+        }
+    }
+    Balancer::new(now, config.policy, specs, config.availability.clone())
+}
+
+/// Brings a new balancer's link to where `before` left it. A balancer takes a link it sees for the first time on trust;
+/// one that was down must not get that.
+fn resume(balancer: &mut Balancer, now: Time, before: &LinkStatus) {
+    let link = before.link;
+    balancer.set_admin(now, link, before.admin);
+    match before.state {
+        State::Down(DownCause::Absent(_)) => {}
+        State::Down(_) => {
+            balancer.handle_link_state(now, link, LinkState::Present);
+            balancer.handle_link_state(
+                now,
+                link,
+                LinkState::Absent(anabranch_core::Missing::Carrier),
+            );
+            balancer.handle_link_state(now, link, LinkState::Present);
+        }
+        State::Up | State::PossiblyDown(_) => {
+            balancer.handle_link_state(now, link, LinkState::Present)
+        }
+    }
+}

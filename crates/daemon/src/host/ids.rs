@@ -1,0 +1,74 @@
+//! Every number and name by which the host knows what is ours, in one place.
+//!
+//! They live in a network namespace of their own kind (tables, rules, marks), so instances in different namespaces never
+//! meet. Instances that share a namespace get different blocks by their names.
+
+use crate::plane::LinkId;
+
+/// Marks routes and rules as ours (`ip rule` and `ip route` show it as `proto 171`).
+pub const PROTOCOL: u8 = 0xAB;
+const BLOCKS: u32 = 64;
+const TABLES_PER_BLOCK: u32 = 32;
+const TABLE_BASE: u32 = 0xAB00;
+const FALLBACK_SLOT: u32 = TABLES_PER_BLOCK - 1;
+const PRIORITY_BASE: u32 = 20_000;
+const PRIORITIES_PER_BLOCK: u32 = 2;
+const MARK_BASE: u32 = 0xAB00_0000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ids {
+    block: u32,
+}
+
+impl Ids {
+    pub fn of(instance: &str) -> Self {
+        let hash = instance.bytes().fold(5381_u32, |hash, byte| {
+            hash.wrapping_mul(33) ^ u32::from(byte)
+        });
+        Self {
+            block: hash % BLOCKS,
+        }
+    }
+
+    /// Routing table of one link: its default route.
+    pub fn link_table(self, link: LinkId) -> u32 {
+        self.first_table() + u32::from(link.0)
+    }
+
+    /// Routing table of what the kernel's own NAT carries.
+    pub fn fallback_table(self) -> u32 {
+        self.first_table() + FALLBACK_SLOT
+    }
+
+    pub fn owns_table(self, table: u32) -> bool {
+        (self.first_table()..self.first_table() + TABLES_PER_BLOCK).contains(&table)
+    }
+
+    /// Rules that let specific routes of the main table win.
+    pub fn specific_priority(self) -> u32 {
+        PRIORITY_BASE + self.block * PRIORITIES_PER_BLOCK
+    }
+
+    /// Rules that send what is left to one of our tables.
+    pub fn table_priority(self) -> u32 {
+        self.specific_priority() + 1
+    }
+
+    pub fn owns_priority(self, priority: u32) -> bool {
+        (self.specific_priority()..=self.table_priority()).contains(&priority)
+    }
+
+    /// Packet mark of what the kernel's own NAT is to carry.
+    pub fn fallback_mark(self) -> u32 {
+        MARK_BASE + self.block
+    }
+
+    fn first_table(self) -> u32 {
+        TABLE_BASE + self.block * TABLES_PER_BLOCK
+    }
+}
+
+/// A table of any instance.
+pub fn is_own_table(table: u32) -> bool {
+    (TABLE_BASE..TABLE_BASE + BLOCKS * TABLES_PER_BLOCK).contains(&table)
+}

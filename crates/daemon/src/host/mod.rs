@@ -1,0 +1,191 @@
+//! What the daemon changes on the host beside the data path, and how it is put back.
+//!
+//! Policy routing, forwarding, and the nftables table of the fallback. A setting's former value is written to the state
+//! file before the setting is changed, so a daemon that was killed loses nothing: the next one finds the file and puts
+//! everything back when it stops cleanly. Rules and routes carry our protocol number, so they need no memory at all.
+
+pub mod ids;
+mod nft;
+mod routing;
+mod sysctl;
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, Fallback};
+use crate::observe::{Desired, Netlink};
+use crate::paths::Paths;
+use crate::plane::LinkId;
+use crate::slots::Slots;
+use ids::Ids;
+use routing::Routing;
+pub use sysctl::ephemeral_ports;
+
+const DEFAULT_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Written to the state file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct State {
+    slots: Slots,
+    sysctls: Vec<sysctl::Changed>,
+}
+
+/// The host's settings that are in our hands.
+pub struct Host {
+    ids: Ids,
+    nft_table: String,
+    nft_loaded: Option<String>,
+    nft_available: bool,
+    state_path: PathBuf,
+    state: State,
+}
+
+impl Host {
+    /// Takes over what an earlier daemon of this instance left behind. Changes nothing.
+    pub async fn adopt(paths: &Paths) -> anyhow::Result<Self> {
+        let state_path = paths.state();
+        let state = match fs::read(&state_path) {
+            Ok(json) => serde_json::from_slice(&json)
+                .with_context(|| format!("read {}", state_path.display()))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => State::default(),
+            Err(error) => {
+                return Err(error).with_context(|| format!("read {}", state_path.display()));
+            }
+        };
+        Ok(Self {
+            ids: Ids::of(paths.instance()),
+            nft_table: format!("anabranch_{}", paths.instance()),
+            nft_loaded: None,
+            nft_available: nft::available().await,
+            state_path,
+            state,
+        })
+    }
+
+    pub fn slots(&self) -> &Slots {
+        &self.state.slots
+    }
+
+    pub fn set_slots(&mut self, slots: Slots) -> anyhow::Result<()> {
+        self.state.slots = slots;
+        self.save()
+    }
+
+    /// Mark for what the kernel's own NAT is to carry; 0 where it carries nothing.
+    pub fn fallback_mark(&self, config: &Config) -> u32 {
+        if self.falls_back(config) {
+            self.ids.fallback_mark()
+        } else {
+            0
+        }
+    }
+
+    fn falls_back(&self, config: &Config) -> bool {
+        config.nat.fallback == Fallback::Kernel && self.nft_available
+    }
+
+    /// Rules, tables, settings and the fallback's NAT as `desired` wants them; `first_usable` carries the fallback.
+    pub async fn apply(
+        &mut self,
+        netlink: &Netlink,
+        config: &Config,
+        desired: &Desired,
+        first_usable: Option<LinkId>,
+    ) -> anyhow::Result<()> {
+        let fallback = first_usable.filter(|_| self.falls_back(config));
+        let routing = Routing::derive(self.ids, config, &self.state.slots, desired, fallback);
+        routing.apply(self.ids, netlink).await?;
+        self.set_sysctls(config, desired)?;
+        self.set_nat(config).await
+    }
+
+    fn set_sysctls(&mut self, config: &Config, desired: &Desired) -> anyhow::Result<()> {
+        let mut changes = vec![sysctl::forwarding()?];
+        for link in config.links.iter().filter(|_| self.falls_back(config)) {
+            let view = self
+                .state
+                .slots
+                .id(&link.name)
+                .and_then(|id| desired.links.get(&id));
+            if view.is_some_and(|view| view.path.is_ok()) {
+                changes.push(sysctl::loose_filter(&link.device)?);
+            }
+        }
+        for change in changes.into_iter().flatten() {
+            self.state.remember(change.clone());
+            self.save()?;
+            change.make()?;
+        }
+        Ok(())
+    }
+
+    async fn set_nat(&mut self, config: &Config) -> anyhow::Result<()> {
+        if !self.nft_available {
+            return Ok(());
+        }
+        let script = if self.falls_back(config) {
+            let links: Vec<&str> = config
+                .links
+                .iter()
+                .map(|link| link.device.as_str())
+                .collect();
+            nft::ruleset(&self.nft_table, &config.lan, &links, ephemeral_ports()?)
+        } else {
+            nft::removal(&self.nft_table)
+        };
+        if self.nft_loaded.as_ref() != Some(&script) {
+            nft::run(&script).await?;
+            self.nft_loaded = Some(script);
+        }
+        Ok(())
+    }
+
+    /// Puts everything back as it was. Goes on after a failure and reports the first.
+    pub async fn restore(self, netlink: &Netlink) -> anyhow::Result<()> {
+        let routing = Routing::default().apply(self.ids, netlink).await;
+        let nat = if self.nft_available {
+            nft::run(&nft::removal(&self.nft_table)).await
+        } else {
+            Ok(())
+        };
+        let sysctls: Vec<_> = self
+            .state
+            .sysctls
+            .iter()
+            .map(sysctl::Changed::undo)
+            .collect();
+        sysctls
+            .into_iter()
+            .fold(routing.and(nat), |first, next| first.and(next))?;
+        match fs::remove_file(&self.state_path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove {}", self.state_path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn save(&self) -> anyhow::Result<()> {
+        let fresh = self.state_path.with_extension("json.new");
+        fs::write(&fresh, serde_json::to_vec_pretty(&self.state)?)
+            .and_then(|()| fs::rename(&fresh, &self.state_path))
+            .with_context(|| format!("write {}", self.state_path.display()))
+    }
+}
+
+impl State {
+    /// The oldest value is the original; later changes of the same setting are our own.
+    fn remember(&mut self, change: sysctl::Changed) {
+        if !self
+            .sysctls
+            .iter()
+            .any(|known| known.is_same_setting(&change))
+        {
+            self.sysctls.push(change);
+        }
+    }
+}

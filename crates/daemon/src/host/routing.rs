@@ -1,0 +1,280 @@
+//! Policy routing for what the host itself sends: probes, replies to connections that came in by a link, and what the
+//! kernel's own NAT carries.
+//!
+//! Per link one table with one default route, and two pairs of rules (`from ADDRESS`, `oif DEVICE`): first the main
+//! table without its default routes, so that specific routes win, then the link's table. Packets that match neither are
+//! routed as if we were not there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use anyhow::Context;
+use futures_util::TryStreamExt;
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::{IpVersion, RouteMessageBuilder};
+
+use super::ids::{Ids, PROTOCOL};
+use crate::config::Config;
+use crate::observe::{Desired, Netlink, TABLE_MAIN};
+use crate::plane::{LinkId, LinkPath};
+use crate::slots::Slots;
+
+/// What a rule looks at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Select {
+    From(IpAddr),
+    Oif(String),
+    Mark(u32),
+}
+
+/// The main table stands for its specific routes only.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Rule {
+    priority: u32,
+    select: Select,
+    table: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct DefaultRoute {
+    gateway: Option<IpAddr>,
+    ifindex: u32,
+    source: IpAddr,
+}
+
+/// Rules and tables as they should be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routing {
+    rules: BTreeSet<Rule>,
+    tables: BTreeMap<u32, DefaultRoute>,
+}
+
+impl Routing {
+    /// `fallback`: the link that carries what the kernel's own NAT takes, if any.
+    pub fn derive(
+        ids: Ids,
+        config: &Config,
+        slots: &Slots,
+        desired: &Desired,
+        fallback: Option<LinkId>,
+    ) -> Self {
+        let mut routing = Self::default();
+        for link in &config.links {
+            let Some(id) = slots.id(&link.name) else {
+                continue;
+            };
+            let Some(path) = usable(desired, id) else {
+                continue;
+            };
+            let table = ids.link_table(id);
+            routing.tables.insert(table, DefaultRoute::through(path));
+            routing.select(ids, Select::From(path.external), table);
+            routing.select(ids, Select::Oif(link.device.clone()), table);
+        }
+        if let Some(path) = fallback.and_then(|id| usable(desired, id)) {
+            routing
+                .tables
+                .insert(ids.fallback_table(), DefaultRoute::through(path));
+            routing.select(ids, Select::Mark(ids.fallback_mark()), ids.fallback_table());
+        }
+        routing
+    }
+
+    fn select(&mut self, ids: Ids, select: Select, table: u32) {
+        self.rules.insert(Rule {
+            priority: ids.specific_priority(),
+            select: select.clone(),
+            table: TABLE_MAIN,
+        });
+        self.rules.insert(Rule {
+            priority: ids.table_priority(),
+            select,
+            table,
+        });
+    }
+
+    /// Makes the host's rules and tables so, by difference: what is right is not touched, what is new comes before what
+    /// is stale goes.
+    pub async fn apply(&self, ids: Ids, netlink: &Netlink) -> anyhow::Result<()> {
+        let tables = present_routes(ids, netlink).await?;
+        for (table, route) in &self.tables {
+            if !tables
+                .iter()
+                .any(|message| is_route(message, *table, route))
+            {
+                add_route(netlink, *table, route).await?;
+            }
+        }
+        let rules = present_rules(ids, netlink).await?;
+        for rule in &self.rules {
+            if !rules
+                .iter()
+                .any(|message| rule_of(message).as_ref() == Some(rule))
+            {
+                add_rule(netlink, rule).await?;
+            }
+        }
+        for message in rules {
+            if !rule_of(&message).is_some_and(|rule| self.rules.contains(&rule)) {
+                netlink
+                    .handle
+                    .rule()
+                    .del(message)
+                    .execute()
+                    .await
+                    .context("delete a stale routing rule")?;
+            }
+        }
+        for message in tables {
+            if !self.tables.contains_key(&table_of(&message)) {
+                netlink
+                    .handle
+                    .route()
+                    .del(message)
+                    .execute()
+                    .await
+                    .context("delete a stale default route")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn usable(desired: &Desired, id: LinkId) -> Option<&LinkPath> {
+    let view = desired.links.get(&id)?;
+    view.path.as_ref().ok().filter(|_| view.running)
+}
+
+impl DefaultRoute {
+    fn through(path: &LinkPath) -> Self {
+        Self {
+            gateway: path.gateway,
+            ifindex: path.ifindex,
+            source: path.external,
+        }
+    }
+}
+
+async fn present_routes(ids: Ids, netlink: &Netlink) -> anyhow::Result<Vec<RouteMessage>> {
+    let mut routes = netlink.routes().await?;
+    routes.retain(|message| {
+        ids.owns_table(table_of(message)) && u8::from(message.header.protocol) == PROTOCOL
+    });
+    Ok(routes)
+}
+
+async fn present_rules(ids: Ids, netlink: &Netlink) -> anyhow::Result<Vec<RuleMessage>> {
+    let rules = netlink.handle.rule().get(IpVersion::V4).execute();
+    let mut rules: Vec<RuleMessage> = rules.try_collect().await.context("list routing rules")?;
+    rules.retain(|message| {
+        let ours = message
+            .attributes
+            .contains(&RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
+        ours && message
+            .attributes
+            .iter()
+            .any(|a| matches!(a, RuleAttribute::Priority(p) if ids.owns_priority(*p)))
+    });
+    Ok(rules)
+}
+
+fn table_of(message: &RouteMessage) -> u32 {
+    let wide = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RouteAttribute::Table(table) => Some(*table),
+            _ => None,
+        });
+    wide.unwrap_or(message.header.table.into())
+}
+
+fn is_route(message: &RouteMessage, table: u32, route: &DefaultRoute) -> bool {
+    let has = |attribute: RouteAttribute| message.attributes.contains(&attribute);
+    let gateway = message
+        .attributes
+        .iter()
+        .any(|attribute| matches!(attribute, RouteAttribute::Gateway(_)));
+    table_of(message) == table
+        && has(RouteAttribute::Oif(route.ifindex))
+        && has(RouteAttribute::PrefSource(route.source.into()))
+        && match route.gateway {
+            Some(address) => has(RouteAttribute::Gateway(address.into())),
+            None => !gateway,
+        }
+}
+
+async fn add_route(netlink: &Netlink, table: u32, route: &DefaultRoute) -> anyhow::Result<()> {
+    let mut builder = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(super::DEFAULT_V4, 0)
+        .context("default route")?
+        .pref_source(route.source)
+        .context("source of a default route")?
+        .output_interface(route.ifindex)
+        .table_id(table)
+        .protocol(RouteProtocol::Other(PROTOCOL));
+    builder = match route.gateway {
+        // The gateway of a link need not be inside the address's network (cable and DSL modems do that).
+        Some(address) => builder
+            .gateway(address)
+            .context("gateway of a default route")?
+            .onlink(),
+        None => builder.scope(RouteScope::Link),
+    };
+    let request = netlink.handle.route().add(builder.build()).replace();
+    request
+        .execute()
+        .await
+        .with_context(|| format!("set the default route of table {table}"))
+}
+
+async fn add_rule(netlink: &Netlink, rule: &Rule) -> anyhow::Result<()> {
+    let mut request = netlink
+        .handle
+        .rule()
+        .add()
+        .v4()
+        .priority(rule.priority)
+        .table_id(rule.table)
+        .action(RuleAction::ToTable);
+    request = match &rule.select {
+        Select::From(IpAddr::V4(address)) => request.source_prefix(*address, 32),
+        Select::From(IpAddr::V6(address)) => anyhow::bail!("{address} in an IPv4 rule"),
+        Select::Oif(device) => request.output_interface(device),
+        Select::Mark(mark) => request.fw_mark(*mark),
+    };
+    let attributes = &mut request.message_mut().attributes;
+    attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
+    if rule.table == TABLE_MAIN {
+        attributes.push(RuleAttribute::SuppressPrefixLen(0));
+    }
+    request
+        .execute()
+        .await
+        .with_context(|| format!("add routing rule {rule:?}"))
+}
+
+/// The rule a message of ours stands for; `None` for one that an older version may have left.
+fn rule_of(message: &RuleMessage) -> Option<Rule> {
+    let mut select = None;
+    let mut priority = 0;
+    let mut table = message.header.table.into();
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Source(address) if message.header.src_len == 32 => {
+                select = Some(Select::From(*address))
+            }
+            RuleAttribute::Oifname(device) => select = Some(Select::Oif(device.clone())),
+            RuleAttribute::FwMark(mark) => select = Some(Select::Mark(*mark)),
+            RuleAttribute::Priority(value) => priority = *value,
+            RuleAttribute::Table(value) => table = *value,
+            _ => {}
+        }
+    }
+    Some(Rule {
+        priority,
+        select: select?,
+        table,
+    })
+}

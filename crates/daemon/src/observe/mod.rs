@@ -1,0 +1,376 @@
+//! The host as it is, and what follows from it for the data path.
+//!
+//! A [`Snapshot`] holds what netlink says of devices, addresses and routes. [`Desired::derive`] turns it and the
+//! configuration into what the data path must know: the path of every link, the role of every device, and the
+//! destinations that are known better than "the internet". Nothing is remembered between two snapshots, so a renewed
+//! address, a changed gateway, a device that was deleted and made anew (another ifindex) or a second link with the same
+//! gateway address need no code of their own: the next snapshot says it, and what differs is applied.
+//!
+//! The default routes of the main table serve only to find gateways. Which of them the host itself prefers is of no
+//! consequence to balanced flows. Every other route of the main table wins over balancing.
+
+mod netlink;
+mod prefix;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anabranch_core::{self as core, LinkState};
+
+pub use netlink::{Monitor, Netlink};
+pub use prefix::Prefix;
+
+use crate::config::{Config, Link};
+use crate::error::BadInput;
+use crate::host::ids;
+use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
+use crate::slots::Slots;
+
+pub const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
+pub const TABLE_LOCAL: u32 = libc::RT_TABLE_LOCAL as u32;
+
+/// Devices by name and all routes of the namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    pub devices: BTreeMap<String, Device>,
+    pub routes: Vec<HostRoute>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub ifindex: u32,
+    /// Administratively up, with carrier.
+    pub running: bool,
+    pub mtu: u32,
+    /// Packets begin with the IP header: PPP, WireGuard, tun.
+    pub layer3: bool,
+    /// Primary addresses of global scope in the kernel's order, each with its network's length.
+    pub addresses: Vec<Prefix>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRoute {
+    pub table: u32,
+    pub prefix: Prefix,
+    pub kind: RouteKind,
+    pub metric: u32,
+    pub source: Option<IpAddr>,
+    pub hops: Vec<Hop>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteKind {
+    Unicast,
+    /// Local, broadcast, unreachable and so on: only the kernel itself knows what to do.
+    Kernel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hop {
+    pub ifindex: u32,
+    pub via: Option<IpAddr>,
+}
+
+impl Snapshot {
+    /// The default route through a device: of the main table if it has one, else of any table but our own.
+    fn default_route(&self, ifindex: u32) -> Option<(&HostRoute, Hop)> {
+        self.routes
+            .iter()
+            .filter(|route| {
+                route.prefix.length == 0
+                    && route.kind == RouteKind::Unicast
+                    && !ids::is_own_table(route.table)
+            })
+            .filter_map(|route| {
+                Some((
+                    route,
+                    *route.hops.iter().find(|hop| hop.ifindex == ifindex)?,
+                ))
+            })
+            .min_by_key(|(route, _)| (route.table != TABLE_MAIN, route.metric))
+    }
+}
+
+/// Why a link cannot be used as the host stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    #[error("the device does not exist")]
+    Device,
+    #[error("the device has no IPv4 address")]
+    Address,
+    #[error("the device does not have the configured address {0}")]
+    ConfiguredAddress(IpAddr),
+    #[error(
+        "no gateway is known: give the link a `gateway`, or the host a default route through the device"
+    )]
+    Gateway,
+    #[error("its network {wan} overlaps {lan} of LAN device {device}")]
+    OverlapsLan {
+        wan: Prefix,
+        lan: Prefix,
+        device: String,
+    },
+}
+
+impl Missing {
+    fn kind(&self) -> core::Missing {
+        match self {
+            Self::Device => core::Missing::Device,
+            Self::Address | Self::ConfiguredAddress(_) | Self::OverlapsLan { .. } => {
+                core::Missing::Address
+            }
+            Self::Gateway => core::Missing::Gateway,
+        }
+    }
+}
+
+/// A link as the host shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkView {
+    /// Addresses and gateway stay known while a cable is out.
+    pub path: Result<LinkPath, Missing>,
+    /// The device is up and has carrier.
+    pub running: bool,
+}
+
+impl LinkView {
+    /// As the balancer has it.
+    pub fn state(&self) -> LinkState {
+        match &self.path {
+            Err(missing) => LinkState::Absent(missing.kind()),
+            Ok(_) if !self.running => LinkState::Absent(core::Missing::Carrier),
+            Ok(_) => LinkState::Present,
+        }
+    }
+}
+
+/// How a program is to be attached to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachment {
+    pub role: Role,
+    pub layer3: bool,
+    pub mtu: u32,
+}
+
+/// What the data path must know of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Desired {
+    pub links: BTreeMap<LinkId, LinkView>,
+    /// By ifindex.
+    pub attachments: BTreeMap<u32, Attachment>,
+    /// Sorted by prefix, each prefix once.
+    pub routes: Vec<Route>,
+}
+
+impl Desired {
+    pub fn derive(config: &Config, slots: &Slots, host: &Snapshot) -> Self {
+        let links: BTreeMap<_, _> = config
+            .links
+            .iter()
+            .filter_map(|link| Some((slots.id(&link.name)?, link_view(config, link, host))))
+            .collect();
+        let roles = roles(config, slots, host);
+        Self {
+            links,
+            routes: routes(&roles, host),
+            attachments: attachments(&roles, host),
+        }
+    }
+}
+
+fn link_view(config: &Config, link: &Link, host: &Snapshot) -> LinkView {
+    match host.devices.get(&link.device) {
+        None => LinkView {
+            path: Err(Missing::Device),
+            running: false,
+        },
+        Some(device) => LinkView {
+            path: link_path(config, link, device, host),
+            running: device.running,
+        },
+    }
+}
+
+fn link_path(
+    config: &Config,
+    link: &Link,
+    device: &Device,
+    host: &Snapshot,
+) -> Result<LinkPath, Missing> {
+    if let Some(overlap) = overlap(config, device, host) {
+        return Err(overlap);
+    }
+    let default = host.default_route(device.ifindex);
+    let gateway = link.gateway.or(default.and_then(|(_, hop)| hop.via));
+    let point_to_point = device.layer3 || (gateway.is_none() && default.is_some());
+    if gateway.is_none() && !point_to_point {
+        return Err(Missing::Gateway);
+    }
+    let external = external(link, device, default.and_then(|(route, _)| route.source))?;
+    Ok(LinkPath {
+        external,
+        gateway,
+        ifindex: device.ifindex,
+        mtu: device.mtu,
+        point_to_point,
+    })
+}
+
+/// The configured address, or the one the default route prefers, or the device's first.
+fn external(link: &Link, device: &Device, preferred: Option<IpAddr>) -> Result<IpAddr, Missing> {
+    let has = |address: &IpAddr| {
+        device
+            .addresses
+            .iter()
+            .any(|prefix| prefix.address == *address)
+    };
+    match link.address {
+        Some(address) if has(&address) => Ok(address),
+        Some(address) => Err(Missing::ConfiguredAddress(address)),
+        None => preferred
+            .filter(has)
+            .or_else(|| device.addresses.first().map(|prefix| prefix.address))
+            .ok_or(Missing::Address),
+    }
+}
+
+/// A network that is on both sides cannot be told apart.
+fn overlap(config: &Config, wan: &Device, host: &Snapshot) -> Option<Missing> {
+    config.lan.iter().find_map(|name| {
+        let lan = host.devices.get(name)?;
+        let pairs = wan
+            .addresses
+            .iter()
+            .flat_map(|w| lan.addresses.iter().map(move |l| (*w, *l)));
+        pairs
+            .into_iter()
+            .find(|(w, l)| w.overlaps(*l))
+            .map(|(w, l)| Missing::OverlapsLan {
+                wan: w.network(),
+                lan: l.network(),
+                device: name.clone(),
+            })
+    })
+}
+
+/// Roles by ifindex of the configured devices that exist.
+fn roles(config: &Config, slots: &Slots, host: &Snapshot) -> BTreeMap<u32, Role> {
+    let lan = config.lan.iter().map(|name| (name, Some(Role::Lan)));
+    let links = config
+        .links
+        .iter()
+        .map(|link| (&link.device, slots.id(&link.name).map(Role::Link)));
+    lan.chain(links)
+        .filter_map(|(name, role)| Some((host.devices.get(name)?.ifindex, role?)))
+        .collect()
+}
+
+fn attachments(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> BTreeMap<u32, Attachment> {
+    host.devices
+        .values()
+        .filter_map(|device| {
+            let role = *roles.get(&device.ifindex)?;
+            Some((
+                device.ifindex,
+                Attachment {
+                    role,
+                    layer3: device.layer3,
+                    mtu: device.mtu,
+                },
+            ))
+        })
+        .collect()
+}
+
+/// Specific routes of the main table, lowest metric first, and what is local to the host, which wins.
+fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
+    let mut by_rank: Vec<&HostRoute> = host
+        .routes
+        .iter()
+        .filter(|route| {
+            route.table == TABLE_LOCAL || (route.table == TABLE_MAIN && route.prefix.length > 0)
+        })
+        .collect();
+    by_rank.sort_by_key(|route| (route.table != TABLE_LOCAL, route.metric));
+    let multicast = Prefix::new(IpAddr::from([224, 0, 0, 0]), 4);
+    let broadcast = Prefix::host(IpAddr::from([255, 255, 255, 255]));
+    let mut verdicts: BTreeMap<Prefix, Verdict> = [multicast, broadcast]
+        .into_iter()
+        .map(|prefix| (prefix, Verdict::Kernel))
+        .collect();
+    for route in by_rank {
+        verdicts
+            .entry(route.prefix)
+            .or_insert_with(|| verdict(roles, route));
+    }
+    verdicts
+        .into_iter()
+        .map(|(prefix, verdict)| Route {
+            prefix: (prefix.address, prefix.length),
+            verdict,
+        })
+        .collect()
+}
+
+fn verdict(roles: &BTreeMap<u32, Role>, route: &HostRoute) -> Verdict {
+    let Some(hop) = route
+        .hops
+        .first()
+        .filter(|_| route.kind == RouteKind::Unicast)
+    else {
+        return Verdict::Kernel;
+    };
+    match roles.get(&hop.ifindex) {
+        Some(Role::Lan) => Verdict::Lan {
+            ifindex: hop.ifindex,
+            via: hop.via,
+        },
+        Some(Role::Link(link)) => Verdict::Link(*link),
+        None => Verdict::Kernel,
+    }
+}
+
+/// Refuses a configuration that the host contradicts: a device it does not have, networks on both sides, no usable link.
+pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
+    let lan = config
+        .lan
+        .iter()
+        .enumerate()
+        .map(|(index, name)| (format!("lan[{index}]"), name));
+    let links = config
+        .links
+        .iter()
+        .map(|link| (format!("link.{}.device", link.name), &link.device));
+    for (key, name) in lan.chain(links) {
+        if !host.devices.contains_key(name) {
+            let known: Vec<&str> = host
+                .devices
+                .keys()
+                .map(String::as_str)
+                .filter(|name| *name != "lo")
+                .collect();
+            return Err(config.bad(format!(
+                "{key} = {name:?}: no such device; this host has: {}",
+                known.join(", ")
+            )));
+        }
+    }
+    let mut missing = Vec::new();
+    for link in &config.links {
+        match link_view(config, link, host).path {
+            Err(overlap @ Missing::OverlapsLan { .. }) => {
+                let (name, device) = (&link.name, &link.device);
+                return Err(config.bad(format!("link.{name}.device = {device:?}: {overlap}; LAN and links must not share a network")));
+            }
+            Err(other) => missing.push(format!("{} ({}): {other}", link.name, link.device)),
+            Ok(_) => {}
+        }
+    }
+    if missing.len() == config.links.len() {
+        return Err(config.bad(format!("link: no usable link; {}", missing.join("; "))));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! What the kernel says over rtnetlink, turned into a [`Snapshot`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::MulticastGroup;
+use tokio::task::AbortHandle;
+
+use super::prefix::Prefix;
+use super::{Device, Hop, HostRoute, RouteKind, Snapshot};
+
+/// Changes come in bursts (a device that appears brings its addresses, then its routes): wait until one is over.
+const QUIET_MS: u64 = 20;
+/// A host whose routes never rest is looked at this often all the same.
+const BURST_MS_MAX: u64 = 200;
+const GROUPS: [MulticastGroup; 4] = [
+    MulticastGroup::Link,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv4Rule,
+];
+
+/// A netlink connection of the network namespace it was made in, driven by a task of the current runtime.
+pub struct Netlink {
+    pub(crate) handle: rtnetlink::Handle,
+    task: AbortHandle,
+}
+
+impl Netlink {
+    pub fn connect() -> anyhow::Result<Self> {
+        let (connection, handle, _) =
+            rtnetlink::new_connection().context("open a netlink socket")?;
+        Ok(Self {
+            handle,
+            task: tokio::spawn(connection).abort_handle(),
+        })
+    }
+
+    /// Devices, IPv4 addresses and routes as they stand.
+    pub async fn snapshot(&self) -> anyhow::Result<Snapshot> {
+        let links: Vec<_> = self
+            .handle
+            .link()
+            .get()
+            .execute()
+            .try_collect()
+            .await
+            .context("list devices")?;
+        let addresses: Vec<_> = self
+            .handle
+            .address()
+            .get()
+            .execute()
+            .try_collect()
+            .await
+            .context("list addresses")?;
+        let routes = self.routes().await?;
+        let mut devices: BTreeMap<String, Device> = links.iter().filter_map(device).collect();
+        for (ifindex, address) in addresses.iter().filter_map(address) {
+            if let Some(device) = devices
+                .values_mut()
+                .find(|device| device.ifindex == ifindex)
+            {
+                device.addresses.push(address);
+            }
+        }
+        Ok(Snapshot {
+            devices,
+            routes: routes.iter().filter_map(host_route).collect(),
+        })
+    }
+
+    /// IPv4 routes of all tables.
+    pub(crate) async fn routes(&self) -> anyhow::Result<Vec<RouteMessage>> {
+        let mut all = RouteMessage::default();
+        all.header.address_family = AddressFamily::Inet;
+        self.handle
+            .route()
+            .get(all)
+            .execute()
+            .try_collect()
+            .await
+            .context("list routes")
+    }
+}
+
+impl Drop for Netlink {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Tells when devices, addresses, routes or rules have changed.
+pub struct Monitor {
+    messages: BoxStream<'static, ()>,
+    changed: bool,
+    task: AbortHandle,
+}
+
+impl Monitor {
+    pub fn connect() -> anyhow::Result<Self> {
+        let (connection, _, messages) =
+            rtnetlink::new_multicast_connection(&GROUPS).context("listen to netlink")?;
+        let task = tokio::spawn(connection).abort_handle();
+        Ok(Self {
+            messages: messages.map(|_| ()).boxed(),
+            changed: false,
+            task,
+        })
+    }
+
+    /// Returns when a burst of changes is over. A lost message (overrun) counts as a change. Cancel-safe.
+    pub async fn changed(&mut self) -> anyhow::Result<()> {
+        if !self.changed {
+            self.messages
+                .next()
+                .await
+                .context("the netlink monitor ended")?;
+            self.changed = true;
+        }
+        let burst = async {
+            while let Ok(Some(())) =
+                tokio::time::timeout(Duration::from_millis(QUIET_MS), self.messages.next()).await
+            {
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(BURST_MS_MAX), burst).await;
+        self.changed = false;
+        Ok(())
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn device(message: &LinkMessage) -> Option<(String, Device)> {
+    let mut name = None;
+    let mut mtu = 0;
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text.clone()),
+            LinkAttribute::Mtu(value) => mtu = *value,
+            _ => {}
+        }
+    }
+    let flags = message.header.flags;
+    let device = Device {
+        ifindex: message.header.index,
+        running: flags.contains(LinkFlags::Up) && flags.contains(LinkFlags::LowerUp),
+        mtu,
+        layer3: message.header.link_layer_type != LinkLayerType::Ether,
+        addresses: Vec::new(),
+    };
+    Some((name?, device))
+}
+
+/// An address that a host of the internet or the LAN may talk to; primary ones only.
+fn address(message: &AddressMessage) -> Option<(u32, Prefix)> {
+    let header = &message.header;
+    let usable = header.family == AddressFamily::Inet
+        && header.scope == AddressScope::Universe
+        && !header.flags.contains(AddressHeaderFlags::Secondary);
+    let mut local = None;
+    let mut peer = None;
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(address) => local = Some(*address),
+            AddressAttribute::Address(address) => peer = Some(*address),
+            _ => {}
+        }
+    }
+    let address = local.or(peer).filter(|_| usable)?;
+    Some((header.index, Prefix::new(address, header.prefix_len)))
+}
+
+fn host_route(message: &RouteMessage) -> Option<HostRoute> {
+    let kind = match message.header.kind {
+        RouteType::Unicast => RouteKind::Unicast,
+        RouteType::Throw => return None,
+        _ => RouteKind::Kernel,
+    };
+    let mut route = HostRoute {
+        table: message.header.table.into(),
+        prefix: Prefix::default_v4(),
+        kind,
+        metric: 0,
+        source: None,
+        hops: Vec::new(),
+    };
+    let mut single = Hop {
+        ifindex: 0,
+        via: None,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => route.prefix.address = ip(address)?,
+            RouteAttribute::Table(table) => route.table = *table,
+            RouteAttribute::Priority(metric) => route.metric = *metric,
+            RouteAttribute::PrefSource(address) => route.source = ip(address),
+            RouteAttribute::MultiPath(hops) => {
+                route.hops = hops
+                    .iter()
+                    .map(|h| hop(h.interface_index, &h.attributes))
+                    .collect()
+            }
+            RouteAttribute::Oif(ifindex) => single = hop(*ifindex, &message.attributes),
+            _ => {}
+        }
+    }
+    route.prefix.length = message.header.destination_prefix_length;
+    if route.hops.is_empty() {
+        route.hops.push(single);
+    }
+    Some(route)
+}
+
+fn hop(ifindex: u32, attributes: &[RouteAttribute]) -> Hop {
+    let via = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        _ => None,
+    });
+    Hop { ifindex, via }
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(v4) => Some((*v4).into()),
+        RouteAddress::Inet6(v6) => Some((*v6).into()),
+        _ => None,
+    }
+}

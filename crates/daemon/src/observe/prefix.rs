@@ -1,0 +1,87 @@
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// An address with a prefix length: a network, or a host's address within one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    pub address: IpAddr,
+    pub length: u8,
+}
+
+impl Prefix {
+    pub fn new(address: IpAddr, length: u8) -> Self {
+        Self { address, length }
+    }
+
+    pub fn host(address: IpAddr) -> Self {
+        Self::new(address, if address.is_ipv4() { 32 } else { 128 })
+    }
+
+    pub fn default_v4() -> Self {
+        Self::new(Ipv4Addr::UNSPECIFIED.into(), 0)
+    }
+
+    /// The same network without host bits.
+    pub fn network(self) -> Self {
+        let address = match self.address {
+            IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() & mask(self.length, 32) as u32).into()),
+            IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & mask(self.length, 128)).into()),
+        };
+        Self { address, ..self }
+    }
+
+    pub fn overlaps(self, other: Self) -> bool {
+        let length = self.length.min(other.length);
+        self.address.is_ipv4() == other.address.is_ipv4()
+            && Self::new(self.address, length).network()
+                == Self::new(other.address, length).network()
+    }
+}
+
+/// The upper `length` of `width` bits.
+fn mask(length: u8, width: u32) -> u128 {
+    let ones = u128::MAX >> (128 - width);
+    let below = width.saturating_sub(length.into());
+    if below == 128 {
+        0
+    } else {
+        ones >> below << below
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        let (address, length) = text.split_once('/').unwrap();
+        Prefix::new(address.parse().unwrap(), length.parse().unwrap())
+    }
+
+    #[test]
+    fn host_bits_are_cut() {
+        for (given, network) in [
+            ("10.1.2.3/8", "10.0.0.0/8"),
+            ("10.1.2.3/32", "10.1.2.3/32"),
+            ("10.1.2.3/0", "0.0.0.0/0"),
+            ("2001:db8::1/64", "2001:db8::/64"),
+            ("2001:db8::1/0", "::/0"),
+        ] {
+            assert_eq!(prefix(given).network(), prefix(network));
+        }
+    }
+
+    #[test]
+    fn a_network_overlaps_what_is_inside_it_and_what_it_is_inside_of() {
+        assert!(prefix("192.168.1.7/24").overlaps(prefix("192.168.0.0/16")));
+        assert!(prefix("192.168.0.0/16").overlaps(prefix("192.168.1.0/24")));
+        assert!(!prefix("192.168.1.0/24").overlaps(prefix("192.168.2.0/24")));
+        assert!(!prefix("0.0.0.0/0").overlaps(prefix("::/0")));
+    }
+}

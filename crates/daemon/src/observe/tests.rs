@@ -1,0 +1,345 @@
+use super::*;
+
+const CONFIG: &str = r#"
+lan = ["lan0"]
+policy = "rr"
+link.fiber = { device = "wan0" }
+link.lte = { device = "ppp0" }
+"#;
+
+const LAN: u32 = 2;
+const FIBER: u32 = 3;
+const LTE: u32 = 4;
+const VPN: u32 = 5;
+
+fn config(text: &str) -> Config {
+    Config::parse(std::path::Path::new("a.toml"), text).unwrap()
+}
+
+fn slots(config: &Config) -> Slots {
+    Slots::default().assign(config.links.iter().map(|link| link.name.as_str()))
+}
+
+fn derive(config: &Config, host: &Snapshot) -> Desired {
+    Desired::derive(config, &slots(config), host)
+}
+
+fn prefix(text: &str) -> Prefix {
+    let (address, length) = text.split_once('/').unwrap();
+    Prefix::new(address.parse().unwrap(), length.parse().unwrap())
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn device(ifindex: u32, addresses: &[&str]) -> Device {
+    let addresses = addresses.iter().map(|text| prefix(text)).collect();
+    Device {
+        ifindex,
+        running: true,
+        mtu: 1500,
+        layer3: false,
+        addresses,
+    }
+}
+
+fn route(to: &str, ifindex: u32, via: Option<&str>, metric: u32) -> HostRoute {
+    let hops = vec![Hop {
+        ifindex,
+        via: via.map(ip),
+    }];
+    HostRoute {
+        table: TABLE_MAIN,
+        prefix: prefix(to),
+        kind: RouteKind::Unicast,
+        metric,
+        source: None,
+        hops,
+    }
+}
+
+fn local(address: &str) -> HostRoute {
+    HostRoute {
+        table: TABLE_LOCAL,
+        kind: RouteKind::Kernel,
+        ..route(address, 1, None, 0)
+    }
+}
+
+/// A box with a LAN, a fibre line behind a gateway, a PPP line, and a VPN.
+fn host() -> Snapshot {
+    let ppp = Device {
+        layer3: true,
+        mtu: 1492,
+        ..device(LTE, &["198.51.100.7/32"])
+    };
+    let devices = [
+        ("lan0", device(LAN, &["192.168.1.1/24"])),
+        ("wan0", device(FIBER, &["203.0.113.2/24", "203.0.113.9/24"])),
+        ("ppp0", ppp),
+        (
+            "wg0",
+            Device {
+                layer3: true,
+                ..device(VPN, &["10.9.0.1/24"])
+            },
+        ),
+    ];
+    let routes = vec![
+        route("0.0.0.0/0", FIBER, Some("203.0.113.1"), 100),
+        route("0.0.0.0/0", LTE, None, 200),
+        route("192.168.1.0/24", LAN, None, 0),
+        route("192.168.7.0/24", LAN, Some("192.168.1.254"), 0),
+        route("203.0.113.0/24", FIBER, None, 0),
+        route("10.9.0.0/24", VPN, None, 0),
+        local("192.168.1.1/32"),
+        local("203.0.113.2/32"),
+    ];
+    Snapshot {
+        devices: devices
+            .into_iter()
+            .map(|(name, device)| (name.to_owned(), device))
+            .collect(),
+        routes,
+    }
+}
+
+fn path(desired: &Desired, link: u8) -> Result<LinkPath, Missing> {
+    desired.links[&LinkId(link)].path.clone()
+}
+
+fn verdict_of(desired: &Desired, to: &str) -> Option<Verdict> {
+    let Prefix { address, length } = prefix(to);
+    desired
+        .routes
+        .iter()
+        .find(|route| route.prefix == (address, length))
+        .map(|route| route.verdict)
+}
+
+#[test]
+fn addresses_gateways_and_mtu_are_found_out() {
+    let desired = derive(&config(CONFIG), &host());
+    let fiber = LinkPath {
+        external: ip("203.0.113.2"),
+        gateway: Some(ip("203.0.113.1")),
+        ifindex: FIBER,
+        mtu: 1500,
+        point_to_point: false,
+    };
+    let lte = LinkPath {
+        external: ip("198.51.100.7"),
+        gateway: None,
+        ifindex: LTE,
+        mtu: 1492,
+        point_to_point: true,
+    };
+    assert_eq!(path(&desired, 0), Ok(fiber));
+    assert_eq!(path(&desired, 1), Ok(lte));
+}
+
+#[test]
+fn specific_routes_win_over_balancing() {
+    let desired = derive(&config(CONFIG), &host());
+    for (to, verdict) in [
+        (
+            "192.168.1.0/24",
+            Some(Verdict::Lan {
+                ifindex: LAN,
+                via: None,
+            }),
+        ),
+        (
+            "192.168.7.0/24",
+            Some(Verdict::Lan {
+                ifindex: LAN,
+                via: Some(ip("192.168.1.254")),
+            }),
+        ),
+        ("203.0.113.0/24", Some(Verdict::Link(LinkId(0)))),
+        ("10.9.0.0/24", Some(Verdict::Kernel)),
+        ("192.168.1.1/32", Some(Verdict::Kernel)),
+        ("224.0.0.0/4", Some(Verdict::Kernel)),
+        ("0.0.0.0/0", None),
+    ] {
+        assert_eq!(verdict_of(&desired, to), verdict, "{to}");
+    }
+}
+
+#[test]
+fn of_two_routes_to_one_prefix_the_lower_metric_wins_and_local_ones_win_over_all() {
+    let mut host = host();
+    host.routes.insert(0, route("10.8.0.0/16", LTE, None, 50));
+    host.routes
+        .insert(0, route("10.8.0.0/16", FIBER, Some("203.0.113.1"), 60));
+    host.routes.insert(0, route("203.0.113.2/32", LAN, None, 0));
+    let desired = derive(&config(CONFIG), &host);
+    assert_eq!(
+        verdict_of(&desired, "10.8.0.0/16"),
+        Some(Verdict::Link(LinkId(1)))
+    );
+    assert_eq!(
+        verdict_of(&desired, "203.0.113.2/32"),
+        Some(Verdict::Kernel)
+    );
+}
+
+#[test]
+fn programs_are_attached_to_the_devices_that_exist() {
+    let mut host = host();
+    host.devices.remove("ppp0");
+    let desired = derive(&config(CONFIG), &host);
+    assert_eq!(
+        desired.attachments.into_iter().collect::<Vec<_>>(),
+        [
+            (
+                LAN,
+                Attachment {
+                    role: Role::Lan,
+                    layer3: false,
+                    mtu: 1500
+                }
+            ),
+            (
+                FIBER,
+                Attachment {
+                    role: Role::Link(LinkId(0)),
+                    layer3: false,
+                    mtu: 1500
+                }
+            ),
+        ]
+    );
+    assert_eq!(
+        desired.links[&LinkId(1)],
+        LinkView {
+            path: Err(Missing::Device),
+            running: false
+        }
+    );
+}
+
+#[test]
+fn a_renewed_address_a_moved_gateway_and_a_device_made_anew_are_followed() {
+    let mut host = host();
+    host.devices
+        .insert("wan0".into(), device(9, &["203.0.113.77/24"]));
+    host.routes[0] = route("0.0.0.0/0", 9, Some("203.0.113.254"), 100);
+    let fiber = path(&derive(&config(CONFIG), &host), 0).unwrap();
+    assert_eq!(
+        (fiber.external, fiber.gateway, fiber.ifindex),
+        (ip("203.0.113.77"), Some(ip("203.0.113.254")), 9)
+    );
+}
+
+#[test]
+fn the_hosts_own_preference_among_default_routes_changes_nothing() {
+    let before = derive(&config(CONFIG), &host());
+    let mut host = host();
+    host.routes[0].metric = 300;
+    assert_eq!(derive(&config(CONFIG), &host), before);
+}
+
+#[test]
+fn two_links_may_have_gateways_of_the_same_address() {
+    let mut host = host();
+    host.devices
+        .insert("ppp0".into(), device(LTE, &["203.0.114.5/24"]));
+    host.routes[1] = route("0.0.0.0/0", LTE, Some("203.0.113.1"), 200);
+    let desired = derive(&config(CONFIG), &host);
+    let (fiber, lte) = (path(&desired, 0).unwrap(), path(&desired, 1).unwrap());
+    assert_eq!(fiber.gateway, lte.gateway);
+    assert_ne!(fiber.ifindex, lte.ifindex);
+}
+
+#[test]
+fn a_gateway_is_also_found_in_multipath_routes_and_in_tables_of_others_but_not_in_ours() {
+    let mut host = host();
+    host.routes[0].hops = vec![
+        Hop {
+            ifindex: LTE,
+            via: None,
+        },
+        Hop {
+            ifindex: FIBER,
+            via: Some(ip("203.0.113.3")),
+        },
+    ];
+    assert_eq!(
+        path(&derive(&config(CONFIG), &host), 0).unwrap().gateway,
+        Some(ip("203.0.113.3"))
+    );
+    host.routes[0] = HostRoute {
+        table: 100,
+        ..route("0.0.0.0/0", FIBER, Some("203.0.113.4"), 0)
+    };
+    assert_eq!(
+        path(&derive(&config(CONFIG), &host), 0).unwrap().gateway,
+        Some(ip("203.0.113.4"))
+    );
+    host.routes[0].table = ids::Ids::of("default").link_table(LinkId(0));
+    assert_eq!(
+        path(&derive(&config(CONFIG), &host), 0),
+        Err(Missing::Gateway)
+    );
+}
+
+#[test]
+fn the_configuration_may_choose_address_and_gateway() {
+    let chosen = CONFIG.replace(
+        r#""wan0""#,
+        r#""wan0", address = "203.0.113.9", gateway = "203.0.113.8""#,
+    );
+    let fiber = path(&derive(&config(&chosen), &host()), 0).unwrap();
+    assert_eq!(
+        (fiber.external, fiber.gateway),
+        (ip("203.0.113.9"), Some(ip("203.0.113.8")))
+    );
+    let absent = CONFIG.replace(r#""wan0""#, r#""wan0", address = "203.0.113.10""#);
+    assert_eq!(
+        path(&derive(&config(&absent), &host()), 0),
+        Err(Missing::ConfiguredAddress(ip("203.0.113.10")))
+    );
+}
+
+#[test]
+fn a_cable_pulled_keeps_the_path_and_is_an_obstacle() {
+    let mut host = host();
+    host.devices.get_mut("wan0").unwrap().running = false;
+    let view = derive(&config(CONFIG), &host).links[&LinkId(0)].clone();
+    assert!(view.path.is_ok());
+    assert_eq!(view.state(), LinkState::Absent(core::Missing::Carrier));
+}
+
+#[test]
+fn a_configuration_that_the_host_contradicts_is_refused_with_the_place() {
+    let message = |config: &Config, host: &Snapshot| check(config, host).unwrap_err().to_string();
+    assert_eq!(check(&config(CONFIG), &host()), Ok(()));
+    let unknown = config(&CONFIG.replace("wan0", "wan9"));
+    assert_eq!(
+        message(&unknown, &host()),
+        r#"a.toml: link.fiber.device = "wan9": no such device; this host has: lan0, ppp0, wan0, wg0"#
+    );
+    let lan = config(&CONFIG.replace("lan0", "eth7"));
+    assert!(message(&lan, &host()).starts_with(r#"a.toml: lan[0] = "eth7": no such device"#));
+
+    let mut both_sides = host();
+    both_sides
+        .devices
+        .insert("wan0".into(), device(FIBER, &["192.168.1.20/25"]));
+    assert_eq!(
+        message(&config(CONFIG), &both_sides),
+        "a.toml: link.fiber.device = \"wan0\": its network 192.168.1.0/25 overlaps 192.168.1.0/24 of LAN device lan0; \
+         LAN and links must not share a network"
+    );
+
+    let mut nothing = host();
+    nothing.routes.clear();
+    nothing.devices.insert("ppp0".into(), device(LTE, &[]));
+    let message = message(&config(CONFIG), &nothing);
+    assert!(
+        message.starts_with("a.toml: link: no usable link; fiber (wan0): no gateway is known"),
+        "{message}"
+    );
+}

@@ -1,0 +1,78 @@
+//! Where an instance keeps what must outlive its process.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::BadInput;
+
+pub const DEFAULT_INSTANCE: &str = "default";
+const INSTANCE_CHARS_MAX: usize = 32;
+const RUNTIME_DIR: &str = "/run/anabranch";
+const PINS_DIR: &str = "/sys/fs/bpf/anabranch";
+
+/// The files of one instance. Several instances may share a machine, one per network namespace.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    instance: String,
+    runtime: PathBuf,
+    pins: PathBuf,
+}
+
+impl Paths {
+    pub fn new(instance: &str) -> Result<Self, BadInput> {
+        Self::under(Path::new(RUNTIME_DIR), Path::new(PINS_DIR), instance)
+    }
+
+    /// The same below other directories.
+    pub fn under(runtime: &Path, pins: &Path, instance: &str) -> Result<Self, BadInput> {
+        if !is_name(instance, INSTANCE_CHARS_MAX) {
+            return Err(BadInput::new(format!(
+                "--instance {instance:?}: allowed are 1 to {INSTANCE_CHARS_MAX} letters, digits, '-' and '_'"
+            )));
+        }
+        Ok(Self {
+            instance: instance.to_owned(),
+            runtime: runtime.to_owned(),
+            pins: pins.join(instance),
+        })
+    }
+
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    pub fn runtime_dir(&self) -> &Path {
+        &self.runtime
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.file("sock")
+    }
+
+    /// Held while a daemon runs; contains its process id.
+    pub fn lock(&self) -> PathBuf {
+        self.file("lock")
+    }
+
+    /// What was changed on the host, and how it was before.
+    pub fn state(&self) -> PathBuf {
+        self.file("json")
+    }
+
+    /// Directory of the pinned maps, programs and links.
+    pub fn pins(&self) -> &Path {
+        &self.pins
+    }
+
+    fn file(&self, extension: &str) -> PathBuf {
+        self.runtime.join(format!("{}.{extension}", self.instance))
+    }
+}
+
+/// Letters, digits, '-' and '_' only: safe in file names, commands and messages.
+pub(crate) fn is_name(text: &str, chars_max: usize) -> bool {
+    (1..=chars_max).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}

@@ -1,0 +1,134 @@
+//! Whether this host can run the gateway at all, asked before anything is changed.
+
+use std::path::Path;
+
+use anyhow::Context;
+use nix::sys::utsname;
+
+use crate::config::Config;
+use crate::error::{BadInput, Error};
+use crate::observe::{self, Netlink};
+
+/// TCX needs 6.6.
+const KERNEL_MIN: (u32, u32) = (6, 6);
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_BPF: u32 = 39;
+const CAPABILITIES: [(u32, &str); 3] = [
+    (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+    (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
+    (CAP_BPF, "CAP_BPF"),
+];
+/// Present on kernels built with CONFIG_BPF_SYSCALL.
+const BPF_SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
+
+/// The configuration is right, and this host is as it says: what `anabranch check` tells.
+pub fn check(path: &Path) -> Result<Config, Error> {
+    let config = Config::load(path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(check_host(&config))?;
+    Ok(config)
+}
+
+/// Kernel, privilege, devices and networks suffice for `config`. Changes nothing.
+pub async fn check_host(config: &Config) -> Result<(), Error> {
+    kernel(
+        utsname::uname()
+            .context("uname")?
+            .release()
+            .to_string_lossy()
+            .as_ref(),
+    )?;
+    if !Path::new(BPF_SETTING).exists() {
+        return Err(BadInput::new(
+            "kernel: built without BPF (CONFIG_BPF_SYSCALL); use a kernel that has it",
+        )
+        .into());
+    }
+    privilege(&std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?)?;
+    let snapshot = Netlink::connect()?.snapshot().await?;
+    observe::check(config, &snapshot)?;
+    Ok(())
+}
+
+fn kernel(release: &str) -> Result<(), BadInput> {
+    let (major, minor) = KERNEL_MIN;
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    let version = match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => {
+            return Err(BadInput::new(format!(
+                "kernel {release}: not a version; {major}.{minor} or newer is needed"
+            )));
+        }
+    };
+    if version < KERNEL_MIN {
+        return Err(BadInput::new(format!(
+            "kernel {release}: too old; {major}.{minor} or newer is needed"
+        )));
+    }
+    Ok(())
+}
+
+/// `status` is the text of /proc/self/status.
+fn privilege(status: &str) -> Result<(), BadInput> {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    let absent: Vec<&str> = CAPABILITIES
+        .iter()
+        .filter(|(bit, _)| effective & (1 << bit) == 0)
+        .map(|(_, name)| *name)
+        .collect();
+    if absent.is_empty() {
+        return Ok(());
+    }
+    Err(BadInput::new(format!(
+        "missing privilege {}: run as root",
+        absent.join(", ")
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_from_6_6_on_will_do() {
+        for release in ["6.6.0", "6.18.44-fc-v657", "7.0-rc1", "10.2"] {
+            assert_eq!(kernel(release), Ok(()), "{release}");
+        }
+        for release in ["6.5.13", "6.1.0-28-amd64", "5.15"] {
+            let message = kernel(release).unwrap_err().to_string();
+            assert_eq!(
+                message,
+                format!("kernel {release}: too old; 6.6 or newer is needed")
+            );
+        }
+        assert!(kernel("unknown").is_err());
+    }
+
+    #[test]
+    fn a_missing_capability_is_named() {
+        assert_eq!(privilege("Name:\tx\nCapEff:\t000001ffffffffff\n"), Ok(()));
+        let none = privilege("CapEff:\t0000000000000000\n")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            none,
+            "missing privilege CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_BPF: run as root"
+        );
+        let no_bpf = privilege(&format!(
+            "CapEff:\t{:016x}\n",
+            0x1ff_ffff_ffff_u64 & !(1 << 39)
+        ))
+        .unwrap_err();
+        assert_eq!(no_bpf.to_string(), "missing privilege CAP_BPF: run as root");
+    }
+}

@@ -1,0 +1,130 @@
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+const DNS_PORT: u16 = 53;
+const ALLOWED: &str = r#"write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT", with IPv4 addresses"#;
+
+/// Something on the internet whose answer proves that a link works in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// A DNS server: any answer to a query counts, whatever it says.
+    Dns(SocketAddr),
+    /// A host that answers ICMP echo requests.
+    Icmp(IpAddr),
+    /// A TCP port: accepting and refusing a connection both count.
+    Tcp(SocketAddr),
+}
+
+/// Resolvers of four operators, so that no single operator's failure looks like a link's. A link's own gateway is no
+/// evidence: it answers while everything behind it is cut.
+pub const DEFAULT_TARGETS: [Target; 4] = [
+    resolver([1, 1, 1, 1]),
+    resolver([8, 8, 8, 8]),
+    resolver([9, 9, 9, 9]),
+    resolver([208, 67, 222, 222]),
+];
+
+const fn resolver([a, b, c, d]: [u8; 4]) -> Target {
+    Target::Dns(SocketAddr::new(
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+        DNS_PORT,
+    ))
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || -> Option<Self> {
+            let (kind, place) = text.split_once(':')?;
+            match kind {
+                "dns" => Some(Self::Dns(
+                    place
+                        .parse()
+                        .ok()
+                        .or_else(|| Some((address(place)?, DNS_PORT).into()))?,
+                )),
+                "icmp" => Some(Self::Icmp(address(place)?)),
+                "tcp" => Some(Self::Tcp(place.parse().ok()?)),
+                _ => None,
+            }
+        };
+        parse()
+            .filter(|target| target.address().is_ipv4())
+            .ok_or_else(|| format!("not a probe target: {ALLOWED}"))
+    }
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    text.parse().ok()
+}
+
+impl Target {
+    pub fn address(&self) -> IpAddr {
+        match self {
+            Self::Dns(at) | Self::Tcp(at) => at.ip(),
+            Self::Icmp(at) => *at,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(at) if at.port() == DNS_PORT => write!(f, "dns:{}", at.ip()),
+            Self::Dns(at) => write!(f, "dns:{at}"),
+            Self::Icmp(at) => write!(f, "icmp:{at}"),
+            Self::Tcp(at) => write!(f, "tcp:{at}"),
+        }
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_and_written_alike() {
+        for text in [
+            "dns:1.1.1.1",
+            "dns:1.1.1.1:5353",
+            "icmp:192.0.2.1",
+            "tcp:192.0.2.1:443",
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_target_is_refused() {
+        for text in [
+            "",
+            "dns:",
+            "dns:example.org",
+            "http:1.1.1.1",
+            "tcp:1.1.1.1",
+            "icmp:1.1.1.1:7",
+            "icmp:::1",
+            "1.1.1.1",
+        ] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! One request, one answer, over one link.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{IcmpEchoHeader, Icmpv4Header, Icmpv4Type, LaxSlicedPacket, TransportSlice};
+use hickory_proto::op::{Message, MessageType, Query};
+use hickory_proto::rr::{Name, RecordType};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpSocket, UdpSocket};
+
+use super::target::Target;
+
+/// ICMP echo ids from here to 0xABFF are the prober's: the data path hands none of them to LAN hosts.
+const ICMP_ID_BASE: u16 = 0xAB00;
+const ANSWER_BYTES_MAX: usize = 4096;
+/// A name every resolver has in its cache, with a short answer.
+const QUERY_NAME: &str = "a.root-servers.net.";
+
+/// The link a probe leaves by: bound to the device and to the address, so that no routing rule can send it elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Via {
+    pub device: String,
+    pub source: IpAddr,
+}
+
+impl Via {
+    fn socket(&self, kind: Type, protocol: Protocol) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(self.any_port()), kind, Some(protocol))?;
+        socket.set_nonblocking(true)?;
+        socket.bind_device(Some(self.device.as_bytes()))?;
+        socket.bind(&self.any_port().into())?;
+        Ok(socket)
+    }
+
+    fn any_port(&self) -> SocketAddr {
+        SocketAddr::new(self.source, 0)
+    }
+}
+
+/// Returns when `target` has answered over `via`. Waits for ever if it does not: the caller has the deadline.
+pub async fn ask(target: Target, via: &Via) -> io::Result<()> {
+    match target {
+        Target::Dns(server) => ask_dns(server, via).await,
+        Target::Icmp(host) => ask_icmp(host, via).await,
+        Target::Tcp(port) => ask_tcp(port, via).await,
+    }
+}
+
+async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
+    let socket = UdpSocket::from_std(via.socket(Type::DGRAM, Protocol::UDP)?.into())?;
+    socket.connect(server).await?;
+    let id = rand::random();
+    socket.send(&dns_query(id)?).await?;
+    let mut answer = [0; ANSWER_BYTES_MAX];
+    loop {
+        let length = socket.recv(&mut answer).await?;
+        if is_dns_answer(&answer[..length], id) {
+            return Ok(());
+        }
+    }
+}
+
+fn dns_query(id: u16) -> io::Result<Vec<u8>> {
+    let name = Name::from_ascii(QUERY_NAME).map_err(io::Error::other)?;
+    let mut message = Message::new();
+    message
+        .set_id(id)
+        .set_recursion_desired(true)
+        .add_query(Query::query(name, RecordType::A));
+    message.to_vec().map_err(io::Error::other)
+}
+
+/// Whatever the answer says (NXDOMAIN, REFUSED): it came back.
+fn is_dns_answer(datagram: &[u8], id: u16) -> bool {
+    Message::from_vec(datagram)
+        .is_ok_and(|m| m.id() == id && m.message_type() == MessageType::Response)
+}
+
+async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<()> {
+    let socket = TcpSocket::from_std_stream(via.socket(Type::STREAM, Protocol::TCP)?.into());
+    match socket.connect(port).await {
+        Ok(stream) => stream.set_zero_linger(),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
+    let socket = via.socket(Type::RAW, Protocol::ICMPV4)?;
+    socket.connect(&SocketAddr::new(host, 0).into())?;
+    // The kernel's connected datagram calls are the same for raw sockets, and tokio has no type of its own for those.
+    let socket = UdpSocket::from_std(socket.into())?;
+    let echo = IcmpEchoHeader {
+        id: ICMP_ID_BASE | u16::from(rand::random::<u8>()),
+        seq: rand::random(),
+    };
+    socket
+        .send(&Icmpv4Header::with_checksum(Icmpv4Type::EchoRequest(echo), &[]).to_bytes())
+        .await?;
+    let mut packet = [0; ANSWER_BYTES_MAX];
+    loop {
+        let length = socket.recv(&mut packet).await?;
+        if is_echo_reply(&packet[..length], echo) {
+            return Ok(());
+        }
+    }
+}
+
+/// A raw socket sees every ICMP packet of its host pair, each with its IP header.
+fn is_echo_reply(packet: &[u8], echo: IcmpEchoHeader) -> bool {
+    let Ok(packet) = LaxSlicedPacket::from_ip(packet) else {
+        return false;
+    };
+    match packet.transport {
+        Some(TransportSlice::Icmpv4(icmp)) => icmp.icmp_type() == Icmpv4Type::EchoReply(echo),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use hickory_proto::op::ResponseCode;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(5);
+
+    fn loopback() -> Via {
+        Via {
+            device: "lo".to_owned(),
+            source: Ipv4Addr::LOCALHOST.into(),
+        }
+    }
+
+    async fn answered(target: Target) -> bool {
+        tokio::time::timeout(DEADLINE, ask(target, &loopback()))
+            .await
+            .is_ok_and(|result| result.is_ok())
+    }
+
+    #[tokio::test]
+    async fn a_refusal_with_the_same_id_is_an_answer_and_another_id_is_not() {
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::Dns(server.local_addr().unwrap());
+        let responder = async {
+            let mut buffer = [0; 512];
+            let (length, client) = server.recv_from(&mut buffer).await.unwrap();
+            let query = Message::from_vec(&buffer[..length]).unwrap();
+            let mut reply =
+                Message::error_msg(query.id() ^ 1, query.op_code(), ResponseCode::NoError);
+            server
+                .send_to(&reply.to_vec().unwrap(), client)
+                .await
+                .unwrap();
+            server.send_to(&buffer[..7], client).await.unwrap();
+            reply = Message::error_msg(query.id(), query.op_code(), ResponseCode::Refused);
+            server
+                .send_to(&reply.to_vec().unwrap(), client)
+                .await
+                .unwrap();
+        };
+        let (answered, ()) = tokio::join!(answered(target), responder);
+        assert!(answered);
+    }
+
+    #[test]
+    fn only_a_response_with_our_id_is_an_answer() {
+        let query = dns_query(7).unwrap();
+        assert!(!is_dns_answer(&query, 7), "our own query, reflected");
+        let reply = Message::error_msg(8, hickory_proto::op::OpCode::Query, ResponseCode::NXDomain)
+            .to_vec()
+            .unwrap();
+        assert!(!is_dns_answer(&reply, 7));
+        assert!(is_dns_answer(&reply, 8));
+        assert!(!is_dns_answer(&reply[..5], 8));
+    }
+
+    #[tokio::test]
+    async fn an_open_and_a_closed_tcp_port_both_answer() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap();
+        assert!(answered(Target::Tcp(port)).await);
+        drop(listener);
+        assert!(answered(Target::Tcp(port)).await);
+    }
+
+    #[tokio::test]
+    async fn a_host_answers_an_echo_request() {
+        assert!(answered(Target::Icmp(Ipv4Addr::LOCALHOST.into())).await);
+    }
+
+    #[tokio::test]
+    async fn a_device_that_is_gone_is_an_error() {
+        let via = Via {
+            device: "gone0".to_owned(),
+            ..loopback()
+        };
+        assert!(
+            ask(Target::Icmp(Ipv4Addr::LOCALHOST.into()), &via)
+                .await
+                .is_err()
+        );
+    }
+}

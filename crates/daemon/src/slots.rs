@@ -1,0 +1,81 @@
+//! Which number of the data path stands for which link name.
+//!
+//! Flow entries carry link numbers and outlive the daemon and its configuration. So a name keeps its number over reloads
+//! and restarts, and a number that has just been freed is the last to be given away again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::LINKS_MAX;
+use crate::plane::LinkId;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slots(BTreeMap<String, u8>);
+
+impl Slots {
+    /// Numbers for `names`, of which there are at most [`LINKS_MAX`]: known names keep theirs.
+    pub fn assign<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let kept = names
+            .clone()
+            .filter_map(|name| Some((name.to_owned(), *self.0.get(name)?)));
+        let mut next = Self(kept.collect());
+        for name in names {
+            if !next.0.contains_key(name) {
+                let number = next.free(self);
+                next.0.insert(name.to_owned(), number);
+            }
+        }
+        next
+    }
+
+    pub fn id(&self, name: &str) -> Option<LinkId> {
+        self.0.get(name).map(|number| LinkId(*number))
+    }
+
+    pub fn name(&self, id: LinkId) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(_, number)| **number == id.0)
+            .map(|(name, _)| name.as_str())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, LinkId)> {
+        self.0
+            .iter()
+            .map(|(name, number)| (name.as_str(), LinkId(*number)))
+    }
+
+    fn free(&self, former: &Self) -> u8 {
+        let taken = |slots: &Self, number: u8| slots.0.values().any(|other| *other == number);
+        (0..LINKS_MAX as u8)
+            .filter(|number| !taken(self, *number))
+            .min_by_key(|number| (taken(former, *number), *number))
+            .expect("the configuration allows no more links than there are numbers")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assign(slots: &Slots, names: &[&str]) -> Vec<u8> {
+        let next = slots.assign(names.iter().copied());
+        names.iter().map(|name| next.id(name).unwrap().0).collect()
+    }
+
+    #[test]
+    fn a_name_keeps_its_number_whatever_stands_before_it() {
+        let slots = Slots::default().assign(["fiber", "lte"].into_iter());
+        assert_eq!(assign(&slots, &["cable", "lte", "fiber"]), [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_freed_number_is_given_away_last() {
+        let slots = Slots::default().assign(["fiber", "lte"].into_iter());
+        assert_eq!(assign(&slots, &["lte", "cable"]), [1, 2]);
+        let names: Vec<String> = (0..LINKS_MAX).map(|i| format!("l{i}")).collect();
+        let full = slots.assign(names.iter().map(String::as_str));
+        assert_eq!(full.iter().count(), LINKS_MAX);
+    }
+}

@@ -1,0 +1,253 @@
+//! The daemon's view of a real kernel, and what it changes there, in network namespaces.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anabranch_core::LinkId;
+use anabranch_daemon::Slots;
+use anabranch_daemon::config::Config;
+use anabranch_daemon::host::Host;
+use anabranch_daemon::observe::{self, Desired, Monitor, Netlink, Snapshot};
+use anabranch_daemon::paths::Paths;
+use anabranch_lab::netns::Namespace;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+const CONFIG: &str = r#"
+lan = ["lan0"]
+link.fiber = { device = "wan0", down = "10mbit", up = "10mbit" }
+link.lte = { device = "wan1", down = "10mbit", up = "10mbit" }
+"#;
+
+/// A box with one LAN and two links; the other ends of the cables are in `outside`.
+struct Rig {
+    gateway: Namespace,
+    outside: Namespace,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let rig = Self {
+            gateway: Namespace::create("gw").unwrap(),
+            outside: Namespace::create("out").unwrap(),
+        };
+        for (device, address) in [
+            ("lan0", "192.168.1.1/24"),
+            ("wan0", "203.0.113.2/24"),
+            ("wan1", "198.51.100.2/24"),
+        ] {
+            rig.cable(device, address);
+        }
+        rig.ip("route add default via 203.0.113.1 metric 100");
+        rig.ip("route add default via 198.51.100.1 metric 200");
+        rig.ip("route add 192.0.2.0/24 via 203.0.113.1");
+        rig
+    }
+
+    fn cable(&self, device: &str, address: &str) {
+        self.gateway
+            .veth(device, &self.outside, &format!("{device}-far"))
+            .unwrap();
+        self.ip(&format!("addr add {address} dev {device}"));
+        self.ip(&format!("link set {device} up"));
+        self.outside
+            .ip(&format!("link set {device}-far up"))
+            .unwrap();
+    }
+
+    fn ip(&self, line: &str) -> String {
+        self.gateway.ip(line).unwrap()
+    }
+
+    /// Runs `work` in the gateway's namespace, with a runtime.
+    fn run<T: Send>(&self, work: impl AsyncFnOnce() -> T + Send) -> T {
+        let on_runtime = || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                tokio::time::timeout(DEADLINE, work())
+                    .await
+                    .expect("in time")
+            })
+        };
+        self.gateway.run(on_runtime).unwrap()
+    }
+
+    /// The device and gateway the kernel would send by.
+    fn way(&self, question: &str) -> String {
+        let answer = self.ip(&format!("route get {question}"));
+        let words: Vec<&str> = answer.split_whitespace().collect();
+        let after = |key| {
+            words
+                .iter()
+                .position(|word| *word == key)
+                .map(|at| words[at + 1])
+        };
+        format!("{} {}", after("dev").unwrap(), after("via").unwrap_or("-"))
+    }
+
+    /// Everything of the host that the daemon may change.
+    fn fingerprint(&self) -> String {
+        let sysctls: Vec<String> = ["ip_forward", "conf/wan0/rp_filter", "conf/wan1/rp_filter"]
+            .iter()
+            .map(|key| self.gateway.sysctl(&format!("net/ipv4/{key}")).unwrap())
+            .collect();
+        let nft = self.gateway.exec("nft", &["list", "ruleset"]).unwrap();
+        format!(
+            "{}{}{sysctls:?}{nft}",
+            self.ip("rule list"),
+            self.ip("route show table all")
+        )
+    }
+}
+
+fn config() -> Config {
+    Config::parse(Path::new("anabranch.toml"), CONFIG).unwrap()
+}
+
+fn slots(config: &Config) -> Slots {
+    Slots::default().assign(config.links.iter().map(|link| link.name.as_str()))
+}
+
+fn desired(host: &Snapshot) -> Desired {
+    let config = config();
+    Desired::derive(&config, &slots(&config), host)
+}
+
+/// Looks again at every change until `wanted` holds.
+async fn until(
+    netlink: &Netlink,
+    monitor: &mut Monitor,
+    wanted: impl Fn(&Snapshot) -> bool,
+) -> Snapshot {
+    loop {
+        let snapshot = netlink.snapshot().await.unwrap();
+        if wanted(&snapshot) {
+            return snapshot;
+        }
+        monitor.changed().await.unwrap();
+    }
+}
+
+#[test]
+fn the_host_is_seen_as_it_is_and_followed_as_it_changes() {
+    let rig = Rig::new();
+    let external =
+        |snapshot: &Snapshot, link| desired(snapshot).links[&LinkId(link)].path.clone().ok();
+    rig.run(async || {
+        let netlink = Netlink::connect().unwrap();
+        let mut monitor = Monitor::connect().unwrap();
+        let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
+        let first = until(&netlink, &mut monitor, running).await;
+        observe::check(&config(), &first).unwrap();
+        let fiber = external(&first, 0).unwrap();
+        assert_eq!(fiber.external.to_string(), "203.0.113.2");
+        assert_eq!(fiber.gateway.unwrap().to_string(), "203.0.113.1");
+        assert_eq!(
+            external(&first, 1).unwrap().gateway.unwrap().to_string(),
+            "198.51.100.1"
+        );
+        assert!(!first.devices["lan0"].layer3);
+
+        rig.ip("addr del 203.0.113.2/24 dev wan0");
+        rig.ip("addr add 203.0.113.50/24 dev wan0");
+        rig.ip("route add default via 203.0.113.254 metric 100");
+        let renewed = until(&netlink, &mut monitor, |snapshot| {
+            external(snapshot, 0)
+                .is_some_and(|path| path.gateway.unwrap().to_string() == "203.0.113.254")
+        })
+        .await;
+        assert_eq!(
+            external(&renewed, 0).unwrap().external.to_string(),
+            "203.0.113.50"
+        );
+
+        rig.ip("link del wan1");
+        until(&netlink, &mut monitor, |snapshot| {
+            external(snapshot, 1).is_none()
+        })
+        .await;
+        rig.cable("wan1", "198.51.100.2/24");
+        rig.ip("route add default via 198.51.100.1 metric 200");
+        let anew = until(&netlink, &mut monitor, |snapshot| {
+            external(snapshot, 1).is_some()
+        })
+        .await;
+        assert_ne!(
+            external(&anew, 1).unwrap().ifindex,
+            external(&first, 1).unwrap().ifindex
+        );
+    });
+}
+
+#[test]
+fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
+    let rig = Rig::new();
+    rig.gateway
+        .set_sysctl("net/ipv4/conf/wan0/rp_filter", "1")
+        .unwrap();
+    let before = rig.fingerprint();
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::under(dir.path(), dir.path(), "host-test").unwrap();
+    let apply = async |netlink: &Netlink, first_usable| {
+        let mut host = Host::adopt(&paths).await.unwrap();
+        host.set_slots(slots(&config())).unwrap();
+        let mut monitor = Monitor::connect().unwrap();
+        let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
+        let snapshot = until(netlink, &mut monitor, running).await;
+        host.apply(netlink, &config(), &desired(&snapshot), first_usable)
+            .await
+            .unwrap();
+        host
+    };
+    rig.run(async || {
+        let netlink = Netlink::connect().unwrap();
+        let host = apply(&netlink, Some(LinkId(1))).await;
+        assert_eq!(
+            rig.way("1.1.1.1"),
+            "wan0 203.0.113.1",
+            "unbound: the main table"
+        );
+        assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 198.51.100.1");
+        assert_eq!(rig.way("1.1.1.1 from 203.0.113.2"), "wan0 203.0.113.1");
+        assert_eq!(rig.way("1.1.1.1 oif wan1"), "wan1 198.51.100.1");
+        let mark = format!("1.1.1.1 mark {}", host.fallback_mark(&config()));
+        assert_eq!(rig.way(&mark), "wan1 198.51.100.1", "the fallback link");
+        assert_eq!(
+            rig.way("192.0.2.9 from 198.51.100.2"),
+            "wan0 203.0.113.1",
+            "a specific route wins"
+        );
+        assert_eq!(rig.gateway.sysctl("net/ipv4/ip_forward").unwrap(), "1");
+        assert_eq!(
+            rig.gateway.sysctl("net/ipv4/conf/wan0/rp_filter").unwrap(),
+            "2"
+        );
+        let ours = rig.fingerprint();
+        assert!(ours.contains("masquerade"), "{ours}");
+
+        drop(host);
+        let host = apply(&netlink, Some(LinkId(1))).await;
+        assert_eq!(rig.fingerprint(), ours, "a restart changes nothing");
+
+        rig.ip("route replace default via 198.51.100.9 metric 200");
+        drop(host);
+        let host = apply(&netlink, Some(LinkId(0))).await;
+        assert_eq!(
+            rig.way("1.1.1.1 from 198.51.100.2"),
+            "wan1 198.51.100.9",
+            "a moved gateway is followed"
+        );
+        assert_eq!(
+            rig.way(&mark),
+            "wan0 203.0.113.1",
+            "and so is the fallback link"
+        );
+
+        host.restore(&netlink).await.unwrap();
+        rig.ip("route replace default via 198.51.100.1 metric 200");
+        assert_eq!(rig.fingerprint(), before);
+        assert!(!paths.state().exists());
+    });
+}
