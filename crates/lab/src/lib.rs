@@ -15,3 +15,4 @@
 pub mod calibrate;
 pub mod emulator;
 pub mod netns;
+pub mod topology;

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{Namespace, NetnsError, Result};
 
 /// What the kernel counted on a device since it was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     pub rx_packets: u64,
     pub rx_bytes: u64,

@@ -1,0 +1,269 @@
+//! What stands between the LAN and the ISPs: anabranch, or a peer to compare it with.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::{
+    IspSpec, LAN_DEVICE, LAN_NETWORK, Lab, LabError, LabSpec, Result, io_error, last_words,
+    transit, wan,
+};
+use crate::netns::{Child, Exit, Namespace};
+
+const READY: Duration = Duration::from_secs(20);
+const GRACE: Duration = Duration::from_secs(10);
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+/// Routing tables of the peers' links, and the marks that choose them.
+const FIRST_TABLE: usize = 101;
+
+/// What to put into the gateway's namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gateway {
+    /// The product. `settings` are lines of TOML that go before the generated `lan` and `link` entries.
+    Anabranch { binary: PathBuf, settings: String },
+    /// nftables: a random connection mark per flow, a routing table per mark, masquerading.
+    NftMasquerade,
+    /// The kernel's own forwarding over the first ISP, without translation: the internet is told the way to the LAN.
+    Forwarding,
+    /// Nothing: addresses and routes are there, forwarding is off.
+    Nothing,
+}
+
+impl Gateway {
+    /// The running executable, with its defaults.
+    pub fn this_executable() -> Result<Self> {
+        Ok(Self::Anabranch {
+            binary: std::env::current_exe().map_err(io_error("finding the running executable"))?,
+            settings: String::new(),
+        })
+    }
+
+    pub(super) fn start(&self, lab: &Lab) -> Result<Option<Anabranch>> {
+        match self {
+            Self::Anabranch { binary, settings } => {
+                return Anabranch::start(&lab.gateway, binary, &configuration(&lab.spec, settings))
+                    .map(Some);
+            }
+            Self::NftMasquerade => masquerade(&lab.gateway, &lab.spec.isps)?,
+            Self::Forwarding => forward(lab)?,
+            Self::Nothing => {}
+        }
+        Ok(None)
+    }
+}
+
+/// The three-line configuration, one line per link more.
+fn configuration(spec: &LabSpec, settings: &str) -> String {
+    let mut text = format!("{settings}\nlan = [\"{LAN_DEVICE}\"]\n");
+    for (index, isp) in spec.isps.iter().enumerate() {
+        let (device, shape) = (wan(index), &isp.shape);
+        let (down_bps, up_bps) = (shape.down.rate_bps, shape.up.rate_bps);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "link.{} = {{ device = \"{device}\", down = \"{down_bps}bit\", up = \"{up_bps}bit\" }}",
+            isp.name
+        );
+    }
+    text
+}
+
+fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
+    for (index, isp) in isps.iter().enumerate() {
+        let (table, device, next_hop) = (FIRST_TABLE + index, wan(index), isp.next_hop);
+        gateway.ip(&format!(
+            "route add default via {next_hop} dev {device} table {table}"
+        ))?;
+        gateway.ip(&format!(
+            "rule add fwmark {table} lookup {table} priority {table}"
+        ))?;
+    }
+    let rules = format!(
+        "table ip anabranch_lab {{
+            chain choose {{
+                type filter hook prerouting priority mangle;
+                iifname {LAN_DEVICE} ct state new ct mark set numgen random mod {} offset {FIRST_TABLE}
+                iifname {LAN_DEVICE} meta mark set ct mark
+            }}
+            chain translate {{
+                type nat hook postrouting priority srcnat;
+                oifname \"wan*\" masquerade
+            }}
+        }}",
+        isps.len()
+    );
+    gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
+    gateway.set_sysctl("net/ipv4/ip_forward", "1")?;
+    Ok(())
+}
+
+fn forward(lab: &Lab) -> Result<()> {
+    let [router_end, _] = transit(0);
+    let congestion_control = &lab.spec.congestion_control;
+    let address = lab.spec.isps[0].address;
+    lab.routers[0].ip(&format!("route add {LAN_NETWORK} via {address}"))?;
+    lab.internet.ip(&format!(
+        "route add {LAN_NETWORK} via {router_end} congctl {congestion_control}"
+    ))?;
+    lab.gateway.set_sysctl("net/ipv4/ip_forward", "1")?;
+    Ok(())
+}
+
+/// A running `anabranch run`.
+#[derive(Debug)]
+pub struct Anabranch {
+    binary: PathBuf,
+    instance: String,
+    directory: TempDir,
+    process: Child,
+}
+
+impl Anabranch {
+    /// Starts `binary` in `namespace` under an instance name of its own and waits until it answers.
+    pub fn start(namespace: &Namespace, binary: &Path, configuration: &str) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            TempDir::with_prefix("anabranch-lab-").map_err(io_error("making a directory"))?;
+        let path = directory.path().join("anabranch.toml");
+        std::fs::write(&path, configuration)
+            .map_err(io_error(format!("writing {}", path.display())))?;
+        let instance = format!("lab{}-{number}", std::process::id());
+        let process = launch(namespace, binary, &instance, directory.path())?;
+        let mut anabranch = Self {
+            binary: binary.to_owned(),
+            instance,
+            directory,
+            process,
+        };
+        anabranch.wait_ready()?;
+        Ok(anabranch)
+    }
+
+    /// Its `--instance`.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    pub fn process(&mut self) -> &mut Child {
+        &mut self.process
+    }
+
+    /// The configuration file: rewrite it, then [`Anabranch::reload`].
+    pub fn configuration(&self) -> PathBuf {
+        self.directory.path().join("anabranch.toml")
+    }
+
+    /// Where its standard output and error go.
+    pub fn log(&self) -> PathBuf {
+        self.directory.path().join("anabranch.log")
+    }
+
+    /// Runs `anabranch <words> --instance <this>` and returns what it printed.
+    pub fn ask(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.binary);
+        command.args(words).args(["--instance", &self.instance]);
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .map_err(io_error(format!("running {}", self.binary.display())))?;
+        if !output.status.success() {
+            return Err(LabError::Command {
+                command: format!("{} {}", self.binary.display(), words.join(" ")),
+                stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// `anabranch status --json`.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let text = self.ask(&["status", "--json"])?;
+        serde_json::from_str(&text).map_err(|error| LabError::Command {
+            command: "anabranch status --json".into(),
+            stderr: format!("not JSON: {error}"),
+        })
+    }
+
+    /// SIGHUP: read the configuration again.
+    pub fn reload(&self) {
+        self.process.signal(Signal::SIGHUP);
+    }
+
+    /// SIGTERM, and SIGKILL for a process that does not end.
+    pub fn stop(&mut self) -> Result<Exit> {
+        self.process
+            .terminate(GRACE)
+            .map_err(io_error("stopping anabranch"))
+    }
+
+    /// SIGKILL: what a crash does.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.signal(Signal::SIGKILL);
+        let ended = self
+            .process
+            .wait(GRACE)
+            .map_err(io_error("killing anabranch"))?;
+        ended.map(drop).ok_or_else(|| LabError::NotReady {
+            program: "anabranch killed with SIGKILL".into(),
+            seconds: GRACE.as_secs(),
+            log: last_words(&self.log()),
+        })
+    }
+
+    /// Starts it again in `namespace` with the same instance and configuration, after [`Anabranch::kill`] or
+    /// [`Anabranch::stop`].
+    pub fn restart(&mut self, namespace: &Namespace) -> Result<()> {
+        self.process = launch(
+            namespace,
+            &self.binary,
+            &self.instance,
+            self.directory.path(),
+        )?;
+        self.wait_ready()
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY;
+        while Instant::now() < deadline {
+            if self.status().is_ok() {
+                return Ok(());
+            }
+            let ended = self.process.wait(BETWEEN_TRIES);
+            if let Some(exit) = ended.map_err(io_error("waiting for anabranch"))? {
+                return Err(LabError::Ended {
+                    program: "anabranch".into(),
+                    exit,
+                    log: last_words(&self.log()),
+                });
+            }
+        }
+        Err(LabError::NotReady {
+            program: "anabranch".into(),
+            seconds: READY.as_secs(),
+            log: last_words(&self.log()),
+        })
+    }
+}
+
+fn launch(namespace: &Namespace, binary: &Path, instance: &str, directory: &Path) -> Result<Child> {
+    let log = directory.join("anabranch.log");
+    let open = || File::options().create(true).append(true).open(&log);
+    let failed = || io_error(format!("opening {}", log.display()));
+    let mut command = Command::new(binary);
+    command
+        .arg("run")
+        .arg("--config")
+        .arg(directory.join("anabranch.toml"));
+    command.args(["--instance", instance]).stdin(Stdio::null());
+    command
+        .stdout(open().map_err(failed())?)
+        .stderr(open().map_err(failed())?);
+    Ok(namespace.spawn(command)?)
+}

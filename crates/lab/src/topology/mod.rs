@@ -1,0 +1,600 @@
+//! A household behind several ISPs, and an internet with one web server.
+//!
+//! ```text
+//!  clients ──────── gateway ── wan0 ══ emulator ══ router ──────── internet
+//!  10.80.1.1 …   lan0       ── wan1 ══ emulator ══ router ────────   198.51.100.10
+//!                           ── …                                    nginx
+//! ```
+//!
+//! Each ISP's next hop is a router of its own, and the internet knows the way to the gateway's external addresses only:
+//! a packet that leaves with a LAN address is never answered. The web server tells the address it saw in `X-Client`,
+//! so a client learns which link carried it. Every namespace has the same, recorded TCP settings; forwarding is on in
+//! the routers, and in the gateway it is the business of the [`Gateway`] under test.
+
+mod gateway;
+mod server;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Instant;
+use std::{io, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::emulator::{Direction, Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
+use crate::netns::{Counters, Namespace, NetnsError};
+
+pub use gateway::{Anabranch, Gateway};
+pub use server::HttpServer;
+
+pub const LAN_DEVICE: &str = "lan0";
+pub const LAN_PREFIX_LEN: u8 = 16;
+const LAN_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
+const LAN_NETWORK: &str = "10.80.0.0/16";
+const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
+const CLIENTS_MAX: u16 = 10_000;
+const LINKS_MAX: usize = 16;
+/// The web server.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
+const SERVER_PORT: u16 = 80;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    #[error(transparent)]
+    Namespace(#[from] NetnsError),
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
+    #[error("{key} = {value}: {allowed}")]
+    Spec {
+        key: &'static str,
+        value: String,
+        allowed: String,
+    },
+    #[error("no link {name}; there are: {known}")]
+    NoSuchLink { name: String, known: String },
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    #[error("{program} did not become ready in {seconds} s; its last words: {log}")]
+    NotReady {
+        program: String,
+        seconds: u64,
+        log: String,
+    },
+    #[error("{program} ended before it was ready ({exit:?}): {log}")]
+    Ended {
+        program: String,
+        exit: crate::netns::Exit,
+        log: String,
+    },
+    #[error("`{command}` failed: {stderr}")]
+    Command { command: String, stderr: String },
+    #[error("the gateway under test is not anabranch")]
+    NotAnabranch,
+    #[error("workload: {0}")]
+    Workload(String),
+}
+
+pub type Result<T, E = LabError> = std::result::Result<T, E>;
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
+    let what = what.into();
+    move |source| LabError::Io { what, source }
+}
+
+/// One ISP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IspSpec {
+    pub name: String,
+    pub shape: LinkShape,
+    /// The gateway's external address.
+    pub address: Ipv4Addr,
+    pub prefix_len: u8,
+    /// The ISP's router. Several ISPs may give theirs the same address.
+    pub next_hop: Ipv4Addr,
+    /// IP MTU between the ISP's router and the internet; smaller than the link's for path MTU discovery.
+    pub path_mtu_bytes: u32,
+}
+
+impl IspSpec {
+    /// ISP `index` with a network of its own: 100.64.`index`.2, next hop 100.64.`index`.1.
+    pub fn new(index: u8, name: &str, shape: LinkShape) -> Self {
+        Self {
+            name: name.into(),
+            shape,
+            address: Ipv4Addr::new(100, 64, index, 2),
+            prefix_len: 24,
+            next_hop: Ipv4Addr::new(100, 64, index, 1),
+            path_mtu_bytes: 1500,
+        }
+    }
+
+    /// ISP `index` in one network with all ISPs made like this: 100.64.255.(`index` + 2), next hop 100.64.255.1.
+    pub fn with_common_next_hop(index: u8, name: &str, shape: LinkShape) -> Self {
+        Self {
+            address: Ipv4Addr::new(100, 64, 255, index + 2),
+            next_hop: Ipv4Addr::new(100, 64, 255, 1),
+            ..Self::new(index, name, shape)
+        }
+    }
+}
+
+/// What to build.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabSpec {
+    /// Client addresses on the LAN.
+    pub clients: u16,
+    pub isps: Vec<IspSpec>,
+    /// Of clients and server; one of the kernel's `tcp_available_congestion_control`.
+    pub congestion_control: String,
+    /// Segmentation and checksum offload on the LAN cable.
+    pub lan_offloads: bool,
+    /// Files the web server has, as `/bytes/<size>`.
+    pub file_bytes: Vec<u64>,
+    /// Decides which packets lossy links lose.
+    pub seed: u64,
+}
+
+impl LabSpec {
+    /// Four clients, CUBIC, offloads on, the 50 250-byte page object of Peng 2005 and a file of 1 MB.
+    pub fn new(isps: Vec<IspSpec>) -> Self {
+        Self {
+            clients: 4,
+            isps,
+            congestion_control: "cubic".into(),
+            lan_offloads: true,
+            file_bytes: vec![50_250, 1_000_000],
+            seed: 1,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let wrong = |key, value: &dyn ToString, allowed: String| {
+            Err(LabError::Spec {
+                key,
+                value: value.to_string(),
+                allowed,
+            })
+        };
+        if !(1..=CLIENTS_MAX).contains(&self.clients) {
+            return wrong("clients", &self.clients, format!("1 to {CLIENTS_MAX}"));
+        }
+        if !(1..=LINKS_MAX).contains(&self.isps.len()) {
+            return wrong("isps", &self.isps.len(), format!("1 to {LINKS_MAX}"));
+        }
+        for (index, isp) in self.isps.iter().enumerate() {
+            let others = &self.isps[..index];
+            if others.iter().any(|other| other.name == isp.name) {
+                return wrong("isps.name", &isp.name, "a name used once".into());
+            }
+            if others.iter().any(|other| other.address == isp.address) {
+                return wrong("isps.address", &isp.address, "an address used once".into());
+            }
+            if !(576..=1500).contains(&isp.path_mtu_bytes) {
+                return wrong(
+                    "isps.path_mtu_bytes",
+                    &isp.path_mtu_bytes,
+                    "576 to 1500".into(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn client(&self, index: u16) -> Ipv4Addr {
+        Ipv4Addr::from_bits(FIRST_CLIENT.to_bits() + u32::from(index))
+    }
+}
+
+/// A running lab. Dropping it ends its processes, then removes its namespaces.
+#[derive(Debug)]
+pub struct Lab {
+    spec: LabSpec,
+    under_test: Option<Anabranch>,
+    server: HttpServer,
+    links: Vec<Link>,
+    _emulator: Emulator,
+    clients: Namespace,
+    gateway: Namespace,
+    routers: Vec<Namespace>,
+    internet: Namespace,
+}
+
+impl Lab {
+    /// Builds everything, starts the web server and the gateway under test, and waits for both.
+    pub fn build(spec: &LabSpec, gateway: &Gateway) -> Result<Self> {
+        spec.check()?;
+        let clients = Namespace::create("clients")?;
+        let inside = Namespace::create("gateway")?;
+        let internet = Namespace::create("internet")?;
+        for namespace in [&clients, &inside, &internet] {
+            settle(namespace)?;
+        }
+        check_congestion_control(spec, &clients)?;
+        lay_lan(spec, &clients, &inside)?;
+        internet.add_address("lo", SERVER.into(), 32)?;
+        let emulator = Emulator::start(spec.seed)?;
+        let (mut links, mut routers) = (Vec::new(), Vec::new());
+        for (index, isp) in spec.isps.iter().enumerate() {
+            let router = Namespace::create(&isp.name)?;
+            settle(&router)?;
+            links.push(lay_access(index, isp, &emulator, &inside, &router)?);
+            lay_transit(index, spec, &router, &internet)?;
+            routers.push(router);
+        }
+        let server = HttpServer::start(
+            &internet,
+            SocketAddr::from((SERVER, SERVER_PORT)),
+            &spec.file_bytes,
+        )?;
+        let mut lab = Self {
+            spec: spec.clone(),
+            under_test: None,
+            server,
+            links,
+            _emulator: emulator,
+            clients,
+            gateway: inside,
+            routers,
+            internet,
+        };
+        lab.under_test = gateway.start(&lab)?;
+        Ok(lab)
+    }
+
+    pub fn spec(&self) -> &LabSpec {
+        &self.spec
+    }
+
+    pub fn clients(&self) -> &Namespace {
+        &self.clients
+    }
+
+    pub fn gateway(&self) -> &Namespace {
+        &self.gateway
+    }
+
+    pub fn internet(&self) -> &Namespace {
+        &self.internet
+    }
+
+    /// The namespace of an ISP's router; its devices are `customer` and `upstream`.
+    pub fn router(&self, link: &str) -> Result<&Namespace> {
+        Ok(&self.routers[self.index(link)?])
+    }
+
+    /// The emulated access line of an ISP.
+    pub fn link(&self, name: &str) -> Result<&Link> {
+        Ok(&self.links[self.index(name)?])
+    }
+
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The process under test, if it is anabranch.
+    pub fn anabranch(&mut self) -> Result<&mut Anabranch> {
+        self.under_test.as_mut().ok_or(LabError::NotAnabranch)
+    }
+
+    pub fn server(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// The clients' addresses, in order.
+    pub fn client_addresses(&self) -> Vec<IpAddr> {
+        let addresses = (0..self.spec.clients).map(|index| self.spec.client(index));
+        addresses.map(IpAddr::from).collect()
+    }
+
+    /// Which link an external address belongs to.
+    pub fn external_addresses(&self) -> BTreeMap<IpAddr, String> {
+        let isps = self.spec.isps.iter();
+        isps.map(|isp| (isp.address.into(), isp.name.clone()))
+            .collect()
+    }
+
+    /// The gateway's device of a link.
+    pub fn device(&self, link: &str) -> Result<String> {
+        Ok(wan(self.index(link)?))
+    }
+
+    /// Makes a link a blackhole. Returns when it took effect.
+    pub fn cut(&self, link: &str) -> Result<Instant> {
+        Ok(self.link(link)?.cut()?)
+    }
+
+    pub fn restore(&self, link: &str) -> Result<Instant> {
+        Ok(self.link(link)?.restore()?)
+    }
+
+    pub fn set_rate(&self, link: &str, direction: Direction, rate_bps: u64) -> Result<Instant> {
+        Ok(self.link(link)?.set_rate(direction, rate_bps)?)
+    }
+
+    /// Deletes the gateway's device of a link.
+    pub fn unplug(&self, link: &str) -> Result<()> {
+        let device = self.device(link)?;
+        self.gateway.ip(&format!("link delete {device}"))?;
+        Ok(())
+    }
+
+    /// Makes the device that [`Lab::unplug`] deleted again, with its address and route.
+    pub fn replug(&self, link: &str) -> Result<()> {
+        let index = self.index(link)?;
+        let device = wan(index);
+        let near = End {
+            namespace: &self.gateway,
+            device: &device,
+        };
+        self.links[index].replug(near)?;
+        self.routers[index].ip("neigh flush dev customer")?;
+        address_wan(index, &self.spec.isps[index], &self.gateway)
+    }
+
+    /// Gives the gateway another external address on a link, in the same network: what a DHCP server does.
+    pub fn readdress(&mut self, link: &str, address: Ipv4Addr) -> Result<()> {
+        let index = self.index(link)?;
+        let old = std::mem::replace(&mut self.spec.isps[index].address, address);
+        self.internet.ip(&format!("route delete {old}/32"))?;
+        route_back(index, &self.spec, &self.internet)?;
+        let (device, isp) = (wan(index), &self.spec.isps[index]);
+        self.gateway.ip(&format!(
+            "address delete {old}/{} dev {device}",
+            isp.prefix_len
+        ))?;
+        address_wan(index, isp, &self.gateway)
+    }
+
+    /// What links and kernel did so far, and whether it can be trusted.
+    pub fn report(&self) -> Result<LabReport> {
+        let links = self.links.iter().map(Link::report);
+        let links = links.collect::<Result<Vec<_>, _>>()?;
+        Ok(LabReport {
+            kernel: read("/proc/sys/kernel/osrelease")?,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            congestion_control: self.congestion_control()?,
+            settings: self.settings()?,
+            devices: self.devices()?,
+            problems: links.iter().flat_map(LinkReport::problems).collect(),
+            links,
+            spec: self.spec.clone(),
+        })
+    }
+
+    /// What a TCP connection of each namespace gets: the routes', or else the namespace's.
+    fn congestion_control(&self) -> Result<BTreeMap<String, String>> {
+        let mut found = BTreeMap::new();
+        for (name, namespace) in self.namespaces() {
+            let routes = namespace.ip("route show")?;
+            let mut words = routes.split_whitespace();
+            let of_routes = words
+                .find(|word| *word == "congctl")
+                .and_then(|_| words.next());
+            let algorithm = match of_routes {
+                Some(algorithm) => algorithm.to_owned(),
+                None => namespace.sysctl("net/ipv4/tcp_congestion_control")?,
+            };
+            found.insert(name, algorithm);
+        }
+        Ok(found)
+    }
+
+    fn settings(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        let mut settings = BTreeMap::new();
+        for (name, namespace) in self.namespaces() {
+            let read = |(key, _): &(&str, &str)| Ok((key.to_string(), namespace.sysctl(key)?));
+            let read = TCP_SETTINGS.iter().map(read);
+            settings.insert(name, read.collect::<Result<_>>()?);
+        }
+        Ok(settings)
+    }
+
+    fn devices(&self) -> Result<BTreeMap<String, Counters>> {
+        let mut devices = BTreeMap::new();
+        let mut read = |namespace: &Namespace, place: &str, device: &str| {
+            // An unplugged device has no counters.
+            if let Ok(counters) = namespace.counters(device) {
+                devices.insert(format!("{place}/{device}"), counters);
+            }
+        };
+        read(&self.clients, "clients", "lan");
+        read(&self.gateway, "gateway", LAN_DEVICE);
+        for (index, (isp, router)) in self.spec.isps.iter().zip(&self.routers).enumerate() {
+            read(&self.gateway, "gateway", &wan(index));
+            read(router, &isp.name, "customer");
+            read(router, &isp.name, "upstream");
+            read(&self.internet, "internet", &format!("isp{index}"));
+        }
+        Ok(devices)
+    }
+
+    fn namespaces(&self) -> impl Iterator<Item = (String, &Namespace)> {
+        let places = [
+            ("clients", &self.clients),
+            ("gateway", &self.gateway),
+            ("internet", &self.internet),
+        ];
+        let places = places.map(|(name, namespace)| (name.to_owned(), namespace));
+        let isps = self.spec.isps.iter().map(|isp| isp.name.clone());
+        places.into_iter().chain(isps.zip(&self.routers))
+    }
+
+    fn index(&self, link: &str) -> Result<usize> {
+        let names = || self.spec.isps.iter().map(|isp| isp.name.as_str());
+        names()
+            .position(|name| name == link)
+            .ok_or_else(|| LabError::NoSuchLink {
+                name: link.into(),
+                known: names().collect::<Vec<_>>().join(", "),
+            })
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Some(anabranch) = &mut self.under_test {
+            // A gateway that cannot be stopped is killed with its value.
+            let _ = anabranch.stop();
+        }
+    }
+}
+
+/// What a run needs to be believed, or not.
+#[derive(Debug, Clone, Serialize)]
+pub struct LabReport {
+    pub kernel: String,
+    pub cores: usize,
+    pub spec: LabSpec,
+    /// By namespace.
+    pub congestion_control: BTreeMap<String, String>,
+    /// Sysctls by namespace.
+    pub settings: BTreeMap<String, BTreeMap<String, String>>,
+    /// The kernel's counters by namespace and device.
+    pub devices: BTreeMap<String, Counters>,
+    pub links: Vec<LinkReport>,
+    /// Why the figures cannot be trusted; empty if they can.
+    pub problems: Vec<String>,
+}
+
+/// What every host of the lab is set to. Buffers are explicit because the kernel's defaults depend on its memory; no
+/// host remembers the windows of earlier connections.
+const TCP_SETTINGS: [(&str, &str); 4] = [
+    ("net/ipv4/tcp_no_metrics_save", "1"),
+    ("net/ipv4/tcp_rmem", "4096\t131072\t6291456"),
+    ("net/ipv4/tcp_wmem", "4096\t16384\t4194304"),
+    ("net/ipv4/tcp_slow_start_after_idle", "1"),
+];
+
+fn settle(namespace: &Namespace) -> Result<()> {
+    for (key, value) in TCP_SETTINGS {
+        namespace.set_sysctl(key, value)?;
+    }
+    for scope in ["all", "default"] {
+        namespace.set_sysctl(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")?;
+        namespace.set_sysctl(&format!("net/ipv4/conf/{scope}/rp_filter"), "0")?;
+    }
+    Ok(())
+}
+
+/// The congestion control is given to routes: the sysctl takes, outside the host's own namespace, only what the host
+/// allows to everybody (tcp_allowed_congestion_control), which the lab does not change.
+fn check_congestion_control(spec: &LabSpec, namespace: &Namespace) -> Result<()> {
+    let available = namespace.sysctl("net/ipv4/tcp_available_congestion_control")?;
+    let mut names = available.split_whitespace();
+    if names.any(|name| name == spec.congestion_control) {
+        return Ok(());
+    }
+    Err(LabError::Spec {
+        key: "congestion_control",
+        value: spec.congestion_control.clone(),
+        allowed: format!("this kernel offers {available}"),
+    })
+}
+
+fn wan(index: usize) -> String {
+    format!("wan{index}")
+}
+
+fn lay_lan(spec: &LabSpec, clients: &Namespace, gateway: &Namespace) -> Result<()> {
+    clients.veth("lan", gateway, LAN_DEVICE)?;
+    clients.set_offloads("lan", spec.lan_offloads)?;
+    gateway.set_offloads(LAN_DEVICE, spec.lan_offloads)?;
+    gateway.add_address(LAN_DEVICE, LAN_GATEWAY.into(), LAN_PREFIX_LEN)?;
+    let mut batch = String::new();
+    for index in 0..spec.clients {
+        let address = spec.client(index);
+        batch += &format!("address add {address}/{LAN_PREFIX_LEN} dev lan\n");
+    }
+    let congestion_control = &spec.congestion_control;
+    batch += &format!("route add default via {LAN_GATEWAY} congctl {congestion_control}\n");
+    clients.exec_with_input("ip", &["-batch", "-"], &batch)?;
+    Ok(())
+}
+
+fn lay_access(
+    index: usize,
+    isp: &IspSpec,
+    emulator: &Emulator,
+    gateway: &Namespace,
+    router: &Namespace,
+) -> Result<Link> {
+    let device = wan(index);
+    let near = End {
+        namespace: gateway,
+        device: &device,
+    };
+    let far = End {
+        namespace: router,
+        device: "customer",
+    };
+    let link = emulator.connect(&isp.name, near, far, isp.shape)?;
+    router.add_address("customer", isp.next_hop.into(), isp.prefix_len)?;
+    address_wan(index, isp, gateway)?;
+    Ok(link)
+}
+
+/// What DHCP would do: an address and a default route, the first ISP's preferred.
+fn address_wan(index: usize, isp: &IspSpec, gateway: &Namespace) -> Result<()> {
+    let device = wan(index);
+    gateway.add_address(&device, isp.address.into(), isp.prefix_len)?;
+    let metric = 100 + index;
+    gateway.ip(&format!(
+        "route add default via {} dev {device} metric {metric}",
+        isp.next_hop
+    ))?;
+    Ok(())
+}
+
+/// The ends of the cable between an ISP's router and the internet, 192.0.2.0/30 and the following.
+fn transit(index: usize) -> [Ipv4Addr; 2] {
+    let first = 4 * index as u8;
+    [first + 1, first + 2].map(|last| Ipv4Addr::new(192, 0, 2, last))
+}
+
+fn lay_transit(
+    index: usize,
+    spec: &LabSpec,
+    router: &Namespace,
+    internet: &Namespace,
+) -> Result<()> {
+    let [router_end, internet_end] = transit(index);
+    let device = format!("isp{index}");
+    let isp = &spec.isps[index];
+    router.veth("upstream", internet, &device)?;
+    router.set_mtu("upstream", isp.path_mtu_bytes)?;
+    internet.set_mtu(&device, isp.path_mtu_bytes)?;
+    router.add_address("upstream", router_end.into(), 30)?;
+    internet.add_address(&device, internet_end.into(), 30)?;
+    router.ip(&format!("route add default via {internet_end}"))?;
+    router.set_sysctl("net/ipv4/ip_forward", "1")?;
+    route_back(index, spec, internet)
+}
+
+/// The server announces full segments even over a smaller path MTU, so that clients have to discover it.
+fn route_back(index: usize, spec: &LabSpec, internet: &Namespace) -> Result<()> {
+    let [router_end, _] = transit(index);
+    let address = spec.isps[index].address;
+    let congestion_control = &spec.congestion_control;
+    internet.ip(&format!(
+        "route add {address}/32 via {router_end} advmss 1460 congctl {congestion_control}"
+    ))?;
+    Ok(())
+}
+
+fn read(path: &str) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(io_error(format!("reading {path}")))?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// The last lines a process wrote, for an error of one line.
+fn last_words(log: &PathBuf) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines = text.lines().rev().take(5).collect::<Vec<_>>();
+    let mut words = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
+    if words.is_empty() {
+        words = "(nothing)".into();
+    }
+    words
+}

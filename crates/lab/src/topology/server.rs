@@ -1,0 +1,136 @@
+//! The web server: nginx, serving files of given sizes.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{LabError, Result, io_error, last_words};
+use crate::netns::{Child, Namespace};
+
+const READY: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(2);
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// A running nginx: `/bytes/<size>` is a file of that many zero bytes, and every answer names the client's address in
+/// `X-Client`. Ends on drop.
+#[derive(Debug)]
+pub struct HttpServer {
+    process: Child,
+    address: SocketAddr,
+    _directory: TempDir,
+}
+
+impl HttpServer {
+    /// Starts nginx in `namespace` and waits until it accepts connections.
+    pub fn start(namespace: &Namespace, address: SocketAddr, file_bytes: &[u64]) -> Result<Self> {
+        let directory =
+            TempDir::with_prefix("anabranch-lab-").map_err(io_error("making a directory"))?;
+        let root = directory.path();
+        lay_out(root, address, file_bytes)
+            .map_err(io_error("laying out the web server's files"))?;
+        let log = root.join("error.log");
+        let mut nginx = Command::new("nginx");
+        nginx.arg("-p").arg(root);
+        nginx.arg("-c").arg(root.join("nginx.conf"));
+        nginx.arg("-e").arg(&log);
+        nginx
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut process = namespace.spawn(nginx)?;
+        wait_ready(namespace, &mut process, address, &log)?;
+        Ok(Self {
+            process,
+            address,
+            _directory: directory,
+        })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        // A server that does not end in time is killed with its value.
+        let _ = self.process.terminate(GRACE);
+    }
+}
+
+fn lay_out(root: &Path, address: SocketAddr, file_bytes: &[u64]) -> std::io::Result<()> {
+    let files = root.join("bytes");
+    std::fs::create_dir(&files)?;
+    for &size_bytes in file_bytes {
+        // Sparse: a file takes no room on the disk.
+        File::create(files.join(size_bytes.to_string()))?.set_len(size_bytes)?;
+    }
+    std::fs::write(root.join("nginx.conf"), configuration(root, address))
+}
+
+/// One process, so that one signal ends it.
+fn configuration(root: &Path, address: SocketAddr) -> String {
+    let root = root.display();
+    format!(
+        "daemon off;
+master_process off;
+user root;
+pid {root}/nginx.pid;
+worker_rlimit_nofile 65536;
+events {{
+    worker_connections 32768;
+    multi_accept on;
+}}
+http {{
+    access_log off;
+    default_type application/octet-stream;
+    sendfile on;
+    tcp_nopush on;
+    tcp_nodelay on;
+    keepalive_requests 1000000;
+    client_body_temp_path {root}/body;
+    proxy_temp_path {root}/proxy;
+    fastcgi_temp_path {root}/fastcgi;
+    uwsgi_temp_path {root}/uwsgi;
+    scgi_temp_path {root}/scgi;
+    server {{
+        listen {address} backlog=4096;
+        root {root};
+        etag off;
+        add_header X-Client $remote_addr always;
+    }}
+}}
+"
+    )
+}
+
+fn wait_ready(
+    namespace: &Namespace,
+    process: &mut Child,
+    address: SocketAddr,
+    log: &PathBuf,
+) -> Result<()> {
+    let deadline = Instant::now() + READY;
+    let failed = || io_error("waiting for nginx");
+    while Instant::now() < deadline {
+        if namespace.run(|| TcpStream::connect(address))?.is_ok() {
+            return Ok(());
+        }
+        if let Some(exit) = process.wait(BETWEEN_TRIES).map_err(failed())? {
+            return Err(LabError::Ended {
+                program: "nginx".into(),
+                exit,
+                log: last_words(log),
+            });
+        }
+    }
+    Err(LabError::NotReady {
+        program: "nginx".into(),
+        seconds: READY.as_secs(),
+        log: last_words(log),
+    })
+}

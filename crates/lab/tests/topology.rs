@@ -1,0 +1,230 @@
+//! The lab as a whole, with the kernel's own gateways in the place of the one under test.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, TcpStream};
+
+use anabranch_lab::emulator::{Direction, LinkShape};
+use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
+
+const URL: &str = "http://198.51.100.10/bytes";
+
+fn shape(rate_bps: u64) -> LinkShape {
+    LinkShape::new(rate_bps, rate_bps, 2_000)
+}
+
+fn two_isps() -> LabSpec {
+    LabSpec::new(vec![
+        IspSpec::new(0, "fiber", shape(20_000_000)),
+        IspSpec::new(1, "lte", shape(10_000_000)),
+    ])
+}
+
+fn build(spec: &LabSpec, gateway: &Gateway) -> Lab {
+    Lab::build(spec, gateway).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What curl prints in the clients' namespace, or its error.
+fn curl(lab: &Lab, options: &[&str]) -> Result<String, String> {
+    let always = ["--silent", "--show-error", "--output", "/dev/null"];
+    let words = [&always, options].concat();
+    let output = lab.clients().exec("curl", &words);
+    output.map_err(|error| error.to_string())
+}
+
+/// The address the server saw.
+fn seen_address(lab: &Lab, timeout_s: &str) -> Result<IpAddr, String> {
+    let url = format!("{URL}/50250");
+    let seen = curl(
+        lab,
+        &[
+            "--max-time",
+            timeout_s,
+            "--write-out",
+            "%header{x-client}",
+            &url,
+        ],
+    )?;
+    seen.parse().map_err(|_| seen)
+}
+
+#[test]
+fn plain_forwarding_carries_tcp_at_the_rate_of_the_link() {
+    let mut spec = two_isps();
+    spec.file_bytes = vec![50_250, 5_000_000];
+    let lab = build(&spec, &Gateway::Forwarding);
+    assert_eq!(seen_address(&lab, "10"), Ok(lab.client_addresses()[0]));
+    let url = format!("{URL}/5000000");
+    let words = curl(
+        &lab,
+        &["--max-time", "30", "--write-out", "%{speed_download}", &url],
+    );
+    let goodput_bps = words.unwrap().parse::<f64>().unwrap() * 8.0;
+    // 1448 of 1500 bytes are payload; slow start and a busy machine cost some.
+    let share = goodput_bps / 20e6;
+    assert!(
+        (0.75..=0.966).contains(&share),
+        "{share} of the link's rate"
+    );
+    let report = lab.report().unwrap();
+    assert_eq!(report.congestion_control["clients"], "cubic");
+    assert_eq!(report.congestion_control["internet"], "cubic");
+    assert!(report.links[0].down.tally.delivered_bytes > 5_000_000);
+    assert_eq!(report.devices["gateway/wan0"].tx_dropped, 0);
+}
+
+#[test]
+fn connections_use_the_congestion_control_of_the_specification_at_both_ends() {
+    for congestion_control in ["reno", "cubic"] {
+        let mut spec = two_isps();
+        spec.congestion_control = congestion_control.into();
+        let lab = build(&spec, &Gateway::NftMasquerade);
+        let server = lab.server();
+        let _open = lab
+            .clients()
+            .run(|| TcpStream::connect(server))
+            .unwrap()
+            .unwrap();
+        for namespace in [lab.clients(), lab.internet()] {
+            let sockets = namespace
+                .exec("ss", &["-Htin", "state", "established"])
+                .unwrap();
+            assert!(sockets.contains(congestion_control), "{sockets}");
+        }
+    }
+}
+
+#[test]
+fn masquerading_spreads_connections_over_links_with_a_common_next_hop() {
+    let mut spec = LabSpec::new(vec![
+        IspSpec::with_common_next_hop(0, "fiber", shape(20_000_000)),
+        IspSpec::with_common_next_hop(1, "lte", shape(10_000_000)),
+    ]);
+    spec.lan_offloads = false;
+    let lab = build(&spec, &Gateway::NftMasquerade);
+    let external = lab.external_addresses();
+    let seen = (0..30).map(|_| seen_address(&lab, "10").unwrap());
+    let links = seen.map(|address| external[&address].clone());
+    // All on one link: probability 2 · 2^-30.
+    assert_eq!(
+        links.collect::<BTreeSet<_>>(),
+        ["fiber".into(), "lte".into()].into()
+    );
+}
+
+#[test]
+fn a_packet_with_a_lan_address_is_never_answered() {
+    let lab = build(&two_isps(), &Gateway::Nothing);
+    lab.gateway()
+        .set_sysctl("net/ipv4/ip_forward", "1")
+        .unwrap();
+    assert!(seen_address(&lab, "1").is_err());
+    let report = lab.report().unwrap();
+    assert!(report.links[0].up.tally.delivered > 0, "the SYN went out");
+    assert!(
+        lab.gateway()
+            .exec("ping", &["-c", "1", "-w", "10", "198.51.100.10"])
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_cut_link_carries_nothing_until_it_is_restored() {
+    let lab = build(&two_isps(), &Gateway::Forwarding);
+    assert!(seen_address(&lab, "10").is_ok());
+    lab.cut("fiber").unwrap();
+    assert!(seen_address(&lab, "1").is_err());
+    lab.restore("fiber").unwrap();
+    assert!(seen_address(&lab, "10").is_ok());
+    let error = lab.cut("dsl").unwrap_err().to_string();
+    assert_eq!(error, "no link dsl; there are: fiber, lte");
+}
+
+#[test]
+fn a_link_can_be_unplugged_plugged_in_again_and_get_another_address() {
+    let mut lab = build(&two_isps(), &Gateway::NftMasquerade);
+    lab.unplug("lte").unwrap();
+    lab.replug("lte").unwrap();
+    let address = [100, 64, 1, 77];
+    lab.readdress("lte", address.into()).unwrap();
+    let through_lte = ["-c", "1", "-w", "10", "-I", "100.64.1.77", "198.51.100.10"];
+    // The routes of the peer under test went with the device: the box's own rule for its own address.
+    let route = "route replace default via 100.64.1.1 dev wan1 table 102";
+    lab.gateway().ip(route).unwrap();
+    lab.gateway()
+        .ip("rule add from 100.64.1.77 lookup 102")
+        .unwrap();
+    lab.gateway().exec("ping", &through_lte).unwrap();
+    assert_eq!(lab.external_addresses()[&IpAddr::from(address)], "lte");
+}
+
+#[test]
+fn a_smaller_path_mtu_is_told_by_the_isps_router() {
+    let mut spec = two_isps();
+    spec.isps[0].path_mtu_bytes = 1300;
+    let lab = build(&spec, &Gateway::Forwarding);
+    let too_long = [
+        "-c",
+        "1",
+        "-w",
+        "5",
+        "-s",
+        "1400",
+        "-M",
+        "do",
+        "198.51.100.10",
+    ];
+    let words = lab.clients().exec(
+        "sh",
+        &["-c", &format!("ping {} 2>&1 || true", too_long.join(" "))],
+    );
+    let words = words.unwrap();
+    assert!(
+        words.contains("mtu = 1300") || words.contains("mtu=1300"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_rate_can_be_changed_while_the_lab_runs() {
+    let lab = build(&two_isps(), &Gateway::Forwarding);
+    lab.set_rate("fiber", Direction::Down, 1_000_000).unwrap();
+    let url = format!("{URL}/50250");
+    let words = curl(
+        &lab,
+        &["--max-time", "30", "--write-out", "%{time_total}", &url],
+    );
+    let seconds: f64 = words.unwrap().parse().unwrap();
+    assert!(seconds > 50_250.0 * 8.0 / 1e6, "{seconds} s");
+}
+
+#[test]
+fn a_wrong_specification_names_key_value_and_what_is_allowed() {
+    let refused = |change: fn(&mut LabSpec)| {
+        let mut spec = two_isps();
+        change(&mut spec);
+        Lab::build(&spec, &Gateway::Nothing)
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(refused(|spec| spec.clients = 0), "clients = 0: 1 to 10000");
+    let error = refused(|spec| spec.isps[1].name = "fiber".into());
+    assert_eq!(error, "isps.name = fiber: a name used once");
+    let error = refused(|spec| spec.congestion_control = "vegas2".into());
+    assert!(
+        error.starts_with("congestion_control = vegas2: this kernel offers"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_gateway_that_ends_at_once_is_reported_with_its_last_words() {
+    let gateway = Gateway::Anabranch {
+        binary: "/bin/false".into(),
+        settings: String::new(),
+    };
+    let error = Lab::build(&two_isps(), &gateway).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "anabranch ended before it was ready (Code(1)): (nothing)"
+    );
+}
