@@ -1,0 +1,29 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. The rest is for those who stay.
+# What needs root (network namespaces, BPF) is run by sudo; cargo itself is not.
+
+CARGO ?= cargo
+SUDO := $(if $(filter-out 0,$(shell id -u)),sudo -E,)
+AS_ROOT := $(if $(SUDO),--config "target.'cfg(all())'.runner='$(SUDO)'",)
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Options of the demo, for instance: make demo DEMO="--seconds 60 --policy RR"
+DEMO ?=
+
+.PHONY: demo test bench build setup
+
+demo: build
+	$(SUDO) $(TARGET)/release/anabranch demo $(DEMO)
+
+test: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --locked --workspace $(AS_ROOT)
+
+bench: build
+	$(CARGO) build --locked --release -p anabranch-bench
+	$(SUDO) $(TARGET)/release/anabranch-bench
+
+build: setup
+	$(CARGO) build --locked --release -p anabranch-cli
+
+setup:
+	scripts/setup
