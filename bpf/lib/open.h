@@ -65,7 +65,7 @@ static __always_inline void remember_session(const struct packet *p, __u32 link)
 	bpf_map_update_elem(&sessions, &key, &link, BPF_ANY);
 }
 
-static __always_inline __u32 packet_hash(const struct packet *p)
+static __noinline __u32 packet_hash(struct packet *p)
 {
 	union ab_addr src, dst;
 	map_ipv4(&src, p->src);

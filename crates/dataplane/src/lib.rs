@@ -1,1 +1,32 @@
+//! The gateway program in the kernel, and everything user space says to it.
+//!
+//! One BPF object (`bpf/gateway.bpf.c`) holds two forwarding programs, `lan` and `wan`, attached at the TCX ingress of
+//! the LAN devices and the links, and three that are attached nowhere: `explain`, `sweep_flows` and `end_link`. Maps
+//! and attachments are pinned in a BPF file system, so that forwarding outlives this process: [`Gateway::open`] either
+//! loads afresh or adopts what it finds, replacing the programs in place while the flows stay.
+//!
+//! The packet path never waits for user space. It reads what is told here ([`Gateway::set_settings`],
+//! [`Gateway::set_link`], [`Gateway::set_routes`], and the choice by [`DataPlane::install`]) and leaves counters, flows
+//! and reasons to be read. What ends with a dead link ends here: the flows are taken out of the tables inside the
+//! kernel, and each TCP flow's LAN host is sent the RST it would accept ([`DataPlane::end_flows`]).
+//!
+//! [`DataPlane::install`]: anabranch_core::DataPlane::install
+//! [`DataPlane::end_flows`]: anabranch_core::DataPlane::end_flows
 
+mod attach;
+mod batch;
+mod error;
+mod explain;
+mod flows;
+mod gateway;
+mod object;
+mod reset;
+mod routes;
+
+pub use anabranch_policy::abi::Settings;
+pub use error::Error;
+pub use explain::{Explanation, Proto, Weighed};
+pub use flows::{FlowRow, FlowState};
+pub use gateway::{Gateway, LinkPath, ReasonCount, Role, Sizes, Swept};
+pub use object::OBJECT;
+pub use routes::{Route, Verdict};

@@ -86,7 +86,7 @@ macro_rules! structures {
         $(
             $(#[$doc])*
             #[repr(C)]
-            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
             pub struct $name {
                 $(#[doc = concat!("`", $c, ".", stringify!($field), "`")] pub $field: $type,)*
             }
@@ -503,6 +503,8 @@ bits! {
     "AB_STATE_PERMISSION" STATE_PERMISSION = 1 << 6;
     /// [`Flow::state`]: the LAN host is behind a router of the LAN.
     "AB_STATE_VIA_ROUTER" STATE_VIA_ROUTER = 1 << 7;
+    /// [`Flow::state`]: mapping or permission whose remote is one of the gateway's external addresses.
+    "AB_STATE_HAIRPIN" STATE_HAIRPIN = 1 << 8;
     /// [`Link::flags`]: device, address and gateway are known.
     "AB_LINK_PRESENT" LINK_PRESENT = 1 << 0;
     /// [`Link::flags`]: no neighbour to resolve.

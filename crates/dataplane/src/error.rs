@@ -1,0 +1,95 @@
+//! What can go wrong between user space and the programs.
+
+use std::{io, path::PathBuf};
+
+use aya::{
+    EbpfError,
+    maps::MapError,
+    pin::PinError,
+    programs::{ProgramError, links::LinkError},
+};
+
+/// Every failure names the step; the source names the cause.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "cannot mount the BPF file system on {path}: {source}; is this root, with CAP_SYS_ADMIN?"
+    )]
+    BpfFileSystem { path: PathBuf, source: io::Error },
+    #[error("{path}: {source}")]
+    Pins { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot load the gateway program: {source}; it needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN"
+    )]
+    Load { source: Box<EbpfError> },
+    #[error("program `{program}` is refused by the kernel: {source}")]
+    Program {
+        program: &'static str,
+        source: Box<ProgramError>,
+    },
+    #[error("cannot attach to device {ifindex}: {source}")]
+    Attach {
+        ifindex: u32,
+        source: Box<ProgramError>,
+    },
+    #[error("cannot keep the attachment to device {ifindex}: {reason}")]
+    AttachPin { ifindex: u32, reason: String },
+    #[error("map `{map}`: {source}")]
+    Map {
+        map: &'static str,
+        source: Box<MapError>,
+    },
+    #[error("the loaded object has no map or program `{name}`")]
+    Missing { name: &'static str },
+    #[error("no device has index {ifindex}")]
+    NoDevice { ifindex: u32 },
+    #[error("cannot read map `{map}` in batches: {source}")]
+    Batch {
+        map: &'static str,
+        source: io::Error,
+    },
+    #[error("cannot open a raw socket for RSTs towards the LAN: {0}; it needs CAP_NET_RAW")]
+    RawSocket(io::Error),
+    #[error("{address} is not an IPv4 address: this gateway forwards IPv4")]
+    NotIpv4 { address: std::net::IpAddr },
+    #[error("explain answered with {0} bytes")]
+    ShortExplanation(u32),
+}
+
+impl Error {
+    pub(crate) fn map(map: &'static str) -> impl FnOnce(MapError) -> Error {
+        move |source| Error::Map {
+            map,
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn program(program: &'static str) -> impl FnOnce(ProgramError) -> Error {
+        move |source| Error::Program {
+            program,
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn pin(ifindex: u32) -> impl FnOnce(PinError) -> Error {
+        move |source| Error::AttachPin {
+            ifindex,
+            reason: source.to_string(),
+        }
+    }
+
+    pub(crate) fn link(ifindex: u32) -> impl FnOnce(LinkError) -> Error {
+        move |source| Error::AttachPin {
+            ifindex,
+            reason: source.to_string(),
+        }
+    }
+}
+
+impl From<EbpfError> for Error {
+    fn from(source: EbpfError) -> Self {
+        Error::Load {
+            source: Box::new(source),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Flows as people see them: both entries of a pair in one row.
+
+use std::{collections::HashMap, net::SocketAddr, time::Duration};
+
+use anabranch_policy::abi::{self, Flow, FlowKey, Why};
+use serde::{Deserialize, Serialize};
+
+/// Where a flow stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowState {
+    /// Not answered yet, or its handshake is not complete.
+    Embryo,
+    Established,
+    /// One side has sent its FIN.
+    Closing,
+    /// Over; its entries serve the last segments.
+    Closed,
+}
+
+/// One flow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowRow {
+    /// `tcp`, `udp` or `icmp`.
+    pub proto: String,
+    pub state: FlowState,
+    /// The link's number.
+    pub link: u8,
+    /// Why it was chosen.
+    pub why: String,
+    pub local: SocketAddr,
+    /// What the local end is to the internet.
+    pub external: SocketAddr,
+    /// UDP and ICMP: the first of possibly several.
+    pub remote: SocketAddr,
+    pub packets_out: u64,
+    pub bytes_out: u64,
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    pub age_ms: u64,
+    pub idle_ms: u64,
+    /// Links on which its SYN got no answer.
+    pub tried: Vec<u8>,
+}
+
+/// Rows from the entries of both tables. `now` is CLOCK_MONOTONIC.
+pub fn rows(entries: Vec<(FlowKey, Flow)>, now: Duration) -> Vec<FlowRow> {
+    let (lan, wan): (Vec<_>, Vec<_>) = entries
+        .into_iter()
+        .filter(|(_, flow)| flow.state & abi::STATE_PERMISSION == 0)
+        .partition(|(key, _)| key.side == abi::SIDE_LAN);
+    let wan: HashMap<FlowKey, Flow> = wan.into_iter().collect();
+    let mut rows: Vec<_> = lan
+        .iter()
+        .map(|(key, flow)| row(key, flow, wan.get(&other_key(key, flow)), now))
+        .collect();
+    rows.sort_by(|a, b| {
+        (a.link, &a.proto, a.local, a.remote).cmp(&(b.link, &b.proto, b.local, b.remote))
+    });
+    rows
+}
+
+/// The link key of a LAN entry, as `make_other_key` in `bpf/lib/flow.h`.
+fn other_key(key: &FlowKey, flow: &Flow) -> FlowKey {
+    FlowKey {
+        local: flow.other_local,
+        local_port: flow.other_port,
+        side: abi::side_of_link(flow.link),
+        ..*key
+    }
+}
+
+fn row(key: &FlowKey, lan: &Flow, wan: Option<&Flow>, now: Duration) -> FlowRow {
+    let now_ns = now.as_nanos() as u64;
+    let seen_ns = lan.seen_ns.max(wan.map_or(0, |flow| flow.seen_ns));
+    let millis = |since_ns: u64| now_ns.saturating_sub(since_ns) / 1_000_000;
+    FlowRow {
+        proto: protocol(key.proto).to_owned(),
+        state: state(lan.state),
+        link: lan.link,
+        why: why(lan.why),
+        local: SocketAddr::new(key.local.ip(), key.local_port.get()),
+        external: SocketAddr::new(lan.other_local.ip(), lan.other_port.get()),
+        remote: remote(key, lan),
+        packets_out: lan.packets,
+        bytes_out: lan.bytes,
+        packets_in: wan.map_or(0, |flow| flow.packets),
+        bytes_in: wan.map_or(0, |flow| flow.bytes),
+        age_ms: millis(lan.opened_ns),
+        idle_ms: millis(seen_ns),
+        tried: (0..abi::MAX_LINKS as u8)
+            .filter(|link| lan.tried >> link & 1 == 1)
+            .collect(),
+    }
+}
+
+fn remote(key: &FlowKey, lan: &Flow) -> SocketAddr {
+    if i32::from(key.proto) == libc::IPPROTO_TCP {
+        SocketAddr::new(key.remote.ip(), key.remote_port.get())
+    } else {
+        SocketAddr::new(lan.first_remote().ip(), lan.first_remote_port.get())
+    }
+}
+
+fn protocol(proto: u8) -> &'static str {
+    match i32::from(proto) {
+        libc::IPPROTO_TCP => "tcp",
+        libc::IPPROTO_UDP => "udp",
+        _ => "icmp",
+    }
+}
+
+fn state(bits: u32) -> FlowState {
+    if bits & abi::STATE_CLOSED != 0 {
+        FlowState::Closed
+    } else if bits & abi::STATE_CONFIRMED == 0 {
+        FlowState::Embryo
+    } else if bits & (abi::STATE_FIN_LOCAL | abi::STATE_FIN_REMOTE) != 0 {
+        FlowState::Closing
+    } else {
+        FlowState::Established
+    }
+}
+
+/// The reason of a choice in words.
+pub fn why(value: u8) -> String {
+    match Why::try_from(u32::from(value)) {
+        Ok(Why::NoneUsable) => "no link is usable",
+        Ok(Why::OnlyOne) => "the only usable link",
+        Ok(Why::Weighted) => "least load for its weight",
+        Ok(Why::Best) => "greatest weight",
+        Ok(Why::Random) => "random",
+        Ok(Why::Hash) => "hash of addresses and ports",
+        Ok(Why::Retried) => "every link had failed this flow",
+        Ok(Why::Route) => "a specific route names it",
+        Ok(Why::Session) => "the same pair of hosts uses it",
+        Err(_) => "unknown",
+    }
+    .to_owned()
+}

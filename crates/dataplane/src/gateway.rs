@@ -1,0 +1,455 @@
+//! The gateway as user space holds it.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
+use anabranch_policy::{Fate, abi};
+use aya::{TestRun, maps::MapError, programs::RawTracePointRunOptions};
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, FlowRow, Route, attach, batch, flows,
+    object::{self, Object},
+    reset::ResetSocket,
+    routes,
+};
+
+/// How many flows and hosts the tables hold. Fixed while pinned maps live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Confirmed flows, about 430 bytes of kernel memory each, taken as needed.
+    pub flows_max: u32,
+    /// Flows that are not confirmed, reserved at once. At least 256 per CPU.
+    pub embryos_max: u32,
+    /// LAN hosts counted for quotas.
+    pub hosts_max: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Sizes {
+            flows_max: 262_144,
+            embryos_max: 32_768,
+            hosts_max: 16_384,
+        }
+    }
+}
+
+/// What a link needs to carry packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkPath {
+    /// The address flows have on this link.
+    pub external: IpAddr,
+    /// None: destinations are neighbours.
+    pub gateway: Option<IpAddr>,
+    pub ifindex: u32,
+    /// In bytes of IP packet.
+    pub mtu: u32,
+    /// A layer-3 device, without neighbours.
+    pub point_to_point: bool,
+}
+
+/// What a device is to the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// `address` is the source of ICMP errors towards its hosts.
+    Lan {
+        address: IpAddr,
+    },
+    Link(LinkId),
+}
+
+/// How often packets left for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReasonCount {
+    pub name: String,
+    /// `sent`, `passed`, `dropped` or `refused`.
+    pub fate: String,
+    pub words: String,
+    pub packets: u64,
+}
+
+/// What a sweep did and saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Swept {
+    /// Flows whose timer ran out.
+    pub expired: u64,
+    /// Embryos the kernel had to evict since the last sweep.
+    pub evicted: u64,
+    /// Flows of each link that are not closed.
+    pub live: Vec<u64>,
+    /// Confirmed flows in the table, closed ones included.
+    pub confirmed: u64,
+}
+
+/// The loaded gateway of one instance.
+pub struct Gateway {
+    pub(crate) object: Object,
+    pins: PathBuf,
+    instance: PathBuf,
+    resets: Option<ResetSocket>,
+    flows_max: u64,
+}
+
+/// Above this share of the table, closed flows go at once.
+const PRESSURE_PERCENT: u64 = 80;
+
+impl Gateway {
+    /// Loads the programs, or adopts what another process of this instance left behind. The flag says which: adopted
+    /// flows and attachments go on as they are, with these programs, and keep the tables' former sizes.
+    ///
+    /// `pins` is the instance's folder below `/sys/fs/bpf`.
+    ///
+    /// # Errors
+    /// Missing privileges, a kernel before 6.6, pins that cannot be made.
+    pub fn open(pins: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
+        let folder = object::pin_folder(pins)?;
+        let object = Object::load(&folder, sizes)?;
+        let adopted = object.adopted;
+        let flows_max = table_size(&object)?;
+        let mut gateway = Gateway {
+            object,
+            pins: folder,
+            instance: pins.to_owned(),
+            resets: None,
+            flows_max,
+        };
+        if adopted {
+            gateway.refresh_attachments()?;
+        }
+        Ok((gateway, adopted))
+    }
+
+    /// Gives the pinned attachments the programs of this process.
+    fn refresh_attachments(&mut self) -> Result<(), Error> {
+        for ifindex in attach::attached(&self.pins)? {
+            match self.object.maps.devices.get(&ifindex, 0) {
+                Ok(device) if attach::is_alive(&self.pins, ifindex) => {
+                    self.attach_program(ifindex, device.role)?
+                }
+                _ => self.detach(ifindex)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Confirmed flows the table holds.
+    pub fn flows_max(&self) -> u64 {
+        self.flows_max
+    }
+
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_settings(&mut self, settings: &abi::Settings) -> Result<(), Error> {
+        let flows_max = settings.flows_max.min(self.flows_max as u32);
+        let settings = abi::Settings {
+            flows_max,
+            ..*settings
+        };
+        self.object
+            .maps
+            .settings
+            .set(0, settings, 0)
+            .map_err(Error::map("settings"))
+    }
+
+    /// Tells the path of a link, or that it has none.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), Error> {
+        let entry = path.map(link_entry).unwrap_or_default();
+        self.object
+            .maps
+            .links
+            .set(u32::from(link.0), entry, 0)
+            .map_err(Error::map("links"))
+    }
+
+    /// Replaces all routes by difference.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {
+        routes::replace(&mut self.object.maps.routes, routes)
+    }
+
+    /// Puts the right program at a device's ingress; a device that has it keeps it.
+    ///
+    /// # Errors
+    /// No such device, or the kernel refuses.
+    pub fn attach(
+        &mut self,
+        ifindex: u32,
+        role: Role,
+        layer3: bool,
+        mtu: u32,
+    ) -> Result<(), Error> {
+        let device = device_entry(role, layer3, mtu);
+        self.object
+            .maps
+            .devices
+            .insert(ifindex, device, 0)
+            .map_err(Error::map("devices"))?;
+        self.attach_program(ifindex, device.role)
+    }
+
+    fn attach_program(&mut self, ifindex: u32, role: u8) -> Result<(), Error> {
+        let name = if role == abi::Role::Lan.into() {
+            "lan"
+        } else {
+            "wan"
+        };
+        attach::attach(self.object.classifier(name)?, &self.pins, ifindex)
+    }
+
+    /// Takes the program from a device's ingress. Nothing to do is no error.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
+        attach::detach(&self.pins, ifindex)?;
+        match self.object.maps.devices.remove(&ifindex) {
+            Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
+            Err(source) => Err(Error::map("devices")(source)),
+        }
+    }
+
+    /// The devices that have a program of this instance.
+    ///
+    /// # Errors
+    /// The pins cannot be read.
+    pub fn attached(&self) -> Result<Vec<u32>, Error> {
+        attach::attached(&self.pins)
+    }
+
+    /// Forgets flows whose timers ran out, inside the kernel. To be called about once a second.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn sweep(&mut self) -> Result<Swept, Error> {
+        let confirmed = self.confirmed()?;
+        let pressure = u32::from(confirmed * 100 > self.flows_max * PRESSURE_PERCENT);
+        let done = self.run_sweep(
+            "sweep_flows",
+            abi::Sweep {
+                pressure,
+                ..Default::default()
+            },
+        )?;
+        Ok(Swept {
+            expired: done.expired,
+            evicted: done.evicted,
+            live: done.live.to_vec(),
+            confirmed: self.confirmed()?,
+        })
+    }
+
+    /// Confirmed flows in the table, closed ones that linger included.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn confirmed(&self) -> Result<u64, Error> {
+        let table = self
+            .object
+            .maps
+            .table
+            .get(&0, 0)
+            .map_err(Error::map("table"))?;
+        Ok(table.confirmed.saturating_sub(table.forgotten))
+    }
+
+    fn run_sweep(
+        &mut self,
+        program: &'static str,
+        arguments: abi::Sweep,
+    ) -> Result<abi::Sweep, Error> {
+        self.object
+            .maps
+            .sweep
+            .set(0, arguments, 0)
+            .map_err(Error::map("sweep"))?;
+        self.object
+            .sweeper(program)?
+            .test_run(RawTracePointRunOptions::new())
+            .map_err(Error::program(program))?;
+        self.object
+            .maps
+            .sweep
+            .get(&0, 0)
+            .map_err(Error::map("sweep"))
+    }
+
+    /// Every flow, embryos included, by link and address.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn flows(&self) -> Result<Vec<FlowRow>, Error> {
+        let read = |map, data: &aya::maps::MapData| {
+            batch::read_all(data.fd()).map_err(|source| Error::Batch { map, source })
+        };
+        let mut entries = read("flows", &self.object.maps.flows)?;
+        entries.extend(read("embryos", &self.object.maps.embryos)?);
+        Ok(flows::rows(entries, monotonic_now()))
+    }
+
+    /// Why packets left, all CPUs added up.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn reasons(&self) -> Result<Vec<ReasonCount>, Error> {
+        let counted = |index: usize| {
+            let per_cpu = self
+                .object
+                .maps
+                .reasons
+                .get(&(index as u32), 0)
+                .map_err(Error::map("reasons"))?;
+            Ok::<u64, Error>(per_cpu.iter().sum())
+        };
+        anabranch_policy::reasons()
+            .iter()
+            .enumerate()
+            .map(|(index, reason)| {
+                Ok(ReasonCount {
+                    name: reason.name.to_lowercase().replace('_', "-"),
+                    fate: fate_name(reason.fate).to_owned(),
+                    words: reason.words.to_owned(),
+                    packets: counted(index)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Detaches everything and removes the pins: the host forwards as if this gateway had never been.
+    ///
+    /// # Errors
+    /// The pins cannot be removed.
+    pub fn close(self) -> Result<(), Error> {
+        object::remove_pins(&self.instance)
+    }
+
+    /// Tells LAN hosts of the flows in the ring. A host that cannot be told finds out by its next packet.
+    fn send_resets(&mut self) -> Result<u64, Error> {
+        if self.resets.is_none() {
+            self.resets = Some(ResetSocket::open()?);
+        }
+        let Some(socket) = &self.resets else {
+            return Ok(0);
+        };
+        let mut sent = 0;
+        while let Some(item) = self.object.maps.ended.next() {
+            // SAFETY: the program writes records of exactly this structure of integers.
+            let flow = unsafe { std::ptr::read_unaligned(item.as_ptr().cast::<abi::Ended>()) };
+            match socket.send(&flow) {
+                Ok(()) => sent += 1,
+                Err(error) => tracing::debug!(%error, host = %flow.local.ip(), "no RST sent"),
+            }
+        }
+        Ok(sent)
+    }
+}
+
+impl DataPlane for Gateway {
+    type Error = Error;
+
+    fn counters(&mut self) -> Result<Vec<LinkCounters>, Error> {
+        (0..abi::MAX_LINKS as u32)
+            .map(|link| {
+                let per_cpu = self
+                    .object
+                    .maps
+                    .traffic
+                    .get(&link, 0)
+                    .map_err(Error::map("traffic"))?;
+                let mut traffic = abi::Traffic::default();
+                per_cpu.iter().for_each(|cpu| traffic += *cpu);
+                let flows = self
+                    .object
+                    .maps
+                    .gauges
+                    .get(&link, 0)
+                    .map_err(Error::map("gauges"))?;
+                Ok(LinkCounters { traffic, flows })
+            })
+            .collect()
+    }
+
+    fn install(&mut self, choice: &abi::Choice) -> Result<(), Error> {
+        self.object
+            .maps
+            .choice
+            .set(0, *choice, 0)
+            .map_err(Error::map("choice"))
+    }
+
+    fn end_flows(&mut self, link: LinkId) -> Result<Ended, Error> {
+        let mut ended = Ended::default();
+        loop {
+            let arguments = abi::Sweep {
+                link: u32::from(link.0),
+                ..Default::default()
+            };
+            let done = self.run_sweep("end_link", arguments)?;
+            let tcp = self.send_resets()?;
+            ended.tcp += tcp;
+            ended.udp += done.expired.saturating_sub(tcp);
+            if done.unfinished == 0 {
+                return Ok(ended);
+            }
+        }
+    }
+}
+
+fn table_size(object: &Object) -> Result<u64, Error> {
+    let info = object.maps.flows.info().map_err(Error::map("flows"))?;
+    Ok(u64::from(info.max_entries() / 2))
+}
+
+fn link_entry(path: &LinkPath) -> abi::Link {
+    let mut flags = abi::LINK_PRESENT;
+    if path.point_to_point {
+        flags |= abi::LINK_POINT_TO_POINT;
+    }
+    abi::Link {
+        external: path.external.into(),
+        gateway: path.gateway.map(abi::Addr::from).unwrap_or_default(),
+        ifindex: path.ifindex,
+        mtu: path.mtu,
+        flags,
+        zero: 0,
+    }
+}
+
+fn device_entry(role: Role, layer3: bool, mtu: u32) -> abi::Device {
+    let (kind, link, address) = match role {
+        Role::Lan { address } => (abi::Role::Lan, 0, address.into()),
+        Role::Link(link) => (abi::Role::Link, link.0, abi::Addr::default()),
+    };
+    abi::Device {
+        role: kind.into(),
+        link,
+        layer3: layer3.into(),
+        zero: 0,
+        mtu,
+        address,
+    }
+}
+
+fn fate_name(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Sent => "sent",
+        Fate::Passed => "passed",
+        Fate::Dropped => "dropped",
+        Fate::Refused => "refused",
+    }
+}
+
+fn monotonic_now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}

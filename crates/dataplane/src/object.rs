@@ -1,0 +1,174 @@
+//! The compiled object, loaded once per instance: its maps are found under their pins, or made there.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anabranch_policy::abi;
+use aya::{
+    Ebpf, EbpfLoader, include_bytes_aligned,
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie::LpmTrie},
+    programs::{Program, ProgramError, RawTracePoint, SchedClassifier},
+};
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use crate::{Error, Sizes};
+
+/// The BPF object as clang made it, for tests and benchmarks that run the programs themselves.
+pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gateway.bpf.o"));
+
+const CLASSIFIERS: [&str; 3] = ["lan", "wan", "explain"];
+const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
+
+/// The maps, typed. Names and types as in `bpf/lib/maps.h`.
+pub struct Maps {
+    /// Keys [`abi::FlowKey`], values [`abi::Flow`]; read in batches only.
+    pub flows: MapData,
+    pub embryos: MapData,
+    pub settings: Array<MapData, abi::Settings>,
+    pub choice: Array<MapData, abi::Choice>,
+    pub links: Array<MapData, abi::Link>,
+    pub devices: HashMap<MapData, u32, abi::Device>,
+    pub routes: LpmTrie<MapData, abi::Addr, abi::Route>,
+    pub traffic: PerCpuArray<MapData, abi::Traffic>,
+    pub reasons: PerCpuArray<MapData, u64>,
+    pub gauges: Array<MapData, abi::Gauge>,
+    pub table: Array<MapData, abi::Table>,
+    pub sweep: Array<MapData, abi::Sweep>,
+    pub ended: RingBuf<MapData>,
+}
+
+impl Maps {
+    fn take(bpf: &mut Ebpf, pins: &Path) -> Result<Self, Error> {
+        Ok(Maps {
+            flows: MapData::from_pin(pins.join("flows")).map_err(Error::map("flows"))?,
+            embryos: MapData::from_pin(pins.join("embryos")).map_err(Error::map("embryos"))?,
+            settings: take(bpf, "settings")?,
+            choice: take(bpf, "choice")?,
+            links: take(bpf, "links")?,
+            devices: take(bpf, "devices")?,
+            routes: take(bpf, "routes")?,
+            traffic: take(bpf, "traffic")?,
+            reasons: take(bpf, "reasons")?,
+            gauges: take(bpf, "gauges")?,
+            table: take(bpf, "table")?,
+            sweep: take(bpf, "sweep")?,
+            ended: take(bpf, "ended")?,
+        })
+    }
+}
+
+fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -> Result<M, Error> {
+    let map = bpf.take_map(name).ok_or(Error::Missing { name })?;
+    M::try_from(map).map_err(Error::map(name))
+}
+
+/// The loaded programs and their maps.
+pub struct Object {
+    bpf: Ebpf,
+    pub maps: Maps,
+    /// The maps were there before, with the flows of an earlier process.
+    pub adopted: bool,
+}
+
+impl Object {
+    /// Loads the programs over the maps pinned in `pins`, making those that are not there.
+    pub fn load(pins: &Path, sizes: Sizes) -> Result<Self, Error> {
+        let adopted = pins.join("flows").exists();
+        let mut bpf = EbpfLoader::new()
+            .default_map_pin_directory(pins)
+            .map_max_entries("flows", sizes.flows_max.saturating_mul(2))
+            .map_max_entries("embryos", sizes.embryos_max.saturating_mul(2))
+            .map_max_entries("hosts", sizes.hosts_max)
+            .load(OBJECT)?;
+        for name in CLASSIFIERS {
+            classifier(&mut bpf, name)?
+                .load()
+                .map_err(Error::program(name))?;
+        }
+        for name in SWEEPERS {
+            sweeper(&mut bpf, name)?
+                .load()
+                .map_err(Error::program(name))?;
+        }
+        let maps = Maps::take(&mut bpf, pins)?;
+        Ok(Object { bpf, maps, adopted })
+    }
+
+    pub fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
+        classifier(&mut self.bpf, name)
+    }
+
+    pub fn sweeper(&mut self, name: &'static str) -> Result<&mut RawTracePoint, Error> {
+        sweeper(&mut self.bpf, name)
+    }
+}
+
+fn program<'a, P>(bpf: &'a mut Ebpf, name: &'static str) -> Result<P, Error>
+where
+    P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = bpf.program_mut(name).ok_or(Error::Missing { name })?;
+    P::try_from(program).map_err(Error::program(name))
+}
+
+fn classifier<'a>(bpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, Error> {
+    program(bpf, name)
+}
+
+fn sweeper<'a>(bpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTracePoint, Error> {
+    program(bpf, name)
+}
+
+/// The folder for the pins of this version of the contract. Pins of other versions are removed: their programs detach
+/// and their flows are lost, because nobody could read them.
+pub fn pin_folder(instance: &Path) -> Result<PathBuf, Error> {
+    let name = format!("v{}", abi::ABI_VERSION);
+    let folder = instance.join(&name);
+    mount_bpf_file_system(instance)?;
+    fs::create_dir_all(&folder).map_err(at(&folder))?;
+    for entry in fs::read_dir(instance).map_err(at(instance))? {
+        let path = entry.map_err(at(instance))?.path();
+        if path != folder {
+            tracing::warn!(path = %path.display(), "removing the state of another version");
+            remove_pins(&path)?;
+        }
+    }
+    Ok(folder)
+}
+
+/// Unpins everything in `folder`, and the folder.
+pub fn remove_pins(folder: &Path) -> Result<(), Error> {
+    fs::remove_dir_all(folder).map_err(at(folder))
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Pins {
+        path: path.clone(),
+        source,
+    }
+}
+
+const BPF_FS: &str = "/sys/fs/bpf";
+
+fn mount_bpf_file_system(below: &Path) -> Result<(), Error> {
+    let root = Path::new(BPF_FS);
+    if !below.starts_with(root) || statfs(root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC)
+    {
+        return Ok(());
+    }
+    mount(
+        Some("bpf"),
+        root,
+        Some("bpf"),
+        MsFlags::empty(),
+        None::<&str>,
+    )
+    .map_err(|errno| Error::BpfFileSystem {
+        path: root.to_owned(),
+        source: errno.into(),
+    })
+}

@@ -1,0 +1,137 @@
+//! RSTs towards the LAN for TCP flows that ended with their link, so that applications try again at once.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddrV4},
+};
+
+use anabranch_policy::abi;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::Error;
+
+const IP_HEADER: usize = 20;
+const TCP_HEADER: usize = 20;
+const TTL: u8 = 64;
+const RST_ACK: u8 = 0x14;
+
+/// A raw socket that writes its own IP headers, since a RST speaks for the remote end.
+pub struct ResetSocket(Socket);
+
+impl ResetSocket {
+    pub fn open() -> Result<Self, Error> {
+        let socket = Socket::new(
+            Domain::IPV4,
+            Type::RAW,
+            Some(Protocol::from(libc::IPPROTO_RAW)),
+        )
+        .map_err(Error::RawSocket)?;
+        socket
+            .set_header_included_v4(true)
+            .map_err(Error::RawSocket)?;
+        Ok(ResetSocket(socket))
+    }
+
+    /// Tells the LAN host of `flow` that its connection is gone.
+    pub fn send(&self, flow: &abi::Ended) -> io::Result<()> {
+        let (IpAddr::V4(local), IpAddr::V4(remote)) = (flow.local.ip(), flow.remote.ip()) else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let packet = reset_packet(flow, local, remote);
+        self.0
+            .send_to(&packet, &SocketAddrV4::new(local, 0).into())
+            .map(drop)
+    }
+}
+
+/// A RST in the name of the remote end with the sequence number its host expects (RFC 5961 section 3.2).
+fn reset_packet(
+    flow: &abi::Ended,
+    local: Ipv4Addr,
+    remote: Ipv4Addr,
+) -> [u8; IP_HEADER + TCP_HEADER] {
+    let mut packet = [0; IP_HEADER + TCP_HEADER];
+    let (ip, tcp) = packet.split_at_mut(IP_HEADER);
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&((IP_HEADER + TCP_HEADER) as u16).to_be_bytes());
+    ip[8] = TTL;
+    ip[9] = libc::IPPROTO_TCP as u8;
+    ip[12..16].copy_from_slice(&remote.octets());
+    ip[16..20].copy_from_slice(&local.octets());
+    let sum = checksum(ip, 0);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+
+    tcp[0..2].copy_from_slice(&flow.remote_port.get().to_be_bytes());
+    tcp[2..4].copy_from_slice(&flow.local_port.get().to_be_bytes());
+    tcp[4..8].copy_from_slice(&flow.seq.to_be_bytes());
+    tcp[8..12].copy_from_slice(&flow.ack.to_be_bytes());
+    tcp[12] = (TCP_HEADER as u8 / 4) << 4;
+    tcp[13] = RST_ACK;
+    let pseudo = u32::from(ip[9]) + TCP_HEADER as u32 + sum_words(&ip[12..20]);
+    let sum = checksum(tcp, pseudo);
+    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+fn sum_words(bytes: &[u8]) -> u32 {
+    bytes
+        .chunks_exact(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum()
+}
+
+/// RFC 1071.
+pub fn checksum(bytes: &[u8], start: u32) -> u16 {
+    let mut sum = start + sum_words(bytes);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+
+    #[test]
+    fn a_reset_speaks_for_the_remote_end_with_the_expected_sequence_number() {
+        let flow = abi::Ended {
+            local: Ipv4Addr::new(10, 0, 0, 5).into(),
+            remote: Ipv4Addr::new(198, 51, 100, 9).into(),
+            local_port: abi::BePort::new(40000),
+            remote_port: abi::BePort::new(443),
+            seq: 0x1122_3344,
+            ack: 0x5566_7788,
+            lan_ifindex: 2,
+        };
+        let bytes = reset_packet(
+            &flow,
+            Ipv4Addr::new(10, 0, 0, 5),
+            Ipv4Addr::new(198, 51, 100, 9),
+        );
+        let packet = SlicedPacket::from_ip(&bytes).unwrap();
+        let Some(NetSlice::Ipv4(ip)) = &packet.net else {
+            panic!("not IPv4")
+        };
+        let Some(TransportSlice::Tcp(tcp)) = &packet.transport else {
+            panic!("not TCP")
+        };
+        let (ip, header) = (ip.header().to_header(), tcp.to_header());
+        assert_eq!(
+            (ip.source, ip.destination),
+            ([198, 51, 100, 9], [10, 0, 0, 5])
+        );
+        assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+        assert_eq!((header.source_port, header.destination_port), (443, 40000));
+        assert_eq!(
+            (header.sequence_number, header.acknowledgment_number),
+            (0x1122_3344, 0x5566_7788)
+        );
+        assert!(header.rst && header.ack && !header.syn && !header.fin);
+        assert_eq!(
+            header.checksum,
+            header.calc_checksum_ipv4(&ip, &[]).unwrap()
+        );
+    }
+}
