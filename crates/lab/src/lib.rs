@@ -6,6 +6,7 @@
 //!   away with the value that stands for it; what a killed process left behind is removed by the next one.
 //! - [`emulator`]: a link between two devices, carried by this process. It is a pure queue on a virtual clock
 //!   ([`emulator::pipe`]), driven by a thread that owns the sockets.
+//!   [`calibrate`] compares what it does on this machine with what it should do.
 //! - [`topology`] and [`run`]: clients, a gateway under test, one path per ISP and a web server; a workload on it,
 //!   links cut and restored on a schedule, and a manifest that says whether the figures can be trusted.
 //!
@@ -15,4 +16,5 @@
 pub mod calibrate;
 pub mod emulator;
 pub mod netns;
+pub mod run;
 pub mod topology;

@@ -487,3 +487,60 @@ impl LinkReport {
         problems
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// The system's allocator, counting what each thread asks for.
+    struct Counting;
+
+    // SAFETY: every call goes to the system's allocator as it is.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+            unsafe { System.dealloc(memory, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    #[test]
+    fn a_link_in_steady_state_allocates_nothing() {
+        let near = Namespace::create("near").unwrap_or_else(|error| panic!("{error}"));
+        let far = Namespace::create("far").unwrap();
+        let emulator = Emulator::start(1).unwrap();
+        let [near_end, far_end] = [&near, &far].map(|namespace| End {
+            namespace,
+            device: "eth0",
+        });
+        let shape = LinkShape::new(100_000_000, 100_000_000, 1_000);
+        let link = emulator.connect("test", near_end, far_end, shape).unwrap();
+        near.add_address("eth0", [192, 0, 2, 1].into(), 24).unwrap();
+        far.add_address("eth0", [192, 0, 2, 2].into(), 24).unwrap();
+        let flood = || {
+            let words = ["-q", "-f", "-c", "2000", "-w", "20", "192.0.2.2"];
+            near.exec("ping", &words).unwrap();
+            let delivered = link.report().unwrap().down.tally.delivered;
+            let allocations = emulator.shared.ask(|_| ALLOCATIONS.get()).unwrap();
+            (delivered, allocations)
+        };
+        let (delivered_before, before) = flood();
+        let (delivered_after, after) = flood();
+        assert!(delivered_after - delivered_before >= 1000);
+        // The requests of this test themselves: replies and their channels.
+        assert!(after - before < 50, "{} allocations", after - before);
+    }
+}
