@@ -7,16 +7,21 @@ use anabranch_policy::abi;
 use crate::link::LinkSpec;
 use crate::time::Time;
 
-/// Available bandwidth of one direction: a token bucket that holds at most one second of the physical rate.
+/// Available bandwidth of one direction: what is left of the physical rate, seen over about a second.
 ///
-/// Peng 2005 eq. 6, printed with MAX, which would never fall below capacity. Repaired:
-/// `AB(t) = clamp(AB(t') + FB·(t−t') − bytes(t',t), 0, FB·1 s)`.
+/// Peng 2005 eq. 6 in two repairs. It is printed with MAX, which would never fall below capacity, and must be a clamp:
+/// `AB(t) = clamp(AB(t') + FB·(t−t') − bytes(t',t), 0, FB·1 s)`. And the earlier balance must fade over the second that
+/// the clamp speaks of, because a bucket that keeps it shows any load up to the rate as an idle link — towards the LAN,
+/// where no more than the rate can ever arrive, it would never move:
+/// `AB(t) = clamp(AB(t')·(1 − (t−t')/1 s) + FB·(t−t') − bytes(t',t), 0, FB·1 s)`. Under a steady load that is FB − load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvailableBandwidth {
     rate_bps: u64,
     available_bit: u64,
     updated: Time,
 }
+
+const MEMORY: Duration = Duration::from_secs(1);
 
 impl AvailableBandwidth {
     /// A direction that has carried nothing yet.
@@ -30,10 +35,12 @@ impl AvailableBandwidth {
 
     /// `bytes` were carried since the last call.
     pub fn carry(&mut self, now: Time, bytes: u64) {
-        let credit = bits_in(self.rate_bps, now.since(self.updated));
-        let filled = u128::from(self.available_bit) + u128::from(credit);
-        let left = filled.saturating_sub(u128::from(bytes) * 8);
-        self.available_bit = left.min(u128::from(self.rate_bps)) as u64;
+        let elapsed = now.since(self.updated);
+        let counted = elapsed.min(MEMORY);
+        let kept = bits_in(self.available_bit, MEMORY - counted);
+        let carried_bit = u128::from(bytes) * 8 * counted.as_nanos() / elapsed.as_nanos().max(1);
+        let filled = u128::from(kept) + u128::from(bits_in(self.rate_bps, counted));
+        self.available_bit = filled.saturating_sub(carried_bit).min(self.rate_bps.into()) as u64;
         self.updated = now;
     }
 
@@ -167,22 +174,38 @@ mod tests {
         assert_eq!(ab.bps(), 10 * MBIT);
     }
 
-    #[test]
-    fn a_steady_load_of_three_quarters_leaves_a_quarter_per_second_to_earn_back() {
-        let mut ab = AvailableBandwidth::new(Time::ZERO, 8 * MBIT);
-        ab.carry(Time::from_millis(500), MBIT); // 8 Mbit in half a second that earned 4
-        assert_eq!(ab.bps(), 4 * MBIT);
-        ab.carry(Time::from_millis(1000), 0);
-        assert_eq!(ab.bps(), 8 * MBIT);
+    /// After ten seconds of a steady load, read every 50 ms.
+    fn left_under(load_bps: u64, rate_bps: u64) -> u64 {
+        let mut ab = AvailableBandwidth::new(Time::ZERO, rate_bps);
+        for step in 1..=200 {
+            ab.carry(Time::from_millis(50 * step), load_bps / 8 / 20);
+        }
+        ab.bps()
     }
 
     #[test]
-    fn available_bandwidth_falls_to_zero_and_not_below() {
+    fn under_a_steady_load_the_rest_of_the_rate_is_left() {
+        assert!(left_under(6 * MBIT, 8 * MBIT).abs_diff(2 * MBIT) < MBIT / 100);
+        assert!(left_under(8 * MBIT, 8 * MBIT) < MBIT / 100);
+        assert_eq!(left_under(80 * MBIT, 8 * MBIT), 0);
+    }
+
+    #[test]
+    fn a_load_that_ended_is_forgotten_within_seconds() {
         let mut ab = AvailableBandwidth::new(Time::ZERO, MBIT);
-        ab.carry(Time::from_millis(100), 10 * MBIT);
+        ab.carry(Time::from_millis(1000), MBIT);
         assert_eq!(ab.bps(), 0);
-        ab.carry(Time::from_millis(350), 0);
-        assert_eq!(ab.bps(), MBIT / 4);
+        ab.carry(Time::from_millis(1500), 0);
+        assert_eq!(ab.bps(), MBIT / 2);
+        ab.carry(Time::from_millis(4000), 0);
+        assert_eq!(ab.bps(), MBIT);
+    }
+
+    #[test]
+    fn a_late_reading_spreads_its_bytes_over_the_time_it_covers() {
+        let mut ab = AvailableBandwidth::new(Time::ZERO, MBIT);
+        ab.carry(Time::from_millis(10_000), 10 * MBIT / 2 / 8);
+        assert_eq!(ab.bps(), MBIT / 2);
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct LinkSpec {
 }
 
 /// What the data path has counted on a link since the beginning, all CPUs added up.
+///
+/// The traffic is that of forwarded flows. If it contained the driver's own probes, each would be a reason for the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     pub traffic: abi::Traffic,

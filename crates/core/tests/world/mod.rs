@@ -1,0 +1,333 @@
+//! One link with a queue at each end of its access line, its traffic, and the balancer that watches it, in virtual time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_core::{
+    Algorithm, Balancer, Config, Event, LinkCounters, LinkId, LinkSpec, LinkState, ProbeId,
+    ProbeOutcome, Time, Wakeup,
+};
+use anabranch_policy::abi::Traffic;
+
+/// The link under test. A second one, quiet and healthy, can always take its flows.
+pub const LINK: LinkId = LinkId(0);
+const OTHER: LinkId = LinkId(1);
+
+/// Steele, Lea, Flood 2014: seeded draws without a dependency.
+pub struct Draw(pub u64);
+
+impl Draw {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+
+    pub fn ms(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_micros(least * 1000 + self.below((most - least) * 1000 + 1))
+    }
+}
+
+/// A packet that the LAN sends, and what it makes the remote end do.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange {
+    pub up_byte: u64,
+    /// 0: no reply.
+    pub down_byte: u64,
+    /// The reply acknowledges new data.
+    pub progress: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Load {
+    /// Exchanges at random gaps, whatever becomes of them.
+    Open {
+        gap_ms: (u64, u64),
+        exchange: Exchange,
+    },
+    /// So many exchanges under way; each reply starts the next, as acknowledgements clock a TCP flow.
+    Loop { window: u32, exchange: Exchange },
+    /// Packets that come in by themselves, and pass the break: it is one of the way out.
+    Noise { gap_ms: (u64, u64), down_byte: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    pub rate_bps: u64,
+    /// The longest wait in either queue.
+    pub buffer: Duration,
+    pub round_trip: Duration,
+    /// How far out the link breaks, if it does.
+    pub break_distance: Duration,
+    pub loss_percent: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Packet {
+    Data { load: usize, exchange: Exchange },
+    Probe { id: ProbeId, sent: Time },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    Send(usize),
+    /// Through the queue towards the LAN.
+    Return(Packet),
+    Arrive(Packet),
+}
+
+pub struct World {
+    pub now: Time,
+    pub balancer: Balancer,
+    pub events: Vec<(Time, Event)>,
+    pub draw: Draw,
+    path: Path,
+    loads: Vec<Load>,
+    cut: Option<Time>,
+    traffic: Traffic,
+    up_free: Time,
+    down_free: Time,
+    happenings: BTreeMap<(Time, u64), Happening>,
+    sequence: u64,
+    wakeup_delay: Duration,
+}
+
+impl World {
+    /// The link is declared with its true rate if `declared`.
+    pub fn new(seed: u64, path: Path, declared: bool, loads: Vec<Load>) -> Self {
+        let rate = Some(path.rate_bps).filter(|_| declared);
+        let spec = |name: &str| LinkSpec {
+            name: name.into(),
+            rate_up_bps: rate,
+            rate_down_bps: rate,
+            ..LinkSpec::default()
+        };
+        let algorithm: Algorithm = "RR".parse().unwrap();
+        let links = vec![spec("tested"), spec("quiet")];
+        let mut balancer = Balancer::new(Time::ZERO, algorithm, links, Config::default()).unwrap();
+        for link in [LINK, OTHER] {
+            balancer.handle_link_state(Time::ZERO, link, LinkState::Present);
+        }
+        let mut world = World {
+            now: Time::ZERO,
+            balancer,
+            events: Vec::new(),
+            draw: Draw(seed),
+            path,
+            cut: None,
+            traffic: Traffic::default(),
+            up_free: Time::ZERO,
+            down_free: Time::ZERO,
+            happenings: BTreeMap::new(),
+            sequence: 0,
+            wakeup_delay: Duration::ZERO,
+            loads,
+        };
+        for load in 0..world.loads.len() {
+            let starts = match world.loads[load] {
+                Load::Open { .. } | Load::Noise { .. } => 1,
+                Load::Loop { window, .. } => window,
+            };
+            for _ in 0..starts {
+                let at = Time::ZERO + world.draw.ms(0, 1000);
+                world.schedule(at, Happening::Send(load));
+            }
+        }
+        world
+    }
+
+    /// From `at` on, nothing passes the break.
+    pub fn cut(&mut self, at: Time) {
+        self.cut = Some(at);
+    }
+
+    /// Runs until `end`, or until an event satisfies `stop`; says when that was.
+    pub fn run(&mut self, end: Time, stop: impl Fn(&Event) -> bool) -> Option<Time> {
+        loop {
+            let (deadline, wakeup) = self.balancer.poll_timeout();
+            let wake = (deadline + self.wakeup_delay).max(self.now);
+            let next = self.happenings.first_key_value().map(|(&(at, _), _)| at);
+            if wake.min(next.unwrap_or(wake)) > end {
+                self.now = end;
+                return None;
+            }
+            if next.is_some_and(|at| at <= wake) {
+                self.happen();
+            } else {
+                self.now = wake;
+                self.wakeup_delay = self.draw.ms(0, 3);
+                self.wake(wakeup);
+            }
+            let told = self.events.len();
+            self.poll();
+            if self.events[told..].iter().any(|(_, event)| stop(event)) {
+                return Some(self.now);
+            }
+        }
+    }
+
+    fn wake(&mut self, wakeup: Wakeup) {
+        if wakeup == Wakeup::Counters {
+            let tested = LinkCounters {
+                traffic: self.traffic,
+                ..LinkCounters::default()
+            };
+            self.balancer
+                .handle_counters(self.now, &[tested, LinkCounters::default()]);
+        } else {
+            self.balancer.handle_timeout(self.now);
+        }
+    }
+
+    fn poll(&mut self) {
+        while self.balancer.poll_choice().is_some() {}
+        while let Some(probe) = self.balancer.poll_probe(self.now) {
+            if probe.link == LINK {
+                self.send_up(
+                    Packet::Probe {
+                        id: probe.id,
+                        sent: self.now,
+                    },
+                    60,
+                );
+            } else {
+                let answered = ProbeOutcome::Answered {
+                    round_trip: Duration::from_millis(10),
+                };
+                self.balancer
+                    .handle_probe(self.now, OTHER, probe.id, answered);
+            }
+        }
+        while let Some(event) = self.balancer.poll_event() {
+            self.events.push((self.now, event));
+        }
+    }
+
+    fn happen(&mut self) {
+        let Some(((at, _), happening)) = self.happenings.pop_first() else {
+            return;
+        };
+        self.now = at;
+        match happening {
+            Happening::Send(load) => self.start(load),
+            Happening::Return(packet) => self.send_down(packet),
+            Happening::Arrive(packet) => self.arrive(packet),
+        }
+    }
+
+    fn start(&mut self, load: usize) {
+        let exchange = match self.loads[load] {
+            Load::Open {
+                gap_ms: (least, most),
+                exchange,
+            } => {
+                let next = self.now + self.draw.ms(least, most);
+                self.schedule(next, Happening::Send(load));
+                exchange
+            }
+            Load::Loop { exchange, .. } => exchange,
+            Load::Noise {
+                gap_ms: (least, most),
+                down_byte,
+            } => {
+                let next = self.now + self.draw.ms(least, most);
+                self.schedule(next, Happening::Send(load));
+                let exchange = Exchange {
+                    up_byte: 0,
+                    down_byte,
+                    progress: false,
+                };
+                return self.send_down(Packet::Data { load, exchange });
+            }
+        };
+        self.send_up(Packet::Data { load, exchange }, exchange.up_byte);
+    }
+
+    fn send_up(&mut self, packet: Packet, bytes: u64) {
+        if matches!(packet, Packet::Data { .. }) {
+            self.traffic.tx_packets += 1;
+            self.traffic.tx_bytes += bytes;
+        }
+        let Some(left) = enqueue(self.now, &mut self.up_free, &self.path, bytes) else {
+            return self.retry(packet);
+        };
+        let answers = !matches!(
+            packet,
+            Packet::Data {
+                exchange: Exchange { down_byte: 0, .. },
+                ..
+            }
+        );
+        let out = left + self.path.break_distance;
+        let back = left
+            + self
+                .path
+                .round_trip
+                .saturating_sub(self.path.break_distance);
+        if !answers || self.is_cut(out) || self.is_cut(back) {
+            return;
+        }
+        if self.draw.below(100) < self.path.loss_percent {
+            return self.retry(packet);
+        }
+        self.schedule(back, Happening::Return(packet));
+    }
+
+    fn send_down(&mut self, packet: Packet) {
+        let bytes = match packet {
+            Packet::Data { exchange, .. } => exchange.down_byte,
+            Packet::Probe { .. } => 100,
+        };
+        match enqueue(self.now, &mut self.down_free, &self.path, bytes) {
+            Some(left) => self.schedule(left + self.path.break_distance, Happening::Arrive(packet)),
+            None => self.retry(packet),
+        }
+    }
+
+    fn arrive(&mut self, packet: Packet) {
+        match packet {
+            Packet::Data { load, exchange } => {
+                self.traffic.rx_packets += 1;
+                self.traffic.rx_bytes += exchange.down_byte;
+                self.traffic.rx_progress += u64::from(exchange.progress);
+                if matches!(self.loads[load], Load::Loop { .. }) {
+                    self.start(load);
+                }
+            }
+            Packet::Probe { id, sent } => {
+                let outcome = ProbeOutcome::Answered {
+                    round_trip: self.now.since(sent),
+                };
+                self.balancer.handle_probe(self.now, LINK, id, outcome);
+            }
+        }
+    }
+
+    /// A flow of a loop sends its lost packet again after a second.
+    fn retry(&mut self, packet: Packet) {
+        if let Packet::Data { load, .. } = packet {
+            if matches!(self.loads[load], Load::Loop { .. }) {
+                self.schedule(self.now + Duration::from_secs(1), Happening::Send(load));
+            }
+        }
+    }
+
+    fn is_cut(&self, at: Time) -> bool {
+        self.cut.is_some_and(|cut| at >= cut)
+    }
+
+    fn schedule(&mut self, at: Time, happening: Happening) {
+        self.sequence += 1;
+        self.happenings.insert((at, self.sequence), happening);
+    }
+}
+
+/// When the packet leaves a queue, unless that is full.
+fn enqueue(now: Time, free: &mut Time, path: &Path, bytes: u64) -> Option<Time> {
+    if free.since(now) > path.buffer {
+        return None;
+    }
+    *free = (*free).max(now) + Duration::from_nanos(bytes * 8 * 1_000_000_000 / path.rate_bps);
+    Some(*free)
+}
