@@ -53,7 +53,7 @@ pub enum Error {
     #[error("{address} is not an IPv4 address: this gateway forwards IPv4")]
     NotIpv4 { address: std::net::IpAddr },
     #[error("explain answered with {0} bytes")]
-    ShortExplanation(u32),
+    ShortExplanation(usize),
 }
 
 impl Error {

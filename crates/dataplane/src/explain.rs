@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anabranch_policy::abi;
-use aya::{TestRun, TestRunOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, flows, gateway::Gateway};
@@ -60,19 +59,9 @@ impl Gateway {
         proto: Proto,
     ) -> Result<Explanation, Error> {
         let packet = first_packet(from, to, proto)?;
-        let mut answer = [0; PACKET];
-        let options = TestRunOptions {
-            data_in: Some(&packet),
-            data_out: Some(&mut answer),
-            ..TestRunOptions::new()
-        };
-        let ran = self
-            .object
-            .classifier("explain")?
-            .test_run(options)
-            .map_err(Error::program("explain"))?;
-        if (ran.data_size_out as usize) < PACKET {
-            return Err(Error::ShortExplanation(ran.data_size_out));
+        let answer = self.run("explain", &packet, 1)?.packet;
+        if answer.len() < PACKET {
+            return Err(Error::ShortExplanation(answer.len()));
         }
         // SAFETY: the bytes of an abi::Explanation, a structure of integers, at any alignment.
         let raw = unsafe {

@@ -8,7 +8,7 @@ use std::{
 
 use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
 use anabranch_policy::{Fate, abi};
-use aya::{TestRun, maps::MapError, programs::RawTracePointRunOptions};
+use aya::{TestRun, TestRunOptions, maps::MapError, programs::RawTracePointRunOptions};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,16 @@ pub enum Role {
     Link(LinkId),
 }
 
+/// What a program made of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// A `TC_ACT_*` value: 7 redirect, 2 drop, 0xffffffff leave to the stack.
+    pub action: u32,
+    pub packet: Vec<u8>,
+    /// Mean of the repetitions.
+    pub took: Duration,
+}
+
 /// How often packets left for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonCount {
@@ -89,7 +99,7 @@ pub struct Swept {
 
 /// The loaded gateway of one instance.
 pub struct Gateway {
-    pub(crate) object: Object,
+    object: Object,
     pins: PathBuf,
     instance: PathBuf,
     resets: Option<ResetSocket>,
@@ -98,6 +108,9 @@ pub struct Gateway {
 
 /// Above this share of the table, closed flows go at once.
 const PRESSURE_PERCENT: u64 = 80;
+
+/// What a program may add to a frame: the headers of an ICMP error.
+const ROOM_TO_GROW: usize = 64;
 
 impl Gateway {
     /// Loads the programs, or adopts what another process of this instance left behind. The flag says which: adopted
@@ -283,6 +296,32 @@ impl Gateway {
             .sweep
             .get(&0, 0)
             .map_err(Error::map("sweep"))
+    }
+
+    /// Runs a forwarding program (`lan`, `wan`) or `explain` on an Ethernet frame `repeat` times, as if it had come in
+    /// on the loopback device of the caller's namespace (`BPF_PROG_TEST_RUN`). State changes; nothing is transmitted.
+    ///
+    /// # Errors
+    /// The kernel refuses the frame: shorter than an Ethernet header, say.
+    pub fn run(&mut self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
+        let mut packet = vec![0; frame.len() + ROOM_TO_GROW];
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut packet),
+            repeat,
+            ..TestRunOptions::new()
+        };
+        let ran = self
+            .object
+            .classifier(program)?
+            .test_run(options)
+            .map_err(Error::program(program))?;
+        packet.truncate(ran.data_size_out as usize);
+        Ok(Ran {
+            action: ran.return_value,
+            packet,
+            took: ran.duration,
+        })
     }
 
     /// Every flow, embryos included, by link and address.

@@ -27,6 +27,6 @@ pub use anabranch_policy::abi::Settings;
 pub use error::Error;
 pub use explain::{Explanation, Proto, Weighed};
 pub use flows::{FlowRow, FlowState};
-pub use gateway::{Gateway, LinkPath, ReasonCount, Role, Sizes, Swept};
+pub use gateway::{Gateway, LinkPath, Ran, ReasonCount, Role, Sizes, Swept};
 pub use object::OBJECT;
 pub use routes::{Route, Verdict};
