@@ -16,9 +16,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 use serde::Serialize;
 
-use crate::emulator::{
-    Direction, Emulator, EmulatorError, End, Link, LinkReport, LinkShape, Pipe, Shape,
-};
+use crate::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape, Pipe, Shape};
 use crate::netns::{Namespace, NetnsError};
 
 const PORT: u16 = 9;
@@ -58,7 +56,9 @@ pub struct Figures {
     pub sent: u64,
     pub received: u64,
     pub mean_rate_bps: f64,
-    /// Mean rate against the shape's, as a fraction. Says something about the link if the load is above 1.
+    /// What the pipe makes of exactly these packets: the shape's rate as long as the sender keeps its queue filled.
+    pub expected_rate_bps: f64,
+    /// Mean rate against the expected, as a fraction.
     pub rate_error: f64,
     /// Arrival against the time the pipe computes from the time of sending.
     pub delay_error_p50_us: f64,
@@ -176,6 +176,7 @@ fn receive_one(socket: &UdpSocket) -> io::Result<Option<Packet>> {
 /// Sends the same packets through a pipe of the same shape and compares arrivals.
 fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> Result<Figures> {
     let mut due_ns = vec![None; sent_ns.len()];
+    let mut arrivals_ns = Vec::with_capacity(sent_ns.len());
     let mut pipe = Pipe::new(trial.shape, 0);
     for (number, &sent_ns) in sent_ns.iter().enumerate() {
         // A full queue refuses here as it does there.
@@ -183,6 +184,7 @@ fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> R
     }
     while let Some(arrival) = pipe.pop(u64::MAX) {
         due_ns[arrival.packet] = Some(arrival.due_ns);
+        arrivals_ns.push(arrival.due_ns);
     }
     let mut errors =
         Histogram::<u64>::new_with_bounds(1, 10_000_000_000, 3).expect("bounds are in order");
@@ -191,7 +193,9 @@ fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> R
             errors.saturating_record(packet.received_ns.abs_diff(due_ns));
         }
     }
-    let mean_rate_bps = mean_rate_bps(received, trial.packet_bytes);
+    let expected_rate_bps = mean_rate_bps(&arrivals_ns, trial);
+    let received_ns = received.iter().map(|packet| packet.received_ns);
+    let mean_rate_bps = mean_rate_bps(&received_ns.collect::<Vec<_>>(), trial);
     let report = link.report()?;
     let us = |ns: u64| ns as f64 / 1000.0;
     Ok(Figures {
@@ -199,7 +203,8 @@ fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> R
         sent: sent_ns.len() as u64,
         received: received.len() as u64,
         mean_rate_bps,
-        rate_error: mean_rate_bps / link.shape(Direction::Up)?.rate_bps as f64 - 1.0,
+        expected_rate_bps,
+        rate_error: mean_rate_bps / expected_rate_bps - 1.0,
         delay_error_p50_us: us(errors.value_at_quantile(0.5)),
         delay_error_p99_us: us(errors.value_at_quantile(0.99)),
         delay_error_max_us: us(errors.max()),
@@ -209,12 +214,12 @@ fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> R
 }
 
 /// From the first arrival to the last.
-fn mean_rate_bps(received: &[Packet], packet_bytes: u32) -> f64 {
-    let [first, .., last] = received else {
+fn mean_rate_bps(arrivals_ns: &[u64], trial: Trial) -> f64 {
+    let [first_ns, .., last_ns] = arrivals_ns else {
         return 0.0;
     };
-    let bits = (received.len() - 1) as f64 * f64::from(packet_bytes) * 8.0;
-    bits * 1e9 / (last.received_ns - first.received_ns) as f64
+    let bits = (arrivals_ns.len() - 1) as f64 * f64::from(trial.packet_bytes) * 8.0;
+    bits * 1e9 / (last_ns - first_ns) as f64
 }
 
 fn clock_ns(clock: ClockId) -> io::Result<u64> {

@@ -25,7 +25,7 @@ const FIRST_TABLE: usize = 101;
 /// What to put into the gateway's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gateway {
-    /// The product. `settings` are lines of TOML that go before the generated `lan` and `link` entries.
+    /// The product. `settings` are lines of TOML that follow the generated `lan` and `link` entries.
     Anabranch { binary: PathBuf, settings: String },
     /// nftables: a random connection mark per flow, a routing table per mark, masquerading.
     NftMasquerade,
@@ -58,9 +58,9 @@ impl Gateway {
     }
 }
 
-/// The three-line configuration, one line per link more.
+/// The least configuration: the LAN, and a line per link. Settings come last because they may open a table.
 fn configuration(spec: &LabSpec, settings: &str) -> String {
-    let mut text = format!("{settings}\nlan = [\"{LAN_DEVICE}\"]\n");
+    let mut text = format!("lan = [\"{LAN_DEVICE}\"]\n");
     for (index, isp) in spec.isps.iter().enumerate() {
         let (device, shape) = (wan(index), &isp.shape);
         let (down_bps, up_bps) = (shape.down.rate_bps, shape.up.rate_bps);
@@ -71,7 +71,7 @@ fn configuration(spec: &LabSpec, settings: &str) -> String {
             isp.name
         );
     }
-    text
+    text + settings
 }
 
 fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
@@ -266,4 +266,27 @@ fn launch(namespace: &Namespace, binary: &Path, instance: &str, directory: &Path
         .stdout(open().map_err(failed())?)
         .stderr(open().map_err(failed())?);
     Ok(namespace.spawn(command)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::LinkShape;
+
+    #[test]
+    fn the_generated_configuration_is_the_least_one_and_the_settings() {
+        let shape = LinkShape::new(50_000_000, 10_000_000, 0);
+        let isps = vec![
+            IspSpec::new(0, "fiber", shape),
+            IspSpec::new(1, "lte", shape),
+        ];
+        assert_eq!(
+            configuration(&LabSpec::new(isps), "policy = \"rr\"\n"),
+            r#"lan = ["lan0"]
+link.fiber = { device = "wan0", down = "50000000bit", up = "10000000bit" }
+link.lte = { device = "wan1", down = "50000000bit", up = "10000000bit" }
+policy = "rr"
+"#
+        );
+    }
 }
