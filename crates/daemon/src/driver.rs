@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use anabranch_core::{
     Admin, Balancer, BuildError, DataPlane, DownCause, Event, LinkCounters, LinkId, LinkSpec,
-    LinkState, LinkStatus, ProbeId, ProbeOutcome, ProbeRequest, State, Suspicion, Time, Wakeup,
+    LinkState, LinkStatus, ProbeId, ProbeOutcome, ProbeRequest, State, Time, Wakeup,
 };
 
 use crate::config::Config;
@@ -169,14 +169,9 @@ impl Driver {
     fn tell<P: DataPlane>(&self, event: Event, plane: &mut P) -> Result<(), P::Error> {
         let name = |link| self.slots.name(link).unwrap_or("?").to_owned();
         match event {
-            Event::Suspected {
-                link,
-                suspicion: suspicion @ (Suspicion::Idle | Suspicion::Unproven),
-            } => {
-                tracing::debug!("link {} probed: {suspicion}", name(link));
-            }
+            // Traffic that merely ends raises suspicion too.
             Event::Suspected { link, suspicion } => {
-                tracing::info!("link {} possibly down: {suspicion}", name(link))
+                tracing::debug!("link {} possibly down: {suspicion}", name(link));
             }
             Event::LinkUp { link, down_for } => {
                 tracing::info!("link {} up after {} ms", name(link), down_for.as_millis());

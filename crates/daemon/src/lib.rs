@@ -1,14 +1,44 @@
-//! x
+//! The daemon: the tokio shell around the balancer and the data path.
+//!
+//! Two machines do the work and neither is here: the programs in the kernel move packets and go on when this process dies
+//! ([`anabranch_dataplane`]); the balancer decides and touches nothing ([`anabranch_core`]). The daemon carries between
+//! them and the world:
+//!
+//! - [`config`]: three lines of TOML, and one line of error for whatever is wrong with them; [`preflight`]: whether this
+//!   host can do what they say;
+//! - [`observe`]: devices, addresses, gateways and routes by netlink, and what follows from them for the data path;
+//! - [`host`]: policy routing for the host's own packets, forwarding, the kernel's NAT as a fallback; all put back when
+//!   the daemon stops;
+//! - [`probe`]: questions to the internet over one link, and the time the answer takes;
+//! - [`control`]: the socket behind `anabranch status`, `flows`, `explain` and `link`.
+//!
+//! [`run()`] ties them into one loop. It is a single task that takes one event at a time and owns all state, so nothing is
+//! locked and nothing is half done when the next event comes. Whatever outlives the process lies in three places: pinned
+//! maps and programs, our rules and routes (known by their protocol number), and a state file with the former values of
+//! what was changed and the numbers of the links. A daemon that starts finds all three and carries on from there; one
+//! that stops cleanly removes them.
+//!
+//! What it never does: touch a rule, route, table or setting that is not its own; change anything for a configuration it
+//! refuses; end flows before the choice that spares their successors is installed.
+
 pub mod config;
 pub mod control;
+mod daemon;
 mod driver;
 mod error;
 pub mod host;
+mod lock;
+mod meter;
+mod notify;
 pub mod observe;
 pub mod paths;
 pub mod plane;
 pub mod preflight;
 pub mod probe;
+mod run;
 mod slots;
+mod view;
+
 pub use error::{BadInput, Error};
+pub use run::run;
 pub use slots::Slots;

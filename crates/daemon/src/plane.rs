@@ -1,35 +1,115 @@
+//! What the daemon needs of the data path, so that its loop can be tested without a kernel.
+//!
+//! The only module that speaks with [`Gateway`].
+
+use std::net::SocketAddr;
+
+use anabranch_core::DataPlane;
 pub use anabranch_core::LinkId;
-use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkPath {
-    pub external: IpAddr,
-    pub gateway: Option<IpAddr>,
-    pub ifindex: u32,
-    pub mtu: u32,
-    pub point_to_point: bool,
+use anabranch_dataplane::Gateway;
+pub use anabranch_dataplane::{
+    Error, Explanation, FlowRow, LinkPath, Proto, ReasonCount, Role, Route, Settings, Sizes, Swept,
+    Verdict,
+};
+
+use crate::config::{Config, UdpFilter};
+
+/// The gateway as the daemon's loop sees it; every method as of [`Gateway`].
+pub trait Plane: DataPlane<Error = Error> {
+    fn set_settings(&mut self, settings: &Settings) -> Result<(), Error>;
+    fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), Error>;
+    fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error>;
+    fn attach(&mut self, ifindex: u32, role: Role, layer3: bool, mtu: u32) -> Result<(), Error>;
+    fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
+    fn attached(&self) -> Result<Vec<u32>, Error>;
+    fn sweep(&mut self) -> Result<Swept, Error>;
+    fn flows_max(&self) -> u64;
+    fn flows(&self) -> Result<Vec<FlowRow>, Error>;
+    fn explain(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        proto: Proto,
+    ) -> Result<Explanation, Error>;
+    fn reasons(&self) -> Result<Vec<ReasonCount>, Error>;
 }
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    pub prefix: (IpAddr, u8),
-    pub verdict: Verdict,
+
+impl Plane for Gateway {
+    fn set_settings(&mut self, settings: &Settings) -> Result<(), Error> {
+        self.set_settings(settings)
+    }
+
+    fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), Error> {
+        self.set_link(link, path)
+    }
+
+    fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {
+        self.set_routes(routes)
+    }
+
+    fn attach(&mut self, ifindex: u32, role: Role, layer3: bool, mtu: u32) -> Result<(), Error> {
+        self.attach(ifindex, role, layer3, mtu)
+    }
+
+    fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
+        self.detach(ifindex)
+    }
+
+    fn attached(&self) -> Result<Vec<u32>, Error> {
+        self.attached()
+    }
+
+    fn sweep(&mut self) -> Result<Swept, Error> {
+        self.sweep()
+    }
+
+    fn flows_max(&self) -> u64 {
+        self.flows_max()
+    }
+
+    fn flows(&self) -> Result<Vec<FlowRow>, Error> {
+        self.flows()
+    }
+
+    fn explain(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        proto: Proto,
+    ) -> Result<Explanation, Error> {
+        self.explain(from, to, proto)
+    }
+
+    fn reasons(&self) -> Result<Vec<ReasonCount>, Error> {
+        self.reasons()
+    }
 }
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    Kernel,
-    Lan { ifindex: u32, via: Option<IpAddr> },
-    Link(LinkId),
+
+/// Timers, quotas and ports for the programs. `fallback_mark` 0: nothing falls back to the kernel's own NAT.
+pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32) -> Settings {
+    let nat = &config.nat;
+    let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Settings {
+        tcp_established_ns: ns(nat.tcp_established),
+        tcp_transitory_ns: ns(nat.tcp_transitory),
+        udp_ns: ns(nat.udp),
+        icmp_ns: ns(nat.icmp),
+        embryo_ns: ns(nat.tcp_unanswered),
+        quota_per_host: config.limits.flows_per_host,
+        flows_max: config.limits.flows,
+        port_min: nat.ports[0],
+        port_max: nat.ports[1],
+        ephemeral_min: ephemeral[0],
+        ephemeral_max: ephemeral[1],
+        udp_filter_open: (nat.udp_filter == UdpFilter::EndpointIndependent).into(),
+        fallback_mark,
+    }
 }
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    Lan,
-    Link(LinkId),
-}
-pub type FlowRow = serde_json::Value;
-pub type Explanation = serde_json::Value;
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Proto {
-    Tcp,
-    Udp,
+
+/// Room in the maps. Unfinished handshakes have a table of their own, of which a flood fills no more.
+pub fn sizes(config: &Config) -> Sizes {
+    Sizes {
+        flows_max: config.limits.flows,
+        ..Sizes::default()
+    }
 }

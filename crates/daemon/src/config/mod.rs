@@ -167,6 +167,10 @@ impl Config {
         BadInput::new(format!("{}: {problem}", self.path.display()))
     }
 
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.links.iter().map(|link| link.name.as_str())
+    }
+
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
     }

@@ -21,8 +21,7 @@ use tokio::task::AbortHandle;
 
 pub use client::Client;
 pub use status::{
-    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, ReasonStatus, Status,
-    Traffic,
+    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, Traffic,
 };
 
 use crate::plane::{Explanation, FlowRow, Proto};

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::plane::ReasonCount;
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub instance: String,
@@ -19,7 +21,7 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     pub flows: FlowsStatus,
     /// How packets left the programs, most frequent first; those that never happened are left out.
-    pub reasons: Vec<ReasonStatus>,
+    pub reasons: Vec<ReasonCount>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,8 +68,8 @@ pub enum LinkState {
 /// In bit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    pub down_bps: u64,
-    pub up_bps: u64,
+    pub down_bps: Option<u64>,
+    pub up_bps: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,21 +94,20 @@ pub struct Traffic {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProbeStatus {
     pub sent: u64,
-    pub lost: u64,
-    /// Of the last answer.
-    pub rtt_ms: Option<f64>,
+    /// Of the last ones, those that were judged, ...
+    pub judged: usize,
+    /// ... and those of them that were lost.
+    pub lost: usize,
+    /// Smoothed.
+    pub round_trip_ms: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowsStatus {
+    /// Not closed.
     pub live: u64,
+    /// In the main table: confirmed, closed ones that linger included, ...
+    pub confirmed: u64,
+    /// ... of at most so many.
     pub limit: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReasonStatus {
-    pub name: String,
-    pub fate: String,
-    pub words: String,
-    pub packets: u64,
 }

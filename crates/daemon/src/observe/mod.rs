@@ -13,7 +13,7 @@ mod netlink;
 mod prefix;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_core::{self as core, LinkState};
 
@@ -255,14 +255,24 @@ fn overlap(config: &Config, wan: &Device, host: &Snapshot) -> Option<Missing> {
 
 /// Roles by ifindex of the configured devices that exist.
 fn roles(config: &Config, slots: &Slots, host: &Snapshot) -> BTreeMap<u32, Role> {
-    let lan = config.lan.iter().map(|name| (name, Some(Role::Lan)));
-    let links = config
-        .links
-        .iter()
-        .map(|link| (&link.device, slots.id(&link.name).map(Role::Link)));
-    lan.chain(links)
-        .filter_map(|(name, role)| Some((host.devices.get(name)?.ifindex, role?)))
-        .collect()
+    let address = |device: &Device| {
+        let first = device.addresses.first();
+        first.map_or(Ipv4Addr::UNSPECIFIED.into(), |prefix| prefix.address)
+    };
+    let lan = config.lan.iter().filter_map(|name| host.devices.get(name));
+    let lan = lan.map(|device| {
+        (
+            device.ifindex,
+            Role::Lan {
+                address: address(device),
+            },
+        )
+    });
+    let links = config.links.iter().filter_map(|link| {
+        let device = host.devices.get(&link.device)?;
+        Some((device.ifindex, Role::Link(slots.id(&link.name)?)))
+    });
+    lan.chain(links).collect()
 }
 
 fn attachments(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> BTreeMap<u32, Attachment> {
@@ -321,7 +331,7 @@ fn verdict(roles: &BTreeMap<u32, Role>, route: &HostRoute) -> Verdict {
         return Verdict::Kernel;
     };
     match roles.get(&hop.ifindex) {
-        Some(Role::Lan) => Verdict::Lan {
+        Some(Role::Lan { .. }) => Verdict::Lan {
             ifindex: hop.ifindex,
             via: hop.via,
         },

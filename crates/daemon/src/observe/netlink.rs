@@ -15,14 +15,15 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMe
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::MulticastGroup;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::prefix::Prefix;
 use super::{Device, Hop, HostRoute, RouteKind, Snapshot};
 
 /// Changes come in bursts (a device that appears brings its addresses, then its routes): wait until one is over.
-const QUIET_MS: u64 = 20;
+const QUIET: Duration = Duration::from_millis(20);
 /// A host whose routes never rest is looked at this often all the same.
-const BURST_MS_MAX: u64 = 200;
+const BURST_MAX: Duration = Duration::from_millis(200);
 const GROUPS: [MulticastGroup; 4] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
@@ -103,7 +104,7 @@ impl Drop for Netlink {
 /// Tells when devices, addresses, routes or rules have changed.
 pub struct Monitor {
     messages: BoxStream<'static, ()>,
-    changed: bool,
+    burst: Option<Burst>,
     task: AbortHandle,
 }
 
@@ -114,29 +115,44 @@ impl Monitor {
         let task = tokio::spawn(connection).abort_handle();
         Ok(Self {
             messages: messages.map(|_| ()).boxed(),
-            changed: false,
+            burst: None,
             task,
         })
     }
 
-    /// Returns when a burst of changes is over. A lost message (overrun) counts as a change. Cancel-safe.
+    /// Returns when a burst of changes is over. A lost message (overrun) counts as a change. Cancel-safe, however often.
     pub async fn changed(&mut self) -> anyhow::Result<()> {
-        if !self.changed {
-            self.messages
-                .next()
-                .await
-                .context("the netlink monitor ended")?;
-            self.changed = true;
-        }
-        let burst = async {
-            while let Ok(Some(())) =
-                tokio::time::timeout(Duration::from_millis(QUIET_MS), self.messages.next()).await
-            {
+        loop {
+            let over = self.burst.map(|burst| burst.quiet_at.min(burst.over_at));
+            tokio::select! {
+                message = self.messages.next() => {
+                    message.context("the netlink monitor ended")?;
+                    self.burst = Some(Burst::goes_on(self.burst));
+                }
+                () = tokio::time::sleep_until(over.unwrap_or_else(Instant::now)), if over.is_some() => {
+                    self.burst = None;
+                    return Ok(());
+                }
             }
-        };
-        let _ = tokio::time::timeout(Duration::from_millis(BURST_MS_MAX), burst).await;
-        self.changed = false;
-        Ok(())
+        }
+    }
+}
+
+/// Changes under way: over when none came for a while, or when it has lasted long enough.
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    quiet_at: Instant,
+    over_at: Instant,
+}
+
+impl Burst {
+    fn goes_on(before: Option<Self>) -> Self {
+        let now = Instant::now();
+        let over_at = before.map_or(now + BURST_MAX, |burst| burst.over_at);
+        Self {
+            quiet_at: now + QUIET,
+            over_at,
+        }
     }
 }
 

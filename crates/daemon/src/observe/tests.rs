@@ -196,7 +196,9 @@ fn programs_are_attached_to_the_devices_that_exist() {
             (
                 LAN,
                 Attachment {
-                    role: Role::Lan,
+                    role: Role::Lan {
+                        address: ip("192.168.1.1")
+                    },
                     layer3: false,
                     mtu: 1500
                 }

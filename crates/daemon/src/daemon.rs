@@ -1,0 +1,533 @@
+//! The daemon's loop: one task owns the data path, the balancer and the view of the host, and takes in turn what
+//! happens.
+//!
+//! What happens is: the host changes, a probe is answered, somebody asks, a signal comes, time passes. None of it blocks
+//! for long, and nothing else touches the state. The loop is generic over the data path ([`Plane`]) and over the rest of
+//! the world ([`Surroundings`]), so that its tests run on virtual time without a kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::time::Duration;
+
+use anabranch_core::{Admin, LinkId, LinkState, ProbeOutcome, Time};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::config::{Config, LINKS_MAX, Link};
+use crate::control::{Call, LinkAction, Request, Response};
+use crate::driver::{Driver, ProbeOrder};
+use crate::meter::Meter;
+use crate::observe::{Attachment, Desired, LinkView, Snapshot};
+use crate::plane::{self, FlowRow, LinkPath, Plane, Swept};
+use crate::probe::{Outcome, Target, Via};
+use crate::slots::Slots;
+use crate::view;
+
+/// Sweeps, rates, and what failed is tried again.
+const TICK: Duration = Duration::from_secs(1);
+/// The host is looked at this often even if netlink is silent.
+const LOOK_TICKS: u64 = 30;
+/// Probes under way; more would mean that answers are never given up.
+const PROBES_MAX: usize = 1024;
+
+/// The world around the loop.
+pub trait Surroundings {
+    /// Devices, addresses and routes as they stand.
+    fn snapshot(&mut self) -> impl Future<Output = anyhow::Result<Snapshot>>;
+    /// Returns when they have changed. Cancel-safe.
+    fn changed(&mut self) -> impl Future<Output = anyhow::Result<()>>;
+    /// Makes routing rules, settings and the fallback as `desired` wants them.
+    fn apply(
+        &mut self,
+        config: &Config,
+        desired: &Desired,
+        first_usable: Option<LinkId>,
+    ) -> impl Future<Output = anyhow::Result<()>>;
+    /// Reads and checks the configuration again.
+    fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
+    /// Asks one target.
+    fn probe(
+        &self,
+        target: Target,
+        via: Via,
+    ) -> impl Future<Output = Option<Outcome>> + Send + 'static;
+    /// Remembers the numbers of the links beyond this process.
+    fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()>;
+    /// The ports of the host's own sockets.
+    fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
+    /// Mark of what the kernel's own NAT carries; 0 if nothing.
+    fn fallback_mark(&self, config: &Config) -> u32;
+}
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    Reload,
+    Stop,
+}
+
+/// The loop and all it owns.
+pub struct Daemon<P, S> {
+    pub(crate) config: Config,
+    pub(crate) slots: Slots,
+    pub(crate) plane: P,
+    pub(crate) driver: Driver,
+    /// What the data path has been told of the host.
+    pub(crate) told: Desired,
+    pub(crate) meter: Meter,
+    /// Of the last tick.
+    pub(crate) swept: Swept,
+    pub(crate) instance: String,
+    pub(crate) adopted: bool,
+    surroundings: S,
+    origin: Instant,
+    /// Links of which `told` is not all that was wanted.
+    incomplete: bool,
+    first_usable: Option<LinkId>,
+    probes: JoinSet<(ProbeOrder, Option<Outcome>)>,
+}
+
+impl<P: Plane, S: Surroundings> Daemon<P, S> {
+    /// `former` are the slots of an earlier daemon. Nothing is told to anybody yet.
+    pub fn new(
+        config: Config,
+        instance: &str,
+        former: &Slots,
+        (plane, adopted): (P, bool),
+        surroundings: S,
+    ) -> anyhow::Result<Self> {
+        let slots = former.assign(config.names());
+        Ok(Self {
+            driver: Driver::new(Time::ZERO, &config, &slots)?,
+            told: Desired::default(),
+            meter: Meter::default(),
+            swept: Swept::default(),
+            instance: instance.to_owned(),
+            origin: Instant::now(),
+            incomplete: false,
+            first_usable: None,
+            probes: JoinSet::new(),
+            config,
+            slots,
+            plane,
+            adopted,
+            surroundings,
+        })
+    }
+
+    /// Tells the data path everything and installs the first choice: packets are forwarded from here on.
+    pub async fn start(&mut self) -> anyhow::Result<()> {
+        self.surroundings.keep_slots(&self.slots)?;
+        self.set_settings()?;
+        self.forget_others()?;
+        self.look().await?;
+        self.end_stale_flows()?;
+        anyhow::ensure!(!self.incomplete, "not everything could be set up");
+        Ok(())
+    }
+
+    /// Runs until a signal says stop. An error means that the data path cannot be spoken with; it forwards on its own.
+    pub async fn run(
+        &mut self,
+        calls: &mut mpsc::Receiver<Call>,
+        signals: &mut mpsc::Receiver<Signal>,
+    ) -> anyhow::Result<()> {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks: u64 = 0;
+        loop {
+            let turn_at = self.origin + Duration::from_nanos(self.driver.next_turn().as_nanos());
+            tokio::select! {
+                signal = signals.recv() => match signal {
+                    Some(Signal::Reload) => drop(self.reload().await?),
+                    Some(Signal::Stop) | None => return Ok(()),
+                },
+                changed = self.surroundings.changed() => {
+                    changed?;
+                    self.look().await?;
+                }
+                Some(done) = self.probes.join_next() => self.probed(done?),
+                Some((request, reply)) = calls.recv() => self.answer(request, reply).await?,
+                _ = tick.tick() => {
+                    ticks += 1;
+                    self.tick(ticks).await?;
+                }
+                () = tokio::time::sleep_until(turn_at) => {}
+            }
+            self.turn().await?;
+        }
+    }
+
+    /// Takes the parts back, to end them.
+    pub fn into_parts(self) -> (P, S) {
+        (self.plane, self.surroundings)
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+
+    // ---- time passes
+
+    /// Does what the balancer wants and sends its probes.
+    fn turn_balancer(&mut self) -> anyhow::Result<()> {
+        let now = self.now();
+        for order in self.driver.turn(now, &mut self.plane)? {
+            self.send(order);
+        }
+        Ok(())
+    }
+
+    /// The same, and moves the fallback to the first link that is usable.
+    async fn turn(&mut self) -> anyhow::Result<()> {
+        self.turn_balancer()?;
+        let first = self.driver.first_usable(&self.config);
+        if std::mem::replace(&mut self.first_usable, first) != first {
+            self.apply_to_host().await;
+        }
+        Ok(())
+    }
+
+    async fn tick(&mut self, ticks: u64) -> anyhow::Result<()> {
+        self.swept = self.plane.sweep()?;
+        let traffic = all_links().map(|id| self.driver.counters(id).traffic);
+        self.meter.tick(self.origin.elapsed(), traffic);
+        if self.incomplete || ticks.is_multiple_of(LOOK_TICKS) {
+            self.look().await?;
+        }
+        Ok(())
+    }
+
+    // ---- probes
+
+    fn send(&mut self, order: ProbeOrder) {
+        let known = self.link_of(order.link).zip(self.path_of(order.link));
+        let Some((link, path)) = known.filter(|_| self.probes.len() < PROBES_MAX) else {
+            let now = self.now();
+            return self.driver.handle_probe(now, order, ProbeOutcome::Failed);
+        };
+        let target = link.probe[order.target_index % link.probe.len()];
+        let via = Via {
+            device: link.device.clone(),
+            source: path.external,
+        };
+        let answer = self.surroundings.probe(target, via);
+        self.probes.spawn(async move { (order, answer.await) });
+    }
+
+    fn probed(&mut self, (order, outcome): (ProbeOrder, Option<Outcome>)) {
+        let outcome = match outcome {
+            Some(Outcome::Answered { round_trip }) => ProbeOutcome::Answered { round_trip },
+            Some(Outcome::Failed) => ProbeOutcome::Failed,
+            None => return,
+        };
+        let now = self.now();
+        self.driver.handle_probe(now, order, outcome);
+    }
+
+    pub(crate) fn link_of(&self, id: LinkId) -> Option<&Link> {
+        self.config.link(self.slots.name(id)?)
+    }
+
+    pub(crate) fn path_of(&self, id: LinkId) -> Option<&LinkPath> {
+        self.told.links.get(&id)?.path.as_ref().ok()
+    }
+
+    // ---- the host changes
+
+    /// Looks at the host and tells the data path what differs from what it was told.
+    async fn look(&mut self) -> anyhow::Result<()> {
+        let snapshot = match self.surroundings.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                tracing::warn!("host: {error:#}");
+                self.incomplete = true;
+                return Ok(());
+            }
+        };
+        let wanted = Desired::derive(&self.config, &self.slots, &snapshot);
+        if wanted == self.told && !self.incomplete {
+            return Ok(());
+        }
+        self.incomplete = false;
+        self.lose_links(&wanted)?;
+        self.tell_links(&wanted)?;
+        self.plane.set_routes(&wanted.routes)?;
+        self.told.routes = wanted.routes;
+        self.gain_links(&wanted.links);
+        self.told.links = wanted.links;
+        self.turn_balancer()?;
+        self.tell_devices(&wanted.attachments);
+        self.first_usable = self.driver.first_usable(&self.config);
+        self.apply_to_host().await;
+        Ok(())
+    }
+
+    /// Takes links that are gone out of the choice, and ends their flows, while the data path still has their addresses.
+    fn lose_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
+        let now = self.now();
+        for (id, view) in &wanted.links {
+            if let state @ LinkState::Absent(_) = view.state() {
+                self.driver.handle_link_state(now, *id, state);
+            }
+        }
+        if self.told.links.is_empty() {
+            Ok(())
+        } else {
+            self.turn_balancer()
+        }
+    }
+
+    fn gain_links(&mut self, links: &BTreeMap<LinkId, LinkView>) {
+        let now = self.now();
+        for (id, view) in links {
+            if view.state() == LinkState::Present {
+                self.driver.handle_link_state(now, *id, LinkState::Present);
+            }
+        }
+    }
+
+    /// A device may vanish between the look and the attachment: the next look sees that.
+    fn tell_devices(&mut self, wanted: &BTreeMap<u32, Attachment>) {
+        let gone: Vec<u32> = self
+            .told
+            .attachments
+            .keys()
+            .filter(|ifindex| !wanted.contains_key(ifindex))
+            .copied()
+            .collect();
+        for ifindex in gone {
+            if let Err(error) = self.plane.detach(ifindex) {
+                tracing::warn!("device {ifindex}: {error}");
+            }
+            self.told.attachments.remove(&ifindex);
+        }
+        for (ifindex, attachment) in wanted {
+            if self.told.attachments.get(ifindex) == Some(attachment) {
+                continue;
+            }
+            match self
+                .plane
+                .attach(*ifindex, attachment.role, attachment.layer3, attachment.mtu)
+            {
+                Ok(()) => {
+                    self.told.attachments.insert(*ifindex, *attachment);
+                }
+                Err(error) => {
+                    tracing::warn!("device {ifindex}: {error}");
+                    self.incomplete = true;
+                }
+            }
+        }
+    }
+
+    /// New paths. Flows of an address that the link no longer has are ended: nothing will answer to it.
+    fn tell_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
+        for (id, view) in &wanted.links {
+            let (before, after) = (self.path_of(*id).cloned(), view.path.as_ref().ok());
+            let name = self.slots.name(*id).unwrap_or("?");
+            if self.told.links.get(id) == Some(view)
+                || (before.is_some() && before.as_ref() == after)
+            {
+                continue;
+            }
+            if let Err(missing) = &view.path {
+                tracing::info!("link {name}: {missing}");
+            }
+            self.plane.set_link(*id, after)?;
+            let Some(after) = after else { continue };
+            let gateway = after
+                .gateway
+                .map_or("point to point".to_owned(), |address| {
+                    format!("gateway {address}")
+                });
+            tracing::info!(
+                "link {name}: address {}, {gateway}, MTU {}",
+                after.external,
+                after.mtu
+            );
+            if before.is_some_and(|before| before.external != after.external) {
+                let ended = self.plane.end_flows(*id)?;
+                tracing::info!(
+                    "link {name} has a new address: ended {} TCP flows, rebinding {} UDP flows",
+                    ended.tcp,
+                    ended.udp
+                );
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply_to_host(&mut self) {
+        if let Err(error) = self
+            .surroundings
+            .apply(&self.config, &self.told, self.first_usable)
+            .await
+        {
+            tracing::warn!("host: {error:#}");
+            self.incomplete = true;
+        }
+    }
+
+    // ---- orders
+
+    /// A wrong configuration changes nothing.
+    async fn reload(&mut self) -> anyhow::Result<Response> {
+        match self.surroundings.reload().await {
+            Ok(config) => {
+                self.adopt_config(config).await?;
+                Ok(Response::Done)
+            }
+            Err(error) => {
+                tracing::error!("configuration not reloaded: {error}");
+                Ok(Response::Refused {
+                    message: error.to_string(),
+                })
+            }
+        }
+    }
+
+    /// Other links and manners, while the flows of links that stay go on.
+    async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
+        let slots = self.slots.assign(config.names());
+        let now = self.now();
+        self.driver.reconfigure(now, &config, &slots)?;
+        if config.limits.flows > self.config.limits.flows {
+            tracing::warn!(
+                "limits.flows = {}: more room needs a restart after a clean stop",
+                config.limits.flows
+            );
+        }
+        self.surroundings.keep_slots(&slots)?;
+        let removed: Vec<LinkId> = self
+            .slots
+            .iter()
+            .filter(|(name, _)| slots.id(name).is_none())
+            .map(|(_, id)| id)
+            .collect();
+        (self.config, self.slots) = (config, slots);
+        self.set_settings()?;
+        self.incomplete = true;
+        self.look().await?;
+        for id in removed
+            .into_iter()
+            .filter(|id| self.slots.name(*id).is_none())
+        {
+            self.plane.end_flows(id)?;
+            self.plane.set_link(id, None)?;
+            self.told.links.remove(&id);
+        }
+        tracing::info!(
+            "configuration reloaded: {} links, policy {}",
+            self.config.links.len(),
+            self.config.policy
+        );
+        Ok(())
+    }
+
+    fn set_settings(&mut self) -> anyhow::Result<()> {
+        let mark = self.surroundings.fallback_mark(&self.config);
+        let settings = plane::settings(&self.config, self.surroundings.ephemeral_ports()?, mark);
+        Ok(self.plane.set_settings(&settings)?)
+    }
+
+    /// An earlier daemon may have had links that this configuration has not.
+    fn forget_others(&mut self) -> anyhow::Result<()> {
+        for id in all_links().filter(|id| self.slots.name(*id).is_none()) {
+            self.plane.set_link(id, None)?;
+        }
+        Ok(())
+    }
+
+    /// While no daemon ran, devices may have left the configuration, and addresses may have been renewed.
+    fn end_stale_flows(&mut self) -> anyhow::Result<()> {
+        if !self.adopted {
+            return Ok(());
+        }
+        for ifindex in self.plane.attached()? {
+            if !self.told.attachments.contains_key(&ifindex) {
+                self.plane.detach(ifindex)?;
+            }
+        }
+        let rows = self.plane.flows()?;
+        let stale = |row: &FlowRow| {
+            let id = LinkId(row.link);
+            let moved = self
+                .path_of(id)
+                .is_some_and(|path| path.external != row.external.ip());
+            moved || self.slots.name(id).is_none()
+        };
+        let links: BTreeSet<u8> = rows
+            .iter()
+            .filter(|row| stale(row))
+            .map(|row| row.link)
+            .collect();
+        for id in links.into_iter().map(LinkId) {
+            let ended = self.plane.end_flows(id)?;
+            let name = self.slots.name(id).unwrap_or("of before");
+            tracing::info!(
+                "link {name}: ended {} TCP flows of a former address, rebinding {} UDP flows",
+                ended.tcp,
+                ended.udp
+            );
+        }
+        Ok(())
+    }
+
+    async fn answer(
+        &mut self,
+        request: Request,
+        reply: oneshot::Sender<Response>,
+    ) -> anyhow::Result<()> {
+        let response = match request {
+            Request::Link { name, action } => self.order(&name, action),
+            Request::Reload => self.reload().await?,
+            question => self
+                .look_up(question)
+                .unwrap_or_else(|error| Response::Failed {
+                    message: error.to_string(),
+                }),
+        };
+        // Whoever asked may have gone.
+        let _ = reply.send(response);
+        Ok(())
+    }
+
+    fn look_up(&mut self, question: Request) -> Result<Response, plane::Error> {
+        Ok(match question {
+            Request::Flows { limit } => {
+                let mut flows = self.plane.flows()?;
+                let total = flows.len();
+                flows.truncate(limit);
+                Response::Flows { total, flows }
+            }
+            Request::Explain { from, to, proto } => {
+                Response::Explanation(Box::new(self.plane.explain(from, to, proto)?))
+            }
+            _ => Response::Status(Box::new(view::status(self)?)),
+        })
+    }
+
+    fn order(&mut self, name: &str, action: LinkAction) -> Response {
+        let Some(id) = self.slots.id(name) else {
+            let names: Vec<&str> = self.config.names().collect();
+            return Response::Refused {
+                message: format!("no link {name:?}; there are: {}", names.join(", ")),
+            };
+        };
+        let (admin, words) = match action {
+            LinkAction::Drain => (Admin::Drain, "drained: it takes no new flows"),
+            LinkAction::Up => (Admin::Up, "in use"),
+            LinkAction::Down => (Admin::Down, "out of use"),
+        };
+        let now = self.now();
+        self.driver.set_admin(now, id, admin);
+        tracing::info!("link {name} {words}, by order");
+        Response::Done
+    }
+}
+
+fn all_links() -> impl Iterator<Item = LinkId> {
+    (0..LINKS_MAX as u8).map(LinkId)
+}

@@ -1,0 +1,121 @@
+//! The daemon's state as `anabranch status` shows it.
+
+use anabranch_core::{Admin, LinkStatus as Balanced, State, Time};
+
+use crate::config::{Link, Rate};
+use crate::control::{
+    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, Traffic,
+};
+use crate::daemon::{Daemon, Surroundings};
+use crate::observe::LinkView;
+use crate::plane::{Error, Plane, ReasonCount, Swept};
+
+pub fn status<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Status, Error> {
+    let config = &daemon.config;
+    Ok(Status {
+        instance: daemon.instance.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        policy: config.policy.to_string(),
+        uptime_s: daemon.now().since(Time::ZERO).as_secs_f64(),
+        adopted: daemon.adopted,
+        links: config
+            .links
+            .iter()
+            .filter_map(|link| link_status(daemon, link))
+            .collect(),
+        flows: flows(daemon),
+        reasons: reasons(daemon)?,
+    })
+}
+
+fn link_status<P: Plane, S: Surroundings>(
+    daemon: &Daemon<P, S>,
+    link: &Link,
+) -> Option<LinkStatus> {
+    let id = daemon.slots.id(&link.name)?;
+    let balanced = daemon.driver.status(id)?;
+    let view = daemon.told.links.get(&id);
+    let path = daemon.path_of(id);
+    let counters = balanced.counters;
+    let rate = daemon.meter.rate(id.index());
+    Some(LinkStatus {
+        name: link.name.clone(),
+        device: link.device.clone(),
+        slot: id.0,
+        state: state(&balanced),
+        since_s: daemon.now().since(balanced.since).as_secs_f64(),
+        why: why(&balanced, view),
+        usable: balanced.usable,
+        metered: link.metered,
+        address: path.map(|path| path.external),
+        gateway: path.and_then(|path| path.gateway),
+        mtu: path.map(|path| path.mtu),
+        rate: rates(link.down.map(Rate::bps), link.up.map(Rate::bps)),
+        available: rates(balanced.available_down_bps, balanced.available_up_bps),
+        weight: balanced.weight,
+        flows: LinkFlows {
+            live: counters.flows.opened.saturating_sub(counters.flows.closed),
+            opened: counters.flows.opened,
+        },
+        traffic: Traffic {
+            tx_packets: counters.traffic.tx_packets,
+            tx_bytes: counters.traffic.tx_bytes,
+            rx_packets: counters.traffic.rx_packets,
+            rx_bytes: counters.traffic.rx_bytes,
+            tx_bps: rate.tx_bps,
+            rx_bps: rate.rx_bps,
+        },
+        probe: ProbeStatus {
+            sent: balanced.probes_sent,
+            judged: balanced.probes_judged,
+            lost: balanced.probes_lost,
+            round_trip_ms: balanced.round_trip.map(|time| time.as_secs_f64() * 1e3),
+        },
+    })
+}
+
+fn flows<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> FlowsStatus {
+    let Swept {
+        live, confirmed, ..
+    } = &daemon.swept;
+    FlowsStatus {
+        live: live.iter().sum(),
+        confirmed: *confirmed,
+        limit: daemon.plane.flows_max(),
+    }
+}
+
+fn rates(down_bps: Option<u64>, up_bps: Option<u64>) -> Option<Rates> {
+    (down_bps.is_some() || up_bps.is_some()).then_some(Rates { down_bps, up_bps })
+}
+
+/// What the operator ordered stands above what was found.
+fn state(balanced: &Balanced) -> LinkState {
+    match (balanced.admin, balanced.state) {
+        (Admin::Down, _) => LinkState::Disabled,
+        (_, State::Down(anabranch_core::DownCause::Absent(_))) => LinkState::Absent,
+        (_, State::Down(_)) => LinkState::Down,
+        (Admin::Drain, _) => LinkState::Drained,
+        (Admin::Up, State::Up) => LinkState::Up,
+        (Admin::Up, State::PossiblyDown(_)) => LinkState::PossiblyDown,
+    }
+}
+
+fn why(balanced: &Balanced, view: Option<&LinkView>) -> String {
+    let missing = view.and_then(|view| view.path.as_ref().err());
+    match (balanced.admin, balanced.state, missing) {
+        (Admin::Down | Admin::Drain, _, _) => "by order".to_owned(),
+        (_, _, Some(missing)) => missing.to_string(),
+        (_, State::Up, _) => "answers".to_owned(),
+        (_, State::PossiblyDown(suspicion), _) => suspicion.to_string(),
+        (_, State::Down(cause), _) => cause.to_string(),
+    }
+}
+
+fn reasons<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Vec<ReasonCount>, Error> {
+    let mut reasons = daemon.plane.reasons()?;
+    reasons.retain(|reason| reason.packets > 0);
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
+    Ok(reasons)
+}

@@ -1,0 +1,379 @@
+//! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anabranch_daemon::control::{
+    Client, LinkAction, LinkState, LinkStatus, Request, Response, Status,
+};
+use anabranch_daemon::paths::Paths;
+use anabranch_lab::netns::{Child, Exit, Namespace};
+use nix::sys::signal::Signal;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const SERVER: &str = "192.0.2.1:80";
+const CONFIG: &str = r#"
+lan = ["lan0"]
+policy = "rr"
+link.fiber = { device = "wan0", down = "100mbit", up = "100mbit" }
+link.lte = { device = "wan1", down = "100mbit", up = "100mbit" }
+probe.targets = ["tcp:192.0.2.1:80"]
+"#;
+const INSTANCE: &str = "test";
+
+/// A LAN host, the box, and the internet, which is also both links' gateway and the server.
+struct Rig {
+    client: Namespace,
+    gateway: Namespace,
+    internet: Namespace,
+    dir: tempfile::TempDir,
+    pins: PathBuf,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let rig = Self {
+            client: Namespace::create("client").unwrap(),
+            gateway: Namespace::create("gw").unwrap(),
+            internet: Namespace::create("inet").unwrap(),
+            dir: tempfile::tempdir().unwrap(),
+            pins: PathBuf::from(format!("/sys/fs/bpf/anabranch-daemon-test-{}", unique())),
+        };
+        cable(
+            (&rig.gateway, "lan0", "192.168.1.1/24"),
+            (&rig.client, "eth0", "192.168.1.20/24"),
+        );
+        rig.client.ip("route add default via 192.168.1.1").unwrap();
+        rig.internet.ip("addr add 192.0.2.1/32 dev lo").unwrap();
+        rig.link("wan0", "203.0.113", 100);
+        rig.link("wan1", "198.51.100", 200);
+        rig.write_config(CONFIG);
+        rig.serve();
+        rig
+    }
+
+    fn link(&self, device: &str, net: &str, metric: u32) {
+        let far = format!("{device}-far");
+        cable(
+            (&self.gateway, device, &format!("{net}.2/24")),
+            (&self.internet, &far, &format!("{net}.1/24")),
+        );
+        self.gateway
+            .ip(&format!("route add default via {net}.1 metric {metric}"))
+            .unwrap();
+    }
+
+    fn write_config(&self, text: &str) {
+        std::fs::write(self.config(), text).unwrap();
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.path().join("anabranch.toml")
+    }
+
+    fn paths(&self) -> Paths {
+        Paths::under(self.dir.path(), &self.pins, INSTANCE).unwrap()
+    }
+
+    /// An echo server, for as long as the test's process lives.
+    fn serve(&self) {
+        let listener = self
+            .internet
+            .run(|| TcpListener::bind(SERVER).unwrap())
+            .unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    std::io::copy(&mut stream.try_clone().unwrap(), &mut { stream })
+                });
+            }
+        });
+    }
+
+    /// A connection of the LAN host to the server.
+    fn connect(&self) -> std::io::Result<TcpStream> {
+        let server: SocketAddr = SERVER.parse().unwrap();
+        let stream = self
+            .client
+            .run(|| TcpStream::connect_timeout(&server, DEADLINE))
+            .unwrap()?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        Ok(stream)
+    }
+
+    fn start(&self) -> Daemon {
+        let mut command = Command::new(example());
+        command
+            .args([&self.config(), self.dir.path(), &self.pins])
+            .arg(INSTANCE)
+            .stdout(Stdio::piped());
+        let mut child = self.gateway.spawn(command).unwrap();
+        let mut line = String::new();
+        let stdout = child.pipes().stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), "ready");
+        Daemon {
+            child,
+            paths: self.paths(),
+        }
+    }
+
+    /// Everything of the host that the daemon may change.
+    fn fingerprint(&self) -> String {
+        let of = |program: &str, arguments: &[&str]| self.gateway.exec(program, arguments).unwrap();
+        let forward = self.gateway.sysctl("net/ipv4/ip_forward").unwrap();
+        let pins = self.pins.join(INSTANCE).exists();
+        [
+            of("ip", &["rule"]),
+            of("ip", &["-4", "route", "show", "table", "all"]),
+            of("nft", &["list", "ruleset"]),
+            forward,
+            pins.to_string(),
+        ]
+        .join("\n")
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.pins);
+    }
+}
+
+struct Daemon {
+    child: Child,
+    paths: Paths,
+}
+
+impl Daemon {
+    fn call(&self, request: &Request) -> Response {
+        Client::connect(&self.paths.socket())
+            .unwrap()
+            .call(request)
+            .unwrap()
+    }
+
+    fn status(&self) -> Status {
+        match self.call(&Request::Status) {
+            Response::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn link(&self, name: &str) -> LinkStatus {
+        self.status()
+            .links
+            .into_iter()
+            .find(|link| link.name == name)
+            .unwrap()
+    }
+
+    fn end(mut self, signal: Signal) -> Exit {
+        self.child.signal(signal);
+        self.child.wait(DEADLINE).unwrap().expect("ended in time")
+    }
+}
+
+fn unique() -> String {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    format!(
+        "{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    )
+}
+
+/// Cargo builds the examples beside the tests.
+fn example() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().and_then(Path::parent).unwrap();
+    profile.join("examples/daemon")
+}
+
+fn cable(near: (&Namespace, &str, &str), far: (&Namespace, &str, &str)) {
+    near.0.veth(near.1, far.0, far.1).unwrap();
+    for (namespace, device, address) in [near, far] {
+        namespace
+            .ip(&format!("addr add {address} dev {device}"))
+            .unwrap();
+        namespace.ip(&format!("link set {device} up")).unwrap();
+    }
+}
+
+fn echo(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(b"hello")?;
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(&answer, b"hello");
+    Ok(())
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < DEADLINE, "{what} did not come true");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn flows_outlive_the_daemon_and_a_clean_stop_puts_the_host_back() {
+    let rig = Rig::new();
+    let before = rig.fingerprint();
+    let daemon = rig.start();
+    let mut streams: Vec<TcpStream> = (0..8).map(|_| rig.connect().unwrap()).collect();
+    streams.iter_mut().for_each(|stream| echo(stream).unwrap());
+    let opened = |name| daemon.link(name).flows.opened;
+    until("both links counted", || {
+        opened("fiber") + opened("lte") == 8
+    });
+    assert_eq!((opened("fiber"), opened("lte")), (4, 4), "round robin");
+
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+    streams
+        .iter_mut()
+        .for_each(|stream| echo(stream).expect("forwarding without a daemon"));
+    echo(&mut rig.connect().expect("new flows without a daemon")).unwrap();
+
+    let daemon = rig.start();
+    assert!(daemon.status().adopted);
+    streams
+        .iter_mut()
+        .for_each(|stream| echo(stream).expect("adopted"));
+    let Response::Flows { total, flows } = daemon.call(&Request::Flows { limit: 100 }) else {
+        panic!("no flows")
+    };
+    assert!(total >= 8 && flows.len() == total, "{flows:?}");
+
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert_eq!(rig.fingerprint(), before);
+}
+
+#[test]
+fn a_blackholed_link_is_left_within_a_second_and_its_flows_end() {
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| rig.connect().unwrap()).collect();
+    streams.iter_mut().for_each(|stream| echo(stream).unwrap());
+    until("both links up", || {
+        daemon
+            .status()
+            .links
+            .iter()
+            .all(|link| link.state == LinkState::Up)
+    });
+
+    let cut = "table ip cut { chain c { type filter hook prerouting priority raw; iifname wan0-far drop; }; }";
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], cut)
+        .unwrap();
+    let stuck = streams
+        .iter_mut()
+        .map(|stream| stream.write_all(b"x"))
+        .filter(Result::is_ok)
+        .count();
+    assert_eq!(stuck, 4);
+    let detected = until("fiber is down", || {
+        daemon.link("fiber").state == LinkState::Down
+    });
+    assert!(detected < Duration::from_secs(1), "{detected:?}");
+    for _ in 0..4 {
+        echo(&mut rig.connect().unwrap()).expect("new flows take the other link");
+    }
+    let reset = streams
+        .iter_mut()
+        .filter_map(|stream| stream.read_exact(&mut [0]).err())
+        .count();
+    assert_eq!(
+        reset, 2,
+        "the flows of the dead link, and only those, were reset"
+    );
+
+    rig.internet
+        .exec("nft", &["delete", "table", "ip", "cut"])
+        .unwrap();
+    until("fiber is up again", || {
+        daemon.link("fiber").state == LinkState::Up
+    });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn a_link_deleted_and_made_anew_comes_back() {
+    let rig = Rig::new();
+    let daemon = rig.start();
+    rig.gateway.ip("link del wan1").unwrap();
+    until("lte is absent", || {
+        daemon.link("lte").state == LinkState::Absent
+    });
+    echo(&mut rig.connect().unwrap()).unwrap();
+    rig.link("wan1", "198.51.100", 200);
+    until("lte is up again", || {
+        daemon.link("lte").state == LinkState::Up
+    });
+    let opened = daemon.link("lte").flows.opened;
+    (0..4).for_each(|_| echo(&mut rig.connect().unwrap()).unwrap());
+    until("lte takes flows", || {
+        daemon.link("lte").flows.opened > opened
+    });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn orders_and_reloads_leave_other_flows_alone() {
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| rig.connect().unwrap()).collect();
+    streams.iter_mut().for_each(|stream| echo(stream).unwrap());
+    let drain = Request::Link {
+        name: "lte".into(),
+        action: LinkAction::Drain,
+    };
+    assert!(matches!(daemon.call(&drain), Response::Done));
+    assert_eq!(daemon.link("lte").state, LinkState::Drained);
+    let unknown = Request::Link {
+        name: "dsl".into(),
+        action: LinkAction::Up,
+    };
+    let Response::Refused { message } = daemon.call(&unknown) else {
+        panic!("not refused")
+    };
+    assert_eq!(message, "no link \"dsl\"; there are: fiber, lte");
+
+    rig.write_config(&CONFIG.replace("policy = \"rr\"", "policy = \"fastest\""));
+    let Response::Refused { message } = daemon.call(&Request::Reload) else {
+        panic!("not refused")
+    };
+    assert!(message.contains("unknown policy fastest"), "{message}");
+    assert_eq!(daemon.status().policy, "RR");
+
+    rig.write_config(&CONFIG.replace("policy = \"rr\"", "policy = \"wsdm\""));
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    assert_eq!(daemon.status().policy, "WSDM");
+    assert_eq!(
+        daemon.link("lte").state,
+        LinkState::Drained,
+        "orders outlive a reload"
+    );
+    streams.iter_mut().for_each(|stream| echo(stream).unwrap());
+
+    let without_lte: String = CONFIG
+        .lines()
+        .filter(|line| !line.starts_with("link.lte"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    rig.write_config(&without_lte);
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    assert_eq!(daemon.status().links.len(), 1);
+    let alive = streams
+        .iter_mut()
+        .filter_map(|stream| echo(stream).ok())
+        .count();
+    assert_eq!(alive, 2, "the flows of the link that stays");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
