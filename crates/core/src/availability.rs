@@ -243,6 +243,11 @@ impl Availability {
         !matches!(self.state, State::Down(DownCause::Absent(_)))
     }
 
+    /// The last probe that was judged is lost.
+    pub fn is_losing(&self) -> bool {
+        self.lost_in_a_row > 0
+    }
+
     /// Lost and all probes of the window.
     pub fn loss(&self) -> (usize, usize) {
         (
@@ -261,6 +266,12 @@ impl Availability {
     }
 
     // ---- input
+
+    /// Goes on with other windows. `config` is valid.
+    pub fn configure(&mut self, config: Config, metered: bool) {
+        self.config = config;
+        self.metered = metered;
+    }
 
     /// The device, its carrier, address or gateway came or went. A link seen for the first time is used while it is
     /// probed; one that was absent is used when it has answered.

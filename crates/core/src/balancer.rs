@@ -13,6 +13,9 @@ use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState};
 use crate::time::Time;
 use crate::weights;
 
+/// A surplus that hosts bound to one link have caused is made up for no further than this.
+const SURPLUS_MAX_MILLI: i64 = 16_000;
+
 /// Why no balancer can be built of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
@@ -60,7 +63,7 @@ pub struct ProbeRequest {
 /// What people and the data path should hear of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The link is probed and still used.
+    /// The link has missed a probe, and is still used.
     Suspected {
         link: LinkId,
         suspicion: Suspicion,
@@ -124,20 +127,65 @@ struct Slot {
     availability: Availability,
     load: LinkLoad,
     counters: LinkCounters,
+    /// The first counters say what was before, and are no traffic.
+    is_counted: bool,
     /// When the current measuring period began.
     period_bytes: u64,
-    dispatched_base: u64,
+    period_dispatched: u64,
+    /// What it was given beyond its share in this window's earlier periods, in thousandths of a flow.
+    surplus_milli: i64,
     weight: u32,
     /// The state that was last made an event.
     told: State,
     down_since: Time,
-    /// Its flows are to end as soon as another link can take them.
+    /// If it is lost, its flows are to end as soon as another link can take them.
     owes_end: bool,
 }
 
 impl Slot {
+    fn new(now: Time, spec: LinkSpec, config: &Config) -> Slot {
+        let availability = Availability::new(now, config.clone(), spec.metered);
+        Slot {
+            admin: Admin::Up,
+            load: LinkLoad::new(now, &spec, config.queue_max),
+            counters: LinkCounters::default(),
+            is_counted: false,
+            period_bytes: 0,
+            period_dispatched: 0,
+            surplus_milli: 0,
+            weight: abi::WEIGHT_MAX,
+            told: availability.state(),
+            down_since: now,
+            // An adopted data path may have flows on a link that is gone.
+            owes_end: true,
+            availability,
+            spec,
+        }
+    }
+
+    /// Goes on as the same link under another configuration.
+    fn succeed(&mut self, before: Slot, config: &Config) {
+        let same_rates = before.spec.rate_up_bps == self.spec.rate_up_bps
+            && before.spec.rate_down_bps == self.spec.rate_down_bps;
+        if same_rates {
+            self.load = before.load;
+        }
+        self.admin = before.admin;
+        self.availability = before.availability;
+        self.availability
+            .configure(config.clone(), self.spec.metered);
+        self.told = before.told;
+        self.down_since = before.down_since;
+        self.owes_end = before.owes_end;
+    }
+
     fn is_eligible(&self) -> bool {
         self.admin == Admin::Up && self.availability.is_present()
+    }
+
+    /// Flows that are bound to it get nowhere, or are not wanted.
+    fn is_lost(&self) -> bool {
+        self.admin == Admin::Down || matches!(self.availability.state(), State::Down(_))
     }
 
     fn is_alive(&self) -> bool {
@@ -198,7 +246,7 @@ fn remaining(left: &AvailableBandwidth) -> u64 {
 /// Four kinds of methods, none of which blocks, reads a clock or does IO:
 /// - *getters*: [`status`](Self::status), [`usable`](Self::usable), [`algorithm`](Self::algorithm);
 /// - *`handle_…`* take what happened, each with the time it happened at;
-/// - *commands* take what the operator wants: [`set_admin`](Self::set_admin);
+/// - *commands* take what the operator wants: [`set_admin`](Self::set_admin), [`reconfigure`](Self::reconfigure);
 /// - *`poll_…`* say what is to be done.
 ///
 /// After any `handle_…` or command, poll in this order until each is empty: [`poll_choice`](Self::poll_choice) (install
@@ -232,25 +280,12 @@ impl Balancer {
     ) -> Result<Self, BuildError> {
         config.validate()?;
         check_links(&algorithm, &links)?;
-        let slot = |spec: LinkSpec| {
-            let availability = Availability::new(now, config.clone(), spec.metered);
-            Slot {
-                admin: Admin::Up,
-                load: LinkLoad::new(now, &spec, config.queue_max),
-                counters: LinkCounters::default(),
-                period_bytes: 0,
-                dispatched_base: 0,
-                weight: abi::WEIGHT_MAX,
-                told: availability.state(),
-                down_since: now,
-                owes_end: false,
-                availability,
-                spec,
-            }
-        };
         Ok(Balancer {
             algorithm,
-            slots: links.into_iter().map(slot).collect(),
+            slots: links
+                .into_iter()
+                .map(|spec| Slot::new(now, spec, &config))
+                .collect(),
             mixture: Mixture {
                 up_byte: 0,
                 down_byte: 0,
@@ -315,10 +350,9 @@ impl Balancer {
         let mut site = Traffic::default();
         for (slot, &counters) in self.slots.iter_mut().zip(counters) {
             let before = std::mem::replace(&mut slot.counters, counters);
-            let carried = if first {
-                Traffic::default()
-            } else {
-                difference(&before.traffic, &counters.traffic)
+            let carried = match std::mem::replace(&mut slot.is_counted, true) {
+                true => difference(&before.traffic, &counters.traffic),
+                false => Traffic::default(),
             };
             slot.load.carry(now, &carried);
             slot.availability.observe(now, &carried, &slot.load);
@@ -329,7 +363,10 @@ impl Balancer {
             .algorithm
             .period
             .is_some_and(|period| self.period_began + period <= now);
-        if first || period_ends {
+        if first {
+            self.begin_window(now);
+        } else if period_ends {
+            self.add_up_surplus();
             self.begin_period(now);
         }
         self.settle(now);
@@ -376,6 +413,33 @@ impl Balancer {
         slot.owes_end = taken_down
             || (slot.owes_end && (admin == Admin::Down || matches!(slot.told, State::Down(_))));
         self.settle(now);
+    }
+
+    /// Another algorithm, other links, other windows. A link that keeps its place and its name goes on as it is: known
+    /// to be up or down, taken away or not. If the new configuration is refused, nothing changes.
+    pub fn reconfigure(
+        &mut self,
+        now: Time,
+        algorithm: Algorithm,
+        links: Vec<LinkSpec>,
+        config: Config,
+    ) -> Result<(), BuildError> {
+        let before = std::mem::replace(self, Balancer::new(now, algorithm, links, config)?);
+        self.counted = before.counted;
+        self.installed = before.installed;
+        self.mixture = before.mixture;
+        self.events = before.events;
+        for (slot, before) in self.slots.iter_mut().zip(before.slots) {
+            slot.counters = before.counters;
+            slot.is_counted = before.is_counted;
+            if slot.spec.name == before.spec.name {
+                slot.succeed(before, &self.config);
+            }
+        }
+        self.usable = self.take_usable();
+        self.begin_window(now);
+        self.settle(now);
+        Ok(())
     }
 
     // ---- what is to be done
@@ -454,40 +518,41 @@ impl Balancer {
         let usable = self.take_usable();
         if usable != self.usable {
             self.usable = usable;
-            self.begin_period(now);
+            self.begin_window(now);
         }
         self.end_flows();
     }
 
+    /// A suspicion is told when its first probe is lost: until then it is ordinary, and most end there.
     fn tell_state(&mut self, now: Time, link: LinkId) {
         let slot = &mut self.slots[link.index()];
         let state = slot.availability.state();
-        let before = std::mem::replace(&mut slot.told, state);
-        if state == before {
+        let untold = matches!(state, State::PossiblyDown(_)) && !slot.availability.is_losing();
+        if state == slot.told || untold {
             return;
         }
-        let (was_down, is_down) = (
-            matches!(before, State::Down(_)),
-            matches!(state, State::Down(_)),
-        );
-        if is_down && !was_down {
-            slot.down_since = now;
-            slot.owes_end = true;
-        } else if was_down && !is_down {
-            slot.owes_end &= slot.admin == Admin::Down;
+        let was_down = matches!(std::mem::replace(&mut slot.told, state), State::Down(_));
+        match state {
+            State::Up | State::PossiblyDown(_) if was_down => {
+                slot.owes_end &= slot.admin == Admin::Down
+            }
+            State::Down(_) if !was_down => {
+                slot.down_since = now;
+                slot.owes_end = true;
+            }
+            _ => {}
         }
         self.events.extend(match state {
             State::Up if was_down => Some(Event::LinkUp {
                 link,
                 down_for: now.since(slot.down_since),
             }),
-            State::Up => None,
-            State::PossiblyDown(suspicion) => Some(Event::Suspected { link, suspicion }),
-            State::Down(_) if was_down => None,
-            State::Down(cause) => {
+            State::Down(cause) if !was_down => {
                 let after = now.since(slot.availability.heard());
                 Some(Event::LinkDown { link, after, cause })
             }
+            State::PossiblyDown(suspicion) => Some(Event::Suspected { link, suspicion }),
+            _ => None,
         });
     }
 
@@ -513,16 +578,70 @@ impl Balancer {
     }
 
     fn end_flows(&mut self) {
+        if self.counted.is_none() {
+            return;
+        }
         for link in self.ids() {
             let others = self
                 .ids()
                 .any(|other| other != link && self.usable.contains(other));
             let slot = &mut self.slots[link.index()];
-            if slot.owes_end && others && !self.usable.contains(link) {
+            if slot.owes_end && slot.is_lost() && others && !self.usable.contains(link) {
                 slot.owes_end = false;
                 self.events.push_back(Event::EndFlows { link });
             }
         }
+    }
+
+    /// Nobody is owed anything: the links that take part have changed.
+    fn begin_window(&mut self, now: Time) {
+        for slot in &mut self.slots {
+            slot.surplus_milli = 0;
+        }
+        self.begin_period(now);
+    }
+
+    /// What each usable link was given in the period that ends, less its share.
+    ///
+    /// Without this, every period would begin with a flow to each link, however small its weight, before the greatest
+    /// gets its second (eq. 4 with all SD = 0); and where flows are fewer than periods, the greatest would get them all.
+    fn add_up_surplus(&mut self) {
+        let usable = self.usable;
+        let links = self.ids().zip(&mut self.slots);
+        let mut slots: Vec<_> = links
+            .filter(|(link, _)| usable.contains(*link))
+            .map(|(_, slot)| slot)
+            .collect();
+        let dispatched = |slot: &Slot| {
+            slot.counters
+                .flows
+                .dispatched
+                .saturating_sub(slot.period_dispatched)
+        };
+        let flows: u64 = slots.iter().map(|slot| dispatched(slot)).sum();
+        let weights: u64 = slots.iter().map(|slot| u64::from(slot.weight)).sum();
+        for slot in &mut slots {
+            let share_milli =
+                u128::from(flows) * 1000 * u128::from(slot.weight) / u128::from(weights);
+            let given_milli = dispatched(slot) as i64 * 1000 - share_milli as i64;
+            slot.surplus_milli =
+                (slot.surplus_milli + given_milli).clamp(-SURPLUS_MAX_MILLI, SURPLUS_MAX_MILLI);
+        }
+    }
+
+    /// How many flows a link begins the period with, so that eq. 4 makes up for the surplus: the surplus, and on top the
+    /// same number of flows per weight for every link, just so many that none is negative.
+    fn flows_ahead(&self, slot: &Slot) -> u32 {
+        let usable = self
+            .ids()
+            .zip(&self.slots)
+            .filter(|(link, _)| self.usable.contains(*link));
+        let level = |other: &Slot| {
+            i128::from(-other.surplus_milli) * i128::from(slot.weight) / i128::from(other.weight)
+        };
+        let highest = usable.map(|(_, other)| level(other)).max().unwrap_or(0);
+        let ahead_milli = (i128::from(slot.surplus_milli) + highest).max(0);
+        u32::try_from((ahead_milli + 500) / 1000).unwrap_or(u32::MAX)
     }
 
     /// Measures, weighs, and counts dispatched flows from here on.
@@ -534,7 +653,7 @@ impl Balancer {
         self.weigh();
         for slot in &mut self.slots {
             slot.period_bytes = slot.bytes();
-            slot.dispatched_base = slot.counters.flows.dispatched;
+            slot.period_dispatched = slot.counters.flows.dispatched;
         }
         let choice = self.choice();
         self.pending = Some(choice).filter(|choice| self.installed.as_ref() != Some(choice));
@@ -592,9 +711,10 @@ impl Balancer {
         };
         for (target, slot) in choice.target.iter_mut().zip(&self.slots) {
             // The programs count in 32 bits and subtract modulo 2^32.
+            let base = (slot.period_dispatched as u32).wrapping_sub(self.flows_ahead(slot));
             *target = abi::Target {
                 weight: slot.weight,
-                dispatched_base: slot.dispatched_base as u32,
+                dispatched_base: base,
             };
         }
         choice

@@ -71,11 +71,11 @@ fn detection(seed: u64, load: Load, declared: bool) -> Duration {
 
 /// Over round trips up to 200 ms, all phases of poll and traffic, breaks near and far, rates declared or not.
 fn check_detection(what: &str, load: Load) {
-    let mut all: Vec<_> = (0..1000)
+    let mut all: Vec<_> = (0..500)
         .map(|seed| detection(seed, load, seed % 2 == 0))
         .collect();
     all.sort();
-    let (median, p99, most) = (all[500], all[990], all[999]);
+    let (median, p99, most) = (all[250], all[495], all[499]);
     println!("{what}: p50 {median:?}, p99 {p99:?}, max {most:?}");
     assert!(p99 < MS(1000), "{what}: p99 {p99:?}");
 }

@@ -7,6 +7,7 @@ use anabranch_core::{
     LinkSpec, LinkState, Missing, ProbeOutcome, State, Suspicion, Time, Wakeup,
 };
 use anabranch_policy::abi::WEIGHT_MAX;
+use anabranch_policy::{Candidate, Dispatch, Request, pick};
 use proptest::prelude::*;
 
 const MBIT: u64 = 1_000_000;
@@ -46,22 +47,44 @@ fn equal(count: usize) -> Vec<LinkSpec> {
 impl Driver {
     /// All links present and proven.
     fn new(algorithm: &str, links: Vec<LinkSpec>) -> Driver {
-        let counters = vec![LinkCounters::default(); links.len()];
-        let algorithm: Algorithm = algorithm.parse().unwrap();
-        let balancer = Balancer::new(Time::ZERO, algorithm, links, Config::default()).unwrap();
-        let mut driver = Driver {
-            balancer,
-            now: Time::ZERO,
-            counters,
-            choice: None,
-            events: Vec::new(),
-        };
+        let mut driver = Driver::absent(algorithm, links);
         for i in 0..driver.counters.len() {
             driver.set_present(i);
         }
         driver.count();
         driver.events.clear();
         driver
+    }
+
+    fn absent(algorithm: &str, links: Vec<LinkSpec>) -> Driver {
+        let counters = vec![LinkCounters::default(); links.len()];
+        let algorithm: Algorithm = algorithm.parse().unwrap();
+        let balancer = Balancer::new(Time::ZERO, algorithm, links, Config::default()).unwrap();
+        Driver {
+            balancer,
+            now: Time::ZERO,
+            counters,
+            choice: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Chooses as the programs do, and counts the flow.
+    fn choose(&mut self) -> usize {
+        let choice = self.choice.expect("a choice was made");
+        let candidates = self
+            .counters
+            .iter()
+            .enumerate()
+            .map(|(i, counters)| Candidate {
+                weight: choice.target[i].weight,
+                load: counters.flows.dispatched as u32 - choice.target[i].dispatched_base,
+                usable: choice.usable >> i & 1 == 1,
+            });
+        let decision = pick(&candidates.collect(), &Request::new(Dispatch::Weighted));
+        let chosen = usize::from(decision.target.expect("a link is usable"));
+        self.counters[chosen].flows.dispatched += 1;
+        chosen
     }
 
     fn id(i: usize) -> LinkId {
@@ -222,15 +245,11 @@ fn a_dead_link_leaves_the_choice_before_its_flows_end() {
     let mut driver = Driver::new("WSDM", equal(2));
     driver.silence(&[0]);
     let silent = DownCause::Unanswered(Suspicion::Silent);
-    let told: Vec<_> = driver
-        .events
-        .iter()
-        .filter(|(e, _)| !matches!(e, Event::Suspected { .. }))
-        .collect();
+    let told = &driver.events[1..];
     assert!(
-        matches!(told[0], (Event::LinkDown { link: LinkId(0), cause, .. }, 0b10) if *cause == silent)
+        matches!(told[0], (Event::LinkDown { link: LinkId(0), cause, .. }, 0b10) if cause == silent)
     );
-    assert_eq!(told[1], &(Event::EndFlows { link: LinkId(0) }, 0b10));
+    assert_eq!(told[1], (Event::EndFlows { link: LinkId(0) }, 0b10));
     assert_eq!(told.len(), 2);
 }
 
@@ -537,6 +556,160 @@ fn a_configuration_that_cannot_work_is_refused_with_the_link_and_what_it_needs()
         build("WRR", vec![weighed(Some(0))]),
         BuildError::WeightRange { weight: 0, .. }
     ));
+}
+
+#[test]
+fn a_suspicion_is_told_only_when_a_probe_is_lost() {
+    let mut driver = Driver::new("WSDM", equal(2));
+    for _ in 0..20 {
+        driver.counters[0].traffic.tx_packets += 1;
+        driver.run(Duration::from_secs(1), |_| true);
+    }
+    assert_eq!(
+        driver.events,
+        [],
+        "every pause in the traffic was answered for by a probe"
+    );
+    driver.silence(&[0]);
+    let silent = Event::Suspected {
+        link: LinkId(0),
+        suspicion: Suspicion::Silent,
+    };
+    assert_eq!(driver.events[0], (silent, 0b11));
+}
+
+#[test]
+fn flows_that_an_adopted_data_path_has_on_an_absent_link_end() {
+    let mut balancer = Balancer::new(
+        Time::ZERO,
+        Algorithm::default(),
+        equal(2),
+        Config::default(),
+    )
+    .unwrap();
+    balancer.handle_link_state(Time::ZERO, LinkId(0), LinkState::Present);
+    assert_eq!(
+        balancer.poll_event(),
+        None,
+        "the other link may be told of next"
+    );
+    balancer.handle_counters(Time::ZERO, &[LinkCounters::default(); 2]);
+    assert!(balancer.poll_choice().is_some());
+    assert_eq!(
+        balancer.poll_event(),
+        Some(Event::EndFlows { link: LinkId(1) })
+    );
+}
+
+#[test]
+fn flows_that_an_adopted_data_path_has_on_a_metered_link_live_on() {
+    let links = vec![equal(1).remove(0), metered(link("lte", MBIT, MBIT))];
+    let mut driver = Driver::absent("WSDM", links);
+    driver.set_present(0);
+    driver.set_present(1);
+    driver.count();
+    driver.run(Duration::from_secs(3), |_| true);
+    assert_eq!(driver.usable(), 0b01);
+    let ended = |(event, _): &(Event, u32)| matches!(event, Event::EndFlows { .. });
+    assert!(!driver.events.iter().any(ended), "{:?}", driver.events);
+}
+
+#[test]
+fn a_new_configuration_leaves_what_is_known_of_links_that_stay() {
+    let mut driver = Driver::new("WSDM", equal(3));
+    driver.set_admin(1, Admin::Drain);
+    driver.silence(&[0]);
+    let mut links = equal(3);
+    links[2].name = "another".into();
+    let round_robin = "RR".parse().unwrap();
+    driver
+        .balancer
+        .reconfigure(driver.now, round_robin, links, Config::default())
+        .unwrap();
+    driver.poll(&|_| false);
+    let status = driver.balancer.status();
+    assert!(matches!(
+        status[0].state,
+        State::Down(DownCause::Unanswered(Suspicion::Silent))
+    ));
+    assert_eq!(status[1].admin, Admin::Drain);
+    assert_eq!(
+        status[2].state,
+        State::Down(DownCause::Absent(Missing::Device)),
+        "never seen"
+    );
+    assert_eq!(driver.choice.unwrap().syn_retry, 0);
+}
+
+#[test]
+fn a_new_configuration_that_is_refused_changes_nothing() {
+    let mut driver = Driver::new("WSDM", equal(2));
+    driver.choice = None;
+    let none = vec![];
+    let refused =
+        driver
+            .balancer
+            .reconfigure(driver.now, "RR".parse().unwrap(), none, Config::default());
+    assert_eq!(refused, Err(BuildError::LinkCount(0)));
+    driver.run(Duration::from_secs(1), |_| true);
+    assert_eq!((driver.balancer.status().len(), driver.choice), (2, None));
+}
+
+#[test]
+fn few_flows_are_shared_by_weight_although_each_has_a_period_of_its_own() {
+    let mut driver = Driver::new(
+        "WSDM",
+        vec![
+            link("a", 6 * MBIT, 30 * MBIT),
+            link("b", 2 * MBIT, 10 * MBIT),
+        ],
+    );
+    let mut flows = [0; 2];
+    for _ in 0..40 {
+        flows[driver.choose()] += 1;
+        driver.run(Duration::from_millis(250), |_| true);
+    }
+    assert_eq!(flows, [30, 10]);
+}
+
+/// Every millisecond a download of one second may begin; the choice is the packet path's own.
+#[test]
+fn links_of_unlike_rates_are_loaded_alike_under_wsdm() {
+    let rates = [100 * MBIT, 50 * MBIT, 10 * MBIT];
+    let links = rates
+        .iter()
+        .map(|&rate| link("isp", rate / 5, rate))
+        .collect();
+    let mut driver = Driver::new("WSDM", links);
+    let mut ends = std::collections::BTreeMap::<u64, [u64; 3]>::new();
+    let (mut live, mut carried, mut most) = ([0u64; 3], [0u64; 3], [0u64; 3]);
+    // 80 downloads per second of 1.6 Mbit/s over one second each: 128 of 160 Mbit/s.
+    for ms in 0..20_000u64 {
+        let now_ending = ends.remove(&ms).unwrap_or_default();
+        (0..3).for_each(|i| live[i] -= now_ending[i]);
+        if ms * 80 % 1000 < 80 {
+            let chosen = driver.choose();
+            live[chosen] += 1;
+            ends.entry(ms + 1000).or_default()[chosen] += 1;
+        }
+        for i in 0..3 {
+            let bits = (live[i] * 1600).min(rates[i] / 1000);
+            most[i] = most[i].max(live[i] * 1_600_000 * 100 / rates[i]);
+            carried[i] += if ms >= 5000 { bits } else { 0 };
+            let traffic = &mut driver.counters[i].traffic;
+            traffic.rx_bytes += bits / 8;
+            traffic.tx_bytes += bits / 8 / 30;
+            traffic.rx_packets += 1;
+            traffic.tx_packets += 1;
+            traffic.rx_progress += 1;
+        }
+        driver.run(Duration::from_millis(1), |_| true);
+    }
+    let used: Vec<_> = (0..3).map(|i| carried[i] * 100 / (rates[i] * 15)).collect();
+    assert!(
+        used.iter().all(|percent| (60..=95).contains(percent)),
+        "{used:?} % used, at most {most:?} % asked for"
+    );
 }
 
 /// Anything that can happen to three links.
