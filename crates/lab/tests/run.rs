@@ -67,12 +67,13 @@ fn page_rounds_complete_over_all_links_and_every_transfer_knows_its_own() {
 
 #[test]
 fn a_cut_on_schedule_hurts_its_link_only() {
-    let workload = Workload::continuous(2, 2, Size::PENG, Duration::from_secs(3));
+    let workload = Workload::continuous(2, 2, Size::PENG, Duration::from_secs(6));
     let lab = lab(&workload);
     let (events, _) = mpsc::channel();
     let mut client = lab.client_config();
-    client.connect_timeout = Duration::from_millis(500);
-    client.idle_timeout = Duration::from_millis(500);
+    // Longer than TCP needs to repeat a packet that a full queue has dropped twice.
+    client.connect_timeout = Duration::from_secs(2);
+    client.idle_timeout = Duration::from_secs(2);
     let fault = |change, at_s| Fault {
         link: "lte".into(),
         change,
