@@ -132,7 +132,7 @@ pub static TABLE: [Named; 12] = [
             ..SESSIONS
         },
         meaning: "each link in turn, as often as its rate",
-        source: "Peng 2005 §2",
+        source: "Peng 2005 §3.1.4, static weights",
     },
     Named {
         name: "random",
@@ -141,7 +141,7 @@ pub static TABLE: [Named; 12] = [
             ..BLIND
         },
         meaning: "any usable link",
-        source: "Peng 2005 §2",
+        source: "common practice: a random mark per connection",
     },
     Named {
         name: "hash",
@@ -150,7 +150,7 @@ pub static TABLE: [Named; 12] = [
             ..BLIND
         },
         meaning: "CRC-32 of addresses and ports modulo the number of usable links",
-        source: "Guo 2004 §3.2",
+        source: "Guo 2004 §III.C, table III",
     },
     Named {
         name: "LCF",
@@ -159,7 +159,7 @@ pub static TABLE: [Named; 12] = [
             ..SESSIONS
         },
         meaning: "fewest flows still open",
-        source: "Peng 2005 table 1; LLF in RFC 2391 §3.2.2",
+        source: "Peng 2005 table 1; LLF in RFC 2391",
     },
     Named {
         name: "WLC",
@@ -169,7 +169,7 @@ pub static TABLE: [Named; 12] = [
             ..SESSIONS
         },
         meaning: "fewest flows still open for its rate",
-        source: "WLLF in RFC 2391 §3.2.4",
+        source: "WLLF in RFC 2391",
     },
     Named {
         name: "LTF",
@@ -179,7 +179,7 @@ pub static TABLE: [Named; 12] = [
             ..PERIODIC
         },
         meaning: "fewest bytes in the last period",
-        source: "Peng 2005 table 1; RFC 2391 §3.2.3",
+        source: "Peng 2005 table 1; RFC 2391",
     },
     Named {
         name: "MORBF",

@@ -19,7 +19,7 @@
 //! time as long as packets keep arriving. An answer after the deadline is an answer: the loss is taken back.
 //!
 //! The machine never reads a clock, never sends anything, and never declares a link down for being slow or lossy while
-//! packets come in.
+//! TCP makes progress over it.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -2,9 +2,10 @@
 //!
 //! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]). The choice itself
 //! falls in the packet path (`bpf/policy`); this crate does everything slower than a packet. Every measuring period it
-//! measures the links — available bandwidth as a token bucket ([`bandwidth`]), bytes carried, or nothing where session
-//! counts decide — turns the measures into weights ([`weights`]), and hands the packet path one [`Choice`]: dispatching
-//! scheme, weights, the links that take new flows, and where the window of dispatched flows begins.
+//! measures the links — available bandwidth ([`bandwidth`]), bytes carried, or nothing where session counts decide —
+//! turns the measures into weights ([`weights`]), and hands the packet path one [`Choice`]: dispatching scheme, weights,
+//! the links that take new flows, and from where dispatched flows are counted. What a link was given beyond its share is
+//! carried into the next period, so that short periods and few flows are shared by weight too.
 //!
 //! Beside that it watches whether links work ([`availability`]): from the counters alone as long as packets come in, by
 //! probes on suspicion, judged against the link's own load. A link that goes down leaves the choice first; its flows
@@ -14,7 +15,7 @@
 //! time and real packets, the simulator with virtual ones, and both run the same balancer. [`DataPlane`] is what a
 //! driver needs of whatever moves the packets.
 //!
-//! What it never does: declare a link down without lost probes or a missing device; keep a flow from a link it is bound
+//! What it never does: declare a link down without lost probes or a missing part; keep a flow from a link it is bound
 //! to; refuse new flows while any link is present that the operator has not taken away.
 
 #![forbid(unsafe_code)]
