@@ -1,1 +1,45 @@
-fn main() {}
+//! The `anabranch` command.
+//!
+//! Each subcommand is one file in [`commands`] and one entry in [`args`], where every flag is defined once: parsing,
+//! `--help` and completions come from the same line. Two subcommands do something: `run` is the daemon, `demo` a run in
+//! the laboratory. The others ask — the configuration and the host (`check`), the table of algorithms (`policies`), or
+//! the running daemon over its control socket — and show the answer as a table or, with `--json`, as it came.
+//!
+//! What went wrong is one line on standard error. The exit code tells whose turn it is: 2 if the input has to change
+//! before the same command can work, 1 for everything else.
+
+mod args;
+mod commands;
+mod control;
+mod demo;
+mod failure;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match dispatch(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}
+
+fn dispatch(args: Args) -> anyhow::Result<()> {
+    let instance = &args.instance;
+    match args.command {
+        Command::Run { config } => commands::run::run(instance, &config),
+        Command::Check { config, offline } => commands::check::run(&config, offline),
+        Command::Status { json } => commands::status::run(instance, json),
+        Command::Flows(args) => commands::flows::run(instance, &args),
+        Command::Explain(args) => commands::explain::run(instance, &args),
+        Command::Link { action, name } => commands::link::run(instance, action, name),
+        Command::Policies { json } => commands::policies::run(json),
+        Command::Demo(args) => demo::run(&args),
+        Command::Completions { shell } => commands::completions::run(shell),
+    }
+}

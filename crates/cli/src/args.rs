@@ -1,0 +1,276 @@
+//! Every flag, defined once.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anabranch_core::Algorithm;
+use anabranch_daemon::paths::DEFAULT_INSTANCE;
+use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Sends each flow by one of several internet links and measures which links deserve it
+#[derive(Debug, Parser)]
+#[command(name = "anabranch", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Args {
+    /// Which daemon, where a machine runs several
+    #[arg(long, global = true, value_name = "NAME", default_value = DEFAULT_INSTANCE)]
+    pub instance: String,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  anabranch demo                                 three links, real traffic, and one is cut
+  anabranch check --config /etc/anabranch.toml   is it right, and this host as it says?
+  anabranch run --config /etc/anabranch.toml     run the gateway
+  anabranch status                               links, rates, flows, dropped packets
+
+Exit codes: 0 done, 1 failed, 2 the input has to change; nothing was done then.";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the gateway in the foreground
+    ///
+    /// SIGHUP reads the configuration again without losing a packet. SIGTERM and SIGINT restore the host as it was. A
+    /// daemon that is killed leaves the packets flowing; the next one takes the flows over.
+    #[command(after_help = "Examples:
+  anabranch run --config /etc/anabranch.toml
+  kill -HUP $(pidof anabranch)                   read the configuration again")]
+    Run {
+        /// TOML file with the LAN devices and the links
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Check a configuration, and the host against it; change nothing
+    #[command(after_help = "Examples:
+  anabranch check --config /etc/anabranch.toml
+  anabranch check --config new.toml --offline    on another machine than the gateway")]
+    Check {
+        /// TOML file with the LAN devices and the links
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Do not look at this host: kernel, privilege, devices, addresses
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Show links, rates, flows and what became of packets
+    #[command(after_help = "Examples:
+  anabranch status
+  anabranch status --json | jq '.links[] | {name, state, flows}'")]
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the flows and the links that carry them
+    Flows(FlowsArgs),
+    /// Ask the loaded program which link a new flow would take, and why
+    ///
+    /// The program in the kernel answers, from its present state. Nothing is bound, counted or sent.
+    Explain(ExplainArgs),
+    /// Take a link out of use, or back in
+    #[command(after_help = "Examples:
+  anabranch link drain lte                       before its data plan runs out
+  anabranch link down lte                        before its modem is unplugged
+  anabranch link up lte")]
+    Link {
+        action: LinkAction,
+        /// The link's name in the configuration
+        name: String,
+    },
+    /// List the algorithms that `policy` may name
+    #[command(after_help = "Examples:
+  anabranch policies
+  anabranch policies --json | jq -r '.[].name'
+
+A configuration may also write the tuple itself:
+  policy = { measure = \"st-in\", dispatch = \"weighted\", granularity = \"session\", period_ms = 500 }")]
+    Policies {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the gateway between real clients and a real web server, and cut a link in the middle
+    ///
+    /// Everything happens in network namespaces and goes away afterwards; the host itself is not touched.
+    Demo(DemoArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:
+  anabranch completions bash > /usr/share/bash-completion/completions/anabranch
+  anabranch completions zsh > /usr/share/zsh/site-functions/_anabranch")]
+    Completions { shell: Shell },
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  anabranch flows
+  anabranch flows --link lte --proto udp
+  anabranch flows --json | jq '.flows | group_by(.link)[] | {link: .[0].link, flows: length}'")]
+pub struct FlowsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only flows on this link
+    #[arg(long, value_name = "NAME")]
+    pub link: Option<String>,
+    /// Only flows of this protocol
+    #[arg(long)]
+    pub proto: Option<FlowProto>,
+    /// Show at most so many
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub limit: usize,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  anabranch explain --from 192.168.1.20 --to 93.184.216.34:443
+  anabranch explain --from 192.168.1.20:5060 --to 203.0.113.7:5060 --proto udp --json")]
+pub struct ExplainArgs {
+    /// LAN host; without a port, one of those that clients take
+    #[arg(long, value_name = "A[:P]", value_parser = source)]
+    pub from: SocketAddr,
+    /// Destination
+    #[arg(long, value_name = "B:P", value_parser = destination)]
+    pub to: SocketAddr,
+    /// Transport
+    #[arg(long, default_value = "tcp")]
+    pub proto: ExplainProto,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  sudo anabranch demo
+  sudo anabranch demo --policy RR --json rr.json")]
+pub struct DemoArgs {
+    /// How long traffic flows
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(10..=3600))]
+    pub seconds: u16,
+    /// One of `anabranch policies`
+    #[arg(long, value_name = "NAME", default_value = anabranch_core::algorithm::TABLE[0].name)]
+    pub policy: Algorithm,
+    /// Also write the result to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Directory of the report, its plots and tables
+    #[arg(long, value_name = "DIR", default_value = "anabranch-demo")]
+    pub out: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum LinkAction {
+    /// No new flows; the present ones live on
+    Drain,
+    /// Back in use
+    Up,
+    /// No flows at all: its flows end as soon as another link can take them
+    Down,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FlowProto {
+    Tcp,
+    Udp,
+    Icmp,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ExplainProto {
+    Tcp,
+    Udp,
+}
+
+/// Stands for the port that a client would take: the first of the range that IANA set aside for that (RFC 6335 §6).
+const CLIENT_PORT: u16 = 49152;
+
+fn source(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<Ipv4Addr>() {
+        Ok(address) => Ok(SocketAddr::from((address, CLIENT_PORT))),
+        Err(_) => endpoint(text, "192.168.1.20 or 192.168.1.20:50000"),
+    }
+}
+
+fn destination(text: &str) -> Result<SocketAddr, String> {
+    endpoint(text, "203.0.113.7:443")
+}
+
+fn endpoint(text: &str, like: &str) -> Result<SocketAddr, String> {
+    match SocketAddr::from_str(text) {
+        Ok(endpoint @ SocketAddr::V4(_)) if endpoint.port() > 0 => Ok(endpoint),
+        _ => Err(format!("write an IPv4 address and port, like {like}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_source_may_leave_the_port_out_and_a_destination_may_not() {
+        let Command::Explain(args) =
+            parse("anabranch explain --from 10.0.0.2 --to 1.1.1.1:53 --proto udp")
+                .unwrap()
+                .command
+        else {
+            panic!("not explain")
+        };
+        assert_eq!((args.from.port(), args.to.port()), (CLIENT_PORT, 53));
+        for line in [
+            "anabranch explain --from 10.0.0.2 --to 1.1.1.1",
+            "anabranch explain --from 10.0.0.2:0 --to 1.1.1.1:53",
+            "anabranch explain --from [::1]:1 --to 1.1.1.1:53",
+            "anabranch explain --from localhost --to 1.1.1.1:53",
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(
+                error.contains("write an IPv4 address and port, like "),
+                "{line}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_policy_is_told_what_is_allowed() {
+        let error = parse("anabranch demo --policy fastest")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("unknown policy `fastest`, allowed: WSDM, RR,"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_instance_may_be_named_before_and_after_the_subcommand() {
+        for line in [
+            "anabranch --instance b status",
+            "anabranch status --instance b",
+        ] {
+            assert_eq!(parse(line).unwrap().instance, "b");
+        }
+    }
+
+    #[test]
+    fn every_subcommand_has_a_description_and_every_flag_a_help() {
+        for command in Args::command().get_subcommands() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for flag in command.get_opts() {
+                assert!(flag.get_help().is_some(), "{} {flag}", command.get_name());
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What was understood of a configuration, and whether this host is as it says.
+
+use std::path::Path;
+
+use anabranch_daemon::config::{Config, Rate};
+use anabranch_daemon::observe::{Desired, LinkView, Netlink, Snapshot};
+use anabranch_daemon::{Slots, preflight};
+
+use crate::table::{self, Columns, number, optional, text};
+
+pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
+    if offline {
+        show(&Config::load(path)?, None);
+        return Ok(());
+    }
+    let config = preflight::check(path)?;
+    show(&config, Some(&host()?));
+    Ok(())
+}
+
+fn host() -> anyhow::Result<Snapshot> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async { Netlink::connect()?.snapshot().await })
+}
+
+fn show(config: &Config, host: Option<&Snapshot>) {
+    println!("LAN     {}", config.lan.join(", "));
+    println!("policy  {}", config.policy);
+    println!();
+    print!("{}", links(config, host));
+    let seen = if host.is_some() {
+        "the configuration is right, and this host can run it"
+    } else {
+        "the configuration is right; the host was not looked at"
+    };
+    println!("\n{seen}");
+}
+
+fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
+    let slots = Slots::default().assign(config.links.iter().map(|link| link.name.as_str()));
+    let views = host
+        .map(|host| Desired::derive(config, &slots, host).links)
+        .unwrap_or_default();
+    let mut columns = Columns::new(&[
+        "link", "device", "address", "gateway", "MTU", "down", "up", "weight", "metered", "remark",
+    ]);
+    for link in &config.links {
+        let view = slots.id(&link.name).and_then(|id| views.get(&id));
+        let path = view.and_then(|view| view.path.as_ref().ok());
+        columns.row([
+            text(&link.name),
+            text(&link.device),
+            text(optional(path.map(|path| path.external).or(link.address))),
+            text(optional(path.map_or(link.gateway, |path| path.gateway))),
+            number(optional(path.map(|path| path.mtu))),
+            number(rate(link.down)),
+            number(rate(link.up)),
+            number(optional(link.weight)),
+            text(if link.metered { "yes" } else { "no" }),
+            text(view.map_or_else(String::new, remark)),
+        ]);
+    }
+    columns
+}
+
+fn rate(rate: Option<Rate>) -> String {
+    optional(rate.map(|rate| table::rate(rate.bps() as f64)))
+}
+
+/// Why the link could not be used as the host stands.
+fn remark(view: &LinkView) -> String {
+    match &view.path {
+        Err(missing) => table::doubtful(missing).to_string(),
+        Ok(_) if !view.running => {
+            table::doubtful("the device is down or has no carrier").to_string()
+        }
+        Ok(path) if path.gateway.is_none() => "point to point".to_owned(),
+        Ok(_) => String::new(),
+    }
+}

@@ -1,0 +1,122 @@
+//! Flows and the links that carry them.
+
+use anabranch_daemon::control::{Request, Response};
+use anabranch_daemon::plane::FlowRow;
+use serde::Serialize;
+
+use crate::args::{FlowProto, FlowsArgs};
+use crate::control::{Daemon, Names, unexpected};
+use crate::table::{self, Columns, number, text};
+
+/// Rows asked of the daemon when only some of them are wanted: the daemon does not choose.
+const ALL: usize = usize::MAX;
+
+/// A row with names for numbers.
+#[derive(Serialize)]
+struct Row {
+    link: String,
+    tried: Vec<String>,
+    #[serde(flatten)]
+    flow: serde_json::Map<String, serde_json::Value>,
+}
+
+pub fn run(instance: &str, args: &FlowsArgs) -> anyhow::Result<()> {
+    let mut daemon = Daemon::of(instance)?;
+    let names = daemon.names()?;
+    if let Some(link) = &args.link {
+        names.check(link)?;
+    }
+    let chosen = args.link.is_some() || args.proto.is_some();
+    let limit = if chosen { ALL } else { args.limit };
+    let Found { total, flows } = ask(&mut daemon, limit)?;
+    let mut flows: Vec<FlowRow> = flows
+        .into_iter()
+        .filter(|flow| is_wanted(args, &names, flow))
+        .collect();
+    let total = if chosen { flows.len() } else { total };
+    flows.truncate(args.limit);
+    if args.json {
+        print_json(total, &flows, &names)
+    } else {
+        print!("{}", table(&flows, &names));
+        println!("{} of {total} flows", flows.len());
+        Ok(())
+    }
+}
+
+struct Found {
+    total: usize,
+    flows: Vec<FlowRow>,
+}
+
+fn ask(daemon: &mut Daemon, limit: usize) -> anyhow::Result<Found> {
+    match daemon.ask(&Request::Flows { limit })? {
+        Response::Flows { total, flows } => Ok(Found { total, flows }),
+        other => unexpected(&other),
+    }
+}
+
+fn is_wanted(args: &FlowsArgs, names: &Names, flow: &FlowRow) -> bool {
+    let link = args
+        .link
+        .as_ref()
+        .is_none_or(|link| names.of(flow.link) == *link);
+    let proto = args.proto.is_none_or(|proto| flow.proto == word(proto));
+    link && proto
+}
+
+fn word(proto: FlowProto) -> &'static str {
+    match proto {
+        FlowProto::Tcp => "tcp",
+        FlowProto::Udp => "udp",
+        FlowProto::Icmp => "icmp",
+    }
+}
+
+fn print_json(total: usize, flows: &[FlowRow], names: &Names) -> anyhow::Result<()> {
+    let rows = flows
+        .iter()
+        .map(|flow| row(flow, names))
+        .collect::<Result<Vec<_>, _>>()?;
+    println!(
+        "{}",
+        serde_json::to_string_pretty(&serde_json::json!({ "total": total, "flows": rows }))?
+    );
+    Ok(())
+}
+
+fn row(flow: &FlowRow, names: &Names) -> serde_json::Result<Row> {
+    let mut fields = match serde_json::to_value(flow)? {
+        serde_json::Value::Object(fields) => fields,
+        _ => serde_json::Map::new(),
+    };
+    fields.remove("link");
+    fields.remove("tried");
+    Ok(Row {
+        link: names.of(flow.link),
+        tried: flow.tried.iter().map(|link| names.of(*link)).collect(),
+        flow: fields,
+    })
+}
+
+fn table(flows: &[FlowRow], names: &Names) -> Columns {
+    let mut columns = Columns::new(&[
+        "proto", "local", "external", "remote", "link", "state", "out", "in", "age", "idle", "why",
+    ]);
+    for flow in flows {
+        columns.row([
+            text(&flow.proto),
+            text(flow.local),
+            text(flow.external),
+            text(flow.remote),
+            text(names.of(flow.link)),
+            text(format!("{:?}", flow.state).to_lowercase()),
+            number(table::amount(flow.bytes_out)),
+            number(table::amount(flow.bytes_in)),
+            number(table::time(flow.age_ms as f64 / 1e3)),
+            number(table::time(flow.idle_ms as f64 / 1e3)),
+            text(&flow.why),
+        ]);
+    }
+    columns
+}

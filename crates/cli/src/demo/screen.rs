@@ -1,0 +1,149 @@
+//! The run as it goes on: bars on a terminal, a line every other second elsewhere.
+
+use std::time::{Duration, Instant};
+
+use anabranch_scenario::{Event, EventKind, LinkState};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::plan::Plan;
+use super::watch::{Frame, LinkFrame};
+use crate::table;
+
+const LINE: Duration = Duration::from_secs(2);
+const BAR: &str = "{prefix:<8} {bar:32} {msg}";
+
+pub struct Screen {
+    all: MultiProgress,
+    links: Vec<ProgressBar>,
+    progress: ProgressBar,
+    /// When the last line was written, where there are no bars.
+    lined: Option<Instant>,
+}
+
+impl Screen {
+    pub fn new(plan: &Plan) -> Self {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
+        let bar = |prefix: &str, length: u64| {
+            let style =
+                ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = all.add(ProgressBar::new(length).with_prefix(prefix.to_owned()));
+            bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
+            bar
+        };
+        let links = plan
+            .links()
+            .map(|(name, down_bps, _)| bar(name, down_bps))
+            .collect();
+        let progress = bar("run", plan.duration.as_millis() as u64);
+        Self {
+            links,
+            progress,
+            lined: None,
+            all,
+        }
+    }
+
+    /// Something happened.
+    pub fn tell(&self, event: &Event) {
+        let line = format!("{:5.2} s  {}", event.t_s, coloured(event));
+        if self.all.is_hidden() {
+            println!("{line}");
+        } else {
+            // A terminal that is gone cannot be told.
+            let _ = self.all.println(line);
+        }
+    }
+
+    pub fn draw(&mut self, frame: &Frame) {
+        if self.all.is_hidden() {
+            return self.draw_line(frame);
+        }
+        for (bar, link) in self.links.iter().zip(&frame.links) {
+            bar.set_position((link.now_bps as u64).min(link.rate_bps));
+            bar.set_message(words(link));
+        }
+        self.progress.set_position((frame.elapsed_s * 1e3) as u64);
+        self.progress.set_message(totals(frame));
+    }
+
+    fn draw_line(&mut self, frame: &Frame) {
+        if self.lined.is_some_and(|at| at.elapsed() < LINE) {
+            return;
+        }
+        self.lined = Some(Instant::now());
+        let links = frame
+            .links
+            .iter()
+            .map(|link| format!("{} {}", link.name, words(link)));
+        println!(
+            "{:5.1} s  {} | {}",
+            frame.elapsed_s,
+            links.collect::<Vec<_>>().join(" | "),
+            totals(frame)
+        );
+    }
+
+    /// Leaves the last picture where it is.
+    pub fn finish(&self) {
+        for bar in self.links.iter().chain([&self.progress]) {
+            bar.abandon();
+        }
+        println!();
+    }
+}
+
+fn coloured(event: &Event) -> String {
+    match event.kind {
+        EventKind::Cut | EventKind::Down => table::bad(&event.text).to_string(),
+        EventKind::Suspect => table::doubtful(&event.text).to_string(),
+        _ => event.text.clone(),
+    }
+}
+
+fn words(link: &LinkFrame) -> String {
+    let state = match link.state {
+        LinkState::Up => table::good("up     "),
+        LinkState::Suspect => table::doubtful("suspect"),
+        LinkState::Down => table::bad("DOWN   "),
+    };
+    format!(
+        "{:>4.1} of {:.0} Mbit/s  {state}  {:>3} flows",
+        link.now_bps / 1e6,
+        link.rate_bps as f64 / 1e6,
+        link.flows
+    )
+}
+
+fn totals(frame: &Frame) -> String {
+    let now_bps: f64 = frame.links.iter().map(|link| link.now_bps).sum();
+    let transfers = frame.transfers;
+    format!(
+        "{:>4.1} Mbit/s in all, {} downloads done, {} running, {} failed",
+        now_bps / 1e6,
+        transfers.done,
+        transfers.running,
+        transfers.failed
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_drawn_with_its_rate_state_and_flows() {
+        let mut link = LinkFrame {
+            name: "lte".into(),
+            rate_bps: 15_000_000,
+            now_bps: 14_320_000.0,
+            state: LinkState::Up,
+            flows: 12,
+        };
+        let plain = |link: &LinkFrame| console::strip_ansi_codes(&words(link)).into_owned();
+        assert_eq!(plain(&link), "14.3 of 15 Mbit/s  up        12 flows");
+        link.state = LinkState::Down;
+        link.now_bps = 0.0;
+        link.flows = 0;
+        assert_eq!(plain(&link), " 0.0 of 15 Mbit/s  DOWN       0 flows");
+    }
+}

@@ -1,0 +1,57 @@
+//! What went wrong, in one line, and whose turn it is.
+
+use std::process::ExitCode;
+
+use anabranch_daemon::{BadInput, Error};
+
+const FAILED: u8 = 1;
+const BAD_INPUT: u8 = 2;
+
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("anabranch: {}", line(error));
+    ExitCode::from(exit_code(error))
+}
+
+fn line(error: &anyhow::Error) -> String {
+    format!("{error:#}")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Context around an error does not change whose turn it is.
+fn exit_code(error: &anyhow::Error) -> u8 {
+    let of = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
+        Some(error) => Some(error.exit_code()),
+        None => cause.is::<BadInput>().then_some(BAD_INPUT),
+    };
+    error.chain().find_map(of).unwrap_or(FAILED)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn bad_input_keeps_its_code_whatever_is_said_around_it() {
+        let bad = BadInput::new("lan: no LAN device");
+        for error in [
+            anyhow::Error::new(bad.clone()),
+            anyhow::Error::new(bad.clone()).context("check"),
+            anyhow::Error::new(Error::from(bad.clone())),
+            Err::<(), _>(Error::from(bad)).context("run").unwrap_err(),
+        ] {
+            assert_eq!(exit_code(&error), BAD_INPUT, "{error:#}");
+        }
+        assert_eq!(exit_code(&Error::from(anyhow!("no memory")).into()), FAILED);
+        assert_eq!(exit_code(&anyhow!("no memory")), FAILED);
+    }
+
+    #[test]
+    fn causes_are_told_on_one_line() {
+        let error = anyhow!("first\nsecond").context("outer");
+        assert_eq!(line(&error), "outer: first second");
+    }
+}

@@ -1,0 +1,134 @@
+//! Tables and words for a terminal.
+//!
+//! Columns are aligned with spaces and nothing else, so that `awk` reads them as people do. Colour says what the words
+//! say already, and only on a terminal that wants it (`NO_COLOR`, `CLICOLOR`).
+
+use anabranch_scenario::format;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use console::{Style, StyledObject};
+
+pub const NOTHING: &str = "-";
+
+/// A table whose columns are as wide as their widest cell.
+pub struct Columns(Table);
+
+impl Columns {
+    pub fn new(titles: &[&str]) -> Self {
+        let mut table = Table::new();
+        table
+            .load_preset(comfy_table::presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(
+            titles
+                .iter()
+                .map(|title| Style::new().bold().apply_to(title).to_string()),
+        );
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        Self(table)
+    }
+
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.0.add_row(cells);
+    }
+}
+
+impl std::fmt::Display for Columns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in self.0.to_string().lines() {
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+pub fn text(text: impl ToString) -> Cell {
+    Cell::new(text.to_string())
+}
+
+/// A number, aligned by its last digit.
+pub fn number(text: impl ToString) -> Cell {
+    Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
+}
+
+pub fn optional(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
+}
+
+pub fn rate(rate_bps: f64) -> String {
+    plain(format::bps(rate_bps))
+}
+
+pub fn amount(bytes: u64) -> String {
+    plain(format::bytes(bytes))
+}
+
+/// A time with the two units that matter: 12.3 ms, 4 m 10 s, 3 d 2 h.
+pub fn time(time_s: f64) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    if time_s < 60.0 {
+        return plain(format::seconds(time_s));
+    }
+    let whole_s = time_s.round() as u64;
+    let first = UNITS
+        .iter()
+        .position(|(unit_s, _)| whole_s >= *unit_s)
+        .unwrap_or(UNITS.len() - 2);
+    let [(large_s, large), (small_s, small)] = [UNITS[first], UNITS[first + 1]];
+    format!(
+        "{} {large} {} {small}",
+        whole_s / large_s,
+        whole_s % large_s / small_s
+    )
+}
+
+pub fn percent(ratio: f64) -> String {
+    plain(format::percent(ratio))
+}
+
+/// Reports set numbers with a narrow space, for which not every terminal has a glyph.
+fn plain(text: String) -> String {
+    text.replace('\u{202f}', " ")
+}
+
+pub fn good<D>(text: D) -> StyledObject<D> {
+    Style::new().green().apply_to(text)
+}
+
+pub fn doubtful<D>(text: D) -> StyledObject<D> {
+    Style::new().yellow().apply_to(text)
+}
+
+pub fn bad<D>(text: D) -> StyledObject<D> {
+    Style::new().red().bold().apply_to(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_have_no_trailing_spaces() {
+        let mut columns = Columns::new(&["link", "flows"]);
+        columns.row([text("fiber"), number(7)]);
+        columns.row([text("lte"), number(1200)]);
+        assert_eq!(
+            columns.to_string(),
+            "link   flows\nfiber      7\nlte     1200\n"
+        );
+    }
+
+    #[test]
+    fn times_have_two_units_at_most() {
+        for (time_s, words) in [
+            (0.0123, "12.3 ms"),
+            (59.0, "59.0 s"),
+            (250.0, "4 m 10 s"),
+            (3_600.0, "1 h 0 m"),
+            (266_500.0, "3 d 2 h"),
+        ] {
+            assert_eq!(time(time_s), words);
+        }
+    }
+}
