@@ -5,9 +5,12 @@ use std::process::ExitCode;
 
 use anabranch_daemon::paths::Paths;
 use anabranch_daemon::{Error, run};
+use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
+        .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::{Call, LinkAction, Request, Response};
-use crate::driver::{Driver, ProbeOrder};
+use crate::driver::{Driver, ProbeOrder, tell_ended};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
 use crate::plane::{self, FlowRow, LinkPath, Plane, Swept};
@@ -348,12 +348,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 after.mtu
             );
             if before.is_some_and(|before| before.external != after.external) {
-                let ended = self.plane.end_flows(*id)?;
-                tracing::info!(
-                    "link {name} has a new address: ended {} TCP flows, rebinding {} UDP flows",
-                    ended.tcp,
-                    ended.udp
-                );
+                tell_ended(name, self.plane.end_flows(*id)?);
             }
         }
         Ok(())
@@ -414,7 +409,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .into_iter()
             .filter(|id| self.slots.name(*id).is_none())
         {
-            self.plane.end_flows(id)?;
             self.plane.set_link(id, None)?;
             self.told.links.remove(&id);
         }
@@ -464,12 +458,9 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .map(|row| row.link)
             .collect();
         for id in links.into_iter().map(LinkId) {
-            let ended = self.plane.end_flows(id)?;
-            let name = self.slots.name(id).unwrap_or("of before");
-            tracing::info!(
-                "link {name}: ended {} TCP flows of a former address, rebinding {} UDP flows",
-                ended.tcp,
-                ended.udp
+            tell_ended(
+                self.slots.name(id).unwrap_or("of before"),
+                self.plane.end_flows(id)?,
             );
         }
         Ok(())
@@ -531,3 +522,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
 fn all_links() -> impl Iterator<Item = LinkId> {
     (0..LINKS_MAX as u8).map(LinkId)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use anabranch_core::{
-    Admin, Balancer, BuildError, DataPlane, DownCause, Event, LinkCounters, LinkId, LinkSpec,
-    LinkState, LinkStatus, ProbeId, ProbeOutcome, ProbeRequest, State, Time, Wakeup,
+    Admin, Balancer, BuildError, DataPlane, Ended, Event, LinkCounters, LinkId, LinkSpec,
+    LinkState, LinkStatus, ProbeId, ProbeOutcome, ProbeRequest, Time, Wakeup,
 };
 
-use crate::config::Config;
+use crate::config::{Config, LINKS_MAX};
 use crate::slots::Slots;
 
 /// Drives one balancer over one data path. Links are known by their slots.
@@ -19,8 +19,10 @@ pub struct Driver {
     balancer: Balancer,
     slots: Slots,
     counters: Vec<LinkCounters>,
-    /// Raised with every new balancer: its probes are not those of the last one.
+    /// Raised with every configuration.
     generation: u64,
+    /// The generation in which a slot got another link: older probes are not its own.
+    changed: [u64; LINKS_MAX],
 }
 
 /// A probe to send; its answer is to be handed back with all of this.
@@ -36,37 +38,39 @@ impl Driver {
     /// `config` has been validated, so the balancer's own refusal is a defect.
     pub fn new(now: Time, config: &Config, slots: &Slots) -> Result<Self, BuildError> {
         Ok(Self {
-            balancer: build(now, config, slots)?,
+            balancer: Balancer::new(
+                now,
+                config.policy,
+                specs(config, slots),
+                config.availability.clone(),
+            )?,
             slots: slots.clone(),
             counters: Vec::new(),
             generation: 0,
+            changed: [0; LINKS_MAX],
         })
     }
 
-    /// Another algorithm, other links, other thresholds. Links that were down stay so until they answer; what the operator
-    /// ordered stands for links that keep their slots.
+    /// Another algorithm, other links, other thresholds. Links that keep their slots go on as they are.
     pub fn reconfigure(
         &mut self,
         now: Time,
         config: &Config,
         slots: &Slots,
     ) -> Result<(), BuildError> {
-        let mut balancer = build(now, config, slots)?;
-        let kept =
-            |link: LinkId| slots.name(link).is_some() && slots.name(link) == self.slots.name(link);
-        for status in self
-            .balancer
-            .status()
-            .into_iter()
-            .filter(|status| kept(status.link))
-        {
-            resume(&mut balancer, now, &status);
-        }
-        // What was true before is no news.
-        while balancer.poll_event().is_some() {}
-        self.balancer = balancer;
-        self.slots = slots.clone();
+        self.balancer.reconfigure(
+            now,
+            config.policy,
+            specs(config, slots),
+            config.availability.clone(),
+        )?;
         self.generation += 1;
+        for link in (0..LINKS_MAX as u8).map(LinkId) {
+            if slots.name(link) != self.slots.name(link) {
+                self.changed[link.index()] = self.generation;
+            }
+        }
+        self.slots = slots.clone();
         Ok(())
     }
 
@@ -99,7 +103,7 @@ impl Driver {
     }
 
     pub fn handle_probe(&mut self, now: Time, order: ProbeOrder, outcome: ProbeOutcome) {
-        if order.generation == self.generation {
+        if order.generation >= self.changed[order.link.index()] {
             self.balancer
                 .handle_probe(now, order.link, order.id, outcome);
         }
@@ -167,11 +171,10 @@ impl Driver {
     }
 
     fn tell<P: DataPlane>(&self, event: Event, plane: &mut P) -> Result<(), P::Error> {
-        let name = |link| self.slots.name(link).unwrap_or("?").to_owned();
+        let name = |link| self.slots.name(link).unwrap_or("of before");
         match event {
-            // Traffic that merely ends raises suspicion too.
             Event::Suspected { link, suspicion } => {
-                tracing::debug!("link {} possibly down: {suspicion}", name(link));
+                tracing::info!("link {} possibly down: {suspicion}", name(link));
             }
             Event::LinkUp { link, down_for } => {
                 tracing::info!("link {} up after {} ms", name(link), down_for.as_millis());
@@ -183,22 +186,22 @@ impl Driver {
                     after.as_millis()
                 );
             }
-            Event::EndFlows { link } => {
-                let ended = plane.end_flows(link)?;
-                tracing::info!(
-                    "link {}: ended {} TCP flows, rebinding {} UDP flows",
-                    name(link),
-                    ended.tcp,
-                    ended.udp
-                );
-            }
+            Event::EndFlows { link } => tell_ended(name(link), plane.end_flows(link)?),
         }
         Ok(())
     }
 }
 
-/// A balancer whose link ids are the slots. Slots without a link get one that is never present.
-fn build(now: Time, config: &Config, slots: &Slots) -> Result<Balancer, BuildError> {
+/// Logs what ended with a link, if anything did.
+pub fn tell_ended(link: &str, ended: Ended) {
+    let Ended { tcp, udp } = ended;
+    if tcp + udp > 0 {
+        tracing::info!("link {link}: ended {tcp} TCP flows, rebinding {udp} UDP flows");
+    }
+}
+
+/// One for every slot up to the last; a slot without a link gets one that is never present.
+fn specs(config: &Config, slots: &Slots) -> Vec<LinkSpec> {
     let weighted = config.links.iter().any(|link| link.weight.is_some());
     let nobody = LinkSpec {
         name: String::new(),
@@ -218,27 +221,5 @@ fn build(now: Time, config: &Config, slots: &Slots) -> Result<Balancer, BuildErr
             specs[id.index()] = link.spec();
         }
     }
-    Balancer::new(now, config.policy, specs, config.availability.clone())
-}
-
-/// Brings a new balancer's link to where `before` left it. A balancer takes a link it sees for the first time on trust;
-/// one that was down must not get that.
-fn resume(balancer: &mut Balancer, now: Time, before: &LinkStatus) {
-    let link = before.link;
-    balancer.set_admin(now, link, before.admin);
-    match before.state {
-        State::Down(DownCause::Absent(_)) => {}
-        State::Down(_) => {
-            balancer.handle_link_state(now, link, LinkState::Present);
-            balancer.handle_link_state(
-                now,
-                link,
-                LinkState::Absent(anabranch_core::Missing::Carrier),
-            );
-            balancer.handle_link_state(now, link, LinkState::Present);
-        }
-        State::Up | State::PossiblyDown(_) => {
-            balancer.handle_link_state(now, link, LinkState::Present)
-        }
-    }
+    specs
 }

@@ -12,10 +12,12 @@ use crate::observe::{self, Netlink};
 /// TCX needs 6.6.
 const KERNEL_MIN: (u32, u32) = (6, 6);
 const CAP_NET_ADMIN: u32 = 12;
+const CAP_NET_RAW: u32 = 13;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_BPF: u32 = 39;
-const CAPABILITIES: [(u32, &str); 3] = [
+const CAPABILITIES: [(u32, &str); 4] = [
     (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+    (CAP_NET_RAW, "CAP_NET_RAW"),
     (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
     (CAP_BPF, "CAP_BPF"),
 ];
@@ -122,7 +124,7 @@ mod tests {
             .to_string();
         assert_eq!(
             none,
-            "missing privilege CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_BPF: run as root"
+            "missing privilege CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_BPF: run as root"
         );
         let no_bpf = privilege(&format!(
             "CapEff:\t{:016x}\n",

@@ -383,4 +383,4 @@ pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

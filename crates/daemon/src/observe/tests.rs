@@ -7,9 +7,9 @@ link.fiber = { device = "wan0" }
 link.lte = { device = "ppp0" }
 "#;
 
-const LAN: u32 = 2;
-const FIBER: u32 = 3;
-const LTE: u32 = 4;
+pub(crate) const LAN: u32 = 2;
+pub(crate) const FIBER: u32 = 3;
+pub(crate) const LTE: u32 = 4;
 const VPN: u32 = 5;
 
 fn config(text: &str) -> Config {
@@ -24,16 +24,16 @@ fn derive(config: &Config, host: &Snapshot) -> Desired {
     Desired::derive(config, &slots(config), host)
 }
 
-fn prefix(text: &str) -> Prefix {
+pub(crate) fn prefix(text: &str) -> Prefix {
     let (address, length) = text.split_once('/').unwrap();
     Prefix::new(address.parse().unwrap(), length.parse().unwrap())
 }
 
-fn ip(text: &str) -> IpAddr {
+pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn device(ifindex: u32, addresses: &[&str]) -> Device {
+pub(crate) fn device(ifindex: u32, addresses: &[&str]) -> Device {
     let addresses = addresses.iter().map(|text| prefix(text)).collect();
     Device {
         ifindex,
@@ -44,7 +44,7 @@ fn device(ifindex: u32, addresses: &[&str]) -> Device {
     }
 }
 
-fn route(to: &str, ifindex: u32, via: Option<&str>, metric: u32) -> HostRoute {
+pub(crate) fn route(to: &str, ifindex: u32, via: Option<&str>, metric: u32) -> HostRoute {
     let hops = vec![Hop {
         ifindex,
         via: via.map(ip),
@@ -68,7 +68,7 @@ fn local(address: &str) -> HostRoute {
 }
 
 /// A box with a LAN, a fibre line behind a gateway, a PPP line, and a VPN.
-fn host() -> Snapshot {
+pub(crate) fn host() -> Snapshot {
     let ppp = Device {
         layer3: true,
         mtu: 1492,

@@ -1,0 +1,496 @@
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anabranch_core::{Choice, DataPlane, Ended, LinkCounters};
+use anabranch_policy::abi::Traffic;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::Error;
+use crate::control::LinkState as Shown;
+use crate::error::BadInput;
+use crate::observe::tests::{FIBER, LTE, device, host, route};
+use crate::plane::{Error as PlaneError, Explanation, Proto, ReasonCount, Role, Route, Settings};
+
+const CONFIG: &str = r#"
+lan = ["lan0"]
+policy = "rr"
+link.fiber = { device = "wan0", down = "10mbit", up = "10mbit" }
+link.lte = { device = "ppp0", down = "10mbit", up = "10mbit" }
+"#;
+
+/// What the data path was told.
+#[derive(Debug, Clone, PartialEq)]
+enum Told {
+    Settings,
+    /// The links that take new flows, as bits.
+    Choice(u32),
+    /// The external address.
+    Link(u8, Option<String>),
+    Attach(u32),
+    Detach(u32),
+    Ended(u8),
+}
+
+/// Everything around the daemon: a kernel, a host, the internet.
+#[derive(Default)]
+struct World {
+    told: Vec<Told>,
+    /// Links that lose every packet.
+    dead: Vec<&'static str>,
+    /// Devices to which nothing can be attached.
+    stubborn: Vec<u32>,
+    host: Snapshot,
+    config: Option<Result<Config, Error>>,
+    first_usable: Option<LinkId>,
+    sent: u64,
+}
+
+type Shared = Arc<Mutex<World>>;
+
+struct FakePlane(Shared);
+
+impl FakePlane {
+    fn tell(&self, told: Told) -> Result<(), PlaneError> {
+        self.0.lock().unwrap().told.push(told);
+        Ok(())
+    }
+}
+
+impl DataPlane for FakePlane {
+    type Error = PlaneError;
+
+    /// Both links send a packet between two readings; live ones hear one, too.
+    fn counters(&mut self) -> Result<Vec<LinkCounters>, PlaneError> {
+        let mut world = self.0.lock().unwrap();
+        world.sent += 1;
+        let carried = |device| {
+            let heard = if world.dead.contains(&device) {
+                0
+            } else {
+                world.sent
+            };
+            let traffic = Traffic {
+                tx_packets: world.sent,
+                rx_packets: heard,
+                rx_progress: heard,
+                ..Traffic::default()
+            };
+            LinkCounters {
+                traffic,
+                ..LinkCounters::default()
+            }
+        };
+        Ok(vec![carried("wan0"), carried("ppp0")])
+    }
+
+    fn install(&mut self, choice: &Choice) -> Result<(), PlaneError> {
+        self.tell(Told::Choice(choice.usable))
+    }
+
+    fn end_flows(&mut self, link: LinkId) -> Result<Ended, PlaneError> {
+        self.tell(Told::Ended(link.0))?;
+        Ok(Ended::default())
+    }
+}
+
+impl Plane for FakePlane {
+    fn set_settings(&mut self, _: &Settings) -> Result<(), PlaneError> {
+        self.tell(Told::Settings)
+    }
+
+    fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), PlaneError> {
+        self.tell(Told::Link(
+            link.0,
+            path.map(|path| path.external.to_string()),
+        ))
+    }
+
+    fn set_routes(&mut self, _: &[Route]) -> Result<(), PlaneError> {
+        Ok(())
+    }
+
+    fn attach(&mut self, ifindex: u32, _: Role, _: bool, _: u32) -> Result<(), PlaneError> {
+        if self.0.lock().unwrap().stubborn.contains(&ifindex) {
+            return Err(PlaneError::NoDevice { ifindex });
+        }
+        self.tell(Told::Attach(ifindex))
+    }
+
+    fn detach(&mut self, ifindex: u32) -> Result<(), PlaneError> {
+        self.tell(Told::Detach(ifindex))
+    }
+
+    fn attached(&self) -> Result<Vec<u32>, PlaneError> {
+        Ok(vec![77])
+    }
+
+    fn sweep(&mut self) -> Result<Swept, PlaneError> {
+        Ok(Swept {
+            live: vec![3, 4],
+            ..Swept::default()
+        })
+    }
+
+    fn flows_max(&self) -> u64 {
+        1000
+    }
+
+    fn flows(&self) -> Result<Vec<FlowRow>, PlaneError> {
+        Ok(Vec::new())
+    }
+
+    fn explain(
+        &mut self,
+        _: std::net::SocketAddr,
+        _: std::net::SocketAddr,
+        _: Proto,
+    ) -> Result<Explanation, PlaneError> {
+        Err(PlaneError::ShortExplanation(0))
+    }
+
+    fn reasons(&self) -> Result<Vec<ReasonCount>, PlaneError> {
+        Ok(Vec::new())
+    }
+}
+
+struct FakeHost {
+    world: Shared,
+    changed: Arc<Notify>,
+}
+
+impl Surroundings for FakeHost {
+    async fn snapshot(&mut self) -> anyhow::Result<Snapshot> {
+        Ok(self.world.lock().unwrap().host.clone())
+    }
+
+    async fn changed(&mut self) -> anyhow::Result<()> {
+        self.changed.notified().await;
+        Ok(())
+    }
+
+    async fn apply(
+        &mut self,
+        _: &Config,
+        _: &Desired,
+        first_usable: Option<LinkId>,
+    ) -> anyhow::Result<()> {
+        self.world.lock().unwrap().first_usable = first_usable;
+        Ok(())
+    }
+
+    async fn reload(&mut self) -> Result<Config, Error> {
+        self.world
+            .lock()
+            .unwrap()
+            .config
+            .take()
+            .expect("a configuration to reload")
+    }
+
+    fn probe(&self, _: Target, via: Via) -> impl Future<Output = Option<Outcome>> + Send + 'static {
+        let dead = self
+            .world
+            .lock()
+            .unwrap()
+            .dead
+            .contains(&via.device.as_str());
+        async move {
+            let round_trip = Duration::from_millis(10);
+            tokio::time::sleep(round_trip).await;
+            (!dead).then_some(Outcome::Answered { round_trip })
+        }
+    }
+
+    fn keep_slots(&mut self, _: &Slots) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]> {
+        Ok([32_768, 60_999])
+    }
+
+    fn fallback_mark(&self, _: &Config) -> u32 {
+        0
+    }
+}
+
+/// A daemon that runs on virtual time.
+struct Rig {
+    world: Shared,
+    changed: Arc<Notify>,
+    calls: mpsc::Sender<Call>,
+    _signals: mpsc::Sender<Signal>,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        Self::start_adopting(false).await
+    }
+
+    async fn start_adopting(adopted: bool) -> Self {
+        let world = Shared::default();
+        world.lock().unwrap().host = host();
+        let changed = Arc::new(Notify::new());
+        let surroundings = FakeHost {
+            world: world.clone(),
+            changed: changed.clone(),
+        };
+        let plane = (FakePlane(world.clone()), adopted);
+        let mut daemon = Daemon::new(
+            config(CONFIG),
+            "test",
+            &Slots::default(),
+            plane,
+            surroundings,
+        )
+        .unwrap();
+        daemon.start().await.unwrap();
+        let (calls, mut requests) = mpsc::channel(1);
+        let (signals, mut orders) = mpsc::channel(1);
+        tokio::spawn(async move { daemon.run(&mut requests, &mut orders).await.unwrap() });
+        let rig = Self {
+            world,
+            changed,
+            calls,
+            _signals: signals,
+        };
+        rig.pass(Duration::from_secs(3)).await;
+        rig
+    }
+
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    async fn call(&self, request: Request) -> Response {
+        let (reply, response) = oneshot::channel();
+        self.calls.send((request, reply)).await.unwrap();
+        response.await.unwrap()
+    }
+
+    async fn status(&self) -> crate::control::Status {
+        match self.call(Request::Status).await {
+            Response::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn change_host(&self, change: impl FnOnce(&mut Snapshot)) {
+        change(&mut self.world.lock().unwrap().host);
+        self.changed.notify_one();
+        self.pass(Duration::from_millis(10)).await;
+    }
+
+    async fn reload(&self, text: &str) -> Response {
+        self.world.lock().unwrap().config =
+            Some(Config::parse(Path::new("a.toml"), text).map_err(Error::from));
+        self.call(Request::Reload).await
+    }
+
+    /// What was told since the last call.
+    fn told(&self) -> Vec<Told> {
+        std::mem::take(&mut self.world.lock().unwrap().told)
+    }
+}
+
+fn config(text: &str) -> Config {
+    Config::parse(Path::new("a.toml"), text).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_start_devices_are_attached_when_links_and_choice_are_known() {
+    let rig = Rig::start().await;
+    let told = rig.told();
+    let place = |wanted: &Told| {
+        told.iter()
+            .position(|told| told == wanted)
+            .unwrap_or_else(|| panic!("{wanted:?} in {told:?}"))
+    };
+    assert!(place(&Told::Settings) < place(&Told::Link(0, Some("203.0.113.2".into()))));
+    assert!(place(&Told::Link(1, Some("198.51.100.7".into()))) < place(&Told::Choice(0b11)));
+    assert!(place(&Told::Choice(0b11)) < place(&Told::Attach(FIBER)));
+    let status = rig.status().await;
+    assert!(
+        status
+            .links
+            .iter()
+            .all(|link| link.state == Shown::Up && link.usable),
+        "{status:?}"
+    );
+    assert_eq!((status.flows.live, status.flows.limit), (7, 1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adopting_daemon_lets_go_of_devices_that_left_the_configuration() {
+    assert!(
+        Rig::start_adopting(true)
+            .await
+            .told()
+            .contains(&Told::Detach(77))
+    );
+    assert!(!Rig::start().await.told().contains(&Told::Detach(77)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_link_leaves_the_choice_before_its_flows_end_and_returns_when_it_answers() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.world.lock().unwrap().dead = vec!["wan0"];
+    rig.pass(Duration::from_secs(1)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b10), Told::Ended(0)]);
+    assert_eq!(
+        rig.world.lock().unwrap().first_usable,
+        Some(LinkId(1)),
+        "the fallback moves too"
+    );
+    rig.world.lock().unwrap().dead.clear();
+    rig.pass(Duration::from_secs(3)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b11)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn flows_of_an_address_that_was_renewed_end_once_the_new_one_is_known() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.change_host(|host| {
+        host.devices
+            .insert("wan0".into(), device(FIBER, &["203.0.113.99/24"]));
+    })
+    .await;
+    assert_eq!(
+        rig.told(),
+        [Told::Link(0, Some("203.0.113.99".into())), Told::Ended(0)]
+    );
+    rig.change_host(|host| host.routes[0] = route("0.0.0.0/0", FIBER, Some("203.0.113.8"), 1))
+        .await;
+    assert_eq!(
+        rig.told(),
+        [Told::Link(0, Some("203.0.113.99".into()))],
+        "another gateway ends no flow"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_is_deleted_and_made_anew_keeps_its_flows_from_the_others() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.change_host(|host| drop(host.devices.remove("ppp0")))
+        .await;
+    assert_eq!(
+        rig.told(),
+        [
+            Told::Choice(0b01),
+            Told::Ended(1),
+            Told::Link(1, None),
+            Told::Detach(LTE)
+        ]
+    );
+    assert_eq!(rig.status().await.links[1].state, Shown::Absent);
+    rig.world.lock().unwrap().stubborn = vec![9];
+    rig.change_host(|host| {
+        host.devices
+            .insert("ppp0".into(), device(9, &["198.51.100.7/24"]));
+        host.routes[1] = route("0.0.0.0/0", 9, Some("198.51.100.1"), 200);
+    })
+    .await;
+    assert_eq!(rig.told(), [Told::Link(1, Some("198.51.100.7".into()))]);
+    rig.world.lock().unwrap().stubborn.clear();
+    rig.pass(Duration::from_secs(3)).await;
+    let told = rig.told();
+    assert!(told.contains(&Told::Attach(9)), "tried again: {told:?}");
+    assert!(
+        told.contains(&Told::Choice(0b11)),
+        "used once it has answered: {told:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_changes_what_it_must_and_nothing_else() {
+    let rig = Rig::start().await;
+    rig.told();
+    let Response::Refused { message } = rig.reload("lan = 1").await else {
+        panic!("not refused")
+    };
+    assert!(message.starts_with("a.toml: lan = 1: "), "{message}");
+    assert_eq!(rig.told(), []);
+
+    let Response::Done = rig.reload(&CONFIG.replace("rr", "lcf")).await else {
+        panic!("refused")
+    };
+    assert_eq!(rig.told(), [Told::Settings, Told::Choice(0b11)]);
+
+    let without: String = CONFIG
+        .lines()
+        .filter(|line| !line.contains("fiber"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let Response::Done = rig.reload(&without).await else {
+        panic!("refused")
+    };
+    assert_eq!(
+        rig.told(),
+        [
+            Told::Settings,
+            Told::Choice(0b10),
+            Told::Ended(0),
+            Told::Detach(FIBER),
+            Told::Link(0, None)
+        ]
+    );
+    assert_eq!(
+        rig.status().await.links[0].slot,
+        1,
+        "a name keeps its number"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_was_down_is_not_trusted_after_a_reload() {
+    let rig = Rig::start().await;
+    rig.world.lock().unwrap().dead = vec!["wan0"];
+    rig.pass(Duration::from_secs(1)).await;
+    rig.told();
+    let Response::Done = rig.reload(&CONFIG.replace("rr", "lcf")).await else {
+        panic!("refused")
+    };
+    rig.pass(Duration::from_secs(2)).await;
+    let choices: Vec<Told> = rig
+        .told()
+        .into_iter()
+        .filter(|told| matches!(told, Told::Choice(_)))
+        .collect();
+    assert_eq!(choices, [Told::Choice(0b10)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_takes_a_link_out_and_brings_it_back() {
+    let rig = Rig::start().await;
+    rig.told();
+    let order = |action| Request::Link {
+        name: "fiber".into(),
+        action,
+    };
+    rig.call(order(LinkAction::Drain)).await;
+    rig.pass(Duration::from_millis(10)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b10)], "its flows live on");
+    rig.call(order(LinkAction::Down)).await;
+    rig.pass(Duration::from_millis(10)).await;
+    assert_eq!(rig.told(), [Told::Ended(0)]);
+    assert_eq!(rig.status().await.links[0].state, Shown::Disabled);
+    rig.call(order(LinkAction::Up)).await;
+    rig.pass(Duration::from_millis(10)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b11)]);
+    let Response::Refused { message } = rig
+        .call(Request::Link {
+            name: "dsl".into(),
+            action: LinkAction::Up,
+        })
+        .await
+    else {
+        panic!("not refused")
+    };
+    assert_eq!(message, r#"no link "dsl"; there are: fiber, lte"#);
+    let refused = Error::from(BadInput::new(message));
+    assert_eq!(refused.exit_code(), 2);
+}
