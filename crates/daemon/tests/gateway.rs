@@ -1,7 +1,8 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use anabranch_daemon::control::{
     Client, LinkAction, LinkState, LinkStatus, Request, Response, Status,
 };
 use anabranch_daemon::paths::Paths;
+use anabranch_daemon::plane::Proto;
 use anabranch_lab::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
 
@@ -92,6 +94,29 @@ impl Rig {
                 });
             }
         });
+        let socket = self
+            .internet
+            .run(|| UdpSocket::bind(SERVER).unwrap())
+            .unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(&buffer[..length], from);
+            }
+        });
+    }
+
+    /// A UDP socket of the LAN host, connected to the server.
+    fn udp(&self) -> UdpSocket {
+        let socket = self
+            .client
+            .run(|| UdpSocket::bind("0.0.0.0:0").unwrap())
+            .unwrap();
+        socket.connect(SERVER).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(2)))
+            .unwrap();
+        socket
     }
 
     /// A connection of the LAN host to the server.
@@ -105,21 +130,55 @@ impl Rig {
         Ok(stream)
     }
 
-    fn start(&self) -> Daemon {
+    fn command(&self) -> Command {
         let mut command = Command::new(example());
         command
-            .args([&self.config(), self.dir.path(), &self.pins])
-            .arg(INSTANCE)
-            .stdout(Stdio::piped());
+            .args([self.config().as_path(), self.dir.path(), &self.pins])
+            .arg(INSTANCE);
+        command
+    }
+
+    fn start(&self) -> Daemon {
+        let notify = self.dir.path().join("notify");
+        let _ = std::fs::remove_file(&notify);
+        let manager = UnixDatagram::bind(&notify).unwrap();
+        manager.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut command = self.command();
+        command.env("NOTIFY_SOCKET", &notify).stdout(Stdio::piped());
         let mut child = self.gateway.spawn(command).unwrap();
         let mut line = String::new();
-        let stdout = child.pipes().stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
+        BufReader::new(child.pipes().stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         assert_eq!(line.trim(), "ready");
+        let mut message = [0; 64];
+        let length = manager.recv(&mut message).unwrap();
+        assert_eq!(&message[..length], b"READY=1");
         Daemon {
             child,
             paths: self.paths(),
+            _manager: manager,
         }
+    }
+
+    /// Starts a daemon that refuses to, and returns the one line it says why in.
+    fn refused(&self) -> String {
+        let mut command = self.command();
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = self.gateway.spawn(command).unwrap();
+        let mut said = String::new();
+        child
+            .pipes()
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        assert_eq!(child.wait(DEADLINE).unwrap(), Some(Exit::Code(2)), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said.replace(self.dir.path().to_str().unwrap(), "DIR")
+            .trim()
+            .to_owned()
     }
 
     /// Everything of the host that the daemon may change.
@@ -147,6 +206,8 @@ impl Drop for Rig {
 struct Daemon {
     child: Child,
     paths: Paths,
+    /// Told of the end, too.
+    _manager: UnixDatagram,
 }
 
 impl Daemon {
@@ -209,6 +270,14 @@ fn echo(stream: &mut TcpStream) -> std::io::Result<()> {
     let mut answer = [0; 5];
     stream.read_exact(&mut answer)?;
     assert_eq!(&answer, b"hello");
+    Ok(())
+}
+
+fn ask(socket: &UdpSocket) -> std::io::Result<()> {
+    socket.send(b"hello")?;
+    let mut answer = [0; 16];
+    let length = socket.recv(&mut answer)?;
+    assert_eq!(&answer[..length], b"hello");
     Ok(())
 }
 
@@ -360,6 +429,9 @@ fn orders_and_reloads_leave_other_flows_alone() {
         LinkState::Drained,
         "orders outlive a reload"
     );
+    rig.write_config(&CONFIG.replace("policy = \"rr\"", "policy = \"lcf\""));
+    daemon.child.signal(Signal::SIGHUP);
+    until("SIGHUP reloads", || daemon.status().policy == "LCF");
     streams.iter_mut().for_each(|stream| echo(stream).unwrap());
 
     let without_lte: String = CONFIG
@@ -375,5 +447,150 @@ fn orders_and_reloads_leave_other_flows_alone() {
         .filter_map(|stream| echo(stream).ok())
         .count();
     assert_eq!(alive, 2, "the flows of the link that stays");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn a_host_over_its_quota_falls_back_to_the_kernels_nat_or_is_refused() {
+    let rig = Rig::new();
+    let quota = format!("{CONFIG}[limits]\nflows_per_host = 2\n");
+    rig.gateway
+        .set_sysctl("net/ipv4/conf/all/rp_filter", "1")
+        .unwrap();
+    rig.write_config(&quota);
+    let daemon = rig.start();
+    let sockets: Vec<UdpSocket> = (0..6).map(|_| rig.udp()).collect();
+    // A flow counts for its host once it is confirmed: by its second packet out.
+    sockets[..2]
+        .iter()
+        .for_each(|socket| ask(socket).and_then(|()| ask(socket)).unwrap());
+    sockets[2..]
+        .iter()
+        .for_each(|socket| ask(socket).expect("the kernel's NAT carries it"));
+    let packets = |name: &str| {
+        let reasons = daemon.status().reasons;
+        reasons
+            .iter()
+            .find(|reason| reason.name == name)
+            .map_or(0, |reason| reason.packets)
+    };
+    assert_eq!(
+        packets("fallback-quota"),
+        4,
+        "{:?}",
+        daemon.status().reasons
+    );
+    let opened = || {
+        daemon
+            .status()
+            .links
+            .iter()
+            .map(|link| link.flows.opened)
+            .sum::<u64>()
+    };
+    until("two flows are balanced", || opened() == 2);
+
+    rig.write_config(&format!("{quota}[nat]\nfallback = \"refuse\"\n"));
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    assert!(ask(&rig.udp()).is_err(), "refused");
+    assert_eq!(packets("refused-quota"), 1, "{:?}", daemon.status().reasons);
+    sockets[..2]
+        .iter()
+        .for_each(|socket| ask(socket).expect("balanced flows go on"));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn the_loaded_program_explains_its_choice() {
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let stream = rig.connect().unwrap();
+    let ask = |from| Request::Explain {
+        from,
+        to: SERVER.parse().unwrap(),
+        proto: Proto::Tcp,
+    };
+    let explained = |from| match daemon.call(&ask(from)) {
+        Response::Explanation(explanation) => *explanation,
+        other => panic!("{other:?}"),
+    };
+    let bound = explained(stream.local_addr().unwrap());
+    assert!(bound.bound && bound.link.is_some(), "{bound:?}");
+    let forecast = explained("192.168.1.20:9".parse().unwrap());
+    assert!(!forecast.bound, "{forecast:?}");
+    assert_ne!(forecast.link, bound.link, "round robin: the other one");
+    assert_eq!(forecast.weighed.len(), 2);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn bad_input_is_one_line_and_changes_nothing() {
+    let rig = Rig::new();
+    let before = rig.fingerprint();
+    for (from, to, wanted) in [
+        (
+            "policy",
+            "polity",
+            "DIR/anabranch.toml: polity = \"rr\": unknown key; allowed: lan, link, policy, ",
+        ),
+        (
+            "wan1",
+            "wan7",
+            "DIR/anabranch.toml: link.lte.device = \"wan7\": no such device; this host has: lan0, wan0, wan1",
+        ),
+        (
+            "wan1",
+            "lan0",
+            "DIR/anabranch.toml: link.lte.device = \"lan0\": this device is lan[0] already",
+        ),
+        (
+            "\"100mbit\"",
+            "0",
+            "DIR/anabranch.toml: link.fiber.down = 0: a rate must be above 0",
+        ),
+        (
+            "policy = \"rr\"",
+            "policy = \"x\"",
+            "DIR/anabranch.toml: policy = \"x\": unknown policy x, allowed: WSDM, RR",
+        ),
+    ] {
+        rig.write_config(&CONFIG.replace(from, to));
+        let said = rig.refused();
+        assert!(said.starts_with(wanted), "{said}\n{wanted}");
+    }
+    rig.write_config(CONFIG);
+    rig.gateway.ip("addr add 192.168.1.77/25 dev wan1").unwrap();
+    let said = rig.refused();
+    assert!(
+        said.contains("its network 192.168.1.0/25 overlaps 192.168.1.0/24 of LAN device lan0"),
+        "{said}"
+    );
+    rig.gateway.ip("addr del 192.168.1.77/25 dev wan1").unwrap();
+
+    rig.gateway.ip("route del default metric 100").unwrap();
+    rig.gateway.ip("route del default metric 200").unwrap();
+    let said = rig.refused();
+    assert!(
+        said.starts_with(
+            "DIR/anabranch.toml: link: no usable link; fiber (wan0): no gateway is known"
+        ),
+        "{said}"
+    );
+    for (net, metric) in [("203.0.113", 100), ("198.51.100", 200)] {
+        rig.gateway
+            .ip(&format!("route add default via {net}.1 metric {metric}"))
+            .unwrap();
+    }
+    assert_eq!(rig.fingerprint(), before);
+
+    let daemon = rig.start();
+    let said = rig.refused();
+    let pid = daemon.child.id();
+    assert_eq!(
+        said,
+        format!(
+            "DIR/test.lock: instance \"test\" runs already as process {pid}; stop it first, or choose another --instance"
+        )
+    );
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
