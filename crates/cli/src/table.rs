@@ -4,32 +4,36 @@
 //! say already, and only on a terminal that wants it (`NO_COLOR`, `CLICOLOR`).
 
 use anabranch_scenario::format;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use console::{Style, StyledObject};
 
-pub const NOTHING: &str = "-";
+const NOTHING: &str = "-";
 
 /// A table whose columns are as wide as their widest cell.
 pub struct Columns(Table);
 
 impl Columns {
+    /// A title that begins with `>` is of a column of numbers, aligned by their last digits.
     pub fn new(titles: &[&str]) -> Self {
         let mut table = Table::new();
         table
             .load_preset(comfy_table::presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(
-            titles
-                .iter()
-                .map(|title| Style::new().bold().apply_to(title).to_string()),
-        );
-        for column in table.column_iter_mut() {
+        let bold = Style::new().bold();
+        table.set_header(titles.iter().map(|title| {
+            let title = title.strip_prefix('>').unwrap_or(title);
+            bold.apply_to(title).to_string()
+        }));
+        for (column, title) in table.column_iter_mut().zip(titles) {
             column.set_padding((0, 2));
+            if title.starts_with('>') {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
         }
         Self(table)
     }
 
-    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.0.add_row(cells);
     }
 }
@@ -43,21 +47,20 @@ impl std::fmt::Display for Columns {
     }
 }
 
-pub fn text(text: impl ToString) -> Cell {
-    Cell::new(text.to_string())
-}
-
-/// A number, aligned by its last digit.
-pub fn number(text: impl ToString) -> Cell {
-    Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
-}
-
 pub fn optional(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
 }
 
 pub fn rate(rate_bps: f64) -> String {
     plain(format::bps(rate_bps))
+}
+
+/// What is used of a declared rate: 38.4 of 40 Mbit/s.
+pub fn rate_of(now_bps: f64, declared_bps: Option<u64>) -> String {
+    match declared_bps {
+        Some(rate_bps) => format!("{:>4.1} of {} Mbit/s", now_bps / 1e6, rate_bps as f64 / 1e6),
+        None => rate(now_bps),
+    }
 }
 
 pub fn amount(bytes: u64) -> String {
@@ -110,9 +113,10 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_have_no_trailing_spaces() {
-        let mut columns = Columns::new(&["link", "flows"]);
-        columns.row([text("fiber"), number(7)]);
-        columns.row([text("lte"), number(1200)]);
+        let mut columns = Columns::new(&["link", ">flows"]);
+        for (link, flows) in [("fiber", 7), ("lte", 1200)] {
+            columns.row([link.to_owned(), flows.to_string()]);
+        }
         assert_eq!(
             columns.to_string(),
             "link   flows\nfiber      7\nlte     1200\n"

@@ -6,7 +6,7 @@ use anabranch_daemon::config::{Config, Rate};
 use anabranch_daemon::observe::{Desired, LinkView, Netlink, Snapshot};
 use anabranch_daemon::{Slots, preflight};
 
-use crate::table::{self, Columns, number, optional, text};
+use crate::table::{self, Columns, optional};
 
 pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
     if offline {
@@ -44,22 +44,23 @@ fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
         .map(|host| Desired::derive(config, &slots, host).links)
         .unwrap_or_default();
     let mut columns = Columns::new(&[
-        "link", "device", "address", "gateway", "MTU", "down", "up", "weight", "metered", "remark",
+        "link", "device", "address", "gateway", ">MTU", ">down", ">up", ">weight", "metered",
+        "remark",
     ]);
     for link in &config.links {
         let view = slots.id(&link.name).and_then(|id| views.get(&id));
         let path = view.and_then(|view| view.path.as_ref().ok());
         columns.row([
-            text(&link.name),
-            text(&link.device),
-            text(optional(path.map(|path| path.external).or(link.address))),
-            text(optional(path.map_or(link.gateway, |path| path.gateway))),
-            number(optional(path.map(|path| path.mtu))),
-            number(rate(link.down)),
-            number(rate(link.up)),
-            number(optional(link.weight)),
-            text(if link.metered { "yes" } else { "no" }),
-            text(view.map_or_else(String::new, remark)),
+            link.name.clone(),
+            link.device.clone(),
+            optional(path.map(|path| path.external).or(link.address)),
+            optional(path.map_or(link.gateway, |path| path.gateway)),
+            optional(path.map(|path| path.mtu)),
+            rate(link.down),
+            rate(link.up),
+            optional(link.weight),
+            if link.metered { "yes" } else { "no" }.to_owned(),
+            view.map_or_else(String::new, remark),
         ]);
     }
     columns

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::args::{ExplainArgs, ExplainProto};
 use crate::control::{Daemon, Names, unexpected};
-use crate::table::{self, Columns, number, text};
+use crate::table::{self, Columns};
 
 pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
     let proto = match args.proto {
@@ -72,14 +72,14 @@ fn weighed(explanation: &Explanation, names: &Names) -> String {
     if explanation.weighed.is_empty() {
         return String::new();
     }
-    let mut columns = Columns::new(&["link", "usable", "weight", "load"]);
+    let mut columns = Columns::new(&["link", "usable", ">weight", ">load"]);
     for each in &explanation.weighed {
         let usable = if each.usable { "yes" } else { "no" };
         columns.row([
-            text(names.of(each.link)),
-            text(usable),
-            number(each.weight),
-            number(each.load),
+            names.of(each.link),
+            usable.to_owned(),
+            each.weight.to_string(),
+            each.load.to_string(),
         ]);
     }
     format!("\n{columns}")

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::args::{FlowProto, FlowsArgs};
 use crate::control::{Daemon, Names, unexpected};
-use crate::table::{self, Columns, number, text};
+use crate::table::{self, Columns};
 
 /// Rows asked of the daemon when only some of them are wanted: the daemon does not choose.
 const ALL: usize = usize::MAX;
@@ -101,21 +101,22 @@ fn row(flow: &FlowRow, names: &Names) -> serde_json::Result<Row> {
 
 fn table(flows: &[FlowRow], names: &Names) -> Columns {
     let mut columns = Columns::new(&[
-        "proto", "local", "external", "remote", "link", "state", "out", "in", "age", "idle", "why",
+        "proto", "local", "external", "remote", "link", "state", ">out", ">in", ">age", ">idle",
+        "why",
     ]);
     for flow in flows {
         columns.row([
-            text(&flow.proto),
-            text(flow.local),
-            text(flow.external),
-            text(flow.remote),
-            text(names.of(flow.link)),
-            text(format!("{:?}", flow.state).to_lowercase()),
-            number(table::amount(flow.bytes_out)),
-            number(table::amount(flow.bytes_in)),
-            number(table::time(flow.age_ms as f64 / 1e3)),
-            number(table::time(flow.idle_ms as f64 / 1e3)),
-            text(&flow.why),
+            flow.proto.clone(),
+            flow.local.to_string(),
+            flow.external.to_string(),
+            flow.remote.to_string(),
+            names.of(flow.link),
+            format!("{:?}", flow.state).to_lowercase(),
+            table::amount(flow.bytes_out),
+            table::amount(flow.bytes_in),
+            table::time(flow.age_ms as f64 / 1e3),
+            table::time(flow.idle_ms as f64 / 1e3),
+            flow.why.clone(),
         ]);
     }
     columns

@@ -3,7 +3,7 @@
 use anabranch_core::algorithm::{Named, TABLE};
 use serde::Serialize;
 
-use crate::table::{Columns, NOTHING, text};
+use crate::table::{self, Columns};
 
 /// A row, in the words that a configuration uses for a tuple.
 #[derive(Serialize)]
@@ -58,17 +58,17 @@ pub fn run(json: bool) -> anyhow::Result<()> {
     if json {
         println!("{}", serde_json::to_string_pretty(&policies)?);
     } else {
-        print!("{}", table(&policies));
+        print!("{}", columns(&policies));
     }
     Ok(())
 }
 
-fn table(policies: &[Policy]) -> Columns {
+fn columns(policies: &[Policy]) -> Columns {
     let mut columns = Columns::new(&[
         "policy",
         "measure",
         "dispatch",
-        "every",
+        ">every",
         "links declare",
         "chooses",
         "source",
@@ -81,17 +81,13 @@ fn table(policies: &[Policy]) -> Columns {
         };
         let default = if policy.default { " (default)" } else { "" };
         columns.row([
-            text(format!("{}{default}", policy.name)),
-            text(measure),
-            text(&policy.dispatch),
-            text(
-                policy
-                    .period_ms
-                    .map_or_else(|| NOTHING.to_owned(), |ms| format!("{ms} ms")),
-            ),
-            text(policy.needs.replace('`', "")),
-            text(policy.meaning),
-            text(policy.source),
+            format!("{}{default}", policy.name),
+            measure,
+            policy.dispatch.clone(),
+            table::optional(policy.period_ms.map(|ms| format!("{ms} ms"))),
+            policy.needs.replace('`', ""),
+            policy.meaning.to_owned(),
+            policy.source.to_owned(),
         ]);
     }
     columns

@@ -3,7 +3,7 @@
 use anabranch_daemon::control::{LinkState, LinkStatus, Rates, Status};
 
 use crate::control::Daemon;
-use crate::table::{self, Columns, NOTHING, number, optional, text};
+use crate::table::{self, Columns, optional};
 
 pub fn run(instance: &str, json: bool) -> anyhow::Result<()> {
     let status = Daemon::of(instance)?.status()?;
@@ -41,38 +41,27 @@ fn head(status: &Status) -> String {
 
 fn links(links: &[LinkStatus]) -> Columns {
     let mut columns = Columns::new(&[
-        "link", "device", "address", "gateway", "state", "for", "down now", "of", "up now", "of",
-        "flows", "opened", "weight", "RTT", "why",
+        "link", "device", "address", "gateway", "state", ">for", ">down", ">up", ">flows",
+        ">weight", ">RTT", "why",
     ]);
     for link in links {
+        let declared = |direction: fn(Rates) -> Option<u64>| link.rate.and_then(direction);
         columns.row([
-            text(&link.name),
-            text(&link.device),
-            text(optional(link.address)),
-            text(optional(link.gateway)),
-            text(state(link)),
-            number(table::time(link.since_s)),
-            number(table::rate(link.traffic.rx_bps)),
-            number(declared(link.rate, |rates| rates.down_bps)),
-            number(table::rate(link.traffic.tx_bps)),
-            number(declared(link.rate, |rates| rates.up_bps)),
-            number(link.flows.live),
-            number(link.flows.opened),
-            number(link.weight),
-            number(optional(
-                link.probe.round_trip_ms.map(|ms| table::time(ms / 1e3)),
-            )),
-            text(&link.why),
+            link.name.clone(),
+            link.device.clone(),
+            optional(link.address),
+            optional(link.gateway),
+            state(link),
+            table::time(link.since_s),
+            table::rate_of(link.traffic.rx_bps, declared(|rates| rates.down_bps)),
+            table::rate_of(link.traffic.tx_bps, declared(|rates| rates.up_bps)),
+            link.flows.live.to_string(),
+            link.weight.to_string(),
+            optional(link.probe.round_trip_ms.map(|ms| table::time(ms / 1e3))),
+            link.why.clone(),
         ]);
     }
     columns
-}
-
-fn declared(rates: Option<Rates>, direction: impl Fn(Rates) -> Option<u64>) -> String {
-    rates.and_then(direction).map_or_else(
-        || NOTHING.to_owned(),
-        |rate_bps| table::rate(rate_bps as f64),
-    )
 }
 
 fn state(link: &LinkStatus) -> String {
@@ -89,12 +78,12 @@ fn state(link: &LinkStatus) -> String {
 }
 
 fn reasons(status: &Status) -> Columns {
-    let mut columns = Columns::new(&["packets", "fate", "because"]);
+    let mut columns = Columns::new(&[">packets", "fate", "because"]);
     for reason in &status.reasons {
         columns.row([
-            number(reason.packets),
-            text(&reason.fate),
-            text(&reason.words),
+            reason.packets.to_string(),
+            reason.fate.clone(),
+            reason.words.clone(),
         ]);
     }
     columns

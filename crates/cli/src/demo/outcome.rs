@@ -6,7 +6,7 @@ use anabranch_scenario::{
 };
 use anabranch_workload::Transfer;
 
-use crate::table::{self, Columns, number, text};
+use crate::table::{self, Columns};
 
 /// Everything a run left behind.
 pub struct Evidence {
@@ -95,15 +95,15 @@ impl Evidence {
 
     /// For the terminal.
     pub fn summary(&self, result: &DemoResult) -> String {
-        let mut columns = Columns::new(&["link", "rate", "flows", "bytes", "share of bytes"]);
+        let mut columns = Columns::new(&["link", ">rate", ">flows", ">bytes", ">share of bytes"]);
         let all: u64 = result.links.iter().map(|link| link.bytes).sum();
         for link in &result.links {
             columns.row([
-                text(&link.name),
-                number(table::rate(link.rate_bps as f64)),
-                number(link.flows),
-                number(table::amount(link.bytes)),
-                number(table::percent(link.bytes as f64 / all.max(1) as f64)),
+                link.name.clone(),
+                table::rate(link.rate_bps as f64),
+                link.flows.to_string(),
+                table::amount(link.bytes),
+                table::percent(link.bytes as f64 / all.max(1) as f64),
             ]);
         }
         let problems = self

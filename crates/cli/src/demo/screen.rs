@@ -106,12 +106,8 @@ fn words(link: &LinkFrame) -> String {
         LinkState::Suspect => table::doubtful("suspect"),
         LinkState::Down => table::bad("DOWN   "),
     };
-    format!(
-        "{:>4.1} of {:.0} Mbit/s  {state}  {:>3} flows",
-        link.now_bps / 1e6,
-        link.rate_bps as f64 / 1e6,
-        link.flows
-    )
+    let rate = table::rate_of(link.now_bps, Some(link.rate_bps));
+    format!("{rate}  {state}  {:>3} flows", link.flows)
 }
 
 fn totals(frame: &Frame) -> String {

@@ -1,0 +1,399 @@
+//! The command against a running gateway between two emulated links. Needs root.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use anabranch_lab::emulator::LinkShape;
+use anabranch_lab::netns::{Exit, Namespace};
+use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec, SERVER};
+use serde_json::Value;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn lab(policy: &str) -> Lab {
+    let shape = LinkShape::new(50_000_000, 50_000_000, 1_000);
+    let isps = vec![
+        IspSpec::new(0, "fiber", shape),
+        IspSpec::new(1, "lte", shape),
+    ];
+    let settings = format!("policy = \"{policy}\"\nprobe.targets = [\"icmp:{SERVER}\"]\n");
+    let gateway = Gateway::Anabranch {
+        binary: BINARY.into(),
+        settings,
+    };
+    let mut lab =
+        Lab::build(&LabSpec::new(isps), &gateway).unwrap_or_else(|error| panic!("{error}"));
+    wait(&mut lab, "all links up", |status| {
+        links(status).all(|link| link["state"] == "up")
+    });
+    lab
+}
+
+fn ask(lab: &mut Lab, words: &[&str]) -> Result<String, String> {
+    lab.anabranch()
+        .unwrap()
+        .ask(words)
+        .map_err(|error| error.to_string())
+}
+
+fn ask_json(lab: &mut Lab, words: &[&str]) -> Value {
+    let text = ask(lab, &[words, &["--json"]].concat()).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Asks for the status until it is as wanted.
+fn wait(lab: &mut Lab, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let status = ask_json(lab, &["status"]);
+        if wanted(&status) {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "not {what}: {status:#}");
+    }
+}
+
+fn links(status: &Value) -> impl Iterator<Item = &Value> {
+    status["links"].as_array().into_iter().flatten()
+}
+
+fn link<'a>(status: &'a Value, name: &str) -> &'a Value {
+    links(status)
+        .find(|link| link["name"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {status:#}"))
+}
+
+/// Fetches a page of the web server as a client, from a port of its own; returns the address the server saw.
+fn fetch(lab: &Lab) -> String {
+    let url = format!("http://{}/bytes/50250", lab.server());
+    let words = [
+        "-sS",
+        "--max-time",
+        "10",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%header{x-client}",
+        &url,
+    ];
+    lab.clients()
+        .exec("curl", &words)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn status_tells_links_traffic_and_reasons_as_a_table_and_as_json() {
+    let mut lab = lab("RR");
+    for _ in 0..4 {
+        fetch(&lab);
+    }
+    let opened = |status: &Value| {
+        links(status)
+            .filter_map(|link| link["flows"]["opened"].as_u64())
+            .sum::<u64>()
+    };
+    let status = wait(&mut lab, "four flows counted", |status| opened(status) == 4);
+    assert_eq!(status["policy"], "RR");
+    for (name, address) in [("fiber", "100.64.0.2"), ("lte", "100.64.1.2")] {
+        let link = link(&status, name);
+        assert_eq!(
+            (&link["address"], &link["flows"]["opened"]),
+            (&Value::from(address), &Value::from(2))
+        );
+        assert!(
+            link["traffic"]["rx_bytes"].as_u64() > Some(100_000),
+            "{link:#}"
+        );
+    }
+    let table = ask(&mut lab, &["status"]).unwrap();
+    for words in [
+        "policy RR",
+        "fiber  wan0    100.64.0.2  100.64.0.1  up",
+        "flow packet sent over its link",
+    ] {
+        assert!(table.contains(words), "{words} in {table}");
+    }
+}
+
+#[test]
+fn flows_are_shown_with_link_and_reason_and_can_be_chosen() {
+    let mut lab = lab("RR");
+    for _ in 0..4 {
+        fetch(&lab);
+    }
+    lab.clients()
+        .exec("ping", &["-c", "1", "-W", "5", &SERVER.to_string()])
+        .unwrap();
+    let all = ask_json(&mut lab, &["flows"]);
+    let of_fiber = ask_json(&mut lab, &["flows", "--link", "fiber", "--proto", "tcp"]);
+    let icmp = ask_json(&mut lab, &["flows", "--proto", "icmp"]);
+    assert_eq!(
+        [&all["total"], &of_fiber["total"], &icmp["total"]],
+        [5, 2, 1].map(Value::from).each_ref()
+    );
+    for flow in of_fiber["flows"].as_array().unwrap() {
+        assert_eq!(
+            (&flow["link"], &flow["why"]),
+            (&"fiber".into(), &"least load for its weight".into())
+        );
+        assert!(
+            flow["external"]
+                .as_str()
+                .unwrap()
+                .starts_with("100.64.0.2:")
+        );
+    }
+    let table = ask(&mut lab, &["flows", "--limit", "1"]).unwrap();
+    assert!(table.ends_with("1 of 5 flows\n"), "{table}");
+    let refused = ask(&mut lab, &["flows", "--link", "dsl"]).unwrap_err();
+    assert!(
+        refused.contains("--link \"dsl\": no such link; allowed: fiber, lte"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn explain_foretells_the_link_of_a_flow_without_making_one() {
+    let mut lab = lab("hash");
+    let client = lab.client_addresses()[0];
+    let to = lab.server();
+    for port in 40_000..40_008_u16 {
+        let from = format!("{client}:{port}");
+        let words = ["explain", "--from", &from, "--to", &to.to_string()];
+        let told = ask_json(&mut lab, &words);
+        assert_eq!(
+            (&told["bound"], &told["why"]),
+            (&false.into(), &"hash of addresses and ports".into())
+        );
+        let url = format!("http://{to}/bytes/50250");
+        let port = port.to_string();
+        let words = [
+            "-sS",
+            "--local-port",
+            &port,
+            "--max-time",
+            "10",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%header{x-client}",
+            &url,
+        ];
+        let seen = lab.clients().exec("curl", &words).unwrap();
+        let address = if told["link"] == "fiber" {
+            "100.64.0.2"
+        } else {
+            "100.64.1.2"
+        };
+        assert_eq!(seen, address, "{told:#}");
+    }
+    let words = [
+        "explain",
+        "--from",
+        &client.to_string(),
+        "--to",
+        &to.to_string(),
+    ];
+    let sentence = ask(&mut lab, &words).unwrap();
+    assert!(
+        sentence.starts_with(&format!("{client}:49152 -> {to} would take ")),
+        "{sentence}"
+    );
+    let own = ask(
+        &mut lab,
+        &[
+            "explain",
+            "--from",
+            &client.to_string(),
+            "--to",
+            "10.80.0.1:22",
+        ],
+    )
+    .unwrap();
+    assert!(
+        own.contains("would take no link: destination is local or has a specific route"),
+        "{own}"
+    );
+}
+
+#[test]
+fn a_drained_link_gets_no_new_flows_and_one_that_is_back_gets_them_again() {
+    let mut lab = lab("RR");
+    ask(&mut lab, &["link", "drain", "fiber"]).unwrap();
+    wait(&mut lab, "fiber drained", |status| {
+        link(status, "fiber")["state"] == "drained"
+    });
+    let seen: Vec<_> = (0..4).map(|_| fetch(&lab)).collect();
+    assert_eq!(seen, ["100.64.1.2"; 4]);
+    ask(&mut lab, &["link", "down", "lte"]).unwrap();
+    ask(&mut lab, &["link", "up", "fiber"]).unwrap();
+    wait(&mut lab, "fiber up and lte disabled", |status| {
+        link(status, "fiber")["state"] == "up" && link(status, "lte")["state"] == "disabled"
+    });
+    assert_eq!(fetch(&lab), "100.64.0.2");
+    let refused = ask(&mut lab, &["link", "up", "dsl"]).unwrap_err();
+    assert!(refused.contains("dsl"), "{refused}");
+}
+
+/// What of a namespace a gateway could change.
+fn host_state(namespace: &Namespace) -> Vec<String> {
+    let mut state: Vec<_> = ["rule show", "route show table all", "-details link show"]
+        .iter()
+        .map(|words| namespace.ip(words).unwrap())
+        .collect();
+    state.push(namespace.sysctl("net/ipv4/ip_forward").unwrap());
+    state.push(namespace.exec("nft", &["list", "ruleset"]).unwrap());
+    state
+}
+
+/// Runs the command inside, as `user` if given.
+fn inside(namespace: &Namespace, words: &[&str], user: Option<u32>) -> Output {
+    let mut command = Command::new(BINARY);
+    command.args(words);
+    if let Some(user) = user {
+        command.uid(user);
+    }
+    namespace.run(|| command.output()).unwrap().unwrap()
+}
+
+/// A namespace with a LAN and two links, of which lte has no address, and the other ends of its cables.
+fn bare_host() -> (Namespace, Namespace) {
+    let create = |label| Namespace::create(label).unwrap_or_else(|error| panic!("{error}"));
+    let (host, far) = (create("host"), create("far"));
+    for (device, address) in [
+        ("lan0", "10.0.0.1/24"),
+        ("wan0", "192.0.2.2/24"),
+        ("wan1", ""),
+    ] {
+        host.veth(device, &far, device).unwrap();
+        if !address.is_empty() {
+            host.ip(&format!("address add {address} dev {device}"))
+                .unwrap();
+        }
+    }
+    host.ip("route add default via 192.0.2.1 dev wan0").unwrap();
+    (host, far)
+}
+
+fn write(directory: &Path, text: &str) -> PathBuf {
+    let path = directory.join("anabranch.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+const FIBER: &str = "link.fiber = { device = \"wan0\", down = \"50mbit\", up = \"10mbit\" }\n";
+const LTE: &str = "link.lte = { device = \"wan1\", down = \"9mbit\", up = \"5mbit\" }\n";
+
+/// `check` and `run` both refuse `config` with this line, and change nothing.
+#[track_caller]
+fn refuse(host: &Namespace, config: &str, line: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = write(directory.path(), config);
+    let path = path.to_str().unwrap();
+    let before = host_state(host);
+    for command in ["check", "run"] {
+        let output = inside(
+            host,
+            &[command, "--config", path, "--instance", "refused"],
+            None,
+        );
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(error, format!("anabranch: {path}: {line}\n"), "{command}");
+        assert_eq!(output.status.code(), Some(2), "{command}");
+    }
+    assert_eq!(host_state(host), before);
+    assert!(!Path::new("/sys/fs/bpf/anabranch/refused").exists());
+}
+
+#[test]
+fn what_the_host_contradicts_is_refused_in_one_line_and_nothing_is_changed() {
+    let (host, _far) = bare_host();
+    let lan = "lan = [\"lan0\"]\n";
+    refuse(
+        &host,
+        &format!("lan = [\"lan9\"]\n{FIBER}"),
+        "lan[0] = \"lan9\": no such device; this host has: lan0, wan0, wan1",
+    );
+    refuse(
+        &host,
+        &format!("{lan}{LTE}"),
+        "link: no usable link; lte (wan1): no gateway is known: give the link a `gateway`, or the host a default route through the device",
+    );
+    host.ip("address add 10.0.0.9/16 dev wan1").unwrap();
+    refuse(
+        &host,
+        &format!("{lan}{FIBER}{LTE}"),
+        "link.lte.device = \"wan1\": its network 10.0.0.0/16 overlaps 10.0.0.0/24 of LAN device lan0; LAN and links must not share a network",
+    );
+}
+
+#[test]
+fn a_host_that_fits_is_shown_as_understood() {
+    let (host, _far) = bare_host();
+    let directory = tempfile::tempdir().unwrap();
+    let path = write(directory.path(), &format!("lan = [\"lan0\"]\n{FIBER}{LTE}"));
+    let before = host_state(&host);
+    let output = inside(&host, &["check", "--config", path.to_str().unwrap()], None);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for words in [
+        "fiber  wan0    192.0.2.2  192.0.2.1  1500  50.0 Mbit/s  10.0 Mbit/s",
+        "no gateway is known: give the link a `gateway`",
+        "the configuration is right, and this host can run it",
+    ] {
+        assert!(table.contains(words), "{words} in {table}");
+    }
+    assert_eq!(host_state(&host), before);
+}
+
+#[test]
+fn without_privilege_nothing_is_tried() {
+    let (host, _far) = bare_host();
+    let directory = tempfile::tempdir().unwrap();
+    let path = write(directory.path(), &format!("lan = [\"lan0\"]\n{FIBER}"));
+    for path in [directory.path(), &path] {
+        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(path, readable).unwrap();
+    }
+    // The binary may lie where others may not look: it is given to them.
+    let binary = directory.path().join("anabranch");
+    std::fs::copy(BINARY, &binary).unwrap();
+    let mut command = Command::new(binary);
+    command
+        .arg("run")
+        .arg("--config")
+        .arg(path)
+        .uid(65534)
+        .gid(65534);
+    let output = host.run(|| command.output()).unwrap().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    let named = error.strip_prefix("anabranch: missing privilege CAP_NET_ADMIN, ");
+    assert!(
+        named.is_some_and(|rest| rest.ends_with("CAP_BPF: run as root\n")),
+        "{error}"
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_second_instance_is_refused_and_the_first_goes_on() {
+    let mut lab = lab("WSDM");
+    let instance = lab.anabranch().unwrap().instance().to_owned();
+    let config = lab.anabranch().unwrap().configuration();
+    let words = [
+        "run",
+        "--config",
+        config.to_str().unwrap(),
+        "--instance",
+        &instance,
+    ];
+    let output = inside(lab.gateway(), &words, None);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains(&instance), "{error}");
+    fetch(&lab);
+    assert_eq!(lab.anabranch().unwrap().stop().unwrap(), Exit::Code(0));
+}

@@ -1,0 +1,177 @@
+//! What the command answers without a gateway: help, tables, and bad input told in one line with exit code 2.
+
+use std::process::{Command, Output};
+
+fn anabranch(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.args(words).output().expect("the command was built")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+/// The error of `check --offline` on a configuration, without the file's name.
+fn refusal(config: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("anabranch.toml");
+    std::fs::write(&path, config).unwrap();
+    let path = path.to_str().unwrap();
+    let output = anabranch(&["check", "--offline", "--config", path]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{config}: {error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    let line = error
+        .trim_end()
+        .strip_prefix(&format!("anabranch: {path}: "));
+    line.unwrap_or_else(|| panic!("no file in {error:?}"))
+        .to_owned()
+}
+
+const LAN: &str = "lan = [\"eth0\"]\n";
+const FIBER: &str = "link.fiber = { device = \"eth1\", down = \"500mbit\", up = \"100mbit\" }\n";
+
+#[test]
+fn a_wrong_configuration_is_told_in_one_line_with_key_value_and_what_is_allowed() {
+    let cases = [
+        (
+            "lan = [\"eth0\"]\nlink.fiber = { device = \"eth1\", speed = 5 }".to_owned(),
+            "link.fiber.speed = 5: unknown key; allowed: device, down, up, metered, weight, gateway, address, probe",
+        ),
+        (
+            LAN.to_owned() + "link.fiber = { device = \"eth1\", down = \"0mbit\", up = 1 }",
+            "link.fiber.down = \"0mbit\": a rate must be above 0: write it like \"500mbit\" (bit, kbit, mbit, gbit) or as a whole number of bit/s",
+        ),
+        (
+            "lan = [\"eth1\"]\n".to_owned() + FIBER,
+            "link.fiber.device = \"eth1\": this device is lan[0] already; a device is LAN or one link",
+        ),
+        (
+            "policy = \"MORBF\"\n".to_owned()
+                + LAN
+                + "link.lte = { device = \"wwan0\", down = \"9mbit\" }",
+            "policy = \"MORBF\": MORBF needs `up` of every link, and link.lte has none",
+        ),
+        (LAN.to_owned(), "missing key link"),
+    ];
+    for (config, line) in cases {
+        assert_eq!(refusal(&config), line, "{config}");
+    }
+}
+
+#[test]
+fn an_unknown_policy_is_told_with_all_that_exist() {
+    let line = refusal(&("policy = \"fastest\"\n".to_owned() + LAN + FIBER));
+    let expected = "policy = \"fastest\": unknown policy fastest, allowed: WSDM, RR, WRR,";
+    assert!(line.starts_with(expected), "{line}");
+}
+
+#[test]
+fn the_minimal_configuration_is_right_and_shown_as_understood() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("anabranch.toml");
+    let lte =
+        "link.lte = { device = \"wwan0\", down = \"50mbit\", up = \"10mbit\", metered = true }\n";
+    std::fs::write(&path, LAN.to_owned() + FIBER + lte).unwrap();
+    let output = anabranch(&["check", "--offline", "--config", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let expected = "\
+LAN     eth0
+policy  WSDM
+
+link   device  address  gateway  MTU         down           up  weight  metered  remark
+fiber  eth1    -        -          -   500 Mbit/s   100 Mbit/s       -  no
+lte    wwan0   -        -          -  50.0 Mbit/s  10.0 Mbit/s       -  yes
+
+the configuration is right; the host was not looked at
+";
+    assert_eq!(text(&output.stdout), expected);
+}
+
+#[test]
+fn a_file_that_is_not_there_or_not_toml_is_named() {
+    let output = anabranch(&["check", "--offline", "--config", "/nonexistent.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "anabranch: /nonexistent.toml: No such file or directory (os error 2)\n";
+    assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
+fn a_wrong_argument_has_exit_code_2_and_says_what_is_allowed() {
+    for (words, says) in [
+        (
+            &["link", "stop", "lte"][..],
+            "[possible values: drain, up, down]",
+        ),
+        (
+            &["flows", "--proto", "gre"],
+            "[possible values: tcp, udp, icmp]",
+        ),
+        (&["demo", "--seconds", "1"], "1 is not in 10..=3600"),
+        (&["run"], "--config <FILE>"),
+        (
+            &["status", "--instance", "a/b"],
+            "1 to 32 letters, digits, '-' and '_'",
+        ),
+    ] {
+        let output = anabranch(words);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(error.contains(says), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_question_without_a_daemon_says_how_to_start_one() {
+    for words in [
+        &["status"][..],
+        &["flows"],
+        &["explain", "--from", "10.0.0.2", "--to", "192.0.2.1:80"],
+        &["link", "up", "lte"],
+    ] {
+        let output = anabranch(&[words, &["--instance", "nobody"]].concat());
+        let expected = "anabranch: /run/anabranch/nobody.sock: anabranch is not running here; start it with `anabranch run --config FILE`\n";
+        assert_eq!(text(&output.stderr), expected, "{words:?}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+#[test]
+fn policies_are_a_table_and_json() {
+    let output = anabranch(&["policies", "--json"]);
+    let policies: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = policies
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| &p["name"])
+        .collect();
+    for name in [
+        "WSDM", "RR", "WRR", "random", "hash", "LCF", "WLC", "MORBF", "MIRBF", "WMORBF", "WMIRBF",
+    ] {
+        assert!(
+            names.iter().any(|found| *found == name),
+            "{name} in {names:?}"
+        );
+    }
+    assert_eq!(policies[0]["default"], true);
+    let table = anabranch(&["policies"]);
+    assert_eq!(text(&table.stdout).lines().count(), names.len() + 1);
+}
+
+#[test]
+fn completions_are_generated_for_every_shell_and_know_the_subcommands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = anabranch(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        for word in ["explain", "completions", "policy"] {
+            assert!(text(&output.stdout).contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
+fn output_that_is_no_terminal_has_no_colours() {
+    let output = anabranch(&["policies"]);
+    assert!(!output.stdout.contains(&0x1b));
+}
