@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_core::{Admin, LinkId, LinkState, ProbeOutcome, Time};
@@ -19,7 +20,7 @@ use crate::control::{Call, LinkAction, Request, Response};
 use crate::driver::{Driver, ProbeOrder, tell_ended};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{self, FlowRow, LinkPath, Plane, Swept};
+use crate::plane::{self, FlowRow, LinkPath, Plane, Route, Swept};
 use crate::probe::{Outcome, Target, Via};
 use crate::slots::Slots;
 use crate::view;
@@ -82,8 +83,12 @@ pub struct Daemon<P, S> {
     pub(crate) adopted: bool,
     surroundings: S,
     origin: Instant,
-    /// Links of which `told` is not all that was wanted.
+    /// The last address of every link, known while the link is away.
+    externals: BTreeMap<LinkId, IpAddr>,
+    /// Something could not be told, or done on the host: the next tick tries again.
     incomplete: bool,
+    /// What was in the way last.
+    trouble: Option<String>,
     first_usable: Option<LinkId>,
     probes: JoinSet<(ProbeOrder, Option<Outcome>)>,
 }
@@ -105,7 +110,9 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             swept: Swept::default(),
             instance: instance.to_owned(),
             origin: Instant::now(),
+            externals: BTreeMap::new(),
             incomplete: false,
+            trouble: None,
             first_usable: None,
             probes: JoinSet::new(),
             config,
@@ -241,27 +248,42 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         let snapshot = match self.surroundings.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                tracing::warn!("host: {error:#}");
-                self.incomplete = true;
+                self.put_off(format!("host: {error:#}"));
                 return Ok(());
             }
         };
         let wanted = Desired::derive(&self.config, &self.slots, &snapshot);
-        if wanted == self.told && !self.incomplete {
-            return Ok(());
-        }
         self.incomplete = false;
+        if wanted != self.told {
+            self.tell(wanted)?;
+        }
+        self.first_usable = self.driver.first_usable(&self.config);
+        // Even if nothing is new: somebody may have flushed the routing rules.
+        self.apply_to_host().await;
+        if !self.incomplete {
+            self.trouble = None;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, wanted: Desired) -> anyhow::Result<()> {
         self.lose_links(&wanted)?;
         self.tell_links(&wanted)?;
-        self.plane.set_routes(&wanted.routes)?;
-        self.told.routes = wanted.routes;
+        self.tell_routes(wanted.routes);
         self.gain_links(&wanted.links);
         self.told.links = wanted.links;
         self.turn_balancer()?;
         self.tell_devices(&wanted.attachments);
-        self.first_usable = self.driver.first_usable(&self.config);
-        self.apply_to_host().await;
         Ok(())
+    }
+
+    /// The next tick tries again. What is in the way is said once.
+    fn put_off(&mut self, trouble: String) {
+        self.incomplete = true;
+        if self.trouble.as_ref() != Some(&trouble) {
+            tracing::warn!("{trouble}");
+            self.trouble = Some(trouble);
+        }
     }
 
     /// Takes links that are gone out of the choice, and ends their flows, while the data path still has their addresses.
@@ -299,7 +321,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .collect();
         for ifindex in gone {
             if let Err(error) = self.plane.detach(ifindex) {
-                tracing::warn!("device {ifindex}: {error}");
+                self.put_off(error.to_string());
             }
             self.told.attachments.remove(&ifindex);
         }
@@ -314,40 +336,46 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 Ok(()) => {
                     self.told.attachments.insert(*ifindex, *attachment);
                 }
-                Err(error) => {
-                    tracing::warn!("device {ifindex}: {error}");
-                    self.incomplete = true;
-                }
+                Err(error) => self.put_off(error.to_string()),
             }
+        }
+    }
+
+    fn tell_routes(&mut self, routes: Vec<Route>) {
+        match self.plane.set_routes(&routes) {
+            Ok(()) => self.told.routes = routes,
+            Err(error) => self.put_off(error.to_string()),
         }
     }
 
     /// New paths. Flows of an address that the link no longer has are ended: nothing will answer to it.
     fn tell_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
         for (id, view) in &wanted.links {
-            let (before, after) = (self.path_of(*id).cloned(), view.path.as_ref().ok());
-            let name = self.slots.name(*id).unwrap_or("?");
-            if self.told.links.get(id) == Some(view)
-                || (before.is_some() && before.as_ref() == after)
+            if self
+                .told
+                .links
+                .get(id)
+                .is_some_and(|told| told.path == view.path)
             {
                 continue;
             }
+            let name = self.slots.name(*id).unwrap_or("?");
+            let after = view.path.as_ref().ok();
             if let Err(missing) = &view.path {
                 tracing::info!("link {name}: {missing}");
             }
             self.plane.set_link(*id, after)?;
             let Some(after) = after else { continue };
-            let gateway = after
-                .gateway
-                .map_or("point to point".to_owned(), |address| {
-                    format!("gateway {address}")
-                });
-            tracing::info!(
-                "link {name}: address {}, {gateway}, MTU {}",
-                after.external,
-                after.mtu
-            );
-            if before.is_some_and(|before| before.external != after.external) {
+            match after.gateway {
+                Some(gateway) => tracing::info!(
+                    "link {name}: {} by {gateway}, MTU {}",
+                    after.external,
+                    after.mtu
+                ),
+                None => tracing::info!("link {name}: {}, MTU {}", after.external, after.mtu),
+            }
+            let former = self.externals.insert(*id, after.external);
+            if former.is_some_and(|former| former != after.external) {
                 tell_ended(name, self.plane.end_flows(*id)?);
             }
         }
@@ -360,8 +388,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .apply(&self.config, &self.told, self.first_usable)
             .await
         {
-            tracing::warn!("host: {error:#}");
-            self.incomplete = true;
+            self.put_off(format!("host: {error:#}"));
         }
     }
 
@@ -410,7 +437,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .filter(|id| self.slots.name(*id).is_none())
         {
             self.plane.set_link(id, None)?;
-            self.told.links.remove(&id);
+            self.externals.remove(&id);
         }
         tracing::info!(
             "configuration reloaded: {} links, policy {}",
@@ -480,6 +507,8 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                     message: error.to_string(),
                 }),
         };
+        // An order is carried out when it is answered.
+        self.turn().await?;
         // Whoever asked may have gone.
         let _ = reply.send(response);
         Ok(())

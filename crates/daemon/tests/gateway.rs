@@ -1,5 +1,6 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
@@ -593,4 +594,26 @@ fn bad_input_is_one_line_and_changes_nothing() {
         )
     );
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn routing_rules_that_somebody_flushed_come_back() {
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let rules = || {
+        let all = rig.gateway.ip("-4 rule").unwrap();
+        let ours = all.lines().filter(|line| line.contains("proto 171"));
+        ours.map(str::to_owned).collect::<BTreeSet<String>>()
+    };
+    let before = rules();
+    let priority = before
+        .first()
+        .and_then(|line| line.split(':').next())
+        .unwrap();
+    rig.gateway
+        .ip(&format!("rule del priority {priority}"))
+        .unwrap();
+    until("the rules are back", || rules() == before);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert_eq!(rules(), BTreeSet::new());
 }

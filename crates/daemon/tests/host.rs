@@ -102,8 +102,12 @@ impl Rig {
     }
 }
 
+fn parse(text: &str) -> Config {
+    Config::parse(Path::new("anabranch.toml"), text).unwrap()
+}
+
 fn config() -> Config {
-    Config::parse(Path::new("anabranch.toml"), CONFIG).unwrap()
+    parse(CONFIG)
 }
 
 fn slots(config: &Config) -> Slots {
@@ -249,5 +253,26 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
         rig.ip("route replace default via 198.51.100.1 metric 200");
         assert_eq!(rig.fingerprint(), before);
         assert!(!paths.state().exists());
+    });
+}
+
+#[test]
+fn two_links_may_have_gateways_of_the_same_address() {
+    let rig = Rig::new();
+    let config = parse(&CONFIG.replace(r#""wan1","#, r#""wan1", gateway = "203.0.113.1","#));
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::under(dir.path(), dir.path(), "twins-test").unwrap();
+    rig.run(async || {
+        let netlink = Netlink::connect().unwrap();
+        let mut monitor = Monitor::connect().unwrap();
+        let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
+        let snapshot = until(&netlink, &mut monitor, running).await;
+        let mut host = Host::adopt(&paths).await.unwrap();
+        host.set_slots(slots(&config)).unwrap();
+        let desired = Desired::derive(&config, host.slots(), &snapshot);
+        host.apply(&netlink, &config, &desired, None).await.unwrap();
+        assert_eq!(rig.way("1.1.1.1 from 203.0.113.2"), "wan0 203.0.113.1");
+        assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 203.0.113.1");
+        host.restore(&netlink).await.unwrap();
     });
 }
