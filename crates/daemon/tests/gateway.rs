@@ -249,11 +249,16 @@ fn unique() -> String {
     )
 }
 
-/// Cargo builds the examples beside the tests.
+/// The daemon as a process of its own. `cargo test` builds the examples beside the tests, `cargo test --test` does not.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
-    profile.join("examples/daemon")
+    let path = profile.join("examples/daemon");
+    assert!(
+        path.exists(),
+        "run `cargo build -p anabranch-daemon --example daemon` first"
+    );
+    path
 }
 
 fn cable(near: (&Namespace, &str, &str), far: (&Namespace, &str, &str)) {
