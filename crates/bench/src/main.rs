@@ -1,1 +1,239 @@
-fn main() {}
+//! Measures the gateway against what the kernel offers: nftables with a random mark per connection, policy routing
+//! and masquerade; and plain forwarding without translation, which no gateway can beat by much.
+//!
+//! The contenders stand in networks of their own, built alike (`testbed`), and take turns: every run of a measure
+//! meets all three within seconds of each other, in an order that rotates, so that what the machine does meanwhile
+//! hits all alike. A row shows the median of its runs. Then the programs are measured by themselves (`program`).
+
+mod checksum;
+mod cpu;
+mod manifest;
+mod measure;
+mod pins;
+mod program;
+mod report;
+mod rows;
+mod testbed;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use manifest::Manifest;
+use measure::{Measure, Span};
+use program::{FEW_FLOWS, MANY_FLOWS, Programs, Proto, Way};
+use report::{Report, Samples};
+use testbed::{AnabranchBy, Conntrack, Contender, Testbed};
+
+/// Measures the gateway against nftables and plain forwarding. Needs root; takes about five minutes.
+#[derive(Debug, Parser)]
+#[command(
+    name = "anabranch-bench",
+    version,
+    after_help = "Examples:
+  anabranch-bench                          all rows, five runs each
+  anabranch-bench --quick --only packets   a first impression of one row"
+)]
+struct Args {
+    /// The daemon to measure [default: `anabranch` beside this program, if it was built; the programs alone if not]
+    #[arg(long, value_name = "PATH", conflicts_with = "programs_alone")]
+    anabranch: Option<PathBuf>,
+    /// Measure the programs without the daemon
+    #[arg(long)]
+    programs_alone: bool,
+    /// Measure only this
+    #[arg(long, value_name = "NAME", value_parser = ["goodput", "connections", "packets", "latency", "program"])]
+    only: Vec<String>,
+    /// Runs per contender and row
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: usize,
+    /// One short run each: for a first impression, not for a claim
+    #[arg(long, conflicts_with = "runs")]
+    quick: bool,
+    /// Where the result goes
+    #[arg(long, value_name = "FILE", default_value = "target/bench/gateway.json")]
+    output: PathBuf,
+}
+
+impl Args {
+    fn runs(&self) -> usize {
+        if self.quick { 1 } else { self.runs }
+    }
+
+    fn span(&self) -> Span {
+        let window_s = if self.quick { 1 } else { 3 };
+        Span {
+            // Longer than the second after which a UDP stream without answers is confirmed.
+            warm_up: Duration::from_millis(1500),
+            window: Duration::from_secs(window_s),
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+
+    fn by(&self) -> Result<AnabranchBy> {
+        if self.programs_alone {
+            return Ok(AnabranchBy::DataPlane);
+        }
+        if let Some(path) = &self.anabranch {
+            ensure!(
+                path.is_file(),
+                "--anabranch {}: no such file",
+                path.display()
+            );
+            return Ok(AnabranchBy::Daemon(path.clone()));
+        }
+        let beside = std::env::current_exe()?.with_file_name("anabranch");
+        Ok(if beside.is_file() {
+            AnabranchBy::Daemon(beside)
+        } else {
+            AnabranchBy::DataPlane
+        })
+    }
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    ensure!(args.runs() > 0, "--runs 0: at least one run is needed");
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "network namespaces and BPF need root"
+    );
+    pins::remove_stale();
+    let (by, span) = (args.by()?, args.span());
+    let manifest = Manifest::collect(by.clone(), args.runs(), span, Conntrack::enlarge()?)?;
+    match &by {
+        AnabranchBy::Daemon(path) => println!("anabranch: the daemon {}", path.display()),
+        AnabranchBy::DataPlane => println!("anabranch: the programs without the daemon"),
+    }
+    if manifest.was_busy() {
+        println!("This machine is busy: the figures will scatter.");
+    }
+    let mut samples = Samples::default();
+    race(&args, &by, span, &mut samples)?;
+    if args.wants("program") {
+        measure_program(args.runs(), &mut samples)?;
+    }
+    samples.derive();
+    let report = Report::new(manifest, &samples);
+    println!("{}", report.table());
+    report.write(&args.output)?;
+    println!("{}", shown(&args.output));
+    Ok(())
+}
+
+/// The contenders take turns.
+fn race(args: &Args, by: &AnabranchBy, span: Span, samples: &mut Samples) -> Result<()> {
+    let measures: Vec<_> = Measure::ALL
+        .into_iter()
+        .filter(|measure| args.wants(measure.name()))
+        .collect();
+    if measures.is_empty() {
+        return Ok(());
+    }
+    let bar = progress(measures.len() * args.runs() * Contender::ALL.len());
+    bar.set_message("building the networks");
+    let mut beds = Contender::ALL
+        .into_iter()
+        .map(|contender| Testbed::build(contender, by))
+        .collect::<Result<Vec<_>>>()?;
+    for measure in measures {
+        for _ in 0..args.runs() {
+            for bed in &beds {
+                bar.set_message(format!("{}: {:?}", measure.name(), bed.contender).to_lowercase());
+                samples.add(bed.contender, measure.run(bed, span)?);
+                bar.inc(1);
+            }
+            beds.rotate_left(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// The programs by themselves, with few and with many flows.
+fn measure_program(runs: usize, samples: &mut Samples) -> Result<()> {
+    let bar = progress(3 * runs);
+    bar.set_message("established path");
+    let tcp = measure_flows(
+        FEW_FLOWS,
+        Proto::Tcp,
+        ["established_tcp_out", "established_tcp_in"],
+        runs,
+        samples,
+        &bar,
+    )?;
+    measure_flows(
+        FEW_FLOWS,
+        Proto::Udp,
+        ["established_udp_out", "established_udp_in"],
+        runs,
+        samples,
+        &bar,
+    )?;
+    bar.set_message("established path, 1 000 000 flows");
+    let many = [
+        "established_tcp_out_1000000_flows",
+        "established_tcp_in_1000000_flows",
+    ];
+    let crowded = measure_flows(MANY_FLOWS, Proto::Tcp, many, runs, samples, &bar)?;
+    let slowdown = crowded.nanoseconds / tcp.nanoseconds;
+    samples.add(
+        Contender::Anabranch,
+        [
+            ("slowdown_1000000_flows", slowdown),
+            ("memory_per_flow", crowded.bytes_per_flow),
+        ],
+    );
+    bar.finish_and_clear();
+    Ok(())
+}
+
+struct Cost {
+    /// Of a packet out and one in, medians added.
+    nanoseconds: f64,
+    bytes_per_flow: f64,
+}
+
+fn measure_flows(
+    flows: u32,
+    proto: Proto,
+    [out, back]: [&'static str; 2],
+    runs: usize,
+    samples: &mut Samples,
+    bar: &ProgressBar,
+) -> Result<Cost> {
+    let (mut programs, bytes_per_flow) = Programs::load(flows, proto)?;
+    for _ in 0..runs {
+        let values = [
+            (out, programs.measure(proto, Way::Out)?),
+            (back, programs.measure(proto, Way::In)?),
+        ];
+        samples.add(Contender::Anabranch, values);
+        bar.inc(1);
+    }
+    let median = |row| {
+        samples
+            .median(row, Contender::Anabranch)
+            .unwrap_or(f64::NAN)
+    };
+    Ok(Cost {
+        nanoseconds: median(out) + median(back),
+        bytes_per_flow,
+    })
+}
+
+fn progress(steps: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(steps as u64).with_style(style)
+}
+
+fn shown(path: &Path) -> String {
+    format!("written to {}", path.display())
+}

@@ -1,0 +1,81 @@
+//! What is measured of every contender.
+//!
+//! The ends must cost less than the middle, or every contender looks alike: data is sent from page references
+//! (sendfile) and discarded unread (`MSG_TRUNC`), connections take the fewest system calls an orderly exchange can
+//! take, small packets are made and counted in the kernel. On virtual Ethernet a packet is carried all the way to the
+//! receiving socket by the processor that sent it, so the gateway's work is part of what each processor does.
+
+mod connections;
+mod goodput;
+mod latency;
+mod packets;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::testbed::Testbed;
+
+/// How long one run may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Not counted: connections ramp up, flows are confirmed, neighbours resolved.
+    pub warm_up: Duration,
+    pub window: Duration,
+}
+
+/// One kind of run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    Goodput { streams: usize },
+    Connections,
+    Packets,
+    Latency,
+}
+
+impl Measure {
+    pub const ALL: [Measure; 5] = [
+        Measure::Goodput { streams: 1 },
+        Measure::Goodput { streams: 4 },
+        Measure::Connections,
+        Measure::Packets,
+        Measure::Latency,
+    ];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Measure::Goodput { .. } => "goodput",
+            Measure::Connections => "connections",
+            Measure::Packets => "packets",
+            Measure::Latency => "latency",
+        }
+    }
+
+    /// One run: names of rows with their values.
+    pub fn run(self, bed: &Testbed, span: Span) -> Result<Vec<(&'static str, f64)>> {
+        let network = &bed.network;
+        let failed = || format!("{} of {:?}", self.name(), bed.contender);
+        let rows = match self {
+            Measure::Goodput { streams } => goodput::measure(network, streams, span)
+                .map(|gbps| vec![(goodput_row(streams), gbps)]),
+            Measure::Connections => {
+                connections::measure(network, span).map(|rate| vec![("connections", rate)])
+            }
+            Measure::Packets => {
+                packets::measure(network, span).map(|rate| vec![("packets_64_byte", rate)])
+            }
+            Measure::Latency => latency::measure(network, span)
+                .map(|(p50, p99)| vec![("latency_p50", p50), ("latency_p99", p99)]),
+        };
+        rows.with_context(failed)
+    }
+}
+
+fn goodput_row(streams: usize) -> &'static str {
+    if streams == 1 {
+        "goodput_1_stream"
+    } else {
+        "goodput_4_streams"
+    }
+}

@@ -1,0 +1,177 @@
+//! 64-byte UDP packets per second that the gateway forwards on one processor.
+//!
+//! Processor 0 makes the frames of 64 flows inside the kernel (`BPF_PROG_TEST_RUN` of an XDP program with live
+//! frames: no socket, no buffer allocation) and puts them into the ring of the gateway's LAN device, faster than
+//! anybody takes them out. The gateway polls that device in a kernel thread (threaded NAPI) kept on processor 1, which
+//! carries each packet through the gateway to the ISP's device, where a TC program counts and drops it. So the figure
+//! is what one processor forwards; what does not fit is lost before the gateway sees it.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anabranch_lab::netns::Namespace;
+use anyhow::{Context, Result, ensure};
+use aya::maps::{Array, PerCpuArray};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{
+    LinkOrder, SchedClassifier, TcAttachType, TestRun, TestRunAttrs, TestRunOptions, Xdp,
+};
+use aya::{Ebpf, EbpfLoader, Pod, include_bytes_aligned};
+
+use super::Span;
+use crate::checksum;
+use crate::cpu::{THIS_THREAD, pin};
+use crate::testbed::{CLIENT, CLIENT_DEVICE, LAN_DEVICE, LINKS, Network, SERVER, isp_device};
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/packets.bpf.o"));
+
+/// As `FLOWS` of `bpf/packets.bpf.c`.
+const FLOWS: u16 = 64;
+const FRAME_BYTES: usize = 60;
+const FIRST_PORT: u16 = 20_000;
+const SINK_PORT: u16 = 9;
+/// Frames per system call: about a quarter of a second.
+const FRAMES_PER_CALL: u32 = 1 << 20;
+const FRAMES_PER_BATCH: u32 = 64;
+
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct Frame([u8; FRAME_BYTES]);
+
+// SAFETY: an array of bytes.
+unsafe impl Pod for Frame {}
+
+/// Packets per second.
+pub fn measure(network: &Network, span: Span) -> Result<f64> {
+    let mut programs = load(network)?;
+    attach_sinks(network, &mut programs)?;
+    let arrived =
+        PerCpuArray::<_, u64>::try_from(programs.take_map("arrived").context("map arrived")?)?;
+    let generator: &Xdp = programs
+        .program("generate")
+        .context("program generate")?
+        .try_into()?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let generating = scope.spawn(|| generate(generator, &network.client, &stop));
+        thread::sleep(span.warm_up);
+        let (start, before) = (Instant::now(), total(&arrived));
+        thread::sleep(span.window);
+        let (after, took) = (total(&arrived), start.elapsed());
+        stop.store(true, Ordering::Relaxed);
+        generating.join().expect("the generator does not panic")?;
+        let packets = after? - before?;
+        ensure!(packets > 0, "no packet reached the sink");
+        Ok(packets as f64 / took.as_secs_f64())
+    })
+}
+
+fn load(network: &Network) -> Result<Ebpf> {
+    let device = network
+        .client
+        .run(|| nix::net::if_::if_nametoindex(CLIENT_DEVICE))??;
+    let mut programs = EbpfLoader::new()
+        .override_global("device", &device, true)
+        .override_global("port", &SINK_PORT, true)
+        .load(OBJECT)?;
+    let mut frames =
+        Array::<_, Frame>::try_from(programs.map_mut("frames").context("map frames")?)?;
+    let (to, from) = (
+        mac(&network.gateway, LAN_DEVICE)?,
+        mac(&network.client, CLIENT_DEVICE)?,
+    );
+    for flow in 0..FLOWS {
+        frames.set(flow.into(), frame(to, from, FIRST_PORT + flow), 0)?;
+    }
+    let generator: &mut Xdp = programs
+        .program_mut("generate")
+        .context("program generate")?
+        .try_into()?;
+    generator.load()?;
+    Ok(programs)
+}
+
+/// The attachments end with `programs`.
+fn attach_sinks(network: &Network, programs: &mut Ebpf) -> Result<()> {
+    let sink: &mut SchedClassifier = programs
+        .program_mut("sink")
+        .context("program sink")?
+        .try_into()?;
+    sink.load()?;
+    network.internet.run(|| -> Result<()> {
+        for i in 0..LINKS {
+            let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+            sink.attach_with_options(&isp_device(i), TcAttachType::Ingress, options)?;
+        }
+        Ok(())
+    })?
+}
+
+fn total(arrived: &PerCpuArray<aya::maps::MapData, u64>) -> Result<u64> {
+    Ok(arrived.get(&0, 0)?.iter().sum())
+}
+
+fn generate(generator: &Xdp, client: &Namespace, stop: &AtomicBool) -> Result<()> {
+    let _inside = client.enter()?;
+    pin(THIS_THREAD, 0)?;
+    let room = [0; FRAME_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        let options = TestRunOptions {
+            data_in: Some(&room),
+            repeat: FRAMES_PER_CALL,
+            attrs: TestRunAttrs::new().xdp_live_frames(FRAMES_PER_BATCH),
+            ..TestRunOptions::new()
+        };
+        generator.test_run(options).context("generating packets")?;
+    }
+    Ok(())
+}
+
+/// Ethernet, IPv4 and UDP, padded with zeros.
+fn frame(to: [u8; 6], from: [u8; 6], source_port: u16) -> Frame {
+    let mut frame = [0; FRAME_BYTES];
+    let (ip_length, udp_length) = (FRAME_BYTES - 14, FRAME_BYTES - 34);
+    frame[..6].copy_from_slice(&to);
+    frame[6..12].copy_from_slice(&from);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14..18].copy_from_slice(&[0x45, 0, 0, ip_length as u8]);
+    // Do not fragment, TTL 64.
+    frame[20..24].copy_from_slice(&[0x40, 0, 64, 17]);
+    frame[26..30].copy_from_slice(&CLIENT.octets());
+    frame[30..34].copy_from_slice(&SERVER.octets());
+    let sum = checksum::of(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame[34..36].copy_from_slice(&source_port.to_be_bytes());
+    frame[36..38].copy_from_slice(&SINK_PORT.to_be_bytes());
+    frame[38..40].copy_from_slice(&(udp_length as u16).to_be_bytes());
+    let sum = udp_checksum(CLIENT, SERVER, &frame[34..]);
+    frame[40..42].copy_from_slice(&sum.to_be_bytes());
+    Frame(frame)
+}
+
+/// RFC 768: with the pseudo header.
+fn udp_checksum(from: Ipv4Addr, to: Ipv4Addr, datagram: &[u8]) -> u16 {
+    let length = datagram.len() as u16;
+    let mut bytes = [from.octets(), to.octets()].concat();
+    bytes.extend([0, 17]);
+    bytes.extend(length.to_be_bytes());
+    bytes.extend(datagram);
+    checksum::of(&bytes)
+}
+
+fn mac(namespace: &Namespace, device: &str) -> Result<[u8; 6]> {
+    let report: serde_json::Value =
+        serde_json::from_str(&namespace.ip(&format!("-json link show dev {device}"))?)?;
+    let text = report[0]["address"]
+        .as_str()
+        .context("a device without MAC")?;
+    let bytes: Result<Vec<u8>, _> = text
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16))
+        .collect();
+    bytes?
+        .try_into()
+        .map_err(|_| anyhow::anyhow!("{device} has MAC `{text}`"))
+}

@@ -1,0 +1,302 @@
+//! The established path by itself: nanoseconds per packet of the loaded programs under `BPF_PROG_TEST_RUN`, with few
+//! and with very many flows, and what a flow costs in kernel memory.
+//!
+//! A test run repeats the program on one packet, as the last repetition left it. So the flows are chained: flow k
+//! turns the packet's address into that of flow k + 1, in random order around the whole table, and every repetition
+//! translates a packet of another flow. The packet's TTL bounds the walk; where it ends, its address and TTL show that
+//! every step was a translation.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anabranch_dataplane::OBJECT;
+use anabranch_policy::abi::{self, Addr, BePort, Flow, FlowKey};
+use anyhow::{Context, Result, ensure};
+use aya::maps::{Array, HashMap};
+use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
+use aya::{Ebpf, EbpfLoader};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use serde::Serialize;
+
+use crate::pins::PinFolder;
+
+pub const FEW_FLOWS: u32 = 1_000;
+pub const MANY_FLOWS: u32 = 1_000_000;
+
+const REMOTE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+const LOCAL_PORT: u16 = 40_000;
+const REMOTE_PORT: u16 = 443;
+const STEPS: usize = 250;
+const TTL: u8 = 255;
+const WALKS: usize = 2_000;
+const TC_ACT_REDIRECT: u32 = 7;
+/// Test runs use the loopback device.
+const LOOPBACK: u32 = 1;
+const SEED: u64 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proto {
+    Tcp,
+    Udp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Out,
+    In,
+}
+
+pub struct Programs {
+    bpf: Ebpf,
+    /// Which flow follows which around the table.
+    order: Vec<u32>,
+}
+
+/// What the kernel says of its own memory, bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct KernelMemory {
+    slab: u64,
+    vmalloc: u64,
+    per_cpu: u64,
+}
+
+impl KernelMemory {
+    fn now() -> Result<Self> {
+        let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
+        let bytes = |key: &str| -> Result<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(key));
+            let kib = line.and_then(|rest| rest.split_whitespace().next());
+            Ok(kib
+                .with_context(|| format!("no {key} in /proc/meminfo"))?
+                .parse::<u64>()?
+                * 1024)
+        };
+        Ok(KernelMemory {
+            slab: bytes("Slab:")?,
+            vmalloc: bytes("VmallocUsed:")?,
+            per_cpu: bytes("Percpu:")?,
+        })
+    }
+
+    fn total(self) -> u64 {
+        self.slab + self.vmalloc + self.per_cpu
+    }
+}
+
+impl Programs {
+    /// The programs with `flows` confirmed flows of `proto`, and the kernel memory of all that per flow.
+    pub fn load(flows: u32, proto: Proto) -> Result<(Self, f64)> {
+        let before = KernelMemory::now()?;
+        let pins = PinFolder::name();
+        fs::create_dir_all(pins.path())
+            .with_context(|| format!("making {}", pins.path().display()))?;
+        let bpf = EbpfLoader::new()
+            .default_map_pin_directory(pins.path())
+            .map_max_entries("flows", 2 * flows)
+            .map_max_entries("embryos", 1024)
+            .map_max_entries("hosts", 16)
+            .load(OBJECT)
+            .context("loading the gateway's programs")?;
+        let mut order: Vec<u32> = (0..flows).collect();
+        order.shuffle(&mut SmallRng::seed_from_u64(SEED));
+        let mut programs = Programs { bpf, order };
+        programs.configure()?;
+        programs.fill(proto)?;
+        let memory = KernelMemory::now()?.total().saturating_sub(before.total());
+        for name in ["lan", "wan"] {
+            programs.program(name)?.load()?;
+        }
+        Ok((programs, memory as f64 / f64::from(flows)))
+    }
+
+    fn program(&mut self, name: &str) -> Result<&mut SchedClassifier> {
+        let program = self.bpf.program_mut(name);
+        Ok(program
+            .with_context(|| format!("program {name}"))?
+            .try_into()?)
+    }
+
+    fn configure(&mut self) -> Result<()> {
+        let link = abi::Link {
+            external: Ipv4Addr::new(100, 64, 0, 2).into(),
+            gateway: Ipv4Addr::new(100, 64, 0, 1).into(),
+            ifindex: LOOPBACK,
+            mtu: 1500,
+            flags: abi::LINK_PRESENT,
+            zero: 0,
+        };
+        let device = abi::Device {
+            role: abi::Role::Link.into(),
+            mtu: 1500,
+            ..Default::default()
+        };
+        let mut links =
+            Array::<_, abi::Link>::try_from(self.bpf.map_mut("links").context("links")?)?;
+        links.set(0, link, 0)?;
+        let mut devices = HashMap::<_, u32, abi::Device>::try_from(
+            self.bpf.map_mut("devices").context("devices")?,
+        )?;
+        devices.insert(LOOPBACK, device, 0)?;
+        Ok(())
+    }
+
+    fn fill(&mut self, proto: Proto) -> Result<()> {
+        let mut flows =
+            HashMap::<_, FlowKey, Flow>::try_from(self.bpf.map_mut("flows").context("flows")?)?;
+        let followers = self.order.iter().skip(1).chain(self.order.first());
+        for (&this, &next) in self.order.iter().zip(followers) {
+            for side in [abi::SIDE_LAN, abi::side_of_link(0)] {
+                flows
+                    .insert(key(proto, side, this), entry(proto, next), 0)
+                    .context("filling the flow table")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Median over many walks, nanoseconds per packet.
+    pub fn measure(&mut self, proto: Proto, way: Way) -> Result<f64> {
+        let flows = self.order.len();
+        let starts: Vec<usize> = (0..WALKS).map(|walk| walk * STEPS % flows).collect();
+        let mut durations = Vec::with_capacity(WALKS);
+        for start in starts {
+            durations.push(self.walk(proto, way, start)?.as_nanos() as f64);
+        }
+        durations.sort_by(f64::total_cmp);
+        Ok(durations[WALKS / 2])
+    }
+
+    /// From the flow at `start` in the order over `STEPS` flows; the average per packet.
+    fn walk(&mut self, proto: Proto, way: Way, start: usize) -> Result<Duration> {
+        let flows = self.order.len();
+        let (first, last) = (self.order[start], self.order[(start + STEPS) % flows]);
+        let packet = packet(proto, way, address(first));
+        let mut after = vec![0; packet.len()];
+        let options = TestRunOptions {
+            data_in: Some(&packet),
+            data_out: Some(&mut after),
+            repeat: STEPS as u32,
+            ..TestRunOptions::new()
+        };
+        let name = match way {
+            Way::Out => "lan",
+            Way::In => "wan",
+        };
+        let result = self.program(name)?.test_run(options)?;
+        ensure!(
+            result.return_value == TC_ACT_REDIRECT,
+            "{proto:?} {way:?}: the program answered {}",
+            result.return_value
+        );
+        let at = local_offset(way);
+        ensure!(
+            after[at..at + 4] == address(last).octets() && after[22] == TTL - STEPS as u8,
+            "{proto:?} {way:?}: the packet did not pass through every flow"
+        );
+        Ok(result.duration)
+    }
+}
+
+fn address(flow: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + flow)
+}
+
+fn key(proto: Proto, side: u8, flow: u32) -> FlowKey {
+    let (remote, remote_port) = match proto {
+        Proto::Tcp => (REMOTE.into(), BePort::new(REMOTE_PORT)),
+        Proto::Udp => Default::default(),
+    };
+    FlowKey {
+        local: address(flow).into(),
+        remote,
+        local_port: BePort::new(LOCAL_PORT),
+        remote_port,
+        proto: number(proto),
+        side,
+        zero: 0,
+    }
+}
+
+fn entry(proto: Proto, next: u32) -> Flow {
+    Flow {
+        other_local: address(next).into(),
+        tcp: if proto == Proto::Udp {
+            first_remote()
+        } else {
+            Default::default()
+        },
+        state: abi::STATE_REPLIED | abi::STATE_CONFIRMED,
+        lan_ifindex: LOOPBACK,
+        other_port: BePort::new(LOCAL_PORT),
+        first_remote_port: BePort::new(REMOTE_PORT),
+        ..Default::default()
+    }
+}
+
+/// The remote address of a UDP mapping, where TCP keeps its sequence numbers.
+fn first_remote() -> abi::FlowTcp {
+    let Addr(bytes) = REMOTE.into();
+    let word = |i: usize| u32::from_ne_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+    abi::FlowTcp {
+        isn: word(0),
+        ack: word(4),
+        end: word(8),
+        zero: word(12),
+    }
+}
+
+fn number(proto: Proto) -> u8 {
+    match proto {
+        Proto::Tcp => 6,
+        Proto::Udp => 17,
+    }
+}
+
+/// Where the packet names the flow's local address.
+fn local_offset(way: Way) -> usize {
+    match way {
+        Way::Out => 26,
+        Way::In => 30,
+    }
+}
+
+/// A full TCP data segment, or a UDP datagram of 64 bytes on the wire.
+fn packet(proto: Proto, way: Way, local: Ipv4Addr) -> Vec<u8> {
+    let length = match proto {
+        Proto::Tcp => 1514,
+        Proto::Udp => 60,
+    };
+    let mut bytes = vec![0; length];
+    let ip_length = (length - 14) as u16;
+    let (remote_at, ports) = match way {
+        Way::Out => (30, [LOCAL_PORT, REMOTE_PORT]),
+        Way::In => (26, [REMOTE_PORT, LOCAL_PORT]),
+    };
+    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+    bytes[14] = 0x45;
+    bytes[16..18].copy_from_slice(&ip_length.to_be_bytes());
+    bytes[20] = 0x40;
+    bytes[22..24].copy_from_slice(&[TTL, number(proto)]);
+    bytes[local_offset(way)..][..4].copy_from_slice(&local.octets());
+    bytes[remote_at..][..4].copy_from_slice(&REMOTE.octets());
+    let sum = crate::checksum::of(&bytes[14..34]);
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    bytes[34..36].copy_from_slice(&ports[0].to_be_bytes());
+    bytes[36..38].copy_from_slice(&ports[1].to_be_bytes());
+    match proto {
+        Proto::Tcp => {
+            bytes[38..46].copy_from_slice(&[0, 0, 1, 0, 0, 0, 1, 0]);
+            // 20 bytes of header; ACK and PSH.
+            bytes[46..48].copy_from_slice(&[0x50, 0x18]);
+        }
+        Proto::Udp => {
+            bytes[38..40].copy_from_slice(&(ip_length - 20).to_be_bytes());
+            // Not zero: a datagram with a checksum.
+            bytes[40] = 1;
+        }
+    }
+    bytes
+}

@@ -1,0 +1,248 @@
+//! Medians, ratios, the table and the JSON file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::rows::{Better, ROWS, Row, Target};
+use crate::testbed::Contender;
+
+/// Every value of every run.
+#[derive(Default)]
+pub struct Samples(BTreeMap<(&'static str, Contender), Vec<f64>>);
+
+impl Samples {
+    pub fn add(
+        &mut self,
+        contender: Contender,
+        values: impl IntoIterator<Item = (&'static str, f64)>,
+    ) {
+        for (row, value) in values {
+            self.0.entry((row, contender)).or_default().push(value);
+        }
+    }
+
+    pub fn median(&self, row: &'static str, contender: Contender) -> Option<f64> {
+        let mut values = self.0.get(&(row, contender))?.clone();
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        Some(if values.len() % 2 == 0 {
+            (values[middle - 1] + values[middle]) / 2.0
+        } else {
+            values[middle]
+        })
+    }
+
+    /// What follows from other rows.
+    pub fn derive(&mut self) {
+        for (from, to) in [
+            ("latency_p50", "added_latency_p50"),
+            ("latency_p99", "added_latency_p99"),
+        ] {
+            let plain = self.median(from, Contender::Forwarding);
+            for contender in [Contender::Anabranch, Contender::Nftables] {
+                if let (Some(plain), Some(value)) = (plain, self.median(from, contender)) {
+                    self.add(contender, [(to, value - plain)]);
+                }
+            }
+        }
+    }
+}
+
+/// One line of the result.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    name: &'static str,
+    unit: &'static str,
+    anabranch: f64,
+    nftables: Option<f64>,
+    forwarding: Option<f64>,
+    /// Above 1: better than nftables, whichever way is better in this row.
+    vs_nftables: Option<f64>,
+    vs_forwarding: Option<f64>,
+}
+
+impl Line {
+    fn of(row: &Row, samples: &Samples) -> Option<Self> {
+        let anabranch = samples.median(row.name, Contender::Anabranch)?;
+        let nftables = samples.median(row.name, Contender::Nftables);
+        let forwarding = samples.median(row.name, Contender::Forwarding);
+        let ratio = |other: Option<f64>| {
+            let ratio = match row.better {
+                Better::More => anabranch / other?,
+                Better::Less => other? / anabranch,
+            };
+            // A difference of nothing, or below it, has no ratio.
+            (ratio.is_finite() && ratio > 0.0).then_some(ratio)
+        };
+        Some(Line {
+            name: row.name,
+            unit: row.unit,
+            anabranch,
+            nftables,
+            forwarding,
+            vs_nftables: ratio(nftables),
+            vs_forwarding: ratio(forwarding),
+        })
+    }
+
+    fn value(&self, target: Target) -> Option<f64> {
+        match target {
+            Target::Times(_, Contender::Nftables) => self.vs_nftables,
+            Target::Times(_, Contender::Forwarding) => self.vs_forwarding,
+            Target::Times(_, Contender::Anabranch) => Some(1.0),
+            Target::AtMost(_) => Some(self.anabranch),
+        }
+    }
+}
+
+/// A demand and what became of it.
+#[derive(Debug, Serialize)]
+pub struct Judgement {
+    name: &'static str,
+    target: String,
+    reached: bool,
+}
+
+impl Judgement {
+    fn of(line: &Line, target: Target) -> Option<Self> {
+        let value = line.value(target)?;
+        let (text, reached) = match target {
+            Target::Times(times, contender) => {
+                let contender = format!("{contender:?}").to_lowercase();
+                (format!("≥ {times} × {contender}"), value >= times)
+            }
+            Target::AtMost(most) => (format!("≤ {most} {}", line.unit), value <= most),
+        };
+        Some(Judgement {
+            name: line.name,
+            target: text,
+            reached,
+        })
+    }
+}
+
+/// How far the runs of one row lie apart.
+#[derive(Debug, Serialize)]
+struct Spread {
+    name: &'static str,
+    contender: Contender,
+    runs: usize,
+    min: f64,
+    max: f64,
+}
+
+/// All that is written.
+#[derive(Serialize)]
+pub struct Report<M: Serialize> {
+    manifest: M,
+    rows: Vec<Line>,
+    targets: Vec<Judgement>,
+    spread: Vec<Spread>,
+}
+
+impl<M: Serialize> Report<M> {
+    pub fn new(manifest: M, samples: &Samples) -> Self {
+        let lines = ROWS
+            .iter()
+            .filter_map(|row| Some((row, Line::of(row, samples)?)));
+        let (mut rows, mut targets) = (Vec::new(), Vec::new());
+        for (row, line) in lines {
+            targets.extend(
+                row.targets
+                    .iter()
+                    .filter_map(|&target| Judgement::of(&line, target)),
+            );
+            rows.push(line);
+        }
+        Report {
+            manifest,
+            rows,
+            targets,
+            spread: spread(samples),
+        }
+    }
+
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let text = serde_json::to_string_pretty(self)?;
+        fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    }
+
+    pub fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(presets::UTF8_FULL_CONDENSED);
+        table.set_header([
+            "",
+            "unit",
+            "anabranch",
+            "nftables",
+            "forwarding",
+            "× nftables",
+            "× forwarding",
+            "target",
+        ]);
+        for column in 2..7 {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        for line in &self.rows {
+            table.add_row(self.cells(line));
+        }
+        table
+    }
+
+    fn cells(&self, line: &Line) -> Vec<Cell> {
+        let label = ROWS
+            .iter()
+            .find(|row| row.name == line.name)
+            .map_or(line.name, |row| row.label);
+        let targets: Vec<_> = self
+            .targets
+            .iter()
+            .filter(|target| target.name == line.name)
+            .map(|target| {
+                let outcome = if target.reached { "reached" } else { "missed" };
+                format!("{}: {outcome}", target.target)
+            })
+            .collect();
+        let times = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
+        vec![
+            Cell::new(label),
+            Cell::new(line.unit),
+            Cell::new(shown(Some(line.anabranch))),
+            Cell::new(shown(line.nftables)),
+            Cell::new(shown(line.forwarding)),
+            Cell::new(times(line.vs_nftables)),
+            Cell::new(times(line.vs_forwarding)),
+            Cell::new(targets.join("\n")),
+        ]
+    }
+}
+
+fn spread(samples: &Samples) -> Vec<Spread> {
+    let of = |(&(name, contender), values): (&(&'static str, Contender), &Vec<f64>)| Spread {
+        name,
+        contender,
+        runs: values.len(),
+        min: values.iter().copied().fold(f64::INFINITY, f64::min),
+        max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    };
+    samples.0.iter().map(of).collect()
+}
+
+/// Three digits or more.
+fn shown(value: Option<f64>) -> String {
+    match value {
+        None => String::new(),
+        Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
+        Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.2}"),
+    }
+}

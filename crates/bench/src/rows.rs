@@ -1,0 +1,163 @@
+//! The rows of the result: what each is called, which way is better, and what it must reach.
+
+use crate::testbed::Contender;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    More,
+    Less,
+}
+
+/// A demand on the gateway.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// The ratio to another contender; above 1 is better, whatever the row.
+    Times(f64, Contender),
+    AtMost(f64),
+}
+
+pub struct Row {
+    pub name: &'static str,
+    pub label: &'static str,
+    pub unit: &'static str,
+    pub better: Better,
+    pub targets: &'static [Target],
+}
+
+const fn row(
+    name: &'static str,
+    label: &'static str,
+    unit: &'static str,
+    better: Better,
+    targets: &'static [Target],
+) -> Row {
+    Row {
+        name,
+        label,
+        unit,
+        better,
+        targets,
+    }
+}
+
+const GOODPUT: &[Target] = &[
+    Target::Times(1.1, Contender::Nftables),
+    Target::Times(1.0, Contender::Forwarding),
+];
+const ESTABLISHED: &[Target] = &[Target::AtMost(200.0)];
+
+/// All rows, in the order of the table.
+pub const ROWS: &[Row] = &[
+    row(
+        "goodput_1_stream",
+        "TCP goodput, 1 stream",
+        "Gbit/s",
+        Better::More,
+        GOODPUT,
+    ),
+    row(
+        "goodput_4_streams",
+        "TCP goodput, 4 streams",
+        "Gbit/s",
+        Better::More,
+        GOODPUT,
+    ),
+    row(
+        "connections",
+        "TCP connections",
+        "1/s",
+        Better::More,
+        &[Target::Times(1.3, Contender::Nftables)],
+    ),
+    row(
+        "packets_64_byte",
+        "64-byte UDP packets, one processor",
+        "1/s",
+        Better::More,
+        &[Target::Times(2.0, Contender::Nftables)],
+    ),
+    row(
+        "latency_p50",
+        "UDP round trip, median",
+        "µs",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "latency_p99",
+        "UDP round trip, 99th percentile",
+        "µs",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "added_latency_p50",
+        "… more than forwarding, median",
+        "µs",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "added_latency_p99",
+        "… more than forwarding, 99th percentile",
+        "µs",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_tcp_out",
+        "established path, TCP out",
+        "ns",
+        Better::Less,
+        ESTABLISHED,
+    ),
+    row(
+        "established_tcp_in",
+        "established path, TCP in",
+        "ns",
+        Better::Less,
+        ESTABLISHED,
+    ),
+    row(
+        "established_udp_out",
+        "established path, UDP out",
+        "ns",
+        Better::Less,
+        ESTABLISHED,
+    ),
+    row(
+        "established_udp_in",
+        "established path, UDP in",
+        "ns",
+        Better::Less,
+        ESTABLISHED,
+    ),
+    row(
+        "established_tcp_out_1000000_flows",
+        "… TCP out, 1 000 000 flows at random",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_tcp_in_1000000_flows",
+        "… TCP in, 1 000 000 flows at random",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "slowdown_1000000_flows",
+        "1 000 000 flows against 1000",
+        "times",
+        Better::Less,
+        &[Target::AtMost(2.0)],
+    ),
+    row(
+        "memory_per_flow",
+        "kernel memory per flow at 1 000 000",
+        "bytes",
+        Better::Less,
+        &[Target::AtMost(600.0)],
+    ),
+];

@@ -1,0 +1,157 @@
+//! The gateway's programs without the daemon: what the daemon would tell them is told once, and they are swept once a
+//! second as it would.
+
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anabranch_core::{DataPlane, LinkId};
+use anabranch_dataplane::{Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
+use anabranch_lab::netns::Namespace;
+use anabranch_policy::{Dispatch, Granularity, Load, abi};
+use anyhow::{Context, Result, anyhow};
+
+use crate::pins::PinFolder;
+
+use super::{GATEWAY, LAN_DEVICE, LINKS, Network, external, isp, wan_device};
+
+const MTU: u32 = 1500;
+/// As much room as connection tracking gets.
+const FLOWS_MAX: u32 = 1_048_576;
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The gateway; its programs go with the value.
+pub struct Running {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _pins: PinFolder,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub fn start(network: &Network) -> Result<Running> {
+    let (stop, stopped) = channel::<()>();
+    // Devices are found by name in the namespace of the thread; the thread that sweeps does not care.
+    let pins = PinFolder::name();
+    let mut gateway = network
+        .gateway
+        .run(|| open(&network.gateway, pins.path()))??;
+    let thread = std::thread::spawn(move || {
+        while stopped.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if let Err(error) = gateway.sweep() {
+                eprintln!("sweeping: {error}");
+            }
+        }
+        if let Err(error) = gateway.close() {
+            eprintln!("closing the gateway: {error}");
+        }
+    });
+    Ok(Running {
+        stop: Some(stop),
+        thread: Some(thread),
+        _pins: pins,
+    })
+}
+
+fn open(namespace: &Namespace, pins: &Path) -> Result<Gateway> {
+    let sizes = Sizes {
+        flows_max: FLOWS_MAX,
+        ..Sizes::default()
+    };
+    let (mut gateway, _) = Gateway::open(pins, sizes)?;
+    let lan = ifindex(LAN_DEVICE)?;
+    gateway.set_settings(&settings(namespace)?)?;
+    gateway.set_routes(&routes(lan))?;
+    gateway.install(&choice())?;
+    for i in 0..LINKS {
+        let wan = ifindex(&wan_device(i))?;
+        let path = LinkPath {
+            external: external(i).into(),
+            gateway: Some(isp(i).into()),
+            ifindex: wan,
+            mtu: MTU,
+            point_to_point: false,
+        };
+        gateway.set_link(LinkId(i), Some(&path))?;
+        gateway.attach(wan, Role::Link(LinkId(i)), false, MTU)?;
+    }
+    let role = Role::Lan {
+        address: GATEWAY.into(),
+    };
+    gateway.attach(lan, role, false, MTU)?;
+    Ok(gateway)
+}
+
+fn ifindex(device: &str) -> Result<u32> {
+    nix::net::if_::if_nametoindex(device).with_context(|| format!("no device {device}"))
+}
+
+fn routes(lan: u32) -> Vec<Route> {
+    let kernel = |address| Route {
+        prefix: (address, 32),
+        verdict: Verdict::Kernel,
+    };
+    let mut routes: Vec<_> = (0..LINKS).map(|i| kernel(external(i).into())).collect();
+    routes.push(kernel(GATEWAY.into()));
+    routes.push(Route {
+        prefix: ([10, 0, 0, 0].into(), 24),
+        verdict: Verdict::Lan {
+            ifindex: lan,
+            via: None,
+        },
+    });
+    routes
+}
+
+/// As random as nftables' numgen.
+fn choice() -> abi::Choice {
+    let mut choice = abi::Choice {
+        dispatch: Dispatch::Random.into(),
+        load: Load::Dispatched.into(),
+        count: LINKS.into(),
+        usable: (1 << LINKS) - 1,
+        syn_retry: 1,
+        granularity: Granularity::Connection.into(),
+        ..Default::default()
+    };
+    for target in choice.target.iter_mut().take(LINKS.into()) {
+        target.weight = abi::WEIGHT_MIN;
+    }
+    choice
+}
+
+/// The timers of RFC 5382 and RFC 4787; quotas out of the way.
+fn settings(namespace: &Namespace) -> Result<Settings> {
+    const SECOND: u64 = 1_000_000_000;
+    let range = namespace.sysctl("net/ipv4/ip_local_port_range")?;
+    let ends: Vec<u16> = range
+        .split_whitespace()
+        .filter_map(|port| port.parse().ok())
+        .collect();
+    let [ephemeral_min, ephemeral_max] = ends[..] else {
+        return Err(anyhow!("ip_local_port_range is `{range}`"));
+    };
+    Ok(Settings {
+        tcp_established_ns: 7440 * SECOND,
+        tcp_transitory_ns: 240 * SECOND,
+        udp_ns: 300 * SECOND,
+        icmp_ns: 60 * SECOND,
+        embryo_ns: 30 * SECOND,
+        quota_per_host: FLOWS_MAX,
+        flows_max: FLOWS_MAX,
+        port_min: 1024,
+        port_max: u16::MAX,
+        ephemeral_min,
+        ephemeral_max,
+        udp_filter_open: 0,
+        fallback_mark: 0,
+    })
+}

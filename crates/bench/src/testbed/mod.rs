@@ -1,0 +1,191 @@
+//! The network every contender is measured in: client, gateway, internet, joined by plain virtual Ethernet.
+//!
+//! ```text
+//! client ──lan── gateway ──wan0── internet (203.0.113.0/24)
+//!                       └─wan1──
+//! ```
+//!
+//! Each contender has a network of its own, built alike, so that no state of one is met by another. What differs is
+//! the gateway's work alone, and for plain forwarding the route back to the client.
+
+mod conntrack;
+mod dataplane;
+mod forwarding;
+mod nftables;
+mod polling;
+mod product;
+
+use std::net::Ipv4Addr;
+
+use anabranch_lab::netns::Namespace;
+use anyhow::Result;
+use serde::Serialize;
+
+pub use conntrack::Conntrack;
+
+/// Uplinks of the gateway.
+pub const LINKS: u8 = 2;
+pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// Every address of 203.0.113.0/24 is the server's.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+/// The client's and the gateway's devices on the LAN.
+pub const CLIENT_DEVICE: &str = "lan";
+pub const LAN_DEVICE: &str = "lan";
+
+/// Where frames of the packet generator are forwarded; they are made on processor 0.
+const FORWARDING_CPU: usize = 1;
+
+/// Of both ends, given by their routes: outside the machine's own namespace the sysctl takes only what
+/// `tcp_allowed_congestion_control` allows.
+pub const CONGESTION_CONTROL: &str = "cubic";
+
+/// The gateway's address on link `i`.
+pub fn external(i: u8) -> Ipv4Addr {
+    Ipv4Addr::new(100, 64, i, 2)
+}
+
+/// The ISP's address on link `i`.
+pub fn isp(i: u8) -> Ipv4Addr {
+    Ipv4Addr::new(100, 64, i, 1)
+}
+
+pub fn wan_device(i: u8) -> String {
+    format!("wan{i}")
+}
+
+pub fn isp_device(i: u8) -> String {
+    format!("isp{i}")
+}
+
+pub struct Network {
+    pub client: Namespace,
+    pub gateway: Namespace,
+    pub internet: Namespace,
+}
+
+impl Network {
+    fn build() -> Result<Self> {
+        let network = Network {
+            client: Namespace::create("client")?,
+            gateway: Namespace::create("gateway")?,
+            internet: Namespace::create("internet")?,
+        };
+        network.tune()?;
+        network.join()?;
+        Ok(network)
+    }
+
+    /// The hosts must not be the limit: the client never runs out of ports, nor the server of closed connections.
+    fn tune(&self) -> Result<()> {
+        for namespace in [&self.client, &self.gateway, &self.internet] {
+            for (key, value) in [
+                ("net/ipv4/conf/all/rp_filter", "0"),
+                ("net/ipv4/conf/default/rp_filter", "0"),
+                ("net/ipv4/tcp_no_metrics_save", "1"),
+                ("net/ipv4/tcp_max_tw_buckets", "2000000"),
+                ("net/ipv6/conf/all/disable_ipv6", "1"),
+                ("net/ipv6/conf/default/disable_ipv6", "1"),
+            ] {
+                namespace.set_sysctl(key, value)?;
+            }
+        }
+        self.client
+            .set_sysctl("net/ipv4/ip_local_port_range", "1024 65535")?;
+        self.client.set_sysctl("net/ipv4/tcp_tw_reuse", "1")?;
+        self.internet.set_sysctl("net/core/somaxconn", "4096")?;
+        self.gateway.set_sysctl("net/ipv4/ip_forward", "1")?;
+        Ok(())
+    }
+
+    fn join(&self) -> Result<()> {
+        let Network {
+            client,
+            gateway,
+            internet,
+        } = self;
+        client.veth(CLIENT_DEVICE, gateway, LAN_DEVICE)?;
+        // As a network card's driver would: polled (NAPI), and received through GRO.
+        gateway.exec("ethtool", &["-K", LAN_DEVICE, "gro", "on"])?;
+        polling::in_thread_on(gateway, FORWARDING_CPU)?;
+        client.add_address(CLIENT_DEVICE, CLIENT.into(), 24)?;
+        gateway.add_address(LAN_DEVICE, GATEWAY.into(), 24)?;
+        client.ip(&format!(
+            "route add default via {GATEWAY} congctl {CONGESTION_CONTROL}"
+        ))?;
+        for i in 0..LINKS {
+            let (wan, far) = (wan_device(i), isp_device(i));
+            gateway.veth(&wan, internet, &far)?;
+            gateway.add_address(&wan, external(i).into(), 24)?;
+            internet.add_address(&far, isp(i).into(), 24)?;
+            internet.ip(&format!(
+                "route replace 100.64.{i}.0/24 dev {far} congctl {CONGESTION_CONTROL}"
+            ))?;
+        }
+        internet.ip("route add local 203.0.113.0/24 dev lo")?;
+        Ok(())
+    }
+}
+
+/// Who forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Contender {
+    Anabranch,
+    Nftables,
+    Forwarding,
+}
+
+impl Contender {
+    pub const ALL: [Contender; 3] = [
+        Contender::Anabranch,
+        Contender::Nftables,
+        Contender::Forwarding,
+    ];
+}
+
+/// What keeps a gateway forwarding; its work ends with the value.
+enum Work {
+    Program { _running: dataplane::Running },
+    Daemon { _running: product::Running },
+    Kernel,
+}
+
+/// How the Anabranch contender is run.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnabranchBy {
+    /// The programs alone, swept once a second, with a choice that never changes.
+    DataPlane,
+    /// The daemon: probes, weights, sweeps and all.
+    Daemon(std::path::PathBuf),
+}
+
+/// A contender in its network.
+pub struct Testbed {
+    pub contender: Contender,
+    // Declared before the network: the gateway's work ends while its devices still exist.
+    _work: Work,
+    pub network: Network,
+}
+
+impl Testbed {
+    pub fn build(contender: Contender, by: &AnabranchBy) -> Result<Self> {
+        let network = Network::build()?;
+        let work = match (contender, by) {
+            (Contender::Anabranch, AnabranchBy::DataPlane) => Work::Program {
+                _running: dataplane::start(&network)?,
+            },
+            (Contender::Anabranch, AnabranchBy::Daemon(path)) => Work::Daemon {
+                _running: product::start(&network, path)?,
+            },
+            (Contender::Nftables, _) => nftables::configure(&network).map(|()| Work::Kernel)?,
+            (Contender::Forwarding, _) => forwarding::configure(&network).map(|()| Work::Kernel)?,
+        };
+        Ok(Testbed {
+            contender,
+            _work: work,
+            network,
+        })
+    }
+}
