@@ -58,8 +58,8 @@ impl Gateway {
     }
 }
 
-/// The least configuration: the LAN, and a line per link. Settings come last because they may open a table.
-fn configuration(spec: &LabSpec, settings: &str) -> String {
+/// The least configuration of a gateway in this lab: the LAN, and a line per link. Settings come last because they may open a table.
+pub fn configuration(spec: &LabSpec, settings: &str) -> String {
     let mut text = format!("lan = [\"{LAN_DEVICE}\"]\n");
     for (index, isp) in spec.isps.iter().enumerate() {
         let (device, shape) = (wan(index), &isp.shape);

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::emulator::{Direction, Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use crate::netns::{Counters, Namespace, NetnsError};
 
-pub use gateway::{Anabranch, Gateway};
+pub use gateway::{Anabranch, Gateway, configuration};
 pub use server::HttpServer;
 
 pub const LAN_DEVICE: &str = "lan0";

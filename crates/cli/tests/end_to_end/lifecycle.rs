@@ -1,0 +1,136 @@
+//! The daemon is killed, comes back, and goes: what becomes of flows and of the host.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::thread;
+
+use anabranch_daemon::paths::Paths;
+use anabranch_lab::netns::{Exit, Namespace};
+use aya::programs::tc::{SchedClassifier, TcAttachType};
+
+use crate::house::{House, flows, status};
+use crate::programs::{Downloads, Visitor, curl, iperf, iperf_server, seen};
+
+const IDLE: usize = 20;
+
+#[test]
+fn killing_the_daemon_under_load_loses_nothing_and_the_next_one_adopts_every_flow() {
+    let mut house = House::new("policy = \"WRR\"");
+    let House { lab, gateway, .. } = &mut house;
+    let _server = iperf_server(lab.internet());
+    let mut visitors: Vec<Visitor> = (0..IDLE).map(|_| Visitor::new(lab).unwrap()).collect();
+    let before: Vec<_> = visitors
+        .iter_mut()
+        .map(|visitor| visitor.ask().unwrap())
+        .collect();
+    let locals: BTreeSet<SocketAddr> = visitors.iter().map(Visitor::local).collect();
+    let rows = |gateway: &_| -> BTreeSet<String> {
+        let mine = flows(gateway)
+            .into_iter()
+            .filter(|flow| locals.contains(&flow.local));
+        mine.map(|flow| {
+            format!(
+                "{} {} {} over {}",
+                flow.local, flow.external, flow.remote, flow.link
+            )
+        })
+        .collect()
+    };
+    let ((), downloads) = thread::scope(|scope| {
+        let long = scope.spawn(|| iperf(lab.clients(), 6, &["--reverse"]));
+        let done = Downloads::during(lab, |downloads| {
+            let flows_before = rows(gateway);
+            assert_eq!(flows_before.len(), IDLE);
+            gateway.kill().unwrap();
+            downloads.more(100);
+            seen(&curl(lab.clients(), &[], 100, 20));
+            let again: Vec<_> = visitors
+                .iter_mut()
+                .map(|visitor| visitor.ask().unwrap())
+                .collect();
+            assert_eq!(again, before, "each over the link it had");
+            gateway.restart(lab.gateway()).unwrap();
+            assert!(status(gateway).adopted);
+            assert_eq!(rows(gateway), flows_before);
+            downloads.more(100);
+        });
+        assert!(long.join().unwrap() > 1e6, "iperf3 goes on");
+        done
+    });
+    seen(&downloads);
+    let after: Vec<_> = visitors
+        .iter_mut()
+        .map(|visitor| visitor.ask().unwrap())
+        .collect();
+    assert_eq!(after, before, "each over the link it had");
+}
+
+#[test]
+fn a_clean_stop_puts_everything_back_even_what_a_killed_daemon_had_changed() {
+    let mut house = House::new("");
+    let House { lab, gateway, .. } = &mut house;
+    let running = fingerprint(lab.gateway());
+    assert!(running.contains("proto 171"), "rules of ours: {running}");
+    assert_eq!(attached(lab.gateway()), 4);
+
+    assert_eq!(gateway.stop().unwrap(), Exit::Code(0));
+    let stopped = fingerprint(lab.gateway());
+    assert_eq!(attached(lab.gateway()), 0);
+    let paths = Paths::new(gateway.instance()).unwrap();
+    for path in [paths.pins().to_owned(), paths.socket(), paths.state()] {
+        assert!(!path.exists(), "{} is left", path.display());
+    }
+    gateway.restart(lab.gateway()).unwrap();
+    assert!(!status(gateway).adopted);
+    assert_eq!(fingerprint(lab.gateway()), running);
+    seen(&curl(lab.clients(), &[], 100, 3));
+    gateway.kill().unwrap();
+    gateway.restart(lab.gateway()).unwrap();
+    assert_eq!(gateway.stop().unwrap(), Exit::Code(0));
+    assert_eq!(fingerprint(lab.gateway()), stopped);
+    assert!(
+        stopped.contains("ip_forward = 0") && !stopped.contains("171"),
+        "{stopped}"
+    );
+}
+
+/// Programs on the devices of the gateway, whoever put them there.
+fn attached(gateway: &Namespace) -> usize {
+    let count = || {
+        ["lan0", "wan0", "wan1", "wan2"]
+            .map(|device| {
+                SchedClassifier::query_tcx(device, TcAttachType::Ingress)
+                    .unwrap()
+                    .1
+                    .len()
+            })
+            .iter()
+            .sum()
+    };
+    gateway.run(count).unwrap()
+}
+
+/// Everything a gateway may change in a namespace.
+fn fingerprint(namespace: &Namespace) -> String {
+    let mut text = String::new();
+    for (program, words) in [
+        ("ip", &["rule"][..]),
+        ("ip", &["-4", "route", "show", "table", "all"]),
+        ("ip", &["-brief", "address"]),
+        ("nft", &["list", "ruleset"]),
+    ] {
+        text += &namespace.exec(program, words).unwrap();
+    }
+    for key in [
+        "ip_forward",
+        "conf/all/rp_filter",
+        "conf/wan0/rp_filter",
+        "conf/wan1/rp_filter",
+    ] {
+        text += &format!(
+            "{key} = {}\n",
+            namespace.sysctl(&format!("net/ipv4/{key}")).unwrap()
+        );
+    }
+    text
+}

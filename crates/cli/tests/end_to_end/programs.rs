@@ -1,0 +1,262 @@
+//! The programs that make traffic and judge it.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use anabranch_lab::netns::{Child, Exit, Namespace};
+use anabranch_lab::topology::{Lab, SERVER};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::house::{DEADLINE, PAGE_BYTES, SMALL_BYTES, until, until_listening};
+
+/// Runs a program to its end, whatever that is.
+pub fn run(namespace: &Namespace, program: &str, words: &[&str]) -> (Exit, String) {
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = namespace.spawn(command).unwrap();
+    let mut text = String::new();
+    child
+        .pipes()
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    let exit = child.wait(DEADLINE).unwrap();
+    (
+        exit.unwrap_or_else(|| panic!("{program} does not end")),
+        text,
+    )
+}
+
+// ---- curl
+
+/// What curl tells of one download.
+#[derive(Debug, Clone)]
+pub struct Fetched {
+    /// The address the server saw, of a download that succeeded.
+    pub seen: Result<IpAddr, String>,
+}
+
+const TOLD: &str = "%{exitcode}|%{http_code}|%header{x-client}|%{errormsg}\\n";
+
+/// Downloads `count` files one after the other, each over a connection of its own.
+pub fn curl(namespace: &Namespace, options: &[&str], bytes: u64, count: usize) -> Vec<Fetched> {
+    let url = format!("http://{SERVER}/bytes/{bytes}?[1-{count}]");
+    let fetched = curl_url(namespace, options, &url);
+    assert_eq!(fetched.len(), count, "{fetched:?}");
+    fetched
+}
+
+/// Downloads what a pattern of curl stands for.
+pub fn curl_url(namespace: &Namespace, options: &[&str], url: &str) -> Vec<Fetched> {
+    let always = [
+        "--silent",
+        "--output",
+        "/dev/null",
+        "--max-time",
+        "25",
+        "--header",
+        "Connection: close",
+    ];
+    let words = [&always, options, &["--write-out", TOLD, url]].concat();
+    let (_, text) = run(namespace, "curl", &words);
+    text.lines().map(fetched).collect()
+}
+
+fn fetched(line: &str) -> Fetched {
+    let fields: Vec<&str> = line.splitn(4, '|').collect();
+    let seen = match fields[..] {
+        ["0", "200", address, _] => address.parse().map_err(|_| line.to_owned()),
+        _ => Err(line.to_owned()),
+    };
+    Fetched { seen }
+}
+
+/// The addresses the server saw; every download must have succeeded.
+pub fn seen(fetched: &[Fetched]) -> Vec<IpAddr> {
+    let failed: Vec<_> = fetched
+        .iter()
+        .filter_map(|each| each.seen.as_ref().err())
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "{} of {} downloads failed: {failed:?}",
+        failed.len(),
+        fetched.len()
+    );
+    fetched.iter().flat_map(|each| each.seen.clone()).collect()
+}
+
+/// Downloads of pages that go on in the background.
+pub struct Downloads {
+    done: AtomicUsize,
+    stop: AtomicBool,
+}
+
+/// Ends the downloads even if the test panics.
+struct Stop<'a>(&'a Downloads);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+const BATCH: usize = 5;
+const CURLS: usize = 6;
+
+impl Downloads {
+    /// Lets several curls download batch after batch while `work` goes on, and hands over all they tell.
+    pub fn during<T>(lab: &Lab, work: impl FnOnce(&Self) -> T) -> (T, Vec<Fetched>) {
+        let downloads = Self {
+            done: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        };
+        let sources = lab.client_addresses();
+        thread::scope(|scope| {
+            let stop = Stop(&downloads);
+            let curls: Vec<_> = (0..CURLS)
+                .map(|index| sources[index % sources.len()].to_string())
+                .map(|source| scope.spawn(|| downloads.repeat(lab, source)))
+                .collect();
+            downloads.more(CURLS * BATCH);
+            let result = work(&downloads);
+            drop(stop);
+            (
+                result,
+                curls
+                    .into_iter()
+                    .flat_map(|curl| curl.join().unwrap())
+                    .collect(),
+            )
+        })
+    }
+
+    fn repeat(&self, lab: &Lab, source: String) -> Vec<Fetched> {
+        let mut all = Vec::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            all.extend(curl(
+                lab.clients(),
+                &["--interface", &source],
+                PAGE_BYTES,
+                BATCH,
+            ));
+            self.done.fetch_add(BATCH, Ordering::Relaxed);
+        }
+        all
+    }
+
+    /// Waits until so many more have ended.
+    pub fn more(&self, count: usize) {
+        let enough = self.done.load(Ordering::Relaxed) + count;
+        until(&format!("{count} more downloads"), || {
+            self.done.load(Ordering::Relaxed) >= enough
+        });
+    }
+}
+
+// ---- connections that stay
+
+/// A connection to the web server that stays open.
+pub struct Visitor(TcpStream);
+
+impl Visitor {
+    pub fn new(lab: &Lab) -> io::Result<Self> {
+        Self::from(lab, lab.client_addresses()[0])
+    }
+
+    pub fn from(lab: &Lab, source: IpAddr) -> io::Result<Self> {
+        let connect = || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.bind(&SockAddr::from(SocketAddr::new(source, 0)))?;
+            socket.connect_timeout(&SockAddr::from(lab.server()), DEADLINE)?;
+            Ok::<_, io::Error>(socket)
+        };
+        let stream = TcpStream::from(lab.clients().run(connect).unwrap()?);
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self(stream))
+    }
+
+    /// The local end, as the flow table knows it.
+    pub fn local(&self) -> SocketAddr {
+        self.0.local_addr().unwrap()
+    }
+
+    /// Asks for a small file; returns the address the server saw.
+    pub fn ask(&mut self) -> io::Result<IpAddr> {
+        self.send()?;
+        self.receive()
+    }
+
+    pub fn send(&mut self) -> io::Result<()> {
+        write!(
+            self.0,
+            "GET /bytes/{SMALL_BYTES} HTTP/1.1\r\nHost: {SERVER}\r\n\r\n"
+        )
+    }
+
+    pub fn receive(&mut self) -> io::Result<IpAddr> {
+        let invalid = |line: &str| io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
+        let mut reader = BufReader::new(&self.0);
+        let mut seen = None;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let line = line.trim_end();
+            if line.is_empty() {
+                break;
+            }
+            seen = seen.or_else(|| line.strip_prefix("X-Client: ")?.parse().ok());
+        }
+        reader.read_exact(&mut [0; SMALL_BYTES as usize])?;
+        seen.ok_or_else(|| invalid("no X-Client"))
+    }
+}
+
+// ---- iperf3
+
+const IPERF_PORT: u16 = 5201;
+
+/// Serves iperf3 until the value is dropped.
+pub fn iperf_server(namespace: &Namespace) -> Child {
+    let mut command = Command::new("iperf3");
+    command
+        .args(["--server", "--bind", &SERVER.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let child = namespace.spawn(command).unwrap();
+    until_listening(namespace, IPERF_PORT);
+    child
+}
+
+/// Mean goodput in bit/s of four TCP streams; `options` say which way.
+pub fn iperf(namespace: &Namespace, seconds: u32, options: &[&str]) -> f64 {
+    let seconds = seconds.to_string();
+    let server = SERVER.to_string();
+    let always = [
+        "--client",
+        &server,
+        "--parallel",
+        "4",
+        "--json",
+        "--time",
+        &seconds,
+    ];
+    let (exit, text) = run(namespace, "iperf3", &[&always, options].concat());
+    assert_eq!(exit, Exit::Code(0), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    report["end"]["sum_received"]["bits_per_second"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{report}"))
+}

@@ -1,0 +1,253 @@
+//! Programs that people use, over all links at once.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::str::FromStr;
+use std::thread;
+
+use anabranch_daemon::control::Status;
+use anabranch_lab::netns::Exit;
+use anabranch_lab::topology::{Lab, SERVER};
+use hickory_proto::op::{Message, MessageType};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{Name, RData, Record};
+
+use crate::house::{House, PAGE_BYTES, by_link, flows, status, three_links, until, until_quiet};
+use crate::programs::{curl, iperf, iperf_server, run, seen};
+
+#[test]
+fn a_thousand_downloads_use_every_link_for_its_rate_and_none_fails_and_no_flow_stays() {
+    const CURLS: usize = 20;
+    let house = House::new("");
+    let sources = house.lab.client_addresses();
+    let fetched: Vec<_> = thread::scope(|scope| {
+        let curls: Vec<_> = (0..CURLS)
+            .map(|index| sources[index % sources.len()].to_string())
+            .map(|source| {
+                let clients = house.lab.clients();
+                scope.spawn(move || {
+                    curl(clients, &["--interface", &source], PAGE_BYTES, 1000 / CURLS)
+                })
+            })
+            .collect();
+        curls
+            .into_iter()
+            .flat_map(|curl| curl.join().unwrap())
+            .collect()
+    });
+    let counts = by_link(&house.lab, seen(&fetched));
+    assert_eq!(counts.values().sum::<usize>(), 1000);
+    for (link, share) in [
+        ("fiber", 3.0 / 6.0),
+        ("cable", 2.0 / 6.0),
+        ("lte", 1.0 / 6.0),
+    ] {
+        let part = counts.get(link).copied().unwrap_or(0) as f64 / 1000.0;
+        // By available bandwidth, measured every 0.1 s under load that comes and goes: roughly is all it can be.
+        assert!(
+            (0.5 * share..2.0 * share).contains(&part),
+            "{link} of {share:.2} of the rate: {counts:?}"
+        );
+    }
+    // Counted packet by packet, and found by the sweep of every second.
+    until_quiet(&house.gateway);
+    until("the tables hold no live flow", || {
+        status(&house.gateway).flows.live == 0
+    });
+    let told: Status = serde_json::from_value(house.gateway.status().unwrap()).unwrap();
+    let opened: u64 = told.links.iter().map(|link| link.flows.opened).sum();
+    assert!(opened >= 1000, "{told:?}");
+    assert!(
+        told.links.iter().all(|link| link.flows.live == 0),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn iperf3_gets_the_rate_of_several_links_in_both_directions() {
+    let house = House::new("policy = \"WRR\"");
+    let _server = iperf_server(house.lab.internet());
+    let down_bps = iperf(house.lab.clients(), 3, &["--reverse"]);
+    let up_bps = iperf(house.lab.clients(), 3, &[]);
+    // Five connections in turn by the rates: whichever one is iperf3's own control, the streams take three links.
+    assert!(
+        down_bps > 24e6,
+        "{down_bps} bit/s is what fiber alone would give"
+    );
+    assert!(
+        up_bps > 12e6,
+        "{up_bps} bit/s is what fiber alone would give"
+    );
+    let mut links: Vec<u8> = flows(&house.gateway).iter().map(|flow| flow.link).collect();
+    links.sort_unstable();
+    links.dedup();
+    assert_eq!(links.len(), 3);
+}
+
+#[test]
+fn dig_and_ping_get_every_answer() {
+    let house = House::new("policy = \"RR\"");
+    serve_dns(&house.lab);
+    let clients = house.lab.clients();
+    for number in 0..9 {
+        let server = format!("@{SERVER}");
+        let name = format!("host{number}.anabranch.test");
+        let (exit, text) = run(
+            clients,
+            "dig",
+            &[&server, "+short", "+tries=1", "+time=5", &name, "A"],
+        );
+        assert_eq!((exit, text.trim()), (Exit::Code(0), "192.0.2.77"), "{name}");
+    }
+    let words = [
+        "-q",
+        "-c",
+        "20",
+        "-i",
+        "0.05",
+        "-W",
+        "5",
+        &SERVER.to_string(),
+    ];
+    let (exit, text) = run(clients, "ping", &words);
+    assert_eq!(exit, Exit::Code(0), "{text}");
+    assert!(
+        text.contains("20 packets transmitted, 20 received"),
+        "{text}"
+    );
+    let links: Vec<String> = flows(&house.gateway)
+        .iter()
+        .filter(|flow| flow.proto == "udp")
+        .map(|flow| flow.link.to_string())
+        .collect();
+    assert!(
+        ["0", "1", "2"]
+            .iter()
+            .all(|link| links.iter().any(|other| other == link)),
+        "{links:?}"
+    );
+}
+
+/// Answers every question with 192.0.2.77, for as long as the test's process lives.
+fn serve_dns(lab: &Lab) {
+    let socket = lab
+        .internet()
+        .run(|| UdpSocket::bind((SERVER, 53)))
+        .unwrap()
+        .unwrap();
+    thread::spawn(move || -> io::Result<()> {
+        let mut packet = [0; 1500];
+        loop {
+            let (length, client) = socket.recv_from(&mut packet)?;
+            let mut message = Message::from_vec(&packet[..length]).map_err(io::Error::other)?;
+            message.set_message_type(MessageType::Response);
+            let name = message
+                .query()
+                .map_or(Name::root(), |query| query.name().clone());
+            message.add_answer(Record::from_rdata(
+                name,
+                60,
+                RData::A(A::from_str("192.0.2.77").unwrap()),
+            ));
+            socket.send_to(&message.to_vec().map_err(io::Error::other)?, client)?;
+        }
+    });
+}
+
+#[test]
+fn tracepath_finds_a_path_of_1300_bytes_and_uploads_fit_into_it() {
+    let mut spec = three_links();
+    spec.isps
+        .iter_mut()
+        .for_each(|isp| isp.path_mtu_bytes = 1300);
+    let house = House::of(&spec, "");
+    let (_, text) = run(
+        house.lab.clients(),
+        "tracepath",
+        &["-n", "-m", "4", &SERVER.to_string()],
+    );
+    assert!(text.contains("pmtu 1300"), "{text}");
+    let _server = iperf_server(house.lab.internet());
+    let up_bps = iperf(house.lab.clients(), 2, &[]);
+    assert!(up_bps > 1e6, "{up_bps} bit/s");
+}
+
+#[test]
+fn a_server_that_wants_one_address_per_host_sees_one_with_session_granularity() {
+    let house = House::new(
+        "policy = { measure = \"dispatched\", dispatch = \"weighted\", granularity = \"session\" }",
+    );
+    serve_ftp(&house.lab);
+    let url = format!("ftp://{SERVER}/file[1-3]");
+    for source in house.lab.client_addresses() {
+        let source = source.to_string();
+        let words = [
+            "--silent",
+            "--show-error",
+            "--max-time",
+            "20",
+            "--interface",
+            &source,
+            &url,
+        ];
+        let text = house.lab.clients().exec("curl", &words).unwrap();
+        assert_eq!(text.matches("contents").count(), 3, "{text}");
+    }
+    let mut links: Vec<u8> = flows(&house.gateway).iter().map(|flow| flow.link).collect();
+    links.sort_unstable();
+    links.dedup();
+    assert!(
+        links.len() > 1,
+        "sessions of different hosts take different links"
+    );
+}
+
+/// Passive FTP (RFC 959, RFC 2428): the data connection has to come from where the control connection came from. Serves
+/// for as long as the test's process lives.
+fn serve_ftp(lab: &Lab) {
+    let listen = |port| {
+        lab.internet()
+            .run(|| TcpListener::bind((SERVER, port)))
+            .unwrap()
+            .unwrap()
+    };
+    let (control, data) = (listen(21), listen(0));
+    thread::spawn(move || {
+        for session in control.incoming().flatten() {
+            // A client that hangs up early has had its say in the test.
+            let _ = serve_ftp_session(session, &data);
+        }
+    });
+}
+
+fn serve_ftp_session(mut control: TcpStream, data: &TcpListener) -> io::Result<()> {
+    let reader = BufReader::new(control.try_clone()?);
+    let (client, port) = (control.peer_addr()?.ip(), data.local_addr()?.port());
+    control.write_all(b"220 ready\r\n")?;
+    for line in reader.lines() {
+        let line = line?;
+        let answer = match line.split(' ').next().unwrap_or_default() {
+            "USER" => "230 logged in".to_owned(),
+            "PWD" => "257 \"/\"".to_owned(),
+            "TYPE" => "200 done".to_owned(),
+            "EPSV" => format!("229 passive (|||{port}|)"),
+            "RETR" => {
+                control.write_all(b"150 coming\r\n")?;
+                let (mut stream, peer) = data.accept()?;
+                send_file(&mut stream, peer, client)?
+            }
+            "QUIT" => return control.write_all(b"221 bye\r\n"),
+            _ => "502 unknown".to_owned(),
+        };
+        write!(control, "{answer}\r\n")?;
+    }
+    Ok(())
+}
+
+fn send_file(stream: &mut TcpStream, peer: SocketAddr, client: IpAddr) -> io::Result<String> {
+    if peer.ip() != client {
+        return Ok(format!("425 {peer} is not {client}"));
+    }
+    stream.write_all(b"contents\n")?;
+    Ok("226 sent".to_owned())
+}
