@@ -6,7 +6,8 @@
  * mask is forgotten: trying again beats refusing. Within the pool the dispatching scheme decides.
  *
  * The scans over the targets have no branches: the verifier walks each once, whatever the program around it, instead
- * of once for every way the comparisons can turn out. Weights are clamped to [AB_WEIGHT_MIN, AB_WEIGHT_MAX], so that
+ * of once for every way the comparisons can turn out. Outcomes are bits to multiply with, not masks: Linux 6.18 walks on
+ * from an AND with a mask of all ones or zero as from a branch. Weights are clamped to [AB_WEIGHT_MIN, AB_WEIGHT_MAX], so that
  * no product or key reaches 2^63 and a comparison is the sign of a difference.
  */
 #ifndef ANABRANCH_POLICY_PICK_H
@@ -15,18 +16,18 @@
 #include "../include/choice.h"
 #include "inline.h"
 
-/* All ones if a < b, else zero; a and b below 2^63. The barrier keeps the compiler from making it a branch. */
-static __always_inline __u64 ab_if_less(__u64 a, __u64 b)
+/* 1 if a < b, else 0; a and b below 2^63. The barrier keeps the compiler from making it a branch. */
+static __always_inline __u64 ab_is_less(__u64 a, __u64 b)
 {
-	__u64 mask = -((a - b) >> 63);
+	__u64 bit = (a - b) >> 63;
 
-	__asm__ volatile("" : "+r"(mask));
-	return mask;
+	__asm__ volatile("" : "+r"(bit));
+	return bit;
 }
 
-static __always_inline __u64 ab_select(__u64 mask, __u64 yes, __u64 no)
+static __always_inline __u64 ab_select(__u64 bit, __u64 yes, __u64 no)
 {
-	return no ^ ((yes ^ no) & mask);
+	return no + (yes - no) * bit;
 }
 
 /* The weight of target i, zero outside the pool. */
@@ -34,8 +35,8 @@ static __always_inline __u64 ab_weight(const struct ab_candidates *c, __u32 pool
 {
 	__u64 weight = c->weight[i];
 
-	weight = ab_select(ab_if_less(weight, AB_WEIGHT_MIN), AB_WEIGHT_MIN, weight);
-	weight = ab_select(ab_if_less(AB_WEIGHT_MAX, weight), AB_WEIGHT_MAX, weight);
+	weight = ab_select(ab_is_less(weight, AB_WEIGHT_MIN), AB_WEIGHT_MIN, weight);
+	weight = ab_select(ab_is_less(AB_WEIGHT_MAX, weight), AB_WEIGHT_MAX, weight);
 	return weight * (pool >> i & 1);
 }
 
@@ -62,7 +63,7 @@ static __always_inline __u8 ab_pick_nth(__u32 pool, __u32 n)
 
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
 		held += pool >> i & 1;
-		index -= ab_if_less(held, (__u64)n + 1);
+		index += ab_is_less(held, (__u64)n + 1);
 	}
 	return index;
 }
@@ -75,7 +76,8 @@ static __always_inline __u8 ab_pick_weighted(const struct ab_candidates *c, __u3
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
 		__u64 load = c->load[i], weight = ab_weight(c, pool, i);
 		__u64 ours = load * best_weight, theirs = best_load * weight;
-		__u64 better = ab_if_less(ours, theirs) | (~ab_if_less(theirs, ours) & ab_if_less(best_weight, weight));
+		__u64 worse = ab_is_less(theirs, ours);
+		__u64 better = ab_is_less(ours, theirs) | ((1 - worse) & ab_is_less(best_weight, weight));
 
 		best = ab_select(better, i, best);
 		best_load = ab_select(better, load, best_load);
@@ -91,7 +93,7 @@ static __always_inline __u8 ab_pick_best(const struct ab_candidates *c, __u32 po
 
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
 		__u64 key = ab_weight(c, pool, i) << 32 | (~c->load[i] * (pool >> i & 1));
-		__u64 better = ab_if_less(best_key, key);
+		__u64 better = ab_is_less(best_key, key);
 
 		best = ab_select(better, i, best);
 		best_key = ab_select(better, key, best_key);
