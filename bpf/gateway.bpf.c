@@ -16,10 +16,20 @@ static const __u8 fate_of[AB_REASON_COUNT] = {
 #undef AB_REASON_FATE
 };
 
+/* What the kernel's NAT is to carry is told by its mark. */
+static __always_inline void mark_fallback(struct __sk_buff *skb)
+{
+	const struct ab_settings *set = current_settings();
+	if (set)
+		skb->mark = set->fallback_mark;
+}
+
 /* Packets left alone go on to other programs of the device, then to the stack. */
-static __always_inline int leave(__u32 reason)
+static __always_inline int leave(struct __sk_buff *skb, __u32 reason)
 {
 	count_reason(reason);
+	if (reason >= AB_REASON_FALLBACK_QUOTA && reason <= AB_REASON_FALLBACK_UNKNOWN)
+		mark_fallback(skb);
 	switch (fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED]) {
 	case AB_SENT:
 		return TC_ACT_REDIRECT;
@@ -42,6 +52,7 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 		action = answer_icmp(skb, p, ICMP_TIME_EXCEEDED << 8 | ICMP_EXC_TTL, 0);
 		break;
 	case AB_REASON_TOO_BIG_OUT:
+	case AB_REASON_TOO_LONG_TO_FRAGMENT:
 		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED, p->mtu);
 		break;
 	case AB_REASON_NO_LINK:
@@ -57,10 +68,10 @@ SEC("classifier")
 int lan(struct __sk_buff *skb)
 {
 	struct packet p = {};
-	__u32 reason = parse_packet(skb, &p, ETH_HLEN);
+	__u32 reason = is_tail(skb) && cut_tail(skb, &p) ? AB_REASON_REWRITE_FAILED : parse_packet(skb, &p, ETH_HLEN);
 	if (!reason)
 		reason = outbound(skb, &p);
-	int action = leave(reason);
+	int action = leave(skb, reason);
 	if (action == TC_ACT_SHOT && fate_of[reason < AB_REASON_COUNT ? reason : 0] == AB_REFUSED)
 		return refuse(skb, &p, reason);
 	return action;
@@ -73,11 +84,11 @@ int wan(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex;
 	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
 	if (!device || device->role != AB_ROLE_LINK)
-		return leave(AB_REASON_NOT_CONFIGURED);
+		return leave(skb, AB_REASON_NOT_CONFIGURED);
 	__u32 reason = parse_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN);
 	if (!reason)
 		reason = inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
-	return leave(reason);
+	return leave(skb, reason);
 }
 
 /* The answer is written over the packet, behind the headers it was asked about. */

@@ -22,10 +22,10 @@ enum ab_fate {
 	X(OTHER_PROTOCOL, PASSED, "neither TCP, UDP, ICMP echo nor an ICMP error")                                 \
 	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                  \
 	X(NO_FLOW_IN, PASSED, "arrived on a link and belongs to no flow")                                          \
-	X(TOO_LONG_TO_FRAGMENT, PASSED, "longer than the link's MTU and may be fragmented")                        \
 	X(FALLBACK_QUOTA, PASSED, "host over its quota: kernel NAT")                                               \
 	X(FALLBACK_FULL, PASSED, "flow table full: kernel NAT")                                                    \
 	X(FALLBACK_PORTS, PASSED, "no external port free: kernel NAT")                                             \
+	X(FALLBACK_UNKNOWN, PASSED, "TCP segment of an unknown flow: perhaps of the kernel's NAT")                 \
 	X(NOT_CONFIGURED, PASSED, "settings are not loaded")                                                       \
 	X(MALFORMED, DROPPED, "header cut short or lengths that contradict")                                       \
 	X(BAD_CHECKSUM, DROPPED, "bad IP or ICMP checksum")                                                        \
@@ -44,7 +44,8 @@ enum ab_fate {
 	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                           \
 	X(REFUSED_FULL, REFUSED, "flow table full")                                                                \
 	X(REFUSED_PORTS, REFUSED, "no external port free")                                                         \
-	X(TOO_BIG_OUT, REFUSED, "longer than the link's MTU: answered with fragmentation needed")
+	X(TOO_BIG_OUT, REFUSED, "longer than the link's MTU: answered with fragmentation needed")                  \
+	X(TOO_LONG_TO_FRAGMENT, REFUSED, "longer than the link's MTU and cannot be cut: answered likewise")
 
 enum ab_reason {
 #define AB_REASON_ENUM(name, fate, words) AB_REASON_##name,

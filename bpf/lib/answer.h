@@ -54,7 +54,8 @@ static __always_inline void fill_ip(struct iphdr *ip, __u8 proto, __u32 length, 
 	ip->check = ~fold_sum((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
 }
 
-/* Answers with ICMP `type` `code`; `mtu` is the next hop's, for fragmentation needed. */
+/* Answers with ICMP `type` `code`; `mtu` is the next hop's, for fragmentation needed. Neither errors nor fragments after
+ * the first are answered (RFC 1812 section 4.3.2.7). */
 static __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_code, __u32 mtu)
 {
 	struct {
@@ -64,7 +65,7 @@ static __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32
 	__u32 ifindex = skb->ifindex;
 	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
 	struct ab_scratch *s = scratch();
-	if (!device || !s || !may_answer())
+	if (p->kind != PACKET_FLOW || !p->has_ports_header || !device || !s || !may_answer())
 		return -1;
 	__u32 quoted = (p->l4 - p->l3) + QUOTED_TRANSPORT;
 	if (quoted > p->length)
@@ -103,7 +104,7 @@ static __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 		struct tcphdr tcp;
 	} head;
 	__u32 ifindex = skb->ifindex;
-	if (p->tcp_flags & TCP_RST || bpf_skb_change_tail(skb, p->l3 + sizeof(head), 0))
+	if (!p->has_ports_header || p->tcp_flags & TCP_RST || bpf_skb_change_tail(skb, p->l3 + sizeof(head), 0))
 		return -1;
 	fill_ip(&head.ip, IPPROTO_TCP, sizeof(head), p->dst, p->src);
 	__builtin_memset(&head.tcp, 0, sizeof(head.tcp));

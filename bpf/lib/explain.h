@@ -44,6 +44,10 @@ static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_expl
 		e->reason = explain_new(&p, e);
 		return;
 	}
+	if (is_mapping(p.proto) && is_kernels(&p)) {
+		e->reason = AB_REASON_SPECIFIC_ROUTE;
+		return;
+	}
 	e->bound = 1;
 	e->link = flow->link;
 	e->why = flow->why;

@@ -55,10 +55,36 @@ static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
 	return flow ? flow : bpf_map_lookup_elem(&embryos, key);
 }
 
+static __always_inline int is_same_addr(const union ab_addr *a, const union ab_addr *b)
+{
+	return a->word[3] == b->word[3] && a->word[2] == b->word[2] && a->word[1] == b->word[1] &&
+	       a->word[0] == b->word[0];
+}
+
+static __always_inline int is_other_of(const struct ab_flow *other, const struct ab_flow_key *key,
+				       const struct ab_flow *flow)
+{
+	return other->link == flow->link && other->other_port == key->local_port &&
+	       is_same_addr(&other->other_local, &key->local);
+}
+
+/*
+ * The entry of the same flow on the other side, and its key. NULL if the kernel evicted it, even where another flow has
+ * taken its place since: the halves of an embryo are evicted one by one.
+ */
+static __always_inline struct ab_flow *find_other(const struct ab_flow_key *key, const struct ab_flow *flow,
+						  struct ab_flow_key *other_key)
+{
+	make_other_key(other_key, key, flow);
+	struct ab_flow *other = find_flow(other_key);
+	return other && is_other_of(other, key, flow) ? other : NULL;
+}
+
+/* From both tables: another CPU may be moving it. */
 static __always_inline void delete_entry(const struct ab_flow_key *key)
 {
-	if (bpf_map_delete_elem(&flows, key))
-		bpf_map_delete_elem(&embryos, key);
+	bpf_map_delete_elem(&flows, key);
+	bpf_map_delete_elem(&embryos, key);
 }
 
 static __always_inline void host_add(const union ab_addr *host, __u64 opened, __u64 closed)
@@ -93,18 +119,51 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 static __always_inline void forget_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan,
 					struct ab_flow_key *wan_key)
 {
-	make_other_key(wan_key, lan_key, lan);
+	struct ab_flow *wan = find_other(lan_key, lan, wan_key);
 	close_flow(lan_key, lan);
 	__u32 confirmed = lan->state & AB_STATE_CONFIRMED;
-	delete_entry(wan_key);
+	if (wan)
+		delete_entry(wan_key);
 	delete_entry(lan_key);
 	if (confirmed)
 		table_add(0, 1);
 }
 
+/* Whether this CPU is the one to move the embryo: whoever sets the bit. A closed one stays where it is. */
+static __always_inline int claim_embryo(struct ab_flow *lan)
+{
+	__u32 settled = AB_STATE_CONFIRMED | AB_STATE_CLOSED;
+	return !(lan->state & settled) && !(__sync_fetch_and_or(&lan->state, AB_STATE_CONFIRMED) & AB_STATE_CONFIRMED);
+}
+
+/* Puts copies of both entries into the main table. The link entry goes first: a flow found from the LAN can always be
+ * answered. */
+static __always_inline int copy_to_flows(struct ab_scratch *s, const struct ab_flow *lan, const struct ab_flow *wan)
+{
+	__builtin_memcpy(&s->lan, lan, sizeof(s->lan));
+	__builtin_memcpy(&s->wan, wan, sizeof(s->wan));
+	s->lan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
+	s->wan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
+	if (bpf_map_update_elem(&flows, &s->wan_key, &s->wan, BPF_NOEXIST))
+		return 0;
+	if (!bpf_map_update_elem(&flows, &s->lan_key, &s->lan, BPF_NOEXIST))
+		return 1;
+	bpf_map_delete_elem(&flows, &s->wan_key);
+	return 0;
+}
+
+/* What another CPU taught the embryo while it was copied. */
+static __always_inline void learn_late_state(struct ab_scratch *s, const struct ab_flow *embryo)
+{
+	__u32 late = embryo->state & ~s->lan.state;
+	struct ab_flow *moved = late ? bpf_map_lookup_elem(&flows, &s->lan_key) : NULL;
+	if (moved)
+		__sync_fetch_and_or(&moved->state, late);
+}
+
 /*
- * Moves both entries of an embryo to the main table. If that is full the flow stays where it is: it works as long as
- * no flood evicts it. The link entry goes first: a flow found from the LAN can always be answered.
+ * Moves both entries of the embryo of s->lan_key to the main table. If that is full the flow stays where it is: it works
+ * as long as no flood evicts it. Pointers to its entries are void afterwards. Whether it moved.
  */
 static __noinline int confirm_flow(struct ab_scratch *s)
 {
@@ -113,20 +172,15 @@ static __noinline int confirm_flow(struct ab_scratch *s)
 		return 0;
 	make_other_key(&s->wan_key, &s->lan_key, lan);
 	struct ab_flow *wan = bpf_map_lookup_elem(&embryos, &s->wan_key);
-	if (!wan)
+	if (!wan || !is_other_of(wan, &s->lan_key, lan) || !claim_embryo(lan))
 		return 0;
-	__builtin_memcpy(&s->lan, lan, sizeof(s->lan));
-	__builtin_memcpy(&s->wan, wan, sizeof(s->wan));
-	s->lan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
-	s->wan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
-	if (bpf_map_update_elem(&flows, &s->wan_key, &s->wan, BPF_NOEXIST))
-		return 0;
-	if (bpf_map_update_elem(&flows, &s->lan_key, &s->lan, BPF_NOEXIST)) {
-		bpf_map_delete_elem(&flows, &s->wan_key);
+	if (!copy_to_flows(s, lan, wan)) {
+		__sync_fetch_and_and(&lan->state, ~AB_STATE_CONFIRMED);
 		return 0;
 	}
 	table_add(1, 0);
 	host_add(&s->lan_key.local, 1, 0);
+	learn_late_state(s, lan);
 	bpf_map_delete_elem(&embryos, &s->wan_key);
 	bpf_map_delete_elem(&embryos, &s->lan_key);
 	return 1;

@@ -2,32 +2,48 @@
 /*
  * Fragments: only the first carries ports. It leaves them behind for the others, together with the id the datagram
  * has on the link. Overlapping fragments poison their datagram (RFC 5722 does so for IPv6; RFC 1858 says why).
+ *
+ * What is longer than its link and may be fragmented is cut here: the head goes on, the tail comes back as a fragment of
+ * its own through the ingress it came from.
  */
 #ifndef ANABRANCH_FRAG_H
 #define ANABRANCH_FRAG_H
 
 #include "flow.h"
 
+/* A datagram whose fragments did not come in this time has been given up (Linux: ipfrag_time; RFC 791: 15 s at least). */
+#define FRAGMENT_NS 30000000000ull
+
 /* Records [start, end), in units of 8 bytes. 0 if it overlaps what was seen or there is no room. */
 static __always_inline int add_span(struct ab_fragment *f, __u32 start, __u32 end)
 {
 	__u32 count = f->spans;
+	__s32 extended = -1;
 	for (__u32 i = 0; i < AB_FRAGMENT_SPANS; i++) {
 		if (i >= count)
 			break;
 		if (start < f->span[i].end && f->span[i].start < end)
 			return 0;
-		if (f->span[i].end == start) {
-			f->span[i].end = end;
-			return 1;
-		}
+		if (f->span[i].end == start)
+			extended = i;
 	}
-	if (count >= AB_FRAGMENT_SPANS)
-		return 0;
-	f->span[count].start = start;
-	f->span[count].end = end;
-	f->spans = count + 1;
+	if (extended >= 0 && extended < AB_FRAGMENT_SPANS) {
+		f->span[extended].end = end;
+	} else {
+		if (count >= AB_FRAGMENT_SPANS)
+			return 0;
+		f->span[count].start = start;
+		f->span[count].end = end;
+		f->spans = count + 1;
+	}
+	f->held += end - start;
 	return 1;
+}
+
+/* Whether a first fragment under this key begins another datagram. */
+static __always_inline int is_over(const struct ab_fragment *f, __u64 now)
+{
+	return (f->total && f->held == f->total) || now - f->seen_ns > FRAGMENT_NS;
 }
 
 /* Gives `p` the ports of its datagram and `new_id` its id on the link. 0, or the reason to drop. */
@@ -38,27 +54,104 @@ static __noinline int learn_fragment(struct packet *p, __u32 side, __be16 *new_i
 	map_ipv4(&key.dst, p->dst);
 	__u32 payload = p->length - (p->l4 - p->l3);
 	__u32 start = p->fragment & IP_OFFSET_MASK, end = start + (payload + 7) / 8;
-	if (start == 0) {
+	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, &key);
+	__u64 now = bpf_ktime_get_coarse_ns();
+	if (start == 0 && (!f || is_over(f, now))) {
 		struct ab_fragment fresh = {
 			.sport = p->sport,
 			.dport = p->dport,
 			.new_id = side == AB_SIDE_LAN ? bpf_get_prandom_u32() : p->id,
-			.seen_ns = bpf_ktime_get_coarse_ns(),
+			.seen_ns = now,
 		};
-		if (!bpf_map_lookup_elem(&fragments, &key))
-			bpf_map_update_elem(&fragments, &key, &fresh, BPF_NOEXIST);
+		bpf_map_update_elem(&fragments, &key, &fresh, BPF_ANY);
+		f = bpf_map_lookup_elem(&fragments, &key);
 	}
-	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, &key);
 	if (!f)
 		return AB_REASON_FRAGMENT_ORPHAN;
-	if (f->poisoned || !add_span(f, start, end)) {
+	if (f->poisoned || (!p->is_accounted && !add_span(f, start, end))) {
 		f->poisoned = 1;
 		return AB_REASON_FRAGMENT_OVERLAP;
 	}
+	if (!(p->fragment & IP_MORE_FRAGMENTS))
+		f->total = end;
 	p->sport = f->sport;
 	p->dport = f->dport;
 	*new_id = f->new_id;
 	return 0;
+}
+
+/* skb->mark of a tail on its way back: what to cut off before it, and whether its span is known already. Only this host
+ * sets marks. */
+#define TAIL_MARK 0xab000000u
+#define TAIL_MARK_MASK 0xff000000u
+#define TAIL_ACCOUNTED 0x00010000u
+/* bpf_skb_adjust_room takes 12 bits. */
+#define HEAD_MAX 4088
+
+/*
+ * Whether the transport checksum is still to be completed by a device: the kernel's helper then leaves the field alone.
+ * The head alone would be summed, so such a packet cannot be cut.
+ */
+static __always_inline int is_sum_partial(struct __sk_buff *skb, const struct packet *p)
+{
+	__be16 before = 0, after = 0, one = bpf_htons(1);
+	__u32 at = p->l4 + (p->proto == IPPROTO_TCP ? 16 : 6);
+	if (is_fragment(p) || p->proto == IPPROTO_ICMP || bpf_skb_load_bytes(skb, at, &before, 2))
+		return 0;
+	if (bpf_l4_csum_replace(skb, at, 0, one, 2) || bpf_skb_load_bytes(skb, at, &after, 2) ||
+	    bpf_l4_csum_replace(skb, at, one, 0, 2))
+		return 1;
+	return before == after;
+}
+
+/* Makes the packet's header that of a piece of `length` bytes in all. */
+static __always_inline int write_piece(struct __sk_buff *skb, const struct packet *p, __u32 length, __u32 fragment)
+{
+	struct iphdr ip;
+	if (bpf_skb_load_bytes(skb, p->l3, &ip, sizeof(ip)))
+		return -1;
+	__u64 sum = (__u16)~ip.check;
+	sum += (__u16)~ip.tot_len + (__u32)(__u16)~ip.frag_off;
+	ip.tot_len = bpf_htons(length);
+	ip.frag_off = bpf_htons(fragment);
+	sum += (__u32)ip.tot_len + ip.frag_off;
+	ip.check = ~fold_sum(sum);
+	return bpf_skb_store_bytes(skb, p->l3, &ip, sizeof(ip), 0);
+}
+
+/* Makes `p` the head that fits `mtu`, and sends the tail back to the ingress. 0, or the reason to refuse. */
+static __noinline int split_packet(struct __sk_buff *skb, struct packet *p, __u32 mtu)
+{
+	__u32 header = sizeof(struct iphdr), mark = skb->mark, whole = p->fragment;
+	__u32 head = (mtu - header) & ~7u;
+	if (mtu < header + 8 || skb->gso_size || p->l4 - p->l3 != header || is_sum_partial(skb, p))
+		return AB_REASON_TOO_LONG_TO_FRAGMENT;
+	if (head > HEAD_MAX)
+		head = HEAD_MAX;
+	skb->mark = TAIL_MARK | (is_fragment(p) ? TAIL_ACCOUNTED : 0) | head;
+	if (write_piece(skb, p, p->length - head, whole + head / 8) ||
+	    bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS))
+		return AB_REASON_REWRITE_FAILED;
+	skb->mark = mark;
+	p->length = header + head;
+	p->fragment = whole | IP_MORE_FRAGMENTS;
+	if (write_piece(skb, p, p->length, p->fragment) || bpf_skb_change_tail(skb, p->l3 + p->length, 0))
+		return AB_REASON_REWRITE_FAILED;
+	return 0;
+}
+
+static __always_inline int is_tail(const struct __sk_buff *skb)
+{
+	return (skb->mark & TAIL_MARK_MASK) == TAIL_MARK;
+}
+
+/* Cuts the head off a tail that came back. */
+static __always_inline int cut_tail(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 mark = skb->mark;
+	skb->mark = 0;
+	p->is_accounted = !!(mark & TAIL_ACCOUNTED);
+	return bpf_skb_adjust_room(skb, -(__s32)(mark & 0xffff), BPF_ADJ_ROOM_NET, 0);
 }
 
 #endif

@@ -50,7 +50,8 @@ static __always_inline int read_quote(struct __sk_buff *skb, const struct packet
 	q->l4 = q->l3 + ip.ihl * 4;
 	q->src = ip.saddr;
 	q->dst = ip.daddr;
-	q->proto = ip.protocol;
+	/* Without ports no flow is found. */
+	q->proto = ip.frag_off & bpf_htons(IP_OFFSET_MASK) ? 0 : ip.protocol;
 	if (bpf_skb_load_bytes(skb, q->l4, ports, sizeof(ports)))
 		return AB_REASON_MALFORMED;
 	if (q->proto == IPPROTO_ICMP) {
@@ -96,6 +97,8 @@ static __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p
 {
 	struct quote q;
 	struct ab_flow_key key;
+	if (is_lan_address(p->src))
+		return AB_REASON_SPOOFED_WAN;
 	if (!icmp_sum_holds(skb, p->l4, p->length - (p->l4 - p->l3)))
 		return AB_REASON_BAD_CHECKSUM;
 	int bad = read_quote(skb, p, &q);
@@ -105,6 +108,8 @@ static __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
 		return AB_REASON_NO_FLOW_IN;
+	if (p->ttl <= 1)
+		return AB_REASON_TTL_IN;
 	bad = rewrite_quote(skb, p, &q, INBOUND, flow) ?: rewrite_outer(skb, p, INBOUND, flow->other_local.word[3]);
 	if (bad)
 		return bad;
@@ -120,6 +125,10 @@ static __noinline int translate_error_out(struct __sk_buff *skb, struct packet *
 	const struct ab_route *route = find_route(p->dst);
 	if (route && route->verdict != AB_VERDICT_LINK)
 		return AB_REASON_SPECIFIC_ROUTE;
+	if (!is_lan_address(p->src))
+		return AB_REASON_SPOOFED_LAN;
+	if (p->ttl <= 1)
+		return AB_REASON_TTL_OUT;
 	if (!icmp_sum_holds(skb, p->l4, p->length - (p->l4 - p->l3)))
 		return AB_REASON_BAD_CHECKSUM;
 	int bad = read_quote(skb, p, &q);

@@ -11,30 +11,29 @@
 /* What belongs to no flow: a source inside the LAN is a lie, the rest may be the host's own. */
 static __noinline int stray_inbound(struct packet *p)
 {
-	const struct ab_route *from = find_route(p->src);
-	return from && from->verdict == AB_VERDICT_LAN ? AB_REASON_SPOOFED_WAN : AB_REASON_NO_FLOW_IN;
+	return is_lan_address(p->src) ? AB_REASON_SPOOFED_WAN : AB_REASON_NO_FLOW_IN;
 }
 
-/* Address-dependent filtering (RFC 4787 REQ-8): may this remote address speak to the mapping? */
-static __noinline int is_permitted(struct packet *p, struct ab_flow_key *wan_key)
+/* Address-dependent filtering (RFC 4787 REQ-8): 0 if this remote address may speak to the mapping, or why not. */
+static __noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key)
 {
 	const struct ab_settings *set = current_settings();
 	struct ab_flow_key permission;
 	if (set && set->udp_filter_open)
-		return 1;
+		return is_lan_address(p->src) ? AB_REASON_SPOOFED_WAN : 0;
 	make_permission_key(&permission, wan_key, p->src);
-	return find_flow(&permission) != NULL;
+	return find_flow(&permission) ? 0 : AB_REASON_FILTERED_IN;
 }
 
 /*
  * The answer to a mapping that is an embryo: the first tells the LAN entry, the second confirms, so that a single
  * query stays an embryo. Whether the flow moved.
  */
-static __noinline int answer_mapping(struct ab_flow_key *wan_key, struct ab_flow *wan)
+static __noinline int answer_mapping(struct packet *p, struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
 	struct ab_scratch *s = scratch();
 	if (!s || !(wan->state & AB_STATE_REPLIED)) {
-		learn_reply(wan, wan_key);
+		learn_reply(p, wan, wan_key);
 		return 0;
 	}
 	make_other_key(&s->lan_key, wan_key, wan);
@@ -53,7 +52,7 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 			return false_end;
 	}
 	if (p->tcp_flags & TCP_SYN && !(flow->state & AB_STATE_REPLIED))
-		learn_reply(flow, key);
+		learn_reply(p, flow, key);
 	if (follow_tcp(flow, p) && t)
 		t->rx_progress++;
 	return 0;
@@ -105,9 +104,10 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 			return refused;
 		return forward_in(skb, p, flow, link, load);
 	}
-	if (flow->first_remote.word[3] != p->src && !is_permitted(p, &key))
-		return AB_REASON_FILTERED_IN;
-	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(&key, flow)) {
+	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(p, &key) : 0;
+	if (filtered)
+		return filtered;
+	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(p, &key, flow)) {
 		flow = find_flow(&key);
 		if (!flow)
 			return AB_REASON_NO_FLOW_IN;

@@ -48,7 +48,9 @@ struct ab_fragment {
 	__be16 new_id; /* outbound: two LAN hosts may use one id towards one remote (RFC 4787 section 11) */
 	__u8 poisoned;
 	__u8 spans;
-	__u64 seen_ns;
+	__u64 seen_ns; /* the first fragment */
+	__u32 total;   /* units of 8 in the datagram, once its last fragment was seen */
+	__u32 held;    /* units seen */
 	struct {
 		__u16 start, end;
 	} span[AB_FRAGMENT_SPANS]; /* payload bytes seen, in units of 8 */

@@ -82,9 +82,8 @@ static __always_inline struct load packet_load(const struct __sk_buff *skb, cons
 {
 	struct load load = { .packets = 1, .bytes = p->length };
 	if (skb->gso_segs > 1) {
-		__u32 headers = p->l4 - p->l3 + (p->proto == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr));
 		load.packets = skb->gso_segs;
-		load.bytes += (skb->gso_segs - 1) * headers;
+		load.bytes += (skb->gso_segs - 1) * (p->l4 - p->l3 + p->l4_header);
 	}
 	return load;
 }
@@ -93,7 +92,7 @@ static __always_inline int exceeds_mtu(const struct __sk_buff *skb, const struct
 {
 	if (!skb->gso_size)
 		return p->length > mtu;
-	return skb->gso_size + (p->l4 - p->l3) + sizeof(struct tcphdr) > mtu;
+	return skb->gso_size + (p->l4 - p->l3) + p->l4_header > mtu;
 }
 
 static __always_inline int redirect_to(__u32 ifindex, __be32 next_hop)

@@ -19,12 +19,25 @@ static __always_inline const struct ab_route *find_route(__be32 addr)
 	return bpf_map_lookup_elem(&routes, &key);
 }
 
+static __always_inline int is_lan_address(__be32 addr)
+{
+	const struct ab_route *route = find_route(addr);
+	return route && route->verdict == AB_VERDICT_LAN;
+}
+
 /* 0/8, 127/8, 169.254/16, multicast, broadcast: never the internet's. */
 static __always_inline int is_never_forwarded(__be32 addr)
 {
 	__u32 host = bpf_ntohl(addr);
 	__u8 first = host >> 24;
 	return first == 0 || first == 127 || first >= 224 || host >> 16 == 0xa9fe;
+}
+
+/* Never below zero, though a sweep may have taken a flow that was moving for an evicted one. No branch: see pick.h. */
+static __always_inline __u32 active_flows(const struct ab_gauge *gauge)
+{
+	__s64 active = gauge->opened - gauge->closed;
+	return active & ~(active >> 63);
 }
 
 static __always_inline void fill_candidates(struct ab_candidates *c, const struct ab_choice *now)
@@ -38,7 +51,7 @@ static __always_inline void fill_candidates(struct ab_candidates *c, const struc
 		if (!gauge)
 			c->load[i] = 0;
 		else if (now->load == AB_LOAD_ACTIVE)
-			c->load[i] = gauge->opened - gauge->closed;
+			c->load[i] = active_flows(gauge);
 		else
 			c->load[i] = (__u32)gauge->dispatched - now->target[i].dispatched_base;
 	}
@@ -107,15 +120,22 @@ static __noinline int choose_link(struct packet *p, __u32 avoid, struct ab_decis
 	return 0;
 }
 
-/* How many ports NAT may use at and above 1024: the configured range less the host's ephemeral range. */
+/* How many ports NAT may use at and above 1024: the configured range, below and above the host's ephemeral range. */
 static __always_inline __u32 ports_below(const struct ab_settings *set)
 {
-	return set->ephemeral_min > set->port_min ? set->ephemeral_min - set->port_min : 0;
+	__u32 end = set->ephemeral_min <= set->port_max ? set->ephemeral_min : set->port_max + 1u;
+	return end > set->port_min ? end - set->port_min : 0;
+}
+
+static __always_inline __u32 first_above(const struct ab_settings *set)
+{
+	return set->ephemeral_max >= set->port_min ? set->ephemeral_max + 1u : set->port_min;
 }
 
 static __always_inline __u32 ports_above(const struct ab_settings *set)
 {
-	return set->port_max > set->ephemeral_max ? set->port_max - set->ephemeral_max : 0;
+	__u32 first = first_above(set);
+	return set->port_max >= first ? set->port_max + 1u - first : 0;
 }
 
 static __always_inline int is_nat_port(const struct ab_settings *set, __u32 port)
@@ -136,7 +156,7 @@ static __always_inline __u32 candidate_port(const struct ab_settings *set, __u32
 	if (!all)
 		return 0;
 	__u32 nth = (start + attempt * PORT_STRIDE) % all;
-	return nth < below ? set->port_min + nth : set->ephemeral_max + 1 + (nth - below);
+	return nth < below ? set->port_min + nth : first_above(set) + (nth - below);
 }
 
 /* ICMP ids have no classes; 0xab00-0xabff are the daemon's own. */
@@ -189,10 +209,10 @@ static __always_inline int admit(const struct ab_settings *set, const union ab_a
 {
 	if (table_flows() >= set->flows_max)
 		return AB_REASON_REFUSED_FULL;
+	/* Where the host table was full, closed may be ahead of opened. */
 	struct ab_host *counts = bpf_map_lookup_elem(&hosts, host);
-	if (counts && counts->opened - counts->closed >= set->quota_per_host)
-		return AB_REASON_REFUSED_QUOTA;
-	return 0;
+	__s64 held = counts ? counts->opened - counts->closed : 0;
+	return held >= (__s64)set->quota_per_host ? AB_REASON_REFUSED_QUOTA : 0;
 }
 
 /* What kernel NAT carries instead, if the host has it: connectivity without balancing (Guo, "state exhaustion"). */
@@ -207,6 +227,8 @@ static __always_inline int fall_back(const struct ab_settings *set, int refused)
 		return AB_REASON_FALLBACK_FULL;
 	case AB_REASON_REFUSED_PORTS:
 		return AB_REASON_FALLBACK_PORTS;
+	case AB_REASON_NO_FLOW_OUT:
+		return AB_REASON_FALLBACK_UNKNOWN;
 	default:
 		return refused;
 	}

@@ -12,8 +12,7 @@
 /* Sources outside the LAN prefixes are lies. */
 static __always_inline int is_lan_source(const struct packet *p)
 {
-	const struct ab_route *from = find_route(p->src);
-	return from && from->verdict == AB_VERDICT_LAN;
+	return is_lan_address(p->src);
 }
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
@@ -43,6 +42,13 @@ static __always_inline int retries_fail_paths(void)
 	return now && now->syn_retry;
 }
 
+static __always_inline void count_syn_retry(__u32 link)
+{
+	struct ab_traffic *t = traffic_of(link);
+	if (t)
+		t->syn_retries++;
+}
+
 /*
  * A SYN whose flow exists. A retransmission that was never answered says that its path failed: under WSDM the flow
  * is unbound and chooses again outside the links it tried (Peng 2005, WSDM); under any policy it leaves a link that
@@ -56,23 +62,28 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	if (!(state & (AB_STATE_CONFIRMED | AB_STATE_CLOSED)) && flow->tcp.isn == p->seq) {
 		if (state & AB_STATE_REPLIED)
 			return 0;
+		count_syn_retry(flow->link);
 		if (retries_fail_paths())
 			tried = flow->tried | 1u << (flow->link & 15);
 		else if (is_usable(flow->link))
 			return 0;
-		struct ab_traffic *t = traffic_of(flow->link);
-		if (t)
-			t->syn_retries++;
 	}
 	forget_flow(&s->lan_key, flow, &s->wan_key);
 	return gate(p) ?: open_flow(p, tried);
+}
+
+/* A segment of a flow nobody knows: the host is told, unless the kernel's NAT may know it. */
+static __always_inline int refuse_unknown(void)
+{
+	const struct ab_settings *set = current_settings();
+	return set ? fall_back(set, AB_REASON_NO_FLOW_OUT) : AB_REASON_NOT_CONFIGURED;
 }
 
 static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
 	if (!is_first_syn(p)) {
 		if (!flow)
-			return gate(p) ?: AB_REASON_NO_FLOW_OUT;
+			return gate(p) ?: refuse_unknown();
 		if (flow->state & AB_STATE_REPLIED)
 			confirm_flow(s);
 		return 0;
@@ -130,15 +141,22 @@ static __noinline int settle_outbound(struct packet *p)
 		return AB_REASON_NOT_CONFIGURED;
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	struct ab_flow *flow = find_flow(&s->lan_key);
+	if (flow && !find_other(&s->lan_key, flow, &s->wan_key)) {
+		forget_flow(&s->lan_key, flow, &s->wan_key);
+		flow = NULL;
+	}
 	return p->proto == IPPROTO_TCP ? settle_tcp(p, s, flow) : settle_mapping(p, s, flow);
 }
 
-/* Lets a mapping hear from one more remote address, or keeps it hearing. Whether that address is one of ours. */
+/*
+ * Lets a mapping hear from one more remote address, or keeps it hearing. The way of the packet: TRANSLATED_OUT, HAIRPIN if
+ * that address is one of ours, or the reason why the mapping is not for it.
+ */
 static __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 {
 	struct ab_scratch *s = scratch();
 	if (!s)
-		return 0;
+		return AB_REASON_NOT_CONFIGURED;
 	__u64 now = bpf_ktime_get_coarse_ns();
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	make_other_key(&s->wan_key, &s->lan_key, flow);
@@ -146,24 +164,25 @@ static __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	struct ab_flow *permission = find_flow(&s->lan_key);
 	if (permission) {
 		permission->seen_ns = now;
-		return permission->state & AB_STATE_HAIRPIN;
+		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 	}
+	__u32 hairpin = hairpin_link(p) != AB_NO_TARGET;
+	if (!hairpin && is_kernels(p))
+		return AB_REASON_SPECIFIC_ROUTE;
 	__builtin_memset(&s->wan, 0, sizeof(s->wan));
 	s->wan.opened_ns = s->wan.seen_ns = now;
 	s->wan.link = flow->link;
-	s->wan.state = AB_STATE_PERMISSION;
-	if (hairpin_link(p) != AB_NO_TARGET)
-		s->wan.state |= AB_STATE_HAIRPIN;
+	s->wan.state = AB_STATE_PERMISSION | (hairpin ? AB_STATE_HAIRPIN : 0);
 	bpf_map_update_elem(&embryos, &s->lan_key, &s->wan, BPF_NOEXIST);
-	return s->wan.state & AB_STATE_HAIRPIN;
+	return hairpin ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
-/* Whether the remote end of a mapping's packet is one of our own external addresses. */
+/* As permit_remote; the first remote address was let in when the mapping began. */
 static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow)
 {
 	if (flow->first_remote.word[3] != p->dst)
 		return permit_remote(p, flow);
-	return flow->state & AB_STATE_HAIRPIN;
+	return flow->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
 static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow_key *key, struct ab_flow *flow)
@@ -199,6 +218,19 @@ static __noinline int send_hairpin(struct packet *p)
 	return AB_REASON_HAIRPIN;
 }
 
+/* What is longer than the link takes is cut if it may be, or answered. 0, or the reason. */
+static __always_inline int fit_to_link(struct __sk_buff *skb, struct packet *p, __u32 mtu, __be16 *new_id)
+{
+	if (!exceeds_mtu(skb, p, mtu))
+		return 0;
+	p->mtu = mtu;
+	if (p->fragment & IP_DONT_FRAGMENT)
+		return AB_REASON_TOO_BIG_OUT;
+	__u32 was_fragment = is_fragment(p);
+	int bad = split_packet(skb, p, mtu);
+	return bad || was_fragment ? bad : learn_fragment(p, AB_SIDE_LAN, new_id);
+}
+
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
 static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 				       struct ab_flow *flow, __be16 new_id)
@@ -206,24 +238,23 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 	const struct ab_link *link = link_at(flow->link);
 	if (!link)
 		return AB_REASON_NO_LINK;
+	int way = is_mapping(p->proto) ? follow_mapping(p, flow) : AB_REASON_TRANSLATED_OUT;
+	if (way != AB_REASON_TRANSLATED_OUT && way != AB_REASON_HAIRPIN)
+		return way;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
-	p->mtu = link->mtu;
-	if (exceeds_mtu(skb, p, p->mtu))
-		return p->fragment & IP_DONT_FRAGMENT ? AB_REASON_TOO_BIG_OUT : AB_REASON_TOO_LONG_TO_FRAGMENT;
-	int hairpin = 0;
-	if (is_mapping(p->proto))
-		hairpin = follow_mapping(p, flow);
-	else
+	int bad = fit_to_link(skb, p, link->mtu, &new_id);
+	if (bad)
+		return bad;
+	if (!is_mapping(p->proto))
 		follow_tcp_out(p, key, flow);
 	count_tx(skb, p, flow);
-	int bad = 0;
 	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
 	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, flow, new_id);
 	if (bad)
 		return bad;
-	if (hairpin)
+	if (way == AB_REASON_HAIRPIN)
 		return send_hairpin(p);
 	send_over_link(link, p->dst);
 	return AB_REASON_TRANSLATED_OUT;
@@ -232,7 +263,8 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_flow_key key;
-	__be16 new_id = p->id;
+	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
+	__be16 new_id = p->fragment & IP_DONT_FRAGMENT ? p->id : (__be16)bpf_get_prandom_u32();
 	if (p->kind == PACKET_OTHER)
 		return AB_REASON_OTHER_PROTOCOL;
 	if (p->kind == PACKET_ICMP_ERROR)

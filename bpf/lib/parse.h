@@ -71,6 +71,8 @@ struct packet {
 	__u8 icmp_type; /* ICMP only */
 	__u8 tcp_flags; /* TCP with a header only */
 	__u8 has_ports_header; /* false in fragments after the first */
+	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
+	__u8 is_accounted;     /* tail of a fragment whose span is known already */
 	__u32 mtu;	     /* of the link it does not fit, for the answer */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
 };
@@ -120,20 +122,29 @@ static __always_inline __u16 fold_sum(__u64 sum)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* Whether the IPv4 header, options included, sums to all ones (RFC 1071). Options cut short do not. */
-static __always_inline int ip_checksum_holds(const struct iphdr *ip, void *end)
+#define IP_OPTIONS_MAX 40
+
+/* The sum of `length` bytes of IP options. A function of its own, so that the verifier walks what follows once and not
+ * once for every length. */
+static __noinline __u64 sum_options(struct __sk_buff *skb, __u32 at, __u32 length)
+{
+	__u32 word[IP_OPTIONS_MAX / 4] = {};
+	__u64 sum = 0;
+	keep_bound(length);
+	if (length == 0 || length > IP_OPTIONS_MAX || bpf_skb_load_bytes(skb, at, word, length))
+		return 0;
+	for (__u32 i = 0; i < IP_OPTIONS_MAX / 4; i++)
+		sum += word[i];
+	return sum;
+}
+
+/* Whether the IPv4 header, options included, sums to all ones (RFC 1071). */
+static __always_inline int ip_checksum_holds(struct __sk_buff *skb, const struct iphdr *ip, __u32 l3)
 {
 	const __u32 *word = (const __u32 *)ip;
 	__u64 sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
-	if (ip->ihl > 5) {
-		for (__u32 i = 5; i < 15; i++) {
-			if (i >= ip->ihl)
-				break;
-			if ((void *)(word + i + 1) > end)
-				return 0;
-			sum += word[i];
-		}
-	}
+	if (ip->ihl > 5)
+		sum += sum_options(skb, l3 + sizeof(*ip), ip->ihl * 4 - sizeof(*ip));
 	return fold_sum(sum) == 0xffff;
 }
 
@@ -153,6 +164,7 @@ static __always_inline int parse_tcp(struct packet *p, const struct tcphdr *tcp,
 	p->seq = bpf_ntohl(tcp->seq);
 	p->ack = bpf_ntohl(tcp->ack_seq);
 	p->end = p->seq + (l4_length - header) + !!(p->tcp_flags & TCP_SYN) + !!(p->tcp_flags & TCP_FIN);
+	p->l4_header = header;
 	p->kind = PACKET_FLOW;
 	return 0;
 }
@@ -166,6 +178,7 @@ static __always_inline int parse_udp(struct packet *p, const struct udphdr *udp,
 		return AB_REASON_MALFORMED;
 	p->sport = udp->source;
 	p->dport = udp->dest;
+	p->l4_header = sizeof(*udp);
 	p->kind = PACKET_FLOW;
 	return 0;
 }
@@ -175,6 +188,7 @@ static __always_inline int parse_icmp(struct packet *p, const struct icmphdr *ic
 	if ((void *)(icmp + 1) > end)
 		return AB_REASON_MALFORMED;
 	p->icmp_type = icmp->type;
+	p->l4_header = sizeof(*icmp);
 	if (icmp->type == ICMP_ECHO || icmp->type == ICMP_ECHOREPLY) {
 		p->sport = p->dport = icmp->un.echo.id;
 		p->kind = PACKET_FLOW;
@@ -225,7 +239,7 @@ static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p,
 	p->length = bpf_ntohs(ip->tot_len);
 	if (p->length < header || l3 + p->length > skb->len)
 		return AB_REASON_MALFORMED;
-	if (!ip_checksum_holds(ip, end))
+	if (!ip_checksum_holds(skb, ip, l3))
 		return AB_REASON_BAD_CHECKSUM;
 	p->l3 = l3;
 	p->l4 = l3 + header;

@@ -46,19 +46,15 @@ static __always_inline void sweep_wan(struct sweep_walk *walk, struct ab_flow_ke
 	struct ab_flow_key lan_key;
 	if (!has_run_out(walk, key, flow, flow->seen_ns))
 		return;
-	if (!(flow->state & AB_STATE_PERMISSION)) {
-		make_other_key(&lan_key, key, flow);
-		if (find_flow(&lan_key))
-			return;
-	}
+	if (!(flow->state & AB_STATE_PERMISSION) && find_other(key, flow, &lan_key))
+		return;
 	delete_entry(key);
 }
 
 static __always_inline void sweep_lan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key wan_key;
-	make_other_key(&wan_key, key, flow);
-	struct ab_flow *wan = find_flow(&wan_key);
+	struct ab_flow *wan = find_other(key, flow, &wan_key);
 	__u64 seen_ns = flow->seen_ns;
 	if (wan && wan->seen_ns > seen_ns)
 		seen_ns = wan->seen_ns;
@@ -86,15 +82,16 @@ static long sweep_host(void *map, union ab_addr *addr, struct ab_host *host, str
 {
 	(void)walk;
 	union ab_addr key = *addr;
-	if (host->opened == host->closed)
+	if ((__s64)(host->opened - host->closed) <= 0)
 		bpf_map_delete_elem(map, &key);
 	return 0;
 }
 
 /*
  * The kernel evicts embryos without a word. A flow that was open before the walk and not closed after it, and was not
- * met on it, was evicted: it counts as closed. Flows that come or go meanwhile can only make the estimate too small,
- * and the next sweep makes it good.
+ * met on it, was evicted: it counts as closed. Flows that come, go or are confirmed meanwhile can only make the estimate
+ * too small, and the next sweep makes it good: embryos are walked first, so that one that moves is met in either table
+ * or in both.
  */
 static __always_inline void settle_evictions(struct ab_sweep *result, const __u64 *opened_before)
 {
@@ -127,8 +124,8 @@ static __always_inline void sweep_tables(void)
 		struct ab_gauge *gauge = bpf_map_lookup_elem(&gauges, &index);
 		opened_before[i] = gauge ? gauge->opened : 0;
 	}
-	bpf_for_each_map_elem(&flows, sweep_entry, &walk, 0);
 	bpf_for_each_map_elem(&embryos, sweep_entry, &walk, 0);
+	bpf_for_each_map_elem(&flows, sweep_entry, &walk, 0);
 	bpf_for_each_map_elem(&hosts, sweep_host, &walk, 0);
 	settle_evictions(walk.result, opened_before);
 }

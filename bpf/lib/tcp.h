@@ -52,10 +52,16 @@ enum rst_verdict { RST_EXACT, RST_PLAUSIBLE, RST_FALSE };
  * Only a RST with exactly the expected sequence number ends a flow here (RFC 7857 section 2.2, RFC 5961 section 3);
  * a plausible one is translated and the host's challenge ACK tells. During the handshake it must acknowledge the SYN.
  */
-static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, const struct ab_flow *lan)
+static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, const struct ab_flow *lan,
+						     const struct ab_flow *wan)
 {
 	if (!(lan->state & AB_STATE_REPLIED))
 		return (p->tcp_flags & TCP_ACK) && p->ack == lan->tcp.end ? RST_EXACT : RST_FALSE;
+	if (!lan->tcp.ack) { /* The host has not acknowledged the SYN it was answered with. */
+		if (p->seq != wan->tcp.end)
+			return RST_FALSE;
+		return (p->tcp_flags & TCP_ACK) && p->ack == lan->tcp.end ? RST_EXACT : RST_PLAUSIBLE;
+	}
 	if (p->seq == lan->tcp.ack)
 		return RST_EXACT;
 	return is_plausible(p->seq, lan->tcp.ack) ? RST_PLAUSIBLE : RST_FALSE;
@@ -65,12 +71,11 @@ static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, con
 static __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
 	struct ab_flow_key lan_key;
-	make_other_key(&lan_key, wan_key, wan);
-	struct ab_flow *lan = find_flow(&lan_key);
+	struct ab_flow *lan = find_other(wan_key, wan, &lan_key);
 	if (!lan)
 		return AB_REASON_NO_FLOW_IN;
 	if (p->tcp_flags & TCP_RST) {
-		switch (judge_rst_in(p, lan)) {
+		switch (judge_rst_in(p, lan, wan)) {
 		case RST_EXACT:
 			learn_state(lan, AB_STATE_RESET);
 			learn_state(wan, AB_STATE_RESET);
@@ -99,14 +104,20 @@ static __always_inline void follow_end_out(const struct packet *p, const struct 
 	}
 }
 
-/* The remote end answered the SYN: the LAN entry learns it, so that the next ACK confirms the flow. */
-static __noinline void learn_reply(struct ab_flow *wan, struct ab_flow_key *wan_key)
+/* Whether a TCP segment acknowledges what the LAN host's SYN occupies. One without an ACK opens simultaneously. */
+static __always_inline int answers_syn(const struct packet *p, const struct ab_flow *lan)
+{
+	return !(p->tcp_flags & TCP_ACK) || (is_after(p->ack, lan->tcp.isn) && !is_after(p->ack, lan->tcp.end));
+}
+
+/* The remote end answered: the LAN entry learns it, so that what the host sends next confirms the flow. */
+static __noinline void learn_reply(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
 	struct ab_flow_key lan_key;
-	make_other_key(&lan_key, wan_key, wan);
-	struct ab_flow *lan = find_flow(&lan_key);
-	if (lan)
-		learn_state(lan, AB_STATE_REPLIED);
+	struct ab_flow *lan = find_other(wan_key, wan, &lan_key);
+	if (!lan || (p->proto == IPPROTO_TCP && !answers_syn(p, lan)))
+		return;
+	learn_state(lan, AB_STATE_REPLIED);
 	learn_state(wan, AB_STATE_REPLIED);
 }
 

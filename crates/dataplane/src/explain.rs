@@ -89,7 +89,7 @@ fn explanation(raw: &abi::Explanation) -> Explanation {
 }
 
 fn weighed(raw: &abi::Explanation) -> Vec<Weighed> {
-    (0..raw.seen.count as u8)
+    (0..(raw.seen.count as u8).min(abi::MAX_LINKS as u8))
         .map(|link| Weighed {
             link,
             usable: raw.usable >> link & 1 == 1,
