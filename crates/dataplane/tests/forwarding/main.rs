@@ -1,6 +1,8 @@
 //! The real programs between real sockets, in namespaces.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod site;
 
 use std::{
     collections::BTreeSet,
@@ -10,6 +12,7 @@ use std::{
 };
 
 use common::*;
+use site::Site;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -1,0 +1,188 @@
+//! A site with two links in namespaces, the real programs on its gateway, and an internet that has no way back to
+//! the LAN's addresses: only what was translated is answered.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use anabranch_core::{DataPlane, LinkCounters, LinkId};
+use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Sizes, Verdict};
+use anabranch_lab::netns::Namespace;
+use nix::net::if_::if_nametoindex;
+
+use crate::common::*;
+
+/// The namespaces and the gateway between them. The gateway's handle may be used from any thread; attaching and RSTs
+/// need its namespace, which [`Site::in_gateway`] enters.
+pub struct Site {
+    pub client: Namespace,
+    pub gateway: Namespace,
+    pub internet: Namespace,
+    pub plane: Option<Gateway>,
+    pub pins: PathBuf,
+}
+
+impl Site {
+    /// The topology alone.
+    pub fn bare() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!(
+            "test-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let client =
+            Namespace::create("client").expect("these tests need root and network namespaces");
+        let gateway = Namespace::create("gateway").unwrap();
+        let internet = Namespace::create("internet").unwrap();
+
+        client.veth("eth0", &gateway, "lan0").unwrap();
+        for address in [CLIENT, SECOND_CLIENT] {
+            client.add_address("eth0", address.into(), 24).unwrap();
+        }
+        gateway.add_address("lan0", GATEWAY_LAN.into(), 24).unwrap();
+        client
+            .ip(&format!("route add default via {GATEWAY_LAN}"))
+            .unwrap();
+        for (link, (external, isp)) in EXTERNAL.iter().zip(ISP).enumerate() {
+            let device = format!("wan{link}");
+            gateway
+                .veth(&device, &internet, &format!("isp{link}"))
+                .unwrap();
+            gateway
+                .add_address(&device, IpAddr::V4(*external), 24)
+                .unwrap();
+            internet
+                .add_address(&format!("isp{link}"), isp.into(), 24)
+                .unwrap();
+        }
+        for server in [SERVER, SECOND_SERVER] {
+            internet.add_address("lo", server.into(), 32).unwrap();
+        }
+        let pins = PathBuf::from(format!("/sys/fs/bpf/anabranch-{unique}"));
+        Site {
+            client,
+            gateway,
+            internet,
+            plane: None,
+            pins,
+        }
+    }
+
+    /// With the gateway loaded, attached, and balancing round-robin over both links.
+    pub fn new() -> Self {
+        let mut site = Self::bare();
+        site.start(Sizes {
+            flows_max: 4096,
+            embryos_max: 1024,
+            hosts_max: 64,
+        });
+        site
+    }
+
+    /// Opens the gateway and tells it everything. Whether it adopted an earlier one's flows.
+    pub fn start(&mut self, sizes: Sizes) -> bool {
+        let pins = self.pins.clone();
+        let (plane, adopted) = self
+            .gateway
+            .run(|| -> Result<_, Error> {
+                let (mut plane, adopted) = Gateway::open(&pins, sizes)?;
+                plane.set_settings(&settings())?;
+                tell_links(&mut plane)?;
+                plane.install(&round_robin(0b11))?;
+                Ok((plane, adopted))
+            })
+            .unwrap()
+            .unwrap();
+        self.plane = Some(plane);
+        adopted
+    }
+
+    pub fn plane(&mut self) -> &mut Gateway {
+        self.plane.as_mut().expect("the gateway was started")
+    }
+
+    /// Runs `work` in the gateway's namespace.
+    pub fn in_gateway<T: Send>(&mut self, work: impl FnOnce(&mut Gateway) -> T + Send) -> T {
+        let plane = self.plane.as_mut().expect("the gateway was started");
+        self.gateway.run(move || work(plane)).unwrap()
+    }
+
+    pub fn counters(&mut self) -> Vec<LinkCounters> {
+        self.plane().counters().unwrap()
+    }
+
+    /// How often packets left for a reason, by its name as `anabranch status` prints it.
+    pub fn reason(&mut self, name: &str) -> u64 {
+        let reasons = self.plane().reasons().unwrap();
+        reasons
+            .iter()
+            .find(|reason| reason.name == name)
+            .unwrap_or_else(|| panic!("no reason {name}"))
+            .packets
+    }
+
+    /// Flows that are open and not closed.
+    pub fn live(&mut self) -> u64 {
+        self.counters()
+            .iter()
+            .map(|link| link.flows.opened - link.flows.closed)
+            .sum()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(plane) = self.plane.take() {
+            plane.close().ok();
+        } else {
+            std::fs::remove_dir_all(&self.pins).ok();
+        }
+    }
+}
+
+fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
+    let index = |device: &str| if_nametoindex(device).expect("the device was made");
+    let lan = index("lan0");
+    plane.attach(
+        lan,
+        Role::Lan {
+            address: GATEWAY_LAN.into(),
+        },
+        false,
+        1500,
+    )?;
+    let mut routes = vec![
+        Route {
+            prefix: (Ipv4Addr::new(10, 0, 0, 0).into(), 24),
+            verdict: Verdict::Lan {
+                ifindex: lan,
+                via: None,
+            },
+        },
+        Route {
+            prefix: (GATEWAY_LAN.into(), 32),
+            verdict: Verdict::Kernel,
+        },
+    ];
+    for (link, (external, isp)) in EXTERNAL.into_iter().zip(ISP).enumerate() {
+        let ifindex = index(&format!("wan{link}"));
+        let id = LinkId(link as u8);
+        let path = LinkPath {
+            external: external.into(),
+            gateway: Some(isp.into()),
+            ifindex,
+            mtu: 1500,
+            point_to_point: false,
+        };
+        plane.set_link(id, Some(&path))?;
+        plane.attach(ifindex, Role::Link(id), false, 1500)?;
+        routes.push(Route {
+            prefix: (external.into(), 32),
+            verdict: Verdict::Kernel,
+        });
+    }
+    plane.set_routes(&routes)
+}

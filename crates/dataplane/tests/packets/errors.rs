@@ -1,0 +1,295 @@
+//! ICMP errors about flows, both ways, and those the gateway answers with itself.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use crate::{common::*, frame::*, rig::*};
+
+const PORT_UNREACHABLE: (u8, u8) = (3, 3);
+const FRAGMENTATION_NEEDED: (u8, u8) = (3, 4);
+const TTL_EXCEEDED: (u8, u8) = (11, 0);
+/// A router of the internet that no flow knows.
+const ROUTER: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 1);
+
+fn quote(seen: &Seen) -> Seen {
+    read_quote(seen.payload())
+}
+
+/// The packet an error quotes, headers only.
+fn read_quote(quoted: &[u8]) -> Seen {
+    let mut whole = quoted.to_vec();
+    let length = u16::from_be_bytes([quoted[2], quoted[3]]);
+    whole.resize(usize::from(length), 0);
+    let (ip, body) = etherparse::Ipv4Header::from_slice(&whole).unwrap();
+    assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+    let inside = match ip.protocol {
+        etherparse::IpNumber::TCP => {
+            let (tcp, rest) = etherparse::TcpHeader::from_slice(body).unwrap();
+            Inside::Tcp(tcp, rest.to_vec())
+        }
+        etherparse::IpNumber::UDP => {
+            let (udp, rest) = etherparse::UdpHeader::from_slice(body).unwrap();
+            Inside::Udp(udp, rest.to_vec())
+        }
+        _ => {
+            let word = [body[4], body[5], body[6], body[7]];
+            Inside::Icmp(body[0], body[1], word, Vec::new())
+        }
+    };
+    Seen { ip, inside }
+}
+
+#[test]
+fn an_error_about_a_flow_reaches_its_host_as_if_there_were_no_gateway() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    for options in [&[][..], &[148, 4, 0, 0], &[1; 40]] {
+        // A taken port, so that ports change too.
+        let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
+        rig.from_lan(&udp(other, server(53), b"x").frame());
+        let ip = udp(client(4000), server(53), b"payload").ip_options(options);
+        let out = rig.from_lan(&ip.frame());
+        let sent = out.sent("translated-out");
+        assert_ne!(sent.src().port(), 4000);
+        for quoted_length in [28 + options.len(), out.frame.len() - ETHERNET] {
+            let quoted = &out.frame[ETHERNET..][..quoted_length];
+            let error = icmp_error(ROUTER, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
+            let got = rig.from_link(0, &error.frame()).sent("error-in");
+            assert_eq!(got.src().ip(), &ROUTER);
+            assert_eq!(got.dst().ip(), &CLIENT);
+            let inner = quote(&got);
+            assert_eq!((inner.src(), inner.dst()), (client(4000), server(53)));
+            assert_eq!(inner.ip.options.as_slice(), options);
+        }
+    }
+}
+
+#[test]
+fn an_error_about_a_connection_carries_the_mtu_through() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(40000), server(80));
+    let data = connection
+        .say("A", LOCAL_ISN + 1, REMOTE_ISN + 1)
+        .payload(&[7; 1400]);
+    let out = rig.from_lan(&data.frame());
+    out.sent("translated-out");
+    let mtu = [0, 0, 0x05, 0x14];
+    let quoted = &out.frame[ETHERNET..][..28];
+    let external = *connection.external.ip();
+    let error = icmp_error(ROUTER, external, FRAGMENTATION_NEEDED, mtu, quoted);
+    let got = rig
+        .from_link(connection.link, &error.frame())
+        .sent("error-in");
+    let Inside::Icmp(3, 4, word, _) = &got.inside else {
+        panic!("{got:?}")
+    };
+    assert_eq!(*word, mtu);
+}
+
+#[test]
+fn an_error_about_an_echo_finds_its_host_by_the_id() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    rig.from_lan(&echo(SECOND_CLIENT, SERVER, 9, b"").frame());
+    let out = rig.from_lan(&echo(CLIENT, SERVER, 9, b"").frame());
+    let sent = out.sent("translated-out");
+    assert_ne!(sent.src().port(), 9);
+    let error = icmp_error(
+        ROUTER,
+        EXTERNAL[0],
+        TTL_EXCEEDED,
+        [0; 4],
+        &out.frame[ETHERNET..],
+    );
+    let got = rig.from_link(0, &error.frame()).sent("error-in");
+    assert_eq!(got.dst().ip(), &CLIENT);
+    let Inside::Icmp(8, 0, [high, low, ..], _) = quote(&got).inside else {
+        panic!("{got:?}")
+    };
+    assert_eq!(u16::from_be_bytes([high, low]), 9);
+}
+
+#[test]
+fn an_error_of_a_lan_host_speaks_with_the_external_address() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    rig.from_lan(&udp(other, server(53), b"x").frame());
+    let sent = rig
+        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    let answer = rig.from_link(0, &udp(server(53), sent.src(), b"y").frame());
+    answer.sent("translated-in");
+    let quoted = &answer.frame[ETHERNET..];
+    let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], quoted);
+    let out = rig.from_lan(&error.frame()).sent("error-out");
+    assert_eq!(out.src().ip(), &EXTERNAL[0]);
+    let inner = quote(&out);
+    assert_eq!((inner.src(), inner.dst()), (server(53), sent.src()));
+}
+
+#[test]
+fn errors_neither_refresh_nor_end_a_flow() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let before = rig.flow(client(4000));
+    let syn = tcp(connection.external, connection.remote, "S", LOCAL_ISN, 0);
+    let quoted = syn.ip().packet();
+    let external = *connection.external.ip();
+    let error = icmp_error(ROUTER, external, PORT_UNREACHABLE, [0; 4], &quoted);
+    rig.from_link(connection.link, &error.frame())
+        .sent("error-in");
+    let after = rig.flow(client(4000));
+    assert_eq!(
+        (after.packets_in, after.state, rig.live()),
+        (before.packets_in, before.state, 1)
+    );
+}
+
+#[test]
+fn errors_about_nothing_of_ours_with_bad_checksums_or_cut_short_change_nothing() {
+    let mut rig = Rig::new();
+    let sent = rig
+        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    let (link, external) = (link_of(sent.src()), sent.src());
+    let about = |src: SocketAddrV4| udp(src, server(53), b"x").packet();
+    let error =
+        |quoted: &[u8]| icmp_error(ROUTER, *external.ip(), PORT_UNREACHABLE, [0; 4], quoted);
+
+    let unknown = SocketAddrV4::new(*external.ip(), external.port() ^ 1);
+    rig.from_link(link, &error(&about(unknown)).frame())
+        .passed("no-flow-in");
+    let mut bad = error(&about(external));
+    bad.body[9] ^= 1;
+    rig.from_link(link, &bad.frame()).dropped("bad-checksum");
+    for length in 0..28 {
+        rig.from_link(link, &error(&about(external)[..length]).frame())
+            .dropped("malformed");
+    }
+    let later = udp(external, server(53), &[0; 64])
+        .fragment(32, 64)
+        .packet();
+    let outcome = rig.from_link(link, &error(&later).frame());
+    assert_ne!(outcome.reason, "error-in", "a later fragment has no ports");
+
+    let foreign = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], &about(server(1)));
+    rig.from_lan(&foreign.frame()).dropped("foreign-error");
+}
+
+#[test]
+fn errors_with_a_source_that_lies_are_dropped() {
+    let mut rig = Rig::new();
+    let sent = rig
+        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    let (link, external) = (link_of(sent.src()), sent.src());
+    let quoted = udp(external, server(53), b"x").packet();
+    let lie = icmp_error(
+        SECOND_CLIENT,
+        *external.ip(),
+        PORT_UNREACHABLE,
+        [0; 4],
+        &quoted,
+    );
+    rig.from_link(link, &lie.frame()).dropped("spoofed-wan");
+    let quoted = udp(server(53), client(4000), b"x").packet();
+    let lie = icmp_error(ROUTER, SERVER, PORT_UNREACHABLE, [0; 4], &quoted);
+    rig.from_lan(&lie.frame()).dropped("spoofed-lan");
+}
+
+#[test]
+fn a_packet_at_its_last_hop_is_answered_with_time_exceeded() {
+    let mut rig = Rig::new();
+    for ttl in [0, 1] {
+        let probe = udp(client(4000), server(33434), b"traceroute").ttl(ttl);
+        let answer = answered_in_time(&mut rig, &probe.frame(), "ttl-out");
+        assert_eq!(answer.src().ip(), &GATEWAY_LAN);
+        assert_eq!(answer.dst().ip(), &CLIENT);
+        let Inside::Icmp(11, 0, ..) = answer.inside else {
+            panic!("{answer:?}")
+        };
+        let inner = quote(&answer);
+        assert_eq!((inner.src(), inner.dst()), (client(4000), server(33434)));
+    }
+}
+
+#[test]
+fn a_packet_at_its_last_hop_is_not_carried_into_the_lan() {
+    let mut rig = Rig::new();
+    let sent = rig
+        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    let answer = udp(server(53), sent.src(), b"y").ttl(1);
+    rig.from_link(link_of(sent.src()), &answer.frame())
+        .dropped("ttl-in");
+}
+
+#[test]
+fn an_error_at_its_last_hop_is_dropped_and_never_answered_with_an_error() {
+    let mut rig = Rig::new();
+    let sent = rig
+        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    let (link, external) = (link_of(sent.src()), sent.src());
+    for ttl in [0, 1] {
+        let quoted = udp(external, server(53), b"x").packet();
+        let error = icmp_error(ROUTER, *external.ip(), PORT_UNREACHABLE, [0; 4], &quoted);
+        rig.from_link(link, &error.ttl(ttl).frame())
+            .dropped("ttl-in");
+        let quoted = udp(server(53), client(4000), b"x").packet();
+        let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], &quoted);
+        rig.from_lan(&error.ttl(ttl).frame()).dropped("ttl-out");
+    }
+}
+
+#[test]
+fn a_packet_longer_than_the_link_that_must_not_be_fragmented_is_answered_with_the_mtu() {
+    let mut rig = Rig::new();
+    rig.tell_links(EXTERNAL, [1400; 2]);
+    let fits = udp(client(4000), server(53), &[7; 1400 - 28]);
+    rig.from_lan(&fits.frame()).sent("translated-out");
+    let longer = udp(client(4000), server(53), &[7; 1401 - 28]);
+    let answer = answered_in_time(&mut rig, &longer.frame(), "too-big-out");
+    let Inside::Icmp(3, 4, [0, 0, high, low], _) = answer.inside else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(u16::from_be_bytes([high, low]), 1400);
+    assert_eq!(quote(&answer).src(), client(4000));
+}
+
+#[test]
+fn without_a_usable_link_a_host_is_told_that_the_network_is_unreachable() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0));
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
+    let answer = answered_in_time(&mut rig, &syn.frame(), "no-link");
+    let Inside::Icmp(3, 0, ..) = answer.inside else {
+        panic!("{answer:?}")
+    };
+    let inner = quote(&answer);
+    assert_eq!(inner.tcp().sequence_number, LOCAL_ISN);
+    assert!(rig.flows().is_empty());
+}
+
+#[test]
+fn answers_are_given_to_first_fragments_and_never_to_later_ones() {
+    let mut rig = Rig::new();
+    let datagram = udp(client(4000), server(53), &[7; 2000]).id(5).ttl(1);
+    answered_in_time(&mut rig, &datagram.fragment(0, 1024).frame(), "ttl-out");
+    rig.from_lan(&datagram.fragment(1024, 2048).frame())
+        .dropped("ttl-out");
+}
+
+/// The answer to a packet; the gateway answers once in a millisecond and CPU.
+#[track_caller]
+fn answered_in_time(rig: &mut Rig, frame: &[u8], reason: &str) -> Seen {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(1);
+    loop {
+        let outcome = rig.from_lan(frame);
+        assert_eq!(outcome.reason, reason);
+        if outcome.was_answered() {
+            return outcome.answered(reason);
+        }
+        assert!(std::time::Instant::now() < deadline, "no answer in 1 s");
+    }
+}

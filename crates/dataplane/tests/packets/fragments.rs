@@ -1,0 +1,135 @@
+//! Fragments: only the first names the ports, and all must leave as one datagram.
+
+use std::net::SocketAddrV4;
+
+use crate::{common::*, frame::*, rig::*};
+
+/// Puts pieces together, and reads the datagram with its checksum.
+fn reassemble(pieces: &[Seen]) -> Seen {
+    let mut body = Vec::new();
+    let mut sorted = pieces.to_vec();
+    sorted.sort_by_key(|piece| piece.ip.fragment_offset.value());
+    for piece in &sorted {
+        let at = usize::from(piece.ip.fragment_offset.value()) * 8;
+        assert_eq!(at, body.len(), "no hole before {at}");
+        assert_eq!(piece.ip.identification, pieces[0].ip.identification);
+        body.extend_from_slice(piece.payload());
+    }
+    assert!(!sorted.last().unwrap().ip.more_fragments);
+    let mut header = sorted[0].ip.clone();
+    header.more_fragments = false;
+    read_packet(&Ip { header, body }.packet())
+}
+
+#[test]
+fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
+    let mut rig = Rig::new();
+    let payload: Vec<u8> = (0..4000).map(|i| i as u8).collect();
+    let datagram = udp(client(40000), server(53), &payload).id(7);
+    let pieces: Vec<_> = [(0, 1480), (1480, 2960), (2960, 4008)]
+        .map(|(from, to)| {
+            rig.from_lan(&datagram.fragment(from, to).frame())
+                .sent("translated-out")
+        })
+        .to_vec();
+    let whole = reassemble(&pieces);
+    assert_eq!((whole.dst(), whole.payload()), (server(53), &payload[..]));
+    let back = udp(server(53), whole.src(), &payload).id(9);
+    let pieces: Vec<_> = [(0, 1480), (2960, 4008), (1480, 2960)]
+        .map(|(from, to)| {
+            rig.from_link(link_of(whole.src()), &back.fragment(from, to).frame())
+                .sent("translated-in")
+        })
+        .to_vec();
+    let whole = reassemble(&pieces);
+    assert_eq!(
+        (whole.dst(), whole.payload()),
+        (client(40000), &payload[..])
+    );
+    assert_eq!(whole.ip.identification, 9);
+    assert_eq!(rig.flows().len(), 1);
+}
+
+#[test]
+fn two_hosts_with_one_id_towards_one_server_are_not_mixed() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let hosts = [client(4000), SocketAddrV4::new(SECOND_CLIENT, 4000)];
+    let datagrams = [[1u8; 2000], [2; 2000]];
+    let mut pieces = [Vec::new(), Vec::new()];
+    for (from, to) in [(0, 1480), (1480, 2008)] {
+        for (host, datagram) in datagrams.iter().enumerate() {
+            let ip = udp(hosts[host], server(53), datagram).id(7);
+            let sent = rig.from_lan(&ip.fragment(from, to).frame());
+            pieces[host].push(sent.sent("translated-out"));
+        }
+    }
+    assert_ne!(
+        pieces[0][0].ip.identification,
+        pieces[1][0].ip.identification
+    );
+    for (host, pieces) in pieces.iter().enumerate() {
+        assert_eq!(reassemble(pieces).payload(), datagrams[host]);
+    }
+}
+
+#[test]
+fn overlapping_fragments_poison_their_datagram_and_no_other() {
+    let mut rig = Rig::new();
+    let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
+    rig.from_lan(&datagram.fragment(0, 1480).frame())
+        .sent("translated-out");
+    rig.from_lan(&datagram.fragment(1472, 2960).frame())
+        .dropped("fragment-overlap");
+    rig.from_lan(&datagram.fragment(2960, 4008).frame())
+        .dropped("fragment-overlap");
+    let other = udp(client(4000), server(53), &[7; 4000]).id(8);
+    rig.from_lan(&other.fragment(0, 1480).frame())
+        .sent("translated-out");
+}
+
+#[test]
+fn a_fragment_without_its_first_is_dropped_from_the_lan_and_left_to_the_stack_from_a_link() {
+    let mut rig = Rig::new();
+    let sent = rig
+        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
+    rig.from_lan(&datagram.fragment(1480, 2960).frame())
+        .dropped("fragment-orphan");
+    let datagram = udp(server(53), sent.src(), &[7; 4000]).id(7);
+    rig.from_link(link_of(sent.src()), &datagram.fragment(1480, 2960).frame())
+        .passed("no-flow-in");
+}
+
+#[test]
+fn an_id_that_comes_round_again_is_a_datagram_of_its_own() {
+    let mut rig = Rig::new();
+    for _ in 0..3 {
+        let datagram = udp(client(4000), server(53), &[7; 2000]).id(7);
+        let pieces = [(0, 1480), (1480, 2008)].map(|(from, to)| {
+            rig.from_lan(&datagram.fragment(from, to).frame())
+                .sent("translated-out")
+        });
+        reassemble(&pieces);
+    }
+}
+
+#[test]
+fn many_small_fragments_in_any_order_after_the_first_are_one_datagram() {
+    use proptest::prelude::*;
+    let mut rig = Rig::new();
+    let mut id = 0;
+    let order = Just((1..8usize).collect::<Vec<_>>()).prop_shuffle();
+    rig.for_all(100, order, |rig, order| {
+        id += 1;
+        let datagram = udp(client(4000), server(53), &[7; 504]).id(id);
+        let mut pieces = Vec::new();
+        for piece in std::iter::once(0).chain(order) {
+            let frame = datagram.fragment(piece * 64, piece * 64 + 64).frame();
+            pieces.push(rig.from_lan(&frame).sent("translated-out"));
+        }
+        reassemble(&pieces);
+        Ok(())
+    });
+}

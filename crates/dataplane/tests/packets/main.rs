@@ -1,0 +1,17 @@
+//! Packet transcripts through the loaded programs: what arrives, what leaves, and the reason it is counted for.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod frame;
+mod rig;
+
+mod bad_input;
+mod errors;
+mod fragments;
+mod limits;
+mod mappings;
+mod policies;
+mod program;
+mod sweeps;
+mod tcp;
+mod translation;

@@ -1,0 +1,179 @@
+//! The loaded program chooses as the native build does, from the numbers it was given.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anabranch_core::{Choice, DataPlane};
+use anabranch_dataplane::Proto;
+use anabranch_policy::{
+    Candidates, Dispatch, Granularity, Request, abi, hash_vectors, pick, vectors,
+};
+
+use crate::{common::*, frame::tcp, rig::*};
+
+/// The choice from which the program must gather `candidates`: loads are what was dispatched since a base.
+fn choice_of(candidates: &Candidates, dispatch: Dispatch) -> Choice {
+    let mut choice = round_robin(candidates.usable);
+    choice.dispatch = dispatch.into();
+    choice.count = candidates.count;
+    for (i, target) in choice.target.iter_mut().enumerate() {
+        target.weight = candidates.weight[i];
+        target.dispatched_base = candidates.load[i].wrapping_neg();
+    }
+    choice
+}
+
+#[test]
+fn every_vector_of_the_native_build_is_decided_alike_by_the_loaded_program() {
+    let mut rig = Rig::new();
+    let (from, to) = (SocketAddr::from(client(4000)), SocketAddr::from(server(80)));
+    for (number, vector) in vectors().into_iter().enumerate() {
+        rig.install(&choice_of(&vector.candidates, vector.request.dispatch));
+        let explained = rig.plane().explain(from, to, Proto::Tcp).unwrap();
+        let native = pick(
+            &vector.candidates,
+            &Request {
+                hash: explained.hash,
+                ..Request::new(vector.request.dispatch)
+            },
+        );
+        let told = format!("vector {number}: {vector:?}, explained {explained:?}");
+        if vector.request.dispatch == Dispatch::Random {
+            let usable = explained
+                .link
+                .map(|link| explained.weighed[usize::from(link)].usable);
+            assert_eq!(usable.unwrap_or(true), true, "{told}");
+            assert_eq!(explained.link.is_some(), native.target.is_some(), "{told}");
+        } else {
+            assert_eq!(explained.link, native.target, "{told}");
+        }
+        for (i, weighed) in explained.weighed.iter().enumerate() {
+            assert_eq!(weighed.weight, vector.candidates.weight[i], "{told}");
+            assert_eq!(weighed.load, vector.candidates.load[i], "{told}");
+        }
+    }
+}
+
+#[test]
+fn every_hash_vector_of_two_ipv4_addresses_comes_out_alike() {
+    let mut rig = Rig::new();
+    let mut compared = 0;
+    for vector in hash_vectors() {
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (vector.src.ip(), vector.dst.ip()) else {
+            continue;
+        };
+        let (from, to) = ((src, vector.sport).into(), (dst, vector.dport).into());
+        for proto in [Proto::Tcp, Proto::Udp] {
+            let explained = rig.plane().explain(from, to, proto).unwrap();
+            assert_eq!(explained.hash, vector.hash, "{vector:?}");
+        }
+        compared += 1;
+    }
+    assert!(compared >= 50, "{compared} pairs of IPv4 addresses");
+}
+
+#[test]
+fn what_is_explained_is_what_happens() {
+    let mut rig = Rig::new();
+    for dispatch in [Dispatch::Weighted, Dispatch::Best, Dispatch::Hash] {
+        let mut choice = round_robin(0b11);
+        choice.dispatch = dispatch.into();
+        choice.target[0].weight = 3;
+        rig.install(&choice);
+        for port in 0..40 {
+            let (local, remote) = (client(4000 + port), server(80 + u16::from(dispatch as u8)));
+            let (from, to) = (local.into(), remote.into());
+            let forecast = rig.plane().explain(from, to, Proto::Tcp).unwrap();
+            assert!(!forecast.bound);
+            let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+            let sent = rig.from_lan(&syn.frame()).sent("translated-out");
+            assert_eq!(forecast.link, Some(link_of(sent.src())), "{forecast:?}");
+            let fact = rig.plane().explain(from, to, Proto::Tcp).unwrap();
+            assert!(fact.bound);
+            assert_eq!((fact.link, fact.why), (forecast.link, forecast.why));
+        }
+    }
+}
+
+#[test]
+fn round_robin_gives_every_link_its_turn_and_weights_their_share() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    (choice.target[0].weight, choice.target[1].weight) = (3, 1);
+    rig.install(&choice);
+    for port in 0..400 {
+        let syn = tcp(client(4000 + port), server(80), "S", LOCAL_ISN, 0);
+        rig.from_lan(&syn.frame()).sent("translated-out");
+    }
+    let counters = rig.plane().counters().unwrap();
+    assert_eq!(
+        (counters[0].flows.dispatched, counters[1].flows.dispatched),
+        (300, 100)
+    );
+}
+
+#[test]
+fn the_least_loaded_link_is_counted_by_flows_that_are_open() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.load = anabranch_policy::Load::Active.into();
+    rig.install(&choice);
+    let held: Vec<_> = (0..6)
+        .map(|i| rig.connect(client(4000 + i), server(80)))
+        .collect();
+    for connection in held.iter().filter(|connection| connection.link == 1) {
+        let reset = connection.say("R", LOCAL_ISN + 1, 0);
+        rig.from_lan(&reset.frame()).sent("translated-out");
+    }
+    for port in 0..3 {
+        let next = rig.connect(client(5000 + port), server(80));
+        assert_eq!(next.link, 1, "it has the fewest flows");
+    }
+}
+
+#[test]
+fn a_session_keeps_its_link_while_it_is_usable() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.granularity = Granularity::Session.into();
+    rig.install(&choice);
+    let first = rig.connect(client(4000), server(80)).link;
+    for port in 1..6 {
+        assert_eq!(rig.connect(client(4000 + port), server(443)).link, first);
+    }
+    choice.usable = 0b11 & !(1 << first);
+    rig.install(&choice);
+    let moved = rig.connect(client(4010), server(80)).link;
+    assert_ne!(moved, first);
+    choice.usable = 0b11;
+    rig.install(&choice);
+    assert_eq!(rig.connect(client(4011), server(80)).link, moved);
+}
+
+#[test]
+fn a_retransmitted_syn_avoids_what_it_tried_as_the_native_build_would() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.syn_retry = 1;
+    choice.dispatch = Dispatch::Best.into();
+    choice.target[0].weight = 9;
+    rig.install(&choice);
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    let links: Vec<_> = (0..3)
+        .map(|_| link_of(rig.from_lan(&syn).sent("translated-out").src()))
+        .collect();
+    let mut candidates = Candidates {
+        count: 2,
+        usable: 0b11,
+        ..Candidates::default()
+    };
+    candidates.weight[..2].copy_from_slice(&[9, 1]);
+    let native = |avoid| {
+        let request = Request {
+            avoid,
+            ..Request::new(Dispatch::Best)
+        };
+        pick(&candidates, &request).target.unwrap()
+    };
+    assert_eq!(links, [native(0), native(0b01), native(0b11)]);
+    assert_eq!(abi::NO_TARGET, 0xff);
+}

@@ -1,0 +1,87 @@
+//! The programs themselves: how near the verifier's limit they are, and what a packet costs.
+
+use anabranch_core::LinkId;
+use anabranch_dataplane::{Role, Sizes};
+
+use crate::{common::*, frame::*, rig::*};
+
+/// The verifier gives up at a million instructions; kernels differ in how many they need.
+const VERIFIED_INSTRUCTIONS_MAX: u32 = 100_000;
+
+#[test]
+fn every_program_stays_far_below_the_verifiers_limit() {
+    let rig = Rig::new();
+    let ours = ["lan", "wan", "explain", "sweep_flows", "end_link"];
+    let mut looked_at = Vec::new();
+    for program in aya::programs::loaded_programs().flatten() {
+        let name = program.name_as_str().unwrap_or_default().to_owned();
+        let Some(verified) = program.verified_instruction_count() else {
+            continue;
+        };
+        if ours.contains(&name.as_str()) {
+            println!("{name}: {verified} instructions verified");
+            looked_at.push((name, verified));
+        }
+    }
+    assert!(looked_at.len() >= ours.len());
+    for (name, verified) in looked_at {
+        assert!(verified < VERIFIED_INSTRUCTIONS_MAX, "{name}: {verified}");
+    }
+    drop(rig);
+}
+
+/// The time of the established path. The flow is translated to itself, so that a packet can be run again and again.
+#[test]
+fn the_established_path_is_timed() {
+    let mut rig = Rig::sized(Sizes {
+        flows_max: 200_000,
+        embryos_max: 4096,
+        hosts_max: 1024,
+    });
+    rig.tell_links([CLIENT, CLIENT], [MTU; 2]);
+    rig.install(&round_robin(0b01));
+    for flows in [2, 1000] {
+        let (out, inward) = (
+            Role::Lan {
+                address: GATEWAY_LAN.into(),
+            },
+            Role::Link(LinkId(0)),
+        );
+        for port in 0..flows {
+            open(&mut rig, 1024 + port);
+        }
+        let segment = tcp(client(1024), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+        let data = segment.payload(&[7; 1448]).ip().ttl(255).frame();
+        let segment = tcp(server(80), client(1024), "A", REMOTE_ISN + 1, LOCAL_ISN + 1);
+        let reply = segment.payload(&[7; 1448]).ip().ttl(255).frame();
+        let query = udp(client(1024), server(53), &[7; 22]).ttl(255).frame();
+        let answer = udp(server(53), client(1024), &[7; 22]).ttl(255).frame();
+        for (what, program, role, frame) in [
+            ("TCP 1448 B out", "lan", out, data),
+            ("TCP 1448 B in", "wan", inward, reply),
+            ("UDP 64 B out", "lan", out, query),
+            ("UDP 64 B in", "wan", inward, answer),
+        ] {
+            let ns = rig.time(program, role, &frame);
+            println!("{what}, {flows} flows: {ns:.0} ns per packet");
+            assert!(ns > 0.0);
+        }
+    }
+}
+
+/// A connection and a confirmed mapping, whose external end is their own.
+fn open(rig: &mut Rig, port: u16) {
+    let (local, remote) = (client(port), server(80));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+    rig.from_lan(&syn.frame()).sent("translated-out");
+    let answer = tcp(remote, local, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.from_link(0, &answer.frame()).sent("translated-in");
+    let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    rig.from_lan(&ack.frame()).sent("translated-out");
+    let query = udp(local, server(53), b"q").frame();
+    rig.from_lan(&query).sent("translated-out");
+    let answer = udp(server(53), local, b"a").frame();
+    for _ in 0..2 {
+        rig.from_link(0, &answer).sent("translated-in");
+    }
+}

@@ -1,0 +1,407 @@
+//! The loaded programs without devices: packets go in by `BPF_PROG_TEST_RUN`, in a namespace of their own, and what
+//! comes out is looked at together with the one reason it was counted for.
+
+use std::{
+    cell::RefCell,
+    net::{Ipv4Addr, SocketAddrV4},
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use anabranch_core::{Choice, DataPlane, LinkId};
+use anabranch_dataplane::{
+    FlowRow, Gateway, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict,
+};
+use anabranch_lab::netns::{Entered, Namespace};
+use proptest::{
+    strategy::Strategy,
+    test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner},
+};
+
+use crate::{
+    common::*,
+    frame::{self, Seen, Segment, tcp},
+};
+
+/// The loopback device, on which `BPF_PROG_TEST_RUN` lets packets arrive.
+const LOOPBACK: u32 = 1;
+pub const MTU: u32 = 1500;
+
+/// What became of a packet.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// As `anabranch status` prints it.
+    pub reason: String,
+    /// As the program left it: forwarded, or the answer to its sender.
+    pub frame: Vec<u8>,
+    action: u32,
+}
+
+const TC_ACT_SHOT: u32 = 2;
+const TC_ACT_REDIRECT: u32 = 7;
+const TC_ACT_UNSPEC: u32 = u32::MAX;
+
+impl Outcome {
+    /// The packet, which must have left for `reason`.
+    #[track_caller]
+    pub fn sent(&self, reason: &str) -> Seen {
+        assert_eq!(
+            (self.reason.as_str(), self.action),
+            (reason, TC_ACT_REDIRECT)
+        );
+        frame::read(&self.frame)
+    }
+
+    /// The answer to the packet, which must have been refused for `reason`.
+    #[track_caller]
+    pub fn answered(&self, reason: &str) -> Seen {
+        self.sent(reason)
+    }
+
+    /// Refusals are answered as often as the rate limit allows.
+    pub fn was_answered(&self) -> bool {
+        self.action == TC_ACT_REDIRECT
+    }
+
+    #[track_caller]
+    pub fn dropped(&self, reason: &str) {
+        assert_eq!((self.reason.as_str(), self.action), (reason, TC_ACT_SHOT));
+    }
+
+    #[track_caller]
+    pub fn passed(&self, reason: &str) {
+        assert_eq!((self.reason.as_str(), self.action), (reason, TC_ACT_UNSPEC));
+    }
+}
+
+/// The gateway, told of two links, without a device in sight.
+pub struct Rig {
+    plane: Option<Gateway>,
+    pins: PathBuf,
+    role: Option<Role>,
+    counted: Vec<u64>,
+    _inside: Entered,
+    _namespace: Namespace,
+}
+
+pub fn small() -> Sizes {
+    Sizes {
+        flows_max: 4096,
+        embryos_max: 4096,
+        hosts_max: 1024,
+    }
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::sized(small())
+    }
+
+    pub fn sized(sizes: Sizes) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let namespace =
+            Namespace::create("packets").expect("these tests need root and network namespaces");
+        let inside = namespace.enter().unwrap();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let pins = PathBuf::from(format!(
+            "/sys/fs/bpf/anabranch-packets-{}-{number}",
+            std::process::id()
+        ));
+        let (plane, _) = Gateway::open(&pins, sizes).unwrap();
+        let mut rig = Rig {
+            plane: Some(plane),
+            pins,
+            role: None,
+            counted: Vec::new(),
+            _inside: inside,
+            _namespace: namespace,
+        };
+        rig.plane().set_settings(&settings()).unwrap();
+        rig.tell_links(EXTERNAL, [MTU; 2]);
+        rig.install(&round_robin(0b11));
+        rig.counted = rig.counts();
+        rig
+    }
+
+    pub fn tell_links(&mut self, external: [Ipv4Addr; 2], mtu: [u32; 2]) {
+        let lan = Verdict::Lan {
+            ifindex: LOOPBACK,
+            via: None,
+        };
+        let mut routes = vec![
+            route(Ipv4Addr::new(10, 0, 0, 0), 24, lan),
+            route(GATEWAY_LAN, 32, Verdict::Kernel),
+        ];
+        for (link, external) in external.into_iter().enumerate() {
+            let path = LinkPath {
+                external: external.into(),
+                gateway: Some(ISP[link].into()),
+                ifindex: LOOPBACK,
+                mtu: mtu[link],
+                point_to_point: false,
+            };
+            let id = LinkId(link as u8);
+            self.plane().set_link(id, Some(&path)).unwrap();
+            if EXTERNAL.contains(&external) {
+                routes.push(route(external, 32, Verdict::Kernel));
+            }
+        }
+        self.plane().set_routes(&routes).unwrap();
+    }
+
+    pub fn plane(&mut self) -> &mut Gateway {
+        self.plane.as_mut().expect("it lives as long as the rig")
+    }
+
+    pub fn set(&mut self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = settings();
+        change(&mut settings);
+        self.plane().set_settings(&settings).unwrap();
+    }
+
+    pub fn install(&mut self, choice: &Choice) {
+        self.plane().install(choice).unwrap();
+    }
+
+    fn become_role(&mut self, role: Role) {
+        if self.role != Some(role) {
+            self.plane().attach(LOOPBACK, role, false, MTU).unwrap();
+            self.role = Some(role);
+        }
+    }
+
+    fn counts(&mut self) -> Vec<u64> {
+        let reasons = self.plane().reasons().unwrap();
+        reasons.iter().map(|reason| reason.packets).collect()
+    }
+
+    /// A frame arrives from the LAN.
+    #[track_caller]
+    pub fn from_lan(&mut self, frame: &[u8]) -> Outcome {
+        let address = GATEWAY_LAN.into();
+        self.arrive("lan", Role::Lan { address }, frame)
+    }
+
+    /// A frame arrives on a link.
+    #[track_caller]
+    pub fn from_link(&mut self, link: u8, frame: &[u8]) -> Outcome {
+        self.arrive("wan", Role::Link(LinkId(link)), frame)
+    }
+
+    #[track_caller]
+    fn arrive(&mut self, program: &'static str, role: Role, frame: &[u8]) -> Outcome {
+        self.become_role(role);
+        let ran = self.plane().run(program, frame, 1).unwrap();
+        let before = std::mem::take(&mut self.counted);
+        let reasons = self.plane().reasons().unwrap();
+        self.counted = reasons.iter().map(|reason| reason.packets).collect();
+        let rose: Vec<_> = reasons
+            .iter()
+            .zip(before)
+            .filter(|(reason, before)| reason.packets != *before)
+            .map(|(reason, before)| (reason.name.clone(), reason.packets - before))
+            .collect();
+        assert_eq!(
+            rose.iter().map(|(_, times)| times).sum::<u64>(),
+            1,
+            "every packet leaves for one counted reason: {rose:?}"
+        );
+        Outcome {
+            reason: rose[0].0.clone(),
+            frame: ran.packet,
+            action: ran.action,
+        }
+    }
+
+    /// Mean time of the program on a frame that it leaves as it was, in nanoseconds.
+    pub fn time(&mut self, program: &'static str, role: Role, frame: &[u8]) -> f64 {
+        /// Each lowers the TTL, which begins at 255.
+        const REPEAT: u32 = 200;
+        const RUNS: u32 = 500;
+        self.become_role(role);
+        let mut total = Duration::ZERO;
+        for _ in 0..RUNS {
+            total += self.plane().run(program, frame, REPEAT).unwrap().took;
+        }
+        self.counted = self.counts();
+        total.as_nanos() as f64 / f64::from(RUNS)
+    }
+
+    pub fn flows(&mut self) -> Vec<FlowRow> {
+        self.plane().flows().unwrap()
+    }
+
+    /// The flow of a LAN endpoint.
+    #[track_caller]
+    pub fn flow(&mut self, local: SocketAddrV4) -> FlowRow {
+        let flows = self.flows();
+        flows
+            .iter()
+            .find(|flow| flow.local == local.into())
+            .unwrap_or_else(|| panic!("no flow of {local} in {flows:?}"))
+            .clone()
+    }
+
+    /// Flows opened and not closed, over all links.
+    pub fn live(&mut self) -> i64 {
+        let counters = self.plane().counters().unwrap();
+        let gauges = counters.iter().map(|link| link.flows);
+        gauges
+            .map(|gauge| gauge.opened.cast_signed() - gauge.closed.cast_signed())
+            .sum()
+    }
+
+    pub fn closed(&mut self) -> u64 {
+        let counters = self.plane().counters().unwrap();
+        counters.iter().map(|link| link.flows.closed).sum()
+    }
+
+    pub fn sweep(&mut self) -> Swept {
+        self.plane().sweep().unwrap()
+    }
+
+    /// Sweeps until `done`: timers of zero run out with the next tick of the kernel's coarse clock.
+    #[track_caller]
+    pub fn sweep_until(&mut self, mut done: impl FnMut(&mut Rig, &Swept) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            let swept = self.sweep();
+            if done(self, &swept) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "not after 2 s of sweeps: {swept:?}, {:?}",
+                self.flows()
+            );
+        }
+    }
+
+    /// Runs a property, on this rig for all cases.
+    #[track_caller]
+    pub fn for_all<S: Strategy>(
+        &mut self,
+        cases: u32,
+        strategy: S,
+        test: impl FnMut(&mut Rig, S::Value) -> TestCaseResult,
+    ) {
+        let shared = RefCell::new((self, test));
+        let outcome = runner(cases).run(&strategy, |value| {
+            let (rig, test) = &mut *shared.borrow_mut();
+            test(rig, value)
+        });
+        if let Err(failure) = outcome {
+            panic!("{failure}");
+        }
+    }
+
+    /// Opens a TCP connection through the gateway: what its SYN was translated to, and its link.
+    #[track_caller]
+    pub fn connect(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Connection {
+        let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+        let sent = self.from_lan(&syn.frame()).sent("translated-out");
+        let connection = Connection {
+            local,
+            remote,
+            external: sent.src(),
+            link: link_of(sent.src()),
+        };
+        let answer = connection.answer("SA", REMOTE_ISN, LOCAL_ISN + 1);
+        self.from_link(connection.link, &answer.frame())
+            .sent("translated-in");
+        let ack = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+        self.from_lan(&ack.frame()).sent("translated-out");
+        connection
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(plane) = self.plane.take() {
+            plane.close().ok();
+        }
+        std::fs::remove_dir_all(&self.pins).ok();
+    }
+}
+
+fn route(address: Ipv4Addr, length: u8, verdict: Verdict) -> Route {
+    Route {
+        prefix: (address.into(), length),
+        verdict,
+    }
+}
+
+pub const LOCAL_ISN: u32 = 1_000_000;
+pub const REMOTE_ISN: u32 = 3_000_000_000;
+
+/// The four ends of a connection through the gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
+    pub local: SocketAddrV4,
+    pub remote: SocketAddrV4,
+    pub external: SocketAddrV4,
+    pub link: u8,
+}
+
+impl Connection {
+    /// A segment of the LAN host.
+    pub fn say(&self, flags: &str, seq: u32, ack: u32) -> Segment {
+        tcp(self.local, self.remote, flags, seq, ack)
+    }
+
+    /// A segment of the remote end, as it arrives on the link.
+    pub fn answer(&self, flags: &str, seq: u32, ack: u32) -> Segment {
+        tcp(self.remote, self.external, flags, seq, ack)
+    }
+}
+
+/// The link an external endpoint belongs to.
+#[track_caller]
+pub fn link_of(external: SocketAddrV4) -> u8 {
+    let found = EXTERNAL.iter().position(|address| address == external.ip());
+    found.unwrap_or_else(|| panic!("{external} is no link's")) as u8
+}
+
+pub fn client(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(CLIENT, port)
+}
+
+pub fn server(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(SERVER, port)
+}
+
+pub fn second_server(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(SECOND_SERVER, port)
+}
+
+/// A property's runner. Its seed is printed, and taken from `ANABRANCH_SEED` (64 hexadecimal digits) if that is set.
+fn runner(cases: u32) -> TestRunner {
+    let seed = match std::env::var("ANABRANCH_SEED") {
+        Ok(text) => parse_seed(&text).expect("ANABRANCH_SEED: 64 hexadecimal digits"),
+        Err(_) => fresh_seed(),
+    };
+    let digits: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
+    println!("ANABRANCH_SEED={digits}");
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
+}
+
+fn parse_seed(text: &str) -> Option<[u8; 32]> {
+    let bytes = (0..32).map(|i| u8::from_str_radix(text.get(2 * i..2 * i + 2)?, 16).ok());
+    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
+}
+
+fn fresh_seed() -> [u8; 32] {
+    use std::hash::{BuildHasher, RandomState};
+    let mut seed = [0; 32];
+    for chunk in seed.chunks_mut(8) {
+        chunk.copy_from_slice(&RandomState::new().hash_one(0).to_ne_bytes());
+    }
+    seed
+}

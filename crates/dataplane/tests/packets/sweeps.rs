@@ -1,0 +1,241 @@
+//! Timers, and the books: what was opened and not closed is what is there, and nothing when all flows have ended.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use anabranch_core::{DataPlane, LinkId};
+use proptest::prelude::*;
+
+use crate::{common::*, frame::*, rig::*};
+
+/// One flow of each kind the timers know, by its LAN port.
+fn one_of_each(rig: &mut Rig) {
+    let embryo = tcp(client(1), server(80), "S", LOCAL_ISN, 0);
+    rig.from_lan(&embryo.frame()).sent("translated-out");
+    rig.connect(client(2), server(80));
+    let closed = rig.connect(client(3), server(80));
+    let reset = closed.say("R", LOCAL_ISN + 1, 0);
+    rig.from_lan(&reset.frame()).sent("translated-out");
+    let suspect = rig.connect(client(4), server(80));
+    let reset = suspect.answer("R", REMOTE_ISN + 500, 0);
+    rig.from_link(suspect.link, &reset.frame())
+        .sent("translated-in");
+    rig.from_lan(&udp(client(5), server(53), b"x").frame())
+        .sent("translated-out");
+    rig.from_lan(&echo(CLIENT, SERVER, 6, b"x").frame())
+        .sent("translated-out");
+}
+
+#[test]
+fn every_state_has_its_own_timer() {
+    type Timer = fn(&mut anabranch_dataplane::Settings);
+    let timers: [(&str, Timer, &[u16]); 5] = [
+        ("embryo", |s| s.embryo_ns = 0, &[1]),
+        ("established", |s| s.tcp_established_ns = 0, &[2]),
+        ("transitory", |s| s.tcp_transitory_ns = 0, &[3, 4]),
+        ("udp", |s| s.udp_ns = 0, &[5]),
+        ("icmp", |s| s.icmp_ns = 0, &[6]),
+    ];
+    for (name, timer, ended) in timers {
+        let mut rig = Rig::new();
+        one_of_each(&mut rig);
+        assert_eq!(rig.sweep().expired, 0, "{name}");
+        rig.set(timer);
+        rig.sweep_until(|rig, _| rig.flows().len() == 6 - ended.len());
+        let left: Vec<_> = rig.flows().iter().map(|flow| flow.local.port()).collect();
+        assert!(
+            ended.iter().all(|port| !left.contains(port)),
+            "{name}: {left:?} are left"
+        );
+    }
+}
+
+#[test]
+fn a_flow_lives_while_either_direction_speaks() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let data = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1);
+    let patience_ns = 50_000_000;
+    rig.set(|s| s.tcp_established_ns = patience_ns);
+    let begin = std::time::Instant::now();
+    while begin.elapsed().as_nanos() < 4 * u128::from(patience_ns) {
+        rig.from_link(connection.link, &data.clone().payload(b"x").frame())
+            .sent("translated-in");
+        assert_eq!(rig.sweep().expired, 0);
+    }
+    rig.sweep_until(|_, swept| swept.expired == 1);
+}
+
+#[test]
+fn a_mapping_takes_its_permissions_with_it() {
+    let mut rig = Rig::new();
+    let sent = rig
+        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    rig.from_lan(&udp(client(4000), second_server(53), b"x").frame())
+        .sent("translated-out");
+    rig.set(|s| s.udp_ns = 0);
+    rig.sweep_until(|rig, _| rig.flows().is_empty());
+    rig.sweep_until(|_, swept| swept.expired == 0);
+    rig.set(|_| {});
+    let again = rig
+        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    assert_eq!(again.src().port(), sent.src().port());
+    let stranger = udp(second_server(53), again.src(), b"x");
+    rig.from_link(link_of(again.src()), &stranger.frame())
+        .dropped("filtered-in");
+}
+
+#[test]
+fn ending_a_link_ends_its_flows_and_no_others() {
+    let mut rig = Rig::new();
+    let held: Vec<_> = (0..20)
+        .map(|i| rig.connect(client(4000 + i), server(80)))
+        .collect();
+    let asked: Vec<_> = (0..20)
+        .map(|i| {
+            rig.from_lan(&udp(client(5000 + i), server(53), b"x").frame())
+                .sent("translated-out")
+                .src()
+        })
+        .collect();
+    let of = |link: u8, all: &[SocketAddrV4]| {
+        all.iter()
+            .filter(|external| link_of(**external) == link)
+            .count() as u64
+    };
+    let external: Vec<_> = held.iter().map(|connection| connection.external).collect();
+    rig.install(&round_robin(0b10));
+    let ended = rig.plane().end_flows(LinkId(0)).unwrap();
+    assert_eq!(ended.udp + ended.tcp, of(0, &external) + of(0, &asked));
+    assert!(rig.flows().iter().all(|flow| flow.link == 1));
+    assert_eq!(rig.live(), rig.flows().len() as i64);
+    for connection in held.iter().filter(|connection| connection.link == 1) {
+        let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
+        rig.from_lan(&data.payload(b"alive").frame())
+            .sent("translated-out");
+    }
+    for i in 0..20 {
+        let sent = rig
+            .from_lan(&udp(client(5000 + i), server(53), b"x").frame())
+            .sent("translated-out");
+        assert_eq!(link_of(sent.src()), 1, "UDP moves to the other link");
+    }
+}
+
+/// Something that may happen to flow `port` of a host.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Syn,
+    SynAck,
+    Ack,
+    FinLocal,
+    FinRemote,
+    ResetLocal,
+    ResetRemote { off: u32 },
+    Udp,
+    UdpAnswer,
+    Sweep,
+    EndLink(u8),
+    Usable(u32),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => Just(Event::Syn),
+        4 => Just(Event::SynAck),
+        4 => Just(Event::Ack),
+        2 => Just(Event::FinLocal),
+        2 => Just(Event::FinRemote),
+        1 => Just(Event::ResetLocal),
+        2 => prop_oneof![Just(0), 1..1000u32, any::<u32>()].prop_map(|off| Event::ResetRemote { off }),
+        3 => Just(Event::Udp),
+        3 => Just(Event::UdpAnswer),
+        1 => Just(Event::Sweep),
+        1 => (0..2u8).prop_map(Event::EndLink),
+        1 => (0..4u32).prop_map(Event::Usable),
+    ]
+}
+
+/// The external endpoint of a LAN endpoint's flow, if it has one.
+fn external_of(rig: &mut Rig, proto: &str, local: SocketAddrV4) -> Option<SocketAddrV4> {
+    let flows = rig.flows();
+    let flow = flows
+        .iter()
+        .find(|flow| flow.proto == proto && flow.local == local.into())?;
+    match flow.external {
+        std::net::SocketAddr::V4(external) => Some(external),
+        std::net::SocketAddr::V6(_) => None,
+    }
+}
+
+fn happen(rig: &mut Rig, local: SocketAddrV4, event: Event) {
+    let say = |flags, seq, ack| tcp(local, server(80), flags, seq, ack).frame();
+    let answer = |rig: &mut Rig, flags: &str, seq| {
+        if let Some(external) = external_of(rig, "tcp", local) {
+            let segment = tcp(server(80), external, flags, seq, LOCAL_ISN + 1);
+            rig.from_link(link_of(external), &segment.frame());
+        }
+    };
+    match event {
+        Event::Syn => drop(rig.from_lan(&say("S", LOCAL_ISN, 0))),
+        Event::SynAck => answer(rig, "SA", REMOTE_ISN),
+        Event::Ack => drop(rig.from_lan(&say("A", LOCAL_ISN + 1, REMOTE_ISN + 1))),
+        Event::FinLocal => drop(rig.from_lan(&say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1))),
+        Event::FinRemote => answer(rig, "FA", REMOTE_ISN + 1),
+        Event::ResetLocal => drop(rig.from_lan(&say("R", LOCAL_ISN + 1, 0))),
+        Event::ResetRemote { off } => answer(rig, "R", (REMOTE_ISN + 1).wrapping_add(off)),
+        Event::Udp => drop(rig.from_lan(&udp(local, server(53), b"q").frame())),
+        Event::UdpAnswer => {
+            if let Some(external) = external_of(rig, "udp", local) {
+                let answer = udp(server(53), external, b"a");
+                rig.from_link(link_of(external), &answer.frame());
+            }
+        }
+        Event::Sweep => drop(rig.sweep()),
+        Event::EndLink(link) => drop(rig.plane().end_flows(LinkId(link)).unwrap()),
+        Event::Usable(links) => rig.install(&round_robin(links)),
+    }
+}
+
+#[test]
+fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
+    let mut rig = Rig::new();
+    let step = (0..3u8, 0..2u16, event());
+    let strategy = proptest::collection::vec(step, 1..60);
+    rig.for_all(150, strategy, |rig, steps| {
+        rig.set(|s| s.quota_per_host = 3);
+        rig.install(&round_robin(0b11));
+        for (host, port, event) in steps {
+            let host = Ipv4Addr::new(10, 0, 0, 10 + host);
+            happen(rig, SocketAddrV4::new(host, 4000 + port), event);
+            let open = rig
+                .flows()
+                .iter()
+                .filter(|flow| flow.state != anabranch_dataplane::FlowState::Closed)
+                .count();
+            // A closed embryo shows as an embryo.
+            prop_assert!(rig.live() <= open as i64, "{} of {open}", rig.live());
+            prop_assert!(rig.live() >= 0);
+        }
+        rig.set(|s| {
+            (s.tcp_established_ns, s.tcp_transitory_ns, s.embryo_ns) = (0, 0, 0);
+            s.udp_ns = 0;
+        });
+        rig.sweep_until(|rig, _| rig.flows().is_empty());
+        prop_assert_eq!(rig.live(), 0);
+        prop_assert_eq!(rig.plane().confirmed().unwrap(), 0);
+        // No host is left with a debt: each may have its whole quota again.
+        rig.set(|s| s.quota_per_host = 1);
+        rig.install(&round_robin(0b11));
+        for host in 0..3 {
+            let local = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 10 + host), 7000);
+            let connection = rig.connect(local, server(80));
+            let reset = connection.say("R", LOCAL_ISN + 1, 0);
+            rig.from_lan(&reset.frame()).sent("translated-out");
+        }
+        rig.set(|s| s.tcp_transitory_ns = 0);
+        rig.sweep_until(|rig, _| rig.flows().is_empty());
+        Ok(())
+    });
+}

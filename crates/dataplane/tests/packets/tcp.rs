@@ -1,0 +1,388 @@
+//! Connections: handshakes, ends, and lies about ends.
+
+use anabranch_dataplane::FlowState;
+
+use crate::{
+    common::*,
+    frame::{mss_option, tcp},
+    rig::*,
+};
+
+#[test]
+fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
+    let mut rig = Rig::new();
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
+    rig.from_lan(&syn.frame()).sent("translated-out");
+    assert_eq!(rig.flow(client(4000)).state, FlowState::Embryo);
+    assert_eq!(rig.plane().confirmed().unwrap(), 0);
+
+    let connection = rig.connect(client(4000), server(80));
+    assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
+    assert_eq!(rig.plane().confirmed().unwrap(), 1);
+    let request = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    let sent = rig
+        .from_lan(&request.payload(b"request").frame())
+        .sent("translated-out");
+    assert_eq!((sent.src(), sent.dst()), (connection.external, server(80)));
+    assert_eq!(
+        (sent.payload(), sent.ip.time_to_live),
+        (&b"request"[..], 63)
+    );
+    let reply = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 8);
+    let got = rig
+        .from_link(connection.link, &reply.payload(b"reply").frame())
+        .sent("translated-in");
+    assert_eq!((got.src(), got.dst()), (server(80), client(4000)));
+    assert_eq!((got.payload(), got.ip.time_to_live), (&b"reply"[..], 63));
+
+    let flow = rig.flow(client(4000));
+    assert_eq!((flow.packets_out, flow.packets_in), (4, 2));
+    assert_eq!((flow.bytes_out, flow.bytes_in), (4 * 40 + 7, 2 * 40 + 5));
+}
+
+#[test]
+fn two_fins_close_a_flow_and_it_is_counted_once_however_often_they_are_repeated() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    for _ in 0..2 {
+        let fin = connection.say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1);
+        rig.from_lan(&fin.frame()).sent("translated-out");
+        let fin = connection.answer("FA", REMOTE_ISN + 1, LOCAL_ISN + 2);
+        rig.from_link(connection.link, &fin.frame())
+            .sent("translated-in");
+        let ack = connection.say("A", LOCAL_ISN + 2, REMOTE_ISN + 2);
+        rig.from_lan(&ack.frame()).sent("translated-out");
+        assert_eq!((rig.live(), rig.closed()), (0, 1));
+    }
+    assert_eq!(rig.flow(client(4000)).state, FlowState::Closed);
+}
+
+#[test]
+fn one_fin_leaves_the_flow_open_for_the_other_direction() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let fin = connection.say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    rig.from_lan(&fin.frame()).sent("translated-out");
+    assert_eq!(rig.flow(client(4000)).state, FlowState::Closing);
+    assert_eq!(rig.live(), 1);
+    let late = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 2);
+    rig.from_link(connection.link, &late.payload(b"late").frame())
+        .sent("translated-in");
+}
+
+#[test]
+fn a_reset_of_the_lan_host_closes_its_flow() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let reset = connection.say("R", LOCAL_ISN + 1, 0);
+    rig.from_lan(&reset.frame()).sent("translated-out");
+    assert_eq!((rig.live(), rig.closed()), (0, 1));
+}
+
+#[test]
+fn a_reset_with_exactly_the_expected_sequence_number_closes_the_flow() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let reset = connection.answer("R", REMOTE_ISN + 1, 0);
+    rig.from_link(connection.link, &reset.frame())
+        .sent("translated-in");
+    assert_eq!((rig.live(), rig.closed()), (0, 1));
+}
+
+#[test]
+fn a_plausible_reset_reaches_the_host_and_closes_nothing_until_the_host_is_silent() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let reset = connection.answer("R", REMOTE_ISN + 1 + 1000, 0);
+    rig.from_link(connection.link, &reset.frame())
+        .sent("translated-in");
+    assert_eq!(rig.live(), 1);
+
+    // The transitory timer counts from here, unless the host speaks again.
+    rig.set(|s| s.tcp_transitory_ns = 0);
+    let challenge = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    rig.from_lan(&challenge.frame()).sent("translated-out");
+    rig.plane().set_settings(&settings()).unwrap();
+    rig.set(|s| s.tcp_transitory_ns = 0);
+    assert_eq!(rig.sweep().expired, 0, "the host's challenge acquits it");
+
+    rig.from_link(connection.link, &reset.frame())
+        .sent("translated-in");
+    rig.sweep_until(|_, swept| swept.expired == 1);
+    assert_eq!(rig.live(), 0);
+}
+
+#[test]
+fn an_off_path_sweep_of_resets_kills_nothing_and_is_counted() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let (mut dropped, mut plausible) = (0, 0);
+    for guess in 0..4096u32 {
+        let reset = connection.answer("R", guess << 20 | 0x5a5a5, 0);
+        match rig.from_link(connection.link, &reset.frame()) {
+            outcome if outcome.reason == "bad-rst" => dropped += 1,
+            outcome => {
+                outcome.sent("translated-in");
+                plausible += 1;
+            }
+        }
+    }
+    assert_eq!(dropped + plausible, 4096);
+    assert!(
+        plausible <= 3,
+        "the plausible window is 2 MiB: {plausible} of 4096 were in it"
+    );
+    assert_eq!(rig.live(), 1);
+    let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    rig.from_lan(&data.payload(b"alive").frame())
+        .sent("translated-out");
+    rig.set(|s| s.tcp_transitory_ns = 0);
+    assert_eq!(rig.sweep().expired, 0);
+}
+
+#[test]
+fn during_the_handshake_only_a_reset_that_acknowledges_the_syn_counts() {
+    let mut rig = Rig::new();
+    let (local, remote) = (client(4000), server(80));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+    let external = rig.from_lan(&syn.frame()).sent("translated-out").src();
+    let link = link_of(external);
+    for (flags, seq, ack) in [
+        ("R", 0, 0),
+        ("RA", 0, LOCAL_ISN),
+        ("RA", 0, LOCAL_ISN + 2),
+        ("R", LOCAL_ISN + 1, 0),
+    ] {
+        let lie = tcp(remote, external, flags, seq, ack);
+        rig.from_link(link, &lie.frame()).dropped("bad-rst");
+    }
+    assert_eq!(rig.live(), 1);
+    let refusal = tcp(remote, external, "RA", 0, LOCAL_ISN + 1);
+    rig.from_link(link, &refusal.frame()).sent("translated-in");
+    assert_eq!((rig.live(), rig.closed()), (0, 1));
+}
+
+#[test]
+fn a_reset_between_the_synack_and_the_ack_cannot_be_guessed_as_zero() {
+    let mut rig = Rig::new();
+    let (local, remote) = (client(4000), server(80));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+    let external = rig.from_lan(&syn.frame()).sent("translated-out").src();
+    let link = link_of(external);
+    let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.from_link(link, &answer.frame()).sent("translated-in");
+    let lie = tcp(remote, external, "R", 0, 0);
+    rig.from_link(link, &lie.frame()).dropped("bad-rst");
+    assert_eq!(rig.live(), 1);
+}
+
+#[test]
+fn a_flow_that_was_reset_before_its_handshake_ended_is_never_counted_against_its_host() {
+    let mut rig = Rig::new();
+    rig.set(|s| s.quota_per_host = 1);
+    let (local, remote) = (client(4000), server(80));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+    let external = rig.from_lan(&syn.frame()).sent("translated-out").src();
+    let link = link_of(external);
+    let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.from_link(link, &answer.frame()).sent("translated-in");
+    let reset = tcp(remote, external, "RA", REMOTE_ISN + 1, LOCAL_ISN + 1);
+    rig.from_link(link, &reset.frame()).sent("translated-in");
+    let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    rig.from_lan(&ack.frame()).sent("translated-out");
+    assert_eq!(rig.live(), 0);
+    rig.connect(client(4001), server(80));
+}
+
+#[test]
+fn a_simultaneous_open_becomes_a_connection() {
+    let mut rig = Rig::new();
+    let (local, remote) = (client(4000), server(4000));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+    let external = rig.from_lan(&syn.frame()).sent("translated-out").src();
+    let link = link_of(external);
+    let theirs = tcp(remote, external, "S", REMOTE_ISN, 0);
+    rig.from_link(link, &theirs.frame()).sent("translated-in");
+    let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
+    rig.from_lan(&answer.frame()).sent("translated-out");
+    let theirs = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.from_link(link, &theirs.frame()).sent("translated-in");
+    assert_eq!(rig.flow(local).state, FlowState::Established);
+}
+
+#[test]
+fn a_syn_on_a_closed_flow_begins_anew() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let reset = connection.say("R", LOCAL_ISN + 1, 0);
+    rig.from_lan(&reset.frame()).sent("translated-out");
+    rig.connect(client(4000), server(80));
+    let flow = rig.flow(client(4000));
+    assert_eq!((flow.state, flow.packets_in), (FlowState::Established, 1));
+    assert_eq!((rig.live(), rig.closed(), rig.flows().len()), (1, 1, 1));
+}
+
+#[test]
+fn a_syn_on_a_live_flow_is_left_to_the_remote_end() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let syn = connection.say("S", LOCAL_ISN + 77, 0);
+    let sent = rig.from_lan(&syn.frame()).sent("translated-out");
+    assert_eq!(sent.src(), connection.external);
+    assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
+}
+
+#[test]
+fn a_retransmitted_syn_stays_on_its_link_unless_the_policy_says_that_it_failed_the_path() {
+    let mut rig = Rig::new();
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    let first = rig.from_lan(&syn).sent("translated-out").src();
+    for _ in 0..3 {
+        assert_eq!(rig.from_lan(&syn).sent("translated-out").src(), first);
+    }
+    let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
+    assert_eq!(
+        counters[usize::from(link_of(first))].traffic.syn_retries,
+        3,
+        "a link is told of every SYN that had to be repeated on it"
+    );
+}
+
+#[test]
+fn a_retransmitted_syn_leaves_a_link_that_is_no_longer_usable() {
+    let mut rig = Rig::new();
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    let first = link_of(rig.from_lan(&syn).sent("translated-out").src());
+    rig.install(&round_robin(0b11 & !(1 << first)));
+    let second = link_of(rig.from_lan(&syn).sent("translated-out").src());
+    assert_ne!(first, second);
+    assert_eq!((rig.live(), rig.flows().len()), (1, 1));
+}
+
+#[test]
+fn under_wsdm_a_retransmitted_syn_tries_every_link_and_then_all_of_them_again() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.syn_retry = 1;
+    rig.install(&choice);
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    let first = link_of(rig.from_lan(&syn).sent("translated-out").src());
+    assert!(rig.flow(client(4000)).tried.is_empty());
+
+    let second = link_of(rig.from_lan(&syn).sent("translated-out").src());
+    assert_ne!(first, second);
+    assert_eq!(rig.flow(client(4000)).tried, [first]);
+
+    rig.from_lan(&syn).sent("translated-out");
+    let flow = rig.flow(client(4000));
+    assert_eq!(flow.tried, [0, 1]);
+    assert_eq!(flow.why, "every link had failed this flow");
+    assert_eq!((rig.live(), rig.flows().len()), (1, 1));
+}
+
+#[test]
+fn under_wsdm_a_syn_that_was_answered_keeps_its_link() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.syn_retry = 1;
+    rig.install(&choice);
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    let external = rig.from_lan(&syn).sent("translated-out").src();
+    let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.from_link(link_of(external), &answer.frame())
+        .sent("translated-in");
+    assert_eq!(rig.from_lan(&syn).sent("translated-out").src(), external);
+}
+
+#[test]
+fn an_unknown_segment_is_answered_with_the_reset_of_rfc_9293() {
+    let mut rig = Rig::new();
+    let (local, remote) = (client(4000), server(80));
+    let segment = tcp(local, remote, "PA", 500, 900).payload(b"who am I?");
+    let reset = rig.from_lan(&segment.frame()).answered("no-flow-out");
+    assert_eq!((reset.src(), reset.dst()), (remote, local));
+    let header = reset.tcp();
+    assert!(header.rst && !header.ack);
+    assert_eq!(header.sequence_number, 900);
+
+    let segment = tcp(local, remote, "F", 500, 0).payload(b"1234");
+    let reset = rig.from_lan(&segment.frame()).answered("no-flow-out");
+    let header = reset.tcp();
+    assert!(header.rst && header.ack);
+    assert_eq!(
+        (header.sequence_number, header.acknowledgment_number),
+        (0, 505)
+    );
+}
+
+#[test]
+fn an_unknown_reset_is_answered_with_silence() {
+    let mut rig = Rig::new();
+    let reset = tcp(client(4000), server(80), "R", 500, 0);
+    rig.from_lan(&reset.frame()).dropped("no-flow-out");
+}
+
+#[test]
+fn an_unsolicited_syn_from_a_link_is_left_to_the_stack() {
+    let mut rig = Rig::new();
+    let external = std::net::SocketAddrV4::new(EXTERNAL[0], 22);
+    let syn = tcp(server(5000), external, "S", 1, 0);
+    rig.from_link(0, &syn.frame()).passed("no-flow-in");
+}
+
+#[test]
+fn the_segment_size_of_a_syn_is_lowered_to_the_link_and_never_raised() {
+    let mut rig = Rig::new();
+    rig.tell_links(EXTERNAL, [1492, 1400]);
+    for (port, asked) in [(4000, 8960), (4001, 1460), (4002, 1300), (4003, 536)] {
+        let (local, remote) = (client(port), server(80));
+        let syn = tcp(local, remote, "S", LOCAL_ISN, 0).options(&mss_option(asked));
+        let sent = rig.from_lan(&syn.frame()).sent("translated-out");
+        let link = link_of(sent.src());
+        let fits = [1452, 1360][usize::from(link)];
+        assert_eq!(sent.mss(), Some(asked.min(fits)));
+
+        let answer =
+            tcp(remote, sent.src(), "SA", REMOTE_ISN, LOCAL_ISN + 1).options(&mss_option(asked));
+        let got = rig.from_link(link, &answer.frame()).sent("translated-in");
+        assert_eq!(got.mss(), Some(asked.min(fits)));
+    }
+}
+
+#[test]
+fn the_segment_size_is_found_behind_other_options_at_any_offset() {
+    let mut rig = Rig::new();
+    rig.tell_links(EXTERNAL, [1400; 2]);
+    let timestamps = [8, 10, 1, 2, 3, 4, 0, 0, 0, 0];
+    for padding in 0..4usize {
+        let mut options = vec![1; padding];
+        options.extend(timestamps);
+        options.extend([3, 3, 7]);
+        options.extend(mss_option(1460));
+        options.resize(options.len().next_multiple_of(4), 0);
+        let syn = tcp(client(4000 + padding as u16), server(80), "S", LOCAL_ISN, 0);
+        let sent = rig
+            .from_lan(&syn.options(&options).frame())
+            .sent("translated-out");
+        assert_eq!(sent.mss(), Some(1360), "behind {padding} bytes of padding");
+    }
+}
+
+#[test]
+fn options_that_lie_about_their_length_leave_the_syn_as_it_is() {
+    let mut rig = Rig::new();
+    rig.tell_links(EXTERNAL, [1400; 2]);
+    for (port, options) in [
+        (4000, [8, 0, 2, 4, 5, 0xb4, 0, 0]),
+        (4001, [8, 255, 2, 4, 5, 0xb4, 0, 0]),
+        (4002, [1, 1, 1, 1, 1, 1, 2, 4]),
+        (4003, [0, 2, 4, 5, 0xb4, 0, 0, 0]),
+    ] {
+        let syn = tcp(client(port), server(80), "S", LOCAL_ISN, 0).options(&options);
+        let sent = rig.from_lan(&syn.frame()).sent("translated-out");
+        let after = sent.tcp().options.as_slice();
+        if port != 4000 {
+            assert_eq!(after, options);
+        }
+    }
+}
