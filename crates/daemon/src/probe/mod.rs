@@ -7,7 +7,7 @@
 mod target;
 mod wire;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use target::{DEFAULT_TARGETS, Target};
 pub use wire::Via;
@@ -27,11 +27,8 @@ pub enum Outcome {
 
 /// Asks `target` over `via`. `None`: no answer came.
 pub async fn probe(target: Target, via: Via) -> Option<Outcome> {
-    let asked = Instant::now();
     match tokio::time::timeout(PATIENCE, wire::ask(target, &via)).await {
-        Ok(Ok(())) => Some(Outcome::Answered {
-            round_trip: asked.elapsed(),
-        }),
+        Ok(Ok(round_trip)) => Some(Outcome::Answered { round_trip }),
         Ok(Err(error)) => {
             tracing::debug!(device = via.device, %target, %error, "probe failed");
             Some(Outcome::Failed)

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use etherparse::{IcmpEchoHeader, Icmpv4Header, Icmpv4Type, LaxSlicedPacket, TransportSlice};
 use hickory_proto::op::{Message, MessageType, Query};
 use hickory_proto::rr::{Name, RecordType};
+use nix::sys::socket::getsockopt;
+use nix::{getsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, UdpSocket};
 
@@ -16,6 +19,15 @@ const ICMP_ID_BASE: u16 = 0xAB00;
 const ANSWER_BYTES_MAX: usize = 4096;
 /// A name every resolver has in its cache, with a short answer.
 const QUERY_NAME: &str = "a.root-servers.net.";
+
+sockopt_impl!(
+    /// What the kernel knows of a connection (tcp(7)).
+    TcpInfo,
+    GetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info
+);
 
 /// The link a probe leaves by: bound to the device and to the address, so that no routing rule can send it elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,13 +50,16 @@ impl Via {
     }
 }
 
-/// Returns when `target` has answered over `via`. Waits for ever if it does not: the caller has the deadline.
-pub async fn ask(target: Target, via: &Via) -> io::Result<()> {
+/// Returns the round trip when `target` has answered over `via`. Waits for ever if it does not: the caller has the
+/// deadline.
+pub async fn ask(target: Target, via: &Via) -> io::Result<Duration> {
+    let asked = Instant::now();
     match target {
-        Target::Dns(server) => ask_dns(server, via).await,
-        Target::Icmp(host) => ask_icmp(host, via).await,
-        Target::Tcp(port) => ask_tcp(port, via).await,
+        Target::Dns(server) => ask_dns(server, via).await?,
+        Target::Icmp(host) => ask_icmp(host, via).await?,
+        Target::Tcp(port) => return ask_tcp(port, via).await,
     }
+    Ok(asked.elapsed())
 }
 
 async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
@@ -77,12 +92,25 @@ fn is_dns_answer(datagram: &[u8], id: u16) -> bool {
         .is_ok_and(|m| m.id() == id && m.message_type() == MessageType::Response)
 }
 
-async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<()> {
-    let socket = TcpSocket::from_std_stream(via.socket(Type::STREAM, Protocol::TCP)?.into());
-    match socket.connect(port).await {
-        Ok(stream) => stream.set_zero_linger(),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) => Err(error),
+/// The kernel repeats a SYN, and what comes then may answer any of them. The kernel's own round trip tells by timestamps
+/// (RFC 7323 §4); without those nothing is known (Karn's algorithm, RFC 6298 §3), and that is no answer.
+async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
+    let socket = via.socket(Type::STREAM, Protocol::TCP)?;
+    let connection = socket.try_clone()?;
+    let asked = Instant::now();
+    match TcpSocket::from_std_stream(socket.into())
+        .connect(port)
+        .await
+    {
+        Ok(stream) => stream.set_zero_linger()?,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        Err(error) => return Err(error),
+    }
+    let info = getsockopt(&connection, TcpInfo)?;
+    match (info.tcpi_total_retrans, info.tcpi_rtt) {
+        (0, _) => Ok(asked.elapsed()),
+        (_, 0) => std::future::pending().await,
+        (_, round_trip_us) => Ok(Duration::from_micros(round_trip_us.into())),
     }
 }
 
@@ -121,7 +149,6 @@ fn is_echo_reply(packet: &[u8], echo: IcmpEchoHeader) -> bool {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     use hickory_proto::op::ResponseCode;
 
