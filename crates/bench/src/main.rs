@@ -47,6 +47,9 @@ struct Args {
     /// Measure only this
     #[arg(long, value_name = "NAME", value_parser = ["goodput", "connections", "packets", "latency", "program"])]
     only: Vec<String>,
+    /// Run only this contender, for a profiler
+    #[arg(long, value_name = "NAME")]
+    contender: Option<Contender>,
     /// Runs per contender and row
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
@@ -74,6 +77,11 @@ impl Args {
 
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+
+    fn contenders(&self) -> Vec<Contender> {
+        self.contender
+            .map_or(Contender::ALL.to_vec(), |only| vec![only])
     }
 
     fn by(&self) -> Result<AnabranchBy> {
@@ -136,9 +144,10 @@ fn race(args: &Args, by: &AnabranchBy, span: Span, samples: &mut Samples) -> Res
     if measures.is_empty() {
         return Ok(());
     }
-    let bar = progress(measures.len() * args.runs() * Contender::ALL.len());
+    let contenders = args.contenders();
+    let bar = progress(measures.len() * args.runs() * contenders.len());
     bar.set_message("building the networks");
-    let mut beds = Contender::ALL
+    let mut beds = contenders
         .into_iter()
         .map(|contender| Testbed::build(contender, by))
         .collect::<Result<Vec<_>>>()?;
