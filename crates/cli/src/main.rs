@@ -13,6 +13,7 @@ mod commands;
 mod control;
 mod demo;
 mod failure;
+mod output;
 mod table;
 
 use std::process::ExitCode;

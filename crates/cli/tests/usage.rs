@@ -175,3 +175,12 @@ fn output_that_is_no_terminal_has_no_colours() {
     let output = anabranch(&["policies"]);
     assert!(!output.stdout.contains(&0x1b));
 }
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.arg("policies").stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}

@@ -6,16 +6,15 @@ use anabranch_daemon::config::{Config, Rate};
 use anabranch_daemon::observe::{Desired, LinkView, Netlink, Snapshot};
 use anabranch_daemon::{Slots, preflight};
 
+use crate::output::print;
 use crate::table::{self, Columns, optional};
 
 pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
     if offline {
-        show(&Config::load(path)?, None);
-        return Ok(());
+        return print(understood(&Config::load(path)?, None));
     }
     let config = preflight::check(path)?;
-    show(&config, Some(&host()?));
-    Ok(())
+    print(understood(&config, Some(&host()?)))
 }
 
 fn host() -> anyhow::Result<Snapshot> {
@@ -25,17 +24,18 @@ fn host() -> anyhow::Result<Snapshot> {
     runtime.block_on(async { Netlink::connect()?.snapshot().await })
 }
 
-fn show(config: &Config, host: Option<&Snapshot>) {
-    println!("LAN     {}", config.lan.join(", "));
-    println!("policy  {}", config.policy);
-    println!();
-    print!("{}", links(config, host));
-    let seen = if host.is_some() {
+fn understood(config: &Config, host: Option<&Snapshot>) -> String {
+    let verdict = if host.is_some() {
         "the configuration is right, and this host can run it"
     } else {
         "the configuration is right; the host was not looked at"
     };
-    println!("\n{seen}");
+    format!(
+        "LAN     {}\npolicy  {}\n\n{}\n{verdict}\n",
+        config.lan.join(", "),
+        config.policy,
+        links(config, host)
+    )
 }
 
 fn links(config: &Config, host: Option<&Snapshot>) -> Columns {

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::args::{ExplainArgs, ExplainProto};
 use crate::control::{Daemon, Names, unexpected};
+use crate::output::{print, print_json};
 use crate::table::{self, Columns};
 
 pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
@@ -25,15 +26,11 @@ pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
         other => return unexpected(&other),
     };
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&as_json(&explanation, &names))?
-        );
+        print_json(&as_json(&explanation, &names))
     } else {
-        println!("{}", sentence(args, &explanation, &names));
-        print!("{}", weighed(&explanation, &names));
+        let sentence = sentence(args, &explanation, &names);
+        print(format!("{sentence}\n{}", weighed(&explanation, &names)))
     }
-    Ok(())
 }
 
 /// The answer with names for numbers.

@@ -3,9 +3,11 @@
 use anabranch_daemon::control::{Request, Response};
 use anabranch_daemon::plane::FlowRow;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::args::{FlowProto, FlowsArgs};
 use crate::control::{Daemon, Names, unexpected};
+use crate::output::{print, print_json};
 use crate::table::{self, Columns};
 
 /// Rows asked of the daemon when only some of them are wanted: the daemon does not choose.
@@ -36,11 +38,18 @@ pub fn run(instance: &str, args: &FlowsArgs) -> anyhow::Result<()> {
     let total = if chosen { flows.len() } else { total };
     flows.truncate(args.limit);
     if args.json {
-        print_json(total, &flows, &names)
+        let rows = flows
+            .iter()
+            .map(|flow| row(flow, &names))
+            .collect::<Result<Vec<_>, _>>()?;
+        print_json(&json!({ "total": total, "flows": rows }))
     } else {
-        print!("{}", table(&flows, &names));
-        println!("{} of {total} flows", flows.len());
-        Ok(())
+        let table = table(&flows, &names);
+        print(format!(
+            "{table}{} of {total} flows
+",
+            flows.len()
+        ))
     }
 }
 
@@ -71,18 +80,6 @@ fn word(proto: FlowProto) -> &'static str {
         FlowProto::Udp => "udp",
         FlowProto::Icmp => "icmp",
     }
-}
-
-fn print_json(total: usize, flows: &[FlowRow], names: &Names) -> anyhow::Result<()> {
-    let rows = flows
-        .iter()
-        .map(|flow| row(flow, names))
-        .collect::<Result<Vec<_>, _>>()?;
-    println!(
-        "{}",
-        serde_json::to_string_pretty(&serde_json::json!({ "total": total, "flows": rows }))?
-    );
-    Ok(())
 }
 
 fn row(flow: &FlowRow, names: &Names) -> serde_json::Result<Row> {

@@ -3,6 +3,7 @@
 use anabranch_core::algorithm::{Named, TABLE};
 use serde::Serialize;
 
+use crate::output::{print, print_json};
 use crate::table::{self, Columns};
 
 /// A row, in the words that a configuration uses for a tuple.
@@ -56,11 +57,10 @@ fn kebab(variant: impl std::fmt::Debug) -> String {
 pub fn run(json: bool) -> anyhow::Result<()> {
     let policies: Vec<Policy> = TABLE.iter().enumerate().map(Policy::from).collect();
     if json {
-        println!("{}", serde_json::to_string_pretty(&policies)?);
+        print_json(&policies)
     } else {
-        print!("{}", columns(&policies));
+        print(columns(&policies))
     }
-    Ok(())
 }
 
 fn columns(policies: &[Policy]) -> Columns {

@@ -3,18 +3,20 @@
 use anabranch_daemon::control::{LinkState, LinkStatus, Rates, Status};
 
 use crate::control::Daemon;
+use crate::output::{print, print_json};
 use crate::table::{self, Columns, optional};
 
 pub fn run(instance: &str, json: bool) -> anyhow::Result<()> {
     let status = Daemon::of(instance)?.status()?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
-        return Ok(());
+        return print_json(&status);
     }
-    println!("{}\n", head(&status));
-    println!("{}", links(&status.links));
-    print!("{}", reasons(&status));
-    Ok(())
+    print(format!(
+        "{}\n\n{}\n{}",
+        head(&status),
+        links(&status.links),
+        reasons(&status)
+    ))
 }
 
 fn head(status: &Status) -> String {

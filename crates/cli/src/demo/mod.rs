@@ -30,6 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::DemoArgs;
 use crate::control::Daemon;
+use crate::output::print;
 use outcome::Evidence;
 use plan::Plan;
 use screen::Screen;
@@ -45,8 +46,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args.policy, Duration::from_secs(args.seconds.into()));
     let interrupted = interrupts()?;
-    println!("{}", plan.introduction());
     let mut lab = build(&plan)?;
+    print(plan.introduction())?;
     let evidence = play(&plan, &mut lab, &interrupted)?;
     drop(lab);
     let result = evidence.result();
@@ -54,9 +55,11 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         write_json(path, &result)?;
     }
-    print!("{}", evidence.summary(&result));
-    println!("report: {}", page.display());
-    Ok(())
+    print(format!(
+        "{}report: {}\n",
+        evidence.summary(&result),
+        page.display()
+    ))
 }
 
 fn build(plan: &Plan) -> anyhow::Result<Lab> {
@@ -96,15 +99,15 @@ fn play(plan: &Plan, lab: &mut Lab, interrupted: &Receiver<()>) -> anyhow::Resul
         watch.hear(&told);
         watch.look(&mut daemon)?;
         for event in watch.news() {
-            screen.tell(event);
+            screen.tell(event)?;
         }
-        screen.draw(&watch.frame());
+        screen.draw(&watch.frame())?;
         match interrupted.recv_timeout(LOOK) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => bail!("interrupted"),
         }
     }
-    screen.finish();
+    screen.finish()?;
     let clients = clients
         .take()
         .filter(JoinHandle::is_finished)

@@ -92,7 +92,7 @@ impl Plan {
             format!("  {name:<6} {down} down, {up} up, {round_trip_ms} ms")
         });
         format!(
-            "Three links in network namespaces, {} users with {} downloads each, policy {}, {} s:\n{}\n",
+            "Three links in network namespaces, {} users with {} downloads each, policy {}, {} s:\n{}\n\n",
             self.workload.users,
             self.workload.tabs_per_user,
             self.policy,

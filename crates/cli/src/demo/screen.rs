@@ -7,6 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::Plan;
 use super::watch::{Frame, LinkFrame};
+use crate::output::print;
 use crate::table;
 
 const LINE: Duration = Duration::from_secs(2);
@@ -44,17 +45,18 @@ impl Screen {
     }
 
     /// Something happened.
-    pub fn tell(&self, event: &Event) {
+    pub fn tell(&self, event: &Event) -> anyhow::Result<()> {
         let line = format!("{:5.2} s  {}", event.t_s, coloured(event));
         if self.all.is_hidden() {
-            println!("{line}");
-        } else {
-            // A terminal that is gone cannot be told.
-            let _ = self.all.println(line);
+            return print(
+                line + "
+",
+            );
         }
+        Ok(self.all.println(line)?)
     }
 
-    pub fn draw(&mut self, frame: &Frame) {
+    pub fn draw(&mut self, frame: &Frame) -> anyhow::Result<()> {
         if self.all.is_hidden() {
             return self.draw_line(frame);
         }
@@ -64,31 +66,32 @@ impl Screen {
         }
         self.progress.set_position((frame.elapsed_s * 1e3) as u64);
         self.progress.set_message(totals(frame));
+        Ok(())
     }
 
-    fn draw_line(&mut self, frame: &Frame) {
+    fn draw_line(&mut self, frame: &Frame) -> anyhow::Result<()> {
         if self.lined.is_some_and(|at| at.elapsed() < LINE) {
-            return;
+            return Ok(());
         }
         self.lined = Some(Instant::now());
         let links = frame
             .links
             .iter()
             .map(|link| format!("{} {}", link.name, words(link)));
-        println!(
-            "{:5.1} s  {} | {}",
+        print(format!(
+            "{:5.1} s  {} | {}\n",
             frame.elapsed_s,
             links.collect::<Vec<_>>().join(" | "),
             totals(frame)
-        );
+        ))
     }
 
     /// Leaves the last picture where it is.
-    pub fn finish(&self) {
+    pub fn finish(&self) -> anyhow::Result<()> {
         for bar in self.links.iter().chain([&self.progress]) {
             bar.abandon();
         }
-        println!();
+        print("\n")
     }
 }
 
