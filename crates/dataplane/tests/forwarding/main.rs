@@ -4,59 +4,97 @@
 mod common;
 mod site;
 
+mod connections;
+mod datagrams;
+mod flood;
+mod life;
+mod paths;
+
 use std::{
-    collections::BTreeSet,
-    io::{Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
-    time::Duration,
+    io::{ErrorKind, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    time::{Duration, Instant},
 };
 
-use common::*;
-use site::Site;
+use anabranch_lab::netns::Namespace;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Answers every connection with the address it sees, until `connections` were served.
-fn serve_addresses(listener: TcpListener, connections: usize) {
-    for stream in listener.incoming().take(connections) {
-        let mut stream = stream.unwrap();
-        let peer = stream.peer_addr().unwrap().to_string();
-        stream.write_all(peer.as_bytes()).unwrap();
+fn listen(namespace: &Namespace, at: (Ipv4Addr, u16)) -> TcpListener {
+    namespace.run(|| TcpListener::bind(at).unwrap()).unwrap()
+}
+
+fn connect(namespace: &Namespace, to: (Ipv4Addr, u16)) -> TcpStream {
+    let stream = namespace
+        .run(|| TcpStream::connect_timeout(&to.into(), PATIENCE).unwrap())
+        .unwrap();
+    patient(&stream);
+    stream
+}
+
+fn patient(stream: &TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+}
+
+fn udp_socket(namespace: &Namespace, at: (Ipv4Addr, u16)) -> UdpSocket {
+    let socket = namespace.run(|| UdpSocket::bind(at).unwrap()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// What arrives, and from where.
+#[track_caller]
+fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut buffer = vec![0; 65536];
+    let (length, from) = socket.recv_from(&mut buffer).unwrap();
+    buffer.truncate(length);
+    (buffer, from)
+}
+
+/// Nothing arrives that was sent before: what is sent now by `marker` comes first.
+#[track_caller]
+fn hears_nothing_before(socket: &UdpSocket, marker: impl FnOnce()) {
+    marker();
+    assert_eq!(receive(socket).0, b"marker");
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in {PATIENCE:?}: {what}");
+        std::thread::yield_now();
     }
 }
 
-fn ask_address(server: SocketAddr) -> SocketAddr {
-    let mut stream = TcpStream::connect_timeout(&server, PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.parse().unwrap()
+/// There and back.
+#[track_caller]
+fn echo_once(client: &mut TcpStream, server: &mut TcpStream, word: &[u8]) {
+    let mut heard = vec![0; word.len()];
+    client.write_all(word).unwrap();
+    server.read_exact(&mut heard).unwrap();
+    server.write_all(&heard).unwrap();
+    client.read_exact(&mut heard).unwrap();
+    assert_eq!(heard, word);
 }
 
-#[test]
-fn connections_alternate_between_the_links_and_come_from_their_addresses() {
-    let mut site = Site::new();
-    let server = SocketAddr::from((SERVER, 8080));
-    let listener = site
-        .internet
-        .run(|| TcpListener::bind(server).unwrap())
-        .unwrap();
-    let seen: Vec<IpAddr> = std::thread::scope(|scope| {
-        scope.spawn(|| serve_addresses(listener, 10));
-        site.client
-            .run(|| (0..10).map(|_| ask_address(server).ip()).collect())
-            .unwrap()
-    });
-    assert!(
-        seen.chunks(2).all(|pair| pair[0] != pair[1]),
-        "round-robin alternates: {seen:?}"
-    );
-    let links: BTreeSet<_> = seen.into_iter().collect();
-    assert_eq!(links, EXTERNAL.into_iter().map(IpAddr::from).collect());
-    assert_eq!(
-        site.live(),
-        0,
-        "every flow that ended was counted: {:?}",
-        site.plane().flows()
-    );
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Packets a namespace's stack found damaged.
+fn checksum_errors(namespace: &Namespace) -> u64 {
+    let report = namespace.exec("cat", &["/proc/net/snmp"]).unwrap();
+    let lines: Vec<Vec<&str>> = report
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let columns = lines
+        .chunks(2)
+        .flat_map(|pair| pair[0].iter().zip(&pair[1]));
+    columns
+        .filter(|(name, _)| **name == "InCsumErrors")
+        .map(|(_, value)| value.parse::<u64>().unwrap())
+        .sum()
 }

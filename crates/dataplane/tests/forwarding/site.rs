@@ -110,6 +110,30 @@ impl Site {
         self.gateway.run(move || work(plane)).unwrap()
     }
 
+    /// Tells the gateway of a link, whose path takes packets of `mtu` bytes.
+    pub fn set_link_mtu(&mut self, link: u8, mtu: u32) {
+        self.in_gateway(|plane| {
+            let path = link_path(link, mtu);
+            plane.set_link(LinkId(link), Some(&path)).unwrap();
+        });
+    }
+
+    /// New flows take the links in `usable`.
+    pub fn install(&mut self, usable: u32) {
+        self.plane().install(&round_robin(usable)).unwrap();
+    }
+
+    /// Every device of the site finishes its packets itself, or leaves it to the next.
+    pub fn set_offloads(&self, on: bool) {
+        self.client.set_offloads("eth0", on).unwrap();
+        for device in ["lan0", "wan0", "wan1"] {
+            self.gateway.set_offloads(device, on).unwrap();
+        }
+        for device in ["isp0", "isp1"] {
+            self.internet.set_offloads(device, on).unwrap();
+        }
+    }
+
     pub fn counters(&mut self) -> Vec<LinkCounters> {
         self.plane().counters().unwrap()
     }
@@ -144,8 +168,7 @@ impl Drop for Site {
 }
 
 fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
-    let index = |device: &str| if_nametoindex(device).expect("the device was made");
-    let lan = index("lan0");
+    let lan = index_of("lan0");
     plane.attach(
         lan,
         Role::Lan {
@@ -167,22 +190,30 @@ fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
             verdict: Verdict::Kernel,
         },
     ];
-    for (link, (external, isp)) in EXTERNAL.into_iter().zip(ISP).enumerate() {
-        let ifindex = index(&format!("wan{link}"));
+    for (link, external) in EXTERNAL.into_iter().enumerate() {
         let id = LinkId(link as u8);
-        let path = LinkPath {
-            external: external.into(),
-            gateway: Some(isp.into()),
-            ifindex,
-            mtu: 1500,
-            point_to_point: false,
-        };
+        let path = link_path(id.0, 1500);
         plane.set_link(id, Some(&path))?;
-        plane.attach(ifindex, Role::Link(id), false, 1500)?;
+        plane.attach(path.ifindex, Role::Link(id), false, 1500)?;
         routes.push(Route {
             prefix: (external.into(), 32),
             verdict: Verdict::Kernel,
         });
     }
     plane.set_routes(&routes)
+}
+
+/// In the gateway's namespace.
+fn link_path(link: u8, mtu: u32) -> LinkPath {
+    LinkPath {
+        external: EXTERNAL[usize::from(link)].into(),
+        gateway: Some(ISP[usize::from(link)].into()),
+        ifindex: index_of(&format!("wan{link}")),
+        mtu,
+        point_to_point: false,
+    }
+}
+
+fn index_of(device: &str) -> u32 {
+    if_nametoindex(device).expect("the device was made")
 }

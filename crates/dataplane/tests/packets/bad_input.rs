@@ -10,7 +10,7 @@ use crate::{common::*, frame::*, rig::*};
 fn innocents(rig: &mut Rig) -> (Connection, SocketAddrV4) {
     let connection = rig.connect(client(4000), server(80));
     let sent = rig
-        .from_lan(&udp(client(4001), server(53), b"x").frame())
+        .lan_sends(&udp(client(4001), server(53), b"x").frame())
         .sent("translated-out");
     (connection, sent.src())
 }
@@ -19,14 +19,14 @@ fn innocents(rig: &mut Rig) -> (Connection, SocketAddrV4) {
 fn assert_unharmed(rig: &mut Rig, (connection, mapping): (Connection, SocketAddrV4)) {
     let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
     let sent = rig
-        .from_lan(&data.payload(b"alive").frame())
+        .lan_sends(&data.payload(b"alive").frame())
         .sent("translated-out");
     assert_eq!(sent.src(), connection.external);
     let data = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
-    rig.from_link(connection.link, &data.payload(b"alive").frame())
+    rig.link_brings(connection.link, &data.payload(b"alive").frame())
         .sent("translated-in");
     let sent = rig
-        .from_lan(&udp(client(4001), server(53), b"x").frame())
+        .lan_sends(&udp(client(4001), server(53), b"x").frame())
         .sent("translated-out");
     assert_eq!(sent.src(), mapping);
 }
@@ -36,26 +36,26 @@ fn a_frame_cut_short_at_any_length_is_malformed() {
     let mut rig = Rig::new();
     let innocents = innocents(&mut rig);
     let (connection, mapping) = innocents;
-    let from_lan = [
+    let outbound = [
         connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1).ip(),
         udp(client(4001), server(53), b"payload"),
         echo(CLIENT, SERVER, 1, b"payload"),
         udp(client(4001), server(53), b"x").ip_options(&[1; 40]),
     ];
-    for ip in from_lan {
+    for ip in outbound {
         let frame = ip.frame();
         for length in ETHERNET + 20..frame.len() {
-            rig.from_lan(&frame[..length]).dropped("malformed");
+            rig.lan_sends(&frame[..length]).dropped("malformed");
         }
     }
-    let from_link = [
+    let inbound = [
         connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 1).ip(),
         udp(server(53), mapping, b"payload"),
     ];
-    for ip in from_link {
+    for ip in inbound {
         let frame = ip.frame();
         for length in ETHERNET + 20..frame.len() {
-            rig.from_link(connection.link, &frame[..length])
+            rig.link_brings(connection.link, &frame[..length])
                 .dropped("malformed");
         }
     }
@@ -87,14 +87,14 @@ fn headers_that_contradict_themselves_are_malformed() {
         with(32, 0x40, &segment),
         with(32, 0xf0, &segment),
     ] {
-        rig.from_lan(&broken).dropped("malformed");
+        rig.lan_sends(&broken).dropped("malformed");
     }
     let mut bad = datagram.frame();
     bad[ETHERNET + 10] ^= 1;
-    rig.from_lan(&bad).dropped("bad-checksum");
+    rig.lan_sends(&bad).dropped("bad-checksum");
     let mut bad = datagram.ip_options(&[1; 8]).frame();
     bad[ETHERNET + 24] ^= 1;
-    rig.from_lan(&bad).dropped("bad-checksum");
+    rig.lan_sends(&bad).dropped("bad-checksum");
     assert!(rig.flows().is_empty());
 }
 
@@ -105,21 +105,21 @@ fn sources_that_lie_are_dropped_at_the_side_they_come_from() {
     let (connection, mapping) = innocents;
     for stranger in [Ipv4Addr::new(192, 168, 7, 7), SERVER, EXTERNAL[0]] {
         let local = SocketAddrV4::new(stranger, 4000);
-        rig.from_lan(&udp(local, second_server(53), b"x").frame())
+        rig.lan_sends(&udp(local, second_server(53), b"x").frame())
             .dropped("spoofed-lan");
-        rig.from_lan(&tcp(local, second_server(80), "S", 1, 0).frame())
+        rig.lan_sends(&tcp(local, second_server(80), "S", 1, 0).frame())
             .dropped("spoofed-lan");
-        rig.from_lan(&tcp(local, second_server(80), "A", 1, 0).frame())
+        rig.lan_sends(&tcp(local, second_server(80), "A", 1, 0).frame())
             .dropped("spoofed-lan");
     }
     for target in [connection.external, mapping] {
         let liar = SocketAddrV4::new(SECOND_CLIENT, 80);
-        let outcome = rig.from_link(connection.link, &udp(liar, target, b"x").frame());
+        let outcome = rig.link_brings(connection.link, &udp(liar, target, b"x").frame());
         assert!(
             ["spoofed-wan", "filtered-in"].contains(&outcome.reason.as_str()),
             "{outcome:?}"
         );
-        rig.from_link(connection.link, &tcp(liar, target, "S", 1, 0).frame())
+        rig.link_brings(connection.link, &tcp(liar, target, "S", 1, 0).frame())
             .dropped("spoofed-wan");
     }
     assert_unharmed(&mut rig, innocents);
@@ -131,12 +131,12 @@ fn what_is_not_the_gateways_is_left_to_the_stack() {
     let mut arp = vec![0xff; 12];
     arp.extend([8, 6]);
     arp.extend([0; 46]);
-    rig.from_lan(&arp).passed("not-ip");
-    rig.from_link(0, &arp).passed("not-ip");
+    rig.lan_sends(&arp).passed("not-ip");
+    rig.link_brings(0, &arp).passed("not-ip");
     let mut gre = udp(client(4000), server(53), b"x");
     gre.header.protocol = etherparse::IpNumber::GRE;
-    rig.from_lan(&gre.frame()).passed("other-protocol");
-    rig.from_link(0, &gre.frame()).passed("other-protocol");
+    rig.lan_sends(&gre.frame()).passed("other-protocol");
+    rig.link_brings(0, &gre.frame()).passed("other-protocol");
 }
 
 /// Frames of noise, of noise behind a header that holds, and of packets with some bytes changed.
@@ -222,9 +222,9 @@ fn noise_leaves_for_one_counted_reason_and_changes_no_mapping() {
         for (frame, outbound) in frames {
             // The rig insists on one reason.
             if outbound {
-                rig.from_lan(&frame);
+                rig.lan_sends(&frame);
             } else {
-                rig.from_link(connection.link, &frame);
+                rig.link_brings(connection.link, &frame);
             }
         }
         let now = rig.flow(connection.local);
@@ -236,7 +236,7 @@ fn noise_leaves_for_one_counted_reason_and_changes_no_mapping() {
     });
     let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
     let sent = rig
-        .from_lan(&data.payload(b"alive").frame())
+        .lan_sends(&data.payload(b"alive").frame())
         .sent("translated-out");
     assert_eq!(sent.src(), connection.external);
 }

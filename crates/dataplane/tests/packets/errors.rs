@@ -45,15 +45,15 @@ fn an_error_about_a_flow_reaches_its_host_as_if_there_were_no_gateway() {
     for options in [&[][..], &[148, 4, 0, 0], &[1; 40]] {
         // A taken port, so that ports change too.
         let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
-        rig.from_lan(&udp(other, server(53), b"x").frame());
+        rig.lan_sends(&udp(other, server(53), b"x").frame());
         let ip = udp(client(4000), server(53), b"payload").ip_options(options);
-        let out = rig.from_lan(&ip.frame());
+        let out = rig.lan_sends(&ip.frame());
         let sent = out.sent("translated-out");
         assert_ne!(sent.src().port(), 4000);
         for quoted_length in [28 + options.len(), out.frame.len() - ETHERNET] {
             let quoted = &out.frame[ETHERNET..][..quoted_length];
             let error = icmp_error(ROUTER, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
-            let got = rig.from_link(0, &error.frame()).sent("error-in");
+            let got = rig.link_brings(0, &error.frame()).sent("error-in");
             assert_eq!(got.src().ip(), &ROUTER);
             assert_eq!(got.dst().ip(), &CLIENT);
             let inner = quote(&got);
@@ -70,14 +70,14 @@ fn an_error_about_a_connection_carries_the_mtu_through() {
     let data = connection
         .say("A", LOCAL_ISN + 1, REMOTE_ISN + 1)
         .payload(&[7; 1400]);
-    let out = rig.from_lan(&data.frame());
+    let out = rig.lan_sends(&data.frame());
     out.sent("translated-out");
     let mtu = [0, 0, 0x05, 0x14];
     let quoted = &out.frame[ETHERNET..][..28];
     let external = *connection.external.ip();
     let error = icmp_error(ROUTER, external, FRAGMENTATION_NEEDED, mtu, quoted);
     let got = rig
-        .from_link(connection.link, &error.frame())
+        .link_brings(connection.link, &error.frame())
         .sent("error-in");
     let Inside::Icmp(3, 4, word, _) = &got.inside else {
         panic!("{got:?}")
@@ -89,8 +89,8 @@ fn an_error_about_a_connection_carries_the_mtu_through() {
 fn an_error_about_an_echo_finds_its_host_by_the_id() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    rig.from_lan(&echo(SECOND_CLIENT, SERVER, 9, b"").frame());
-    let out = rig.from_lan(&echo(CLIENT, SERVER, 9, b"").frame());
+    rig.lan_sends(&echo(SECOND_CLIENT, SERVER, 9, b"").frame());
+    let out = rig.lan_sends(&echo(CLIENT, SERVER, 9, b"").frame());
     let sent = out.sent("translated-out");
     assert_ne!(sent.src().port(), 9);
     let error = icmp_error(
@@ -100,7 +100,7 @@ fn an_error_about_an_echo_finds_its_host_by_the_id() {
         [0; 4],
         &out.frame[ETHERNET..],
     );
-    let got = rig.from_link(0, &error.frame()).sent("error-in");
+    let got = rig.link_brings(0, &error.frame()).sent("error-in");
     assert_eq!(got.dst().ip(), &CLIENT);
     let Inside::Icmp(8, 0, [high, low, ..], _) = quote(&got).inside else {
         panic!("{got:?}")
@@ -113,15 +113,15 @@ fn an_error_of_a_lan_host_speaks_with_the_external_address() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
     let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
-    rig.from_lan(&udp(other, server(53), b"x").frame());
+    rig.lan_sends(&udp(other, server(53), b"x").frame());
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
-    let answer = rig.from_link(0, &udp(server(53), sent.src(), b"y").frame());
+    let answer = rig.link_brings(0, &udp(server(53), sent.src(), b"y").frame());
     answer.sent("translated-in");
     let quoted = &answer.frame[ETHERNET..];
     let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], quoted);
-    let out = rig.from_lan(&error.frame()).sent("error-out");
+    let out = rig.lan_sends(&error.frame()).sent("error-out");
     assert_eq!(out.src().ip(), &EXTERNAL[0]);
     let inner = quote(&out);
     assert_eq!((inner.src(), inner.dst()), (server(53), sent.src()));
@@ -136,7 +136,7 @@ fn errors_neither_refresh_nor_end_a_flow() {
     let quoted = syn.ip().packet();
     let external = *connection.external.ip();
     let error = icmp_error(ROUTER, external, PORT_UNREACHABLE, [0; 4], &quoted);
-    rig.from_link(connection.link, &error.frame())
+    rig.link_brings(connection.link, &error.frame())
         .sent("error-in");
     let after = rig.flow(client(4000));
     assert_eq!(
@@ -149,7 +149,7 @@ fn errors_neither_refresh_nor_end_a_flow() {
 fn errors_about_nothing_of_ours_with_bad_checksums_or_cut_short_change_nothing() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let (link, external) = (link_of(sent.src()), sent.src());
     let about = |src: SocketAddrV4| udp(src, server(53), b"x").packet();
@@ -157,30 +157,30 @@ fn errors_about_nothing_of_ours_with_bad_checksums_or_cut_short_change_nothing()
         |quoted: &[u8]| icmp_error(ROUTER, *external.ip(), PORT_UNREACHABLE, [0; 4], quoted);
 
     let unknown = SocketAddrV4::new(*external.ip(), external.port() ^ 1);
-    rig.from_link(link, &error(&about(unknown)).frame())
+    rig.link_brings(link, &error(&about(unknown)).frame())
         .passed("no-flow-in");
     let mut bad = error(&about(external));
     bad.body[9] ^= 1;
-    rig.from_link(link, &bad.frame()).dropped("bad-checksum");
+    rig.link_brings(link, &bad.frame()).dropped("bad-checksum");
     for length in 0..28 {
-        rig.from_link(link, &error(&about(external)[..length]).frame())
+        rig.link_brings(link, &error(&about(external)[..length]).frame())
             .dropped("malformed");
     }
     let later = udp(external, server(53), &[0; 64])
         .fragment(32, 64)
         .packet();
-    let outcome = rig.from_link(link, &error(&later).frame());
+    let outcome = rig.link_brings(link, &error(&later).frame());
     assert_ne!(outcome.reason, "error-in", "a later fragment has no ports");
 
     let foreign = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], &about(server(1)));
-    rig.from_lan(&foreign.frame()).dropped("foreign-error");
+    rig.lan_sends(&foreign.frame()).dropped("foreign-error");
 }
 
 #[test]
 fn errors_with_a_source_that_lies_are_dropped() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let (link, external) = (link_of(sent.src()), sent.src());
     let quoted = udp(external, server(53), b"x").packet();
@@ -191,10 +191,10 @@ fn errors_with_a_source_that_lies_are_dropped() {
         [0; 4],
         &quoted,
     );
-    rig.from_link(link, &lie.frame()).dropped("spoofed-wan");
+    rig.link_brings(link, &lie.frame()).dropped("spoofed-wan");
     let quoted = udp(server(53), client(4000), b"x").packet();
     let lie = icmp_error(ROUTER, SERVER, PORT_UNREACHABLE, [0; 4], &quoted);
-    rig.from_lan(&lie.frame()).dropped("spoofed-lan");
+    rig.lan_sends(&lie.frame()).dropped("spoofed-lan");
 }
 
 #[test]
@@ -217,10 +217,10 @@ fn a_packet_at_its_last_hop_is_answered_with_time_exceeded() {
 fn a_packet_at_its_last_hop_is_not_carried_into_the_lan() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let answer = udp(server(53), sent.src(), b"y").ttl(1);
-    rig.from_link(link_of(sent.src()), &answer.frame())
+    rig.link_brings(link_of(sent.src()), &answer.frame())
         .dropped("ttl-in");
 }
 
@@ -228,17 +228,17 @@ fn a_packet_at_its_last_hop_is_not_carried_into_the_lan() {
 fn an_error_at_its_last_hop_is_dropped_and_never_answered_with_an_error() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let (link, external) = (link_of(sent.src()), sent.src());
     for ttl in [0, 1] {
         let quoted = udp(external, server(53), b"x").packet();
         let error = icmp_error(ROUTER, *external.ip(), PORT_UNREACHABLE, [0; 4], &quoted);
-        rig.from_link(link, &error.ttl(ttl).frame())
+        rig.link_brings(link, &error.ttl(ttl).frame())
             .dropped("ttl-in");
         let quoted = udp(server(53), client(4000), b"x").packet();
         let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], &quoted);
-        rig.from_lan(&error.ttl(ttl).frame()).dropped("ttl-out");
+        rig.lan_sends(&error.ttl(ttl).frame()).dropped("ttl-out");
     }
 }
 
@@ -247,7 +247,7 @@ fn a_packet_longer_than_the_link_that_must_not_be_fragmented_is_answered_with_th
     let mut rig = Rig::new();
     rig.tell_links(EXTERNAL, [1400; 2]);
     let fits = udp(client(4000), server(53), &[7; 1400 - 28]);
-    rig.from_lan(&fits.frame()).sent("translated-out");
+    rig.lan_sends(&fits.frame()).sent("translated-out");
     let longer = udp(client(4000), server(53), &[7; 1401 - 28]);
     let answer = answered_in_time(&mut rig, &longer.frame(), "too-big-out");
     let Inside::Icmp(3, 4, [0, 0, high, low], _) = answer.inside else {
@@ -276,7 +276,7 @@ fn answers_are_given_to_first_fragments_and_never_to_later_ones() {
     let mut rig = Rig::new();
     let datagram = udp(client(4000), server(53), &[7; 2000]).id(5).ttl(1);
     answered_in_time(&mut rig, &datagram.fragment(0, 1024).frame(), "ttl-out");
-    rig.from_lan(&datagram.fragment(1024, 2048).frame())
+    rig.lan_sends(&datagram.fragment(1024, 2048).frame())
         .dropped("ttl-out");
 }
 
@@ -285,7 +285,7 @@ fn answers_are_given_to_first_fragments_and_never_to_later_ones() {
 fn answered_in_time(rig: &mut Rig, frame: &[u8], reason: &str) -> Seen {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(1);
     loop {
-        let outcome = rig.from_lan(frame);
+        let outcome = rig.lan_sends(frame);
         assert_eq!(outcome.reason, reason);
         if outcome.was_answered() {
             return outcome.answered(reason);

@@ -28,7 +28,7 @@ fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
     let datagram = udp(client(40000), server(53), &payload).id(7);
     let pieces: Vec<_> = [(0, 1480), (1480, 2960), (2960, 4008)]
         .map(|(from, to)| {
-            rig.from_lan(&datagram.fragment(from, to).frame())
+            rig.lan_sends(&datagram.fragment(from, to).frame())
                 .sent("translated-out")
         })
         .to_vec();
@@ -37,7 +37,7 @@ fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
     let back = udp(server(53), whole.src(), &payload).id(9);
     let pieces: Vec<_> = [(0, 1480), (2960, 4008), (1480, 2960)]
         .map(|(from, to)| {
-            rig.from_link(link_of(whole.src()), &back.fragment(from, to).frame())
+            rig.link_brings(link_of(whole.src()), &back.fragment(from, to).frame())
                 .sent("translated-in")
         })
         .to_vec();
@@ -60,7 +60,7 @@ fn two_hosts_with_one_id_towards_one_server_are_not_mixed() {
     for (from, to) in [(0, 1480), (1480, 2008)] {
         for (host, datagram) in datagrams.iter().enumerate() {
             let ip = udp(hosts[host], server(53), datagram).id(7);
-            let sent = rig.from_lan(&ip.fragment(from, to).frame());
+            let sent = rig.lan_sends(&ip.fragment(from, to).frame());
             pieces[host].push(sent.sent("translated-out"));
         }
     }
@@ -77,14 +77,14 @@ fn two_hosts_with_one_id_towards_one_server_are_not_mixed() {
 fn overlapping_fragments_poison_their_datagram_and_no_other() {
     let mut rig = Rig::new();
     let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
-    rig.from_lan(&datagram.fragment(0, 1480).frame())
+    rig.lan_sends(&datagram.fragment(0, 1480).frame())
         .sent("translated-out");
-    rig.from_lan(&datagram.fragment(1472, 2960).frame())
+    rig.lan_sends(&datagram.fragment(1472, 2960).frame())
         .dropped("fragment-overlap");
-    rig.from_lan(&datagram.fragment(2960, 4008).frame())
+    rig.lan_sends(&datagram.fragment(2960, 4008).frame())
         .dropped("fragment-overlap");
     let other = udp(client(4000), server(53), &[7; 4000]).id(8);
-    rig.from_lan(&other.fragment(0, 1480).frame())
+    rig.lan_sends(&other.fragment(0, 1480).frame())
         .sent("translated-out");
 }
 
@@ -92,13 +92,13 @@ fn overlapping_fragments_poison_their_datagram_and_no_other() {
 fn a_fragment_without_its_first_is_dropped_from_the_lan_and_left_to_the_stack_from_a_link() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
-    rig.from_lan(&datagram.fragment(1480, 2960).frame())
+    rig.lan_sends(&datagram.fragment(1480, 2960).frame())
         .dropped("fragment-orphan");
     let datagram = udp(server(53), sent.src(), &[7; 4000]).id(7);
-    rig.from_link(link_of(sent.src()), &datagram.fragment(1480, 2960).frame())
+    rig.link_brings(link_of(sent.src()), &datagram.fragment(1480, 2960).frame())
         .passed("no-flow-in");
 }
 
@@ -108,7 +108,7 @@ fn an_id_that_comes_round_again_is_a_datagram_of_its_own() {
     for _ in 0..3 {
         let datagram = udp(client(4000), server(53), &[7; 2000]).id(7);
         let pieces = [(0, 1480), (1480, 2008)].map(|(from, to)| {
-            rig.from_lan(&datagram.fragment(from, to).frame())
+            rig.lan_sends(&datagram.fragment(from, to).frame())
                 .sent("translated-out")
         });
         reassemble(&pieces);
@@ -127,7 +127,7 @@ fn many_small_fragments_in_any_order_after_the_first_are_one_datagram() {
         let mut pieces = Vec::new();
         for piece in std::iter::once(0).chain(order) {
             let frame = datagram.fragment(piece * 64, piece * 64 + 64).frame();
-            pieces.push(rig.from_lan(&frame).sent("translated-out"));
+            pieces.push(rig.lan_sends(&frame).sent("translated-out"));
         }
         reassemble(&pieces);
         Ok(())

@@ -8,7 +8,7 @@ use crate::{common::*, frame::*, rig::*};
 
 fn refusal(rig: &mut Rig, local: SocketAddrV4) -> String {
     let syn = tcp(local, server(80), "S", LOCAL_ISN, 0);
-    rig.from_lan(&syn.frame()).reason
+    rig.lan_sends(&syn.frame()).reason
 }
 
 #[test]
@@ -21,11 +21,11 @@ fn a_host_at_its_quota_is_refused_and_no_other_host_is() {
     assert_eq!(refusal(&mut rig, client(5000)), "refused-quota");
     rig.connect(SocketAddrV4::new(SECOND_CLIENT, 4000), server(80));
     let data = held[0].say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.from_lan(&data.payload(b"alive").frame())
+    rig.lan_sends(&data.payload(b"alive").frame())
         .sent("translated-out");
 
     let reset = held[0].say("R", LOCAL_ISN + 1, 0);
-    rig.from_lan(&reset.frame()).sent("translated-out");
+    rig.lan_sends(&reset.frame()).sent("translated-out");
     rig.connect(client(5000), server(80));
 }
 
@@ -34,7 +34,7 @@ fn a_refused_host_is_told_that_it_is_forbidden() {
     let mut rig = Rig::new();
     rig.set(|s| s.quota_per_host = 0);
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
-    let answer = rig.from_lan(&syn.frame()).answered("refused-quota");
+    let answer = rig.lan_sends(&syn.frame()).answered("refused-quota");
     let Inside::Icmp(3, 13, ..) = answer.inside else {
         panic!("{answer:?}")
     };
@@ -53,7 +53,7 @@ fn a_full_table_takes_no_new_flow_and_keeps_those_it_has() {
     assert_eq!(refusal(&mut rig, client(5000)), "refused-full");
     for connection in held {
         let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.from_lan(&data.payload(b"alive").frame())
+        rig.lan_sends(&data.payload(b"alive").frame())
             .sent("translated-out");
     }
 }
@@ -66,13 +66,13 @@ fn a_host_that_takes_every_port_towards_a_server_is_refused_more() {
     let external: Vec<_> = (0..4)
         .map(|i| {
             let query = udp(client(5000 + i), server(53), b"x");
-            rig.from_lan(&query.frame())
+            rig.lan_sends(&query.frame())
         })
         .filter(|outcome| outcome.reason == "translated-out")
         .collect();
     assert_eq!(external.len(), 4, "every port of the range is found");
     let query = udp(client(6000), server(53), b"x");
-    assert_eq!(rig.from_lan(&query.frame()).reason, "refused-ports");
+    assert_eq!(rig.lan_sends(&query.frame()).reason, "refused-ports");
 }
 
 #[test]
@@ -80,17 +80,17 @@ fn what_is_refused_falls_back_to_the_kernel_where_it_has_a_nat() {
     let mut rig = Rig::new();
     rig.set(|s| (s.quota_per_host, s.fallback_mark) = (0, 7));
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
-    rig.from_lan(&syn.frame()).passed("fallback-quota");
+    rig.lan_sends(&syn.frame()).passed("fallback-quota");
     // What follows belongs to a connection of the kernel's, as far as anybody knows.
     let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.from_lan(&ack.frame()).passed("fallback-unknown");
+    rig.lan_sends(&ack.frame()).passed("fallback-unknown");
 
     rig.set(|s| (s.flows_max, s.fallback_mark) = (0, 7));
-    rig.from_lan(&syn.frame()).passed("fallback-full");
+    rig.lan_sends(&syn.frame()).passed("fallback-full");
     rig.set(|s| {
         (s.port_min, s.port_max, s.fallback_mark) = (40000, 40003, 7);
     });
-    rig.from_lan(&syn.frame()).passed("fallback-ports");
+    rig.lan_sends(&syn.frame()).passed("fallback-ports");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_flood_of_first_packets_evicts_first_packets_and_nothing_else() {
             i,
             0,
         );
-        rig.from_lan(&syn.frame()).sent("translated-out");
+        rig.lan_sends(&syn.frame()).sent("translated-out");
     }
     let swept = rig.sweep();
     assert!(swept.evicted > 3000, "{swept:?}");
@@ -122,11 +122,11 @@ fn a_flood_of_first_packets_evicts_first_packets_and_nothing_else() {
     for connection in held {
         let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
         let sent = rig
-            .from_lan(&data.payload(b"alive").frame())
+            .lan_sends(&data.payload(b"alive").frame())
             .sent("translated-out");
         assert_eq!(sent.src(), connection.external);
         let data = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
-        rig.from_link(connection.link, &data.payload(b"alive").frame())
+        rig.link_brings(connection.link, &data.payload(b"alive").frame())
             .sent("translated-in");
     }
     rig.set(|s| (s.embryo_ns, s.tcp_established_ns) = (0, 0));
@@ -149,20 +149,20 @@ fn a_flow_that_lost_one_entry_to_a_flood_begins_anew_and_never_takes_anothers_po
     let mut flood = 0u32;
     for round in 0..30 {
         for frame in &patient {
-            rig.from_lan(frame).sent("translated-out");
+            rig.lan_sends(frame).sent("translated-out");
         }
         for _ in 0..200 {
             flood += 1;
             let host = Ipv4Addr::from(0x0a00_0003 + flood % 200);
             let local = SocketAddrV4::new(host, 4000 + (flood % 300) as u16);
-            rig.from_lan(&udp(local, server(53), b"f").frame());
+            rig.lan_sends(&udp(local, server(53), b"f").frame());
         }
         let mut owner = std::collections::BTreeMap::new();
         for frame in &patient {
-            let sent = rig.from_lan(frame).sent("translated-out");
+            let sent = rig.lan_sends(frame).sent("translated-out");
             let local = read(frame).src();
             let answer = udp(server(53), sent.src(), b"a");
-            let got = rig.from_link(0, &answer.frame()).sent("translated-in");
+            let got = rig.link_brings(0, &answer.frame()).sent("translated-in");
             assert_eq!(
                 got.dst(),
                 local,

@@ -14,11 +14,11 @@ use crate::{common::*, frame::*, rig::*};
 fn one_socket_is_one_external_endpoint_to_every_remote_end() {
     let mut rig = Rig::new();
     let first = rig
-        .from_lan(&udp(client(4000), server(53), b"a").frame())
+        .lan_sends(&udp(client(4000), server(53), b"a").frame())
         .sent("translated-out");
     for remote in [second_server(53), server(54), second_server(99)] {
         let next = rig
-            .from_lan(&udp(client(4000), remote, b"b").frame())
+            .lan_sends(&udp(client(4000), remote, b"b").frame())
             .sent("translated-out");
         assert_eq!(next.src(), first.src(), "towards {remote}");
     }
@@ -29,20 +29,20 @@ fn one_socket_is_one_external_endpoint_to_every_remote_end() {
 fn a_mapping_hears_from_any_port_of_an_address_it_spoke_to_and_from_no_other_address() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"a").frame())
+        .lan_sends(&udp(client(4000), server(53), b"a").frame())
         .sent("translated-out");
     let link = link_of(sent.src());
     let other_port = udp(server(9999), sent.src(), b"b");
     let got = rig
-        .from_link(link, &other_port.frame())
+        .link_brings(link, &other_port.frame())
         .sent("translated-in");
     assert_eq!(got.dst(), client(4000));
 
     let stranger = udp(second_server(53), sent.src(), b"c").frame();
-    rig.from_link(link, &stranger).dropped("filtered-in");
-    rig.from_lan(&udp(client(4000), second_server(1), b"d").frame())
+    rig.link_brings(link, &stranger).dropped("filtered-in");
+    rig.lan_sends(&udp(client(4000), second_server(1), b"d").frame())
         .sent("translated-out");
-    rig.from_link(link, &stranger).sent("translated-in");
+    rig.link_brings(link, &stranger).sent("translated-in");
 }
 
 #[test]
@@ -50,13 +50,13 @@ fn with_open_filtering_a_mapping_hears_from_everyone_but_liars() {
     let mut rig = Rig::new();
     rig.set(|s| s.udp_filter_open = 1);
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"a").frame())
+        .lan_sends(&udp(client(4000), server(53), b"a").frame())
         .sent("translated-out");
     let link = link_of(sent.src());
-    rig.from_link(link, &udp(second_server(53), sent.src(), b"b").frame())
+    rig.link_brings(link, &udp(second_server(53), sent.src(), b"b").frame())
         .sent("translated-in");
     let liar = SocketAddrV4::new(SECOND_CLIENT, 53);
-    rig.from_link(link, &udp(liar, sent.src(), b"c").frame())
+    rig.link_brings(link, &udp(liar, sent.src(), b"c").frame())
         .dropped("spoofed-wan");
 }
 
@@ -64,27 +64,27 @@ fn with_open_filtering_a_mapping_hears_from_everyone_but_liars() {
 fn a_packet_to_the_mapping_of_another_link_is_not_its_mapping() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"a").frame())
+        .lan_sends(&udp(client(4000), server(53), b"a").frame())
         .sent("translated-out");
     let other = 1 - link_of(sent.src());
     let elsewhere = SocketAddrV4::new(EXTERNAL[usize::from(other)], sent.src().port());
-    rig.from_link(other, &udp(server(53), elsewhere, b"b").frame())
+    rig.link_brings(other, &udp(server(53), elsewhere, b"b").frame())
         .passed("no-flow-in");
 }
 
 #[test]
 fn a_mapping_leaves_what_the_kernel_routes_to_the_kernel() {
     let mut rig = Rig::new();
-    rig.from_lan(&udp(client(4000), server(53), b"a").frame())
+    rig.lan_sends(&udp(client(4000), server(53), b"a").frame())
         .sent("translated-out");
     for kernels in [GATEWAY_LAN, SECOND_CLIENT, Ipv4Addr::new(224, 0, 0, 251)] {
         let remote = SocketAddrV4::new(kernels, 53);
-        rig.from_lan(&udp(client(4000), remote, b"b").frame())
+        rig.lan_sends(&udp(client(4000), remote, b"b").frame())
             .passed("specific-route");
     }
-    rig.from_lan(&echo(CLIENT, SERVER, 77, b"").frame())
+    rig.lan_sends(&echo(CLIENT, SERVER, 77, b"").frame())
         .sent("translated-out");
-    rig.from_lan(&echo(CLIENT, GATEWAY_LAN, 77, b"").frame())
+    rig.lan_sends(&echo(CLIENT, GATEWAY_LAN, 77, b"").frame())
         .passed("specific-route");
 }
 
@@ -97,7 +97,7 @@ fn no_two_sockets_share_an_external_port() {
         for port in [123, 5000, 40000] {
             let local = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), port);
             let sent = rig
-                .from_lan(&udp(local, server(53), b"a").frame())
+                .lan_sends(&udp(local, server(53), b"a").frame())
                 .sent("translated-out");
             assert!(taken.insert(sent.src()), "{} twice", sent.src());
         }
@@ -110,7 +110,7 @@ fn a_free_port_is_preserved_and_a_taken_one_replaced_within_its_class() {
     rig.install(&round_robin(0b01));
     let mut external = |host: Ipv4Addr, port| {
         let local = SocketAddrV4::new(host, port);
-        rig.from_lan(&udp(local, server(53), b"a").frame())
+        rig.lan_sends(&udp(local, server(53), b"a").frame())
             .sent("translated-out")
             .src()
             .port()
@@ -135,7 +135,7 @@ fn replaced_ports_keep_to_the_configured_range_less_the_hosts_own() {
             (s.port_min, s.port_max) = (*allowed.start(), *allowed.end());
             (s.ephemeral_min, s.ephemeral_max) = (*hosts.start(), *hosts.end());
         });
-        let outcome = rig.from_lan(&udp(client(port), server(53), b"a").frame());
+        let outcome = rig.lan_sends(&udp(client(port), server(53), b"a").frame());
         if outcome.reason == "translated-out" {
             let external = outcome.sent("translated-out").src().port();
             prop_assert!(allowed.contains(&external), "{external}");
@@ -155,18 +155,18 @@ fn echo_keeps_one_id_to_every_remote_end_and_shares_none_with_another_host() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
     let first = rig
-        .from_lan(&echo(CLIENT, SERVER, 77, b"x").frame())
+        .lan_sends(&echo(CLIENT, SERVER, 77, b"x").frame())
         .sent("translated-out");
     let second = rig
-        .from_lan(&echo(CLIENT, SECOND_SERVER, 77, b"x").frame())
+        .lan_sends(&echo(CLIENT, SECOND_SERVER, 77, b"x").frame())
         .sent("translated-out");
     assert_eq!((first.src(), first.src().port()), (second.src(), 77));
     let other = rig
-        .from_lan(&echo(SECOND_CLIENT, SERVER, 77, b"x").frame())
+        .lan_sends(&echo(SECOND_CLIENT, SERVER, 77, b"x").frame())
         .sent("translated-out");
     assert_ne!(other.src(), first.src());
     let reply = echo_reply(SERVER, EXTERNAL[0], other.src().port(), b"x");
-    let got = rig.from_link(0, &reply.frame()).sent("translated-in");
+    let got = rig.link_brings(0, &reply.frame()).sent("translated-in");
     assert_eq!(got.dst(), SocketAddrV4::new(SECOND_CLIENT, 77));
 }
 
@@ -175,33 +175,33 @@ fn the_ids_of_the_gateways_own_probes_are_left_to_it() {
     let mut rig = Rig::new();
     for id in 0xab00..=0xabffu16 {
         let sent = rig
-            .from_lan(&echo(CLIENT, SERVER, id, b"").frame())
+            .lan_sends(&echo(CLIENT, SERVER, id, b"").frame())
             .sent("translated-out");
         assert_ne!(sent.src().port() >> 8, 0xab);
     }
     let reply = echo_reply(SERVER, EXTERNAL[0], 0xab01, b"");
-    rig.from_link(0, &reply.frame()).passed("no-flow-in");
+    rig.link_brings(0, &reply.frame()).passed("no-flow-in");
 }
 
 #[test]
 fn an_echo_request_from_a_link_is_for_the_gateway_itself() {
     let mut rig = Rig::new();
     let ping = echo(SERVER, EXTERNAL[0], 1, b"");
-    rig.from_link(0, &ping.frame()).passed("no-flow-in");
+    rig.link_brings(0, &ping.frame()).passed("no-flow-in");
 }
 
 #[test]
 fn a_query_and_its_answer_stay_an_embryo_and_a_conversation_is_confirmed() {
     let mut rig = Rig::new();
     let query = udp(client(4000), server(53), b"q").frame();
-    let sent = rig.from_lan(&query).sent("translated-out");
+    let sent = rig.lan_sends(&query).sent("translated-out");
     let link = link_of(sent.src());
     let answer = udp(server(53), sent.src(), b"a").frame();
-    rig.from_link(link, &answer).sent("translated-in");
+    rig.link_brings(link, &answer).sent("translated-in");
     assert_eq!(rig.flow(client(4000)).state, FlowState::Embryo);
-    rig.from_link(link, &answer).sent("translated-in");
+    rig.link_brings(link, &answer).sent("translated-in");
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
-    rig.from_lan(&query).sent("translated-out");
+    rig.lan_sends(&query).sent("translated-out");
     let flow = rig.flow(client(4000));
     assert_eq!((flow.packets_out, flow.packets_in), (2, 2));
     assert_eq!(rig.plane().confirmed().unwrap(), 1);
@@ -211,11 +211,11 @@ fn a_query_and_its_answer_stay_an_embryo_and_a_conversation_is_confirmed() {
 fn a_host_that_goes_on_after_an_answer_is_confirmed() {
     let mut rig = Rig::new();
     let query = udp(client(4000), server(53), b"q").frame();
-    let sent = rig.from_lan(&query).sent("translated-out");
+    let sent = rig.lan_sends(&query).sent("translated-out");
     let answer = udp(server(53), sent.src(), b"a").frame();
-    rig.from_link(link_of(sent.src()), &answer)
+    rig.link_brings(link_of(sent.src()), &answer)
         .sent("translated-in");
-    rig.from_lan(&query).sent("translated-out");
+    rig.lan_sends(&query).sent("translated-out");
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
 }
 
@@ -225,7 +225,7 @@ fn a_stream_that_nobody_answers_is_confirmed_after_a_second() {
     let packet = udp(client(4000), server(5004), b"rtp").frame();
     let begin = std::time::Instant::now();
     while rig.plane().confirmed().unwrap() == 0 {
-        rig.from_lan(&packet).sent("translated-out");
+        rig.lan_sends(&packet).sent("translated-out");
         assert!(begin.elapsed().as_secs() < 5, "not in 5 s");
     }
     assert!(begin.elapsed().as_millis() >= 990, "a burst is no stream");
@@ -237,28 +237,28 @@ fn two_lan_hosts_meet_at_their_external_endpoints_and_see_no_inside_address() {
     rig.install(&round_robin(0b01));
     let (a, b) = (client(4000), SocketAddrV4::new(SECOND_CLIENT, 5000));
     let mut external = |local| {
-        rig.from_lan(&udp(local, server(3478), b"stun").frame())
+        rig.lan_sends(&udp(local, server(3478), b"stun").frame())
             .sent("translated-out")
             .src()
     };
     let (outer_a, outer_b) = (external(a), external(b));
     // Each first speaks to the other's external endpoint: the first packet opens the filter.
     let there = rig
-        .from_lan(&udp(a, outer_b, b"hello").frame())
+        .lan_sends(&udp(a, outer_b, b"hello").frame())
         .sent("hairpin");
     assert_eq!((there.src(), there.dst()), (outer_a, outer_b));
-    rig.from_link(0, &udp(outer_a, outer_b, b"hello").frame())
+    rig.link_brings(0, &udp(outer_a, outer_b, b"hello").frame())
         .dropped("filtered-in");
     let back = rig
-        .from_lan(&udp(b, outer_a, b"hello").frame())
+        .lan_sends(&udp(b, outer_a, b"hello").frame())
         .sent("hairpin");
     assert_eq!(back.src(), outer_b);
     let got = rig
-        .from_link(0, &udp(outer_b, outer_a, b"hello").frame())
+        .link_brings(0, &udp(outer_b, outer_a, b"hello").frame())
         .sent("translated-in");
     assert_eq!((got.src(), got.dst()), (outer_b, a));
     let got = rig
-        .from_link(0, &udp(outer_a, outer_b, b"hello").frame())
+        .link_brings(0, &udp(outer_a, outer_b, b"hello").frame())
         .sent("translated-in");
     assert_eq!((got.src(), got.dst()), (outer_a, b));
 }

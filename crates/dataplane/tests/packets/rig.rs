@@ -178,14 +178,14 @@ impl Rig {
 
     /// A frame arrives from the LAN.
     #[track_caller]
-    pub fn from_lan(&mut self, frame: &[u8]) -> Outcome {
+    pub fn lan_sends(&mut self, frame: &[u8]) -> Outcome {
         let address = GATEWAY_LAN.into();
         self.arrive("lan", Role::Lan { address }, frame)
     }
 
     /// A frame arrives on a link.
     #[track_caller]
-    pub fn from_link(&mut self, link: u8, frame: &[u8]) -> Outcome {
+    pub fn link_brings(&mut self, link: u8, frame: &[u8]) -> Outcome {
         self.arrive("wan", Role::Link(LinkId(link)), frame)
     }
 
@@ -300,7 +300,7 @@ impl Rig {
     #[track_caller]
     pub fn connect(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Connection {
         let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-        let sent = self.from_lan(&syn.frame()).sent("translated-out");
+        let sent = self.lan_sends(&syn.frame()).sent("translated-out");
         let connection = Connection {
             local,
             remote,
@@ -308,10 +308,10 @@ impl Rig {
             link: link_of(sent.src()),
         };
         let answer = connection.answer("SA", REMOTE_ISN, LOCAL_ISN + 1);
-        self.from_link(connection.link, &answer.frame())
+        self.link_brings(connection.link, &answer.frame())
             .sent("translated-in");
         let ack = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        self.from_lan(&ack.frame()).sent("translated-out");
+        self.lan_sends(&ack.frame()).sent("translated-out");
         connection
     }
 }

@@ -10,18 +10,18 @@ use crate::{common::*, frame::*, rig::*};
 /// One flow of each kind the timers know, by its LAN port.
 fn one_of_each(rig: &mut Rig) {
     let embryo = tcp(client(1), server(80), "S", LOCAL_ISN, 0);
-    rig.from_lan(&embryo.frame()).sent("translated-out");
+    rig.lan_sends(&embryo.frame()).sent("translated-out");
     rig.connect(client(2), server(80));
     let closed = rig.connect(client(3), server(80));
     let reset = closed.say("R", LOCAL_ISN + 1, 0);
-    rig.from_lan(&reset.frame()).sent("translated-out");
+    rig.lan_sends(&reset.frame()).sent("translated-out");
     let suspect = rig.connect(client(4), server(80));
     let reset = suspect.answer("R", REMOTE_ISN + 500, 0);
-    rig.from_link(suspect.link, &reset.frame())
+    rig.link_brings(suspect.link, &reset.frame())
         .sent("translated-in");
-    rig.from_lan(&udp(client(5), server(53), b"x").frame())
+    rig.lan_sends(&udp(client(5), server(53), b"x").frame())
         .sent("translated-out");
-    rig.from_lan(&echo(CLIENT, SERVER, 6, b"x").frame())
+    rig.lan_sends(&echo(CLIENT, SERVER, 6, b"x").frame())
         .sent("translated-out");
 }
 
@@ -58,7 +58,7 @@ fn a_flow_lives_while_either_direction_speaks() {
     rig.set(|s| s.tcp_established_ns = patience_ns);
     let begin = std::time::Instant::now();
     while begin.elapsed().as_nanos() < 4 * u128::from(patience_ns) {
-        rig.from_link(connection.link, &data.clone().payload(b"x").frame())
+        rig.link_brings(connection.link, &data.clone().payload(b"x").frame())
             .sent("translated-in");
         assert_eq!(rig.sweep().expired, 0);
     }
@@ -69,20 +69,20 @@ fn a_flow_lives_while_either_direction_speaks() {
 fn a_mapping_takes_its_permissions_with_it() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
-    rig.from_lan(&udp(client(4000), second_server(53), b"x").frame())
+    rig.lan_sends(&udp(client(4000), second_server(53), b"x").frame())
         .sent("translated-out");
     rig.set(|s| s.udp_ns = 0);
     rig.sweep_until(|rig, _| rig.flows().is_empty());
     rig.sweep_until(|_, swept| swept.expired == 0);
     rig.set(|_| {});
     let again = rig
-        .from_lan(&udp(client(4000), server(53), b"x").frame())
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     assert_eq!(again.src().port(), sent.src().port());
     let stranger = udp(second_server(53), again.src(), b"x");
-    rig.from_link(link_of(again.src()), &stranger.frame())
+    rig.link_brings(link_of(again.src()), &stranger.frame())
         .dropped("filtered-in");
 }
 
@@ -94,7 +94,7 @@ fn ending_a_link_ends_its_flows_and_no_others() {
         .collect();
     let asked: Vec<_> = (0..20)
         .map(|i| {
-            rig.from_lan(&udp(client(5000 + i), server(53), b"x").frame())
+            rig.lan_sends(&udp(client(5000 + i), server(53), b"x").frame())
                 .sent("translated-out")
                 .src()
         })
@@ -112,12 +112,12 @@ fn ending_a_link_ends_its_flows_and_no_others() {
     assert_eq!(rig.live(), rig.flows().len() as i64);
     for connection in held.iter().filter(|connection| connection.link == 1) {
         let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.from_lan(&data.payload(b"alive").frame())
+        rig.lan_sends(&data.payload(b"alive").frame())
             .sent("translated-out");
     }
     for i in 0..20 {
         let sent = rig
-            .from_lan(&udp(client(5000 + i), server(53), b"x").frame())
+            .lan_sends(&udp(client(5000 + i), server(53), b"x").frame())
             .sent("translated-out");
         assert_eq!(link_of(sent.src()), 1, "UDP moves to the other link");
     }
@@ -174,22 +174,22 @@ fn happen(rig: &mut Rig, local: SocketAddrV4, event: Event) {
     let answer = |rig: &mut Rig, flags: &str, seq| {
         if let Some(external) = external_of(rig, "tcp", local) {
             let segment = tcp(server(80), external, flags, seq, LOCAL_ISN + 1);
-            rig.from_link(link_of(external), &segment.frame());
+            rig.link_brings(link_of(external), &segment.frame());
         }
     };
     match event {
-        Event::Syn => drop(rig.from_lan(&say("S", LOCAL_ISN, 0))),
+        Event::Syn => drop(rig.lan_sends(&say("S", LOCAL_ISN, 0))),
         Event::SynAck => answer(rig, "SA", REMOTE_ISN),
-        Event::Ack => drop(rig.from_lan(&say("A", LOCAL_ISN + 1, REMOTE_ISN + 1))),
-        Event::FinLocal => drop(rig.from_lan(&say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1))),
+        Event::Ack => drop(rig.lan_sends(&say("A", LOCAL_ISN + 1, REMOTE_ISN + 1))),
+        Event::FinLocal => drop(rig.lan_sends(&say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1))),
         Event::FinRemote => answer(rig, "FA", REMOTE_ISN + 1),
-        Event::ResetLocal => drop(rig.from_lan(&say("R", LOCAL_ISN + 1, 0))),
+        Event::ResetLocal => drop(rig.lan_sends(&say("R", LOCAL_ISN + 1, 0))),
         Event::ResetRemote { off } => answer(rig, "R", (REMOTE_ISN + 1).wrapping_add(off)),
-        Event::Udp => drop(rig.from_lan(&udp(local, server(53), b"q").frame())),
+        Event::Udp => drop(rig.lan_sends(&udp(local, server(53), b"q").frame())),
         Event::UdpAnswer => {
             if let Some(external) = external_of(rig, "udp", local) {
                 let answer = udp(server(53), external, b"a");
-                rig.from_link(link_of(external), &answer.frame());
+                rig.link_brings(link_of(external), &answer.frame());
             }
         }
         Event::Sweep => drop(rig.sweep()),
@@ -232,7 +232,7 @@ fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
             let local = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 10 + host), 7000);
             let connection = rig.connect(local, server(80));
             let reset = connection.say("R", LOCAL_ISN + 1, 0);
-            rig.from_lan(&reset.frame()).sent("translated-out");
+            rig.lan_sends(&reset.frame()).sent("translated-out");
         }
         rig.set(|s| s.tcp_transitory_ns = 0);
         rig.sweep_until(|rig, _| rig.flows().is_empty());

@@ -12,7 +12,7 @@ use crate::{
 fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
     let mut rig = Rig::new();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
-    rig.from_lan(&syn.frame()).sent("translated-out");
+    rig.lan_sends(&syn.frame()).sent("translated-out");
     assert_eq!(rig.flow(client(4000)).state, FlowState::Embryo);
     assert_eq!(rig.plane().confirmed().unwrap(), 0);
 
@@ -21,7 +21,7 @@ fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
     assert_eq!(rig.plane().confirmed().unwrap(), 1);
     let request = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
     let sent = rig
-        .from_lan(&request.payload(b"request").frame())
+        .lan_sends(&request.payload(b"request").frame())
         .sent("translated-out");
     assert_eq!((sent.src(), sent.dst()), (connection.external, server(80)));
     assert_eq!(
@@ -30,7 +30,7 @@ fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
     );
     let reply = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 8);
     let got = rig
-        .from_link(connection.link, &reply.payload(b"reply").frame())
+        .link_brings(connection.link, &reply.payload(b"reply").frame())
         .sent("translated-in");
     assert_eq!((got.src(), got.dst()), (server(80), client(4000)));
     assert_eq!((got.payload(), got.ip.time_to_live), (&b"reply"[..], 63));
@@ -46,12 +46,12 @@ fn two_fins_close_a_flow_and_it_is_counted_once_however_often_they_are_repeated(
     let connection = rig.connect(client(4000), server(80));
     for _ in 0..2 {
         let fin = connection.say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-        rig.from_lan(&fin.frame()).sent("translated-out");
+        rig.lan_sends(&fin.frame()).sent("translated-out");
         let fin = connection.answer("FA", REMOTE_ISN + 1, LOCAL_ISN + 2);
-        rig.from_link(connection.link, &fin.frame())
+        rig.link_brings(connection.link, &fin.frame())
             .sent("translated-in");
         let ack = connection.say("A", LOCAL_ISN + 2, REMOTE_ISN + 2);
-        rig.from_lan(&ack.frame()).sent("translated-out");
+        rig.lan_sends(&ack.frame()).sent("translated-out");
         assert_eq!((rig.live(), rig.closed()), (0, 1));
     }
     assert_eq!(rig.flow(client(4000)).state, FlowState::Closed);
@@ -62,11 +62,11 @@ fn one_fin_leaves_the_flow_open_for_the_other_direction() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let fin = connection.say("FA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.from_lan(&fin.frame()).sent("translated-out");
+    rig.lan_sends(&fin.frame()).sent("translated-out");
     assert_eq!(rig.flow(client(4000)).state, FlowState::Closing);
     assert_eq!(rig.live(), 1);
     let late = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 2);
-    rig.from_link(connection.link, &late.payload(b"late").frame())
+    rig.link_brings(connection.link, &late.payload(b"late").frame())
         .sent("translated-in");
 }
 
@@ -75,7 +75,7 @@ fn a_reset_of_the_lan_host_closes_its_flow() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let reset = connection.say("R", LOCAL_ISN + 1, 0);
-    rig.from_lan(&reset.frame()).sent("translated-out");
+    rig.lan_sends(&reset.frame()).sent("translated-out");
     assert_eq!((rig.live(), rig.closed()), (0, 1));
 }
 
@@ -84,7 +84,7 @@ fn a_reset_with_exactly_the_expected_sequence_number_closes_the_flow() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let reset = connection.answer("R", REMOTE_ISN + 1, 0);
-    rig.from_link(connection.link, &reset.frame())
+    rig.link_brings(connection.link, &reset.frame())
         .sent("translated-in");
     assert_eq!((rig.live(), rig.closed()), (0, 1));
 }
@@ -94,19 +94,19 @@ fn a_plausible_reset_reaches_the_host_and_closes_nothing_until_the_host_is_silen
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let reset = connection.answer("R", REMOTE_ISN + 1 + 1000, 0);
-    rig.from_link(connection.link, &reset.frame())
+    rig.link_brings(connection.link, &reset.frame())
         .sent("translated-in");
     assert_eq!(rig.live(), 1);
 
     // The transitory timer counts from here, unless the host speaks again.
     rig.set(|s| s.tcp_transitory_ns = 0);
     let challenge = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.from_lan(&challenge.frame()).sent("translated-out");
+    rig.lan_sends(&challenge.frame()).sent("translated-out");
     rig.plane().set_settings(&settings()).unwrap();
     rig.set(|s| s.tcp_transitory_ns = 0);
     assert_eq!(rig.sweep().expired, 0, "the host's challenge acquits it");
 
-    rig.from_link(connection.link, &reset.frame())
+    rig.link_brings(connection.link, &reset.frame())
         .sent("translated-in");
     rig.sweep_until(|_, swept| swept.expired == 1);
     assert_eq!(rig.live(), 0);
@@ -119,7 +119,7 @@ fn an_off_path_sweep_of_resets_kills_nothing_and_is_counted() {
     let (mut dropped, mut plausible) = (0, 0);
     for guess in 0..4096u32 {
         let reset = connection.answer("R", guess << 20 | 0x5a5a5, 0);
-        match rig.from_link(connection.link, &reset.frame()) {
+        match rig.link_brings(connection.link, &reset.frame()) {
             outcome if outcome.reason == "bad-rst" => dropped += 1,
             outcome => {
                 outcome.sent("translated-in");
@@ -134,7 +134,7 @@ fn an_off_path_sweep_of_resets_kills_nothing_and_is_counted() {
     );
     assert_eq!(rig.live(), 1);
     let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.from_lan(&data.payload(b"alive").frame())
+    rig.lan_sends(&data.payload(b"alive").frame())
         .sent("translated-out");
     rig.set(|s| s.tcp_transitory_ns = 0);
     assert_eq!(rig.sweep().expired, 0);
@@ -145,7 +145,7 @@ fn during_the_handshake_only_a_reset_that_acknowledges_the_syn_counts() {
     let mut rig = Rig::new();
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.from_lan(&syn.frame()).sent("translated-out").src();
+    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
     let link = link_of(external);
     for (flags, seq, ack) in [
         ("R", 0, 0),
@@ -154,11 +154,12 @@ fn during_the_handshake_only_a_reset_that_acknowledges_the_syn_counts() {
         ("R", LOCAL_ISN + 1, 0),
     ] {
         let lie = tcp(remote, external, flags, seq, ack);
-        rig.from_link(link, &lie.frame()).dropped("bad-rst");
+        rig.link_brings(link, &lie.frame()).dropped("bad-rst");
     }
     assert_eq!(rig.live(), 1);
     let refusal = tcp(remote, external, "RA", 0, LOCAL_ISN + 1);
-    rig.from_link(link, &refusal.frame()).sent("translated-in");
+    rig.link_brings(link, &refusal.frame())
+        .sent("translated-in");
     assert_eq!((rig.live(), rig.closed()), (0, 1));
 }
 
@@ -167,12 +168,12 @@ fn a_reset_between_the_synack_and_the_ack_cannot_be_guessed_as_zero() {
     let mut rig = Rig::new();
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.from_lan(&syn.frame()).sent("translated-out").src();
+    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
     let link = link_of(external);
     let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.from_link(link, &answer.frame()).sent("translated-in");
+    rig.link_brings(link, &answer.frame()).sent("translated-in");
     let lie = tcp(remote, external, "R", 0, 0);
-    rig.from_link(link, &lie.frame()).dropped("bad-rst");
+    rig.link_brings(link, &lie.frame()).dropped("bad-rst");
     assert_eq!(rig.live(), 1);
 }
 
@@ -182,14 +183,14 @@ fn a_flow_that_was_reset_before_its_handshake_ended_is_never_counted_against_its
     rig.set(|s| s.quota_per_host = 1);
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.from_lan(&syn.frame()).sent("translated-out").src();
+    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
     let link = link_of(external);
     let answer = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.from_link(link, &answer.frame()).sent("translated-in");
+    rig.link_brings(link, &answer.frame()).sent("translated-in");
     let reset = tcp(remote, external, "RA", REMOTE_ISN + 1, LOCAL_ISN + 1);
-    rig.from_link(link, &reset.frame()).sent("translated-in");
+    rig.link_brings(link, &reset.frame()).sent("translated-in");
     let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
-    rig.from_lan(&ack.frame()).sent("translated-out");
+    rig.lan_sends(&ack.frame()).sent("translated-out");
     assert_eq!(rig.live(), 0);
     rig.connect(client(4001), server(80));
 }
@@ -199,14 +200,14 @@ fn a_simultaneous_open_becomes_a_connection() {
     let mut rig = Rig::new();
     let (local, remote) = (client(4000), server(4000));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
-    let external = rig.from_lan(&syn.frame()).sent("translated-out").src();
+    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
     let link = link_of(external);
     let theirs = tcp(remote, external, "S", REMOTE_ISN, 0);
-    rig.from_link(link, &theirs.frame()).sent("translated-in");
+    rig.link_brings(link, &theirs.frame()).sent("translated-in");
     let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
-    rig.from_lan(&answer.frame()).sent("translated-out");
+    rig.lan_sends(&answer.frame()).sent("translated-out");
     let theirs = tcp(remote, external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.from_link(link, &theirs.frame()).sent("translated-in");
+    rig.link_brings(link, &theirs.frame()).sent("translated-in");
     assert_eq!(rig.flow(local).state, FlowState::Established);
 }
 
@@ -215,7 +216,7 @@ fn a_syn_on_a_closed_flow_begins_anew() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let reset = connection.say("R", LOCAL_ISN + 1, 0);
-    rig.from_lan(&reset.frame()).sent("translated-out");
+    rig.lan_sends(&reset.frame()).sent("translated-out");
     rig.connect(client(4000), server(80));
     let flow = rig.flow(client(4000));
     assert_eq!((flow.state, flow.packets_in), (FlowState::Established, 1));
@@ -227,7 +228,7 @@ fn a_syn_on_a_live_flow_is_left_to_the_remote_end() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let syn = connection.say("S", LOCAL_ISN + 77, 0);
-    let sent = rig.from_lan(&syn.frame()).sent("translated-out");
+    let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
     assert_eq!(sent.src(), connection.external);
     assert_eq!(rig.flow(client(4000)).state, FlowState::Established);
 }
@@ -236,9 +237,9 @@ fn a_syn_on_a_live_flow_is_left_to_the_remote_end() {
 fn a_retransmitted_syn_stays_on_its_link_unless_the_policy_says_that_it_failed_the_path() {
     let mut rig = Rig::new();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let first = rig.from_lan(&syn).sent("translated-out").src();
+    let first = rig.lan_sends(&syn).sent("translated-out").src();
     for _ in 0..3 {
-        assert_eq!(rig.from_lan(&syn).sent("translated-out").src(), first);
+        assert_eq!(rig.lan_sends(&syn).sent("translated-out").src(), first);
     }
     let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
     assert_eq!(
@@ -252,9 +253,9 @@ fn a_retransmitted_syn_stays_on_its_link_unless_the_policy_says_that_it_failed_t
 fn a_retransmitted_syn_leaves_a_link_that_is_no_longer_usable() {
     let mut rig = Rig::new();
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let first = link_of(rig.from_lan(&syn).sent("translated-out").src());
+    let first = link_of(rig.lan_sends(&syn).sent("translated-out").src());
     rig.install(&round_robin(0b11 & !(1 << first)));
-    let second = link_of(rig.from_lan(&syn).sent("translated-out").src());
+    let second = link_of(rig.lan_sends(&syn).sent("translated-out").src());
     assert_ne!(first, second);
     assert_eq!((rig.live(), rig.flows().len()), (1, 1));
 }
@@ -266,14 +267,14 @@ fn under_wsdm_a_retransmitted_syn_tries_every_link_and_then_all_of_them_again() 
     choice.syn_retry = 1;
     rig.install(&choice);
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let first = link_of(rig.from_lan(&syn).sent("translated-out").src());
+    let first = link_of(rig.lan_sends(&syn).sent("translated-out").src());
     assert!(rig.flow(client(4000)).tried.is_empty());
 
-    let second = link_of(rig.from_lan(&syn).sent("translated-out").src());
+    let second = link_of(rig.lan_sends(&syn).sent("translated-out").src());
     assert_ne!(first, second);
     assert_eq!(rig.flow(client(4000)).tried, [first]);
 
-    rig.from_lan(&syn).sent("translated-out");
+    rig.lan_sends(&syn).sent("translated-out");
     let flow = rig.flow(client(4000));
     assert_eq!(flow.tried, [0, 1]);
     assert_eq!(flow.why, "every link had failed this flow");
@@ -287,11 +288,11 @@ fn under_wsdm_a_syn_that_was_answered_keeps_its_link() {
     choice.syn_retry = 1;
     rig.install(&choice);
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
-    let external = rig.from_lan(&syn).sent("translated-out").src();
+    let external = rig.lan_sends(&syn).sent("translated-out").src();
     let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
-    rig.from_link(link_of(external), &answer.frame())
+    rig.link_brings(link_of(external), &answer.frame())
         .sent("translated-in");
-    assert_eq!(rig.from_lan(&syn).sent("translated-out").src(), external);
+    assert_eq!(rig.lan_sends(&syn).sent("translated-out").src(), external);
 }
 
 #[test]
@@ -299,14 +300,14 @@ fn an_unknown_segment_is_answered_with_the_reset_of_rfc_9293() {
     let mut rig = Rig::new();
     let (local, remote) = (client(4000), server(80));
     let segment = tcp(local, remote, "PA", 500, 900).payload(b"who am I?");
-    let reset = rig.from_lan(&segment.frame()).answered("no-flow-out");
+    let reset = rig.lan_sends(&segment.frame()).answered("no-flow-out");
     assert_eq!((reset.src(), reset.dst()), (remote, local));
     let header = reset.tcp();
     assert!(header.rst && !header.ack);
     assert_eq!(header.sequence_number, 900);
 
     let segment = tcp(local, remote, "F", 500, 0).payload(b"1234");
-    let reset = rig.from_lan(&segment.frame()).answered("no-flow-out");
+    let reset = rig.lan_sends(&segment.frame()).answered("no-flow-out");
     let header = reset.tcp();
     assert!(header.rst && header.ack);
     assert_eq!(
@@ -319,7 +320,7 @@ fn an_unknown_segment_is_answered_with_the_reset_of_rfc_9293() {
 fn an_unknown_reset_is_answered_with_silence() {
     let mut rig = Rig::new();
     let reset = tcp(client(4000), server(80), "R", 500, 0);
-    rig.from_lan(&reset.frame()).dropped("no-flow-out");
+    rig.lan_sends(&reset.frame()).dropped("no-flow-out");
 }
 
 #[test]
@@ -327,7 +328,7 @@ fn an_unsolicited_syn_from_a_link_is_left_to_the_stack() {
     let mut rig = Rig::new();
     let external = std::net::SocketAddrV4::new(EXTERNAL[0], 22);
     let syn = tcp(server(5000), external, "S", 1, 0);
-    rig.from_link(0, &syn.frame()).passed("no-flow-in");
+    rig.link_brings(0, &syn.frame()).passed("no-flow-in");
 }
 
 #[test]
@@ -337,14 +338,14 @@ fn the_segment_size_of_a_syn_is_lowered_to_the_link_and_never_raised() {
     for (port, asked) in [(4000, 8960), (4001, 1460), (4002, 1300), (4003, 536)] {
         let (local, remote) = (client(port), server(80));
         let syn = tcp(local, remote, "S", LOCAL_ISN, 0).options(&mss_option(asked));
-        let sent = rig.from_lan(&syn.frame()).sent("translated-out");
+        let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
         let link = link_of(sent.src());
         let fits = [1452, 1360][usize::from(link)];
         assert_eq!(sent.mss(), Some(asked.min(fits)));
 
         let answer =
             tcp(remote, sent.src(), "SA", REMOTE_ISN, LOCAL_ISN + 1).options(&mss_option(asked));
-        let got = rig.from_link(link, &answer.frame()).sent("translated-in");
+        let got = rig.link_brings(link, &answer.frame()).sent("translated-in");
         assert_eq!(got.mss(), Some(asked.min(fits)));
     }
 }
@@ -362,7 +363,7 @@ fn the_segment_size_is_found_behind_other_options_at_any_offset() {
         options.resize(options.len().next_multiple_of(4), 0);
         let syn = tcp(client(4000 + padding as u16), server(80), "S", LOCAL_ISN, 0);
         let sent = rig
-            .from_lan(&syn.options(&options).frame())
+            .lan_sends(&syn.options(&options).frame())
             .sent("translated-out");
         assert_eq!(sent.mss(), Some(1360), "behind {padding} bytes of padding");
     }
@@ -379,7 +380,7 @@ fn options_that_lie_about_their_length_leave_the_syn_as_it_is() {
         (4003, [0, 2, 4, 5, 0xb4, 0, 0, 0]),
     ] {
         let syn = tcp(client(port), server(80), "S", LOCAL_ISN, 0).options(&options);
-        let sent = rig.from_lan(&syn.frame()).sent("translated-out");
+        let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
         let after = sent.tcp().options.as_slice();
         if port != 4000 {
             assert_eq!(after, options);

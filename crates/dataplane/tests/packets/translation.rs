@@ -44,14 +44,14 @@ fn udp_and_its_answers_carry_right_checksums_whatever_addresses_ports_and_payloa
         strategy,
         |rig, ((local, remote), payload, ttl, id)| {
             let ip = udp(local, remote, &payload).ttl(ttl).id(id);
-            let sent = rig.from_lan(&ip.frame()).sent("translated-out");
+            let sent = rig.lan_sends(&ip.frame()).sent("translated-out");
             prop_assert_eq!(sent.dst(), remote);
             prop_assert_eq!(sent.payload(), &payload[..]);
             prop_assert_eq!(sent.ip.time_to_live, ttl - 1);
             prop_assert_eq!(sent.ip.identification, id);
             let answer = udp(remote, sent.src(), &payload).ttl(ttl);
             let got = rig
-                .from_link(link_of(sent.src()), &answer.frame())
+                .link_brings(link_of(sent.src()), &answer.frame())
                 .sent("translated-in");
             prop_assert_eq!((got.src(), got.dst()), (remote, local));
             prop_assert_eq!(got.payload(), &payload[..]);
@@ -64,7 +64,7 @@ fn udp_and_its_answers_carry_right_checksums_whatever_addresses_ports_and_payloa
 fn udp_without_a_checksum_stays_without_one() {
     let mut rig = Rig::new();
     let sent = rig
-        .from_lan(&udp_without_checksum(client(4000), server(53), b"query").frame())
+        .lan_sends(&udp_without_checksum(client(4000), server(53), b"query").frame())
         .sent("translated-out");
     let Inside::Udp(header, _) = &sent.inside else {
         panic!("{sent:?}")
@@ -72,7 +72,7 @@ fn udp_without_a_checksum_stays_without_one() {
     assert_eq!(header.checksum, 0);
     let answer = udp_without_checksum(server(53), sent.src(), b"answer");
     let got = rig
-        .from_link(link_of(sent.src()), &answer.frame())
+        .link_brings(link_of(sent.src()), &answer.frame())
         .sent("translated-in");
     let Inside::Udp(header, _) = &got.inside else {
         panic!("{got:?}")
@@ -84,7 +84,7 @@ fn udp_without_a_checksum_stays_without_one() {
 fn a_udp_checksum_that_is_there_never_becomes_none() {
     let mut rig = Rig::new();
     let query = udp(client(2000), server(53), b"??");
-    let external = rig.from_lan(&query.frame()).sent("translated-out").src();
+    let external = rig.lan_sends(&query.frame()).sent("translated-out").src();
     // Every checksum occurs once as the payload counts up, so one of them would translate to zero.
     for word in 0..=u16::MAX {
         let answer = udp(server(53), external, &word.to_be_bytes());
@@ -114,18 +114,18 @@ fn tcp_carries_right_checksums_whatever_addresses_ports_options_and_payload() {
             options.extend(mss_option(mss));
             options.resize(8, 0);
             let syn = tcp(local, remote, "S", LOCAL_ISN, 0).options(&options);
-            let sent = rig.from_lan(&syn.frame()).sent("translated-out");
+            let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
             let link = link_of(sent.src());
             let answer = tcp(remote, sent.src(), "SA", REMOTE_ISN, LOCAL_ISN + 1);
             let got = rig
-                .from_link(link, &answer.options(&options).frame())
+                .link_brings(link, &answer.options(&options).frame())
                 .sent("translated-in");
             prop_assert_eq!(got.dst(), local);
             let data = tcp(local, remote, "PA", LOCAL_ISN + 1, REMOTE_ISN + 1).payload(&payload);
-            let sent = rig.from_lan(&data.frame()).sent("translated-out");
+            let sent = rig.lan_sends(&data.frame()).sent("translated-out");
             prop_assert_eq!(sent.payload(), &payload[..]);
             let end = tcp(local, remote, "R", LOCAL_ISN + 1, 0);
-            rig.from_lan(&end.frame()).sent("translated-out");
+            rig.lan_sends(&end.frame()).sent("translated-out");
             Ok(())
         },
     );
@@ -137,12 +137,12 @@ fn echo_carries_right_checksums_whatever_id_and_payload() {
     let strategy = (lan_host(), internet_host(), any::<u16>(), payload());
     rig.for_all(500, strategy, |rig, (host, far, id, payload)| {
         let sent = rig
-            .from_lan(&echo(host, far, id, &payload).frame())
+            .lan_sends(&echo(host, far, id, &payload).frame())
             .sent("translated-out");
         prop_assert_eq!(sent.payload(), &payload[..]);
         let reply = echo_reply(far, *sent.src().ip(), sent.src().port(), &payload);
         let got = rig
-            .from_link(link_of(sent.src()), &reply.frame())
+            .link_brings(link_of(sent.src()), &reply.frame())
             .sent("translated-in");
         prop_assert_eq!(got.dst(), SocketAddrV4::new(host, id));
         Ok(())
@@ -157,11 +157,11 @@ fn headers_with_options_are_translated_with_them() {
         let mut options = vec![1u8; length];
         options[..4].copy_from_slice(&[148, 4, 0, 0]);
         let ip = udp(client(4000), server(53), b"query").ip_options(&options);
-        let sent = rig.from_lan(&ip.frame()).sent("translated-out");
+        let sent = rig.lan_sends(&ip.frame()).sent("translated-out");
         assert_eq!(sent.ip.options.as_slice(), options);
         let answer = udp(server(53), sent.src(), b"answer").ip_options(&options);
         let got = rig
-            .from_link(link_of(sent.src()), &answer.frame())
+            .link_brings(link_of(sent.src()), &answer.frame())
             .sent("translated-in");
         assert_eq!(got.dst(), client(4000));
     }
@@ -175,7 +175,7 @@ fn datagrams_that_may_be_fragmented_later_get_an_id_that_is_not_their_hosts() {
     for host in [client(4000), SocketAddrV4::new(SECOND_CLIENT, 4000)] {
         for _ in 0..8 {
             let ip = udp(host, server(53), b"query").id(7).may_fragment();
-            let sent = rig.from_lan(&ip.frame()).sent("translated-out");
+            let sent = rig.lan_sends(&ip.frame()).sent("translated-out");
             seen.insert(sent.ip.identification);
         }
     }

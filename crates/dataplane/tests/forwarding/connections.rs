@@ -1,0 +1,174 @@
+//! TCP: who is seen, and that no byte is lost or damaged.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+};
+
+use crate::{common::*, site::Site, *};
+
+/// Answers every connection with the address it sees, until `connections` were served.
+fn serve_addresses(listener: TcpListener, connections: usize) {
+    for stream in listener.incoming().take(connections) {
+        let mut stream = stream.unwrap();
+        let peer = stream.peer_addr().unwrap().to_string();
+        stream.write_all(peer.as_bytes()).unwrap();
+    }
+}
+
+fn ask_address(site: &Site) -> SocketAddr {
+    let mut answer = String::new();
+    connect(&site.client, (SERVER, 8080))
+        .read_to_string(&mut answer)
+        .unwrap();
+    answer.parse().unwrap()
+}
+
+#[test]
+fn connections_alternate_between_the_links_and_come_from_their_addresses() {
+    let mut site = Site::new();
+    let listener = listen(&site.internet, (SERVER, 8080));
+    let seen: Vec<IpAddr> = std::thread::scope(|scope| {
+        scope.spawn(|| serve_addresses(listener, 10));
+        (0..10).map(|_| ask_address(&site).ip()).collect()
+    });
+    assert!(
+        seen.chunks(2).all(|pair| pair[0] != pair[1]),
+        "round-robin alternates: {seen:?}"
+    );
+    let links: BTreeSet<_> = seen.into_iter().collect();
+    assert_eq!(links, EXTERNAL.into_iter().map(IpAddr::from).collect());
+    eventually("every flow that ended was counted", || site.live() == 0);
+}
+
+const TRANSFER_BYTES: usize = 20 << 20;
+const CHUNK: usize = 1 << 16;
+
+/// Chunk `number` of every transfer.
+fn chunk(number: usize) -> Vec<u8> {
+    let mut bytes = vec![number as u8; CHUNK];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+pub fn send_all(mut stream: TcpStream) {
+    for number in 0..TRANSFER_BYTES / CHUNK {
+        stream.write_all(&chunk(number)).unwrap();
+    }
+}
+
+pub fn receive_all(mut stream: TcpStream, mut at_chunk: impl FnMut(usize)) {
+    let mut got = vec![0; CHUNK];
+    for number in 0..TRANSFER_BYTES / CHUNK {
+        at_chunk(number);
+        stream.read_exact(&mut got).unwrap();
+        assert!(
+            got == chunk(number),
+            "chunk {number} arrives as it was sent"
+        );
+    }
+}
+
+/// Both ends of a connection through the gateway.
+pub fn pair(site: &Site, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let to = match listener.local_addr().unwrap() {
+        SocketAddr::V4(address) => (*address.ip(), address.port()),
+        SocketAddr::V6(address) => panic!("{address}"),
+    };
+    let client = connect(&site.client, to);
+    let (server, _) = listener.accept().unwrap();
+    patient(&server);
+    (client, server)
+}
+
+#[test]
+fn large_transfers_arrive_whole_both_ways_with_offloads_on_and_off() {
+    let site = Site::new();
+    let listener = listen(&site.internet, (SERVER, 8080));
+    for offloads in [true, false] {
+        site.set_offloads(offloads);
+        for _ in 0..2 {
+            let (client, server) = pair(&site, &listener);
+            let (client_too, server_too) =
+                (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::scope(|scope| {
+                scope.spawn(|| send_all(server));
+                scope.spawn(|| receive_all(server_too, |_| ()));
+                scope.spawn(|| send_all(client_too));
+                receive_all(client, |_| ());
+            });
+        }
+        for namespace in [&site.client, &site.internet, &site.gateway] {
+            assert_eq!(checksum_errors(namespace), 0, "offloads {offloads}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_refused_by_who_refuses_it() {
+    let mut site = Site::new();
+    let refused = site
+        .client
+        .run(|| TcpStream::connect_timeout(&(SERVER, 9).into(), PATIENCE))
+        .unwrap();
+    assert_eq!(
+        refused.unwrap_err().kind(),
+        std::io::ErrorKind::ConnectionRefused
+    );
+    eventually("the flow is closed", || site.live() == 0);
+}
+
+#[test]
+fn an_idle_host_whose_flow_is_forgotten_is_told_when_it_speaks() {
+    let mut site = Site::new();
+    let listener = listen(&site.internet, (SERVER, 8080));
+    let (mut client, mut server) = pair(&site, &listener);
+    echo_once(&mut client, &mut server, b"before");
+    let mut impatient = settings();
+    impatient.tcp_established_ns = 0;
+    site.plane().set_settings(&impatient).unwrap();
+    eventually("the flow is swept", || {
+        site.plane().sweep().unwrap();
+        site.plane().flows().unwrap().is_empty()
+    });
+    client.write_all(b"after").unwrap();
+    let error = client.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_host_over_its_quota_is_carried_by_the_kernels_nat() {
+    let mut site = Site::new();
+    let gateway = &site.gateway;
+    gateway.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
+    for device in ["all", "wan0", "lan0"] {
+        let key = format!("net/ipv4/conf/{device}/rp_filter");
+        gateway.set_sysctl(&key, "0").unwrap();
+    }
+    gateway.ip("rule add fwmark 7 lookup 100").unwrap();
+    let isp = ISP[0];
+    gateway
+        .ip(&format!("route add default via {isp} dev wan0 table 100"))
+        .unwrap();
+    let rules = "
+        table ip nat {
+            chain post {
+                type nat hook postrouting priority 100
+                oifname wan0 masquerade
+            }
+        }
+    ";
+    gateway.exec_with_input("nft", &["-f", "-"], rules).unwrap();
+    let mut strict = settings();
+    (strict.quota_per_host, strict.fallback_mark) = (0, 7);
+    site.plane().set_settings(&strict).unwrap();
+
+    let listener = listen(&site.internet, (SERVER, 8080));
+    let (mut client, mut server) = pair(&site, &listener);
+    assert_eq!(server.peer_addr().unwrap().ip(), IpAddr::from(EXTERNAL[0]));
+    echo_once(&mut client, &mut server, b"by the kernel");
+    assert_eq!(site.reason("fallback-quota"), 1);
+    assert!(site.reason("fallback-unknown") > 0);
+    assert!(site.plane().flows().unwrap().is_empty());
+}

@@ -1,0 +1,194 @@
+//! UDP and ICMP between real sockets.
+
+use std::{io::ErrorKind, net::SocketAddr};
+
+use crate::{common::*, site::Site, *};
+
+#[test]
+fn ping_goes_through() {
+    let mut site = Site::new();
+    for size in ["0", "56", "1400", "4000"] {
+        let server = SERVER.to_string();
+        site.client
+            .exec(
+                "ping",
+                &["-c", "2", "-i", "0.01", "-W", "2", "-s", size, &server],
+            )
+            .unwrap();
+    }
+    assert!(site.reason("translated-in") >= 8);
+}
+
+#[test]
+fn two_servers_see_one_socket_at_one_external_endpoint_and_no_third_may_speak_to_it() {
+    let mut site = Site::new();
+    let client = udp_socket(&site.client, (CLIENT, 4000));
+    let servers = [SERVER, SECOND_SERVER].map(|server| udp_socket(&site.internet, (server, 53)));
+    let seen = [SERVER, SECOND_SERVER].map(|server| client.send_to(b"who?", (server, 53)));
+    assert!(seen.iter().all(Result::is_ok));
+    let seen = servers.each_ref().map(|server| receive(server).1);
+    assert_eq!(seen[0], seen[1]);
+    for server in &servers {
+        server.send_to(b"you", seen[0]).unwrap();
+        assert_eq!(receive(&client).0, b"you");
+    }
+    let link = EXTERNAL
+        .iter()
+        .position(|address| seen[0].ip() == *address)
+        .expect("one of ours");
+    let stranger = udp_socket(&site.internet, (ISP[link], 53));
+    hears_nothing_before(&client, || {
+        stranger.send_to(b"spam", seen[0]).unwrap();
+        servers[0].send_to(b"marker", seen[0]).unwrap();
+    });
+    assert_eq!(site.reason("filtered-in"), 1);
+}
+
+#[test]
+fn two_lan_hosts_meet_by_their_external_addresses() {
+    let mut site = Site::new();
+    site.install(0b01);
+    let server = udp_socket(&site.internet, (SERVER, 3478));
+    let hosts = [CLIENT, SECOND_CLIENT].map(|host| udp_socket(&site.client, (host, 4000)));
+    let external = hosts.each_ref().map(|host| {
+        host.send_to(b"stun", (SERVER, 3478)).unwrap();
+        receive(&server).1
+    });
+    assert_ne!(external[0], external[1]);
+    // The first is filtered, and opens the way for the other's.
+    hosts[0].send_to(b"knock", external[1]).unwrap();
+    hosts[1].send_to(b"hello", external[0]).unwrap();
+    assert_eq!(receive(&hosts[0]), (b"hello".to_vec(), external[1]));
+    hosts[0].send_to(b"hello too", external[1]).unwrap();
+    assert_eq!(receive(&hosts[1]), (b"hello too".to_vec(), external[0]));
+    assert_eq!(site.reason("hairpin"), 3);
+}
+
+#[test]
+fn a_closed_port_is_reported_to_the_socket_that_sent_there_in_both_directions() {
+    let mut site = Site::new();
+    let client = udp_socket(&site.client, (CLIENT, 4000));
+    client.connect((SERVER, 9)).unwrap();
+    client.send(b"anybody?").unwrap();
+    let error = client.recv(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    drop(client);
+
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    let client = udp_socket(&site.client, (CLIENT, 4001));
+    client.send_to(b"query", (SERVER, 53)).unwrap();
+    let (_, external) = receive(&server);
+    drop(client);
+    server.connect(external).unwrap();
+    server.send(b"answer").unwrap();
+    let error = server.recv(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!((site.reason("error-in"), site.reason("error-out")), (1, 1));
+}
+
+/// Sends there and back, and both must arrive whole.
+fn exchange(client: &UdpSocket, server: &UdpSocket, length: usize) {
+    let payload: Vec<u8> = (0..length).map(|i| (i / 7) as u8).collect();
+    client.send_to(&payload, (SERVER, 53)).unwrap();
+    let (heard, from) = receive(server);
+    assert!(heard == payload, "{length} bytes out");
+    server.send_to(&payload, from).unwrap();
+    assert!(receive(client).0 == payload, "{length} bytes in");
+}
+
+#[test]
+fn datagrams_longer_than_a_packet_pass_both_ways() {
+    let mut site = Site::new();
+    let client = udp_socket(&site.client, (CLIENT, 4000));
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    for offloads in [true, false] {
+        site.set_offloads(offloads);
+        for length in [1472, 1473, 4000, 9000, 20_000, 60_000] {
+            exchange(&client, &server, length);
+        }
+    }
+    assert_eq!(site.reason("fragment-overlap"), 0);
+    assert_eq!(checksum_errors(&site.internet), 0);
+    assert_eq!(checksum_errors(&site.client), 0);
+}
+
+/// `IP_PMTUDISC_DONT`: packets may be fragmented, and the sender does not care.
+fn may_fragment(socket: &UdpSocket) {
+    use std::os::fd::AsRawFd;
+    let value = libc::IP_PMTUDISC_DONT;
+    // SAFETY: the option takes an int, and `value` is one that lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0);
+}
+
+#[test]
+fn packets_longer_than_the_link_that_may_be_fragmented_are_cut_and_arrive_whole() {
+    let mut site = Site::new();
+    site.set_offloads(false);
+    for link in 0..2 {
+        site.set_link_mtu(link, 1400);
+        // The ISP's side takes no more either.
+        site.internet.set_mtu(&format!("isp{link}"), 1400).unwrap();
+    }
+    let client = udp_socket(&site.client, (CLIENT, 4000));
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    may_fragment(&client);
+    for length in [1372, 1373, 1472, 4000, 9000] {
+        exchange(&client, &server, length);
+    }
+    for reason in ["too-long-to-fragment", "too-big-out", "fragment-overlap"] {
+        assert_eq!(site.reason(reason), 0, "{reason}");
+    }
+    assert_eq!(checksum_errors(&site.internet), 0);
+}
+
+#[test]
+fn a_local_sender_whose_checksums_are_left_to_the_device_is_told_to_fragment_by_itself() {
+    let mut site = Site::new();
+    site.set_offloads(true);
+    for link in 0..2 {
+        site.set_link_mtu(link, 1400);
+    }
+    let client = udp_socket(&site.client, (CLIENT, 4000));
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    may_fragment(&client);
+    server
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    let payload = [7; 1472];
+    let mut heard = [0; 2000];
+    eventually("the datagram arrives", || {
+        client.send_to(&payload, (SERVER, 53)).ok();
+        match server.recv(&mut heard) {
+            Ok(length) => heard[..length] == payload,
+            Err(error) => {
+                assert!(is_timeout(&error), "{error}");
+                false
+            }
+        }
+    });
+    assert!(site.reason("too-long-to-fragment") > 0);
+}
+
+#[test]
+fn the_gateways_own_services_answer_the_same_socket_that_speaks_to_the_internet() {
+    let site = Site::new();
+    let client = udp_socket(&site.client, (CLIENT, 4000));
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    let local = udp_socket(&site.gateway, (GATEWAY_LAN, 53));
+    exchange(&client, &server, 100);
+    client.send_to(b"local", (GATEWAY_LAN, 53)).unwrap();
+    let (heard, from) = receive(&local);
+    assert_eq!(
+        (&heard[..], from),
+        (&b"local"[..], SocketAddr::from((CLIENT, 4000)))
+    );
+}

@@ -1,0 +1,167 @@
+//! Links that end, processes that die, and a clean end.
+
+use std::{
+    io::{ErrorKind, Read},
+    net::IpAddr,
+    time::Instant,
+};
+
+use anabranch_core::{DataPlane, LinkId};
+use anabranch_dataplane::Sizes;
+use aya::programs::{SchedClassifier, TcAttachType};
+
+use crate::{
+    common::*,
+    connections::{pair, receive_all, send_all},
+    site::Site,
+    *,
+};
+
+/// The link of a connection, as its server sees it.
+fn link_of(server: &TcpStream) -> u8 {
+    let peer = server.peer_addr().unwrap().ip();
+    let found = EXTERNAL
+        .iter()
+        .position(|address| peer == IpAddr::from(*address));
+    found.expect("one of ours") as u8
+}
+
+#[test]
+fn when_a_link_ends_its_clients_are_told_at_once_and_those_of_the_other_notice_nothing() {
+    let mut site = Site::new();
+    let listener = listen(&site.internet, (SERVER, 8080));
+    let mut pairs: Vec<_> = (0..2).map(|_| pair(&site, &listener)).collect();
+    pairs.sort_by_key(|(_, server)| link_of(server));
+    let [
+        (mut dying, mut dying_server),
+        (mut living, mut living_server),
+    ] = pairs.try_into().unwrap();
+    echo_once(&mut dying, &mut dying_server, b"before");
+    echo_once(&mut living, &mut living_server, b"before");
+
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| {
+            let error = dying.read(&mut [0]).unwrap_err();
+            (error.kind(), Instant::now())
+        });
+        let begin = Instant::now();
+        let ended = site.in_gateway(|plane| {
+            plane.install(&round_robin(0b10)).unwrap();
+            plane.end_flows(LinkId(0)).unwrap()
+        });
+        assert_eq!((ended.tcp, ended.udp), (1, 0));
+        let (kind, when) = told.join().unwrap();
+        assert_eq!(kind, ErrorKind::ConnectionReset);
+        assert!(when - begin < Duration::from_secs(1), "{:?}", when - begin);
+    });
+    echo_once(&mut living, &mut living_server, b"after");
+    let (mut next, mut next_server) = pair(&site, &listener);
+    assert_eq!(link_of(&next_server), 1);
+    echo_once(&mut next, &mut next_server, b"anew");
+}
+
+#[test]
+fn a_client_that_has_not_acknowledged_everything_is_told_too() {
+    let mut site = Site::new();
+    site.install(0b01);
+    let listener = listen(&site.internet, (SERVER, 8080));
+    let (mut client, server) = pair(&site, &listener);
+    std::thread::scope(|scope| {
+        // The server sends as fast as it can while the link ends.
+        let mut sender = server.try_clone().unwrap();
+        scope.spawn(move || while sender.write_all(&[7; 65536]).is_ok() {});
+        let mut buffer = vec![0; 65536];
+        let mut got = 0;
+        while got < 1 << 20 {
+            got += client.read(&mut buffer).unwrap();
+        }
+        site.in_gateway(|plane| {
+            plane.install(&round_robin(0b10)).unwrap();
+            plane.end_flows(LinkId(0)).unwrap();
+        });
+        // What had arrived may still be read.
+        let error = client.read_to_end(&mut buffer).unwrap_err();
+        server.shutdown(std::net::Shutdown::Both).ok();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn udp_moves_to_another_link_when_its_own_ends() {
+    let mut site = Site::new();
+    site.install(0b01);
+    let client = udp_socket(&site.client, (CLIENT, 4000));
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    client.send_to(b"first", (SERVER, 53)).unwrap();
+    assert_eq!(receive(&server).1.ip(), IpAddr::from(EXTERNAL[0]));
+    let ended = site.in_gateway(|plane| {
+        plane.install(&round_robin(0b10)).unwrap();
+        plane.end_flows(LinkId(0)).unwrap()
+    });
+    assert_eq!((ended.tcp, ended.udp), (0, 1));
+    client.send_to(b"second", (SERVER, 53)).unwrap();
+    let (_, external) = receive(&server);
+    assert_eq!(external.ip(), IpAddr::from(EXTERNAL[1]));
+    server.send_to(b"answer", external).unwrap();
+    assert_eq!(receive(&client).0, b"answer");
+}
+
+/// Kernel ids of the programs at a device's ingress.
+fn attached(site: &Site, device: &str) -> Vec<u32> {
+    site.gateway
+        .run(|| {
+            let (_, programs) = SchedClassifier::query_tcx(device, TcAttachType::Ingress).unwrap();
+            programs.iter().map(|program| program.id()).collect()
+        })
+        .unwrap()
+}
+
+#[test]
+fn forwarding_outlives_the_process_and_the_next_one_adopts_every_flow() {
+    let mut site = Site::new();
+    let listener = listen(&site.internet, (SERVER, 8080));
+    let idle = pair(&site, &listener);
+    let (client, server) = pair(&site, &listener);
+    let before = site.plane().flows().unwrap();
+    let programs = attached(&site, "lan0");
+    assert_eq!(programs.len(), 1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| send_all(server));
+        let site = &mut site;
+        receive_all(client, |number| match number {
+            // Pins keep everything; the handle alone goes.
+            20 => drop(site.plane.take()),
+            60 => {
+                let adopted = site.start(Sizes::default());
+                assert!(adopted);
+            }
+            _ => (),
+        });
+    });
+    let after = site.plane().flows().unwrap();
+    let of = |rows: &[anabranch_dataplane::FlowRow]| -> Vec<_> {
+        rows.iter()
+            .map(|row| (row.local, row.external, row.remote, row.link))
+            .collect()
+    };
+    assert_eq!(of(&before), of(&after));
+    assert_eq!(site.plane().flows_max(), 4096, "tables keep their sizes");
+    let replaced = attached(&site, "lan0");
+    assert_eq!(replaced.len(), 1);
+    assert_ne!(programs, replaced);
+    let (mut client, mut server) = idle;
+    echo_once(&mut client, &mut server, b"still here");
+}
+
+#[test]
+fn a_clean_end_leaves_no_pins_and_no_programs() {
+    let mut site = Site::new();
+    for device in ["lan0", "wan0", "wan1"] {
+        assert_eq!(attached(&site, device).len(), 1, "{device}");
+    }
+    site.plane.take().unwrap().close().unwrap();
+    assert!(!site.pins.exists());
+    for device in ["lan0", "wan0", "wan1"] {
+        eventually("the program is gone", || attached(&site, device).is_empty());
+    }
+}
