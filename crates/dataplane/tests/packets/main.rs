@@ -6,7 +6,9 @@ mod frame;
 mod rig;
 
 mod bad_input;
+mod concurrency;
 mod errors;
+mod evictions;
 mod fragments;
 mod limits;
 mod mappings;

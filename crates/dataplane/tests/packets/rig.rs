@@ -14,6 +14,8 @@ use anabranch_dataplane::{
     FlowRow, Gateway, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict,
 };
 use anabranch_lab::netns::{Entered, Namespace};
+use anabranch_policy::abi;
+use aya::maps::{HashMap, Map, MapData};
 use proptest::{
     strategy::Strategy,
     test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner},
@@ -82,7 +84,7 @@ pub struct Rig {
     role: Option<Role>,
     counted: Vec<u64>,
     _inside: Entered,
-    _namespace: Namespace,
+    namespace: Namespace,
 }
 
 pub fn small() -> Sizes {
@@ -115,7 +117,7 @@ impl Rig {
             role: None,
             counted: Vec::new(),
             _inside: inside,
-            _namespace: namespace,
+            namespace,
         };
         rig.plane().set_settings(&settings()).unwrap();
         rig.tell_links(EXTERNAL, [MTU; 2]);
@@ -162,6 +164,11 @@ impl Rig {
 
     pub fn install(&mut self, choice: &Choice) {
         self.plane().install(choice).unwrap();
+    }
+
+    /// Lets frames arrive on a link, for those who run programs by themselves.
+    pub fn role_of_link(&mut self, link: u8) {
+        self.become_role(Role::Link(LinkId(link)));
     }
 
     fn become_role(&mut self, role: Role) {
@@ -230,6 +237,44 @@ impl Rig {
 
     pub fn flows(&mut self) -> Vec<FlowRow> {
         self.plane().flows().unwrap()
+    }
+
+    /// Takes one entry of an unconfirmed flow away, as the kernel does under a flood.
+    #[track_caller]
+    pub fn evict(&mut self, local: SocketAddrV4, half: Half) {
+        let flow = self.flow(local);
+        let (end, side) = match half {
+            Half::Lan => (flow.local, abi::SIDE_LAN),
+            Half::Link => (flow.external, abi::side_of_link(flow.link)),
+        };
+        let mut key = abi::FlowKey {
+            local: end.ip().into(),
+            local_port: abi::BePort::new(end.port()),
+            proto: 17,
+            side,
+            ..Default::default()
+        };
+        if flow.proto == "tcp" {
+            key.remote = flow.remote.ip().into();
+            key.remote_port = abi::BePort::new(flow.remote.port());
+            key.proto = 6;
+        }
+        let path = self.pins.join(format!("v{}/embryos", abi::ABI_VERSION));
+        let map = Map::LruHashMap(MapData::from_pin(path).unwrap());
+        let mut embryos: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
+        embryos.remove(&key).unwrap();
+    }
+
+    /// Another handle on the same gateway, for another thread.
+    pub fn another_plane(&self) -> Gateway {
+        let (plane, adopted) = Gateway::open(&self.pins, small()).unwrap();
+        assert!(adopted);
+        plane
+    }
+
+    /// The namespace whose loopback device the packets arrive on.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
     }
 
     /// The flow of a LAN endpoint.
@@ -323,6 +368,13 @@ impl Drop for Rig {
         }
         std::fs::remove_dir_all(&self.pins).ok();
     }
+}
+
+/// One of a flow's two entries.
+#[derive(Clone, Copy, Debug)]
+pub enum Half {
+    Lan,
+    Link,
 }
 
 fn route(address: Ipv4Addr, length: u8, verdict: Verdict) -> Route {

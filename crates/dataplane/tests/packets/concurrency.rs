@@ -1,0 +1,85 @@
+//! Several CPUs at the same flows at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anabranch_dataplane::Gateway;
+
+use crate::{common::*, frame::*, rig::*};
+
+const ROUNDS: u32 = 3000;
+const FLOWS: u16 = 4;
+
+/// The packets of connection `port`, whose external port is its own, on link 0.
+fn connection(port: u16, round: u32) -> Vec<(&'static str, Vec<u8>)> {
+    let (local, remote) = (client(port), server(80));
+    let external = std::net::SocketAddrV4::new(EXTERNAL[0], port);
+    let isn = LOCAL_ISN + (round << 8);
+    let out = |flags, seq, ack| ("lan", tcp(local, remote, flags, seq, ack).frame());
+    let inward = |flags, seq, ack| ("wan", tcp(remote, external, flags, seq, ack).frame());
+    let end = match round % 4 {
+        0 => vec![out("R", isn + 1, 0)],
+        1 => vec![inward("R", REMOTE_ISN + 1, 0)],
+        2 => vec![
+            out("FA", isn + 1, REMOTE_ISN + 1),
+            inward("FA", REMOTE_ISN + 1, isn + 2),
+        ],
+        _ => vec![inward("RA", REMOTE_ISN + 1, isn + 1)],
+    };
+    let mut packets = vec![
+        out("S", isn, 0),
+        inward("SA", REMOTE_ISN, isn + 1),
+        out("A", isn + 1, REMOTE_ISN + 1),
+        out("PA", isn + 1, REMOTE_ISN + 1),
+    ];
+    packets.extend(end);
+    let mapping = std::net::SocketAddrV4::new(EXTERNAL[0], port);
+    packets.push(("lan", udp(local, server(53), b"q").frame()));
+    packets.push(("wan", udp(server(53), mapping, b"a").frame()));
+    packets
+}
+
+fn drive(mut plane: Gateway, offset: u16) {
+    for round in 0..ROUNDS {
+        let port = 4000 + (round as u16 + offset) % FLOWS;
+        for (program, frame) in connection(port, round) {
+            plane.run(program, &frame, 1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn packets_of_the_same_flows_on_two_cpus_beside_sweeps_leave_balanced_books() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    rig.role_of_link(0);
+    let planes = [rig.another_plane(), rig.another_plane()];
+    let mut sweeper = rig.another_plane();
+    let ended = AtomicBool::new(false);
+    let namespace = rig.namespace();
+    std::thread::scope(|scope| {
+        let drivers: Vec<_> = planes
+            .into_iter()
+            .enumerate()
+            .map(|(offset, plane)| {
+                scope.spawn(move || namespace.run(|| drive(plane, offset as u16)).unwrap())
+            })
+            .collect();
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                sweeper.sweep().unwrap();
+            }
+        });
+        for driver in drivers {
+            driver.join().unwrap();
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    rig.set(|s| {
+        (s.tcp_established_ns, s.tcp_transitory_ns, s.embryo_ns) = (0, 0, 0);
+        s.udp_ns = 0;
+    });
+    rig.sweep_until(|rig, _| rig.flows().is_empty());
+    rig.sweep();
+    assert_eq!(rig.plane().confirmed().unwrap(), 0);
+    assert_eq!(rig.live(), 0);
+}

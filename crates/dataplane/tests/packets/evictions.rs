@@ -1,0 +1,103 @@
+//! The kernel evicts the two entries of an unconfirmed flow one by one: what is left must serve no other flow.
+
+use std::net::SocketAddrV4;
+
+use crate::{common::*, frame::*, rig::*};
+
+const OTHER: SocketAddrV4 = SocketAddrV4::new(SECOND_CLIENT, 4000);
+
+#[test]
+fn a_mapping_without_its_link_entry_begins_anew_and_never_shares_the_port_that_was_its() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let query = |local| udp(local, server(53), b"q").frame();
+    let lost = rig.lan_sends(&query(client(4000))).sent("translated-out");
+    rig.evict(client(4000), Half::Link);
+    let heir = rig.lan_sends(&query(OTHER)).sent("translated-out").src();
+    assert_eq!(heir, lost.src(), "the port is free");
+
+    let anew = rig.lan_sends(&query(client(4000))).sent("translated-out");
+    assert_ne!(anew.src(), heir);
+    for (external, local) in [(anew.src(), client(4000)), (heir, OTHER)] {
+        let answer = udp(server(53), external, b"a");
+        let got = rig.link_brings(0, &answer.frame()).sent("translated-in");
+        assert_eq!(got.dst(), local);
+    }
+    assert_eq!((rig.live(), rig.flows().len()), (2, 2));
+}
+
+#[test]
+fn what_is_left_of_a_mapping_ends_without_taking_its_heir_along() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let lost = udp(client(4000), server(53), b"q").frame();
+    rig.lan_sends(&lost).sent("translated-out");
+    rig.evict(client(4000), Half::Link);
+    // The heir is a connection of the main table: TCP and UDP differ, so it is another mapping.
+    let heir = rig
+        .lan_sends(&udp(OTHER, server(53), b"q").frame())
+        .sent("translated-out")
+        .src();
+    let answer = udp(server(53), heir, b"a").frame();
+    for _ in 0..2 {
+        rig.link_brings(0, &answer).sent("translated-in");
+    }
+    assert_eq!(rig.plane().confirmed().unwrap(), 1);
+    let again = tcp(client(1), server(80), "S", 1, 0);
+    rig.lan_sends(&again.frame()).sent("translated-out");
+    rig.lan_sends(&lost).sent("translated-out");
+    let got = rig.link_brings(0, &answer).sent("translated-in");
+    assert_eq!(got.dst(), OTHER);
+}
+
+#[test]
+fn a_handshake_without_its_link_entry_begins_anew_with_the_next_syn() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    rig.lan_sends(&syn).sent("translated-out");
+    rig.evict(client(4000), Half::Link);
+    let external = rig.lan_sends(&syn).sent("translated-out").src();
+    let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.link_brings(0, &answer.frame()).sent("translated-in");
+    assert_eq!((rig.live(), rig.flows().len()), (1, 1));
+}
+
+#[test]
+fn a_segment_of_a_handshake_without_its_link_entry_is_refused() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
+    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.link_brings(0, &answer.frame()).sent("translated-in");
+    rig.evict(client(4000), Half::Link);
+    let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    let reset = rig.lan_sends(&ack.frame()).answered("no-flow-out");
+    assert!(reset.tcp().rst);
+    assert_eq!(rig.live(), 0);
+}
+
+#[test]
+fn a_mapping_without_its_lan_entry_begins_anew_and_counts_as_closed() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let query = udp(client(4000), server(53), b"q").frame();
+    let lost = rig.lan_sends(&query).sent("translated-out").src();
+    rig.evict(client(4000), Half::Lan);
+    let anew = rig.lan_sends(&query).sent("translated-out").src();
+    // The old port is taken until its entry is swept; what still comes by it is his.
+    assert_ne!(lost, anew);
+    for external in [lost, anew] {
+        let answer = udp(server(53), external, b"a").frame();
+        let got = rig.link_brings(0, &answer).sent("translated-in");
+        assert_eq!(got.dst(), client(4000));
+    }
+    let swept = rig.sweep();
+    assert_eq!((swept.evicted, rig.live()), (1, 1));
+    rig.set(|s| s.udp_ns = 0);
+    rig.sweep_until(|rig, _| rig.flows().is_empty() && rig.live() == 0);
+    rig.set(|_| {});
+    let home = rig.lan_sends(&query).sent("translated-out").src();
+    assert_eq!(home, lost, "the orphan is gone, and its port free");
+}
