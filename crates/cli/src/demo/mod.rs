@@ -3,7 +3,7 @@
 //! A laboratory is built of network namespaces: clients, three ISPs behind emulated lines, a web server, and between
 //! them this very executable as `anabranch run`. The clients keep all links loaded with downloads. Half way through,
 //! one line turns into a blackhole: its carrier stays, its packets vanish ([`plan`]). Meanwhile the daemon is asked for
-//! its status ten times a second, the way anybody could ask it ([`watch`]), and the answers are drawn ([`screen`]).
+//! its status five times a second, the way anybody could ask it ([`watch`]), and the answers are drawn ([`screen`]).
 //! What the clients received, not what the gateway claims, makes the figures at the end ([`outcome`]).
 //!
 //! Nothing here measures or judges by itself: transfers come from `workload`, faults and links from `lab`, figures and
@@ -37,7 +37,7 @@ use screen::Screen;
 use watch::Watch;
 
 /// Between two looks at the daemon.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(200);
 /// For every link to answer its first probes.
 const READY: Duration = Duration::from_secs(10);
 /// After the planned end, before the clients are given up.

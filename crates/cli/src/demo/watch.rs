@@ -17,6 +17,8 @@ use crate::table;
 /// The evidence as it grows.
 pub struct Watch {
     epoch: Instant,
+    /// Since the epoch, so mostly before it.
+    daemon_started_s: Option<f64>,
     duration_s: f64,
     links: Vec<Watched>,
     events: Vec<Event>,
@@ -70,6 +72,7 @@ impl Watch {
         });
         Self {
             epoch,
+            daemon_started_s: None,
             duration_s: plan.duration.as_secs_f64(),
             links: links.collect(),
             events: Vec::new(),
@@ -124,7 +127,12 @@ impl Watch {
     /// Asks the daemon.
     pub fn look(&mut self, daemon: &mut Daemon) -> anyhow::Result<()> {
         let status = daemon.status()?;
-        let now_s = self.epoch.elapsed().as_secs_f64();
+        let heard_s = self.epoch.elapsed().as_secs_f64();
+        let started_s = *self
+            .daemon_started_s
+            .get_or_insert(heard_s - status.uptime_s);
+        // By the daemon's own clock: how long its answer took to get here says nothing about rates.
+        let now_s = started_s + status.uptime_s;
         for link in status.links {
             self.take_in(now_s, link);
         }
@@ -183,7 +191,7 @@ impl Watch {
                 let after = cut.as_deref().map(after).unwrap_or_default();
                 (
                     EventKind::Down,
-                    format!("{name} is declared down{after}; its {flows} flows end"),
+                    format!("{name} is declared down{after}; it had {flows} flows"),
                 )
             }
         };
