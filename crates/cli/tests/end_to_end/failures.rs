@@ -11,7 +11,7 @@ use anabranch_lab::topology::{Anabranch, Lab};
 use anabranch_workload::client::ClientConfig;
 use anabranch_workload::{Outcome, Size, Transfer, Workload};
 
-use crate::house::{House, PAGE_BYTES, by_link, link, until, until_state};
+use crate::house::{House, PAGE_BYTES, by_link, link, logged, until, until_state};
 use crate::programs::{Downloads, curl, seen};
 
 const USERS: u32 = 4;
@@ -163,6 +163,13 @@ fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_
     for (name, _) in cuts {
         until_state(&house.gateway, name, LinkState::Up);
     }
+    let ends = logged(&house.gateway, "rebinding");
+    assert_eq!(ends.len(), cuts.len(), "{ends:?}");
+    assert!(
+        ends.iter()
+            .all(|line| line.ends_with("rebinding 0 UDP flows")),
+        "no UDP was there: {ends:?}"
+    );
     let used = by_link(
         &house.lab,
         seen(&curl(house.lab.clients(), &[], PAGE_BYTES, 30)),

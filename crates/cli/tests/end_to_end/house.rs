@@ -62,17 +62,16 @@ impl House {
 }
 
 impl Drop for House {
-    /// A gateway that a test has killed leaves its maps and its lock behind.
     fn drop(&mut self) {
-        let _ = self.gateway.stop();
-        if let Ok(paths) = Paths::new(self.gateway.instance()) {
-            forget(&paths);
-        }
+        end(&mut self.gateway);
     }
 }
 
-/// Removes what an instance keeps on this machine.
-pub fn forget(paths: &Paths) {
+/// Ends a gateway and removes what it keeps on this machine even if a test has killed it.
+pub fn end(gateway: &mut Anabranch) {
+    // One that does not end in time is killed with its value.
+    let _ = gateway.stop();
+    let paths = Paths::new(gateway.instance()).expect("an instance that ran");
     let _ = std::fs::remove_dir_all(paths.pins());
     for file in [paths.socket(), paths.lock(), paths.state()] {
         let _ = std::fs::remove_file(file);

@@ -18,11 +18,8 @@ fn killing_the_daemon_under_load_loses_nothing_and_the_next_one_adopts_every_flo
     let mut house = House::new("policy = \"WRR\"");
     let House { lab, gateway, .. } = &mut house;
     let _server = iperf_server(lab.internet());
-    let mut visitors: Vec<Visitor> = (0..IDLE).map(|_| Visitor::new(lab).unwrap()).collect();
-    let before: Vec<_> = visitors
-        .iter_mut()
-        .map(|visitor| visitor.ask().unwrap())
-        .collect();
+    let mut visitors = Visitor::many(lab, IDLE);
+    let before = Visitor::ask_all(&mut visitors);
     let locals: BTreeSet<SocketAddr> = visitors.iter().map(Visitor::local).collect();
     let rows = |gateway: &_| -> BTreeSet<String> {
         let mine = flows(gateway)
@@ -44,10 +41,7 @@ fn killing_the_daemon_under_load_loses_nothing_and_the_next_one_adopts_every_flo
             gateway.kill().unwrap();
             downloads.more(100);
             seen(&curl(lab.clients(), &[], 100, 20));
-            let again: Vec<_> = visitors
-                .iter_mut()
-                .map(|visitor| visitor.ask().unwrap())
-                .collect();
+            let again = Visitor::ask_all(&mut visitors);
             assert_eq!(again, before, "each over the link it had");
             gateway.restart(lab.gateway()).unwrap();
             assert!(status(gateway).adopted);
@@ -58,10 +52,7 @@ fn killing_the_daemon_under_load_loses_nothing_and_the_next_one_adopts_every_flo
         done
     });
     seen(&downloads);
-    let after: Vec<_> = visitors
-        .iter_mut()
-        .map(|visitor| visitor.ask().unwrap())
-        .collect();
+    let after = Visitor::ask_all(&mut visitors);
     assert_eq!(after, before, "each over the link it had");
 }
 

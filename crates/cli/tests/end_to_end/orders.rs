@@ -17,7 +17,7 @@ fn a_drained_link_keeps_its_flows_and_takes_no_new_ones_and_one_out_of_use_ends_
     let house = House::new("policy = \"RR\"");
     let House { lab, gateway, .. } = &house;
     let external = lab.external_addresses();
-    let mut visitors: Vec<_> = (0..6).map(|_| Visitor::new(lab).unwrap()).collect();
+    let mut visitors = Visitor::many(lab, 6);
     let links: Vec<_> = visitors
         .iter_mut()
         .map(|visitor| external[&visitor.ask().unwrap()].clone())

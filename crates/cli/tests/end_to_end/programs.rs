@@ -169,21 +169,35 @@ impl Downloads {
 pub struct Visitor(TcpStream);
 
 impl Visitor {
-    pub fn new(lab: &Lab) -> io::Result<Self> {
-        Self::from(lab, lab.client_addresses()[0])
+    /// From the first of the clients' addresses.
+    pub fn new(lab: &Lab) -> Self {
+        let mut one = Self::many(lab, 1);
+        one.remove(0)
     }
 
-    pub fn from(lab: &Lab, source: IpAddr) -> io::Result<Self> {
+    pub fn many(lab: &Lab, count: usize) -> Vec<Self> {
+        let source = SockAddr::from(SocketAddr::new(lab.client_addresses()[0], 0));
         let connect = || {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-            socket.bind(&SockAddr::from(SocketAddr::new(source, 0)))?;
+            socket.bind(&source)?;
             socket.connect_timeout(&SockAddr::from(lab.server()), DEADLINE)?;
-            Ok::<_, io::Error>(socket)
+            socket.set_read_timeout(Some(DEADLINE))?;
+            Ok::<_, io::Error>(Self(socket.into()))
         };
-        let stream = TcpStream::from(lab.clients().run(connect).unwrap()?);
-        stream.set_read_timeout(Some(DEADLINE))?;
-        stream.set_nodelay(true)?;
-        Ok(Self(stream))
+        lab.clients()
+            .run(|| (0..count).map(|_| connect().unwrap()).collect())
+            .unwrap()
+    }
+
+    /// The addresses the server sees when all of them ask at once.
+    pub fn ask_all(visitors: &mut [Self]) -> Vec<IpAddr> {
+        visitors
+            .iter_mut()
+            .for_each(|visitor| visitor.send().unwrap());
+        visitors
+            .iter_mut()
+            .map(|visitor| visitor.receive().unwrap())
+            .collect()
     }
 
     /// The local end, as the flow table knows it.
@@ -197,14 +211,17 @@ impl Visitor {
         self.receive()
     }
 
-    pub fn send(&mut self) -> io::Result<()> {
-        write!(
-            self.0,
-            "GET /bytes/{SMALL_BYTES} HTTP/1.1\r\nHost: {SERVER}\r\n\r\n"
-        )
+    fn send(&mut self) -> io::Result<()> {
+        let request = format!(
+            "GET /bytes/{SMALL_BYTES} HTTP/1.1
+Host: {SERVER}
+
+"
+        );
+        self.0.write_all(request.as_bytes())
     }
 
-    pub fn receive(&mut self) -> io::Result<IpAddr> {
+    fn receive(&mut self) -> io::Result<IpAddr> {
         let invalid = |line: &str| io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
         let mut reader = BufReader::new(&self.0);
         let mut seen = None;

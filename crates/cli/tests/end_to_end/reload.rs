@@ -67,7 +67,7 @@ fn a_broken_configuration_keeps_the_old_one_and_says_so_in_one_line() {
     let spec = three_links();
     let house = House::of(&spec, "policy = \"RR\"");
     let House { lab, gateway, .. } = &house;
-    let mut visitor = Visitor::new(lab).unwrap();
+    let mut visitor = Visitor::new(lab);
     let link_before = visitor.ask().unwrap();
     let lines = std::fs::read_to_string(gateway.log())
         .unwrap()

@@ -6,13 +6,16 @@ use std::str::FromStr;
 use std::thread;
 
 use anabranch_daemon::control::Status;
-use anabranch_lab::netns::Exit;
-use anabranch_lab::topology::{Lab, SERVER};
+use anabranch_lab::netns::{Exit, Namespace};
+use anabranch_lab::topology::{Anabranch, Lab, SERVER};
 use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record};
 
-use crate::house::{House, PAGE_BYTES, by_link, flows, status, three_links, until, until_quiet};
+use crate::house::{
+    House, PAGE_BYTES, binary, by_link, end, flows, status, take_turn, three_links, until,
+    until_quiet, with_probes,
+};
 use crate::programs::{curl, iperf, iperf_server, run, seen};
 
 #[test]
@@ -200,6 +203,83 @@ fn a_server_that_wants_one_address_per_host_sees_one_with_session_granularity() 
         links.len() > 1,
         "sessions of different hosts take different links"
     );
+}
+
+#[test]
+fn no_checksum_is_wrong_with_or_without_offloads() {
+    let _turn = take_turn();
+    for offloads in [true, false] {
+        let cables = Cables::new(offloads);
+        let _server = iperf_server(&cables.internet);
+        for options in [
+            &["--reverse"][..],
+            &[],
+            &["--udp", "--bitrate", "20M"],
+            &["--udp", "--bitrate", "20M", "--reverse"],
+        ] {
+            let goodput_bps = iperf(&cables.client, 1, options);
+            assert!(
+                goodput_bps > 10e6,
+                "offloads {offloads}, {options:?}: {goodput_bps} bit/s"
+            );
+        }
+        for namespace in [&cables.client, &cables.internet] {
+            let counters = namespace.exec("nstat", &["-asz", "*InCsumErrors"]).unwrap();
+            let counts = counters
+                .lines()
+                .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+            let counts: Vec<u64> = counts.collect();
+            assert!(
+                counts.len() >= 3 && counts.iter().all(|count| *count == 0),
+                "offloads {offloads}: {counters}"
+            );
+        }
+    }
+}
+
+/// A client, the gateway and the internet on plain cables, because the emulator carries finished packets only.
+struct Cables {
+    gateway: Anabranch,
+    _box: Namespace,
+    client: Namespace,
+    internet: Namespace,
+}
+
+impl Cables {
+    fn new(offloads: bool) -> Self {
+        let [client, inside, internet] =
+            ["client", "gateway", "internet"].map(|label| Namespace::create(label).unwrap());
+        for (far, device, network) in [
+            (&client, "lan0", [10, 80, 0]),
+            (&internet, "wan0", [100, 64, 0]),
+        ] {
+            let [a, b, c] = network;
+            inside.veth(device, far, device).unwrap();
+            for (namespace, host) in [(&inside, 1), (far, 2)] {
+                namespace
+                    .add_address(device, [a, b, c, host].into(), 24)
+                    .unwrap();
+                namespace.set_offloads(device, offloads).unwrap();
+            }
+        }
+        internet.add_address("lo", SERVER.into(), 32).unwrap();
+        client.ip("route add default via 10.80.0.1").unwrap();
+        inside.ip("route add default via 100.64.0.2").unwrap();
+        let text = "lan = [\"lan0\"]\nlink.fiber = { device = \"wan0\", down = \"1gbit\", up = \"1gbit\" }\n";
+        let gateway = Anabranch::start(&inside, &binary(), &with_probes(text)).unwrap();
+        Self {
+            gateway,
+            _box: inside,
+            client,
+            internet,
+        }
+    }
+}
+
+impl Drop for Cables {
+    fn drop(&mut self) {
+        end(&mut self.gateway);
+    }
 }
 
 /// Passive FTP (RFC 959, RFC 2428): the data connection has to come from where the control connection came from. Serves
