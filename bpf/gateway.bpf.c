@@ -68,7 +68,11 @@ SEC("classifier")
 int lan(struct __sk_buff *skb)
 {
 	struct packet p = {};
-	__u32 reason = is_tail(skb) && cut_tail(skb, &p) ? AB_REASON_REWRITE_FAILED : parse_packet(skb, &p, ETH_HLEN);
+	int accounted = is_tail(skb) ? cut_tail(skb) : 0;
+	if (accounted < 0)
+		return leave(skb, AB_REASON_REWRITE_FAILED);
+	p.is_accounted = accounted;
+	__u32 reason = parse_packet(skb, &p, ETH_HLEN);
 	if (!reason)
 		reason = outbound(skb, &p);
 	int action = leave(skb, reason);

@@ -9,6 +9,8 @@
 #ifndef ANABRANCH_FRAG_H
 #define ANABRANCH_FRAG_H
 
+#include <stddef.h>
+
 #include "flow.h"
 
 /* A datagram whose fragments did not come in this time has been given up (Linux: ipfrag_time; RFC 791: 15 s at least). */
@@ -145,13 +147,19 @@ static __always_inline int is_tail(const struct __sk_buff *skb)
 	return (skb->mark & TAIL_MARK_MASK) == TAIL_MARK;
 }
 
-/* Cuts the head off a tail that came back. */
-static __always_inline int cut_tail(struct __sk_buff *skb, struct packet *p)
+/* Cuts the head off a tail that came back. A packet that is not longer by just that bears somebody else's mark. Whether
+ * its span is known already, or below zero. */
+static __noinline int cut_tail(struct __sk_buff *skb)
 {
-	__u32 mark = skb->mark;
+	__be16 length = 0;
+	__u32 mark = skb->mark, head = mark & 0xffff;
+	if (bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct iphdr, tot_len), &length, 2) ||
+	    skb->len != ETH_HLEN + bpf_ntohs(length) + head)
+		return 0;
 	skb->mark = 0;
-	p->is_accounted = !!(mark & TAIL_ACCOUNTED);
-	return bpf_skb_adjust_room(skb, -(__s32)(mark & 0xffff), BPF_ADJ_ROOM_NET, 0);
+	if (bpf_skb_adjust_room(skb, -(__s32)head, BPF_ADJ_ROOM_NET, 0))
+		return -1;
+	return (mark & TAIL_ACCOUNTED) / TAIL_ACCOUNTED;
 }
 
 #endif

@@ -27,27 +27,22 @@ fn a_mapping_without_its_link_entry_begins_anew_and_never_shares_the_port_that_w
 }
 
 #[test]
-fn what_is_left_of_a_mapping_ends_without_taking_its_heir_along() {
+fn what_is_left_of_a_handshake_ends_without_taking_the_heir_of_its_port_along() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    let lost = udp(client(4000), server(53), b"q").frame();
-    rig.lan_sends(&lost).sent("translated-out");
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
+    let lost = rig.lan_sends(&syn.frame()).sent("translated-out").src();
     rig.evict(client(4000), Half::Link);
-    // The heir is a connection of the main table: TCP and UDP differ, so it is another mapping.
-    let heir = rig
-        .lan_sends(&udp(OTHER, server(53), b"q").frame())
-        .sent("translated-out")
-        .src();
-    let answer = udp(server(53), heir, b"a").frame();
-    for _ in 0..2 {
-        rig.link_brings(0, &answer).sent("translated-in");
-    }
-    assert_eq!(rig.plane().confirmed().unwrap(), 1);
-    let again = tcp(client(1), server(80), "S", 1, 0);
-    rig.lan_sends(&again.frame()).sent("translated-out");
-    rig.lan_sends(&lost).sent("translated-out");
-    let got = rig.link_brings(0, &answer).sent("translated-in");
+    let heir = rig.connect(OTHER, server(80));
+    assert_eq!(heir.external, lost);
+    rig.set(|s| s.embryo_ns = 0);
+    rig.sweep_until(|rig, _| rig.flows().len() == 1);
+    let data = heir.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
+    let got = rig
+        .link_brings(0, &data.payload(b"alive").frame())
+        .sent("translated-in");
     assert_eq!(got.dst(), OTHER);
+    assert_eq!(rig.live(), 1);
 }
 
 #[test]
