@@ -201,7 +201,7 @@ struct ab_table {
 
 /* Arguments and results of the sweep programs, which user space runs and nothing attaches. */
 struct ab_sweep {
-	__u64 expired;	 /* flows forgotten because their timer ran out, or of the ended link */
+	__u64 expired;	 /* flows forgotten because their timer ran out; live ones of the ended link */
 	__u64 evicted;	 /* embryos the kernel evicted since the last sweep */
 	__u64 visited;	 /* entries looked at */
 	__u32 pressure;	 /* in: closed flows go at once, not after the transitory timer */

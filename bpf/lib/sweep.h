@@ -166,8 +166,10 @@ static long end_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *
 			return 1;
 		}
 	}
+	/* A connection that is over has no end left to tell of. */
+	if (!(flow->state & AB_STATE_CLOSED))
+		walk->result->expired++;
 	forget_flow(&key, flow, &wan_key);
-	walk->result->expired++;
 	return 0;
 }
 
