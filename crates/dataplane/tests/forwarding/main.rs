@@ -7,6 +7,7 @@ mod site;
 mod connections;
 mod datagrams;
 mod flood;
+mod layer3;
 mod life;
 mod paths;
 
