@@ -6,7 +6,7 @@ use anabranch_daemon::control::LinkState;
 use anabranch_lab::topology::{IspSpec, Lab};
 
 use crate::house::{House, by_link, link, three_links, until, until_state};
-use crate::programs::{Downloads, curl, seen};
+use crate::programs::{Downloads, Visitor, curl, seen};
 
 /// Bytes that have left the house over a link.
 fn sent_bytes(lab: &Lab, link: &str) -> u64 {
@@ -80,6 +80,33 @@ fn a_renewed_lease_with_another_address_and_another_gateway_is_followed() {
         .ip("address replace 100.64.1.254/24 dev customer")
         .unwrap();
     until_state(gateway, "cable", LinkState::Up);
+    all_used(lab);
+}
+
+#[test]
+fn what_changed_while_no_daemon_ran_is_found_by_the_next_one() {
+    let mut house = House::new("policy = \"RR\"");
+    let mut visitors = Visitor::many(&house.lab, 6);
+    let before = by_link(&house.lab, Visitor::ask_all(&mut visitors));
+    assert_eq!(before["cable"], 2);
+    house.gateway.kill().unwrap();
+    house
+        .lab
+        .readdress("cable", Ipv4Addr::new(100, 64, 1, 77))
+        .unwrap();
+    let House { lab, gateway, .. } = &mut house;
+    gateway.restart(lab.gateway()).unwrap();
+    until_state(gateway, "cable", LinkState::Up);
+    let alive: Vec<_> = visitors
+        .iter_mut()
+        .filter_map(|visitor| visitor.ask().ok())
+        .collect();
+    let expected = [("fiber", 2), ("lte", 2)].map(|(link, count)| (link.to_owned(), count));
+    assert_eq!(
+        by_link(lab, alive),
+        expected.into(),
+        "the flows of the former address have ended"
+    );
     all_used(lab);
 }
 

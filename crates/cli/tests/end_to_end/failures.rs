@@ -1,5 +1,6 @@
 //! Access lines that fail, one way or another, under load.
 
+use std::net::{IpAddr, UdpSocket};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,12 +8,12 @@ use std::time::{Duration, Instant};
 use anabranch_daemon::control::LinkState;
 use anabranch_lab::emulator::Direction;
 use anabranch_lab::run::{Change, Fault, Recording, Run};
-use anabranch_lab::topology::{Anabranch, Lab};
+use anabranch_lab::topology::{Anabranch, Lab, SERVER};
 use anabranch_workload::client::ClientConfig;
 use anabranch_workload::{Outcome, Size, Transfer, Workload};
 
 use crate::house::{House, PAGE_BYTES, by_link, link, logged, until, until_state};
-use crate::programs::{Downloads, curl, seen};
+use crate::programs::{CURLS, Downloads, curl, seen};
 
 const USERS: u32 = 4;
 const DOWNLOADS_PER_USER: u32 = 6;
@@ -200,31 +201,96 @@ fn a_line_that_fails_in_one_direction_is_left_whichever_it_is() {
 }
 
 #[test]
-fn a_device_that_goes_down_is_left_at_once_and_used_again_when_it_returns() {
+fn a_device_without_carrier_or_switched_off_is_left_at_once_and_used_again_when_it_returns() {
+    type Switch = fn(&Lab, bool);
+    let carrier: Switch = |lab, on| lab.link("cable").unwrap().set_carrier(on).unwrap();
+    let device: Switch = |lab, on| {
+        let state = if on { "up" } else { "down" };
+        lab.gateway().ip(&format!("link set wan1 {state}")).unwrap();
+        if on {
+            // The kernel has taken the route away with the device; DHCP would bring it back.
+            let route = "route add default via 100.64.1.1 dev wan1 metric 101";
+            lab.gateway().ip(route).unwrap();
+        }
+    };
     let house = House::new("policy = \"RR\"");
     let House { lab, gateway, .. } = &house;
-    let (_, downloads) = Downloads::during(lab, |downloads| {
-        let down = Instant::now();
-        lab.gateway().ip("link set wan1 down").unwrap();
-        until_state(gateway, "cable", LinkState::Absent);
-        println!("absent after {:?}", down.elapsed());
-        let used = by_link(lab, seen(&curl(lab.clients(), &[], PAGE_BYTES, 10)));
-        assert!(!used.contains_key("cable"), "{used:?}");
-        lab.gateway().ip("link set wan1 up").unwrap();
-        lab.gateway()
-            .ip("route add default via 100.64.1.1 dev wan1 metric 101")
-            .unwrap();
-        until_state(gateway, "cable", LinkState::Up);
-        let opened = link(gateway, "cable").flows.opened;
-        until("cable takes flows", || {
-            link(gateway, "cable").flows.opened > opened
+    for (what, switch) in [("carrier", carrier), ("device", device)] {
+        let (_, downloads) = Downloads::during(lab, |downloads| {
+            let begun = Instant::now();
+            switch(lab, false);
+            until_state(gateway, "cable", LinkState::Absent);
+            println!("{what}: absent after {:?}", begun.elapsed());
+            let used = by_link(lab, seen(&curl(lab.clients(), &[], PAGE_BYTES, 10)));
+            assert!(!used.contains_key("cable"), "{what}: {used:?}");
+            switch(lab, true);
+            until_state(gateway, "cable", LinkState::Up);
+            let opened = link(gateway, "cable").flows.opened;
+            until("cable takes flows", || {
+                link(gateway, "cable").flows.opened > opened
+            });
+            downloads.more(30);
         });
-        downloads.more(30);
+        let lost = downloads.iter().filter(|each| each.seen.is_err()).count();
+        // What was under way over it, at most: the others have not noticed.
+        assert!(
+            lost <= CURLS,
+            "{what}: {lost} of {} downloads",
+            downloads.len()
+        );
+    }
+}
+
+#[test]
+fn a_udp_conversation_goes_on_over_another_link_when_its_own_is_cut() {
+    let house = House::new("policy = \"RR\"");
+    let House { lab, gateway, .. } = &house;
+    serve_echo(lab);
+    let socket = lab
+        .clients()
+        .run(|| UdpSocket::bind("10.80.1.1:0"))
+        .unwrap()
+        .unwrap();
+    socket.connect((SERVER, ECHO_PORT)).unwrap();
+    socket.set_read_timeout(Some(BETWEEN_TRIES)).unwrap();
+    let before = ask_echo(&socket).expect("an answer");
+    let first = lab.external_addresses()[&before].clone();
+    let cut = lab.cut(&first).unwrap();
+    let mut after = None;
+    until("another link answers", || {
+        after = ask_echo(&socket);
+        after.is_some()
     });
-    let lost = downloads.iter().filter(|each| each.seen.is_err()).count();
+    println!("UDP goes on after {:?}", cut.elapsed());
+    assert_ne!(after, Some(before));
+    assert_eq!(link(gateway, &first).state, LinkState::Down);
+    let moved = logged(gateway, "rebinding");
     assert!(
-        lost <= downloads.len() / 10,
-        "{lost} of {} downloads were on the device",
-        downloads.len()
+        moved
+            .iter()
+            .any(|line| line.ends_with("rebinding 1 UDP flows")),
+        "{moved:?}"
     );
+}
+
+const ECHO_PORT: u16 = 7;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+/// Tells every client the address it has seen, for as long as the test's process lives.
+fn serve_echo(lab: &Lab) {
+    let bind = || UdpSocket::bind((SERVER, ECHO_PORT));
+    let socket = lab.internet().run(bind).unwrap().unwrap();
+    thread::spawn(move || -> std::io::Result<()> {
+        loop {
+            let (_, client) = socket.recv_from(&mut [0; 16])?;
+            socket.send_to(client.ip().to_string().as_bytes(), client)?;
+        }
+    });
+}
+
+fn ask_echo(socket: &UdpSocket) -> Option<IpAddr> {
+    let mut answer = [0; 64];
+    socket.send(b"?").unwrap();
+    let length = socket.recv(&mut answer).ok()?;
+    std::str::from_utf8(&answer[..length]).ok()?.parse().ok()
 }

@@ -42,8 +42,12 @@ impl House {
 
     pub fn of(spec: &LabSpec, settings: &str) -> Self {
         let turn = take_turn();
-        let lab = Lab::build(spec, &Gateway::Nothing).unwrap_or_else(|error| panic!("{error}"));
-        let text = configuration(spec, &with_probes(settings));
+        Self::around(turn, build(spec), settings)
+    }
+
+    /// Starts the gateway of a lab that is there.
+    pub fn around(turn: Turn, lab: Lab, settings: &str) -> Self {
+        let text = configuration(lab.spec(), &with_probes(settings));
         let gateway = Anabranch::start(lab.gateway(), &binary(), &text)
             .unwrap_or_else(|error| panic!("{error}"));
         let house = Self {
@@ -84,6 +88,11 @@ pub type Turn = MutexGuard<'static, ()>;
 pub fn take_turn() -> Turn {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A lab whose gateway runs nothing.
+pub fn build(spec: &LabSpec) -> Lab {
+    Lab::build(spec, &Gateway::Nothing).unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub fn binary() -> PathBuf {

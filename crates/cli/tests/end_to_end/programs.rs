@@ -111,7 +111,7 @@ impl Drop for Stop<'_> {
 }
 
 const BATCH: usize = 5;
-const CURLS: usize = 6;
+pub const CURLS: usize = 6;
 
 impl Downloads {
     /// Lets several curls download batch after batch while `work` goes on, and hands over all they tell.

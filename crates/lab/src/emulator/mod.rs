@@ -327,6 +327,14 @@ impl Link {
         })
     }
 
+    /// Takes the near end's carrier away, or gives it back: what a modem without power does.
+    pub fn set_carrier(&self, on: bool) -> Result<()> {
+        let (device, state) = (&self.devices[0], if on { "up" } else { "down" });
+        let namespace = &self.shared.namespace;
+        namespace.ip(&format!("link set {device} {state}"))?;
+        Ok(())
+    }
+
     /// Plugs the near cable in again after its device in `near` was deleted.
     pub fn replug(&self, near: End) -> Result<()> {
         self.shared.plug(near, &self.devices[0], self.mtu_bytes)?;
