@@ -13,6 +13,7 @@ use crate::Error;
 const IP_HEADER: usize = 20;
 const TCP_HEADER: usize = 20;
 const TTL: u8 = 64;
+const ACK: u8 = 0x10;
 const RST_ACK: u8 = 0x14;
 
 /// A raw socket that writes its own IP headers, since a RST speaks for the remote end.
@@ -32,23 +33,29 @@ impl ResetSocket {
         Ok(ResetSocket(socket))
     }
 
-    /// Tells the LAN host of `flow` that its connection is gone.
+    /// Tells the LAN host of `flow` that its connection is gone: by a RST with the sequence number it expected when it
+    /// last spoke, and, for a host that has come further since, by an old segment that it must answer with what it
+    /// expects (RFC 9293 section 3.10.7.4). The gateway knows nothing of that answer's flow and returns an exact RST.
     pub fn send(&self, flow: &abi::Ended) -> io::Result<()> {
         let (IpAddr::V4(local), IpAddr::V4(remote)) = (flow.local.ip(), flow.remote.ip()) else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let packet = reset_packet(flow, local, remote);
-        self.0
-            .send_to(&packet, &SocketAddrV4::new(local, 0).into())
-            .map(drop)
+        for (flags, seq) in [(RST_ACK, flow.seq), (ACK, flow.seq.wrapping_sub(1))] {
+            let packet = segment(flow, local, remote, flags, seq);
+            self.0
+                .send_to(&packet, &SocketAddrV4::new(local, 0).into())?;
+        }
+        Ok(())
     }
 }
 
-/// A RST in the name of the remote end with the sequence number its host expects (RFC 5961 section 3.2).
-fn reset_packet(
+/// A segment without data in the name of the remote end.
+fn segment(
     flow: &abi::Ended,
     local: Ipv4Addr,
     remote: Ipv4Addr,
+    flags: u8,
+    seq: u32,
 ) -> [u8; IP_HEADER + TCP_HEADER] {
     let mut packet = [0; IP_HEADER + TCP_HEADER];
     let (ip, tcp) = packet.split_at_mut(IP_HEADER);
@@ -63,10 +70,10 @@ fn reset_packet(
 
     tcp[0..2].copy_from_slice(&flow.remote_port.get().to_be_bytes());
     tcp[2..4].copy_from_slice(&flow.local_port.get().to_be_bytes());
-    tcp[4..8].copy_from_slice(&flow.seq.to_be_bytes());
+    tcp[4..8].copy_from_slice(&seq.to_be_bytes());
     tcp[8..12].copy_from_slice(&flow.ack.to_be_bytes());
     tcp[12] = (TCP_HEADER as u8 / 4) << 4;
-    tcp[13] = RST_ACK;
+    tcp[13] = flags;
     let pseudo = u32::from(ip[9]) + TCP_HEADER as u32 + sum_words(&ip[12..20]);
     let sum = checksum(tcp, pseudo);
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
@@ -105,10 +112,12 @@ mod tests {
             ack: 0x5566_7788,
             lan_ifindex: 2,
         };
-        let bytes = reset_packet(
+        let bytes = segment(
             &flow,
             Ipv4Addr::new(10, 0, 0, 5),
             Ipv4Addr::new(198, 51, 100, 9),
+            RST_ACK,
+            flow.seq,
         );
         let packet = SlicedPacket::from_ip(&bytes).unwrap();
         let Some(NetSlice::Ipv4(ip)) = &packet.net else {
