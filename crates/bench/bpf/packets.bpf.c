@@ -13,7 +13,6 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define FLOWS 64
 /* 64 bytes on the wire, less the frame check sequence. */
 #define FRAME_LENGTH 60
 
@@ -21,9 +20,10 @@ struct frame {
 	__u8 bytes[FRAME_LENGTH];
 };
 
+/* One per flow: its size is set by user space before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, FLOWS);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct frame);
 } frames SEC(".maps");
@@ -35,6 +35,7 @@ struct {
 	__type(value, __u64);
 } arrived SEC(".maps");
 
+const volatile __u32 flows;
 const volatile __u32 device;
 const volatile __u16 port;
 static __u32 turn;
@@ -43,7 +44,8 @@ SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 flow = turn++ % FLOWS;
+	__u32 flow = turn;
+	turn = flow + 1 < flows ? flow + 1 : 0;
 	const struct frame *frame = bpf_map_lookup_elem(&frames, &flow);
 	if (!frame || data + FRAME_LENGTH > end)
 		return XDP_ABORTED;

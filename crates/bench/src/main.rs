@@ -7,6 +7,7 @@
 
 mod checksum;
 mod cpu;
+mod crowd;
 mod manifest;
 mod measure;
 mod pins;
@@ -22,6 +23,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crowd::Crowd;
 use manifest::Manifest;
 use measure::{Measure, Span};
 use program::{FEW_FLOWS, MANY_FLOWS, Programs, Proto, Way};
@@ -45,7 +47,7 @@ struct Args {
     #[arg(long)]
     programs_alone: bool,
     /// Measure only this
-    #[arg(long, value_name = "NAME", value_parser = ["goodput", "connections", "packets", "latency", "program"])]
+    #[arg(long, value_name = "NAME", value_parser = ["goodput", "connections", "packets", "latency", "program", "crowd"])]
     only: Vec<String>,
     /// Run only this contender, for a profiler
     #[arg(long, value_name = "NAME")]
@@ -126,6 +128,9 @@ fn main() -> Result<()> {
     race(&args, &by, span, &mut samples)?;
     if args.wants("program") {
         measure_program(args.runs(), &mut samples)?;
+    }
+    if args.wants("crowd") {
+        measure_crowd(&args, &by, span, &mut samples)?;
     }
     samples.derive();
     let report = Report::new(manifest, &samples);
@@ -235,6 +240,28 @@ fn measure_flows(
         nanoseconds: median(out) + median(back),
         bytes_per_flow,
     })
+}
+
+/// The whole box with few and with many flows, taking turns.
+fn measure_crowd(args: &Args, by: &AnabranchBy, span: Span, samples: &mut Samples) -> Result<()> {
+    let bar = progress(2 * args.runs());
+    bar.set_message("packets of 1000 and of 1 000 000 flows");
+    let bed = Testbed::build(Contender::Anabranch, by)?;
+    let crowds = [
+        (
+            "packets_64_byte_1000000_flows",
+            Crowd::enter(&bed, MANY_FLOWS)?,
+        ),
+        ("packets_64_byte_1000_flows", Crowd::enter(&bed, FEW_FLOWS)?),
+    ];
+    for _ in 0..args.runs() {
+        for (row, crowd) in &crowds {
+            samples.add(Contender::Anabranch, [(*row, crowd.measure(&bed, span)?)]);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
 }
 
 fn progress(steps: usize) -> ProgressBar {

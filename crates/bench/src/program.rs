@@ -224,7 +224,7 @@ fn entry(proto: Proto, next: u32) -> Flow {
     Flow {
         other_local: address(next).into(),
         tcp: if proto == Proto::Udp {
-            first_remote()
+            first_remote(REMOTE)
         } else {
             Default::default()
         },
@@ -237,8 +237,8 @@ fn entry(proto: Proto, next: u32) -> Flow {
 }
 
 /// The remote address of a UDP mapping, where TCP keeps its sequence numbers.
-fn first_remote() -> abi::FlowTcp {
-    let Addr(bytes) = REMOTE.into();
+pub fn first_remote(remote: Ipv4Addr) -> abi::FlowTcp {
+    let Addr(bytes) = remote.into();
     let word = |i: usize| u32::from_ne_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
     abi::FlowTcp {
         isn: word(0),

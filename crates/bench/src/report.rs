@@ -71,14 +71,7 @@ impl Line {
         let anabranch = samples.median(row.name, Contender::Anabranch)?;
         let nftables = samples.median(row.name, Contender::Nftables);
         let forwarding = samples.median(row.name, Contender::Forwarding);
-        let ratio = |other: Option<f64>| {
-            let ratio = match row.better {
-                Better::More => anabranch / other?,
-                Better::Less => other? / anabranch,
-            };
-            // A difference of nothing, or below it, has no ratio.
-            (ratio.is_finite() && ratio > 0.0).then_some(ratio)
-        };
+        let ratio = |other: Option<f64>| ratio(row.better, anabranch, other?);
         Some(Line {
             name: row.name,
             unit: row.unit,
@@ -98,6 +91,15 @@ impl Line {
             Target::AtMost(_) => Some(self.anabranch),
         }
     }
+}
+
+/// Above 1 where `ours` is better. Differences that are not above zero have no ratio.
+fn ratio(better: Better, ours: f64, other: f64) -> Option<f64> {
+    let ratio = match better {
+        Better::More => ours / other,
+        Better::Less => other / ours,
+    };
+    (ours > 0.0 && other > 0.0).then_some(ratio)
 }
 
 /// A demand and what became of it.
@@ -244,5 +246,72 @@ fn shown(value: Option<f64>) -> String {
         Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
         Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
         Some(value) => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(row: &'static str, values: [&[f64]; 3]) -> Samples {
+        let mut samples = Samples::default();
+        for (contender, values) in Contender::ALL.into_iter().zip(values) {
+            samples.add(contender, values.iter().map(|&value| (row, value)));
+        }
+        samples
+    }
+
+    fn only_line(samples: &Samples) -> (Line, Vec<Judgement>) {
+        let mut report = Report::new((), samples);
+        (report.rows.remove(0), report.targets)
+    }
+
+    #[test]
+    fn a_row_shows_the_medians_of_its_runs() {
+        let (line, _) = only_line(&samples(
+            "connections",
+            [&[9.0, 1.0, 3.0], &[4.0, 2.0], &[6.0]],
+        ));
+        assert_eq!(
+            (line.anabranch, line.nftables, line.forwarding),
+            (3.0, Some(3.0), Some(6.0))
+        );
+    }
+
+    #[test]
+    fn a_ratio_above_one_is_better_whether_more_or_less_is_wanted() {
+        let (more, _) = only_line(&samples("connections", [&[30.0], &[20.0], &[60.0]]));
+        let (less, _) = only_line(&samples("latency_p50", [&[20.0], &[30.0], &[10.0]]));
+        assert_eq!(
+            (more.vs_nftables, more.vs_forwarding),
+            (Some(1.5), Some(0.5))
+        );
+        assert_eq!(
+            (less.vs_nftables, less.vs_forwarding),
+            (Some(1.5), Some(0.5))
+        );
+    }
+
+    #[test]
+    fn added_latency_is_what_exceeds_plain_forwarding_and_a_negative_one_has_no_ratio() {
+        let mut samples = samples("latency_p50", [&[9.0], &[15.0], &[10.0]]);
+        samples.derive();
+        let report = Report::new((), &samples);
+        let added = report
+            .rows
+            .iter()
+            .find(|row| row.name == "added_latency_p50");
+        let added = added.map(|row| (row.anabranch, row.nftables, row.vs_nftables));
+        assert_eq!(added, Some((-1.0, Some(5.0), None)));
+    }
+
+    #[test]
+    fn a_target_is_reached_at_its_bound() {
+        let (_, targets) = only_line(&samples("connections", [&[13.0], &[10.0], &[20.0]]));
+        let outcomes: Vec<_> = targets
+            .iter()
+            .map(|t| (t.target.as_str(), t.reached))
+            .collect();
+        assert_eq!(outcomes, [("≥ 1.3 × nftables", true)]);
     }
 }

@@ -154,6 +154,20 @@ pub const ROWS: &[Row] = &[
         &[Target::AtMost(2.0)],
     ),
     row(
+        "packets_64_byte_1000_flows",
+        "64-byte UDP packets, 1000 flows in turn",
+        "1/s",
+        Better::More,
+        &[],
+    ),
+    row(
+        "packets_64_byte_1000000_flows",
+        "64-byte UDP packets, 1 000 000 flows in turn",
+        "1/s",
+        Better::More,
+        &[],
+    ),
+    row(
         "memory_per_flow",
         "kernel memory per flow at 1 000 000",
         "bytes",

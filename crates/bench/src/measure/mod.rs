@@ -16,6 +16,8 @@ use anyhow::{Context, Result};
 
 use crate::testbed::Testbed;
 
+pub use packets::measure_flows as packets_of_flows;
+
 /// How long one run may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {

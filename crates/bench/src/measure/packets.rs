@@ -1,12 +1,12 @@
 //! 64-byte UDP packets per second that the gateway forwards on one processor.
 //!
-//! Processor 0 makes the frames of 64 flows inside the kernel (`BPF_PROG_TEST_RUN` of an XDP program with live
+//! Processor 0 makes the frames of the flows, in turn, inside the kernel (`BPF_PROG_TEST_RUN` of an XDP program with live
 //! frames: no socket, no buffer allocation) and puts them into the ring of the gateway's LAN device, faster than
 //! anybody takes them out. The gateway polls that device in a kernel thread (threaded NAPI) kept on processor 1, which
 //! carries each packet through the gateway to the ISP's device, where a TC program counts and drops it. So the figure
 //! is what one processor forwards; what does not fit is lost before the gateway sees it.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -27,9 +27,8 @@ use crate::testbed::{CLIENT, CLIENT_DEVICE, LAN_DEVICE, LINKS, Network, SERVER, 
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/packets.bpf.o"));
 
-/// As `FLOWS` of `bpf/packets.bpf.c`.
-const FLOWS: u16 = 64;
 const FRAME_BYTES: usize = 60;
+const FEW_FLOWS: u16 = 64;
 const FIRST_PORT: u16 = 20_000;
 const SINK_PORT: u16 = 9;
 /// Frames per system call: about a quarter of a second.
@@ -43,9 +42,17 @@ struct Frame([u8; FRAME_BYTES]);
 // SAFETY: an array of bytes.
 unsafe impl Pod for Frame {}
 
-/// Packets per second.
+/// Packets per second of 64 flows of the client.
 pub fn measure(network: &Network, span: Span) -> Result<f64> {
-    let mut programs = load(network)?;
+    let flows: Vec<_> = (0..FEW_FLOWS)
+        .map(|flow| SocketAddrV4::new(CLIENT, FIRST_PORT + flow))
+        .collect();
+    measure_flows(network, &flows, span)
+}
+
+/// Packets per second of flows from these endpoints, in this order.
+pub fn measure_flows(network: &Network, flows: &[SocketAddrV4], span: Span) -> Result<f64> {
+    let mut programs = load(network, flows)?;
     attach_sinks(network, &mut programs)?;
     let arrived =
         PerCpuArray::<_, u64>::try_from(programs.take_map("arrived").context("map arrived")?)?;
@@ -68,11 +75,14 @@ pub fn measure(network: &Network, span: Span) -> Result<f64> {
     })
 }
 
-fn load(network: &Network) -> Result<Ebpf> {
+fn load(network: &Network, flows: &[SocketAddrV4]) -> Result<Ebpf> {
+    let count = u32::try_from(flows.len())?;
     let device = network
         .client
         .run(|| nix::net::if_::if_nametoindex(CLIENT_DEVICE))??;
     let mut programs = EbpfLoader::new()
+        .map_max_entries("frames", count)
+        .override_global("flows", &count, true)
         .override_global("device", &device, true)
         .override_global("port", &SINK_PORT, true)
         .load(OBJECT)?;
@@ -82,8 +92,8 @@ fn load(network: &Network) -> Result<Ebpf> {
         mac(&network.gateway, LAN_DEVICE)?,
         mac(&network.client, CLIENT_DEVICE)?,
     );
-    for flow in 0..FLOWS {
-        frames.set(flow.into(), frame(to, from, FIRST_PORT + flow), 0)?;
+    for (index, &flow) in (0..).zip(flows) {
+        frames.set(index, frame(to, from, flow), 0)?;
     }
     let generator: &mut Xdp = programs
         .program_mut("generate")
@@ -130,7 +140,7 @@ fn generate(generator: &Xdp, client: &Namespace, stop: &AtomicBool) -> Result<()
 }
 
 /// Ethernet, IPv4 and UDP, padded with zeros.
-fn frame(to: [u8; 6], from: [u8; 6], source_port: u16) -> Frame {
+fn frame(to: [u8; 6], from: [u8; 6], source: SocketAddrV4) -> Frame {
     let mut frame = [0; FRAME_BYTES];
     let (ip_length, udp_length) = (FRAME_BYTES - 14, FRAME_BYTES - 34);
     frame[..6].copy_from_slice(&to);
@@ -139,14 +149,14 @@ fn frame(to: [u8; 6], from: [u8; 6], source_port: u16) -> Frame {
     frame[14..18].copy_from_slice(&[0x45, 0, 0, ip_length as u8]);
     // Do not fragment, TTL 64.
     frame[20..24].copy_from_slice(&[0x40, 0, 64, 17]);
-    frame[26..30].copy_from_slice(&CLIENT.octets());
+    frame[26..30].copy_from_slice(&source.ip().octets());
     frame[30..34].copy_from_slice(&SERVER.octets());
     let sum = checksum::of(&frame[14..34]);
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame[34..36].copy_from_slice(&source_port.to_be_bytes());
+    frame[34..36].copy_from_slice(&source.port().to_be_bytes());
     frame[36..38].copy_from_slice(&SINK_PORT.to_be_bytes());
     frame[38..40].copy_from_slice(&(udp_length as u16).to_be_bytes());
-    let sum = udp_checksum(CLIENT, SERVER, &frame[34..]);
+    let sum = udp_checksum(*source.ip(), SERVER, &frame[34..]);
     frame[40..42].copy_from_slice(&sum.to_be_bytes());
     Frame(frame)
 }

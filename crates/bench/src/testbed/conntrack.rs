@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
 
 const MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 const BUCKETS: &str = "/proc/sys/net/netfilter/nf_conntrack_buckets";
 const ROOM: u64 = 2_097_152;
 
-/// Connection tracking with room for every connection of the run; the machine's own limits come back on drop.
+/// Connection tracking with room for every connection of the run; the machine's own limits come back on drop, and when
+/// SIGINT or SIGTERM ends the process.
 #[derive(Debug, Serialize)]
 pub struct Conntrack {
     pub nf_conntrack_max: u64,
@@ -28,6 +31,7 @@ impl Conntrack {
             nf_conntrack_buckets: wanted[1].1,
             before,
         };
+        restore_when_interrupted(before)?;
         for (path, value) in wanted {
             write(path, value)?;
         }
@@ -35,13 +39,32 @@ impl Conntrack {
     }
 }
 
+/// To be called before other threads start, which inherit that the signals are left to this one.
+fn restore_when_interrupted(before: [(&'static str, u64); 2]) -> Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().context("blocking signals")?;
+    thread::spawn(move || {
+        if let Ok(signal) = signals.wait() {
+            restore(before);
+            std::process::exit(128 + signal as i32);
+        }
+    });
+    Ok(())
+}
+
+fn restore(before: [(&'static str, u64); 2]) {
+    for (path, value) in before {
+        if let Err(error) = write(path, value) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
 impl Drop for Conntrack {
     fn drop(&mut self) {
-        for (path, value) in self.before {
-            if let Err(error) = write(path, value) {
-                eprintln!("{error:#}");
-            }
-        }
+        restore(self.before);
     }
 }
 

@@ -25,7 +25,13 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 pub struct Running {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _pins: PinFolder,
+    pins: PinFolder,
+}
+
+impl Running {
+    pub fn pins(&self) -> &Path {
+        self.pins.path()
+    }
 }
 
 impl Drop for Running {
@@ -57,7 +63,7 @@ pub fn start(network: &Network) -> Result<Running> {
     Ok(Running {
         stop: Some(stop),
         thread: Some(thread),
-        _pins: pins,
+        pins,
     })
 }
 

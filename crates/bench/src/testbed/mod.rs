@@ -16,8 +16,10 @@ mod polling;
 mod product;
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 use anabranch_lab::netns::Namespace;
+use anabranch_policy::abi;
 use anyhow::Result;
 use serde::Serialize;
 
@@ -146,8 +148,8 @@ impl Contender {
 
 /// What keeps a gateway forwarding; its work ends with the value.
 enum Work {
-    Program { _running: dataplane::Running },
-    Daemon { _running: product::Running },
+    Program { running: dataplane::Running },
+    Daemon { running: product::Running },
     Kernel,
 }
 
@@ -158,14 +160,14 @@ pub enum AnabranchBy {
     /// The programs alone, swept once a second, with a choice that never changes.
     DataPlane,
     /// The daemon: probes, weights, sweeps and all.
-    Daemon(std::path::PathBuf),
+    Daemon(PathBuf),
 }
 
 /// A contender in its network.
 pub struct Testbed {
     pub contender: Contender,
     // Declared before the network: the gateway's work ends while its devices still exist.
-    _work: Work,
+    work: Work,
     pub network: Network,
 }
 
@@ -174,18 +176,28 @@ impl Testbed {
         let network = Network::build()?;
         let work = match (contender, by) {
             (Contender::Anabranch, AnabranchBy::DataPlane) => Work::Program {
-                _running: dataplane::start(&network)?,
+                running: dataplane::start(&network)?,
             },
             (Contender::Anabranch, AnabranchBy::Daemon(path)) => Work::Daemon {
-                _running: product::start(&network, path)?,
+                running: product::start(&network, path)?,
             },
             (Contender::Nftables, _) => nftables::configure(&network).map(|()| Work::Kernel)?,
             (Contender::Forwarding, _) => forwarding::configure(&network).map(|()| Work::Kernel)?,
         };
         Ok(Testbed {
             contender,
-            _work: work,
+            work,
             network,
         })
+    }
+
+    /// The pinned map of confirmed flows, if the contender is a gateway of ours.
+    pub fn flow_table(&self) -> Option<PathBuf> {
+        let pins = match &self.work {
+            Work::Program { running } => running.pins().to_owned(),
+            Work::Daemon { running } => running.pins(),
+            Work::Kernel => return None,
+        };
+        Some(pins.join(format!("v{}", abi::ABI_VERSION)).join("flows"))
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_lab::netns::Child;
@@ -18,7 +19,15 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// The daemon; stopped cleanly when the value goes.
 pub struct Running {
     daemon: Child,
+    instance: String,
     _folder: TempDir,
+}
+
+impl Running {
+    /// Where the daemon keeps this instance's pins.
+    pub fn pins(&self) -> PathBuf {
+        Path::new("/sys/fs/bpf/anabranch").join(&self.instance)
+    }
 }
 
 impl Drop for Running {
@@ -39,15 +48,17 @@ pub fn start(network: &Network, binary: &Path) -> Result<Running> {
     let folder = tempfile::tempdir().context("a folder for the daemon's configuration")?;
     let (config, log) = (folder.path().join("bench.toml"), folder.path().join("log"));
     fs::write(&config, configuration())?;
+    let instance = fresh_instance();
     let mut command = Command::new(binary);
     command
-        .args(["run", "--instance", &instance(), "--config"])
+        .args(["run", "--instance", &instance, "--config"])
         .arg(&config)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&log)?);
     let mut running = Running {
         daemon: network.gateway.spawn(command)?,
+        instance,
         _folder: folder,
     };
     wait_until_ready(network, &mut running.daemon).with_context(|| {
@@ -57,8 +68,11 @@ pub fn start(network: &Network, binary: &Path) -> Result<Running> {
     Ok(running)
 }
 
-fn instance() -> String {
-    format!("bench-{}", std::process::id())
+/// A daemon that ended may still hold its name when the next one starts.
+fn fresh_instance() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("bench-{}-{number}", std::process::id())
 }
 
 /// Random, as nftables' numgen; quotas out of the way.
@@ -66,7 +80,7 @@ fn configuration() -> String {
     let links: String = (0..LINKS)
         .map(|i| {
             format!(
-                "[link.isp{i}]\ndevice = \"{}\"\nprobe = [\"{}\"]\n",
+                "[link.isp{i}]\ndevice = \"{}\"\nprobe = [\"icmp:{}\"]\n",
                 wan_device(i),
                 isp(i)
             )

@@ -1,0 +1,82 @@
+//! The whole box with very many flows: 64-byte packets of 1000 flows and of 1 000 000, each flow in turn, in random
+//! order. The flows are written into the gateway's table as if they had been confirmed long ago.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use anabranch_policy::abi::{self, BePort, Flow, FlowKey};
+use anyhow::{Context, Result};
+use aya::maps::{HashMap, Map, MapData};
+use nix::time::{ClockId, clock_gettime};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+
+use crate::measure::{Span, packets_of_flows};
+use crate::program::first_remote;
+use crate::testbed::{SERVER, Testbed, external};
+
+const HOSTS: u32 = 250;
+const FIRST_PORT: u32 = 10_000;
+const UDP: u8 = 17;
+const SEED: u64 = 1;
+
+/// Flows that send in turn.
+pub struct Crowd {
+    flows: Vec<SocketAddrV4>,
+}
+
+impl Crowd {
+    /// Enters `count` flows into the gateway's table.
+    pub fn enter(bed: &Testbed, count: u32) -> Result<Self> {
+        let path = bed
+            .flow_table()
+            .context("this contender has no flow table")?;
+        let map =
+            MapData::from_pin(&path).with_context(|| format!("opening {}", path.display()))?;
+        let mut table = HashMap::<_, FlowKey, Flow>::try_from(Map::HashMap(map))?;
+        let mut flows: Vec<_> = (0..count).map(endpoint).collect();
+        let entry = entry()?;
+        for &flow in &flows {
+            table
+                .insert(key(flow), entry, 0)
+                .context("filling the gateway's flow table")?;
+        }
+        flows.shuffle(&mut SmallRng::seed_from_u64(SEED));
+        Ok(Crowd { flows })
+    }
+
+    pub fn measure(&self, bed: &Testbed, span: Span) -> Result<f64> {
+        packets_of_flows(&bed.network, &self.flows, span)
+    }
+}
+
+/// A port of one of the LAN's hosts.
+fn endpoint(flow: u32) -> SocketAddrV4 {
+    let host = Ipv4Addr::new(10, 0, 0, (2 + flow % HOSTS) as u8);
+    SocketAddrV4::new(host, (FIRST_PORT + flow / HOSTS) as u16)
+}
+
+fn key(local: SocketAddrV4) -> FlowKey {
+    FlowKey {
+        local: (*local.ip()).into(),
+        local_port: BePort::new(local.port()),
+        proto: UDP,
+        side: abi::SIDE_LAN,
+        ..Default::default()
+    }
+}
+
+/// Fresh, so that no sweep takes it away meanwhile.
+fn entry() -> Result<Flow> {
+    let now_ns = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    let now_ns = (now_ns.tv_sec() as u64) * 1_000_000_000 + now_ns.tv_nsec() as u64;
+    Ok(Flow {
+        opened_ns: now_ns,
+        seen_ns: now_ns,
+        other_local: external(0).into(),
+        tcp: first_remote(SERVER),
+        state: abi::STATE_REPLIED | abi::STATE_CONFIRMED,
+        other_port: BePort::new(1024),
+        ..Default::default()
+    })
+}
