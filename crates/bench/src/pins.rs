@@ -29,9 +29,20 @@ impl Drop for PinFolder {
     }
 }
 
+/// Where daemons keep the pins of their instances, and how this benchmark's instances begin.
+pub const DAEMON_PINS: &str = "/sys/fs/bpf/anabranch";
+pub const INSTANCE_PREFIX: &str = "bench-";
+
 /// Removes what interrupted runs left behind.
 pub fn remove_stale() {
-    let Ok(entries) = fs::read_dir(BPF_FS) else {
+    for (folder, prefix) in [(BPF_FS, PREFIX), (DAEMON_PINS, INSTANCE_PREFIX)] {
+        remove_ownerless(Path::new(folder), prefix);
+    }
+}
+
+/// Folders named by a process that is gone.
+fn remove_ownerless(folder: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
     for entry in entries.flatten() {
@@ -39,7 +50,7 @@ pub fn remove_stale() {
             continue;
         };
         let owner = name
-            .strip_prefix(PREFIX)
+            .strip_prefix(prefix)
             .and_then(|rest| rest.split('-').next());
         if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             let _ = fs::remove_dir_all(entry.path());

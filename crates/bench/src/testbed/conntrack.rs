@@ -39,7 +39,7 @@ impl Conntrack {
     }
 }
 
-/// To be called before other threads start, which inherit that the signals are left to this one.
+/// To be called before other threads start: they, and processes, inherit that the signals are left to this one.
 fn restore_when_interrupted(before: [(&'static str, u64); 2]) -> Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use anabranch_lab::netns::Child;
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::SigSet;
 use tempfile::TempDir;
+
+use crate::pins::{DAEMON_PINS, INSTANCE_PREFIX};
 
 use super::{LAN_DEVICE, LINKS, Network, SERVER, external, isp, wan_device};
 
@@ -26,7 +30,7 @@ pub struct Running {
 impl Running {
     /// Where the daemon keeps this instance's pins.
     pub fn pins(&self) -> PathBuf {
-        Path::new("/sys/fs/bpf/anabranch").join(&self.instance)
+        Path::new(DAEMON_PINS).join(&self.instance)
     }
 }
 
@@ -56,6 +60,10 @@ pub fn start(network: &Network, binary: &Path) -> Result<Running> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&log)?);
+    // SAFETY: sigprocmask is a plain system call; nothing is allocated or locked between fork and exec.
+    unsafe {
+        command.pre_exec(|| Ok(SigSet::all().thread_unblock()?));
+    }
     let mut running = Running {
         daemon: network.gateway.spawn(command)?,
         instance,
@@ -72,7 +80,7 @@ pub fn start(network: &Network, binary: &Path) -> Result<Running> {
 fn fresh_instance() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("bench-{}-{number}", std::process::id())
+    format!("{INSTANCE_PREFIX}{}-{number}", std::process::id())
 }
 
 /// Random, as nftables' numgen; quotas out of the way.
