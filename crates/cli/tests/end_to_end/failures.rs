@@ -19,8 +19,12 @@ const USERS: u32 = 4;
 const DOWNLOADS_PER_USER: u32 = 6;
 /// After this, every new flow has to work.
 const SETTLED_S: f64 = 2.0;
-/// The product's aim is 1 s. The machine that runs this test may be busy with others.
-const DETECTED_MAX: Duration = Duration::from_millis(1500);
+/// The product's aim is 1 s, and 0.7 s is usual. The median has to be near it; a single cut may meet a machine whose
+/// cores are taken by others.
+const MEDIAN_MAX: Duration = Duration::from_millis(1500);
+const DETECTED_MAX: Duration = Duration::from_secs(3);
+/// From the detection to the last RST.
+const ENDED_S: f64 = 0.5;
 
 /// Downloads without a pause while lines are cut and restored on a schedule, and what the gateway made of it.
 fn record(
@@ -81,17 +85,45 @@ fn went_down(gateway: &Anabranch, name: &str) -> Instant {
     Instant::now() - Duration::from_secs_f64(link(gateway, name).since_s)
 }
 
-fn failed<'a>(transfers: impl IntoIterator<Item = &'a Transfer>) -> Vec<&'a Transfer> {
-    transfers
-        .into_iter()
+/// Only transfers of the link that was cut failed, by a reset, and before `settled_s`.
+fn judge(transfers: &[Transfer], cut: &Fault, settled_s: f64, restored_s: f64) {
+    let during = |transfer: &&Transfer| {
+        transfer.end_s() > cut.at_s && transfer.start_s < restored_s + SETTLED_S
+    };
+    let around: Vec<&Transfer> = transfers.iter().filter(during).collect();
+    let failed: Vec<_> = around
+        .iter()
         .filter(|transfer| transfer.outcome.is_failure())
-        .collect()
+        .collect();
+    println!(
+        "{}: {} transfers ended of {} around the cut",
+        cut.link,
+        failed.len(),
+        around.len()
+    );
+    assert!(
+        !failed.is_empty(),
+        "{} carried transfers when it was cut",
+        cut.link
+    );
+    for transfer in failed {
+        let elsewhere = transfer.link.as_ref().is_some_and(|link| *link != cut.link);
+        assert!(
+            !elsewhere,
+            "lost on a link that works: {transfer:?}, {cut:?}"
+        );
+        assert!(
+            transfer.end_s() < settled_s,
+            "failed late: {transfer:?}, {cut:?}"
+        );
+        let reset = matches!(transfer.outcome, Outcome::Reset | Outcome::Refused);
+        assert!(reset, "not by a reset: {transfer:?}, {cut:?}");
+    }
 }
 
 #[test]
 fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_at_once() {
     let house = House::new("");
-    house.lab.report().unwrap();
     let cuts = [("fiber", 2.0), ("cable", 8.0), ("lte", 14.0)];
     let faults: Vec<_> = cuts
         .iter()
@@ -106,6 +138,7 @@ fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_
     let mut sorted = detected.clone();
     sorted.sort();
     println!("detected after {detected:?}, median {:?}", sorted[1]);
+    assert!(sorted[1] < MEDIAN_MAX, "{detected:?}");
     let down: Vec<&Fault> = recording
         .faults
         .iter()
@@ -118,48 +151,13 @@ fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_
         .collect();
     for ((cut, restored), detected) in down.iter().zip(&up).zip(&detected) {
         assert!(*detected < DETECTED_MAX, "{}: {detected:?}", cut.link);
-        let during = |transfer: &&Transfer| {
-            transfer.end_s() > cut.at_s && transfer.start_s < restored.at_s + SETTLED_S
-        };
-        let around: Vec<&Transfer> = recording.transfers.iter().filter(during).collect();
-        let others = around
-            .iter()
-            .copied()
-            .filter(|transfer| transfer.link.as_ref().is_some_and(|link| *link != cut.link));
-        let lost = failed(others);
-        assert!(
-            lost.is_empty(),
-            "{} cut at {} s; lost on other links: {lost:?}",
-            cut.link,
-            cut.at_s
+        let settled_s = SETTLED_S.max(detected.as_secs_f64() + ENDED_S);
+        judge(
+            &recording.transfers,
+            cut,
+            cut.at_s + settled_s,
+            restored.at_s,
         );
-        let late: Vec<_> = failed(around.iter().copied())
-            .into_iter()
-            .filter(|transfer| {
-                transfer.start_s >= cut.at_s + SETTLED_S || transfer.end_s() > cut.at_s + SETTLED_S
-            })
-            .collect();
-        assert!(
-            late.is_empty(),
-            "{} cut at {} s; failed later: {late:?}",
-            cut.link,
-            cut.at_s
-        );
-        let own = failed(around.iter().copied());
-        println!(
-            "{}: {} transfers ended of {} around the cut",
-            cut.link,
-            own.len(),
-            around.len()
-        );
-        assert!(
-            !own.is_empty(),
-            "{} carried transfers when it was cut",
-            cut.link
-        );
-        let reset =
-            |transfer: &&&Transfer| matches!(transfer.outcome, Outcome::Reset | Outcome::Refused);
-        assert_eq!(own.iter().filter(reset).count(), own.len(), "{own:?}");
     }
     for (name, _) in cuts {
         until_state(&house.gateway, name, LinkState::Up);
