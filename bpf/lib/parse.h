@@ -148,8 +148,23 @@ static __always_inline int ip_checksum_holds(struct __sk_buff *skb, const struct
 	return fold_sum(sum) == 0xffff;
 }
 
-/* Bytes of headers that must be readable directly: Ethernet, IPv4 with every option, TCP without options. */
-#define HEADER_ROOM (ETH_HLEN + 60 + sizeof(struct tcphdr))
+/*
+ * Bytes of headers that must be readable directly: Ethernet, IPv4, TCP without options; and the same with every IPv4
+ * option. No more is asked for than is needed: a sender's segment has its headers alone before its pages, and reading
+ * further would copy.
+ */
+#define PLAIN_ROOM (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr))
+#define OPTIONS_ROOM (ETH_HLEN + 60 + sizeof(struct tcphdr))
+
+/* Makes `room` bytes readable, or the whole packet if it is shorter. Packet pointers are void afterwards. */
+static __always_inline int make_readable(struct __sk_buff *skb, __u32 room)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 wanted = skb->len < room ? skb->len : room;
+	if (data + room <= end || data + wanted <= end)
+		return 0;
+	return bpf_skb_pull_data(skb, wanted);
+}
 
 static __always_inline int parse_tcp(struct packet *p, const struct tcphdr *tcp, void *end, __u32 l4_length)
 {
@@ -224,17 +239,21 @@ static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p,
 {
 	if (skb->protocol != bpf_htons(ETH_P_IP))
 		return AB_REASON_NOT_IP;
+	if (make_readable(skb, PLAIN_ROOM))
+		return AB_REASON_MALFORMED;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	if (data + HEADER_ROOM > end) {
-		__u32 wanted = skb->len < HEADER_ROOM ? skb->len : HEADER_ROOM;
-		if (data + wanted > end && bpf_skb_pull_data(skb, wanted))
-			return AB_REASON_MALFORMED;
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-	}
 	struct iphdr *ip = data + l3;
 	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
 		return AB_REASON_MALFORMED;
+	if (ip->ihl > 5) {
+		if (make_readable(skb, OPTIONS_ROOM))
+			return AB_REASON_MALFORMED;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		ip = data + l3;
+		if ((void *)(ip + 1) > end)
+			return AB_REASON_MALFORMED;
+	}
 	__u32 header = ip->ihl * 4;
 	p->length = bpf_ntohs(ip->tot_len);
 	if (p->length < header || l3 + p->length > skb->len)

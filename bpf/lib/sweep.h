@@ -41,40 +41,40 @@ static __always_inline int has_run_out(const struct sweep_walk *walk, const stru
 }
 
 /* A link entry lives by its LAN entry; alone (a permission, an orphan of an evicted pair) by its own timer. */
-static __always_inline void sweep_wan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
+static __always_inline void expire_wan(struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key lan_key;
-	if (!has_run_out(walk, key, flow, flow->seen_ns))
-		return;
-	if (!(flow->state & AB_STATE_PERMISSION) && find_other(key, flow, &lan_key))
-		return;
-	delete_entry(key);
+	if (flow->state & AB_STATE_PERMISSION || !find_other(key, flow, &lan_key))
+		delete_entry(key);
 }
 
-static __always_inline void sweep_lan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
+/* Whether the flow is over: its other direction may have been busy. */
+static __always_inline int expire_lan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key wan_key;
 	struct ab_flow *wan = find_other(key, flow, &wan_key);
-	__u64 seen_ns = flow->seen_ns;
-	if (wan && wan->seen_ns > seen_ns)
-		seen_ns = wan->seen_ns;
-	if (has_run_out(walk, key, flow, seen_ns)) {
-		forget_flow(key, flow, &wan_key);
-		walk->result->expired++;
-	} else if (!(flow->state & AB_STATE_CLOSED)) {
-		walk->result->live[flow->link & (AB_MAX_LINKS - 1)]++;
-	}
+	if (wan && !has_run_out(walk, key, flow, wan->seen_ns))
+		return 0;
+	forget_flow(key, flow, &wan_key);
+	walk->result->expired++;
+	return 1;
 }
 
+/* Most entries were seen lately, and cost no more than a look at them. */
 static long sweep_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *flow, struct sweep_walk *walk)
 {
 	(void)map;
-	struct ab_flow_key key = *entry_key;
+	__u32 is_lan = entry_key->side == AB_SIDE_LAN;
 	walk->result->visited++;
-	if (key.side == AB_SIDE_LAN)
-		sweep_lan(walk, &key, flow);
-	else
-		sweep_wan(walk, &key, flow);
+	if (has_run_out(walk, entry_key, flow, flow->seen_ns)) {
+		struct ab_flow_key key = *entry_key;
+		if (!is_lan)
+			expire_wan(&key, flow);
+		else if (expire_lan(walk, &key, flow))
+			return 0;
+	}
+	if (is_lan && !(flow->state & AB_STATE_CLOSED))
+		walk->result->live[flow->link & (AB_MAX_LINKS - 1)]++;
 	return 0;
 }
 

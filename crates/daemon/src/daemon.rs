@@ -27,6 +27,8 @@ use crate::view;
 
 /// Sweeps, rates, and what failed is tried again.
 const TICK: Duration = Duration::from_secs(1);
+/// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
+const SWEEP_REST: u32 = 50;
 /// The host is looked at this often even if netlink is silent.
 const LOOK_TICKS: u64 = 30;
 /// Probes under way; more would mean that answers are never given up.
@@ -77,7 +79,7 @@ pub struct Daemon<P, S> {
     /// What the data path has been told of the host.
     pub(crate) told: Desired,
     pub(crate) meter: Meter,
-    /// Of the last tick.
+    /// What the last sweep saw.
     pub(crate) swept: Swept,
     pub(crate) instance: String,
     pub(crate) adopted: bool,
@@ -90,6 +92,7 @@ pub struct Daemon<P, S> {
     /// What was in the way last.
     trouble: Option<String>,
     first_usable: Option<LinkId>,
+    sweep_at: Instant,
     probes: JoinSet<(ProbeOrder, Option<Outcome>)>,
 }
 
@@ -114,6 +117,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             incomplete: false,
             trouble: None,
             first_usable: None,
+            sweep_at: Instant::now(),
             probes: JoinSet::new(),
             config,
             slots,
@@ -197,12 +201,22 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     }
 
     async fn tick(&mut self, ticks: u64) -> anyhow::Result<()> {
-        self.swept = self.plane.sweep()?;
+        self.sweep()?;
         let traffic = all_links().map(|id| self.driver.counters(id).traffic);
         self.meter.tick(self.origin.elapsed(), traffic);
         if self.incomplete || ticks.is_multiple_of(LOOK_TICKS) {
             self.look().await?;
         }
+        Ok(())
+    }
+
+    fn sweep(&mut self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        if began < self.sweep_at && !self.plane.is_pressed()? {
+            return Ok(());
+        }
+        self.swept = self.plane.sweep()?;
+        self.sweep_at = Instant::now() + began.elapsed() * SWEEP_REST;
         Ok(())
     }
 

@@ -23,6 +23,7 @@ pub trait Plane: DataPlane<Error = Error> {
     fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
     fn attached(&self) -> Result<Vec<u32>, Error>;
     fn sweep(&mut self) -> Result<Swept, Error>;
+    fn is_pressed(&self) -> Result<bool, Error>;
     fn flows_max(&self) -> u64;
     fn flows(&self) -> Result<Vec<FlowRow>, Error>;
     fn explain(
@@ -61,6 +62,10 @@ impl Plane for Gateway {
 
     fn sweep(&mut self) -> Result<Swept, Error> {
         self.sweep()
+    }
+
+    fn is_pressed(&self) -> Result<bool, Error> {
+        self.is_pressed()
     }
 
     fn flows_max(&self) -> u64 {

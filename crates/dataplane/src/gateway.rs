@@ -241,13 +241,13 @@ impl Gateway {
         attach::attached(&self.pins)
     }
 
-    /// Forgets flows whose timers ran out, inside the kernel. To be called about once a second.
+    /// Forgets flows whose timers ran out, inside the kernel. To be called about once a second; with a million flows that
+    /// takes some hundred milliseconds.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn sweep(&mut self) -> Result<Swept, Error> {
-        let confirmed = self.confirmed()?;
-        let pressure = u32::from(confirmed * 100 > self.flows_max * PRESSURE_PERCENT);
+        let pressure = u32::from(self.is_pressed()?);
         let done = self.run_sweep(
             "sweep_flows",
             abi::Sweep {
@@ -261,6 +261,14 @@ impl Gateway {
             live: done.live.to_vec(),
             confirmed: self.confirmed()?,
         })
+    }
+
+    /// The table is so full that closed flows are to go at once.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn is_pressed(&self) -> Result<bool, Error> {
+        Ok(self.confirmed()? * 100 > self.flows_max * PRESSURE_PERCENT)
     }
 
     /// Confirmed flows in the table, closed ones that linger included.
@@ -447,7 +455,7 @@ impl DataPlane for Gateway {
 
 fn table_size(object: &Object) -> Result<u64, Error> {
     let info = object.maps.flows.info().map_err(Error::map("flows"))?;
-    Ok(u64::from(info.max_entries() / 2))
+    Ok(u64::from(info.max_entries() / object::ENTRIES_PER_FLOW))
 }
 
 fn link_entry(path: &LinkPath) -> abi::Link {

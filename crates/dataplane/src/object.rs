@@ -19,6 +19,9 @@ use crate::{Error, Sizes};
 /// The BPF object as clang made it, for tests and benchmarks that run the programs themselves.
 pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gateway.bpf.o"));
 
+/// Room in the main table for every flow: two entries, and as much again that stays empty, so that its chains stay short.
+pub const ENTRIES_PER_FLOW: u32 = 4;
+
 const CLASSIFIERS: [&str; 3] = ["lan", "wan", "explain"];
 const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 
@@ -79,7 +82,7 @@ impl Object {
         let adopted = pins.join("flows").exists();
         let mut bpf = EbpfLoader::new()
             .default_map_pin_directory(pins)
-            .map_max_entries("flows", sizes.flows_max.saturating_mul(2))
+            .map_max_entries("flows", sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW))
             .map_max_entries("embryos", sizes.embryos_max.saturating_mul(2))
             .map_max_entries("hosts", sizes.hosts_max)
             .load(OBJECT)?;

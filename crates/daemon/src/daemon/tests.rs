@@ -125,6 +125,10 @@ impl Plane for FakePlane {
         Ok(vec![77])
     }
 
+    fn is_pressed(&self) -> Result<bool, PlaneError> {
+        Ok(false)
+    }
+
     fn sweep(&mut self) -> Result<Swept, PlaneError> {
         Ok(Swept {
             live: vec![3, 4],
