@@ -49,10 +49,17 @@ static __always_inline void make_other_key(struct ab_flow_key *other, const stru
 	other->zero = 0;
 }
 
+/* What is not in the main table. Looked up there again at the end: an embryo may be moving on another CPU. */
+static __always_inline struct ab_flow *find_young(const struct ab_flow_key *key)
+{
+	struct ab_flow *flow = bpf_map_lookup_elem(&embryos, key);
+	return flow ? flow : bpf_map_lookup_elem(&flows, key);
+}
+
 static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
 {
 	struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
-	return flow ? flow : bpf_map_lookup_elem(&embryos, key);
+	return flow ? flow : find_young(key);
 }
 
 static __always_inline int is_same_addr(const union ab_addr *a, const union ab_addr *b)

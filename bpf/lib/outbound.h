@@ -133,14 +133,17 @@ static __always_inline int settle_mapping(struct packet *p, struct ab_scratch *s
 	return 0;
 }
 
-/* Everything that is not an established flow's packet: after it the flow of s->lan_key exists. 0, or why not. */
-static __noinline int settle_outbound(struct packet *p)
+/*
+ * Everything that is not an established flow's packet: after it the flow of s->lan_key exists. `confirmed` is what the
+ * main table has of it. 0, or why not.
+ */
+static __noinline int settle_outbound(struct packet *p, struct ab_flow *confirmed)
 {
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
-	struct ab_flow *flow = find_flow(&s->lan_key);
+	struct ab_flow *flow = confirmed ? confirmed : find_young(&s->lan_key);
 	if (flow && !find_other(&s->lan_key, flow, &s->wan_key)) {
 		forget_flow(&s->lan_key, flow, &s->wan_key);
 		flow = NULL;
@@ -279,7 +282,7 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	struct ab_flow *flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow || (p->proto == IPPROTO_TCP && is_first_syn(p))) {
-		int why = settle_outbound(p);
+		int why = settle_outbound(p, flow);
 		if (why)
 			return why;
 		flow = find_flow(&key);

@@ -28,7 +28,7 @@ use crate::view;
 /// Sweeps, rates, and what failed is tried again.
 const TICK: Duration = Duration::from_secs(1);
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
-const SWEEP_REST: u32 = 50;
+const SWEEP_REST: u32 = 200;
 /// The host is looked at this often even if netlink is silent.
 const LOOK_TICKS: u64 = 30;
 /// Probes under way; more would mean that answers are never given up.
@@ -539,7 +539,11 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             Request::Explain { from, to, proto } => {
                 Response::Explanation(Box::new(self.plane.explain(from, to, proto)?))
             }
-            _ => Response::Status(Box::new(view::status(self)?)),
+            _ => {
+                let now = self.now();
+                self.driver.read_counters(now, &mut self.plane)?;
+                Response::Status(Box::new(view::status(self)?))
+            }
         })
     }
 
@@ -562,7 +566,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     }
 }
 
-fn all_links() -> impl Iterator<Item = LinkId> {
+pub(crate) fn all_links() -> impl Iterator<Item = LinkId> {
     (0..LINKS_MAX as u8).map(LinkId)
 }
 

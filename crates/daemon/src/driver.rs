@@ -160,14 +160,22 @@ impl Driver {
                 return Ok(());
             }
             match wakeup {
-                Wakeup::Counters => {
-                    self.counters = plane.counters()?;
-                    self.balancer.handle_counters(now, &self.counters);
-                }
+                Wakeup::Counters => self.read_counters(now, plane)?,
                 Wakeup::Availability(_) => self.balancer.handle_timeout(now),
                 Wakeup::Probe(_) => return Ok(()),
             }
         }
+    }
+
+    /// In its time, or before it for somebody who asks.
+    pub fn read_counters<P: DataPlane>(
+        &mut self,
+        now: Time,
+        plane: &mut P,
+    ) -> Result<(), P::Error> {
+        self.counters = plane.counters()?;
+        self.balancer.handle_counters(now, &self.counters);
+        Ok(())
     }
 
     fn tell<P: DataPlane>(&self, event: Event, plane: &mut P) -> Result<(), P::Error> {

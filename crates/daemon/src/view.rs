@@ -1,14 +1,14 @@
 //! The daemon's state as `anabranch status` shows it.
 
-use anabranch_core::{Admin, LinkStatus as Balanced, State, Time};
+use anabranch_core::{Admin, LinkCounters, LinkStatus as Balanced, State, Time};
 
 use crate::config::{Link, Rate};
 use crate::control::{
     FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, Traffic,
 };
-use crate::daemon::{Daemon, Surroundings};
+use crate::daemon::{Daemon, Surroundings, all_links};
 use crate::observe::LinkView;
-use crate::plane::{Error, Plane, ReasonCount, Swept};
+use crate::plane::{Error, Plane, ReasonCount};
 
 pub fn status<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Status, Error> {
     let config = &daemon.config;
@@ -55,7 +55,7 @@ fn link_status<P: Plane, S: Surroundings>(
         available: rates(balanced.available_down_bps, balanced.available_up_bps),
         weight: balanced.weight,
         flows: LinkFlows {
-            live: counters.flows.opened.saturating_sub(counters.flows.closed),
+            live: live_flows(&counters),
             opened: counters.flows.opened,
         },
         traffic: Traffic {
@@ -76,14 +76,16 @@ fn link_status<P: Plane, S: Surroundings>(
 }
 
 fn flows<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> FlowsStatus {
-    let Swept {
-        live, confirmed, ..
-    } = &daemon.swept;
+    let live = |id| live_flows(&daemon.driver.counters(id));
     FlowsStatus {
-        live: live.iter().sum(),
-        confirmed: *confirmed,
+        live: all_links().map(live).sum(),
+        confirmed: daemon.swept.confirmed,
         limit: daemon.plane.flows_max(),
     }
+}
+
+fn live_flows(counters: &LinkCounters) -> u64 {
+    counters.flows.opened.saturating_sub(counters.flows.closed)
 }
 
 fn rates(down_bps: Option<u64>, up_bps: Option<u64>) -> Option<Rates> {

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anabranch_core::{Choice, DataPlane, Ended, LinkCounters};
-use anabranch_policy::abi::Traffic;
+use anabranch_policy::abi::{Gauge, Traffic};
 use tokio::sync::Notify;
 
 use super::*;
@@ -60,7 +60,7 @@ impl FakePlane {
 impl DataPlane for FakePlane {
     type Error = PlaneError;
 
-    /// Both links send a packet between two readings; live ones hear one, too.
+    /// Both links have four open flows and send a packet between two readings; live ones hear one, too.
     fn counters(&mut self) -> Result<Vec<LinkCounters>, PlaneError> {
         let mut world = self.0.lock().unwrap();
         world.sent += 1;
@@ -76,10 +76,12 @@ impl DataPlane for FakePlane {
                 rx_progress: heard,
                 ..Traffic::default()
             };
-            LinkCounters {
-                traffic,
-                ..LinkCounters::default()
-            }
+            let flows = Gauge {
+                dispatched: 9,
+                opened: 9,
+                closed: 5,
+            };
+            LinkCounters { traffic, flows }
         };
         Ok(vec![carried("wan0"), carried("ppp0")])
     }
@@ -130,10 +132,7 @@ impl Plane for FakePlane {
     }
 
     fn sweep(&mut self) -> Result<Swept, PlaneError> {
-        Ok(Swept {
-            live: vec![3, 4],
-            ..Swept::default()
-        })
+        Ok(Swept::default())
     }
 
     fn flows_max(&self) -> u64 {
@@ -322,7 +321,7 @@ async fn at_the_start_devices_are_attached_when_links_and_choice_are_known() {
             .all(|link| link.state == Shown::Up && link.usable),
         "{status:?}"
     );
-    assert_eq!((status.flows.live, status.flows.limit), (7, 1000));
+    assert_eq!((status.flows.live, status.flows.limit), (8, 1000));
 }
 
 #[tokio::test(start_paused = true)]
