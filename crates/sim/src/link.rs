@@ -1,0 +1,406 @@
+//! One direction of a line.
+
+use std::collections::VecDeque;
+
+use anabranch_core::Time;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::packet::PacketId;
+
+/// How much may wait for a link, the packet in transmission included; what finds no room is dropped (drop-tail).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    Bytes(u64),
+    Packets(u64),
+    Unlimited,
+}
+
+/// What the line loses, decided before the packet takes buffer or transmission time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loss {
+    None,
+    /// Each packet with the same probability, independently.
+    Independent {
+        probability: f64,
+    },
+    /// Gilbert–Elliott: a chain of two states that steps before each packet. Starts in the good state.
+    Bursty {
+        good_to_bad: f64,
+        bad_to_good: f64,
+        loss_good: f64,
+        loss_bad: f64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSpec {
+    /// Bits per second; at least 1.
+    pub rate_bps: u64,
+    /// Propagation.
+    pub delay_ns: u64,
+    pub buffer: Buffer,
+    pub loss: Loss,
+}
+
+/// Packets and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+impl Tally {
+    fn add(&mut self, bytes: u32) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+    }
+
+    fn plus(self, other: Tally) -> Tally {
+        Tally {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
+/// What a link has done. At any time `offered` = `delivered` + `overflowed` + `lost` + what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    pub offered: Tally,
+    pub delivered: Tally,
+    /// Dropped for want of buffer.
+    pub overflowed: Tally,
+    /// Lost by the line.
+    pub lost: Tally,
+}
+
+/// What became of a packet offered to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The link was empty: call [`Link::deliver`] at this time.
+    Wake(Time),
+    /// Accepted behind others.
+    Queued,
+    Overflowed,
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    packet: PacketId,
+    bytes: u32,
+    departure_ns: u64,
+    arrival_ns: u64,
+}
+
+/// A FIFO link with drop-tail buffer, rate, propagation and loss.
+///
+/// Commands: [`Link::offer`], and [`Link::deliver`] at each time the link asked for. Departures are computed on
+/// acceptance, `max(now, last departure) + bits / rate`, in exact fractions of a nanosecond, so that rounding never
+/// accumulates.
+#[derive(Debug)]
+pub struct Link {
+    spec: LinkSpec,
+    held: VecDeque<Held>,
+    /// How many of `held`, from the front, have left the buffer and are propagating.
+    departed: usize,
+    backlog: Tally,
+    last_departure_ns: u64,
+    /// Of the last departure, in units of 1 / `rate_bps` nanoseconds.
+    last_departure_fraction: u64,
+    counters: LinkCounters,
+    chance: Option<Box<Chance>>,
+}
+
+impl Link {
+    /// A link whose losses are drawn from the stream `stream` of `seed`; give every link its own.
+    pub fn new(spec: LinkSpec, seed: u64, stream: u64) -> Self {
+        assert!(spec.rate_bps > 0, "a link needs a rate of at least 1 bit/s");
+        Link {
+            spec,
+            held: VecDeque::new(),
+            departed: 0,
+            backlog: Tally::default(),
+            last_departure_ns: 0,
+            last_departure_fraction: 0,
+            counters: LinkCounters::default(),
+            chance: (spec.loss != Loss::None).then(|| Box::new(Chance::new(seed, stream))),
+        }
+    }
+
+    pub fn spec(&self) -> &LinkSpec {
+        &self.spec
+    }
+
+    pub fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+
+    /// Waiting or in transmission at `now`.
+    pub fn backlog(&mut self, now: Time) -> Tally {
+        self.depart(now.as_nanos());
+        self.backlog
+    }
+
+    /// Waiting, in transmission or propagating.
+    pub fn held(&self) -> Tally {
+        let bytes = self.held.iter().map(|held| u64::from(held.bytes)).sum();
+        Tally {
+            packets: self.held.len() as u64,
+            bytes,
+        }
+    }
+
+    /// Whether everything offered is accounted for, to the byte.
+    pub fn conserves(&self) -> bool {
+        let counters = self.counters;
+        let gone = counters.overflowed.plus(counters.lost);
+        counters.offered == counters.delivered.plus(gone).plus(self.held())
+    }
+
+    /// Takes a packet in, or tells why not.
+    pub fn offer(&mut self, now: Time, packet: PacketId, bytes: u32) -> Offer {
+        let now_ns = now.as_nanos();
+        self.counters.offered.add(bytes);
+        if self.loses() {
+            self.counters.lost.add(bytes);
+            return Offer::Lost;
+        }
+        self.depart(now_ns);
+        if !self.has_room(bytes) {
+            self.counters.overflowed.add(bytes);
+            return Offer::Overflowed;
+        }
+        let arrival_ns = self.accept(now_ns, packet, bytes);
+        if self.held.len() == 1 {
+            Offer::Wake(Time::from_nanos(arrival_ns))
+        } else {
+            Offer::Queued
+        }
+    }
+
+    /// The packet that arrives now, and when to call again.
+    ///
+    /// # Panics
+    /// If the link holds nothing: it did not ask for this call.
+    pub fn deliver(&mut self) -> (PacketId, Option<Time>) {
+        let first = self.held.pop_front().expect("a delivery nobody asked for");
+        if self.departed == 0 {
+            self.release(first.bytes);
+        } else {
+            self.departed -= 1;
+        }
+        self.counters.delivered.add(first.bytes);
+        let next = self
+            .held
+            .front()
+            .map(|next| Time::from_nanos(next.arrival_ns));
+        (first.packet, next)
+    }
+
+    fn loses(&mut self) -> bool {
+        match &mut self.chance {
+            None => false,
+            Some(chance) => chance.loses(&self.spec.loss),
+        }
+    }
+
+    fn has_room(&self, bytes: u32) -> bool {
+        match self.spec.buffer {
+            Buffer::Bytes(limit) => self.backlog.bytes + u64::from(bytes) <= limit,
+            Buffer::Packets(limit) => self.backlog.packets < limit,
+            Buffer::Unlimited => true,
+        }
+    }
+
+    fn accept(&mut self, now_ns: u64, packet: PacketId, bytes: u32) -> u64 {
+        if now_ns > self.last_departure_ns {
+            self.last_departure_ns = now_ns;
+            self.last_departure_fraction = 0;
+        }
+        let bit_ns = u64::from(bytes) * 8 * 1_000_000_000 + self.last_departure_fraction;
+        self.last_departure_ns += bit_ns / self.spec.rate_bps;
+        self.last_departure_fraction = bit_ns % self.spec.rate_bps;
+        let arrival_ns = self.last_departure_ns + self.spec.delay_ns;
+        self.held.push_back(Held {
+            packet,
+            bytes,
+            departure_ns: self.last_departure_ns,
+            arrival_ns,
+        });
+        self.backlog.add(bytes);
+        arrival_ns
+    }
+
+    /// Lets what has been transmitted by `now_ns` leave the buffer.
+    fn depart(&mut self, now_ns: u64) {
+        while let Some(held) = self.held.get(self.departed) {
+            if held.departure_ns > now_ns {
+                break;
+            }
+            let bytes = held.bytes;
+            self.release(bytes);
+            self.departed += 1;
+        }
+    }
+
+    fn release(&mut self, bytes: u32) {
+        self.backlog.packets -= 1;
+        self.backlog.bytes -= u64::from(bytes);
+    }
+}
+
+/// A link's own random stream, and the state of its bursts.
+#[derive(Debug)]
+struct Chance {
+    random: ChaCha8Rng,
+    bad: bool,
+}
+
+impl Chance {
+    fn new(seed: u64, stream: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(stream);
+        Chance { random, bad: false }
+    }
+
+    fn loses(&mut self, loss: &Loss) -> bool {
+        match *loss {
+            Loss::None => false,
+            Loss::Independent { probability } => self.happens(probability),
+            Loss::Bursty {
+                good_to_bad,
+                bad_to_good,
+                loss_good,
+                loss_bad,
+            } => {
+                let leaves = if self.bad { bad_to_good } else { good_to_bad };
+                self.bad ^= self.happens(leaves);
+                self.happens(if self.bad { loss_bad } else { loss_good })
+            }
+        }
+    }
+
+    fn happens(&mut self, probability: f64) -> bool {
+        self.random.random::<f64>() < probability
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAN: LinkSpec = LinkSpec {
+        rate_bps: 8_000_000,
+        delay_ns: 1_000_000,
+        buffer: Buffer::Packets(2),
+        loss: Loss::None,
+    };
+
+    fn at(us: u64) -> Time {
+        Time::from_nanos(us * 1_000)
+    }
+
+    fn packet(i: u32) -> PacketId {
+        PacketId(i)
+    }
+
+    #[test]
+    fn packets_depart_back_to_back_and_arrive_a_propagation_later() {
+        let mut link = Link::new(CLEAN, 0, 0);
+        assert_eq!(link.offer(at(0), packet(0), 1000), Offer::Wake(at(2000)));
+        assert_eq!(link.offer(at(500), packet(1), 500), Offer::Queued);
+        assert_eq!(link.deliver(), (packet(0), Some(at(2500))));
+        assert_eq!(link.deliver(), (packet(1), None));
+        assert_eq!(link.offer(at(9000), packet(2), 1), Offer::Wake(at(10_001)));
+    }
+
+    #[test]
+    fn a_packet_leaves_the_buffer_when_it_is_transmitted_not_when_it_arrives() {
+        let mut link = Link::new(CLEAN, 0, 0);
+        link.offer(at(0), packet(0), 1000);
+        link.offer(at(0), packet(1), 1000);
+        assert_eq!(link.offer(at(999), packet(2), 1000), Offer::Overflowed);
+        assert_eq!(link.offer(at(1000), packet(3), 1000), Offer::Queued);
+        assert_eq!(link.backlog(at(1000)).packets, 2);
+        assert_eq!(link.held().packets, 3);
+        assert!(link.conserves());
+    }
+
+    #[test]
+    fn a_buffer_in_bytes_takes_what_fits() {
+        let buffer = Buffer::Bytes(1500);
+        let mut link = Link::new(LinkSpec { buffer, ..CLEAN }, 0, 0);
+        link.offer(at(0), packet(0), 1000);
+        assert_eq!(link.offer(at(0), packet(1), 501), Offer::Overflowed);
+        assert_eq!(link.offer(at(0), packet(2), 500), Offer::Queued);
+        assert!(link.conserves());
+    }
+
+    #[test]
+    fn rounding_does_not_accumulate_over_packets() {
+        let spec = LinkSpec {
+            rate_bps: 3_000_000_000,
+            delay_ns: 0,
+            buffer: Buffer::Unlimited,
+            ..CLEAN
+        };
+        let mut link = Link::new(spec, 0, 0);
+        for i in 0..3_000_000 {
+            link.offer(at(0), packet(i), 1);
+        }
+        assert_eq!(
+            link.held.back().map(|last| last.arrival_ns),
+            Some(8_000_000)
+        );
+    }
+
+    fn lost_of(loss: Loss, packets: u32, seed: u64) -> Vec<bool> {
+        let mut link = Link::new(LinkSpec { loss, ..CLEAN }, seed, 3);
+        let lost = |i| {
+            let lost = link.offer(at(u64::from(i) * 1000), packet(i), 1000) == Offer::Lost;
+            if !lost {
+                link.deliver();
+            }
+            lost
+        };
+        (0..packets).map(lost).collect()
+    }
+
+    #[test]
+    fn independent_loss_has_its_rate_and_repeats_with_its_seed() {
+        let loss = Loss::Independent { probability: 0.03 };
+        let lost = lost_of(loss, 200_000, 5);
+        let rate = lost.iter().filter(|lost| **lost).count() as f64 / 200_000.;
+        let three_sigma = 3. * (0.03 * 0.97 / 200_000f64).sqrt();
+        assert!(
+            (rate - 0.03).abs() < three_sigma,
+            "observed {rate}, expected 0.03 ± {three_sigma}"
+        );
+        assert_eq!(lost, lost_of(loss, 200_000, 5));
+        assert_ne!(lost, lost_of(loss, 200_000, 6));
+    }
+
+    #[test]
+    fn bursts_last_as_long_as_the_bad_state() {
+        let loss = Loss::Bursty {
+            good_to_bad: 0.01,
+            bad_to_good: 0.25,
+            loss_good: 0.,
+            loss_bad: 1.,
+        };
+        let lost = lost_of(loss, 400_000, 5);
+        let losses = lost.iter().filter(|lost| **lost).count() as f64;
+        let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
+        let (rate, length) = (losses / 400_000., losses / bursts);
+        assert!(
+            (rate / (0.01 / 0.26) - 1.).abs() < 0.05,
+            "loss {rate}, expected 0.03846 ± 5 %"
+        );
+        assert!(
+            (length / 4. - 1.).abs() < 0.05,
+            "burst {length}, expected 4 ± 5 %"
+        );
+    }
+}
