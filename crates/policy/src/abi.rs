@@ -13,6 +13,8 @@ pub const WEIGHT_MAX: u32 = 1_000_000;
 pub const ABI_VERSION: u32 = 1;
 /// In place of a target or link: none.
 pub const NO_TARGET: u8 = 0xff;
+/// Bins of a trunk's table.
+pub const BINS: usize = 1024;
 /// The LAN as [`FlowKey::side`]; link `i` is [`side_of_link`]`(i)`.
 pub const SIDE_LAN: u8 = 0;
 
@@ -307,6 +309,13 @@ structures! {
         usable: u32,
         seen: Candidates,
     }
+
+    /// Packets of one bin with no long gap between them; all zero before its first packet.
+    "ab_flowlet" Flowlet {
+        seen_ns: u64,
+        sublink: u32,
+        begun: u32,
+    }
 }
 
 impl Flow {
@@ -555,6 +564,7 @@ mod tests {
             ("AB_WEIGHT_MAX", WEIGHT_MAX.into()),
             ("AB_NO_TARGET", NO_TARGET.into()),
             ("AB_SIDE_LAN", SIDE_LAN.into()),
+            ("AB_BINS", BINS as u64),
         ];
         let rust: BTreeSet<_> = enumerators()
             .into_iter()
@@ -569,6 +579,7 @@ mod tests {
     fn no_structure_or_enumerator_of_the_headers_is_missing_from_the_tables() {
         let headers = concat!(
             include_str!("../../../bpf/include/anabranch.h"),
+            include_str!("../../../bpf/include/bins.h"),
             include_str!("../../../bpf/include/choice.h"),
             include_str!("../../../bpf/include/reasons.h"),
         );

@@ -1,6 +1,6 @@
 //! What `native.c` exports: the only foreign functions and unsafe reads of the workspace's pure crates.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
 use crate::abi;
 
@@ -35,6 +35,19 @@ unsafe extern "C" {
         sport: u16,
         dport: u16,
     ) -> u32;
+    fn ab_native_bin(hash: u32) -> u32;
+    fn ab_native_sublink_by_hash(hash: u32, usable: u32) -> u8;
+    fn ab_native_sublink_by_bin(table: *const u8, hash: u32, usable: u32) -> u8;
+    fn ab_native_sublink_by_rendezvous(c: *const abi::Candidates, hash: u32) -> u8;
+    #[cfg(test)]
+    fn ab_native_neg_log2(draw: u32) -> u64;
+    fn ab_native_flowlet_lasts(
+        f: *const abi::Flowlet,
+        usable: u32,
+        now_ns: u64,
+        gap_ns: u64,
+    ) -> c_int;
+    fn ab_native_flowlet_send(f: *mut abi::Flowlet, sublink: u8, now_ns: u64);
 
     // Declared with one element: the true number stands beside each.
     #[cfg(test)]
@@ -59,6 +72,42 @@ pub fn pick(candidates: &abi::Candidates, request: &abi::Request) -> abi::Decisi
 pub fn flow_hash(src: &abi::Addr, dst: &abi::Addr, sport: abi::BePort, dport: abi::BePort) -> u32 {
     // SAFETY: two valid references to 16 bytes aligned to 4, as `union ab_addr` is.
     unsafe { ab_native_flow_hash(src, dst, sport.0, dport.0) }
+}
+
+pub fn bin(hash: u32) -> u32 {
+    // SAFETY: integers in, an integer out.
+    unsafe { ab_native_bin(hash) }
+}
+
+pub fn sublink_by_hash(hash: u32, usable: u32) -> u8 {
+    // SAFETY: integers in, an integer out.
+    unsafe { ab_native_sublink_by_hash(hash, usable) }
+}
+
+pub fn sublink_by_bin(table: &[u8; abi::BINS], hash: u32, usable: u32) -> u8 {
+    // SAFETY: a valid reference to as many bytes as the function may read.
+    unsafe { ab_native_sublink_by_bin(table.as_ptr(), hash, usable) }
+}
+
+pub fn sublink_by_rendezvous(candidates: &abi::Candidates, hash: u32) -> u8 {
+    // SAFETY: a valid, aligned reference to a structure whose layout the tests compare with the C headers.
+    unsafe { ab_native_sublink_by_rendezvous(candidates, hash) }
+}
+
+#[cfg(test)]
+pub fn neg_log2(draw: u32) -> u64 {
+    // SAFETY: an integer in, an integer out.
+    unsafe { ab_native_neg_log2(draw) }
+}
+
+pub fn flowlet_lasts(flowlet: &abi::Flowlet, usable: u32, now_ns: u64, gap_ns: u64) -> bool {
+    // SAFETY: a valid, aligned reference to a structure whose layout the tests compare with the C headers.
+    unsafe { ab_native_flowlet_lasts(flowlet, usable, now_ns, gap_ns) != 0 }
+}
+
+pub fn flowlet_send(flowlet: &mut abi::Flowlet, sublink: u8, now_ns: u64) {
+    // SAFETY: as above, and exclusive.
+    unsafe { ab_native_flowlet_send(flowlet, sublink, now_ns) }
 }
 
 /// `(structure, field, offset, size)` as C lays them out; the field is empty for the structure itself.

@@ -17,12 +17,15 @@
 //! The hash spreads without state, and promises nothing when a target leaves: modulo moves most flows' choice. Flows
 //! that are bound already stay, whatever the scheme.
 //!
+//! A trunk of parallel *sublinks* is spread by [`spread`]: by hash, by bin, by weighted rendezvous, or by flowlet.
+//!
 //! [`abi`] mirrors the whole contract between programs and user space; [`reasons`] names every way a packet can leave
 //! the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
 //! build. No other pure crate has unsafe code.
 
 pub mod abi;
 mod ffi;
+pub mod spread;
 mod vectors;
 
 use std::sync::OnceLock;

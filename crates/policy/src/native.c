@@ -2,8 +2,9 @@
 /* The decisions of bpf/policy as functions of this machine, and the contract of bpf/include as tables. */
 #include <stddef.h>
 
-#include "../../../bpf/policy/pick.h"
+#include "../../../bpf/policy/bins.h"
 #include "../../../bpf/policy/hash.h"
+#include "../../../bpf/policy/pick.h"
 
 void ab_native_pick(const struct ab_candidates *c, const struct ab_request *q, struct ab_decision *d)
 {
@@ -13,6 +14,41 @@ void ab_native_pick(const struct ab_candidates *c, const struct ab_request *q, s
 __u32 ab_native_flow_hash(const union ab_addr *src, const union ab_addr *dst, __be16 sport, __be16 dport)
 {
 	return ab_flow_hash(src, dst, sport, dport);
+}
+
+__u32 ab_native_bin(__u32 hash)
+{
+	return ab_bin(hash);
+}
+
+__u8 ab_native_sublink_by_hash(__u32 hash, __u32 usable)
+{
+	return ab_sublink_by_hash(hash, usable);
+}
+
+__u8 ab_native_sublink_by_bin(const __u8 *table, __u32 hash, __u32 usable)
+{
+	return ab_sublink_by_bin(table, hash, usable);
+}
+
+__u8 ab_native_sublink_by_rendezvous(const struct ab_candidates *c, __u32 hash)
+{
+	return ab_sublink_by_rendezvous(c, hash);
+}
+
+__u64 ab_native_neg_log2(__u32 draw)
+{
+	return ab_neg_log2(draw);
+}
+
+int ab_native_flowlet_lasts(const struct ab_flowlet *f, __u32 usable, __u64 now_ns, __u64 gap_ns)
+{
+	return ab_flowlet_lasts(f, usable, now_ns, gap_ns);
+}
+
+void ab_native_flowlet_send(struct ab_flowlet *f, __u8 sublink, __u64 now_ns)
+{
+	ab_flowlet_send(f, sublink, now_ns);
 }
 
 /* ---- structures ---- */
@@ -158,6 +194,10 @@ const struct row ab_native_layout[] = {
 	FIELD(ab_explanation, hash),
 	FIELD(ab_explanation, usable),
 	FIELD(ab_explanation, seen),
+	SELF(ab_flowlet),
+	FIELD(ab_flowlet, seen_ns),
+	FIELD(ab_flowlet, sublink),
+	FIELD(ab_flowlet, begun),
 };
 const size_t ab_native_layout_count = sizeof(ab_native_layout) / sizeof(ab_native_layout[0]);
 
@@ -220,6 +260,7 @@ const struct constant ab_native_constants[] = {
 	CONSTANT(AB_WEIGHT_MAX),
 	CONSTANT(AB_NO_TARGET),
 	CONSTANT(AB_SIDE_LAN),
+	CONSTANT(AB_BINS),
 };
 const size_t ab_native_constants_count = sizeof(ab_native_constants) / sizeof(ab_native_constants[0]);
 

@@ -1,0 +1,104 @@
+//! The sublink of a packet: `bpf/policy/bins.h` behind a safe API.
+//!
+//! | spread | chosen | when a sublink leaves |
+//! |---|---|---|
+//! | [`by_hash`] | flow hash modulo the number of usable sublinks (SH, Jo 2002) | most flows move |
+//! | [`by_bin`] | the table's entry for the hash modulo 1024 (DH and DHFV, Jo 2002) | only its bins move |
+//! | [`by_rendezvous`] | argmin of exponential draws, one per sublink, with its weight as rate | only its flows move |
+//! | [`Flowlet::sublink`] | as the caller likes, anew after every gap (FLARE) | only its flowlets move |
+//!
+//! A set of usable sublinks is a mask: bit `i` for sublink `i`, up to [`MAX_LINKS`](crate::abi::MAX_LINKS). No function
+//! names a sublink outside it; none usable is `None`.
+
+use crate::abi::{BINS, Candidates, Flowlet, NO_TARGET};
+use crate::ffi;
+
+/// The sublink of every bin.
+pub type Table = [u8; BINS];
+
+/// SH: the `hash mod n`-th of the `n` usable sublinks.
+pub fn by_hash(hash: u32, usable: u32) -> Option<u8> {
+    some(ffi::sublink_by_hash(hash, usable))
+}
+
+/// The bin of a flow, below [`BINS`]: `hash mod 1024`.
+pub fn bin(hash: u32) -> u16 {
+    ffi::bin(hash) as u16
+}
+
+/// DH and DHFV: what the table says, or [`by_hash`] while that sublink is not usable.
+pub fn by_bin(table: &Table, hash: u32, usable: u32) -> Option<u8> {
+    some(ffi::sublink_by_bin(table, hash, usable))
+}
+
+/// Weighted rendezvous hashing: each usable sublink has its weight's share of the flows. Loads are ignored, weights
+/// clamped as by [`pick`](crate::pick).
+pub fn by_rendezvous(candidates: &Candidates, hash: u32) -> Option<u8> {
+    some(ffi::sublink_by_rendezvous(candidates, hash))
+}
+
+impl Flowlet {
+    /// The sublink of a packet sent at `now_ns`. It is the last packet's if that was at most `gap_ns` ago and its
+    /// sublink is still usable, and else what `fresh` chooses. If `fresh` chooses none, nothing is remembered.
+    pub fn sublink(
+        &mut self,
+        usable: u32,
+        now_ns: u64,
+        gap_ns: u64,
+        fresh: impl FnOnce() -> Option<u8>,
+    ) -> Option<u8> {
+        let sublink = if ffi::flowlet_lasts(self, usable, now_ns, gap_ns) {
+            self.sublink as u8
+        } else {
+            fresh()?
+        };
+        ffi::flowlet_send(self, sublink, now_ns);
+        Some(sublink)
+    }
+}
+
+fn some(sublink: u8) -> Option<u8> {
+    (sublink != NO_TARGET).then_some(sublink)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ffi;
+
+    /// The same with floating point.
+    fn exact(draw: u32) -> f64 {
+        -((f64::from(draw) + 0.5) / 2f64.powi(32)).log2()
+    }
+
+    #[test]
+    fn the_integer_logarithm_is_as_near_the_true_one_as_the_header_says() {
+        let near_each_power =
+            (0..32).flat_map(|bit| (0..3).map(move |i| (1u32 << bit).wrapping_sub(1) + i));
+        let everywhere = (0..1u32 << 16).map(|i| i * 65_521);
+        let near_the_end = (0..1000).map(|i| u32::MAX - i * 3);
+        for draw in near_each_power.chain(everywhere).chain(near_the_end) {
+            let (found, exact) = (ffi::neg_log2(draw) as f64 / 2f64.powi(36), exact(draw));
+            let excess = found - exact;
+            let bound = (0.0025 * exact).min(2f64.powi(-16)) + 2f64.powi(-35);
+            assert!(
+                (-2f64.powi(-30)..=bound).contains(&excess),
+                "draw {draw}: {found}, exactly {exact}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_integer_logarithm_stays_between_12_and_33_times_2_to_the_36() {
+        assert_eq!(ffi::neg_log2(u32::MAX), 12);
+        assert_eq!(ffi::neg_log2(0), 33 << 36);
+    }
+
+    #[test]
+    fn a_greater_draw_never_has_a_greater_logarithm() {
+        let draws = (0..1u32 << 20).map(|i| i * 4093 + (i >> 3));
+        let mut sorted: Vec<_> = draws.collect();
+        sorted.sort_unstable();
+        let logarithms: Vec<_> = sorted.into_iter().map(ffi::neg_log2).collect();
+        assert!(logarithms.is_sorted_by(|a, b| a >= b));
+    }
+}
