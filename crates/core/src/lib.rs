@@ -15,7 +15,10 @@
 //! time and real packets, the simulator with virtual ones, and both run the same balancer. [`DataPlane`] is what a
 //! driver needs of whatever moves the packets.
 //!
-//! What it never does: declare a link down without lost probes or a missing part; keep a flow from a link it is bound
+//! A trunk of parallel sublinks is another matter: its flows are spread by hash over bins, and [`multilink`] moves bins
+//! from sublinks whose queues grow.
+//!
+//! What the balancer never does: declare a link down without lost probes or a missing part; keep a flow from a link it is bound
 //! to; refuse new flows while any link is present that the operator has not taken away.
 
 #![forbid(unsafe_code)]
@@ -27,6 +30,7 @@ pub mod bandwidth;
 mod config;
 mod dataplane;
 mod link;
+pub mod multilink;
 mod time;
 pub mod weights;
 

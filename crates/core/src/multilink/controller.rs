@@ -1,0 +1,198 @@
+//! DH and DHFV: when to look, and what to move.
+
+use std::time::Duration;
+
+use super::overload::{Watch, lightest};
+use super::volumes::{Counters, Volumes};
+use super::{BinId, Bins, Move, Parameters, Queue, SublinkId, TrunkError};
+use crate::time::Time;
+
+/// What the controller waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wakeup {
+    /// [`Controller::record_volumes`]
+    Volumes,
+    /// [`Controller::check_queues`]
+    Queues,
+}
+
+/// Keeps the bins of one trunk.
+///
+/// - Getters: [`bins`](Self::bins), [`wakeup`](Self::wakeup).
+/// - Inputs, each when `wakeup` says so: [`record_volumes`](Self::record_volumes),
+///   [`check_queues`](Self::check_queues). An input before its time changes nothing; one that is late
+///   by a whole period or more stands for all that were missed.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    bins: Bins,
+    scheme: Scheme,
+    watch: Watch,
+    checks: Ticks,
+}
+
+#[derive(Clone, Debug)]
+enum Scheme {
+    Dh { moved_percent: u8 },
+    Dhfv { volumes: Volumes, slots: Ticks },
+}
+
+impl Controller {
+    /// Dynamic hashing.
+    pub fn dh(bins: Bins, parameters: &Parameters, now: Time) -> Result<Self, TrunkError> {
+        let moved_percent = parameters.moved_percent;
+        Controller::new(bins, Scheme::Dh { moved_percent }, parameters, now)
+    }
+
+    /// Dynamic hashing with flow volume. `counters` are what the bins have carried until `now`.
+    pub fn dhfv(
+        bins: Bins,
+        parameters: &Parameters,
+        now: Time,
+        counters: &Counters,
+    ) -> Result<Self, TrunkError> {
+        let scheme = Scheme::Dhfv {
+            volumes: Volumes::new(parameters.slots, counters),
+            slots: Ticks::new(parameters.slot, now),
+        };
+        Controller::new(bins, scheme, parameters, now)
+    }
+
+    fn new(
+        bins: Bins,
+        scheme: Scheme,
+        parameters: &Parameters,
+        now: Time,
+    ) -> Result<Self, TrunkError> {
+        parameters.check()?;
+        Ok(Controller {
+            watch: Watch::new(bins.sublinks(), parameters.overload_percent),
+            checks: Ticks::new(parameters.check_period, now),
+            bins,
+            scheme,
+        })
+    }
+
+    /// The table, all moves so far applied.
+    pub fn bins(&self) -> &Bins {
+        &self.bins
+    }
+
+    /// What is wanted next, and when. Volumes come before the queues that are due at the same time.
+    pub fn wakeup(&self) -> (Time, Wakeup) {
+        let queues = (self.checks.due, Wakeup::Queues);
+        match &self.scheme {
+            Scheme::Dhfv { slots, .. } if slots.due <= self.checks.due => {
+                (slots.due, Wakeup::Volumes)
+            }
+            _ => queues,
+        }
+    }
+
+    /// What every bin has carried until `now`. DH does not ask for it.
+    pub fn record_volumes(&mut self, now: Time, counters: &Counters) {
+        if let Scheme::Dhfv { volumes, slots } = &mut self.scheme {
+            if slots.tick(now) {
+                volumes.record(counters);
+            }
+        }
+    }
+
+    /// The queues of all sublinks, in order. `random` draws uniformly over all values; DHFV never does.
+    ///
+    /// # Panics
+    /// If there are not as many queues as sublinks.
+    pub fn check_queues(
+        &mut self,
+        now: Time,
+        queues: &[Queue],
+        mut random: impl FnMut() -> u32,
+    ) -> Vec<Move> {
+        assert_eq!(queues.len(), self.bins.sublinks(), "one queue per sublink");
+        if !self.checks.tick(now) {
+            return Vec::new();
+        }
+        let mut moves = Vec::new();
+        for from in self.watch.check(queues) {
+            let lightest = lightest(queues, from);
+            if lightest.is_empty() {
+                continue;
+            }
+            for found in self.relieve(from, &lightest, &mut random) {
+                self.bins.apply(found);
+                moves.push(found);
+            }
+        }
+        moves
+    }
+
+    /// What the overloaded sublink gives away; `lightest` is not empty.
+    fn relieve(
+        &self,
+        from: SublinkId,
+        lightest: &[SublinkId],
+        random: &mut impl FnMut() -> u32,
+    ) -> Vec<Move> {
+        match &self.scheme {
+            Scheme::Dh { moved_percent } => {
+                let to = lightest[below(lightest.len(), random)];
+                let bins = sample(self.bins.of(from).collect(), *moved_percent, random);
+                bins.into_iter().map(|bin| Move { bin, from, to }).collect()
+            }
+            Scheme::Dhfv { volumes, .. } => {
+                let least = lightest
+                    .iter()
+                    .min_by_key(|&&sublink| volumes.total(&self.bins, sublink));
+                let largest = volumes.largest(&self.bins, from);
+                largest
+                    .zip(least)
+                    .map(|(bin, &to)| Move { bin, from, to })
+                    .into_iter()
+                    .collect()
+            }
+        }
+    }
+}
+
+/// `percent` of the bins, rounded up, every set of that many equally likely (Fisher and Yates, stopped early).
+fn sample(mut bins: Vec<BinId>, percent: u8, random: &mut impl FnMut() -> u32) -> Vec<BinId> {
+    let wanted = (bins.len() * usize::from(percent)).div_ceil(100);
+    for i in 0..wanted {
+        let drawn = i + below(bins.len() - i, random);
+        bins.swap(i, drawn);
+    }
+    bins.truncate(wanted);
+    bins
+}
+
+/// Uniform below `bound`.
+fn below(bound: usize, random: &mut impl FnMut() -> u32) -> usize {
+    ((u64::from(random()) * bound as u64) >> 32) as usize
+}
+
+/// Something done once a period.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    due: Time,
+    period: Duration,
+}
+
+impl Ticks {
+    fn new(period: Duration, now: Time) -> Self {
+        Ticks {
+            due: now + period,
+            period,
+        }
+    }
+
+    /// Whether it is time; if so, the next is due a period after this one was.
+    fn tick(&mut self, now: Time) -> bool {
+        if now < self.due {
+            return false;
+        }
+        self.due = self.due + self.period;
+        if self.due <= now {
+            self.due = now + self.period;
+        }
+        true
+    }
+}

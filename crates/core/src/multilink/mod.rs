@@ -1,0 +1,166 @@
+//! A trunk: one logical link over parallel sublinks, kept even by moving bins (Jo, Kim, Chao, Merat 2002).
+//!
+//! A flow must not be reordered, so it is hashed, and its hash names one of 1024 bins; the packet path looks up the
+//! bin's sublink in a table ([`spread::by_bin`](anabranch_policy::spread::by_bin)) and counts the bin's bytes. Every
+//! 25 ms the [`Controller`] reads the sublinks' queues. A sublink is *overloaded* if its queue exceeds half its buffer
+//! and is not shorter than at the last check: a queue that shrinks shows that the last move already works. From an
+//! overloaded sublink bins move to the one whose queue fills the least of its buffer, provided that is less:
+//!
+//! | scheme | bins that move | of equally filled sublinks, they move to |
+//! |---|---|---|
+//! | DH | a tenth of the sublink's, drawn at random | one drawn at random |
+//! | DHFV | the one that carried most in the last 100 ms | the one that carried least in the last 100 ms |
+//!
+//! Every move may reorder the flows of its bin once. DH moves many bins to hit the one that matters; DHFV knows it.
+//!
+//! The controller reads no clock and touches no queue: [`Controller::wakeup`] says when it wants what, the driver calls
+//! [`record_volumes`](Controller::record_volumes) and [`check_queues`](Controller::check_queues), and writes the
+//! [`Move`]s into the packet path's table. It never moves a bin to a sublink that is unusable, and leaves the bins of
+//! an unusable one where they are: the packet path sends around it, and finds them in place when it returns.
+//!
+//! [`Drr`] is what this is compared with: packet by packet, as even as can be, and indifferent to order.
+
+mod bins;
+mod controller;
+mod drr;
+mod overload;
+mod volumes;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::time::Duration;
+
+use anabranch_policy::abi::{BINS, MAX_LINKS};
+
+pub use bins::Bins;
+pub use controller::{Controller, Wakeup};
+pub use drr::Drr;
+pub use volumes::Counters;
+
+/// A sublink by its place in the trunk, which is its number in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SublinkId(pub u8);
+
+impl SublinkId {
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for SublinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sublink {}", self.0)
+    }
+}
+
+/// A bin of a trunk, below [`BINS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BinId(u16);
+
+impl BinId {
+    /// The bin of a flow's hash.
+    pub fn of_hash(hash: u32) -> Self {
+        BinId(anabranch_policy::spread::bin(hash))
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    fn all() -> impl Iterator<Item = BinId> {
+        (0..BINS as u16).map(BinId)
+    }
+}
+
+/// A bin's new place, to be written into the packet path's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub bin: BinId,
+    pub from: SublinkId,
+    pub to: SublinkId,
+}
+
+/// A sublink as a check finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Bytes that wait.
+    pub length_bytes: u64,
+    /// Bytes that can wait. Zero counts as one.
+    pub buffer_bytes: u64,
+    /// Whether bins may move to it.
+    pub usable: bool,
+}
+
+/// The numbers of Jo 2002, section III.C, which are the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Between two looks at the queues.
+    pub check_period: Duration,
+    /// A queue above this part of its buffer is overloaded, 0 to 100.
+    pub overload_percent: u8,
+    /// DH moves this part of an overloaded sublink's bins, rounded up, 1 to 100.
+    pub moved_percent: u8,
+    /// DHFV counts the bytes of every bin over this long at a time.
+    pub slot: Duration,
+    /// DHFV judges bins by this many slots, at least one.
+    pub slots: usize,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters {
+            check_period: Duration::from_millis(25),
+            overload_percent: 50,
+            moved_percent: 10,
+            slot: Duration::from_millis(10),
+            slots: 10,
+        }
+    }
+}
+
+impl Parameters {
+    fn check(&self) -> Result<(), TrunkError> {
+        let wrong = |name, allowed| Err(TrunkError::Parameter { name, allowed });
+        if self.check_period.is_zero() {
+            return wrong("check_period", "more than zero");
+        }
+        if self.overload_percent > 100 {
+            return wrong("overload_percent", "0 to 100");
+        }
+        if !(1..=100).contains(&self.moved_percent) {
+            return wrong("moved_percent", "1 to 100");
+        }
+        if self.slot.is_zero() {
+            return wrong("slot", "more than zero");
+        }
+        if self.slots == 0 {
+            return wrong("slots", "at least 1");
+        }
+        Ok(())
+    }
+}
+
+/// What cannot be a trunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrunkError {
+    #[error("a trunk has 1 to {MAX_LINKS} sublinks, not {0}")]
+    Sublinks(usize),
+    #[error("{0} has a quantum of no bytes: give it at least the length of a packet")]
+    Quantum(SublinkId),
+    #[error("parameter `{name}` of the trunk is out of range, allowed: {allowed}")]
+    Parameter {
+        name: &'static str,
+        allowed: &'static str,
+    },
+}
+
+/// The number of a trunk's sublinks, if it can be one.
+fn sublinks(count: usize) -> Result<u8, TrunkError> {
+    if (1..=MAX_LINKS).contains(&count) {
+        Ok(count as u8)
+    } else {
+        Err(TrunkError::Sublinks(count))
+    }
+}
