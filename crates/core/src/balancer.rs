@@ -577,10 +577,14 @@ impl Balancer {
             .unwrap_or_default()
     }
 
+    /// Flows end where no new ones begin. A link that is used again before anybody heard of their end keeps them.
     fn end_flows(&mut self) {
         if self.counted.is_none() {
             return;
         }
+        let usable = self.usable;
+        self.events
+            .retain(|event| !matches!(event, Event::EndFlows { link } if usable.contains(*link)));
         for link in self.ids() {
             let others = self
                 .ids()

@@ -712,6 +712,19 @@ fn links_of_unlike_rates_are_loaded_alike_under_wsdm() {
     );
 }
 
+#[test]
+fn links_that_all_fail_and_return_at_once_keep_their_flows() {
+    let mut driver = Driver::new("WSDM", equal(2));
+    for counters in &mut driver.counters {
+        counters.traffic.tx_packets += 1;
+    }
+    driver.run(Duration::from_millis(650), |_| false);
+    driver.run(Duration::from_millis(700), |_| true);
+    assert_eq!(driver.usable(), 0b11);
+    let ends = |(event, _): &(Event, u32)| matches!(event, Event::EndFlows { .. });
+    assert!(!driver.events.iter().any(ends), "{:?}", driver.events);
+}
+
 /// Anything that can happen to three links.
 #[derive(Clone, Debug)]
 enum Transition {
