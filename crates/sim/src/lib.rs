@@ -8,9 +8,14 @@
 //! FIFO, so a packet's departure and arrival are known when it is accepted; the link keeps all its packets in one ring
 //! and only one event pending, the next arrival.
 //!
+//! [`tcp`] is a pure state machine per side of a connection, told the time and never asking for it; [`world`] joins
+//! links, paths and connections, and hashes every event so that two runs can be compared.
+//!
 //! Nothing reads a clock, allocates per packet, or shares a random stream: every lossy link draws from its own, so that
 //! a component added to a scenario changes nothing for the others.
 
 pub mod link;
 pub mod packet;
 pub mod queue;
+pub mod tcp;
+pub mod world;

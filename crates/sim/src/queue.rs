@@ -90,16 +90,27 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// The next event and its time.
-    #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
+        self.pop_until(Time::from_nanos(u64::MAX))
+    }
+
+    /// The next event and its time, if it is due by `end`.
+    #[inline]
+    pub fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
         if self.draining.is_empty() {
             self.turn();
         }
+        let due = |entry: &Entry<E>| entry.time_ns <= end.as_nanos();
         let entry = match (self.draining.last(), self.elsewhere.peek()) {
-            (Some(near), Some(Reverse(other))) if other < near => self.elsewhere.pop()?.0,
-            (Some(_), _) => self.draining.pop()?,
-            (None, _) => self.elsewhere.pop()?.0,
-        };
+            (Some(near), Some(Reverse(other))) if near < other => {
+                due(near).then(|| self.draining.pop())?
+            }
+            (Some(near), None) => due(near).then(|| self.draining.pop())?,
+            (_, Some(Reverse(other))) => due(other)
+                .then(|| self.elsewhere.pop())?
+                .map(|entry| entry.0),
+            (None, None) => None,
+        }?;
         Some((Time::from_nanos(entry.time_ns), entry.event))
     }
 
@@ -296,6 +307,17 @@ mod tests {
                 prop_assert_eq!(popped, Some(expected));
             }
             prop_assert!(queue.is_empty());
+        }
+    }
+
+    #[test]
+    fn nothing_comes_out_before_it_is_due() {
+        let mut queue = EventQueue::default();
+        for time_ms in [1, 200] {
+            queue.push(Time::from_millis(time_ms), time_ms);
+            assert_eq!(queue.pop_until(Time::from_millis(time_ms - 1)), None);
+            let due = Time::from_millis(time_ms);
+            assert_eq!(queue.pop_until(due), Some((due, time_ms)));
         }
     }
 

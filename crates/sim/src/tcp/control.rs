@@ -1,0 +1,185 @@
+//! The congestion window, in segments: slow start, and Reno (RFC 5681) or CUBIC (RFC 9438) above the threshold.
+
+use super::{Control, Growth, TcpConfig};
+
+/// Constants of RFC 9438 section 5.1.
+const CUBIC_C: f64 = 0.4;
+const CUBIC_BETA: f64 = 0.7;
+const RENO_BETA: f64 = 0.5;
+/// Of a window that must leave room for growth, RFC 5681 equation 4.
+const LEAST_THRESHOLD: f64 = 2.;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    cwnd: f64,
+    ssthresh: f64,
+    cubic: Cubic,
+}
+
+impl Window {
+    pub fn new(initial: u32) -> Self {
+        Window {
+            cwnd: f64::from(initial),
+            ssthresh: f64::INFINITY,
+            cubic: Cubic::default(),
+        }
+    }
+
+    /// In segments.
+    pub fn cwnd(&self) -> f64 {
+        self.cwnd
+    }
+
+    pub fn ssthresh(&self) -> f64 {
+        self.ssthresh
+    }
+
+    pub fn set(&mut self, cwnd: f64) {
+        self.cwnd = cwnd;
+    }
+
+    /// An acknowledgement of `acked` new segments came while the window was in full use.
+    pub fn grow(&mut self, acked: u32, now_ns: u64, rtt_ns: u64, config: &TcpConfig) {
+        let mut units = match config.growth {
+            Growth::PerAck => 1.,
+            Growth::PerSegment => f64::from(acked),
+        };
+        if self.cwnd < self.ssthresh {
+            let slow = units.min(self.ssthresh - self.cwnd);
+            self.cwnd += slow;
+            units -= slow;
+        }
+        if units > 0. {
+            self.cwnd = match config.control {
+                Control::Reno => self.cwnd + units / self.cwnd,
+                Control::Cubic => self.cubic.grown(self.cwnd, units, now_ns, rtt_ns),
+            };
+        }
+    }
+
+    /// A loss was found with `in_flight` segments outstanding: lowers the threshold; the caller sets the window.
+    pub fn reduce(&mut self, in_flight: f64, config: &TcpConfig) {
+        let reduced = match config.control {
+            Control::Reno => in_flight * RENO_BETA,
+            Control::Cubic => self.cubic.reduced(self.cwnd.min(in_flight)),
+        };
+        self.ssthresh = reduced.max(LEAST_THRESHOLD);
+    }
+}
+
+/// State of RFC 9438 section 4.1.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cubic {
+    w_max: f64,
+    cwnd_prior: f64,
+    epoch: Option<Epoch>,
+}
+
+/// One stage of congestion avoidance.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    start_ns: u64,
+    /// When the window reaches `origin` again, in seconds after `start_ns`.
+    k_s: f64,
+    origin: f64,
+    w_est: f64,
+}
+
+impl Epoch {
+    fn new(cwnd: f64, w_max: f64, start_ns: u64) -> Self {
+        let origin = w_max.max(cwnd);
+        Epoch {
+            start_ns,
+            k_s: ((origin - cwnd) / CUBIC_C).cbrt(),
+            origin,
+            w_est: cwnd,
+        }
+    }
+
+    /// W_cubic(t) of section 4.2.
+    fn window_at(&self, t_s: f64) -> f64 {
+        CUBIC_C * (t_s - self.k_s).powi(3) + self.origin
+    }
+}
+
+impl Cubic {
+    fn grown(&mut self, cwnd: f64, units: f64, now_ns: u64, rtt_ns: u64) -> f64 {
+        let w_max = self.w_max;
+        let epoch = self
+            .epoch
+            .get_or_insert_with(|| Epoch::new(cwnd, w_max, now_ns));
+        let t_s = (now_ns - epoch.start_ns) as f64 / 1e9;
+        let friendly = if epoch.w_est < self.cwnd_prior {
+            3. * (1. - CUBIC_BETA) / (1. + CUBIC_BETA)
+        } else {
+            1.
+        };
+        epoch.w_est += friendly * units / cwnd;
+        if epoch.window_at(t_s) < epoch.w_est {
+            return epoch.w_est.max(cwnd);
+        }
+        let target = epoch
+            .window_at(t_s + rtt_ns as f64 / 1e9)
+            .clamp(cwnd, 1.5 * cwnd);
+        cwnd + (target - cwnd) * units / cwnd
+    }
+
+    /// Section 4.6, with fast convergence (4.7).
+    fn reduced(&mut self, cwnd: f64) -> f64 {
+        self.epoch = None;
+        self.cwnd_prior = cwnd;
+        self.w_max = if cwnd < self.w_max {
+            cwnd * (1. + CUBIC_BETA) / 2.
+        } else {
+            cwnd
+        };
+        cwnd * CUBIC_BETA
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reno_doubles_per_round_below_the_threshold_and_adds_one_above() {
+        let config = TcpConfig::default();
+        let mut window = Window::new(4);
+        for _ in 0..4 {
+            window.grow(1, 0, 0, &config);
+        }
+        assert_eq!(window.cwnd(), 8.);
+        window.reduce(8., &config);
+        window.set(window.ssthresh());
+        for _ in 0..4 {
+            window.grow(1, 0, 0, &config);
+        }
+        assert!((window.cwnd() - 4.95).abs() < 0.05, "{}", window.cwnd());
+    }
+
+    #[test]
+    fn cubic_follows_its_curve_pointwise() {
+        let config = TcpConfig {
+            control: Control::Cubic,
+            growth: Growth::PerSegment,
+            ..TcpConfig::default()
+        };
+        let rtt_ns = 100_000_000;
+        let mut window = Window::new(1000);
+        window.reduce(1000., &config);
+        window.set(window.ssthresh());
+        let k_s = (1000. * 0.3 / 0.4f64).cbrt();
+        let mut now_ns = 0;
+        while now_ns < 15_000_000_000 {
+            let t_s = now_ns as f64 / 1e9;
+            let curve = 0.4 * (t_s - k_s).powi(3) + 1000.;
+            let observed = window.cwnd();
+            assert!(
+                (observed / curve - 1.).abs() < 0.005,
+                "t {t_s} s: window {observed}, curve {curve}"
+            );
+            window.grow(1, now_ns, rtt_ns, &config);
+            now_ns += (rtt_ns as f64 / window.cwnd()) as u64;
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! TCP as a pure state machine, one [`Endpoint`] per side.
+//!
+//! The model counts segments, as ns-2 does: the SYN is number 0, data follows from 1, and the FIN takes a number of its
+//! own. A message starts a segment; only its last segment may be shorter than the MSS. The reader is never slow, so the
+//! receive window is a constant.
+//!
+//! Order of use: any of the commands ([`Endpoint::connect`], [`Endpoint::write`], [`Endpoint::close`]) and of
+//! [`Endpoint::handle_segment`], [`Endpoint::handle_timeout`]; then [`Endpoint::poll_segment`] until it has nothing more
+//! to send; then [`Endpoint::poll_timeout`].
+
+mod control;
+mod receiver;
+mod scoreboard;
+mod sender;
+mod timer;
+
+pub use control::Window;
+pub use sender::SenderCounters;
+pub use timer::RetransmissionTimeout;
+
+use receiver::Receiver;
+use sender::{FIRST, Sender};
+
+/// Blocks in one acknowledgement: what fits beside timestamps (RFC 2018 section 3).
+pub const MAX_BLOCKS: usize = 3;
+/// Unanswered SYNs before giving up, after the first.
+const SYN_RETRIES: u32 = 6;
+/// Timeouts in a row before giving up.
+const DATA_RETRIES: u32 = 15;
+
+/// How losses are repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// RFC 5681: the first new acknowledgement ends it.
+    Reno,
+    /// RFC 6582: partial acknowledgements resend the next hole.
+    NewReno,
+    /// RFC 6675.
+    Sack,
+}
+
+/// How the window grows in congestion avoidance and shrinks on loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// RFC 5681.
+    Reno,
+    /// RFC 9438.
+    Cubic,
+}
+
+/// What the window counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// Acknowledgements, RFC 5681: delayed ones halve the growth (b = 2 of Mathis).
+    PerAck,
+    /// Acknowledged segments, as Linux does (b = 1).
+    PerSegment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpConfig {
+    pub recovery: Recovery,
+    pub control: Control,
+    pub growth: Growth,
+    /// Payload of a full segment.
+    pub mss_bytes: u32,
+    /// Of IP and TCP, on every packet.
+    pub header_bytes: u32,
+    /// In segments.
+    pub initial_window: u32,
+    /// Constant, in segments.
+    pub receive_window: u32,
+    pub min_rto_ns: u64,
+    /// How long an acknowledgement may wait for a second segment; `None` acknowledges each.
+    pub delayed_ack_ns: Option<u64>,
+}
+
+impl Default for TcpConfig {
+    /// SACK and Reno with RFC 6928's window, RFC 6298's minimum of 1 s, and an acknowledgement per segment.
+    fn default() -> Self {
+        TcpConfig {
+            recovery: Recovery::Sack,
+            control: Control::Reno,
+            growth: Growth::PerAck,
+            mss_bytes: 1448,
+            header_bytes: 52,
+            initial_window: 10,
+            receive_window: 1 << 16,
+            min_rto_ns: 1_000_000_000,
+            delayed_ack_ns: None,
+        }
+    }
+}
+
+/// Numbers from `start` up to, not including, `end`; empty if both are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    pub start: u32,
+    pub end: u32,
+}
+
+pub type SackBlocks = [Block; MAX_BLOCKS];
+
+/// What a segment is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Syn,
+    SynAck,
+    Data,
+    Fin,
+    Ack,
+    Rst,
+}
+
+/// What TCP says on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub kind: Kind,
+    pub number: u32,
+    pub ack: u32,
+    pub payload_bytes: u32,
+    pub sack: SackBlocks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Waits for a SYN.
+    Listen,
+    SynSent,
+    SynReceived,
+    /// Both SYNs are acknowledged; FINs travel as data does.
+    Established,
+    /// Both FINs are acknowledged.
+    Closed,
+    /// The peer sent RST, or never answered.
+    Aborted,
+}
+
+/// One side of a connection.
+#[derive(Debug)]
+pub struct Endpoint {
+    state: State,
+    sender: Sender,
+    receiver: Receiver,
+    /// A SYN, SYN-ACK or RST to send.
+    signal: Option<Kind>,
+    syn_sent_ns: u64,
+    syn_repeats: u32,
+}
+
+impl Endpoint {
+    /// An endpoint that waits for a SYN.
+    pub fn new(config: &TcpConfig) -> Self {
+        Endpoint {
+            state: State::Listen,
+            sender: Sender::new(config),
+            receiver: Receiver::default(),
+            signal: None,
+            syn_sent_ns: 0,
+            syn_repeats: 0,
+        }
+    }
+
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    pub fn window(&self) -> &Window {
+        self.sender.window()
+    }
+
+    pub fn counters(&self) -> SenderCounters {
+        self.sender.counters()
+    }
+
+    /// Segments of this side that the peer acknowledged, the FIN among them.
+    pub fn acknowledged_segments(&self) -> u32 {
+        self.sender.acknowledged()
+    }
+
+    /// Segments of the peer that arrived in order, the FIN among them.
+    pub fn received_segments(&self) -> u32 {
+        self.receiver.next().saturating_sub(FIRST)
+    }
+
+    /// Whether everything written and the FIN were acknowledged.
+    pub fn sent_all(&self) -> bool {
+        self.sender.finished()
+    }
+
+    /// Whether everything of the peer's and its FIN arrived.
+    pub fn received_all(&self) -> bool {
+        self.receiver.finished()
+    }
+
+    /// Opens the connection.
+    pub fn connect(&mut self, now_ns: u64) {
+        self.state = State::SynSent;
+        self.send_syn(Kind::Syn, now_ns);
+    }
+
+    /// Appends a message to what is sent.
+    pub fn write(&mut self, bytes: u64, config: &TcpConfig) {
+        self.sender.write(bytes, config);
+    }
+
+    /// Sends full segments without end.
+    pub fn write_forever(&mut self) {
+        self.sender.write_forever();
+    }
+
+    /// Sends a FIN after what was written.
+    pub fn close(&mut self) {
+        self.sender.close();
+    }
+
+    fn send_syn(&mut self, kind: Kind, now_ns: u64) {
+        self.signal = Some(kind);
+        self.syn_sent_ns = now_ns;
+        self.sender.deadline_ns = now_ns + self.sender.timeout.current_ns();
+    }
+
+    pub fn handle_segment(&mut self, segment: &Segment, now_ns: u64, config: &TcpConfig) {
+        match (self.state, segment.kind) {
+            (_, Kind::Rst) => self.abort(),
+            (State::Aborted, _) => self.signal = Some(Kind::Rst),
+            (State::Listen, Kind::Syn) => {
+                self.state = State::SynReceived;
+                self.receiver.receive(0, false, now_ns, config);
+                self.receiver.acknowledged();
+                self.send_syn(Kind::SynAck, now_ns);
+            }
+            (State::SynReceived, Kind::Syn) => self.signal = Some(Kind::SynAck),
+            (State::SynSent, Kind::SynAck) => {
+                self.establish(now_ns, config);
+                self.receiver.receive(0, false, now_ns, config);
+                self.receiver.ack_due = true;
+            }
+            (State::Listen, _) => self.signal = Some(Kind::Rst),
+            (State::SynSent, _) => {}
+            _ => self.handle_established(segment, now_ns, config),
+        }
+    }
+
+    fn handle_established(&mut self, segment: &Segment, now_ns: u64, config: &TcpConfig) {
+        if self.state == State::SynReceived {
+            self.establish(now_ns, config);
+        }
+        let pure = segment.kind == Kind::Ack;
+        self.sender
+            .acknowledge(segment.ack, &segment.sack, pure, now_ns, config);
+        match segment.kind {
+            Kind::Data | Kind::Fin => {
+                let fin = segment.kind == Kind::Fin;
+                self.receiver.receive(segment.number, fin, now_ns, config);
+            }
+            Kind::Syn | Kind::SynAck => self.receiver.ack_due = true,
+            Kind::Ack | Kind::Rst => {}
+        }
+        if self.sender.finished() && self.receiver.finished() {
+            self.state = State::Closed;
+        }
+    }
+
+    fn establish(&mut self, now_ns: u64, config: &TcpConfig) {
+        self.state = State::Established;
+        self.sender.deadline_ns = u64::MAX;
+        self.sender.timeout.progress();
+        if self.syn_repeats > 0 {
+            self.sender.lost_syn();
+        } else {
+            self.sender
+                .timeout
+                .sample(now_ns - self.syn_sent_ns, config);
+        }
+    }
+
+    fn abort(&mut self) {
+        self.state = State::Aborted;
+        self.signal = None;
+        self.sender.deadline_ns = u64::MAX;
+        self.receiver.acknowledged();
+    }
+
+    /// Time has reached what [`Endpoint::poll_timeout`] said; does nothing before.
+    pub fn handle_timeout(&mut self, now_ns: u64, config: &TcpConfig) {
+        self.receiver.handle_timeout(now_ns);
+        if self.sender.deadline_ns > now_ns {
+            return;
+        }
+        match self.state {
+            State::SynSent => self.repeat_syn(Kind::Syn, now_ns),
+            State::SynReceived => self.repeat_syn(Kind::SynAck, now_ns),
+            _ if self.sender.timeout.backoffs() >= DATA_RETRIES => self.give_up(),
+            _ => self.sender.handle_timeout(now_ns, config),
+        }
+    }
+
+    fn repeat_syn(&mut self, kind: Kind, now_ns: u64) {
+        if self.syn_repeats == SYN_RETRIES {
+            self.give_up();
+            return;
+        }
+        self.syn_repeats += 1;
+        self.sender.timeout.back_off();
+        self.send_syn(kind, now_ns);
+    }
+
+    fn give_up(&mut self) {
+        self.abort();
+        self.signal = Some(Kind::Rst);
+    }
+
+    /// When [`Endpoint::handle_timeout`] must be called, in ns.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let deadline_ns = self.sender.deadline_ns.min(self.receiver.delayed_until_ns);
+        (deadline_ns != u64::MAX).then_some(deadline_ns)
+    }
+
+    /// The next segment to send.
+    pub fn poll_segment(&mut self, now_ns: u64, config: &TcpConfig) -> Option<Segment> {
+        if let Some(kind) = self.signal.take() {
+            return Some(self.segment(kind, 0, 0));
+        }
+        if !matches!(self.state, State::Established | State::Closed) {
+            return None;
+        }
+        if let Some(number) = self.sender.poll(now_ns, config) {
+            let fin = self.sender.is_fin(number);
+            let kind = if fin { Kind::Fin } else { Kind::Data };
+            let payload_bytes = self.sender.payload_bytes(number, config);
+            self.receiver.acknowledged();
+            return Some(self.segment(kind, number, payload_bytes));
+        }
+        if self.receiver.ack_due {
+            self.receiver.acknowledged();
+            return Some(self.segment(Kind::Ack, 0, 0));
+        }
+        None
+    }
+
+    fn segment(&self, kind: Kind, number: u32, payload_bytes: u32) -> Segment {
+        Segment {
+            kind,
+            number,
+            ack: self.receiver.next(),
+            payload_bytes,
+            sack: self.receiver.sack(),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What arrived, and what to tell the sender.
+
+use super::{Block, SackBlocks, TcpConfig};
+
+/// Order of arrival in, acknowledgements out.
+#[derive(Debug)]
+pub struct Receiver {
+    next: u32,
+    fin: Option<u32>,
+    /// Runs above `next`, the one that changed last first (RFC 2018 section 4).
+    runs: Vec<Block>,
+    unacknowledged: u32,
+    pub(super) ack_due: bool,
+    /// When the acknowledgement may wait no longer, in ns; `u64::MAX` if none waits.
+    pub(super) delayed_until_ns: u64,
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Receiver {
+            next: 0,
+            fin: None,
+            runs: Vec::new(),
+            unacknowledged: 0,
+            ack_due: false,
+            delayed_until_ns: u64::MAX,
+        }
+    }
+}
+
+impl Receiver {
+    /// The first number that has not arrived.
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Whether everything up to and with the FIN arrived.
+    pub fn finished(&self) -> bool {
+        self.fin.is_some_and(|fin| self.next > fin)
+    }
+
+    pub fn sack(&self) -> SackBlocks {
+        let mut blocks = SackBlocks::default();
+        for (place, run) in blocks.iter_mut().zip(&self.runs) {
+            *place = *run;
+        }
+        blocks
+    }
+
+    /// The segment `number` arrived. Acknowledges every second one, at once what is out of order, fills a hole or
+    /// repeats (RFC 5681 section 4.2).
+    pub fn receive(&mut self, number: u32, fin: bool, now_ns: u64, config: &TcpConfig) {
+        if fin {
+            self.fin = Some(number);
+        }
+        let in_order = number == self.next && self.runs.is_empty();
+        if number == self.next {
+            self.next += 1;
+            self.join();
+        } else if number > self.next {
+            self.remember(number);
+        }
+        self.unacknowledged += 1;
+        match config.delayed_ack_ns {
+            Some(delay_ns) if in_order && !fin && self.unacknowledged < 2 => {
+                self.delayed_until_ns = now_ns + delay_ns;
+            }
+            _ => self.ack_due = true,
+        }
+    }
+
+    /// An acknowledgement left.
+    pub fn acknowledged(&mut self) {
+        self.unacknowledged = 0;
+        self.ack_due = false;
+        self.delayed_until_ns = u64::MAX;
+    }
+
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        if self.delayed_until_ns <= now_ns {
+            self.ack_due = true;
+            self.delayed_until_ns = u64::MAX;
+        }
+    }
+
+    /// Takes in the run that `next` has reached.
+    fn join(&mut self) {
+        let next = self.next;
+        if let Some(i) = self.runs.iter().position(|run| run.start == next) {
+            self.next = self.runs.remove(i).end;
+        }
+    }
+
+    fn remember(&mut self, number: u32) {
+        let mut run = Block {
+            start: number,
+            end: number + 1,
+        };
+        self.runs.retain(|other| {
+            let touches = other.start <= run.end && run.start <= other.end;
+            if touches {
+                run.start = run.start.min(other.start);
+                run.end = run.end.max(other.end);
+            }
+            !touches
+        });
+        self.runs.insert(0, run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(receiver: &Receiver) -> Vec<(u32, u32)> {
+        let blocks = receiver.sack();
+        let some = blocks.iter().filter(|block| block.end > 0);
+        some.map(|block| (block.start, block.end)).collect()
+    }
+
+    #[test]
+    fn blocks_tell_the_latest_change_first_and_vanish_when_the_hole_is_filled() {
+        let config = TcpConfig::default();
+        let mut receiver = Receiver::default();
+        for number in [0, 2, 5, 3] {
+            receiver.receive(number, false, 0, &config);
+        }
+        assert_eq!(blocks(&receiver), [(2, 4), (5, 6)]);
+        receiver.receive(4, false, 0, &config);
+        assert_eq!(blocks(&receiver), [(2, 6)]);
+        receiver.receive(1, false, 0, &config);
+        assert_eq!((receiver.next(), blocks(&receiver)), (6, vec![]));
+    }
+
+    #[test]
+    fn a_delayed_acknowledgement_covers_two_segments_and_never_hides_a_hole() {
+        let config = TcpConfig {
+            delayed_ack_ns: Some(100),
+            ..TcpConfig::default()
+        };
+        let mut receiver = Receiver::default();
+        receiver.receive(0, false, 0, &config);
+        assert!(!receiver.ack_due);
+        assert_eq!(receiver.delayed_until_ns, 100);
+        receiver.receive(1, false, 10, &config);
+        assert!(receiver.ack_due);
+        receiver.acknowledged();
+        receiver.receive(3, false, 20, &config);
+        assert!(receiver.ack_due);
+    }
+}
