@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What the spreading of a trunk over its sublinks is made from. A sublink is a target: an index below AB_MAX_LINKS. */
-#ifndef ANABRANCH_INCLUDE_BINS_H
-#define ANABRANCH_INCLUDE_BINS_H
+#ifndef ANABRANCH_BINS_H
+#define ANABRANCH_BINS_H
 
 #include <linux/types.h>
 #include "limits.h"

@@ -18,8 +18,8 @@
 //! A trunk of parallel sublinks is another matter: its flows are spread by hash over bins, and [`multilink`] moves bins
 //! from sublinks whose queues grow.
 //!
-//! What the balancer never does: declare a link down without lost probes or a missing part; keep a flow from a link it is bound
-//! to; refuse new flows while any link is present that the operator has not taken away.
+//! What the balancer never does: declare a link down without lost probes or a missing part; keep a flow from a link it
+//! is bound to; refuse new flows while any link is present that the operator has not taken away.
 
 #![forbid(unsafe_code)]
 

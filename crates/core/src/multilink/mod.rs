@@ -27,6 +27,8 @@ mod overload;
 mod volumes;
 
 #[cfg(test)]
+mod fluid;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -30,7 +30,7 @@ fn dhfv() -> Controller {
 }
 
 /// A linear congruential generator: any fixed sequence will do.
-fn random(seed: u32) -> impl FnMut() -> u32 {
+pub(super) fn random(seed: u32) -> impl FnMut() -> u32 {
     let mut state = u64::from(seed);
     move || {
         state = state
@@ -350,6 +350,8 @@ fn fill(queue: &Queue) -> f64 {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn the_moves_keep_the_packet_path_s_table_equal_to_the_controller_s_and_in_range((sublinks, steps) in steps()) {
         for controller in both(sublinks) {
