@@ -1,0 +1,76 @@
+//! Delivered data segments per second of CPU on the SACK dumbbell: 45 Mbit/s and 10 ms with a buffer of 400 packets
+//! between access links of 100 Mbit/s and 1 ms, endless flows, an acknowledgement per segment.
+//!
+//! `cargo run --release -p anabranch-sim --example dumbbell -- [FLOWS [SECONDS]]`
+
+use anabranch_core::Time;
+use anabranch_sim::link::{Buffer, LinkSpec, Loss};
+use anabranch_sim::tcp::TcpConfig;
+use anabranch_sim::world::{FlowSpec, Work, World};
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|text| {
+        text.parse::<u64>()
+            .unwrap_or_else(|_| panic!("usage: dumbbell [FLOWS [SECONDS]], numbers, not {text:?}"))
+    });
+    let flows = arguments.next().unwrap_or(50);
+    let seconds = arguments.next().unwrap_or(200);
+    let mut world = dumbbell(flows);
+    let before_s = cpu_s();
+    world.run_until(Time::from_millis(seconds * 1000));
+    let cpu_s = cpu_s() - before_s;
+    let trajectory = world.trajectory();
+    let delivered: u64 = world
+        .flows()
+        .map(|flow| u64::from(world.receiver(flow).received_segments()))
+        .sum();
+    println!(
+        "{flows} flows, {seconds} s: {delivered} segments in {cpu_s:.3} s of CPU: {:.0} segments/s, {:.0} events/s, {:.2} events per segment, trajectory {:016x}",
+        delivered as f64 / cpu_s,
+        trajectory.events as f64 / cpu_s,
+        trajectory.events as f64 / delivered as f64,
+        trajectory.hash,
+    );
+    assert!(world.conserves(), "packets are missing");
+}
+
+/// CPU time of the main thread so far.
+fn cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/schedstat")
+        .expect("Linux tells each thread's CPU time");
+    let ns = stat
+        .split(' ')
+        .next()
+        .and_then(|first| first.parse::<f64>().ok());
+    ns.expect("schedstat begins with nanoseconds on the CPU") / 1e9
+}
+
+fn dumbbell(flows: u64) -> World {
+    let link = |rate_bps, delay_ms: u64, packets| LinkSpec {
+        rate_bps,
+        delay_ns: delay_ms * 1_000_000,
+        buffer: Buffer::Packets(packets),
+        loss: Loss::None,
+    };
+    let mut world = World::new(1);
+    let trunk = link(45_000_000, 10, 400);
+    let access = link(100_000_000, 1, 1000);
+    let (there, back) = (world.add_link(trunk), world.add_link(trunk));
+    let tcp = TcpConfig {
+        mss_bytes: 1460,
+        header_bytes: 40,
+        ..TcpConfig::default()
+    };
+    for i in 0..flows {
+        let [out, arrives, answers, returns] = [(); 4].map(|()| world.add_link(access));
+        let spec = FlowSpec {
+            start: Time::from_millis(10 * i),
+            work: Work::Endless,
+            forward: world.add_path(&[out, there, arrives]),
+            back: world.add_path(&[answers, back, returns]),
+            tcp,
+        };
+        world.open(spec);
+    }
+    world
+}
