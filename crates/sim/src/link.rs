@@ -101,7 +101,10 @@ struct Held {
 /// accumulates.
 #[derive(Debug)]
 pub struct Link {
-    spec: LinkSpec,
+    rate_bps: u64,
+    delay_ns: u64,
+    buffer: Buffer,
+    chance: Option<Box<Chance>>,
     held: VecDeque<Held>,
     /// How many of `held`, from the front, have left the buffer and are propagating.
     departed: usize,
@@ -110,27 +113,25 @@ pub struct Link {
     /// Of the last departure, in units of 1 / `rate_bps` nanoseconds.
     last_departure_fraction: u64,
     counters: LinkCounters,
-    chance: Option<Box<Chance>>,
 }
 
 impl Link {
     /// A link whose losses are drawn from the stream `stream` of `seed`; give every link its own.
     pub fn new(spec: LinkSpec, seed: u64, stream: u64) -> Self {
         assert!(spec.rate_bps > 0, "a link needs a rate of at least 1 bit/s");
+        let lossy = spec.loss != Loss::None;
         Link {
-            spec,
+            rate_bps: spec.rate_bps,
+            delay_ns: spec.delay_ns,
+            buffer: spec.buffer,
+            chance: lossy.then(|| Box::new(Chance::new(spec.loss, seed, stream))),
             held: VecDeque::new(),
             departed: 0,
             backlog: Tally::default(),
             last_departure_ns: 0,
             last_departure_fraction: 0,
             counters: LinkCounters::default(),
-            chance: (spec.loss != Loss::None).then(|| Box::new(Chance::new(seed, stream))),
         }
-    }
-
-    pub fn spec(&self) -> &LinkSpec {
-        &self.spec
     }
 
     pub fn counters(&self) -> LinkCounters {
@@ -200,14 +201,11 @@ impl Link {
     }
 
     fn loses(&mut self) -> bool {
-        match &mut self.chance {
-            None => false,
-            Some(chance) => chance.loses(&self.spec.loss),
-        }
+        self.chance.as_mut().is_some_and(|chance| chance.loses())
     }
 
     fn has_room(&self, bytes: u32) -> bool {
-        match self.spec.buffer {
+        match self.buffer {
             Buffer::Bytes(limit) => self.backlog.bytes + u64::from(bytes) <= limit,
             Buffer::Packets(limit) => self.backlog.packets < limit,
             Buffer::Unlimited => true,
@@ -220,9 +218,9 @@ impl Link {
             self.last_departure_fraction = 0;
         }
         let bit_ns = u64::from(bytes) * 8 * 1_000_000_000 + self.last_departure_fraction;
-        self.last_departure_ns += bit_ns / self.spec.rate_bps;
-        self.last_departure_fraction = bit_ns % self.spec.rate_bps;
-        let arrival_ns = self.last_departure_ns + self.spec.delay_ns;
+        self.last_departure_ns += bit_ns / self.rate_bps;
+        self.last_departure_fraction = bit_ns % self.rate_bps;
+        let arrival_ns = self.last_departure_ns + self.delay_ns;
         self.held.push_back(Held {
             packet,
             bytes,
@@ -254,19 +252,24 @@ impl Link {
 /// A link's own random stream, and the state of its bursts.
 #[derive(Debug)]
 struct Chance {
+    loss: Loss,
     random: ChaCha8Rng,
     bad: bool,
 }
 
 impl Chance {
-    fn new(seed: u64, stream: u64) -> Self {
+    fn new(loss: Loss, seed: u64, stream: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(stream);
-        Chance { random, bad: false }
+        Chance {
+            loss,
+            random,
+            bad: false,
+        }
     }
 
-    fn loses(&mut self, loss: &Loss) -> bool {
-        match *loss {
+    fn loses(&mut self) -> bool {
+        match self.loss {
             Loss::None => false,
             Loss::Independent { probability } => self.happens(probability),
             Loss::Bursty {

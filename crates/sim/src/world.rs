@@ -55,6 +55,8 @@ struct Packet {
     to: EndpointId,
     path: PathId,
     hop: u32,
+    /// On the wire.
+    bytes: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -269,9 +271,7 @@ impl World {
     fn forward(&mut self, id: PacketId) {
         let packet = self.packets.get(id);
         let link = self.paths[packet.path.0 as usize].links[packet.hop as usize];
-        let tcp = &self.flows[packet.to.flow().0 as usize].spec.tcp;
-        let bytes = packet.segment.payload_bytes + tcp.header_bytes;
-        match self.links[link.0 as usize].offer(self.now, id, bytes) {
+        match self.links[link.0 as usize].offer(self.now, id, packet.bytes) {
             Offer::Wake(at) => self.events.push(at, Event::Arrival(link)),
             Offer::Queued => {}
             Offer::Overflowed | Offer::Lost => drop(self.packets.remove(id)),
@@ -338,6 +338,7 @@ impl World {
                 to: id.peer(),
                 path,
                 hop: 0,
+                bytes: segment.payload_bytes + tcp.header_bytes,
             };
             let packet = self.packets.insert(packet);
             self.forward(packet);
