@@ -4,9 +4,10 @@
 //! `cargo run --release -p anabranch-sim --example dumbbell -- [FLOWS [SECONDS]]`
 
 use anabranch_core::Time;
+use anabranch_sim::dumbbell::Dumbbell;
 use anabranch_sim::link::{Buffer, LinkSpec, Loss};
 use anabranch_sim::tcp::TcpConfig;
-use anabranch_sim::world::{FlowSpec, Work, World};
+use anabranch_sim::world::{Work, World};
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| {
@@ -52,25 +53,14 @@ fn dumbbell(flows: u64) -> World {
         buffer: Buffer::Packets(packets),
         loss: Loss::None,
     };
-    let mut world = World::new(1);
-    let trunk = link(45_000_000, 10, 400);
-    let access = link(100_000_000, 1, 1000);
-    let (there, back) = (world.add_link(trunk), world.add_link(trunk));
+    let mut dumbbell = Dumbbell::new(1, link(45_000_000, 10, 400), link(100_000_000, 1, 1000));
     let tcp = TcpConfig {
         mss_bytes: 1460,
         header_bytes: 40,
         ..TcpConfig::default()
     };
     for i in 0..flows {
-        let [out, arrives, answers, returns] = [(); 4].map(|()| world.add_link(access));
-        let spec = FlowSpec {
-            start: Time::from_millis(10 * i),
-            work: Work::Endless,
-            forward: world.add_path(&[out, there, arrives]),
-            back: world.add_path(&[answers, back, returns]),
-            tcp,
-        };
-        world.open(spec);
+        dumbbell.open(Time::from_millis(10 * i), Work::Endless, tcp);
     }
-    world
+    dumbbell.world
 }

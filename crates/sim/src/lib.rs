@@ -14,6 +14,7 @@
 //! Nothing reads a clock, allocates per packet, or shares a random stream: every lossy link draws from its own, so that
 //! a component added to a scenario changes nothing for the others.
 
+pub mod dumbbell;
 pub mod link;
 pub mod packet;
 pub mod queue;

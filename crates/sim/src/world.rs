@@ -49,20 +49,31 @@ enum Event {
     Timer(EndpointId),
 }
 
+/// Carries all that forwarding needs, so that a hop touches the packet and the link and nothing else.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     segment: Segment,
     to: EndpointId,
-    path: PathId,
-    hop: u32,
+    path: Path,
     /// On the wire.
     bytes: u32,
 }
 
+/// The links ahead, the first [`Path::hops`] of `links`.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     links: [LinkId; MAX_HOPS],
-    hops: u32,
+    hops: u8,
+}
+
+impl Path {
+    /// Takes the next link off the path.
+    fn next(&mut self) -> Option<LinkId> {
+        self.hops = self.hops.checked_sub(1)?;
+        let next = self.links[0];
+        self.links.rotate_left(1);
+        Some(next)
+    }
 }
 
 /// What a flow sends.
@@ -157,7 +168,7 @@ impl World {
         );
         let mut path = Path {
             links: [links[0]; MAX_HOPS],
-            hops: index(hops),
+            hops: hops as u8,
         };
         path.links[..hops].copy_from_slice(links);
         self.paths.push(path);
@@ -219,6 +230,11 @@ impl World {
         held == self.packets.len() as u64 && self.links.iter().all(Link::conserves)
     }
 
+    /// Packets on their way.
+    pub fn packets(&self) -> usize {
+        self.packets.len()
+    }
+
     /// Lets everything happen that is due by `end`.
     pub fn run_until(&mut self, end: Time) {
         while let Some((time, event)) = self.events.pop_until(end) {
@@ -258,20 +274,16 @@ impl World {
         if let Some(at) = next {
             self.events.push(at, Event::Arrival(id));
         }
-        let held = self.packets.get_mut(packet);
-        held.hop += 1;
-        if held.hop < self.paths[held.path.0 as usize].hops {
-            self.forward(packet);
-        } else {
-            self.receive(packet);
+        match self.packets.get_mut(packet).path.next() {
+            Some(link) => self.forward(packet, link),
+            None => self.receive(packet),
         }
     }
 
-    /// Offers a packet to the next link of its path.
-    fn forward(&mut self, id: PacketId) {
-        let packet = self.packets.get(id);
-        let link = self.paths[packet.path.0 as usize].links[packet.hop as usize];
-        match self.links[link.0 as usize].offer(self.now, id, packet.bytes) {
+    /// Offers a packet to a link.
+    fn forward(&mut self, id: PacketId, link: LinkId) {
+        let bytes = self.packets.get(id).bytes;
+        match self.links[link.0 as usize].offer(self.now, id, bytes) {
             Offer::Wake(at) => self.events.push(at, Event::Arrival(link)),
             Offer::Queued => {}
             Offer::Overflowed | Offer::Lost => drop(self.packets.remove(id)),
@@ -328,7 +340,9 @@ impl World {
     fn flush(&mut self, id: EndpointId) {
         let now_ns = self.now.as_nanos();
         let spec = &self.flows[id.flow().0 as usize].spec;
-        let (tcp, path) = (spec.tcp, if id.opens() { spec.forward } else { spec.back });
+        let id_of_path = if id.opens() { spec.forward } else { spec.back };
+        let (tcp, mut path) = (spec.tcp, self.paths[id_of_path.0 as usize]);
+        let first = path.next().expect("a path has a link");
         while let Some(segment) = self.sides[id.0 as usize]
             .endpoint
             .poll_segment(now_ns, &tcp)
@@ -337,11 +351,10 @@ impl World {
                 segment,
                 to: id.peer(),
                 path,
-                hop: 0,
                 bytes: segment.payload_bytes + tcp.header_bytes,
             };
             let packet = self.packets.insert(packet);
-            self.forward(packet);
+            self.forward(packet, first);
         }
         self.arm(id);
     }

@@ -1,8 +1,9 @@
 //! TCP over simulated links against exact times and closed formulas.
 
 use anabranch_core::Time;
+use anabranch_sim::dumbbell::Dumbbell;
 use anabranch_sim::link::{Buffer, LinkSpec, Loss};
-use anabranch_sim::tcp::{Control, Growth, Recovery, TcpConfig};
+use anabranch_sim::tcp::{Control, Growth, Recovery, State, TcpConfig};
 use anabranch_sim::world::{FlowId, FlowSpec, LinkId, Work, World};
 
 const MS: u64 = 1_000_000;
@@ -301,4 +302,35 @@ fn a_run_repeats_itself_and_an_unused_link_changes_nothing() {
         ..TcpConfig::default()
     };
     assert_ne!(first.hash, run(false, slower).hash);
+}
+
+#[test]
+fn short_transfers_beside_long_flows_all_end_and_leave_nothing_behind() {
+    let access = line(100_000_000, MS, Buffer::Packets(1000));
+    let trunk = line(10_000_000, 10 * MS, Buffer::Packets(50));
+    for tcp in variants() {
+        let mut dumbbell = Dumbbell::new(1, trunk, access);
+        let long = dumbbell.open(Time::ZERO, Work::Transfer(20_000_000), tcp);
+        let short: Vec<FlowId> = (0..200u64)
+            .map(|i| {
+                dumbbell.open(
+                    Time::from_millis(50 * i),
+                    Work::Transfer(1 + 997 * i % 40_000),
+                    tcp,
+                )
+            })
+            .collect();
+        let world = &mut dumbbell.world;
+        world.run_until(Time::from_millis(600_000));
+        for flow in short.into_iter().chain([long]) {
+            assert!(
+                world.times(flow).finished.is_some(),
+                "{flow:?} with {tcp:?}"
+            );
+            let states = [world.opener(flow).state(), world.receiver(flow).state()];
+            assert_eq!(states, [State::Closed; 2], "{flow:?} with {tcp:?}");
+        }
+        assert_eq!(world.packets(), 0);
+        assert!(world.conserves());
+    }
 }
