@@ -310,7 +310,9 @@ impl World {
         let times = &mut self.flows[opener.flow().0 as usize].times;
         match endpoint.state() {
             State::Listen | State::SynSent | State::SynReceived => {}
-            State::Aborted => drop(times.aborted.get_or_insert(self.now)),
+            State::Aborted => {
+                times.aborted.get_or_insert(self.now);
+            }
             State::Established | State::Closed => {
                 times.established.get_or_insert(self.now);
                 if endpoint.sent_all() {

@@ -85,8 +85,11 @@ fn run(seed: u64, load: f64, service: Service, buffer: Buffer) -> Outcome {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut events, mut packets) = (EventQueue::default(), Slab::default());
     let (mut sojourns, mut arrivals) = (Vec::new(), 0);
+    let (mut last, mut area_ns, mut total_ns) = (Time::ZERO, 0, 0);
     events.push(Time::ZERO, Event::Arrival);
     while let Some((now, event)) = events.pop() {
+        area_ns += packets.len() as u128 * now.since(last).as_nanos();
+        last = now;
         match event {
             Event::Arrival => {
                 arrivals += 1;
@@ -105,6 +108,7 @@ fn run(seed: u64, load: f64, service: Service, buffer: Buffer) -> Outcome {
             Event::Delivery => {
                 let (packet, next) = link.deliver();
                 let sojourn_ns = now.since(packets.remove(packet)).as_nanos();
+                total_ns += sojourn_ns;
                 sojourns.push(sojourn_ns as f64 / SERVICE_NS);
                 if let Some(at) = next {
                     events.push(at, Event::Delivery);
@@ -114,6 +118,10 @@ fn run(seed: u64, load: f64, service: Service, buffer: Buffer) -> Outcome {
     }
     assert!(link.conserves());
     assert!(packets.is_empty());
+    assert_eq!(
+        area_ns, total_ns,
+        "Little's law: packets present over time are times in the link over packets"
+    );
     let counters = link.counters();
     let mut sojourns = sojourns.split_off(WARM_UP as usize);
     sojourns.sort_unstable_by(f64::total_cmp);
