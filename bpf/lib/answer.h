@@ -40,6 +40,16 @@ static __always_inline void swap_macs(struct ethhdr *eth)
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 }
 
+/* Sends what the packet has become to where it came from. */
+static __always_inline int send_back(struct __sk_buff *skb)
+{
+	struct ethhdr *eth = (void *)(long)skb->data;
+	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
+		return -1;
+	swap_macs(eth);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 static __always_inline void fill_ip(struct iphdr *ip, __u8 proto, __u32 length, __be32 src, __be32 dst)
 {
 	__builtin_memset(ip, 0, sizeof(*ip));
@@ -86,14 +96,7 @@ static __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32
 	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.icmp, sizeof(head.icmp), 0);
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)s->bytes, padded, sum);
 	head.icmp.checksum = ~fold_sum((__u32)sum);
-	if (bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0))
-		return -1;
-
-	struct ethhdr *eth = (void *)(long)skb->data;
-	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
-		return -1;
-	swap_macs(eth);
-	return bpf_redirect(ifindex, 0);
+	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb);
 }
 
 /* Answers a segment with the RST of RFC 9293 section 3.5.2, as if from the remote end. */
@@ -103,7 +106,6 @@ static __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 		struct iphdr ip;
 		struct tcphdr tcp;
 	} head;
-	__u32 ifindex = skb->ifindex;
 	if (!p->has_ports_header || p->tcp_flags & TCP_RST || bpf_skb_change_tail(skb, p->l3 + sizeof(head), 0))
 		return -1;
 	fill_ip(&head.ip, IPPROTO_TCP, sizeof(head), p->dst, p->src);
@@ -122,14 +124,7 @@ static __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 	__s64 sum = bpf_csum_diff(NULL, 0, pseudo, sizeof(pseudo), 0);
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.tcp, sizeof(head.tcp), sum);
 	head.tcp.check = ~fold_sum((__u32)sum);
-	if (bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0))
-		return -1;
-
-	struct ethhdr *eth = (void *)(long)skb->data;
-	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
-		return -1;
-	swap_macs(eth);
-	return bpf_redirect(ifindex, 0);
+	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb);
 }
 
 #endif
