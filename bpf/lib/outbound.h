@@ -9,12 +9,6 @@
 #include "open.h"
 #include "tcp.h"
 
-/* Sources outside the LAN prefixes are lies. */
-static __always_inline int is_lan_source(const struct packet *p)
-{
-	return is_lan_address(p->src);
-}
-
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
 static __always_inline int is_kernels(const struct packet *p)
 {
@@ -27,7 +21,7 @@ static __always_inline int gate(const struct packet *p)
 {
 	if (is_kernels(p))
 		return AB_REASON_SPECIFIC_ROUTE;
-	return is_lan_source(p) ? 0 : AB_REASON_SPOOFED_LAN;
+	return is_lan_address(p->src) ? 0 : AB_REASON_SPOOFED_LAN;
 }
 
 static __always_inline int is_usable(__u32 link)
@@ -116,7 +110,7 @@ static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
 	int why = gate(p);
 	if (why != AB_REASON_SPECIFIC_ROUTE || hairpin_link(p) == AB_NO_TARGET)
 		return why ?: open_flow(p, 0);
-	why = is_lan_source(p) ? open_flow(p, 0) : AB_REASON_SPOOFED_LAN;
+	why = is_lan_address(p->src) ? open_flow(p, 0) : AB_REASON_SPOOFED_LAN;
 	struct ab_flow *flow = why ? NULL : find_flow(&s->lan_key);
 	if (flow)
 		learn_state(flow, AB_STATE_HAIRPIN);
