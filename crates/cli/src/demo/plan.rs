@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_core::Algorithm;
-use anabranch_lab::emulator::LinkShape;
-use anabranch_lab::topology::{IspSpec, Lab, LabSpec, SERVER};
+use anabranch_lab::topology::{Lab, LabSpec, SERVER};
 use anabranch_workload::client::ClientConfig;
 use anabranch_workload::{Size, Workload};
 
@@ -53,20 +52,10 @@ impl Plan {
     }
 
     pub fn lab(&self) -> LabSpec {
-        let isps = LINKS
-            .iter()
-            .zip(0..)
-            .map(|((name, down_bps, up_bps, round_trip_ms), index)| {
-                IspSpec::new(
-                    index,
-                    name,
-                    LinkShape::new(*down_bps, *up_bps, round_trip_ms * 1000 / 2),
-                )
-            });
         LabSpec {
             clients: USERS as u16,
             file_bytes: vec![FILE_BYTES],
-            ..LabSpec::new(isps.collect())
+            ..LabSpec::of_lines(&LINKS)
         }
     }
 

@@ -11,9 +11,8 @@ use anabranch_daemon::control::{
 };
 use anabranch_daemon::paths::Paths;
 use anabranch_daemon::plane::FlowRow;
-use anabranch_lab::emulator::LinkShape;
 use anabranch_lab::netns::Namespace;
-use anabranch_lab::topology::{Anabranch, Gateway, IspSpec, Lab, LabSpec, SERVER, configuration};
+use anabranch_lab::topology::{Anabranch, Gateway, Lab, LabSpec, SERVER, configuration};
 
 /// Of every wait: far more than anything takes on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -100,19 +99,9 @@ pub fn binary() -> PathBuf {
 }
 
 pub fn three_links() -> LabSpec {
-    let isps = LINKS
-        .iter()
-        .zip(0..)
-        .map(|((name, down_bps, up_bps, round_trip_ms), index)| {
-            IspSpec::new(
-                index,
-                name,
-                LinkShape::new(*down_bps, *up_bps, round_trip_ms * 1000 / 2),
-            )
-        });
     LabSpec {
         file_bytes: vec![SMALL_BYTES, PAGE_BYTES],
-        ..LabSpec::new(isps.collect())
+        ..LabSpec::of_lines(&LINKS)
     }
 }
 

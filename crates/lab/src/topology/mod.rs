@@ -149,6 +149,16 @@ impl LabSpec {
         }
     }
 
+    /// One ISP a line: its name, its rates down and up in bit/s, and its round trip in ms, half of it each way.
+    pub fn of_lines(lines: &[(&str, u64, u64, u64)]) -> Self {
+        let isp =
+            |(index, (name, down_bps, up_bps, round_trip_ms)): (u8, &(&str, u64, u64, u64))| {
+                let shape = LinkShape::new(*down_bps, *up_bps, round_trip_ms * 1000 / 2);
+                IspSpec::new(index, name, shape)
+            };
+        Self::new((0..).zip(lines).map(isp).collect())
+    }
+
     fn check(&self) -> Result<()> {
         let wrong = |key, value: &dyn ToString, allowed: String| {
             Err(LabError::Spec {
