@@ -15,7 +15,9 @@ mod demo;
 pub mod format;
 mod metrics;
 mod output;
+mod plan;
 mod plots;
+mod record;
 mod report;
 mod series;
 
@@ -25,5 +27,10 @@ pub use metrics::{Link, LinkSummary, Percentiles, Summary};
 pub use output::{
     OutputError, read_transfers_csv, write_json, write_series_csv, write_transfers_csv,
 };
+pub use plan::{
+    Beyond, Buffer, Change, Control, Direction, Fault, Growth, Line, LinkPlan, Load, Loss, Network,
+    Place, Point, Policy, Recovery, Red, Run, Scenario, Site, Spread, Tcp, Trunk,
+};
+pub use record::{Counts, Record, Tally, World};
 pub use report::{Event, EventKind, Headline, Report};
 pub use series::{LinkSample, LinkSeries, LinkState};

@@ -1,0 +1,336 @@
+//! What a scenario says, resolved: SI units, every default filled in, nothing left to parse.
+//!
+//! A [`Scenario`] is one world and everything to be tried in it. A [`Run`] is one of those trials: one policy, one seed,
+//! one point of the sweep. Worlds (the simulator, the laboratory) take a `Run` and give back a [`Record`](crate::Record).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_core::{Algorithm, multilink};
+use anabranch_workload::Workload;
+
+/// One world, and the policies and seeds to be tried in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    pub name: String,
+    pub network: Network,
+    /// In the order of time.
+    pub faults: Vec<Fault>,
+    pub load: Load,
+    /// At least one, none twice.
+    pub policies: Vec<Policy>,
+    /// At least one, none twice.
+    pub seeds: Vec<u64>,
+    /// The run ends here even if the load has not.
+    pub limit: Duration,
+    /// Between two samples of every link.
+    pub sample: Duration,
+    pub tcp: Tcp,
+}
+
+/// What stands between the users and the servers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Network {
+    Site(Site),
+    Trunk(Box<Trunk>),
+}
+
+/// Users behind a gateway with several access links, and servers on the internet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// At least one, each with its own name.
+    pub links: Vec<LinkPlan>,
+    /// Every link has its own address, so that a connection cannot leave its link. Without, the site's addresses are
+    /// reachable over every link, and packets of one connection may take any.
+    pub nat: bool,
+}
+
+/// An access link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkPlan {
+    pub name: String,
+    /// The last mile, from the internet to the users.
+    pub down: Line,
+    /// The last mile, from the users to the internet.
+    pub up: Line,
+    /// A second hop between the provider and the servers, unseen by whoever watches the last mile.
+    pub beyond: Option<Beyond>,
+    /// As in the gateway's configuration.
+    pub metered: bool,
+    /// As in the gateway's configuration.
+    pub weight: Option<u32>,
+}
+
+/// The hop behind the provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beyond {
+    pub down: Line,
+    pub up: Line,
+}
+
+/// Clients on one side, servers on the other, and between them one logical link made of parallel sublinks.
+///
+/// The servers' side sends over the sublinks. What the clients send takes `back`, a line of its own that is not spread.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trunk {
+    /// 1 to 16.
+    pub sublinks: Vec<Line>,
+    /// The undivided link that [`Spread::Single`] uses in place of the sublinks.
+    pub single: Line,
+    pub back: Line,
+    /// Between every host, client or server, and its end of the trunk; the same in both directions.
+    pub access: Line,
+    /// Transfers of user `u` go to client `u mod clients`.
+    pub clients: u32,
+    /// Transfer `n` is served by server `n mod servers`.
+    pub servers: u32,
+    /// Of DH and DHFV.
+    pub control: multilink::Parameters,
+}
+
+/// One direction of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Of IP packets, above 0.
+    pub rate_bps: u64,
+    /// Propagation, one way.
+    pub delay: Duration,
+    pub buffer: Buffer,
+    pub loss: Loss,
+    pub red: Option<Red>,
+}
+
+/// How much may wait for a line, the packet in transmission included; what finds no room is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    Bytes(u64),
+    Packets(u64),
+    Unlimited,
+}
+
+/// What a line loses, whatever its queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loss {
+    None,
+    /// Each packet with the same probability, independently.
+    Independent {
+        probability: f64,
+    },
+    /// Gilbert–Elliott: a chain of two states that steps before each packet, and begins in the good one.
+    Bursty {
+        good_to_bad: f64,
+        bad_to_good: f64,
+        loss_good: f64,
+        loss_bad: f64,
+    },
+}
+
+/// Random early detection (Floyd and Jacobson 1993): packets are dropped with a probability that rises from 0 at
+/// `min_bytes` of mean queue to `max_probability` at `max_bytes`, and all of them above that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Red {
+    pub min_bytes: u64,
+    pub max_bytes: u64,
+    pub max_probability: f64,
+    /// Of the present queue in the moving mean.
+    pub weight: f64,
+}
+
+/// Something that happens to a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// Since the beginning of the run.
+    pub at: Duration,
+    /// A link of the site by its name, or a sublink of the trunk by its number from 0.
+    pub link: String,
+    pub place: Place,
+    /// `None` for both.
+    pub direction: Option<Direction>,
+    pub change: Change,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    LastMile,
+    Beyond,
+}
+
+/// As the users see it: down is from the internet to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    Down,
+    Up,
+}
+
+impl Direction {
+    pub const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// The line becomes a blackhole: what is on it and what comes is swallowed, and its carrier stays.
+    Cut,
+    /// The line is whole again.
+    Restore,
+    /// In bit/s. What waits is sent at the new rate.
+    Rate(u64),
+    Loss(Loss),
+    /// For packets whose transmission begins after the change; none overtakes another.
+    Delay(Duration),
+}
+
+/// What the users ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Load {
+    /// Rounds of files, each round after the last: closed loop. Its seed is that of the run, see [`Run::load`].
+    Pages(Workload),
+}
+
+/// How a path is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The gateway's, over the links of a site.
+    Gateway(Algorithm),
+    /// Packet by packet in proportion to rates (deficit round robin), over the links of a site without NAT.
+    Packet,
+    /// Over the sublinks of a trunk.
+    Trunk(Spread),
+}
+
+/// How a trunk is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// SH: flow hash modulo the number of sublinks.
+    Hash,
+    /// DH: bins, a part of which move from an overloaded sublink.
+    Dh,
+    /// DHFV: bins, the largest of which moves from an overloaded sublink.
+    Dhfv,
+    /// Packet by packet, deficit round robin.
+    Drr,
+    /// A flow chooses anew, at random, after every gap of so long.
+    Flowlet { gap: Duration },
+    /// Weighted rendezvous hashing, rates as weights.
+    Rendezvous,
+    /// The undivided link: what every other is measured against.
+    Single,
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Gateway(algorithm) => algorithm.fmt(f),
+            Policy::Packet => f.write_str("packet"),
+            Policy::Trunk(spread) => spread.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spread::Hash => f.write_str("SH"),
+            Spread::Dh => f.write_str("DH"),
+            Spread::Dhfv => f.write_str("DHFV"),
+            Spread::Drr => f.write_str("DRR"),
+            Spread::Flowlet { gap } => write!(f, "flowlet {} ms", gap.as_secs_f64() * 1e3),
+            Spread::Rendezvous => f.write_str("rendezvous"),
+            Spread::Single => f.write_str("single"),
+        }
+    }
+}
+
+/// The TCP of all hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    pub control: Control,
+    pub recovery: Recovery,
+    pub growth: Growth,
+    /// How long an acknowledgement may wait for a second segment; `None` acknowledges each.
+    pub delayed_ack: Option<Duration>,
+    /// In segments.
+    pub initial_window: u32,
+    /// In segments.
+    pub receive_window: u32,
+    /// Payload of a full segment.
+    pub mss_bytes: u32,
+    /// Of IP and TCP with its options, on every packet.
+    pub header_bytes: u32,
+    pub min_rto: Duration,
+}
+
+/// How the window grows in congestion avoidance and shrinks on loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// RFC 5681.
+    Reno,
+    /// RFC 9438.
+    Cubic,
+}
+
+/// How losses are repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// RFC 5681.
+    Reno,
+    /// RFC 6582.
+    NewReno,
+    /// RFC 6675.
+    Sack,
+}
+
+/// What the window counts as it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// Acknowledgements, RFC 5681.
+    PerAck,
+    /// Acknowledged segments, as Linux does.
+    PerSegment,
+}
+
+impl Default for Tcp {
+    /// Linux: CUBIC and SACK, acknowledgements delayed by 40 ms at most, RFC 6928's window, a minimum RTO of 200 ms,
+    /// 1500-byte packets with timestamps.
+    fn default() -> Self {
+        Tcp {
+            control: Control::Cubic,
+            recovery: Recovery::Sack,
+            growth: Growth::PerSegment,
+            delayed_ack: Some(Duration::from_millis(40)),
+            initial_window: 10,
+            receive_window: 1 << 16,
+            mss_bytes: 1448,
+            header_bytes: 52,
+            min_rto: Duration::from_millis(200),
+        }
+    }
+}
+
+/// The values that a point of a sweep sets: dotted keys of the scenario file and what stands there, as written.
+pub type Point = Vec<(String, String)>;
+
+/// One trial: what a world runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Its `policies` and `seeds` are those of the whole scenario, of which this run is one.
+    pub scenario: Arc<Scenario>,
+    pub policy: Policy,
+    pub seed: u64,
+    /// Empty without a sweep.
+    pub point: Point,
+    /// Of all that decides the result, in hexadecimal. Equal runs have equal hashes on every machine.
+    pub hash: String,
+}
+
+impl Run {
+    /// The load with the run's seed.
+    pub fn load(&self) -> Load {
+        match &self.scenario.load {
+            Load::Pages(workload) => Load::Pages(Workload {
+                seed: self.seed,
+                ..workload.clone()
+            }),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a world hands back. Figures, tables and pages are derived from it.
+
+use anabranch_workload::Transfer;
+use serde::{Deserialize, Serialize};
+
+use crate::{Event, Link, LinkSeries};
+
+/// Where a run took place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum World {
+    /// Virtual time.
+    Sim,
+    /// Real kernels.
+    Lab,
+}
+
+/// The evidence of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    pub world: World,
+    /// In the order of their ids.
+    pub transfers: Vec<Transfer>,
+    /// In the order of `links`.
+    pub series: Vec<LinkSeries>,
+    /// In the order of time.
+    pub events: Vec<Event>,
+    /// As capacity, in the order of the scenario.
+    pub links: Vec<Link>,
+    pub counts: Counts,
+    /// What one needs to know to repeat or to doubt the run: versions, kernel, congestion control, lateness, trajectory
+    /// hash…
+    pub conditions: Vec<(String, String)>,
+    /// Why the run is invalid, one sentence each; empty if it is valid.
+    pub problems: Vec<String>,
+}
+
+/// Packets and bytes on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tally {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, bytes: u64) {
+        self.packets += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What a run counted that no transfer tells, over all links and both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// Sent by the gateway to learn of its links.
+    pub probes: Tally,
+    /// Offered to the links by hosts, retransmissions included.
+    pub offered: Tally,
+    /// Came out of the links.
+    pub delivered: Tally,
+    /// Found no room in a buffer.
+    pub overflowed: Tally,
+    /// Dropped by random early detection.
+    pub red: Tally,
+    /// Lost by a line.
+    pub lost: Tally,
+    /// Swallowed by a cut line.
+    pub cut: Tally,
+    /// Data segments that TCP sent again.
+    pub retransmitted: Tally,
+    /// Data segments that arrived after one with a higher number, neither lost before nor sent again.
+    pub reordered: u64,
+    /// Choices that moved a flow or a bin to another link.
+    pub reassignments: u64,
+}
