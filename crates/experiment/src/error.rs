@@ -1,0 +1,76 @@
+use std::path::PathBuf;
+
+use crate::{Experiment, World, all};
+
+/// Why what was asked for cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectError {
+    #[error("there is no experiment `{name}`, there are: {known}")]
+    Experiment { name: String, known: String },
+    #[error("experiment {experiment} has no figure `{figure}`, it has: {known}")]
+    Figure {
+        experiment: &'static str,
+        figure: String,
+        known: String,
+    },
+    #[error("`{name}` cannot be run in the world `{world}`: leave --world out")]
+    World { name: String, world: &'static str },
+}
+
+impl SelectError {
+    pub(crate) fn experiment(name: &str) -> Self {
+        SelectError::Experiment {
+            name: name.into(),
+            known: list(all().iter().map(|experiment| experiment.name)),
+        }
+    }
+
+    pub(crate) fn figure(experiment: &'static Experiment, figure: &str) -> Self {
+        SelectError::Figure {
+            experiment: experiment.name,
+            figure: figure.into(),
+            known: list(experiment.figures.iter().map(|figure| figure.id)),
+        }
+    }
+
+    pub(crate) fn world(name: &str, world: World) -> Self {
+        SelectError::World {
+            name: name.into(),
+            world: world.name(),
+        }
+    }
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Why an experiment came to no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    #[error("expected.toml of {experiment}: {reason}")]
+    Expected { experiment: String, reason: String },
+    #[error("{figure} observed `{claim}`, which expected.toml does not know: add it there")]
+    Unexpected { figure: String, claim: String },
+    #[error("{figure} did not observe `{claim}`, which expected.toml asks for")]
+    Unobserved { figure: String, claim: String },
+    #[error("{figure} observed `{claim}` twice")]
+    Twice { figure: String, claim: String },
+    #[error("{what}: {reason}")]
+    Run { what: String, reason: String },
+    #[error("{path}: {error}")]
+    Io {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+}
+
+impl ExperimentError {
+    /// A run that failed, with what it was.
+    pub fn run(what: impl Into<String>, reason: impl ToString) -> Self {
+        ExperimentError::Run {
+            what: what.into(),
+            reason: reason.to_string(),
+        }
+    }
+}

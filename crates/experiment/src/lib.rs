@@ -1,0 +1,110 @@
+//! Published claims, held against runs of our own.
+//!
+//! An [`Experiment`] is a paper, or a body of theory, with its **figures**. A [`Figure`] runs scenarios in a world, the
+//! simulator or the laboratory, and reports what it observed as [`Findings`]: one number per **claim**, and plots. What
+//! each number is to be stands apart from the code, in the experiment's `expected.toml`, with the published value and
+//! the bounds that count as reproduced ([`Claim`]). A number beside its bounds is a [`Check`].
+//!
+//! The folder `experiments/<year>-<author>` has what a reader wants: a README with topology, parameters and deviations,
+//! the scenario files, and `expected.toml`. All of it is built into the program, so that experiments run anywhere.
+//!
+//! No claim goes unobserved: a figure that leaves one of its claims out, or reports one nobody expects, is an error.
+
+mod claim;
+mod error;
+mod findings;
+mod run;
+
+pub use claim::{Bound, Check, Claim};
+pub use error::{ExperimentError, SelectError};
+pub use findings::{Findings, Plot};
+pub use run::{Context, Options, Progress, Summary, run};
+
+use serde::{Deserialize, Serialize};
+
+/// Where a figure's runs take place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum World {
+    /// The simulator, in virtual time.
+    Sim,
+    /// Network namespaces on this machine's kernel.
+    Lab,
+}
+
+impl World {
+    pub fn name(self) -> &'static str {
+        match self {
+            World::Sim => "sim",
+            World::Lab => "lab",
+        }
+    }
+}
+
+/// What one paper says, figure by figure.
+#[derive(Debug)]
+pub struct Experiment {
+    /// `year-author-subject`, as its folder under `experiments/`.
+    pub name: &'static str,
+    /// One line for the list.
+    pub title: &'static str,
+    pub figures: &'static [Figure],
+    /// The text of its `expected.toml`.
+    pub expected: &'static str,
+}
+
+/// One figure or table.
+#[derive(Debug)]
+pub struct Figure {
+    /// As the paper numbers it: `fig9`, `table3`.
+    pub id: &'static str,
+    pub title: &'static str,
+    /// Where it can be run; the first is the default.
+    pub worlds: &'static [World],
+    pub run: fn(&Context) -> Result<Findings, ExperimentError>,
+}
+
+/// All experiments, in the order of their years.
+pub fn all() -> &'static [Experiment] {
+    &[]
+}
+
+/// Figures of one experiment that are to be run.
+#[derive(Debug)]
+pub struct Selection {
+    pub experiment: &'static Experiment,
+    pub figures: Vec<&'static Figure>,
+}
+
+impl Selection {
+    /// Reads `NAME` or `NAME/FIGURE`; a whole experiment means the figures that `world` can run.
+    ///
+    /// # Errors
+    /// If there is no such experiment or figure, or the figure cannot be run in this world.
+    pub fn parse(text: &str, world: World) -> Result<Selection, SelectError> {
+        let (name, figure) = match text.split_once('/') {
+            Some((name, figure)) => (name, Some(figure)),
+            None => (text, None),
+        };
+        let experiment = all()
+            .iter()
+            .find(|experiment| experiment.name == name)
+            .ok_or_else(|| SelectError::experiment(name))?;
+        let asked = |candidate: &&Figure| figure.is_none_or(|id| id == candidate.id);
+        let named: Vec<_> = experiment.figures.iter().filter(asked).collect();
+        if named.is_empty() {
+            return Err(SelectError::figure(experiment, figure.unwrap_or_default()));
+        }
+        let figures: Vec<_> = named
+            .into_iter()
+            .filter(|figure| figure.worlds.contains(&world))
+            .collect();
+        if figures.is_empty() {
+            return Err(SelectError::world(text, world));
+        }
+        Ok(Selection {
+            experiment,
+            figures,
+        })
+    }
+}

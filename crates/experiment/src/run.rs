@@ -1,0 +1,282 @@
+//! From a selection of figures to a summary.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::claim::{self, Check, Claims};
+use crate::{ExperimentError, Figure, Findings, Selection, World};
+
+/// How far the work on a figure is, for whoever draws a progress bar. Called from several threads.
+pub trait Progress: Sync {
+    /// A figure begins.
+    fn figure(&self, figure: &Figure);
+    /// So many of so many runs of it are done.
+    fn runs(&self, done: usize, of: usize);
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub world: World,
+    /// Fewer seeds and shorter runs; claims that need more are left out.
+    pub quick: bool,
+    /// Plots and results go here.
+    pub out: PathBuf,
+    /// Runs at a time.
+    pub jobs: usize,
+}
+
+/// What a figure is given.
+pub struct Context<'a> {
+    pub options: &'a Options,
+    pub progress: &'a dyn Progress,
+}
+
+impl Context<'_> {
+    /// Seeds 1 to `full`, or to `quick` in a quick run.
+    pub fn seeds(&self, full: u64, quick: u64) -> Vec<u64> {
+        (1..=if self.options.quick { quick } else { full }).collect()
+    }
+}
+
+/// The result of an experiment; written as `summary.json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub experiment: &'static str,
+    pub world: World,
+    pub quick: bool,
+    pub checks: Vec<Check>,
+    pub notes: Vec<Note>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Note {
+    pub figure: &'static str,
+    pub text: String,
+}
+
+impl Summary {
+    pub fn passes(&self) -> bool {
+        self.checks.iter().all(|check| check.pass)
+    }
+}
+
+/// Runs the figures one after the other; writes plots and `summary.json` into the options' directory as they come.
+///
+/// # Errors
+/// If a run fails, a claim goes unobserved, or a file cannot be written. A claim that does not hold is no error: see
+/// [`Summary::passes`].
+pub fn run(
+    selection: &Selection,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Summary, ExperimentError> {
+    let experiment = selection.experiment;
+    let claims = claim::read(experiment.name, experiment.expected)?;
+    let context = Context { options, progress };
+    make_directory(&options.out)?;
+    let mut summary = Summary {
+        experiment: experiment.name,
+        world: options.world,
+        quick: options.quick,
+        checks: Vec::new(),
+        notes: Vec::new(),
+    };
+    for figure in &selection.figures {
+        progress.figure(figure);
+        let findings = (figure.run)(&context)?;
+        summary
+            .checks
+            .extend(judge(figure.id, &findings, &claims, options)?);
+        summary.notes.extend(findings.notes.iter().map(|text| Note {
+            figure: figure.id,
+            text: text.clone(),
+        }));
+        write_plots(&findings, &options.out)?;
+        write(
+            &options.out.join("summary.json"),
+            &serde_json::to_string_pretty(&summary).expect("a summary is plain data"),
+        )?;
+    }
+    Ok(summary)
+}
+
+/// Every claim beside its observation, in the order they were observed.
+fn judge(
+    figure: &str,
+    findings: &Findings,
+    claims: &Claims,
+    options: &Options,
+) -> Result<Vec<Check>, ExperimentError> {
+    let none = Default::default();
+    let mine = claims.get(figure).unwrap_or(&none);
+    let mut seen = BTreeSet::new();
+    let mut checks = Vec::new();
+    for (key, value) in &findings.observed {
+        let claim = mine
+            .get(key)
+            .filter(|claim| claim.world == options.world)
+            .ok_or_else(|| ExperimentError::Unexpected {
+                figure: figure.into(),
+                claim: key.clone(),
+            })?;
+        if !seen.insert(key.as_str()) {
+            return Err(ExperimentError::Twice {
+                figure: figure.into(),
+                claim: key.clone(),
+            });
+        }
+        if claim.is_asked(options.world, options.quick) {
+            checks.push(claim.check(figure, *value));
+        }
+    }
+    let missing = mine.iter().find(|(key, claim)| {
+        claim.is_asked(options.world, options.quick) && !seen.contains(key.as_str())
+    });
+    if let Some((key, _)) = missing {
+        return Err(ExperimentError::Unobserved {
+            figure: figure.into(),
+            claim: key.clone(),
+        });
+    }
+    checks.extend(findings.computed_checks(figure));
+    Ok(checks)
+}
+
+fn write_plots(findings: &Findings, out: &Path) -> Result<(), ExperimentError> {
+    for plot in &findings.plots {
+        write(&out.join(format!("{}.svg", plot.name)), &plot.svg)?;
+    }
+    Ok(())
+}
+
+fn make_directory(path: &Path) -> Result<(), ExperimentError> {
+    fs::create_dir_all(path).map_err(|error| ExperimentError::Io {
+        path: path.into(),
+        error,
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ExperimentError> {
+    fs::write(path, text).map_err(|error| ExperimentError::Io {
+        path: path.into(),
+        error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Experiment;
+
+    const EXPECTED: &str = "
+[fig1.share]
+claim = \"half of it arrives\"
+published = 0.5
+min = 0.4
+max = 0.6
+[fig1.tail]
+claim = \"the tail is long\"
+min = 10
+full_only = true
+[fig1.lab]
+claim = \"half of it arrives on real kernels\"
+min = 0.3
+world = \"lab\"
+";
+
+    struct Silent;
+
+    impl Progress for Silent {
+        fn figure(&self, _: &Figure) {}
+        fn runs(&self, _: usize, _: usize) {}
+    }
+
+    fn summary(
+        run_figure: fn(&Context) -> Result<Findings, ExperimentError>,
+    ) -> Result<Summary, ExperimentError> {
+        let figures: &'static [Figure] = Box::leak(Box::new([Figure {
+            id: "fig1",
+            title: "a figure",
+            worlds: &[World::Sim],
+            run: run_figure,
+        }]));
+        let experiment: &'static Experiment = Box::leak(Box::new(Experiment {
+            name: "x",
+            title: "an experiment",
+            figures,
+            expected: EXPECTED,
+        }));
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = Options {
+            world: World::Sim,
+            quick: true,
+            out: directory.path().into(),
+            jobs: 1,
+        };
+        let selection = Selection {
+            experiment,
+            figures: figures.iter().collect(),
+        };
+        let summary = run(&selection, &options, &Silent)?;
+        let written = fs::read_to_string(directory.path().join("summary.json")).expect("written");
+        let written: serde_json::Value = serde_json::from_str(&written).expect("JSON");
+        assert_eq!(
+            written["checks"].as_array().map(Vec::len),
+            Some(summary.checks.len())
+        );
+        Ok(summary)
+    }
+
+    fn observing(keys: &[(&str, f64)]) -> Result<Findings, ExperimentError> {
+        let mut findings = Findings::default();
+        for (key, value) in keys {
+            findings.observe(*key, *value);
+        }
+        Ok(findings)
+    }
+
+    #[test]
+    fn an_observation_is_judged_by_its_claim() {
+        let held = summary(|_| observing(&[("share", 0.55)])).expect("runs");
+        assert!(held.passes());
+        assert_eq!(held.checks[0].published, Some(0.5));
+        let broken = summary(|_| observing(&[("share", 0.7)])).expect("runs");
+        assert!(!broken.passes());
+    }
+
+    #[test]
+    fn a_quick_run_does_not_judge_claims_that_need_all_seeds() {
+        let both = summary(|_| observing(&[("share", 0.5), ("tail", 1.0)])).expect("runs");
+        assert_eq!(both.checks.len(), 1);
+    }
+
+    #[test]
+    fn a_claim_left_out_and_one_nobody_expects_are_errors() {
+        let left_out = summary(|_| observing(&[])).unwrap_err();
+        assert_eq!(
+            left_out.to_string(),
+            "fig1 did not observe `share`, which expected.toml asks for"
+        );
+        let unknown = summary(|_| observing(&[("share", 0.5), ("colour", 1.0)])).unwrap_err();
+        assert!(matches!(unknown, ExperimentError::Unexpected { .. }));
+        let elsewhere = summary(|_| observing(&[("share", 0.5), ("lab", 1.0)])).unwrap_err();
+        assert!(matches!(elsewhere, ExperimentError::Unexpected { .. }));
+        let twice = summary(|_| observing(&[("share", 0.5), ("share", 0.5)])).unwrap_err();
+        assert!(matches!(twice, ExperimentError::Twice { .. }));
+    }
+
+    #[test]
+    fn a_claim_with_computed_bounds_is_judged_too() {
+        let computed = summary(|_| {
+            let mut findings = observing(&[("share", 0.5)])?;
+            findings.check("W = 1/(μ − λ)", 2.1, claim::Bound::around(2.0, 0.02), "s");
+            Ok(findings)
+        });
+        let computed = computed.expect("runs");
+        assert_eq!(computed.checks.len(), 2);
+        assert!(!computed.passes());
+    }
+}
