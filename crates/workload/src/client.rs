@@ -7,12 +7,14 @@
 //!
 //! A transfer learns its link from the response header `X-Client`, in which the server names the address it saw: the
 //! caller supplies which external address belongs to which link. The file of n bytes is asked for by replacing
-//! `{bytes}` in [`ClientConfig::path`].
+//! `{bytes}` in [`ClientConfig::path`], or, where the path has no such place, as the first n bytes of the one file it
+//! names (RFC 9110 §14.2).
 //!
-//! Every run ends: at [`ClientConfig::deadline`], or at the end of the workload's own duration, transfers in flight are
-//! recorded as unfinished.
+//! Every run ends: at [`ClientConfig::deadline`], at the end of the workload's own duration, or when its
+//! [`ClientConfig::stop`] says so, transfers in flight are recorded as unfinished.
 
 mod fetch;
+mod stop;
 #[cfg(test)]
 mod tests;
 
@@ -28,16 +30,22 @@ use hyper::http::uri::PathAndQuery;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+pub use stop::Stop;
+
 use crate::{Extent, Round, RoundTimes, Tab, Transfer, TransferId, UserId, Workload};
 
 /// Response header that carries the client's address as the server saw it.
 pub const CLIENT_HEADER: &str = "x-client";
 
+/// The place of a file's size in a path.
+const BYTES: &str = "{bytes}";
+
 /// Where the files are, who asks, and how long to wait.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     pub server: SocketAddr,
-    /// Request path; `{bytes}` stands for the size of the file.
+    /// Request path; `{bytes}` stands for the size of the file. Without it, the path names a file that is at least as
+    /// long as any that is asked for.
     pub path: String,
     /// Source address of each user, at least as many as the workload has users.
     pub sources: Vec<IpAddr>,
@@ -53,6 +61,8 @@ pub struct ClientConfig {
     pub epoch: Instant,
     /// Latest end of the run, since the epoch.
     pub deadline: Duration,
+    /// Ends the run early.
+    pub stop: Stop,
 }
 
 impl ClientConfig {
@@ -69,11 +79,17 @@ impl ClientConfig {
             failure_pause: Duration::from_millis(100),
             epoch: Instant::now(),
             deadline: Duration::from_secs(3600),
+            stop: Stop::default(),
         }
     }
 
     fn path_of(&self, bytes: u64) -> String {
-        self.path.replace("{bytes}", &bytes.to_string())
+        self.path.replace(BYTES, &bytes.to_string())
+    }
+
+    /// All files are the beginnings of one.
+    fn asks_for_ranges(&self) -> bool {
+        !self.path.contains(BYTES)
     }
 }
 
@@ -217,7 +233,9 @@ impl Client {
             if self.end <= planned.into() {
                 break;
             }
-            sleep_until(planned.into()).await;
+            if self.until_end(sleep_until(planned.into())).await.is_none() {
+                break;
+            }
             let started = self.begin.elapsed();
             let transfers = self.fetch_round(user, &round, planned).await;
             self.pause_after_failure(&transfers).await;
@@ -253,8 +271,17 @@ impl Client {
                 .iter()
                 .all(|transfer| transfer.outcome.is_failure())
         {
-            sleep_until((tokio::time::Instant::now() + self.config.failure_pause).min(self.end))
-                .await;
+            let over = tokio::time::Instant::now() + self.config.failure_pause;
+            self.until_end(sleep_until(over)).await;
+        }
+    }
+
+    /// What `work` comes to, unless the run ends before.
+    async fn until_end<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            result = work => Some(result),
+            () = sleep_until(self.end) => None,
+            () = self.config.stop.ordered() => None,
         }
     }
 

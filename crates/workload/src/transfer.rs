@@ -82,7 +82,7 @@ pub enum Outcome {
     IdleTimeout,
     /// The connection closed, or the body ended, before all bytes came.
     Short,
-    /// The server answered with a status other than 200.
+    /// The server answered with a status other than 200, or 206 where a range was asked for.
     HttpStatus(u16),
     /// The reply is not HTTP, or the body is longer than asked.
     Malformed,

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{CONNECTION, HOST};
+use hyper::header::{CONNECTION, HOST, RANGE};
 use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::{CLIENT_HEADER, Client, TransferEvent};
 use crate::{Outcome, Transfer, TransferId, UserId};
@@ -53,11 +53,13 @@ impl Request {
             start_s,
         });
         let mut observed = Observed::default();
-        let fetched = timeout_at(client.end, self.fetch(client, start, &mut observed)).await;
+        let fetched = client
+            .until_end(self.fetch(client, start, &mut observed))
+            .await;
         let outcome = match fetched {
-            Err(_) => Outcome::Unfinished,
-            Ok(Ok(())) => Outcome::Ok,
-            Ok(Err(failure)) => failure,
+            None => Outcome::Unfinished,
+            Some(Ok(())) => Outcome::Ok,
+            Some(Err(failure)) => failure,
         };
         let transfer = self.transfer(client, start, observed, outcome);
         client.tell(TransferEvent::Finished(transfer.clone()));
@@ -113,7 +115,7 @@ impl Request {
         .map_err(|error| http_failure(&error))?;
         observed.first_byte = Some(start.elapsed());
         observed.link = link_of(client, &response);
-        if response.status() != StatusCode::OK {
+        if response.status() != self.expected_status(client) {
             return Err(Outcome::HttpStatus(response.status().as_u16()));
         }
         self.receive(client, response.into_body(), observed).await
@@ -129,15 +131,29 @@ impl Request {
     }
 
     fn http(&self, client: &Client) -> hyper::Request<Empty<Bytes>> {
-        let path = client
-            .config
-            .path
-            .replace("{bytes}", &self.bytes_asked.to_string());
-        hyper::Request::get(path)
+        let mut request = hyper::Request::get(client.config.path_of(self.bytes_asked))
             .header(HOST, client.config.server.to_string())
-            .header(CONNECTION, "close")
+            .header(CONNECTION, "close");
+        if let Some(last) = self.last_of_range(client) {
+            request = request.header(RANGE, format!("bytes=0-{last}"));
+        }
+        request
             .body(Empty::new())
             .expect("run checks the path before the first request")
+    }
+
+    /// The last byte of the range to ask for, if a range is to be asked for: no range is empty.
+    fn last_of_range(&self, client: &Client) -> Option<u64> {
+        self.bytes_asked
+            .checked_sub(1)
+            .filter(|_| client.config.asks_for_ranges())
+    }
+
+    fn expected_status(&self, client: &Client) -> StatusCode {
+        match self.last_of_range(client) {
+            Some(_) => StatusCode::PARTIAL_CONTENT,
+            None => StatusCode::OK,
+        }
     }
 
     async fn receive(

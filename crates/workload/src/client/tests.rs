@@ -55,18 +55,32 @@ fn answer(mut stream: TcpStream, reply: Reply) {
         request.push(byte[0]);
     }
     let request = String::from_utf8(request).unwrap();
-    let path = request.split(' ').nth(1).unwrap_or("/bytes/0");
-    reply(
-        &mut stream,
-        path.trim_start_matches("/bytes/").parse().unwrap(),
-    );
+    reply(&mut stream, bytes_asked(&request));
+}
+
+/// By the last byte of a range, or else by the path.
+fn bytes_asked(request: &str) -> u64 {
+    let last = request
+        .lines()
+        .find_map(|line| line.strip_prefix("range: bytes=0-"));
+    match last {
+        Some(last) => last.parse::<u64>().unwrap() + 1,
+        None => {
+            let path = request.split(' ').nth(1).unwrap_or_default();
+            path.trim_start_matches("/bytes/").parse().unwrap_or(0)
+        }
+    }
 }
 
 fn send_head(stream: &mut TcpStream, bytes: u64) {
+    send_head_with("200 OK", stream, bytes);
+}
+
+fn send_head_with(status: &str, stream: &mut TcpStream, bytes: u64) {
     let client = stream.peer_addr().unwrap().ip();
     write!(
         stream,
-        "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\nX-Client: {client}\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Length: {bytes}\r\nX-Client: {client}\r\n\r\n"
     )
     .unwrap();
 }
@@ -407,6 +421,55 @@ fn transfers_in_flight_at_the_end_of_the_run_are_unfinished() {
             (Outcome::Unfinished, 1_000)
         );
     }
+}
+
+#[test]
+fn an_order_to_stop_ends_a_run_at_once_with_its_transfers_unfinished() {
+    let server = Server::start(hold);
+    let patient = ClientConfig {
+        idle_timeout: Duration::from_secs(60),
+        ..config(server.address)
+    };
+    let stop = patient.stop.clone();
+    let (sender, events) = mpsc::channel();
+    let orderer = thread::spawn(move || {
+        let started = events.recv().unwrap();
+        assert!(matches!(started, TransferEvent::Started { .. }));
+        stop.order();
+    });
+    let began = Instant::now();
+    let transfers = run(&Workload::page_rounds(1, 2, 5), patient.clone(), sender).unwrap();
+    orderer.join().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20));
+    let outcomes: Vec<_> = transfers.iter().map(|transfer| transfer.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Unfinished; 2]);
+    // The order stands: a run that begins after it asks for nothing that it waits for.
+    assert!(patient.stop.is_ordered());
+    let (late, _) = fetch(&Workload::page_rounds(1, 1, 5), patient);
+    assert!(
+        late.iter()
+            .all(|transfer| transfer.outcome == Outcome::Unfinished)
+    );
+}
+
+#[test]
+fn a_path_without_a_size_is_asked_for_its_beginning() {
+    fn beginning(stream: &mut TcpStream, bytes: u64) {
+        send_head_with("206 Partial Content", stream, bytes);
+        send_body(stream, bytes);
+    }
+    let one_path = |reply| {
+        let server = Server::start(reply);
+        let config = ClientConfig {
+            path: "/zeros".to_owned(),
+            ..config(server.address)
+        };
+        fetch(&one_file(), config).0.remove(0)
+    };
+    let transfer = one_path(beginning);
+    assert_eq!((transfer.outcome, transfer.bytes), (Outcome::Ok, FILE));
+    // A server that does not know ranges would send the whole file.
+    assert_eq!(one_path(whole_file).outcome, Outcome::HttpStatus(200));
 }
 
 #[test]
