@@ -10,16 +10,24 @@
 //! - [`Workload::continuous`] keeps links loaded: every user runs SN tabs of one file per round until a duration is
 //!   over, so that no transfer waits for another.
 //!
+//! Both are closed loops: what comes next waits for what came before. [`ArrivalPlan`] is the open loop, where transfers
+//! begin at drawn or recorded times whatever the network does.
+//!
 //! The model is pure: [`Tab`] is an iterator over rounds, [`Round::earliest_start`] is arithmetic on times that the
 //! driver supplies, and every tab draws from its own random stream, so that adding a user changes nothing for the
 //! others. A simulator drives tabs with virtual time; [`client`] drives the same tabs with real sockets. Both report
 //! what happened to each file as a [`Transfer`].
 
+mod arrivals;
 pub mod client;
 mod pages;
 mod size;
 mod transfer;
 
+pub use arrivals::{
+    Arrival, ArrivalPlan, Arrivals, BadPlan, Bursts, Class, ClassId, Direction, Mix, ServerId,
+    Trace,
+};
 pub use pages::{Extent, Pacing, Round, RoundTimes, Tab, Workload};
-pub use size::Size;
+pub use size::{BadSize, Size};
 pub use transfer::{Outcome, Transfer, TransferId, UnknownOutcome, UserId};

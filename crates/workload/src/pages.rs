@@ -107,16 +107,7 @@ impl fmt::Display for Workload {
             Extent::Rounds(rounds) => write!(f, "{rounds} rounds")?,
             Extent::Duration(duration) => write!(f, "continuous for {} s", duration.as_secs_f64())?,
         }
-        match self.size {
-            Size::Fixed(bytes) => write!(f, " of {bytes} bytes"),
-            Size::BoundedPareto {
-                alpha,
-                min_bytes,
-                max_bytes,
-            } => {
-                write!(f, " of Pareto({alpha}) bytes in {min_bytes}..={max_bytes}")
-            }
-        }
+        write!(f, " of {}", self.size)
     }
 }
 

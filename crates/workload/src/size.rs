@@ -1,11 +1,21 @@
+use std::f64::consts::TAU;
+use std::fmt;
+
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
-/// How many bytes an object has.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How many bytes an object has. No object is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Size {
     /// Every object has the same size, in bytes.
     Fixed(u64),
+    /// Exponential, without a cap: the files and pages of Jo 2002.
+    Exponential { mean_bytes: f64 },
+    /// The logarithm is normal with standard deviation `sigma`; half of the objects are larger than `median_bytes`.
+    /// Without a cap: the mean converges.
+    Lognormal { median_bytes: f64, sigma: f64 },
     /// Pareto with shape `alpha`, truncated to `min_bytes ..= max_bytes`: the heavy tail of web objects with the cap
     /// made explicit, since an uncapped sample mean for `alpha` < 2 does not converge within a run.
     BoundedPareto {
@@ -15,6 +25,17 @@ pub enum Size {
     },
 }
 
+/// A parameter of a distribution that makes no sense.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{key} = {value} is not possible; {allowed}")]
+pub struct BadSize {
+    /// The field of [`Size`].
+    pub key: &'static str,
+    pub value: f64,
+    /// What would be possible.
+    pub allowed: &'static str,
+}
+
 impl Size {
     /// The file of Peng's test-bed, in bytes.
     pub const PENG: Size = Size::Fixed(50_250);
@@ -22,6 +43,11 @@ impl Size {
     pub(crate) fn draw(&self, random: &mut ChaCha8Rng) -> u64 {
         match *self {
             Size::Fixed(bytes) => bytes,
+            Size::Exponential { mean_bytes } => whole(-mean_bytes * open_unit(random).ln()),
+            Size::Lognormal {
+                median_bytes,
+                sigma,
+            } => whole(median_bytes * (sigma * normal(random)).exp()),
             Size::BoundedPareto {
                 alpha,
                 min_bytes,
@@ -30,10 +56,61 @@ impl Size {
         }
     }
 
-    /// The expected size in bytes.
+    /// The largest size in bytes, of distributions that have one.
+    pub fn cap_bytes(&self) -> Option<u64> {
+        match *self {
+            Size::Fixed(bytes) => Some(bytes),
+            Size::BoundedPareto { max_bytes, .. } => Some(max_bytes),
+            Size::Exponential { .. } | Size::Lognormal { .. } => None,
+        }
+    }
+
+    /// The first parameter that makes no sense.
+    pub fn check(&self) -> Result<(), BadSize> {
+        let positive = |key, value: f64| {
+            let good = value.is_finite() && value > 0.0;
+            let allowed = "must be greater than 0";
+            good.then_some(()).ok_or(BadSize {
+                key,
+                value,
+                allowed,
+            })
+        };
+        match *self {
+            Size::Fixed(bytes) => positive("fixed", bytes as f64),
+            Size::Exponential { mean_bytes } => positive("mean_bytes", mean_bytes),
+            Size::Lognormal {
+                median_bytes,
+                sigma,
+            } => positive("median_bytes", median_bytes).and(positive("sigma", sigma)),
+            Size::BoundedPareto {
+                alpha,
+                min_bytes,
+                max_bytes,
+            } => {
+                positive("alpha", alpha)?;
+                positive("min_bytes", min_bytes as f64)?;
+                positive("max_bytes", max_bytes as f64)?;
+                let value = max_bytes as f64;
+                let allowed = "must not be less than min_bytes";
+                (min_bytes <= max_bytes).then_some(()).ok_or(BadSize {
+                    key: "max_bytes",
+                    value,
+                    allowed,
+                })
+            }
+        }
+    }
+
+    /// The expected size in bytes, to a byte: draws are rounded to whole bytes.
     pub fn mean_bytes(&self) -> f64 {
         match *self {
             Size::Fixed(bytes) => bytes as f64,
+            Size::Exponential { mean_bytes } => mean_bytes,
+            Size::Lognormal {
+                median_bytes,
+                sigma,
+            } => median_bytes * (sigma * sigma / 2.0).exp(),
             Size::BoundedPareto {
                 alpha,
                 min_bytes,
@@ -41,6 +118,39 @@ impl Size {
             } => bounded_pareto_mean(alpha, min_bytes as f64, max_bytes as f64),
         }
     }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Fixed(bytes) => write!(f, "{bytes} bytes"),
+            Size::Exponential { mean_bytes } => write!(f, "exponential({mean_bytes}) bytes"),
+            Size::Lognormal {
+                median_bytes,
+                sigma,
+            } => write!(f, "lognormal({median_bytes}, {sigma}) bytes"),
+            Size::BoundedPareto {
+                alpha,
+                min_bytes,
+                max_bytes,
+            } => write!(f, "Pareto({alpha}) bytes in {min_bytes}..={max_bytes}"),
+        }
+    }
+}
+
+/// Uniform in (0, 1], whose logarithm is finite.
+pub(crate) fn open_unit(random: &mut ChaCha8Rng) -> f64 {
+    1.0 - random.random::<f64>()
+}
+
+/// A standard normal number (Box and Muller 1958).
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    let radius = (-2.0 * open_unit(random).ln()).sqrt();
+    radius * (TAU * random.random::<f64>()).cos()
+}
+
+fn whole(bytes: f64) -> u64 {
+    (bytes.round() as u64).max(1)
 }
 
 /// Inverse of the truncated distribution function at `uniform` in [0, 1).
@@ -81,25 +191,70 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_mean_of_bounded_pareto_approaches_the_analytic_mean() {
-        let size = Size::BoundedPareto {
-            alpha: 1.2,
-            min_bytes: 4_000,
-            max_bytes: 1_000_000,
-        };
+    fn the_sample_mean_of_each_distribution_approaches_its_analytic_mean() {
+        // Standard deviations of 3, 1 and 1.31 means: 0.02 is three standard errors of 200 000 draws of the first.
+        let sizes = [
+            Size::BoundedPareto {
+                alpha: 1.2,
+                min_bytes: 4_000,
+                max_bytes: 1_000_000,
+            },
+            Size::Exponential {
+                mean_bytes: 600_000.0,
+            },
+            Size::Lognormal {
+                median_bytes: 5_000.0,
+                sigma: 1.0,
+            },
+        ];
         let mut random = ChaCha8Rng::seed_from_u64(7);
         let draws = 200_000;
-        let mean = (0..draws)
-            .map(|_| size.draw(&mut random) as f64)
-            .sum::<f64>()
-            / f64::from(draws);
-        let error = (mean / size.mean_bytes() - 1.0).abs();
-        // The standard deviation is about 3 means, so 0.02 is three standard errors of 200 000 draws.
+        for size in sizes {
+            let sum: f64 = (0..draws).map(|_| size.draw(&mut random) as f64).sum();
+            let (mean, expected) = (sum / f64::from(draws), size.mean_bytes());
+            let error = (mean / expected - 1.0).abs();
+            assert!(error < 0.02, "{size}: sample {mean}, analytic {expected}");
+        }
+    }
+
+    #[test]
+    fn half_of_lognormal_sizes_exceed_the_median_and_a_share_of_exponential_ones_the_mean() {
+        let above = |size: Size, bound: u64| {
+            let mut random = ChaCha8Rng::seed_from_u64(3);
+            let count = (0..40_000)
+                .filter(|_| size.draw(&mut random) > bound)
+                .count();
+            count as f64 / 40_000.0
+        };
+        let lognormal = Size::Lognormal {
+            median_bytes: 5e3,
+            sigma: 2.0,
+        };
+        let exponential = Size::Exponential { mean_bytes: 5e3 };
+        assert!((above(lognormal, 5_000) - 0.5).abs() < 0.01);
         assert!(
-            error < 0.02,
-            "sample mean {mean}, analytic {}",
-            size.mean_bytes()
+            (above(lognormal, 36_945) - 0.1587).abs() < 0.01,
+            "one sigma"
         );
+        assert!((above(exponential, 5_000) - (-1f64).exp()).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_parameter_that_makes_no_sense_is_named_with_what_is_allowed() {
+        let size = Size::BoundedPareto {
+            alpha: 1.2,
+            min_bytes: 10,
+            max_bytes: 9,
+        };
+        let message = size.check().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "max_bytes = 9 is not possible; must not be less than min_bytes"
+        );
+        let size = Size::Exponential { mean_bytes: -1.0 };
+        assert_eq!(size.check().unwrap_err().key, "mean_bytes");
+        assert_eq!(Size::Fixed(0).check().unwrap_err().key, "fixed");
+        assert_eq!(Size::PENG.check(), Ok(()));
     }
 
     #[test]
