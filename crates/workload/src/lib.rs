@@ -25,8 +25,8 @@ mod size;
 mod transfer;
 
 pub use arrivals::{
-    Arrival, ArrivalPlan, Arrivals, BadPlan, Bursts, Class, ClassId, Direction, Mix, ServerId,
-    Trace,
+    Arrival, ArrivalPlan, Arrivals, BadPlan, Bursts, Class, ClassId, Direction, Mix, Pattern,
+    ServerId, Trace,
 };
 pub use pages::{Extent, Pacing, Round, RoundTimes, Tab, Workload};
 pub use size::{BadSize, Size};
