@@ -1,20 +1,6 @@
 //! Two kinds of failure: what the user can mend (exit code 2) and everything else.
 
-use std::fmt;
-
-/// What was asked for cannot be done as it was asked: a wrong configuration, a host that lacks something, a second
-/// instance. One line that names the file, key and value and says what is allowed. Nothing was changed on the host.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadInput(String);
-
-impl BadInput {
-    /// Newlines in `message` (a quoted multi-line value) are folded, so that the error stays one line.
-    pub fn new(message: impl fmt::Display) -> Self {
-        let message = message.to_string();
-        Self(message.split_whitespace().collect::<Vec<_>>().join(" "))
-    }
-}
+pub use anabranch_config::BadInput;
 
 /// Why the daemon did not start, or ended.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use anabranch_config::is_name;
+
 use crate::error::BadInput;
 
 pub const DEFAULT_INSTANCE: &str = "default";
@@ -67,12 +69,4 @@ impl Paths {
     fn file(&self, extension: &str) -> PathBuf {
         self.runtime.join(format!("{}.{extension}", self.instance))
     }
-}
-
-/// Letters, digits, '-' and '_' only: safe in file names, commands and messages.
-pub(crate) fn is_name(text: &str, chars_max: usize) -> bool {
-    (1..=chars_max).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }

@@ -5,9 +5,10 @@ use std::net::Ipv4Addr;
 
 use serde::Deserialize;
 
-use super::rate::Rate;
-use super::{Fallback, UdpFilter};
+use anabranch_config::Rate;
 use anabranch_core::Algorithm;
+
+use super::{Fallback, UdpFilter};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

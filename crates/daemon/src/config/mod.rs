@@ -5,29 +5,25 @@
 //! [`crate::preflight`]. Every error is one line with the file, the key, the value as written, and what is allowed.
 
 mod file;
-mod rate;
-mod source;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anabranch_config::{Source, dotted, is_name, read_text};
 use anabranch_core::{Algorithm, LinkSpec};
 use serde::Deserialize;
 
-pub use rate::Rate;
+pub use anabranch_config::Rate;
 
 use crate::error::BadInput;
-use crate::paths::is_name;
 use crate::probe::{DEFAULT_TARGETS, Target};
 use file::{AvailabilityTable, File, LimitsTable, LinkTable, NatTable};
-use source::{Source, dotted};
 
 /// Links of one gateway.
 pub const LINKS_MAX: usize = anabranch_policy::abi::MAX_LINKS;
 
-const FILE_BYTES_MAX: u64 = 1 << 20;
 const LINK_NAME_CHARS_MAX: usize = 32;
 const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
 const TIMEOUT_S_MAX: u64 = 7 * 24 * 3600;
@@ -129,17 +125,7 @@ pub struct Limits {
 
 impl Config {
     pub fn load(path: &Path) -> Result<Self, BadInput> {
-        let bad = |problem: &dyn std::fmt::Display| {
-            BadInput::new(format!("{}: {problem}", path.display()))
-        };
-        let size = std::fs::metadata(path).map_err(|error| bad(&error))?.len();
-        if size > FILE_BYTES_MAX {
-            return Err(bad(&format!(
-                "{size} bytes; a configuration has at most {FILE_BYTES_MAX}"
-            )));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| bad(&error))?;
-        Self::parse(path, &text)
+        Self::parse(path, &read_text(path)?)
     }
 
     /// `path` is for messages only.

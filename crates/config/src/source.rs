@@ -1,15 +1,17 @@
-//! The configuration file as text with positions, so that an error about a value can quote it.
+//! A file as text with positions, so that an error about a value can quote it.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use crate::error::BadInput;
+use crate::BadInput;
 
 const QUOTED_CHARS_MAX: usize = 60;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
-pub(super) struct Source<'a> {
+/// A file's text, what stands where in it, and what to call it in messages.
+pub struct Source<'a> {
     path: PathBuf,
     text: &'a str,
     root: DeTable<'a>,
@@ -23,7 +25,7 @@ struct Place {
 
 impl<'a> Source<'a> {
     /// Fails on anything that is not TOML, naming the line.
-    pub(super) fn parse(path: &Path, text: &'a str) -> Result<Self, BadInput> {
+    pub fn parse(path: &Path, text: &'a str) -> Result<Self, BadInput> {
         let root = DeTable::parse(text).map_err(|error| syntax_error(path, text, &error))?;
         Ok(Self {
             path: path.to_owned(),
@@ -33,22 +35,23 @@ impl<'a> Source<'a> {
     }
 
     /// Reads the whole file into `T`; an error names key and value.
-    pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, BadInput> {
+    pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, BadInput> {
         toml::from_str(self.text).map_err(|error| self.shape_error(&error))
     }
 
     /// An error about the value at `key`, which need not exist.
-    pub(super) fn bad(&self, key: &[&str], problem: impl std::fmt::Display) -> BadInput {
+    pub fn bad(&self, key: &[&str], problem: impl std::fmt::Display) -> BadInput {
         let value = self.span(key).map(|span| self.quote(span));
         self.compose(&dotted(key), value, &problem.to_string())
     }
 
     /// Where the value of `key` begins: tables are read in any order, but people number what they write.
-    pub(super) fn position(&self, key: &[&str]) -> usize {
+    pub fn position(&self, key: &[&str]) -> usize {
         self.span(key).map_or(usize::MAX, |span| span.start)
     }
 
-    fn span(&self, key: &[&str]) -> Option<Range<usize>> {
+    /// Where the value of `key` stands in the text.
+    pub fn span(&self, key: &[&str]) -> Option<Range<usize>> {
         let (first, rest) = key.split_first()?;
         let mut value = self.root.get(*first)?;
         for part in rest {
@@ -90,8 +93,29 @@ impl<'a> Source<'a> {
     }
 }
 
+/// The text of a file of at most 1 MiB.
+pub fn read_text(path: &Path) -> Result<String, BadInput> {
+    let bad =
+        |problem: &dyn std::fmt::Display| BadInput::new(format!("{}: {problem}", path.display()));
+    let size = std::fs::metadata(path).map_err(|error| bad(&error))?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(bad(&format!(
+            "{size} bytes; a configuration has at most {FILE_BYTES_MAX}"
+        )));
+    }
+    std::fs::read_to_string(path).map_err(|error| bad(&error))
+}
+
+/// Letters, digits, '-' and '_' only: safe in file names, commands and messages.
+pub fn is_name(text: &str, chars_max: usize) -> bool {
+    (1..=chars_max).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
 /// A key as in messages: `link.fiber.probe[0]`.
-pub(super) fn dotted(key: &[&str]) -> String {
+pub fn dotted(key: &[&str]) -> String {
     key.iter()
         .fold(String::new(), |path, part| match part.parse::<usize>() {
             Ok(index) => format!("{path}[{index}]"),

@@ -1,0 +1,15 @@
+use std::fmt;
+
+/// What was asked for cannot be done as it was asked, and nothing was done: a wrong configuration or scenario, a host
+/// that lacks something, a second instance. One line that names the file, key and value and says what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadInput(String);
+
+impl BadInput {
+    /// Newlines in `message` (a quoted multi-line value) are folded, so that the error stays one line.
+    pub fn new(message: impl fmt::Display) -> Self {
+        let message = message.to_string();
+        Self(message.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}

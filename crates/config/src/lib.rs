@@ -1,0 +1,20 @@
+//! Files that people write: the gateway's configuration and scenarios.
+//!
+//! A file is TOML, read by serde into a struct that refuses unknown keys, and then judged by whoever knows what its
+//! values mean together. Both may find something wrong, and both say it the same way, in one line: the file and the line
+//! in it, the key, the value as written, and what is allowed. [`Source`] keeps the text with its positions for that;
+//! [`BadInput`] is the line.
+//!
+//! Quantities carry their unit: [`Rate`], [`Span`], [`Bytes`], [`Share`].
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod quantity;
+mod rate;
+mod source;
+
+pub use error::BadInput;
+pub use quantity::{Bytes, Share, Span};
+pub use rate::Rate;
+pub use source::{Source, dotted, is_name, read_text};
