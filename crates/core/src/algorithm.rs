@@ -8,13 +8,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_policy::{Dispatch, Granularity, Load};
-use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::link::LinkSpec;
 
 /// What is known of a link when a path is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
     /// Nothing.
@@ -299,10 +299,16 @@ impl fmt::Display for Algorithm {
             "{:?} × {:?} × {:?}",
             self.measure, self.dispatch, self.granularity
         )?;
-        match self.period {
-            Some(period) => write!(f, " every {} ms", period.as_millis()),
-            None => Ok(()),
+        if let Some(period) = self.period {
+            write!(f, " every {} ms", period.as_millis())?;
         }
+        if self.by_rate {
+            f.write_str(", by rate")?;
+        }
+        if self.syn_retry {
+            f.write_str(", SYN retry")?;
+        }
+        Ok(())
     }
 }
 
@@ -356,7 +362,7 @@ pub enum TupleError {
 }
 
 /// As users write it.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tuple {
     #[serde(default = "no_measure")]
@@ -365,6 +371,7 @@ struct Tuple {
     dispatch: Dispatch,
     #[serde(with = "GranularityName", default = "per_connection")]
     granularity: Granularity,
+    #[serde(skip_serializing_if = "Option::is_none")]
     period_ms: Option<u64>,
     #[serde(default)]
     by_rate: bool,
@@ -380,7 +387,7 @@ fn per_connection() -> Granularity {
     Granularity::Connection
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(remote = "Dispatch", rename_all = "kebab-case")]
 enum DispatchName {
     Weighted,
@@ -389,11 +396,31 @@ enum DispatchName {
     Hash,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(remote = "Granularity", rename_all = "kebab-case")]
 enum GranularityName {
     Connection,
     Session,
+}
+
+impl From<Algorithm> for Tuple {
+    fn from(algorithm: Algorithm) -> Self {
+        Tuple {
+            measure: algorithm.measure,
+            dispatch: algorithm.dispatch,
+            granularity: algorithm.granularity,
+            period_ms: algorithm.period.map(|period| period.as_millis() as u64),
+            by_rate: algorithm.by_rate,
+            syn_retry: algorithm.syn_retry,
+        }
+    }
+}
+
+/// As a tuple, every part of it, whether it has a name or not.
+impl Serialize for Algorithm {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Tuple::from(*self).serialize(serializer)
+    }
 }
 
 impl TryFrom<Tuple> for Algorithm {
@@ -492,6 +519,14 @@ mod tests {
                 Ok(named.algorithm)
             );
             assert_eq!(named.name.to_uppercase().parse(), Ok(named.algorithm));
+        }
+    }
+
+    #[test]
+    fn every_algorithm_reads_back_from_the_tuple_it_writes() {
+        for named in &TABLE {
+            let tuple = toml::Value::try_from(named.algorithm).unwrap();
+            assert_eq!(tuple.try_into(), Ok(named.algorithm), "{}", named.name);
         }
     }
 

@@ -21,15 +21,15 @@ mod record;
 mod report;
 mod series;
 
-pub use anabranch_workload::{Outcome, Transfer, TransferId, UserId};
+pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
 pub use metrics::{Link, LinkSummary, Percentiles, Summary};
 pub use output::{
     OutputError, read_transfers_csv, write_json, write_series_csv, write_transfers_csv,
 };
 pub use plan::{
-    Beyond, Buffer, Change, Control, Direction, Fault, Growth, Line, LinkPlan, Load, Loss, Network,
-    Place, Point, Policy, Recovery, Red, Run, Scenario, Site, Spread, Tcp, Trunk,
+    Beyond, Buffer, Change, Control, Fault, Growth, Line, LinkPlan, Load, Loss, Network, Place,
+    Point, Policy, Recovery, Red, Run, Scenario, Site, Spread, Tcp, Trunk,
 };
 pub use record::{Counts, Record, Tally, World};
 pub use report::{Event, EventKind, Headline, Report};

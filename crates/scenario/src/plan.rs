@@ -7,8 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Algorithm, multilink};
-use anabranch_workload::Workload;
+use anabranch_core::{Algorithm, LinkSpec, multilink};
+use anabranch_workload::{ArrivalPlan, Direction, Workload};
+use serde::{Serialize, Serializer};
 
 /// One world, and the policies and seeds to be tried in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,14 +31,15 @@ pub struct Scenario {
 }
 
 /// What stands between the users and the servers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Network {
     Site(Site),
     Trunk(Box<Trunk>),
 }
 
 /// Users behind a gateway with several access links, and servers on the internet.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Site {
     /// At least one, each with its own name.
     pub links: Vec<LinkPlan>,
@@ -47,7 +49,7 @@ pub struct Site {
 }
 
 /// An access link.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkPlan {
     pub name: String,
     /// The last mile, from the internet to the users.
@@ -56,14 +58,30 @@ pub struct LinkPlan {
     pub up: Line,
     /// A second hop between the provider and the servers, unseen by whoever watches the last mile.
     pub beyond: Option<Beyond>,
+    /// Whether the gateway is told the rates of the last mile.
+    pub declared: bool,
     /// As in the gateway's configuration.
     pub metered: bool,
     /// As in the gateway's configuration.
     pub weight: Option<u32>,
 }
 
+impl LinkPlan {
+    /// What the gateway is told of it.
+    pub fn spec(&self) -> LinkSpec {
+        let told = |line: &Line| self.declared.then_some(line.rate_bps);
+        LinkSpec {
+            name: self.name.clone(),
+            rate_up_bps: told(&self.up),
+            rate_down_bps: told(&self.down),
+            weight: self.weight,
+            metered: self.metered,
+        }
+    }
+}
+
 /// The hop behind the provider.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Beyond {
     pub down: Line,
     pub up: Line,
@@ -72,7 +90,7 @@ pub struct Beyond {
 /// Clients on one side, servers on the other, and between them one logical link made of parallel sublinks.
 ///
 /// The servers' side sends over the sublinks. What the clients send takes `back`, a line of its own that is not spread.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trunk {
     /// 1 to 16.
     pub sublinks: Vec<Line>,
@@ -86,15 +104,41 @@ pub struct Trunk {
     /// Transfer `n` is served by server `n mod servers`.
     pub servers: u32,
     /// Of DH and DHFV.
+    #[serde(with = "Parameters")]
     pub control: multilink::Parameters,
 }
 
+/// The keys of [`multilink::Parameters`] in results.
+#[derive(Serialize)]
+#[serde(remote = "multilink::Parameters")]
+struct Parameters {
+    #[serde(rename = "check_period_s", serialize_with = "seconds")]
+    check_period: Duration,
+    overload_percent: u8,
+    moved_percent: u8,
+    #[serde(rename = "slot_s", serialize_with = "seconds")]
+    slot: Duration,
+    slots: usize,
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+fn perhaps_seconds<S: Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(serializer)
+}
+
 /// One direction of a line.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// Of IP packets, above 0.
     pub rate_bps: u64,
     /// Propagation, one way.
+    #[serde(rename = "delay_s", serialize_with = "seconds")]
     pub delay: Duration,
     pub buffer: Buffer,
     pub loss: Loss,
@@ -102,7 +146,8 @@ pub struct Line {
 }
 
 /// How much may wait for a line, the packet in transmission included; what finds no room is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Buffer {
     Bytes(u64),
     Packets(u64),
@@ -110,7 +155,8 @@ pub enum Buffer {
 }
 
 /// What a line loses, whatever its queue.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Loss {
     None,
     /// Each packet with the same probability, independently.
@@ -128,7 +174,7 @@ pub enum Loss {
 
 /// Random early detection (Floyd and Jacobson 1993): packets are dropped with a probability that rises from 0 at
 /// `min_bytes` of mean queue to `max_probability` at `max_bytes`, and all of them above that.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Red {
     pub min_bytes: u64,
     pub max_bytes: u64,
@@ -138,9 +184,10 @@ pub struct Red {
 }
 
 /// Something that happens to a line.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fault {
     /// Since the beginning of the run.
+    #[serde(rename = "at_s", serialize_with = "seconds")]
     pub at: Duration,
     /// A link of the site by its name, or a sublink of the trunk by its number from 0.
     pub link: String,
@@ -150,45 +197,42 @@ pub struct Fault {
     pub change: Change,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Place {
     LastMile,
     Beyond,
 }
 
-/// As the users see it: down is from the internet to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
-    Down,
-    Up,
-}
-
-impl Direction {
-    pub const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Change {
     /// The line becomes a blackhole: what is on it and what comes is swallowed, and its carrier stays.
     Cut,
     /// The line is whole again.
     Restore,
     /// In bit/s. What waits is sent at the new rate.
+    #[serde(rename = "rate_bps")]
     Rate(u64),
     Loss(Loss),
     /// For packets whose transmission begins after the change; none overtakes another.
+    #[serde(rename = "delay_s", serialize_with = "seconds")]
     Delay(Duration),
 }
 
 /// What the users ask for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Load {
     /// Rounds of files, each round after the last: closed loop. Its seed is that of the run, see [`Run::load`].
     Pages(Workload),
+    /// Transfers that begin when they begin: open loop. Its seed is that of the run as well.
+    Arrivals(ArrivalPlan),
 }
 
 /// How a path is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// The gateway's, over the links of a site.
     Gateway(Algorithm),
@@ -199,7 +243,8 @@ pub enum Policy {
 }
 
 /// How a trunk is shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Spread {
     /// SH: flow hash modulo the number of sublinks.
     Hash,
@@ -210,7 +255,10 @@ pub enum Spread {
     /// Packet by packet, deficit round robin.
     Drr,
     /// A flow chooses anew, at random, after every gap of so long.
-    Flowlet { gap: Duration },
+    Flowlet {
+        #[serde(rename = "gap_s", serialize_with = "seconds")]
+        gap: Duration,
+    },
     /// Weighted rendezvous hashing, rates as weights.
     Rendezvous,
     /// The undivided link: what every other is measured against.
@@ -242,12 +290,13 @@ impl fmt::Display for Spread {
 }
 
 /// The TCP of all hosts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tcp {
     pub control: Control,
     pub recovery: Recovery,
     pub growth: Growth,
     /// How long an acknowledgement may wait for a second segment; `None` acknowledges each.
+    #[serde(rename = "delayed_ack_s", serialize_with = "perhaps_seconds")]
     pub delayed_ack: Option<Duration>,
     /// In segments.
     pub initial_window: u32,
@@ -257,11 +306,13 @@ pub struct Tcp {
     pub mss_bytes: u32,
     /// Of IP and TCP with its options, on every packet.
     pub header_bytes: u32,
+    #[serde(rename = "min_rto_s", serialize_with = "seconds")]
     pub min_rto: Duration,
 }
 
 /// How the window grows in congestion avoidance and shrinks on loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Control {
     /// RFC 5681.
     Reno,
@@ -270,7 +321,8 @@ pub enum Control {
 }
 
 /// How losses are repaired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Recovery {
     /// RFC 5681.
     Reno,
@@ -281,7 +333,8 @@ pub enum Recovery {
 }
 
 /// What the window counts as it grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Growth {
     /// Acknowledgements, RFC 5681.
     PerAck,
@@ -330,6 +383,10 @@ impl Run {
             Load::Pages(workload) => Load::Pages(Workload {
                 seed: self.seed,
                 ..workload.clone()
+            }),
+            Load::Arrivals(plan) => Load::Arrivals(ArrivalPlan {
+                seed: self.seed,
+                ..plan.clone()
             }),
         }
     }

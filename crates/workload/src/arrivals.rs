@@ -44,6 +44,10 @@ pub enum Direction {
     Up,
 }
 
+impl Direction {
+    pub const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
+}
+
 /// One transfer over a connection of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,11 +3,13 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
 
 use crate::{Size, UserId};
 
 /// When a workload stops asking for files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Extent {
     /// Each tab runs this many rounds.
     Rounds(u32),
@@ -17,7 +19,7 @@ pub enum Extent {
 
 /// How a tab waits between rounds. Peng's raw run (Appendix A) has no think time but starts rounds at least one
 /// second apart: a round that took longer is followed at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pacing {
     /// From the last reply of a round to the first request of the next.
     pub think: Duration,
@@ -39,7 +41,7 @@ impl Pacing {
 }
 
 /// Users, what they ask for, and how fast: L_n(UN, SN) without its n, which belongs to the links.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Workload {
     /// UN: users, each with its own source address.
     pub users: u32,
