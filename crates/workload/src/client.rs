@@ -1,8 +1,9 @@
 //! The workload on real sockets.
 //!
-//! [`run`] drives every tab of a [`Workload`] on the caller's thread, which must already be in the network namespace of
-//! the users: one HTTP/1.1 connection per file, bound to the user's source address, `Connection: close`, no repetition
-//! of any request. What happens is told twice: as [`TransferEvent`]s while it happens, and as the list of [`Transfer`]s
+//! [`run`] drives every tab of a [`Workload`], or every arrival of an [`ArrivalPlan`], on the caller's thread, which must
+//! already be in the network namespace of the users: one HTTP/1.1 connection per file, bound to the user's source
+//! address, `Connection: close`, no repetition of any request. What users send goes to [`ClientConfig::sink`], which
+//! answers when it has everything. What happens is told twice: as [`TransferEvent`]s while it happens, and as the list of [`Transfer`]s
 //! at the end.
 //!
 //! A transfer learns its link from the response header `X-Client`, in which the server names the address it saw: the
@@ -32,7 +33,10 @@ use tokio::time::sleep_until;
 
 pub use stop::Stop;
 
-use crate::{Extent, Round, RoundTimes, Tab, Transfer, TransferId, UserId, Workload};
+use crate::{
+    Arrival, ArrivalPlan, Direction, Extent, Round, RoundTimes, ServerId, Tab, Transfer,
+    TransferId, UserId, Workload,
+};
 
 /// Response header that carries the client's address as the server saw it.
 pub const CLIENT_HEADER: &str = "x-client";
@@ -43,11 +47,14 @@ const BYTES: &str = "{bytes}";
 /// Where the files are, who asks, and how long to wait.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    pub server: SocketAddr,
+    /// At least one, all of one family. Server n of an arrival is the n-th of them, modulo their number.
+    pub servers: Vec<SocketAddr>,
     /// Request path; `{bytes}` stands for the size of the file. Without it, the path names a file that is at least as
     /// long as any that is asked for.
     pub path: String,
-    /// Source address of each user, at least as many as the workload has users.
+    /// Path that takes what users send, in the body of a POST.
+    pub sink: String,
+    /// Source address of each user, at least as many as the load has users.
     pub sources: Vec<IpAddr>,
     /// The link behind each external address.
     pub links: BTreeMap<IpAddr, String>,
@@ -66,12 +73,13 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// A configuration for `server` with time zero at the call: path `/bytes/{bytes}`, connect timeout 10 s, idle
-    /// timeout 10 s, failure pause 100 ms, deadline one hour.
+    /// A configuration for `server` with time zero at the call: path `/bytes/{bytes}`, sink `/sink`, connect timeout
+    /// 10 s, idle timeout 10 s, failure pause 100 ms, deadline one hour.
     pub fn new(server: SocketAddr, sources: Vec<IpAddr>) -> ClientConfig {
         ClientConfig {
-            server,
+            servers: vec![server],
             path: "/bytes/{bytes}".to_owned(),
+            sink: "/sink".to_owned(),
             sources,
             links: BTreeMap::new(),
             connect_timeout: Duration::from_secs(10),
@@ -115,6 +123,8 @@ pub enum TransferEvent {
 /// Why a run could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    #[error("no server to ask; name one at least")]
+    NoServer,
     #[error(
         "the workload has {users} users and {sources} source addresses; give one address per user"
     )]
@@ -131,47 +141,91 @@ pub enum ClientError {
     Runtime(io::Error),
 }
 
-/// Runs the workload to its end and returns all transfers in the order of their ids. The run does not depend on
-/// anybody receiving the events.
-pub fn run(
-    workload: &Workload,
+/// What a run asks for, and when.
+#[derive(Clone, Copy, Debug)]
+pub enum Demand<'a> {
+    Pages(&'a Workload),
+    Arrivals(&'a ArrivalPlan),
+}
+
+impl<'a> From<&'a Workload> for Demand<'a> {
+    fn from(workload: &'a Workload) -> Self {
+        Demand::Pages(workload)
+    }
+}
+
+impl<'a> From<&'a ArrivalPlan> for Demand<'a> {
+    fn from(plan: &'a ArrivalPlan) -> Self {
+        Demand::Arrivals(plan)
+    }
+}
+
+impl Demand<'_> {
+    fn users(self) -> u32 {
+        match self {
+            Demand::Pages(workload) => workload.users,
+            Demand::Arrivals(plan) => plan.pattern.users(),
+        }
+    }
+
+    fn longest(self) -> Option<Duration> {
+        match self {
+            Demand::Pages(workload) => match workload.extent {
+                Extent::Rounds(_) => None,
+                Extent::Duration(duration) => Some(duration),
+            },
+            Demand::Arrivals(_) => None,
+        }
+    }
+}
+
+/// Runs the load to its end and returns all transfers in the order of their ids. The run does not depend on anybody
+/// receiving the events.
+pub fn run<'a>(
+    demand: impl Into<Demand<'a>>,
     config: ClientConfig,
     events: mpsc::Sender<TransferEvent>,
 ) -> Result<Vec<Transfer>, ClientError> {
-    check_sources(workload, &config)?;
-    check_path(&config)?;
+    let demand = demand.into();
+    check_sources(demand.users(), &config)?;
+    check_path(config.path_of(0))?;
+    check_path(config.sink.clone())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ClientError::Runtime)?;
-    let client = Arc::new(Client::new(workload, config, events));
-    let mut transfers = runtime.block_on(drive_all(client, workload));
+    let client = Arc::new(Client::new(demand.longest(), config, events));
+    let mut transfers = runtime.block_on(async {
+        match demand {
+            Demand::Pages(workload) => drive_tabs(client, workload).await,
+            Demand::Arrivals(plan) => drive_arrivals(client, plan).await,
+        }
+    });
     transfers.sort_by_key(|transfer| transfer.id);
     Ok(transfers)
 }
 
-fn check_sources(workload: &Workload, config: &ClientConfig) -> Result<(), ClientError> {
-    let users = workload.users as usize;
-    if config.sources.len() < users {
+fn check_sources(users: u32, config: &ClientConfig) -> Result<(), ClientError> {
+    let Some(&server) = config.servers.first() else {
+        return Err(ClientError::NoServer);
+    };
+    let sources = config.sources.get(..users as usize);
+    let Some(sources) = sources else {
         return Err(ClientError::TooFewSources {
-            users: workload.users,
+            users,
             sources: config.sources.len(),
         });
-    }
-    for &address in &config.sources[..users] {
-        if address.is_ipv4() != config.server.is_ipv4() {
-            return Err(ClientError::Family {
-                address,
-                server: config.server,
-            });
+    };
+    for &address in sources {
+        if address.is_ipv4() != server.is_ipv4() {
+            return Err(ClientError::Family { address, server });
         }
         fetch::bound_socket(address).map_err(|error| ClientError::Source { address, error })?;
     }
     Ok(())
 }
 
-fn check_path(config: &ClientConfig) -> Result<(), ClientError> {
-    let path = config.path_of(0);
+fn check_path(path: String) -> Result<(), ClientError> {
     if path.starts_with('/') && path.parse::<PathAndQuery>().is_ok() {
         Ok(())
     } else {
@@ -179,12 +233,31 @@ fn check_path(config: &ClientConfig) -> Result<(), ClientError> {
     }
 }
 
-async fn drive_all(client: Arc<Client>, workload: &Workload) -> Vec<Transfer> {
+async fn drive_tabs(client: Arc<Client>, workload: &Workload) -> Vec<Transfer> {
     let mut tabs = JoinSet::new();
     for tab in workload.tabs() {
         tabs.spawn(client.clone().drive(tab));
     }
     tabs.join_all().await.into_iter().flatten().collect()
+}
+
+/// Begins each transfer at its time. Its number is its place among the arrivals.
+async fn drive_arrivals(client: Arc<Client>, plan: &ArrivalPlan) -> Vec<Transfer> {
+    let mut transfers = JoinSet::new();
+    for arrival in plan.arrivals() {
+        let planned = client.begin + arrival.at;
+        if client
+            .until_end(sleep_until(planned.into()))
+            .await
+            .is_none()
+        {
+            break;
+        }
+        let request = client.request_of(&arrival, planned);
+        let client = client.clone();
+        transfers.spawn(async move { request.record(&client).await });
+    }
+    transfers.join_all().await
 }
 
 /// What all tabs of a run share.
@@ -199,16 +272,13 @@ struct Client {
 
 impl Client {
     fn new(
-        workload: &Workload,
+        longest: Option<Duration>,
         config: ClientConfig,
         events: mpsc::Sender<TransferEvent>,
     ) -> Client {
         let begin = Instant::now();
         let deadline = config.epoch + config.deadline;
-        let end = match workload.extent {
-            Extent::Rounds(_) => deadline,
-            Extent::Duration(duration) => deadline.min(begin + duration),
-        };
+        let end = longest.map_or(deadline, |longest| deadline.min(begin + longest));
         let links = config
             .links
             .iter()
@@ -249,13 +319,13 @@ impl Client {
     }
 
     async fn fetch_round(&self, user: UserId, round: &Round, planned: Instant) -> Vec<Transfer> {
-        let source = self.config.sources[user.0 as usize];
         join_all(round.sizes.iter().map(|&bytes_asked| {
-            let id = TransferId(self.next_id.fetch_add(1, Ordering::Relaxed));
             fetch::Request {
-                id,
+                id: self.next_id(),
                 user,
-                source,
+                source: self.config.sources[user.0 as usize],
+                server: self.config.servers[0],
+                direction: Direction::Down,
                 round: round.index,
                 planned,
                 bytes_asked,
@@ -263,6 +333,25 @@ impl Client {
             .record(self)
         }))
         .await
+    }
+
+    fn request_of(&self, arrival: &Arrival, planned: Instant) -> fetch::Request {
+        let ServerId(server) = arrival.server;
+        let servers = &self.config.servers;
+        fetch::Request {
+            id: self.next_id(),
+            user: arrival.user,
+            source: self.config.sources[arrival.user.0 as usize],
+            server: servers[server as usize % servers.len()],
+            direction: arrival.direction,
+            round: 0,
+            planned,
+            bytes_asked: arrival.bytes,
+        }
+    }
+
+    fn next_id(&self) -> TransferId {
+        TransferId(self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
     async fn pause_after_failure(&self, transfers: &[Transfer]) {

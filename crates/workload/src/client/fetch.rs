@@ -1,17 +1,21 @@
-//! One file over one connection.
+//! One file over one connection, to the user or from the user.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Empty};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, HOST, RANGE};
-use hyper::{Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
@@ -20,13 +24,15 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{CLIENT_HEADER, Client, TransferEvent};
-use crate::{Outcome, Transfer, TransferId, UserId};
+use crate::{Direction, Outcome, Transfer, TransferId, UserId};
 
-/// A file that a user asks for.
+/// A file that a user asks for, or sends.
 pub(super) struct Request {
     pub id: TransferId,
     pub user: UserId,
     pub source: IpAddr,
+    pub server: SocketAddr,
+    pub direction: Direction,
     pub round: u32,
     pub planned: Instant,
     pub bytes_asked: u64,
@@ -106,47 +112,78 @@ impl Request {
         // Dropping the set ends the connection with the transfer, whichever way this function is left.
         let mut driver = JoinSet::new();
         driver.spawn(connection);
-        let response = timeout(
-            client.config.idle_timeout,
-            sender.send_request(self.http(client)),
-        )
-        .await
-        .map_err(|_| Outcome::IdleTimeout)?
-        .map_err(|error| http_failure(&error))?;
+        let sent = Arc::new(AtomicU64::new(0));
+        let answer = sender.send_request(self.http(client, &sent));
+        let response = self
+            .answered(client, answer, &sent)
+            .await?
+            .map_err(|error| http_failure(&error))?;
         observed.first_byte = Some(start.elapsed());
         observed.link = link_of(client, &response);
         if response.status() != self.expected_status(client) {
             return Err(Outcome::HttpStatus(response.status().as_u16()));
         }
-        self.receive(client, response.into_body(), observed).await
+        match self.direction {
+            Direction::Down => self.receive(client, response.into_body(), observed).await,
+            Direction::Up => {
+                observed.bytes = sent.load(Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for the head of the response as long as something goes out meanwhile.
+    async fn answered<T>(
+        &self,
+        client: &Client,
+        answer: impl Future<Output = T>,
+        sent: &AtomicU64,
+    ) -> Result<T, Outcome> {
+        let mut answer = pin!(answer);
+        loop {
+            let before = sent.load(Ordering::Relaxed);
+            match timeout(client.config.idle_timeout, &mut answer).await {
+                Ok(answer) => return Ok(answer),
+                Err(_) if sent.load(Ordering::Relaxed) > before => {}
+                Err(_) => return Err(Outcome::IdleTimeout),
+            }
+        }
     }
 
     async fn connect(&self, client: &Client) -> Result<TcpStream, Outcome> {
         let socket = bound_socket(self.source).map_err(|_| Outcome::Local)?;
-        let connecting = TcpSocket::from_std_stream(socket.into()).connect(client.config.server);
+        let connecting = TcpSocket::from_std_stream(socket.into()).connect(self.server);
         timeout(client.config.connect_timeout, connecting)
             .await
             .map_err(|_| Outcome::ConnectTimeout)?
             .map_err(|error| io_failure(&error))
     }
 
-    fn http(&self, client: &Client) -> hyper::Request<Empty<Bytes>> {
-        let mut request = hyper::Request::get(client.config.path_of(self.bytes_asked))
-            .header(HOST, client.config.server.to_string())
+    fn http(&self, client: &Client, sent: &Arc<AtomicU64>) -> hyper::Request<Zeros> {
+        let (method, path, left) = match self.direction {
+            Direction::Down => (Method::GET, client.config.path_of(self.bytes_asked), 0),
+            Direction::Up => (Method::POST, client.config.sink.clone(), self.bytes_asked),
+        };
+        let mut request = hyper::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.server.to_string())
             .header(CONNECTION, "close");
         if let Some(last) = self.last_of_range(client) {
             request = request.header(RANGE, format!("bytes=0-{last}"));
         }
         request
-            .body(Empty::new())
+            .body(Zeros {
+                left,
+                sent: Arc::clone(sent),
+            })
             .expect("run checks the path before the first request")
     }
 
     /// The last byte of the range to ask for, if a range is to be asked for: no range is empty.
     fn last_of_range(&self, client: &Client) -> Option<u64> {
-        self.bytes_asked
-            .checked_sub(1)
-            .filter(|_| client.config.asks_for_ranges())
+        let asks = self.direction == Direction::Down && client.config.asks_for_ranges();
+        self.bytes_asked.checked_sub(1).filter(|_| asks)
     }
 
     fn expected_status(&self, client: &Client) -> StatusCode {
@@ -181,6 +218,41 @@ impl Request {
             std::cmp::Ordering::Equal => Ok(()),
             std::cmp::Ordering::Greater => Err(Outcome::Malformed),
         }
+    }
+}
+
+/// A body of zero bytes.
+struct Zeros {
+    left: u64,
+    /// Handed to the connection so far.
+    sent: Arc<AtomicU64>,
+}
+
+impl Body for Zeros {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        static PIECE: [u8; 16_384] = [0; 16_384];
+        let length = self.left.min(PIECE.len() as u64);
+        if length == 0 {
+            return Poll::Ready(None);
+        }
+        self.left -= length;
+        self.sent.fetch_add(length, Ordering::Relaxed);
+        let piece = Bytes::from_static(&PIECE[..length as usize]);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
     }
 }
 

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Socket, Type};
 
 use super::{ClientConfig, ClientError, TransferEvent, run};
-use crate::{Outcome, Pacing, Size, Transfer, UserId, Workload};
+use crate::{
+    Arrival, ArrivalPlan, ClassId, Direction, Outcome, Pacing, Pattern, ServerId, Size, Transfer,
+    UserId, Workload,
+};
 
 const FILE: u64 = 100_000;
 
@@ -58,8 +61,14 @@ fn answer(mut stream: TcpStream, reply: Reply) {
     reply(&mut stream, bytes_asked(&request));
 }
 
-/// By the last byte of a range, or else by the path.
+/// By the length of the body, the last byte of a range, or else by the path.
 fn bytes_asked(request: &str) -> u64 {
+    let length = request
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    if let Some(length) = length {
+        return length.parse().unwrap();
+    }
     let last = request
         .lines()
         .find_map(|line| line.strip_prefix("range: bytes=0-"));
@@ -450,6 +459,83 @@ fn an_order_to_stop_ends_a_run_at_once_with_its_transfers_unfinished() {
         late.iter()
             .all(|transfer| transfer.outcome == Outcome::Unfinished)
     );
+}
+
+fn arrival(at_ms: u64, user: u32, bytes: u64, direction: Direction) -> Arrival {
+    Arrival {
+        at: Duration::from_millis(at_ms),
+        user: UserId(user),
+        server: ServerId(0),
+        class: ClassId(0),
+        bytes,
+        direction,
+    }
+}
+
+fn plan(rows: Vec<Arrival>) -> ArrivalPlan {
+    ArrivalPlan {
+        pattern: Pattern::Rows(rows),
+        seed: 1,
+    }
+}
+
+#[test]
+fn arrivals_begin_at_their_times_whatever_became_of_those_before() {
+    // The first answer takes longer than everything else.
+    let server = Server::start(|stream, bytes| match bytes {
+        FILE => hold(stream, bytes),
+        _ => whole_file(stream, bytes),
+    });
+    let rows = [(0, 0, FILE), (40, 1, 7), (80, 0, 8)]
+        .map(|(at_ms, user, bytes)| arrival(at_ms, user, bytes, Direction::Down));
+    let plan = plan(rows.to_vec());
+    let (sender, _events) = mpsc::channel();
+    let transfers = run(&plan, config(server.address), sender).unwrap();
+    let told: Vec<_> = transfers
+        .iter()
+        .map(|transfer| (transfer.id.0, transfer.user.0, transfer.outcome))
+        .collect();
+    let expected = [
+        (0, 0, Outcome::IdleTimeout),
+        (1, 1, Outcome::Ok),
+        (2, 0, Outcome::Ok),
+    ];
+    assert_eq!(told, expected);
+    let first_s = transfers[0].planned_start_s;
+    for (transfer, at_s) in transfers.iter().zip([0.0, 0.04, 0.08]) {
+        assert!((transfer.planned_start_s - first_s - at_s).abs() < 1e-6);
+        assert!(transfer.start_s >= transfer.planned_start_s);
+    }
+    assert!(transfers[2].start_s < transfers[0].end_s());
+}
+
+#[test]
+fn what_users_send_has_arrived_when_the_transfer_ends() {
+    const UPLOAD: u64 = 3_000_000;
+    let server = Server::start(|stream, bytes| {
+        let mut taken = 0;
+        let mut piece = [0; 4096];
+        while taken < bytes {
+            taken += stream.read(&mut piece).unwrap() as u64;
+        }
+        whole_file(stream, 0);
+    });
+    let upload = plan(vec![arrival(0, 0, UPLOAD, Direction::Up)]);
+    let transfers = run(&upload, config(server.address), mpsc::channel().0).unwrap();
+    assert_eq!(
+        (
+            transfers[0].outcome,
+            transfers[0].bytes,
+            transfers[0].link.as_deref()
+        ),
+        (Outcome::Ok, UPLOAD, Some("fiber"))
+    );
+    let mute = Server::start(|stream, _| {
+        let mut piece = [0; 4096];
+        while stream.read(&mut piece).is_ok_and(|length| length > 0) {}
+    });
+    let transfers = run(&upload, config(mute.address), mpsc::channel().0).unwrap();
+    assert_eq!(transfers[0].outcome, Outcome::IdleTimeout);
 }
 
 #[test]
