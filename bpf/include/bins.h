@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What the spreading of a trunk over its sublinks is made from. A sublink is a target: an index below AB_MAX_LINKS. */
+/*
+ * The contract of the trunk program, and what its choices are made from. A sublink is a target: an index below
+ * AB_MAX_LINKS. Times are CLOCK_MONOTONIC nanoseconds.
+ */
 #ifndef ANABRANCH_BINS_H
 #define ANABRANCH_BINS_H
 
 #include <linux/types.h>
+#include "choice.h"
 #include "limits.h"
+#include "reasons.h"
+
+/* Raised whenever a value below changes shape: pinned maps of another version are never adopted. */
+#define AB_TRUNK_ABI_VERSION 1
 
 /* Bins of a trunk (Jo 2002, section III.D). A flow is in the bin of its hash; a table gives each bin a sublink. */
 #define AB_BINS 1024
@@ -14,6 +22,68 @@ struct ab_flowlet {
 	__u64 seen_ns; /* its last packet */
 	__u32 sublink;
 	__u32 begun; /* 1 as soon as there was a packet */
+};
+
+/* Deficit round robin over the sublinks. All zero: before the first packet. */
+struct ab_drr {
+	__u64 deficit[AB_MAX_LINKS]; /* bytes granted and not yet used */
+	__u32 visited;		     /* the sublink whose turn it is */
+	__u32 begun;		     /* 1 as soon as the first visit was granted its quantum */
+};
+
+/* How the sublink of a packet is chosen. */
+enum ab_spread {
+	AB_SPREAD_HASH = 0,	  /* SH */
+	AB_SPREAD_BINS = 1,	  /* by the table, which DH and DHFV keep */
+	AB_SPREAD_RENDEZVOUS = 2, /* weighted, of the flow's hash */
+	AB_SPREAD_FLOWLET = 3,	  /* weighted at random, anew after every gap of a bin */
+	AB_SPREAD_PACKET = 4,	  /* packet by packet, by deficit round robin */
+};
+
+/* What user space tells of the trunk as a whole. */
+struct ab_spreading {
+	struct ab_candidates sublinks; /* their number, which are usable, their weights */
+	__u32 spread;		       /* enum ab_spread */
+	__u32 zero;
+	__u64 flowlet_gap_ns;
+	__u32 quantum[AB_MAX_LINKS]; /* bytes a visit grants, for AB_SPREAD_PACKET */
+};
+
+enum ab_sublink_flags {
+	AB_SUBLINK_PRESENT = 1 << 0,	    /* device and next hop are known */
+	AB_SUBLINK_POINT_TO_POINT = 1 << 1, /* a layer-3 device: no neighbour to resolve */
+};
+
+struct ab_sublink {
+	__u32 ifindex;
+	__u32 flags;	 /* enum ab_sublink_flags */
+	__be32 next_hop; /* the other node's address on this sublink */
+	__u32 zero;
+};
+
+/* Sent over one sublink; per CPU. */
+struct ab_carried {
+	__u64 packets; /* GSO segments counted one by one */
+	__u64 bytes;   /* as the sublink's queue counts them, with their Ethernet headers */
+};
+
+/* Every way a packet can leave the trunk program: X(name, fate, words). */
+#define AB_TRUNK_REASONS(X)                                                                                        \
+	X(SPREAD, SENT, "sent over a sublink")                                                                     \
+	X(SPREAD_AROUND, SENT, "sent over another sublink: its bin's own is not usable")                           \
+	X(NOT_IPV4, PASSED, "not IPv4: left to the trunk device")                                                  \
+	X(NOT_UNICAST, PASSED, "multicast or broadcast: left to the trunk device")                                 \
+	X(NOT_TOLD, PASSED, "the trunk's settings are not loaded: left to the trunk device")                       \
+	X(CUT_SHORT, DROPPED, "IPv4 header cut short")                                                             \
+	X(NO_SUBLINK, DROPPED, "no usable sublink")                                                                \
+	X(NO_NEXT_HOP, DROPPED, "a sublink without device or next hop was chosen")                                 \
+	X(UNSENT, DROPPED, "kernel helper refused to send")
+
+enum ab_trunk_reason {
+#define AB_TRUNK_REASON_ENUM(name, fate, words) AB_TRUNK_REASON_##name,
+	AB_TRUNK_REASONS(AB_TRUNK_REASON_ENUM)
+#undef AB_TRUNK_REASON_ENUM
+		AB_TRUNK_REASON_COUNT,
 };
 
 #endif

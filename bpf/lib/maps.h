@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Every map of the gateway. All are pinned by name, so that they outlive the daemon. */
+/* Every map of the gateway. */
 #ifndef ANABRANCH_MAPS_H
 #define ANABRANCH_MAPS_H
 
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-
 #include "../include/anabranch.h"
 #include "../policy/inline.h"
-
-#define AB_MAP(name, map_type, entries, key_type, value_type, map_flag_bits)                                       \
-	struct {                                                                                                   \
-		__uint(type, map_type);                                                                            \
-		__uint(max_entries, entries);                                                                      \
-		__type(key, key_type);                                                                             \
-		__type(value, value_type);                                                                         \
-		__uint(map_flags, map_flag_bits);                                                                  \
-		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                               \
-	} name SEC(".maps")
+#include "map.h"
 
 /* The sizes of `flows`, `embryos` and `hosts` are set by user space before loading. */
 AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);

@@ -5,8 +5,7 @@
 
 #include "flow.h"
 #include "open.h"
-
-#define ANABRANCH_AF_INET 2
+#include "redirect.h"
 
 enum direction { OUTBOUND, INBOUND };
 
@@ -93,12 +92,6 @@ static __always_inline int exceeds_mtu(const struct __sk_buff *skb, const struct
 	if (!skb->gso_size)
 		return p->length > mtu;
 	return skb->gso_size + (p->l4 - p->l3) + p->l4_header > mtu;
-}
-
-static __always_inline int redirect_to(__u32 ifindex, __be32 next_hop)
-{
-	struct bpf_redir_neigh hop = { .nh_family = ANABRANCH_AF_INET, .ipv4_nh = next_hop };
-	return bpf_redirect_neigh(ifindex, &hop, sizeof(hop), 0);
 }
 
 /* A layer-3 device takes the bare IP packet; Ethernet resolves the gateway, or the destination where there is none. */

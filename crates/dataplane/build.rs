@@ -1,4 +1,4 @@
-//! Compiles `bpf/gateway.bpf.c` with clang into the object this crate carries.
+//! Compiles the programs of `bpf` with clang into the objects this crate carries.
 
 use std::{
     env,
@@ -8,11 +8,15 @@ use std::{
 
 fn main() {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
-    let object =
-        PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("gateway.bpf.o");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={}", bpf.display());
     println!("cargo::rerun-if-env-changed=CLANG");
-    compile(&bpf.join("gateway.bpf.c"), &object);
+    for program in ["gateway", "trunk"] {
+        compile(
+            &bpf.join(format!("{program}.bpf.c")),
+            &out.join(format!("{program}.bpf.o")),
+        );
+    }
 }
 
 fn compile(source: &Path, object: &Path) {

@@ -17,8 +17,13 @@ fn pin_path(pins: &Path, ifindex: u32) -> PathBuf {
     pins.join(format!("{PREFIX}{ifindex}"))
 }
 
-/// Puts `program` at the ingress of a device: in the place of what is pinned there, or fresh.
-pub fn attach(program: &mut SchedClassifier, pins: &Path, ifindex: u32) -> Result<(), Error> {
+/// Puts `program` at one end of a device's queue: in the place of what is pinned there, or fresh.
+pub fn attach(
+    program: &mut SchedClassifier,
+    pins: &Path,
+    ifindex: u32,
+    end: TcAttachType,
+) -> Result<(), Error> {
     let path = pin_path(pins, ifindex);
     if path.exists() {
         if replace(program, &path).is_ok() {
@@ -26,7 +31,7 @@ pub fn attach(program: &mut SchedClassifier, pins: &Path, ifindex: u32) -> Resul
         }
         detach(pins, ifindex)?;
     }
-    attach_fresh(program, &path, ifindex)
+    attach_fresh(program, &path, ifindex, end)
 }
 
 /// Fails if the pinned link lost its device.
@@ -39,7 +44,12 @@ fn replace(program: &mut SchedClassifier, path: &Path) -> Result<(), ProgramErro
     program.take_link(id).map(drop)
 }
 
-fn attach_fresh(program: &mut SchedClassifier, path: &Path, ifindex: u32) -> Result<(), Error> {
+fn attach_fresh(
+    program: &mut SchedClassifier,
+    path: &Path,
+    ifindex: u32,
+    end: TcAttachType,
+) -> Result<(), Error> {
     let name = if_indextoname(ifindex).map_err(|_| Error::NoDevice { ifindex })?;
     let options = TcAttachOptions::TcxOrder(LinkOrder::default());
     let failed = |source| Error::Attach {
@@ -47,7 +57,7 @@ fn attach_fresh(program: &mut SchedClassifier, path: &Path, ifindex: u32) -> Res
         source: Box::new(source),
     };
     let id = program
-        .attach_with_options(&name.to_string_lossy(), TcAttachType::Ingress, options)
+        .attach_with_options(&name.to_string_lossy(), end, options)
         .map_err(failed)?;
     let link = program.take_link(id).map_err(failed)?;
     let link = FdLink::try_from(link).map_err(Error::link(ifindex))?;

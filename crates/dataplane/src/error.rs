@@ -18,9 +18,7 @@ pub enum Error {
     BpfFileSystem { path: PathBuf, source: io::Error },
     #[error("{path}: {source}")]
     Pins { path: PathBuf, source: io::Error },
-    #[error(
-        "cannot load the gateway program: {source}; it needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN"
-    )]
+    #[error("cannot load the program: {source}; it needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN")]
     Load { source: Box<EbpfError> },
     #[error("program `{program}` is refused by the kernel: {source}")]
     Program {
@@ -50,7 +48,7 @@ pub enum Error {
     },
     #[error("cannot open a raw socket for RSTs towards the LAN: {0}; it needs CAP_NET_RAW")]
     RawSocket(io::Error),
-    #[error("{address} is not an IPv4 address: this gateway forwards IPv4")]
+    #[error("{address} is not an IPv4 address: the programs forward IPv4")]
     NotIpv4 { address: std::net::IpAddr },
     #[error("explain answered with {0} bytes")]
     ShortExplanation(usize),

@@ -7,16 +7,22 @@ use std::{
 };
 
 use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
-use anabranch_policy::{Fate, abi};
-use aya::{TestRun, TestRunOptions, maps::MapError, programs::RawTracePointRunOptions};
+use anabranch_policy::abi;
+use aya::{
+    TestRun,
+    maps::MapError,
+    programs::{RawTracePointRunOptions, TcAttachType},
+};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, FlowRow, Route, attach, batch, flows,
     object::{self, Object},
+    reasons::{self, ReasonCount},
     reset::ResetSocket,
     routes,
+    run::{self, Ran},
 };
 
 /// How many flows and hosts the tables hold. Fixed while pinned maps live.
@@ -64,26 +70,6 @@ pub enum Role {
     Link(LinkId),
 }
 
-/// What a program made of a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ran {
-    /// A `TC_ACT_*` value: 7 redirect, 2 drop, 0xffffffff leave to the stack.
-    pub action: u32,
-    pub packet: Vec<u8>,
-    /// Mean of the repetitions.
-    pub took: Duration,
-}
-
-/// How often packets left for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReasonCount {
-    pub name: String,
-    /// `sent`, `passed`, `dropped` or `refused`.
-    pub fate: String,
-    pub words: String,
-    pub packets: u64,
-}
-
 /// What a sweep did and saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
@@ -109,9 +95,6 @@ pub struct Gateway {
 /// Above this share of the table, closed flows go at once.
 const PRESSURE_PERCENT: u64 = 80;
 
-/// What a program may add to a frame: the headers of an ICMP error.
-const ROOM_TO_GROW: usize = 64;
-
 impl Gateway {
     /// Loads the programs, or adopts what another process of this instance left behind. The flag says which: adopted
     /// flows and attachments go on as they are, with these programs, and keep the tables' former sizes.
@@ -121,7 +104,7 @@ impl Gateway {
     /// # Errors
     /// Missing privileges, a kernel before 6.6, pins that cannot be made.
     pub fn open(pins: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
-        let folder = object::pin_folder(pins)?;
+        let folder = object::pin_folder(pins, &format!("v{}", abi::ABI_VERSION))?;
         let object = Object::load(&folder, sizes)?;
         let adopted = object.adopted;
         let flows_max = table_size(&object)?;
@@ -218,7 +201,12 @@ impl Gateway {
         } else {
             "wan"
         };
-        attach::attach(self.object.classifier(name)?, &self.pins, ifindex)
+        attach::attach(
+            self.object.classifier(name)?,
+            &self.pins,
+            ifindex,
+            TcAttachType::Ingress,
+        )
     }
 
     /// Takes the program from a device's ingress. Nothing to do is no error.
@@ -312,24 +300,7 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the frame: shorter than an Ethernet header, say.
     pub fn run(&mut self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
-        let mut packet = vec![0; frame.len() + ROOM_TO_GROW];
-        let options = TestRunOptions {
-            data_in: Some(frame),
-            data_out: Some(&mut packet),
-            repeat,
-            ..TestRunOptions::new()
-        };
-        let ran = self
-            .object
-            .classifier(program)?
-            .test_run(options)
-            .map_err(Error::program(program))?;
-        packet.truncate(ran.data_size_out as usize);
-        Ok(Ran {
-            action: ran.return_value,
-            packet,
-            took: ran.duration,
-        })
+        run::run(self.object.classifier(program)?, program, frame, repeat)
     }
 
     /// Every flow, embryos included, by link and address.
@@ -350,27 +321,7 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the read.
     pub fn reasons(&self) -> Result<Vec<ReasonCount>, Error> {
-        let counted = |index: usize| {
-            let per_cpu = self
-                .object
-                .maps
-                .reasons
-                .get(&(index as u32), 0)
-                .map_err(Error::map("reasons"))?;
-            Ok::<u64, Error>(per_cpu.iter().sum())
-        };
-        anabranch_policy::reasons()
-            .iter()
-            .enumerate()
-            .map(|(index, reason)| {
-                Ok(ReasonCount {
-                    name: reason.name.to_lowercase().replace('_', "-"),
-                    fate: fate_name(reason.fate).to_owned(),
-                    words: reason.words.to_owned(),
-                    packets: counted(index)?,
-                })
-            })
-            .collect()
+        reasons::read(&self.object.maps.reasons, anabranch_policy::reasons())
     }
 
     /// Detaches everything and removes the pins: the host forwards as if this gateway had never been.
@@ -485,15 +436,6 @@ fn device_entry(role: Role, layer3: bool, mtu: u32) -> abi::Device {
         zero: 0,
         mtu,
         address,
-    }
-}
-
-fn fate_name(fate: Fate) -> &'static str {
-    match fate {
-        Fate::Sent => "sent",
-        Fate::Passed => "passed",
-        Fate::Dropped => "dropped",
-        Fate::Refused => "refused",
     }
 }
 

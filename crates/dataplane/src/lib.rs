@@ -1,6 +1,6 @@
-//! The gateway program in the kernel, and everything user space says to it.
+//! The programs in the kernel, and everything user space says to them.
 //!
-//! One BPF object (`bpf/gateway.bpf.c`) holds two forwarding programs, `lan` and `wan`, attached at the TCX ingress of
+//! For the gateway, one BPF object (`bpf/gateway.bpf.c`) holds two forwarding programs, `lan` and `wan`, attached at the TCX ingress of
 //! the LAN devices and the links, and three that are attached nowhere: `explain`, `sweep_flows` and `end_link`. Maps
 //! and attachments are pinned in a BPF file system, so that forwarding outlives this process: [`Gateway::open`] either
 //! loads afresh or adopts what it finds, replacing the programs in place while the flows stay.
@@ -9,6 +9,8 @@
 //! [`Gateway::set_link`], [`Gateway::set_routes`], and the choice by [`DataPlane::install`]) and leaves counters, flows
 //! and reasons to be read. What ends with a dead link ends here: the flows are taken out of the tables inside the
 //! kernel, and each TCP flow's LAN host is sent the RST it would accept ([`DataPlane::end_flows`]).
+//!
+//! A [`trunk`] is the other, smaller thing: one program at the egress of the trunk device.
 //!
 //! [`DataPlane::install`]: anabranch_core::DataPlane::install
 //! [`DataPlane::end_flows`]: anabranch_core::DataPlane::end_flows
@@ -20,13 +22,18 @@ mod explain;
 mod flows;
 mod gateway;
 mod object;
+mod reasons;
 mod reset;
 mod routes;
+mod run;
+pub mod trunk;
 
 pub use anabranch_policy::abi::Settings;
 pub use error::Error;
 pub use explain::{Explanation, Proto, Weighed};
 pub use flows::{FlowRow, FlowState};
-pub use gateway::{Gateway, LinkPath, Ran, ReasonCount, Role, Sizes, Swept};
+pub use gateway::{Gateway, LinkPath, Role, Sizes, Swept};
 pub use object::OBJECT;
+pub use reasons::ReasonCount;
 pub use routes::{Route, Verdict};
+pub use run::Ran;

@@ -63,7 +63,11 @@ impl Maps {
     }
 }
 
-fn take<M: TryFrom<Map, Error = MapError>>(bpf: &mut Ebpf, name: &'static str) -> Result<M, Error> {
+/// A map of a loaded object, typed.
+pub fn take<M: TryFrom<Map, Error = MapError>>(
+    bpf: &mut Ebpf,
+    name: &'static str,
+) -> Result<M, Error> {
     let map = bpf.take_map(name).ok_or(Error::Missing { name })?;
     M::try_from(map).map_err(Error::map(name))
 }
@@ -117,7 +121,11 @@ where
     P::try_from(program).map_err(Error::program(name))
 }
 
-fn classifier<'a>(bpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, Error> {
+/// A TC program of a loaded object.
+pub fn classifier<'a>(
+    bpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut SchedClassifier, Error> {
     program(bpf, name)
 }
 
@@ -125,17 +133,16 @@ fn sweeper<'a>(bpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTrace
     program(bpf, name)
 }
 
-/// The folder for the pins of this version of the contract. Pins of other versions are removed: their programs detach
-/// and their flows are lost, because nobody could read them.
-pub fn pin_folder(instance: &Path) -> Result<PathBuf, Error> {
-    let name = format!("v{}", abi::ABI_VERSION);
-    let folder = instance.join(&name);
+/// The folder `name`, which tells what is pinned there and the version of its contract. An instance is one thing at a
+/// time: all other pins of it are removed, so their programs detach, and what they knew is lost.
+pub fn pin_folder(instance: &Path, name: &str) -> Result<PathBuf, Error> {
+    let folder = instance.join(name);
     mount_bpf_file_system(instance)?;
     fs::create_dir_all(&folder).map_err(at(&folder))?;
     for entry in fs::read_dir(instance).map_err(at(instance))? {
         let path = entry.map_err(at(instance))?.path();
         if path != folder {
-            tracing::warn!(path = %path.display(), "removing the state of another version");
+            tracing::warn!(path = %path.display(), "removing what another version or kind of this instance left");
             remove_pins(&path)?;
         }
     }

@@ -15,6 +15,8 @@ pub const ABI_VERSION: u32 = 1;
 pub const NO_TARGET: u8 = 0xff;
 /// Bins of a trunk's table.
 pub const BINS: usize = 1024;
+/// Pinned maps of a trunk of another version are never adopted.
+pub const TRUNK_ABI_VERSION: u32 = 1;
 /// The LAN as [`FlowKey::side`]; link `i` is [`side_of_link`]`(i)`.
 pub const SIDE_LAN: u8 = 0;
 
@@ -82,6 +84,17 @@ impl BePort {
     }
 }
 
+/// An IPv4 address in network order.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BeAddr(pub u32);
+
+impl From<Ipv4Addr> for BeAddr {
+    fn from(ip: Ipv4Addr) -> Self {
+        BeAddr(u32::from_ne_bytes(ip.octets()))
+    }
+}
+
 /// Declares structures of the contract and the table of their fields that the tests compare with C.
 macro_rules! structures {
     ($($(#[$doc:meta])* $c:literal $name:ident { $($field:ident: $type:ty,)* })*) => {
@@ -113,9 +126,11 @@ macro_rules! structures {
     };
 }
 
-// SAFETY: 16 bytes, 2 bytes: any bits are valid, no padding.
+// SAFETY: 16 bytes, 4 bytes, 2 bytes: any bits are valid, no padding.
 #[cfg(feature = "aya")]
 unsafe impl aya::Pod for Addr {}
+#[cfg(feature = "aya")]
+unsafe impl aya::Pod for BeAddr {}
 #[cfg(feature = "aya")]
 unsafe impl aya::Pod for BePort {}
 
@@ -316,6 +331,36 @@ structures! {
         sublink: u32,
         begun: u32,
     }
+
+    /// Deficit round robin over the sublinks; all zero before the first packet.
+    "ab_drr" Drr {
+        deficit: [u64; MAX_LINKS],
+        visited: u32,
+        begun: u32,
+    }
+
+    /// What the trunk program knows of the trunk as a whole.
+    "ab_spreading" Spreading {
+        sublinks: Candidates,
+        spread: u32,
+        zero: u32,
+        flowlet_gap_ns: u64,
+        quantum: [u32; MAX_LINKS],
+    }
+
+    /// Where a sublink leads.
+    "ab_sublink" Sublink {
+        ifindex: u32,
+        flags: u32,
+        next_hop: BeAddr,
+        zero: u32,
+    }
+
+    /// What was sent over one sublink; per CPU.
+    "ab_carried" Carried {
+        packets: u64,
+        bytes: u64,
+    }
 }
 
 impl Flow {
@@ -344,6 +389,14 @@ impl std::ops::AddAssign for Traffic {
         self.rx_bytes += cpu.rx_bytes;
         self.rx_progress += cpu.rx_progress;
         self.syn_retries += cpu.syn_retries;
+    }
+}
+
+impl std::ops::AddAssign for Carried {
+    /// Adds up the CPUs of one sublink.
+    fn add_assign(&mut self, cpu: Carried) {
+        self.packets += cpu.packets;
+        self.bytes += cpu.bytes;
     }
 }
 
@@ -470,6 +523,20 @@ enumerations! {
         "AB_VERDICT_LINK" Link = 2,
     }
 
+    /// How the trunk program chooses the sublink of a packet.
+    "ab_spread" Spread {
+        /// flow hash modulo the number of sublinks
+        "AB_SPREAD_HASH" Hash = 0,
+        /// by the table of bins
+        "AB_SPREAD_BINS" Bins = 1,
+        /// weighted rendezvous of the flow hash
+        "AB_SPREAD_RENDEZVOUS" Rendezvous = 2,
+        /// weighted at random, anew after every gap of a bin
+        "AB_SPREAD_FLOWLET" Flowlet = 3,
+        /// packet by packet, by deficit round robin
+        "AB_SPREAD_PACKET" Packet = 4,
+    }
+
     /// What became of a packet.
     "ab_fate" Fate {
         /// forwarded by the programs
@@ -518,6 +585,10 @@ bits! {
     "AB_LINK_PRESENT" LINK_PRESENT = 1 << 0;
     /// [`Link::flags`]: no neighbour to resolve.
     "AB_LINK_POINT_TO_POINT" LINK_POINT_TO_POINT = 1 << 1;
+    /// [`Sublink::flags`]: device and next hop are known.
+    "AB_SUBLINK_PRESENT" SUBLINK_PRESENT = 1 << 0;
+    /// [`Sublink::flags`]: no neighbour to resolve.
+    "AB_SUBLINK_POINT_TO_POINT" SUBLINK_POINT_TO_POINT = 1 << 1;
 }
 
 #[cfg(test)]
@@ -565,6 +636,7 @@ mod tests {
             ("AB_NO_TARGET", NO_TARGET.into()),
             ("AB_SIDE_LAN", SIDE_LAN.into()),
             ("AB_BINS", BINS as u64),
+            ("AB_TRUNK_ABI_VERSION", TRUNK_ABI_VERSION.into()),
         ];
         let rust: BTreeSet<_> = enumerators()
             .into_iter()

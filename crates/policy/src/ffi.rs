@@ -48,6 +48,13 @@ unsafe extern "C" {
         gap_ns: u64,
     ) -> c_int;
     fn ab_native_flowlet_send(f: *mut abi::Flowlet, sublink: u8, now_ns: u64);
+    fn ab_native_sublink_by_deficit(
+        d: *mut abi::Drr,
+        quantum: *const u32,
+        count: u32,
+        length: u32,
+        usable: u32,
+    ) -> u8;
 
     // Declared with one element: the true number stands beside each.
     #[cfg(test)]
@@ -60,6 +67,8 @@ unsafe extern "C" {
     static ab_native_constants_count: usize;
     static ab_native_reasons: [RawReason; 1];
     static ab_native_reasons_count: usize;
+    static ab_native_trunk_reasons: [RawReason; 1];
+    static ab_native_trunk_reasons_count: usize;
 }
 
 pub fn pick(candidates: &abi::Candidates, request: &abi::Request) -> abi::Decision {
@@ -110,6 +119,18 @@ pub fn flowlet_send(flowlet: &mut abi::Flowlet, sublink: u8, now_ns: u64) {
     unsafe { ab_native_flowlet_send(flowlet, sublink, now_ns) }
 }
 
+pub fn sublink_by_deficit(
+    drr: &mut abi::Drr,
+    quantum: &[u32; abi::MAX_LINKS],
+    count: u32,
+    length: u32,
+    usable: u32,
+) -> u8 {
+    // SAFETY: a valid, aligned, exclusive reference to a structure whose layout the tests compare with the C headers,
+    // and one to as many quanta as the function reads.
+    unsafe { ab_native_sublink_by_deficit(drr, quantum.as_ptr(), count, length, usable) }
+}
+
 /// `(structure, field, offset, size)` as C lays them out; the field is empty for the structure itself.
 #[cfg(test)]
 pub fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
@@ -144,17 +165,31 @@ pub fn constants() -> Vec<(&'static str, u64)> {
         .collect()
 }
 
-/// `(name, words, fate)` of every reason, in the order of their numbers.
+/// `(name, words, fate)` of every reason of the gateway, in the order of their numbers.
 pub fn reasons() -> Vec<(&'static str, &'static str, u32)> {
     // SAFETY: native.c defines the table with this many rows, and nothing writes to it.
-    let rows = unsafe {
+    read_reasons(unsafe {
         std::slice::from_raw_parts(
             (&raw const ab_native_reasons).cast(),
             ab_native_reasons_count,
         )
-    };
+    })
+}
+
+/// The same of the trunk.
+pub fn trunk_reasons() -> Vec<(&'static str, &'static str, u32)> {
+    // SAFETY: as above.
+    read_reasons(unsafe {
+        std::slice::from_raw_parts(
+            (&raw const ab_native_trunk_reasons).cast(),
+            ab_native_trunk_reasons_count,
+        )
+    })
+}
+
+fn read_reasons(rows: &[RawReason]) -> Vec<(&'static str, &'static str, u32)> {
     rows.iter()
-        .map(|row: &RawReason| (text(row.name), text(row.words), row.fate))
+        .map(|row| (text(row.name), text(row.words), row.fate))
         .collect()
 }
 

@@ -17,10 +17,11 @@
 //! The hash spreads without state, and promises nothing when a target leaves: modulo moves most flows' choice. Flows
 //! that are bound already stay, whatever the scheme.
 //!
-//! A trunk of parallel *sublinks* is spread by [`spread`]: by hash, by bin, by weighted rendezvous, or by flowlet.
+//! A trunk of parallel *sublinks* is spread by [`spread`]: by hash, by bin, by weighted rendezvous, by flowlet, or packet
+//! by packet.
 //!
-//! [`abi`] mirrors the whole contract between programs and user space; [`reasons`] names every way a packet can leave
-//! the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
+//! [`abi`] mirrors the whole contract between programs and user space; [`reasons`] and [`trunk_reasons`] name every way
+//! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
 //! build. No other pure crate has unsafe code.
 
 pub mod abi;
@@ -129,7 +130,7 @@ pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 
     ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
 }
 
-/// One way a packet can leave the programs; its number is its place in [`reasons`].
+/// One way a packet can leave a program; its number is its place in [`reasons`] or [`trunk_reasons`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// As in `AB_REASON_…`, in capitals.
@@ -138,18 +139,29 @@ pub struct Reason {
     pub words: &'static str,
 }
 
-/// Every reason, in the order of the counters.
+/// Every reason of the gateway, in the order of the counters.
 pub fn reasons() -> &'static [Reason] {
     static REASONS: OnceLock<Vec<Reason>> = OnceLock::new();
+    REASONS.get_or_init(|| ffi::reasons().into_iter().map(Reason::known).collect())
+}
+
+/// Every reason of the trunk, in the order of the counters.
+pub fn trunk_reasons() -> &'static [Reason] {
+    static REASONS: OnceLock<Vec<Reason>> = OnceLock::new();
     REASONS.get_or_init(|| {
-        let known = |fate| Fate::try_from(fate).expect("reasons.h and abi.rs know the same fates");
-        ffi::reasons()
+        ffi::trunk_reasons()
             .into_iter()
-            .map(|(name, words, fate)| Reason {
-                name,
-                fate: known(fate),
-                words,
-            })
+            .map(Reason::known)
             .collect()
     })
+}
+
+impl Reason {
+    fn known((name, words, fate): (&'static str, &'static str, u32)) -> Self {
+        Reason {
+            name,
+            fate: Fate::try_from(fate).expect("reasons.h and abi.rs know the same fates"),
+            words,
+        }
+    }
 }

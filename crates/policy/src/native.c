@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "../../../bpf/policy/bins.h"
+#include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
 #include "../../../bpf/policy/pick.h"
 
@@ -49,6 +50,11 @@ int ab_native_flowlet_lasts(const struct ab_flowlet *f, __u32 usable, __u64 now_
 void ab_native_flowlet_send(struct ab_flowlet *f, __u8 sublink, __u64 now_ns)
 {
 	ab_flowlet_send(f, sublink, now_ns);
+}
+
+__u8 ab_native_sublink_by_deficit(struct ab_drr *d, const __u32 *quantum, __u32 count, __u32 length, __u32 usable)
+{
+	return ab_sublink_by_deficit(d, quantum, count, length, usable);
 }
 
 /* ---- structures ---- */
@@ -198,6 +204,24 @@ const struct row ab_native_layout[] = {
 	FIELD(ab_flowlet, seen_ns),
 	FIELD(ab_flowlet, sublink),
 	FIELD(ab_flowlet, begun),
+	SELF(ab_drr),
+	FIELD(ab_drr, deficit),
+	FIELD(ab_drr, visited),
+	FIELD(ab_drr, begun),
+	SELF(ab_spreading),
+	FIELD(ab_spreading, sublinks),
+	FIELD(ab_spreading, spread),
+	FIELD(ab_spreading, zero),
+	FIELD(ab_spreading, flowlet_gap_ns),
+	FIELD(ab_spreading, quantum),
+	SELF(ab_sublink),
+	FIELD(ab_sublink, ifindex),
+	FIELD(ab_sublink, flags),
+	FIELD(ab_sublink, next_hop),
+	FIELD(ab_sublink, zero),
+	SELF(ab_carried),
+	FIELD(ab_carried, packets),
+	FIELD(ab_carried, bytes),
 };
 const size_t ab_native_layout_count = sizeof(ab_native_layout) / sizeof(ab_native_layout[0]);
 
@@ -261,6 +285,14 @@ const struct constant ab_native_constants[] = {
 	CONSTANT(AB_NO_TARGET),
 	CONSTANT(AB_SIDE_LAN),
 	CONSTANT(AB_BINS),
+	CONSTANT(AB_SPREAD_HASH),
+	CONSTANT(AB_SPREAD_BINS),
+	CONSTANT(AB_SPREAD_RENDEZVOUS),
+	CONSTANT(AB_SPREAD_FLOWLET),
+	CONSTANT(AB_SPREAD_PACKET),
+	CONSTANT(AB_SUBLINK_PRESENT),
+	CONSTANT(AB_SUBLINK_POINT_TO_POINT),
+	CONSTANT(AB_TRUNK_ABI_VERSION),
 };
 const size_t ab_native_constants_count = sizeof(ab_native_constants) / sizeof(ab_native_constants[0]);
 
@@ -276,3 +308,6 @@ struct reason {
 
 const struct reason ab_native_reasons[] = { AB_REASONS(REASON) };
 const size_t ab_native_reasons_count = AB_REASON_COUNT;
+
+const struct reason ab_native_trunk_reasons[] = { AB_TRUNK_REASONS(REASON) };
+const size_t ab_native_trunk_reasons_count = AB_TRUNK_REASON_COUNT;

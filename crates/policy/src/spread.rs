@@ -6,11 +6,12 @@
 //! | [`by_bin`] | the table's entry for the hash modulo 1024 (DH and DHFV, Jo 2002) | only its bins move |
 //! | [`by_rendezvous`] | argmin of exponential draws, one per sublink, with its weight as rate | only its flows move |
 //! | [`Flowlet::sublink`] | as the caller likes, anew after every gap (FLARE) | only its flowlets move |
+//! | [`Drr::sublink`] | packet by packet, bytes in the ratio of the quanta (deficit round robin) | packets of all flows take what is left |
 //!
 //! A set of usable sublinks is a mask: bit `i` for sublink `i`, up to [`MAX_LINKS`](crate::abi::MAX_LINKS). No function
 //! names a sublink outside it; none usable is `None`.
 
-use crate::abi::{BINS, Candidates, Flowlet, NO_TARGET};
+use crate::abi::{BINS, Candidates, Drr, Flowlet, MAX_LINKS, NO_TARGET};
 use crate::ffi;
 
 /// The sublink of every bin.
@@ -54,6 +55,21 @@ impl Flowlet {
         };
         ffi::flowlet_send(self, sublink, now_ns);
         Some(sublink)
+    }
+}
+
+impl Drr {
+    /// The sublink of a packet of `length` bytes, among the first `count`. A quantum of zero counts as one byte.
+    pub fn sublink(
+        &mut self,
+        quantum: &[u32; MAX_LINKS],
+        count: u32,
+        length: u32,
+        usable: u32,
+    ) -> Option<u8> {
+        some(ffi::sublink_by_deficit(
+            self, quantum, count, length, usable,
+        ))
     }
 }
 

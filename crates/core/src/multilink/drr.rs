@@ -1,72 +1,50 @@
 //! Packet by packet over all sublinks.
 
+use anabranch_policy::abi::{self, MAX_LINKS};
+
 use super::{SublinkId, TrunkError, sublinks};
 
-/// Deficit round robin (Shreedhar, Varghese 1996) turned around, so that it shares a load instead of a line (Adiseshu,
-/// Parulkar, Varghese 1996): the sublinks are visited in turn. Each visit grants a sublink its quantum, the packets go
-/// to it as long as the grant covers them, and what is left over stays for its next visit.
+/// Deficit round robin: `bpf/policy/drr.h` over the sublinks of one trunk.
 ///
 /// After a visit a sublink has carried all that it was ever granted but less than one packet, so the bytes follow the
 /// quanta closer than by any hash. Packets of one flow take all sublinks and may overtake each other.
 #[derive(Clone, Debug)]
 pub struct Drr {
-    sublinks: Vec<Share>,
-    visited: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Share {
-    quantum_bytes: u32,
-    deficit_bytes: u64,
+    quanta_bytes: [u32; MAX_LINKS],
+    sublinks: u8,
+    turn: abi::Drr,
 }
 
 impl Drr {
-    /// Quanta in the ratio of the sublinks' rates. If each is at least the length of the longest packet, a choice looks
-    /// at two sublinks at most; smaller ones cost more rounds and share more finely.
+    /// Quanta in the ratio of the sublinks' rates. Smaller ones share more finely.
     pub fn new(quanta_bytes: &[u32]) -> Result<Self, TrunkError> {
-        sublinks(quanta_bytes.len())?;
+        let count = sublinks(quanta_bytes.len())?;
         if let Some(empty) = (0u8..)
             .zip(quanta_bytes)
             .find(|(_, quantum)| **quantum == 0)
         {
             return Err(TrunkError::Quantum(SublinkId(empty.0)));
         }
-        let share = |&quantum_bytes| Share {
-            quantum_bytes,
-            deficit_bytes: 0,
-        };
         let mut drr = Drr {
-            sublinks: quanta_bytes.iter().map(share).collect(),
-            visited: 0,
+            quanta_bytes: [0; MAX_LINKS],
+            sublinks: count,
+            turn: abi::Drr::default(),
         };
-        drr.grant();
+        drr.quanta_bytes[..quanta_bytes.len()].copy_from_slice(quanta_bytes);
         Ok(drr)
     }
 
     /// The sublink of the next packet, among those whose bit in `usable` is set; none if there is none. A sublink that
     /// is passed over as unusable keeps no deficit.
     pub fn choose(&mut self, length_bytes: u32, usable: u32) -> Option<SublinkId> {
-        let is_usable = |i: usize| usable >> i & 1 == 1;
-        if !(0..self.sublinks.len()).any(is_usable) {
-            return None;
-        }
-        loop {
-            let visited = self.visited;
-            let share = &mut self.sublinks[visited];
-            if !is_usable(visited) {
-                share.deficit_bytes = 0;
-            } else if share.deficit_bytes >= length_bytes.into() {
-                share.deficit_bytes -= u64::from(length_bytes);
-                return Some(SublinkId(visited as u8));
-            }
-            self.visited = (visited + 1) % self.sublinks.len();
-            self.grant();
-        }
-    }
-
-    fn grant(&mut self) {
-        let share = &mut self.sublinks[self.visited];
-        share.deficit_bytes += u64::from(share.quantum_bytes);
+        self.turn
+            .sublink(
+                &self.quanta_bytes,
+                self.sublinks.into(),
+                length_bytes,
+                usable,
+            )
+            .map(SublinkId)
     }
 }
 

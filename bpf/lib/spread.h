@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * A packet of the trunk: what it is hashed by, which sublink it takes, how it gets there.
+ *
+ * A trunk is a line: it judges no packet beyond what it must read. The hash is that of the 96 bits of addresses and
+ * ports where the packet has ports in the first bytes of its transport header, of addresses and query id for ICMP
+ * echo, and of the addresses alone for all else. All fragments of a datagram, the first one too, go by their addresses
+ * alone: so they stay together, at the price of parting from the unfragmented packets of their flow.
+ */
+#ifndef ANABRANCH_SPREAD_H
+#define ANABRANCH_SPREAD_H
+
+#include <linux/pkt_cls.h>
+
+#include "../policy/bins.h"
+#include "../policy/drr.h"
+#include "../policy/hash.h"
+#include "parse.h"
+#include "redirect.h"
+#include "trunk_maps.h"
+
+struct trunk_packet {
+	__u32 hash;
+	__u32 packets;
+	__u32 bytes; /* on the sublink, of all segments together */
+	__be32 dst;
+};
+
+struct ports {
+	__be16 src, dst;
+};
+
+static __always_inline void load_ports(struct __sk_buff *skb, const struct iphdr *ip, struct ports *ports)
+{
+	__u32 l4 = ETH_HLEN + ip->ihl * 4;
+	__u8 proto = ip->protocol;
+	struct icmphdr icmp = {};
+
+	if (ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_OFFSET_MASK))
+		return;
+	if (proto == IPPROTO_ICMP) {
+		if (bpf_skb_load_bytes(skb, l4, &icmp, sizeof(icmp)))
+			return;
+		if (icmp.type == ICMP_ECHO || icmp.type == ICMP_ECHOREPLY)
+			ports->src = ports->dst = icmp.un.echo.id;
+		return;
+	}
+	if (proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP || proto == IPPROTO_DCCP ||
+	    proto == IPPROTO_UDPLITE)
+		bpf_skb_load_bytes(skb, l4, ports, sizeof(*ports));
+}
+
+static __always_inline __u32 hash_of(const struct iphdr *ip, const struct ports *ports)
+{
+	union ab_addr src, dst;
+
+	map_ipv4(&src, ip->saddr);
+	map_ipv4(&dst, ip->daddr);
+	return ab_flow_hash(&src, &dst, ports->src, ports->dst);
+}
+
+/* Fills `p`. 0, or the reason why the packet is none of the trunk's. */
+static __always_inline __u32 read_packet(struct __sk_buff *skb, struct trunk_packet *p)
+{
+	struct ports ports = {};
+
+	if (skb->protocol != bpf_htons(ETH_P_IP))
+		return AB_TRUNK_REASON_NOT_IPV4;
+	if (make_readable(skb, ETH_HLEN + sizeof(struct iphdr)))
+		return AB_TRUNK_REASON_CUT_SHORT;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *eth = data;
+	struct iphdr *ip = data + ETH_HLEN;
+	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+		return AB_TRUNK_REASON_CUT_SHORT;
+	if (eth->h_dest[0] & 1)
+		return AB_TRUNK_REASON_NOT_UNICAST;
+	load_ports(skb, ip, &ports);
+	p->hash = hash_of(ip, &ports);
+	p->dst = ip->daddr;
+	p->packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	p->bytes = skb->wire_len ?: skb->len; /* wire_len: set for what is about to be queued, so not in test runs */
+	return 0;
+}
+
+static __noinline __u32 by_bin(__u32 hash, __u32 usable)
+{
+	__u32 zero = 0;
+	const struct ab_table_of_bins *table = bpf_map_lookup_elem(&bins, &zero);
+	return table ? ab_sublink_by_bin(table->sublink, hash, usable) : AB_NO_TARGET;
+}
+
+static __noinline __u32 by_rendezvous(__u32 hash)
+{
+	__u32 zero = 0;
+	const struct ab_spreading *set = bpf_map_lookup_elem(&spreading, &zero);
+	return set ? ab_sublink_by_rendezvous(&set->sublinks, hash) : AB_NO_TARGET;
+}
+
+/* Where a flowlet begins, chance decides with the sublinks' weights. */
+static __noinline __u32 by_flowlet(__u32 hash, __u32 usable, __u64 gap_ns)
+{
+	__u32 bin = ab_bin(hash), sublink;
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct ab_flowlet *flowlet = bpf_map_lookup_elem(&flowlets, &bin);
+
+	if (!flowlet)
+		return AB_NO_TARGET;
+	if (ab_flowlet_lasts(flowlet, usable, now_ns, gap_ns))
+		sublink = flowlet->sublink;
+	else
+		sublink = by_rendezvous(bpf_get_prandom_u32());
+	if (sublink != AB_NO_TARGET)
+		ab_flowlet_send(flowlet, sublink, now_ns);
+	return sublink;
+}
+
+static __noinline __u32 by_deficit(__u32 length)
+{
+	__u32 zero = 0, sublink;
+	const struct ab_spreading *set = bpf_map_lookup_elem(&spreading, &zero);
+	struct ab_turn *turn = bpf_map_lookup_elem(&turns, &zero);
+
+	if (!set || !turn)
+		return AB_NO_TARGET;
+	bpf_spin_lock(&turn->lock);
+	sublink = ab_sublink_by_deficit(&turn->drr, set->quantum, set->sublinks.count, length, set->sublinks.usable);
+	bpf_spin_unlock(&turn->lock);
+	return sublink;
+}
+
+static __always_inline __u32 choose_sublink(const struct ab_spreading *set, const struct trunk_packet *p)
+{
+	__u32 usable = ab_usable(&set->sublinks);
+
+	switch (set->spread) {
+	case AB_SPREAD_BINS:
+		return by_bin(p->hash, usable);
+	case AB_SPREAD_RENDEZVOUS:
+		return by_rendezvous(p->hash);
+	case AB_SPREAD_FLOWLET:
+		return by_flowlet(p->hash, usable, set->flowlet_gap_ns);
+	case AB_SPREAD_PACKET:
+		return by_deficit(p->bytes);
+	default:
+		return ab_sublink_by_hash(p->hash, usable);
+	}
+}
+
+/* Whether the bin of the packet has another sublink than the one it takes. */
+static __always_inline int goes_around(const struct ab_spreading *set, const struct trunk_packet *p, __u32 sublink)
+{
+	__u32 zero = 0;
+	const struct ab_table_of_bins *table = bpf_map_lookup_elem(&bins, &zero);
+	return set->spread == AB_SPREAD_BINS && table && table->sublink[ab_bin(p->hash)] != sublink;
+}
+
+static __always_inline void count_packet(const struct trunk_packet *p, __u32 sublink)
+{
+	__u32 zero = 0;
+	struct ab_volumes *volume = bpf_map_lookup_elem(&volumes, &zero);
+	struct ab_carried *sent = bpf_map_lookup_elem(&carried, &sublink);
+
+	if (volume)
+		volume->bytes[ab_bin(p->hash)] += p->bytes;
+	if (sent) {
+		sent->packets += p->packets;
+		sent->bytes += p->bytes;
+	}
+}
+
+/* Sends the packet, and says for which reason it left. */
+static __always_inline __u32 spread_packet(const struct ab_spreading *set, const struct trunk_packet *p)
+{
+	__u32 sublink = choose_sublink(set, p);
+	long action;
+
+	if (sublink == AB_NO_TARGET)
+		return AB_TRUNK_REASON_NO_SUBLINK;
+	const struct ab_sublink *path = bpf_map_lookup_elem(&sublinks, &sublink);
+	if (!path || !(path->flags & AB_SUBLINK_PRESENT))
+		return AB_TRUNK_REASON_NO_NEXT_HOP;
+	if (path->flags & AB_SUBLINK_POINT_TO_POINT)
+		action = bpf_redirect(path->ifindex, 0);
+	else
+		action = redirect_to(path->ifindex, path->next_hop);
+	if (action != TC_ACT_REDIRECT)
+		return AB_TRUNK_REASON_UNSENT;
+	count_packet(p, sublink);
+	return goes_around(set, p, sublink) ? AB_TRUNK_REASON_SPREAD_AROUND : AB_TRUNK_REASON_SPREAD;
+}
+
+#endif

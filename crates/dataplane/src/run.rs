@@ -1,0 +1,43 @@
+//! Running a loaded program on a packet of one's own (`BPF_PROG_TEST_RUN`).
+
+use std::time::Duration;
+
+use aya::{TestRun, TestRunOptions, programs::SchedClassifier};
+
+use crate::Error;
+
+/// What a program made of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// A `TC_ACT_*` value: 7 redirect, 2 drop, 0xffffffff leave to the stack.
+    pub action: u32,
+    pub packet: Vec<u8>,
+    /// Mean of the repetitions.
+    pub took: Duration,
+}
+
+/// What a program may add to a frame: the headers of an ICMP error.
+const ROOM_TO_GROW: usize = 64;
+
+/// Runs a classifier on an Ethernet frame `repeat` times. State changes; nothing is transmitted.
+pub fn run(
+    program: &mut SchedClassifier,
+    name: &'static str,
+    frame: &[u8],
+    repeat: u32,
+) -> Result<Ran, Error> {
+    let mut packet = vec![0; frame.len() + ROOM_TO_GROW];
+    let options = TestRunOptions {
+        data_in: Some(frame),
+        data_out: Some(&mut packet),
+        repeat,
+        ..TestRunOptions::new()
+    };
+    let ran = program.test_run(options).map_err(Error::program(name))?;
+    packet.truncate(ran.data_size_out as usize);
+    Ok(Ran {
+        action: ran.return_value,
+        packet,
+        took: ran.duration,
+    })
+}

@@ -1,0 +1,226 @@
+//! The trunk program in the kernel: one logical link spread over parallel sublinks, without translation.
+//!
+//! `bpf/trunk.bpf.c` stands at the TCX egress of the trunk device. That device has the addresses, the routes and the
+//! MTU and need not lead anywhere; what the kernel would send out of it is sent over one of the sublinks, to the other
+//! node's address there. What arrives on a sublink is ordinary routing: nothing of ours stands there.
+//!
+//! User space says how to choose ([`Trunk::set_spreading`]), where each sublink leads ([`Trunk::set_sublink`]) and which
+//! sublink each bin has ([`Trunk::set_table`]); it reads what the bins ([`Trunk::volumes`]) and the sublinks
+//! ([`Trunk::carried`]) have carried. Maps and attachment are pinned: a trunk goes on spreading by its last table when
+//! this process dies, and [`Trunk::open`] takes it over.
+
+mod object;
+
+use std::{
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
+
+use anabranch_core::multilink::{Counters, SublinkId};
+use anabranch_policy::{
+    abi::{self, BINS, Carried, Spreading},
+    spread::Table,
+};
+use aya::programs::TcAttachType;
+
+use crate::{
+    Error, Ran, ReasonCount, attach,
+    object::{pin_folder, remove_pins},
+    reasons, run,
+};
+pub use object::OBJECT;
+use object::{Object, PROGRAM};
+
+/// Where a sublink leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SublinkPath {
+    pub ifindex: u32,
+    /// The other node's address on this sublink; none on a layer-3 device, which has one other end.
+    pub next_hop: Option<Ipv4Addr>,
+}
+
+/// The loaded trunk of one instance.
+pub struct Trunk {
+    object: Object,
+    pins: PathBuf,
+    instance: PathBuf,
+}
+
+impl Trunk {
+    /// Loads the program, or adopts what another process of this instance left behind: table, settings and attachment
+    /// go on as they are, with this program. The flag says which.
+    ///
+    /// `instance` is the instance's folder below `/sys/fs/bpf`.
+    ///
+    /// # Errors
+    /// Missing privileges, a kernel before 6.6, pins that cannot be made.
+    pub fn open(instance: &Path) -> Result<(Self, bool), Error> {
+        let pins = pin_folder(instance, &format!("trunk-v{}", abi::TRUNK_ABI_VERSION))?;
+        let (object, adopted) = Object::load(&pins)?;
+        let mut trunk = Trunk {
+            object,
+            pins,
+            instance: instance.to_owned(),
+        };
+        for ifindex in trunk.attached()? {
+            if attach::is_alive(&trunk.pins, ifindex) {
+                trunk.attach(ifindex)?;
+            } else {
+                trunk.detach(ifindex)?;
+            }
+        }
+        Ok((trunk, adopted))
+    }
+
+    /// Which sublinks may be used, and how one is chosen.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_spreading(&mut self, spreading: &Spreading) -> Result<(), Error> {
+        self.object
+            .spreading
+            .set(0, *spreading, 0)
+            .map_err(Error::map("spreading"))
+    }
+
+    /// Tells where a sublink leads, or that it leads nowhere.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_sublink(
+        &mut self,
+        sublink: SublinkId,
+        path: Option<SublinkPath>,
+    ) -> Result<(), Error> {
+        let entry = path.map(sublink_entry).unwrap_or_default();
+        self.object
+            .sublinks
+            .set(u32::from(sublink.0), entry, 0)
+            .map_err(Error::map("sublinks"))
+    }
+
+    /// The sublink of every bin; all zero in a trunk that was not adopted.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn table(&self) -> Result<Table, Error> {
+        self.object.bins.get(&0, 0).map_err(Error::map("bins"))
+    }
+
+    /// Replaces the table. Each bin's entry is one byte, so a packet sees it before or after its move; entries that
+    /// stay are written over with themselves.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_table(&mut self, table: &Table) -> Result<(), Error> {
+        self.object
+            .bins
+            .set(0, *table, 0)
+            .map_err(Error::map("bins"))
+    }
+
+    /// Bytes every bin has carried since the program was first loaded, all CPUs added up.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn volumes(&self) -> Result<Box<Counters>, Error> {
+        let per_cpu = self
+            .object
+            .volumes
+            .get(&0, 0)
+            .map_err(Error::map("volumes"))?;
+        let mut volumes = Box::new([0; BINS]);
+        for cpu in per_cpu.iter() {
+            for (total, bytes) in volumes.iter_mut().zip(cpu) {
+                *total += bytes;
+            }
+        }
+        Ok(volumes)
+    }
+
+    /// What every sublink was given to send, in the order of their numbers.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn carried(&self) -> Result<Vec<Carried>, Error> {
+        (0..abi::MAX_LINKS as u32)
+            .map(|sublink| {
+                let per_cpu = self
+                    .object
+                    .carried
+                    .get(&sublink, 0)
+                    .map_err(Error::map("carried"))?;
+                let mut carried = Carried::default();
+                per_cpu.iter().for_each(|cpu| carried += *cpu);
+                Ok(carried)
+            })
+            .collect()
+    }
+
+    /// Why packets left, all CPUs added up.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn reasons(&self) -> Result<Vec<ReasonCount>, Error> {
+        reasons::read(&self.object.reasons, anabranch_policy::trunk_reasons())
+    }
+
+    /// Puts the program at the egress of the trunk device; a device that has it keeps it.
+    ///
+    /// # Errors
+    /// No such device, or the kernel refuses.
+    pub fn attach(&mut self, ifindex: u32) -> Result<(), Error> {
+        attach::attach(
+            self.object.program()?,
+            &self.pins,
+            ifindex,
+            TcAttachType::Egress,
+        )
+    }
+
+    /// Takes the program from a device. Nothing to do is no error.
+    ///
+    /// # Errors
+    /// The pins cannot be removed.
+    pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
+        attach::detach(&self.pins, ifindex)
+    }
+
+    /// The devices that have the program of this instance.
+    ///
+    /// # Errors
+    /// The pins cannot be read.
+    pub fn attached(&self) -> Result<Vec<u32>, Error> {
+        attach::attached(&self.pins)
+    }
+
+    /// Runs the program on an Ethernet frame `repeat` times (`BPF_PROG_TEST_RUN`): what it chooses is counted, nothing
+    /// is transmitted.
+    ///
+    /// # Errors
+    /// The kernel refuses the frame: shorter than an Ethernet header, say.
+    pub fn run(&mut self, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
+        run::run(self.object.program()?, PROGRAM, frame, repeat)
+    }
+
+    /// Detaches the program and removes the pins: the device sends by itself again.
+    ///
+    /// # Errors
+    /// The pins cannot be removed.
+    pub fn close(self) -> Result<(), Error> {
+        remove_pins(&self.instance)
+    }
+}
+
+fn sublink_entry(path: SublinkPath) -> abi::Sublink {
+    let flags = match path.next_hop {
+        Some(_) => abi::SUBLINK_PRESENT,
+        None => abi::SUBLINK_PRESENT | abi::SUBLINK_POINT_TO_POINT,
+    };
+    abi::Sublink {
+        ifindex: path.ifindex,
+        flags,
+        next_hop: path.next_hop.map(Into::into).unwrap_or_default(),
+        zero: 0,
+    }
+}
