@@ -16,6 +16,7 @@
 
 pub mod dumbbell;
 pub mod link;
+pub mod net;
 pub mod packet;
 pub mod queue;
 pub mod tcp;

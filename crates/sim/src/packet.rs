@@ -52,6 +52,11 @@ impl<P: Copy> Slab<P> {
         self.places.len() - self.free.len()
     }
 
+    /// Packets for which there is memory.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

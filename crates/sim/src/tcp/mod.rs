@@ -214,6 +214,23 @@ impl Endpoint {
         self.sender.close();
     }
 
+    /// SYNs or SYN-ACKs sent again.
+    pub fn syn_repeats(&self) -> u32 {
+        self.syn_repeats
+    }
+
+    /// How many segments a message becomes.
+    pub fn segments_of(bytes: u64, config: &TcpConfig) -> u32 {
+        u32::try_from(bytes.div_ceil(config.mss_bytes.into())).unwrap_or(u32::MAX)
+    }
+
+    /// Lets go of the connection: the peer of an open one is sent a RST.
+    pub fn reset(&mut self) {
+        let open = matches!(self.state, State::SynReceived | State::Established);
+        self.abort();
+        self.signal = open.then_some(Kind::Rst);
+    }
+
     fn send_syn(&mut self, kind: Kind, now_ns: u64) {
         self.signal = Some(kind);
         self.syn_sent_ns = now_ns;
