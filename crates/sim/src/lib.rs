@@ -15,6 +15,7 @@
 //! a component added to a scenario changes nothing for the others.
 
 pub mod dumbbell;
+pub mod fluid;
 pub mod link;
 pub mod net;
 pub mod packet;

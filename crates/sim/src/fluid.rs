@@ -1,0 +1,286 @@
+//! The fluid limit: flows instead of packets.
+//!
+//! A link is shared equally at every instant by the flows on it (processor sharing): what TCP tends to when flows are
+//! long for the round trip and the buffer. There are no packets, round trips or losses, so what a policy gains here it
+//! gains by its choices alone. Flows come in the open loop and never change their link.
+//!
+//! Time is exact: between two events each link serves every flow of it at the same rate, so one number per link, the
+//! bits that each flow was served since the link was last idle, is a clock by which every flow's end is known when it
+//! begins. An event costs the logarithm of the number of flows.
+//!
+//! The gateway's links are chosen by the balancer's own weights and the choice of `bpf/policy/pick.h`. Algorithms that
+//! measure links periodically have nothing to measure here and are refused.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use anabranch_core::{
+    Algorithm, Balancer, BuildError, Config, LinkCounters, LinkId, LinkSpec, LinkState, Time,
+};
+use anabranch_policy::abi::{Choice, UnknownValue};
+use anabranch_policy::{Candidate, Candidates, Dispatch, Granularity, Load, Request, pick};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// How flows share the links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// All links are one, as if every packet could take any: the ideal of packet-by-packet spreading.
+    Pooled,
+    /// Each flow is bound to a link when it begins.
+    Chosen(Algorithm),
+}
+
+/// One transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// When it begins.
+    pub at: Duration,
+    pub bytes: u64,
+    /// Of its addresses and ports, see [`anabranch_policy::flow_hash`].
+    pub hash: u32,
+}
+
+/// What became of a flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Served {
+    /// From its beginning to its last bit, in seconds.
+    pub duration_s: f64,
+    /// None if the links are pooled.
+    pub link: Option<LinkId>,
+}
+
+/// Why there is no fluid model of this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FluidError {
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    #[error(
+        "{0} measures links every period, and there is nothing to measure in a fluid: choose a policy that counts flows or hashes"
+    )]
+    Periodic(Algorithm),
+    #[error(
+        "{0} chooses once for each pair of hosts, and fluid flows have no hosts: choose one per connection"
+    )]
+    Session(Algorithm),
+    #[error(transparent)]
+    Choice(#[from] UnknownValue),
+}
+
+/// Serves `flows`, which must come in the order of their beginnings, over links of `rates_bps`, and says what became of
+/// each, in the same order. `seed` is that of random choices.
+///
+/// # Errors
+/// If the sharing is not possible over these links, or not in a fluid.
+pub fn serve(
+    rates_bps: &[u64],
+    sharing: Sharing,
+    seed: u64,
+    flows: impl IntoIterator<Item = Flow>,
+) -> Result<Vec<Served>, FluidError> {
+    let mut fluid = Fluid::new(rates_bps, sharing, seed)?;
+    for flow in flows {
+        fluid.begin(flow);
+    }
+    Ok(fluid.finish())
+}
+
+/// The gateway's part: which link a flow takes.
+#[derive(Debug)]
+struct Gateway {
+    dispatch: Dispatch,
+    load: Load,
+    choice: Choice,
+    dispatched: Vec<u32>,
+    random: ChaCha8Rng,
+}
+
+impl Gateway {
+    fn new(rates_bps: &[u64], algorithm: Algorithm, seed: u64) -> Result<Gateway, FluidError> {
+        if algorithm.measure.is_periodic() {
+            return Err(FluidError::Periodic(algorithm));
+        }
+        if algorithm.granularity == Granularity::Session {
+            return Err(FluidError::Session(algorithm));
+        }
+        let choice = first_choice(rates_bps, algorithm)?;
+        Ok(Gateway {
+            dispatch: Dispatch::try_from(choice.dispatch)?,
+            load: Load::try_from(choice.load)?,
+            choice,
+            dispatched: vec![0; rates_bps.len()],
+            random: ChaCha8Rng::seed_from_u64(seed),
+        })
+    }
+
+    /// Of links that carry `active` flows each.
+    fn choose(&mut self, hash: u32, active: impl Iterator<Item = u32>) -> usize {
+        let links = active.zip(&self.dispatched).enumerate();
+        let candidates: Candidates = links
+            .map(|(link, (active, &dispatched))| Candidate {
+                weight: self.choice.target[link].weight,
+                load: match self.load {
+                    Load::Active => active,
+                    Load::Dispatched => dispatched,
+                },
+                usable: true,
+            })
+            .collect();
+        let request = Request {
+            hash,
+            random: self.random.random(),
+            ..Request::new(self.dispatch)
+        };
+        let target = pick(&candidates, &request).target;
+        let link = usize::from(target.expect("every link is usable"));
+        self.dispatched[link] += 1;
+        link
+    }
+}
+
+/// The balancer's choice with all links present and idle.
+fn first_choice(rates_bps: &[u64], algorithm: Algorithm) -> Result<Choice, BuildError> {
+    let links = rates_bps
+        .iter()
+        .enumerate()
+        .map(|(link, &rate_bps)| LinkSpec {
+            name: link.to_string(),
+            rate_up_bps: Some(rate_bps),
+            rate_down_bps: Some(rate_bps),
+            ..LinkSpec::default()
+        });
+    let mut balancer = Balancer::new(Time::ZERO, algorithm, links.collect(), Config::default())?;
+    for link in 0..rates_bps.len() as u8 {
+        balancer.handle_link_state(Time::ZERO, LinkId(link), LinkState::Present);
+    }
+    balancer.handle_counters(Time::ZERO, &vec![LinkCounters::default(); rates_bps.len()]);
+    Ok(balancer
+        .poll_choice()
+        .expect("the first counters bring a choice"))
+}
+
+#[derive(Debug)]
+struct Fluid {
+    links: Vec<Shared>,
+    gateway: Option<Gateway>,
+    served: Vec<Served>,
+}
+
+impl Fluid {
+    fn new(rates_bps: &[u64], sharing: Sharing, seed: u64) -> Result<Fluid, FluidError> {
+        let (links, gateway) = match sharing {
+            Sharing::Pooled => (vec![rates_bps.iter().sum()], None),
+            Sharing::Chosen(algorithm) => {
+                let gateway = Gateway::new(rates_bps, algorithm, seed)?;
+                (rates_bps.to_vec(), Some(gateway))
+            }
+        };
+        Ok(Fluid {
+            links: links.into_iter().map(Shared::new).collect(),
+            gateway,
+            served: Vec::new(),
+        })
+    }
+
+    fn begin(&mut self, flow: Flow) {
+        let now_s = flow.at.as_secs_f64();
+        for link in &mut self.links {
+            link.run(now_s, &mut self.served);
+        }
+        let active = self.links.iter().map(|link| link.flows.len() as u32);
+        let link = self
+            .gateway
+            .as_mut()
+            .map(|gateway| gateway.choose(flow.hash, active));
+        self.links[link.unwrap_or(0)].add(now_s, flow.bytes, self.served.len());
+        self.served.push(Served {
+            duration_s: 0.0,
+            link: link.map(|link| LinkId(link as u8)),
+        });
+    }
+
+    fn finish(mut self) -> Vec<Served> {
+        for link in &mut self.links {
+            link.run(f64::INFINITY, &mut self.served);
+        }
+        self.served
+    }
+}
+
+/// A link under processor sharing.
+#[derive(Debug)]
+struct Shared {
+    rate_bps: f64,
+    now_s: f64,
+    /// Bits that a flow present since the link was last idle has been served.
+    served_bit: f64,
+    flows: BinaryHeap<Reverse<Present>>,
+}
+
+/// A flow on a link, ordered by its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Present {
+    /// [`Shared::served_bit`] at its end.
+    end_bit: f64,
+    begun_s: f64,
+    index: usize,
+}
+
+impl Eq for Present {}
+
+impl PartialOrd for Present {
+    fn partial_cmp(&self, other: &Present) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Present {
+    fn cmp(&self, other: &Present) -> Ordering {
+        let by_end = self.end_bit.total_cmp(&other.end_bit);
+        by_end.then(self.index.cmp(&other.index))
+    }
+}
+
+impl Shared {
+    fn new(rate_bps: u64) -> Shared {
+        Shared {
+            rate_bps: rate_bps as f64,
+            now_s: 0.0,
+            served_bit: 0.0,
+            flows: BinaryHeap::new(),
+        }
+    }
+
+    fn add(&mut self, now_s: f64, bytes: u64, index: usize) {
+        self.flows.push(Reverse(Present {
+            end_bit: self.served_bit + bytes as f64 * 8.0,
+            begun_s: now_s,
+            index,
+        }));
+    }
+
+    /// Serves until `now_s`; flows that end at that very instant have ended.
+    fn run(&mut self, now_s: f64, served: &mut [Served]) {
+        while let Some(&Reverse(next)) = self.flows.peek() {
+            let per_flow_bps = self.rate_bps / self.flows.len() as f64;
+            let end_s = self.now_s + (next.end_bit - self.served_bit) / per_flow_bps;
+            if end_s > now_s {
+                self.served_bit += (now_s - self.now_s) * per_flow_bps;
+                break;
+            }
+            self.flows.pop();
+            self.now_s = end_s;
+            self.served_bit = next.end_bit;
+            served[next.index].duration_s = end_s - next.begun_s;
+        }
+        if self.flows.is_empty() {
+            // The clock begins anew, and keeps its precision however long the run.
+            self.served_bit = 0.0;
+        }
+        self.now_s = now_s;
+    }
+}
+
+#[cfg(test)]
+mod tests;
