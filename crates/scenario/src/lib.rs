@@ -11,7 +11,9 @@
 //!
 //! Nothing in this crate reads a clock or a random number: the same evidence renders to the same bytes.
 
+pub mod chart;
 mod demo;
+mod figure;
 pub mod format;
 mod metrics;
 mod output;
@@ -20,6 +22,7 @@ mod plots;
 mod record;
 mod report;
 mod series;
+pub mod stats;
 
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};

@@ -20,7 +20,7 @@ pub enum OutputError {
         error: serde_json::Error,
     },
     #[error("plot {name}: {reason}")]
-    Plot { name: &'static str, reason: String },
+    Plot { name: String, reason: String },
 }
 
 pub(crate) fn create(path: &Path) -> Result<File, OutputError> {

@@ -1,109 +1,29 @@
-//! Figures as SVG. A figure is drawn once, with one placeholder colour for ink: inline in a page the ink becomes the
-//! text colour of the page, light or dark; in a file of its own it becomes dark grey on white.
+//! The figures of one run's report.
 
 use std::error::Error;
 use std::ops::Range;
 
 use anabranch_workload::Transfer;
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
+use crate::chart::{Chart, shortened};
+use crate::figure::{
+    Area, BOTTOM_AXIS, CHARACTER_WIDTH, Drawn, Figure, INK, LABEL_ROW, LEFT_AXIS, MARGIN_LEFT,
+    MARGIN_RIGHT, MAX_BINS, WIDTH, colour, mesh, text,
+};
 use crate::metrics::succeeded;
 use crate::report::{Event, EventKind};
-use crate::{LinkSeries, LinkState};
+use crate::{LinkSeries, LinkState, OutputError};
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b, X = RangedCoordf64> =
-    ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, RangedCoordf64>>;
-type Drawn = Result<(), Box<dyn Error>>;
-
-/// Stands for the colour of text and lines until the use of the figure is known.
-const INK: RGBColor = RGBColor(1, 2, 3);
-const INK_HEX: &str = "#010203";
-
-/// Okabe and Ito's colours, distinguishable with every common colour vision, in an order of high contrast.
-const PALETTE: [RGBColor; 7] = [
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0x56, 0xb4, 0xe9),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0xf0, 0xe4, 0x42),
-];
-
-const WIDTH: u32 = 800;
-/// Plotters writes text a quarter smaller than this: 13 pixels of the figure.
-const FONT_SIZE: i32 = 16;
-/// Mean advance of a sans-serif character at `FONT_SIZE`, to keep labels apart without a font at hand.
-const CHARACTER_WIDTH: i32 = 7;
-const LABEL_ROW: i32 = 18;
-const LEFT_AXIS: u32 = 68;
-const BOTTOM_AXIS: u32 = 48;
-const MARGIN_LEFT: i32 = 6;
-const MARGIN_RIGHT: u32 = 12;
-const MAX_BINS: usize = 400;
-
-/// The colour of the n-th link everywhere in a report.
-pub(crate) fn colour(link: usize) -> RGBColor {
-    PALETTE[link % PALETTE.len()]
-}
-
-/// The same as a CSS colour.
-pub(crate) fn css_colour(link: usize) -> String {
-    let RGBColor(red, green, blue) = colour(link);
-    format!("#{red:02x}{green:02x}{blue:02x}")
-}
-
-/// One drawn figure.
-pub(crate) struct Figure {
-    svg: String,
-}
-
-impl Figure {
-    fn draw(height: u32, draw: impl FnOnce(&Area) -> Drawn) -> Result<Figure, Box<dyn Error>> {
-        let mut svg = String::new();
-        {
-            let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-            draw(&area)?;
-            area.present()?;
-        }
-        Ok(Figure { svg })
-    }
-
-    /// For a page: scales with its container and takes the colour of the page's text.
-    pub(crate) fn inline(&self) -> String {
-        let start = self.svg.find("viewBox").unwrap_or(0);
-        format!("<svg {}", &self.svg[start..]).replace(INK_HEX, "currentColor")
-    }
-
-    /// For a file of its own.
-    pub(crate) fn standalone(&self) -> String {
-        let body = self.svg.find('>').map_or(0, |end| end + 1);
-        let (head, body) = self.svg.split_at(body);
-        format!("{head}<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{body}")
-            .replace(INK_HEX, "#1c2024")
-    }
-}
-
-fn text(position: HPos) -> TextStyle<'static> {
-    ("sans-serif", FONT_SIZE)
-        .into_font()
-        .color(&INK)
-        .pos(Pos::new(position, VPos::Center))
-}
+type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// What the links carried, stacked, under the capacity that existed, above what the gateway believed of each link.
-pub(crate) fn throughput(
-    series: &[LinkSeries],
-    events: &[Event],
-) -> Result<Figure, Box<dyn Error>> {
+pub(crate) fn throughput(series: &[LinkSeries], events: &[Event]) -> Result<Figure, OutputError> {
     let stack = Stack::of(series, events);
     let lanes_height = LABEL_ROW as u32 * series.len() as u32 + BOTTOM_AXIS + 10;
-    Figure::draw(330 + lanes_height, |area| {
+    Figure::draw("throughput", 330 + lanes_height, |area| {
         let (upper, lower) = area.split_vertically(330);
         draw_stack(&upper, &stack, series, events)?;
         draw_lanes(area, &lower, &stack, series)
@@ -230,6 +150,7 @@ fn draw_stack(area: &Area, stack: &Stack, series: &[LinkSeries], events: &[Event
         "",
         &format!("to the users ({})", stack.unit.0),
         &|t| trimmed(*t),
+        &|value| trimmed(*value),
     )?;
     for (link, tops) in stack.tops.iter().enumerate() {
         let floor: Vec<(f64, f64)> = match link.checked_sub(1) {
@@ -285,7 +206,7 @@ fn draw_legend_text(area: &Area, label: &str, x: i32, y: i32) -> Result<i32, Box
 }
 
 /// A dashed line per event, with its label in the first of three rows where it does not cover another.
-fn draw_events(area: &Area, chart: &mut Chart, stack: &Stack, events: &[Event]) -> Drawn {
+fn draw_events(area: &Area, chart: &mut Plane, stack: &Stack, events: &[Event]) -> Drawn {
     let mut row_ends = [i32::MIN; 3];
     let top = stack.peak.max(1e-3) * 1.06;
     for event in events
@@ -339,7 +260,10 @@ fn draw_lanes(whole: &Area, strip: &Area, stack: &Stack, series: &[LinkSeries]) 
     for (index, link) in series.iter().enumerate() {
         let (x, y) = chart.backend_coord(&(stack.span_s.start, index as f64 + 0.5));
         whole.draw(&Text::new(
-            shortened(&link.name),
+            shortened(
+                &link.name,
+                LEFT_AXIS as usize / CHARACTER_WIDTH as usize - 1,
+            ),
             (x - 6, y),
             text(HPos::Right),
         ))?;
@@ -353,7 +277,7 @@ fn draw_lanes(whole: &Area, strip: &Area, stack: &Stack, series: &[LinkSeries]) 
 /// Full colour means up, half means suspect, an empty frame means down: shape and word, not colour alone.
 fn draw_lane(
     area: &Area,
-    chart: &Chart,
+    chart: &Plane,
     lane: usize,
     span_s: Range<f64>,
     state: LinkState,
@@ -380,157 +304,28 @@ fn draw_lane(
 }
 
 /// Share of successful transfers that took at most so long, for all and for each link.
-pub(crate) fn durations(
-    transfers: &[Transfer],
-    links: &[String],
-) -> Result<Figure, Box<dyn Error>> {
-    let all = sorted_durations(transfers, None);
-    let span_s = duration_span_s(&all);
-    Figure::draw(330, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin_top(LABEL_ROW + 6)
-            .margin_left(MARGIN_LEFT)
-            .margin_right(MARGIN_RIGHT)
-            .y_label_area_size(LEFT_AXIS)
-            .x_label_area_size(BOTTOM_AXIS)
-            .build_cartesian_2d(LogTime(span_s.clone()), 0.0..1.0)?;
-        mesh(
-            &mut chart,
-            "duration of a transfer (logarithmic)",
-            "share of transfers",
-            &|t| round_time(*t),
-        )?;
-        for (index, link) in links.iter().enumerate() {
-            let steps = steps(&sorted_durations(transfers, Some(link)), &span_s);
-            chart.draw_series(LineSeries::new(steps, colour(index).stroke_width(2)))?;
-        }
-        chart.draw_series(LineSeries::new(steps(&all, &span_s), INK.stroke_width(2)))?;
-        draw_duration_legend(area, links)
-    })
-}
-
-/// The range of the durations with room on both sides, so that equal durations still make a plot.
-fn duration_span_s(sorted: &[f64]) -> Range<f64> {
-    let shortest = sorted.first().copied().unwrap_or(0.1).max(1e-6);
-    let longest = sorted.last().copied().unwrap_or(1.0).max(shortest);
-    shortest * 0.8..longest * 1.25
-}
-
-/// A logarithmic axis of seconds with ticks at 1, 2 and 5 times the powers of ten, unlike that of plotters, which
-/// marks only the powers and leaves narrow ranges bare.
-struct LogTime(Range<f64>);
-
-impl Ranged for LogTime {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, time_s: &f64, (from, to): (i32, i32)) -> i32 {
-        let share = (time_s / self.0.start).ln() / (self.0.end / self.0.start).ln();
-        from + (share * f64::from(to - from)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        let decades = self.0.start.log10().floor() as i32..=self.0.end.log10().ceil() as i32;
-        let ticks =
-            decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(decade)));
-        ticks.filter(|tick| self.0.contains(tick)).collect()
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.0.clone()
-    }
-}
-
-impl ValueFormatter<f64> for LogTime {
-    fn format_ext(&self, time_s: &f64) -> String {
-        round_time(*time_s)
-    }
-}
-
-fn draw_duration_legend(area: &Area, links: &[String]) -> Drawn {
-    let (mut x, y) = (LEFT_AXIS as i32 + MARGIN_LEFT, LABEL_ROW / 2 + 2);
-    let lines = links
-        .iter()
-        .enumerate()
-        .map(|(index, link)| (link.as_str(), colour(index)));
-    for (label, colour) in lines.chain([("all", INK)]) {
-        area.draw(&PathElement::new(
-            vec![(x, y), (x + 14, y)],
-            colour.stroke_width(2),
-        ))?;
-        x = draw_legend_text(area, label, x + 20, y)?;
-    }
-    Ok(())
-}
-
-fn sorted_durations(transfers: &[Transfer], link: Option<&str>) -> Vec<f64> {
-    let matches = |transfer: &&Transfer| link.is_none() || transfer.link.as_deref() == link;
-    let mut durations: Vec<f64> = succeeded(transfers)
-        .filter(matches)
-        .map(|transfer| transfer.duration_s)
-        .collect();
-    durations.sort_by(f64::total_cmp);
-    durations
-}
-
-/// An empirical distribution as corners of a step line, thinned to what can be seen.
-fn steps(sorted: &[f64], span_s: &Range<f64>) -> Vec<(f64, f64)> {
-    let Some(last) = sorted.len().checked_sub(1) else {
-        return Vec::new();
+pub(crate) fn durations(transfers: &[Transfer], links: &[String]) -> Result<Figure, OutputError> {
+    let of = |link: Option<&str>| {
+        let matches =
+            move |transfer: &&Transfer| link.is_none() || transfer.link.as_deref() == link;
+        succeeded(transfers)
+            .filter(matches)
+            .map(|transfer| transfer.duration_s)
+            .collect::<Vec<_>>()
     };
-    let stride = sorted.len().div_ceil(MAX_BINS);
-    let mut corners = vec![(span_s.start, 0.0)];
-    let mut below = 0.0;
-    for rank in (0..last).step_by(stride).chain([last]) {
-        let share = (rank + 1) as f64 / sorted.len() as f64;
-        corners.extend([(sorted[rank], below), (sorted[rank], share)]);
-        below = share;
-    }
-    corners.push((span_s.end, 1.0));
-    corners
-}
-
-/// A time of one significant digit, in seconds.
-fn round_time(time_s: f64) -> String {
-    match time_s {
-        short if short < 0.9e-3 => format!("{:.0} µs", time_s * 1e6),
-        short if short < 0.9 => format!("{:.0} ms", time_s * 1e3),
-        _ => format!("{time_s:.0} s"),
-    }
-}
-
-fn mesh<X>(chart: &mut Chart<X>, x: &str, y: &str, x_label: &dyn Fn(&f64) -> String) -> Drawn
-where
-    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
-    let mut style = chart.configure_mesh();
-    style
-        .x_desc(x)
-        .y_desc(y)
-        .x_labels(8)
-        .y_labels(6)
-        .max_light_lines(0)
-        .bold_line_style(INK.mix(0.15))
-        .axis_style(INK.mix(0.5))
-        .label_style(text(HPos::Center))
-        .axis_desc_style(text(HPos::Center))
-        .x_label_formatter(x_label)
-        .y_label_formatter(&|value| trimmed(*value));
-    style.draw()?;
-    Ok(())
+    let axes = Chart::new(
+        "",
+        "duration of a transfer (logarithmic)",
+        "share of transfers",
+    );
+    let axes = axes.log_x().seconds_x().range_y(0.0..1.0);
+    let parts = links
+        .iter()
+        .fold(axes, |chart, link| chart.cdf(link, of(Some(link))));
+    parts.cdf("all", of(None)).in_ink().figure()
 }
 
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A link name that fits beside its lane.
-fn shortened(name: &str) -> String {
-    let fits = (LEFT_AXIS as i32 / CHARACTER_WIDTH - 1) as usize;
-    if name.chars().count() <= fits {
-        name.to_owned()
-    } else {
-        name.chars().take(fits - 1).chain(['…']).collect()
-    }
 }

@@ -5,8 +5,9 @@ use anabranch_workload::Transfer;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::{Deserialize, Serialize};
 
+use crate::figure::{Figure, css_colour};
 use crate::output::{OutputError, write_json, write_series_csv, write_transfers_csv};
-use crate::plots::{self, Figure, css_colour};
+use crate::plots;
 use crate::{Link, LinkSeries, LinkSummary, Summary, format};
 
 /// Failed transfers that the page lists; all of them are in the table of transfers beside it.
@@ -173,20 +174,12 @@ impl Report {
     }
 
     fn throughput_figure(&self) -> Result<Figure, OutputError> {
-        let figure = plots::throughput(&self.series, &self.events);
-        figure.map_err(|error| OutputError::Plot {
-            name: "throughput",
-            reason: error.to_string(),
-        })
+        plots::throughput(&self.series, &self.events)
     }
 
     fn duration_figure(&self) -> Result<Figure, OutputError> {
         let links: Vec<String> = self.links.iter().map(|link| link.name.clone()).collect();
-        let figure = plots::durations(&self.transfers, &links);
-        figure.map_err(|error| OutputError::Plot {
-            name: "durations",
-            reason: error.to_string(),
-        })
+        plots::durations(&self.transfers, &links)
     }
 
     fn tiles(&self) -> Markup {
