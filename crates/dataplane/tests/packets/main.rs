@@ -17,3 +17,4 @@ mod program;
 mod sweeps;
 mod tcp;
 mod translation;
+mod trunk;
