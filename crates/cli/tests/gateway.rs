@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 fn lab(policy: &str) -> Lab {
     let shape = LinkShape::new(50_000_000, 50_000_000, 1_000);
     let isps = vec![
-        IspSpec::new(0, "fiber", shape),
+        IspSpec::new(0, "fiber", shape.clone()),
         IspSpec::new(1, "lte", shape),
     ];
     let settings = format!("policy = \"{policy}\"\nprobe.targets = [\"icmp:{SERVER}\"]\n");

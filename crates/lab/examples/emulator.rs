@@ -5,16 +5,17 @@
 //! `cargo run --release -p anabranch-lab --example emulator [seconds per trial]`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anabranch_lab::calibrate::{Figures, Trial, run};
-use anabranch_lab::emulator::Shape;
+use anabranch_lab::emulator::lossless;
 
 const RATE_ERROR_MAX: f64 = 0.005;
 const DELAY_ERROR_P99_MAX_US: f64 = 500.0;
 
 fn trials(seconds: f64) -> Vec<Trial> {
     let trial = |mbps: u64, delay_us, load, packet_bytes| Trial {
-        shape: Shape::new(mbps * 1_000_000, delay_us),
+        line: lossless(mbps * 1_000_000, Duration::from_micros(delay_us)),
         load,
         packet_bytes,
         seconds,
@@ -36,7 +37,7 @@ fn trials(seconds: f64) -> Vec<Trial> {
 fn keeps_its_word(figures: &Figures) -> bool {
     let rate_is_right = figures.rate_error.abs() <= RATE_ERROR_MAX;
     let delay_is_right = figures.trial.load > 1.0
-        || figures.trial.shape.rate_bps > 100_000_000
+        || figures.trial.line.rate_bps > 100_000_000
         || figures.delay_error_p99_us <= DELAY_ERROR_P99_MAX_US;
     rate_is_right && delay_is_right && figures.problems.is_empty()
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anabranch_scenario::Line;
 use hdrhistogram::Histogram;
 use nix::sys::socket::sockopt::ReceiveTimestampns;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
@@ -16,7 +17,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 use serde::Serialize;
 
-use crate::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape, Pipe, Shape};
+use crate::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape, Pipe};
 use crate::netns::{Namespace, NetnsError};
 
 const PORT: u16 = 9;
@@ -39,9 +40,9 @@ pub enum CalibrationError {
 pub type Result<T, E = CalibrationError> = std::result::Result<T, E>;
 
 /// What to send, and through what.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Trial {
-    pub shape: Shape,
+    pub line: Line,
     /// Offered load as a share of the rate; above 1 the queue is always full.
     pub load: f64,
     /// IP packets of this size.
@@ -56,7 +57,7 @@ pub struct Figures {
     pub sent: u64,
     pub received: u64,
     pub mean_rate_bps: f64,
-    /// What the pipe makes of exactly these packets: the shape's rate as long as the sender keeps its queue filled.
+    /// What the pipe makes of exactly these packets: the line's rate as long as the sender keeps its queue filled.
     pub expected_rate_bps: f64,
     /// Mean rate against the expected, as a fraction.
     pub rate_error: f64,
@@ -78,14 +79,14 @@ pub fn run(trial: Trial) -> Result<Figures> {
         device: "eth0",
     });
     let shape = LinkShape {
-        up: trial.shape,
+        up: trial.line.clone(),
         ..LinkShape::new(1_000_000_000, 1_000_000_000, 0)
     };
     let link = emulator.connect("calibration", ends[0], ends[1], shape)?;
     near.add_address("eth0", SENDER.into(), 24)?;
     far.add_address("eth0", SINK.into(), 24)?;
     resolve(&near)?;
-    let (sent_ns, received) = transfer(&near, &far, trial)?;
+    let (sent_ns, received) = transfer(&near, &far, &trial)?;
     compare(trial, &sent_ns, &received, &link)
 }
 
@@ -101,7 +102,7 @@ struct Packet {
 }
 
 /// Sends on one thread and receives on another, each in its namespace; returns the times of both.
-fn transfer(near: &Namespace, far: &Namespace, trial: Trial) -> Result<(Vec<u64>, Vec<Packet>)> {
+fn transfer(near: &Namespace, far: &Namespace, trial: &Trial) -> Result<(Vec<u64>, Vec<Packet>)> {
     let (ready, all_sent) = (Barrier::new(2), AtomicBool::new(false));
     thread::scope(|scope| {
         let sink = scope.spawn(|| far.run(|| receive(&ready, &all_sent, trial)));
@@ -113,13 +114,13 @@ fn transfer(near: &Namespace, far: &Namespace, trial: Trial) -> Result<(Vec<u64>
     })
 }
 
-fn send(ready: &Barrier, trial: Trial) -> io::Result<Vec<u64>> {
+fn send(ready: &Barrier, trial: &Trial) -> io::Result<Vec<u64>> {
     let socket = UdpSocket::bind(SocketAddrV4::new(SENDER, 0))?;
     socket.connect(SocketAddrV4::new(SINK, PORT))?;
     nix::sys::prctl::set_timerslack(1)?;
     let mut payload = vec![0; (trial.packet_bytes - UDP_IP_BYTES) as usize];
     let bits = f64::from(trial.packet_bytes) * 8.0;
-    let interval_ns = bits * 1e9 / (trial.shape.rate_bps as f64 * trial.load);
+    let interval_ns = bits * 1e9 / (trial.line.rate_bps as f64 * trial.load);
     let count = (trial.seconds * 1e9 / interval_ns) as u64;
     let mut sent_ns = Vec::with_capacity(count as usize);
     ready.wait();
@@ -133,11 +134,11 @@ fn send(ready: &Barrier, trial: Trial) -> io::Result<Vec<u64>> {
     Ok(sent_ns)
 }
 
-fn receive(ready: &Barrier, all_sent: &AtomicBool, trial: Trial) -> io::Result<Vec<Packet>> {
+fn receive(ready: &Barrier, all_sent: &AtomicBool, trial: &Trial) -> io::Result<Vec<Packet>> {
     let socket = UdpSocket::bind(SocketAddrV4::new(SINK, PORT))?;
     setsockopt(&socket, ReceiveTimestampns, &true)?;
     socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20)?;
-    let travel = Duration::from_micros(trial.shape.delay_us) + SILENCE;
+    let travel = trial.line.delay + SILENCE;
     socket.set_read_timeout(Some(travel))?;
     let mut received = Vec::new();
     ready.wait();
@@ -177,7 +178,7 @@ fn receive_one(socket: &UdpSocket) -> io::Result<Option<Packet>> {
 fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> Result<Figures> {
     let mut due_ns = vec![None; sent_ns.len()];
     let mut arrivals_ns = Vec::with_capacity(sent_ns.len());
-    let mut pipe = Pipe::new(trial.shape, 0);
+    let mut pipe = Pipe::new(trial.line.clone(), 0);
     for (number, &sent_ns) in sent_ns.iter().enumerate() {
         // A full queue refuses here as it does there.
         let _ = pipe.offer(sent_ns, trial.packet_bytes, number);
@@ -193,9 +194,9 @@ fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> R
             errors.saturating_record(packet.received_ns.abs_diff(due_ns));
         }
     }
-    let expected_rate_bps = mean_rate_bps(&arrivals_ns, trial);
+    let expected_rate_bps = mean_rate_bps(&arrivals_ns, &trial);
     let received_ns = received.iter().map(|packet| packet.received_ns);
-    let mean_rate_bps = mean_rate_bps(&received_ns.collect::<Vec<_>>(), trial);
+    let mean_rate_bps = mean_rate_bps(&received_ns.collect::<Vec<_>>(), &trial);
     let report = link.report()?;
     let us = |ns: u64| ns as f64 / 1000.0;
     Ok(Figures {
@@ -214,7 +215,7 @@ fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> R
 }
 
 /// From the first arrival to the last.
-fn mean_rate_bps(arrivals_ns: &[u64], trial: Trial) -> f64 {
+fn mean_rate_bps(arrivals_ns: &[u64], trial: &Trial) -> f64 {
     let [first_ns, .., last_ns] = arrivals_ns else {
         return 0.0;
     };

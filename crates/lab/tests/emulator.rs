@@ -5,10 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anabranch_lab::calibrate::{Figures, Trial};
-use anabranch_lab::emulator::{
-    Direction, Emulator, End, Link, LinkReport, LinkShape, QueueLimit, Shape,
-};
+use anabranch_lab::emulator::{Emulator, End, Link, LinkReport, LinkShape, lossless};
 use anabranch_lab::netns::Namespace;
+use anabranch_scenario::{Buffer, Change, Direction, Line, Loss};
 
 /// Two hosts, 192.0.2.1 and 192.0.2.2, joined by a link.
 struct Pair {
@@ -71,9 +70,9 @@ fn run(trial: Trial) -> Figures {
 /// The queue is large enough for a sender that was kept off its core and catches up.
 fn overload(rate_bps: u64) -> Trial {
     Trial {
-        shape: Shape {
-            queue: QueueLimit::Bytes(rate_bps / 8 / 2),
-            ..Shape::new(rate_bps, 10_000)
+        line: Line {
+            buffer: Buffer::Bytes(rate_bps / 8 / 2),
+            ..lossless(rate_bps, Duration::from_millis(10))
         },
         load: 1.7,
         packet_bytes: 1500,
@@ -88,7 +87,7 @@ fn the_mean_rate_of_a_loaded_link_is_its_rate() {
         assert!(figures.rate_error.abs() < 0.01, "{figures:#?}");
         let share = figures.expected_rate_bps / rate_bps as f64;
         assert!((0.9..1.000_001).contains(&share), "{figures:#?}");
-        assert!(figures.link.up.tally.queue_drops > 0, "{figures:#?}");
+        assert!(figures.link.up.fates.overflowed.packets > 0, "{figures:#?}");
     }
 }
 
@@ -106,10 +105,10 @@ fn packets_arrive_when_the_pipe_says() {
 #[test]
 fn a_lossy_link_loses_its_share() {
     let trial = Trial {
-        shape: Shape {
-            loss: 0.1,
-            queue: QueueLimit::Packets(10_000),
-            ..Shape::new(10_000_000, 1_000)
+        line: Line {
+            loss: Loss::Independent { probability: 0.1 },
+            buffer: Buffer::Packets(10_000),
+            ..lossless(10_000_000, Duration::from_millis(1))
         },
         load: 0.5,
         packet_bytes: 100,
@@ -119,8 +118,9 @@ fn a_lossy_link_loses_its_share() {
     let share = 1.0 - figures.received as f64 / figures.sent as f64;
     // Four standard deviations of the share among 6250 packets.
     assert!((share - 0.1).abs() < 0.016, "{figures:#?}");
-    let tally = figures.link.up.tally;
-    assert_eq!(tally.offered, tally.delivered + tally.lost, "{tally:?}");
+    let fates = figures.link.up.fates;
+    let arrived_or_lost = fates.delivered.packets + fates.lost.packets;
+    assert_eq!(fates.offered.packets, arrived_or_lost, "{fates:?}");
 }
 
 #[test]
@@ -128,25 +128,30 @@ fn an_outage_swallows_packets_silently_until_it_ends() {
     let pair = Pair::new(fast());
     assert!(pair.ping("1", &[]));
     for direction in Direction::BOTH {
-        pair.link.cut_direction(direction).unwrap();
+        pair.link.apply(Some(direction), Change::Cut).unwrap();
         assert!(!pair.ping("3", &[]));
-        pair.link.restore().unwrap();
+        pair.link.apply(None, Change::Restore).unwrap();
         assert!(pair.ping("3", &[]));
     }
     let report = pair.link.report().unwrap();
-    assert!(report.up.tally.outage_drops >= 3, "{report:#?}");
-    assert!(report.down.tally.outage_drops >= 3, "{report:#?}");
+    assert!(report.up.fates.cut.packets >= 3, "{report:#?}");
+    assert!(report.down.fates.cut.packets >= 3, "{report:#?}");
     let nothing_is_told = pair.near.counters("eth0").unwrap();
     assert_eq!(nothing_is_told.tx_dropped, 0);
     assert_eq!(report.problems(), Vec::<String>::new());
 }
 
 #[test]
-fn a_changed_shape_holds_at_once() {
+fn a_changed_line_holds_at_once() {
     let pair = Pair::new(fast());
     assert!(pair.ping("1", &["-w", "10"]));
-    let slow = Shape::new(1_000_000, 150_000);
-    pair.link.set_shape(Direction::Down, slow).unwrap();
+    let slower = [
+        Change::Rate(1_000_000),
+        Change::Delay(Duration::from_millis(150)),
+    ];
+    for change in slower {
+        pair.link.apply(Some(Direction::Down), change).unwrap();
+    }
     let output = pair
         .near
         .exec("ping", &["-c", "1", "-w", "10", "192.0.2.2"]);
@@ -199,7 +204,7 @@ fn a_cable_can_be_pulled_and_plugged_in_again() {
 }
 
 #[test]
-fn a_shape_out_of_range_names_link_direction_and_key() {
+fn a_line_out_of_range_names_link_direction_and_key() {
     let near = Namespace::create("near").unwrap();
     let emulator = Emulator::start(1).unwrap();
     let end = End {
@@ -207,7 +212,7 @@ fn a_shape_out_of_range_names_link_direction_and_key() {
         device: "eth0",
     };
     let mut shape = fast();
-    shape.down.loss = 2.0;
+    shape.down.loss = Loss::Independent { probability: 2.0 };
     let error = emulator.connect("fiber", end, end, shape).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -4,22 +4,22 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anabranch_lab::emulator::LinkShape;
-use anabranch_lab::run::{Change, Fault, Run, files_of};
+use anabranch_lab::run::Run;
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
+use anabranch_scenario::{Change, Fault, Load, Place};
 use anabranch_workload::client::TransferEvent;
-use anabranch_workload::{Size, Workload};
+use anabranch_workload::{
+    Arrival, ArrivalPlan, ClassId, Direction, Outcome, Pattern, ServerId, Size, UserId, Workload,
+};
 
-fn lab(workload: &Workload) -> Lab {
+fn lab() -> Lab {
     let shape = LinkShape::new(10_000_000, 10_000_000, 2_000);
     let isps = vec![
-        IspSpec::new(0, "fiber", shape),
+        IspSpec::new(0, "fiber", shape.clone()),
         IspSpec::new(1, "lte", shape),
     ];
-    let spec = LabSpec {
-        file_bytes: files_of(workload).unwrap(),
-        ..LabSpec::new(isps)
-    };
-    Lab::build(&spec, &Gateway::NftMasquerade).unwrap_or_else(|error| panic!("{error}"))
+    Lab::build(&LabSpec::new(isps), &Gateway::NftMasquerade)
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
@@ -32,10 +32,10 @@ fn page_rounds_complete_over_all_links_and_every_transfer_knows_its_own() {
         },
         ..Workload::page_rounds(3, 5, 2)
     };
-    let lab = lab(&workload);
+    let lab = lab();
     let (events, told) = mpsc::channel();
     let run = Run {
-        workload,
+        load: Load::Pages(workload),
         client: lab.client_config(),
         faults: vec![],
     };
@@ -58,42 +58,38 @@ fn page_rounds_complete_over_all_links_and_every_transfer_knows_its_own() {
         .iter()
         .filter(|event| matches!(event, TransferEvent::Finished(_)));
     assert_eq!(finished.count(), 30);
-    assert!(
-        serde_json::to_string(&outcome)
-            .unwrap()
-            .contains("congestion_control")
-    );
+    assert_eq!(outcome.lab.congestion_control["internet"], "cubic");
 }
 
 #[test]
 fn a_cut_on_schedule_hurts_its_link_only() {
     let workload = Workload::continuous(2, 2, Size::PENG, Duration::from_secs(6));
-    let lab = lab(&workload);
+    let lab = lab();
     let (events, _) = mpsc::channel();
     let mut client = lab.client_config();
     // Longer than TCP needs to repeat a packet that a full queue has dropped twice.
     client.connect_timeout = Duration::from_secs(2);
     client.idle_timeout = Duration::from_secs(2);
-    let fault = |change, at_s| Fault {
+    let fault = |change, seconds| Fault {
+        at: Duration::from_secs(seconds),
         link: "lte".into(),
+        place: Place::LastMile,
+        direction: None,
         change,
-        at_s,
     };
-    let never = fault(Change::Restore, 1000.0);
+    let never = fault(Change::Restore, 1000);
     let run = Run {
-        workload,
+        load: Load::Pages(workload),
         client,
-        faults: vec![never, fault(Change::Cut, 1.0)],
+        faults: vec![never, fault(Change::Cut, 1)],
     };
     let outcome = lab.run(run, events).unwrap();
     let [cut] = &outcome.faults[..] else {
         panic!("{:?}", outcome.faults);
     };
-    assert!((1.0..1.5).contains(&cut.at_s), "{cut:?}");
-    assert!(
-        outcome.lab.links[1].down.tally.outage_drops + outcome.lab.links[1].up.tally.outage_drops
-            > 0
-    );
+    assert!((1.0..1.5).contains(&cut.at.as_secs_f64()), "{cut:?}");
+    let lte = &outcome.lab.links[1];
+    assert!(lte.down.fates.cut.packets + lte.up.fates.cut.packets > 0);
     let failed = outcome
         .transfers
         .iter()
@@ -109,17 +105,32 @@ fn a_cut_on_schedule_hurts_its_link_only() {
 }
 
 #[test]
-fn a_workload_whose_files_the_server_lacks_is_refused() {
-    let lab = lab(&Workload::page_rounds(1, 1, 1));
-    let (events, _) = mpsc::channel();
+fn open_loop_arrivals_of_any_size_begin_on_time_in_both_directions() {
+    let lab = lab();
+    let rows = (0..40).map(|index| Arrival {
+        at: Duration::from_millis(50 * index),
+        user: UserId(index as u32 % 4),
+        server: ServerId(0),
+        class: ClassId(0),
+        bytes: 1_000 + 777 * index,
+        direction: Direction::BOTH[index as usize % 2],
+    });
+    let plan = ArrivalPlan {
+        pattern: Pattern::Rows(rows.clone().collect()),
+        seed: 1,
+    };
     let run = Run {
-        workload: Workload::continuous(1, 1, Size::Fixed(7), Duration::from_secs(1)),
+        load: Load::Arrivals(plan),
         client: lab.client_config(),
         faults: vec![],
     };
-    let error = lab.run(run, events).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "workload: the web server has no file of 7 bytes: add it to file_bytes"
-    );
+    let outcome = lab.run(run, mpsc::channel().0).unwrap();
+    assert_eq!(outcome.transfers.len(), 40);
+    for (transfer, row) in outcome.transfers.iter().zip(rows) {
+        assert_eq!((transfer.outcome, transfer.bytes), (Outcome::Ok, row.bytes));
+        assert!(transfer.link.is_some());
+        let after_s = transfer.planned_start_s - outcome.transfers[0].planned_start_s;
+        assert!((after_s - row.at.as_secs_f64()).abs() < 1e-6);
+        assert!(transfer.start_s >= transfer.planned_start_s);
+    }
 }

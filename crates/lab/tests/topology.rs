@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
 
-use anabranch_lab::emulator::{Direction, LinkShape};
+use anabranch_lab::emulator::LinkShape;
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
+use anabranch_scenario::{Change, Direction, Fault, Place};
 
 const URL: &str = "http://198.51.100.10/bytes";
 
@@ -64,7 +66,7 @@ fn plain_forwarding_carries_tcp_at_the_rate_of_the_link() {
     let report = lab.report().unwrap();
     assert_eq!(report.congestion_control["clients"], "cubic");
     assert_eq!(report.congestion_control["internet"], "cubic");
-    assert!(report.links[0].down.tally.delivered_bytes > 5_000_000);
+    assert!(report.links[0].down.fates.delivered.bytes > 5_000_000);
     assert_eq!(report.devices["gateway/wan0"].tx_dropped, 0);
 }
 
@@ -115,7 +117,10 @@ fn a_packet_with_a_lan_address_is_never_answered() {
         .unwrap();
     assert!(seen_address(&lab, "1").is_err());
     let report = lab.report().unwrap();
-    assert!(report.links[0].up.tally.delivered > 0, "the SYN went out");
+    assert!(
+        report.links[0].up.fates.delivered.packets > 0,
+        "the SYN went out"
+    );
     assert!(
         lab.gateway()
             .exec("ping", &["-c", "1", "-w", "10", "198.51.100.10"])
@@ -183,7 +188,14 @@ fn a_smaller_path_mtu_is_told_by_the_isps_router() {
 #[test]
 fn a_rate_can_be_changed_while_the_lab_runs() {
     let lab = build(&two_isps(), &Gateway::Forwarding);
-    lab.set_rate("fiber", Direction::Down, 1_000_000).unwrap();
+    let slower = Fault {
+        at: Duration::ZERO,
+        link: "fiber".into(),
+        place: Place::LastMile,
+        direction: Some(Direction::Down),
+        change: Change::Rate(1_000_000),
+    };
+    lab.apply(&slower).unwrap();
     let url = format!("{URL}/50250");
     let words = curl(
         &lab,
@@ -191,6 +203,65 @@ fn a_rate_can_be_changed_while_the_lab_runs() {
     );
     let seconds: f64 = words.unwrap().parse().unwrap();
     assert!(seconds > 50_250.0 * 8.0 / 1e6, "{seconds} s");
+}
+
+/// The fiber's provider has a poor line to the internet: slower, and 20 ms away.
+fn behind_a_narrow_hop() -> LabSpec {
+    let mut spec = two_isps();
+    spec.isps[0].beyond = Some(LinkShape::new(2_000_000, 2_000_000, 10_000));
+    spec
+}
+
+#[test]
+fn a_second_hop_adds_its_delay_and_holds_the_rate_to_its_own() {
+    let lab = build(&behind_a_narrow_hop(), &Gateway::Forwarding);
+    let url = format!("{URL}/50250");
+    let words = curl(
+        &lab,
+        &[
+            "--max-time",
+            "30",
+            "--write-out",
+            "%{time_connect} %{time_total}",
+            &url,
+        ],
+    );
+    let words = words.unwrap();
+    let times: Vec<f64> = words.split(' ').map(|word| word.parse().unwrap()).collect();
+    assert!(times[0] > 0.024, "both hops' round trips: {words}");
+    assert!(times[1] > 50_250.0 * 8.0 / 2e6, "{words}");
+    let carried = lab.beyond("fiber").unwrap().fates(Direction::Down).unwrap();
+    assert!(carried.delivered.bytes > 50_250, "{carried:?}");
+    let report = lab.report().unwrap();
+    assert_eq!((report.beyond.len(), report.problems), (1, vec![]));
+}
+
+#[test]
+fn a_fault_beyond_the_last_mile_leaves_the_last_mile_whole() {
+    let lab = build(&behind_a_narrow_hop(), &Gateway::Forwarding);
+    let fault = |link: &str, change| Fault {
+        at: Duration::ZERO,
+        link: link.into(),
+        place: Place::Beyond,
+        direction: None,
+        change,
+    };
+    lab.apply(&fault("fiber", Change::Cut)).unwrap();
+    let router = "100.64.0.1";
+    let asks = |address| {
+        lab.gateway()
+            .exec("ping", &["-c", "1", "-W", "1", address])
+            .is_ok()
+    };
+    assert!(asks(router), "the last mile answers");
+    assert!(!asks("198.51.100.10"), "the internet does not");
+    lab.apply(&fault("fiber", Change::Restore)).unwrap();
+    assert!(seen_address(&lab, "10").is_ok());
+    let error = lab
+        .apply(&fault("lte", Change::Cut))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "link lte has no second hop: give it one in `beyond`");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_daemon::control::LinkState;
 use anabranch_lab::topology::{IspSpec, Lab};
+use anabranch_scenario::Direction;
 
 use crate::house::{House, by_link, link, three_links, until, until_state};
 use crate::programs::{Downloads, Visitor, curl, seen};
@@ -12,11 +13,10 @@ use crate::programs::{Downloads, Visitor, curl, seen};
 fn sent_bytes(lab: &Lab, link: &str) -> u64 {
     lab.link(link)
         .unwrap()
-        .report()
+        .fates(Direction::Up)
         .unwrap()
-        .up
-        .tally
-        .delivered_bytes
+        .delivered
+        .bytes
 }
 
 /// New connections take every link.
@@ -113,8 +113,9 @@ fn what_changed_while_no_daemon_ran_is_found_by_the_next_one() {
 #[test]
 fn links_whose_gateways_have_the_same_address_keep_their_traffic_apart() {
     let mut spec = three_links();
-    let common =
-        |(isp, index): (&IspSpec, u8)| IspSpec::with_common_next_hop(index, &isp.name, isp.shape);
+    let common = |(isp, index): (&IspSpec, u8)| {
+        IspSpec::with_common_next_hop(index, &isp.name, isp.shape.clone())
+    };
     spec.isps = spec.isps.iter().zip(0..).map(common).collect();
     let house = House::of(&spec, "policy = \"RR\"");
     let House { lab, gateway, .. } = &house;

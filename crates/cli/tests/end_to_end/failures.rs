@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_daemon::control::LinkState;
-use anabranch_lab::emulator::Direction;
-use anabranch_lab::run::{Change, Fault, Recording, Run};
+use anabranch_lab::run::{Recording, Run};
 use anabranch_lab::topology::{Anabranch, Lab, SERVER};
+use anabranch_scenario::{Change, Direction, Fault, Load, Place};
 use anabranch_workload::client::ClientConfig;
 use anabranch_workload::{Outcome, Size, Transfer, Workload};
 
@@ -45,9 +45,11 @@ fn record(
     };
     let epoch = client.epoch;
     let faults = faults.iter().map(|(link, change, at_s)| Fault {
+        at: Duration::from_secs_f64(*at_s),
         link: link.to_string(),
+        place: Place::LastMile,
+        direction: None,
         change: *change,
-        at_s: *at_s,
     });
     let faults: Vec<_> = faults.collect();
     let cuts: Vec<_> = faults
@@ -57,7 +59,7 @@ fn record(
         .collect();
     thread::scope(|scope| {
         let run = Run {
-            workload,
+            load: Load::Pages(workload),
             client,
             faults,
         };
@@ -73,7 +75,7 @@ fn record(
             .filter(|fault| fault.change == Change::Cut);
         let after = cuts
             .zip(&downs)
-            .map(|(cut, down)| down.duration_since(epoch + Duration::from_secs_f64(cut.at_s)));
+            .map(|(cut, down)| down.duration_since(epoch + cut.at));
         let after = after.collect();
         (recording, after)
     })
@@ -88,7 +90,7 @@ fn went_down(gateway: &Anabranch, name: &str) -> Instant {
 /// Only transfers of the link that was cut failed, by a reset, and before `settled_s`.
 fn judge(transfers: &[Transfer], cut: &Fault, settled_s: f64, restored_s: f64) {
     let during = |transfer: &&Transfer| {
-        transfer.end_s() > cut.at_s && transfer.start_s < restored_s + SETTLED_S
+        transfer.end_s() > cut.at.as_secs_f64() && transfer.start_s < restored_s + SETTLED_S
     };
     let around: Vec<&Transfer> = transfers.iter().filter(during).collect();
     let failed: Vec<_> = around
@@ -155,8 +157,8 @@ fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_
         judge(
             &recording.transfers,
             cut,
-            cut.at_s + settled_s,
-            restored.at_s,
+            cut.at.as_secs_f64() + settled_s,
+            restored.at.as_secs_f64(),
         );
     }
     for (name, _) in cuts {
@@ -182,7 +184,11 @@ fn a_line_that_fails_in_one_direction_is_left_whichever_it_is() {
     let House { lab, gateway, .. } = &house;
     for direction in Direction::BOTH {
         let ((), _) = Downloads::during(lab, |downloads| {
-            let cut = lab.link("fiber").unwrap().cut_direction(direction).unwrap();
+            let cut = lab
+                .link("fiber")
+                .unwrap()
+                .apply(Some(direction), Change::Cut)
+                .unwrap();
             let detected = went_down(gateway, "fiber").duration_since(cut);
             println!("{direction:?}: detected after {detected:?}");
             assert!(

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_lab::netns::Namespace;
 use anabranch_lab::topology::{HttpServer, Lab};
+use anabranch_scenario::Direction;
 
 use crate::house::{House, by_link, counted};
 use crate::programs::{curl, curl_url, seen};
@@ -121,11 +122,10 @@ fn answer_over(lab: &Lab, address: IpAddr, link: &str) -> u64 {
     let carried = || {
         lab.link(link)
             .unwrap()
-            .report()
+            .fates(Direction::Up)
             .unwrap()
-            .up
-            .tally
-            .delivered_bytes
+            .delivered
+            .bytes
     };
     let before = carried();
     let guest = ["--interface", "198.51.100.10"];

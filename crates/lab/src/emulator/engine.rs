@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver as Requests;
 use std::time::Duration;
 
+use anabranch_scenario::Line;
 use hdrhistogram::Histogram;
 use nix::sys::eventfd::EventFd;
 use nix::sys::time::TimeSpec;
@@ -26,7 +27,7 @@ const BATCHES_PER_TURN: usize = 4;
 /// Descriptors of [`Engine::watched`] that are not sockets.
 const OWN_FDS: usize = 2;
 
-/// Packets that were not treated as the shape says. A run in which one of these moves is not valid.
+/// Packets that were not treated as the line says. A run in which one of these moves is not valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Faults {
     pub oversize: u64,
@@ -42,7 +43,7 @@ pub struct Faults {
 pub(super) type Request = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// One direction of one link, from the device at the same place in [`Engine::sockets`] to its neighbour's.
-pub(super) struct Line {
+pub(super) struct Lane {
     pub pipe: Pipe<Slot>,
     pub mtu_bytes: u32,
     pub faults: Faults,
@@ -52,7 +53,7 @@ pub(super) struct Line {
     last_arrival_ns: u64,
 }
 
-impl Line {
+impl Lane {
     pub(super) fn new(pipe: Pipe<Slot>, mtu_bytes: u32) -> Self {
         Self {
             pipe,
@@ -159,9 +160,9 @@ fn monotonic_ns() -> u64 {
     clock_ns(Clock::CLOCK_MONOTONIC)
 }
 
-/// The lines of all links: line `i` reads socket `i` and writes socket `i ^ 1`.
+/// The lanes of all links: lane `i` reads socket `i` and writes socket `i ^ 1`.
 pub(super) struct Engine {
-    pub lines: Vec<Line>,
+    pub lanes: Vec<Lane>,
     pub sockets: Vec<PacketSocket>,
     pub running: bool,
     frames: Frames,
@@ -182,7 +183,7 @@ impl Engine {
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC)?;
         let watched = vec![pollfd(&*wake), pollfd(&timer)];
         Ok(Self {
-            lines: Vec::new(),
+            lanes: Vec::new(),
             sockets: Vec::new(),
             running: true,
             frames: Frames::default(),
@@ -202,11 +203,11 @@ impl Engine {
         prepare_thread()?;
         while self.running {
             self.sleep()?;
-            for index in 0..self.lines.len() {
+            for index in 0..self.lanes.len() {
                 self.read(index);
             }
             self.obey();
-            for index in 0..self.lines.len() {
+            for index in 0..self.lanes.len() {
                 self.write(index);
             }
             self.arm()?;
@@ -214,22 +215,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Swallows what is inside a line, and what comes.
-    pub(super) fn cut(&mut self, line: usize) {
+    /// Swallows what is inside a lane, and what comes.
+    pub(super) fn cut(&mut self, lane: usize) {
         let frames = &mut self.frames;
-        self.lines[line].pipe.cut(|slot| frames.give_back(slot));
+        self.lanes[lane].pipe.cut(|slot| frames.give_back(slot));
     }
 
-    /// Changes what a line does, from this moment on.
-    pub(super) fn set_shape(&mut self, line: usize, shape: super::Shape) {
-        self.lines[line].pipe.set_shape(monotonic_ns(), shape);
+    /// Changes what a lane does, from this moment on.
+    pub(super) fn change(&mut self, lane: usize, change: impl FnOnce(&mut Line)) {
+        let pipe = &mut self.lanes[lane].pipe;
+        let mut changed = pipe.line().clone();
+        change(&mut changed);
+        pipe.set_line(monotonic_ns(), changed);
     }
 
     /// Adds what the kernel has dropped for want of reading to the faults.
-    pub(super) fn count_unread(&mut self, line: usize) {
+    pub(super) fn count_unread(&mut self, lane: usize) {
         // The socket of a device that is gone has nothing to say.
-        let drops = self.sockets[line].take_drops().unwrap_or_default();
-        self.lines[line].faults.unread += drops;
+        let drops = self.sockets[lane].take_drops().unwrap_or_default();
+        self.lanes[lane].faults.unread += drops;
     }
 
     /// Attaches a socket, as the next one or in place of the one at `index`.
@@ -281,11 +285,11 @@ impl Engine {
         if self.watched[OWN_FDS + index].revents == 0 {
             return;
         }
-        let line = &mut self.lines[index];
-        let mtu_bytes = line.mtu_bytes;
+        let lane = &mut self.lanes[index];
+        let mtu_bytes = lane.mtu_bytes;
         for _ in 0..BATCHES_PER_TURN {
             let now = Now::read();
-            let take_in = |frames: &mut Frames, received| line.take_in(frames, &now, received);
+            let take_in = |frames: &mut Frames, received| lane.take_in(frames, &now, received);
             let count =
                 self.receiver
                     .receive(&self.sockets[index], &mut self.frames, mtu_bytes, take_in);
@@ -293,7 +297,7 @@ impl Engine {
                 Ok(BATCH) => {}
                 // The kernel cannot describe a super-packet it does not know to packet sockets (packet(7)).
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    self.lines[index].refuse(Flaw::Unsegmented);
+                    self.lanes[index].refuse(Flaw::Unsegmented);
                     return;
                 }
                 // Nothing more, or the device went down: it may come up again.
@@ -302,19 +306,19 @@ impl Engine {
         }
     }
 
-    /// Sends what is due on a line.
+    /// Sends what is due on a lane.
     fn write(&mut self, index: usize) {
-        let line = &mut self.lines[index];
+        let lane = &mut self.lanes[index];
         for _ in 0..BATCHES_PER_TURN {
-            line.take_due(&mut self.frames, &mut self.due);
+            lane.take_due(&mut self.frames, &mut self.due);
             if self.due.slots.is_empty() {
                 return;
             }
             let socket = &self.sockets[index ^ 1];
-            let refused = |error| line.refused(&error);
+            let refused = |error| lane.refused(&error);
             self.sender
                 .send(socket, &mut self.frames, &self.due.slots, refused);
-            line.record_lateness(&self.due.times_ns);
+            lane.record_lateness(&self.due.times_ns);
             for &slot in &self.due.slots {
                 self.frames.give_back(slot);
             }
@@ -324,9 +328,9 @@ impl Engine {
     /// Sets the timer to the next departure.
     fn arm(&mut self) -> io::Result<()> {
         let next_ns = self
-            .lines
+            .lanes
             .iter()
-            .filter_map(|line| line.pipe.next_due_ns())
+            .filter_map(|lane| lane.pipe.next_due_ns())
             .min();
         if next_ns == self.armed_ns {
             return Ok(());

@@ -24,18 +24,19 @@ use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use anabranch_scenario::{Change, Direction, Line};
 use hdrhistogram::Histogram;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use engine::Faults;
 pub use packet::MTU_MAX_BYTES;
-pub use pipe::{Pipe, QueueLimit, Shape, Tally};
+pub use pipe::{Fates, Pipe, lossless};
 
 use crate::netns::{Namespace, NetnsError};
-use engine::{Engine, Line, Request};
+use engine::{Engine, Lane, Request};
 use packet::PacketSocket;
 
 /// A run whose packets were later than this is not valid: p99, on a machine whose cores are shared.
@@ -48,7 +49,7 @@ pub enum EmulatorError {
     #[error(transparent)]
     Namespace(#[from] NetnsError),
     #[error("link {link}, {direction}: {problem}")]
-    Shape {
+    Line {
         link: String,
         direction: &'static str,
         problem: String,
@@ -70,31 +71,11 @@ fn io_error(what: &'static str) -> impl Fn(io::Error) -> EmulatorError {
     move |source| EmulatorError::Io { what, source }
 }
 
-/// Up leads away from the near end, down towards it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    Up,
-    Down,
-}
-
-impl Direction {
-    pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Down => "down",
-        }
-    }
-}
-
-/// What a link does in each direction.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a link does in each direction: up leads away from the near end, down towards it.
+#[derive(Debug, Clone, PartialEq)]
 pub struct LinkShape {
-    pub up: Shape,
-    pub down: Shape,
+    pub up: Line,
+    pub down: Line,
     /// Of IP packets; the devices at both ends get it too.
     pub mtu_bytes: u32,
 }
@@ -102,11 +83,19 @@ pub struct LinkShape {
 impl LinkShape {
     /// Lossless, the same delay in each direction, MTU 1500.
     pub fn new(down_bps: u64, up_bps: u64, delay_us: u64) -> Self {
+        let delay = Duration::from_micros(delay_us);
         Self {
-            up: Shape::new(up_bps, delay_us),
-            down: Shape::new(down_bps, delay_us),
+            up: lossless(up_bps, delay),
+            down: lossless(down_bps, delay),
             mtu_bytes: MTU_MAX_BYTES,
         }
+    }
+}
+
+fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Up => "up",
+        Direction::Down => "down",
     }
 }
 
@@ -203,8 +192,8 @@ impl Emulator {
 
     /// Connects two ends by a new link. Makes both devices; addresses are the caller's.
     pub fn connect(&self, name: &str, near: End, far: End, shape: LinkShape) -> Result<Link> {
-        for (direction, shape) in [(Direction::Up, shape.up), (Direction::Down, shape.down)] {
-            check(name, direction, &shape)?;
+        for (direction, line) in [(Direction::Up, &shape.up), (Direction::Down, &shape.down)] {
+            check(name, direction, line)?;
         }
         let mtu_bytes = shape.mtu_bytes;
         if !(576..=MTU_MAX_BYTES).contains(&mtu_bytes) {
@@ -213,7 +202,7 @@ impl Emulator {
                 mtu_bytes,
             });
         }
-        let first = self.shared.ask(|engine| engine.lines.len())?;
+        let first = self.shared.ask(|engine| engine.lanes.len())?;
         let devices = [format!("near{}", first / 2), format!("far{}", first / 2)];
         self.shared.plug(near, &devices[0], mtu_bytes)?;
         self.shared.plug(far, &devices[1], mtu_bytes)?;
@@ -223,10 +212,10 @@ impl Emulator {
         ];
         let seed = self.seed;
         self.shared.ask(move |engine| {
-            for (shape, socket) in [shape.up, shape.down].into_iter().zip(sockets) {
-                let index = engine.lines.len();
-                let pipe = Pipe::new(shape, seed.wrapping_add(index as u64));
-                engine.lines.push(Line::new(pipe, mtu_bytes));
+            for (line, socket) in [shape.up, shape.down].into_iter().zip(sockets) {
+                let index = engine.lanes.len();
+                let pipe = Pipe::new(line, seed.wrapping_add(index as u64));
+                engine.lanes.push(Lane::new(pipe, mtu_bytes));
                 engine.attach(index, socket);
             }
         })?;
@@ -249,10 +238,10 @@ impl Drop for Emulator {
     }
 }
 
-fn check(link: &str, direction: Direction, shape: &Shape) -> Result<()> {
-    shape.check().map_err(|problem| EmulatorError::Shape {
+fn check(link: &str, direction: Direction, line: &Line) -> Result<()> {
+    pipe::check(line).map_err(|problem| EmulatorError::Line {
         link: link.into(),
-        direction: direction.name(),
+        direction: word(direction),
         problem,
     })
 }
@@ -262,7 +251,7 @@ fn check(link: &str, direction: Direction, shape: &Shape) -> Result<()> {
 pub struct Link {
     name: String,
     shared: Arc<Shared>,
-    /// Its line up; the line down follows.
+    /// Its lane up; the lane down follows.
     first: usize,
     /// The emulator's ends of the cables, near and far.
     devices: [String; 2],
@@ -275,53 +264,41 @@ impl Link {
     }
 
     /// What a direction does at present.
-    pub fn shape(&self, direction: Direction) -> Result<Shape> {
-        let line = self.line(direction);
+    pub fn line(&self, direction: Direction) -> Result<Line> {
+        let lane = self.lane(direction);
         self.shared
-            .ask(move |engine| *engine.lines[line].pipe.shape())
+            .ask(move |engine| engine.lanes[lane].pipe.line().clone())
     }
 
-    pub fn set_shape(&self, direction: Direction, shape: Shape) -> Result<Instant> {
-        check(&self.name, direction, &shape)?;
-        let line = self.line(direction);
+    /// What has become of a direction's packets.
+    pub fn fates(&self, direction: Direction) -> Result<Fates> {
+        let lane = self.lane(direction);
+        self.shared
+            .ask(move |engine| engine.lanes[lane].pipe.fates())
+    }
+
+    /// Changes one direction, or both at the same moment.
+    pub fn apply(&self, direction: Option<Direction>, change: Change) -> Result<Instant> {
+        let directions = match direction {
+            Some(direction) => vec![direction],
+            None => Direction::BOTH.to_vec(),
+        };
+        for &direction in &directions {
+            let mut line = self.line(direction)?;
+            alter(&mut line, change);
+            check(&self.name, direction, &line)?;
+        }
+        let lanes: Vec<_> = directions
+            .into_iter()
+            .map(|direction| self.lane(direction))
+            .collect();
         self.shared.ask(move |engine| {
-            engine.set_shape(line, shape);
-            Instant::now()
-        })
-    }
-
-    pub fn set_rate(&self, direction: Direction, rate_bps: u64) -> Result<Instant> {
-        let shape = self.shape(direction)?;
-        self.set_shape(direction, Shape { rate_bps, ..shape })
-    }
-
-    /// Turns both directions into a blackhole: packets inside and packets to come are swallowed silently.
-    pub fn cut(&self) -> Result<Instant> {
-        self.cut_directions(&Direction::BOTH)
-    }
-
-    /// As [`Link::cut`], for one direction.
-    pub fn cut_direction(&self, direction: Direction) -> Result<Instant> {
-        self.cut_directions(&[direction])
-    }
-
-    fn cut_directions(&self, directions: &[Direction]) -> Result<Instant> {
-        let lines = directions.iter().map(|&direction| self.line(direction));
-        let lines = lines.collect::<Vec<_>>();
-        self.shared.ask(move |engine| {
-            for line in lines {
-                engine.cut(line);
-            }
-            Instant::now()
-        })
-    }
-
-    /// Ends every outage of the link.
-    pub fn restore(&self) -> Result<Instant> {
-        let lines = Direction::BOTH.map(|direction| self.line(direction));
-        self.shared.ask(move |engine| {
-            for line in lines {
-                engine.lines[line].pipe.restore();
+            for lane in lanes {
+                match change {
+                    Change::Cut => engine.cut(lane),
+                    Change::Restore => engine.lanes[lane].pipe.restore(),
+                    other => engine.change(lane, |line| alter(line, other)),
+                }
             }
             Instant::now()
         })
@@ -339,8 +316,8 @@ impl Link {
     pub fn replug(&self, near: End) -> Result<()> {
         self.shared.plug(near, &self.devices[0], self.mtu_bytes)?;
         let socket = self.shared.open(&self.devices[0])?;
-        let line = self.line(Direction::Up);
-        self.shared.ask(move |engine| engine.attach(line, socket))
+        let lane = self.lane(Direction::Up);
+        self.shared.ask(move |engine| engine.attach(lane, socket))
     }
 
     /// What has happened on the link since it was made.
@@ -352,7 +329,7 @@ impl Link {
                 device_drops += counters.rx_dropped + counters.tx_dropped;
             }
         }
-        let [up, down] = Direction::BOTH.map(|direction| self.line(direction));
+        let [up, down] = [Direction::Up, Direction::Down].map(|direction| self.lane(direction));
         let (up, down) = self.shared.ask(move |engine| {
             (
                 DirectionReport::of(engine, up),
@@ -367,11 +344,21 @@ impl Link {
         })
     }
 
-    fn line(&self, direction: Direction) -> usize {
+    fn lane(&self, direction: Direction) -> usize {
         match direction {
             Direction::Up => self.first,
             Direction::Down => self.first + 1,
         }
+    }
+}
+
+/// An outage is no property of the line: see [`Pipe::cut`].
+fn alter(line: &mut Line, change: Change) {
+    match change {
+        Change::Cut | Change::Restore => {}
+        Change::Rate(rate_bps) => line.rate_bps = rate_bps,
+        Change::Loss(loss) => line.loss = loss,
+        Change::Delay(delay) => line.delay = delay,
     }
 }
 
@@ -399,8 +386,8 @@ impl Lateness {
 /// One direction of a link, since it was made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DirectionReport {
-    pub shape: Shape,
-    pub tally: Tally,
+    pub line: Line,
+    pub fates: Fates,
     /// Packets that have no fate yet.
     pub inside: u64,
     /// Packets that came out while their device was gone or down.
@@ -410,16 +397,16 @@ pub struct DirectionReport {
 }
 
 impl DirectionReport {
-    fn of(engine: &mut Engine, line: usize) -> Self {
-        engine.count_unread(line);
-        let line = &engine.lines[line];
+    fn of(engine: &mut Engine, lane: usize) -> Self {
+        engine.count_unread(lane);
+        let lane = &engine.lanes[lane];
         Self {
-            shape: *line.pipe.shape(),
-            tally: line.pipe.tally(),
-            inside: line.pipe.inside() as u64,
-            unplugged: line.unplugged,
-            faults: line.faults,
-            lateness: Lateness::of(&line.lateness_ns),
+            line: lane.pipe.line().clone(),
+            fates: lane.pipe.fates(),
+            inside: lane.pipe.inside() as u64,
+            unplugged: lane.unplugged,
+            faults: lane.faults,
+            lateness: Lateness::of(&lane.lateness_ns),
         }
     }
 
@@ -541,7 +528,7 @@ mod tests {
         let flood = || {
             let words = ["-q", "-f", "-c", "500", "-w", "60", "192.0.2.2"];
             near.exec("ping", &words).unwrap();
-            let delivered = link.report().unwrap().down.tally.delivered;
+            let delivered = link.report().unwrap().down.fates.delivered.packets;
             let allocations = emulator.shared.ask(|_| ALLOCATIONS.get()).unwrap();
             (delivered, allocations)
         };

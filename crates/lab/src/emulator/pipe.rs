@@ -14,62 +14,61 @@
 //! At any time offered = delivered + lost + dropped by the queue + swallowed by an outage + inside.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use anabranch_scenario::{Buffer, Line, Loss, Tally};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 const NS_PER_S: u64 = 1_000_000_000;
+const DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// How much may wait for serialisation, the packet being serialised included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueLimit {
-    Bytes(u64),
-    Packets(u64),
-}
-
-/// What one direction of a link does to its packets.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shape {
-    /// Bits of IP packets per second: link headers are free.
-    pub rate_bps: u64,
-    /// From the end of serialisation to arrival.
-    pub delay_us: u64,
-    /// Probability that a packet is lost on the line, each by itself.
-    pub loss: f64,
-    pub queue: QueueLimit,
-}
-
-impl Shape {
-    /// A lossless line whose queue holds 100 ms of its rate, and ten full packets at least.
-    pub fn new(rate_bps: u64, delay_us: u64) -> Self {
-        Self {
-            rate_bps,
-            delay_us,
-            loss: 0.0,
-            queue: QueueLimit::Bytes((rate_bps / 8 / 10).max(15_000)),
-        }
+/// A lossless line whose buffer holds 100 ms of its rate, and ten full packets at least.
+pub fn lossless(rate_bps: u64, delay: Duration) -> Line {
+    Line {
+        rate_bps,
+        delay,
+        buffer: Buffer::Bytes((rate_bps / 8 / 10).max(15_000)),
+        loss: Loss::None,
+        red: None,
     }
+}
 
-    /// Says which value is out of range and what is allowed.
-    pub fn check(&self) -> Result<(), String> {
-        let room = match self.queue {
-            QueueLimit::Bytes(room) | QueueLimit::Packets(room) => room,
-        };
-        let most_us = 10_000_000;
-        match self {
-            Self { rate_bps: 0, .. } => Err("rate_bps = 0: at least 1".into()),
-            Self { delay_us, .. } if *delay_us > most_us => {
-                Err(format!("delay_us = {delay_us}: at most {most_us}"))
-            }
-            Self { loss, .. } if !(0.0..=1.0).contains(loss) => {
-                Err(format!("loss = {loss}: a probability from 0 to 1"))
-            }
-            _ if room == 0 => Err("queue = 0: room for one packet at least".into()),
-            _ => Ok(()),
-        }
+/// Says which value is out of range and what is allowed.
+pub fn check(line: &Line) -> Result<(), String> {
+    if line.rate_bps == 0 {
+        return Err("rate_bps = 0: at least 1".into());
+    }
+    if line.delay > DELAY_MAX {
+        let [delay, most] = [line.delay, DELAY_MAX].map(|time| time.as_secs_f64());
+        return Err(format!("delay = {delay} s: at most {most} s"));
+    }
+    if line.red.is_some() {
+        return Err("red: only the simulator has it, emulated lines drop at the tail".into());
+    }
+    if matches!(line.buffer, Buffer::Bytes(0) | Buffer::Packets(0)) {
+        return Err("buffer = 0: room for one packet at least".into());
+    }
+    let wrong = probabilities(&line.loss)
+        .into_iter()
+        .find(|value| !(0.0..=1.0).contains(value));
+    match wrong {
+        Some(value) => Err(format!("loss = {value}: a probability from 0 to 1")),
+        None => Ok(()),
+    }
+}
+
+fn probabilities(loss: &Loss) -> Vec<f64> {
+    match *loss {
+        Loss::None => Vec::new(),
+        Loss::Independent { probability } => vec![probability],
+        Loss::Bursty {
+            good_to_bad,
+            bad_to_good,
+            loss_good,
+            loss_bad,
+        } => vec![good_to_bad, bad_to_good, loss_good, loss_bad],
     }
 }
 
@@ -82,13 +81,44 @@ pub enum Refusal {
 
 /// Packets and bytes by fate. `inside` of the conservation law is what is left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
-    pub offered: u64,
-    pub delivered: u64,
-    pub delivered_bytes: u64,
-    pub lost: u64,
-    pub queue_drops: u64,
-    pub outage_drops: u64,
+pub struct Fates {
+    pub offered: Tally,
+    pub delivered: Tally,
+    pub lost: Tally,
+    /// Found no room in the buffer.
+    pub overflowed: Tally,
+    /// Swallowed by an outage.
+    pub cut: Tally,
+}
+
+/// Which packets get lost.
+#[derive(Debug)]
+struct Chance {
+    loss: Loss,
+    /// Of a Gilbert–Elliott chain.
+    bad: bool,
+    random: ChaCha8Rng,
+}
+
+impl Chance {
+    /// Draws the fate of the next packet.
+    fn strikes(&mut self) -> bool {
+        let probability = match self.loss {
+            Loss::None => 0.0,
+            Loss::Independent { probability } => probability,
+            Loss::Bursty {
+                good_to_bad,
+                bad_to_good,
+                loss_good,
+                loss_bad,
+            } => {
+                let leaves = if self.bad { bad_to_good } else { good_to_bad };
+                self.bad ^= self.random.next_u64() < threshold(leaves);
+                if self.bad { loss_bad } else { loss_good }
+            }
+        };
+        self.random.next_u64() < threshold(probability)
+    }
 }
 
 /// A packet that has come out at the far end, or has got lost on the way.
@@ -112,9 +142,9 @@ struct Parcel<T> {
 /// One direction of a link. `T` stands for a packet.
 #[derive(Debug)]
 pub struct Pipe<T> {
-    shape: Shape,
+    line: Line,
     out: bool,
-    random: ChaCha8Rng,
+    chance: Chance,
     /// In order of arrival. The first `on_line` have been serialised, the others wait.
     parcels: VecDeque<Parcel<T>>,
     on_line: usize,
@@ -122,31 +152,35 @@ pub struct Pipe<T> {
     last_departure_ns: u64,
     /// What the last departure was rounded off by, in 1/rate_bps nanoseconds.
     rounded_off: u64,
-    tally: Tally,
+    fates: Fates,
 }
 
 impl<T: Copy> Pipe<T> {
     /// `seed` decides which packets are lost, by their order.
-    pub fn new(shape: Shape, seed: u64) -> Self {
+    pub fn new(line: Line, seed: u64) -> Self {
         Self {
-            shape,
+            chance: Chance {
+                loss: line.loss,
+                bad: false,
+                random: ChaCha8Rng::seed_from_u64(seed),
+            },
+            line,
             out: false,
-            random: ChaCha8Rng::seed_from_u64(seed),
             parcels: VecDeque::new(),
             on_line: 0,
             queued_bytes: 0,
             last_departure_ns: 0,
             rounded_off: 0,
-            tally: Tally::default(),
+            fates: Fates::default(),
         }
     }
 
-    pub fn shape(&self) -> &Shape {
-        &self.shape
+    pub fn line(&self) -> &Line {
+        &self.line
     }
 
-    pub fn tally(&self) -> Tally {
-        self.tally
+    pub fn fates(&self) -> Fates {
+        self.fates
     }
 
     /// Packets offered and still without a fate.
@@ -156,19 +190,20 @@ impl<T: Copy> Pipe<T> {
 
     /// Offers a packet of `bytes` that reached the link at `now_ns`.
     pub fn offer(&mut self, now_ns: u64, bytes: u32, packet: T) -> Result<(), Refusal> {
-        self.tally.offered += 1;
-        let lost = self.random.next_u64() < threshold(self.shape.loss);
+        self.fates.offered.add(bytes.into());
+        let lost = self.chance.strikes();
         if self.out {
-            self.tally.outage_drops += 1;
+            self.fates.cut.add(bytes.into());
             return Err(Refusal::Outage);
         }
         self.serialise_until(now_ns);
         if !self.has_room(bytes) {
-            self.tally.queue_drops += 1;
+            self.fates.overflowed.add(bytes.into());
             return Err(Refusal::Queue);
         }
         let departs_ns = self.departure(now_ns, bytes);
-        let arrives_ns = self.arrival(departs_ns, self.parcels.back());
+        let ahead = self.parcels.back().map(|ahead| ahead.arrives_ns);
+        let arrives_ns = arrival(departs_ns, self.line.delay, ahead);
         self.queued_bytes += u64::from(bytes);
         self.parcels.push_back(Parcel {
             packet,
@@ -193,12 +228,12 @@ impl<T: Copy> Pipe<T> {
         self.serialise_until(now_ns);
         let parcel = self.parcels.pop_front()?;
         self.on_line -= 1;
-        if parcel.lost {
-            self.tally.lost += 1;
+        let fate = if parcel.lost {
+            &mut self.fates.lost
         } else {
-            self.tally.delivered += 1;
-            self.tally.delivered_bytes += u64::from(parcel.bytes);
-        }
+            &mut self.fates.delivered
+        };
+        fate.add(parcel.bytes.into());
         Some(Arrival {
             packet: parcel.packet,
             due_ns: parcel.arrives_ns,
@@ -206,37 +241,42 @@ impl<T: Copy> Pipe<T> {
         })
     }
 
-    /// Changes rate, delay, loss and queue limit. Waiting packets are serialised at the new rate, the one on the
-    /// transmitter from its remaining bits on; packets on the line arrive when they would have. A smaller queue limit
-    /// drops nothing that is inside.
-    pub fn set_shape(&mut self, now_ns: u64, shape: Shape) {
+    /// Changes rate, delay, loss and buffer. Waiting packets are serialised at the new rate, the one on the
+    /// transmitter from its remaining bits on; the new delay is that of packets whose serialisation begins after the
+    /// change. A smaller buffer drops nothing that is inside.
+    pub fn set_line(&mut self, now_ns: u64, line: Line) {
         self.serialise_until(now_ns);
-        let old_rate_bps = std::mem::replace(&mut self.shape, shape).rate_bps;
+        if line.loss != self.line.loss {
+            (self.chance.loss, self.chance.bad) = (line.loss, false);
+        }
+        let old = std::mem::replace(&mut self.line, line);
         self.rounded_off = 0;
         for index in self.on_line..self.parcels.len() {
             let Parcel {
                 bytes, departs_ns, ..
             } = self.parcels[index];
-            let departs_ns = if index == self.on_line {
+            let ahead = index
+                .checked_sub(1)
+                .map(|ahead| self.parcels[ahead].arrives_ns);
+            let (departs_ns, delay) = if index == self.on_line {
                 let left_ns = u128::from(departs_ns - now_ns);
-                let left_ns = left_ns * u128::from(old_rate_bps) / u128::from(shape.rate_bps);
+                let left_ns = left_ns * u128::from(old.rate_bps) / u128::from(self.line.rate_bps);
                 self.last_departure_ns = now_ns + left_ns as u64;
-                self.last_departure_ns
+                (self.last_departure_ns, old.delay)
             } else {
-                self.departure(now_ns, bytes)
+                (self.departure(now_ns, bytes), self.line.delay)
             };
-            let ahead = index.checked_sub(1).map(|ahead| &self.parcels[ahead]);
-            let arrives_ns = self.arrival(departs_ns, ahead);
             let parcel = &mut self.parcels[index];
-            (parcel.departs_ns, parcel.arrives_ns) = (departs_ns, arrives_ns);
+            parcel.departs_ns = departs_ns;
+            parcel.arrives_ns = arrival(departs_ns, delay, ahead);
         }
     }
 
     /// Begins an outage: everything inside is swallowed, and handed to `swallowed`.
     pub fn cut(&mut self, mut swallowed: impl FnMut(T)) {
         self.out = true;
-        self.tally.outage_drops += self.parcels.len() as u64;
         for parcel in self.parcels.drain(..) {
+            self.fates.cut.add(parcel.bytes.into());
             swallowed(parcel.packet);
         }
         (self.on_line, self.queued_bytes, self.last_departure_ns) = (0, 0, 0);
@@ -259,9 +299,10 @@ impl<T: Copy> Pipe<T> {
     }
 
     fn has_room(&self, bytes: u32) -> bool {
-        match self.shape.queue {
-            QueueLimit::Bytes(room) => self.queued_bytes + u64::from(bytes) <= room,
-            QueueLimit::Packets(room) => ((self.parcels.len() - self.on_line) as u64) < room,
+        match self.line.buffer {
+            Buffer::Bytes(room) => self.queued_bytes + u64::from(bytes) <= room,
+            Buffer::Packets(room) => ((self.parcels.len() - self.on_line) as u64) < room,
+            Buffer::Unlimited => true,
         }
     }
 
@@ -271,16 +312,16 @@ impl<T: Copy> Pipe<T> {
             (self.last_departure_ns, self.rounded_off) = (now_ns, 0);
         }
         let work = u64::from(bytes) * 8 * NS_PER_S + self.rounded_off;
-        self.rounded_off = work % self.shape.rate_bps;
-        self.last_departure_ns += work / self.shape.rate_bps;
+        self.rounded_off = work % self.line.rate_bps;
+        self.last_departure_ns += work / self.line.rate_bps;
         self.last_departure_ns
     }
+}
 
-    /// A shorter delay never lets a packet overtake the one ahead.
-    fn arrival(&self, departs_ns: u64, ahead: Option<&Parcel<T>>) -> u64 {
-        let arrives_ns = departs_ns + self.shape.delay_us * 1000;
-        ahead.map_or(arrives_ns, |ahead| arrives_ns.max(ahead.arrives_ns))
-    }
+/// A shorter delay never lets a packet overtake the one ahead.
+fn arrival(departs_ns: u64, delay: Duration, ahead_ns: Option<u64>) -> u64 {
+    let arrives_ns = departs_ns + delay.as_nanos() as u64;
+    ahead_ns.map_or(arrives_ns, |ahead_ns| arrives_ns.max(ahead_ns))
 }
 
 /// The number of 64-bit draws out of 2^64 that mean `probability`.
@@ -294,26 +335,41 @@ mod tests {
 
     use super::*;
 
-    fn shape(rate_bps: u64, delay_us: u64, queue: QueueLimit) -> Shape {
-        Shape {
-            rate_bps,
-            delay_us,
-            loss: 0.0,
-            queue,
+    fn line(rate_bps: u64, delay_us: u64, buffer: Buffer) -> Line {
+        Line {
+            buffer,
+            ..lossless(rate_bps, Duration::from_micros(delay_us))
         }
     }
 
-    fn queues() -> impl Strategy<Value = QueueLimit> {
+    fn buffers() -> impl Strategy<Value = Buffer> {
         prop_oneof![
-            (1_500u64..100_000).prop_map(QueueLimit::Bytes),
-            (1u64..100).prop_map(QueueLimit::Packets),
+            (1_500u64..100_000).prop_map(Buffer::Bytes),
+            (1u64..100).prop_map(Buffer::Packets),
+            Just(Buffer::Unlimited),
+        ]
+    }
+
+    fn losses() -> impl Strategy<Value = Loss> {
+        let bursty = (0f64..0.5, 0.01f64..1.0, 0f64..0.1, 0f64..1.0);
+        prop_oneof![
+            Just(Loss::None),
+            (0f64..0.5).prop_map(|probability| Loss::Independent { probability }),
+            bursty.prop_map(
+                |(good_to_bad, bad_to_good, loss_good, loss_bad)| Loss::Bursty {
+                    good_to_bad,
+                    bad_to_good,
+                    loss_good,
+                    loss_bad
+                }
+            ),
         ]
     }
 
     prop_compose! {
-        fn shapes()(rate_bps in 1_000u64..1_000_000_000, delay_us in 0u64..200_000, loss in 0f64..0.5, queue in queues())
-            -> Shape {
-            Shape { rate_bps, delay_us, loss, queue }
+        fn lines()(rate_bps in 1_000u64..1_000_000_000, delay_us in 0u64..200_000, loss in losses(), buffer in buffers())
+            -> Line {
+            Line { loss, ..line(rate_bps, delay_us, buffer) }
         }
     }
 
@@ -322,7 +378,7 @@ mod tests {
     enum Event {
         Offer(u32),
         Pop,
-        Shape(Shape),
+        Line(Line),
         Cut,
         Restore,
     }
@@ -331,7 +387,7 @@ mod tests {
         let event = prop_oneof![
             10 => (20u32..1500).prop_map(Event::Offer),
             6 => Just(Event::Pop),
-            1 => shapes().prop_map(Event::Shape),
+            1 => lines().prop_map(Event::Line),
             1 => Just(Event::Cut),
             1 => Just(Event::Restore),
         ];
@@ -340,7 +396,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_packet_has_one_fate_and_none_overtakes(first in shapes(), seed: u64, events in events()) {
+        fn every_packet_has_one_fate_and_none_overtakes(first in lines(), seed: u64, events in events()) {
             let mut pipe = Pipe::new(first, seed);
             let (mut now_ns, mut next, mut seen) = (0, 0u64, None);
             let mut swallowed = 0;
@@ -356,14 +412,14 @@ mod tests {
                         prop_assert!(seen < Some(arrival.packet));
                         seen = Some(arrival.packet);
                     },
-                    Event::Shape(shape) => pipe.set_shape(now_ns, shape),
+                    Event::Line(line) => pipe.set_line(now_ns, line),
                     Event::Cut => pipe.cut(|_| swallowed += 1),
                     Event::Restore => pipe.restore(),
                 }
-                let tally = pipe.tally();
-                let fates = tally.delivered + tally.lost + tally.queue_drops + tally.outage_drops;
-                prop_assert_eq!(tally.offered, fates + pipe.inside() as u64);
-                prop_assert!(swallowed <= tally.outage_drops);
+                let Fates { offered, delivered, lost, overflowed, cut } = pipe.fates();
+                let ended = delivered.packets + lost.packets + overflowed.packets + cut.packets;
+                prop_assert_eq!(offered.packets, ended + pipe.inside() as u64);
+                prop_assert!(swallowed <= cut.packets);
             }
         }
 
@@ -371,7 +427,7 @@ mod tests {
         fn a_busy_pipe_sends_at_its_rate_to_the_nanosecond_however_late_it_is_polled(
             rate_bps in 1_000u64..1_000_000_000, sizes in prop::collection::vec(20u32..1500, 1..500), lateness_ns in 0u64..1_000_000_000,
         ) {
-            let mut pipe = Pipe::new(shape(rate_bps, 0, QueueLimit::Packets(500)), 0);
+            let mut pipe = Pipe::new(line(rate_bps, 0, Buffer::Packets(500)), 0);
             for &bytes in &sizes {
                 pipe.offer(0, bytes, ()).unwrap();
             }
@@ -384,13 +440,14 @@ mod tests {
         }
 
         #[test]
-        fn the_queue_takes_what_has_room_and_not_a_byte_more(queue in queues(), sizes in prop::collection::vec(20u32..1500, 1..500)) {
-            let mut pipe = Pipe::new(shape(1_000_000, 0, queue), 0);
+        fn the_queue_takes_what_has_room_and_not_a_byte_more(buffer in buffers(), sizes in prop::collection::vec(20u32..1500, 1..500)) {
+            let mut pipe = Pipe::new(line(1_000_000, 0, buffer), 0);
             let (mut bytes_in, mut packets_in) = (0, 0);
             for &bytes in &sizes {
-                let fits = match queue {
-                    QueueLimit::Bytes(room) => bytes_in + u64::from(bytes) <= room,
-                    QueueLimit::Packets(room) => packets_in < room,
+                let fits = match buffer {
+                    Buffer::Bytes(room) => bytes_in + u64::from(bytes) <= room,
+                    Buffer::Packets(room) => packets_in < room,
+                    Buffer::Unlimited => true,
                 };
                 prop_assert_eq!(pipe.offer(0, bytes, ()).is_ok(), fits);
                 if fits {
@@ -403,16 +460,16 @@ mod tests {
 
     #[test]
     fn an_idle_packet_takes_its_serialisation_and_the_delay() {
-        let mut pipe = Pipe::new(shape(8_000_000, 10_000, QueueLimit::Packets(10)), 0);
+        let mut pipe = Pipe::new(line(8_000_000, 10_000, Buffer::Packets(10)), 0);
         pipe.offer(5_000, 1_000, ()).unwrap();
         assert_eq!(pipe.next_due_ns(), Some(5_000 + 1_000_000 + 10_000_000));
     }
 
     #[test]
     fn losses_have_their_share_and_still_take_their_time() {
-        let line = Shape {
-            loss: 0.03,
-            ..shape(8_000_000, 0, QueueLimit::Packets(1))
+        let line = Line {
+            loss: Loss::Independent { probability: 0.03 },
+            ..line(8_000_000, 0, Buffer::Packets(1))
         };
         let mut pipe = Pipe::new(line, 7);
         let count = 200_000u64;
@@ -422,16 +479,16 @@ mod tests {
             assert_eq!(arrival.due_ns, (packet + 1) * 1_000_000);
         }
         // Four standard deviations of a binomial share: 4 * sqrt(0.03 * 0.97 / 200 000) = 0.0015.
-        let share = pipe.tally().lost as f64 / count as f64;
+        let share = pipe.fates().lost.packets as f64 / count as f64;
         assert!((share - 0.03).abs() < 0.0015, "{share}");
     }
 
     #[test]
     fn the_same_seed_loses_the_same_packets() {
         let lost = |seed| {
-            let line = Shape {
-                loss: 0.1,
-                ..shape(1_000_000_000, 0, QueueLimit::Packets(2000))
+            let line = Line {
+                loss: Loss::Independent { probability: 0.1 },
+                ..line(1_000_000_000, 0, Buffer::Packets(2000))
             };
             let mut pipe = Pipe::new(line, seed);
             for packet in 0..1000 {
@@ -447,15 +504,15 @@ mod tests {
 
     #[test]
     fn a_new_rate_holds_for_the_rest_of_the_packet_on_the_transmitter_and_for_the_queue() {
-        let slow = shape(1_000_000, 0, QueueLimit::Packets(10));
-        let mut pipe = Pipe::new(slow, 0);
+        let slow = line(1_000_000, 0, Buffer::Packets(10));
+        let mut pipe = Pipe::new(slow.clone(), 0);
         pipe.offer(0, 1_000, 0).unwrap(); // 8 ms at 1 Mbit/s
         pipe.offer(0, 1_000, 1).unwrap();
-        let fast = Shape {
+        let fast = Line {
             rate_bps: 2_000_000,
             ..slow
         };
-        pipe.set_shape(4_000_000, fast); // half of the first is left: 2 ms more
+        pipe.set_line(4_000_000, fast); // half of the first is left: 2 ms more
         assert_eq!(pipe.next_due_ns(), Some(6_000_000));
         pipe.pop(6_000_000).unwrap();
         assert_eq!(pipe.next_due_ns(), Some(10_000_000));
@@ -463,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_cut_swallows_what_is_inside_and_what_comes_until_it_is_restored() {
-        let mut pipe = Pipe::new(shape(1_000_000, 0, QueueLimit::Packets(10)), 0);
+        let mut pipe = Pipe::new(line(1_000_000, 0, Buffer::Packets(10)), 0);
         pipe.offer(0, 1_000, 'a').unwrap();
         let mut swallowed = vec![];
         pipe.cut(|packet| swallowed.push(packet));
@@ -472,30 +529,82 @@ mod tests {
         pipe.restore();
         pipe.offer(2, 1_000, 'c').unwrap();
         assert_eq!(pipe.next_due_ns(), Some(8_000_002));
-        assert_eq!(pipe.tally().outage_drops, 2);
+        assert_eq!(pipe.fates().cut.packets, 2);
     }
 
     #[test]
-    fn a_shape_out_of_range_names_its_key() {
-        for (shape, key) in [
-            (Shape::new(0, 0), "rate_bps"),
-            (Shape::new(1, 10_000_001), "delay_us"),
+    fn bursty_losses_have_the_share_and_the_run_length_of_their_chain() {
+        let bursty = Line {
+            loss: Loss::Bursty {
+                good_to_bad: 0.01,
+                bad_to_good: 0.25,
+                loss_good: 0.0,
+                loss_bad: 1.0,
+            },
+            ..line(8_000_000, 0, Buffer::Packets(1))
+        };
+        let mut pipe = Pipe::new(bursty, 7);
+        let count = 400_000u64;
+        let (mut bursts, mut before) = (0u64, false);
+        for packet in 0..count {
+            pipe.offer(packet * 1_000_000, 1_000, packet).unwrap();
+            let lost = pipe.pop((packet + 1) * 1_000_000).unwrap().lost;
+            bursts += u64::from(lost && !before);
+            before = lost;
+        }
+        let lost = pipe.fates().lost.packets as f64;
+        // Stationary share of the bad state 0.01 / (0.01 + 0.25), mean run 1 / 0.25 packets. About 3800 runs, whose
+        // lengths deviate by 3.5: four standard errors are 6 % of either.
+        assert!(
+            (lost / count as f64 / (0.01 / 0.26) - 1.0).abs() < 0.09,
+            "{lost}"
+        );
+        assert!(
+            (lost / bursts as f64 / 4.0 - 1.0).abs() < 0.06,
+            "{lost} in {bursts}"
+        );
+    }
+
+    #[test]
+    fn a_new_delay_holds_for_what_is_not_on_the_transmitter_and_nothing_overtakes() {
+        let far = line(8_000_000, 10_000, Buffer::Packets(10));
+        let mut pipe = Pipe::new(far.clone(), 0);
+        pipe.offer(0, 1_000, 0).unwrap(); // serialised until 1 ms, arrives at 11 ms
+        pipe.offer(0, 1_000, 1).unwrap();
+        let near = Line {
+            delay: Duration::ZERO,
+            ..far
+        };
+        pipe.set_line(500_000, near);
+        let arrivals = std::iter::from_fn(|| pipe.pop(u64::MAX));
+        let due: Vec<_> = arrivals
+            .map(|arrival| (arrival.packet, arrival.due_ns))
+            .collect();
+        assert_eq!(due, [(0, 11_000_000), (1, 11_000_000)]);
+    }
+
+    #[test]
+    fn a_line_out_of_range_names_its_key() {
+        let plain = || lossless(1, Duration::ZERO);
+        for (line, key) in [
+            (lossless(0, Duration::ZERO), "rate_bps"),
+            (lossless(1, Duration::from_secs(11)), "delay"),
             (
-                Shape {
-                    loss: 1.5,
-                    ..Shape::new(1, 0)
+                Line {
+                    loss: Loss::Independent { probability: 1.5 },
+                    ..plain()
                 },
                 "loss",
             ),
             (
-                Shape {
-                    queue: QueueLimit::Bytes(0),
-                    ..Shape::new(1, 0)
+                Line {
+                    buffer: Buffer::Bytes(0),
+                    ..plain()
                 },
-                "queue",
+                "buffer",
             ),
         ] {
-            assert!(shape.check().unwrap_err().contains(key));
+            assert!(check(&line).unwrap_err().contains(key));
         }
     }
 }

@@ -277,7 +277,7 @@ mod tests {
     fn the_generated_configuration_is_the_least_one_and_the_settings() {
         let shape = LinkShape::new(50_000_000, 10_000_000, 0);
         let isps = vec![
-            IspSpec::new(0, "fiber", shape),
+            IspSpec::new(0, "fiber", shape.clone()),
             IspSpec::new(1, "lte", shape),
         ];
         assert_eq!(

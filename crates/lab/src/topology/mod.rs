@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each ISP's next hop is a router of its own, and the internet knows the way to the gateway's external addresses only:
-//! a packet that leaves with a LAN address is never answered. The web server tells the address it saw in `X-Client`,
+//! a packet that leaves with a LAN address is never answered. The cable between router and internet is plain, or a
+//! second emulated line for what happens beyond the last mile. The web server tells the address it saw in `X-Client`,
 //! so a client learns which link carried it. Every namespace has the same, recorded TCP settings; forwarding is on in
 //! the routers, and in the gateway it is the business of the [`Gateway`] under test.
 
@@ -19,9 +20,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 use std::{io, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use anabranch_scenario::{Change, Fault, Place};
 
-use crate::emulator::{Direction, Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
+use crate::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use crate::netns::{Counters, Namespace, NetnsError};
 
 pub use gateway::{Anabranch, Gateway, configuration};
@@ -34,6 +35,8 @@ const LAN_NETWORK: &str = "10.80.0.0/16";
 const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
 const CLIENTS_MAX: u16 = 10_000;
 const LINKS_MAX: usize = 16;
+/// Path of a file that is longer than any that is asked for.
+pub const ZEROS: &str = "/zeros";
 /// The web server.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 const SERVER_PORT: u16 = 80;
@@ -52,6 +55,8 @@ pub enum LabError {
     },
     #[error("no link {name}; there are: {known}")]
     NoSuchLink { name: String, known: String },
+    #[error("link {link} has no second hop: give it one in `beyond`")]
+    NoSecondHop { link: String },
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     #[error("{program} did not become ready in {seconds} s; its last words: {log}")]
@@ -82,11 +87,13 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
 }
 
 /// One ISP.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct IspSpec {
     pub name: String,
+    /// The last mile.
     pub shape: LinkShape,
+    /// Between the ISP's router and the internet; a plain cable if absent.
+    pub beyond: Option<LinkShape>,
     /// The gateway's external address.
     pub address: Ipv4Addr,
     pub prefix_len: u8,
@@ -102,6 +109,7 @@ impl IspSpec {
         Self {
             name: name.into(),
             shape,
+            beyond: None,
             address: Ipv4Addr::new(100, 64, index, 2),
             prefix_len: 24,
             next_hop: Ipv4Addr::new(100, 64, index, 1),
@@ -120,8 +128,7 @@ impl IspSpec {
 }
 
 /// What to build.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LabSpec {
     /// Client addresses on the LAN.
     pub clients: u16,
@@ -130,7 +137,7 @@ pub struct LabSpec {
     pub congestion_control: String,
     /// Segmentation and checksum offload on the LAN cable.
     pub lan_offloads: bool,
-    /// Files the web server has, as `/bytes/<size>`.
+    /// Files the web server has by name, as `/bytes/<size>`, for programs that ask for no ranges of [`ZEROS`].
     pub file_bytes: Vec<u64>,
     /// Decides which packets lossy links lose.
     pub seed: u64,
@@ -204,6 +211,8 @@ pub struct Lab {
     under_test: Option<Anabranch>,
     server: HttpServer,
     links: Vec<Link>,
+    /// The second hops of those links that have one.
+    beyond: Vec<Option<Link>>,
     _emulator: Emulator,
     clients: Namespace,
     gateway: Namespace,
@@ -225,12 +234,12 @@ impl Lab {
         lay_lan(spec, &clients, &inside)?;
         internet.add_address("lo", SERVER.into(), 32)?;
         let emulator = Emulator::start(spec.seed)?;
-        let (mut links, mut routers) = (Vec::new(), Vec::new());
+        let (mut links, mut beyond, mut routers) = (Vec::new(), Vec::new(), Vec::new());
         for (index, isp) in spec.isps.iter().enumerate() {
             let router = Namespace::create(&isp.name)?;
             settle(&router)?;
             links.push(lay_access(index, isp, &emulator, &inside, &router)?);
-            lay_transit(index, spec, &router, &internet)?;
+            beyond.push(lay_transit(index, spec, &emulator, &router, &internet)?);
             routers.push(router);
         }
         let server = HttpServer::start(
@@ -243,6 +252,7 @@ impl Lab {
             under_test: None,
             server,
             links,
+            beyond,
             _emulator: emulator,
             clients,
             gateway: inside,
@@ -283,6 +293,12 @@ impl Lab {
         &self.links
     }
 
+    /// The emulated second hop of an ISP.
+    pub fn beyond(&self, link: &str) -> Result<&Link> {
+        let hop = self.beyond[self.index(link)?].as_ref();
+        hop.ok_or_else(|| LabError::NoSecondHop { link: link.into() })
+    }
+
     /// The process under test, if it is anabranch.
     pub fn anabranch(&mut self) -> Result<&mut Anabranch> {
         self.under_test.as_mut().ok_or(LabError::NotAnabranch)
@@ -310,17 +326,26 @@ impl Lab {
         Ok(wan(self.index(link)?))
     }
 
-    /// Makes a link a blackhole. Returns when it took effect.
+    /// Makes a link's last mile a blackhole. Returns when it took effect.
     pub fn cut(&self, link: &str) -> Result<Instant> {
-        Ok(self.link(link)?.cut()?)
+        Ok(self.link(link)?.apply(None, Change::Cut)?)
     }
 
     pub fn restore(&self, link: &str) -> Result<Instant> {
-        Ok(self.link(link)?.restore()?)
+        Ok(self.link(link)?.apply(None, Change::Restore)?)
     }
 
-    pub fn set_rate(&self, link: &str, direction: Direction, rate_bps: u64) -> Result<Instant> {
-        Ok(self.link(link)?.set_rate(direction, rate_bps)?)
+    /// Lets a fault happen at once, whatever its time. Returns when it took effect.
+    pub fn apply(&self, fault: &Fault) -> Result<Instant> {
+        Ok(self.hop(fault)?.apply(fault.direction, fault.change)?)
+    }
+
+    /// The emulated line that a fault concerns.
+    pub(crate) fn hop(&self, fault: &Fault) -> Result<&Link> {
+        match fault.place {
+            Place::LastMile => self.link(&fault.link),
+            Place::Beyond => self.beyond(&fault.link),
+        }
     }
 
     /// Deletes the gateway's device of a link.
@@ -361,14 +386,21 @@ impl Lab {
     pub fn report(&self) -> Result<LabReport> {
         let links = self.links.iter().map(Link::report);
         let links = links.collect::<Result<Vec<_>, _>>()?;
+        let beyond = self.beyond.iter().flatten().map(Link::report);
+        let beyond = beyond.collect::<Result<Vec<_>, _>>()?;
         Ok(LabReport {
             kernel: read("/proc/sys/kernel/osrelease")?,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             congestion_control: self.congestion_control()?,
             settings: self.settings()?,
             devices: self.devices()?,
-            problems: links.iter().flat_map(LinkReport::problems).collect(),
+            problems: links
+                .iter()
+                .chain(&beyond)
+                .flat_map(LinkReport::problems)
+                .collect(),
             links,
+            beyond,
             spec: self.spec.clone(),
         })
     }
@@ -452,7 +484,7 @@ impl Drop for Lab {
 }
 
 /// What a run needs to be believed, or not.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct LabReport {
     pub kernel: String,
     pub cores: usize,
@@ -464,6 +496,8 @@ pub struct LabReport {
     /// The kernel's counters by namespace and device.
     pub devices: BTreeMap<String, Counters>,
     pub links: Vec<LinkReport>,
+    /// The second hops.
+    pub beyond: Vec<LinkReport>,
     /// Why the figures cannot be trusted; empty if they can.
     pub problems: Vec<String>,
 }
@@ -539,7 +573,7 @@ fn lay_access(
         namespace: router,
         device: "customer",
     };
-    let link = emulator.connect(&isp.name, near, far, isp.shape)?;
+    let link = emulator.connect(&isp.name, near, far, isp.shape.clone())?;
     router.add_address("customer", isp.next_hop.into(), isp.prefix_len)?;
     address_wan(index, isp, gateway)?;
     Ok(link)
@@ -566,20 +600,30 @@ fn transit(index: usize) -> [Ipv4Addr; 2] {
 fn lay_transit(
     index: usize,
     spec: &LabSpec,
+    emulator: &Emulator,
     router: &Namespace,
     internet: &Namespace,
-) -> Result<()> {
+) -> Result<Option<Link>> {
     let [router_end, internet_end] = transit(index);
     let device = format!("isp{index}");
     let isp = &spec.isps[index];
-    router.veth("upstream", internet, &device)?;
+    let hop = match &isp.beyond {
+        None => router.veth("upstream", internet, &device).map(|()| None)?,
+        Some(shape) => {
+            let [near, far] = [(router, "upstream"), (internet, device.as_str())]
+                .map(|(namespace, device)| End { namespace, device });
+            let name = format!("{} beyond", isp.name);
+            Some(emulator.connect(&name, near, far, shape.clone())?)
+        }
+    };
     router.set_mtu("upstream", isp.path_mtu_bytes)?;
     internet.set_mtu(&device, isp.path_mtu_bytes)?;
     router.add_address("upstream", router_end.into(), 30)?;
     internet.add_address(&device, internet_end.into(), 30)?;
     router.ip(&format!("route add default via {internet_end}"))?;
     router.set_sysctl("net/ipv4/ip_forward", "1")?;
-    route_back(index, spec, internet)
+    route_back(index, spec, internet)?;
+    Ok(hop)
 }
 
 /// The server announces full segments even over a smaller path MTU, so that clients have to discover it.

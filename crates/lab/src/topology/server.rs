@@ -1,4 +1,4 @@
-//! The web server: nginx, serving files of given sizes.
+//! The web server: nginx, serving files of given sizes, and the beginnings of one that has any size.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
@@ -8,14 +8,18 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{LabError, Result, io_error, last_words};
+use super::{LabError, Result, ZEROS, io_error, last_words};
 use crate::netns::{Child, Namespace};
 
 const READY: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(2);
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// A running nginx: `/bytes/<size>` is a file of that many zero bytes, and every answer names the client's address in
+/// Of the file at [`ZEROS`]: 1 TiB, more than any emulated line carries in a week.
+const ZEROS_BYTES: u64 = 1 << 40;
+
+/// A running nginx: `/bytes/<size>` is a file of that many zero bytes, `/zeros` one to ask ranges of,
+/// `/sink` takes what is sent to it, and every answer names the client's address in
 /// `X-Client`. Ends on drop.
 #[derive(Debug)]
 pub struct HttpServer {
@@ -65,14 +69,16 @@ impl Drop for HttpServer {
 fn lay_out(root: &Path, address: SocketAddr, file_bytes: &[u64]) -> std::io::Result<()> {
     let files = root.join("bytes");
     std::fs::create_dir(&files)?;
+    // Sparse: a file takes no room on the disk.
+    File::create(root.join(ZEROS.trim_start_matches('/')))?.set_len(ZEROS_BYTES)?;
     for &size_bytes in file_bytes {
-        // Sparse: a file takes no room on the disk.
         File::create(files.join(size_bytes.to_string()))?.set_len(size_bytes)?;
     }
     std::fs::write(root.join("nginx.conf"), configuration(root, address))
 }
 
-/// One process, so that one signal ends it.
+/// One process, so that one signal ends it. What is sent to `/sink` is answered when all of it is there: nginx reads a
+/// body to its end before it asks the upstream.
 fn configuration(root: &Path, address: SocketAddr) -> String {
     let root = root.display();
     format!(
@@ -102,6 +108,16 @@ http {{
         root {root};
         etag off;
         add_header X-Client $remote_addr always;
+        client_max_body_size 0;
+        location = /sink {{
+            proxy_pass http://unix:{root}/taken.sock;
+            proxy_pass_request_body off;
+            proxy_set_header Content-Length 0;
+        }}
+    }}
+    server {{
+        listen unix:{root}/taken.sock;
+        return 200;
     }}
 }}
 "
