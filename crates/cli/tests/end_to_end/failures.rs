@@ -182,7 +182,7 @@ fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_
 fn a_line_that_fails_in_one_direction_is_left_whichever_it_is() {
     let house = House::new("policy = \"RR\"");
     let House { lab, gateway, .. } = &house;
-    for direction in Direction::BOTH {
+    for direction in [Direction::Up, Direction::Down] {
         let ((), _) = Downloads::during(lab, |downloads| {
             let cut = lab
                 .link("fiber")
