@@ -58,11 +58,19 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 	return 0;
 }
 
-static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link_index,
-				      struct load load)
+/* Only what a flow received is traffic: strays that keep coming prove nothing about a link. */
+static __always_inline void count_rx(struct ab_traffic *t, struct ab_flow *flow, struct load load)
+{
+	touch_flow(flow, bpf_ktime_get_coarse_ns(), load.packets, load.bytes);
+	if (!t)
+		return;
+	t->rx_packets += load.packets;
+	t->rx_bytes += load.bytes;
+}
+
+static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link_index)
 {
 	int bad = 0;
-	touch_flow(flow, bpf_ktime_get_coarse_ns(), load.packets, load.bytes);
 	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN) {
 		const struct ab_link *link = link_at(link_index);
 		bad = link ? clamp_mss(skb, p, link->mtu) : 0;
@@ -75,12 +83,6 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 {
 	struct ab_flow_key key;
 	__be16 same_id;
-	struct load load = packet_load(skb, p);
-	struct ab_traffic *t = traffic_of(link);
-	if (t) {
-		t->rx_packets += load.packets;
-		t->rx_bytes += load.bytes;
-	}
 	if (p->kind == PACKET_OTHER)
 		return AB_REASON_OTHER_PROTOCOL;
 	if (p->kind == PACKET_ICMP_ERROR)
@@ -98,11 +100,14 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		return stray_inbound(p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
+	struct ab_traffic *t = traffic_of(link);
+	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
 		int refused = follow_tcp_in(p, &key, flow, t);
 		if (refused)
 			return refused;
-		return forward_in(skb, p, flow, link, load);
+		count_rx(t, flow, load);
+		return forward_in(skb, p, flow, link);
 	}
 	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(p, &key) : 0;
 	if (filtered)
@@ -112,7 +117,8 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		if (!flow)
 			return AB_REASON_NO_FLOW_IN;
 	}
-	return forward_in(skb, p, flow, link, load);
+	count_rx(t, flow, load);
+	return forward_in(skb, p, flow, link);
 }
 
 #endif

@@ -1,5 +1,7 @@
 //! Connections: handshakes, ends, and lies about ends.
 
+use std::net::SocketAddrV4;
+
 use anabranch_dataplane::FlowState;
 
 use crate::{
@@ -247,6 +249,35 @@ fn a_retransmitted_syn_stays_on_its_link_unless_the_policy_says_that_it_failed_t
         3,
         "a link is told of every SYN that had to be repeated on it"
     );
+}
+
+#[test]
+fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let link = usize::from(connection.link);
+    let mut received = |rig: &mut Rig| {
+        let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
+        let traffic = counters[link].traffic;
+        (traffic.rx_packets, traffic.rx_bytes)
+    };
+    let before = received(&mut rig);
+    let stray = tcp(
+        server(80),
+        SocketAddrV4::new(*connection.external.ip(), 5),
+        "A",
+        7,
+        7,
+    );
+    rig.link_brings(connection.link, &stray.frame())
+        .passed("no-flow-in");
+    assert_eq!(received(&mut rig), before);
+    let data = connection
+        .answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1)
+        .payload(b"data");
+    rig.link_brings(connection.link, &data.frame())
+        .sent("translated-in");
+    assert_eq!(received(&mut rig), (before.0 + 1, before.1 + 44));
 }
 
 #[test]
