@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Options of the demo, for instance: make demo DEMO="--seconds 60 --policy RR"
 DEMO ?=
 
-.PHONY: demo test bench build setup
+.PHONY: demo test bench bench-sim build setup
 
 demo: build
 	$(SUDO) $(TARGET)/release/anabranch demo $(DEMO)
@@ -21,6 +21,11 @@ test: setup
 bench: build
 	$(CARGO) build --locked --release -p anabranch-bench
 	$(SUDO) $(TARGET)/release/anabranch-bench
+
+# Beside ns-2 and ns-3 where they are installed: apt install ns2 libns3-dev
+bench-sim: setup
+	$(CARGO) build --locked --release -p anabranch-bench --bin anabranch-bench-sim
+	$(TARGET)/release/anabranch-bench-sim
 
 build: setup
 	$(CARGO) build --locked --release -p anabranch-cli
