@@ -15,6 +15,7 @@ pub struct Source<'a> {
     path: PathBuf,
     text: &'a str,
     root: DeTable<'a>,
+    numbered: bool,
 }
 
 /// A key and its value, as written.
@@ -31,7 +32,16 @@ impl<'a> Source<'a> {
             path: path.to_owned(),
             text,
             root: root.into_inner(),
+            numbered: false,
         })
+    }
+
+    /// Names the line in every message.
+    pub fn numbered(self) -> Self {
+        Self {
+            numbered: true,
+            ..self
+        }
     }
 
     /// Reads the whole file into `T`; an error names key and value.
@@ -41,8 +51,7 @@ impl<'a> Source<'a> {
 
     /// An error about the value at `key`, which need not exist.
     pub fn bad(&self, key: &[&str], problem: impl std::fmt::Display) -> BadInput {
-        let value = self.span(key).map(|span| self.quote(span));
-        self.compose(&dotted(key), value, &problem.to_string())
+        self.compose(&dotted(key), self.span(key), &problem.to_string())
     }
 
     /// Where the value of `key` begins: tables are read in any order, but people number what they write.
@@ -70,17 +79,26 @@ impl<'a> Source<'a> {
             .and_then(|span| locate_in_table(&self.root, "", &span));
         let message = reword(error.message());
         match place {
-            Some(place) => self.compose(&place.key, Some(self.quote(place.value)), &message),
+            Some(place) => self.compose(&place.key, Some(place.value), &message),
             None => BadInput::new(format!("{}: {message}", self.path.display())),
         }
     }
 
-    fn compose(&self, key: &str, value: Option<String>, problem: &str) -> BadInput {
+    fn compose(&self, key: &str, value: Option<Range<usize>>, problem: &str) -> BadInput {
         let path = self.path.display();
-        BadInput::new(match value {
-            Some(value) => format!("{path}: {key} = {value}: {problem}"),
-            None => format!("{path}: {key}: {problem}"),
-        })
+        let Some(value) = value else {
+            return BadInput::new(format!("{path}: {key}: {problem}"));
+        };
+        let line = match self.numbered {
+            true => format!(":{}", line_of(self.text, value.start)),
+            false => String::new(),
+        };
+        let quoted = self.quote(value);
+        // A table made by dotted keys has its name for a place.
+        if key == quoted {
+            return BadInput::new(format!("{path}{line}: {key}: {problem}"));
+        }
+        BadInput::new(format!("{path}{line}: {key} = {quoted}: {problem}"))
     }
 
     fn quote(&self, span: Range<usize>) -> String {
@@ -126,14 +144,18 @@ pub fn dotted(key: &[&str]) -> String {
 
 fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> BadInput {
     let at = error.span().map_or(0, |span| span.start);
-    let line = text
-        .get(..at)
-        .map_or(1, |before| before.matches('\n').count() + 1);
     BadInput::new(format!(
-        "{}:{line}: not TOML: {}",
+        "{}:{}: not TOML: {}",
         path.display(),
+        line_of(text, at),
         error.message()
     ))
+}
+
+/// The line that `at` is in, from 1.
+fn line_of(text: &str, at: usize) -> usize {
+    text.get(..at)
+        .map_or(1, |before| before.matches('\n').count() + 1)
 }
 
 /// The innermost entry whose key or value holds `span`.

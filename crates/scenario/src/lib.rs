@@ -14,6 +14,7 @@
 pub mod chart;
 mod demo;
 mod figure;
+mod file;
 pub mod format;
 mod metrics;
 mod output;
@@ -26,6 +27,7 @@ pub mod stats;
 
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
+pub use file::ScenarioFile;
 pub use metrics::{Link, LinkSummary, Percentiles, Summary};
 pub use output::{
     OutputError, read_transfers_csv, write_json, write_series_csv, write_transfers_csv,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anabranch_core::{Algorithm, LinkSpec, multilink};
 use anabranch_workload::{ArrivalPlan, Direction, Workload};
 use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
 
 /// One world, and the policies and seeds to be tried in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -376,7 +377,52 @@ pub struct Run {
     pub hash: String,
 }
 
+/// Of what decides a result; a change of meaning without a change of text changes this number.
+const HASH_FORMAT: u32 = 1;
+/// Hexadecimal digits of a run's hash: 64 bits.
+const HASH_DIGITS: usize = 16;
+
+/// What a run's hash is of. Names and trials beside this one decide nothing.
+#[derive(Serialize)]
+struct Deciding<'a> {
+    format: u32,
+    network: &'a Network,
+    faults: &'a [Fault],
+    load: &'a Load,
+    policy: &'a Policy,
+    seed: u64,
+    #[serde(serialize_with = "seconds")]
+    limit: Duration,
+    #[serde(serialize_with = "seconds")]
+    sample: Duration,
+    tcp: &'a Tcp,
+}
+
 impl Run {
+    pub fn new(scenario: Arc<Scenario>, policy: Policy, seed: u64, point: Point) -> Run {
+        let deciding = Deciding {
+            format: HASH_FORMAT,
+            network: &scenario.network,
+            faults: &scenario.faults,
+            load: &scenario.load,
+            policy: &policy,
+            seed,
+            limit: scenario.limit,
+            sample: scenario.sample,
+            tcp: &scenario.tcp,
+        };
+        let text = serde_json::to_vec(&deciding).expect("plans are plain data");
+        let digest = Sha256::digest(&text);
+        let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Run {
+            hash: hash[..HASH_DIGITS].to_owned(),
+            scenario,
+            policy,
+            seed,
+            point,
+        }
+    }
+
     /// The load with the run's seed.
     pub fn load(&self) -> Load {
         match &self.scenario.load {

@@ -1,0 +1,129 @@
+//! `fault`: what happens to the lines, and whether it can.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anabranch_config::{BadInput, Source, Span};
+
+use super::link_names;
+use super::network::loss;
+use super::written::{ChangeText, FaultTable, PlaceText};
+use crate::{Change, Direction, Fault, Network, Place};
+
+pub(super) fn faults(
+    source: &Source<'_>,
+    written: &[FaultTable],
+    network: &Network,
+    limit: Duration,
+) -> Result<Vec<Fault>, BadInput> {
+    let mut faults = Vec::new();
+    for (index, table) in written.iter().enumerate() {
+        faults.push((index, fault(source, index, table, network, limit)?));
+    }
+    faults.sort_by_key(|(_, fault)| fault.at);
+    follow(source, &faults)?;
+    Ok(faults.into_iter().map(|(_, fault)| fault).collect())
+}
+
+fn fault(
+    source: &Source<'_>,
+    index: usize,
+    table: &FaultTable,
+    network: &Network,
+    limit: Duration,
+) -> Result<Fault, BadInput> {
+    let number = index.to_string();
+    let bad = |key: &str, problem: String| Err(source.bad(&["fault", &number, key], problem));
+    let names = link_names(network);
+    if !names.contains(&table.link) {
+        return bad(
+            "link",
+            format!("no such link; allowed: {}", names.join(", ")),
+        );
+    }
+    let Span(at) = table.at;
+    if at >= limit {
+        let problem = format!(
+            "is not before the end of the run, {} s",
+            limit.as_secs_f64()
+        );
+        return bad("at", problem);
+    }
+    let place = match table.place {
+        Some(PlaceText::Beyond) => Place::Beyond,
+        Some(PlaceText::LastMile) | None => Place::LastMile,
+    };
+    match network {
+        Network::Trunk(_) if place == Place::Beyond => {
+            return bad(
+                "place",
+                "a trunk has nothing beyond its sublinks".to_owned(),
+            );
+        }
+        Network::Trunk(_) if table.direction == Some(Direction::Up) => {
+            return bad("direction", "sublinks carry traffic down only".to_owned());
+        }
+        Network::Site(site) if place == Place::Beyond => {
+            let link = site.links.iter().find(|link| link.name == table.link);
+            if link.is_some_and(|link| link.beyond.is_none()) {
+                return bad("place", format!("link.{} has no beyond", table.link));
+            }
+        }
+        _ => {}
+    }
+    Ok(Fault {
+        at,
+        link: table.link.clone(),
+        place,
+        direction: table.direction,
+        change: change(table).map_err(|problem| source.bad(&["fault", &number], problem))?,
+    })
+}
+
+fn change(table: &FaultTable) -> Result<Change, &'static str> {
+    let state = table.change.map(|change| match change {
+        ChangeText::Cut => Change::Cut,
+        ChangeText::Restore => Change::Restore,
+    });
+    let rate = table.rate.map(|rate| Change::Rate(rate.bps()));
+    let loss = table.loss.map(|written| Change::Loss(loss(written)));
+    let delay = table.delay.map(|Span(delay)| Change::Delay(delay));
+    let mut changes = [state, rate, loss, delay].into_iter().flatten();
+    match (changes.next(), changes.next()) {
+        (Some(change), None) => Ok(change),
+        (None, _) => Err(
+            r#"changes nothing; write one of change = "cut", change = "restore", rate, loss, delay"#,
+        ),
+        (Some(_), Some(_)) => Err("changes several things; write one fault for each"),
+    }
+}
+
+/// Plays the faults through: nothing whole is restored, nothing cut is cut.
+fn follow(source: &Source<'_>, faults: &[(usize, Fault)]) -> Result<(), BadInput> {
+    let mut cut: BTreeSet<(&str, Place, Direction)> = BTreeSet::new();
+    for (index, fault) in faults {
+        let directions = fault
+            .direction
+            .map_or(Direction::BOTH.to_vec(), |one| vec![one]);
+        let lines = directions
+            .into_iter()
+            .map(|d| (fault.link.as_str(), fault.place, d));
+        let lines: Vec<_> = lines.collect();
+        let possible = match fault.change {
+            Change::Cut => lines.into_iter().all(|line| cut.insert(line)),
+            Change::Restore => lines.iter().filter(|line| cut.remove(line)).count() > 0,
+            _ => true,
+        };
+        if !possible {
+            let key = ["fault", &index.to_string(), "change"];
+            let state = match fault.change {
+                Change::Cut => "is cut already",
+                _ => "is not cut",
+            };
+            let at = fault.at.as_secs_f64();
+            let problem = format!("at {at} s, {} {state}", fault.link);
+            return Err(source.bad(&key, problem));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! `[workload]`
+
+use std::time::Duration;
+
+use anabranch_config::{BadInput, Bytes, Source, Span};
+use anabranch_workload::{
+    Arrival, ArrivalPlan, BadSize, Bursts, Class, ClassId, Extent, Mix, Pacing, Pattern, ServerId,
+    Size, Trace, UserId, Workload,
+};
+
+use super::written::{BurstsTable, Kind, SizeTable, SizeText, WorkloadTable};
+use crate::Load;
+
+const USERS_MAX: u32 = 1_000_000;
+const COUNT_MAX: u32 = 1_000_000;
+/// Of users who keep links loaded, as in the demo.
+const USERS_CONTINUOUS: u32 = 8;
+const DOWNLOADS: u32 = 5;
+const DOWNLOAD_BYTES: u64 = 250_000;
+const ROUNDS: u32 = 10;
+
+/// Reads one workload; the run's seed replaces the plan's.
+struct Reader<'a> {
+    source: &'a Source<'a>,
+    table: WorkloadTable,
+    limit: Duration,
+}
+
+pub(super) fn load(
+    source: &Source<'_>,
+    written: Option<WorkloadTable>,
+    limit: Duration,
+) -> Result<Load, BadInput> {
+    let Some(table) = written else {
+        return Ok(Load::Pages(Workload::continuous(
+            USERS_CONTINUOUS,
+            DOWNLOADS,
+            Size::Fixed(DOWNLOAD_BYTES),
+            limit,
+        )));
+    };
+    let reader = Reader {
+        source,
+        table,
+        limit,
+    };
+    reader.refuse_what_is_of_another_kind()?;
+    match reader.table.kind {
+        Kind::Pages => reader.pages(),
+        Kind::Continuous => reader.continuous(),
+        Kind::Mix | Kind::Trace | Kind::Rows => reader.arrivals(),
+    }
+}
+
+/// The keys of a kind, beside `kind`.
+fn keys(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Pages => &["users", "files", "rounds", "size", "think", "period"],
+        Kind::Continuous => &["users", "downloads", "size"],
+        Kind::Mix => &["users", "servers", "duration", "class"],
+        Kind::Trace => &[
+            "users",
+            "servers",
+            "duration",
+            "connections",
+            "bytes",
+            "size",
+            "direction",
+            "bursts",
+        ],
+        Kind::Rows => &["rows"],
+    }
+}
+
+impl Reader<'_> {
+    fn refuse_what_is_of_another_kind(&self) -> Result<(), BadInput> {
+        let table = &self.table;
+        let written = [
+            ("users", table.users.is_some()),
+            ("servers", table.servers.is_some()),
+            ("files", table.files.is_some()),
+            ("rounds", table.rounds.is_some()),
+            ("think", table.think.is_some()),
+            ("period", table.period.is_some()),
+            ("downloads", table.downloads.is_some()),
+            ("size", table.size.is_some()),
+            ("duration", table.duration.is_some()),
+            ("class", table.class.is_some()),
+            ("connections", table.connections.is_some()),
+            ("bytes", table.bytes.is_some()),
+            ("direction", table.direction.is_some()),
+            ("bursts", table.bursts.is_some()),
+            ("rows", table.rows.is_some()),
+        ];
+        let allowed = keys(table.kind);
+        match written
+            .iter()
+            .find(|(key, is)| *is && !allowed.contains(key))
+        {
+            None => Ok(()),
+            Some((key, _)) => {
+                let kind = format!("{:?}", table.kind).to_lowercase();
+                let allowed = allowed.join(", ");
+                Err(self.bad(
+                    key,
+                    format!("kind = \"{kind}\" has no such key; allowed: {allowed}"),
+                ))
+            }
+        }
+    }
+
+    fn pages(&self) -> Result<Load, BadInput> {
+        let span = |written: Option<Span>, default| written.map_or(default, |Span(span)| span);
+        let files = self.count("files", self.table.files, 1)?;
+        let rounds = self.count("rounds", self.table.rounds, ROUNDS)?;
+        Ok(Load::Pages(Workload {
+            pacing: Pacing {
+                think: span(self.table.think, Pacing::PENG.think),
+                min_period: span(self.table.period, Pacing::PENG.min_period),
+            },
+            size: self.size("size", self.table.size)?.unwrap_or(Size::PENG),
+            extent: Extent::Rounds(rounds),
+            ..Workload::page_rounds(self.users(1)?, files, rounds)
+        }))
+    }
+
+    fn continuous(&self) -> Result<Load, BadInput> {
+        let size = self.size("size", self.table.size)?;
+        Ok(Load::Pages(Workload::continuous(
+            self.users(USERS_CONTINUOUS)?,
+            self.count("downloads", self.table.downloads, DOWNLOADS)?,
+            size.unwrap_or(Size::Fixed(DOWNLOAD_BYTES)),
+            self.limit,
+        )))
+    }
+
+    fn arrivals(&self) -> Result<Load, BadInput> {
+        let pattern = match self.table.kind {
+            Kind::Mix => Pattern::Mix(self.mix()?),
+            Kind::Trace => Pattern::Trace(self.trace()?),
+            _ => Pattern::Rows(self.rows()),
+        };
+        pattern
+            .check()
+            .map_err(|bad| self.source.bad(&["workload"], bad))?;
+        Ok(Load::Arrivals(ArrivalPlan { pattern, seed: 1 }))
+    }
+
+    fn mix(&self) -> Result<Mix, BadInput> {
+        let Some(tables) = &self.table.class else {
+            return Err(self.bad(
+                "class",
+                r#"missing; write class.NAME = { per_user_per_s = 0.1, size = "10kB" }"#,
+            ));
+        };
+        let mut tables: Vec<_> = tables.iter().collect();
+        tables.sort_by_key(|(name, _)| self.source.position(&["workload", "class", name]));
+        let class = |(name, table): (&String, &super::written::ClassTable)| {
+            let size = size(table.size);
+            let size = size.map_err(|problem| {
+                let key = ["workload", "class", name, "size"];
+                self.source.bad(&key, problem)
+            })?;
+            Ok(Class {
+                name: name.clone(),
+                per_user_per_s: table.per_user_per_s,
+                size,
+                direction: table.direction.unwrap_or_default(),
+                bursts: table.bursts.map(bursts),
+            })
+        };
+        Ok(Mix {
+            users: self.users(1)?,
+            servers: self.count("servers", self.table.servers, 1)?,
+            duration_s: self.duration_s()?,
+            classes: tables.into_iter().map(class).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn trace(&self) -> Result<Trace, BadInput> {
+        let missing = |key: &str| self.bad(key, "missing; a trace has connections, bytes and size");
+        let size = self.size("size", self.table.size)?;
+        Ok(Trace {
+            connections: self
+                .table
+                .connections
+                .ok_or_else(|| missing("connections"))?,
+            bytes: self.table.bytes.ok_or_else(|| missing("bytes"))?.0,
+            duration_s: self.duration_s()?,
+            size: size.ok_or_else(|| missing("size"))?,
+            direction: self.table.direction.unwrap_or_default(),
+            users: self.users(1)?,
+            servers: self.count("servers", self.table.servers, 1)?,
+            bursts: self.table.bursts.map(bursts),
+        })
+    }
+
+    fn rows(&self) -> Vec<Arrival> {
+        let rows = self.table.rows.iter().flatten();
+        rows.map(|row| Arrival {
+            at: row.at.0,
+            user: UserId(row.user),
+            server: ServerId(row.server),
+            class: ClassId::default(),
+            bytes: row.size.0,
+            direction: row.direction.unwrap_or_default(),
+        })
+        .collect()
+    }
+
+    fn users(&self, default: u32) -> Result<u32, BadInput> {
+        match self.table.users.unwrap_or(default) {
+            users if (1..=USERS_MAX).contains(&users) => Ok(users),
+            _ => Err(self.bad("users", format!("1 to {USERS_MAX} users are allowed"))),
+        }
+    }
+
+    fn count(&self, key: &str, written: Option<u32>, default: u32) -> Result<u32, BadInput> {
+        match written.unwrap_or(default) {
+            count if (1..=COUNT_MAX).contains(&count) => Ok(count),
+            _ => Err(self.bad(key, format!("1 to {COUNT_MAX} are allowed"))),
+        }
+    }
+
+    fn duration_s(&self) -> Result<f64, BadInput> {
+        let duration = self.table.duration.map_or(self.limit, |Span(span)| span);
+        if duration > self.limit {
+            return Err(self.bad("duration", "is longer than the run; make length longer"));
+        }
+        Ok(duration.as_secs_f64())
+    }
+
+    fn size(&self, key: &str, written: Option<SizeText>) -> Result<Option<Size>, BadInput> {
+        let size = written.map(size).transpose();
+        size.map_err(|problem| self.bad(key, problem))
+    }
+
+    fn bad(&self, key: &str, problem: impl std::fmt::Display) -> BadInput {
+        self.source.bad(&["workload", key], problem)
+    }
+}
+
+fn size(written: SizeText) -> Result<Size, String> {
+    let size = match written {
+        SizeText::Fixed(Bytes(bytes)) => Size::Fixed(bytes),
+        SizeText::Drawn(table) => drawn(table)?,
+    };
+    size.check().map_err(|bad: BadSize| bad.to_string())?;
+    Ok(size)
+}
+
+fn drawn(table: SizeTable) -> Result<Size, String> {
+    match table {
+        SizeTable {
+            exponential: Some(mean),
+            lognormal: None,
+            sigma: None,
+            pareto: None,
+            min: None,
+            max: None,
+        } => Ok(Size::Exponential {
+            mean_bytes: mean.0 as f64,
+        }),
+        SizeTable {
+            exponential: None,
+            lognormal: Some(median),
+            sigma: Some(sigma),
+            pareto: None,
+            min: None,
+            max: None,
+        } => Ok(Size::Lognormal {
+            median_bytes: median.0 as f64,
+            sigma,
+        }),
+        SizeTable {
+            exponential: None,
+            lognormal: None,
+            sigma: None,
+            pareto: Some(alpha),
+            min: Some(min),
+            max: Some(max),
+        } => Ok(Size::BoundedPareto {
+            alpha,
+            min_bytes: min.0,
+            max_bytes: max.0,
+        }),
+        _ => Err(
+            r#"write one of { exponential = MEAN }, { lognormal = MEDIAN, sigma = 1.5 }, { pareto = 1.2, min = "4kB", max = "1MB" }"#
+                .to_owned(),
+        ),
+    }
+}
+
+fn bursts(written: BurstsTable) -> Bursts {
+    Bursts {
+        burst_s: written.burst.0.as_secs_f64(),
+        quiet_s: written.quiet.0.as_secs_f64(),
+        share: written.share.0,
+    }
+}

@@ -1,0 +1,338 @@
+//! `[link]` and `[trunk]`
+
+use std::time::Duration;
+
+use anabranch_config::{BadInput, Rate, Share, Source, Span, is_name};
+use anabranch_core::multilink;
+
+use super::written::{
+    BufferText, File, HopTable, LineTable, LineText, LinkTable, LossText, RedTable, TrunkTable,
+};
+use crate::{Beyond, Buffer, Line, LinkPlan, Loss, Network, Red, Site, Trunk};
+
+const LINKS_MAX: usize = 16;
+const NAME_CHARS_MAX: usize = 32;
+const DELAY_MAX: Duration = Duration::from_secs(10);
+const DELAY_DEFAULT: Duration = Duration::from_millis(10);
+const BUFFER_DEFAULT: Duration = Duration::from_millis(100);
+/// What a buffer given as a time holds at least, in full packets.
+const BUFFER_PACKETS_MIN: u64 = 10;
+const ACCESS_RATE_BPS: u64 = 100_000_000;
+const HOSTS_MAX: u32 = 1_000_000;
+
+/// Resolves lines of one file.
+struct Lines<'a> {
+    source: &'a Source<'a>,
+    packet_bytes: u64,
+}
+
+/// Where a line's key stands, and what holds if it does not.
+type Key<'a> = &'a [&'a str];
+
+pub(super) fn network(
+    source: &Source<'_>,
+    file: &File,
+    packet_bytes: u64,
+) -> Result<Network, BadInput> {
+    let lines = Lines {
+        source,
+        packet_bytes,
+    };
+    match (&file.trunk, file.link.is_empty()) {
+        (Some(_), false) => Err(source.bad(&["link"], "a scenario has links or a trunk, not both")),
+        (None, true) => Err(source.bad(
+            &["link"],
+            r#"no link; write link.NAME = { down = "40mbit", up = "20mbit", delay = "6ms" } or a [trunk]"#,
+        )),
+        (None, false) => site(&lines, file).map(Network::Site),
+        (Some(_), true) if file.nat.is_some() => {
+            Err(source.bad(&["nat"], "a trunk has no NAT; leave it out"))
+        }
+        (Some(table), true) => trunk(&lines, table).map(|trunk| Network::Trunk(Box::new(trunk))),
+    }
+}
+
+fn site(lines: &Lines<'_>, file: &File) -> Result<Site, BadInput> {
+    let source = lines.source;
+    let count = file.link.len();
+    if count > LINKS_MAX {
+        let problem = format!("{count} links; at most {LINKS_MAX} are allowed");
+        return Err(source.bad(&["link"], problem));
+    }
+    let mut tables: Vec<_> = file.link.iter().collect();
+    tables.sort_by_key(|(name, _)| source.position(&["link", name]));
+    let weighted = tables.iter().any(|(_, table)| table.weight.is_some());
+    if let Some((name, _)) = tables.iter().find(|(_, t)| weighted && t.weight.is_none()) {
+        return Err(source.bad(
+            &["link", name],
+            "has no weight but others have; give every link a weight, or none",
+        ));
+    }
+    let links = tables
+        .into_iter()
+        .map(|(name, table)| link(lines, name, table));
+    Ok(Site {
+        links: links.collect::<Result<_, _>>()?,
+        nat: file.nat.unwrap_or(true),
+    })
+}
+
+fn link(lines: &Lines<'_>, name: &str, table: &LinkTable) -> Result<LinkPlan, BadInput> {
+    let key = ["link", name];
+    let bad = |part: &str, problem: &str| Err(lines.source.bad(&["link", name, part], problem));
+    if !is_name(name, NAME_CHARS_MAX) {
+        let allowed =
+            format!("a link's name has 1 to {NAME_CHARS_MAX} letters, digits, '-' and '_'");
+        return Err(lines.source.bad(&key, allowed));
+    }
+    if table
+        .weight
+        .is_some_and(|weight| !(1..=1000).contains(&weight))
+    {
+        return bad("weight", "a weight is a whole number from 1 to 1000");
+    }
+    let hop = HopTable {
+        rate: table.rate,
+        down: table.down.clone(),
+        up: table.up.clone(),
+        delay: table.delay,
+        loss: table.loss,
+        buffer: table.buffer,
+        red: table.red,
+    };
+    let (down, up) = lines.hop(&key, &hop, DELAY_DEFAULT)?;
+    let beyond = match &table.beyond {
+        None => None,
+        Some(hop) => {
+            let (down, up) = lines.hop(&["link", name, "beyond"], hop, Duration::ZERO)?;
+            Some(Beyond { down, up })
+        }
+    };
+    Ok(LinkPlan {
+        name: name.to_owned(),
+        down,
+        up,
+        beyond,
+        declared: table.declared.unwrap_or(true),
+        metered: table.metered,
+        weight: table.weight,
+    })
+}
+
+fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
+    let bad = |key: &str, problem: String| Err(lines.source.bad(&["trunk", key], problem));
+    let sublinks = u64::from(table.sublinks);
+    if !(1..=LINKS_MAX as u64).contains(&sublinks) {
+        return bad("sublinks", format!("a trunk has 1 to {LINKS_MAX} sublinks"));
+    }
+    let hosts = |key: &str, written: Option<u32>| match written.unwrap_or(1) {
+        hosts if (1..=HOSTS_MAX).contains(&hosts) => Ok(hosts),
+        _ => Err(lines
+            .source
+            .bad(&["trunk", key], format!("1 to {HOSTS_MAX} are allowed"))),
+    };
+    let (clients, servers) = (
+        hosts("clients", table.clients)?,
+        hosts("servers", table.servers)?,
+    );
+    let whole = LineTable {
+        rate: Some(table.rate),
+        delay: table.delay,
+        loss: table.loss,
+        buffer: table.buffer,
+        red: table.red,
+    };
+    let part_bps = table.rate.bps() / sublinks;
+    if part_bps == 0 {
+        return bad("rate", format!("is too little for {sublinks} sublinks"));
+    }
+    let key = ["trunk"];
+    let sublink = lines.line(&key, &whole, None, part_bps, DELAY_DEFAULT)?;
+    let single = Line {
+        rate_bps: table.rate.bps(),
+        buffer: times(sublink.buffer, sublinks),
+        red: sublink.red.map(|red| red_times(red, sublinks)),
+        ..sublink.clone()
+    };
+    let other = |part: &str, table: &Option<LineTable>, rate_bps, delay| {
+        let table = table.clone().unwrap_or_default();
+        lines.line(&["trunk", part], &table, None, rate_bps, delay)
+    };
+    Ok(Trunk {
+        back: other("back", &table.back, table.rate.bps(), sublink.delay)?,
+        access: other(
+            "access",
+            &table.access,
+            ACCESS_RATE_BPS,
+            Duration::from_millis(1),
+        )?,
+        sublinks: vec![sublink; sublinks as usize],
+        single,
+        clients,
+        servers,
+        control: control(lines.source, table)?,
+    })
+}
+
+/// The undivided link has room for what all sublinks have.
+fn times(buffer: Buffer, sublinks: u64) -> Buffer {
+    match buffer {
+        Buffer::Bytes(bytes) => Buffer::Bytes(bytes * sublinks),
+        Buffer::Packets(packets) => Buffer::Packets(packets * sublinks),
+        Buffer::Unlimited => Buffer::Unlimited,
+    }
+}
+
+fn red_times(red: Red, sublinks: u64) -> Red {
+    Red {
+        min_bytes: red.min_bytes * sublinks,
+        max_bytes: red.max_bytes * sublinks,
+        ..red
+    }
+}
+
+fn control(source: &Source<'_>, table: &TrunkTable) -> Result<multilink::Parameters, BadInput> {
+    let default = multilink::Parameters::default();
+    let bad = |key: &str, problem: &str| source.bad(&["trunk", key], problem);
+    let time = |key: &str, written: Option<Span>, default| {
+        let time = written.map_or(default, |Span(time)| time);
+        (!time.is_zero())
+            .then_some(time)
+            .ok_or_else(|| bad(key, "must be longer than 0"))
+    };
+    let percent = |written: Option<Share>, default: u8| {
+        written.map_or(default, |Share(share)| (share * 100.0).round() as u8)
+    };
+    let moved_percent = percent(table.moved, default.moved_percent);
+    if moved_percent == 0 {
+        return Err(bad("moved", "1% to 100%"));
+    }
+    let slots = table.slots.unwrap_or(default.slots);
+    if !(1..=1000).contains(&slots) {
+        return Err(bad("slots", "1 to 1000"));
+    }
+    Ok(multilink::Parameters {
+        check_period: time("check", table.check, default.check_period)?,
+        overload_percent: percent(table.overload, default.overload_percent),
+        moved_percent,
+        slot: time("slot", table.slot, default.slot)?,
+        slots,
+    })
+}
+
+impl Lines<'_> {
+    /// Both directions of a hop, down and up.
+    fn hop(
+        &self,
+        key: Key<'_>,
+        table: &HopTable,
+        delay: Duration,
+    ) -> Result<(Line, Line), BadInput> {
+        let direction = |name: &str, written: &Option<LineText>| {
+            let both = LineTable {
+                rate: table.rate,
+                delay: table.delay,
+                loss: table.loss,
+                buffer: table.buffer,
+                red: table.red,
+            };
+            let own = written.clone().map(|LineText(line)| line);
+            let Some(rate) = own.as_ref().and_then(|line| line.rate).or(table.rate) else {
+                let problem = format!(r#"has no rate for {name}; write {name} = "40mbit""#);
+                return Err(self.source.bad(key, problem));
+            };
+            let own = own.map(|own| (name, own));
+            self.line(key, &both, own, rate.bps(), delay)
+        };
+        Ok((direction("down", &table.down)?, direction("up", &table.up)?))
+    }
+
+    /// One direction: what its `own` table says, then the one for both directions, then the defaults.
+    fn line(
+        &self,
+        key: Key<'_>,
+        both: &LineTable,
+        own: Option<(&str, LineTable)>,
+        rate_bps: u64,
+        delay: Duration,
+    ) -> Result<Line, BadInput> {
+        let (name, own) = own.unwrap_or_default();
+        let own_key: Vec<&str> = key.iter().copied().chain([name]).collect();
+        let at = |is_own: bool, part| {
+            let table = if is_own { &own_key[..] } else { key };
+            [table, &[part]].concat()
+        };
+        let rate_bps = match (key, own.rate.or(both.rate)) {
+            (["trunk"], _) | (_, None) => rate_bps,
+            (_, Some(rate)) => Rate::bps(rate),
+        };
+        let delay = match own.delay.or(both.delay) {
+            None => delay,
+            Some(Span(delay)) if delay <= DELAY_MAX => delay,
+            Some(_) => {
+                let at = at(own.delay.is_some(), "delay");
+                return Err(self.source.bad(&at, "a delay is at most 10 s"));
+            }
+        };
+        let buffer = own.buffer.or(both.buffer);
+        let buffer = self.buffer(buffer, rate_bps).map_err(|problem| {
+            self.source
+                .bad(&at(own.buffer.is_some(), "buffer"), problem)
+        })?;
+        let red = own.red.or(both.red).map(red).transpose();
+        let red = red.map_err(|problem| self.source.bad(&at(own.red.is_some(), "red"), problem))?;
+        Ok(Line {
+            rate_bps,
+            delay,
+            buffer,
+            loss: own.loss.or(both.loss).map_or(Loss::None, loss),
+            red,
+        })
+    }
+
+    fn buffer(&self, written: Option<BufferText>, rate_bps: u64) -> Result<Buffer, String> {
+        let least = BUFFER_PACKETS_MIN * self.packet_bytes;
+        let of_time = |time: Duration| {
+            let bytes = rate_bps as f64 / 8.0 * time.as_secs_f64();
+            Buffer::Bytes((bytes.round() as u64).max(least))
+        };
+        match written {
+            None => Ok(of_time(BUFFER_DEFAULT)),
+            Some(BufferText::Time(time)) => Ok(of_time(time)),
+            Some(BufferText::Unlimited) => Ok(Buffer::Unlimited),
+            Some(BufferText::Packets(0)) => Err("a buffer holds one packet at least".to_owned()),
+            Some(BufferText::Packets(packets)) => Ok(Buffer::Packets(packets)),
+            Some(BufferText::Bytes(bytes)) if bytes < self.packet_bytes => Err(format!(
+                "a buffer holds one packet at least, which has {} bytes",
+                self.packet_bytes
+            )),
+            Some(BufferText::Bytes(bytes)) => Ok(Buffer::Bytes(bytes)),
+        }
+    }
+}
+
+pub(super) fn loss(written: LossText) -> Loss {
+    match written {
+        LossText::Independent(Share(0.0)) => Loss::None,
+        LossText::Independent(Share(probability)) => Loss::Independent { probability },
+        LossText::Bursty(bursts) => Loss::Bursty {
+            good_to_bad: bursts.good_to_bad.0,
+            bad_to_good: bursts.bad_to_good.0,
+            loss_good: bursts.loss_good.map_or(0.0, |share| share.0),
+            loss_bad: bursts.loss_bad.map_or(1.0, |share| share.0),
+        },
+    }
+}
+
+/// Defaults as Floyd recommends: `max_probability` 0.1, weight 0.002.
+fn red(written: RedTable) -> Result<Red, String> {
+    if written.min >= written.max {
+        return Err("min must be less than max".to_owned());
+    }
+    Ok(Red {
+        min_bytes: written.min.0,
+        max_bytes: written.max.0,
+        max_probability: written.probability.map_or(0.1, |share| share.0),
+        weight: written.weight.map_or(0.002, |share| share.0),
+    })
+}

@@ -1,0 +1,41 @@
+//! `[tcp]`
+
+use anabranch_config::{BadInput, Source, Span};
+
+use super::written::{Delayed, TcpTable};
+use crate::Tcp;
+
+/// IPv4 and TCP without options; 60 + 60 with all of them.
+const HEADER_BYTES: std::ops::RangeInclusive<u32> = 40..=120;
+const MSS_BYTES: std::ops::RangeInclusive<u32> = 64..=9000;
+const WINDOW: std::ops::RangeInclusive<u32> = 1..=1 << 24;
+
+pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInput> {
+    let default = Tcp::default();
+    let within = |key, value: Option<u32>, range: std::ops::RangeInclusive<u32>, default| {
+        let value = value.unwrap_or(default);
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let allowed = format!("allowed: {} to {}", range.start(), range.end());
+        Err(source.bad(&["tcp", key], allowed))
+    };
+    let min_rto = written.min_rto.map_or(default.min_rto, |Span(time)| time);
+    if min_rto.is_zero() {
+        return Err(source.bad(&["tcp", "min_rto"], "must be longer than 0"));
+    }
+    Ok(Tcp {
+        control: written.control.unwrap_or(default.control),
+        recovery: written.recovery.unwrap_or(default.recovery),
+        growth: written.growth.unwrap_or(default.growth),
+        delayed_ack: match written.delayed_ack {
+            Some(Delayed(delay)) => delay,
+            None => default.delayed_ack,
+        },
+        initial_window: within("initial_window", written.initial_window, WINDOW, 10)?,
+        receive_window: within("receive_window", written.receive_window, WINDOW, 1 << 16)?,
+        mss_bytes: within("mss", written.mss, MSS_BYTES, default.mss_bytes)?,
+        header_bytes: within("header", written.header, HEADER_BYTES, default.header_bytes)?,
+        min_rto,
+    })
+}
