@@ -38,7 +38,7 @@ int trunk(struct __sk_buff *skb)
 	__u32 reason = read_packet(skb, &p);
 	if (reason)
 		return leave(reason);
-	return leave(spread_packet(set, &p));
+	return leave(spread_packet(skb, set, &p));
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -169,22 +169,39 @@ static __always_inline void count_packet(const struct trunk_packet *p, __u32 sub
 	}
 }
 
+/*
+ * Takes the route from the packet, which is one over the trunk device. A packet that waits until its next hop is resolved
+ * is sent on by its route's neighbour (neigh_update() of Linux 6.18), here one of the trunk device: it would leave with a
+ * wrong hardware address. Naming a tunnel puts in place of the route what has no neighbour; devices that are no tunnels
+ * of that kind do not look at it.
+ */
+static __always_inline int forget_route(struct __sk_buff *skb)
+{
+	struct bpf_tunnel_key none = {};
+	return bpf_skb_set_tunnel_key(skb, &none, sizeof(none), 0);
+}
+
+static __always_inline long send_over_sublink(struct __sk_buff *skb, const struct ab_sublink *path)
+{
+	if (path->flags & AB_SUBLINK_POINT_TO_POINT)
+		return bpf_redirect(path->ifindex, 0);
+	if (forget_route(skb))
+		return TC_ACT_SHOT;
+	return redirect_to(path->ifindex, path->next_hop);
+}
+
 /* Sends the packet, and says for which reason it left. */
-static __always_inline __u32 spread_packet(const struct ab_spreading *set, const struct trunk_packet *p)
+static __always_inline __u32 spread_packet(struct __sk_buff *skb, const struct ab_spreading *set,
+					   const struct trunk_packet *p)
 {
 	__u32 sublink = choose_sublink(set, p);
-	long action;
 
 	if (sublink == AB_NO_TARGET)
 		return AB_TRUNK_REASON_NO_SUBLINK;
 	const struct ab_sublink *path = bpf_map_lookup_elem(&sublinks, &sublink);
 	if (!path || !(path->flags & AB_SUBLINK_PRESENT))
 		return AB_TRUNK_REASON_NO_NEXT_HOP;
-	if (path->flags & AB_SUBLINK_POINT_TO_POINT)
-		action = bpf_redirect(path->ifindex, 0);
-	else
-		action = redirect_to(path->ifindex, path->next_hop);
-	if (action != TC_ACT_REDIRECT)
+	if (send_over_sublink(skb, path) != TC_ACT_REDIRECT)
 		return AB_TRUNK_REASON_UNSENT;
 	count_packet(p, sublink);
 	return goes_around(set, p, sublink) ? AB_TRUNK_REASON_SPREAD_AROUND : AB_TRUNK_REASON_SPREAD;

@@ -25,6 +25,11 @@ impl Daemon {
     pub fn status(&mut self) -> anyhow::Result<Status> {
         match self.ask(&Request::Status)? {
             Response::Status(status) => Ok(*status),
+            Response::Trunk(trunk) => Err(BadInput::new(format!(
+                "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
+                trunk.instance
+            ))
+            .into()),
             other => unexpected(&other),
         }
     }

@@ -10,7 +10,8 @@
 //! - [`host`]: policy routing for the host's own packets, forwarding, the kernel's NAT as a fallback; all put back when
 //!   the daemon stops;
 //! - [`probe`]: questions to the internet over one link, and the time the answer takes;
-//! - [`control`]: the socket behind `anabranch status`, `flows`, `explain` and `link`.
+//! - [`control`]: the socket behind `anabranch status`, `flows`, `explain` and `link`;
+//! - [`trunk`]: the other thing an instance can be, one logical link over parallel sublinks.
 //!
 //! [`run()`] ties them into one loop. It is a single task that takes one event at a time and owns all state, so nothing is
 //! locked and nothing is half done when the next event comes. Whatever outlives the process lies in three places: pinned
@@ -37,6 +38,7 @@ pub mod preflight;
 pub mod probe;
 mod run;
 mod slots;
+pub mod trunk;
 mod view;
 
 pub use error::{BadInput, Error};

@@ -5,9 +5,10 @@ use std::path::Path;
 use anyhow::Context;
 use nix::sys::utsname;
 
-use crate::config::Config;
+use crate::config::Configuration;
 use crate::error::{BadInput, Error};
 use crate::observe::{self, Netlink};
+use crate::trunk;
 
 /// TCX needs 6.6.
 const KERNEL_MIN: (u32, u32) = (6, 6);
@@ -25,8 +26,8 @@ const CAPABILITIES: [(u32, &str); 4] = [
 const BPF_SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
 /// The configuration is right, and this host is as it says: what `anabranch check` tells.
-pub fn check(path: &Path) -> Result<Config, Error> {
-    let config = Config::load(path)?;
+pub fn check(path: &Path) -> Result<Configuration, Error> {
+    let config = Configuration::load(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -36,7 +37,7 @@ pub fn check(path: &Path) -> Result<Config, Error> {
 }
 
 /// Kernel, privilege, devices and networks suffice for `config`. Changes nothing.
-pub async fn check_host(config: &Config) -> Result<(), Error> {
+pub async fn check_host(config: &Configuration) -> Result<(), Error> {
     kernel(
         utsname::uname()
             .context("uname")?
@@ -51,8 +52,24 @@ pub async fn check_host(config: &Config) -> Result<(), Error> {
         .into());
     }
     privilege(&std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?)?;
-    let snapshot = Netlink::connect()?.snapshot().await?;
-    observe::check(config, &snapshot)?;
+    let netlink = Netlink::connect()?;
+    match config {
+        Configuration::Gateway(config) => {
+            observe::check(config, &netlink.snapshot().await?)?;
+            Ok(())
+        }
+        Configuration::Trunk(config) => check_trunk(config, &netlink).await,
+    }
+}
+
+/// The devices of a trunk are there and fit together, and a scheme that watches queues has queues to watch.
+pub(crate) async fn check_trunk(config: &trunk::Config, netlink: &Netlink) -> Result<(), Error> {
+    let snapshot = netlink.snapshot().await?;
+    trunk::check(config, &snapshot)?;
+    if config.scheme.is_dynamic() {
+        let queues = trunk::read_queues(netlink).await?;
+        trunk::check_queues(config, &trunk::View::derive(config, &snapshot), &queues)?;
+    }
     Ok(())
 }
 

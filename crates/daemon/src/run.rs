@@ -9,7 +9,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::config::Config;
+use crate::config::{Config, Configuration};
 use crate::control::Server;
 use crate::daemon::{Daemon, Signal, Surroundings};
 use crate::error::Error;
@@ -22,11 +22,12 @@ use crate::plane;
 use crate::preflight::check_host;
 use crate::probe::{self, Outcome, Target, Via};
 use crate::slots::Slots;
+use crate::trunk;
 
-const CALLS_WAITING_MAX: usize = 16;
+pub(crate) const CALLS_WAITING_MAX: usize = 16;
 
-/// Runs the gateway of the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it was.
-/// `ready` is called once packets are forwarded.
+/// Runs the gateway or trunk of the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
+/// was. `ready` is called once packets are forwarded.
 ///
 /// After any other end the data path goes on by itself, and the next run takes it over.
 ///
@@ -41,11 +42,18 @@ pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Err
 }
 
 async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
-    let config = Config::load(path)?;
+    let config = Configuration::load(path)?;
     check_host(&config).await?;
+    match config {
+        Configuration::Gateway(config) => run_gateway(*config, paths, ready).await,
+        Configuration::Trunk(config) => trunk::run(config, paths, ready).await,
+    }
+}
+
+async fn run_gateway(config: Config, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
     let _lock = Lock::take(paths)?;
     let mut signals = Signals::listen()?;
-    let host = RealHost::adopt(path, paths).await?;
+    let host = RealHost::adopt(&config.path, paths).await?;
     let former = host.host.slots().clone();
     let (gateway, adopted) =
         Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
@@ -85,12 +93,12 @@ async fn stop(daemon: Daemon<Gateway, RealHost>) -> anyhow::Result<()> {
 }
 
 /// The signals of this process, as the loop wants them.
-struct Signals {
-    receiver: mpsc::Receiver<Signal>,
+pub(crate) struct Signals {
+    pub(crate) receiver: mpsc::Receiver<Signal>,
 }
 
 impl Signals {
-    fn listen() -> anyhow::Result<Self> {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
         let (sender, receiver) = mpsc::channel(1);
         for (kind, meaning) in [
             (SignalKind::hangup(), Signal::Reload),
@@ -147,9 +155,14 @@ impl Surroundings for RealHost {
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {
-        let config = Config::load(&self.config_path)?;
+        let config = Configuration::load(&self.config_path)?;
         check_host(&config).await?;
-        Ok(config)
+        match config {
+            Configuration::Gateway(config) => Ok(*config),
+            Configuration::Trunk(config) => Err(config
+                .bad("it is of a trunk now; stop the gateway first")
+                .into()),
+        }
     }
 
     fn probe(

@@ -2,19 +2,30 @@
 
 use std::path::Path;
 
-use anabranch_daemon::config::{Config, Rate};
+use anabranch_daemon::config::{Config, Configuration, Rate};
 use anabranch_daemon::observe::{Desired, LinkView, Netlink, Snapshot};
+use anabranch_daemon::trunk::{self, View};
 use anabranch_daemon::{Slots, preflight};
 
 use crate::output::print;
 use crate::table::{self, Columns, optional};
 
 pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
-    if offline {
-        return print(understood(&Config::load(path)?, None));
-    }
-    let config = preflight::check(path)?;
-    print(understood(&config, Some(&host()?)))
+    let (config, host) = if offline {
+        (Configuration::load(path)?, None)
+    } else {
+        (preflight::check(path)?, Some(host()?))
+    };
+    let understood = match &config {
+        Configuration::Gateway(config) => gateway(config, host.as_ref()),
+        Configuration::Trunk(config) => trunk(config, host.as_ref()),
+    };
+    let verdict = if host.is_some() {
+        "the configuration is right, and this host can run it"
+    } else {
+        "the configuration is right; the host was not looked at"
+    };
+    print(format!("{understood}\n{verdict}\n"))
 }
 
 fn host() -> anyhow::Result<Snapshot> {
@@ -24,17 +35,34 @@ fn host() -> anyhow::Result<Snapshot> {
     runtime.block_on(async { Netlink::connect()?.snapshot().await })
 }
 
-fn understood(config: &Config, host: Option<&Snapshot>) -> String {
-    let verdict = if host.is_some() {
-        "the configuration is right, and this host can run it"
-    } else {
-        "the configuration is right; the host was not looked at"
-    };
+fn gateway(config: &Config, host: Option<&Snapshot>) -> String {
     format!(
-        "LAN     {}\npolicy  {}\n\n{}\n{verdict}\n",
+        "LAN     {}\npolicy  {}\n\n{}",
         config.lan.join(", "),
         config.policy,
         links(config, host)
+    )
+}
+
+fn trunk(config: &trunk::Config, host: Option<&Snapshot>) -> String {
+    let view = host.map(|host| View::derive(config, host));
+    let mut columns = Columns::new(&["sublink", "device", "via", ">rate", ">buffer", "remark"]);
+    for (i, sublink) in config.sublinks.iter().enumerate() {
+        let seen = view.as_ref().and_then(|view| view.sublinks.get(i));
+        let next_hop = seen.and_then(|seen| seen.path).map(|path| path.next_hop);
+        let missing = seen.and_then(|seen| seen.missing.as_ref());
+        columns.row([
+            sublink.name.clone(),
+            sublink.device.clone(),
+            optional(next_hop.unwrap_or(sublink.via)),
+            rate(sublink.rate),
+            optional(sublink.buffer_bytes(None)),
+            missing.map_or_else(String::new, |missing| table::doubtful(missing).to_string()),
+        ]);
+    }
+    format!(
+        "trunk   {}\nscheme  {}\n\n{columns}",
+        config.device, config.scheme
     )
 }
 

@@ -1,22 +1,79 @@
 //! Links, rates, flows, and what became of packets.
 
-use anabranch_daemon::control::{LinkState, LinkStatus, Rates, Status};
+use anabranch_daemon::control::{
+    LinkState, LinkStatus, Rates, Request, Response, Status, TrunkStatus,
+};
+use anabranch_daemon::plane::ReasonCount;
 
-use crate::control::Daemon;
+use crate::control::{Daemon, unexpected};
 use crate::output::{print, print_json};
 use crate::table::{self, Columns, optional};
 
 pub fn run(instance: &str, json: bool) -> anyhow::Result<()> {
-    let status = Daemon::of(instance)?.status()?;
-    if json {
-        return print_json(&status);
+    match Daemon::of(instance)?.ask(&Request::Status)? {
+        Response::Status(status) if json => print_json(&status),
+        Response::Trunk(status) if json => print_json(&status),
+        Response::Status(status) => print(gateway(&status)),
+        Response::Trunk(status) => print(trunk(&status)),
+        other => unexpected(&other),
     }
-    print(format!(
+}
+
+fn gateway(status: &Status) -> String {
+    format!(
         "{}\n\n{}\n{}",
-        head(&status),
+        head(status),
         links(&status.links),
-        reasons(&status)
-    ))
+        reasons(&status.reasons)
+    )
+}
+
+fn trunk(status: &TrunkStatus) -> String {
+    let TrunkStatus {
+        version,
+        pid,
+        device,
+        scheme,
+        reassignments,
+        ..
+    } = status;
+    let mut columns = Columns::new(&[
+        "sublink", "device", "via", "state", ">sends", ">share", ">bins", ">queue", ">dropped",
+        "why",
+    ]);
+    for sublink in &status.sublinks {
+        let state = if sublink.usable {
+            table::good("up")
+        } else {
+            table::bad("DOWN")
+        };
+        columns.row([
+            sublink.name.clone(),
+            sublink.device.clone(),
+            optional(sublink.via),
+            state.to_string(),
+            table::rate_of(sublink.tx_bps, sublink.rate_bps),
+            format!("{:.1} %", sublink.share * 100.0),
+            sublink.bins.to_string(),
+            format!(
+                "{} of {} B",
+                sublink.queue_bytes,
+                optional(sublink.buffer_bytes)
+            ),
+            sublink.dropped.to_string(),
+            sublink.why.clone().unwrap_or_default(),
+        ]);
+    }
+    format!(
+        "anabranch {version}, pid {pid}, up {}{}\ntrunk {device}, {scheme}, {reassignments} reassignments\n\n{columns}\n{}",
+        table::time(status.uptime_s),
+        if status.adopted {
+            ", took over the trunk of an earlier daemon"
+        } else {
+            ""
+        },
+        reasons(&status.reasons)
+    )
 }
 
 fn head(status: &Status) -> String {
@@ -79,9 +136,9 @@ fn state(link: &LinkStatus) -> String {
     }
 }
 
-fn reasons(status: &Status) -> Columns {
+fn reasons(reasons: &[ReasonCount]) -> Columns {
     let mut columns = Columns::new(&[">packets", "fate", "because"]);
-    for reason in &status.reasons {
+    for reason in reasons {
         columns.row([
             reason.packets.to_string(),
             reason.fate.clone(),

@@ -3,6 +3,8 @@
 //! Reading has two steps. `file` holds the keys as written and refuses unknown ones; here they become a [`Config`] whose
 //! values make sense together. What depends on the host (do the devices exist?) is asked of [`crate::observe`] and
 //! [`crate::preflight`]. Every error is one line with the file, the key, the value as written, and what is allowed.
+//!
+//! A file is of a gateway or of a trunk ([`Configuration`]). Who wants both runs two instances.
 
 mod file;
 
@@ -19,13 +21,14 @@ pub use anabranch_config::Rate;
 
 use crate::error::BadInput;
 use crate::probe::{DEFAULT_TARGETS, Target};
+use crate::trunk;
 use file::{AvailabilityTable, File, LimitsTable, LinkTable, NatTable};
 
 /// Links of one gateway.
 pub const LINKS_MAX: usize = anabranch_policy::abi::MAX_LINKS;
 
 const LINK_NAME_CHARS_MAX: usize = 32;
-const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
+pub(crate) const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
 const TIMEOUT_S_MAX: u64 = 7 * 24 * 3600;
 const TARGETS_MAX: usize = 16;
 const FLOWS_MAX: u32 = 16_000_000;
@@ -41,7 +44,25 @@ const AVAILABILITY_COUNTS: [&str; 6] = [
 ];
 const FLOWS_PER_HOST_DEFAULT: u32 = 1 << 13;
 
-/// A configuration that is right in itself.
+/// What a file is about.
+#[derive(Debug, Clone)]
+pub enum Configuration {
+    Gateway(Box<Config>),
+    Trunk(trunk::Config),
+}
+
+impl Configuration {
+    pub fn load(path: &Path) -> Result<Self, BadInput> {
+        let text = read_text(path)?;
+        if trunk::Config::is_meant(&Source::parse(path, &text)?) {
+            trunk::Config::parse(path, &text).map(Self::Trunk)
+        } else {
+            Config::parse(path, &text).map(|config| Self::Gateway(Box::new(config)))
+        }
+    }
+}
+
+/// A gateway's configuration that is right in itself.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub path: PathBuf,
@@ -328,7 +349,7 @@ fn devices(source: &Source<'_>, lan: &[String], links: &[Link]) -> Result<(), Ba
     Ok(())
 }
 
-fn is_device_name(name: &str) -> bool {
+pub(crate) fn is_device_name(name: &str) -> bool {
     (1..=DEVICE_NAME_CHARS_MAX).contains(&name.len())
         && name != "."
         && name != ".."

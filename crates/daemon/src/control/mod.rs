@@ -21,7 +21,8 @@ use tokio::task::AbortHandle;
 
 pub use client::Client;
 pub use status::{
-    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, Traffic,
+    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, SublinkStatus,
+    Traffic, TrunkStatus,
 };
 
 use crate::plane::{Explanation, FlowRow, Proto};
@@ -67,6 +68,8 @@ pub enum LinkAction {
 #[serde(tag = "response", rename_all = "kebab-case")]
 pub enum Response {
     Status(Box<Status>),
+    /// The status of an instance that runs a trunk.
+    Trunk(Box<TrunkStatus>),
     Flows {
         total: usize,
         flows: Vec<FlowRow>,

@@ -1,10 +1,11 @@
 //! What `anabranch status` shows.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
 use crate::plane::ReasonCount;
+use crate::trunk::Scheme;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -110,4 +111,55 @@ pub struct FlowsStatus {
     pub confirmed: u64,
     /// ... of at most so many.
     pub limit: u64,
+}
+
+/// What `anabranch status` shows of a trunk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrunkStatus {
+    pub instance: String,
+    pub version: String,
+    /// Process id of the daemon.
+    pub pid: u32,
+    pub uptime_s: f64,
+    /// Table and counters of an earlier daemon were taken over.
+    pub adopted: bool,
+    /// The trunk device.
+    pub device: String,
+    pub scheme: Scheme,
+    /// In the order of the configuration.
+    pub sublinks: Vec<SublinkStatus>,
+    /// Bins moved to another sublink since the daemon started.
+    pub reassignments: u64,
+    /// How packets left the program, most frequent first; those that never happened are left out.
+    pub reasons: Vec<ReasonCount>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SublinkStatus {
+    pub name: String,
+    pub device: String,
+    /// The other node's address on it; absent on a layer-3 device.
+    pub via: Option<Ipv4Addr>,
+    /// Takes packets.
+    pub usable: bool,
+    /// Why it does not.
+    pub why: Option<String>,
+    /// As declared.
+    pub rate_bps: Option<u64>,
+    /// Since the program was loaded.
+    pub packets: u64,
+    /// Likewise, with Ethernet headers.
+    pub bytes: u64,
+    /// Over the last second.
+    pub tx_bps: f64,
+    /// Its part of all bytes, 0 to 1.
+    pub share: f64,
+    /// Bins that have it as their sublink.
+    pub bins: usize,
+    /// What waits on its device, ...
+    pub queue_bytes: u64,
+    /// ... of what may wait at most, if that is known.
+    pub buffer_bytes: Option<u64>,
+    /// Packets its queue has dropped; counted by the kernel in 32 bits.
+    pub dropped: u32,
 }

@@ -115,6 +115,16 @@ impl Host {
                 changes.push(sysctl::loose_filter(&link.device)?);
             }
         }
+        self.change(changes)
+    }
+
+    /// Lets devices take packets whose answers leave by another device: the sublinks of a trunk.
+    pub fn loosen<'a>(&mut self, devices: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+        let changes = devices.map(sysctl::loose_filter);
+        self.change(changes.collect::<anyhow::Result<_>>()?)
+    }
+
+    fn change(&mut self, changes: Vec<Option<sysctl::Changed>>) -> anyhow::Result<()> {
         for change in changes.into_iter().flatten() {
             self.state.remember(change.clone());
             self.save()?;

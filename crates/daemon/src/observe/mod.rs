@@ -44,6 +44,8 @@ pub struct Device {
     pub mtu: u32,
     /// Packets begin with the IP header: PPP, WireGuard, tun.
     pub layer3: bool,
+    /// Asks for the hardware addresses of its neighbours.
+    pub resolves: bool,
     /// Primary addresses of global scope in the kernel's order, each with its network's length.
     pub addresses: Vec<Prefix>,
 }

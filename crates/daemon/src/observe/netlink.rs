@@ -178,6 +178,7 @@ fn device(message: &LinkMessage) -> Option<(String, Device)> {
         running: flags.contains(LinkFlags::Up) && flags.contains(LinkFlags::LowerUp),
         mtu,
         layer3: message.header.link_layer_type != LinkLayerType::Ether,
+        resolves: !flags.contains(LinkFlags::Noarp),
         addresses: Vec::new(),
     };
     Some((name?, device))

@@ -40,6 +40,7 @@ pub(crate) fn device(ifindex: u32, addresses: &[&str]) -> Device {
         running: true,
         mtu: 1500,
         layer3: false,
+        resolves: true,
         addresses,
     }
 }

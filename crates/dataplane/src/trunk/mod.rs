@@ -83,6 +83,17 @@ impl Trunk {
             .map_err(Error::map("spreading"))
     }
 
+    /// What was told last, by this process or the one before; all zero in a trunk that was not adopted.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn spreading(&self) -> Result<Spreading, Error> {
+        self.object
+            .spreading
+            .get(&0, 0)
+            .map_err(Error::map("spreading"))
+    }
+
     /// Tells where a sublink leads, or that it leads nowhere.
     ///
     /// # Errors

@@ -1,0 +1,347 @@
+//! `[trunk]` of the configuration.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anabranch_config::{BadInput, Bytes, Rate, Source, dotted, is_name};
+use anabranch_core::multilink::Parameters;
+use anabranch_policy::abi::{MAX_LINKS, Spread, WEIGHT_MAX};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{DEVICE_NAME_CHARS_MAX, is_device_name};
+
+const SUBLINK_NAME_CHARS_MAX: usize = 32;
+const PERIOD_MS_MAX: u64 = 60_000;
+const SLOTS_MAX: usize = 1000;
+/// The greatest difference between the delays of two sublinks with the buffers of Jo 2002, 100 ms each, half full.
+const FLOWLET_GAP: Duration = Duration::from_millis(50);
+/// What a sublink may queue if nothing else says so (Jo 2002, section IV.A).
+const BUFFER_TIME: Duration = Duration::from_millis(100);
+/// A full Ethernet frame: what a turn of the slowest sublink is worth.
+const QUANTUM_BYTES: u64 = 1514;
+
+/// How a trunk is spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Scheme {
+    /// Static hashing.
+    #[serde(rename = "SH")]
+    Sh,
+    /// Dynamic hashing: a part of an overloaded sublink's bins moves.
+    #[serde(rename = "DH")]
+    Dh,
+    /// Dynamic hashing with flow volume: an overloaded sublink's largest bin moves.
+    #[serde(rename = "DHFV")]
+    Dhfv,
+    /// Anew after every gap of a bin.
+    #[serde(rename = "flowlet")]
+    Flowlet,
+    /// Weighted rendezvous hashing, rates as weights.
+    #[serde(rename = "rendezvous")]
+    Rendezvous,
+    /// Packet by packet, deficit round robin.
+    #[serde(rename = "DRR")]
+    Drr,
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sh => "SH",
+            Self::Dh => "DH",
+            Self::Dhfv => "DHFV",
+            Self::Flowlet => "flowlet",
+            Self::Rendezvous => "rendezvous",
+            Self::Drr => "DRR",
+        })
+    }
+}
+
+impl Scheme {
+    /// As the program knows it.
+    pub fn spread(self) -> Spread {
+        match self {
+            Self::Sh => Spread::Hash,
+            Self::Dh | Self::Dhfv => Spread::Bins,
+            Self::Flowlet => Spread::Flowlet,
+            Self::Rendezvous => Spread::Rendezvous,
+            Self::Drr => Spread::Packet,
+        }
+    }
+
+    /// Watches the queues and moves bins.
+    pub fn is_dynamic(self) -> bool {
+        matches!(self, Self::Dh | Self::Dhfv)
+    }
+}
+
+/// A trunk's configuration that is right in itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    pub path: PathBuf,
+    /// The logical link: it has the addresses, the routes and the MTU.
+    pub device: String,
+    pub scheme: Scheme,
+    /// In the order written, which is that of their numbers.
+    pub sublinks: Vec<Sublink>,
+    /// Of DH and DHFV.
+    pub parameters: Parameters,
+    pub flowlet_gap: Duration,
+}
+
+/// One line of the trunk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sublink {
+    pub name: String,
+    pub device: String,
+    /// The other node's address on this sublink.
+    pub via: Option<Ipv4Addr>,
+    pub rate: Option<Rate>,
+    /// What its queue holds, instead of what the queue says.
+    pub buffer: Option<Bytes>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    trunk: TrunkTable,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrunkTable {
+    device: String,
+    sublink: BTreeMap<String, SublinkTable>,
+    scheme: Option<Scheme>,
+    check_period_ms: Option<u64>,
+    overload_percent: Option<u8>,
+    moved_percent: Option<u8>,
+    slot_ms: Option<u64>,
+    slots: Option<usize>,
+    flowlet_gap_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SublinkTable {
+    device: String,
+    via: Option<Ipv4Addr>,
+    rate: Option<Rate>,
+    buffer: Option<Bytes>,
+}
+
+impl Config {
+    /// Whether a file speaks of a trunk.
+    pub fn is_meant(source: &Source<'_>) -> bool {
+        source.span(&["trunk"]).is_some()
+    }
+
+    /// `path` is for messages only.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, BadInput> {
+        let source = Source::parse(path, text)?;
+        if let Some(key) = ["lan", "link"]
+            .into_iter()
+            .find(|key| source.span(&[key]).is_some())
+        {
+            let problem = format!(
+                "a configuration is of a trunk or of a gateway, and `{key}` is a gateway's: give each a file and an --instance of its own"
+            );
+            return Err(source.bad(&["trunk"], problem));
+        }
+        let File { trunk } = source.read()?;
+        let config = Self {
+            path: path.to_owned(),
+            scheme: trunk.scheme.unwrap_or(Scheme::Dhfv),
+            parameters: parameters(&source, &trunk)?,
+            flowlet_gap: span(&source, "flowlet_gap_ms", trunk.flowlet_gap_ms, FLOWLET_GAP)?,
+            sublinks: sublinks(&source, trunk.sublink)?,
+            device: trunk.device,
+        };
+        devices(&source, &config)?;
+        Ok(config)
+    }
+
+    /// An error about this file found by looking at the host.
+    pub fn bad(&self, problem: impl fmt::Display) -> BadInput {
+        BadInput::new(format!("{}: {problem}", self.path.display()))
+    }
+
+    /// Weights in the ratio of the sublinks' rates; equal if none is known.
+    pub fn weights(&self) -> [u32; MAX_LINKS] {
+        let fastest = self.rates().max().unwrap_or(1);
+        self.scaled(|rate_bps| rate_bps as f64 / fastest as f64 * f64::from(WEIGHT_MAX))
+    }
+
+    /// Quanta in the ratio of the sublinks' rates: a full frame for the slowest.
+    pub fn quanta(&self) -> [u32; MAX_LINKS] {
+        let slowest = self.rates().min().unwrap_or(1);
+        self.scaled(|rate_bps| rate_bps as f64 / slowest as f64 * QUANTUM_BYTES as f64)
+    }
+
+    fn rates(&self) -> impl Iterator<Item = u64> {
+        self.sublinks.iter().filter_map(|s| s.rate.map(Rate::bps))
+    }
+
+    /// A number for each sublink's rate, at least 1; without rates all alike.
+    fn scaled(&self, number: impl Fn(u64) -> f64) -> [u32; MAX_LINKS] {
+        let alike = self.rates().next().is_none();
+        let mut numbers = [0; MAX_LINKS];
+        for (slot, sublink) in numbers.iter_mut().zip(&self.sublinks) {
+            let rate_bps = sublink.rate.map_or(1, Rate::bps);
+            *slot = if alike {
+                QUANTUM_BYTES as u32
+            } else {
+                (number(rate_bps).round() as u32).max(1)
+            };
+        }
+        numbers
+    }
+}
+
+impl Sublink {
+    /// What its queue holds at most: as configured, else as the queue says, else 100 ms of its rate.
+    pub fn buffer_bytes(&self, limit_bytes: Option<u64>) -> Option<u64> {
+        let by_rate = |rate: Rate| (rate.bps() as f64 * BUFFER_TIME.as_secs_f64() / 8.0) as u64;
+        self.buffer
+            .map(|bytes| bytes.0)
+            .or(limit_bytes)
+            .or(self.rate.map(by_rate))
+    }
+}
+
+fn sublinks(
+    source: &Source<'_>,
+    tables: BTreeMap<String, SublinkTable>,
+) -> Result<Vec<Sublink>, BadInput> {
+    let key = ["trunk", "sublink"];
+    if tables.is_empty() {
+        let problem = r#"no sublink; write trunk.sublink.NAME = { device = "eth1", via = "10.0.0.2", rate = "100mbit" }"#;
+        return Err(source.bad(&key, problem));
+    }
+    if tables.len() > MAX_LINKS {
+        let problem = format!("{} sublinks; at most {MAX_LINKS} are allowed", tables.len());
+        return Err(source.bad(&key, problem));
+    }
+    let mut tables: Vec<_> = tables.into_iter().collect();
+    tables.sort_by_key(|(name, _)| source.position(&["trunk", "sublink", name]));
+    let rated = tables.iter().any(|(_, table)| table.rate.is_some());
+    if let Some((name, _)) = tables
+        .iter()
+        .find(|(_, table)| rated && table.rate.is_none())
+    {
+        return Err(source.bad(
+            &["trunk", "sublink", name],
+            "has no rate but others have; give every sublink a rate, or none",
+        ));
+    }
+    tables
+        .into_iter()
+        .map(|(name, table)| sublink(source, name, table))
+        .collect()
+}
+
+fn sublink(source: &Source<'_>, name: String, table: SublinkTable) -> Result<Sublink, BadInput> {
+    let bad = |key: &[&str], problem: &str| {
+        Err(source.bad(&[&["trunk", "sublink", &name], key].concat(), problem))
+    };
+    if !is_name(&name, SUBLINK_NAME_CHARS_MAX) {
+        let allowed = format!(
+            "a sublink's name has 1 to {SUBLINK_NAME_CHARS_MAX} letters, digits, '-' and '_'"
+        );
+        return bad(&[], &allowed);
+    }
+    if table.via.is_some_and(|a| {
+        a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_broadcast()
+    }) {
+        return bad(&["via"], "must be the IPv4 address of one host");
+    }
+    if table.buffer == Some(Bytes(0)) {
+        return bad(&["buffer"], "a buffer holds at least one byte");
+    }
+    Ok(Sublink {
+        device: table.device,
+        via: table.via,
+        rate: table.rate,
+        buffer: table.buffer,
+        name,
+    })
+}
+
+/// Every device has one role.
+fn devices(source: &Source<'_>, config: &Config) -> Result<(), BadInput> {
+    let trunk = (vec!["trunk", "device"], &config.device);
+    let sublinks = config
+        .sublinks
+        .iter()
+        .map(|s| (vec!["trunk", "sublink", &s.name, "device"], &s.device));
+    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
+    for (key, device) in std::iter::once(trunk).chain(sublinks) {
+        if !is_device_name(device) {
+            let allowed = format!(
+                "not a device name: 1 to {DEVICE_NAME_CHARS_MAX} characters without '/', ':' and spaces"
+            );
+            return Err(source.bad(&key, allowed));
+        }
+        if let Some(other) = seen.insert(device, dotted(&key)) {
+            let problem =
+                format!("this device is {other} already; a device is the trunk or one sublink");
+            return Err(source.bad(&key, problem));
+        }
+    }
+    Ok(())
+}
+
+fn parameters(source: &Source<'_>, table: &TrunkTable) -> Result<Parameters, BadInput> {
+    let default = Parameters::default();
+    let percent = |key, written: Option<u8>, default, least| match written.unwrap_or(default) {
+        percent if (least..=100).contains(&percent) => Ok(percent),
+        _ => Err(source.bad(
+            &["trunk", key],
+            format!("a whole number of percent from {least} to 100"),
+        )),
+    };
+    let slots = table.slots.unwrap_or(default.slots);
+    if !(1..=SLOTS_MAX).contains(&slots) {
+        return Err(source.bad(&["trunk", "slots"], format!("1 to {SLOTS_MAX} are allowed")));
+    }
+    Ok(Parameters {
+        check_period: span(
+            source,
+            "check_period_ms",
+            table.check_period_ms,
+            default.check_period,
+        )?,
+        overload_percent: percent(
+            "overload_percent",
+            table.overload_percent,
+            default.overload_percent,
+            0,
+        )?,
+        moved_percent: percent(
+            "moved_percent",
+            table.moved_percent,
+            default.moved_percent,
+            1,
+        )?,
+        slot: span(source, "slot_ms", table.slot_ms, default.slot)?,
+        slots,
+    })
+}
+
+fn span(
+    source: &Source<'_>,
+    key: &str,
+    written_ms: Option<u64>,
+    default: Duration,
+) -> Result<Duration, BadInput> {
+    match written_ms {
+        None => Ok(default),
+        Some(ms @ 1..=PERIOD_MS_MAX) => Ok(Duration::from_millis(ms)),
+        Some(_) => Err(source.bad(
+            &["trunk", key],
+            format!("a time from 1 to {PERIOD_MS_MAX} ms"),
+        )),
+    }
+}

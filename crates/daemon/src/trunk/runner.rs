@@ -1,0 +1,492 @@
+//! The loop of a trunk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anabranch_core::Time;
+use anabranch_core::multilink::{Bins, Controller, Queue, SublinkId, Wakeup};
+use anabranch_dataplane::trunk::Trunk as Plane;
+use anabranch_policy::abi::{Spreading, Traffic};
+use anyhow::Context;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::config::{Config, Scheme};
+use super::queues::{self, DeviceQueue};
+use super::view::View;
+use crate::config::Configuration;
+use crate::control::{Call, Request, Response, Server, SublinkStatus, TrunkStatus};
+use crate::daemon::Signal;
+use crate::error::Error;
+use crate::host::Host;
+use crate::lock::Lock;
+use crate::meter::Meter;
+use crate::notify::notify;
+use crate::observe::{Monitor, Netlink};
+use crate::paths::Paths;
+use crate::preflight;
+use crate::run::{CALLS_WAITING_MAX, Signals};
+
+/// Rates, and what failed is tried again.
+const TICK: Duration = Duration::from_secs(1);
+/// Of a scheme that never looks.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// Runs the trunk until SIGTERM or SIGINT; then the host is as it was.
+pub(crate) async fn run(config: Config, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
+    let _lock = Lock::take(paths)?;
+    let mut signals = Signals::listen()?;
+    let host = Host::adopt(paths).await?;
+    let (plane, adopted) = Plane::open(paths.pins()).context("data path")?;
+    if adopted {
+        tracing::info!("took over the trunk of an earlier run");
+    }
+    let (calls, mut requests) = mpsc::channel(CALLS_WAITING_MAX);
+    let server = Server::listen(&paths.socket(), calls)?;
+    let mut runner = Runner::new(config, paths, plane, adopted, host)?;
+    if let Err(error) = runner.start().await {
+        if !adopted {
+            runner.stop().await?;
+        }
+        return Err(error.into());
+    }
+    tracing::info!("spreading");
+    ready();
+    notify("READY=1");
+    let served = runner.run(&mut requests, &mut signals.receiver).await;
+    notify("STOPPING=1");
+    drop(server);
+    served?;
+    runner.stop().await?;
+    tracing::info!("stopped; the host is as it was");
+    Ok(())
+}
+
+struct Runner {
+    config: Config,
+    config_path: PathBuf,
+    instance: String,
+    plane: Plane,
+    adopted: bool,
+    host: Host,
+    netlink: Netlink,
+    monitor: Monitor,
+    origin: Instant,
+    bins: Bins,
+    /// Of DH and DHFV.
+    controller: Option<Controller>,
+    reassignments: u64,
+    view: View,
+    queues: BTreeMap<u32, DeviceQueue>,
+    meter: Meter,
+    /// What was in the way last.
+    trouble: Option<String>,
+}
+
+impl Runner {
+    fn new(
+        config: Config,
+        paths: &Paths,
+        plane: Plane,
+        adopted: bool,
+        host: Host,
+    ) -> anyhow::Result<Self> {
+        let mut runner = Self {
+            config_path: config.path.clone(),
+            instance: paths.instance().to_owned(),
+            bins: Bins::new(config.sublinks.len())?,
+            config,
+            plane,
+            adopted,
+            host,
+            netlink: Netlink::connect()?,
+            monitor: Monitor::connect()?,
+            origin: Instant::now(),
+            controller: None,
+            reassignments: 0,
+            view: View::default(),
+            queues: BTreeMap::new(),
+            meter: Meter::default(),
+            trouble: None,
+        };
+        runner.deal()?;
+        Ok(runner)
+    }
+
+    /// The table as it was if it is of as many sublinks, else dealt anew; and who keeps it from here on.
+    fn deal(&mut self) -> anyhow::Result<()> {
+        let count = self.config.sublinks.len();
+        self.bins = if self.plane.spreading()?.sublinks.count == count as u32 {
+            Bins::adopt(count, &self.plane.table()?)?
+        } else {
+            Bins::new(count)?
+        };
+        let (bins, parameters, now) = (self.bins.clone(), &self.config.parameters, self.now());
+        self.controller = match self.config.scheme {
+            Scheme::Dh => Some(Controller::dh(bins, parameters, now)?),
+            Scheme::Dhfv => {
+                let volumes = self.plane.volumes()?;
+                Some(Controller::dhfv(bins, parameters, now, &volumes)?)
+            }
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// Tells the program everything: packets are spread from here on.
+    async fn start(&mut self) -> anyhow::Result<()> {
+        self.plane.set_table(self.bins.table())?;
+        self.look().await?;
+        anyhow::ensure!(
+            self.trouble.is_none(),
+            "not everything could be set up: {}",
+            self.trouble.as_deref().unwrap_or_default()
+        );
+        Ok(())
+    }
+
+    async fn run(
+        &mut self,
+        calls: &mut mpsc::Receiver<Call>,
+        signals: &mut mpsc::Receiver<Signal>,
+    ) -> anyhow::Result<()> {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let control_at = self.control_at();
+            tokio::select! {
+                signal = signals.recv() => match signal {
+                    Some(Signal::Reload) => drop(self.reload().await?),
+                    Some(Signal::Stop) | None => return Ok(()),
+                },
+                changed = self.monitor.changed() => {
+                    changed?;
+                    self.look().await?;
+                }
+                Some((request, reply)) = calls.recv() => {
+                    let response = self.answer(request).await?;
+                    // Whoever asked may have gone.
+                    let _ = reply.send(response);
+                }
+                _ = tick.tick() => self.tick().await?,
+                () = tokio::time::sleep_until(control_at) => self.control().await?,
+            }
+        }
+    }
+
+    /// Detaches the program first: what is still under way must not meet a host half put back.
+    async fn stop(self) -> anyhow::Result<()> {
+        let closed = self.plane.close().context("detach the trunk");
+        self.host
+            .restore(&self.netlink)
+            .await
+            .context("put the host back")?;
+        closed
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+
+    // ---- time passes
+
+    fn control_at(&self) -> Instant {
+        match &self.controller {
+            Some(controller) => {
+                self.origin + Duration::from_nanos(controller.wakeup().0.as_nanos())
+            }
+            None => Instant::now() + NEVER,
+        }
+    }
+
+    /// Gives the controller what it waits for, and the program the bins that move.
+    async fn control(&mut self) -> anyhow::Result<()> {
+        let Some((at, wakeup)) = self.controller.as_ref().map(Controller::wakeup) else {
+            return Ok(());
+        };
+        if at > self.now() {
+            return Ok(());
+        }
+        match wakeup {
+            Wakeup::Volumes => {
+                let volumes = self.plane.volumes()?;
+                let now = self.now();
+                if let Some(controller) = &mut self.controller {
+                    controller.record_volumes(now, &volumes);
+                }
+            }
+            Wakeup::Queues => {
+                self.read_queues().await;
+                self.move_bins()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_bins(&mut self) -> anyhow::Result<()> {
+        let (now, queues) = (self.now(), self.sublink_queues());
+        let Some(controller) = &mut self.controller else {
+            return Ok(());
+        };
+        let moves = controller.check_queues(now, &queues, rand::random);
+        if moves.is_empty() {
+            return Ok(());
+        }
+        self.bins = controller.bins().clone();
+        self.plane.set_table(self.bins.table())?;
+        self.reassignments += moves.len() as u64;
+        for moved in moves {
+            tracing::debug!(
+                "bin {} from {} to {}",
+                moved.bin.index(),
+                self.config.sublinks[moved.from.index()].name,
+                self.config.sublinks[moved.to.index()].name
+            );
+        }
+        Ok(())
+    }
+
+    async fn tick(&mut self) -> anyhow::Result<()> {
+        let carried = self.plane.carried()?;
+        let traffic = carried.iter().map(|sublink| Traffic {
+            tx_packets: sublink.packets,
+            tx_bytes: sublink.bytes,
+            ..Traffic::default()
+        });
+        self.meter.tick(self.origin.elapsed(), traffic);
+        if self.trouble.is_some() {
+            self.look().await?;
+        }
+        Ok(())
+    }
+
+    // ---- queues
+
+    /// What cannot be read now counts as it was read last.
+    async fn read_queues(&mut self) {
+        match queues::read(&self.netlink).await {
+            Ok(queues) => self.queues = queues,
+            Err(error) => self.put_off(format!("queues: {error:#}")),
+        }
+    }
+
+    fn queue_of(&self, sublink: usize) -> Option<&DeviceQueue> {
+        let path = self.view.sublinks.get(sublink)?.path?;
+        self.queues.get(&path.ifindex)
+    }
+
+    fn sublink_queues(&self) -> Vec<Queue> {
+        let usable = self.view.usable();
+        let sublinks = self.config.sublinks.iter().enumerate();
+        sublinks
+            .map(|(i, sublink)| {
+                let queue = self.queue_of(i);
+                let limit_bytes = queue.and_then(|queue| queue.limit_bytes);
+                Queue {
+                    length_bytes: queue.map_or(0, |queue| queue.length_bytes),
+                    // A buffer that nobody knows is never half full.
+                    buffer_bytes: sublink.buffer_bytes(limit_bytes).unwrap_or(u64::MAX),
+                    usable: usable >> i & 1 == 1,
+                }
+            })
+            .collect()
+    }
+
+    // ---- the host changes
+
+    /// Looks at the host and tells the program what differs from what it was told.
+    async fn look(&mut self) -> anyhow::Result<()> {
+        let snapshot = match self.netlink.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.put_off(format!("host: {error:#}"));
+                return Ok(());
+            }
+        };
+        self.trouble = None;
+        let view = View::derive(&self.config, &snapshot);
+        self.tell_changes(&view);
+        self.view = view;
+        self.tell_sublinks()?;
+        self.plane.set_spreading(&self.spreading())?;
+        self.attach();
+        let config = &self.config;
+        let present = config
+            .sublinks
+            .iter()
+            .filter(|sublink| snapshot.devices.contains_key(&sublink.device));
+        let devices: Vec<&str> = present.map(|sublink| sublink.device.as_str()).collect();
+        if let Err(error) = self.host.loosen(devices.into_iter()) {
+            self.put_off(format!("host: {error:#}"));
+        }
+        Ok(())
+    }
+
+    fn tell_changes(&self, view: &View) {
+        let before = self.view.sublinks.iter().map(|s| s.missing.as_ref());
+        let before = before.map(Some).chain(std::iter::repeat(None));
+        for ((sublink, after), before) in
+            self.config.sublinks.iter().zip(&view.sublinks).zip(before)
+        {
+            if before == Some(after.missing.as_ref()) {
+                continue;
+            }
+            match &after.missing {
+                Some(missing) => {
+                    tracing::warn!("sublink {} out of use: {missing}", sublink.name);
+                }
+                None => tracing::info!("sublink {} in use", sublink.name),
+            }
+        }
+    }
+
+    fn tell_sublinks(&mut self) -> anyhow::Result<()> {
+        for (i, sublink) in (0u8..).zip(&self.view.sublinks) {
+            self.plane.set_sublink(SublinkId(i), sublink.path)?;
+        }
+        Ok(())
+    }
+
+    fn spreading(&self) -> Spreading {
+        let mut spreading = Spreading {
+            spread: self.config.scheme.spread().into(),
+            flowlet_gap_ns: u64::try_from(self.config.flowlet_gap.as_nanos()).unwrap_or(u64::MAX),
+            quantum: self.config.quanta(),
+            ..Spreading::default()
+        };
+        spreading.sublinks.count = self.config.sublinks.len() as u32;
+        spreading.sublinks.usable = self.view.usable();
+        spreading.sublinks.weight = self.config.weights();
+        spreading
+    }
+
+    /// The program at the trunk device, and nowhere else.
+    fn attach(&mut self) {
+        let attached = match self.view.ifindex {
+            Some(ifindex) => self.attach_to(ifindex).map_err(|error| error.to_string()),
+            None => Err(format!("{}: no such device", self.config.device)),
+        };
+        if let Err(trouble) = attached {
+            self.put_off(trouble);
+        }
+    }
+
+    fn attach_to(&mut self, ifindex: u32) -> Result<(), anabranch_dataplane::Error> {
+        for other in self.plane.attached()? {
+            if other != ifindex {
+                self.plane.detach(other)?;
+            }
+        }
+        self.plane.attach(ifindex)
+    }
+
+    /// The next tick tries again. What is in the way is said once.
+    fn put_off(&mut self, trouble: String) {
+        if self.trouble.as_ref() != Some(&trouble) {
+            tracing::warn!("{trouble}");
+            self.trouble = Some(trouble);
+        }
+    }
+
+    // ---- orders
+
+    async fn answer(&mut self, request: Request) -> anyhow::Result<Response> {
+        Ok(match request {
+            Request::Status => {
+                self.read_queues().await;
+                match self.status() {
+                    Ok(status) => Response::Trunk(Box::new(status)),
+                    Err(error) => Response::Failed {
+                        message: error.to_string(),
+                    },
+                }
+            }
+            Request::Reload => self.reload().await?,
+            Request::Flows { .. } | Request::Explain { .. } | Request::Link { .. } => {
+                Response::Refused {
+                    message: format!(
+                        "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
+                        self.instance
+                    ),
+                }
+            }
+        })
+    }
+
+    /// A wrong configuration changes nothing.
+    async fn reload(&mut self) -> anyhow::Result<Response> {
+        let read = match Configuration::load(&self.config_path) {
+            Ok(Configuration::Trunk(config)) => preflight::check_trunk(&config, &self.netlink)
+                .await
+                .map(|()| config),
+            Ok(Configuration::Gateway(config)) => Err(config
+                .bad("it is of a gateway now; stop the trunk first")
+                .into()),
+            Err(error) => Err(error.into()),
+        };
+        match read {
+            Ok(config) => {
+                self.config = config;
+                self.view = View::default();
+                self.deal()?;
+                self.plane.set_table(self.bins.table())?;
+                self.look().await?;
+                tracing::info!(
+                    "configuration reloaded: {} sublinks, {}",
+                    self.config.sublinks.len(),
+                    self.config.scheme
+                );
+                Ok(Response::Done)
+            }
+            Err(error) => {
+                tracing::error!("configuration not reloaded: {error}");
+                Ok(Response::Refused {
+                    message: error.to_string(),
+                })
+            }
+        }
+    }
+
+    fn status(&self) -> Result<TrunkStatus, anabranch_dataplane::Error> {
+        let carried = self.plane.carried()?;
+        let total: u64 = carried.iter().map(|sublink| sublink.bytes).sum();
+        let mut reasons = self.plane.reasons()?;
+        reasons.retain(|reason| reason.packets > 0);
+        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
+        let sublinks = self.config.sublinks.iter().enumerate();
+        let sublinks = sublinks.map(|(i, sublink)| {
+            let view = self.view.sublinks.get(i);
+            let queue = self.queue_of(i).cloned().unwrap_or_default();
+            let missing = view.and_then(|view| view.missing.as_ref());
+            SublinkStatus {
+                name: sublink.name.clone(),
+                device: sublink.device.clone(),
+                via: view.and_then(|view| view.path?.next_hop),
+                usable: missing.is_none(),
+                why: missing.map(ToString::to_string),
+                rate_bps: sublink.rate.map(|rate| rate.bps()),
+                packets: carried[i].packets,
+                bytes: carried[i].bytes,
+                tx_bps: self.meter.rate(i).tx_bps,
+                share: carried[i].bytes as f64 / total.max(1) as f64,
+                bins: self.bins.of(SublinkId(i as u8)).count(),
+                queue_bytes: queue.length_bytes,
+                buffer_bytes: sublink.buffer_bytes(queue.limit_bytes),
+                dropped: queue.dropped,
+            }
+        });
+        Ok(TrunkStatus {
+            instance: self.instance.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.origin.elapsed().as_secs_f64(),
+            adopted: self.adopted,
+            device: self.config.device.clone(),
+            scheme: self.config.scheme,
+            sublinks: sublinks.collect(),
+            reassignments: self.reassignments,
+            reasons,
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! What follows from the host for a trunk.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use anabranch_config::BadInput;
+use anabranch_dataplane::trunk::SublinkPath;
+
+use super::config::{Config, Sublink};
+use super::queues::DeviceQueue;
+use crate::observe::{Device, Prefix, Snapshot};
+
+/// Why a sublink cannot be used as the host stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    #[error("the device does not exist")]
+    Device,
+    #[error("the device is down or has no carrier")]
+    Carrier,
+    #[error(
+        "no next hop is known: give the sublink `via`, or its device an address of a /30 or /31 network"
+    )]
+    NextHop,
+}
+
+/// A trunk as the host shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// The trunk device.
+    pub ifindex: Option<u32>,
+    /// In the order of the configuration. A path stays known while a cable is out.
+    pub sublinks: Vec<SublinkView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SublinkView {
+    pub path: Option<SublinkPath>,
+    pub missing: Option<Missing>,
+}
+
+impl View {
+    pub fn derive(config: &Config, host: &Snapshot) -> Self {
+        Self {
+            ifindex: host.devices.get(&config.device).map(|d| d.ifindex),
+            sublinks: config
+                .sublinks
+                .iter()
+                .map(|sublink| SublinkView::derive(sublink, host))
+                .collect(),
+        }
+    }
+
+    /// Bit i: sublink i may take packets.
+    pub fn usable(&self) -> u32 {
+        let bits = self.sublinks.iter().enumerate();
+        bits.map(|(i, sublink)| u32::from(sublink.missing.is_none()) << i)
+            .sum()
+    }
+}
+
+impl SublinkView {
+    fn derive(sublink: &Sublink, host: &Snapshot) -> Self {
+        let Some(device) = host.devices.get(&sublink.device) else {
+            return Self {
+                path: None,
+                missing: Some(Missing::Device),
+            };
+        };
+        match path(sublink, device) {
+            None => Self {
+                path: None,
+                missing: Some(Missing::NextHop),
+            },
+            path => Self {
+                path,
+                missing: (!device.running).then_some(Missing::Carrier),
+            },
+        }
+    }
+}
+
+fn path(sublink: &Sublink, device: &Device) -> Option<SublinkPath> {
+    let next_hop = sublink
+        .via
+        .or_else(|| device.addresses.iter().find_map(other_end));
+    (device.layer3 || next_hop.is_some()).then_some(SublinkPath {
+        ifindex: device.ifindex,
+        next_hop: next_hop.filter(|_| !device.layer3),
+    })
+}
+
+/// The other host of a network of two.
+fn other_end(own: &Prefix) -> Option<Ipv4Addr> {
+    let IpAddr::V4(address) = own.address else {
+        return None;
+    };
+    match own.length {
+        31 => Some((address.to_bits() ^ 1).into()),
+        30 if matches!(address.to_bits() & 3, 1 | 2) => Some((address.to_bits() ^ 3).into()),
+        _ => None,
+    }
+}
+
+/// Refuses a configuration that the host contradicts.
+pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
+    let known = || {
+        let names = host.devices.keys().map(String::as_str);
+        let names: Vec<&str> = names.filter(|name| *name != "lo").collect();
+        names.join(", ")
+    };
+    let Some(trunk) = host.devices.get(&config.device) else {
+        return Err(config.bad(format!(
+            "trunk.device = {:?}: no such device; this host has: {}",
+            config.device,
+            known()
+        )));
+    };
+    check_trunk(config, trunk)?;
+    for sublink in &config.sublinks {
+        let Some(device) = host.devices.get(&sublink.device) else {
+            return Err(config.bad(format!(
+                "trunk.sublink.{}.device = {:?}: no such device; this host has: {}",
+                sublink.name,
+                sublink.device,
+                known()
+            )));
+        };
+        check_sublink(config, trunk, sublink, device)?;
+    }
+    Ok(())
+}
+
+fn check_trunk(config: &Config, trunk: &Device) -> Result<(), BadInput> {
+    let name = &config.device;
+    let bad = |problem: String| Err(config.bad(format!("trunk.device = {name:?}: {problem}")));
+    if trunk.layer3 {
+        return bad(
+            "packets on it have no Ethernet header; take a dummy, veth or bridge device".to_owned(),
+        );
+    }
+    if trunk.resolves {
+        return bad(format!(
+            "it would ask for neighbours that nobody answers for; run `ip link set {name} arp off`"
+        ));
+    }
+    Ok(())
+}
+
+fn check_sublink(
+    config: &Config,
+    trunk: &Device,
+    sublink: &Sublink,
+    device: &Device,
+) -> Result<(), BadInput> {
+    let Sublink {
+        name, device: on, ..
+    } = sublink;
+    if trunk.mtu > device.mtu {
+        return Err(config.bad(format!(
+            "trunk.device = {:?}: its MTU {} is above the {} of sublink {name} ({on}); run `ip link set {} mtu {}`",
+            config.device, trunk.mtu, device.mtu, config.device, device.mtu
+        )));
+    }
+    if path(sublink, device).is_none() {
+        return Err(config.bad(format!(
+            "trunk.sublink.{name}.device = {on:?}: {}",
+            Missing::NextHop
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses to watch queues that are not there, or whose size nobody knows.
+pub fn check_queues(
+    config: &Config,
+    view: &View,
+    queues: &BTreeMap<u32, DeviceQueue>,
+) -> Result<(), BadInput> {
+    for (sublink, seen) in config.sublinks.iter().zip(&view.sublinks) {
+        let Some(path) = seen.path else { continue };
+        let queue = queues.get(&path.ifindex).cloned().unwrap_or_default();
+        let Sublink { name, device, .. } = sublink;
+        let bad = |problem: String| {
+            let scheme = config.scheme;
+            Err(config.bad(format!("trunk.sublink.{name}: {scheme} {problem}")))
+        };
+        if !queue.exists() {
+            return bad(format!(
+                "watches its queue, and device {device} keeps none; give it one, for instance `tc qdisc add dev {device} root tbf rate 100mbit burst 5kb limit 1250kb`"
+            ));
+        }
+        if sublink.buffer_bytes(queue.limit_bytes).is_none() {
+            return bad(format!(
+                "must know how much its queue ({}) holds; give it `buffer` or `rate`",
+                queue.kind
+            ));
+        }
+    }
+    Ok(())
+}
