@@ -8,6 +8,7 @@
 mod checksum;
 mod cpu;
 mod crowd;
+mod machine;
 mod manifest;
 mod measure;
 mod pins;

@@ -1,11 +1,11 @@
 //! What a reader needs to know to measure the same again.
 
-use std::fs;
 use std::process::Command;
 
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::machine;
 use crate::measure::Span;
 use crate::testbed::{AnabranchBy, CONGESTION_CONTROL, Conntrack, LINKS};
 
@@ -37,7 +37,7 @@ impl Manifest {
                 .release()
                 .to_string_lossy()
                 .into_owned(),
-            cpu: cpu_model(),
+            cpu: machine::cpu_model(),
             cpus: crate::cpu::count(),
             nft: says("nft", "--version"),
             iproute2: says("ip", "-Version"),
@@ -47,7 +47,7 @@ impl Manifest {
             links: LINKS,
             congestion_control: CONGESTION_CONTROL,
             conntrack,
-            load_average: load_average(),
+            load_average: machine::load_average(),
         })
     }
 
@@ -55,23 +55,6 @@ impl Manifest {
     pub fn was_busy(&self) -> bool {
         self.load_average > 0.5
     }
-}
-
-fn cpu_model() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    model.unwrap_or("unknown").to_owned()
-}
-
-fn load_average() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let first = text
-        .split(' ')
-        .next()
-        .and_then(|number| number.parse().ok());
-    first.unwrap_or_default()
 }
 
 fn says(program: &str, flag: &str) -> String {

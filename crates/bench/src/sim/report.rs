@@ -1,0 +1,341 @@
+//! Medians, ratios, the tables and the JSON file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::contender::{Contenders, Name, Outcome};
+use crate::machine;
+
+const TIMES_NS2: f64 = 10.;
+const TIMES_NS3: f64 = 300.;
+/// Cost of an event with [`SLOWDOWN_FLOWS`] flows against 50.
+const SLOWDOWN: f64 = 1.5;
+const SLOWDOWN_FLOWS: u64 = 5_000;
+const PEAK_BYTES: u64 = 8 << 30;
+
+/// A run, and what it had come to after a fifth of its time.
+struct Pair {
+    whole: Outcome,
+    start: Outcome,
+}
+
+impl Pair {
+    /// Segments per second of processor time after the start.
+    fn steady_per_s(&self) -> f64 {
+        let segments = self.whole.segments - self.start.segments;
+        segments as f64 / (self.whole.cpu_s - self.start.cpu_s)
+    }
+}
+
+/// Outcomes of one number of flows.
+pub struct Row {
+    flows: u64,
+    outcomes: BTreeMap<Name, Vec<Pair>>,
+}
+
+impl Row {
+    pub fn new(flows: u64) -> Self {
+        Row {
+            flows,
+            outcomes: BTreeMap::new(),
+        }
+    }
+
+    pub fn add(&mut self, name: Name, whole: Outcome, start: Outcome) {
+        let pair = Pair { whole, start };
+        self.outcomes.entry(name).or_default().push(pair);
+    }
+
+    fn median(&self, name: Name, of: impl Fn(&Pair) -> f64) -> Option<f64> {
+        self.outcomes.get(&name).map(|all| median(all, of))
+    }
+
+    fn speeds(&self, of: impl Fn(&Pair) -> f64) -> Option<Speeds> {
+        let anabranch = self.median(Name::Anabranch, &of)?;
+        let (ns2, ns3) = (self.median(Name::Ns2, &of), self.median(Name::Ns3, &of));
+        Some(Speeds {
+            anabranch,
+            ns2,
+            ns3,
+            vs_ns2: ns2.map(|ns2| anabranch / ns2),
+            vs_ns3: ns3.map(|ns3| anabranch / ns3),
+        })
+    }
+
+    fn line(&self) -> Option<Line> {
+        let peak = |name| {
+            let bytes = self.median(name, |pair| pair.whole.peak_bytes as f64);
+            bytes.map(|bytes| bytes as u64)
+        };
+        Some(Line {
+            flows: self.flows,
+            speeds: self.speeds(|pair| pair.whole.segments_per_s())?,
+            steady: self.speeds(Pair::steady_per_s)?,
+            peak_bytes: peak(Name::Anabranch)?,
+            ns2_peak_bytes: peak(Name::Ns2),
+            ns3_peak_bytes: peak(Name::Ns3),
+        })
+    }
+}
+
+fn median<T>(outcomes: &[T], of: impl Fn(&T) -> f64) -> f64 {
+    let mut values: Vec<f64> = outcomes.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) {
+        (values[middle - 1] + values[middle]) / 2.
+    } else {
+        values[middle]
+    }
+}
+
+/// Delivered data segments per second of processor time.
+#[derive(Debug, Serialize)]
+struct Speeds {
+    anabranch: f64,
+    ns2: Option<f64>,
+    ns3: Option<f64>,
+    vs_ns2: Option<f64>,
+    vs_ns3: Option<f64>,
+}
+
+impl Speeds {
+    fn cells(&self) -> [String; 5] {
+        [
+            thousands(Some(self.anabranch)),
+            thousands(self.ns2),
+            thousands(self.ns3),
+            times(self.vs_ns2),
+            times(self.vs_ns3),
+        ]
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    flows: u64,
+    #[serde(flatten)]
+    speeds: Speeds,
+    /// Without set-up.
+    steady: Speeds,
+    peak_bytes: u64,
+    ns2_peak_bytes: Option<u64>,
+    ns3_peak_bytes: Option<u64>,
+}
+
+/// The simulator by itself.
+#[derive(Debug, Serialize)]
+pub struct ScaleRow {
+    flows: u64,
+    segments_per_s: f64,
+    event_ns: f64,
+    peak_bytes: u64,
+    /// Over four times the simulated time.
+    peak_bytes_longer: u64,
+}
+
+impl ScaleRow {
+    pub fn new(flows: u64, outcomes: &[Outcome], longer: &Outcome) -> Self {
+        let event_ns = |outcome: &Outcome| {
+            let events = outcome.events.unwrap_or_default().max(1);
+            1e9 * outcome.cpu_s / events as f64
+        };
+        ScaleRow {
+            flows,
+            segments_per_s: median(outcomes, Outcome::segments_per_s),
+            event_ns: median(outcomes, event_ns),
+            peak_bytes: median(outcomes, |outcome| outcome.peak_bytes as f64) as u64,
+            peak_bytes_longer: longer.peak_bytes,
+        }
+    }
+}
+
+/// A demand and what became of it.
+#[derive(Debug, Serialize)]
+struct Judgement {
+    target: String,
+    observed: f64,
+    reached: bool,
+}
+
+/// What a reader needs to know to measure the same again.
+#[derive(Debug, Serialize)]
+pub struct Manifest {
+    anabranch: &'static str,
+    kernel: String,
+    cpu: String,
+    contenders: Vec<String>,
+    runs: usize,
+    simulated_s: u64,
+    /// Over the last minute of the measurement: above 1, others used the machine too.
+    load_average: f64,
+}
+
+impl Manifest {
+    pub fn collect(contenders: &Contenders, runs: usize, simulated_s: u64) -> Result<Self> {
+        Ok(Manifest {
+            anabranch: env!("CARGO_PKG_VERSION"),
+            kernel: nix::sys::utsname::uname()?
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            cpu: machine::cpu_model(),
+            contenders: contenders.names().iter().map(Name::to_string).collect(),
+            runs,
+            simulated_s,
+            load_average: machine::load_average(),
+        })
+    }
+}
+
+/// All that is written.
+#[derive(Serialize)]
+pub struct Report {
+    manifest: Manifest,
+    rows: Vec<Line>,
+    scale: Vec<ScaleRow>,
+    targets: Vec<Judgement>,
+}
+
+impl Report {
+    pub fn new(manifest: Manifest, rows: Vec<Row>, scale: Vec<ScaleRow>) -> Self {
+        let rows: Vec<Line> = rows.iter().filter_map(Row::line).collect();
+        let targets = judge(&rows, &scale);
+        Report {
+            manifest,
+            rows,
+            scale,
+            targets,
+        }
+    }
+
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let text = serde_json::to_string_pretty(self)?;
+        fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Side by side.
+    pub fn table(&self) -> Table {
+        let mut table = empty([
+            "flows",
+            "anabranch",
+            "ns-2",
+            "ns-3",
+            "× ns-2",
+            "× ns-3",
+            "peak MB",
+            "ns-2 MB",
+            "ns-3 MB",
+        ]);
+        for line in &self.rows {
+            let peaks = [
+                Some(line.peak_bytes),
+                line.ns2_peak_bytes,
+                line.ns3_peak_bytes,
+            ];
+            let flows = [line.flows.to_string()];
+            let peaks = peaks.map(megabytes);
+            table.add_row(flows.iter().chain(&line.speeds.cells()).chain(&peaks));
+            let flows = [format!("{}, without set-up", line.flows)];
+            table.add_row(flows.iter().chain(&line.steady.cells()));
+        }
+        table
+    }
+
+    /// By itself, and what was demanded.
+    pub fn scale_table(&self) -> String {
+        let mut table = empty([
+            "flows",
+            "segments/s",
+            "ns per event",
+            "peak MB",
+            "peak MB, 4 × as long",
+        ]);
+        for row in &self.scale {
+            table.add_row([
+                row.flows.to_string(),
+                thousands(Some(row.segments_per_s)),
+                format!("{:.1}", row.event_ns),
+                megabytes(Some(row.peak_bytes)),
+                megabytes(Some(row.peak_bytes_longer)),
+            ]);
+        }
+        let verdicts = self.targets.iter().map(|judgement| {
+            let verdict = if judgement.reached {
+                "reached"
+            } else {
+                "missed"
+            };
+            format!(
+                "\n{}: {:.2}, {verdict}",
+                judgement.target, judgement.observed
+            )
+        });
+        verdicts.fold(table.to_string(), |text, line| text + &line)
+    }
+}
+
+fn judge(rows: &[Line], scale: &[ScaleRow]) -> Vec<Judgement> {
+    let at_least = |target: f64, observed: Option<f64>, other| {
+        observed.map(|observed| Judgement {
+            target: format!("segments per CPU second with 50 flows ≥ {target} × {other}"),
+            observed,
+            reached: observed >= target,
+        })
+    };
+    let fifty = rows.iter().find(|line| line.flows == 50);
+    let event_ns = |flows| {
+        let row = scale.iter().find(|row| row.flows == flows);
+        row.map(|row| row.event_ns)
+    };
+    let slowdown = event_ns(SLOWDOWN_FLOWS)
+        .zip(event_ns(50))
+        .map(|(many, few)| many / few);
+    let peak = scale.last().map(|row| row.peak_bytes_longer);
+    let judgements = [
+        fifty.and_then(|line| at_least(TIMES_NS2, line.speeds.vs_ns2, "ns-2")),
+        fifty.and_then(|line| at_least(TIMES_NS3, line.speeds.vs_ns3, "ns-3")),
+        slowdown.map(|observed| Judgement {
+            target: format!("an event with {SLOWDOWN_FLOWS} flows ≤ {SLOWDOWN} × one with 50"),
+            observed,
+            reached: observed <= SLOWDOWN,
+        }),
+        peak.map(|bytes| Judgement {
+            target: "GiB with 1000000 flows ≤ 8".to_owned(),
+            observed: bytes as f64 / f64::from(1 << 30),
+            reached: bytes <= PEAK_BYTES,
+        }),
+    ];
+    judgements.into_iter().flatten().collect()
+}
+
+fn empty<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn thousands(per_s: Option<f64>) -> String {
+    per_s.map_or("–".to_owned(), |per_s| format!("{:.0} k/s", per_s / 1e3))
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.1}"))
+}
+
+fn megabytes(bytes: Option<u64>) -> String {
+    bytes.map_or("–".to_owned(), |bytes| {
+        format!("{:.1}", bytes as f64 / 1e6)
+    })
+}
