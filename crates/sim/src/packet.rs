@@ -23,6 +23,7 @@ impl<P> Default for Slab<P> {
 impl<P: Copy> Slab<P> {
     /// # Panics
     /// If there are 2³² packets at once.
+    #[inline]
     pub fn insert(&mut self, packet: P) -> PacketId {
         if let Some(id) = self.free.pop() {
             self.places[id.0 as usize] = packet;
@@ -33,15 +34,18 @@ impl<P: Copy> Slab<P> {
         id
     }
 
+    #[inline]
     pub fn get(&self, id: PacketId) -> &P {
         &self.places[id.0 as usize]
     }
 
+    #[inline]
     pub fn get_mut(&mut self, id: PacketId) -> &mut P {
         &mut self.places[id.0 as usize]
     }
 
     /// Takes the packet out; its place may be given to another.
+    #[inline]
     pub fn remove(&mut self, id: PacketId) -> P {
         self.free.push(id);
         self.places[id.0 as usize]
