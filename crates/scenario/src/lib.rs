@@ -13,6 +13,7 @@
 
 pub mod chart;
 mod demo;
+mod execute;
 mod figure;
 mod file;
 pub mod format;
@@ -27,6 +28,7 @@ pub mod stats;
 
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
+pub use execute::{Progress, RunFailed, execute};
 pub use file::ScenarioFile;
 pub use metrics::{Link, LinkSummary, Percentiles, Summary};
 pub use output::{

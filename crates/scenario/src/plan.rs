@@ -398,6 +398,16 @@ struct Deciding<'a> {
     tcp: &'a Tcp,
 }
 
+impl fmt::Display for Run {
+    /// Scenario, policy, seed, and the point of the sweep.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.scenario.name;
+        write!(f, "{name}, {}, seed {}", self.policy, self.seed)?;
+        let mut point = self.point.iter();
+        point.try_for_each(|(key, value)| write!(f, ", {key} = {value}"))
+    }
+}
+
 impl Run {
     pub fn new(scenario: Arc<Scenario>, policy: Policy, seed: u64, point: Point) -> Run {
         let deciding = Deciding {

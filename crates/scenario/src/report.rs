@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::figure::{Figure, css_colour};
 use crate::output::{OutputError, write_json, write_series_csv, write_transfers_csv};
 use crate::plots;
-use crate::{Link, LinkSeries, LinkSummary, Summary, format};
+use crate::{
+    Change, Direction, Fault, Link, LinkSeries, LinkSummary, Loss, Place, Summary, format,
+};
 
 /// Failed transfers that the page lists; all of them are in the table of transfers beside it.
 const FAILURES_SHOWN: usize = 40;
@@ -109,11 +111,67 @@ impl EventKind {
 }
 
 impl Event {
+    /// A fault in words, at its time.
+    pub fn of(fault: &Fault) -> Event {
+        let link = &fault.link;
+        let place = match fault.place {
+            Place::LastMile => "",
+            Place::Beyond => " beyond the last mile",
+        };
+        let way = match fault.direction {
+            None => "",
+            Some(Direction::Down) => " downwards",
+            Some(Direction::Up) => " upwards",
+        };
+        let (kind, change) = match fault.change {
+            Change::Cut => (EventKind::Cut, "is cut".to_owned()),
+            Change::Restore => (EventKind::Restored, "is whole again".to_owned()),
+            Change::Rate(rate_bps) => {
+                let rate = format::bps(rate_bps as f64);
+                (EventKind::Note, format!("has {rate}"))
+            }
+            Change::Loss(loss) => (EventKind::Note, loss_in_words(loss)),
+            Change::Delay(delay) => {
+                let delay = format::seconds(delay.as_secs_f64());
+                (EventKind::Note, format!("has a delay of {delay}"))
+            }
+        };
+        let what = match fault.change {
+            Change::Cut => ": its packets vanish, its carrier stays",
+            _ => "",
+        };
+        Event {
+            t_s: fault.at.as_secs_f64(),
+            kind,
+            link: Some(link.clone()),
+            text: format!("{link} {change}{way}{place}{what}"),
+        }
+    }
+
     /// A few words for the mark in a plot.
     pub(crate) fn label(&self) -> String {
         match &self.link {
             Some(link) => format!("{link} {}", self.kind.word()),
             None => self.text.chars().take(32).collect(),
+        }
+    }
+}
+
+fn loss_in_words(loss: Loss) -> String {
+    match loss {
+        Loss::None => "loses no packets".to_owned(),
+        Loss::Independent { probability } => {
+            format!("loses {} of packets", format::percent(probability))
+        }
+        Loss::Bursty {
+            good_to_bad,
+            bad_to_good,
+            loss_good,
+            loss_bad,
+        } => {
+            let bad = good_to_bad / (good_to_bad + bad_to_good);
+            let mean = loss_good * (1.0 - bad) + loss_bad * bad;
+            format!("loses {} of packets in bursts", format::percent(mean))
         }
     }
 }

@@ -57,7 +57,7 @@ fn keys(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Pages => &["users", "files", "rounds", "size", "think", "period"],
         Kind::Continuous => &["users", "downloads", "size"],
-        Kind::Mix => &["users", "servers", "duration", "class"],
+        Kind::Mix => &["users", "servers", "duration", "exact", "class"],
         Kind::Trace => &[
             "users",
             "servers",
@@ -86,6 +86,7 @@ impl Reader<'_> {
             ("size", table.size.is_some()),
             ("duration", table.duration.is_some()),
             ("class", table.class.is_some()),
+            ("exact", table.exact.is_some()),
             ("connections", table.connections.is_some()),
             ("bytes", table.bytes.is_some()),
             ("direction", table.direction.is_some()),
@@ -173,6 +174,7 @@ impl Reader<'_> {
             users: self.users(1)?,
             servers: self.count("servers", self.table.servers, 1)?,
             duration_s: self.duration_s()?,
+            exact: self.table.exact.unwrap_or(false),
             classes: tables.into_iter().map(class).collect::<Result<_, _>>()?,
         })
     }

@@ -198,6 +198,8 @@ pub(super) struct WorkloadTable {
     pub downloads: Option<u32>,
     pub size: Option<SizeText>,
     pub duration: Option<Span>,
+    /// Of a mix: every class has exactly its expected transfers and bytes.
+    pub exact: Option<bool>,
     pub class: Option<BTreeMap<String, ClassTable>>,
     pub connections: Option<u32>,
     pub bytes: Option<Bytes>,
