@@ -7,8 +7,11 @@
 //! - [`emulator`]: a link between two devices, carried by this process. It is a pure queue on a virtual clock
 //!   ([`emulator::pipe`]), driven by a thread that owns the sockets.
 //!   [`calibrate`] compares what it does on this machine with what it should do.
-//! - [`topology`] and [`run`]: clients, a gateway under test, one path per ISP and a web server; a workload on it,
-//!   links cut and restored on a schedule, and a manifest that says whether the figures can be trusted.
+//! - [`topology`] and [`run`]: clients, a gateway under test, one path per ISP and a web server; a load on it,
+//!   lines that change on a schedule, and a report that says whether the figures can be trusted.
+//!
+//! [`scenario`] stands on all of them: it carries out one run of a scenario file, the same that the simulator runs, and
+//! hands back the same kind of record.
 //!
 //! Nothing here touches the host's own namespace, its addresses or its sysctls. Everything needs root (CAP_NET_ADMIN
 //! and CAP_SYS_ADMIN) and says so in one line when it is missing.
@@ -17,4 +20,5 @@ pub mod calibrate;
 pub mod emulator;
 pub mod netns;
 pub mod run;
+pub mod scenario;
 pub mod topology;

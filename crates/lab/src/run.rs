@@ -20,6 +20,24 @@ pub struct Run {
     pub faults: Vec<Fault>,
 }
 
+/// Who hears of what happens while it happens.
+#[derive(Debug, Clone)]
+pub struct Telling {
+    pub transfers: mpsc::Sender<TransferEvent>,
+    /// Those that have happened, with their times.
+    pub faults: mpsc::Sender<Fault>,
+}
+
+impl Telling {
+    /// Nobody does.
+    pub fn nobody() -> Self {
+        Self {
+            transfers: mpsc::channel().0,
+            faults: mpsc::channel().0,
+        }
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Clone)]
 pub struct Recording {
@@ -37,25 +55,26 @@ impl Lab {
     pub fn client_config(&self) -> ClientConfig {
         ClientConfig {
             links: self.external_addresses(),
+            servers: self.servers().to_vec(),
             path: ZEROS.to_owned(),
             ..ClientConfig::new(self.server(), self.client_addresses())
         }
     }
 
-    /// Runs a load from its beginning to its end. `events` tells what happens meanwhile to whoever listens.
-    pub fn run(&self, run: Run, events: mpsc::Sender<TransferEvent>) -> Result<Recording> {
+    /// Runs a load from its beginning to its end and tells what happens meanwhile to whoever listens.
+    pub fn run(&self, run: Run, telling: Telling) -> Result<Recording> {
         for fault in &run.faults {
             self.hop(fault)?;
         }
         let epoch = run.client.epoch;
         let (ended, end) = mpsc::channel::<()>();
         let (transfers, faults) = thread::scope(|scope| {
-            let faults = scope.spawn(|| self.play(run.faults, epoch, end));
+            let faults = scope.spawn(|| self.play(run.faults, epoch, end, &telling.faults));
             let demand = match &run.load {
                 Load::Pages(workload) => Demand::Pages(workload),
                 Load::Arrivals(plan) => Demand::Arrivals(plan),
             };
-            let work = || client::run(demand, run.client, events);
+            let work = || client::run(demand, run.client, telling.transfers);
             let transfers = self.clients().run(work);
             drop(ended);
             let faults = faults
@@ -66,7 +85,7 @@ impl Lab {
         Ok(Recording {
             ended: Instant::now(),
             faults: faults?,
-            transfers: transfers?.map_err(|error| LabError::Workload(error.to_string()))?,
+            transfers: transfers?.map_err(|error| LabError::Load(error.to_string()))?,
             lab: self.report()?,
         })
     }
@@ -77,6 +96,7 @@ impl Lab {
         mut plan: Vec<Fault>,
         epoch: Instant,
         end: mpsc::Receiver<()>,
+        happened: &mpsc::Sender<Fault>,
     ) -> Result<Vec<Fault>> {
         plan.sort_by_key(|fault| fault.at);
         let mut done = Vec::new();
@@ -86,7 +106,10 @@ impl Lab {
                 break;
             }
             let at = self.apply(&fault)?.saturating_duration_since(epoch);
-            done.push(Fault { at, ..fault });
+            let fault = Fault { at, ..fault };
+            // Nobody listening is the caller's choice: the recording is complete without.
+            let _ = happened.send(fault.clone());
+            done.push(fault);
         }
         Ok(done)
     }

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anabranch_lab::emulator::LinkShape;
-use anabranch_lab::run::Run;
+use anabranch_lab::run::{Run, Telling};
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
 use anabranch_scenario::{Change, Fault, Load, Place};
 use anabranch_workload::client::TransferEvent;
@@ -33,13 +33,17 @@ fn page_rounds_complete_over_all_links_and_every_transfer_knows_its_own() {
         ..Workload::page_rounds(3, 5, 2)
     };
     let lab = lab();
-    let (events, told) = mpsc::channel();
+    let (transfers, told) = mpsc::channel();
+    let telling = Telling {
+        transfers,
+        ..Telling::nobody()
+    };
     let run = Run {
         load: Load::Pages(workload),
         client: lab.client_config(),
         faults: vec![],
     };
-    let outcome = lab.run(run, events).unwrap();
+    let outcome = lab.run(run, telling).unwrap();
     assert_eq!(outcome.transfers.len(), 30);
     assert!(
         outcome
@@ -65,7 +69,6 @@ fn page_rounds_complete_over_all_links_and_every_transfer_knows_its_own() {
 fn a_cut_on_schedule_hurts_its_link_only() {
     let workload = Workload::continuous(2, 2, Size::PENG, Duration::from_secs(6));
     let lab = lab();
-    let (events, _) = mpsc::channel();
     let mut client = lab.client_config();
     // Longer than TCP needs to repeat a packet that a full queue has dropped twice.
     client.connect_timeout = Duration::from_secs(2);
@@ -83,7 +86,7 @@ fn a_cut_on_schedule_hurts_its_link_only() {
         client,
         faults: vec![never, fault(Change::Cut, 1)],
     };
-    let outcome = lab.run(run, events).unwrap();
+    let outcome = lab.run(run, Telling::nobody()).unwrap();
     let [cut] = &outcome.faults[..] else {
         panic!("{:?}", outcome.faults);
     };
@@ -124,7 +127,7 @@ fn open_loop_arrivals_of_any_size_begin_on_time_in_both_directions() {
         client: lab.client_config(),
         faults: vec![],
     };
-    let outcome = lab.run(run, mpsc::channel().0).unwrap();
+    let outcome = lab.run(run, Telling::nobody()).unwrap();
     assert_eq!(outcome.transfers.len(), 40);
     for (transfer, row) in outcome.transfers.iter().zip(rows) {
         assert_eq!((transfer.outcome, transfer.bytes), (Outcome::Ok, row.bytes));

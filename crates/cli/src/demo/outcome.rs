@@ -1,95 +1,70 @@
 //! What came of a run: figures, the report, and a few lines for the terminal.
 
-use anabranch_lab::topology::LabReport;
+use anabranch_lab::scenario::LinkNow;
 use anabranch_scenario::{
-    Cut, CutSeen, DemoLink, DemoResult, DemoRun, Event, Headline, Link, LinkSeries, Report,
+    Cut, CutSeen, DemoLink, DemoResult, DemoRun, Event, EventKind, Headline, Record, Report,
 };
-use anabranch_workload::Transfer;
 
+use super::plan::Plan;
 use crate::table::{self, Columns};
 
 /// Everything a run left behind.
 pub struct Evidence {
-    pub policy: String,
-    pub workload: String,
-    pub duration_s: f64,
-    pub links: Vec<DemoLink>,
-    pub cut: Option<CutSeen>,
-    pub events: Vec<Event>,
-    pub series: Vec<LinkSeries>,
-    pub transfers: Vec<Transfer>,
-    pub lab: LabReport,
+    pub plan: Plan,
+    /// As the gateway saw them at the end.
+    pub links: Vec<LinkNow>,
+    pub record: Record,
 }
 
 impl Evidence {
     pub fn result(&self) -> DemoResult {
-        let began_s = self
-            .transfers
-            .iter()
-            .map(|transfer| transfer.start_s)
-            .fold(f64::INFINITY, f64::min);
+        let transfers = &self.record.transfers;
+        let starts = transfers.iter().map(|transfer| transfer.start_s);
+        let began_s = starts.fold(f64::INFINITY, f64::min);
         let began_s = if began_s.is_finite() { began_s } else { 0.0 };
+        let links = self.links.iter().map(|link| DemoLink {
+            name: link.name.clone(),
+            rate_bps: link.rate_bps,
+            bytes: link.bytes,
+            flows: link.opened,
+        });
         DemoRun {
-            policy: self.policy.clone(),
+            policy: self.plan.run.policy.to_string(),
             began_s,
-            ended_s: began_s + self.duration_s,
-            links: self.links.clone(),
-            cut: self.cut.clone(),
-            transfers: &self.transfers,
+            ended_s: began_s + f64::from(self.plan.seconds),
+            links: links.collect(),
+            cut: cut_seen(&self.record.events),
+            transfers,
         }
         .result()
     }
 
     pub fn report(&self, result: &DemoResult) -> Report {
-        let links = self.links.iter().map(|link| Link {
-            name: link.name.clone(),
-            rate_bps: link.rate_bps,
-        });
         Report {
             title: "A link dies".into(),
             lead: lead(result),
             headline: headline(result),
             manifest: self.manifest(),
-            links: links.collect(),
-            series: self.series.clone(),
-            events: self.events.clone(),
-            transfers: self.transfers.clone(),
+            links: self.record.links.clone(),
+            series: self.record.series.clone(),
+            events: self.record.events.clone(),
+            transfers: self.record.transfers.clone(),
         }
     }
 
     fn manifest(&self) -> Vec<(String, String)> {
-        let lab = &self.lab;
+        let run = &self.plan.run;
+        let entry = |key: &str, value: String| (key.to_owned(), value);
         let mut manifest = vec![
-            (
-                "command".to_owned(),
-                std::env::args().collect::<Vec<_>>().join(" "),
-            ),
-            ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-            ("policy".to_owned(), self.policy.clone()),
-            ("workload".to_owned(), self.workload.clone()),
-            ("seed".to_owned(), lab.spec.seed.to_string()),
-            ("kernel".to_owned(), lab.kernel.clone()),
-            ("cores".to_owned(), lab.cores.to_string()),
+            entry("command", std::env::args().collect::<Vec<_>>().join(" ")),
+            entry("version", env!("CARGO_PKG_VERSION").to_owned()),
+            entry("policy", run.policy.to_string()),
+            entry("workload", self.plan.workload.to_string()),
+            entry("seed", run.seed.to_string()),
         ];
-        for (namespace, algorithm) in &lab.congestion_control {
-            manifest.push((
-                format!("congestion control of {namespace}"),
-                algorithm.clone(),
-            ));
-        }
-        for link in &lab.links {
-            let lateness = link.down.lateness;
-            let words = format!(
-                "p50 {:.0} µs, p99 {:.0} µs",
-                lateness.p50_us, lateness.p99_us
-            );
-            manifest.push((format!("lateness of {} down", link.name), words));
-        }
-        manifest.extend(
-            lab.problems
-                .iter()
-                .map(|problem| ("not to be trusted".to_owned(), problem.clone())),
-        );
+        manifest.extend(self.record.conditions.iter().cloned());
+        let problems = self.record.problems.iter();
+        manifest.extend(problems.map(|problem| entry("not to be trusted", problem.clone())));
         manifest
     }
 
@@ -107,7 +82,7 @@ impl Evidence {
             ]);
         }
         let problems = self
-            .lab
+            .record
             .problems
             .iter()
             .map(|problem| format!("not to be trusted: {problem}\n"));
@@ -117,6 +92,22 @@ impl Evidence {
             problems.collect::<String>()
         )
     }
+}
+
+/// The first cut, and what became of its link.
+fn cut_seen(events: &[Event]) -> Option<CutSeen> {
+    let cut = events.iter().find(|event| event.kind == EventKind::Cut)?;
+    let later = |kind| {
+        let mut after = events.iter().filter(|event| event.t_s >= cut.t_s);
+        let found = after.find(|event| event.kind == kind && event.link == cut.link);
+        found.map(|event| event.t_s)
+    };
+    Some(CutSeen {
+        link: cut.link.clone().unwrap_or_default(),
+        cut_s: cut.t_s,
+        declared_down_s: later(EventKind::Down),
+        restored_s: later(EventKind::Restored),
+    })
 }
 
 fn facts(result: &DemoResult) -> Vec<String> {
@@ -228,6 +219,26 @@ downloads    600, 20 failed
 cut          fiber at 12.0 s, declared down 700 ms later
 failures     20 of downloads begun up to 2 s after the cut, 0 later";
         assert_eq!(facts(&result(Some(0.7))).join("\n"), expected);
+    }
+
+    #[test]
+    fn a_cut_is_seen_when_its_own_link_is_declared_down_after_it() {
+        let event = |t_s, kind, link: &str| Event {
+            t_s,
+            kind,
+            link: Some(link.into()),
+            text: String::new(),
+        };
+        let events = [
+            event(3.0, EventKind::Down, "fiber"),
+            event(12.0, EventKind::Cut, "fiber"),
+            event(12.1, EventKind::Down, "lte"),
+            event(12.7, EventKind::Down, "fiber"),
+        ];
+        let seen = cut_seen(&events).unwrap();
+        assert_eq!((seen.link.as_str(), seen.cut_s), ("fiber", 12.0));
+        assert_eq!((seen.declared_down_s, seen.restored_s), (Some(12.7), None));
+        assert!(cut_seen(&events[..1]).is_none());
     }
 
     #[test]

@@ -1,99 +1,114 @@
-//! What the demo does: links, load, and the cut.
+//! What the demo does: the scenario, as long as wanted.
 
-use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::Algorithm;
-use anabranch_lab::topology::{Lab, LabSpec, SERVER};
-use anabranch_workload::client::ClientConfig;
-use anabranch_workload::{Size, Workload};
+use anabranch_scenario::{LinkPlan, Load, Network, Policy, Run, Scenario, ScenarioFile};
+use anabranch_workload::{Extent, Workload};
+use anyhow::bail;
 
 use crate::table;
 
-/// Name, down and up in bit/s, round trip in ms. 80 Mbit/s in all, so that two cores emulate them in time.
-const LINKS: [(&str, u64, u64, u64); 3] = [
-    ("fiber", 40_000_000, 20_000_000, 12),
-    ("cable", 25_000_000, 10_000_000, 25),
-    ("lte", 15_000_000, 8_000_000, 45),
-];
-const CUT_LINK: &str = "fiber";
-const USERS: u32 = 8;
-const DOWNLOADS_PER_USER: u32 = 5;
-const FILE_BYTES: u64 = 250_000;
-/// An open connection without a byte for so long has failed.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+const FILE: &str = include_str!("../../../../scenarios/demo.toml");
+const SEED: u64 = 1;
 
 pub struct Plan {
-    pub policy: Algorithm,
-    pub duration: Duration,
+    pub run: Run,
+    pub links: Vec<LinkPlan>,
     pub workload: Workload,
-    pub cut_link: String,
-    cut_at: Duration,
+    pub seconds: u16,
 }
 
 impl Plan {
-    pub fn new(policy: Algorithm, duration: Duration) -> Self {
-        Self {
-            policy,
-            duration,
-            workload: Workload::continuous(
-                USERS,
-                DOWNLOADS_PER_USER,
-                Size::Fixed(FILE_BYTES),
-                duration,
-            ),
-            cut_link: CUT_LINK.to_owned(),
-            cut_at: duration / 2,
+    /// The scenario with this policy and length; faults keep their place in it.
+    pub fn new(policy: Algorithm, seconds: u16) -> anyhow::Result<Self> {
+        let file = ScenarioFile::parse(Path::new("demo.toml"), FILE)?;
+        let mut scenario = Scenario::clone(file.first());
+        let (Network::Site(site), Load::Pages(workload)) = (&scenario.network, &scenario.load)
+        else {
+            bail!("demo.toml: the demo shows users behind links");
+        };
+        let length = Duration::from_secs(seconds.into());
+        let (links, mut workload) = (site.links.clone(), workload.clone());
+        workload.extent = Extent::Duration(length);
+        for fault in &mut scenario.faults {
+            fault.at = length.mul_f64(fault.at.div_duration_f64(scenario.limit));
         }
-    }
-
-    pub fn is_cut_due(&self, elapsed: Duration) -> bool {
-        elapsed >= self.cut_at
-    }
-
-    pub fn lab(&self) -> LabSpec {
-        LabSpec {
-            clients: USERS as u16,
-            file_bytes: vec![FILE_BYTES],
-            ..LabSpec::of_lines(&LINKS)
-        }
-    }
-
-    /// Lines of the gateway's configuration beside its devices. The laboratory's internet has one host to probe.
-    pub fn settings(&self) -> String {
-        let web = SocketAddr::from((SERVER, 80));
-        format!(
-            "policy = \"{}\"\nprobe.targets = [\"icmp:{SERVER}\", \"tcp:{web}\"]\n",
-            self.policy
-        )
-    }
-
-    pub fn client(&self, lab: &Lab) -> ClientConfig {
-        ClientConfig {
-            idle_timeout: IDLE_TIMEOUT,
-            ..lab.client_config()
-        }
+        scenario.limit = length;
+        scenario.load = Load::Pages(workload.clone());
+        let policy = Policy::Gateway(policy);
+        Ok(Self {
+            run: Run::new(Arc::new(scenario), policy, SEED, Vec::new()),
+            links,
+            workload,
+            seconds,
+        })
     }
 
     pub fn introduction(&self) -> String {
-        let links = LINKS.map(|(name, down_bps, up_bps, round_trip_ms)| {
-            let [down, up] = [down_bps, up_bps].map(|rate_bps| table::rate(rate_bps as f64));
-            format!("  {name:<6} {down} down, {up} up, {round_trip_ms} ms")
+        let links = self.links.iter().map(|link| {
+            let [down, up] = [&link.down, &link.up].map(|line| table::rate(line.rate_bps as f64));
+            let round_trip = link.down.delay + link.up.delay;
+            let round_trip_ms = round_trip.as_secs_f64() * 1e3;
+            format!(
+                "  {:<6} {down} down, {up} up, {round_trip_ms} ms",
+                link.name
+            )
         });
         format!(
-            "Three links in network namespaces, {} users with {} downloads each, policy {}, {} s:\n{}\n\n",
+            "{} links in network namespaces, {} users with {} downloads each, policy {}, {} s:\n{}\n\n",
+            count(self.links.len()),
             self.workload.users,
             self.workload.tabs_per_user,
-            self.policy,
-            self.duration.as_secs(),
-            links.join("\n")
+            self.run.policy,
+            self.seconds,
+            links.collect::<Vec<_>>().join("\n")
         )
     }
+}
 
-    /// Links as capacity: name, down and up in bit/s.
-    pub fn links(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
-        LINKS
-            .iter()
-            .map(|(name, down_bps, up_bps, _)| (*name, *down_bps, *up_bps))
+fn count(number: usize) -> String {
+    match number {
+        3 => "Three".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_scenario::Change;
+
+    use super::*;
+
+    #[test]
+    fn a_link_dies_half_way_through_whatever_the_length() {
+        for seconds in [10, 24, 60] {
+            let policy = anabranch_core::algorithm::TABLE[0].algorithm;
+            let plan = Plan::new(policy, seconds).unwrap();
+            let [fault] = &plan.run.scenario.faults[..] else {
+                panic!("{:?}", plan.run.scenario.faults);
+            };
+            assert_eq!(fault.change, Change::Cut);
+            assert_eq!(fault.at.as_secs_f64() * 2.0, f64::from(seconds));
+            let Load::Pages(workload) = plan.run.load() else {
+                panic!("{:?}", plan.run.load());
+            };
+            assert_eq!(workload.extent, Extent::Duration(plan.run.scenario.limit));
+        }
+    }
+
+    #[test]
+    fn the_introduction_names_the_links_as_they_are() {
+        let policy = anabranch_core::algorithm::TABLE[0].algorithm;
+        let expected = "\
+Three links in network namespaces, 8 users with 5 downloads each, policy WSDM, 24 s:
+  fiber  40.0 Mbit/s down, 20.0 Mbit/s up, 12 ms
+  cable  25.0 Mbit/s down, 10.0 Mbit/s up, 25 ms
+  lte    15.0 Mbit/s down, 8.00 Mbit/s up, 45 ms
+
+";
+        assert_eq!(Plan::new(policy, 24).unwrap().introduction(), expected);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use anabranch_lab::scenario::{LinkNow, Moment};
 use anabranch_scenario::{Event, EventKind, LinkState};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plan::Plan;
-use super::watch::{Frame, LinkFrame};
 use crate::output::print;
 use crate::table;
 
@@ -31,11 +31,11 @@ impl Screen {
             bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
             bar
         };
-        let links = plan
-            .links()
-            .map(|(name, down_bps, _)| bar(name, down_bps))
+        let links = plan.links.iter();
+        let links = links
+            .map(|link| bar(&link.name, link.down.rate_bps))
             .collect();
-        let progress = bar("run", plan.duration.as_millis() as u64);
+        let progress = bar("run", u64::from(plan.seconds) * 1000);
         Self {
             links,
             progress,
@@ -56,33 +56,34 @@ impl Screen {
         Ok(self.all.println(line)?)
     }
 
-    pub fn draw(&mut self, frame: &Frame) -> anyhow::Result<()> {
+    pub fn draw(&mut self, moment: &Moment) -> anyhow::Result<()> {
         if self.all.is_hidden() {
-            return self.draw_line(frame);
+            return self.draw_line(moment);
         }
-        for (bar, link) in self.links.iter().zip(&frame.links) {
+        for (bar, link) in self.links.iter().zip(&moment.links) {
             bar.set_position((link.now_bps as u64).min(link.rate_bps));
             bar.set_message(words(link));
         }
-        self.progress.set_position((frame.elapsed_s * 1e3) as u64);
-        self.progress.set_message(totals(frame));
+        self.progress
+            .set_position(moment.elapsed.as_millis() as u64);
+        self.progress.set_message(totals(moment));
         Ok(())
     }
 
-    fn draw_line(&mut self, frame: &Frame) -> anyhow::Result<()> {
+    fn draw_line(&mut self, moment: &Moment) -> anyhow::Result<()> {
         if self.lined.is_some_and(|at| at.elapsed() < LINE) {
             return Ok(());
         }
         self.lined = Some(Instant::now());
-        let links = frame
+        let links = moment
             .links
             .iter()
             .map(|link| format!("{} {}", link.name, words(link)));
         print(format!(
             "{:5.1} s  {} | {}\n",
-            frame.elapsed_s,
+            moment.elapsed.as_secs_f64(),
             links.collect::<Vec<_>>().join(" | "),
-            totals(frame)
+            totals(moment)
         ))
     }
 
@@ -103,7 +104,7 @@ fn coloured(event: &Event) -> String {
     }
 }
 
-fn words(link: &LinkFrame) -> String {
+fn words(link: &LinkNow) -> String {
     let state = match link.state {
         LinkState::Up => table::good("up     "),
         LinkState::Suspect => table::doubtful("suspect"),
@@ -113,9 +114,9 @@ fn words(link: &LinkFrame) -> String {
     format!("{rate}  {state}  {:>3} flows", link.flows)
 }
 
-fn totals(frame: &Frame) -> String {
-    let now_bps: f64 = frame.links.iter().map(|link| link.now_bps).sum();
-    let transfers = frame.transfers;
+fn totals(moment: &Moment) -> String {
+    let now_bps: f64 = moment.links.iter().map(|link| link.now_bps).sum();
+    let transfers = moment.transfers;
     format!(
         "{:>4.1} Mbit/s in all, {} downloads done, {} running, {} failed",
         now_bps / 1e6,
@@ -131,14 +132,16 @@ mod tests {
 
     #[test]
     fn a_link_is_drawn_with_its_rate_state_and_flows() {
-        let mut link = LinkFrame {
+        let mut link = LinkNow {
             name: "lte".into(),
             rate_bps: 15_000_000,
-            now_bps: 14_320_000.0,
             state: LinkState::Up,
+            now_bps: 14_320_000.0,
+            bytes: 0,
             flows: 12,
+            opened: 30,
         };
-        let plain = |link: &LinkFrame| console::strip_ansi_codes(&words(link)).into_owned();
+        let plain = |link: &LinkNow| console::strip_ansi_codes(&words(link)).into_owned();
         assert_eq!(plain(&link), "14.3 of 15 Mbit/s  up        12 flows");
         link.state = LinkState::Down;
         link.now_bps = 0.0;

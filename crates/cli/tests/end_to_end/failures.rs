@@ -1,12 +1,11 @@
 //! Access lines that fail, one way or another, under load.
 
 use std::net::{IpAddr, UdpSocket};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_daemon::control::LinkState;
-use anabranch_lab::run::{Recording, Run};
+use anabranch_lab::run::{Recording, Run, Telling};
 use anabranch_lab::topology::{Anabranch, Lab, SERVER};
 use anabranch_scenario::{Change, Direction, Fault, Load, Place};
 use anabranch_workload::client::ClientConfig;
@@ -63,7 +62,7 @@ fn record(
             client,
             faults,
         };
-        let running = scope.spawn(|| lab.run(run, mpsc::channel().0));
+        let running = scope.spawn(|| lab.run(run, Telling::nobody()));
         let downs: Vec<Instant> = cuts
             .iter()
             .map(|cut| went_down(gateway, &cut.link))

@@ -27,15 +27,19 @@ fn a_specific_route_wins_over_balancing_through_a_device_and_over_a_link() {
     office.add_address("lo", OFFICE.into(), 32).unwrap();
     office.ip("route add 10.80.0.0/16 via 172.31.0.1").unwrap();
     let _office_server =
-        HttpServer::start(&office, SocketAddr::from((OFFICE, 80)), &[100]).unwrap();
+        HttpServer::start(&office, &[SocketAddr::from((OFFICE, 80))], &[100]).unwrap();
     lab.gateway()
         .ip("route add 203.0.113.0/24 via 172.31.0.2")
         .unwrap();
     lab.internet()
         .add_address("lo", OTHER_SERVER.into(), 32)
         .unwrap();
-    let _other =
-        HttpServer::start(lab.internet(), SocketAddr::from((OTHER_SERVER, 80)), &[100]).unwrap();
+    let _other = HttpServer::start(
+        lab.internet(),
+        &[SocketAddr::from((OTHER_SERVER, 80))],
+        &[100],
+    )
+    .unwrap();
     lab.gateway()
         .ip("route add 198.51.100.20/32 via 100.64.1.1 dev wan1")
         .unwrap();
@@ -102,7 +106,7 @@ fn the_boxs_own_traffic_leaves_by_the_link_it_belongs_to_and_guests_are_answered
     }
     let _box_server = HttpServer::start(
         lab.gateway(),
-        "0.0.0.0:8080".parse().unwrap(),
+        &["0.0.0.0:8080".parse().unwrap()],
         &[100, 50_000],
     )
     .unwrap();

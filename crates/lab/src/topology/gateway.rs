@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{
-    IspSpec, LAN_DEVICE, LAN_NETWORK, Lab, LabError, LabSpec, Result, io_error, last_words,
+    IspSpec, LAN_DEVICE, LAN_NETWORK, Lab, LabError, LabSpec, Result, io_error, last_words, tcp,
     transit, wan,
 };
 use crate::netns::{Child, Exit, Namespace};
@@ -58,20 +58,28 @@ impl Gateway {
     }
 }
 
-/// The least configuration of a gateway in this lab: the LAN, and a line per link. Settings come last because they may open a table.
+/// The configuration of a gateway in this lab: the LAN, and a line per link. Settings come last because they may open a table.
 pub fn configuration(spec: &LabSpec, settings: &str) -> String {
     let mut text = format!("lan = [\"{LAN_DEVICE}\"]\n");
     for (index, isp) in spec.isps.iter().enumerate() {
-        let (device, shape) = (wan(index), &isp.shape);
-        let (down_bps, up_bps) = (shape.down.rate_bps, shape.up.rate_bps);
+        let link = words_of(isp, &wan(index)).join(", ");
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "link.{} = {{ device = \"{device}\", down = \"{down_bps}bit\", up = \"{up_bps}bit\" }}",
-            isp.name
-        );
+        let _ = writeln!(text, "link.{} = {{ {link} }}", isp.name);
     }
     text + settings
+}
+
+fn words_of(isp: &IspSpec, device: &str) -> Vec<String> {
+    let mut words = vec![format!("device = \"{device}\"")];
+    if isp.told.rates {
+        let (down_bps, up_bps) = (isp.shape.down.rate_bps, isp.shape.up.rate_bps);
+        words.push(format!("down = \"{down_bps}bit\", up = \"{up_bps}bit\""));
+    }
+    if isp.told.metered {
+        words.push("metered = true".into());
+    }
+    words.extend(isp.told.weight.map(|weight| format!("weight = {weight}")));
+    words
 }
 
 fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
@@ -105,11 +113,11 @@ fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
 
 fn forward(lab: &Lab) -> Result<()> {
     let [router_end, _] = transit(0);
-    let congestion_control = &lab.spec.congestion_control;
+    let metrics = tcp::route_metrics(&lab.spec.tcp);
     let address = lab.spec.isps[0].address;
     lab.routers[0].ip(&format!("route add {LAN_NETWORK} via {address}"))?;
     lab.internet.ip(&format!(
-        "route add {LAN_NETWORK} via {router_end} congctl {congestion_control}"
+        "route add {LAN_NETWORK} via {router_end} {metrics}"
     ))?;
     lab.gateway.set_sysctl("net/ipv4/ip_forward", "1")?;
     Ok(())
@@ -272,19 +280,25 @@ fn launch(namespace: &Namespace, binary: &Path, instance: &str, directory: &Path
 mod tests {
     use super::*;
     use crate::emulator::LinkShape;
+    use crate::topology::Told;
 
     #[test]
-    fn the_generated_configuration_is_the_least_one_and_the_settings() {
+    fn the_generated_configuration_is_what_is_told_and_the_settings() {
         let shape = LinkShape::new(50_000_000, 10_000_000, 0);
-        let isps = vec![
-            IspSpec::new(0, "fiber", shape.clone()),
-            IspSpec::new(1, "lte", shape),
-        ];
+        let lte = IspSpec {
+            told: Told {
+                rates: false,
+                metered: true,
+                weight: Some(3),
+            },
+            ..IspSpec::new(1, "lte", shape.clone())
+        };
+        let isps = vec![IspSpec::new(0, "fiber", shape), lte];
         assert_eq!(
             configuration(&LabSpec::new(isps), "policy = \"rr\"\n"),
             r#"lan = ["lan0"]
 link.fiber = { device = "wan0", down = "50000000bit", up = "10000000bit" }
-link.lte = { device = "wan1", down = "50000000bit", up = "10000000bit" }
+link.lte = { device = "wan1", metered = true, weight = 3 }
 policy = "rr"
 "#
         );

@@ -14,13 +14,14 @@
 
 mod gateway;
 mod server;
+pub mod tcp;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 use std::{io, path::PathBuf};
 
-use anabranch_scenario::{Change, Fault, Place};
+use anabranch_scenario::{Change, Fault, Place, Tcp};
 
 use crate::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use crate::netns::{Counters, Namespace, NetnsError};
@@ -75,8 +76,10 @@ pub enum LabError {
     Command { command: String, stderr: String },
     #[error("the gateway under test is not anabranch")]
     NotAnabranch,
-    #[error("workload: {0}")]
-    Workload(String),
+    #[error("load: {0}")]
+    Load(String),
+    #[error("the gateway under test: {0}")]
+    Gateway(String),
 }
 
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
@@ -101,6 +104,28 @@ pub struct IspSpec {
     pub next_hop: Ipv4Addr,
     /// IP MTU between the ISP's router and the internet; smaller than the link's for path MTU discovery.
     pub path_mtu_bytes: u32,
+    /// What the gateway is told of the link besides its device.
+    pub told: Told,
+}
+
+/// What a gateway's configuration says of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// Its rates.
+    pub rates: bool,
+    pub metered: bool,
+    pub weight: Option<u32>,
+}
+
+impl Default for Told {
+    /// The rates and nothing else.
+    fn default() -> Self {
+        Self {
+            rates: true,
+            metered: false,
+            weight: None,
+        }
+    }
 }
 
 impl IspSpec {
@@ -114,6 +139,7 @@ impl IspSpec {
             prefix_len: 24,
             next_hop: Ipv4Addr::new(100, 64, index, 1),
             path_mtu_bytes: 1500,
+            told: Told::default(),
         }
     }
 
@@ -133,8 +159,10 @@ pub struct LabSpec {
     /// Client addresses on the LAN.
     pub clients: u16,
     pub isps: Vec<IspSpec>,
-    /// Of clients and server; one of the kernel's `tcp_available_congestion_control`.
-    pub congestion_control: String,
+    /// Addresses of the web server, from [`SERVER`] on.
+    pub servers: u8,
+    /// Of clients and server, as far as the kernel lets itself be told: see [`tcp`].
+    pub tcp: Tcp,
     /// Segmentation and checksum offload on the LAN cable.
     pub lan_offloads: bool,
     /// Files the web server has by name, as `/bytes/<size>`, for programs that ask for no ranges of [`ZEROS`].
@@ -144,12 +172,16 @@ pub struct LabSpec {
 }
 
 impl LabSpec {
-    /// Four clients, CUBIC, offloads on, the 50 250-byte page object of Peng 2005 and a file of 1 MB.
+    /// Addresses of the web server at most.
+    pub const SERVERS_MAX: u8 = 200;
+
+    /// Four clients, the kernel's TCP with CUBIC, offloads on, the 50 250-byte page object of Peng 2005 and a file of 1 MB.
     pub fn new(isps: Vec<IspSpec>) -> Self {
         Self {
             clients: 4,
             isps,
-            congestion_control: "cubic".into(),
+            servers: 1,
+            tcp: Tcp::default(),
             lan_offloads: true,
             file_bytes: vec![50_250, 1_000_000],
             seed: 1,
@@ -180,6 +212,13 @@ impl LabSpec {
         if !(1..=LINKS_MAX).contains(&self.isps.len()) {
             return wrong("isps", &self.isps.len(), format!("1 to {LINKS_MAX}"));
         }
+        if !(1..=Self::SERVERS_MAX).contains(&self.servers) {
+            return wrong(
+                "servers",
+                &self.servers,
+                format!("1 to {}", Self::SERVERS_MAX),
+            );
+        }
         for (index, isp) in self.isps.iter().enumerate() {
             let others = &self.isps[..index];
             if others.iter().any(|other| other.name == isp.name) {
@@ -201,6 +240,11 @@ impl LabSpec {
 
     fn client(&self, index: u16) -> Ipv4Addr {
         Ipv4Addr::from_bits(FIRST_CLIENT.to_bits() + u32::from(index))
+    }
+
+    fn server(&self, index: u8) -> SocketAddr {
+        let address = Ipv4Addr::from_bits(SERVER.to_bits() + u32::from(index));
+        SocketAddr::from((address, SERVER_PORT))
     }
 }
 
@@ -228,25 +272,24 @@ impl Lab {
         let inside = Namespace::create("gateway")?;
         let internet = Namespace::create("internet")?;
         for namespace in [&clients, &inside, &internet] {
-            settle(namespace)?;
+            settle(namespace, &spec.tcp)?;
         }
-        check_congestion_control(spec, &clients)?;
+        tcp::check(&spec.tcp, &clients)?;
         lay_lan(spec, &clients, &inside)?;
-        internet.add_address("lo", SERVER.into(), 32)?;
+        let servers: Vec<_> = (0..spec.servers).map(|index| spec.server(index)).collect();
+        for server in &servers {
+            internet.add_address("lo", server.ip(), 32)?;
+        }
         let emulator = Emulator::start(spec.seed)?;
         let (mut links, mut beyond, mut routers) = (Vec::new(), Vec::new(), Vec::new());
         for (index, isp) in spec.isps.iter().enumerate() {
             let router = Namespace::create(&isp.name)?;
-            settle(&router)?;
+            settle(&router, &spec.tcp)?;
             links.push(lay_access(index, isp, &emulator, &inside, &router)?);
             beyond.push(lay_transit(index, spec, &emulator, &router, &internet)?);
             routers.push(router);
         }
-        let server = HttpServer::start(
-            &internet,
-            SocketAddr::from((SERVER, SERVER_PORT)),
-            &spec.file_bytes,
-        )?;
+        let server = HttpServer::start(&internet, &servers, &spec.file_bytes)?;
         let mut lab = Self {
             spec: spec.clone(),
             under_test: None,
@@ -293,6 +336,11 @@ impl Lab {
         &self.links
     }
 
+    /// All emulated lines: the last miles, then the second hops.
+    pub(crate) fn hops(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().chain(self.beyond.iter().flatten())
+    }
+
     /// The emulated second hop of an ISP.
     pub fn beyond(&self, link: &str) -> Result<&Link> {
         let hop = self.beyond[self.index(link)?].as_ref();
@@ -304,8 +352,14 @@ impl Lab {
         self.under_test.as_mut().ok_or(LabError::NotAnabranch)
     }
 
+    /// The web server, by its first address.
     pub fn server(&self) -> SocketAddr {
-        self.server.address()
+        self.server.addresses()[0]
+    }
+
+    /// The web server, by all its addresses.
+    pub fn servers(&self) -> &[SocketAddr] {
+        self.server.addresses()
     }
 
     /// The clients' addresses, in order.
@@ -426,8 +480,8 @@ impl Lab {
     fn settings(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
         let mut settings = BTreeMap::new();
         for (name, namespace) in self.namespaces() {
-            let read = |(key, _): &(&str, &str)| Ok((key.to_string(), namespace.sysctl(key)?));
-            let read = TCP_SETTINGS.iter().map(read);
+            let read = |key: &&str| Ok((key.to_string(), namespace.sysctl(key)?));
+            let read = tcp::SETTINGS.iter().map(read);
             settings.insert(name, read.collect::<Result<_>>()?);
         }
         Ok(settings)
@@ -502,39 +556,15 @@ pub struct LabReport {
     pub problems: Vec<String>,
 }
 
-/// What every host of the lab is set to. Buffers are explicit because the kernel's defaults depend on its memory; no
-/// host remembers the windows of earlier connections.
-const TCP_SETTINGS: [(&str, &str); 4] = [
-    ("net/ipv4/tcp_no_metrics_save", "1"),
-    ("net/ipv4/tcp_rmem", "4096\t131072\t6291456"),
-    ("net/ipv4/tcp_wmem", "4096\t16384\t4194304"),
-    ("net/ipv4/tcp_slow_start_after_idle", "1"),
-];
-
-fn settle(namespace: &Namespace) -> Result<()> {
-    for (key, value) in TCP_SETTINGS {
-        namespace.set_sysctl(key, value)?;
+fn settle(namespace: &Namespace, tcp: &Tcp) -> Result<()> {
+    for (key, value) in tcp::settings(tcp) {
+        namespace.set_sysctl(key, &value)?;
     }
     for scope in ["all", "default"] {
         namespace.set_sysctl(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")?;
         namespace.set_sysctl(&format!("net/ipv4/conf/{scope}/rp_filter"), "0")?;
     }
     Ok(())
-}
-
-/// The congestion control is given to routes: the sysctl takes, outside the host's own namespace, only what the host
-/// allows to everybody (tcp_allowed_congestion_control), which the lab does not change.
-fn check_congestion_control(spec: &LabSpec, namespace: &Namespace) -> Result<()> {
-    let available = namespace.sysctl("net/ipv4/tcp_available_congestion_control")?;
-    let mut names = available.split_whitespace();
-    if names.any(|name| name == spec.congestion_control) {
-        return Ok(());
-    }
-    Err(LabError::Spec {
-        key: "congestion_control",
-        value: spec.congestion_control.clone(),
-        allowed: format!("this kernel offers {available}"),
-    })
 }
 
 fn wan(index: usize) -> String {
@@ -551,8 +581,8 @@ fn lay_lan(spec: &LabSpec, clients: &Namespace, gateway: &Namespace) -> Result<(
         let address = spec.client(index);
         batch += &format!("address add {address}/{LAN_PREFIX_LEN} dev lan\n");
     }
-    let congestion_control = &spec.congestion_control;
-    batch += &format!("route add default via {LAN_GATEWAY} congctl {congestion_control}\n");
+    let metrics = tcp::route_metrics(&spec.tcp);
+    batch += &format!("route add default via {LAN_GATEWAY} {metrics}\n");
     clients.exec_with_input("ip", &["-batch", "-"], &batch)?;
     Ok(())
 }
@@ -626,13 +656,13 @@ fn lay_transit(
     Ok(hop)
 }
 
-/// The server announces full segments even over a smaller path MTU, so that clients have to discover it.
+/// The server announces its segments even over a smaller path MTU, so that clients have to discover it.
 fn route_back(index: usize, spec: &LabSpec, internet: &Namespace) -> Result<()> {
     let [router_end, _] = transit(index);
     let address = spec.isps[index].address;
-    let congestion_control = &spec.congestion_control;
+    let metrics = tcp::route_metrics(&spec.tcp);
     internet.ip(&format!(
-        "route add {address}/32 via {router_end} advmss 1460 congctl {congestion_control}"
+        "route add {address}/32 via {router_end} {metrics}"
     ))?;
     Ok(())
 }

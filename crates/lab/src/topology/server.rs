@@ -24,17 +24,21 @@ const ZEROS_BYTES: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct HttpServer {
     process: Child,
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     _directory: TempDir,
 }
 
 impl HttpServer {
-    /// Starts nginx in `namespace` and waits until it accepts connections.
-    pub fn start(namespace: &Namespace, address: SocketAddr, file_bytes: &[u64]) -> Result<Self> {
+    /// Starts nginx in `namespace` and waits until it accepts connections at each of the addresses.
+    pub fn start(
+        namespace: &Namespace,
+        addresses: &[SocketAddr],
+        file_bytes: &[u64],
+    ) -> Result<Self> {
         let directory =
             TempDir::with_prefix("anabranch-lab-").map_err(io_error("making a directory"))?;
         let root = directory.path();
-        lay_out(root, address, file_bytes)
+        lay_out(root, addresses, file_bytes)
             .map_err(io_error("laying out the web server's files"))?;
         let log = root.join("error.log");
         let mut nginx = Command::new("nginx");
@@ -46,16 +50,18 @@ impl HttpServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let mut process = namespace.spawn(nginx)?;
-        wait_ready(namespace, &mut process, address, &log)?;
+        for &address in addresses {
+            wait_ready(namespace, &mut process, address, &log)?;
+        }
         Ok(Self {
             process,
-            address,
+            addresses: addresses.to_vec(),
             _directory: directory,
         })
     }
 
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 }
 
@@ -66,7 +72,7 @@ impl Drop for HttpServer {
     }
 }
 
-fn lay_out(root: &Path, address: SocketAddr, file_bytes: &[u64]) -> std::io::Result<()> {
+fn lay_out(root: &Path, addresses: &[SocketAddr], file_bytes: &[u64]) -> std::io::Result<()> {
     let files = root.join("bytes");
     std::fs::create_dir(&files)?;
     // Sparse: a file takes no room on the disk.
@@ -74,13 +80,17 @@ fn lay_out(root: &Path, address: SocketAddr, file_bytes: &[u64]) -> std::io::Res
     for &size_bytes in file_bytes {
         File::create(files.join(size_bytes.to_string()))?.set_len(size_bytes)?;
     }
-    std::fs::write(root.join("nginx.conf"), configuration(root, address))
+    std::fs::write(root.join("nginx.conf"), configuration(root, addresses))
 }
 
 /// One process, so that one signal ends it. What is sent to `/sink` is answered when all of it is there: nginx reads a
 /// body to its end before it asks the upstream.
-fn configuration(root: &Path, address: SocketAddr) -> String {
+fn configuration(root: &Path, addresses: &[SocketAddr]) -> String {
     let root = root.display();
+    let listen = addresses
+        .iter()
+        .map(|address| format!("listen {address} backlog=4096;"));
+    let listen = listen.collect::<Vec<_>>().join("\n        ");
     format!(
         "daemon off;
 master_process off;
@@ -104,7 +114,7 @@ http {{
     uwsgi_temp_path {root}/uwsgi;
     scgi_temp_path {root}/scgi;
     server {{
-        listen {address} backlog=4096;
+        {listen}
         root {root};
         etag off;
         add_header X-Client $remote_addr always;

@@ -1,0 +1,171 @@
+//! What the machine counted, and what it was like.
+
+use std::collections::BTreeMap;
+
+use anabranch_scenario::{Counts, Direction, Tally};
+use hdrhistogram::Histogram;
+
+use super::Daemon;
+use crate::emulator::{Fates, LinkReport};
+use crate::netns::{Counters, Namespace};
+use crate::run::Recording;
+use crate::topology::{Lab, LabError, LabSpec, Result, tcp};
+
+/// Of the gateway's ICMP echo requests, with their IP header (RFC 792).
+const PROBE_BYTES: u64 = 28;
+
+/// Running counters of the whole lab.
+pub(super) struct Conditions {
+    /// Sent by the gateway.
+    probes: u64,
+    /// Of all lines, both hops, both directions.
+    fates: Vec<Fates>,
+    /// Segments that clients and servers sent again.
+    retransmitted: u64,
+    policy: String,
+    version: String,
+}
+
+impl Conditions {
+    pub(super) fn read(lab: &Lab, daemon: &mut Daemon) -> Result<Self> {
+        let status = daemon.status()?;
+        let lines = lab
+            .hops()
+            .flat_map(|hop| Direction::BOTH.map(|way| hop.fates(way)));
+        Ok(Self {
+            probes: status.links.iter().map(|link| link.probe.sent).sum(),
+            fates: lines.collect::<Result<_, _>>()?,
+            retransmitted: retransmitted(lab.clients())? + retransmitted(lab.internet())?,
+            policy: status.policy,
+            version: status.version,
+        })
+    }
+
+    /// From here to `later`. The kernel counts neither the bytes it sends again nor reordering by its own definition;
+    /// a flow behind a gateway with NAT never changes its link.
+    pub(super) fn counts_until(&self, later: &Self) -> Counts {
+        let probes = later.probes - self.probes;
+        let mut counts = Counts {
+            probes: Tally {
+                packets: probes,
+                bytes: probes * PROBE_BYTES,
+            },
+            retransmitted: Tally {
+                packets: later.retransmitted - self.retransmitted,
+                bytes: 0,
+            },
+            ..Counts::default()
+        };
+        for (before, after) in self.fates.iter().zip(&later.fates) {
+            counts.offered += since(before.offered, after.offered);
+            counts.delivered += since(before.delivered, after.delivered);
+            counts.overflowed += since(before.overflowed, after.overflowed);
+            counts.lost += since(before.lost, after.lost);
+            counts.cut += since(before.cut, after.cut);
+        }
+        counts
+    }
+}
+
+fn since(before: Tally, after: Tally) -> Tally {
+    Tally {
+        packets: after.packets - before.packets,
+        bytes: after.bytes - before.bytes,
+    }
+}
+
+/// TCP segments sent again since the namespace was made (RFC 4022, tcpRetransSegs).
+fn retransmitted(namespace: &Namespace) -> Result<u64> {
+    let path = "/proc/thread-self/net/snmp";
+    let text = namespace.run(|| std::fs::read_to_string(path))?;
+    let text = text.map_err(|source| LabError::Io {
+        what: format!("reading {path}"),
+        source,
+    })?;
+    // Two lines: names, then values.
+    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let [names, values] = [lines.next(), lines.next()].map(Option::unwrap_or_default);
+    let mut columns = names.split(' ').zip(values.split(' '));
+    let column = columns.find(|(name, _)| *name == "RetransSegs");
+    Ok(column
+        .and_then(|(_, value)| value.parse().ok())
+        .unwrap_or(0))
+}
+
+/// Everything a reader needs to repeat the run, or to doubt it.
+pub(super) fn words(
+    at_end: &Conditions,
+    recording: &Recording,
+    spec: &LabSpec,
+) -> Vec<(String, String)> {
+    let lab = &recording.lab;
+    let mut words = vec![
+        (
+            "gateway".to_owned(),
+            format!("anabranch {}, policy {}", at_end.version, at_end.policy),
+        ),
+        ("kernel".to_owned(), lab.kernel.clone()),
+        ("cores".to_owned(), lab.cores.to_string()),
+    ];
+    for (namespace, algorithm) in &lab.congestion_control {
+        words.push((
+            format!("congestion control of {namespace}"),
+            algorithm.clone(),
+        ));
+    }
+    let metrics = tcp::route_metrics(&spec.tcp);
+    words.push(("TCP of clients and servers".to_owned(), metrics));
+    let differences = tcp::differences(&spec.tcp).into_iter();
+    words.extend(differences.map(|words| ("TCP differs".to_owned(), words.to_owned())));
+    for link in lab.links.iter().chain(&lab.beyond) {
+        words.extend(lateness(link));
+    }
+    words.push((
+        "lateness of requests".to_owned(),
+        request_lateness(recording),
+    ));
+    words.push((
+        "packets dropped by the kernel".to_owned(),
+        kernel_drops(&lab.devices),
+    ));
+    words.push((
+        "bytes sent again, reordering".to_owned(),
+        "not counted by the kernel".to_owned(),
+    ));
+    words
+}
+
+fn lateness(link: &LinkReport) -> [(String, String); 2] {
+    [("down", &link.down), ("up", &link.up)].map(|(way, report)| {
+        let lateness = report.lateness;
+        let words = format!(
+            "p50 {:.0} µs, p99 {:.0} µs",
+            lateness.p50_us, lateness.p99_us
+        );
+        (format!("lateness of {} {way}", link.name), words)
+    })
+}
+
+/// Of the load generator: planned against actual start.
+fn request_lateness(recording: &Recording) -> String {
+    let mut late =
+        Histogram::<u64>::new_with_max(3_600_000_000, 3).expect("an hour in 3 digits is in bounds");
+    for transfer in &recording.transfers {
+        let late_us = (transfer.start_s - transfer.planned_start_s).max(0.0) * 1e6;
+        late.saturating_record(late_us as u64);
+    }
+    let [p50_us, p99_us] = [0.5, 0.99].map(|quantile| late.value_at_quantile(quantile));
+    format!("p50 {p50_us} µs, p99 {p99_us} µs")
+}
+
+fn kernel_drops(devices: &BTreeMap<String, Counters>) -> String {
+    let dropped = devices.iter().filter_map(|(device, counters)| {
+        let packets = counters.rx_dropped + counters.tx_dropped;
+        (packets > 0).then(|| format!("{packets} at {device}"))
+    });
+    let dropped: Vec<_> = dropped.collect();
+    if dropped.is_empty() {
+        return "none".to_owned();
+    }
+    dropped.join(", ")
+}

@@ -1,0 +1,193 @@
+//! One run of a scenario on real kernels.
+//!
+//! The site of the scenario is built as a [`Lab`] ([`plan`]), with `anabranch run` under the run's policy as its gateway.
+//! When every link has answered a probe, time begins: clients ask, lines change on schedule. Meanwhile the emulated
+//! lines and the daemon are looked at in the scenario's sampling period ([`watch`]); whoever draws a picture of it is
+//! shown every look. What the clients received and what the lines carried makes the [`Record`]; what the machine was
+//! like, and why it may not have been good enough, goes with it ([`conditions`]).
+
+mod conditions;
+mod plan;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_daemon::control::{
+    Client, LinkState as Found, LinkStatus, Request, Response, Status,
+};
+use anabranch_daemon::paths::Paths;
+use anabranch_scenario::{Fault, Record, Run, Site, World};
+use anabranch_workload::client::{Stop, TransferEvent};
+
+use crate::run::{Recording, Telling};
+use crate::topology::{Gateway, Lab, LabError, Result};
+use conditions::Conditions;
+use watch::Watch;
+
+pub use watch::{LinkNow, Moment, Transfers};
+
+/// For every link to answer its first probes.
+const READY: Duration = Duration::from_secs(10);
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// What a run needs besides the scenario.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The executable whose `run` is the gateway under test.
+    pub binary: PathBuf,
+    /// Ends the run early. What has happened by then is recorded, as an invalid run.
+    pub stop: Stop,
+}
+
+/// Carries out one run. `observe` is called in the scenario's sampling period.
+///
+/// # Errors
+/// If the scenario asks for what only the simulator has, the lab cannot be built, or the gateway fails. A run that was
+/// carried out but cannot be trusted is no error: see [`Record::problems`].
+pub fn run(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> Result<Record> {
+    let site = plan::site(run)?;
+    let gateway = Gateway::Anabranch {
+        binary: setup.binary.clone(),
+        settings: plan::settings(run)?,
+    };
+    let mut lab = Lab::build(&plan::lab(run, site), &gateway)?;
+    let instance = lab.anabranch()?.instance().to_owned();
+    let mut daemon = Daemon::connect(&instance)?;
+    daemon.wait_for_links()?;
+    play(run, site, setup, &lab, &mut daemon, observe)
+}
+
+fn play(
+    run: &Run,
+    site: &Site,
+    setup: &Setup,
+    lab: &Lab,
+    daemon: &mut Daemon,
+    observe: &mut dyn FnMut(&Moment),
+) -> Result<Record> {
+    let orders = plan::orders(run, lab, setup);
+    let before = Conditions::read(lab, daemon)?;
+    let mut watch = Watch::new(site, orders.client.epoch);
+    watch.look(lab, daemon)?;
+    let (transfers, heard) = mpsc::channel();
+    let (faults, happened) = mpsc::channel();
+    let telling = Telling { transfers, faults };
+    let recording = thread::scope(|scope| {
+        let running = scope.spawn(|| lab.run(orders, telling));
+        let ears = Ears { heard, happened };
+        let watched = keep_watch(run, lab, daemon, &mut watch, &ears, observe, || {
+            running.is_finished()
+        });
+        if watched.is_err() {
+            setup.stop.order();
+        }
+        let recording = running
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        watched.and(recording)
+    })?;
+    record(site, setup, lab, daemon, watch, before, recording)
+}
+
+struct Ears {
+    heard: mpsc::Receiver<TransferEvent>,
+    happened: mpsc::Receiver<Fault>,
+}
+
+/// Looks until the load has ended, and once more.
+fn keep_watch(
+    run: &Run,
+    lab: &Lab,
+    daemon: &mut Daemon,
+    watch: &mut Watch,
+    ears: &Ears,
+    observe: &mut dyn FnMut(&Moment),
+    is_over: impl Fn() -> bool,
+) -> Result<()> {
+    let mut next = Instant::now();
+    loop {
+        let over = is_over();
+        watch.hear(&ears.heard, &ears.happened);
+        watch.look(lab, daemon)?;
+        observe(&watch.moment());
+        if over {
+            return Ok(());
+        }
+        next = (next + run.scenario.sample).max(Instant::now());
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn record(
+    site: &Site,
+    setup: &Setup,
+    lab: &Lab,
+    daemon: &mut Daemon,
+    watch: Watch,
+    before: Conditions,
+    recording: Recording,
+) -> Result<Record> {
+    let after = Conditions::read(lab, daemon)?;
+    let mut problems = recording.lab.problems.clone();
+    if setup.stop.is_ordered() {
+        problems.push("interrupted before its end".into());
+    }
+    let (series, events) = watch.into_evidence();
+    Ok(Record {
+        world: World::Lab,
+        series,
+        events,
+        links: plan::capacities(site),
+        counts: before.counts_until(&after),
+        conditions: conditions::words(&after, &recording, lab.spec()),
+        transfers: recording.transfers,
+        problems,
+    })
+}
+
+/// The gateway under test, asked as anybody could ask it.
+struct Daemon(Client);
+
+impl Daemon {
+    fn connect(instance: &str) -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| LabError::Gateway(error.to_string());
+        let paths = Paths::new(instance).map_err(|error| failed(&error))?;
+        let client = Client::connect(&paths.socket()).map_err(|error| failed(&error))?;
+        Ok(Self(client))
+    }
+
+    fn status(&mut self) -> Result<Status> {
+        match self.0.call(&Request::Status) {
+            Ok(Response::Status(status)) => Ok(*status),
+            Ok(other) => Err(LabError::Gateway(format!(
+                "it answered another question: {other:?}"
+            ))),
+            Err(error) => Err(LabError::Gateway(error.to_string())),
+        }
+    }
+
+    /// A gateway that has just started takes its links on trust until each has answered.
+    fn wait_for_links(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY;
+        loop {
+            let links = self.status()?.links;
+            let answered =
+                |link: &&LinkStatus| link.state == Found::Up && link.probe.round_trip_ms.is_some();
+            let Some(waiting) = links.iter().find(|link| !answered(link)) else {
+                return Ok(());
+            };
+            if Instant::now() > deadline {
+                return Err(LabError::Gateway(format!(
+                    "link {} has not answered a probe within {} s: {}",
+                    waiting.name,
+                    READY.as_secs(),
+                    waiting.why
+                )));
+            }
+            thread::sleep(BETWEEN_TRIES);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a scenario means in the lab's terms.
+
+use anabranch_scenario::{Link, LinkPlan, Load, Network, Policy, Run, Site};
+use anabranch_workload::client::ClientConfig;
+
+use super::Setup;
+use crate::emulator::{LinkShape, MTU_MAX_BYTES};
+use crate::run;
+use crate::topology::{IspSpec, Lab, LabError, LabSpec, Result, SERVER, Told};
+
+/// The site, if the lab can build it.
+pub(super) fn site(run: &Run) -> Result<&Site> {
+    match &run.scenario.network {
+        Network::Site(site) if site.nat => Ok(site),
+        Network::Site(_) => Err(simulator_only(
+            "nat",
+            "false",
+            "links of the laboratory have addresses of their own",
+        )),
+        Network::Trunk(_) => Err(simulator_only(
+            "trunk",
+            "{ … }",
+            "the laboratory builds sites with a gateway",
+        )),
+    }
+}
+
+fn simulator_only(key: &'static str, value: impl ToString, why: &str) -> LabError {
+    LabError::Spec {
+        key,
+        value: value.to_string(),
+        allowed: format!("{why}; run it in the simulator"),
+    }
+}
+
+pub(super) fn lab(run: &Run, site: &Site) -> LabSpec {
+    let isps = (0..).zip(&site.links).map(|(index, link)| isp(index, link));
+    let (users, servers) = match &run.scenario.load {
+        Load::Pages(workload) => (workload.users, 1),
+        Load::Arrivals(plan) => (plan.pattern.users(), plan.pattern.servers()),
+    };
+    LabSpec {
+        clients: users.try_into().unwrap_or(u16::MAX),
+        servers: servers.clamp(1, LabSpec::SERVERS_MAX.into()) as u8,
+        tcp: run.scenario.tcp.clone(),
+        file_bytes: Vec::new(),
+        seed: run.seed,
+        ..LabSpec::new(isps.collect())
+    }
+}
+
+fn isp(index: u8, link: &LinkPlan) -> IspSpec {
+    let shape = |down: &_, up: &_| LinkShape {
+        up: Clone::clone(up),
+        down: Clone::clone(down),
+        mtu_bytes: MTU_MAX_BYTES,
+    };
+    let beyond = link.beyond.as_ref();
+    IspSpec {
+        beyond: beyond.map(|beyond| shape(&beyond.down, &beyond.up)),
+        told: Told {
+            rates: link.declared,
+            metered: link.metered,
+            weight: link.weight,
+        },
+        ..IspSpec::new(index, &link.name, shape(&link.down, &link.up))
+    }
+}
+
+/// Lines of the gateway's configuration beside its devices. The lab's internet has one host to probe.
+pub(super) fn settings(run: &Run) -> Result<String> {
+    let Policy::Gateway(algorithm) = run.policy else {
+        let why = "the laboratory has gateways that choose a link per connection or session";
+        return Err(simulator_only("policies", run.policy, why));
+    };
+    let tuple = toml::Value::try_from(algorithm)
+        .map_err(|error| LabError::Gateway(format!("writing its policy: {error}")))?;
+    Ok(format!(
+        "policy = {tuple}\nprobe.targets = [\"icmp:{SERVER}\"]\n"
+    ))
+}
+
+/// Time begins when this is called.
+pub(super) fn orders(run: &Run, lab: &Lab, setup: &Setup) -> run::Run {
+    run::Run {
+        load: run.load(),
+        client: ClientConfig {
+            deadline: run.scenario.limit,
+            stop: setup.stop.clone(),
+            ..lab.client_config()
+        },
+        faults: run.scenario.faults.clone(),
+    }
+}
+
+pub(super) fn capacities(site: &Site) -> Vec<Link> {
+    let links = site.links.iter().map(|link| Link {
+        name: link.name.clone(),
+        rate_bps: link.down.rate_bps,
+    });
+    links.collect()
+}

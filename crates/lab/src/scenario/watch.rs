@@ -1,0 +1,277 @@
+//! What is known of a run while it goes on: bytes from the lines, states and flows from the gateway.
+
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use anabranch_daemon::control::{LinkState as Found, LinkStatus, Traffic};
+use anabranch_scenario::{
+    Change, Direction, Event, EventKind, Fault, LinkPlan, LinkSeries, LinkState, Place, Site,
+    format,
+};
+use anabranch_workload::client::TransferEvent;
+
+use super::Daemon;
+use crate::topology::{Lab, Result};
+
+/// A look at a run.
+#[derive(Debug)]
+pub struct Moment<'a> {
+    /// Since the epoch.
+    pub elapsed: Duration,
+    /// In the order of the scenario.
+    pub links: Vec<&'a LinkNow>,
+    pub transfers: Transfers,
+    /// What has happened since the moment before.
+    pub news: &'a [Event],
+}
+
+/// A link at one moment, as the gateway sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkNow {
+    pub name: String,
+    /// Of the line, towards the users.
+    pub rate_bps: u64,
+    pub state: LinkState,
+    /// Towards the users, over the last second.
+    pub now_bps: f64,
+    /// Of balanced flows towards the users, since the run began.
+    pub bytes: u64,
+    /// Alive.
+    pub flows: u64,
+    /// Since the run began.
+    pub opened: u64,
+}
+
+/// Transfers by their fate so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Transfers {
+    pub running: u64,
+    pub done: u64,
+    pub failed: u64,
+}
+
+/// The evidence as it grows.
+pub(super) struct Watch {
+    epoch: Instant,
+    /// Since the epoch, so mostly before it.
+    daemon_started_s: Option<f64>,
+    links: Vec<Watched>,
+    events: Vec<Event>,
+    /// Events that moments have told.
+    told: usize,
+    transfers: Transfers,
+}
+
+struct Watched {
+    series: LinkSeries,
+    now: LinkNow,
+    /// Counters of the gateway when the run began: bytes and flows.
+    before: Option<(u64, u64)>,
+    /// When the line was cut, while it is.
+    cut_s: Option<f64>,
+}
+
+impl Watched {
+    fn new(link: &LinkPlan) -> Self {
+        Self {
+            series: LinkSeries::new(&link.name, link.down.rate_bps, link.up.rate_bps),
+            now: LinkNow {
+                name: link.name.clone(),
+                rate_bps: link.down.rate_bps,
+                state: LinkState::Up,
+                now_bps: 0.0,
+                bytes: 0,
+                flows: 0,
+                opened: 0,
+            },
+            before: None,
+            cut_s: None,
+        }
+    }
+
+    /// Takes in the gateway's word, and tells of a change of state.
+    fn take_in(&mut self, status: &LinkStatus, now_s: f64) -> Option<Event> {
+        let Traffic {
+            rx_bytes, rx_bps, ..
+        } = status.traffic;
+        let (bytes, opened) = *self.before.get_or_insert((rx_bytes, status.flows.opened));
+        let state = belief(status.state);
+        let had_flows = self.now.flows;
+        let former = std::mem::replace(&mut self.now.state, state);
+        self.now.now_bps = rx_bps;
+        self.now.bytes = rx_bytes.saturating_sub(bytes);
+        self.now.flows = status.flows.live;
+        self.now.opened = status.flows.opened.saturating_sub(opened);
+        // The daemon says how long it has been in this state: more exact than when it was asked.
+        let since_s = (now_s - status.since_s).max(0.0);
+        (state != former).then(|| self.changed(state, since_s, had_flows))
+    }
+
+    fn changed(&self, state: LinkState, since_s: f64, flows: u64) -> Event {
+        let name = &self.now.name;
+        let after = |cut_s: f64| format!(" {} after the cut", seconds(since_s - cut_s));
+        let (kind, text) = match state {
+            LinkState::Up => (EventKind::Up, format!("{name} is up")),
+            LinkState::Suspect => (
+                EventKind::Suspect,
+                format!("{name} is suspected and probed"),
+            ),
+            LinkState::Down => {
+                let after = self.cut_s.map(after).unwrap_or_default();
+                let text = format!("{name} is declared down{after}; it had {flows} flows");
+                (EventKind::Down, text)
+            }
+        };
+        Event {
+            t_s: since_s,
+            kind,
+            link: Some(name.clone()),
+            text,
+        }
+    }
+}
+
+impl Watch {
+    pub(super) fn new(site: &Site, epoch: Instant) -> Self {
+        Self {
+            epoch,
+            daemon_started_s: None,
+            links: site.links.iter().map(Watched::new).collect(),
+            events: Vec::new(),
+            told: 0,
+            transfers: Transfers::default(),
+        }
+    }
+
+    /// Takes in what the clients and the lines' schedule tell.
+    pub(super) fn hear(&mut self, told: &Receiver<TransferEvent>, happened: &Receiver<Fault>) {
+        let count = &mut self.transfers;
+        for event in told.try_iter() {
+            match event {
+                TransferEvent::Started { .. } => count.running += 1,
+                TransferEvent::Progress { .. } => {}
+                TransferEvent::Finished(transfer) => {
+                    count.running = count.running.saturating_sub(1);
+                    count.done += u64::from(transfer.outcome.is_ok());
+                    count.failed += u64::from(transfer.outcome.is_failure());
+                }
+            }
+        }
+        for fault in happened.try_iter() {
+            let event = event_of(&fault);
+            let concerned = |link: &&mut Watched| link.now.name == fault.link;
+            if let Some(link) = self.links.iter_mut().find(concerned) {
+                match fault.change {
+                    Change::Cut => link.cut_s = Some(event.t_s),
+                    Change::Restore => link.cut_s = None,
+                    _ => {}
+                }
+            }
+            self.events.push(event);
+        }
+    }
+
+    /// Looks at the lines and asks the gateway.
+    pub(super) fn look(&mut self, lab: &Lab, daemon: &mut Daemon) -> Result<()> {
+        let status = daemon.status()?;
+        let heard_s = self.epoch.elapsed().as_secs_f64();
+        let started_s = *self
+            .daemon_started_s
+            .get_or_insert(heard_s - status.uptime_s);
+        // By the daemon's own clock: how long its answer took to get here says nothing about it.
+        let now_s = started_s + status.uptime_s;
+        for link in &mut self.links {
+            let told = |told: &&LinkStatus| told.name == link.now.name;
+            if let Some(told) = status.links.iter().find(told) {
+                self.events.extend(link.take_in(told, now_s));
+            }
+            let line = lab.link(&link.now.name)?;
+            let looked_s = self.epoch.elapsed().as_secs_f64();
+            let [down, up] = [Direction::Down, Direction::Up].map(|way| line.fates(way));
+            link.series.push(
+                looked_s,
+                down?.delivered.bytes,
+                up?.delivered.bytes,
+                link.now.state,
+                link.now.flows,
+            );
+        }
+        Ok(())
+    }
+
+    /// What there is to show since the last call.
+    pub(super) fn moment(&mut self) -> Moment<'_> {
+        let told = std::mem::replace(&mut self.told, self.events.len());
+        Moment {
+            elapsed: self.epoch.elapsed(),
+            links: self.links.iter().map(|link| &link.now).collect(),
+            transfers: self.transfers,
+            news: &self.events[told..],
+        }
+    }
+
+    pub(super) fn into_evidence(mut self) -> (Vec<LinkSeries>, Vec<Event>) {
+        self.events.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
+        let series = self.links.into_iter().map(|link| link.series);
+        (series.collect(), self.events)
+    }
+}
+
+/// What the gateway believes, in the words of results.
+fn belief(state: Found) -> LinkState {
+    match state {
+        Found::Up | Found::Drained => LinkState::Up,
+        Found::PossiblyDown => LinkState::Suspect,
+        Found::Down | Found::Absent | Found::Disabled => LinkState::Down,
+    }
+}
+
+/// A fault in words.
+fn event_of(fault: &Fault) -> Event {
+    let link = &fault.link;
+    let place = match fault.place {
+        Place::LastMile => "",
+        Place::Beyond => " beyond the last mile",
+    };
+    let way = match fault.direction {
+        None => "",
+        Some(Direction::Down) => " downwards",
+        Some(Direction::Up) => " upwards",
+    };
+    let (kind, text) = match fault.change {
+        Change::Cut => (
+            EventKind::Cut,
+            format!("{link} is cut{way}{place}: its packets vanish, its carrier stays"),
+        ),
+        Change::Restore => (
+            EventKind::Restored,
+            format!("{link} is whole again{way}{place}"),
+        ),
+        Change::Rate(rate_bps) => {
+            let rate = format::bps(rate_bps as f64);
+            (EventKind::Note, format!("{link} has {rate}{way}{place}"))
+        }
+        Change::Loss(loss) => (
+            EventKind::Note,
+            format!("{link} loses packets otherwise{way}{place}: {loss:?}"),
+        ),
+        Change::Delay(delay) => {
+            let delay = seconds(delay.as_secs_f64());
+            (
+                EventKind::Note,
+                format!("{link} has a delay of {delay}{way}{place}"),
+            )
+        }
+    };
+    Event {
+        t_s: fault.at.as_secs_f64(),
+        kind,
+        link: Some(link.clone()),
+        text,
+    }
+}
+
+/// For sentences: not every terminal has a glyph for the narrow space of reports.
+fn seconds(time_s: f64) -> String {
+    format::seconds(time_s).replace('\u{202f}', " ")
+}
