@@ -23,8 +23,11 @@ mod plan;
 mod plots;
 mod record;
 mod report;
+mod results;
+mod rows;
 mod series;
 pub mod stats;
+mod sweep;
 
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
@@ -40,4 +43,7 @@ pub use plan::{
 };
 pub use record::{Counts, Record, Tally, World};
 pub use report::{Event, EventKind, Headline, Report};
+pub use results::{Finished, Manifest, Rows};
+pub use rows::{read_transfers_parquet, write_transfers_parquet};
 pub use series::{LinkSample, LinkSeries, LinkState};
+pub use sweep::{RunError, Sweep, SweepError};

@@ -4,6 +4,8 @@ use anabranch_workload::{Outcome, Transfer, UserId};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::Counts;
+
 /// A link as capacity: its rate in the direction of the transfers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,6 +50,9 @@ pub struct Summary {
     pub links: Vec<LinkSummary>,
     /// Transfers that no response attributed to a link.
     pub without_link: u64,
+    /// Probes, losses, reordering, reassignments, where the world counted them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
 }
 
 /// What one link did for the transfers.
@@ -60,6 +65,12 @@ pub struct LinkSummary {
     pub failed: u64,
     /// Bytes of files, useful or not.
     pub bytes: u64,
+    /// Bytes of packets to the users, by the series of the link; 0 without one.
+    #[serde(default)]
+    pub down_bytes: u64,
+    /// Bytes of packets from the users, by the series of the link; 0 without one.
+    #[serde(default)]
+    pub up_bytes: u64,
     /// Of successful transfers.
     pub mean_throughput_bps: f64,
     pub duration: Percentiles,
@@ -136,6 +147,7 @@ impl Summary {
                 .iter()
                 .filter(|transfer| transfer.link.is_none())
                 .count() as u64,
+            counts: None,
         }
     }
 }
@@ -156,6 +168,8 @@ impl LinkSummary {
                 .filter(|transfer| transfer.outcome.is_failure())
                 .count() as u64,
             bytes: own.iter().map(|transfer| transfer.bytes).sum(),
+            down_bytes: 0,
+            up_bytes: 0,
             mean_throughput_bps: mean(ok().map(|transfer| transfer.throughput_bps())),
             duration: Percentiles::of(ok().map(|transfer| transfer.duration_s)),
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anabranch_workload::Transfer;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::{LinkSeries, LinkState};
 
@@ -19,6 +20,8 @@ pub enum OutputError {
         path: PathBuf,
         error: serde_json::Error,
     },
+    #[error("{}: {reason}", path.display())]
+    Parquet { path: PathBuf, reason: String },
     #[error("plot {name}: {reason}")]
     Plot { name: String, reason: String },
 }
@@ -92,7 +95,21 @@ fn write_csv(path: &Path, rows: impl Iterator<Item = impl Serialize>) -> Result<
 
 /// Writes a result such as [`crate::Summary`] or [`crate::DemoResult`] as indented JSON.
 pub fn write_json(path: &Path, result: &impl Serialize) -> Result<(), OutputError> {
-    serde_json::to_writer_pretty(create(path)?, result).map_err(|error| OutputError::Json {
+    serde_json::to_writer_pretty(io::BufWriter::new(create(path)?), result).map_err(|error| {
+        OutputError::Json {
+            path: path.into(),
+            error,
+        }
+    })
+}
+
+/// Reads what [`write_json`] wrote.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, OutputError> {
+    let file = File::open(path).map_err(|error| OutputError::Io {
+        path: path.into(),
+        error,
+    })?;
+    serde_json::from_reader(io::BufReader::new(file)).map_err(|error| OutputError::Json {
         path: path.into(),
         error,
     })

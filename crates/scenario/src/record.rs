@@ -3,7 +3,8 @@
 use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
 
-use crate::{Event, Link, LinkSeries};
+use crate::metrics::ratio;
+use crate::{Event, Link, LinkSeries, Summary};
 
 /// Where a run took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,22 @@ pub struct Record {
     pub conditions: Vec<(String, String)>,
     /// Why the run is invalid, one sentence each; empty if it is valid.
     pub problems: Vec<String>,
+}
+
+impl Record {
+    /// The figures of the run.
+    pub fn summary(&self) -> Summary {
+        let mut summary = Summary::of(&self.transfers, &self.links);
+        summary.counts = Some(self.counts);
+        for link in &mut summary.links {
+            let series = self.series.iter().find(|series| series.name == link.name);
+            if let Some(last) = series.and_then(|series| series.samples.last()) {
+                link.down_bytes = last.down_bytes;
+                link.up_bytes = last.up_bytes;
+            }
+        }
+        summary
+    }
 }
 
 /// Packets and bytes on the wire.
@@ -81,4 +98,20 @@ pub struct Counts {
     pub reordered: u64,
     /// Choices that moved a flow or a bin to another link.
     pub reassignments: u64,
+}
+
+impl Counts {
+    /// Packets that did not arrive, whatever became of them.
+    pub fn dropped(&self) -> Tally {
+        let mut dropped = Tally::default();
+        for cause in [self.overflowed, self.red, self.lost, self.cut] {
+            dropped += cause;
+        }
+        dropped
+    }
+
+    /// Share of offered packets that did not arrive.
+    pub fn loss_ratio(&self) -> f64 {
+        ratio(self.dropped().packets as f64, self.offered.packets as f64)
+    }
 }

@@ -9,7 +9,8 @@ use crate::figure::{Figure, css_colour};
 use crate::output::{OutputError, write_json, write_series_csv, write_transfers_csv};
 use crate::plots;
 use crate::{
-    Change, Direction, Fault, Link, LinkSeries, LinkSummary, Loss, Place, Summary, format,
+    Change, Counts, Direction, Fault, Link, LinkSeries, LinkSummary, Loss, Place, Summary, Tally,
+    format,
 };
 
 /// Failed transfers that the page lists; all of them are in the table of transfers beside it.
@@ -31,6 +32,10 @@ pub struct Report {
     /// Events in the order of time.
     pub events: Vec<Event>,
     pub transfers: Vec<Transfer>,
+    /// Why nobody should believe the figures, if so.
+    pub problems: Vec<String>,
+    /// What no transfer tells, where it was counted.
+    pub counts: Option<Counts>,
 }
 
 /// A figure that a reader should see first.
@@ -192,6 +197,7 @@ impl Report {
                 body {
                     h1 { (self.title) }
                     p.lead { (self.lead) }
+                    (self.problem_section())
                     (self.tiles())
                     (self.throughput_section()?)
                     (self.event_section())
@@ -199,6 +205,7 @@ impl Report {
                     (self.duration_section()?)
                     (self.failure_section(&summary))
                     (figures_section(&summary))
+                    (self.count_section())
                     (self.manifest_section())
                 }
             }
@@ -210,9 +217,17 @@ impl Report {
         Summary::of(&self.transfers, &self.links)
     }
 
-    /// Writes the page, its plots and the tables behind it into `directory`, which is made if it is missing, and
+    /// Writes the page, its plots and all tables behind it into `directory`, which is made if it is missing, and
     /// returns the path of the page.
     pub fn write(&self, directory: &Path) -> Result<PathBuf, OutputError> {
+        let page = self.write_page(directory)?;
+        write_transfers_csv(&directory.join("transfers.csv"), &self.transfers)?;
+        write_json(&directory.join("summary.json"), &self.summary())?;
+        Ok(page)
+    }
+
+    /// The same without transfers and summary.
+    pub(crate) fn write_page(&self, directory: &Path) -> Result<PathBuf, OutputError> {
         let file = |name: &str, text: String| {
             let path = directory.join(name);
             fs::write(&path, text).map_err(|error| OutputError::Io { path, error })
@@ -224,10 +239,8 @@ impl Report {
         file("report.html", self.render()?)?;
         file("throughput.svg", self.throughput_figure()?.standalone())?;
         file("durations.svg", self.duration_figure()?.standalone())?;
-        write_transfers_csv(&directory.join("transfers.csv"), &self.transfers)?;
         write_series_csv(&directory.join("links.csv"), &self.series)?;
         write_json(&directory.join("events.json"), &self.events)?;
-        write_json(&directory.join("summary.json"), &self.summary())?;
         Ok(directory.join("report.html"))
     }
 
@@ -238,6 +251,39 @@ impl Report {
     fn duration_figure(&self) -> Result<Figure, OutputError> {
         let links: Vec<String> = self.links.iter().map(|link| link.name.clone()).collect();
         plots::durations(&self.transfers, &links)
+    }
+
+    fn problem_section(&self) -> Markup {
+        html! {
+            @if !self.problems.is_empty() {
+                h2.bad { "This run is invalid" }
+                ul { @for problem in &self.problems { li { (problem) } } }
+            }
+        }
+    }
+
+    fn count_section(&self) -> Markup {
+        let Some(counts) = &self.counts else {
+            return html! {};
+        };
+        let tally = |tally: &Tally| format!("{} / {}", tally.packets, format::bytes(tally.bytes));
+        html! {
+            h2 { "Packets" }
+            table {
+                tbody {
+                    (figure_row("offered", "to the links by all hosts, packets / bytes", tally(&counts.offered)))
+                    (figure_row("delivered", "by the links", tally(&counts.delivered)))
+                    (figure_row("overflowed", "found no room in a buffer", tally(&counts.overflowed)))
+                    (figure_row("dropped early", "by random early detection", tally(&counts.red)))
+                    (figure_row("lost", "by a line", tally(&counts.lost)))
+                    (figure_row("swallowed", "by a cut line", tally(&counts.cut)))
+                    (figure_row("sent again", "data segments of TCP", tally(&counts.retransmitted)))
+                    (figure_row("probes", "of the gateway", tally(&counts.probes)))
+                    (figure_row("reordered", "segments that arrived after a later one", counts.reordered.to_string()))
+                    (figure_row("reassigned", "choices that moved a flow or a bin", counts.reassignments.to_string()))
+                }
+            }
+        }
     }
 
     fn tiles(&self) -> Markup {
@@ -339,7 +385,7 @@ impl Report {
                     }
                 }
                 @if summary.failed as usize > FAILURES_SHOWN {
-                    p.hint { "The first " (FAILURES_SHOWN) " are shown; transfers.csv has all." }
+                    p.hint { "The first " (FAILURES_SHOWN) " are shown; the table of transfers beside this page has all." }
                 }
             }
             @if summary.unfinished > 0 {
@@ -479,6 +525,8 @@ mod tests {
                 event(5.5, EventKind::Down, "fiber is down"),
             ],
             transfers,
+            problems: Vec::new(),
+            counts: None,
         }
     }
 

@@ -49,6 +49,8 @@ impl Evidence {
             series: self.record.series.clone(),
             events: self.record.events.clone(),
             transfers: self.record.transfers.clone(),
+            problems: self.record.problems.clone(),
+            counts: Some(self.record.counts),
         }
     }
 

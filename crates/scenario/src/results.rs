@@ -1,0 +1,249 @@
+//! The directory of one run.
+//!
+//! ```text
+//! manifest.json        what ran, where, under which conditions, and whether it is valid
+//! summary.json         the figures
+//! transfers.parquet    one row per transfer (or transfers.csv)
+//! links.csv            the links over time
+//! events.json          what happened to them
+//! report.html          all of it for a reader, with throughput.svg and durations.svg beside it
+//! ```
+//!
+//! The directory is written under another name and renamed when it is complete, so that one that exists is whole.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anabranch_workload::Transfer;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::output::{read_json, write_json};
+use crate::report::{Headline, Report};
+use crate::rows::{read_transfers_parquet, write_transfers_parquet};
+use crate::{
+    OutputError, Record, Run, Summary, World, format, read_transfers_csv, write_transfers_csv,
+};
+
+const MANIFEST: &str = "manifest.json";
+const SUMMARY: &str = "summary.json";
+const PARQUET: &str = "transfers.parquet";
+const CSV: &str = "transfers.csv";
+
+/// How transfers are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rows {
+    #[default]
+    Parquet,
+    Csv,
+}
+
+/// What ran, and whether its result can be trusted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Of Anabranch.
+    pub version: String,
+    pub scenario: String,
+    pub world: World,
+    pub policy: String,
+    pub seed: u64,
+    /// What the sweep set, by dotted key.
+    pub point: BTreeMap<String, String>,
+    /// Of all that decides the result.
+    pub hash: String,
+    /// No problems.
+    pub valid: bool,
+    pub problems: Vec<String>,
+    /// Kernel, congestion control, lateness, trajectory hash…
+    pub conditions: BTreeMap<String, String>,
+    /// The resolved scenario: network, faults, load, TCP, and the policy as its tuple.
+    pub plan: Value,
+}
+
+/// A run whose directory is complete.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    pub directory: PathBuf,
+    pub manifest: Manifest,
+    pub summary: Summary,
+}
+
+impl Manifest {
+    fn of(run: &Run, record: &Record) -> Manifest {
+        Manifest {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            scenario: run.scenario.name.clone(),
+            world: record.world,
+            policy: run.policy.to_string(),
+            seed: run.seed,
+            point: run.point.iter().cloned().collect(),
+            hash: run.hash.clone(),
+            valid: record.problems.is_empty(),
+            problems: record.problems.clone(),
+            conditions: record.conditions.iter().cloned().collect(),
+            plan: run.plan(),
+        }
+    }
+}
+
+impl Finished {
+    /// Writes `directory`, in place of what may be there; its parent must exist.
+    pub fn write(
+        directory: &Path,
+        run: &Run,
+        record: Record,
+        rows: Rows,
+    ) -> Result<Finished, OutputError> {
+        let unfinished = unfinished(directory);
+        remove(&unfinished)?;
+        fs::create_dir_all(&unfinished).map_err(|error| io_error(&unfinished, error))?;
+        let finished = Finished {
+            directory: directory.to_owned(),
+            manifest: Manifest::of(run, &record),
+            summary: record.summary(),
+        };
+        match rows {
+            Rows::Parquet => {
+                write_transfers_parquet(&unfinished.join(PARQUET), &record.transfers)?;
+            }
+            Rows::Csv => write_transfers_csv(&unfinished.join(CSV), &record.transfers)?,
+        }
+        write_json(&unfinished.join(SUMMARY), &finished.summary)?;
+        write_json(&unfinished.join(MANIFEST), &finished.manifest)?;
+        finished.report(record).write_page(&unfinished)?;
+        remove(directory)?;
+        fs::rename(&unfinished, directory).map_err(|error| io_error(directory, error))?;
+        Ok(finished)
+    }
+
+    /// Reads a directory that [`Finished::write`] wrote.
+    pub fn read(directory: &Path) -> Result<Finished, OutputError> {
+        Ok(Finished {
+            manifest: read_json(&directory.join(MANIFEST))?,
+            summary: read_json(&directory.join(SUMMARY))?,
+            directory: directory.to_owned(),
+        })
+    }
+
+    pub fn transfers(&self) -> Result<Vec<Transfer>, OutputError> {
+        let parquet = self.directory.join(PARQUET);
+        if parquet.exists() {
+            return read_transfers_parquet(&parquet);
+        }
+        read_transfers_csv(&self.directory.join(CSV))
+    }
+
+    /// Where the page for readers is.
+    pub fn page(&self) -> PathBuf {
+        self.directory.join("report.html")
+    }
+
+    fn report(&self, record: Record) -> Report {
+        let Manifest {
+            scenario,
+            policy,
+            seed,
+            world,
+            ..
+        } = &self.manifest;
+        let place = match world {
+            World::Sim => "in the simulator",
+            World::Lab => "in the laboratory",
+        };
+        Report {
+            title: format!("{scenario}: {policy}"),
+            lead: format!("{} transfers {place}, seed {seed}.", self.summary.transfers),
+            headline: headline(&self.summary),
+            manifest: self.facts(),
+            problems: record.problems,
+            links: record.links,
+            series: record.series,
+            events: record.events,
+            transfers: record.transfers,
+            counts: Some(record.counts),
+        }
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        let Manifest {
+            version,
+            hash,
+            seed,
+            point,
+            conditions,
+            plan,
+            ..
+        } = &self.manifest;
+        let fact = |key: &str, value: String| (key.to_owned(), value);
+        let mut facts = vec![
+            fact("anabranch", version.clone()),
+            fact("hash", hash.clone()),
+            fact("seed", seed.to_string()),
+        ];
+        facts.extend(point.clone());
+        facts.extend(conditions.clone());
+        for (part, value) in plan.as_object().into_iter().flatten() {
+            facts.push(fact(part, value.to_string()));
+        }
+        facts
+    }
+}
+
+impl Run {
+    /// The resolved scenario of this run as JSON.
+    fn plan(&self) -> Value {
+        let scenario = &self.scenario;
+        serde_json::json!({
+            "network": scenario.network,
+            "faults": scenario.faults,
+            "load": self.load(),
+            "policy": self.policy,
+            "limit_s": scenario.limit.as_secs_f64(),
+            "sample_s": scenario.sample.as_secs_f64(),
+            "tcp": scenario.tcp,
+        })
+    }
+}
+
+fn headline(summary: &Summary) -> Vec<Headline> {
+    let ended = summary.ok + summary.failed;
+    let mut tiles = vec![
+        Headline::new("Goodput", format::bps(summary.goodput_bps))
+            .note(format!("{} of the links", format::percent(summary.ebu))),
+        Headline::new("Median duration", format::seconds(summary.duration.p50_s))
+            .note(format!("p99 {}", format::seconds(summary.duration.p99_s))),
+        Headline::new("Failed", summary.failed.to_string()).note(format!("of {ended} transfers")),
+    ];
+    if let Some(counts) = &summary.counts {
+        let dropped = counts.dropped();
+        tiles.push(
+            Headline::new("Packets lost", dropped.packets.to_string())
+                .note(format::percent(counts.loss_ratio())),
+        );
+    }
+    tiles
+}
+
+/// Where a directory is before it is complete. Whatever stands there is of a run that was interrupted.
+fn unfinished(directory: &Path) -> PathBuf {
+    let mut name = directory.file_name().unwrap_or_default().to_owned();
+    name.push(".unfinished");
+    directory.with_file_name(name)
+}
+
+fn remove(directory: &Path) -> Result<(), OutputError> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(directory, error)),
+        _ => Ok(()),
+    }
+}
+
+fn io_error(path: &Path, error: io::Error) -> OutputError {
+    OutputError::Io {
+        path: path.into(),
+        error,
+    }
+}

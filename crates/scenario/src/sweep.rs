@@ -1,0 +1,279 @@
+//! Runs that are kept: what is complete is not run again.
+//!
+//! Every run has a directory named by its hash, and a directory that exists is complete. So a sweep that was interrupted
+//! goes on where it stopped, and one that was extended runs only what is new. A run that was invalid, or is another
+//! version's, is run again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::results::{Finished, Rows};
+use crate::{OutputError, Progress, Record, Run, RunFailed, World, execute};
+
+/// The runs of a scenario, in one world, under one directory.
+#[derive(Debug)]
+pub struct Sweep {
+    directory: PathBuf,
+    world: World,
+    runs: Vec<Run>,
+    done: BTreeMap<usize, Finished>,
+}
+
+/// Why a sweep did not complete. What was complete before remains.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError<E: fmt::Display> {
+    #[error(transparent)]
+    Run(#[from] RunFailed<RunError<E>>),
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+/// A run went wrong in its world, or could not be written.
+#[derive(Debug)]
+pub enum RunError<E> {
+    World(E),
+    Output(OutputError),
+}
+
+impl<E: fmt::Display> fmt::Display for RunError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::World(error) => error.fmt(f),
+            RunError::Output(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Sweep {
+    /// Looks which of `runs` are complete under `directory`, which is made if it is missing.
+    pub fn plan(directory: &Path, world: World, runs: Vec<Run>) -> Result<Sweep, OutputError> {
+        fs::create_dir_all(directory).map_err(|error| OutputError::Io {
+            path: directory.into(),
+            error,
+        })?;
+        let mut sweep = Sweep {
+            directory: directory.to_owned(),
+            world,
+            runs,
+            done: BTreeMap::new(),
+        };
+        for (index, run) in sweep.runs.iter().enumerate() {
+            if let Some(finished) = sweep.complete(run) {
+                sweep.done.insert(index, finished);
+            }
+        }
+        Ok(sweep)
+    }
+
+    /// All runs, in their order.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// How many runs were complete when the sweep was planned.
+    pub fn done(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Runs that are to be carried out.
+    pub fn missing(&self) -> impl Iterator<Item = &Run> {
+        let missing = |(index, _): &(usize, &Run)| !self.done.contains_key(index);
+        let runs = self.runs.iter().enumerate().filter(missing);
+        runs.map(|(_, run)| run)
+    }
+
+    /// Carries out what is missing, and returns all runs in their order. `on_progress` counts the missing runs from 0.
+    pub fn run<E: fmt::Display + Send>(
+        mut self,
+        jobs: Option<NonZeroUsize>,
+        rows: Rows,
+        world: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E> + Sync,
+        on_progress: impl FnMut(Progress),
+    ) -> Result<Vec<Finished>, SweepError<E>> {
+        let missing: Vec<Run> = self.missing().cloned().collect();
+        let finish = |run: &Run, progress: &mut dyn FnMut(Duration)| {
+            let record = world(run, progress).map_err(RunError::World)?;
+            Finished::write(&self.of(run), run, record, rows).map_err(RunError::Output)
+        };
+        let mut new = execute(&missing, jobs, finish, on_progress)?.into_iter();
+        let all = (0..self.runs.len()).map(|index| self.done.remove(&index).or_else(|| new.next()));
+        Ok(all.flatten().collect())
+    }
+
+    fn of(&self, run: &Run) -> PathBuf {
+        self.directory.join(&run.hash)
+    }
+
+    fn complete(&self, run: &Run) -> Option<Finished> {
+        let finished = Finished::read(&self.of(run)).ok()?;
+        let manifest = &finished.manifest;
+        let same = manifest.hash == run.hash
+            && manifest.world == self.world
+            && manifest.version == env!("CARGO_PKG_VERSION");
+        (same && manifest.valid).then_some(finished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::metrics::tests::transfer;
+    use crate::{Counts, Link, ScenarioFile, Tally};
+
+    fn runs(text: &str) -> Vec<Run> {
+        let text = format!("{text}\nlink.fiber = {{ rate = \"1mbit\" }}");
+        let file = ScenarioFile::parse(Path::new("house.toml"), &text);
+        file.unwrap().runs()
+    }
+
+    fn record(run: &Run) -> Record {
+        Record {
+            world: World::Sim,
+            transfers: vec![transfer(0, 0.0, run.seed as f64), transfer(1, 0.5, 2.0)],
+            series: Vec::new(),
+            events: Vec::new(),
+            links: vec![Link {
+                name: "fiber".into(),
+                rate_bps: 1_000_000,
+            }],
+            counts: Counts {
+                offered: Tally {
+                    packets: 100,
+                    bytes: 150_000,
+                },
+                lost: Tally {
+                    packets: 1,
+                    bytes: 1500,
+                },
+                ..Counts::default()
+            },
+            conditions: vec![("trajectory".into(), "0123".into())],
+            problems: Vec::new(),
+        }
+    }
+
+    fn complete(directory: &Path, runs: Vec<Run>) -> (Vec<Finished>, usize) {
+        let ran = AtomicUsize::new(0);
+        let world = |run: &Run, _: &mut dyn FnMut(Duration)| {
+            ran.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, String>(record(run))
+        };
+        let sweep = Sweep::plan(directory, World::Sim, runs).unwrap();
+        let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
+        (finished, ran.into_inner())
+    }
+
+    #[test]
+    fn a_directory_has_everything_and_reads_back() {
+        let out = tempfile::tempdir().unwrap();
+        let (finished, _) = complete(out.path(), runs("seeds = [4]"));
+        let [finished] = &finished[..] else {
+            panic!("one run")
+        };
+        for name in [
+            "manifest.json",
+            "summary.json",
+            "transfers.parquet",
+            "links.csv",
+            "events.json",
+            "report.html",
+            "durations.svg",
+        ] {
+            assert!(finished.directory.join(name).exists(), "{name}");
+        }
+        assert_eq!(Finished::read(&finished.directory).unwrap(), *finished);
+        assert_eq!(finished.transfers().unwrap().len(), 2);
+        assert!(finished.manifest.valid);
+        assert_eq!(finished.manifest.conditions["trajectory"], "0123");
+        assert_eq!(
+            finished.manifest.plan["network"]["site"]["links"][0]["name"],
+            "fiber"
+        );
+        assert_eq!(finished.summary.counts.unwrap().loss_ratio(), 0.01);
+        let page = fs::read_to_string(finished.page()).unwrap();
+        assert!(page.contains("house: WSDM") && page.contains("0123"));
+    }
+
+    #[test]
+    fn what_is_complete_is_not_run_again() {
+        let out = tempfile::tempdir().unwrap();
+        assert_eq!(complete(out.path(), runs("seeds = 3")).1, 3);
+        let (finished, ran) = complete(out.path(), runs("seeds = 5"));
+        assert_eq!((finished.len(), ran), (5, 2));
+        let seeds: Vec<_> = finished.iter().map(|run| run.manifest.seed).collect();
+        assert_eq!(seeds, [1, 2, 3, 4, 5]);
+        assert_eq!(
+            complete(out.path(), runs("seeds = 5\nlength = \"9s\"")).1,
+            5
+        );
+    }
+
+    #[test]
+    fn what_was_interrupted_is_run_again() {
+        let out = tempfile::tempdir().unwrap();
+        let runs = runs("seeds = 2");
+        let stale = unfinished_of(out.path(), &runs[0]);
+        fs::create_dir(&stale).unwrap();
+        fs::write(stale.join("manifest.json"), "{}").unwrap();
+        fs::create_dir(out.path().join(&runs[1].hash)).unwrap();
+        assert_eq!(complete(out.path(), runs).1, 2);
+        assert!(!stale.exists());
+    }
+
+    fn unfinished_of(directory: &Path, run: &Run) -> PathBuf {
+        directory.join(format!("{}.unfinished", run.hash))
+    }
+
+    #[test]
+    fn an_invalid_run_says_so_and_is_run_again() {
+        let out = tempfile::tempdir().unwrap();
+        let world = |run: &Run, _: &mut dyn FnMut(Duration)| {
+            let problems = vec!["fiber: 3 packets appeared from nowhere".to_owned()];
+            Ok::<_, String>(Record {
+                problems,
+                ..record(run)
+            })
+        };
+        let sweep = Sweep::plan(out.path(), World::Sim, runs("")).unwrap();
+        let finished = sweep.run(None, Rows::Csv, world, |_| {}).unwrap();
+        assert!(!finished[0].manifest.valid);
+        assert!(finished[0].directory.join("transfers.csv").exists());
+        let page = fs::read_to_string(finished[0].page()).unwrap();
+        assert!(page.contains("This run is invalid") && page.contains("from nowhere"));
+        assert_eq!(complete(out.path(), runs("")).1, 1);
+        let sweep = Sweep::plan(out.path(), World::Lab, runs("")).unwrap();
+        assert_eq!(sweep.done(), 0, "another world is another result");
+    }
+
+    #[test]
+    fn a_failure_leaves_what_was_complete() {
+        let out = tempfile::tempdir().unwrap();
+        let world = |run: &Run, _: &mut dyn FnMut(Duration)| match run.seed {
+            3 => Err("no such file".to_owned()),
+            _ => Ok(record(run)),
+        };
+        let sweep = Sweep::plan(out.path(), World::Sim, runs("seeds = 4")).unwrap();
+        let told = Cell::new(0);
+        let failed = sweep.run(NonZeroUsize::new(1), Rows::Parquet, world, |_| {
+            told.set(told.get() + 1)
+        });
+        assert_eq!(
+            failed.unwrap_err().to_string(),
+            "house, WSDM, seed 3: no such file"
+        );
+        assert!(told.get() > 0);
+        assert_eq!(
+            Sweep::plan(out.path(), World::Sim, runs("seeds = 4"))
+                .unwrap()
+                .done(),
+            2
+        );
+    }
+}
