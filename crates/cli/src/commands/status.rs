@@ -60,7 +60,7 @@ fn trunk(status: &TrunkStatus) -> String {
                 sublink.queue_bytes,
                 optional(sublink.buffer_bytes)
             ),
-            sublink.dropped.to_string(),
+            sublink.dropped_packets.to_string(),
             sublink.why.clone().unwrap_or_default(),
         ]);
     }

@@ -146,7 +146,7 @@ pub struct SublinkStatus {
     pub why: Option<String>,
     /// As declared.
     pub rate_bps: Option<u64>,
-    /// Since the program was loaded.
+    /// Given to it since the program was loaded.
     pub packets: u64,
     /// Likewise, with Ethernet headers.
     pub bytes: u64,
@@ -160,6 +160,10 @@ pub struct SublinkStatus {
     pub queue_bytes: u64,
     /// ... of what may wait at most, if that is known.
     pub buffer_bytes: Option<u64>,
-    /// Packets its queue has dropped; counted by the kernel in 32 bits.
-    pub dropped: u32,
+    /// What has left its device's queue since that was made, whoever sent it.
+    pub sent_bytes: u64,
+    /// Likewise; the kernel counts packets in 32 bits.
+    pub sent_packets: u32,
+    /// Packets that found no room in the queue.
+    pub dropped_packets: u32,
 }

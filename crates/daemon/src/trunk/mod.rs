@@ -20,6 +20,9 @@ mod queues;
 mod runner;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{Config, Scheme, Sublink};
 pub use queues::DeviceQueue;
 pub use view::{Missing, SublinkView, View};

@@ -17,14 +17,32 @@ pub struct DeviceQueue {
     pub length_bytes: u64,
     /// What it holds at most, if it is of a kind that counts bytes: `tbf`, `bfifo`.
     pub limit_bytes: Option<u64>,
-    /// Packets; the kernel counts them in 32 bits.
-    pub dropped: u32,
+    /// What has left it.
+    pub sent_bytes: u64,
+    /// Likewise; the kernel counts packets in 32 bits.
+    pub sent_packets: u32,
+    /// Packets that found no room.
+    pub dropped_packets: u32,
 }
 
 impl DeviceQueue {
     /// A device without a queue has nothing to look at.
     pub fn exists(&self) -> bool {
         !self.kind.is_empty() && self.kind != "noqueue"
+    }
+
+    fn count(&mut self, statistic: &TcStats2) {
+        match statistic {
+            TcStats2::Queue(counted) => {
+                self.length_bytes = counted.backlog.into();
+                self.dropped_packets = counted.drops;
+            }
+            TcStats2::Basic(counted) => {
+                self.sent_bytes = counted.bytes;
+                self.sent_packets = counted.packets;
+            }
+            _ => {}
+        }
     }
 }
 
@@ -48,12 +66,7 @@ fn queue(message: &TcMessage) -> DeviceQueue {
             TcAttribute::Kind(kind) => queue.kind.clone_from(kind),
             TcAttribute::Options(written) => options = written.first(),
             TcAttribute::Stats2(statistics) => {
-                for statistic in statistics {
-                    if let TcStats2::Queue(counted) = statistic {
-                        queue.length_bytes = counted.backlog.into();
-                        queue.dropped = counted.drops;
-                    }
-                }
+                statistics.iter().for_each(|counted| queue.count(counted));
             }
             _ => {}
         }

@@ -473,7 +473,9 @@ impl Runner {
                 bins: self.bins.of(SublinkId(i as u8)).count(),
                 queue_bytes: queue.length_bytes,
                 buffer_bytes: sublink.buffer_bytes(queue.limit_bytes),
-                dropped: queue.dropped,
+                sent_bytes: queue.sent_bytes,
+                sent_packets: queue.sent_packets,
+                dropped_packets: queue.dropped_packets,
             }
         });
         Ok(TrunkStatus {
