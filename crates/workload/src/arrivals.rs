@@ -90,6 +90,10 @@ pub struct Mix {
     pub servers: u32,
     /// No transfer begins this long after the workload began, in seconds.
     pub duration_s: f64,
+    /// Every class has exactly its expected number of transfers and of bytes, whatever the seed: the Poisson process
+    /// given its totals, sizes scaled to theirs. Runs of different seeds then differ in when and whom, not in how much.
+    #[serde(default)]
+    pub exact: bool,
     pub classes: Vec<Class>,
 }
 
@@ -164,15 +168,17 @@ impl ArrivalPlan {
     /// All transfers in the order in which they begin. The pattern must pass [`Pattern::check`].
     pub fn arrivals(&self) -> Arrivals {
         Arrivals(match &self.pattern {
+            Pattern::Mix(mix) if mix.exact => listed(mix.rows(self.seed)),
             Pattern::Mix(mix) => Source::Drawn(Merge::new(mix, self.seed)),
-            Pattern::Trace(trace) => Source::Listed(trace.rows(self.seed).into_iter()),
-            Pattern::Rows(rows) => {
-                let mut rows = rows.clone();
-                rows.sort_by_key(|row| row.at);
-                Source::Listed(rows.into_iter())
-            }
+            Pattern::Trace(trace) => listed(trace.rows(self.seed, ClassId(0))),
+            Pattern::Rows(rows) => listed(rows.clone()),
         })
     }
+}
+
+fn listed(mut rows: Vec<Arrival>) -> Source {
+    rows.sort_by_key(|row| row.at);
+    Source::Listed(rows.into_iter())
 }
 
 impl Pattern {
@@ -216,11 +222,41 @@ impl Mix {
             return Err(BadPlan::NoClass);
         }
         self.classes.iter().try_for_each(|class| {
-            class.check().map_err(|bad| BadPlan::Class {
-                class: class.name.clone(),
-                bad: Box::new(bad),
-            })
+            let totals = || match self.exact {
+                true => self.totals(class).check(),
+                false => Ok(()),
+            };
+            class
+                .check()
+                .and_then(|()| totals())
+                .map_err(|bad| BadPlan::Class {
+                    class: class.name.clone(),
+                    bad: Box::new(bad),
+                })
         })
+    }
+
+    /// What is expected of a class, as a recording of just that.
+    fn totals(&self, class: &Class) -> Trace {
+        let expected = f64::from(self.users) * class.per_user_per_s * self.duration_s;
+        let connections = expected.round() as u32;
+        Trace {
+            connections,
+            bytes: (f64::from(connections) * class.size.mean_bytes()).round() as u64,
+            duration_s: self.duration_s,
+            size: class.size,
+            direction: class.direction,
+            users: self.users,
+            servers: self.servers,
+            bursts: class.bursts,
+        }
+    }
+
+    fn rows(&self, seed: u64) -> Vec<Arrival> {
+        let classes = (0..).map(ClassId).zip(&self.classes);
+        classes
+            .flat_map(|(id, class)| self.totals(class).rows(seed, id))
+            .collect()
     }
 
     /// Mean load in bit/s that the classes offer in `direction`.
@@ -281,10 +317,10 @@ impl Trace {
         Ok(())
     }
 
-    fn rows(&self, seed: u64) -> Vec<Arrival> {
-        let mut ends = stream(seed, 0, ENDS);
-        let sizes = self.sizes(&mut stream(seed, 0, SIZES));
-        let times = self.times(seed);
+    fn rows(&self, seed: u64, class: ClassId) -> Vec<Arrival> {
+        let mut ends = stream(seed, class.0, ENDS);
+        let sizes = self.sizes(&mut stream(seed, class.0, SIZES));
+        let times = self.times(seed, class);
         times
             .into_iter()
             .zip(sizes)
@@ -292,7 +328,7 @@ impl Trace {
                 at,
                 user: UserId(ends.random_range(0..self.users)),
                 server: ServerId(ends.random_range(0..self.servers)),
-                class: ClassId(0),
+                class,
                 bytes,
                 direction: self.direction,
             })
@@ -300,10 +336,10 @@ impl Trace {
     }
 
     /// Instants that are uniform in operational time, in order.
-    fn times(&self, seed: u64) -> Vec<Duration> {
-        let mut clock = Clock::new(self.bursts, stream(seed, 0, CLOCK));
+    fn times(&self, seed: u64, class: ClassId) -> Vec<Duration> {
+        let mut clock = Clock::new(self.bursts, stream(seed, class.0, CLOCK));
         let length = clock.operational(self.duration_s);
-        let mut random = stream(seed, 0, TIMES);
+        let mut random = stream(seed, class.0, TIMES);
         let mut times: Vec<Duration> = (0..self.connections)
             .map(|_| clock.real(random.random::<f64>() * length))
             .map(Duration::from_secs_f64)

@@ -21,6 +21,7 @@ fn mix() -> Mix {
         users: 20,
         servers: 4,
         duration_s: 200.0,
+        exact: false,
         classes: vec![
             class("http", 0.5, Size::Exponential { mean_bytes: 1e4 }),
             class("mail", 0.1, WEB),
@@ -243,4 +244,35 @@ fn what_makes_no_sense_is_refused_with_its_class_key_and_value() {
         "{message}"
     );
     assert_eq!(Pattern::Trace(trace()).check(), Ok(()));
+}
+
+#[test]
+fn an_exact_mix_has_the_expected_transfers_and_bytes_of_every_class_whatever_the_seed() {
+    let exact = Mix {
+        exact: true,
+        ..mix()
+    };
+    let totals = |seed| {
+        let arrivals = of_mix(&exact, seed);
+        assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
+        [0, 1].map(|class| {
+            let of_class = arrivals.iter().filter(|arrival| arrival.class.0 == class);
+            let bytes: u64 = of_class.clone().map(|arrival| arrival.bytes).sum();
+            (of_class.count(), bytes)
+        })
+    };
+    let web_bytes = (400.0 * WEB.mean_bytes()).round() as u64;
+    for seed in 1..=3 {
+        assert_eq!(totals(seed), [(2_000, 20_000_000), (400, web_bytes)]);
+    }
+    assert_ne!(of_mix(&exact, 1), of_mix(&exact, 2));
+}
+
+#[test]
+fn an_exact_mix_whose_class_expects_no_transfer_is_refused_by_name() {
+    let mut rare = mix();
+    rare.exact = true;
+    rare.classes[1].per_user_per_s = 1e-6;
+    let error = Pattern::Mix(rare).check().unwrap_err().to_string();
+    assert!(error.starts_with("class \"mail\": "), "{error}");
 }
