@@ -158,6 +158,23 @@ pub enum TrunkError {
     },
 }
 
+/// Quanta of [`Drr`] in the ratio of the sublinks' rates; that of the slowest is `least_bytes`.
+pub fn quanta(rates_bps: &[u64], least_bytes: u32) -> Vec<u32> {
+    let slowest_bps = rates_bps.iter().copied().min().unwrap_or(1).max(1);
+    let quantum = |&rate_bps: &u64| {
+        let bytes = u128::from(least_bytes) * u128::from(rate_bps) / u128::from(slowest_bps);
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    };
+    rates_bps.iter().map(quantum).collect()
+}
+
+/// Weights of rendezvous hashing in the ratio of the sublinks' rates.
+pub fn weights(rates_bps: &[u64]) -> Vec<u32> {
+    let fastest_bps = rates_bps.iter().copied().max().unwrap_or(1);
+    let weight = |&rate_bps: &u64| crate::weights::of_more(rate_bps, fastest_bps);
+    rates_bps.iter().map(weight).collect()
+}
+
 /// The number of a trunk's sublinks, if it can be one.
 fn sublinks(count: usize) -> Result<u8, TrunkError> {
     if (1..=MAX_LINKS).contains(&count) {
