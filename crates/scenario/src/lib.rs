@@ -12,6 +12,7 @@
 //! Nothing in this crate reads a clock or a random number: the same evidence renders to the same bytes.
 
 pub mod chart;
+mod comparison;
 mod demo;
 mod execute;
 mod figure;
@@ -30,6 +31,7 @@ pub mod stats;
 mod sweep;
 
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
+pub use comparison::{Compared, Comparison};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
 pub use execute::{Progress, RunFailed, execute};
 pub use file::ScenarioFile;

@@ -94,11 +94,31 @@ pub struct Percentiles {
 
 impl Percentiles {
     pub fn of(times_s: impl Iterator<Item = f64>) -> Percentiles {
-        let mut histogram =
-            Histogram::<u64>::new_with_max(DAY_US, 3).expect("a day in 3 digits is in bounds");
-        for time_s in times_s {
-            histogram.saturating_record((time_s.max(0.0) * 1e6).round() as u64);
-        }
+        let mut distribution = Distribution::default();
+        times_s.for_each(|time_s| distribution.record(time_s));
+        distribution.percentiles()
+    }
+}
+
+/// Times in seconds as a histogram with three significant digits: as much memory for a million as for one.
+#[derive(Clone, Debug)]
+pub(crate) struct Distribution(Histogram<u64>);
+
+impl Default for Distribution {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_max(DAY_US, 3);
+        Distribution(histogram.expect("a day in 3 digits is in bounds"))
+    }
+}
+
+impl Distribution {
+    pub(crate) fn record(&mut self, time_s: f64) {
+        let time_us = (time_s.max(0.0) * 1e6).round() as u64;
+        self.0.saturating_record(time_us);
+    }
+
+    pub(crate) fn percentiles(&self) -> Percentiles {
+        let histogram = &self.0;
         let seconds = |micros: u64| micros as f64 / 1e6;
         Percentiles {
             count: histogram.len(),
@@ -109,6 +129,20 @@ impl Percentiles {
             p99_s: seconds(histogram.value_at_quantile(0.99)),
             max_s: seconds(histogram.max()),
         }
+    }
+
+    /// Times and the share of all that took at most so long, from the shortest to the longest.
+    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
+        let all = self.0.len() as f64;
+        let mut below = 0;
+        let mut corners = Vec::new();
+        for step in self.0.iter_recorded() {
+            let time_s = step.value_iterated_to() as f64 / 1e6;
+            corners.push((time_s, below as f64 / all));
+            below += step.count_at_value();
+            corners.push((time_s, below as f64 / all));
+        }
+        corners
     }
 }
 
@@ -257,6 +291,20 @@ pub(crate) mod tests {
             outcome: Outcome::Ok,
             syn_retransmits: 0,
         }
+    }
+
+    #[test]
+    fn a_distribution_rises_to_one_at_its_longest_time() {
+        let mut distribution = Distribution::default();
+        for time_s in [0.5, 0.25, 0.5, 2.0] {
+            distribution.record(time_s);
+        }
+        let curve = distribution.curve();
+        assert_eq!((curve[0].1, curve[1].1), (0.0, 0.25));
+        let (longest_s, share) = curve[curve.len() - 1];
+        // Three significant digits.
+        assert!((longest_s / 2.0 - 1.0).abs() < 1e-3 && share == 1.0);
+        assert!(curve.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
     }
 
     fn links() -> Vec<Link> {

@@ -93,6 +93,23 @@ fn write_csv(path: &Path, rows: impl Iterator<Item = impl Serialize>) -> Result<
     })
 }
 
+/// Writes rows of text, the header first.
+pub(crate) fn write_records(path: &Path, records: Vec<Vec<String>>) -> Result<(), OutputError> {
+    let mut writer = csv::Writer::from_writer(create(path)?);
+    for record in records {
+        writer
+            .write_record(record)
+            .map_err(|error| OutputError::Csv {
+                path: path.into(),
+                error,
+            })?;
+    }
+    writer.flush().map_err(|error| OutputError::Io {
+        path: path.into(),
+        error,
+    })
+}
+
 /// Writes a result such as [`crate::Summary`] or [`crate::DemoResult`] as indented JSON.
 pub fn write_json(path: &Path, result: &impl Serialize) -> Result<(), OutputError> {
     serde_json::to_writer_pretty(io::BufWriter::new(create(path)?), result).map_err(|error| {

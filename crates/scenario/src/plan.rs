@@ -98,11 +98,13 @@ pub struct Trunk {
     /// The undivided link that [`Spread::Single`] uses in place of the sublinks.
     pub single: Line,
     pub back: Line,
-    /// Between every host, client or server, and its end of the trunk; the same in both directions.
+    /// Between every client and its end of the trunk; the same in both directions.
     pub access: Line,
+    /// Between every server and its end of the trunk; the same in both directions.
+    pub server_access: Line,
     /// Transfers of user `u` go to client `u mod clients`.
     pub clients: u32,
-    /// Transfer `n` is served by server `n mod servers`.
+    /// What is asked of server `s` is served by server `s mod servers`.
     pub servers: u32,
     /// Of DH and DHFV.
     #[serde(with = "Parameters")]

@@ -185,32 +185,20 @@ impl Report {
     /// The page: no scripts, no external resources, readable in light and dark and on paper.
     pub fn render(&self) -> Result<String, OutputError> {
         let summary = self.summary();
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    title { (self.title) }
-                    style { (PreEscaped(include_str!("report.css"))) }
-                }
-                body {
-                    h1 { (self.title) }
-                    p.lead { (self.lead) }
-                    (self.problem_section())
-                    (self.tiles())
-                    (self.throughput_section()?)
-                    (self.event_section())
-                    (self.link_section(&summary))
-                    (self.duration_section()?)
-                    (self.failure_section(&summary))
-                    (figures_section(&summary))
-                    (self.count_section())
-                    (self.manifest_section())
-                }
-            }
+        let body = html! {
+            p.lead { (self.lead) }
+            (self.problem_section())
+            (self.tiles())
+            (self.throughput_section()?)
+            (self.event_section())
+            (self.link_section(&summary))
+            (self.duration_section()?)
+            (self.failure_section(&summary))
+            (figures_section(&summary))
+            (self.count_section())
+            (self.manifest_section())
         };
-        Ok(page.into_string())
+        Ok(page(&self.title, &body))
     }
 
     pub fn summary(&self) -> Summary {
@@ -402,6 +390,26 @@ impl Report {
             }
         }
     }
+}
+
+/// A self-contained page.
+pub(crate) fn page(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(include_str!("report.css"))) }
+            }
+            body {
+                h1 { (title) }
+                (body)
+            }
+        }
+    };
+    page.into_string()
 }
 
 fn link_row(index: usize, link: &LinkSummary, summary: &Summary) -> Markup {

@@ -58,6 +58,19 @@ impl Estimate {
         }
     }
 
+    /// The same in a unit of so many base units.
+    pub fn scaled(&self, unit: f64) -> Estimate {
+        Estimate {
+            count: self.count,
+            mean: self.mean / unit,
+            median: self.median / unit,
+            low: self.low / unit,
+            high: self.high / unit,
+            min: self.min / unit,
+            max: self.max / unit,
+        }
+    }
+
     /// Half of the confidence interval.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0

@@ -18,6 +18,7 @@ const BUFFER_DEFAULT: Duration = Duration::from_millis(100);
 /// What a buffer given as a time holds at least, in full packets.
 const BUFFER_PACKETS_MIN: u64 = 10;
 const ACCESS_RATE_BPS: u64 = 100_000_000;
+const ACCESS_DELAY: Duration = Duration::from_millis(1);
 const HOSTS_MAX: u32 = 1_000_000;
 
 /// Resolves lines of one file.
@@ -160,11 +161,12 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     };
     Ok(Trunk {
         back: other("back", &table.back, table.rate.bps(), sublink.delay)?,
-        access: other(
-            "access",
-            &table.access,
+        access: other("access", &table.access, ACCESS_RATE_BPS, ACCESS_DELAY)?,
+        server_access: other(
+            "server_access",
+            &table.server_access,
             ACCESS_RATE_BPS,
-            Duration::from_millis(1),
+            ACCESS_DELAY,
         )?,
         sublinks: vec![sublink; sublinks as usize],
         single,

@@ -139,6 +139,7 @@ pub(super) struct TrunkTable {
     pub red: Option<RedTable>,
     pub back: Option<LineTable>,
     pub access: Option<LineTable>,
+    pub server_access: Option<LineTable>,
     pub clients: Option<u32>,
     pub servers: Option<u32>,
     pub check: Option<Span>,
