@@ -16,9 +16,15 @@
 
 pub mod dumbbell;
 pub mod fluid;
+pub mod gateway;
 pub mod link;
+mod load;
 pub mod net;
 pub mod packet;
 pub mod queue;
+mod run;
 pub mod tcp;
+pub mod trunk;
 pub mod world;
+
+pub use run::{SimError, run};

@@ -1,37 +1,15 @@
 //! One direction of a line.
 
+mod change;
+mod rare;
+
 use std::collections::VecDeque;
 
 use anabranch_core::Time;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+pub use anabranch_scenario::{Buffer, Loss, Red};
 
 use crate::packet::PacketId;
-
-/// How much may wait for a link, the packet in transmission included; what finds no room is dropped (drop-tail).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buffer {
-    Bytes(u64),
-    Packets(u64),
-    Unlimited,
-}
-
-/// What the line loses, once it has been transmitted: a lost packet takes buffer and time as any other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Loss {
-    None,
-    /// Each packet with the same probability, independently.
-    Independent {
-        probability: f64,
-    },
-    /// Gilbert–Elliott: a chain of two states that steps before each packet. Starts in the good state.
-    Bursty {
-        good_to_bad: f64,
-        bad_to_good: f64,
-        loss_good: f64,
-        loss_bad: f64,
-    },
-}
+use rare::Rare;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
@@ -51,7 +29,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, bytes: u32) {
+    pub(crate) fn add(&mut self, bytes: u32) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
     }
@@ -64,7 +42,7 @@ impl Tally {
     }
 }
 
-/// What a link has done. At any time `offered` = `delivered` + `overflowed` + `lost` + what it holds.
+/// What a link has done. At any time `offered` is the sum of the others and of what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     pub offered: Tally,
@@ -73,6 +51,10 @@ pub struct LinkCounters {
     pub overflowed: Tally,
     /// Lost by the line.
     pub lost: Tally,
+    /// Dropped by random early detection.
+    pub early: Tally,
+    /// Swallowed by a cut line.
+    pub cut: Tally,
 }
 
 /// What became of a packet offered to a link.
@@ -83,6 +65,7 @@ pub enum Offer {
     /// Accepted behind others.
     Queued,
     Overflowed,
+    /// By the line, by random early detection, or because the line is cut.
     Lost,
 }
 
@@ -131,20 +114,19 @@ pub struct Link {
     departed: u32,
     /// How many of `held` will be delivered.
     alive: u32,
-    lossy: bool,
+    /// Whether `rare` has a say.
+    special: bool,
     unit: Unit,
     /// Of the backlog, in `unit`.
     limit: u64,
-    chance: Option<Box<Chance>>,
+    rare: Box<Rare>,
     overflowed: Tally,
-    lost: Tally,
 }
 
 impl Link {
     /// A link whose losses are drawn from the stream `stream` of `seed`; give every link its own.
     pub fn new(spec: LinkSpec, seed: u64, stream: u64) -> Self {
         assert!(spec.rate_bps > 0, "a link needs a rate of at least 1 bit/s");
-        let lossy = spec.loss != Loss::None;
         let (unit, limit) = match spec.buffer {
             Buffer::Bytes(limit) => (Unit::Bytes, limit),
             Buffer::Packets(limit) => (Unit::Packets, limit),
@@ -162,12 +144,11 @@ impl Link {
             backlog_packets: 0,
             departed: 0,
             alive: 0,
-            lossy,
+            special: spec.loss != Loss::None,
             unit,
             limit,
-            chance: lossy.then(|| Box::new(Chance::new(spec.loss, seed, stream))),
+            rare: Box::new(Rare::new(spec.loss, seed, stream)),
             overflowed: Tally::default(),
-            lost: Tally::default(),
         }
     }
 
@@ -176,7 +157,9 @@ impl Link {
             offered: self.offered,
             delivered: self.delivered,
             overflowed: self.overflowed,
-            lost: self.lost,
+            lost: self.rare.lost,
+            early: self.rare.early,
+            cut: self.rare.cut,
         }
     }
 
@@ -199,8 +182,9 @@ impl Link {
 
     /// Whether everything offered is accounted for, to the byte.
     pub fn conserves(&self) -> bool {
-        let gone = self.overflowed.plus(self.lost);
-        self.offered == self.delivered.plus(gone).plus(self.held())
+        let all = self.counters();
+        let gone = all.overflowed.plus(all.lost).plus(all.early).plus(all.cut);
+        all.offered == all.delivered.plus(gone).plus(self.held())
     }
 
     /// Takes a packet in, or tells why not.
@@ -209,15 +193,20 @@ impl Link {
         let now_ns = now.as_nanos();
         self.offered.add(bytes);
         self.depart(now_ns);
+        if self.special && self.refuses(now_ns, bytes) {
+            return Offer::Lost;
+        }
         if !self.has_room(bytes) {
             self.overflowed.add(bytes);
             return Offer::Overflowed;
         }
-        let lost = self.loses();
+        let lost = self.special && self.rare.loses(bytes);
         let arrival_ns = self.accept(now_ns, if lost { GHOST } else { packet }, bytes);
         if lost {
-            self.lost.add(bytes);
             return Offer::Lost;
+        }
+        if self.special {
+            self.rare.enter(now_ns, arrival_ns, self.alive);
         }
         self.alive += 1;
         if self.alive == 1 {
@@ -241,6 +230,9 @@ impl Link {
                 self.departed -= 1;
             }
             if first.packet != GHOST {
+                if self.special {
+                    self.rare.pass(first.arrival_ns, self.alive);
+                }
                 break (first.packet, first.bytes);
             }
         };
@@ -249,16 +241,13 @@ impl Link {
         (packet, self.next_arrival())
     }
 
-    fn next_arrival(&self) -> Option<Time> {
+    /// When the next packet arrives.
+    pub(crate) fn next_arrival(&self) -> Option<Time> {
         let mut next = self.held.front()?;
         if next.packet == GHOST {
             next = self.held.iter().find(|held| held.packet != GHOST)?;
         }
         Some(Time::from_nanos(next.arrival_ns))
-    }
-
-    fn loses(&mut self) -> bool {
-        self.lossy && self.chance.as_mut().is_some_and(|chance| chance.loses())
     }
 
     fn has_room(&self, bytes: u32) -> bool {
@@ -276,7 +265,12 @@ impl Link {
         let bit_ns = u64::from(bytes) * 8 * 1_000_000_000 + self.last_departure_fraction;
         self.last_departure_ns += bit_ns / self.rate_bps;
         self.last_departure_fraction = bit_ns % self.rate_bps;
-        let arrival_ns = self.last_departure_ns + self.delay_ns;
+        let mut arrival_ns = self.last_departure_ns + self.delay_ns;
+        if self.special {
+            // The delay may have been longer when the one before was accepted.
+            let before = self.held.back().map_or(0, |before| before.arrival_ns);
+            arrival_ns = arrival_ns.max(before);
+        }
         self.held.push_back(Held {
             packet,
             bytes,
@@ -298,7 +292,7 @@ impl Link {
             self.release(bytes);
             self.departed += 1;
         }
-        if self.lossy && self.alive == 0 {
+        if self.special && self.alive == 0 {
             self.held.drain(..self.departed as usize);
             self.departed = 0;
         }
@@ -307,47 +301,6 @@ impl Link {
     fn release(&mut self, bytes: u32) {
         self.backlog_packets -= 1;
         self.backlog_bytes -= u64::from(bytes);
-    }
-}
-
-/// A link's own random stream, and the state of its bursts.
-#[derive(Debug)]
-struct Chance {
-    loss: Loss,
-    random: ChaCha8Rng,
-    bad: bool,
-}
-
-impl Chance {
-    fn new(loss: Loss, seed: u64, stream: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(stream);
-        Chance {
-            loss,
-            random,
-            bad: false,
-        }
-    }
-
-    fn loses(&mut self) -> bool {
-        match self.loss {
-            Loss::None => false,
-            Loss::Independent { probability } => self.happens(probability),
-            Loss::Bursty {
-                good_to_bad,
-                bad_to_good,
-                loss_good,
-                loss_bad,
-            } => {
-                let leaves = if self.bad { bad_to_good } else { good_to_bad };
-                self.bad ^= self.happens(leaves);
-                self.happens(if self.bad { loss_bad } else { loss_good })
-            }
-        }
-    }
-
-    fn happens(&mut self, probability: f64) -> bool {
-        self.random.random::<f64>() < probability
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use anabranch_core::Time;
 
-use crate::link::{Link, LinkSpec, Offer};
+use crate::link::{Link, LinkSpec, Loss, Offer, Tally};
 use crate::packet::{PacketId, Slab};
 use crate::queue::EventQueue;
-use crate::tcp::{Endpoint, Segment, State, TcpConfig};
+use crate::tcp::{Endpoint, Kind, Segment, State, TcpConfig};
 
 /// Hops of one path.
 pub const MAX_HOPS: usize = 4;
@@ -30,6 +30,14 @@ impl FlowId {
     /// To keep what belongs to flows in an array.
     pub fn index(self) -> usize {
         self.0 as usize
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn at(place: usize) -> FlowId {
+        FlowId(index(place))
     }
 }
 
@@ -77,6 +85,7 @@ pub(crate) enum Stop {
 }
 
 impl Hop {
+    #[inline]
     pub(crate) fn stop(self) -> Stop {
         if self.0 & SITE == 0 {
             Stop::Link(LinkId(self.0))
@@ -86,25 +95,27 @@ impl Hop {
     }
 }
 
-/// The hops ahead, the first `left` of `hops`.
+/// The hops ahead: from `next` up to, not including, `end`.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     hops: [Hop; MAX_HOPS],
-    left: u8,
+    next: u8,
+    end: u8,
 }
 
 impl Path {
     /// # Panics
     /// If there are no hops, or more than [`MAX_HOPS`].
     pub fn new(hops: &[impl Into<Hop> + Copy]) -> Self {
-        let left = hops.len();
+        let end = hops.len();
         assert!(
-            (1..=MAX_HOPS).contains(&left),
-            "a path has 1 to {MAX_HOPS} hops, not {left}"
+            (1..=MAX_HOPS).contains(&end),
+            "a path has 1 to {MAX_HOPS} hops, not {end}"
         );
         let mut path = Path {
             hops: [hops[0].into(); MAX_HOPS],
-            left: left as u8,
+            next: 0,
+            end: end as u8,
         };
         for (place, hop) in path.hops.iter_mut().zip(hops) {
             *place = (*hop).into();
@@ -113,10 +124,13 @@ impl Path {
     }
 
     /// Takes the next hop off the path.
+    #[inline]
     pub(crate) fn next(&mut self) -> Option<Hop> {
-        self.left = self.left.checked_sub(1)?;
-        let next = self.hops[0];
-        self.hops.rotate_left(1);
+        if self.next >= self.end {
+            return None;
+        }
+        let next = self.hops[usize::from(self.next) % MAX_HOPS];
+        self.next += 1;
         Some(next)
     }
 }
@@ -185,6 +199,8 @@ pub enum News {
     Reset,
     /// Nobody answered, or [`Net::abandon`] was called.
     GivenUp,
+    /// [`Net::refuse`] was called.
+    Unreachable,
     /// Both sides are done; the flow's number is free after this.
     Gone,
 }
@@ -239,6 +255,8 @@ pub(crate) struct Side {
     /// Packets sent, and one more than the greatest serial number that came.
     sent: u32,
     seen: u32,
+    /// One more than the greatest number sent.
+    high: u32,
     free: bool,
 }
 
@@ -296,10 +314,11 @@ pub struct Net {
     /// Arrived at their side without a link.
     pub(crate) local: VecDeque<PacketId>,
     /// Sides that may have something to say.
-    pub(crate) eager: VecDeque<SideId>,
+    pub(crate) eager: VecDeque<(SideId, News)>,
     /// Whether what is over stays to be asked.
     pub(crate) keeps: bool,
     reordered: u64,
+    retransmitted: Tally,
     trajectory: Trajectory,
 }
 
@@ -321,6 +340,7 @@ impl Net {
             eager: VecDeque::new(),
             keeps,
             reordered: 0,
+            retransmitted: Tally::default(),
             trajectory: Trajectory::default(),
         }
     }
@@ -387,6 +407,11 @@ impl Net {
         (flow.opener, flow.peer)
     }
 
+    /// The flow that a side belongs to, unless that is over or went on without it.
+    pub fn flow_of(&self, side: SideId) -> Option<FlowId> {
+        self.is_alive(side).then(|| self.side(side).flow)?
+    }
+
     /// When the opener last heard anything; when it opened if it heard nothing.
     pub fn heard(&self, flow: FlowId) -> Time {
         Time::from_nanos(self.side(self.flow(flow).opener).heard_ns)
@@ -402,10 +427,12 @@ impl Net {
         self.side(self.flow(flow).opener).label
     }
 
+    #[inline]
     pub fn packet(&self, id: PacketId) -> &Packet {
         self.packets.get(id)
     }
 
+    #[inline]
     pub fn packet_mut(&mut self, id: PacketId) -> &mut Packet {
         self.packets.get_mut(id)
     }
@@ -415,9 +442,14 @@ impl Net {
         self.packets.len()
     }
 
-    /// Packets that arrived after one that their side sent later (RFC 4737 section 3).
+    /// Data segments that arrived after a packet that their side sent later (RFC 4737 section 3).
     pub fn reordered(&self) -> u64 {
         self.reordered
+    }
+
+    /// Data segments that were sent again.
+    pub fn retransmitted(&self) -> Tally {
+        self.retransmitted
     }
 
     /// Events that have happened, and a hash of each with its time: equal if and, but for collisions, only if the runs
@@ -430,6 +462,51 @@ impl Net {
     pub fn conserves(&self) -> bool {
         let held: u64 = self.links.iter().map(|link| link.held().packets).sum();
         held == self.packets.len() as u64 && self.links.iter().all(Link::conserves)
+    }
+
+    // ---- what happens to lines
+
+    /// From here on, the line swallows what it holds and what it is offered.
+    pub fn cut(&mut self, id: LinkId) {
+        for packet in self.links[id.0 as usize].cut(self.now) {
+            self.packets.remove(packet);
+        }
+    }
+
+    /// The line is whole again.
+    pub fn restore(&mut self, id: LinkId) {
+        self.link_mut(id).restore();
+    }
+
+    /// What waits is sent at the new rate, and the rest of what is being sent, too.
+    pub fn set_rate(&mut self, id: LinkId, rate_bps: u64) {
+        let now = self.now;
+        self.link_mut(id).set_rate(now, rate_bps);
+        self.expect(id);
+    }
+
+    /// For packets whose transmission begins after this; none overtakes another.
+    pub fn set_delay(&mut self, id: LinkId, delay_ns: u64) {
+        let now = self.now;
+        self.link_mut(id).set_delay(now, delay_ns);
+        self.expect(id);
+    }
+
+    pub fn set_loss(&mut self, id: LinkId, loss: Loss) {
+        self.link_mut(id).set_loss(loss);
+    }
+
+    /// Adds up both sides of Little's law on this line.
+    pub fn audit(&mut self, id: LinkId) {
+        let now = self.now;
+        self.link_mut(id).audit(now);
+    }
+
+    /// Looks for the next arrival of a line that has changed.
+    fn expect(&mut self, id: LinkId) {
+        if let Some(at) = self.link(id).next_arrival() {
+            self.events.push(at, Event::Arrival(id));
+        }
     }
 
     // ---- what is built
@@ -524,6 +601,7 @@ impl Net {
             label,
             sent: 0,
             seen: 0,
+            high: 0,
             free: false,
         };
         match reused {
@@ -542,9 +620,24 @@ impl Net {
 
     /// The opener lets go: an open connection is reset, an attempt forgotten.
     pub fn abandon(&mut self, flow: FlowId) {
+        self.let_go(flow, News::GivenUp);
+    }
+
+    /// The opener hears that there is no way.
+    pub fn refuse(&mut self, flow: FlowId) {
+        self.let_go(flow, News::Unreachable);
+    }
+
+    fn let_go(&mut self, flow: FlowId, why: News) {
         let opener = self.flow(flow).opener;
         self.side_mut(opener).endpoint.reset();
-        self.eager.push_back(opener);
+        self.eager.push_back((opener, why));
+    }
+
+    /// The flow's peer answers over `back` from here on.
+    pub fn route_peer(&mut self, flow: FlowId, back: Path) {
+        let peer = self.flow(flow).peer;
+        self.side_mut(peer).path = back;
     }
 
     /// Gives the flow another peer, reached as the flow's paths say and answering over `back`, that knows nothing of
@@ -608,22 +701,30 @@ impl Net {
         &mut self.sides[id.index()]
     }
 
+    #[inline]
     pub(crate) fn note(&mut self, kind: u64, subject: u32) {
         self.trajectory.note(self.now, kind, subject);
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, packet: Packet) -> PacketId {
         self.packets.insert(packet)
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, id: PacketId) -> Packet {
         self.packets.remove(id)
     }
 
     /// What comes out of a link now, and what it is next.
+    #[inline]
     pub(crate) fn arrival(&mut self, id: LinkId) -> Option<PacketId> {
+        let link = &mut self.links[id.0 as usize];
+        if !link.is_due(self.now) {
+            return None;
+        }
+        let (packet, next) = link.deliver();
         self.note(1, id.0);
-        let (packet, next) = self.links[id.0 as usize].deliver();
         if let Some(at) = next {
             self.events.push(at, Event::Arrival(id));
         }
@@ -631,6 +732,7 @@ impl Net {
     }
 
     /// Offers a packet to a link.
+    #[inline]
     pub(crate) fn forward(&mut self, id: PacketId, link: LinkId) {
         let bytes = self.packets.get(id).bytes;
         match self.links[link.0 as usize].offer(self.now, id, bytes) {
@@ -661,6 +763,7 @@ impl Net {
     }
 
     /// Hands a packet to its side; false if that is gone.
+    #[inline]
     pub(crate) fn receive(&mut self, packet: &Packet) -> bool {
         let now_ns = self.now.as_nanos();
         let Some(side) = self.sides.get_mut(packet.to.index()) else {
@@ -672,7 +775,7 @@ impl Net {
         let tcp = &self.configs[usize::from(side.tcp)];
         if packet.serial >= side.seen {
             side.seen = packet.serial.wrapping_add(1);
-        } else {
+        } else if packet.segment.kind == Kind::Data {
             self.reordered += 1;
         }
         side.heard_ns = now_ns;
@@ -692,6 +795,7 @@ impl Net {
     }
 
     /// The side whose timer fires now, if one does.
+    #[inline]
     pub(crate) fn fire(&mut self, place: u32) -> Option<SideId> {
         let now_ns = self.now.as_nanos();
         let side = &mut self.sides[place as usize];
@@ -709,10 +813,19 @@ impl Net {
     }
 
     /// The next packet that a side has to say; its path is still whole.
+    #[inline]
     pub(crate) fn poll(&mut self, id: SideId) -> Option<Packet> {
         let side = &mut self.sides[id.index()];
         let tcp = &self.configs[usize::from(side.tcp)];
         let segment = side.endpoint.poll_segment(self.now.as_nanos(), tcp)?;
+        let bytes = segment.payload_bytes + tcp.header_bytes;
+        if segment.kind == Kind::Data {
+            if segment.number < side.high {
+                self.retransmitted.add(bytes);
+            } else {
+                side.high = segment.number + 1;
+            }
+        }
         let serial = side.sent;
         side.sent = serial.wrapping_add(1);
         Some(Packet {
@@ -720,12 +833,13 @@ impl Net {
             from: id,
             to: side.other,
             path: side.path,
-            bytes: segment.payload_bytes + tcp.header_bytes,
+            bytes,
             serial,
             label: side.label,
         })
     }
 
+    #[inline]
     pub(crate) fn arm(&mut self, id: SideId) {
         let side = &mut self.sides[id.index()];
         if let Some(deadline_ns) = side.endpoint.poll_timeout() {
@@ -738,6 +852,7 @@ impl Net {
     }
 
     /// The stage a side has reached, if that is news.
+    #[inline]
     pub(crate) fn reached(&mut self, id: SideId) -> Option<(FlowId, Stage, Stage)> {
         let side = &mut self.sides[id.index()];
         if !side.opens() || side.stage >= Stage::Finished {
@@ -749,6 +864,7 @@ impl Net {
     }
 
     /// The flow that ended with what happened to this side, if one did.
+    #[inline]
     pub(crate) fn ended(&mut self, id: SideId) -> Option<FlowId> {
         let side = &self.sides[id.index()];
         if self.keeps || !side.is_done() {
@@ -816,7 +932,8 @@ impl Path {
     fn empty() -> Path {
         Path {
             hops: [Hop(0); MAX_HOPS],
-            left: 0,
+            next: 0,
+            end: 0,
         }
     }
 }
@@ -839,6 +956,7 @@ pub struct Trajectory {
 
 impl Trajectory {
     /// Multiply and rotate, with the 64-bit primes of xxHash: cheap, and sensitive to order.
+    #[inline]
     fn note(&mut self, time: Time, kind: u64, subject: u32) {
         const PRIMES: [u64; 2] = [0x9E37_79B1_85EB_CA87, 0xC2B2_AE3D_27D4_EB4F];
         let event = (u64::from(subject) << 2 | kind).wrapping_mul(PRIMES[1]);

@@ -87,6 +87,15 @@ impl World {
     }
 }
 
+impl World {
+    /// The same network, with `site` at all its sites.
+    pub fn become_site<S: Site>(self, site: S) -> World<S> {
+        let mut net = self.net;
+        net.keeps = false;
+        World { net, site }
+    }
+}
+
 impl<S: Site> World<S> {
     /// An empty network with `site` at all its sites.
     pub fn with_site(seed: u64, site: S) -> Self {
@@ -99,6 +108,10 @@ impl<S: Site> World<S> {
     /// The site and the network, both to be changed.
     pub fn parts(&mut self) -> (&mut S, &mut Net) {
         (&mut self.site, &mut self.net)
+    }
+
+    pub fn into_parts(self) -> (S, Net) {
+        (self.site, self.net)
     }
 
     /// From here on, flows are forgotten when both sides are done.
@@ -148,9 +161,9 @@ impl<S: Site> World<S> {
         loop {
             if let Some(packet) = self.net.local.pop_front() {
                 self.receive(packet);
-            } else if let Some(side) = self.net.eager.pop_front() {
+            } else if let Some((side, why)) = self.net.eager.pop_front() {
                 if self.net.is_alive(side) {
-                    self.observe(side, News::GivenUp);
+                    self.observe(side, why);
                     self.flush(side);
                 }
             } else {

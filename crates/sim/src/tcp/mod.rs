@@ -14,6 +14,7 @@ mod scoreboard;
 mod sender;
 mod timer;
 
+pub use anabranch_scenario::{Control, Growth, Recovery};
 pub use control::Window;
 pub use sender::SenderCounters;
 pub use timer::RetransmissionTimeout;
@@ -27,35 +28,6 @@ pub const MAX_BLOCKS: usize = 3;
 const SYN_RETRIES: u32 = 6;
 /// Timeouts in a row before giving up.
 const DATA_RETRIES: u32 = 15;
-
-/// How losses are repaired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
-    /// RFC 5681: the first new acknowledgement ends it.
-    Reno,
-    /// RFC 6582: partial acknowledgements resend the next hole.
-    NewReno,
-    /// RFC 6675.
-    Sack,
-}
-
-/// How the window grows in congestion avoidance and shrinks on loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
-    /// RFC 5681.
-    Reno,
-    /// RFC 9438.
-    Cubic,
-}
-
-/// What the window counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
-    /// Acknowledgements, RFC 5681: delayed ones halve the growth (b = 2 of Mathis).
-    PerAck,
-    /// Acknowledged segments, as Linux does (b = 1).
-    PerSegment,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
@@ -122,6 +94,19 @@ pub struct Segment {
     pub sack: SackBlocks,
 }
 
+impl Segment {
+    /// A segment that says no more than its kind.
+    pub fn bare(kind: Kind) -> Segment {
+        Segment {
+            kind,
+            number: 0,
+            ack: 0,
+            payload_bytes: 0,
+            sack: SackBlocks::default(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Waits for a SYN.
@@ -161,6 +146,7 @@ impl Endpoint {
         }
     }
 
+    #[inline]
     pub fn state(&self) -> State {
         self.state
     }
@@ -237,6 +223,7 @@ impl Endpoint {
         self.sender.deadline_ns = now_ns + self.sender.timeout.current_ns();
     }
 
+    #[inline]
     pub fn handle_segment(&mut self, segment: &Segment, now_ns: u64, config: &TcpConfig) {
         match (self.state, segment.kind) {
             (_, Kind::Rst) => self.abort(),
@@ -329,12 +316,14 @@ impl Endpoint {
     }
 
     /// When [`Endpoint::handle_timeout`] must be called, in ns.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<u64> {
         let deadline_ns = self.sender.deadline_ns.min(self.receiver.delayed_until_ns);
         (deadline_ns != u64::MAX).then_some(deadline_ns)
     }
 
     /// The next segment to send.
+    #[inline]
     pub fn poll_segment(&mut self, now_ns: u64, config: &TcpConfig) -> Option<Segment> {
         if let Some(kind) = self.signal.take() {
             return Some(self.segment(kind, 0, 0));

@@ -1,0 +1,349 @@
+//! The NAT gateway of a site with several links, and the balancer that rules it.
+//!
+//! What the loaded programs do with a packet, [`Nat`] does with a simulated one: flows are bound to links by the same
+//! choice (`anabranch_policy::pick` over the same candidates), a repeated SYN fails its link where the policy says so,
+//! what belongs to no flow is answered with RST, and the same counters count. What the daemon does, [`Gateway`] does in
+//! virtual time: it drives the same [`Balancer`], sends its probes through the simulated queues, installs its choices,
+//! and then ends the flows of links that are gone.
+//!
+//! The hosts of the LAN stand at the gateway: their packets need no time to reach it, nor to come back from it. A flow's
+//! forward path is [`Gateway::LAN`] and nothing more; the rest is decided here.
+
+mod nat;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+use anabranch_core::{
+    Balancer, DataPlane, Ended, Event, LinkCounters, LinkId, LinkState, LinkStatus, ProbeId,
+    ProbeOutcome, ProbeRequest, Time, Wakeup,
+};
+use anabranch_policy::abi::Choice;
+
+use crate::link::Tally;
+use crate::net::{FlowId, Hop, Net, News, Packet, Path, SideId, SiteId};
+use crate::packet::PacketId;
+use crate::tcp::{Kind, Segment};
+use crate::world::{Onward, Site};
+
+pub use nat::{Nat, Pair};
+
+/// Of an ICMP echo request with its IP header, as the daemon's prober sends it.
+const PROBE_BYTES: u32 = 64;
+/// Links of a gateway, and so the distance between the numbers of its kinds of sites.
+const LINKS: u16 = anabranch_policy::abi::MAX_LINKS as u16;
+
+/// The lines of one link, from the gateway to the servers and back.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    /// One or two.
+    pub up: Vec<crate::net::LinkId>,
+    /// One or two, that of the servers' side first.
+    pub down: Vec<crate::net::LinkId>,
+}
+
+/// Where the packets of one link go.
+#[derive(Clone, Copy, Debug)]
+struct Port {
+    up: Path,
+    down: Path,
+    probe: Path,
+}
+
+impl Port {
+    fn new(link: usize, lines: &Lines) -> Port {
+        let hops = |lines: &[crate::net::LinkId], end: Option<SiteId>| {
+            let lines = lines.iter().map(|line| Hop::from(*line));
+            Path::new(&lines.chain(end.map(Hop::from)).collect::<Vec<_>>())
+        };
+        Port {
+            up: hops(&lines.up, None),
+            down: hops(&lines.down, Some(SiteId(1 + link as u16))),
+            probe: hops(&lines.up, Some(SiteId(1 + LINKS + link as u16))),
+        }
+    }
+}
+
+/// A gateway and its balancer.
+#[derive(Debug)]
+pub struct Gateway {
+    pub nat: Nat,
+    balancer: Balancer,
+    ports: Vec<Port>,
+    /// When each probe that was not answered yet was sent.
+    probes: BTreeMap<(LinkId, ProbeId), Time>,
+    probed: Tally,
+    /// When its one valid wake-up comes.
+    wakes: Time,
+    events: Vec<(Time, Event)>,
+    ended: Ended,
+}
+
+impl Gateway {
+    /// The first and only hop of a flow's forward path.
+    pub const LAN: SiteId = SiteId(0);
+    /// The token of its wake-ups.
+    pub const WAKE: u32 = 0;
+
+    /// A gateway whose links, in the order of the balancer's, are `lines`. Call [`Gateway::begin`] before the world runs.
+    pub fn new(balancer: Balancer, lines: &[Lines], seed: u64) -> Self {
+        let ports = lines.iter().enumerate();
+        Gateway {
+            nat: Nat::new(lines.len(), seed),
+            balancer,
+            ports: ports.map(|(link, lines)| Port::new(link, lines)).collect(),
+            probes: BTreeMap::new(),
+            probed: Tally::default(),
+            wakes: Time::ZERO,
+            events: Vec::new(),
+            ended: Ended::default(),
+        }
+    }
+
+    /// All links are there; the first counters are read, and the first choice is installed.
+    pub fn begin(&mut self, net: &mut Net) {
+        for link in self.links() {
+            self.balancer
+                .handle_link_state(net.now(), link, LinkState::Present);
+        }
+        self.turn(net);
+    }
+
+    // ---- getters
+
+    fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        (0..self.ports.len() as u8).map(LinkId)
+    }
+
+    pub fn status(&self) -> Vec<LinkStatus> {
+        self.balancer.status()
+    }
+
+    /// What the balancer told, in the order of time.
+    pub fn events(&self) -> &[(Time, Event)] {
+        &self.events
+    }
+
+    /// Probes sent and answered, in packets on the wire.
+    pub fn probed(&self) -> Tally {
+        self.probed
+    }
+
+    /// Flows that were ended with their links.
+    pub fn ended(&self) -> Ended {
+        self.ended
+    }
+
+    // ---- the daemon's part
+
+    /// Does what is due, as the daemon's loop: installs a choice before it tells of anything that follows from it.
+    fn turn(&mut self, net: &mut Net) {
+        let now = net.now();
+        self.timeouts(net);
+        loop {
+            let mut plane = Plane {
+                nat: &mut self.nat,
+                net,
+            };
+            if let Some(choice) = self.balancer.poll_choice() {
+                let Ok(()) = plane.install(&choice);
+            } else if let Some(probe) = self.balancer.poll_probe(now) {
+                self.send_probe(net, probe);
+            } else if let Some(event) = self.balancer.poll_event() {
+                self.events.push((now, event));
+                if let Event::EndFlows { link } = event {
+                    let Ok(ended) = plane.end_flows(link);
+                    self.ended.tcp += ended.tcp;
+                }
+            } else {
+                break;
+            }
+        }
+        self.wake_in_time(net);
+    }
+
+    fn timeouts(&mut self, net: &mut Net) {
+        let now = net.now();
+        let mut done = BTreeSet::new();
+        loop {
+            let (at, wakeup) = self.balancer.poll_timeout();
+            if at > now || !done.insert(wakeup) {
+                return;
+            }
+            match wakeup {
+                Wakeup::Counters => {
+                    let mut plane = Plane {
+                        nat: &mut self.nat,
+                        net,
+                    };
+                    let Ok(counters) = plane.counters();
+                    self.balancer.handle_counters(now, &counters);
+                }
+                Wakeup::Availability(_) => self.balancer.handle_timeout(now),
+                Wakeup::Probe(_) => return,
+            }
+        }
+    }
+
+    fn wake_in_time(&mut self, net: &mut Net) {
+        let (at, _) = self.balancer.poll_timeout();
+        let at = at.max(net.now());
+        if self.wakes <= net.now() || at < self.wakes {
+            self.wakes = at;
+            net.wake_at(at, Gateway::WAKE);
+        }
+    }
+
+    fn send_probe(&mut self, net: &mut Net, probe: ProbeRequest) {
+        self.probes.insert((probe.link, probe.id), net.now());
+        self.count_probe();
+        net.send(Packet {
+            segment: Segment {
+                number: probe.id.0 as u32,
+                ..Segment::bare(Kind::Ack)
+            },
+            from: SideId::NOBODY,
+            to: SideId::NOBODY,
+            path: self.ports[probe.link.index()].probe,
+            bytes: PROBE_BYTES,
+            serial: 0,
+            label: 0,
+        });
+    }
+
+    fn count_probe(&mut self) {
+        self.probed.packets += 1;
+        self.probed.bytes += u64::from(PROBE_BYTES);
+    }
+
+    fn hear_answer(&mut self, net: &mut Net, link: LinkId, number: u32) {
+        let id = ProbeId(u64::from(number));
+        if let Some(sent) = self.probes.remove(&(link, id)) {
+            let round_trip = net.now().since(sent);
+            let answered = ProbeOutcome::Answered { round_trip };
+            self.balancer.handle_probe(net.now(), link, id, answered);
+            self.turn(net);
+        }
+    }
+
+    // ---- the programs' part
+
+    fn outbound(&mut self, net: &mut Net, id: PacketId) -> Onward {
+        let packet = net.packet(id);
+        let (from, kind) = (packet.from, packet.segment.kind);
+        if kind == Kind::Syn {
+            let Some(flow) = net.flow_of(from) else {
+                return Onward::Nowhere;
+            };
+            if let Some((link, fresh)) = self.nat.settle_syn(net, flow) {
+                self.bind(net, flow, from, link, fresh);
+            } else if !self.nat.knows(from) {
+                net.refuse(flow);
+                return Onward::Nowhere;
+            }
+        }
+        let bytes = net.packet(id).bytes;
+        let Some((link, peer)) = self.nat.follow_out(from, kind, bytes) else {
+            if kind != Kind::Rst {
+                net.tell(Segment::bare(Kind::Rst), SideId::NOBODY, from);
+            }
+            return Onward::Nowhere;
+        };
+        let packet = net.packet_mut(id);
+        packet.to = peer;
+        packet.path = self.ports[link.index()].up;
+        Onward::Along
+    }
+
+    /// Another address and port: to the server, a connection that has nothing to do with the one before.
+    fn bind(&mut self, net: &mut Net, flow: FlowId, opener: SideId, link: LinkId, fresh: bool) {
+        let back = self.ports[link.index()].down;
+        if fresh {
+            net.route_peer(flow, back);
+        } else {
+            net.replace_peer(flow, back);
+        }
+        let (_, peer) = net.sides(flow);
+        self.nat.bind(opener, peer, link);
+    }
+
+    fn inbound(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
+        let packet = *net.packet(id);
+        self.nat.count_rx(link, packet.bytes);
+        if packet.to == SideId::NOBODY {
+            self.count_probe();
+            self.hear_answer(net, link, packet.segment.number);
+            return Onward::Nowhere;
+        }
+        if self.nat.follow_in(link, &packet) {
+            return Onward::Along;
+        }
+        if packet.segment.kind != Kind::Rst {
+            self.answer_stray(net, link, &packet);
+        }
+        Onward::Nowhere
+    }
+
+    /// The gateway's own stack answers what belongs to no flow.
+    fn answer_stray(&mut self, net: &mut Net, link: LinkId, packet: &Packet) {
+        net.send(Packet {
+            segment: Segment::bare(Kind::Rst),
+            from: SideId::NOBODY,
+            to: packet.from,
+            path: self.ports[link.index()].up,
+            bytes: packet.bytes - packet.segment.payload_bytes,
+            serial: u32::MAX,
+            label: packet.label,
+        });
+    }
+
+    fn reflect(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
+        net.packet_mut(id).path = self.ports[link.index()].down;
+        Onward::Along
+    }
+}
+
+impl Site for Gateway {
+    fn pass(&mut self, net: &mut Net, site: SiteId, packet: PacketId) -> Onward {
+        match site.0 {
+            0 => self.outbound(net, packet),
+            inner @ 1..=LINKS => self.inbound(net, LinkId((inner - 1) as u8), packet),
+            outer => self.reflect(net, LinkId((outer - 1 - LINKS) as u8), packet),
+        }
+    }
+
+    fn wake(&mut self, net: &mut Net, _: u32) {
+        if self.wakes == net.now() {
+            self.turn(net);
+        }
+    }
+
+    fn told(&mut self, net: &mut Net, flow: FlowId, news: News) {
+        if news == News::Gone {
+            self.nat.forget(net.now(), net.sides(flow).0);
+        }
+    }
+}
+
+/// The simulated data path for the time of one call.
+struct Plane<'a> {
+    nat: &'a mut Nat,
+    net: &'a mut Net,
+}
+
+impl DataPlane for Plane<'_> {
+    type Error = Infallible;
+
+    fn counters(&mut self) -> Result<Vec<LinkCounters>, Infallible> {
+        Ok(self.nat.counters(self.net.now()))
+    }
+
+    fn install(&mut self, choice: &Choice) -> Result<(), Infallible> {
+        self.nat.install(choice);
+        Ok(())
+    }
+
+    fn end_flows(&mut self, link: LinkId) -> Result<Ended, Infallible> {
+        Ok(self.nat.end_flows(self.net, link))
+    }
+}

@@ -1,0 +1,277 @@
+//! What few links have: losses, random early detection, a cut, an audit.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Loss, Red, Tally};
+
+/// Set in the stream of a link's early drops, clear in that of its losses.
+const EARLY: u64 = 1 << 63;
+/// Packets of this size would have left an idle line while nothing came: what the mean queue of RED forgets by
+/// (Floyd and Jacobson 1993, section 11, "a small packet").
+const SMALL_BYTES: u64 = 500;
+
+/// The rare part of a link.
+#[derive(Debug)]
+pub(super) struct Rare {
+    seed: u64,
+    stream: u64,
+    chance: Option<Chance>,
+    early_detection: Option<EarlyDetection>,
+    pub is_cut: bool,
+    pub audit: Option<Audit>,
+    pub lost: Tally,
+    pub early: Tally,
+    pub cut: Tally,
+}
+
+impl Rare {
+    /// Losses are drawn from the stream `stream` of `seed`.
+    pub fn new(loss: Loss, seed: u64, stream: u64) -> Self {
+        let mut rare = Rare {
+            seed,
+            stream,
+            chance: None,
+            early_detection: None,
+            is_cut: false,
+            audit: None,
+            lost: Tally::default(),
+            early: Tally::default(),
+            cut: Tally::default(),
+        };
+        rare.set_loss(loss);
+        rare
+    }
+
+    /// Goes on with the stream it has.
+    pub fn set_loss(&mut self, loss: Loss) {
+        match &mut self.chance {
+            Some(chance) => {
+                chance.loss = loss;
+                chance.bad = false;
+            }
+            None if loss == Loss::None => {}
+            None => self.chance = Some(Chance::new(loss, self.seed, self.stream)),
+        }
+    }
+
+    pub fn set_red(&mut self, red: Red) {
+        self.early_detection = Some(EarlyDetection::new(red, self.seed, self.stream));
+    }
+
+    /// Whether the line will lose the packet that it accepts.
+    pub fn loses(&mut self, bytes: u32) -> bool {
+        let loses = self.chance.as_mut().is_some_and(|chance| chance.loses());
+        if loses {
+            self.lost.add(bytes);
+        }
+        loses
+    }
+
+    /// Whether a packet is dropped that finds `queue_bytes` before it. The line has been idle for the transmission of
+    /// `idle_bytes`.
+    pub fn drops_early(&mut self, queue_bytes: u64, idle_bytes: u64, bytes: u32) -> bool {
+        let detection = self.early_detection.as_mut();
+        let drops = detection.is_some_and(|detection| detection.drops(queue_bytes, idle_bytes));
+        if drops {
+            self.early.add(bytes);
+        }
+        drops
+    }
+
+    /// A packet comes to `alive` others and will leave at `arrival_ns`.
+    pub fn enter(&mut self, now_ns: u64, arrival_ns: u64, alive: u32) {
+        if let Some(audit) = &mut self.audit {
+            audit.pass(now_ns, alive);
+            audit.sojourn_ns += i128::from(arrival_ns) - i128::from(now_ns);
+        }
+    }
+
+    /// One of `alive` packets leaves.
+    pub fn pass(&mut self, now_ns: u64, alive: u32) {
+        if let Some(audit) = &mut self.audit {
+            audit.pass(now_ns, alive);
+        }
+    }
+
+    /// A packet that is held leaves `by_ns` later than it was to.
+    pub fn shift(&mut self, by_ns: i128) {
+        if let Some(audit) = &mut self.audit {
+            audit.sojourn_ns += by_ns;
+        }
+    }
+}
+
+/// Both sides of Little's law, in ns: how long packets were there, and the integral of how many were there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Audit {
+    pub sojourn_ns: i128,
+    pub integral_ns: i128,
+    last_ns: u64,
+}
+
+impl Audit {
+    pub fn new(now_ns: u64) -> Self {
+        Audit {
+            sojourn_ns: 0,
+            integral_ns: 0,
+            last_ns: now_ns,
+        }
+    }
+
+    /// `count` packets were there until now.
+    pub fn pass(&mut self, now_ns: u64, count: u32) {
+        let elapsed_ns = i128::from(now_ns) - i128::from(self.last_ns);
+        self.integral_ns += elapsed_ns * i128::from(count);
+        self.last_ns = now_ns;
+    }
+}
+
+/// A link's own random stream, and the state of its bursts.
+#[derive(Debug)]
+struct Chance {
+    loss: Loss,
+    random: ChaCha8Rng,
+    bad: bool,
+}
+
+impl Chance {
+    fn new(loss: Loss, seed: u64, stream: u64) -> Self {
+        Chance {
+            loss,
+            random: random(seed, stream),
+            bad: false,
+        }
+    }
+
+    fn loses(&mut self) -> bool {
+        match self.loss {
+            Loss::None => false,
+            Loss::Independent { probability } => self.happens(probability),
+            Loss::Bursty {
+                good_to_bad,
+                bad_to_good,
+                loss_good,
+                loss_bad,
+            } => {
+                let leaves = if self.bad { bad_to_good } else { good_to_bad };
+                self.bad ^= self.happens(leaves);
+                self.happens(if self.bad { loss_bad } else { loss_good })
+            }
+        }
+    }
+
+    fn happens(&mut self, probability: f64) -> bool {
+        self.random.random::<f64>() < probability
+    }
+}
+
+/// Random early detection, Floyd and Jacobson 1993: the mean queue moves with every arrival and decays while the line
+/// is idle; between the thresholds the probability of a drop grows with the packets since the last, so that drops are
+/// spread evenly.
+#[derive(Debug)]
+struct EarlyDetection {
+    red: Red,
+    mean_bytes: f64,
+    /// Packets since the last drop.
+    spared: u32,
+    random: ChaCha8Rng,
+}
+
+impl EarlyDetection {
+    fn new(red: Red, seed: u64, stream: u64) -> Self {
+        EarlyDetection {
+            red,
+            mean_bytes: 0.,
+            spared: 0,
+            random: random(seed, stream | EARLY),
+        }
+    }
+
+    fn drops(&mut self, queue_bytes: u64, idle_bytes: u64) -> bool {
+        self.average(queue_bytes, idle_bytes);
+        let (min, max) = (self.red.min_bytes as f64, self.red.max_bytes as f64);
+        if self.mean_bytes < min {
+            self.spared = 0;
+            return false;
+        }
+        let drops = self.mean_bytes >= max || {
+            let share = self.red.max_probability * (self.mean_bytes - min) / (max - min);
+            let left = 1. - f64::from(self.spared) * share;
+            left <= share || self.random.random::<f64>() < share / left
+        };
+        self.spared = if drops { 0 } else { self.spared + 1 };
+        drops
+    }
+
+    fn average(&mut self, queue_bytes: u64, idle_bytes: u64) {
+        let weight = self.red.weight;
+        if queue_bytes == 0 {
+            let small = idle_bytes / SMALL_BYTES;
+            self.mean_bytes *= (1. - weight).powf(small as f64);
+        }
+        self.mean_bytes += weight * (queue_bytes as f64 - self.mean_bytes);
+    }
+}
+
+fn random(seed: u64, stream: u64) -> ChaCha8Rng {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(stream);
+    random
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The share of packets dropped at a constant queue.
+    fn dropped(queue_bytes: u64) -> f64 {
+        let red = Red {
+            min_bytes: 10_000,
+            max_bytes: 30_000,
+            max_probability: 0.1,
+            weight: 0.002,
+        };
+        let mut detection = EarlyDetection::new(red, 7, 0);
+        detection.mean_bytes = queue_bytes as f64;
+        let drops = (0..400_000).filter(|_| detection.drops(queue_bytes, 0));
+        drops.count() as f64 / 400_000.
+    }
+
+    #[test]
+    fn drops_follow_the_curve_of_the_paper() {
+        assert_eq!(dropped(9_999), 0.);
+        assert_eq!(dropped(30_000), 1.);
+        for queue_bytes in [12_000, 20_000, 28_000] {
+            // The distance between drops is uniform on 1..=1/p: (1 + 1/p) / 2 in the mean (section 7, method 2).
+            let p = 0.1 * (queue_bytes - 10_000) as f64 / 20_000.;
+            let expected = 2. * p / (1. + p);
+            let observed = dropped(queue_bytes);
+            println!("{queue_bytes} bytes: observed {observed:.5}, expected {expected:.5} ± 2 %");
+            assert!((observed / expected - 1.).abs() < 0.02);
+        }
+    }
+
+    #[test]
+    fn the_mean_queue_follows_arrivals_and_decays_while_the_line_is_idle() {
+        let red = Red {
+            min_bytes: 1_000_000,
+            max_bytes: 2_000_000,
+            max_probability: 0.1,
+            weight: 0.01,
+        };
+        let mut detection = EarlyDetection::new(red, 7, 0);
+        for _ in 0..69 {
+            detection.drops(10_000, 0);
+        }
+        assert!(
+            (detection.mean_bytes - 5_000.).abs() < 10.,
+            "half-life of 69 packets"
+        );
+        detection.drops(0, 68 * SMALL_BYTES);
+        assert!(
+            (detection.mean_bytes - 2_500.).abs() < 10.,
+            "as many were missing"
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! A run of a scenario in virtual time.
+//!
+//! [`run`] builds the network that the scenario draws, lets its users loose on it under one policy, and hands back the
+//! evidence. The hosts of a site stand at its gateway and its servers at the far ends of the links: all that is slow,
+//! short of room or lossy is in the lines of the scenario.
+
+mod carriers;
+mod scene;
+mod trunking;
+
+use std::time::Duration;
+
+use anabranch_core::{Balancer, BuildError, Config, Time, multilink};
+use anabranch_scenario::{
+    self as scenario, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
+};
+
+use crate::gateway::{Gateway, Lines};
+use crate::load::Load;
+use crate::tcp::TcpConfig;
+use crate::world::World;
+
+use carriers::{Behind, Stripes};
+use scene::{Scene, Way, Wires};
+use trunking::Trunking;
+
+/// Why a scenario cannot be run in virtual time.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    #[error("policy {policy} does not choose among {network}; {allowed}")]
+    Policy {
+        policy: Policy,
+        network: &'static str,
+        allowed: &'static str,
+    },
+    #[error("a fault at {at_s} s names link \"{link}\"; the links are {links}")]
+    FaultLink {
+        at_s: f64,
+        link: String,
+        links: String,
+    },
+    #[error(
+        "a fault at {at_s} s is beyond the last mile of link \"{link}\", which has no second hop"
+    )]
+    FaultBeyond { at_s: f64, link: String },
+    #[error("the gateway refuses the scenario: {0}")]
+    Gateway(#[from] BuildError),
+    #[error("the links cannot be shared: {0}")]
+    Stripes(#[from] multilink::TrunkError),
+}
+
+/// Runs a scenario under one policy with one seed. `progress` hears how far virtual time has come. Equal runs give equal
+/// records.
+pub fn run(run: &Run, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError> {
+    match &run.scenario.network {
+        Network::Site(site) => run_site(run, site, progress),
+        Network::Trunk(trunk) => run_trunk(run, trunk, progress),
+    }
+}
+
+fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError> {
+    match run.policy {
+        Policy::Gateway(algorithm) => {
+            let specs = site.links.iter().map(|link| link.spec()).collect();
+            let balancer = Balancer::new(Time::ZERO, algorithm, specs, Config::default())?;
+            let build = |wires: &[Wires]| {
+                let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
+                Ok(Behind::new(Gateway::new(balancer, &lines, run.seed)))
+            };
+            play_site(run, site, build, progress)
+        }
+        Policy::Packet if !site.nat => {
+            play_site(run, site, |wires| Stripes::new(site, wires), progress)
+        }
+        Policy::Packet => Err(SimError::Policy {
+            policy: run.policy,
+            network: "links behind NAT",
+            allowed: "packets of one connection would come from several addresses: set nat = false",
+        }),
+        Policy::Trunk(_) => Err(SimError::Policy {
+            policy: run.policy,
+            network: "the links of a site",
+            allowed: "it spreads the sublinks of a trunk",
+        }),
+    }
+}
+
+fn play_site<W: Way>(
+    run: &Run,
+    site: &Site,
+    build: impl FnOnce(&[Wires]) -> Result<W, SimError>,
+    progress: &mut dyn FnMut(Time),
+) -> Result<Record, SimError> {
+    let mut network = World::new(run.seed);
+    let wires: Vec<Wires> = site
+        .links
+        .iter()
+        .map(|link| Wires::lay(&mut network, link))
+        .collect();
+    let series = |link: &scenario::LinkPlan| {
+        LinkSeries::new(link.name.clone(), link.down.rate_bps, link.up.rate_bps)
+    };
+    let series = site.links.iter().map(series).collect();
+    let way = build(&wires)?;
+    play(run, network, wires, series, way, progress)
+}
+
+fn run_trunk(
+    run: &Run,
+    plan: &scenario::Trunk,
+    progress: &mut dyn FnMut(Time),
+) -> Result<Record, SimError> {
+    let Policy::Trunk(spread) = run.policy else {
+        return Err(SimError::Policy {
+            policy: run.policy,
+            network: "the sublinks of a trunk",
+            allowed: "one of SH, DH, DHFV, DRR, flowlet, rendezvous and single does",
+        });
+    };
+    let mut network = World::new(run.seed);
+    let trunk = Trunking::lay(&mut network, plan, spread, run.seed)?;
+    let sublinks = trunk.sublinks().iter();
+    let wires = sublinks
+        .clone()
+        .map(|sublink| Wires::one_way(sublink.link))
+        .collect();
+    let series = sublinks
+        .enumerate()
+        .map(|(i, sublink)| LinkSeries::new(i.to_string(), sublink.rate_bps, 0))
+        .collect();
+    play(run, network, wires, series, trunk, progress)
+}
+
+fn play<W: Way>(
+    run: &Run,
+    network: World,
+    wires: Vec<Wires>,
+    series: Vec<LinkSeries>,
+    way: W,
+    progress: &mut dyn FnMut(Time),
+) -> Result<Record, SimError> {
+    let scenario = &run.scenario;
+    let names: Vec<String> = series.iter().map(|series| series.name.clone()).collect();
+    let faults = scene::place(&scenario.faults, &names, &wires)?;
+    let tcp = tcp(&scenario.tcp);
+    let load = Load::new(&run.load(), scenario.limit, tcp, names, Scene::<W>::LOAD);
+    let scene = Scene::new(way, load, wires, faults, series, scenario.sample);
+    let mut world = network.become_site(scene);
+    drive(&mut world, scenario.sample, progress);
+    Ok(evidence(world, run))
+}
+
+/// Until the load is over, or its time is.
+fn drive<W: Way>(world: &mut World<Scene<W>>, step: Duration, progress: &mut dyn FnMut(Time)) {
+    let (scene, net) = world.parts();
+    scene.begin(net);
+    let end = world.site.load.end();
+    while world.now() < end && !world.site.load.is_over() {
+        world.run_until((world.now() + step).min(end));
+        progress(world.now());
+    }
+}
+
+fn evidence<W: Way>(world: World<Scene<W>>, run: &Run) -> Record {
+    let (mut scene, mut net) = world.into_parts();
+    let problems = scene.problems(&mut net);
+    let mut events = scene.events();
+    events.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
+    let series = scene.series(&mut net);
+    let link = |series: &LinkSeries| scenario::Link {
+        name: series.name.clone(),
+        rate_bps: series.down_rate_bps,
+    };
+    Record {
+        world: Kind::Sim,
+        links: series.iter().map(link).collect(),
+        series,
+        events,
+        counts: scene.counts(&net),
+        conditions: conditions(&net, run),
+        problems,
+        transfers: scene.load.finish(&mut net),
+    }
+}
+
+fn conditions(net: &crate::net::Net, run: &Run) -> Vec<(String, String)> {
+    let trajectory = net.trajectory();
+    [
+        ("simulator", env!("CARGO_PKG_VERSION").to_owned()),
+        ("policy", run.policy.to_string()),
+        ("seed", run.seed.to_string()),
+        (
+            "simulated_s",
+            net.now().since(Time::ZERO).as_secs_f64().to_string(),
+        ),
+        ("events", trajectory.events.to_string()),
+        ("trajectory", format!("{:016x}", trajectory.hash)),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .to_vec()
+}
+
+fn tcp(plan: &scenario::Tcp) -> TcpConfig {
+    TcpConfig {
+        recovery: plan.recovery,
+        control: plan.control,
+        growth: plan.growth,
+        mss_bytes: plan.mss_bytes,
+        header_bytes: plan.header_bytes,
+        initial_window: plan.initial_window,
+        receive_window: plan.receive_window,
+        min_rto_ns: nanos(plan.min_rto),
+        delayed_ack_ns: plan.delayed_ack.map(nanos),
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

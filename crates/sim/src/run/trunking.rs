@@ -1,0 +1,118 @@
+//! Clients and servers at the two ends of a trunk.
+
+use anabranch_scenario::{LinkState, Spread, Trunk as Plan};
+
+use super::SimError;
+use super::scene::{Way, add};
+use crate::gateway::Pair;
+use crate::load::{Carrier, Route};
+use crate::net::{FlowId, Hop, LinkId, Net, News, SiteId};
+use crate::packet::PacketId;
+use crate::trunk::{Sublink, Trunk};
+use crate::world::{Onward, Site};
+
+/// The lines between a host and its end of the trunk.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    to_trunk: LinkId,
+    to_host: LinkId,
+}
+
+/// A trunk from the servers' side to the clients', and the line back.
+pub(super) struct Trunking {
+    trunk: Trunk,
+    back: LinkId,
+    clients: Vec<Access>,
+    servers: Vec<Access>,
+    /// By client, then by server.
+    routes: Vec<Option<Route>>,
+}
+
+impl Trunking {
+    pub fn lay(net: &mut Net, plan: &Plan, spread: Spread, seed: u64) -> Result<Self, SimError> {
+        let lines = match spread {
+            Spread::Single => std::slice::from_ref(&plan.single),
+            _ => &plan.sublinks,
+        };
+        let sublinks = lines
+            .iter()
+            .map(|line| Sublink {
+                link: add(net, line),
+                rate_bps: line.rate_bps,
+                buffer: line.buffer,
+            })
+            .collect();
+        let back = add(net, &plan.back);
+        let mut hosts = |count, line| -> Vec<Access> {
+            let access = |_| Access {
+                to_trunk: add(net, line),
+                to_host: add(net, line),
+            };
+            (0..count).map(access).collect()
+        };
+        let clients = hosts(plan.clients, &plan.access);
+        let servers = hosts(plan.servers, &plan.server_access);
+        Ok(Trunking {
+            trunk: Trunk::new(sublinks, spread, &plan.control, seed)?,
+            back,
+            routes: vec![None; clients.len() * servers.len()],
+            clients,
+            servers,
+        })
+    }
+
+    pub fn sublinks(&self) -> &[Sublink] {
+        self.trunk.sublinks()
+    }
+}
+
+impl Carrier for Trunking {
+    fn route(&mut self, net: &mut Net, pair: Pair, _: u64) -> Route {
+        let client = pair.user as usize % self.clients.len();
+        let server = pair.server as usize % self.servers.len();
+        let (at_client, at_server) = (self.clients[client], self.servers[server]);
+        let back = self.back;
+        *self.routes[client * self.servers.len() + server].get_or_insert_with(|| Route {
+            forward: net.add_path(&[at_client.to_trunk, back, at_server.to_host]),
+            back: net.add_path(&[
+                Hop::from(at_server.to_trunk),
+                Trunk::NODE.into(),
+                at_client.to_host.into(),
+            ]),
+        })
+    }
+
+    fn introduce(&mut self, _: &Net, _: FlowId, _: Pair) {}
+
+    fn link_of(&self, _: &Net, _: FlowId) -> Option<usize> {
+        None
+    }
+}
+
+impl Site for Trunking {
+    fn pass(&mut self, net: &mut Net, site: SiteId, packet: PacketId) -> Onward {
+        self.trunk.pass(net, site, packet)
+    }
+
+    fn wake(&mut self, net: &mut Net, token: u32) {
+        self.trunk.wake(net, token);
+    }
+
+    fn told(&mut self, net: &mut Net, flow: FlowId, news: News) {
+        self.trunk.told(net, flow, news);
+    }
+}
+
+impl Way for Trunking {
+    fn begin(&mut self, net: &mut Net) {
+        self.trunk.begin(net);
+    }
+
+    fn states(&self) -> Vec<(LinkState, u64)> {
+        vec![(LinkState::Up, 0); self.trunk.sublinks().len()]
+    }
+
+    fn reassignments(&self) -> u64 {
+        self.trunk.reassignments()
+    }
+}

@@ -1,0 +1,250 @@
+//! A trunk: one logical link over parallel sublinks, spread packet by packet by the code of the real one.
+//!
+//! Its sending node is a site. A packet that stands there is given to a sublink; all sublinks end at the same node, so
+//! the rest of its path does not depend on the choice. Who chooses:
+//!
+//! | spread | decision | kept per trunk |
+//! |---|---|---|
+//! | SH, single | [`spread::by_hash`] | nothing |
+//! | DH, DHFV | [`spread::by_bin`] on the table of [`Controller`] | the bytes of every bin |
+//! | DRR | [`Drr`] | deficits |
+//! | flowlet | [`Flowlet::sublink`], a fresh one by rendezvous of a random number | a flowlet per bin |
+//! | rendezvous | [`spread::by_rendezvous`] | nothing |
+//!
+//! A flow's hash is the [`label`](crate::net::Packet::label) of its packets. A controller is woken when it asks to be,
+//! and reads the queues as they are at that moment.
+
+use anabranch_core::Time;
+use anabranch_core::multilink::{
+    self, Bins, Controller, Counters, Drr, Parameters, Queue, SublinkId, TrunkError, Wakeup,
+};
+use anabranch_policy::abi::{BINS, Flowlet};
+use anabranch_policy::{Candidate, Candidates, spread};
+use anabranch_scenario::Spread;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::link::{Buffer, Tally};
+use crate::net::{LinkId, Net, SiteId};
+use crate::packet::PacketId;
+use crate::world::{Onward, Site};
+
+/// A visit of the round robin is worth a full packet to the slowest sublink.
+const QUANTUM_BYTES: u32 = 1500;
+/// Of the trunk's seed. Links draw from streams of the same seed, numbered from 0.
+const STREAM: u64 = 1 << 32;
+
+/// One line of a trunk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sublink {
+    pub link: LinkId,
+    pub rate_bps: u64,
+    pub buffer: Buffer,
+}
+
+/// The sending node of a trunk.
+#[derive(Debug)]
+pub struct Trunk {
+    sublinks: Vec<Sublink>,
+    /// Which sublinks take packets, and with what weights.
+    candidates: Candidates,
+    way: Way,
+    unsent: Tally,
+    reassignments: u64,
+}
+
+#[derive(Debug)]
+enum Way {
+    Hash,
+    Rendezvous,
+    Bins(Box<Keeper>),
+    Flowlets(Box<Flowlets>),
+    Packets(Drr),
+}
+
+/// Keeps the bins.
+#[derive(Debug)]
+struct Keeper {
+    controller: Controller,
+    carried: Counters,
+    random: ChaCha8Rng,
+}
+
+#[derive(Debug)]
+struct Flowlets {
+    of_bins: [Flowlet; BINS],
+    gap_ns: u64,
+    random: ChaCha8Rng,
+}
+
+impl Trunk {
+    /// Where packets are spread.
+    pub const NODE: SiteId = SiteId(0);
+
+    /// [`Spread::Single`] spreads as SH does and is meant for one sublink, the undivided link. DH, DHFV and flowlets
+    /// draw from a stream of `seed`.
+    ///
+    /// # Errors
+    /// If there are no sublinks or too many, or `control` is out of range.
+    pub fn new(
+        sublinks: Vec<Sublink>,
+        spread: Spread,
+        control: &Parameters,
+        seed: u64,
+    ) -> Result<Self, TrunkError> {
+        let bins = Bins::new(sublinks.len())?;
+        let rates_bps: Vec<u64> = sublinks.iter().map(|sublink| sublink.rate_bps).collect();
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(STREAM);
+        let way = match spread {
+            Spread::Hash | Spread::Single => Way::Hash,
+            Spread::Rendezvous => Way::Rendezvous,
+            Spread::Drr => Way::Packets(Drr::new(&multilink::quanta(&rates_bps, QUANTUM_BYTES))?),
+            Spread::Dh => Keeper::way(Controller::dh(bins, control, Time::ZERO)?, random),
+            Spread::Dhfv => Keeper::way(
+                Controller::dhfv(bins, control, Time::ZERO, &[0; BINS])?,
+                random,
+            ),
+            Spread::Flowlet { gap } => Way::Flowlets(Box::new(Flowlets {
+                of_bins: [Flowlet::default(); BINS],
+                gap_ns: u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX),
+                random,
+            })),
+        };
+        let candidate = |weight| Candidate {
+            weight,
+            load: 0,
+            usable: true,
+        };
+        let weights = multilink::weights(&rates_bps).into_iter();
+        Ok(Trunk {
+            sublinks,
+            candidates: weights.map(candidate).collect(),
+            way,
+            unsent: Tally::default(),
+            reassignments: 0,
+        })
+    }
+
+    pub fn sublinks(&self) -> &[Sublink] {
+        &self.sublinks
+    }
+
+    /// Whether a sublink's device has carrier. Without, it takes no packets; every sublink begins with it.
+    pub fn set_usable(&mut self, sublink: SublinkId, usable: bool) {
+        let bit = 1 << sublink.index();
+        self.candidates.usable &= !bit;
+        self.candidates.usable |= if usable { bit } else { 0 };
+    }
+
+    /// Bins that were moved to another sublink.
+    pub fn reassignments(&self) -> u64 {
+        self.reassignments
+    }
+
+    /// Packets that found no usable sublink.
+    pub fn unsent(&self) -> Tally {
+        self.unsent
+    }
+
+    /// The world is about to begin: asks for the controller's first wake-up.
+    pub fn begin(&mut self, net: &mut Net) {
+        if let Way::Bins(keeper) = &self.way {
+            net.wake_at(keeper.controller.wakeup().0, 0);
+        }
+    }
+
+    /// The sublink of a packet of a flow.
+    fn choose(&mut self, now: Time, hash: u32, bytes: u32) -> Option<SublinkId> {
+        let candidates = &self.candidates;
+        let usable = candidates.usable;
+        let chosen = match &mut self.way {
+            Way::Hash => spread::by_hash(hash, usable),
+            Way::Rendezvous => spread::by_rendezvous(candidates, hash),
+            Way::Packets(turns) => return turns.choose(bytes, usable),
+            Way::Bins(keeper) => {
+                keeper.carried[usize::from(spread::bin(hash))] += u64::from(bytes);
+                spread::by_bin(keeper.controller.bins().table(), hash, usable)
+            }
+            Way::Flowlets(flowlets) => {
+                let Flowlets {
+                    of_bins,
+                    gap_ns,
+                    random,
+                } = &mut **flowlets;
+                let fresh = || spread::by_rendezvous(candidates, random.random());
+                of_bins[usize::from(spread::bin(hash))].sublink(
+                    usable,
+                    now.as_nanos(),
+                    *gap_ns,
+                    fresh,
+                )
+            }
+        };
+        chosen.map(SublinkId)
+    }
+
+    /// What a controller sees of the sublinks.
+    fn queues(&self, net: &mut Net) -> Vec<Queue> {
+        let now = net.now();
+        let queue = |(i, sublink): (usize, &Sublink)| {
+            let waiting = net.link_mut(sublink.link).backlog(now);
+            let (length_bytes, buffer_bytes) = match sublink.buffer {
+                Buffer::Bytes(limit_bytes) => (waiting.bytes, limit_bytes),
+                // Only the part that is filled matters, in whatever unit.
+                Buffer::Packets(limit) => (waiting.packets, limit),
+                Buffer::Unlimited => (waiting.bytes, u64::MAX),
+            };
+            Queue {
+                length_bytes,
+                buffer_bytes,
+                usable: self.candidates.usable >> i & 1 == 1,
+            }
+        };
+        self.sublinks.iter().enumerate().map(queue).collect()
+    }
+}
+
+impl Keeper {
+    fn way(controller: Controller, random: ChaCha8Rng) -> Way {
+        Way::Bins(Box::new(Keeper {
+            controller,
+            carried: [0; BINS],
+            random,
+        }))
+    }
+}
+
+impl Site for Trunk {
+    fn pass(&mut self, net: &mut Net, _: SiteId, packet: PacketId) -> Onward {
+        let (hash, bytes) = (net.packet(packet).label, net.packet(packet).bytes);
+        match self.choose(net.now(), hash, bytes) {
+            Some(sublink) => Onward::Over(self.sublinks[sublink.index()].link),
+            None => {
+                self.unsent.add(bytes);
+                Onward::Nowhere
+            }
+        }
+    }
+
+    /// What the controller waited for.
+    fn wake(&mut self, net: &mut Net, _: u32) {
+        let queues = self.queues(net);
+        let Way::Bins(keeper) = &mut self.way else {
+            return;
+        };
+        let Keeper {
+            controller,
+            carried,
+            random,
+        } = &mut **keeper;
+        match controller.wakeup().1 {
+            Wakeup::Volumes => controller.record_volumes(net.now(), carried),
+            Wakeup::Queues => {
+                let moves = controller.check_queues(net.now(), &queues, || random.random());
+                self.reassignments += moves.len() as u64;
+            }
+        }
+        net.wake_at(controller.wakeup().0, 0);
+    }
+}

@@ -1,0 +1,123 @@
+//! Scenarios of a site with several links.
+
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_core::Time;
+use anabranch_scenario::{
+    Buffer, Change, Direction, Fault, Line, LinkPlan, Load, Loss, Network, Place, Policy, Record,
+    Run, Scenario, Site, Tcp,
+};
+use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
+
+pub const MBIT: u64 = 1_000_000;
+
+pub fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub fn line(rate_bps: u64, delay: Duration) -> Line {
+    Line {
+        rate_bps,
+        delay,
+        buffer: Buffer::Bytes(rate_bps / 8 / 10), // 100 ms
+        loss: Loss::None,
+        red: None,
+    }
+}
+
+/// A symmetric link of 10 ms one way.
+pub fn link(name: &str, rate_bps: u64) -> LinkPlan {
+    LinkPlan {
+        name: name.into(),
+        down: line(rate_bps, ms(10)),
+        up: line(rate_bps, ms(10)),
+        beyond: None,
+        declared: true,
+        metered: false,
+        weight: None,
+    }
+}
+
+/// One download every `gap`, from `from` to `to`, by users in turn.
+pub fn downloads(users: u32, bytes: u64, gap: Duration, from: Duration, to: Duration) -> Load {
+    let mut rows = Vec::new();
+    let mut at = from;
+    while at < to {
+        rows.push(Arrival {
+            at,
+            user: UserId(rows.len() as u32 % users),
+            server: ServerId(0),
+            class: ClassId(0),
+            bytes,
+            direction: Direction::Down,
+        });
+        at += gap;
+    }
+    Load::Arrivals(ArrivalPlan {
+        pattern: Pattern::Rows(rows),
+        seed: 0,
+    })
+}
+
+pub fn scenario(links: Vec<LinkPlan>, load: Load, limit: Duration) -> Scenario {
+    Scenario {
+        name: "test".into(),
+        network: Network::Site(Site { links, nat: true }),
+        faults: Vec::new(),
+        load,
+        policies: Vec::new(),
+        seeds: Vec::new(),
+        limit,
+        sample: ms(100),
+        tcp: Tcp::default(),
+    }
+}
+
+pub fn fault(at: Duration, link: &str, change: Change) -> Fault {
+    Fault {
+        at,
+        link: link.into(),
+        place: Place::LastMile,
+        direction: None,
+        change,
+    }
+}
+
+pub fn of(scenario: &Scenario, policy: Policy, seed: u64) -> Run {
+    Run {
+        scenario: Arc::new(scenario.clone()),
+        policy,
+        seed,
+        point: Vec::new(),
+        hash: String::new(),
+    }
+}
+
+pub fn gateway(name: &str) -> Policy {
+    Policy::Gateway(name.parse().expect("a policy of the table"))
+}
+
+/// Runs it, and holds it to its own audit.
+pub fn play(scenario: &Scenario, policy: Policy, seed: u64) -> Record {
+    let mut last = Time::ZERO;
+    let mut progress = |now| {
+        assert!(now > last);
+        last = now;
+    };
+    let record = anabranch_sim::run(&of(scenario, policy, seed), &mut progress);
+    let record = record.expect("the scenario can be run");
+    assert_eq!(record.problems, Vec::<String>::new());
+    record
+}
+
+/// Transfers that each link carried.
+pub fn carried(record: &Record, names: &[&str]) -> Vec<usize> {
+    let on = |name: &&str| {
+        let link = |t: &&anabranch_scenario::Transfer| t.link.as_deref() == Some(*name);
+        record.transfers.iter().filter(link).count()
+    };
+    names.iter().map(on).collect()
+}

@@ -1,0 +1,357 @@
+//! The gateway in virtual time: what it does with flows when links differ, fill up and fail.
+
+mod common;
+
+use anabranch_policy::Granularity;
+use anabranch_scenario::{
+    Beyond, Change, Direction, EventKind, Fault, Load, Network, Outcome, Place, Policy, Record,
+    Scenario, Transfer,
+};
+use anabranch_sim::SimError;
+use anabranch_workload::{Size, Workload};
+use common::*;
+
+fn two_links() -> Vec<anabranch_scenario::LinkPlan> {
+    vec![link("a", 20 * MBIT), link("b", 20 * MBIT)]
+}
+
+/// Small downloads at 20/s for 20 s.
+fn steady() -> Load {
+    downloads(10, 20_000, ms(50), ms(1_000), ms(20_000))
+}
+
+fn all_ok(record: &Record) -> bool {
+    record.transfers.iter().all(|t| t.outcome == Outcome::Ok)
+}
+
+/// Times of one kind of event on a link, in s; the first second, in which links prove themselves, left out.
+fn when(record: &Record, kind: EventKind, link: &str) -> Vec<f64> {
+    let events = record.events.iter().filter(|e| e.t_s > 1.);
+    let those = events.filter(|e| e.kind == kind && e.link.as_deref() == Some(link));
+    those.map(|e| e.t_s).collect()
+}
+
+#[test]
+fn without_faults_every_download_arrives_and_links_share_evenly() {
+    let scenario = scenario(two_links(), steady(), ms(60_000));
+    let record = play(&scenario, gateway("RR"), 1);
+    assert!(all_ok(&record));
+    assert_eq!(carried(&record, &["a", "b"]), [190, 190]);
+    let first = &record.transfers[0];
+    // SYN and SYN-ACK: 2 · 10 ms and two packets of 52 bytes at 20 Mbit/s.
+    assert!(
+        (first.setup_s.unwrap() - 0.020_041_6).abs() < 1e-6,
+        "{first:?}"
+    );
+    assert!(first.duration_s > 2. * 0.02 + 20_000. * 8. / 20e6);
+    assert_eq!(first.bytes, 20_000);
+    assert!(record.counts.probes.packets > 0);
+    assert_eq!(record.counts.lost.packets + record.counts.cut.packets, 0);
+    assert!(when(&record, EventKind::Down, "a").is_empty());
+}
+
+#[test]
+fn flows_follow_the_rates_of_unequal_links() {
+    let links = vec![link("fast", 30 * MBIT), link("slow", 10 * MBIT)];
+    let scenario = scenario(links, steady(), ms(60_000));
+    let share = |policy| {
+        let record = play(&scenario, gateway(policy), 1);
+        assert!(all_ok(&record));
+        carried(&record, &["fast", "slow"])[0] as f64 / record.transfers.len() as f64
+    };
+    assert!((share("WRR") - 0.75).abs() < 0.01);
+    // By what is left of 30 and 10 Mbit/s under 3.2 Mbit/s of load.
+    assert!((share("WSDM") - 0.75).abs() < 0.05, "{}", share("WSDM"));
+    assert!((share("RR") - 0.5).abs() < 0.01);
+}
+
+#[test]
+fn the_hash_spreads_flows_as_chance_does() {
+    let links = ["a", "b", "c", "d"].map(|name| link(name, 20 * MBIT));
+    let load = downloads(50, 2_000, ms(5), ms(1_000), ms(6_000));
+    let record = play(
+        &scenario(links.into(), load, ms(30_000)),
+        gateway("hash"),
+        3,
+    );
+    let counts = carried(&record, &["a", "b", "c", "d"]);
+    let expected = record.transfers.len() as f64 / 4.;
+    let chi2: f64 = counts
+        .iter()
+        .map(|&n| (n as f64 - expected).powi(2) / expected)
+        .sum();
+    println!("{counts:?}: chi-square {chi2:.2}, 99.9 % below 16.27 with 3 degrees of freedom");
+    assert!(chi2 < 16.27);
+}
+
+#[test]
+fn fewest_open_flows_sends_more_flows_where_they_end_sooner() {
+    let links = vec![link("fast", 20 * MBIT), link("slow", 2 * MBIT)];
+    let load = downloads(10, 100_000, ms(100), ms(1_000), ms(30_000));
+    let scenario = scenario(links, load, ms(120_000));
+    let lcf = play(&scenario, gateway("LCF"), 1);
+    let rr = play(&scenario, gateway("RR"), 1);
+    let share = |record: &Record| carried(record, &["fast", "slow"])[0] as f64 / 290.;
+    let mean = |record: &Record| {
+        record.transfers.iter().map(|t| t.duration_s).sum::<f64>() / record.transfers.len() as f64
+    };
+    println!(
+        "LCF {:.2} in {:.2} s, RR {:.2} in {:.2} s",
+        share(&lcf),
+        mean(&lcf),
+        share(&rr),
+        mean(&rr)
+    );
+    assert!(all_ok(&lcf) && share(&lcf) > 0.7 && mean(&lcf) < mean(&rr) / 2.);
+}
+
+#[test]
+fn a_session_keeps_its_link() {
+    let mut policy: anabranch_core::Algorithm = "RR".parse().unwrap();
+    policy.granularity = Granularity::Session;
+    let scenario = scenario(two_links(), steady(), ms(60_000));
+    let record = play(&scenario, Policy::Gateway(policy), 1);
+    assert!(all_ok(&record));
+    for user in 0..10 {
+        let of_user = record.transfers.iter().filter(|t| t.user.0 == user);
+        let links: std::collections::BTreeSet<_> = of_user.map(|t| t.link.clone()).collect();
+        assert_eq!(links.len(), 1, "user {user}");
+    }
+    assert_eq!(carried(&record, &["a", "b"]), [190, 190]);
+}
+
+fn with_cut(load: Load, place: Place, direction: Option<Direction>) -> Scenario {
+    let mut links = two_links();
+    for link in &mut links {
+        link.beyond = Some(Beyond {
+            down: line(50 * MBIT, ms(5)),
+            up: line(50 * MBIT, ms(5)),
+        });
+    }
+    Scenario {
+        faults: vec![Fault {
+            place,
+            direction,
+            ..fault(ms(10_000), "b", Change::Cut)
+        }],
+        ..scenario(links, load, ms(60_000))
+    }
+}
+
+#[test]
+fn a_dead_link_is_found_within_a_second_and_flows_after_two_seconds_notice_nothing() {
+    // Servers that repeat themselves keep a link alive that fails upwards: that takes the second of `one_way` more.
+    for (place, direction, within_s) in [
+        (Place::LastMile, None, 1.),
+        (Place::Beyond, None, 1.),
+        (Place::LastMile, Some(Direction::Up), 1.75),
+        (Place::Beyond, Some(Direction::Down), 1.),
+    ] {
+        let scenario = with_cut(steady(), place, direction);
+        for policy in ["WSDM", "RR", "hash"] {
+            let record = play(&scenario, gateway(policy), 2);
+            let down = when(&record, EventKind::Down, "b");
+            println!("{place:?} {direction:?} {policy}: down at {down:?}");
+            assert!(
+                down.len() == 1 && down[0] > 10. && down[0] < 10. + within_s,
+                "{:?}",
+                record.events
+            );
+            let after = record.transfers.iter().filter(|t| t.start_s >= 12.);
+            assert!(after.clone().count() > 100);
+            for t in after {
+                assert_eq!((t.outcome, t.syn_retransmits), (Outcome::Ok, 0), "{t:?}");
+            }
+            assert!(record.counts.cut.packets > 0);
+        }
+    }
+}
+
+#[test]
+fn a_repeated_syn_takes_another_link_before_the_failure_is_found() {
+    // Upwards, so that the failure is found later than a SYN is repeated.
+    let scenario = with_cut(steady(), Place::LastMile, Some(Direction::Up));
+    let begun = |policy, from_s, to_s| {
+        let record = play(&scenario, gateway(policy), 2);
+        let down_s = when(&record, EventKind::Down, "b")[0];
+        let gap = |t: &&Transfer| t.start_s >= from_s && t.start_s < to_s;
+        let transfers: Vec<_> = record.transfers.iter().filter(gap).cloned().collect();
+        let moved = record.counts.reassignments;
+        (transfers, down_s, moved)
+    };
+    let repeated = |transfers: &[Transfer]| -> Vec<Transfer> {
+        let those = transfers.iter().filter(|t| t.syn_retransmits > 0);
+        those.cloned().collect()
+    };
+    let (wsdm, down_s, moved) = begun("WSDM", 10., 10.2);
+    assert!(!repeated(&wsdm).is_empty() && moved > 0 && down_s > 11.2);
+    for t in repeated(&wsdm) {
+        assert_eq!(
+            (t.outcome, t.link.as_deref()),
+            (Outcome::Ok, Some("a")),
+            "{t:?}"
+        );
+        assert!(
+            t.setup_s.unwrap() < 1.1,
+            "one retransmission timeout: {t:?}"
+        );
+    }
+    let (rr, _, _) = begun("RR", 10., 10.2);
+    for t in repeated(&rr) {
+        // The first repetition takes the dead link as well; the next finds it unusable.
+        assert_eq!((t.outcome, t.syn_retransmits), (Outcome::Ok, 2), "{t:?}");
+    }
+}
+
+#[test]
+fn flows_of_a_dead_link_are_ended_with_rst_at_once() {
+    // Long downloads, under way when the link dies.
+    let load = downloads(4, 20_000_000, ms(1_000), ms(1_000), ms(9_000));
+    let record = play(&with_cut(load, Place::LastMile, None), gateway("RR"), 1);
+    let down_s = when(&record, EventKind::Down, "b")[0];
+    let reset: Vec<_> = record
+        .transfers
+        .iter()
+        .filter(|t| t.outcome == Outcome::Reset)
+        .collect();
+    assert_eq!(reset.len(), 4);
+    for t in reset {
+        assert_eq!(t.link.as_deref(), Some("b"));
+        let end_s = t.start_s + t.duration_s;
+        assert!(
+            (end_s - down_s).abs() < 1e-6,
+            "ended at {end_s}, down at {down_s}"
+        );
+    }
+}
+
+#[test]
+fn a_link_that_comes_back_is_used_again() {
+    let mut scenario = with_cut(steady(), Place::LastMile, None);
+    scenario
+        .faults
+        .push(fault(ms(13_000), "b", Change::Restore));
+    let record = play(&scenario, gateway("RR"), 1);
+    let up = when(&record, EventKind::Up, "b");
+    assert!(up.len() == 1 && up[0] > 13. && up[0] < 16., "{up:?}");
+    let late = record.transfers.iter().filter(|t| t.start_s > up[0]);
+    assert!(late.filter(|t| t.link.as_deref() == Some("b")).count() > 20);
+}
+
+#[test]
+fn a_saturated_link_is_not_called_dead() {
+    let links = vec![link("a", 2 * MBIT), link("b", 2 * MBIT)];
+    let workload = Workload::continuous(10, 2, Size::Fixed(500_000), ms(30_000));
+    let scenario = scenario(links, Load::Pages(workload), ms(30_000));
+    for policy in ["WSDM", "LCF"] {
+        let record = play(&scenario, gateway(policy), 1);
+        assert!(
+            when(&record, EventKind::Down, "a").is_empty(),
+            "{:?}",
+            record.events
+        );
+        assert!(
+            when(&record, EventKind::Down, "b").is_empty(),
+            "{:?}",
+            record.events
+        );
+        let carried: u64 = record
+            .series
+            .iter()
+            .map(|s| s.samples.last().unwrap().down_bytes)
+            .sum();
+        assert!(
+            carried as f64 > 0.9 * 30. * 4e6 / 8.,
+            "{carried} bytes of 15 MB"
+        );
+        assert!(record.counts.overflowed.packets > 0);
+    }
+}
+
+#[test]
+fn packets_in_turn_use_all_links_for_one_flow() {
+    let mut scenario = scenario(
+        two_links(),
+        downloads(1, 5_000_000, ms(1_000), ms(0), ms(1)),
+        ms(60_000),
+    );
+    let refused = anabranch_sim::run(&of(&scenario, Policy::Packet, 1), &mut |_| {});
+    assert!(matches!(refused, Err(SimError::Policy { .. })));
+    let Network::Site(site) = &mut scenario.network else {
+        panic!()
+    };
+    site.nat = false;
+    let packet = play(&scenario, Policy::Packet, 1);
+    let one = play(&scenario, gateway("RR"), 1);
+    let times = [&packet, &one].map(|record| record.transfers[0].duration_s);
+    println!("over both {:.2} s, over one {:.2} s", times[0], times[1]);
+    assert!(times[0] < 0.6 * times[1]);
+    let bytes: Vec<u64> = packet
+        .series
+        .iter()
+        .map(|s| s.samples.last().unwrap().down_bytes)
+        .collect();
+    assert!(bytes[0].abs_diff(bytes[1]) < 5_000, "{bytes:?}");
+}
+
+#[test]
+fn uploads_fill_the_way_up() {
+    let load = match downloads(2, 1_000_000, ms(500), ms(0), ms(5_000)) {
+        Load::Arrivals(mut plan) => {
+            let anabranch_workload::Pattern::Rows(rows) = &mut plan.pattern else {
+                panic!()
+            };
+            rows.iter_mut()
+                .for_each(|row| row.direction = Direction::Up);
+            Load::Arrivals(plan)
+        }
+        other => other,
+    };
+    let record = play(&scenario(two_links(), load, ms(60_000)), gateway("RR"), 1);
+    assert!(all_ok(&record) && record.transfers.len() == 10);
+    let last = |i: usize| record.series[i].samples.last().unwrap();
+    assert!(last(0).up_bytes > 5_000_000 && last(0).down_bytes < 500_000);
+}
+
+fn bytes_of(record: &Record) -> String {
+    format!("{:?}", record)
+}
+
+#[test]
+fn equal_runs_give_equal_records_and_other_seeds_others() {
+    let mut workload = Workload::page_rounds(5, 3, 10);
+    workload.size = Size::BoundedPareto {
+        alpha: 1.2,
+        min_bytes: 2_000,
+        max_bytes: 500_000,
+    };
+    let mut scenario = scenario(two_links(), Load::Pages(workload), ms(60_000));
+    scenario.faults = vec![fault(ms(3_000), "a", Change::Cut)];
+    let first = play(&scenario, gateway("random"), 1);
+    assert!(first.transfers.len() >= 100);
+    assert_eq!(
+        bytes_of(&first),
+        bytes_of(&play(&scenario, gateway("random"), 1))
+    );
+    let other = play(&scenario, gateway("random"), 2);
+    assert_ne!(bytes_of(&first), bytes_of(&other));
+}
+
+#[test]
+fn an_unused_link_changes_nothing_for_the_transfers() {
+    let lossy = |mut link: anabranch_scenario::LinkPlan| {
+        link.down.loss = anabranch_scenario::Loss::Independent { probability: 0.01 };
+        link
+    };
+    let mut links: Vec<_> = two_links().into_iter().map(lossy).collect();
+    let few = play(
+        &scenario(links.clone(), steady(), ms(60_000)),
+        gateway("RR"),
+        1,
+    );
+    let mut spare = link("spare", MBIT);
+    spare.metered = true;
+    links.push(lossy(spare));
+    let more = play(&scenario(links, steady(), ms(60_000)), gateway("RR"), 1);
+    assert_eq!(few.transfers, more.transfers);
+}
