@@ -1,12 +1,16 @@
 //! Every flag, defined once.
 
+use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anabranch_core::Algorithm;
+use anabranch_core::{Algorithm, algorithm};
 use anabranch_daemon::paths::DEFAULT_INSTANCE;
-use clap::{Parser, Subcommand, ValueEnum};
+use anabranch_scenario::{Policy, Spread};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 /// Sends each flow by one of several internet links and measures which links deserve it
@@ -25,6 +29,8 @@ const EXAMPLES: &str = "Examples:
   anabranch check --config /etc/anabranch.toml   is it right, and this host as it says?
   anabranch run --config /etc/anabranch.toml     run the gateway
   anabranch status                               links, rates, flows, dropped packets
+  anabranch sim run scenarios/demo.toml          a scenario in virtual time
+  anabranch experiment list                      published claims that can be run
 
 Exit codes: 0 done, 1 failed, 2 the input has to change; nothing was done then.";
 
@@ -95,6 +101,23 @@ A configuration may also write the tuple itself:
     ///
     /// Everything happens in network namespaces and goes away afterwards; the host itself is not touched.
     Demo(DemoArgs),
+    /// Run scenarios in the simulator, in virtual time
+    Sim {
+        #[command(subcommand)]
+        command: SimCommand,
+    },
+    /// Run scenarios in the laboratory, on this machine's kernel
+    ///
+    /// Everything happens in network namespaces and goes away afterwards; the host itself is not touched.
+    Lab {
+        #[command(subcommand)]
+        command: LabCommand,
+    },
+    /// Run what a paper measured, and hold it against what the paper says
+    Experiment {
+        #[command(subcommand)]
+        command: ExperimentCommand,
+    },
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
   anabranch completions bash > /usr/share/bash-completion/completions/anabranch
@@ -141,6 +164,153 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Run a scenario file: every policy, seed and point of its sweep
+    ///
+    /// The same file gives the same bytes of result. What is complete under --out is not run again.
+    #[command(after_help = "Examples:
+  anabranch sim run scenarios/demo.toml
+  anabranch sim run house.toml --policy WSDM --policy RR --seed 1 --seed 2 --out results")]
+    Run {
+        #[command(flatten)]
+        trials: TrialArgs,
+        /// Runs at a time; as many as there are processors if left out
+        #[arg(long, value_name = "N")]
+        jobs: Option<NonZeroUsize>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Run a scenario file: every policy, seed and point of its sweep, one after the other
+    ///
+    /// The gateway is this executable, the links are emulated, TCP is the kernel's. What is complete under --out is not
+    /// run again. A run that the machine was too slow for is invalid.
+    #[command(after_help = "Examples:
+  sudo anabranch lab run scenarios/demo.toml
+  sudo anabranch lab run house.toml --policy WSDM --policy RR --out results")]
+    Run {
+        #[command(flatten)]
+        trials: TrialArgs,
+    },
+}
+
+/// What to run of a scenario file, and where its results go.
+#[derive(Debug, clap::Args)]
+pub struct TrialArgs {
+    /// TOML file with links, faults, workload, policies and seeds
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// This policy in place of the file's; may be given several times
+    #[arg(long = "policy", value_name = "NAME", value_parser = hinted(policies), hide_possible_values = true)]
+    pub policies: Vec<String>,
+    /// This seed in place of the file's; may be given several times
+    #[arg(long = "seed", value_name = "N")]
+    pub seeds: Vec<u64>,
+    /// Directory of the results, one directory per run
+    #[arg(long, value_name = "DIR", default_value = "anabranch-results", value_hint = ValueHint::DirPath)]
+    pub out: PathBuf,
+    /// Write transfers as CSV in place of Parquet
+    #[arg(long)]
+    pub csv: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ExperimentCommand {
+    /// List the experiments and their figures
+    #[command(after_help = "Examples:
+  anabranch experiment list
+  anabranch experiment list --json | jq -r '.[].name'")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run an experiment, or one figure of it, and judge its claims
+    ///
+    /// Writes plots and summary.json. Exits with 1 if a claim does not hold.
+    #[command(after_help = "Examples:
+  anabranch experiment run 2002-jo-multilink --quick
+  anabranch experiment run 2004-guo-multihoming/fig9 --out fig9")]
+    Run {
+        /// Experiment, or experiment/figure, of `anabranch experiment list`
+        #[arg(value_name = "NAME[/FIGURE]", value_parser = hinted(figures), hide_possible_values = true)]
+        name: String,
+        /// Where to run it
+        #[arg(long, default_value = "sim")]
+        world: World,
+        /// Fewer seeds and shorter runs; claims that need more are left out
+        #[arg(long)]
+        quick: bool,
+        /// Directory of plots and summary.json
+        #[arg(long, value_name = "DIR", default_value = "anabranch-experiment", value_hint = ValueHint::DirPath)]
+        out: PathBuf,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum World {
+    /// The simulator
+    Sim,
+    /// Network namespaces on this machine's kernel
+    Lab,
+}
+
+/// Any word, of which completions offer these. Whether it is right is judged where it is used.
+fn hinted(names: fn() -> Vec<String>) -> impl TypedValueParser<Value = String> {
+    Hinted(names)
+}
+
+#[derive(Clone)]
+struct Hinted(fn() -> Vec<String>);
+
+impl TypedValueParser for Hinted {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.0)().into_iter().map(PossibleValue::new)))
+    }
+}
+
+/// What a scenario may name: the algorithms of gateways, and what shares trunks.
+fn policies() -> Vec<String> {
+    let gateways = algorithm::TABLE.iter().map(|named| named.name.to_owned());
+    let shared = [
+        Policy::Packet,
+        Policy::Trunk(Spread::Hash),
+        Policy::Trunk(Spread::Dh),
+        Policy::Trunk(Spread::Dhfv),
+        Policy::Trunk(Spread::Drr),
+        Policy::Trunk(Spread::Rendezvous),
+        Policy::Trunk(Spread::Single),
+    ];
+    let shared = shared.iter().map(Policy::to_string);
+    gateways
+        .chain(shared)
+        .chain(["flowlet".to_owned()])
+        .collect()
+}
+
+fn figures() -> Vec<String> {
+    let mut names = Vec::new();
+    for experiment in anabranch_experiment::all() {
+        names.push(experiment.name.to_owned());
+        let figures = experiment.figures.iter();
+        names.extend(figures.map(|figure| format!("{}/{}", experiment.name, figure.id)));
+    }
+    names
+}
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   sudo anabranch demo
@@ -150,7 +320,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(10..=3600))]
     pub seconds: u16,
     /// One of `anabranch policies`
-    #[arg(long, value_name = "NAME", default_value = anabranch_core::algorithm::TABLE[0].name)]
+    #[arg(long, value_name = "NAME", default_value = algorithm::TABLE[0].name)]
     pub policy: Algorithm,
     /// Also write the result to this file
     #[arg(long, value_name = "FILE")]
@@ -266,11 +436,13 @@ mod tests {
 
     #[test]
     fn every_subcommand_has_a_description_and_every_flag_a_help() {
-        for command in Args::command().get_subcommands() {
+        fn check(command: &clap::Command) {
             assert!(command.get_about().is_some(), "{}", command.get_name());
             for flag in command.get_opts() {
                 assert!(flag.get_help().is_some(), "{} {flag}", command.get_name());
             }
+            command.get_subcommands().for_each(check);
         }
+        Args::command().get_subcommands().for_each(check);
     }
 }

@@ -1,8 +1,8 @@
 //! The `anabranch` command.
 //!
 //! Each subcommand is one file in [`commands`] and one entry in [`args`], where every flag is defined once: parsing,
-//! `--help` and completions come from the same line. Two subcommands do something: `run` is the daemon, `demo` a run in
-//! the laboratory. The others ask — the configuration and the host (`check`), the table of algorithms (`policies`), or
+//! `--help` and completions come from the same line. Some subcommands do something: `run` is the daemon, `sim`, `lab` and
+//! `experiment` run scenarios in a world of their own, `demo` a certain one in the laboratory. The others ask — the configuration and the host (`check`), the table of algorithms (`policies`), or
 //! the running daemon over its control socket — and show the answer as a table or, with `--json`, as it came.
 //!
 //! What went wrong is one line on standard error. The exit code tells whose turn it is: 2 if the input has to change
@@ -10,18 +10,20 @@
 
 mod args;
 mod commands;
+mod comparison;
 mod control;
 mod demo;
 mod failure;
 mod interrupt;
 mod output;
+mod progress;
 mod table;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, Command};
+use args::{Args, Command, ExperimentCommand, LabCommand, SimCommand};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -42,6 +44,21 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Link { action, name } => commands::link::run(instance, action, name),
         Command::Policies { json } => commands::policies::run(json),
         Command::Demo(args) => demo::run(&args),
+        Command::Sim {
+            command: SimCommand::Run { trials, jobs },
+        } => commands::scenario::simulate(&trials, jobs),
+        Command::Lab {
+            command: LabCommand::Run { trials },
+        } => commands::scenario::carry_out(&trials),
+        Command::Experiment { command } => match command {
+            ExperimentCommand::List { json } => commands::experiment::list(json),
+            ExperimentCommand::Run {
+                name,
+                world,
+                quick,
+                out,
+            } => commands::experiment::run(&name, world, quick, out),
+        },
         Command::Completions { shell } => commands::completions::run(shell),
     }
 }

@@ -36,6 +36,11 @@ impl Columns {
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.0.add_row(cells);
     }
+
+    /// As many cells as there are titles.
+    pub fn cells(&mut self, cells: Vec<String>) {
+        self.0.add_row(cells);
+    }
 }
 
 impl std::fmt::Display for Columns {

@@ -2,9 +2,11 @@
 
 pub mod check;
 pub mod completions;
+pub mod experiment;
 pub mod explain;
 pub mod flows;
 pub mod link;
 pub mod policies;
 pub mod run;
+pub mod scenario;
 pub mod status;

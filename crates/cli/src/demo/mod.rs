@@ -51,10 +51,10 @@ fn play(plan: Plan) -> anyhow::Result<Evidence> {
     let mut show = Show::new(&plan);
     let record = anabranch_lab::scenario::run(&plan.run, &setup, &mut |moment| show.look(moment));
     let links = show.end()?;
-    let record = record.map_err(explained)?;
     if setup.stop.is_ordered() {
         bail!("interrupted");
     }
+    let record = record.map_err(explained)?;
     Ok(Evidence {
         plan,
         links,

@@ -38,6 +38,8 @@ impl From<ExitStatus> for Exit {
 
 impl Child {
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
+        // Ctrl-C is for this process, which ends the others in its own order.
+        command.process_group(0);
         // SAFETY: prctl is a plain system call; nothing is allocated or locked between fork and exec.
         unsafe {
             command.pre_exec(|| {

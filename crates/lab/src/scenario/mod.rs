@@ -27,6 +27,7 @@ use crate::topology::{Gateway, Lab, LabError, Result};
 use conditions::Conditions;
 use watch::Watch;
 
+pub(crate) use conditions::retransmitted;
 pub use watch::{LinkNow, Moment, Transfers};
 
 /// For every link to answer its first probes.
@@ -78,9 +79,7 @@ fn play(
     let recording = thread::scope(|scope| {
         let running = scope.spawn(|| lab.run(orders, telling));
         let ears = Ears { heard, happened };
-        let watched = keep_watch(run, lab, daemon, &mut watch, &ears, observe, || {
-            running.is_finished()
-        });
+        let watched = keep_watch(run, lab, daemon, &mut watch, &ears, observe);
         if watched.is_err() {
             setup.stop.order();
         }
@@ -105,15 +104,14 @@ fn keep_watch(
     watch: &mut Watch,
     ears: &Ears,
     observe: &mut dyn FnMut(&Moment),
-    is_over: impl Fn() -> bool,
 ) -> Result<()> {
     let mut next = Instant::now();
     loop {
-        let over = is_over();
-        watch.hear(&ears.heard, &ears.happened);
+        let goes_on = watch.hear(&ears.heard);
+        watch.notice(&ears.happened);
         watch.look(lab, daemon)?;
         observe(&watch.moment());
-        if over {
+        if !goes_on {
             return Ok(());
         }
         next = (next + run.scenario.sample).max(Instant::now());

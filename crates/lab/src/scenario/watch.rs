@@ -1,12 +1,11 @@
 //! What is known of a run while it goes on: bytes from the lines, states and flows from the gateway.
 
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use anabranch_daemon::control::{LinkState as Found, LinkStatus, Traffic};
 use anabranch_scenario::{
-    Change, Direction, Event, EventKind, Fault, LinkPlan, LinkSeries, LinkState, Place, Site,
-    format,
+    Change, Direction, Event, EventKind, Fault, LinkPlan, LinkSeries, LinkState, Site, format,
 };
 use anabranch_workload::client::TransferEvent;
 
@@ -48,6 +47,20 @@ pub struct Transfers {
     pub running: u64,
     pub done: u64,
     pub failed: u64,
+}
+
+impl Transfers {
+    fn take_in(&mut self, event: &TransferEvent) {
+        match event {
+            TransferEvent::Started { .. } => self.running += 1,
+            TransferEvent::Progress { .. } => {}
+            TransferEvent::Finished(transfer) => {
+                self.running = self.running.saturating_sub(1);
+                self.done += u64::from(transfer.outcome.is_ok());
+                self.failed += u64::from(transfer.outcome.is_failure());
+            }
+        }
+    }
 }
 
 /// The evidence as it grows.
@@ -143,22 +156,21 @@ impl Watch {
         }
     }
 
-    /// Takes in what the clients and the lines' schedule tell.
-    pub(super) fn hear(&mut self, told: &Receiver<TransferEvent>, happened: &Receiver<Fault>) {
-        let count = &mut self.transfers;
-        for event in told.try_iter() {
-            match event {
-                TransferEvent::Started { .. } => count.running += 1,
-                TransferEvent::Progress { .. } => {}
-                TransferEvent::Finished(transfer) => {
-                    count.running = count.running.saturating_sub(1);
-                    count.done += u64::from(transfer.outcome.is_ok());
-                    count.failed += u64::from(transfer.outcome.is_failure());
-                }
+    /// Takes in what the clients tell. False when they have no more to tell, because the load has ended.
+    pub(super) fn hear(&mut self, told: &Receiver<TransferEvent>) -> bool {
+        loop {
+            match told.try_recv() {
+                Ok(event) => self.transfers.take_in(&event),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
             }
         }
+    }
+
+    /// Takes in what has happened to the lines.
+    pub(super) fn notice(&mut self, happened: &Receiver<Fault>) {
         for fault in happened.try_iter() {
-            let event = event_of(&fault);
+            let event = Event::of(&fault);
             let concerned = |link: &&mut Watched| link.now.name == fault.link;
             if let Some(link) = self.links.iter_mut().find(concerned) {
                 match fault.change {
@@ -223,51 +235,6 @@ fn belief(state: Found) -> LinkState {
         Found::Up | Found::Drained => LinkState::Up,
         Found::PossiblyDown => LinkState::Suspect,
         Found::Down | Found::Absent | Found::Disabled => LinkState::Down,
-    }
-}
-
-/// A fault in words.
-fn event_of(fault: &Fault) -> Event {
-    let link = &fault.link;
-    let place = match fault.place {
-        Place::LastMile => "",
-        Place::Beyond => " beyond the last mile",
-    };
-    let way = match fault.direction {
-        None => "",
-        Some(Direction::Down) => " downwards",
-        Some(Direction::Up) => " upwards",
-    };
-    let (kind, text) = match fault.change {
-        Change::Cut => (
-            EventKind::Cut,
-            format!("{link} is cut{way}{place}: its packets vanish, its carrier stays"),
-        ),
-        Change::Restore => (
-            EventKind::Restored,
-            format!("{link} is whole again{way}{place}"),
-        ),
-        Change::Rate(rate_bps) => {
-            let rate = format::bps(rate_bps as f64);
-            (EventKind::Note, format!("{link} has {rate}{way}{place}"))
-        }
-        Change::Loss(loss) => (
-            EventKind::Note,
-            format!("{link} loses packets otherwise{way}{place}: {loss:?}"),
-        ),
-        Change::Delay(delay) => {
-            let delay = seconds(delay.as_secs_f64());
-            (
-                EventKind::Note,
-                format!("{link} has a delay of {delay}{way}{place}"),
-            )
-        }
-    };
-    Event {
-        t_s: fault.at.as_secs_f64(),
-        kind,
-        link: Some(link.clone()),
-        text,
     }
 }
 

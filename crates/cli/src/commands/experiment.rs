@@ -1,0 +1,146 @@
+//! Published claims: which there are, and whether they hold here.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use anabranch_daemon::BadInput;
+use anabranch_experiment::{Figure, Options, Progress, Selection, Summary, all};
+use anyhow::bail;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::args::World;
+use crate::output::{print, print_json};
+use crate::table::{self, Columns};
+
+const BAR: &str = "{prefix:<8} {bar:40} {pos} of {len} runs  {elapsed}";
+
+pub fn list(json: bool) -> anyhow::Result<()> {
+    if json {
+        let figure = |figure: &Figure| {
+            let worlds: Vec<_> = figure.worlds.iter().map(|world| world.name()).collect();
+            json!({ "id": figure.id, "title": figure.title, "worlds": worlds })
+        };
+        let experiments = all().iter().map(|experiment| {
+            let figures: Vec<_> = experiment.figures.iter().map(figure).collect();
+            json!({ "name": experiment.name, "title": experiment.title, "figures": figures })
+        });
+        return print_json(&experiments.collect::<Vec<_>>());
+    }
+    let mut columns = Columns::new(&["experiment", "figure", "worlds", "what it shows"]);
+    for experiment in all() {
+        let title = experiment.title.to_owned();
+        columns.row([
+            experiment.name.to_owned(),
+            String::new(),
+            String::new(),
+            title,
+        ]);
+        for figure in experiment.figures {
+            let worlds: Vec<_> = figure.worlds.iter().map(|world| world.name()).collect();
+            columns.row([
+                String::new(),
+                figure.id.to_owned(),
+                worlds.join(", "),
+                figure.title.to_owned(),
+            ]);
+        }
+    }
+    print(columns)
+}
+
+pub fn run(name: &str, world: World, quick: bool, out: PathBuf) -> anyhow::Result<()> {
+    let world = match world {
+        World::Sim => anabranch_experiment::World::Sim,
+        World::Lab => anabranch_experiment::World::Lab,
+    };
+    let selection =
+        Selection::parse(name, world).map_err(|error| BadInput::new(error.to_string()))?;
+    let options = Options {
+        world,
+        quick,
+        out,
+        jobs: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let figures = Figures::default();
+    let summary = anabranch_experiment::run(&selection, &options, &figures)?;
+    figures.finish();
+    print(told(&summary))?;
+    print(format!(
+        "\nresults: {}\n",
+        options.out.join("summary.json").display()
+    ))?;
+    let failed = summary.checks.iter().filter(|check| !check.pass).count();
+    if failed > 0 {
+        bail!("{failed} of {} claims do not hold", summary.checks.len());
+    }
+    Ok(())
+}
+
+/// Each claim beside what was observed, then what a reader should know besides.
+fn told(summary: &Summary) -> String {
+    let mut columns = Columns::new(&["figure", "verdict", ">observed", ">expected", "claim"]);
+    for check in &summary.checks {
+        let verdict = match check.pass {
+            true => table::good("holds").to_string(),
+            false => table::bad("FAILS").to_string(),
+        };
+        columns.row([
+            check.figure.clone(),
+            verdict,
+            check.observed_words(),
+            check.expected.clone(),
+            check.claim.clone(),
+        ]);
+    }
+    let notes = summary.notes.iter();
+    let notes = notes.map(|note| format!("\n{}: {}", note.figure, note.text));
+    format!("{columns}{}", notes.collect::<String>())
+}
+
+/// A bar per figure, on standard error.
+#[derive(Default)]
+struct Figures(Mutex<Option<ProgressBar>>);
+
+impl Figures {
+    fn with(&self, change: impl FnOnce(&mut Option<ProgressBar>)) {
+        // A bar is whole whatever happened to who drew it.
+        change(
+            &mut self
+                .0
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        );
+    }
+
+    fn finish(&self) {
+        self.with(|bar| {
+            if let Some(bar) = bar.take() {
+                bar.finish_and_clear();
+            }
+        });
+    }
+}
+
+impl Progress for Figures {
+    fn figure(&self, figure: &Figure) {
+        self.finish();
+        let bar = ProgressBar::new(0).with_prefix(figure.id);
+        let style =
+            ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
+        if bar.is_hidden() {
+            eprintln!("{}: {}", figure.id, figure.title);
+        }
+        self.with(|current| *current = Some(bar));
+    }
+
+    fn runs(&self, done: usize, of: usize) {
+        self.with(|bar| {
+            if let Some(bar) = bar {
+                bar.set_length(of as u64);
+                bar.set_position(done as u64);
+            }
+        });
+    }
+}

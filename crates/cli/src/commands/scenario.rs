@@ -1,0 +1,129 @@
+//! A scenario file in a world: every policy, seed and point of its sweep, compared in one table.
+
+use std::fmt::Display;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::Duration;
+
+use anabranch_core::Time;
+use anabranch_daemon::BadInput;
+use anabranch_lab::netns::NetnsError;
+use anabranch_lab::scenario::Setup;
+use anabranch_lab::topology::LabError;
+use anabranch_scenario::{
+    Comparison, Finished, Record, Rows, Run, RunError, RunFailed, ScenarioFile, Sweep, SweepError,
+    World,
+};
+use anyhow::bail;
+
+use crate::args::TrialArgs;
+use crate::comparison;
+use crate::interrupt;
+use crate::output::print;
+use crate::progress::Trials;
+
+/// `anabranch sim run`
+pub fn simulate(args: &TrialArgs, jobs: Option<NonZeroUsize>) -> anyhow::Result<()> {
+    let world = |run: &Run, progress: &mut dyn FnMut(Duration)| {
+        anabranch_sim::run(run, &mut |now| progress(now.since(Time::ZERO)))
+    };
+    let finished = sweep(args, World::Sim, jobs, world)??;
+    conclude(&args.out, &finished)
+}
+
+/// `anabranch lab run`: one laboratory at a time, because each wants the whole machine.
+pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
+    let setup = Setup {
+        binary: std::env::current_exe()?,
+        stop: interrupt::stop()?,
+    };
+    let world = |run: &Run, progress: &mut dyn FnMut(Duration)| -> Result<Record, Failure> {
+        let record = anabranch_lab::scenario::run(run, &setup, &mut |moment| {
+            progress(moment.elapsed);
+        });
+        match setup.stop.is_ordered() {
+            true => Err(Failure::Interrupted),
+            false => record.map_err(Failure::Lab),
+        }
+    };
+    let alone = Some(NonZeroUsize::MIN);
+    let finished = sweep(args, World::Lab, alone, world)?.map_err(explained)?;
+    conclude(&args.out, &finished)
+}
+
+/// Why a run in the laboratory has no record.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Lab(LabError),
+    #[error("interrupted; what is complete is kept, the same command goes on from there")]
+    Interrupted,
+}
+
+/// What the user can mend is bad input, whatever it is wrapped in.
+fn explained(error: SweepError<Failure>) -> anyhow::Error {
+    let SweepError::Run(RunFailed {
+        error: RunError::World(Failure::Lab(error)),
+        run,
+    }) = error
+    else {
+        return error.into();
+    };
+    match error {
+        LabError::Namespace(NetnsError::Privilege) => BadInput::new(
+            "the laboratory needs root for network namespaces and BPF: run `sudo anabranch lab run`",
+        )
+        .into(),
+        LabError::Spec { .. } => BadInput::new(format!("{run}: {error}")).into(),
+        other => anyhow::Error::new(other).context(run),
+    }
+}
+
+/// Bad input is the outer error.
+fn sweep<E: Display + Send>(
+    args: &TrialArgs,
+    world: World,
+    jobs: Option<NonZeroUsize>,
+    carry_out: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E> + Sync,
+) -> anyhow::Result<Result<Vec<Finished>, SweepError<E>>> {
+    let sweep = Sweep::plan(&args.out, world, read(args, world)?.runs())?;
+    let trials = Trials::new(&sweep);
+    let rows = if args.csv { Rows::Csv } else { Rows::Parquet };
+    let finished = sweep.run(jobs, rows, carry_out, |progress| trials.show(progress));
+    trials.finish();
+    Ok(finished)
+}
+
+fn read(args: &TrialArgs, world: World) -> Result<ScenarioFile, BadInput> {
+    let mut file = ScenarioFile::load(&args.file)?;
+    if !args.policies.is_empty() {
+        file = file.with_policies(&args.policies)?;
+    }
+    if !args.seeds.is_empty() {
+        file = file.with_seeds(&args.seeds)?;
+    }
+    file.fits(world)?;
+    Ok(file)
+}
+
+/// The table, where the reports are, and whether all of it can be trusted.
+fn conclude(out: &Path, finished: &[Finished]) -> anyhow::Result<()> {
+    let comparison = Comparison::of(finished)?;
+    let page = match finished {
+        [only] => only.page(),
+        _ => comparison.write(out)?,
+    };
+    let table = comparison::columns(&comparison);
+    print(format!("{table}\nreport: {}\n", page.display()))?;
+    let invalid: Vec<_> = finished.iter().filter(|run| !run.manifest.valid).collect();
+    let Some(first) = invalid.first() else {
+        return Ok(());
+    };
+    bail!(
+        "{} of {} runs are invalid; {}: {}",
+        invalid.len(),
+        finished.len(),
+        first.directory.display(),
+        first.manifest.problems.join("; ")
+    )
+}
