@@ -159,6 +159,114 @@ fn policies_are_a_table_and_json() {
     assert_eq!(text(&table.stdout).lines().count(), names.len() + 1);
 }
 
+/// The error of `sim run` on a scenario, without the file's name.
+fn scenario_refusal(world: &str, scenario: &str, options: &[&str]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("house.toml");
+    std::fs::write(&path, scenario).unwrap();
+    let path = path.to_str().unwrap();
+    let out = directory.path().join("results");
+    let words = [world, "run", path, "--out", out.to_str().unwrap()];
+    let output = anabranch(&[&words, options].concat());
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{scenario}: {error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(!out.exists(), "nothing is done");
+    error.trim_end().replace(path, "house.toml")
+}
+
+#[test]
+fn a_wrong_scenario_is_told_in_one_line_with_file_key_and_reason() {
+    const LINK: &str = "link.fiber = { rate = \"10mbit\" }\n";
+    let cases = [
+        (
+            "lenght = \"3s\"\n".to_owned() + LINK,
+            "anabranch: house.toml:1: lenght = \"3s\": unknown key; allowed: ",
+        ),
+        (
+            "policies = [\"DRR\"]\n".to_owned() + LINK,
+            "anabranch: house.toml:1: policies[0] = \"DRR\": sends the packets of one connection over several links",
+        ),
+        (
+            LINK.to_owned() + "fault = [{ at = \"1s\", link = \"lte\", change = \"cut\" }]",
+            "anabranch: house.toml:2: fault[0].link = \"lte\": ",
+        ),
+        (
+            "link.fiber = { rate = \"0mbit\" }".to_owned(),
+            "anabranch: house.toml:1: link.fiber.rate = \"0mbit\": ",
+        ),
+    ];
+    for (scenario, begins) in cases {
+        let line = scenario_refusal("sim", &scenario, &[]);
+        assert!(line.starts_with(begins), "{line}");
+    }
+    let line = scenario_refusal("sim", LINK, &["--policy", "fastest"]);
+    assert!(
+        line.starts_with("anabranch: --policy: unknown policy fastest; allowed: WSDM, "),
+        "{line}"
+    );
+    let fast = "link.fiber = { rate = \"10gbit\" }";
+    let line = scenario_refusal("lab", fast, &[]);
+    assert!(
+        line.contains("the laboratory carries 500 at most"),
+        "{line}"
+    );
+}
+
+#[test]
+fn experiments_are_listed_with_their_figures_and_an_unknown_one_is_told_which_there_are() {
+    let listed = anabranch(&["experiment", "list", "--json"]);
+    assert_eq!(listed.status.code(), Some(0));
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let experiments = listed.as_array().unwrap();
+    let table = anabranch(&["experiment", "list"]);
+    let mut names = Vec::new();
+    for experiment in experiments {
+        let name = experiment["name"].as_str().unwrap();
+        assert!(text(&table.stdout).contains(name), "{name}");
+        assert!(
+            !experiment["figures"].as_array().unwrap().is_empty(),
+            "{name}"
+        );
+        names.push(name);
+    }
+    assert!(!names.is_empty());
+    let unknown = anabranch(&["experiment", "run", "1999-nobody"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let expected = format!(
+        "anabranch: there is no experiment `1999-nobody`, there are: {}\n",
+        names.join(", ")
+    );
+    assert_eq!(text(&unknown.stderr), expected);
+    let unknown = anabranch(&["experiment", "run", &format!("{}/fig0", names[0])]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("has no figure `fig0`, it has: "));
+    let script = anabranch(&["completions", "bash"]);
+    assert!(
+        text(&script.stdout).contains(names[0]),
+        "names are completed"
+    );
+}
+
+#[test]
+fn help_has_examples_for_what_runs_scenarios() {
+    for words in [
+        ["sim", "run"],
+        ["lab", "run"],
+        ["experiment", "run"],
+        ["experiment", "list"],
+    ] {
+        let help = anabranch(&[&words[..], &["--help"]].concat());
+        assert_eq!(help.status.code(), Some(0));
+        let example = format!("anabranch {}", words.join(" "));
+        let help = text(&help.stdout);
+        assert!(
+            help.contains("Examples:") && help.contains(&example),
+            "{help}"
+        );
+    }
+}
+
 #[test]
 fn completions_are_generated_for_every_shell_and_know_the_subcommands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

@@ -1,0 +1,212 @@
+//! One scenario file in both worlds. The laboratory needs root.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The best link gets its best provider back only in part: the hop behind it is narrow, and dies half way through.
+const HOUSE: &str = r#"
+length = "6s"
+policies = ["WSDM"]
+link.fiber = { down = "12mbit", up = "6mbit", delay = "4ms", beyond = { rate = "6mbit", delay = "3ms" } }
+link.lte = { down = "6mbit", up = "3mbit", delay = "15ms", loss = "0.1%" }
+fault = [
+    { at = "3s", link = "fiber", place = "beyond", change = "cut" },
+    { at = "2s", link = "lte", direction = "down", rate = "4mbit" },
+]
+workload = { kind = "continuous", users = 3, downloads = 2, size = { pareto = 1.2, min = "10kB", max = "200kB" } }
+"#;
+
+struct House {
+    directory: tempfile::TempDir,
+}
+
+impl House {
+    fn new(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("house.toml"), text).unwrap();
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, world: &str, options: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.args([world, "run", "house.toml"]).args(options);
+        command.current_dir(self.directory.path());
+        command
+    }
+
+    fn run(&self, world: &str, options: &[&str]) -> Output {
+        self.command(world, options).output().unwrap()
+    }
+
+    /// The one result under `out`: its manifest and its events.
+    fn result(&self, out: &str) -> (Value, Value) {
+        let runs: Vec<_> = fs::read_dir(self.path(out))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_dir())
+            .collect();
+        let [run] = &runs[..] else {
+            panic!("{runs:?}");
+        };
+        let read = |name| {
+            let text = fs::read_to_string(run.join(name)).unwrap();
+            serde_json::from_str(&text).unwrap()
+        };
+        (read("manifest.json"), read("events.json"))
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+/// Every file below a directory, by its path.
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut ahead = vec![directory.to_owned()];
+    while let Some(next) = ahead.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                ahead.push(path);
+            } else {
+                let name = path.strip_prefix(directory).unwrap().to_owned();
+                found.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_scenario_gives_the_same_bytes_twice_in_the_simulator_and_others_for_another_seed() {
+    let house = House::new(HOUSE);
+    for (out, seed) in [("first", "7"), ("second", "7"), ("third", "8")] {
+        let output = house.run("sim", &["--out", out, "--seed", seed]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("WSDM"), "{output:?}");
+    }
+    let [first, second, third] = ["first", "second", "third"].map(|out| files(&house.path(out)));
+    assert!(first.keys().any(|name| name.ends_with("transfers.parquet")));
+    assert_eq!(first, second);
+    assert_ne!(
+        first.values().collect::<Vec<_>>(),
+        third.values().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn policies_and_seeds_are_compared_and_what_is_complete_is_not_run_again() {
+    let house = House::new(HOUSE);
+    let options = ["--policy", "RR", "--policy", "WSDM", "--csv", "--jobs", "1"];
+    let few = house.run("sim", &[&options[..], &["--seed", "1"]].concat());
+    assert_eq!(few.status.code(), Some(0), "{}", text(&few.stderr));
+    let more = house.run(
+        "sim",
+        &[&options[..], &["--seed", "1", "--seed", "2"]].concat(),
+    );
+    let told = text(&more.stderr);
+    assert!(told.contains("2 of 4 runs were complete before"), "{told}");
+    assert!(told.contains("2 of 2 runs: house, WSDM, seed 2"), "{told}");
+    let table = text(&more.stdout);
+    let rows: Vec<_> = table
+        .lines()
+        .filter(|line| line.contains("Mbit/s"))
+        .collect();
+    assert!(
+        rows[0].starts_with("RR ") && rows[1].starts_with("WSDM "),
+        "{table}"
+    );
+    assert!(
+        table.contains("report: anabranch-results/comparison.html"),
+        "{table}"
+    );
+    let found = files(&house.path("anabranch-results"));
+    let rows = found.keys().filter(|name| name.ends_with("transfers.csv"));
+    assert_eq!(rows.count(), 4);
+}
+
+#[test]
+fn the_same_file_runs_in_the_laboratory_with_a_narrow_second_hop_that_dies() {
+    let house = House::new(HOUSE);
+    let output = house.run("lab", &["--out", "lab"]);
+    let (manifest, events) = house.result("lab");
+    // A machine that does other work may be too slow for a valid run; it is one all the same.
+    let problems = manifest["problems"].as_array().unwrap();
+    let slow = |problem: &Value| problem.as_str().unwrap().contains("too much load");
+    assert!(problems.iter().all(slow), "{problems:?}");
+    let expected = if problems.is_empty() { 0 } else { 1 };
+    assert_eq!(
+        output.status.code(),
+        Some(expected),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(manifest["world"], "lab");
+    assert!(manifest["conditions"]["kernel"].is_string());
+    assert_eq!(
+        manifest["conditions"]["congestion control of clients"],
+        "cubic"
+    );
+    let at = |words: &str| {
+        let events = events.as_array().unwrap().iter();
+        let told = |event: &&Value| event["text"].as_str().unwrap().contains(words);
+        let found = events.clone().find(told);
+        found.unwrap_or_else(|| panic!("no {words} in {events:?}"))["t_s"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(at("lte has") >= 2.0);
+    let cut_s = at("fiber is cut beyond the last mile");
+    assert!((3.0..4.0).contains(&cut_s), "{events}");
+    // Its probes go to the server: beyond the last mile is where they end.
+    assert!(at("fiber is declared down") > cut_s);
+}
+
+#[test]
+fn an_interrupt_ends_a_laboratory_run_soon_and_cleanly() {
+    let house = House::new(&HOUSE.replace("6s", "300s"));
+    let mut command = house.command("lab", &["--out", "lab"]);
+    let child = command
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let namespaces = || {
+        let owned = format!("anabranch-{}-", child.id());
+        let all = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&owned))
+            .count()
+    };
+    // The clients' side is there before the gateway is ready: whichever comes first, the interrupt has to work.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while namespaces() < 6 {
+        assert!(Instant::now() < deadline, "{} namespaces", namespaces());
+        std::thread::yield_now();
+    }
+    let pid = child.id().to_string();
+    let interrupted = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(interrupted.unwrap().success());
+    let begun = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("interrupted"),
+        "{}",
+        text(&output.stderr)
+    );
+    let owned = format!("anabranch-{pid}-");
+    let left = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&owned));
+    assert_eq!(left.count(), 0);
+}
