@@ -13,6 +13,8 @@
 //! [`scenario`] stands on all of them: it carries out one run of a scenario file, the same that the simulator runs, and
 //! hands back the same kind of record.
 //!
+//! [`trunk`] does so for scenarios with a trunk, on two nodes of its own.
+//!
 //! Nothing here touches the host's own namespace, its addresses or its sysctls. Everything needs root (CAP_NET_ADMIN
 //! and CAP_SYS_ADMIN) and says so in one line when it is missing.
 
@@ -22,3 +24,4 @@ pub mod netns;
 pub mod run;
 pub mod scenario;
 pub mod topology;
+pub mod trunk;

@@ -75,7 +75,7 @@ fn since(before: Tally, after: Tally) -> Tally {
 }
 
 /// TCP segments sent again since the namespace was made (RFC 4022, tcpRetransSegs).
-fn retransmitted(namespace: &Namespace) -> Result<u64> {
+pub(crate) fn retransmitted(namespace: &Namespace) -> Result<u64> {
     let path = "/proc/thread-self/net/snmp";
     let text = namespace.run(|| std::fs::read_to_string(path))?;
     let text = text.map_err(|source| LabError::Io {

@@ -84,7 +84,7 @@ pub enum LabError {
 
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
-fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
+pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
     let what = what.into();
     move |source| LabError::Io { what, source }
 }
@@ -556,7 +556,7 @@ pub struct LabReport {
     pub problems: Vec<String>,
 }
 
-fn settle(namespace: &Namespace, tcp: &Tcp) -> Result<()> {
+pub(crate) fn settle(namespace: &Namespace, tcp: &Tcp) -> Result<()> {
     for (key, value) in tcp::settings(tcp) {
         namespace.set_sysctl(key, &value)?;
     }

@@ -70,7 +70,7 @@ fn control(tcp: &Tcp) -> &'static str {
 
 /// The congestion control is given to routes: the sysctl takes, outside the host's own namespace, only what the host
 /// allows to everybody (tcp_allowed_congestion_control), which the lab does not change.
-pub(super) fn check(tcp: &Tcp, namespace: &Namespace) -> Result<()> {
+pub(crate) fn check(tcp: &Tcp, namespace: &Namespace) -> Result<()> {
     let available = namespace.sysctl("net/ipv4/tcp_available_congestion_control")?;
     let wanted = control(tcp);
     if available.split_whitespace().any(|name| name == wanted) {

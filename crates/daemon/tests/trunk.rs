@@ -1,0 +1,407 @@
+//! A trunk of four sublinks between two nodes, with the real program, in network namespaces.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anabranch_daemon::control::{Client, Request, Response, TrunkStatus};
+use anabranch_daemon::paths::Paths;
+use anabranch_lab::netns::{Child, Exit, Namespace};
+use nix::sys::signal::Signal;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const SUBLINKS: usize = 4;
+const FLOWS: u16 = 8;
+const FAR: &str = "10.8.0.2";
+const INSTANCE: &str = "test";
+
+/// The node that spreads and the node that receives, whose way back is the first sublink.
+struct Rig {
+    near: Namespace,
+    far: Namespace,
+    dir: tempfile::TempDir,
+    pins: PathBuf,
+}
+
+impl Rig {
+    fn new(scheme: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!(
+            "{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let rig = Self {
+            near: Namespace::create("near").unwrap(),
+            far: Namespace::create("far").unwrap(),
+            dir: tempfile::tempdir().unwrap(),
+            pins: PathBuf::from(format!("/sys/fs/bpf/anabranch-daemon-trunk-{unique}")),
+        };
+        for i in 0..SUBLINKS {
+            rig.lay_sublink(i);
+        }
+        rig.lay_trunk();
+        rig.write_config(scheme);
+        rig
+    }
+
+    fn lay_sublink(&self, i: usize) {
+        let device = format!("sub{i}");
+        self.near.veth(&device, &self.far, &device).unwrap();
+        for (node, host) in [(&self.near, 1), (&self.far, 2)] {
+            node.set_offloads(&device, false).unwrap();
+            node.ip(&format!("address add 10.9.{i}.{host}/30 dev {device}"))
+                .unwrap();
+        }
+        let shaper = format!("qdisc add dev {device} root tbf rate 10mbit burst 2kb limit 12kb");
+        let words: Vec<&str> = shaper.split(' ').collect();
+        self.near.exec("tc", &words).unwrap();
+    }
+
+    fn lay_trunk(&self) {
+        for line in [
+            "link add trunk0 type veth peer name trunk0-end",
+            "link set trunk0-end up",
+            "link set trunk0 arp off up",
+            "address add 10.8.0.1/30 dev trunk0",
+        ] {
+            self.near.ip(line).unwrap();
+        }
+        self.near.set_offloads("trunk0", false).unwrap();
+        self.near
+            .set_sysctl("net/ipv4/conf/all/rp_filter", "1")
+            .unwrap();
+        self.far.ip("address add 10.8.0.2/32 dev lo").unwrap();
+        self.far.ip("route add 10.8.0.1/32 via 10.9.0.1").unwrap();
+    }
+
+    fn write_config(&self, scheme: &str) {
+        let mut text = format!("[trunk]\ndevice = \"trunk0\"\nscheme = \"{scheme}\"\n");
+        for i in 0..SUBLINKS {
+            text += &format!("sublink.s{i} = {{ device = \"sub{i}\", rate = \"10mbit\" }}\n");
+        }
+        std::fs::write(self.config(), text).unwrap();
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.path().join("trunk.toml")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(example());
+        command
+            .args([self.config().as_path(), self.dir.path(), &self.pins])
+            .arg(INSTANCE);
+        command
+    }
+
+    fn start(&self) -> Daemon {
+        let mut command = self.command();
+        command.stdout(Stdio::piped());
+        let mut child = self.near.spawn(command).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.pipes().stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line.trim(), "ready");
+        Daemon {
+            child,
+            paths: Paths::under(self.dir.path(), &self.pins, INSTANCE).unwrap(),
+        }
+    }
+
+    /// Starts a daemon that refuses to, and returns the one line it says why in.
+    fn refused(&self) -> String {
+        let mut command = self.command();
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = self.near.spawn(command).unwrap();
+        let mut said = String::new();
+        let mut stderr = child.pipes().stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait(DEADLINE).unwrap(), Some(Exit::Code(2)), "{said}");
+        said.trim()
+            .replace(self.dir.path().to_str().unwrap(), "DIR")
+    }
+
+    /// Everything of the host that the daemon may change.
+    fn fingerprint(&self) -> String {
+        let filters = (0..SUBLINKS).map(|i| {
+            let key = format!("net/ipv4/conf/sub{i}/rp_filter");
+            self.near.sysctl(&key).unwrap()
+        });
+        let filters: Vec<_> = filters.collect();
+        let pins = self.pins.join(INSTANCE).exists();
+        let routes = self.near.ip("-4 route show table all").unwrap();
+        format!("{filters:?}, pins {pins}, {routes}")
+    }
+
+    /// What has arrived on each sublink of the far node.
+    fn arrived(&self) -> Vec<u64> {
+        let of = |i| self.far.counters(&format!("sub{i}")).unwrap().rx_bytes;
+        (0..SUBLINKS).map(of).collect()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.pins);
+    }
+}
+
+struct Daemon {
+    child: Child,
+    paths: Paths,
+}
+
+impl Daemon {
+    fn status(&self) -> TrunkStatus {
+        let mut client = Client::connect(&self.paths.socket()).unwrap();
+        match client.call(&Request::Status).unwrap() {
+            Response::Trunk(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn end(mut self, signal: Signal) -> Exit {
+        self.child.signal(signal);
+        self.child.wait(DEADLINE).unwrap().expect("ended in time")
+    }
+}
+
+/// Connections over the trunk that send as fast as they may, and what of them has arrived.
+struct Load {
+    stop: Arc<AtomicBool>,
+    received: Vec<Arc<AtomicU64>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(rig: &Rig) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut load = Self {
+            stop,
+            received: Vec::new(),
+            threads: Vec::new(),
+        };
+        let listener = rig
+            .far
+            .run(|| TcpListener::bind((FAR, 80)).unwrap())
+            .unwrap();
+        for i in 0..FLOWS {
+            let to = SocketAddr::new(FAR.parse().unwrap(), 80);
+            let from = rig
+                .near
+                .run(|| TcpStream::connect_timeout(&to, DEADLINE))
+                .unwrap()
+                .unwrap_or_else(|error| panic!("connection {i}: {error}"));
+            load.send(from);
+            load.receive(listener.accept().unwrap().0);
+        }
+        load
+    }
+
+    fn send(&mut self, mut stream: TcpStream) {
+        let stop = Arc::clone(&self.stop);
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        self.threads.push(std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) && stream.write_all(&[7; 4096]).is_ok() {}
+        }));
+    }
+
+    fn receive(&mut self, mut stream: TcpStream) {
+        let received = Arc::new(AtomicU64::new(0));
+        self.received.push(Arc::clone(&received));
+        self.threads.push(std::thread::spawn(move || {
+            let mut buffer = [0; 65536];
+            while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                received.fetch_add(length as u64, Ordering::Relaxed);
+            }
+        }));
+    }
+
+    fn progress(&self) -> Vec<u64> {
+        let received = self.received.iter();
+        received
+            .map(|bytes| bytes.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    /// Every connection brings another 20 kB.
+    #[track_caller]
+    fn goes_on(&self) {
+        let before = self.progress();
+        eventually("every connection goes on", || {
+            let pairs = before.iter().zip(self.progress());
+            pairs.clone().all(|(before, now)| now >= before + 20_000)
+        });
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in {DEADLINE:?}: {what}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// The daemon as a process of its own. `cargo test` builds the examples beside the tests, `cargo test --test` does not.
+fn example() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().and_then(Path::parent).unwrap();
+    let path = profile.join("examples/daemon");
+    assert!(
+        path.exists(),
+        "run `cargo build -p anabranch-daemon --example daemon` first"
+    );
+    path
+}
+
+#[test]
+fn packets_are_spread_and_a_clean_stop_leaves_the_host_as_it_was() {
+    let rig = Rig::new("DRR");
+    let before = rig.fingerprint();
+    let daemon = rig.start();
+    let load = Load::start(&rig);
+    load.goes_on();
+    let status = daemon.status();
+    assert!(status.sublinks.iter().all(|sublink| sublink.usable));
+    let arrived = rig.arrived();
+    let (most, least) = (arrived.iter().max().unwrap(), arrived.iter().min().unwrap());
+    assert!(
+        *most < 2 * least,
+        "packet by packet it is even: {arrived:?}"
+    );
+    drop(load);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert_eq!(rig.fingerprint(), before);
+}
+
+#[test]
+fn dhfv_moves_bins_until_no_sublink_is_left_alone_with_the_load() {
+    let rig = Rig::new("DHFV");
+    let daemon = rig.start();
+    let load = Load::start(&rig);
+    eventually("bins move from where queues grow", || {
+        daemon.status().reassignments > 0
+    });
+    load.goes_on();
+    let status = daemon.status();
+    let bins: usize = status.sublinks.iter().map(|sublink| sublink.bins).sum();
+    assert_eq!(bins, 1024);
+    assert!(
+        status
+            .sublinks
+            .iter()
+            .all(|sublink| sublink.buffer_bytes == Some(12_288))
+    );
+}
+
+#[test]
+fn flows_of_a_sublink_that_loses_its_carrier_go_around_it_and_come_back() {
+    let rig = Rig::new("DHFV");
+    let daemon = rig.start();
+    let load = Load::start(&rig);
+    load.goes_on();
+    rig.far.ip("link set sub2 down").unwrap();
+    eventually("the sublink is out of use", || {
+        !daemon.status().sublinks[2].usable
+    });
+    let cut = daemon.status();
+    load.goes_on();
+    let after = daemon.status();
+    assert_eq!(after.sublinks[2].packets, cut.sublinks[2].packets);
+    let why = after.sublinks[2].why.as_deref();
+    assert_eq!(why, Some("the device is down or has no carrier"));
+
+    rig.far.ip("link set sub2 up").unwrap();
+    eventually("the sublink carries again", || {
+        let status = daemon.status();
+        status.sublinks[2].usable && status.sublinks[2].packets > cut.sublinks[2].packets
+    });
+    load.goes_on();
+}
+
+#[test]
+fn a_killed_daemon_leaves_the_trunk_spreading_and_the_next_adopts_it() {
+    let rig = Rig::new("DHFV");
+    let before = rig.fingerprint();
+    let daemon = rig.start();
+    let load = Load::start(&rig);
+    load.goes_on();
+    daemon.end(Signal::SIGKILL);
+    load.goes_on();
+    let daemon = rig.start();
+    let status = daemon.status();
+    assert!(status.adopted);
+    assert!(
+        status
+            .sublinks
+            .iter()
+            .map(|sublink| sublink.bytes)
+            .sum::<u64>()
+            > 0
+    );
+    load.goes_on();
+    drop(load);
+    daemon.end(Signal::SIGTERM);
+    assert_eq!(rig.fingerprint(), before);
+}
+
+#[test]
+fn another_scheme_and_a_wrong_one_are_read_while_it_runs() {
+    let rig = Rig::new("SH");
+    let daemon = rig.start();
+    let reload = || {
+        let mut client = Client::connect(&daemon.paths.socket()).unwrap();
+        client.call(&Request::Reload).unwrap()
+    };
+    rig.write_config("DRR");
+    assert!(matches!(reload(), Response::Done));
+    assert_eq!(daemon.status().scheme.to_string(), "DRR");
+    rig.write_config("FIFO");
+    let Response::Refused { message } = reload() else {
+        panic!("not refused")
+    };
+    assert!(message.contains("trunk.scheme = \"FIFO\""), "{message}");
+    assert_eq!(daemon.status().scheme.to_string(), "DRR");
+}
+
+#[test]
+fn a_host_that_cannot_run_the_trunk_is_told_so_and_left_alone() {
+    let rig = Rig::new("DHFV");
+    let before = rig.fingerprint();
+    rig.near.ip("link set trunk0 mtu 2000").unwrap();
+    assert_eq!(
+        rig.refused(),
+        "DIR/trunk.toml: trunk.device = \"trunk0\": its MTU 2000 is above the 1500 of sublink s0 (sub0); run `ip link set trunk0 mtu 1500`"
+    );
+    rig.near.ip("link set trunk0 mtu 1500").unwrap();
+    rig.near
+        .exec("tc", &["qdisc", "del", "dev", "sub3", "root"])
+        .unwrap();
+    let refused = rig.refused();
+    assert!(
+        refused.starts_with(
+            "DIR/trunk.toml: trunk.sublink.s3: DHFV watches its queue, and device sub3 keeps none"
+        ),
+        "{refused}"
+    );
+    assert_eq!(rig.fingerprint(), before);
+}

@@ -1,0 +1,253 @@
+//! In which order packets arrive (RFC 4737, section 3: a packet is reordered if one with a higher sending number came
+//! before it).
+//!
+//! The sending number is the IP identification: Linux counts a connection's packets in it, one by one, retransmissions
+//! like others (`__ip_select_ident`, net/ipv4). So a segment that is sent again after a loss is not taken for a reordered
+//! one, which by TCP's own numbers it could not be told from.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::netns::Namespace;
+use crate::topology::{Result, io_error};
+
+/// The longest IP and TCP headers.
+const HEADERS_BYTES: usize = 120;
+const BUFFER_BYTES: usize = 8 << 20;
+/// How often the thread looks whether it is to stop.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Counts data segments at the hosts of a namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Order {
+    pub segments: u64,
+    pub reordered: u64,
+    /// Not seen, because this process was too slow.
+    pub missed: u64,
+}
+
+impl Order {
+    /// Why the count cannot be trusted; empty if it can.
+    pub fn problems(&self) -> Vec<String> {
+        let missed = (self.missed > 0).then(|| {
+            format!(
+                "{} packets were not looked at for reordering: too much load for this machine",
+                self.missed
+            )
+        });
+        missed.into_iter().collect()
+    }
+}
+
+/// A thread that looks at what arrives, until it is told to stop.
+pub(super) struct Watcher {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Order>>,
+}
+
+impl Watcher {
+    pub fn start(namespace: &Namespace) -> Result<Self> {
+        let socket = namespace.run(open)?;
+        let socket = socket.map_err(io_error("opening a packet socket"))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("order".into())
+            .spawn(move || watch(&socket, &told))
+            .map_err(io_error("starting a thread"))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends the watch.
+    pub fn stop(mut self) -> Order {
+        self.join().unwrap_or_default()
+    }
+
+    fn join(&mut self) -> Option<Order> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take()?;
+        Some(
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread is told by the panic itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sees the IPv4 packets that arrive on any device of the thread's namespace, from their IP header on.
+fn open() -> io::Result<Socket> {
+    let protocol = i32::from((libc::ETH_P_IP as u16).to_be());
+    let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(protocol)))?;
+    socket.set_recv_buffer_size(BUFFER_BYTES)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn watch(mut socket: &Socket, stop: &AtomicBool) -> Order {
+    let mut flows = Flows::default();
+    let mut order = Order::default();
+    let mut packet = [0; HEADERS_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        match socket.read(&mut packet) {
+            Ok(length) => {
+                if let Some(segment) = Segment::read(&packet[..length]) {
+                    order.segments += 1;
+                    order.reordered += u64::from(flows.is_late(&segment));
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(_) => break,
+        }
+    }
+    order.missed = missed(socket);
+    order
+}
+
+/// What the socket had no room for (packet(7), PACKET_STATISTICS).
+fn missed(socket: &Socket) -> u64 {
+    let mut statistics = libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+    // SAFETY: the pointers lead to a structure of the length told, and to that length.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            std::ptr::from_mut(&mut statistics).cast(),
+            &mut length,
+        )
+    };
+    if result == 0 {
+        statistics.tp_drops.into()
+    } else {
+        0
+    }
+}
+
+/// Both addresses and both ports, as they stand in the headers.
+type FlowKey = [u8; 12];
+
+/// A TCP segment with data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Segment {
+    flow: FlowKey,
+    id: u16,
+}
+
+impl Segment {
+    fn read(packet: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?));
+        let header = usize::from(packet.first()? & 15) * 4;
+        let total = usize::from(word(2)?);
+        let (fragment, protocol) = (word(6)?, *packet.get(9)?);
+        if protocol != libc::IPPROTO_TCP as u8 || fragment & 0x3fff != 0 {
+            return None;
+        }
+        let data_at = header + usize::from(packet.get(header + 12)? >> 4) * 4;
+        let mut flow = [0; 12];
+        flow[..8].copy_from_slice(packet.get(12..20)?);
+        flow[8..].copy_from_slice(packet.get(header..header + 4)?);
+        (total > data_at).then_some(Self { flow, id: word(4)? })
+    }
+}
+
+/// The highest number of every flow, which wraps around.
+#[derive(Debug, Default)]
+struct Flows(HashMap<FlowKey, u16>);
+
+impl Flows {
+    fn is_late(&mut self, segment: &Segment) -> bool {
+        let highest = self.0.entry(segment.flow).or_insert(segment.id);
+        let ahead = segment.id.wrapping_sub(*highest).cast_signed();
+        if ahead > 0 {
+            *highest = segment.id;
+        }
+        ahead < 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 packet with a TCP header and `payload` bytes.
+    fn packet(id: u16, port: u8, payload: usize) -> Vec<u8> {
+        let mut packet = vec![0; 40 + payload];
+        packet[0] = 0x45;
+        packet[2..4].copy_from_slice(&(40 + payload as u16).to_be_bytes());
+        packet[4..6].copy_from_slice(&id.to_be_bytes());
+        packet[6] = 0x40;
+        packet[9] = 6;
+        packet[12..20].copy_from_slice(&[198, 51, 100, 10, 10, 80, 1, 1]);
+        packet[21] = 80;
+        packet[23] = port;
+        packet[32] = 0x50;
+        packet
+    }
+
+    fn late(ids: &[u16]) -> Vec<bool> {
+        let mut flows = Flows::default();
+        ids.iter()
+            .map(|&id| flows.is_late(&Segment::read(&packet(id, 1, 9)).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn a_segment_behind_one_that_was_sent_later_is_reordered() {
+        assert_eq!(late(&[1, 2, 4, 3, 5]), [false, false, false, true, false]);
+        assert_eq!(late(&[1, 3, 4, 2, 2]), [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn numbers_wrap_around() {
+        assert_eq!(
+            late(&[65_534, 65_535, 0, 65_533, 1]),
+            [false, false, false, true, false]
+        );
+    }
+
+    #[test]
+    fn flows_do_not_concern_each_other() {
+        let mut flows = Flows::default();
+        let mut is_late = |id, port| flows.is_late(&Segment::read(&packet(id, port, 9)).unwrap());
+        assert_eq!(
+            [is_late(9, 1), is_late(3, 2), is_late(8, 1)],
+            [false, false, true]
+        );
+    }
+
+    #[test]
+    fn acknowledgements_fragments_and_other_protocols_are_not_looked_at() {
+        assert_eq!(Segment::read(&packet(1, 1, 0)), None);
+        let mut fragment = packet(1, 1, 9);
+        fragment[6] = 0x20;
+        assert_eq!(Segment::read(&fragment), None);
+        let mut udp = packet(1, 1, 9);
+        udp[9] = 17;
+        assert_eq!(Segment::read(&udp), None);
+        assert_eq!(Segment::read(&packet(1, 1, 9)[..30]), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! What a scenario with a trunk means to the nodes.
+
+use std::fmt::Write;
+
+use anabranch_scenario::{
+    Buffer, Change, Fault, Line, Link, Loss, Network, Place, Policy, Run, Spread, Tcp, Trunk,
+};
+
+use crate::topology::{LabError, Result, tcp};
+
+/// Bytes of an Ethernet header: shapers count them, rates and buffers of a scenario do not.
+pub(super) const ETHERNET_BYTES: u64 = 14;
+/// The IP packet that rates are converted for.
+const PACKET_BYTES: u64 = 1500;
+const CLIENTS_MAX: u32 = 10_000;
+const SERVERS_MAX: u32 = 200;
+/// Packets of a buffer given in packets are counted as full ones: the shaper counts bytes.
+const FRAME_BYTES: u64 = PACKET_BYTES + ETHERNET_BYTES;
+
+/// A run that these nodes can carry out.
+#[derive(Debug, Clone)]
+pub(super) struct Plan<'a> {
+    pub trunk: &'a Trunk,
+    pub spread: Spread,
+    pub tcp: &'a Tcp,
+    pub seed: u64,
+    /// The sublinks as they are cabled: one for the undivided link.
+    pub lines: Vec<&'a Line>,
+    /// Of the device that leads back: what the emulator is told.
+    pub back: Line,
+}
+
+impl<'a> Plan<'a> {
+    pub fn of(run: &'a Run) -> Result<Self> {
+        let Network::Trunk(trunk) = &run.scenario.network else {
+            return Err(wrong("network", "site", "a trunk is wanted here"));
+        };
+        let Policy::Trunk(spread) = run.policy else {
+            return Err(wrong(
+                "policies",
+                run.policy,
+                "a way to spread a trunk is wanted here",
+            ));
+        };
+        let lines = match spread {
+            Spread::Single => vec![&trunk.single],
+            _ => trunk.sublinks.iter().collect(),
+        };
+        check_hosts(trunk)?;
+        for line in &lines {
+            check_line(line, lines[0])?;
+        }
+        for fault in &run.scenario.faults {
+            check_fault(fault, lines.len())?;
+        }
+        Ok(Self {
+            back: Line {
+                delay: trunk.back.delay + lines[0].delay,
+                ..trunk.back.clone()
+            },
+            trunk,
+            spread,
+            tcp: &run.scenario.tcp,
+            seed: run.seed,
+            lines,
+        })
+    }
+
+    /// The configuration of the near node's trunk.
+    pub fn configuration(&self) -> String {
+        let control = &self.trunk.control;
+        let mut text = format!(
+            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck_period_ms = {}\noverload_percent = {}\nmoved_percent = {}\nslot_ms = {}\nslots = {}\n",
+            super::nodes::TRUNK,
+            self.scheme(),
+            control.check_period.as_millis(),
+            control.overload_percent,
+            control.moved_percent,
+            control.slot.as_millis(),
+            control.slots
+        );
+        if let Spread::Flowlet { gap } = self.spread {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "flowlet_gap_ms = {}", gap.as_millis().max(1));
+        }
+        for (i, line) in self.lines.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "sublink.s{i} = {{ device = \"{}\", rate = \"{}bit\" }}",
+                super::nodes::sublink(i),
+                line.rate_bps
+            );
+        }
+        text
+    }
+
+    fn scheme(&self) -> &'static str {
+        match self.spread {
+            Spread::Hash | Spread::Single => "SH",
+            Spread::Dh => "DH",
+            Spread::Dhfv => "DHFV",
+            Spread::Drr => "DRR",
+            Spread::Flowlet { .. } => "flowlet",
+            Spread::Rendezvous => "rendezvous",
+        }
+    }
+
+    /// Sublinks by their numbers, as faults name them.
+    pub fn capacities(&self) -> Vec<Link> {
+        let lines = self.lines.iter().enumerate();
+        lines
+            .map(|(i, line)| Link {
+                name: i.to_string(),
+                rate_bps: line.rate_bps,
+            })
+            .collect()
+    }
+
+    /// What is otherwise than in the scenario, and what TCP is told.
+    pub fn conditions(&self) -> Vec<(String, String)> {
+        let mut words = vec![
+            ("spread".to_owned(), self.spread.to_string()),
+            (
+                "TCP of clients and servers".to_owned(),
+                tcp::route_metrics(self.tcp),
+            ),
+            (
+                "propagation".to_owned(),
+                "of both directions on the way back".to_owned(),
+            ),
+            (
+                "access lines".to_owned(),
+                "cables without rate and delay".to_owned(),
+            ),
+        ];
+        let differences = tcp::differences(self.tcp).into_iter();
+        words.extend(differences.map(|words| ("TCP differs".to_owned(), words.to_owned())));
+        words
+    }
+}
+
+/// The shaper's rate for one of IP packets: that of full frames.
+pub(super) fn frame_rate_bps(rate_bps: u64) -> u64 {
+    rate_bps * FRAME_BYTES / PACKET_BYTES
+}
+
+/// The shaper's limit for a buffer.
+pub(super) fn frame_limit_bytes(buffer: Buffer) -> u64 {
+    let bytes = match buffer {
+        Buffer::Bytes(bytes) => bytes * FRAME_BYTES / PACKET_BYTES,
+        Buffer::Packets(packets) => packets * FRAME_BYTES,
+        // As much as the shaper can count.
+        Buffer::Unlimited => u64::from(u32::MAX),
+    };
+    bytes.clamp(FRAME_BYTES, u32::MAX.into())
+}
+
+fn wrong(key: &'static str, value: impl ToString, allowed: &str) -> LabError {
+    LabError::Spec {
+        key,
+        value: value.to_string(),
+        allowed: allowed.to_owned(),
+    }
+}
+
+fn check_hosts(trunk: &Trunk) -> Result<()> {
+    if !(1..=CLIENTS_MAX).contains(&trunk.clients) {
+        return Err(wrong(
+            "trunk.clients",
+            trunk.clients,
+            "1 to 10000 in the laboratory",
+        ));
+    }
+    if !(1..=SERVERS_MAX).contains(&trunk.servers) {
+        return Err(wrong(
+            "trunk.servers",
+            trunk.servers,
+            "1 to 200 in the laboratory",
+        ));
+    }
+    Ok(())
+}
+
+fn check_line(line: &Line, first: &Line) -> Result<()> {
+    if line.loss != Loss::None || line.red.is_some() {
+        let allowed = "sublinks of the laboratory lose by overflow only; run it in the simulator";
+        return Err(wrong("trunk.sublinks", "lossy", allowed));
+    }
+    if line.delay != first.delay {
+        let allowed = "sublinks of the laboratory have one delay; run it in the simulator";
+        return Err(wrong(
+            "trunk.sublinks",
+            format!("{:?}", line.delay),
+            allowed,
+        ));
+    }
+    Ok(())
+}
+
+fn check_fault(fault: &Fault, sublinks: usize) -> Result<()> {
+    if sublink_of(fault).is_none_or(|i| i >= sublinks) {
+        return Err(wrong(
+            "faults.link",
+            &fault.link,
+            "a sublink by its number, from 0",
+        ));
+    }
+    if fault.place != Place::LastMile {
+        return Err(wrong("faults.place", "beyond", "a trunk has one hop"));
+    }
+    match fault.change {
+        Change::Cut | Change::Restore | Change::Rate(_) => Ok(()),
+        change => Err(wrong(
+            "faults.change",
+            format!("{change:?}"),
+            "sublinks of the laboratory are cut, restored or change their rate; run it in the simulator",
+        )),
+    }
+}
+
+/// The sublink that a fault concerns.
+pub(super) fn sublink_of(fault: &Fault) -> Option<usize> {
+    fault.link.parse().ok()
+}

@@ -1,0 +1,169 @@
+//! What the trunk and its queues tell of themselves.
+
+use std::time::Duration;
+
+use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
+use anabranch_daemon::paths::Paths;
+use anabranch_scenario::{Counts, Event, LinkSeries, LinkState, Tally};
+
+use super::nodes::Nodes;
+use super::plan::{ETHERNET_BYTES, Plan};
+use crate::topology::{LabError, Result};
+
+/// The trunk under test, asked as anybody could ask it.
+pub(super) struct Daemon(Client);
+
+impl Daemon {
+    pub fn connect(instance: &str) -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| LabError::Gateway(error.to_string());
+        let paths = Paths::new(instance).map_err(|error| failed(&error))?;
+        let client = Client::connect(&paths.socket()).map_err(|error| failed(&error))?;
+        Ok(Self(client))
+    }
+
+    fn status(&mut self) -> Result<TrunkStatus> {
+        match self.0.call(&Request::Status) {
+            Ok(Response::Trunk(status)) => Ok(*status),
+            Ok(other) => Err(LabError::Gateway(format!(
+                "it answered another question: {other:?}"
+            ))),
+            Err(error) => Err(LabError::Gateway(error.to_string())),
+        }
+    }
+}
+
+/// The sublinks over time.
+pub(super) struct Watch {
+    series: Vec<LinkSeries>,
+    events: Vec<Event>,
+}
+
+impl Watch {
+    pub fn new(plan: &Plan) -> Self {
+        let links = plan.capacities().into_iter();
+        Self {
+            series: links
+                .map(|link| LinkSeries::new(link.name, link.rate_bps, 0))
+                .collect(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Samples what the queues have sent.
+    pub fn look(&mut self, at: Duration, daemon: &mut Daemon) -> Result<()> {
+        let status = daemon.status()?;
+        for (series, sublink) in self.series.iter_mut().zip(&status.sublinks) {
+            let state = if sublink.usable {
+                LinkState::Up
+            } else {
+                LinkState::Down
+            };
+            series.push(at.as_secs_f64(), sent(sublink).bytes, 0, state, 0);
+        }
+        Ok(())
+    }
+
+    pub fn note(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    pub fn into_evidence(self) -> (Vec<LinkSeries>, Vec<Event>) {
+        (self.series, self.events)
+    }
+}
+
+/// Running counters of all sublinks and of the servers' TCP.
+pub(super) struct Sight {
+    status: TrunkStatus,
+    retransmitted: u64,
+}
+
+impl Sight {
+    pub fn take(daemon: &mut Daemon, nodes: &Nodes) -> Result<Self> {
+        Ok(Self {
+            status: daemon.status()?,
+            retransmitted: nodes.retransmitted()?,
+        })
+    }
+
+    /// From here to `later`, in bytes of IP packets. What was given and neither sent nor waits was dropped.
+    pub fn counts_until(&self, later: &Self) -> Counts {
+        let mut counts = Counts {
+            reassignments: later.status.reassignments - self.status.reassignments,
+            retransmitted: Tally {
+                packets: later.retransmitted - self.retransmitted,
+                bytes: 0,
+            },
+            ..Counts::default()
+        };
+        for (before, after) in self.status.sublinks.iter().zip(&later.status.sublinks) {
+            counts.offered += since(given(before), given(after));
+            counts.delivered += since(sent(before), sent(after));
+            counts.overflowed += dropped(before, after);
+        }
+        counts
+    }
+
+    /// Per sublink, what a table of counts has no place for.
+    pub fn words_until(&self, later: &Self) -> Vec<(String, String)> {
+        let sublinks = self.status.sublinks.iter().zip(&later.status.sublinks);
+        let mut words = vec![(
+            "trunk".to_owned(),
+            format!("anabranch {}", later.status.version),
+        )];
+        words.extend(sublinks.enumerate().map(|(i, (before, after))| {
+            let (sent, dropped) = (since(sent(before), sent(after)), dropped(before, after));
+            let text = format!(
+                "{} bytes sent, {} packets of {} bytes dropped, {} bins at the end",
+                sent.bytes, dropped.packets, dropped.bytes, after.bins
+            );
+            (format!("sublink {i}"), text)
+        }));
+        words
+    }
+}
+
+/// Given to a sublink by the program.
+fn given(sublink: &SublinkStatus) -> Tally {
+    ip(sublink.packets, sublink.bytes)
+}
+
+/// Sent by its queue.
+fn sent(sublink: &SublinkStatus) -> Tally {
+    ip(sublink.sent_packets.into(), sublink.sent_bytes)
+}
+
+/// Frames without their Ethernet headers.
+fn ip(packets: u64, bytes: u64) -> Tally {
+    Tally {
+        packets,
+        bytes: bytes.saturating_sub(packets * ETHERNET_BYTES),
+    }
+}
+
+fn since(before: Tally, after: Tally) -> Tally {
+    Tally {
+        packets: after.packets.saturating_sub(before.packets),
+        bytes: after.bytes.saturating_sub(before.bytes),
+    }
+}
+
+/// Given, less what was sent and what waits. Packets are the queue's own count.
+fn dropped(before: &SublinkStatus, after: &SublinkStatus) -> Tally {
+    let (given, sent) = (
+        after.bytes.saturating_sub(before.bytes),
+        after.sent_bytes.saturating_sub(before.sent_bytes),
+    );
+    let packets = after
+        .dropped_packets
+        .wrapping_sub(before.dropped_packets)
+        .into();
+    let waits = after.queue_bytes.saturating_sub(before.queue_bytes);
+    Tally {
+        packets,
+        bytes: given
+            .saturating_sub(sent + waits)
+            .saturating_sub(packets * ETHERNET_BYTES)
+            * u64::from(packets > 0),
+    }
+}
