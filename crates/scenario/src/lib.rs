@@ -1,13 +1,20 @@
-//! What a run is worth: one result schema for the simulator and the laboratory.
+//! What is tried, and what came of it: one scenario file and one result schema for the simulator and the laboratory.
 //!
-//! A run leaves three kinds of evidence. **Transfers** are what the users saw, one record per file. **Series** are what
-//! the links carried and what the gateway believed of them, sampled over time. **Events** are the moments that a reader
-//! wants marked: a link cut, its death detected, its return. Everything else is derived here and nowhere else:
+//! A [`ScenarioFile`] says what there is (links or a trunk), what happens to it, what users ask for, and what is tried:
+//! policies, seeds, the points of a sweep. It is resolved into [`Scenario`]s and expanded into [`Run`]s, each hashed over
+//! all that decides its result. A **world** takes a `Run` and gives back a [`Record`]; [`execute`] does so for many on all
+//! cores, and a [`Sweep`] keeps what is complete and goes on where it stopped.
 //!
-//! - [`Summary`] computes the figures of the field from transfers and link rates: EBU, T_c, throughput, fairness among
-//!   users, percentiles, flows and bytes per link.
+//! A record is three kinds of evidence. **Transfers** are what the users saw, one row per file. **Series** are what the
+//! links carried and what the gateway believed of them, sampled over time. **Events** are the moments that a reader wants
+//! marked: a link cut, its death detected, its return. Beside them it has the [`Counts`] that no transfer tells, and the
+//! problems that make a run invalid. Everything else is derived here and nowhere else:
+//!
+//! - [`Summary`] computes the figures of the field: EBU, T_c, throughput, fairness among users, percentiles, flows and
+//!   bytes per link.
+//! - [`Finished`] is the directory of one run, [`Comparison`] what many say about the policies, with [`stats`].
+//! - [`Report`] renders the evidence as one self-contained HTML page, [`chart`] draws.
 //! - [`DemoResult`] is the machine-readable answer of `anabranch demo`.
-//! - [`Report`] renders the evidence as one self-contained HTML page and as separate plots and tables for other tools.
 //!
 //! Nothing in this crate reads a clock or a random number: the same evidence renders to the same bytes.
 
@@ -48,4 +55,4 @@ pub use report::{Event, EventKind, Headline, Report};
 pub use results::{Finished, Manifest, Rows};
 pub use rows::{read_transfers_parquet, write_transfers_parquet};
 pub use series::{LinkSample, LinkSeries, LinkState};
-pub use sweep::{RunError, Sweep, SweepError};
+pub use sweep::{RunError, Sweep, SweepError, twice};

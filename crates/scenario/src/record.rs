@@ -37,6 +37,19 @@ pub struct Record {
 }
 
 impl Record {
+    /// The first part in which the evidence differs, if any.
+    pub fn difference(&self, other: &Record) -> Option<&'static str> {
+        let parts = [
+            ("transfers", self.transfers == other.transfers),
+            ("series", self.series == other.series),
+            ("events", self.events == other.events),
+            ("counts", self.counts == other.counts),
+            ("conditions", self.conditions == other.conditions),
+        ];
+        let differs = parts.iter().find(|(_, same)| !same);
+        differs.map(|(part, _)| *part)
+    }
+
     /// The figures of the run.
     pub fn summary(&self) -> Summary {
         let mut summary = Summary::of(&self.transfers, &self.links);

@@ -118,6 +118,23 @@ impl Sweep {
     }
 }
 
+/// Carries out a run twice, which costs twice the time. If the records differ, the run has a problem: the world is not
+/// deterministic. Progress is told of the first time.
+pub fn twice<E>(
+    run: &Run,
+    progress: &mut dyn FnMut(Duration),
+    world: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E>,
+) -> Result<Record, E> {
+    let mut first = world(run, progress)?;
+    let second = world(run, &mut |_| {})?;
+    if let Some(difference) = first.difference(&second) {
+        first.problems.push(format!(
+            "not deterministic: a second run has other {difference}"
+        ));
+    }
+    Ok(first)
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -250,6 +267,24 @@ mod tests {
         assert_eq!(complete(out.path(), runs("")).1, 1);
         let sweep = Sweep::plan(out.path(), World::Lab, runs("")).unwrap();
         assert_eq!(sweep.done(), 0, "another world is another result");
+    }
+
+    #[test]
+    fn a_world_that_is_not_deterministic_makes_a_run_invalid() {
+        let run = &runs("")[0];
+        let same = twice(run, &mut |_| {}, |run, _| Ok::<_, String>(record(run)));
+        assert!(same.unwrap().problems.is_empty());
+        let count = Cell::new(0);
+        let other = |run: &Run, _: &mut dyn FnMut(Duration)| {
+            count.set(count.get() + 1);
+            let mut record = record(run);
+            record.transfers[1].bytes = count.get();
+            Ok::<_, String>(record)
+        };
+        assert_eq!(
+            twice(run, &mut |_| {}, other).unwrap().problems,
+            ["not deterministic: a second run has other transfers"]
+        );
     }
 
     #[test]

@@ -594,3 +594,21 @@ fn the_scenarios_of_the_repository_are_right() {
     names.sort();
     assert_eq!(names, ["demo", "peng-l3-3-1", "trunk"]);
 }
+
+#[test]
+fn the_examples_of_the_documentation_are_right() {
+    let text = include_str!("../../../../docs/scenarios.md");
+    let blocks: Vec<&str> = text
+        .split("```toml")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    let [scenario, sweep] = blocks[..] else {
+        panic!("{} blocks", blocks.len())
+    };
+    assert_eq!(parse(scenario).unwrap().runs().len(), 2 * 20);
+    assert_eq!(
+        parse(&format!("{scenario}{sweep}")).unwrap().runs().len(),
+        2 * 20 * 9
+    );
+}
