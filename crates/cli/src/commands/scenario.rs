@@ -38,9 +38,7 @@ pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
         stop: interrupt::stop()?,
     };
     let world = |run: &Run, progress: &mut dyn FnMut(Duration)| -> Result<Record, Failure> {
-        let record = anabranch_lab::scenario::run(run, &setup, &mut |moment| {
-            progress(moment.elapsed);
-        });
+        let record = anabranch_lab::scenario::run(run, &setup, progress);
         match setup.stop.is_ordered() {
             true => Err(Failure::Interrupted),
             false => record.map_err(Failure::Lab),

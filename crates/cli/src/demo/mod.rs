@@ -49,7 +49,8 @@ fn play(plan: Plan) -> anyhow::Result<Evidence> {
         stop: interrupt::stop()?,
     };
     let mut show = Show::new(&plan);
-    let record = anabranch_lab::scenario::run(&plan.run, &setup, &mut |moment| show.look(moment));
+    let record =
+        anabranch_lab::scenario::run_site(&plan.run, &setup, &mut |moment| show.look(moment));
     let links = show.end()?;
     if setup.stop.is_ordered() {
         bail!("interrupted");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anabranch_scenario::{Counts, Direction, Tally};
+use anabranch_workload::Transfer;
 use hdrhistogram::Histogram;
 
 use super::Daemon;
@@ -13,6 +14,11 @@ use crate::topology::{Lab, LabError, LabSpec, Result, tcp};
 
 /// Of the gateway's ICMP echo requests, with their IP header (RFC 792).
 const PROBE_BYTES: u64 = 28;
+
+/// A run whose requests began later than this is not valid: p99. A round trip over access links is some ten
+/// milliseconds.
+const REQUEST_LATENESS_P99_MAX_MS: f64 = 50.0;
+const HOUR_US: u64 = 3_600_000_000;
 
 /// Running counters of the whole lab.
 pub(super) struct Conditions {
@@ -122,7 +128,7 @@ pub(super) fn words(
     }
     words.push((
         "lateness of requests".to_owned(),
-        request_lateness(recording),
+        request_lateness(&recording.transfers),
     ));
     words.push((
         "packets dropped by the kernel".to_owned(),
@@ -146,16 +152,38 @@ fn lateness(link: &LinkReport) -> [(String, String); 2] {
     })
 }
 
-/// Of the load generator: planned against actual start.
-fn request_lateness(recording: &Recording) -> String {
-    let mut late =
-        Histogram::<u64>::new_with_max(3_600_000_000, 3).expect("an hour in 3 digits is in bounds");
-    for transfer in &recording.transfers {
-        let late_us = (transfer.start_s - transfer.planned_start_s).max(0.0) * 1e6;
-        late.saturating_record(late_us as u64);
+/// How late the load generator began transfers: planned against actual start.
+struct RequestLateness {
+    p50_ms: f64,
+    p99_ms: f64,
+}
+
+impl RequestLateness {
+    fn of(transfers: &[Transfer]) -> Self {
+        let mut late = Histogram::<u64>::new_with_max(HOUR_US, 3).expect("an hour is in bounds");
+        for transfer in transfers {
+            let late_us = (transfer.start_s - transfer.planned_start_s).max(0.0) * 1e6;
+            late.saturating_record(late_us as u64);
+        }
+        let [p50_ms, p99_ms] =
+            [0.5, 0.99].map(|quantile| late.value_at_quantile(quantile) as f64 / 1e3);
+        Self { p50_ms, p99_ms }
     }
-    let [p50_us, p99_us] = [0.5, 0.99].map(|quantile| late.value_at_quantile(quantile));
-    format!("p50 {p50_us} µs, p99 {p99_us} µs")
+}
+
+/// Why the load was not what the scenario asks for, if it was not.
+pub(super) fn problem_of_load(transfers: &[Transfer]) -> Option<String> {
+    let RequestLateness { p99_ms, .. } = RequestLateness::of(transfers);
+    (p99_ms > REQUEST_LATENESS_P99_MAX_MS).then(|| {
+        format!(
+            "requests began late, p99 {p99_ms:.0} ms, {REQUEST_LATENESS_P99_MAX_MS:.0} ms allowed: too much load for this machine"
+        )
+    })
+}
+
+fn request_lateness(transfers: &[Transfer]) -> String {
+    let RequestLateness { p50_ms, p99_ms } = RequestLateness::of(transfers);
+    format!("p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms")
 }
 
 fn kernel_drops(devices: &BTreeMap<String, Counters>) -> String {

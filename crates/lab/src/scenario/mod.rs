@@ -19,11 +19,12 @@ use anabranch_daemon::control::{
     Client, LinkState as Found, LinkStatus, Request, Response, Status,
 };
 use anabranch_daemon::paths::Paths;
-use anabranch_scenario::{Fault, Record, Run, Site, World};
+use anabranch_scenario::{Fault, Network, Record, Run, Site, World};
 use anabranch_workload::client::{Stop, TransferEvent};
 
 use crate::run::{Recording, Telling};
 use crate::topology::{Gateway, Lab, LabError, Result};
+use crate::trunk;
 use conditions::Conditions;
 use watch::Watch;
 
@@ -43,12 +44,24 @@ pub struct Setup {
     pub stop: Stop,
 }
 
-/// Carries out one run. `observe` is called in the scenario's sampling period.
+/// Carries out one run: of a site here, of a trunk in [`crate::trunk`]. `progress` is told the time since the run
+/// began, in the scenario's sampling period.
+///
+/// # Errors
+/// As [`run_site`] and [`crate::trunk::run`].
+pub fn run(run: &Run, setup: &Setup, progress: &mut dyn FnMut(Duration)) -> Result<Record> {
+    match run.scenario.network {
+        Network::Site(_) => run_site(run, setup, &mut |moment| progress(moment.elapsed)),
+        Network::Trunk(_) => trunk::run(run, setup, progress),
+    }
+}
+
+/// Carries out one run of a site. `observe` is shown a look at it in the scenario's sampling period.
 ///
 /// # Errors
 /// If the scenario asks for what only the simulator has, the lab cannot be built, or the gateway fails. A run that was
 /// carried out but cannot be trusted is no error: see [`Record::problems`].
-pub fn run(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> Result<Record> {
+pub fn run_site(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> Result<Record> {
     let site = plan::site(run)?;
     let gateway = Gateway::Anabranch {
         binary: setup.binary.clone(),
@@ -130,6 +143,7 @@ fn record(
 ) -> Result<Record> {
     let after = Conditions::read(lab, daemon)?;
     let mut problems = recording.lab.problems.clone();
+    problems.extend(conditions::problem_of_load(&recording.transfers));
     if setup.stop.is_ordered() {
         problems.push("interrupted before its end".into());
     }

@@ -17,11 +17,7 @@ pub(super) fn site(run: &Run) -> Result<&Site> {
             "false",
             "links of the laboratory have addresses of their own",
         )),
-        Network::Trunk(_) => Err(simulator_only(
-            "trunk",
-            "{ … }",
-            "the laboratory builds sites with a gateway",
-        )),
+        Network::Trunk(_) => Err(simulator_only("trunk", "{ … }", "a gateway has links")),
     }
 }
 
