@@ -8,11 +8,20 @@
 //! FIFO, so a packet's departure and arrival are known when it is accepted; the link keeps all its packets in one ring
 //! and only one event pending, the next arrival.
 //!
-//! [`tcp`] is a pure state machine per side of a connection, told the time and never asking for it; [`world`] joins
-//! links, paths and connections, and hashes every event so that two runs can be compared.
+//! [`tcp`] is a pure state machine per side of a connection, told the time and never asking for it; [`net`] holds links,
+//! flows and packets, and hashes every event so that two runs can be compared. Between links a packet may come to a
+//! *site*, where somebody decides on its way while it is on its way: [`world`] calls whoever that is.
 //!
-//! Nothing reads a clock, allocates per packet, or shares a random stream: every lossy link draws from its own, so that
-//! a component added to a scenario changes nothing for the others.
+//! Two such deciders are built on it. [`gateway`] binds flows to the links of a site as the loaded programs do, ruled by
+//! the very balancer that rules the real ones; [`trunk`] spreads packets over parallel sublinks. Neither contains a
+//! policy: all choices are those of `anabranch_policy` and `anabranch_core`.
+//!
+//! [`run`] takes a scenario and hands back its record: it lays the lines, lets users loose and faults strike, and audits
+//! itself: every packet is in one place, and Little's law holds to the nanosecond on every line.
+//!
+//! Nothing reads a clock, allocates per packet, or shares a random stream: every link, user and gateway draws from its
+//! own, so that a component added to a scenario changes nothing for the others. What has ended is forgotten, so that
+//! memory follows what is alive and not how long the world has lived.
 
 pub mod dumbbell;
 pub mod fluid;
@@ -27,4 +36,5 @@ pub mod tcp;
 pub mod trunk;
 pub mod world;
 
+pub use load::HEAD_BYTES;
 pub use run::{SimError, run};

@@ -16,9 +16,7 @@ use crate::net::{FlowId, FlowSpec, Net, News, PathId, Work};
 use crate::tcp::TcpConfig;
 
 /// Of a request, and of the answer to an upload.
-const HEAD_BYTES: u64 = 200;
-/// Longest wait for a handshake, and for the next segment after it.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const HEAD_BYTES: u64 = 200;
 /// A tab rests so long after a round in which no file arrived.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -106,6 +104,8 @@ pub struct Load {
     source: Source,
     /// No round starts, and no transfer continues, after this.
     end: Time,
+    /// Longest wait for a handshake, and for the next segment after it.
+    patience: Duration,
     tcp: TcpConfig,
     names: Vec<String>,
     /// By flow.
@@ -125,6 +125,7 @@ impl Load {
     pub fn new(
         plan: &Plan,
         limit: Duration,
+        patience: Duration,
         tcp: TcpConfig,
         names: Vec<String>,
         mark: u32,
@@ -146,6 +147,7 @@ impl Load {
         Load {
             source,
             end: Time::ZERO + end,
+            patience,
             tcp,
             names,
             active: Vec::new(),
@@ -256,7 +258,7 @@ impl Load {
         };
         let flow = net.open_labelled(spec, self.hash(pair));
         carrier.introduce(net, flow, pair);
-        let looks = net.now() + PATIENCE;
+        let looks = net.now() + self.patience;
         if self.active.len() <= flow.index() {
             self.active.resize(flow.index() + 1, None);
         }
@@ -422,7 +424,7 @@ impl Load {
         if active.looks != net.now() {
             return;
         }
-        let patient_until = net.heard(id) + PATIENCE;
+        let patient_until = net.heard(id) + self.patience;
         let opened = net.times(id).established.is_some();
         if opened && patient_until > net.now() {
             active.looks = patient_until;

@@ -373,12 +373,17 @@ impl Net {
         self.flows.len() - self.free_flows.len()
     }
 
-    /// Sides for which there is memory.
+    /// Sides that are not forgotten, those of flows and those that their flow left behind.
+    pub fn side_count(&self) -> usize {
+        self.sides.len() - self.free_sides.len()
+    }
+
+    /// Sides for which there is memory: the most that there were at once.
     pub fn side_places(&self) -> usize {
         self.sides.len()
     }
 
-    /// Packets for which there is memory.
+    /// Packets for which there is memory: the most that there were at once.
     pub fn packet_places(&self) -> usize {
         self.packets.places()
     }

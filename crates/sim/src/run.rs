@@ -143,7 +143,14 @@ fn play<W: Way>(
     let names: Vec<String> = series.iter().map(|series| series.name.clone()).collect();
     let faults = scene::place(&scenario.faults, &names, &wires)?;
     let tcp = tcp(&scenario.tcp);
-    let load = Load::new(&run.load(), scenario.limit, tcp, names, Scene::<W>::LOAD);
+    let load = Load::new(
+        &run.load(),
+        scenario.limit,
+        scenario.patience,
+        tcp,
+        names,
+        Scene::<W>::LOAD,
+    );
     let scene = Scene::new(way, load, wires, faults, series, scenario.sample);
     let mut world = network.become_site(scene);
     drive(&mut world, scenario.sample, progress);
@@ -194,6 +201,8 @@ fn conditions(net: &crate::net::Net, run: &Run) -> Vec<(String, String)> {
             net.now().since(Time::ZERO).as_secs_f64().to_string(),
         ),
         ("events", trajectory.events.to_string()),
+        ("peak_packets", net.packet_places().to_string()),
+        ("peak_sides", net.side_places().to_string()),
         ("trajectory", format!("{:016x}", trajectory.hash)),
     ]
     .map(|(key, value)| (key.to_owned(), value))

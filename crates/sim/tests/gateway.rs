@@ -2,12 +2,17 @@
 
 mod common;
 
+use anabranch_core::{Balancer, Config, Time};
 use anabranch_policy::Granularity;
 use anabranch_scenario::{
     Beyond, Change, Direction, EventKind, Fault, Load, Network, Outcome, Place, Policy, Record,
     Scenario, Transfer,
 };
 use anabranch_sim::SimError;
+use anabranch_sim::gateway::{Gateway, Lines};
+use anabranch_sim::link::{Buffer, LinkSpec, Loss};
+use anabranch_sim::tcp::TcpConfig;
+use anabranch_sim::world::{FlowSpec, Work, World};
 use anabranch_workload::{Size, Workload};
 use common::*;
 
@@ -311,6 +316,101 @@ fn uploads_fill_the_way_up() {
     assert!(all_ok(&record) && record.transfers.len() == 10);
     let last = |i: usize| record.series[i].samples.last().unwrap();
     assert!(last(0).up_bytes > 5_000_000 && last(0).down_bytes < 500_000);
+}
+
+#[test]
+fn what_comes_for_a_flow_that_is_gone_is_answered_with_rst() {
+    let mut network = World::new(1);
+    let line = LinkSpec {
+        rate_bps: 10 * MBIT,
+        delay_ns: 10_000_000,
+        buffer: Buffer::Packets(1000),
+        loss: Loss::None,
+    };
+    let lines = [(); 2].map(|()| Lines {
+        up: vec![network.add_link(line)],
+        down: vec![network.add_link(line)],
+    });
+    let told = vec![anabranch_core::LinkSpec::default(); 2];
+    let balancer = Balancer::new(Time::ZERO, "RR".parse().unwrap(), told, Config::default());
+    let mut world = network.become_site(Gateway::new(balancer.unwrap(), &lines, 1));
+    let (gateway, net) = world.parts();
+    gateway.begin(net);
+    let path = world.add_path(&[Gateway::LAN]);
+    for _ in 0..4 {
+        world.open(FlowSpec {
+            start: Time::from_millis(100),
+            work: Work::Request {
+                request_bytes: 200,
+                response_bytes: 10_000_000,
+            },
+            forward: path,
+            back: path,
+            tcp: TcpConfig::default(),
+        });
+    }
+    world.run_until(Time::from_millis(2_000));
+    assert_eq!((world.flow_count(), world.side_count()), (4, 8));
+    world.cut(lines[0].down[0]);
+    world.run_until(Time::from_millis(4_000));
+    // The hosts were told, their servers were not.
+    assert_eq!(
+        (
+            world.site.ended().tcp,
+            world.flow_count(),
+            world.side_count()
+        ),
+        (2, 2, 6)
+    );
+    world.restore(lines[0].down[0]);
+    world.run_until(Time::from_millis(8_000));
+    assert_eq!((world.flow_count(), world.side_count()), (2, 4));
+    assert!(world.conserves());
+}
+
+#[test]
+fn memory_follows_what_is_alive_and_not_how_long_the_world_lives() {
+    let peaks = |rounds| {
+        let mut workload = Workload::page_rounds(10, 3, rounds);
+        workload.pacing.min_period = ms(200);
+        let record = play(
+            &scenario(two_links(), Load::Pages(workload), ms(600_000)),
+            gateway("WSDM"),
+            1,
+        );
+        assert!(all_ok(&record) && record.transfers.len() == 30 * rounds as usize);
+        let of = |key: &str| -> usize {
+            let found = record.conditions.iter().find(|(name, _)| name == key);
+            found.unwrap().1.parse().unwrap()
+        };
+        (of("peak_sides"), of("peak_packets"))
+    };
+    let ((sides, packets), (sides_later, packets_later)) = (peaks(10), peaks(100));
+    println!("sides {sides} → {sides_later}, packets {packets} → {packets_later}");
+    assert!(sides_later <= sides + sides / 4 && packets_later <= packets + packets / 4);
+}
+
+#[test]
+fn thousands_of_flows_are_open_at_once_and_all_come_through() {
+    let load = downloads(500, 20_000, ms(1), ms(500), ms(3_500));
+    let mut scenario = scenario(two_links(), load, ms(120_000));
+    let Network::Site(site) = &mut scenario.network else {
+        panic!()
+    };
+    for link in &mut site.links {
+        link.down.buffer = Buffer::Unlimited;
+    }
+    let record = play(&scenario, gateway("RR"), 1);
+    let flows = |i: usize| {
+        record.series[i]
+            .samples
+            .iter()
+            .map(|s| s.flows)
+            .max()
+            .unwrap()
+    };
+    println!("{} + {} flows at once", flows(0), flows(1));
+    assert!(all_ok(&record) && record.transfers.len() == 3000 && flows(0) + flows(1) > 1000);
 }
 
 fn bytes_of(record: &Record) -> String {

@@ -30,6 +30,8 @@ pub use nat::{Nat, Pair};
 
 /// Of an ICMP echo request with its IP header, as the daemon's prober sends it.
 const PROBE_BYTES: u32 = 64;
+/// Answers to older probes are not waited for, as in the balancer.
+const PROBES_AWAITED: u64 = 128;
 /// Links of a gateway, and so the distance between the numbers of its kinds of sites.
 const LINKS: u16 = anabranch_policy::abi::MAX_LINKS as u16;
 
@@ -195,6 +197,9 @@ impl Gateway {
     }
 
     fn send_probe(&mut self, net: &mut Net, probe: ProbeRequest) {
+        if let Some(forgotten) = probe.id.0.checked_sub(PROBES_AWAITED) {
+            self.probes.remove(&(probe.link, ProbeId(forgotten)));
+        }
         self.probes.insert((probe.link, probe.id), net.now());
         self.count_probe();
         net.send(Packet {
