@@ -28,6 +28,8 @@ pub struct Scenario {
     pub limit: Duration,
     /// Between two samples of every link.
     pub sample: Duration,
+    /// A user gives a connection up that is silent for so long, from its SYN on.
+    pub patience: Duration,
     pub tcp: Tcp,
 }
 
@@ -397,6 +399,8 @@ struct Deciding<'a> {
     limit: Duration,
     #[serde(serialize_with = "seconds")]
     sample: Duration,
+    #[serde(serialize_with = "seconds")]
+    patience: Duration,
     tcp: &'a Tcp,
 }
 
@@ -421,6 +425,7 @@ impl Run {
             seed,
             limit: scenario.limit,
             sample: scenario.sample,
+            patience: scenario.patience,
             tcp: &scenario.tcp,
         };
         let text = serde_json::to_vec(&deciding).expect("plans are plain data");

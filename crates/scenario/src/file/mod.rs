@@ -42,6 +42,7 @@ const LENGTH_MAX: Duration = Duration::from_secs(7 * 86_400);
 const SAMPLE_MIN: Duration = Duration::from_millis(1);
 const LENGTH_DEFAULT: Duration = Duration::from_secs(30);
 const SAMPLE_DEFAULT: Duration = Duration::from_millis(100);
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
 const SEEDS_MAX: usize = 100_000;
 /// Of one file: policies × seeds × points.
 const RUNS_MAX: usize = 1_000_000;
@@ -180,6 +181,7 @@ fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
         network,
         limit,
         sample,
+        patience: span(&source, "patience", file.patience, PATIENCE_DEFAULT)?,
         tcp,
     })
 }

@@ -3,10 +3,11 @@
 use anabranch_config::{BadInput, Source};
 
 use super::{At, ScenarioFile};
-use crate::{Line, LinkPlan, Network, Policy, World};
+use crate::{Line, LinkPlan, Loss, Network, Policy, Scenario, Site, Trunk, World};
 
 /// What the laboratory's emulator promises to carry, all lines and directions together.
 const LAB_RATE_MAX_BPS: u64 = 500_000_000;
+const NO_RED: &str = "the laboratory has drop-tail queues; leave red out";
 
 impl ScenarioFile {
     /// Whether `world` can run every point of the file.
@@ -19,39 +20,48 @@ impl ScenarioFile {
 
     fn fits_lab(&self, at: &At) -> Result<(), BadInput> {
         let source = Source::parse(&self.path, &at.text)?.numbered();
-        let Network::Site(site) = &at.scenario.network else {
-            return Err(source.bad(
-                &["trunk"],
-                "the laboratory runs links; run a trunk with `anabranch sim run`",
-            ));
-        };
-        if at.scenario.policies.contains(&Policy::Packet) {
-            return Err(source.bad(
-                &["policies"],
-                "the laboratory's gateway chooses per connection or session; leave packet out",
-            ));
+        match &at.scenario.network {
+            Network::Site(site) => site_fits_lab(&source, &at.scenario, site),
+            Network::Trunk(trunk) => trunk_fits_lab(&source, trunk),
         }
-        let rate_bps: u64 = site
-            .links
-            .iter()
-            .flat_map(lines)
-            .map(|line| line.rate_bps)
-            .sum();
-        if rate_bps > LAB_RATE_MAX_BPS {
-            let problem = format!(
-                "{} Mbit/s over all lines and directions; the laboratory carries 500 at most",
-                rate_bps / 1_000_000
-            );
-            return Err(source.bad(&["link"], problem));
-        }
-        for link in &site.links {
-            let bad = |problem: &str| Err(source.bad(&["link", &link.name], problem));
-            if lines(link).any(|line| line.red.is_some()) {
-                return bad("the laboratory has drop-tail queues; leave red out");
-            }
-        }
-        Ok(())
     }
+}
+
+fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Result<(), BadInput> {
+    if scenario.policies.contains(&Policy::Packet) {
+        let problem =
+            "the laboratory's gateway chooses per connection or session; leave packet out";
+        return Err(source.bad(&["policies"], problem));
+    }
+    let rates = site.links.iter().flat_map(lines).map(|line| line.rate_bps);
+    let rate_bps: u64 = rates.sum();
+    if rate_bps > LAB_RATE_MAX_BPS {
+        let problem = format!(
+            "{} Mbit/s over all lines and directions; the laboratory carries 500 at most",
+            rate_bps / 1_000_000
+        );
+        return Err(source.bad(&["link"], problem));
+    }
+    match site
+        .links
+        .iter()
+        .find(|link| lines(link).any(|line| line.red.is_some()))
+    {
+        Some(link) => Err(source.bad(&["link", &link.name], NO_RED)),
+        None => Ok(()),
+    }
+}
+
+fn trunk_fits_lab(source: &Source<'_>, trunk: &Trunk) -> Result<(), BadInput> {
+    let sublinks = || trunk.sublinks.iter().chain([&trunk.back]);
+    if sublinks().any(|line| line.red.is_some()) {
+        return Err(source.bad(&["trunk"], NO_RED));
+    }
+    if trunk.sublinks.iter().any(|line| line.loss != Loss::None) {
+        let problem = "the laboratory's sublinks lose packets only in their queues; leave loss out";
+        return Err(source.bad(&["trunk"], problem));
+    }
+    Ok(())
 }
 
 fn lines(link: &LinkPlan) -> impl Iterator<Item = &Line> {

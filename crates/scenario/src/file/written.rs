@@ -20,6 +20,7 @@ pub(super) struct File {
     pub name: Option<String>,
     pub length: Option<Span>,
     pub sample: Option<Span>,
+    pub patience: Option<Span>,
     pub seeds: Option<Seeds>,
     pub policies: Option<Vec<PolicyText>>,
     pub nat: Option<bool>,
