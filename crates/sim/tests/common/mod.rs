@@ -72,6 +72,7 @@ pub fn scenario(links: Vec<LinkPlan>, load: Load, limit: Duration) -> Scenario {
         seeds: Vec::new(),
         limit,
         sample: ms(100),
+        patience: ms(10_000),
         tcp: Tcp::default(),
     }
 }
