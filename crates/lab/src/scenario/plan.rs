@@ -81,6 +81,8 @@ pub(super) fn orders(run: &Run, lab: &Lab, setup: &Setup) -> run::Run {
     run::Run {
         load: run.load(),
         client: ClientConfig {
+            connect_timeout: run.scenario.patience,
+            idle_timeout: run.scenario.patience,
             deadline: run.scenario.limit,
             stop: setup.stop.clone(),
             ..lab.client_config()
