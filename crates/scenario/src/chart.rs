@@ -515,7 +515,7 @@ impl Ranged for Scale {
 
 fn log_ticks(range: &Range<f64>) -> Vec<f64> {
     let (first, last) = (range.start.log10().floor(), range.end.log10().ceil());
-    let digits: &[f64] = if last - first > 3.0 {
+    let digits: &[f64] = if range.end / range.start > 1e3 {
         &[1.0]
     } else {
         &[1.0, 2.0, 5.0]

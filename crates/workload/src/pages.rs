@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::{Size, UserId};
 
@@ -14,6 +14,7 @@ pub enum Extent {
     /// Each tab runs this many rounds.
     Rounds(u32),
     /// No round starts, and no transfer continues, this long after the workload began.
+    #[serde(rename = "duration_s", serialize_with = "seconds")]
     Duration(Duration),
 }
 
@@ -22,9 +23,15 @@ pub enum Extent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pacing {
     /// From the last reply of a round to the first request of the next.
+    #[serde(rename = "think_s", serialize_with = "seconds")]
     pub think: Duration,
     /// Least time from the start of a round to the start of the next.
+    #[serde(rename = "min_period_s", serialize_with = "seconds")]
     pub min_period: Duration,
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
 }
 
 impl Pacing {
