@@ -34,6 +34,7 @@ pub mod queue;
 mod run;
 pub mod tcp;
 pub mod trunk;
+pub mod validation;
 pub mod world;
 
 pub use load::HEAD_BYTES;

@@ -1,0 +1,79 @@
+//! How evenly the flow hash spreads.
+
+use std::net::Ipv4Addr;
+
+use anabranch_policy::abi::Addr;
+use anabranch_policy::{flow_hash, spread};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Check, Effort, Observed, Tolerance, Topic};
+
+pub const HASHES: &[Topic] = &[Topic {
+    title: "hash of equal flows",
+    random: true,
+    measure,
+    judge,
+}];
+
+const FLOWS: u64 = 10_000;
+const SUBLINKS: u32 = 8;
+/// Buckets of the hash itself, by its high bits.
+const BUCKETS: usize = 256;
+
+/// Flows between hosts and ports drawn at random.
+fn flows(seed: u64) -> impl Iterator<Item = u32> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    (0..FLOWS).map(move |_| {
+        let [client, server] = [(); 2].map(|()| Addr::from(Ipv4Addr::from(random.random::<u32>())));
+        flow_hash(client, server, random.random(), random.random())
+    })
+}
+
+/// The squared coefficient of variation over the sublinks, and chi-square over the buckets.
+fn measure(seed: u64, _: Effort) -> Vec<f64> {
+    let usable = (1 << SUBLINKS) - 1;
+    let mut sublinks = vec![0u64; SUBLINKS as usize];
+    let mut buckets = vec![0u64; BUCKETS];
+    for hash in flows(seed) {
+        let sublink = spread::by_hash(hash, usable).expect("all sublinks are usable");
+        sublinks[usize::from(sublink)] += 1;
+        buckets[(hash >> 24) as usize] += 1;
+    }
+    let expected = FLOWS as f64 / SUBLINKS as f64;
+    vec![
+        chi_square(&sublinks) / expected / f64::from(SUBLINKS),
+        chi_square(&buckets),
+    ]
+}
+
+fn chi_square(counts: &[u64]) -> f64 {
+    let expected = FLOWS as f64 / counts.len() as f64;
+    let square = |count: &u64| (*count as f64 - expected).powi(2) / expected;
+    counts.iter().map(square).sum()
+}
+
+fn judge(observed: &Observed, _: Effort) -> Vec<Check> {
+    let variation = f64::from(SUBLINKS - 1) / FLOWS as f64;
+    let freedom = (BUCKETS - 1) as f64;
+    let seeds = observed.column(1).len() as f64;
+    let three_sigma = 3. * (2. * freedom / seeds).sqrt();
+    vec![
+        Check::new(
+            8,
+            format!("{FLOWS} flows on {SUBLINKS} sublinks, squared coefficient of variation"),
+            "",
+            &observed.column(0),
+            variation,
+            Tolerance::Relative(0.1),
+        ),
+        Check::new(
+            8,
+            format!("{FLOWS} flows in {BUCKETS} buckets of the hash, chi-square"),
+            "",
+            &observed.column(1),
+            freedom,
+            Tolerance::Absolute(three_sigma),
+        ),
+    ]
+}

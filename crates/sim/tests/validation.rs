@@ -1,0 +1,57 @@
+//! The simulator held against theory: every check, with the seeds of a check that counts and shorter runs than the
+//! experiment of the same name.
+
+use anabranch_sim::validation::{
+    CUBIC, Effort, FAIRNESS, GOODPUT, HASHES, IDLE, QUEUES, REPEATS, SAWTOOTH, SEEDS, SLOW_START,
+    Topic,
+};
+
+fn holds(topics: &[Topic], seeds: u64) {
+    let seeds: Vec<u64> = (1..=seeds).collect();
+    let checks = topics
+        .iter()
+        .flat_map(|topic| topic.check(&seeds, Effort::Brief));
+    let mut broken = Vec::new();
+    for check in checks {
+        println!("{check}");
+        if !check.holds() {
+            broken.push(check.to_string());
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn queues_wait_and_drop_as_queueing_theory_says() {
+    holds(QUEUES, SEEDS);
+}
+
+#[test]
+fn the_flow_hash_spreads_as_chance_would() {
+    holds(HASHES, SEEDS);
+}
+
+#[test]
+fn what_is_exact_is_exact() {
+    holds(&[IDLE, SLOW_START, CUBIC], 1);
+}
+
+#[test]
+fn one_flow_uses_a_drop_tail_link_as_its_buffer_allows() {
+    holds(&[SAWTOOTH], 1);
+}
+
+#[test]
+fn equal_flows_share_a_bottleneck_fairly() {
+    holds(&[FAIRNESS], 3);
+}
+
+#[test]
+fn a_run_repeats_itself_and_an_unused_link_changes_nothing() {
+    holds(&[REPEATS], 3);
+}
+
+#[test]
+fn goodput_falls_with_loss_as_mathis_and_padhye_say() {
+    holds(&[GOODPUT], SEEDS);
+}
