@@ -1,4 +1,9 @@
+use anabranch_core::Time;
 use proptest::prelude::*;
+
+use crate::link::{Buffer, LinkSpec, Loss};
+use crate::tcp::TcpConfig;
+use crate::world::{FlowId, FlowSpec, Work, World};
 
 use super::*;
 
@@ -194,4 +199,59 @@ proptest! {
             prop_assert!(*duration_s >= work_s(flow) - 1e-9);
         }
     }
+}
+
+/// Windows so small that no flow can crowd out another, on a buffer that never overflows: each flow keeps ten segments
+/// in the queue, and a queue that serves all its flows in turn shares the link.
+#[test]
+fn many_flows_packet_by_packet_tend_to_the_fluid() {
+    let rate_bps = 100_000_000;
+    let tcp = TcpConfig {
+        initial_window: 10,
+        receive_window: 10,
+        ..TcpConfig::default()
+    };
+    let line = LinkSpec {
+        rate_bps,
+        delay_ns: 10_000,
+        buffer: Buffer::Unlimited,
+        loss: Loss::None,
+    };
+    // 1500 bytes on the wire for 1448 of payload, 600 segments on average.
+    let segments = |flow: &Flow| flow.bytes.div_ceil(1448).max(1);
+    let flows: Vec<Flow> = poisson(1_000, 0.6, 868_800.0, |u, _| -u.ln())
+        .into_iter()
+        .map(|flow| Flow {
+            at: flow.at * RATE_BPS as u32 / rate_bps as u32,
+            bytes: segments(&flow) * 1500,
+            ..flow
+        })
+        .collect();
+    let mut world = World::new(1);
+    let [there, back] = [(); 2].map(|()| world.add_link(line));
+    let (forward, back) = (world.add_path(&[there]), world.add_path(&[back]));
+    let opened: Vec<FlowId> = flows
+        .iter()
+        .map(|flow| {
+            world.open(FlowSpec {
+                start: Time::ZERO + flow.at,
+                work: Work::Transfer(flow.bytes / 1500 * 1448),
+                forward,
+                back,
+                tcp,
+            })
+        })
+        .collect();
+    world.run_until(Time::from_millis(600_000));
+    let packets_s = flows.iter().zip(opened).map(|(flow, opened)| {
+        let finished = world.times(opened).finished.expect("all flows end");
+        finished.since(Time::ZERO + flow.at).as_secs_f64()
+    });
+    let packets_s: f64 = packets_s.sum();
+    let fluid_s: f64 = durations_s(&[rate_bps], Sharing::Pooled, &flows)
+        .iter()
+        .sum();
+    // The handshake and the last acknowledgement wait in the queue as data does.
+    let ratio = packets_s / fluid_s;
+    assert!((0.97..1.06).contains(&ratio), "{ratio}");
 }
