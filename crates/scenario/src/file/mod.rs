@@ -35,6 +35,7 @@ use std::time::Duration;
 use anabranch_config::{BadInput, Source, Span, is_name, read_text};
 
 use crate::{Network, Point, Policy, Run, Scenario};
+use policies::Ground;
 use written::{File, Seeds};
 
 const NAME_CHARS_MAX: usize = 64;
@@ -99,7 +100,11 @@ impl ScenarioFile {
     /// The same with other policies, by name as in the file.
     pub fn with_policies(mut self, names: &[String]) -> Result<ScenarioFile, BadInput> {
         for at in &mut self.points {
-            let named = |name: &String| policies::named(name, &at.scenario.network);
+            let ground = Ground {
+                network: &at.scenario.network,
+                faults: &at.scenario.faults,
+            };
+            let named = |name: &String| policies::named(name, ground);
             let policies: Vec<Policy> = names
                 .iter()
                 .map(named)
@@ -172,11 +177,17 @@ fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
     let tcp = tcp::tcp(&source, &file.tcp)?;
     let packet_bytes = u64::from(tcp.mss_bytes + tcp.header_bytes);
     let network = network::network(&source, &file, packet_bytes)?;
+    let faults = faults::faults(&source, &file.fault, &network, limit)?;
+    let ground = Ground {
+        network: &network,
+        faults: &faults,
+    };
+    let policies = policies::policies(&source, file.policies, ground)?;
     Ok(Scenario {
         name: name(&source, path, file.name)?,
-        faults: faults::faults(&source, &file.fault, &network, limit)?,
+        faults,
         load: load::load(&source, file.workload, limit)?,
-        policies: policies::policies(&source, file.policies, &network)?,
+        policies,
         seeds: seeds(&source, file.seeds)?,
         network,
         limit,

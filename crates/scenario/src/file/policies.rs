@@ -6,20 +6,27 @@ use anabranch_config::{BadInput, Source, Span};
 use anabranch_core::{Algorithm, algorithm};
 
 use super::written::PolicyText;
-use crate::{Network, Policy, Site, Spread};
+use crate::{Fault, Network, Policy, Site, Spread};
 
 /// Longer than sublinks of one trunk differ in delay.
 const FLOWLET_GAP: Duration = Duration::from_millis(50);
 const SPREADS: &str = "SH, DH, DHFV, DRR, flowlet, \"flowlet 50ms\", rendezvous, single";
 
+/// Where a policy is to work.
+#[derive(Clone, Copy)]
+pub(super) struct Ground<'a> {
+    pub network: &'a Network,
+    pub faults: &'a [Fault],
+}
+
 pub(super) fn policies(
     source: &Source<'_>,
     written: Option<Vec<PolicyText>>,
-    network: &Network,
+    ground: Ground<'_>,
 ) -> Result<Vec<Policy>, BadInput> {
     let Some(written) = written else {
-        let default = default(network);
-        return fits(&default, network)
+        let default = default(ground.network);
+        return fits(&default, ground)
             .map(|()| vec![default])
             .map_err(|problem| source.bad(&["policies"], problem));
     };
@@ -30,8 +37,8 @@ pub(super) fn policies(
     for (index, text) in written.iter().enumerate() {
         let bad = |problem| source.bad(&["policies", &index.to_string()], problem);
         let policy = match text {
-            PolicyText::Name(name) => named(name, network),
-            PolicyText::Tuple(algorithm) => tuple(*algorithm, network),
+            PolicyText::Name(name) => named(name, ground),
+            PolicyText::Tuple(algorithm) => tuple(*algorithm, ground),
         };
         let policy = policy.map_err(bad)?;
         if policies.contains(&policy) {
@@ -50,9 +57,9 @@ fn default(network: &Network) -> Policy {
 }
 
 /// The policy of this name on this network, or why there is none.
-pub(super) fn named(name: &str, network: &Network) -> Result<Policy, String> {
+pub(super) fn named(name: &str, ground: Ground<'_>) -> Result<Policy, String> {
     let spread = spread(name);
-    let policy = match network {
+    let policy = match ground.network {
         Network::Trunk(_) => match (spread, name.parse::<Algorithm>()) {
             (Some(spread), _) => Policy::Trunk(spread?),
             (None, Ok(gateway)) => {
@@ -76,7 +83,7 @@ pub(super) fn named(name: &str, network: &Network) -> Result<Policy, String> {
             }
         },
     };
-    fits(&policy, network).map(|()| policy)
+    fits(&policy, ground).map(|()| policy)
 }
 
 fn is_packet(name: &str) -> bool {
@@ -107,10 +114,10 @@ fn spread(name: &str) -> Option<Result<Spread, String>> {
     }))
 }
 
-fn tuple(algorithm: Algorithm, network: &Network) -> Result<Policy, String> {
+fn tuple(algorithm: Algorithm, ground: Ground<'_>) -> Result<Policy, String> {
     let policy = Policy::Gateway(algorithm);
-    match network {
-        Network::Site(_) => fits(&policy, network).map(|()| policy),
+    match ground.network {
+        Network::Site(_) => fits(&policy, ground).map(|()| policy),
         Network::Trunk(_) => Err(format!(
             "a tuple is a gateway's policy and this is a trunk; allowed: {SPREADS}"
         )),
@@ -118,8 +125,12 @@ fn tuple(algorithm: Algorithm, network: &Network) -> Result<Policy, String> {
 }
 
 /// Whether the network has what the policy needs.
-fn fits(policy: &Policy, network: &Network) -> Result<(), String> {
-    match (policy, network) {
+fn fits(policy: &Policy, ground: Ground<'_>) -> Result<(), String> {
+    match (policy, ground.network) {
+        (Policy::Trunk(Spread::Single), _) if !ground.faults.is_empty() => Err(
+            "is the undivided link, which has no sublinks for faults to happen to; leave it or the faults out"
+                .to_owned(),
+        ),
         (Policy::Packet, Network::Site(Site { nat: true, .. })) => Err(
             "sends the packets of one connection over several links, which have different addresses behind NAT; \
              choose per connection, or write nat = false for a site whose addresses are reachable over every link"

@@ -146,9 +146,13 @@ fn a_trunk_is_divided_evenly_and_its_single_link_has_all_of_it() {
             gap: Duration::from_millis(5)
         })
     );
+    let ground = Ground {
+        network: &scenario.network,
+        faults: &[],
+    };
     for policy in &scenario.policies {
         assert_eq!(
-            policies::named(&policy.to_string(), &scenario.network),
+            policies::named(&policy.to_string(), ground),
             Ok(*policy),
             "a policy's name is what one writes"
         );
@@ -523,6 +527,13 @@ fn a_policy_that_cannot_work_there_is_refused_with_the_reason() {
     assert_eq!(
         gateway,
         "house.toml:2: policies[0] = \"WSDM\": WSDM is a gateway's policy and this is a trunk; allowed: SH, DH, DHFV, DRR, flowlet, \"flowlet 50ms\", rendezvous, single"
+    );
+    let whole = error(&format!(
+        "{TRUNK}policies = [\"SH\", \"single\"]\nfault = [{{ at = \"1s\", link = \"0\", change = \"cut\" }}]"
+    ));
+    assert_eq!(
+        whole,
+        "house.toml:2: policies[1] = \"single\": is the undivided link, which has no sublinks for faults to happen to; leave it or the faults out"
     );
     let undeclared = error("policies = [\"MORBF\"]\nlink.a = { rate = 1000, declared = false }");
     assert_eq!(
