@@ -455,3 +455,74 @@ fn an_unused_link_changes_nothing_for_the_transfers() {
     let more = play(&scenario(links, steady(), ms(60_000)), gateway("RR"), 1);
     assert_eq!(few.transfers, more.transfers);
 }
+
+#[test]
+fn lines_that_change_carry_what_they_can_from_then_on() {
+    let workload = Workload::continuous(4, 1, Size::Fixed(200_000), ms(40_000));
+    let mut scenario = scenario(
+        vec![link("a", 20 * MBIT)],
+        Load::Pages(workload),
+        ms(40_000),
+    );
+    let loss = anabranch_scenario::Loss::Independent { probability: 0.02 };
+    scenario.faults = vec![
+        fault(ms(10_000), "a", Change::Rate(5 * MBIT)),
+        fault(ms(20_000), "a", Change::Rate(20 * MBIT)),
+        fault(ms(20_000), "a", Change::Delay(ms(50))),
+        fault(ms(30_000), "a", Change::Loss(loss)),
+    ];
+    let record = play(&scenario, gateway("RR"), 1);
+    let rates = record.series[0].down_bps_in_bins(0., 40., 40);
+    let mean = |from: usize, to: usize| rates[from..to].iter().sum::<f64>() / (to - from) as f64;
+    let [before, slow, far, lossy] = [mean(2, 10), mean(11, 20), mean(22, 30), mean(31, 40)];
+    println!("20 Mbit/s: {before:.0}, 5 Mbit/s: {slow:.0}, 50 ms: {far:.0}, 2 % loss: {lossy:.0}");
+    assert!(before > 0.8 * 20e6 && before <= 20.1e6);
+    assert!(slow > 0.9 * 5e6 && slow <= 5.05e6);
+    assert!(far < before && lossy < far);
+    let least_setup_s = |from: f64, to: f64| {
+        let those = record
+            .transfers
+            .iter()
+            .filter(|t| t.start_s > from && t.start_s < to);
+        those
+            .filter_map(|t| t.setup_s)
+            .fold(f64::INFINITY, f64::min)
+    };
+    assert!(least_setup_s(0., 10.) < 0.04 && least_setup_s(20.5, 30.) > 0.1);
+    assert!(record.counts.lost.packets > 0);
+}
+
+#[test]
+fn early_detection_keeps_the_queue_short_before_the_buffer_is_full() {
+    let workload = Workload::continuous(8, 1, Size::Fixed(1_000_000), ms(20_000));
+    let mut scenario = scenario(
+        vec![link("a", 10 * MBIT)],
+        Load::Pages(workload),
+        ms(20_000),
+    );
+    let drop_tail = play(&scenario, gateway("RR"), 1);
+    let Network::Site(site) = &mut scenario.network else {
+        panic!()
+    };
+    site.links[0].down.red = Some(anabranch_scenario::Red {
+        min_bytes: 15_000,
+        max_bytes: 75_000,
+        max_probability: 0.1,
+        weight: 0.002,
+    });
+    let red = play(&scenario, gateway("RR"), 1);
+    // Of handshakes that lost nothing: twice the delay of 10 ms, and the queue.
+    let mean_setup_s = |record: &Record| {
+        let whole = record.transfers.iter().filter(|t| t.syn_retransmits == 0);
+        let setups: Vec<f64> = whole.filter_map(|t| t.setup_s).collect();
+        setups.iter().sum::<f64>() / setups.len() as f64
+    };
+    let setups = [&drop_tail, &red].map(mean_setup_s);
+    println!(
+        "mean set-up {:.3} s with drop-tail, {:.3} s with RED",
+        setups[0], setups[1]
+    );
+    assert!(setups[1] < 0.75 * setups[0]);
+    assert_eq!(drop_tail.counts.red.packets, 0);
+    assert!(red.counts.red.packets > red.counts.overflowed.packets);
+}

@@ -28,8 +28,8 @@ use crate::world::{Onward, Site};
 
 pub use nat::{Nat, Pair};
 
-/// Of an ICMP echo request with its IP header, as the daemon's prober sends it.
-const PROBE_BYTES: u32 = 64;
+/// Of an ICMP echo request without data with its IP header, as the daemon's prober sends it.
+const PROBE_BYTES: u32 = 28;
 /// Answers to older probes are not waited for, as in the balancer.
 const PROBES_AWAITED: u64 = 128;
 /// Links of a gateway, and so the distance between the numbers of its kinds of sites.
