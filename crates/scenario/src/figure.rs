@@ -18,8 +18,8 @@ pub(crate) type Drawn = Result<(), Box<dyn Error>>;
 pub(crate) const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_HEX: &str = "#010203";
 
-/// Okabe and Ito's colours, distinguishable with every common colour vision, in an order of high contrast.
-const PALETTE: [RGBColor; 7] = [
+/// Okabe and Ito's colours, grey for their black, distinguishable with every common colour vision, in an order of high contrast.
+const PALETTE: [RGBColor; 8] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xe6, 0x9f, 0x00),
     RGBColor(0x00, 0x9e, 0x73),
@@ -27,6 +27,7 @@ const PALETTE: [RGBColor; 7] = [
     RGBColor(0x56, 0xb4, 0xe9),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0xf0, 0xe4, 0x42),
+    RGBColor(0x80, 0x80, 0x80),
 ];
 
 pub(crate) const WIDTH: u32 = 800;

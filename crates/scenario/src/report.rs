@@ -618,4 +618,43 @@ mod tests {
         ];
         assert_eq!(names, expected);
     }
+
+    #[test]
+    fn every_fault_has_words() {
+        let said = |place, direction, change| {
+            let fault = Fault {
+                at: std::time::Duration::from_millis(1500),
+                link: "lte".into(),
+                place,
+                direction,
+                change,
+            };
+            let event = Event::of(&fault);
+            assert_eq!((event.t_s, event.link.as_deref()), (1.5, Some("lte")));
+            event.text
+        };
+        let near = Place::LastMile;
+        assert_eq!(
+            said(near, None, Change::Cut),
+            "lte is cut: its packets vanish, its carrier stays"
+        );
+        assert_eq!(
+            said(Place::Beyond, Some(Direction::Up), Change::Restore),
+            "lte is whole again upwards beyond the last mile"
+        );
+        assert_eq!(
+            said(near, Some(Direction::Down), Change::Rate(5_000)),
+            "lte has 5.00\u{202f}kbit/s downwards"
+        );
+        let bursts = Loss::Bursty {
+            good_to_bad: 0.01,
+            bad_to_good: 0.25,
+            loss_good: 0.0,
+            loss_bad: 1.0,
+        };
+        assert_eq!(
+            said(near, None, Change::Loss(bursts)),
+            "lte loses 3.85\u{202f}% of packets in bursts"
+        );
+    }
 }

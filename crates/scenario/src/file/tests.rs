@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::{Buffer, Change, Direction, Line, Load, Loss, Place, Spread, World};
 
@@ -624,4 +626,21 @@ fn the_examples_of_the_documentation_are_right() {
         parse(&format!("{scenario}{sweep}")).unwrap().runs().len(),
         2 * 20 * 9
     );
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic_and_every_error_is_one_line_with_the_file(
+        at in 0usize..1000, gone in 0usize..20, put in "[ -~µ\n\"]{0,12}"
+    ) {
+        let text = include_str!("../../../../scenarios/trunk.toml");
+        let from = (at..=text.len()).find(|&i| text.is_char_boundary(i)).unwrap_or(text.len());
+        let to = (from + gone..=text.len()).find(|&i| text.is_char_boundary(i)).unwrap_or(text.len());
+        let mut text = text.to_owned();
+        text.replace_range(from..to, &put);
+        if let Err(error) = parse(&text) {
+            let message = error.to_string();
+            prop_assert!(message.starts_with("house.toml:") && message.lines().count() == 1, "{}", message);
+        }
+    }
 }
