@@ -1,0 +1,449 @@
+//! What a network is made of, and what is on its way in it.
+
+mod flow;
+mod path;
+mod steps;
+mod trajectory;
+
+use std::collections::VecDeque;
+
+use anabranch_core::Time;
+
+use crate::link::{Link, LinkSpec, Loss, Tally};
+use crate::packet::{PacketId, Slab};
+use crate::queue::EventQueue;
+use crate::tcp::{Endpoint, Segment, TcpConfig};
+
+pub(crate) use flow::Stage;
+use flow::{Flow, Role, Side};
+pub use flow::{FlowId, FlowSpec, FlowTimes, News, SideId, Work};
+use path::SITE;
+pub(crate) use path::Stop;
+pub use path::{Hop, LinkId, MAX_HOPS, Path, PathId, SiteId};
+pub use trajectory::Trajectory;
+
+/// Carries all that forwarding needs, so that a hop touches the packet and the link and nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    pub segment: Segment,
+    pub from: SideId,
+    pub to: SideId,
+    /// What is ahead of it.
+    pub path: Path,
+    /// On the wire.
+    pub bytes: u32,
+    /// Counts the packets of its side.
+    pub serial: u32,
+    /// As [`Net::label`] has it: what a trunk reads of addresses and ports.
+    pub label: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    Open(FlowId),
+    Arrival(LinkId),
+    Timer(u32),
+    Linger(u32),
+    Wake(u32),
+}
+
+/// Links, flows and packets: what a [`Site`](crate::world::Site) may look at and change.
+#[derive(Debug)]
+pub struct Net {
+    pub(crate) now: Time,
+    seed: u64,
+    pub(crate) events: EventQueue<Event>,
+    packets: Slab<Packet>,
+    links: Vec<Link>,
+    paths: Vec<Path>,
+    flows: Vec<Flow>,
+    free_flows: Vec<FlowId>,
+    sides: Vec<Side>,
+    free_sides: Vec<u32>,
+    configs: Vec<TcpConfig>,
+    /// Arrived at their side without a link.
+    pub(crate) local: VecDeque<PacketId>,
+    /// Sides that may have something to say.
+    pub(crate) eager: VecDeque<(SideId, News)>,
+    /// Whether what is over stays to be asked.
+    pub(crate) keeps: bool,
+    reordered: u64,
+    retransmitted: Tally,
+    trajectory: Trajectory,
+}
+
+impl Net {
+    pub(crate) fn new(seed: u64, keeps: bool) -> Self {
+        Net {
+            now: Time::ZERO,
+            seed,
+            events: EventQueue::default(),
+            packets: Slab::default(),
+            links: Vec::new(),
+            paths: Vec::new(),
+            flows: Vec::new(),
+            free_flows: Vec::new(),
+            sides: Vec::new(),
+            free_sides: Vec::new(),
+            configs: Vec::new(),
+            local: VecDeque::new(),
+            eager: VecDeque::new(),
+            keeps,
+            reordered: 0,
+            retransmitted: Tally::default(),
+            trajectory: Trajectory::default(),
+        }
+    }
+
+    // ---- what there is
+
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    pub fn link(&self, id: LinkId) -> &Link {
+        &self.links[id.0 as usize]
+    }
+
+    pub fn link_mut(&mut self, id: LinkId) -> &mut Link {
+        &mut self.links[id.0 as usize]
+    }
+
+    pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        (0..index(self.links.len())).map(LinkId)
+    }
+
+    /// Every flow, of a network that forgets none.
+    pub fn flows(&self) -> impl Iterator<Item = FlowId> + use<> {
+        (0..index(self.flows.len())).map(FlowId)
+    }
+
+    /// Flows that are not over, or not forgotten.
+    pub fn flow_count(&self) -> usize {
+        self.flows.len() - self.free_flows.len()
+    }
+
+    /// Sides that are not forgotten, those of flows and those that their flow left behind.
+    pub fn side_count(&self) -> usize {
+        self.sides.len() - self.free_sides.len()
+    }
+
+    /// Sides for which there is memory: the most that there were at once.
+    pub fn side_places(&self) -> usize {
+        self.sides.len()
+    }
+
+    /// Packets for which there is memory: the most that there were at once.
+    pub fn packet_places(&self) -> usize {
+        self.packets.places()
+    }
+
+    pub fn times(&self, flow: FlowId) -> FlowTimes {
+        self.flow(flow).times
+    }
+
+    pub fn spec(&self, flow: FlowId) -> &FlowSpec {
+        &self.flow(flow).spec
+    }
+
+    /// The side that opens the connection.
+    pub fn opener(&self, flow: FlowId) -> &Endpoint {
+        &self.side(self.flow(flow).opener).endpoint
+    }
+
+    /// Its peer.
+    pub fn receiver(&self, flow: FlowId) -> &Endpoint {
+        &self.side(self.flow(flow).peer).endpoint
+    }
+
+    /// The opener's and the peer's side.
+    pub fn sides(&self, flow: FlowId) -> (SideId, SideId) {
+        let flow = self.flow(flow);
+        (flow.opener, flow.peer)
+    }
+
+    /// The flow that a side belongs to, unless that is over or went on without it.
+    pub fn flow_of(&self, side: SideId) -> Option<FlowId> {
+        self.is_alive(side).then(|| self.side(side).flow)?
+    }
+
+    /// When the opener last heard anything; when it opened if it heard nothing.
+    pub fn heard(&self, flow: FlowId) -> Time {
+        Time::from_nanos(self.side(self.flow(flow).opener).heard_ns)
+    }
+
+    pub fn is_alive(&self, side: SideId) -> bool {
+        let place = self.sides.get(side.index());
+        place.is_some_and(|place| place.generation == side.generation && !place.free)
+    }
+
+    /// What packets of the flow carry in place of addresses and ports.
+    pub fn label(&self, flow: FlowId) -> u32 {
+        self.side(self.flow(flow).opener).label
+    }
+
+    #[inline]
+    pub fn packet(&self, id: PacketId) -> &Packet {
+        self.packets.get(id)
+    }
+
+    #[inline]
+    pub fn packet_mut(&mut self, id: PacketId) -> &mut Packet {
+        self.packets.get_mut(id)
+    }
+
+    /// Packets on their way.
+    pub fn packets(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Data segments that arrived after a packet that their side sent later (RFC 4737 section 3).
+    pub fn reordered(&self) -> u64 {
+        self.reordered
+    }
+
+    /// Data segments that were sent again.
+    pub fn retransmitted(&self) -> Tally {
+        self.retransmitted
+    }
+
+    /// Events that have happened, and a hash of each with its time: equal if and, but for collisions, only if the runs
+    /// were.
+    pub fn trajectory(&self) -> Trajectory {
+        self.trajectory
+    }
+
+    /// Whether every packet offered to a link is accounted for, to the byte.
+    pub fn conserves(&self) -> bool {
+        let held: u64 = self.links.iter().map(|link| link.held().packets).sum();
+        held == self.packets.len() as u64 && self.links.iter().all(Link::conserves)
+    }
+
+    // ---- what happens to lines
+
+    /// From here on, the line swallows what it holds and what it is offered.
+    pub fn cut(&mut self, id: LinkId) {
+        for packet in self.links[id.0 as usize].cut(self.now) {
+            self.packets.remove(packet);
+        }
+    }
+
+    /// The line is whole again.
+    pub fn restore(&mut self, id: LinkId) {
+        self.link_mut(id).restore();
+    }
+
+    /// What waits is sent at the new rate, and the rest of what is being sent, too.
+    pub fn set_rate(&mut self, id: LinkId, rate_bps: u64) {
+        let now = self.now;
+        self.link_mut(id).set_rate(now, rate_bps);
+        self.expect(id);
+    }
+
+    /// For packets whose transmission begins after this; none overtakes another.
+    pub fn set_delay(&mut self, id: LinkId, delay_ns: u64) {
+        let now = self.now;
+        self.link_mut(id).set_delay(now, delay_ns);
+        self.expect(id);
+    }
+
+    pub fn set_loss(&mut self, id: LinkId, loss: Loss) {
+        self.link_mut(id).set_loss(loss);
+    }
+
+    /// Adds up both sides of Little's law on this line.
+    pub fn audit(&mut self, id: LinkId) {
+        let now = self.now;
+        self.link_mut(id).audit(now);
+    }
+
+    /// Looks for the next arrival of a line that has changed.
+    fn expect(&mut self, id: LinkId) {
+        if let Some(at) = self.link(id).next_arrival() {
+            self.events.push(at, Event::Arrival(id));
+        }
+    }
+
+    // ---- what is built
+
+    /// A link that draws its losses from its own stream of the network's seed.
+    pub fn add_link(&mut self, spec: LinkSpec) -> LinkId {
+        let id = LinkId(index(self.links.len()));
+        self.links.push(Link::new(spec, self.seed, u64::from(id.0)));
+        id
+    }
+
+    /// # Panics
+    /// If there are no hops, or more than [`MAX_HOPS`].
+    pub fn add_path(&mut self, hops: &[impl Into<Hop> + Copy]) -> PathId {
+        self.paths.push(Path::new(hops));
+        PathId(index(self.paths.len() - 1))
+    }
+
+    /// Schedules a connection.
+    pub fn open(&mut self, spec: FlowSpec) -> FlowId {
+        self.open_labelled(spec, 0)
+    }
+
+    /// Schedules a connection whose packets carry `label`.
+    pub fn open_labelled(&mut self, spec: FlowSpec, label: u32) -> FlowId {
+        let segments = |bytes: u64| Endpoint::segments_of(bytes, &spec.tcp);
+        let (opens, answers) = match spec.work {
+            Work::Transfer(_) | Work::Endless => (Role::Sends, Role::Takes),
+            Work::Request {
+                request_bytes,
+                response_bytes,
+            } => (
+                Role::Asks(segments(response_bytes)),
+                Role::Answers {
+                    after: segments(request_bytes),
+                    bytes: response_bytes,
+                },
+            ),
+        };
+        let flow = match self.free_flows.pop() {
+            Some(flow) => flow,
+            None => FlowId(index(self.flows.len())),
+        };
+        let tcp = self.config(spec.tcp);
+        let forward = self.paths[spec.forward.0 as usize];
+        let back = self.paths[spec.back.0 as usize];
+        let opener = self.add_side(flow, opens, forward, tcp, label);
+        let peer = self.add_side(flow, answers, back, tcp, label);
+        self.sides[opener.index()].other = peer;
+        self.sides[peer.index()].other = opener;
+        let entry = Flow {
+            spec,
+            times: FlowTimes::default(),
+            opener,
+            peer,
+        };
+        match self.flows.get_mut(flow.index()) {
+            Some(place) => *place = entry,
+            None => self.flows.push(entry),
+        }
+        self.events.push(spec.start, Event::Open(flow));
+        flow
+    }
+
+    fn config(&mut self, tcp: TcpConfig) -> u16 {
+        let known = self.configs.iter().rposition(|known| *known == tcp);
+        let place = known.unwrap_or_else(|| {
+            self.configs.push(tcp);
+            self.configs.len() - 1
+        });
+        u16::try_from(place).expect("2^16 configurations of TCP in a world")
+    }
+
+    fn add_side(&mut self, flow: FlowId, role: Role, path: Path, tcp: u16, label: u32) -> SideId {
+        let reused = self.free_sides.pop();
+        let generation = reused.map_or(0, |place| self.sides[place as usize].generation);
+        let id = SideId {
+            index: reused.unwrap_or_else(|| index(self.sides.len())),
+            generation,
+        };
+        let side = Side {
+            endpoint: Endpoint::new(&self.configs[usize::from(tcp)]),
+            armed_ns: u64::MAX,
+            heard_ns: self.now.as_nanos(),
+            generation,
+            flow: Some(flow),
+            other: SideId::NOBODY,
+            path,
+            tcp,
+            role,
+            stage: Stage::Opening,
+            label,
+            sent: 0,
+            seen: 0,
+            high: 0,
+            free: false,
+        };
+        match reused {
+            Some(place) => self.sides[place as usize] = side,
+            None => self.sides.push(side),
+        }
+        id
+    }
+
+    // ---- what a site may do
+
+    /// Calls [`Site::wake`](crate::world::Site::wake) with `token` at `at`.
+    pub fn wake_at(&mut self, at: Time, token: u32) {
+        self.events.push(at, Event::Wake(token));
+    }
+
+    /// The opener lets go: an open connection is reset, an attempt forgotten.
+    pub fn abandon(&mut self, flow: FlowId) {
+        self.let_go(flow, News::GivenUp);
+    }
+
+    /// The opener hears that there is no way.
+    pub fn refuse(&mut self, flow: FlowId) {
+        self.let_go(flow, News::Unreachable);
+    }
+
+    fn let_go(&mut self, flow: FlowId, why: News) {
+        let opener = self.flow(flow).opener;
+        self.side_mut(opener).endpoint.reset();
+        self.eager.push_back((opener, why));
+    }
+
+    /// The flow's peer answers over `back` from here on.
+    pub fn route_peer(&mut self, flow: FlowId, back: Path) {
+        let peer = self.flow(flow).peer;
+        self.side_mut(peer).path = back;
+    }
+
+    /// Gives the flow another peer, reached as the flow's paths say and answering over `back`, that knows nothing of
+    /// what its opener has sent. The peer of before answers what still reaches it, and is forgotten when it is done.
+    pub fn replace_peer(&mut self, flow: FlowId, back: Path) -> SideId {
+        let Flow { opener, peer, .. } = self.flows[flow.index()];
+        let before = self.side(peer);
+        let (role, tcp, label) = (before.role, before.tcp, before.label);
+        self.orphan(peer);
+        let fresh = self.add_side(flow, role, back, tcp, label);
+        self.sides[fresh.index()].other = opener;
+        let opener = &mut self.sides[opener.index()];
+        opener.other = fresh;
+        opener.seen = 0;
+        self.flows[flow.index()].peer = fresh;
+        fresh
+    }
+
+    /// Sends `segment` to a side as if the one in `from` had sent it, over no link.
+    pub fn tell(&mut self, segment: Segment, from: SideId, to: SideId) {
+        let packet = self.packets.insert(Packet {
+            segment,
+            from,
+            to,
+            path: Path::empty(),
+            bytes: 0,
+            serial: u32::MAX,
+            label: 0,
+        });
+        self.local.push_back(packet);
+    }
+
+    /// Puts a packet onto the first link of its path.
+    ///
+    /// # Panics
+    /// If the path does not begin with a link.
+    pub fn send(&mut self, mut packet: Packet) {
+        let first = packet.path.next().map(Hop::stop);
+        let Some(Stop::Link(link)) = first else {
+            panic!("a packet is sent over a link, not at {:?}", packet.path);
+        };
+        let id = self.packets.insert(packet);
+        self.forward(id, link);
+    }
+}
+
+/// # Panics
+/// If a world has 2³¹ things of one kind.
+fn index(length: usize) -> u32 {
+    u32::try_from(length)
+        .ok()
+        .filter(|index| index & SITE == 0)
+        .expect("2^31 things of one kind in a world")
+}

@@ -1,0 +1,98 @@
+//! Links and sites, and the way through them.
+
+/// Hops of one path.
+pub const MAX_HOPS: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkId(pub(super) u32);
+
+/// A place between links; its owner gives the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteId(pub u16);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathId(pub(super) u32);
+
+/// A link or a site of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop(u32);
+
+/// Marks the number of a site.
+pub(super) const SITE: u32 = 1 << 31;
+
+impl From<LinkId> for Hop {
+    fn from(link: LinkId) -> Hop {
+        Hop(link.0)
+    }
+}
+
+impl From<SiteId> for Hop {
+    fn from(site: SiteId) -> Hop {
+        Hop(u32::from(site.0) | SITE)
+    }
+}
+
+pub(crate) enum Stop {
+    Link(LinkId),
+    Site(SiteId),
+}
+
+impl Hop {
+    #[inline]
+    pub(crate) fn stop(self) -> Stop {
+        if self.0 & SITE == 0 {
+            Stop::Link(LinkId(self.0))
+        } else {
+            Stop::Site(SiteId((self.0 & !SITE) as u16))
+        }
+    }
+}
+
+/// The hops ahead: from `next` up to, not including, `end`.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    hops: [Hop; MAX_HOPS],
+    next: u8,
+    end: u8,
+}
+
+impl Path {
+    /// Nothing is ahead.
+    pub(super) fn empty() -> Path {
+        Path {
+            hops: [Hop(0); MAX_HOPS],
+            next: 0,
+            end: 0,
+        }
+    }
+
+    /// # Panics
+    /// If there are no hops, or more than [`MAX_HOPS`].
+    pub fn new(hops: &[impl Into<Hop> + Copy]) -> Self {
+        let end = hops.len();
+        assert!(
+            (1..=MAX_HOPS).contains(&end),
+            "a path has 1 to {MAX_HOPS} hops, not {end}"
+        );
+        let mut path = Path {
+            hops: [hops[0].into(); MAX_HOPS],
+            next: 0,
+            end: end as u8,
+        };
+        for (place, hop) in path.hops.iter_mut().zip(hops) {
+            *place = (*hop).into();
+        }
+        path
+    }
+
+    /// Takes the next hop off the path.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Hop> {
+        if self.next >= self.end {
+            return None;
+        }
+        let next = self.hops[usize::from(self.next) % MAX_HOPS];
+        self.next += 1;
+        Some(next)
+    }
+}

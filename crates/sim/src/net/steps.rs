@@ -1,0 +1,257 @@
+//! What the world does with a network, one event after the other.
+
+use anabranch_core::Time;
+
+use super::flow::{Flow, FlowId, Role, Side, SideId, Stage, Work};
+use super::path::LinkId;
+use super::{Event, Net, Packet};
+use crate::link::Offer;
+use crate::packet::PacketId;
+use crate::tcp::{Kind, State};
+
+/// A peer that nobody speaks to and that waits for nothing is forgotten after this.
+const LINGER_NS: u64 = 60_000_000_000;
+
+impl Net {
+    pub(crate) fn flow(&self, id: FlowId) -> &Flow {
+        &self.flows[id.index()]
+    }
+
+    pub(crate) fn flow_mut(&mut self, id: FlowId) -> &mut Flow {
+        &mut self.flows[id.index()]
+    }
+
+    pub(crate) fn side(&self, id: SideId) -> &Side {
+        &self.sides[id.index()]
+    }
+
+    pub(crate) fn side_mut(&mut self, id: SideId) -> &mut Side {
+        &mut self.sides[id.index()]
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, kind: u64, subject: u32) {
+        self.trajectory.note(self.now, kind, subject);
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, packet: Packet) -> PacketId {
+        self.packets.insert(packet)
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, id: PacketId) -> Packet {
+        self.packets.remove(id)
+    }
+
+    /// What comes out of a link now, and what it is next.
+    #[inline]
+    pub(crate) fn arrival(&mut self, id: LinkId) -> Option<PacketId> {
+        let link = &mut self.links[id.0 as usize];
+        if !link.is_due(self.now) {
+            return None;
+        }
+        let (packet, next) = link.deliver();
+        self.note(1, id.0);
+        if let Some(at) = next {
+            self.events.push(at, Event::Arrival(id));
+        }
+        Some(packet)
+    }
+
+    /// Offers a packet to a link.
+    #[inline]
+    pub(crate) fn forward(&mut self, id: PacketId, link: LinkId) {
+        let bytes = self.packets.get(id).bytes;
+        match self.links[link.0 as usize].offer(self.now, id, bytes) {
+            Offer::Wake(at) => self.events.push(at, Event::Arrival(link)),
+            Offer::Queued => {}
+            Offer::Overflowed | Offer::Lost => drop(self.packets.remove(id)),
+        }
+    }
+
+    /// Starts a flow and returns its opener.
+    pub(crate) fn start(&mut self, flow: FlowId) -> SideId {
+        self.note(0, flow.0);
+        let Flow { spec, opener, .. } = self.flows[flow.index()];
+        let now_ns = self.now.as_nanos();
+        let side = &mut self.sides[opener.index()];
+        side.heard_ns = now_ns;
+        let endpoint = &mut side.endpoint;
+        endpoint.connect(now_ns);
+        match spec.work {
+            Work::Endless => endpoint.write_forever(),
+            Work::Request { request_bytes, .. } => endpoint.write(request_bytes, &spec.tcp),
+            Work::Transfer(bytes) => {
+                endpoint.write(bytes, &spec.tcp);
+                endpoint.close();
+            }
+        }
+        opener
+    }
+
+    /// Hands a packet to its side; false if that is gone.
+    #[inline]
+    pub(crate) fn receive(&mut self, packet: &Packet) -> bool {
+        let now_ns = self.now.as_nanos();
+        let Some(side) = self.sides.get_mut(packet.to.index()) else {
+            return false;
+        };
+        if side.generation != packet.to.generation {
+            return false;
+        }
+        let tcp = &self.configs[usize::from(side.tcp)];
+        if packet.serial >= side.seen {
+            side.seen = packet.serial.wrapping_add(1);
+        } else if packet.segment.kind == Kind::Data {
+            self.reordered += 1;
+        }
+        side.heard_ns = now_ns;
+        let endpoint = &mut side.endpoint;
+        endpoint.handle_segment(&packet.segment, now_ns, tcp);
+        if let Role::Answers { after, bytes } = side.role {
+            if endpoint.received_segments() >= after {
+                endpoint.write(bytes, tcp);
+                endpoint.close();
+                side.role = Role::Takes;
+            }
+        }
+        if endpoint.received_all() {
+            endpoint.close();
+        }
+        true
+    }
+
+    /// The side whose timer fires now, if one does.
+    #[inline]
+    pub(crate) fn fire(&mut self, place: u32) -> Option<SideId> {
+        let now_ns = self.now.as_nanos();
+        let side = &mut self.sides[place as usize];
+        if side.armed_ns != now_ns {
+            return None;
+        }
+        self.trajectory.note(self.now, 2, place);
+        side.armed_ns = u64::MAX;
+        let tcp = &self.configs[usize::from(side.tcp)];
+        side.endpoint.handle_timeout(now_ns, tcp);
+        Some(SideId {
+            index: place,
+            generation: side.generation,
+        })
+    }
+
+    /// The next packet that a side has to say; its path is still whole.
+    #[inline]
+    pub(crate) fn poll(&mut self, id: SideId) -> Option<Packet> {
+        let side = &mut self.sides[id.index()];
+        let tcp = &self.configs[usize::from(side.tcp)];
+        let segment = side.endpoint.poll_segment(self.now.as_nanos(), tcp)?;
+        let bytes = segment.payload_bytes + tcp.header_bytes;
+        if segment.kind == Kind::Data {
+            if segment.number < side.high {
+                self.retransmitted.add(bytes);
+            } else {
+                side.high = segment.number + 1;
+            }
+        }
+        let serial = side.sent;
+        side.sent = serial.wrapping_add(1);
+        Some(Packet {
+            segment,
+            from: id,
+            to: side.other,
+            path: side.path,
+            bytes,
+            serial,
+            label: side.label,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn arm(&mut self, id: SideId) {
+        let side = &mut self.sides[id.index()];
+        if let Some(deadline_ns) = side.endpoint.poll_timeout() {
+            if deadline_ns < side.armed_ns {
+                side.armed_ns = deadline_ns;
+                self.events
+                    .push(Time::from_nanos(deadline_ns), Event::Timer(id.index));
+            }
+        }
+    }
+
+    /// The stage a side has reached, if that is news.
+    #[inline]
+    pub(crate) fn reached(&mut self, id: SideId) -> Option<(FlowId, Stage, Stage)> {
+        let side = &mut self.sides[id.index()];
+        if !side.opens() || side.stage >= Stage::Finished {
+            return None;
+        }
+        let stage = side.reached().max(side.stage);
+        let before = std::mem::replace(&mut side.stage, stage);
+        (before != stage).then_some((side.flow?, before, stage))
+    }
+
+    /// The flow that ended with what happened to this side, if one did.
+    #[inline]
+    pub(crate) fn ended(&mut self, id: SideId) -> Option<FlowId> {
+        let side = &self.sides[id.index()];
+        if self.keeps || !side.is_done() {
+            return None;
+        }
+        let Some(flow) = side.flow else {
+            self.free_side(id);
+            return None;
+        };
+        let other = self.side(side.other);
+        let aborted = side.opens() && side.endpoint.state() == State::Aborted;
+        (other.is_done() || aborted).then_some(flow)
+    }
+
+    /// Gives a flow's place to others.
+    pub(crate) fn forget(&mut self, flow: FlowId) {
+        let Flow { opener, peer, .. } = self.flows[flow.index()];
+        if self.side(peer).is_done() {
+            self.free_side(peer);
+        } else {
+            self.orphan(peer);
+        }
+        self.free_side(opener);
+        self.free_flows.push(flow);
+    }
+
+    fn free_side(&mut self, id: SideId) {
+        let side = &mut self.sides[id.index()];
+        side.generation += 1;
+        side.armed_ns = u64::MAX;
+        side.free = true;
+        self.free_sides.push(id.index);
+    }
+
+    pub(super) fn orphan(&mut self, id: SideId) {
+        self.sides[id.index()].flow = None;
+        self.linger(id.index);
+    }
+
+    fn linger(&mut self, place: u32) {
+        let at = Time::from_nanos(self.now.as_nanos() + LINGER_NS);
+        self.events.push(at, Event::Linger(place));
+    }
+
+    /// Forgets an orphan that has nothing to wait for.
+    pub(crate) fn maybe_forget(&mut self, place: u32) {
+        let side = &self.sides[place as usize];
+        if side.free || side.flow.is_some() {
+            return;
+        }
+        let idle_ns = self.now.as_nanos() - side.heard_ns;
+        if side.endpoint.poll_timeout().is_some() || idle_ns < LINGER_NS {
+            self.linger(place);
+            return;
+        }
+        let generation = side.generation;
+        self.free_side(SideId {
+            index: place,
+            generation,
+        });
+    }
+}
