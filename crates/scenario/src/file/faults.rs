@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_config::{BadInput, Source, Span};
 
 use super::link_names;
-use super::network::loss;
+use super::network::{DELAY_MAX, loss};
 use super::written::{ChangeText, FaultTable, PlaceText};
 use crate::{Change, Direction, Fault, Network, Place};
 
@@ -53,23 +53,10 @@ fn fault(
         Some(PlaceText::Beyond) => Place::Beyond,
         Some(PlaceText::LastMile) | None => Place::LastMile,
     };
-    match network {
-        Network::Trunk(_) if place == Place::Beyond => {
-            return bad(
-                "place",
-                "a trunk has nothing beyond its sublinks".to_owned(),
-            );
-        }
-        Network::Trunk(_) if table.direction == Some(Direction::Up) => {
-            return bad("direction", "sublinks carry traffic down only".to_owned());
-        }
-        Network::Site(site) if place == Place::Beyond => {
-            let link = site.links.iter().find(|link| link.name == table.link);
-            if link.is_some_and(|link| link.beyond.is_none()) {
-                return bad("place", format!("link.{} has no beyond", table.link));
-            }
-        }
-        _ => {}
+    has_line(table, place, network)
+        .map_err(|(key, problem)| source.bad(&["fault", &number, key], problem))?;
+    if table.delay.is_some_and(|Span(delay)| delay > DELAY_MAX) {
+        return bad("delay", "a delay is at most 10 s".to_owned());
     }
     Ok(Fault {
         at,
@@ -78,6 +65,32 @@ fn fault(
         direction: table.direction,
         change: change(table).map_err(|problem| source.bad(&["fault", &number], problem))?,
     })
+}
+
+/// Whether the link has the line that the fault is of; otherwise the key that is wrong, and why.
+fn has_line(
+    table: &FaultTable,
+    place: Place,
+    network: &Network,
+) -> Result<(), (&'static str, String)> {
+    let beyond = place == Place::Beyond;
+    match network {
+        Network::Trunk(_) if beyond => Err((
+            "place",
+            "a trunk has nothing beyond its sublinks".to_owned(),
+        )),
+        Network::Trunk(_) if table.direction == Some(Direction::Up) => {
+            Err(("direction", "sublinks carry traffic down only".to_owned()))
+        }
+        Network::Site(site) if beyond => {
+            let link = site.links.iter().find(|link| link.name == table.link);
+            match link.is_some_and(|link| link.beyond.is_some()) {
+                true => Ok(()),
+                false => Err(("place", format!("link.{} has no beyond", table.link))),
+            }
+        }
+        _ => Ok(()),
+    }
 }
 
 fn change(table: &FaultTable) -> Result<Change, &'static str> {

@@ -41,6 +41,8 @@ use written::{File, Seeds};
 const NAME_CHARS_MAX: usize = 64;
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 86_400);
 const SAMPLE_MIN: Duration = Duration::from_millis(1);
+/// Of every link.
+const SAMPLES_MAX: u128 = 1_000_000;
 const LENGTH_DEFAULT: Duration = Duration::from_secs(30);
 const SAMPLE_DEFAULT: Duration = Duration::from_millis(100);
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
@@ -173,6 +175,10 @@ fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
     let sample = span(&source, "sample", file.sample, SAMPLE_DEFAULT)?;
     if sample < SAMPLE_MIN || sample > limit {
         return Err(source.bad(&["sample"], "from 1 ms to the length of the run"));
+    }
+    if limit.as_nanos() / sample.as_nanos() > SAMPLES_MAX {
+        let problem = format!("more than {SAMPLES_MAX} samples in the length of the run");
+        return Err(source.bad(&["sample"], problem));
     }
     let tcp = tcp::tcp(&source, &file.tcp)?;
     let packet_bytes = u64::from(tcp.mss_bytes + tcp.header_bytes);

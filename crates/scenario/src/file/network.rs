@@ -12,7 +12,7 @@ use crate::{Beyond, Buffer, Line, LinkPlan, Loss, Network, Red, Site, Trunk};
 
 const LINKS_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 32;
-const DELAY_MAX: Duration = Duration::from_secs(10);
+pub(super) const DELAY_MAX: Duration = Duration::from_secs(10);
 const DELAY_DEFAULT: Duration = Duration::from_millis(10);
 const BUFFER_DEFAULT: Duration = Duration::from_millis(100);
 /// What a buffer given as a time holds at least, in full packets.
@@ -126,18 +126,8 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     if !(1..=LINKS_MAX as u64).contains(&sublinks) {
         return bad("sublinks", format!("a trunk has 1 to {LINKS_MAX} sublinks"));
     }
-    let hosts = |key: &str, written: Option<u32>| match written.unwrap_or(1) {
-        hosts if (1..=HOSTS_MAX).contains(&hosts) => Ok(hosts),
-        _ => Err(lines
-            .source
-            .bad(&["trunk", key], format!("1 to {HOSTS_MAX} are allowed"))),
-    };
-    let (clients, servers) = (
-        hosts("clients", table.clients)?,
-        hosts("servers", table.servers)?,
-    );
-    let whole = LineTable {
-        rate: Some(table.rate),
+    let each = LineTable {
+        rate: None,
         delay: table.delay,
         loss: table.loss,
         buffer: table.buffer,
@@ -147,8 +137,7 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     if part_bps == 0 {
         return bad("rate", format!("is too little for {sublinks} sublinks"));
     }
-    let key = ["trunk"];
-    let sublink = lines.line(&key, &whole, None, part_bps, DELAY_DEFAULT)?;
+    let sublink = lines.line(&["trunk"], &each, None, part_bps, DELAY_DEFAULT)?;
     let single = Line {
         rate_bps: table.rate.bps(),
         buffer: times(sublink.buffer, sublinks),
@@ -157,6 +146,7 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     };
     let other = |part: &str, table: &Option<LineTable>, rate_bps, delay| {
         let table = table.clone().unwrap_or_default();
+        let rate_bps = table.rate.map_or(rate_bps, Rate::bps);
         lines.line(&["trunk", part], &table, None, rate_bps, delay)
     };
     Ok(Trunk {
@@ -170,10 +160,17 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
         )?,
         sublinks: vec![sublink; sublinks as usize],
         single,
-        clients,
-        servers,
+        clients: hosts(lines.source, "clients", table.clients)?,
+        servers: hosts(lines.source, "servers", table.servers)?,
         control: control(lines.source, table)?,
     })
+}
+
+fn hosts(source: &Source<'_>, key: &str, written: Option<u32>) -> Result<u32, BadInput> {
+    match written.unwrap_or(1) {
+        hosts if (1..=HOSTS_MAX).contains(&hosts) => Ok(hosts),
+        _ => Err(source.bad(&["trunk", key], format!("1 to {HOSTS_MAX} are allowed"))),
+    }
 }
 
 /// The undivided link has room for what all sublinks have.
@@ -249,7 +246,7 @@ impl Lines<'_> {
         Ok((direction("down", &table.down)?, direction("up", &table.up)?))
     }
 
-    /// One direction: what its `own` table says, then the one for both directions, then the defaults.
+    /// One direction of this rate: what its `own` table says, then the one for both directions, then the defaults.
     fn line(
         &self,
         key: Key<'_>,
@@ -263,10 +260,6 @@ impl Lines<'_> {
         let at = |is_own: bool, part| {
             let table = if is_own { &own_key[..] } else { key };
             [table, &[part]].concat()
-        };
-        let rate_bps = match (key, own.rate.or(both.rate)) {
-            (["trunk"], _) | (_, None) => rate_bps,
-            (_, Some(rate)) => Rate::bps(rate),
         };
         let delay = match own.delay.or(both.delay) {
             None => delay,

@@ -366,6 +366,10 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
             "sample = \"1us\"",
             "sample = \"1us\": from 1 ms to the length of the run",
         ),
+        (
+            "length = \"1h\"\nsample = \"3ms\"",
+            "house.toml:5: sample = \"3ms\": more than 1000000 samples in the length of the run",
+        ),
         ("seeds = 0", "seeds = 0: 1 to 100000 seeds are allowed"),
         (
             "seeds = [3, 1, 3]",
@@ -486,6 +490,10 @@ fn faults_that_cannot_happen_are_refused() {
     assert_eq!(
         fault(r#"at = "1s", link = "lte", rate = 0"#),
         r#"fault[0].rate = 0: a rate must be above 0: write it like "500mbit" (bit, kbit, mbit, gbit) or as a whole number of bit/s"#
+    );
+    assert_eq!(
+        fault(r#"at = "1s", link = "lte", delay = "11s""#),
+        r#"fault[0].delay = "11s": a delay is at most 10 s"#
     );
     let trunk = error(&format!(
         "{TRUNK}fault = [{{ at = \"1s\", link = \"8\", change = \"cut\" }}]"
