@@ -1,0 +1,211 @@
+//! The simulator held against queueing theory, against the formulas of TCP's throughput, and against a real stack.
+//!
+//! What is measured and what theory says is [`anabranch_sim::validation`]; here seeds are spread over processors and the
+//! curves are drawn.
+
+mod lab;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anabranch_scenario::chart::Chart;
+use anabranch_scenario::stats::Estimate;
+use anabranch_sim::validation::{
+    CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, IDLE, Kind, LINUX_MBPS, Observed, QUEUES,
+    REPEATS, RTT_S, SAWTOOTH, SEEDS, SLOW_START, Topic, beside_linux, cubic_curve, goodputs,
+    mathis, pftk,
+};
+
+use crate::{Bound, Context, Experiment, ExperimentError, Figure, Findings, World};
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "validation",
+    title: "the simulator against queueing theory, TCP's formulas and Linux",
+    figures: &[
+        Figure {
+            id: "queues",
+            title: "queues of known waiting times, and the spread of the flow hash",
+            worlds: &[World::Sim],
+            run: queues,
+        },
+        Figure {
+            id: "tcp",
+            title: "handshake, slow start, sawtooth, CUBIC's curve, fairness, repetition",
+            worlds: &[World::Sim],
+            run: tcp,
+        },
+        Figure {
+            id: "goodput",
+            title: "goodput against loss beside Mathis, PFTK and Linux",
+            worlds: &[World::Sim],
+            run: goodput,
+        },
+        Figure {
+            id: "lab",
+            title: "the same scenario in the simulator and on real kernels",
+            worlds: &[World::Lab],
+            run: lab::lab,
+        },
+    ],
+    expected: include_str!("../../../../experiments/validation/expected.toml"),
+};
+
+/// Seeds of a quick run: enough for a standard error.
+const QUICK_SEEDS: u64 = 5;
+const SEGMENT_MBIT: f64 = 1448. * 8. / 1e6;
+
+fn effort(context: &Context) -> Effort {
+    if context.options.quick {
+        Effort::Brief
+    } else {
+        Effort::Full
+    }
+}
+
+fn queues(context: &Context) -> Result<Findings, ExperimentError> {
+    let mut findings = Findings::default();
+    let topics: Vec<Topic> = QUEUES.iter().chain(HASHES).copied().collect();
+    for (topic, observed) in topics.iter().zip(measure(context, &topics)) {
+        judge(&mut findings, topic, &observed, context);
+    }
+    Ok(findings)
+}
+
+fn tcp(context: &Context) -> Result<Findings, ExperimentError> {
+    let mut findings = Findings::default();
+    let topics = [IDLE, SLOW_START, SAWTOOTH, CUBIC, FAIRNESS, REPEATS];
+    for (topic, observed) in topics.iter().zip(measure(context, &topics)) {
+        judge(&mut findings, topic, &observed, context);
+    }
+    let curve = cubic_curve();
+    let step = curve.len().div_ceil(200);
+    let points = |of: fn(&(f64, f64, f64)) -> f64| {
+        let every = curve.iter().step_by(step);
+        every.map(|point| (point.0, of(point))).collect::<Vec<_>>()
+    };
+    let chart = Chart::new("CUBIC after a loss", "time, s", "window, segments")
+        .line("simulator", points(|point| point.1))
+        .dashed("C·(t − K)³ + W_max", points(|point| point.2));
+    draw(&mut findings, "cubic", &chart)?;
+    Ok(findings)
+}
+
+fn goodput(context: &Context) -> Result<Findings, ExperimentError> {
+    let mut findings = Findings::default();
+    let observed = measure(context, &[GOODPUT]).remove(0);
+    judge(&mut findings, &GOODPUT, &observed, context);
+    for (kind, p, ratio) in beside_linux(&observed, effort(context)) {
+        let control = if kind == Kind::LinuxReno {
+            "reno"
+        } else {
+            "cubic"
+        };
+        findings.observe(format!("{control}_{}", p * 1000.), ratio);
+    }
+    let measured = goodputs(&observed, effort(context));
+    draw(&mut findings, "goodput", &theory(&measured))?;
+    draw(&mut findings, "goodput-linux", &linux(&measured))?;
+    Ok(findings)
+}
+
+/// What the simulator measured of one TCP, in Mbit/s.
+fn estimates(measured: &[(Kind, f64, Vec<f64>)], of: Kind) -> Vec<(f64, Estimate)> {
+    let mine = measured.iter().filter(|(kind, ..)| *kind == of);
+    let points = mine.filter_map(|(_, p, segments)| {
+        let mbps = segments.iter().map(|segments| segments * SEGMENT_MBIT);
+        Some((*p, Estimate::of(mbps)?))
+    });
+    points.collect()
+}
+
+fn formula(of: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+    let losses = (0..=50).map(|i| 1e-4 * 500f64.powf(f64::from(i) / 50.));
+    losses.map(|p| (p, of(p) * SEGMENT_MBIT)).collect()
+}
+
+fn theory(measured: &[(Kind, f64, Vec<f64>)]) -> Chart {
+    Chart::new("One flow, round trip 50 ms", "loss", "goodput, Mbit/s")
+        .log_x()
+        .log_y()
+        .dashed("Mathis", formula(|p| mathis(p, RTT_S, 1.)))
+        .dashed("PFTK", formula(|p| pftk(p, RTT_S, 1., 0.2)))
+        .estimates("SACK", estimates(measured, Kind::Sack))
+        .estimates("Reno without SACK", estimates(measured, Kind::Reno))
+}
+
+fn linux(measured: &[(Kind, f64, Vec<f64>)]) -> Chart {
+    Chart::new(
+        "One flow as Linux sends, round trip 50 ms",
+        "loss",
+        "goodput, Mbit/s",
+    )
+    .log_x()
+    .log_y()
+    .dashed("Mathis", formula(|p| mathis(p, RTT_S, 1.)))
+    .estimates("Reno, simulator", estimates(measured, Kind::LinuxReno))
+    .estimates("CUBIC, simulator", estimates(measured, Kind::LinuxCubic))
+    .points("Reno, Linux 6.18", LINUX_MBPS.map(|(p, reno, _)| (p, reno)))
+    .points(
+        "CUBIC, Linux 6.18",
+        LINUX_MBPS.map(|(p, _, cubic)| (p, cubic)),
+    )
+}
+
+fn draw(findings: &mut Findings, name: &str, chart: &Chart) -> Result<(), ExperimentError> {
+    let svg = chart
+        .svg()
+        .map_err(|error| ExperimentError::run(name, error))?;
+    findings.plot(name, svg);
+    Ok(())
+}
+
+fn judge(findings: &mut Findings, topic: &Topic, observed: &Observed, context: &Context) {
+    for check in (topic.judge)(observed, effort(context)) {
+        let bound = match check.expected {
+            Expected::Around { value, tolerance } => Bound::around(value, tolerance),
+            Expected::AtLeast(least) => Bound::at_least(least),
+        };
+        let claim = format!("{}: {}", check.number, check.name);
+        findings.check(claim, check.observed, bound, check.unit);
+        findings.note(check.to_string());
+    }
+}
+
+/// Measures all seeds of all topics on the options' threads.
+fn measure(context: &Context, topics: &[Topic]) -> Vec<Observed> {
+    let (seeds, effort) = (context.seeds(SEEDS, QUICK_SEEDS), effort(context));
+    let of = |topic: usize| {
+        topics[topic]
+            .seeds(&seeds)
+            .iter()
+            .map(move |seed| (topic, *seed))
+    };
+    let tasks: Vec<(usize, u64)> = (0..topics.len()).flat_map(of).collect();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results = Mutex::new(vec![Vec::new(); tasks.len()]);
+    let work = || {
+        while let Some((task, (topic, seed))) = {
+            let task = next.fetch_add(1, Ordering::Relaxed);
+            tasks.get(task).map(|what| (task, *what))
+        } {
+            let numbers = (topics[topic].measure)(seed, effort);
+            results.lock().expect("no thread panicked")[task] = numbers;
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            context.progress.runs(done, tasks.len());
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..context.options.jobs.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let results = results.into_inner().expect("no thread panicked");
+    let of = |topic| {
+        let mine = tasks
+            .iter()
+            .zip(&results)
+            .filter(move |((of, _), _)| *of == topic);
+        Observed::new(mine.map(|(_, numbers)| numbers.clone()))
+    };
+    (0..topics.len()).map(of).collect()
+}
