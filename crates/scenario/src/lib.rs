@@ -2,7 +2,7 @@
 //!
 //! A [`ScenarioFile`] says what there is (links or a trunk), what happens to it, what users ask for, and what is tried:
 //! policies, seeds, the points of a sweep. It is resolved into [`Scenario`]s and expanded into [`Run`]s, each hashed over
-//! all that decides its result. A **world** takes a `Run` and gives back a [`Record`]; [`execute`] does so for many on all
+//! all that decides its result. A **world** takes a `Run` and gives back a [`Record`]; [`execute()`] does so for many on all
 //! cores, and a [`Sweep`] keeps what is complete and goes on where it stopped.
 //!
 //! A record is three kinds of evidence. **Transfers** are what the users saw, one row per file. **Series** are what the

@@ -252,7 +252,6 @@ fn a_sweep_is_every_combination_and_every_run_has_its_own_hash() {
 fn a_hash_is_of_what_decides_the_result() {
     let hash = |text: &str| parse(text).unwrap().runs()[0].hash.clone();
     let base = hash(MINIMAL);
-    // Written down so that a change of what is hashed is a decision: results on disk lose their names by it.
     assert_eq!(
         base,
         hash(&format!(
