@@ -216,7 +216,7 @@ impl Comparison {
         let plots: Vec<String> = plots.collect::<Result<_, _>>()?;
         let body = html! {
             p.lead { (runs) " valid runs." }
-            @if invalid > 0 { p.bad { (invalid) " runs are invalid and left out; their manifests say why." } }
+            @if invalid > 0 { p.bad { "Invalid and left out: " (invalid) "; the manifests say why." } }
             p.hint { "The median over the seeds, and below it the 95 % confidence interval of the mean." }
             @for point in self.points() { (self.table(&point)) }
             h2 { "Plots" }
@@ -254,15 +254,28 @@ impl Comparison {
     }
 
     fn table(&self, point: &BTreeMap<String, String>) -> Markup {
+        let rows: Vec<&Compared> = self.at(point).collect();
+        let known = |figure: &&Figure| rows.iter().any(|row| row.figures.contains_key(figure.key));
         html! {
             @if !point.is_empty() { h2 { (label(point)) } }
             div.wide {
                 table {
                     thead { tr {
-                        th { "policy" } th.number { "runs" }
-                        @for figure in &FIGURES { th.number { (figure.name) } }
+                        th { "figure" }
+                        @for row in &rows { th.number { (row.policy) } }
                     } }
-                    tbody { @for row in self.at(point) { (table_row(row)) } }
+                    tbody {
+                        tr {
+                            th scope="row" { "runs" }
+                            @for row in &rows { (runs_cell(row)) }
+                        }
+                        @for figure in FIGURES.iter().filter(known) {
+                            tr {
+                                th scope="row" { (figure.name) }
+                                @for row in &rows { (figure_cell(figure, row)) }
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -401,21 +414,23 @@ fn label(point: &BTreeMap<String, String>) -> String {
     point.iter().map(value).collect::<Vec<_>>().join(", ")
 }
 
-fn table_row(row: &Compared) -> Markup {
+fn runs_cell(row: &Compared) -> Markup {
     html! {
-        tr {
-            td { (row.policy) }
-            td.number { (row.runs) @if row.invalid > 0 { " " span.bad { "+ " (row.invalid) " invalid" } } }
-            @for figure in &FIGURES {
-                td.number {
-                    @if let Some(found) = row.figures.get(figure.key) {
-                        ((figure.text)(found.median))
-                        @if found.count > 1 {
-                            br; span.hint { ((figure.text)(found.low)) " … " ((figure.text)(found.high)) }
-                        }
-                    } @else { "–" }
-                }
-            }
+        td.number {
+            (row.runs)
+            @if row.invalid > 0 { " " span.bad { "+ " (row.invalid) " invalid" } }
+        }
+    }
+}
+
+fn figure_cell(figure: &Figure, row: &Compared) -> Markup {
+    let text = figure.text;
+    html! {
+        td.number {
+            @if let Some(found) = row.figures.get(figure.key) {
+                (text(found.median))
+                @if found.count > 1 { br; span.hint { (text(found.low)) " … " (text(found.high)) } }
+            } @else { "–" }
         }
     }
 }
@@ -504,7 +519,11 @@ mod tests {
         assert_eq!((median_s(wsdm), median_s(rr)), (2.0, 15.0));
         assert_eq!(wsdm.figures["reassignments"].max, 3.0);
         let page = fs::read_to_string(out.path().join("comparison.html")).unwrap();
-        assert!(page.contains("1 runs are invalid") && page.contains("house: policies compared"));
+        assert!(
+            page.contains("+ 1 invalid")
+                && page.contains("Invalid and left out: 1;")
+                && page.contains("house: policies compared")
+        );
         for plot in ["goodput_bps.svg", "ebu.svg", "durations.svg"] {
             assert!(out.path().join(plot).exists(), "{plot}");
         }
