@@ -178,6 +178,9 @@ pub enum SimCommand {
         /// Runs at a time; as many as there are processors if left out
         #[arg(long, value_name = "N")]
         jobs: Option<NonZeroUsize>,
+        /// Run everything twice, not only the first run, and call invalid what differs
+        #[arg(long)]
+        twice: bool,
     },
 }
 

@@ -45,8 +45,13 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Policies { json } => commands::policies::run(json),
         Command::Demo(args) => demo::run(&args),
         Command::Sim {
-            command: SimCommand::Run { trials, jobs },
-        } => commands::scenario::simulate(&trials, jobs),
+            command:
+                SimCommand::Run {
+                    trials,
+                    jobs,
+                    twice,
+                },
+        } => commands::scenario::simulate(&trials, jobs, twice),
         Command::Lab {
             command: LabCommand::Run { trials },
         } => commands::scenario::carry_out(&trials),

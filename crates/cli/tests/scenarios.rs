@@ -91,7 +91,7 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 fn a_scenario_gives_the_same_bytes_twice_in_the_simulator_and_others_for_another_seed() {
     let house = House::new(HOUSE);
     for (out, seed) in [("first", "7"), ("second", "7"), ("third", "8")] {
-        let output = house.run("sim", &["--out", out, "--seed", seed]);
+        let output = house.run("sim", &["--out", out, "--seed", seed, "--twice"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         assert!(text(&output.stdout).contains("WSDM"), "{output:?}");
     }

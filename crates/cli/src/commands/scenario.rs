@@ -12,7 +12,7 @@ use anabranch_lab::scenario::Setup;
 use anabranch_lab::topology::LabError;
 use anabranch_scenario::{
     Comparison, Finished, Record, Rows, Run, RunError, RunFailed, ScenarioFile, Sweep, SweepError,
-    World,
+    World, twice,
 };
 use anyhow::bail;
 
@@ -22,12 +22,25 @@ use crate::interrupt;
 use crate::output::print;
 use crate::progress::Trials;
 
-/// `anabranch sim run`
-pub fn simulate(args: &TrialArgs, jobs: Option<NonZeroUsize>) -> anyhow::Result<()> {
-    let world = |run: &Run, progress: &mut dyn FnMut(Duration)| {
+/// `anabranch sim run`. The first run is always held against a second of the same: a simulator that is not deterministic
+/// would otherwise go unnoticed.
+pub fn simulate(
+    args: &TrialArgs,
+    jobs: Option<NonZeroUsize>,
+    all_twice: bool,
+) -> anyhow::Result<()> {
+    let once = |run: &Run, progress: &mut dyn FnMut(Duration)| {
         anabranch_sim::run(run, &mut |now| progress(now.since(Time::ZERO)))
     };
-    let finished = sweep(args, World::Sim, jobs, world)??;
+    let sweep = plan(args, World::Sim)?;
+    let first = sweep.missing().next().map(|run| run.hash.clone());
+    let world = |run: &Run, progress: &mut dyn FnMut(Duration)| {
+        if all_twice || first.as_ref() == Some(&run.hash) {
+            return twice(run, progress, once);
+        }
+        once(run, progress)
+    };
+    let finished = complete(sweep, args, jobs, world)?;
     conclude(&args.out, &finished)
 }
 
@@ -45,7 +58,8 @@ pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
         }
     };
     let alone = Some(NonZeroUsize::MIN);
-    let finished = sweep(args, World::Lab, alone, world)?.map_err(explained)?;
+    let sweep = plan(args, World::Lab)?;
+    let finished = complete(sweep, args, alone, world).map_err(explained)?;
     conclude(&args.out, &finished)
 }
 
@@ -77,19 +91,22 @@ fn explained(error: SweepError<Failure>) -> anyhow::Error {
     }
 }
 
-/// Bad input is the outer error.
-fn sweep<E: Display + Send>(
+fn plan(args: &TrialArgs, world: World) -> anyhow::Result<Sweep> {
+    let runs = read(args, world)?.runs();
+    Ok(Sweep::plan(&args.out, world, runs)?)
+}
+
+fn complete<E: Display + Send>(
+    sweep: Sweep,
     args: &TrialArgs,
-    world: World,
     jobs: Option<NonZeroUsize>,
-    carry_out: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E> + Sync,
-) -> anyhow::Result<Result<Vec<Finished>, SweepError<E>>> {
-    let sweep = Sweep::plan(&args.out, world, read(args, world)?.runs())?;
+    world: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E> + Sync,
+) -> Result<Vec<Finished>, SweepError<E>> {
     let trials = Trials::new(&sweep);
     let rows = if args.csv { Rows::Csv } else { Rows::Parquet };
-    let finished = sweep.run(jobs, rows, carry_out, |progress| trials.show(progress));
+    let finished = sweep.run(jobs, rows, world, |progress| trials.show(progress));
     trials.finish();
-    Ok(finished)
+    finished
 }
 
 fn read(args: &TrialArgs, world: World) -> Result<ScenarioFile, BadInput> {
