@@ -10,8 +10,9 @@
 //! Two nodes, and as many cables between them as the trunk has sublinks, each shaped at the near node by a token bucket
 //! filter to the sublink's rate and buffer. `anabranch run` spreads the near node's trunk device, over which the clients
 //! are routed. What the clients send takes the line back, which the link emulator carries: it has the propagation of
-//! both directions, because the kernel's shapers know none. So round trips are the scenario's, and the queue of a
-//! sublink is where the product looks for it. The undivided link is a trunk of one sublink.
+//! the whole round trip, because the kernel's shapers know none. So round trips are the scenario's, and the queue of a
+//! sublink is where the product looks for it. The lines between hosts and nodes are cables: their rates are not
+//! emulated. The undivided link is a trunk of one sublink.
 //!
 //! What became of a sublink's packets is told by the program and the queue ([`Sight`]); reordering is counted where the
 //! clients receive, by the numbers that the servers' sockets gave their packets ([`Watcher`]).
@@ -146,6 +147,8 @@ fn client_config(run: &Run, setup: &Setup, nodes: &Nodes) -> ClientConfig {
     ClientConfig {
         servers: nodes.servers().to_vec(),
         path: ZEROS.to_owned(),
+        connect_timeout: run.scenario.patience,
+        idle_timeout: run.scenario.patience,
         deadline: run.scenario.limit,
         stop: setup.stop.clone(),
         ..ClientConfig::new(nodes.servers()[0], nodes.sources(users))

@@ -26,7 +26,7 @@ pub(super) struct Plan<'a> {
     pub seed: u64,
     /// The sublinks as they are cabled: one for the undivided link.
     pub lines: Vec<&'a Line>,
-    /// Of the device that leads back: what the emulator is told.
+    /// The line from the clients, with the propagation of the whole round trip.
     pub back: Line,
 }
 
@@ -55,7 +55,9 @@ impl<'a> Plan<'a> {
         }
         Ok(Self {
             back: Line {
-                delay: trunk.back.delay + lines[0].delay,
+                delay: trunk.back.delay
+                    + lines[0].delay
+                    + 2 * (trunk.access.delay + trunk.server_access.delay),
                 ..trunk.back.clone()
             },
             trunk,
@@ -126,11 +128,11 @@ impl<'a> Plan<'a> {
             ),
             (
                 "propagation".to_owned(),
-                "of both directions on the way back".to_owned(),
+                "of the whole round trip on the way back".to_owned(),
             ),
             (
                 "access lines".to_owned(),
-                "cables without rate and delay".to_owned(),
+                "cables without a rate".to_owned(),
             ),
         ];
         let differences = tcp::differences(self.tcp).into_iter();

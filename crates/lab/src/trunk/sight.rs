@@ -86,7 +86,7 @@ impl Sight {
         })
     }
 
-    /// From here to `later`, in bytes of IP packets. What was given and neither sent nor waits was dropped.
+    /// From here to `later`, in bytes of IP packets.
     pub fn counts_until(&self, later: &Self) -> Counts {
         let mut counts = Counts {
             reassignments: later.status.reassignments - self.status.reassignments,
@@ -97,9 +97,10 @@ impl Sight {
             ..Counts::default()
         };
         for (before, after) in self.status.sublinks.iter().zip(&later.status.sublinks) {
-            counts.offered += since(given(before), given(after));
-            counts.delivered += since(sent(before), sent(after));
-            counts.overflowed += dropped(before, after);
+            let (offered, overflowed) = (offered(before, after), dropped(before, after));
+            counts.offered += offered;
+            counts.overflowed += overflowed;
+            counts.delivered += less(offered, overflowed);
         }
         counts
     }
@@ -112,10 +113,10 @@ impl Sight {
             format!("anabranch {}", later.status.version),
         )];
         words.extend(sublinks.enumerate().map(|(i, (before, after))| {
-            let (sent, dropped) = (since(sent(before), sent(after)), dropped(before, after));
+            let (offered, dropped) = (offered(before, after), dropped(before, after));
             let text = format!(
-                "{} bytes sent, {} packets of {} bytes dropped, {} bins at the end",
-                sent.bytes, dropped.packets, dropped.bytes, after.bins
+                "{} bytes offered, {} packets of {} bytes dropped, {} bins at the end",
+                offered.bytes, dropped.packets, dropped.bytes, after.bins
             );
             (format!("sublink {i}"), text)
         }));
@@ -124,11 +125,12 @@ impl Sight {
 }
 
 /// Given to a sublink by the program.
-fn given(sublink: &SublinkStatus) -> Tally {
-    ip(sublink.packets, sublink.bytes)
+fn offered(before: &SublinkStatus, after: &SublinkStatus) -> Tally {
+    let given = |sublink: &SublinkStatus| ip(sublink.packets, sublink.bytes);
+    less(given(after), given(before))
 }
 
-/// Sent by its queue.
+/// Sent by its queue, with the few frames that ask for the next hop.
 fn sent(sublink: &SublinkStatus) -> Tally {
     ip(sublink.sent_packets.into(), sublink.sent_bytes)
 }
@@ -141,29 +143,27 @@ fn ip(packets: u64, bytes: u64) -> Tally {
     }
 }
 
-fn since(before: Tally, after: Tally) -> Tally {
+fn less(all: Tally, part: Tally) -> Tally {
     Tally {
-        packets: after.packets.saturating_sub(before.packets),
-        bytes: after.bytes.saturating_sub(before.bytes),
+        packets: all.packets.saturating_sub(part.packets),
+        bytes: all.bytes.saturating_sub(part.bytes),
     }
 }
 
-/// Given, less what was sent and what waits. Packets are the queue's own count.
+/// The queue counts the packets that found no room, but not their bytes: those are what was given and neither sent nor
+/// waits.
 fn dropped(before: &SublinkStatus, after: &SublinkStatus) -> Tally {
-    let (given, sent) = (
-        after.bytes.saturating_sub(before.bytes),
-        after.sent_bytes.saturating_sub(before.sent_bytes),
-    );
     let packets = after
         .dropped_packets
         .wrapping_sub(before.dropped_packets)
         .into();
-    let waits = after.queue_bytes.saturating_sub(before.queue_bytes);
-    Tally {
-        packets,
-        bytes: given
-            .saturating_sub(sent + waits)
-            .saturating_sub(packets * ETHERNET_BYTES)
-            * u64::from(packets > 0),
+    if packets == 0 {
+        return Tally::default();
     }
+    let given_bytes = after.bytes.saturating_sub(before.bytes);
+    let sent_bytes = after.sent_bytes.saturating_sub(before.sent_bytes);
+    ip(
+        packets,
+        given_bytes.saturating_sub(sent_bytes + after.queue_bytes),
+    )
 }
