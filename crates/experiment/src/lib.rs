@@ -13,12 +13,18 @@
 mod claim;
 mod error;
 mod findings;
+mod guo;
+mod laboratory;
 mod run;
+mod simulate;
+mod validation;
 
 pub use claim::{Bound, Check, Claim};
 pub use error::{ExperimentError, SelectError};
 pub use findings::{Findings, Plot};
+pub use laboratory::carry_out;
 pub use run::{Context, Options, Progress, Summary, run};
+pub use simulate::simulate;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,8 +71,9 @@ pub struct Figure {
 }
 
 /// All experiments, in the order of their years.
-pub fn all() -> &'static [Experiment] {
-    &[]
+pub fn all() -> &'static [&'static Experiment] {
+    static ALL: [&Experiment; 2] = [&guo::EXPERIMENT, &validation::EXPERIMENT];
+    &ALL
 }
 
 /// Figures of one experiment that are to be run.
@@ -86,7 +93,7 @@ impl Selection {
             Some((name, figure)) => (name, Some(figure)),
             None => (text, None),
         };
-        let experiment = all()
+        let experiment = *all()
             .iter()
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| SelectError::experiment(name))?;

@@ -1,0 +1,50 @@
+//! Guo, Chen, Li, Chiueh 2004: experiences in building a multihoming load balancing system.
+//!
+//! Two recorded traces of a company's access link, four hours each, are replayed in one hour over one, two and three
+//! links of the same rate. The recordings are not public: [`trace`] builds traces with their totals.
+
+mod fig10;
+mod fig8;
+mod fig9;
+mod table3;
+mod trace;
+
+use crate::{Experiment, Figure, World};
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "2004-guo-multihoming",
+    title: "one, two and three ISPs under replayed traces, by packet, by hash and by load",
+    figures: &[
+        Figure {
+            id: "table3",
+            title: "sum of the durations of all connections",
+            worlds: &[World::Sim],
+            run: table3::run,
+        },
+        Figure {
+            id: "fig8",
+            title: "durations of the 100 longest connections",
+            worlds: &[World::Sim],
+            run: fig8::run,
+        },
+        Figure {
+            id: "fig9",
+            title: "four equal flows on one link and on two",
+            worlds: &[World::Sim],
+            run: fig9::run,
+        },
+        Figure {
+            id: "fig10",
+            title: "difference of the loads of two links against their sum",
+            worlds: &[World::Sim],
+            run: fig10::run,
+        },
+    ],
+    expected: include_str!("../../../../experiments/2004-guo-multihoming/expected.toml"),
+};
+
+/// Seeds of a full run, and of a quick one.
+const SEEDS: (u64, u64) = (20, 5);
+
+#[cfg(test)]
+mod tests;
