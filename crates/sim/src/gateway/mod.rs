@@ -13,6 +13,7 @@ mod nat;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::time::Duration;
 
 use anabranch_core::{
     Balancer, DataPlane, Ended, Event, LinkCounters, LinkId, LinkState, LinkStatus, ProbeId,
@@ -189,7 +190,8 @@ impl Gateway {
 
     fn wake_in_time(&mut self, net: &mut Net) {
         let (at, _) = self.balancer.poll_timeout();
-        let at = at.max(net.now());
+        // Time passes between two turns, as it does for the daemon.
+        let at = at.max(net.now() + Duration::from_nanos(1));
         if self.wakes <= net.now() || at < self.wakes {
             self.wakes = at;
             net.wake_at(at, Gateway::WAKE);

@@ -1,6 +1,6 @@
 //! Who carries the flows of a site: the gateway behind NAT, or packets in turn over all links.
 
-use anabranch_core::multilink::Drr;
+use anabranch_core::multilink::{self, Drr};
 use anabranch_core::{Event, State};
 use anabranch_scenario::{Event as Told, EventKind, LinkState, Site as Plan};
 
@@ -132,16 +132,11 @@ struct Stripe {
 }
 
 /// The least quantum lets every choice look at two links at most.
-const LEAST_QUANTUM_BYTES: u64 = 1500;
+const LEAST_QUANTUM_BYTES: u32 = 1500;
 
 impl Stripe {
     fn new(rates_bps: &[u64], paths: Vec<Path>) -> Result<Self, SimError> {
-        let least_bps = rates_bps.iter().copied().min().unwrap_or(1).max(1);
-        let quantum = |rate_bps: &u64| {
-            let bytes = u128::from(LEAST_QUANTUM_BYTES) * u128::from(*rate_bps);
-            u32::try_from(bytes / u128::from(least_bps)).unwrap_or(u32::MAX)
-        };
-        let quanta: Vec<u32> = rates_bps.iter().map(quantum).collect();
+        let quanta = multilink::quanta(rates_bps, LEAST_QUANTUM_BYTES);
         Ok(Stripe {
             turns: Drr::new(&quanta)?,
             paths,
