@@ -67,97 +67,103 @@ pub fn run_site(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> R
         binary: setup.binary.clone(),
         settings: plan::settings(run)?,
     };
-    let mut lab = Lab::build(&plan::lab(run, site), &gateway)?;
+    let mut lab = Lab::build(&plan::lab(run, site)?, &gateway)?;
     let instance = lab.anabranch()?.instance().to_owned();
     let mut daemon = Daemon::connect(&instance)?;
     daemon.wait_for_links()?;
-    play(run, site, setup, &lab, &mut daemon, observe)
+    let stage = Stage {
+        run,
+        site,
+        setup,
+        lab: &lab,
+    };
+    stage.play(&mut daemon, observe)
 }
 
-fn play(
-    run: &Run,
-    site: &Site,
-    setup: &Setup,
-    lab: &Lab,
-    daemon: &mut Daemon,
-    observe: &mut dyn FnMut(&Moment),
-) -> Result<Record> {
-    let orders = plan::orders(run, lab, setup);
-    let before = Conditions::read(lab, daemon)?;
-    let mut watch = Watch::new(site, orders.client.epoch);
-    watch.look(lab, daemon)?;
-    let (transfers, heard) = mpsc::channel();
-    let (faults, happened) = mpsc::channel();
-    let telling = Telling { transfers, faults };
-    let recording = thread::scope(|scope| {
-        let running = scope.spawn(|| lab.run(orders, telling));
-        let ears = Ears { heard, happened };
-        let watched = keep_watch(run, lab, daemon, &mut watch, &ears, observe);
-        if watched.is_err() {
-            setup.stop.order();
+/// Everything is up, and time has not begun.
+struct Stage<'a> {
+    run: &'a Run,
+    site: &'a Site,
+    setup: &'a Setup,
+    lab: &'a Lab,
+}
+
+impl Stage<'_> {
+    fn play(&self, daemon: &mut Daemon, observe: &mut dyn FnMut(&Moment)) -> Result<Record> {
+        let before = Conditions::read(self.lab, daemon)?;
+        let orders = plan::orders(self.run, self.lab, self.setup);
+        let mut watch = Watch::new(self.site, orders.client.epoch);
+        watch.look(self.lab, daemon)?;
+        let (transfers, heard) = mpsc::channel();
+        let (faults, happened) = mpsc::channel();
+        let telling = Telling { transfers, faults };
+        let recording = thread::scope(|scope| {
+            let running = scope.spawn(|| self.lab.run(orders, telling));
+            let ears = Ears { heard, happened };
+            let watched = self.keep_watch(&mut watch, daemon, &ears, observe);
+            if watched.is_err() {
+                self.setup.stop.order();
+            }
+            let recording = running
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            watched.and(recording)
+        })?;
+        let after = Conditions::read(self.lab, daemon)?;
+        Ok(self.record(watch, [before, after], recording))
+    }
+
+    /// Looks until the load has ended, and once more.
+    fn keep_watch(
+        &self,
+        watch: &mut Watch,
+        daemon: &mut Daemon,
+        ears: &Ears,
+        observe: &mut dyn FnMut(&Moment),
+    ) -> Result<()> {
+        let mut next = Instant::now();
+        loop {
+            let goes_on = watch.hear(&ears.heard);
+            watch.notice(&ears.happened);
+            watch.look(self.lab, daemon)?;
+            observe(&watch.moment());
+            if !goes_on {
+                return Ok(());
+            }
+            next = (next + self.run.scenario.sample).max(Instant::now());
+            thread::sleep(next.saturating_duration_since(Instant::now()));
         }
-        let recording = running
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        watched.and(recording)
-    })?;
-    record(site, setup, lab, daemon, watch, before, recording)
+    }
+
+    fn record(
+        &self,
+        watch: Watch,
+        [before, after]: [Conditions; 2],
+        recording: Recording,
+    ) -> Record {
+        let mut problems = recording.lab.problems.clone();
+        problems.extend(conditions::problem_of_load(&recording.transfers));
+        if self.setup.stop.is_ordered() {
+            problems.push("interrupted before its end".into());
+        }
+        let (series, events) = watch.into_evidence();
+        Record {
+            world: World::Lab,
+            series,
+            events,
+            links: plan::capacities(self.site),
+            counts: before.counts_until(&after),
+            conditions: conditions::words(&after, &recording, self.lab.spec()),
+            transfers: recording.transfers,
+            problems,
+        }
+    }
 }
 
+/// What is heard from the run while it goes on.
 struct Ears {
     heard: mpsc::Receiver<TransferEvent>,
     happened: mpsc::Receiver<Fault>,
-}
-
-/// Looks until the load has ended, and once more.
-fn keep_watch(
-    run: &Run,
-    lab: &Lab,
-    daemon: &mut Daemon,
-    watch: &mut Watch,
-    ears: &Ears,
-    observe: &mut dyn FnMut(&Moment),
-) -> Result<()> {
-    let mut next = Instant::now();
-    loop {
-        let goes_on = watch.hear(&ears.heard);
-        watch.notice(&ears.happened);
-        watch.look(lab, daemon)?;
-        observe(&watch.moment());
-        if !goes_on {
-            return Ok(());
-        }
-        next = (next + run.scenario.sample).max(Instant::now());
-        thread::sleep(next.saturating_duration_since(Instant::now()));
-    }
-}
-
-fn record(
-    site: &Site,
-    setup: &Setup,
-    lab: &Lab,
-    daemon: &mut Daemon,
-    watch: Watch,
-    before: Conditions,
-    recording: Recording,
-) -> Result<Record> {
-    let after = Conditions::read(lab, daemon)?;
-    let mut problems = recording.lab.problems.clone();
-    problems.extend(conditions::problem_of_load(&recording.transfers));
-    if setup.stop.is_ordered() {
-        problems.push("interrupted before its end".into());
-    }
-    let (series, events) = watch.into_evidence();
-    Ok(Record {
-        world: World::Lab,
-        series,
-        events,
-        links: plan::capacities(site),
-        counts: before.counts_until(&after),
-        conditions: conditions::words(&after, &recording, lab.spec()),
-        transfers: recording.transfers,
-        problems,
-    })
 }
 
 /// The gateway under test, asked as anybody could ask it.

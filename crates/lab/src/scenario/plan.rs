@@ -1,6 +1,6 @@
 //! What a scenario means in the lab's terms.
 
-use anabranch_scenario::{Link, LinkPlan, Load, Network, Policy, Run, Site};
+use anabranch_scenario::{Line, Link, LinkPlan, Load, Network, Policy, Run, Site};
 use anabranch_workload::client::ClientConfig;
 
 use super::Setup;
@@ -29,37 +29,47 @@ fn simulator_only(key: &'static str, value: impl ToString, why: &str) -> LabErro
     }
 }
 
-pub(super) fn lab(run: &Run, site: &Site) -> LabSpec {
+/// # Errors
+/// If there are more users than the lab has addresses for.
+pub(super) fn lab(run: &Run, site: &Site) -> Result<LabSpec> {
     let isps = (0..).zip(&site.links).map(|(index, link)| isp(index, link));
     let (users, servers) = match &run.scenario.load {
         Load::Pages(workload) => (workload.users, 1),
         Load::Arrivals(plan) => (plan.pattern.users(), plan.pattern.servers()),
     };
-    LabSpec {
-        clients: users.try_into().unwrap_or(u16::MAX),
+    let clients = users.try_into();
+    Ok(LabSpec {
+        clients: clients.map_err(|_| too_many(users))?,
         servers: servers.clamp(1, LabSpec::SERVERS_MAX.into()) as u8,
         tcp: run.scenario.tcp.clone(),
         file_bytes: Vec::new(),
         seed: run.seed,
         ..LabSpec::new(isps.collect())
-    }
+    })
+}
+
+fn too_many(users: u32) -> LabError {
+    simulator_only("users", users, "the laboratory has 10000 addresses")
 }
 
 fn isp(index: u8, link: &LinkPlan) -> IspSpec {
-    let shape = |down: &_, up: &_| LinkShape {
-        up: Clone::clone(up),
-        down: Clone::clone(down),
-        mtu_bytes: MTU_MAX_BYTES,
-    };
     let beyond = link.beyond.as_ref();
     IspSpec {
-        beyond: beyond.map(|beyond| shape(&beyond.down, &beyond.up)),
+        beyond: beyond.map(|hop| shape(&hop.down, &hop.up)),
         told: Told {
             rates: link.declared,
             metered: link.metered,
             weight: link.weight,
         },
         ..IspSpec::new(index, &link.name, shape(&link.down, &link.up))
+    }
+}
+
+fn shape(down: &Line, up: &Line) -> LinkShape {
+    LinkShape {
+        up: up.clone(),
+        down: down.clone(),
+        mtu_bytes: MTU_MAX_BYTES,
     }
 }
 
