@@ -23,6 +23,7 @@
 //! own, so that a component added to a scenario changes nothing for the others. What has ended is forgotten, so that
 //! memory follows what is alive and not how long the world has lived.
 
+pub mod crowd;
 pub mod dumbbell;
 pub mod fluid;
 pub mod gateway;
