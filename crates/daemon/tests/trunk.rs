@@ -1,7 +1,8 @@
 //! A trunk of four sublinks between two nodes, with the real program, in network namespaces.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -336,6 +337,62 @@ fn flows_of_a_sublink_that_loses_its_carrier_go_around_it_and_come_back() {
         status.sublinks[2].usable && status.sublinks[2].packets > cut.sublinks[2].packets
     });
     load.goes_on();
+}
+
+/// One packet a millisecond, by turns over 64 flows, of which a quarter is on the sublink that is cut.
+#[test]
+fn packets_are_lost_for_less_than_a_second_when_a_carrier_is() {
+    const PACKETS: u32 = 1500;
+    let rig = Rig::new("DHFV");
+    let _daemon = rig.start();
+    let receiver = rig.far.run(|| UdpSocket::bind((FAR, 9)).unwrap()).unwrap();
+    receiver.set_read_timeout(Some(DEADLINE)).unwrap();
+    let heard = std::thread::spawn(move || listen(&receiver));
+    let flow = || {
+        let socket = UdpSocket::bind("10.8.0.1:0").unwrap();
+        socket.connect((FAR, 9)).unwrap();
+        socket
+    };
+    let flows: Vec<UdpSocket> = rig.near.run(|| (0..64).map(|_| flow()).collect()).unwrap();
+    let mut sent = Vec::new();
+    std::thread::scope(|scope| {
+        for number in 0..PACKETS {
+            if number == PACKETS / 3 {
+                scope.spawn(|| rig.far.ip("link set sub2 down").unwrap());
+            }
+            let flow = &flows[number as usize % flows.len()];
+            flow.send(&number.to_be_bytes()).unwrap();
+            sent.push(Instant::now());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    // Every flow says that it has ended: one of them is heard.
+    for flow in &flows {
+        flow.send(&u32::MAX.to_be_bytes()).unwrap();
+    }
+    let heard = heard.join().unwrap();
+    let lost: Vec<usize> = (0..PACKETS)
+        .filter(|number| !heard.contains(number))
+        .map(|number| number as usize)
+        .collect();
+    let span = |lost: &[usize]| Some(sent[*lost.last()?] - sent[*lost.first()?]);
+    let outage = span(&lost).unwrap_or_default();
+    println!("{} packets lost in {} ms", lost.len(), outage.as_millis());
+    assert!(lost.iter().all(|number| *number >= PACKETS as usize / 3));
+    assert!(outage < Duration::from_secs(1), "{outage:?}: {lost:?}");
+}
+
+/// The numbers that arrive before the last.
+fn listen(receiver: &UdpSocket) -> BTreeSet<u32> {
+    let mut heard = BTreeSet::new();
+    let mut number = [0; 4];
+    loop {
+        receiver.recv(&mut number).unwrap();
+        match u32::from_be_bytes(number) {
+            u32::MAX => return heard,
+            number => heard.insert(number),
+        };
+    }
 }
 
 #[test]

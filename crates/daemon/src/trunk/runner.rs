@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_core::Time;
 use anabranch_core::multilink::{Bins, Controller, Queue, SublinkId, Wakeup};
 use anabranch_dataplane::trunk::Trunk as Plane;
-use anabranch_policy::abi::{Spreading, Traffic};
+use anabranch_policy::abi::{MAX_LINKS, Spreading, Traffic};
 use anyhow::Context;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -342,8 +342,9 @@ impl Runner {
     }
 
     fn tell_sublinks(&mut self) -> anyhow::Result<()> {
-        for (i, sublink) in (0u8..).zip(&self.view.sublinks) {
-            self.plane.set_sublink(SublinkId(i), sublink.path)?;
+        for i in 0..MAX_LINKS {
+            let path = self.view.sublinks.get(i).and_then(|sublink| sublink.path);
+            self.plane.set_sublink(SublinkId(i as u8), path)?;
         }
         Ok(())
     }
