@@ -44,6 +44,13 @@ impl<P: Copy> Slab<P> {
         &mut self.places[id.0 as usize]
     }
 
+    /// Takes the packet out and looks at it where it was, until its place is given to another.
+    #[inline]
+    pub fn take(&mut self, id: PacketId) -> &P {
+        self.free.push(id);
+        &self.places[id.0 as usize]
+    }
+
     /// Takes the packet out; its place may be given to another.
     #[inline]
     pub fn remove(&mut self, id: PacketId) -> P {

@@ -57,8 +57,8 @@ impl<E> Ord for Entry<E> {
 #[derive(Debug)]
 pub struct EventQueue<E> {
     wheel: Wheel<E>,
-    /// The bucket of tick `wheel.tick`, latest first.
-    draining: Vec<Entry<E>>,
+    /// The bucket of tick `wheel.tick`, latest first, as places in the wheel.
+    draining: Vec<u32>,
     elsewhere: BinaryHeap<Reverse<Entry<E>>>,
     /// The key of the first entry elsewhere; the greatest number if there is none.
     elsewhere_key: u128,
@@ -106,11 +106,13 @@ impl<E: Copy> EventQueue<E> {
         if self.draining.is_empty() {
             self.turn();
         }
-        let near = self.draining.last().copied();
+        let near = self.draining.last().map(|place| self.wheel.entry(*place));
         let entry = match near.filter(|near| near.key() < self.elsewhere_key) {
             Some(near) if near.time_ns <= end.as_nanos() => {
-                self.draining.pop();
-                near
+                let due = (Time::from_nanos(near.time_ns), near.event);
+                let place = self.draining.pop();
+                self.wheel.release(place.expect("the last was just seen"));
+                return Some(due);
             }
             Some(_) => return None,
             None => self.pop_elsewhere(end)?,
@@ -137,8 +139,9 @@ impl<E: Copy> EventQueue<E> {
             Some(tick) if tick <= waiting => {
                 self.wheel.drain(tick, &mut self.draining);
                 if self.draining.len() > 1 {
+                    let wheel = &self.wheel;
                     self.draining
-                        .sort_unstable_by_key(|entry| Reverse(entry.key()));
+                        .sort_unstable_by_key(|place| Reverse(wheel.entry(*place).key()));
                 }
             }
             _ if self.elsewhere.is_empty() => {}
@@ -236,17 +239,24 @@ impl<E: Copy> Wheel<E> {
         }
     }
 
-    /// Moves the bucket of `tick` into `out`, and the wheel to `tick`; no earlier bucket may hold anything.
-    fn drain(&mut self, tick: u64, out: &mut Vec<Entry<E>>) {
+    fn entry(&self, place: u32) -> &Entry<E> {
+        &self.nodes[place as usize].entry
+    }
+
+    fn release(&mut self, place: u32) {
+        self.nodes[place as usize].next = self.free;
+        self.free = place;
+    }
+
+    /// Takes the places of `tick`'s bucket out, to be released one by one, and moves the wheel to `tick`; no earlier
+    /// bucket may hold anything.
+    fn drain(&mut self, tick: u64, out: &mut Vec<u32>) {
         let bucket = Self::bucket(tick);
-        let mut index = std::mem::replace(&mut self.heads[bucket], NONE);
-        while index != NONE {
-            let node = &mut self.nodes[index as usize];
-            out.push(node.entry);
+        let mut place = std::mem::replace(&mut self.heads[bucket], NONE);
+        while place != NONE {
+            out.push(place);
             self.len -= 1;
-            let next = std::mem::replace(&mut node.next, self.free);
-            self.free = index;
-            index = next;
+            place = self.nodes[place as usize].next;
         }
         self.occupied[bucket / 64] &= !(1 << (bucket % 64));
         self.tick = tick;

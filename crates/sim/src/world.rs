@@ -194,10 +194,9 @@ impl<S: Site> World<S> {
     }
 
     fn receive(&mut self, id: PacketId) {
-        let packet = self.net.remove(id);
-        if self.net.receive(&packet) {
-            self.observe(packet.to, News::Reset);
-            self.flush(packet.to);
+        if let Some(side) = self.net.receive(id) {
+            self.observe(side, News::Reset);
+            self.flush(side);
         }
     }
 
@@ -232,9 +231,7 @@ impl<S: Site> World<S> {
 
     /// Sends what a side has to say, arms its timer, and forgets the flow if it ended.
     fn flush(&mut self, side: SideId) {
-        while let Some(mut packet) = self.net.poll(side) {
-            let first = packet.path.next().map(Hop::stop);
-            let id = self.net.insert(packet);
+        while let Some((id, first)) = self.net.poll(side) {
             match first {
                 Some(Stop::Link(link)) => self.net.forward(id, link),
                 Some(Stop::Site(site)) => self.pass(id, site),

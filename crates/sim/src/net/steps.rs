@@ -3,7 +3,7 @@
 use anabranch_core::Time;
 
 use super::flow::{Flow, FlowId, Role, Side, SideId, Stage, Work};
-use super::path::LinkId;
+use super::path::{Hop, LinkId, Stop};
 use super::{Event, Net, Packet};
 use crate::link::Offer;
 use crate::packet::PacketId;
@@ -32,11 +32,6 @@ impl Net {
     #[inline]
     pub(crate) fn note(&mut self, kind: u64, subject: u32) {
         self.trajectory.note(self.now, kind, subject);
-    }
-
-    #[inline]
-    pub(crate) fn insert(&mut self, packet: Packet) -> PacketId {
-        self.packets.insert(packet)
     }
 
     #[inline]
@@ -90,15 +85,15 @@ impl Net {
         opener
     }
 
-    /// Hands a packet to its side; false if that is gone.
+    /// Hands a packet to its side, which is returned unless it is gone.
     #[inline]
-    pub(crate) fn receive(&mut self, packet: &Packet) -> bool {
+    pub(crate) fn receive(&mut self, id: PacketId) -> Option<SideId> {
         let now_ns = self.now.as_nanos();
-        let Some(side) = self.sides.get_mut(packet.to.index()) else {
-            return false;
-        };
-        if side.generation != packet.to.generation {
-            return false;
+        let packet = self.packets.take(id);
+        let to = packet.to;
+        let side = self.sides.get_mut(to.index())?;
+        if side.generation != to.generation {
+            return None;
         }
         let tcp = &self.configs[usize::from(side.tcp)];
         if packet.serial >= side.seen {
@@ -119,7 +114,7 @@ impl Net {
         if endpoint.received_all() {
             endpoint.close();
         }
-        true
+        Some(to)
     }
 
     /// The side whose timer fires now, if one does.
@@ -140,9 +135,9 @@ impl Net {
         })
     }
 
-    /// The next packet that a side has to say; its path is still whole.
+    /// The next packet that a side has to say, and the first hop of its path.
     #[inline]
-    pub(crate) fn poll(&mut self, id: SideId) -> Option<Packet> {
+    pub(crate) fn poll(&mut self, id: SideId) -> Option<(PacketId, Option<Stop>)> {
         let side = &mut self.sides[id.index()];
         let tcp = &self.configs[usize::from(side.tcp)];
         let segment = side.endpoint.poll_segment(self.now.as_nanos(), tcp)?;
@@ -156,15 +151,18 @@ impl Net {
         }
         let serial = side.sent;
         side.sent = serial.wrapping_add(1);
-        Some(Packet {
+        let mut path = side.path;
+        let first = path.next().map(Hop::stop);
+        let packet = self.packets.insert(Packet {
             segment,
             from: id,
             to: side.other,
-            path: side.path,
+            path,
             bytes,
             serial,
             label: side.label,
-        })
+        });
+        Some((packet, first))
     }
 
     #[inline]

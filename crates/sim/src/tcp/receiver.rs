@@ -41,6 +41,9 @@ impl Receiver {
 
     pub fn sack(&self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
+        if self.runs.is_empty() {
+            return blocks;
+        }
         for (place, run) in blocks.iter_mut().zip(&self.runs) {
             *place = *run;
         }

@@ -102,6 +102,10 @@ impl Scoreboard {
 
     /// Takes blocks in; whether they told anything new.
     pub fn sack(&mut self, blocks: &SackBlocks) -> bool {
+        if blocks[0].end == 0 {
+            self.known = SackBlocks::default();
+            return false;
+        }
         let mut news = false;
         let una = self.una;
         for block in blocks.iter().filter(|block| block.end > una) {
