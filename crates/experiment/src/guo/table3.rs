@@ -102,29 +102,24 @@ impl Column {
 
     /// How far the seeds lie apart.
     fn spread(&self) -> String {
-        let of = |index: usize, (isps, row): (usize, Row), values: Vec<f64>| {
-            let estimate = Estimate::of(values).expect("a seed at least");
-            let name = match index {
-                0 => "1 ISP".to_owned(),
-                _ => format!("{isps} {}", row.name()),
-            };
-            let digits = if index == 0 { 0 } else { 3 };
-            let (low, high) = (estimate.min, estimate.max);
-            format!("{name} {low:.digits$} to {high:.digits$}")
+        let of = |values: Vec<f64>, digits: usize| {
+            let Estimate { min, max, .. } = Estimate::of(values).expect("a seed at least");
+            format!("{min:.digits$} to {max:.digits$}")
         };
-        let rows = ROWS.into_iter().enumerate().map(|(index, row)| {
-            let values = match index {
-                0 => self.sums_s(0),
-                _ => self.ratios(index),
-            };
-            of(index, row, values)
-        });
-        let rows: Vec<String> = rows.collect();
-        format!(
-            "{}, least and most of all seeds: {}",
-            self.trace.name(),
-            rows.join("; ")
-        )
+        let one = format!("{} {} s", label(0), of(self.sums_s(0), 0));
+        let others =
+            (1..ROWS.len()).map(|row| format!("{} {}", label(row), of(self.ratios(row), 3)));
+        let all: Vec<String> = std::iter::once(one).chain(others).collect();
+        let trace = self.trace.name();
+        format!("{trace}, least and most of all seeds: {}", all.join("; "))
+    }
+}
+
+/// A row for reading.
+fn label(row: usize) -> String {
+    match ROWS[row] {
+        (1, _) => "1 ISP".to_owned(),
+        (isps, row) => format!("{isps} {}", row.name()),
     }
 }
 
@@ -159,10 +154,7 @@ fn observe_order(columns: &[Column], findings: &mut Findings) {
 }
 
 fn plot(columns: &[Column]) -> Result<String, ExperimentError> {
-    let labels = ROWS.map(|(isps, row)| match isps {
-        1 => "1 ISP".to_owned(),
-        _ => format!("{isps} {}", row.name()),
-    });
+    let labels = (0..ROWS.len()).map(label);
     let bars = Bars::new(
         "Table III",
         "sum of durations, of that over one ISP",
