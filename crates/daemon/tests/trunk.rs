@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{Client, Request, Response, TrunkStatus};
+use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
@@ -292,6 +292,39 @@ fn packets_are_spread_and_a_clean_stop_leaves_the_host_as_it_was() {
     drop(load);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
     assert_eq!(rig.fingerprint(), before);
+}
+
+#[test]
+fn superpackets_with_partial_checksums_arrive_whole_and_count_as_their_segments() {
+    let rig = Rig::new("SH");
+    rig.near.set_offloads("trunk0", true).unwrap();
+    for i in 0..SUBLINKS {
+        for node in [&rig.near, &rig.far] {
+            node.set_offloads(&format!("sub{i}"), true).unwrap();
+        }
+    }
+    let daemon = rig.start();
+    let load = Load::start(&rig);
+    load.goes_on();
+    drop(load);
+    let status = daemon.status();
+    let total = |of: fn(&SublinkStatus) -> u64| status.sublinks.iter().map(of).sum::<u64>();
+    let (packets, bytes) = (total(|s| s.packets), total(|s| s.bytes));
+    let whole: u64 = status.reasons.iter().map(|reason| reason.packets).sum();
+    assert!(
+        whole < packets,
+        "{packets} segments in {whole} superpackets"
+    );
+    assert!(
+        bytes / packets <= 1514,
+        "{bytes} bytes in {packets} packets"
+    );
+    let counted = rig.far.exec("cat", &["/proc/net/snmp"]).unwrap();
+    let mut tcp = counted.lines().filter(|line| line.starts_with("Tcp:"));
+    let [names, values] = [tcp.next().unwrap(), tcp.next().unwrap()];
+    let errors = names.split(' ').zip(values.split(' '));
+    let errors: Vec<_> = errors.filter(|(name, _)| *name == "InCsumErrors").collect();
+    assert_eq!(errors, [("InCsumErrors", "0")]);
 }
 
 #[test]
