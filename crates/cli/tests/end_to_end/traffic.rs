@@ -13,8 +13,8 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record};
 
 use crate::house::{
-    House, PAGE_BYTES, binary, by_link, end, flows, status, take_turn, three_links, until,
-    until_quiet, with_probes,
+    House, PAGE_BYTES, binary, by_link, flows, status, take_turn, three_links, until, until_quiet,
+    with_probes,
 };
 use crate::programs::{curl, iperf, iperf_server, run, seen};
 
@@ -239,7 +239,7 @@ fn no_checksum_is_wrong_with_or_without_offloads() {
 
 /// A client, the gateway and the internet on plain cables, because the emulator carries finished packets only.
 struct Cables {
-    gateway: Anabranch,
+    _gateway: Anabranch,
     _box: Namespace,
     client: Namespace,
     internet: Namespace,
@@ -268,17 +268,11 @@ impl Cables {
         let text = "lan = [\"lan0\"]\nlink.fiber = { device = \"wan0\", down = \"1gbit\", up = \"1gbit\" }\n";
         let gateway = Anabranch::start(&inside, &binary(), &with_probes(text)).unwrap();
         Self {
-            gateway,
+            _gateway: gateway,
             _box: inside,
             client,
             internet,
         }
-    }
-}
-
-impl Drop for Cables {
-    fn drop(&mut self) {
-        end(&mut self.gateway);
     }
 }
 

@@ -4,9 +4,11 @@ use std::fmt::Write;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use anabranch_daemon::paths::Paths;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -19,6 +21,8 @@ use crate::netns::{Child, Exit, Namespace};
 const READY: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+/// Instances of labs are `lab<pid>-<n>`.
+const INSTANCE_PREFIX: &str = "lab";
 /// Routing tables of the peers' links, and the marks that choose them.
 const FIRST_TABLE: usize = 101;
 
@@ -123,7 +127,7 @@ fn forward(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// A running `anabranch run`.
+/// A running `anabranch run`. When the value goes, so does what the instance keeps on this machine.
 #[derive(Debug)]
 pub struct Anabranch {
     binary: PathBuf,
@@ -135,14 +139,16 @@ pub struct Anabranch {
 impl Anabranch {
     /// Starts `binary` in `namespace` under an instance name of its own and waits until it answers.
     pub fn start(namespace: &Namespace, binary: &Path, configuration: &str) -> Result<Self> {
+        static STALE: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        STALE.call_once(remove_stale);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory =
             TempDir::with_prefix("anabranch-lab-").map_err(io_error("making a directory"))?;
         let path = directory.path().join("anabranch.toml");
         std::fs::write(&path, configuration)
             .map_err(io_error(format!("writing {}", path.display())))?;
-        let instance = format!("lab{}-{number}", std::process::id());
+        let instance = format!("{INSTANCE_PREFIX}{}-{number}", std::process::id());
         let process = launch(namespace, binary, &instance, directory.path())?;
         let mut anabranch = Self {
             binary: binary.to_owned(),
@@ -260,6 +266,49 @@ impl Anabranch {
     }
 }
 
+impl Drop for Anabranch {
+    fn drop(&mut self) {
+        // One that does not end in time is killed with its value.
+        let _ = self.stop();
+        remove_instance(&self.instance);
+    }
+}
+
+/// Removes what instances keep whose lab was killed with them. Runs by itself before the first [`Anabranch::start`] of
+/// a process.
+fn remove_stale() {
+    let Ok(any) = Paths::new(INSTANCE_PREFIX) else {
+        return;
+    };
+    let directories = [Some(any.runtime_dir()), any.pins().parent()];
+    let entries = directories.into_iter().flatten().map(std::fs::read_dir);
+    for entry in entries.flatten().flatten().flatten() {
+        let name = entry.file_name();
+        let instance = Path::new(&name).file_stem().and_then(|stem| stem.to_str());
+        let Some(instance) = instance else { continue };
+        if owner(instance).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            remove_instance(instance);
+        }
+    }
+}
+
+/// The process whose lab an instance belonged to.
+fn owner(instance: &str) -> Option<u32> {
+    let (pid, _) = instance.strip_prefix(INSTANCE_PREFIX)?.split_once('-')?;
+    pid.parse().ok()
+}
+
+/// What is already gone is no error.
+fn remove_instance(instance: &str) {
+    let Ok(paths) = Paths::new(instance) else {
+        return;
+    };
+    let _ = std::fs::remove_dir_all(paths.pins());
+    for file in [paths.socket(), paths.lock(), paths.state()] {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
 fn launch(namespace: &Namespace, binary: &Path, instance: &str, directory: &Path) -> Result<Child> {
     let log = directory.join("anabranch.log");
     let open = || File::options().create(true).append(true).open(&log);
@@ -281,6 +330,21 @@ mod tests {
     use super::*;
     use crate::emulator::LinkShape;
     use crate::topology::Told;
+
+    #[test]
+    fn an_instance_names_the_process_of_its_lab() {
+        assert_eq!(owner("lab4711-0"), Some(4711));
+        for other in [
+            "default",
+            "lab",
+            "lab-0",
+            "lab4711",
+            "laboratory-1",
+            "bench-1-0",
+        ] {
+            assert_eq!(owner(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn the_generated_configuration_is_what_is_told_and_the_settings() {

@@ -248,7 +248,7 @@ impl LabSpec {
     }
 }
 
-/// A running lab. Dropping it ends its processes, then removes its namespaces.
+/// A running lab. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
 #[derive(Debug)]
 pub struct Lab {
     spec: LabSpec,
@@ -525,15 +525,6 @@ impl Lab {
                 name: link.into(),
                 known: names().collect::<Vec<_>>().join(", "),
             })
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        if let Some(anabranch) = &mut self.under_test {
-            // A gateway that cannot be stopped is killed with its value.
-            let _ = anabranch.stop();
-        }
     }
 }
 
