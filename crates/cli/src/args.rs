@@ -235,14 +235,15 @@ pub enum ExperimentCommand {
     /// Writes plots and summary.json. Exits with 1 if a claim does not hold.
     #[command(after_help = "Examples:
   anabranch experiment run 2002-jo-multilink --quick
-  anabranch experiment run 2004-guo-multihoming/fig9 --out fig9")]
+  anabranch experiment run 2004-guo-multihoming/fig9 --out fig9
+  sudo anabranch experiment run validation/lab")]
     Run {
         /// Experiment, or experiment/figure, of `anabranch experiment list`
         #[arg(value_name = "NAME[/FIGURE]", value_parser = hinted(figures), hide_possible_values = true)]
         name: String,
-        /// Where to run it
-        #[arg(long, default_value = "sim")]
-        world: World,
+        /// Where to run it; in the simulator if left out, or where it can be run
+        #[arg(long)]
+        world: Option<World>,
         /// Fewer seeds and shorter runs; claims that need more are left out
         #[arg(long)]
         quick: bool,

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use anabranch_daemon::BadInput;
-use anabranch_experiment::{Figure, Options, Progress, Selection, Summary, all};
+use anabranch_experiment::{
+    Figure, Options, Progress, SelectError, Selection, Summary, World, all,
+};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::args::World;
+use crate::args;
 use crate::output::{print, print_json};
 use crate::table::{self, Columns};
 
@@ -49,13 +51,14 @@ pub fn list(json: bool) -> anyhow::Result<()> {
     print(columns)
 }
 
-pub fn run(name: &str, world: World, quick: bool, out: PathBuf) -> anyhow::Result<()> {
-    let world = match world {
-        World::Sim => anabranch_experiment::World::Sim,
-        World::Lab => anabranch_experiment::World::Lab,
-    };
-    let selection =
-        Selection::parse(name, world).map_err(|error| BadInput::new(error.to_string()))?;
+pub fn run(
+    name: &str,
+    world: Option<args::World>,
+    quick: bool,
+    out: PathBuf,
+) -> anyhow::Result<()> {
+    let (selection, world) =
+        select(name, world).map_err(|error| BadInput::new(error.to_string()))?;
     let options = Options {
         world,
         quick,
@@ -75,6 +78,19 @@ pub fn run(name: &str, world: World, quick: bool, out: PathBuf) -> anyhow::Resul
         bail!("{failed} of {} claims do not hold", summary.checks.len());
     }
     Ok(())
+}
+
+/// Without a world, the first that can run what is asked for.
+fn select(name: &str, world: Option<args::World>) -> Result<(Selection, World), SelectError> {
+    let parse = |world| Selection::parse(name, world).map(|selection| (selection, world));
+    match world {
+        Some(args::World::Sim) => parse(World::Sim),
+        Some(args::World::Lab) => parse(World::Lab),
+        None => parse(World::Sim).or_else(|error| match error {
+            SelectError::World { .. } => parse(World::Lab),
+            other => Err(other),
+        }),
+    }
 }
 
 /// Each claim beside what was observed, then what a reader should know besides.
