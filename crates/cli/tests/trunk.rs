@@ -8,7 +8,7 @@ use anabranch_scenario::{Record, ScenarioFile};
 use anabranch_workload::client::Stop;
 
 const SCENARIO: &str = r#"
-length = "3s"
+length = "2s"
 seeds = 1
 policies = ["SH", "DHFV", "DRR"]
 
