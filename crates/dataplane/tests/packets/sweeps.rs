@@ -54,7 +54,7 @@ fn a_flow_lives_while_either_direction_speaks() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let data = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1);
-    let patience_ns = 50_000_000;
+    let patience_ns = 500_000_000;
     rig.set(|s| s.tcp_established_ns = patience_ns);
     let begin = std::time::Instant::now();
     while begin.elapsed().as_nanos() < 4 * u128::from(patience_ns) {
