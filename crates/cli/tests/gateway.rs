@@ -275,7 +275,18 @@ fn bare_host() -> (Namespace, Namespace) {
         }
     }
     host.ip("route add default via 192.0.2.1 dev wan0").unwrap();
+    wait_for_carriers(&host);
     (host, far)
+}
+
+/// The kernel tells of a carrier some time after it is there.
+fn wait_for_carriers(host: &Namespace) {
+    let deadline = Instant::now() + DEADLINE;
+    let up = |links: String| links.matches("state UP").count() == 3;
+    while !up(host.ip("link show type veth").unwrap()) {
+        assert!(Instant::now() < deadline, "a device has no carrier");
+        std::thread::yield_now();
+    }
 }
 
 fn write(directory: &Path, text: &str) -> PathBuf {
