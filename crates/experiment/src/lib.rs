@@ -14,6 +14,7 @@ mod claim;
 mod error;
 mod findings;
 mod guo;
+mod jo;
 mod laboratory;
 mod run;
 mod simulate;
@@ -72,7 +73,7 @@ pub struct Figure {
 
 /// All experiments, in the order of their years.
 pub fn all() -> &'static [&'static Experiment] {
-    static ALL: [&Experiment; 2] = [&guo::EXPERIMENT, &validation::EXPERIMENT];
+    static ALL: [&Experiment; 3] = [&jo::EXPERIMENT, &guo::EXPERIMENT, &validation::EXPERIMENT];
     &ALL
 }
 

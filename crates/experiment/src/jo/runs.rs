@@ -1,0 +1,244 @@
+//! The runs behind the figures, and what is kept of each.
+
+use std::path::Path;
+
+use anabranch_scenario::stats::{Estimate, mean};
+use anabranch_scenario::{
+    Direction, Load, OutputError, Policy, Record, Run, Scenario, ScenarioFile, Spread, Transfer,
+};
+
+use crate::{Context, ExperimentError, simulate};
+
+const JO: &str = include_str!("../../../../experiments/2002-jo-multilink/jo.toml");
+const LAB: &str = include_str!("../../../../experiments/2002-jo-multilink/lab.toml");
+const EQUAL: &str = include_str!("../../../../experiments/2002-jo-multilink/equal.toml");
+
+pub(super) const SH: Policy = Policy::Trunk(Spread::Hash);
+pub(super) const DH: Policy = Policy::Trunk(Spread::Dh);
+pub(super) const DHFV: Policy = Policy::Trunk(Spread::Dhfv);
+pub(super) const DRR: Policy = Policy::Trunk(Spread::Drr);
+pub(super) const SINGLE: Policy = Policy::Trunk(Spread::Single);
+
+/// The paper draws bits per sublink, and a busy sublink at what it sends in a second.
+pub(super) const INTERVAL_S: f64 = 1.0;
+/// Of the undivided link, and of all sublinks together.
+pub(super) const CAPACITY_BPS: f64 = 44_736_000.0;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub policy: Policy,
+    pub seed: u64,
+    /// The point of the sweep, if there is one.
+    pub point: Option<u32>,
+    pub length_s: f64,
+    /// Of each sublink, its mean rate in every [`INTERVAL_S`].
+    pub sublinks_bps: Vec<Vec<f64>>,
+    /// In all sublinks' queues.
+    pub lost_bytes: f64,
+    pub reassignments: f64,
+    pub reordered: f64,
+    /// What the servers' TCP sent, retransmissions included, and what the clients' received of it in order.
+    pub sent_bytes: f64,
+    pub received_bytes: f64,
+    /// What left the sublinks, retransmissions and headers included.
+    pub carried_bytes: f64,
+    pub retransmitted_bytes: f64,
+}
+
+impl Outcome {
+    pub fn of(run: &Run, record: &Record) -> Outcome {
+        let scenario = &run.scenario;
+        let length_s = scenario.limit.as_secs_f64();
+        let counts = &record.counts;
+        let bins = (length_s / INTERVAL_S).round() as usize;
+        let header_bytes = f64::from(scenario.tcp.header_bytes) * counts.offered.packets as f64;
+        Outcome {
+            policy: run.policy,
+            seed: run.seed,
+            point: run.point.first().and_then(|(_, value)| value.parse().ok()),
+            length_s,
+            sublinks_bps: record
+                .series
+                .iter()
+                .map(|series| series.down_bps_in_bins(0.0, length_s, bins))
+                .collect(),
+            lost_bytes: counts.overflowed.bytes as f64,
+            reassignments: counts.reassignments as f64,
+            reordered: counts.reordered as f64,
+            sent_bytes: counts.offered.bytes as f64 - header_bytes,
+            received_bytes: received_bytes(run, &record.transfers),
+            carried_bytes: counts.delivered.bytes as f64,
+            retransmitted_bytes: counts.retransmitted.bytes as f64,
+        }
+    }
+
+    /// All sublinks together in every interval, as a part of what they can carry.
+    pub fn load(&self) -> Vec<f64> {
+        let intervals = self.sublinks_bps.first().map_or(0, Vec::len);
+        let total = |i: usize| self.sublinks_bps.iter().map(|bps| bps[i]).sum::<f64>();
+        (0..intervals).map(|i| total(i) / CAPACITY_BPS).collect()
+    }
+
+    /// Mean part of the capacity in use.
+    pub fn utilisation(&self) -> f64 {
+        self.carried_bytes * 8.0 / self.length_s / CAPACITY_BPS
+    }
+
+    /// Busiest interval.
+    pub fn peak(&self) -> f64 {
+        self.load().into_iter().fold(0.0, f64::max)
+    }
+
+    /// The most that a sublink carried in an interval over what the mean sublink did, on average over the intervals in
+    /// which anything was carried. 1 is even.
+    pub fn imbalance(&self) -> f64 {
+        let share = |i: usize| {
+            let carried: Vec<f64> = self.sublinks_bps.iter().map(|bps| bps[i]).collect();
+            let most = carried.iter().copied().fold(0.0, f64::max);
+            most / mean(&carried)
+        };
+        let intervals = 0..self.sublinks_bps.first().map_or(0, Vec::len);
+        let shares: Vec<f64> = intervals.map(share).filter(|x| x.is_finite()).collect();
+        mean(&shares)
+    }
+
+    /// Part of all intervals of all sublinks in which one sent all it can, to 1 %.
+    pub fn saturated(&self) -> f64 {
+        let rate_bps = CAPACITY_BPS / self.sublinks_bps.len() as f64;
+        let is_full = |bps: &f64| f64::from(u8::from(*bps >= 0.99 * rate_bps));
+        let full: Vec<f64> = self.sublinks_bps.iter().flatten().map(is_full).collect();
+        mean(&full)
+    }
+}
+
+/// Files that came down, and the answers to what went up.
+fn received_bytes(run: &Run, transfers: &[Transfer]) -> f64 {
+    let Load::Arrivals(plan) = run.load() else {
+        return f64::NAN;
+    };
+    let received = |(direction, transfer): (Direction, &Transfer)| match direction {
+        Direction::Down => transfer.bytes,
+        Direction::Up if transfer.outcome.is_ok() => anabranch_sim::HEAD_BYTES,
+        Direction::Up => 0,
+    };
+    let directions = plan.arrivals().map(|arrival| arrival.direction);
+    directions.zip(transfers).map(received).sum::<u64>() as f64
+}
+
+fn file(name: &str, text: &str) -> Result<ScenarioFile, ExperimentError> {
+    ScenarioFile::parse(Path::new(name), text).map_err(|bad| ExperimentError::run(name, bad))
+}
+
+/// The paper's scenario.
+pub(super) fn jo() -> Result<ScenarioFile, ExperimentError> {
+    file("jo.toml", JO)
+}
+
+/// The paper's scenario at several values of one of its keys.
+pub(super) fn jo_at(key: &str, values: &[u32]) -> Result<ScenarioFile, ExperimentError> {
+    file(
+        "jo.toml",
+        &format!("{JO}\n[sweep]\n\"{key}\" = {values:?}\n"),
+    )
+}
+
+/// All flows alike, and a sublink that falls back.
+pub(super) fn equal() -> Result<ScenarioFile, ExperimentError> {
+    file("equal.toml", EQUAL)
+}
+
+/// The paper's scenario at a quarter of its size, as far as the laboratory can have it.
+pub(super) fn lab() -> Result<ScenarioFile, ExperimentError> {
+    file("lab.toml", LAB)
+}
+
+/// The runs of `file` under these policies.
+pub(super) fn trials(
+    file: ScenarioFile,
+    policies: &[Policy],
+    seeds: &[u64],
+) -> Result<Vec<Run>, ExperimentError> {
+    let names: Vec<String> = policies.iter().map(Policy::to_string).collect();
+    let bad = |bad| ExperimentError::run("the experiment's scenario", bad);
+    let file = file.with_policies(&names).map_err(bad)?;
+    Ok(file.with_seeds(seeds).map_err(bad)?.runs())
+}
+
+/// What came of the scenarios of `file` under these policies.
+#[derive(Debug)]
+pub(super) struct Outcomes(Vec<Outcome>);
+
+impl From<Vec<Outcome>> for Outcomes {
+    fn from(outcomes: Vec<Outcome>) -> Self {
+        Outcomes(outcomes)
+    }
+}
+
+impl Outcomes {
+    pub fn of(
+        context: &Context,
+        file: ScenarioFile,
+        policies: &[Policy],
+        seeds: &[u64],
+    ) -> Result<Outcomes, ExperimentError> {
+        let runs = trials(file, policies, seeds)?;
+        simulate(context, &runs, Outcome::of).map(Outcomes)
+    }
+
+    pub fn all(&self) -> &[Outcome] {
+        &self.0
+    }
+
+    pub fn under(&self, policy: Policy) -> impl Iterator<Item = &Outcome> {
+        self.0.iter().filter(move |o| o.policy == policy)
+    }
+
+    /// Over the seeds.
+    pub fn estimate(&self, policy: Policy, of: impl Fn(&Outcome) -> f64) -> Estimate {
+        estimate(self.under(policy).map(of))
+    }
+
+    pub fn mean(&self, policy: Policy, of: impl Fn(&Outcome) -> f64) -> f64 {
+        self.estimate(policy, of).mean
+    }
+}
+
+/// Not a number if there are no observations.
+pub(super) fn estimate(observations: impl IntoIterator<Item = f64>) -> Estimate {
+    Estimate::of(observations).unwrap_or(Estimate::exact(f64::NAN))
+}
+
+/// A mean and its confidence interval for reading.
+pub(super) fn words(of: Estimate, decimals: usize) -> String {
+    format!("{:.decimals$} ± {:.decimals$}", of.mean, of.half_width())
+}
+
+pub(super) fn unplotted(error: OutputError) -> ExperimentError {
+    ExperimentError::run("a plot", error)
+}
+
+/// Bytes of every flow in the loaded direction as planned, greatest first: payload, headers and acknowledgements.
+pub(super) fn flow_bytes(scenario: &Scenario, run: &Run) -> Vec<u64> {
+    let Load::Arrivals(plan) = run.load() else {
+        return Vec::new();
+    };
+    let (mss, header) = (
+        u64::from(scenario.tcp.mss_bytes),
+        u64::from(scenario.tcp.header_bytes),
+    );
+    // SYN-ACK and FIN, and an acknowledgement of the request or of every second segment.
+    let answer = |bytes: u64| bytes + header * (2 + bytes.div_ceil(mss));
+    let mut bytes: Vec<u64> = plan
+        .arrivals()
+        .map(|arrival| match arrival.direction {
+            Direction::Down => answer(arrival.bytes) + header,
+            Direction::Up => {
+                let segments = (anabranch_sim::HEAD_BYTES + arrival.bytes).div_ceil(mss);
+                answer(anabranch_sim::HEAD_BYTES) + header * segments.div_ceil(2)
+            }
+        })
+        .collect();
+    bytes.sort_unstable_by(|a, b| b.cmp(a));
+    bytes
+}

@@ -1,0 +1,62 @@
+use anabranch_scenario::{Load, Network};
+
+use super::runs::{CAPACITY_BPS, equal, flow_bytes, jo, jo_at};
+
+#[test]
+fn the_scenario_is_that_of_the_paper_where_the_paper_says_what_it_is() {
+    let file = jo().unwrap();
+    let scenario = file.first();
+    let Network::Trunk(trunk) = &scenario.network else {
+        panic!("a trunk");
+    };
+    assert_eq!(trunk.sublinks.len(), 8);
+    assert_eq!((trunk.clients, trunk.servers), (1200, 4));
+    for sublink in &trunk.sublinks {
+        assert_eq!(sublink.rate_bps, 5_592_000);
+        assert_eq!(
+            sublink.buffer,
+            anabranch_scenario::Buffer::Bytes(559_200 / 8)
+        );
+        assert_eq!(sublink.delay.as_millis(), 1);
+    }
+    assert_eq!(trunk.single.rate_bps as f64, CAPACITY_BPS);
+    assert_eq!(
+        trunk.control,
+        anabranch_core::multilink::Parameters::default()
+    );
+    assert_eq!(scenario.limit.as_secs(), 20);
+}
+
+/// The sizes of the largest flows are those of the files, whose sum does not depend on the seed.
+#[test]
+fn every_seed_has_the_same_flows_and_files_bring_most_of_their_bytes() {
+    let file = jo().unwrap().with_seeds(&[1, 2]).unwrap();
+    let runs = file.runs();
+    let of_seed = |seed| {
+        let run = runs.iter().find(|run| run.seed == seed).unwrap();
+        flow_bytes(&run.scenario, run)
+    };
+    for bytes in [of_seed(1), of_seed(2)] {
+        assert_eq!(bytes.len(), 50 + 630 + 8400 + 8400);
+        assert!(bytes.is_sorted_by(|a, b| a >= b));
+        let files: u64 = bytes[..50].iter().sum();
+        let share = files as f64 / bytes.iter().sum::<u64>() as f64;
+        assert!((0.65..0.75).contains(&share), "{share}");
+    }
+    assert_ne!(of_seed(1), of_seed(2));
+}
+
+#[test]
+fn sweeps_and_the_flows_of_equal_rate_are_scenarios_too() {
+    let users = jo_at("workload.users", &[300, 1200]).unwrap();
+    let points: Vec<_> = users
+        .scenarios()
+        .map(|(point, _)| point[0].1.as_str())
+        .collect();
+    assert_eq!(points, ["300", "1200"]);
+    let equal = equal().unwrap();
+    let Load::Arrivals(plan) = &equal.first().load else {
+        panic!("arrivals");
+    };
+    assert!(plan.arrivals().all(|arrival| arrival.bytes == 12_500));
+}

@@ -1,0 +1,66 @@
+//! Figures 6 to 8: what each sublink carries over time.
+
+use anabranch_scenario::Policy;
+use anabranch_scenario::chart::Chart;
+
+use super::SEEDS;
+use super::runs::{CAPACITY_BPS, DH, DHFV, INTERVAL_S, Outcome, Outcomes, SH, jo, unplotted};
+use crate::{Context, ExperimentError, Findings};
+
+pub(super) fn fig6(context: &Context) -> Result<Findings, ExperimentError> {
+    let outcomes = outcomes(context, &[SH])?;
+    let mut findings = drawn("fig6", &outcomes, SH)?;
+    findings.observe("saturated", 100.0 * outcomes.mean(SH, Outcome::saturated));
+    Ok(findings)
+}
+
+pub(super) fn fig7(context: &Context) -> Result<Findings, ExperimentError> {
+    let outcomes = outcomes(context, &[SH, DH])?;
+    let mut findings = drawn("fig7", &outcomes, DH)?;
+    observe_imbalance(&mut findings, &outcomes, DH);
+    Ok(findings)
+}
+
+pub(super) fn fig8(context: &Context) -> Result<Findings, ExperimentError> {
+    let outcomes = outcomes(context, &[SH, DHFV])?;
+    let mut findings = drawn("fig8", &outcomes, DHFV)?;
+    observe_imbalance(&mut findings, &outcomes, DHFV);
+    let saturated = |policy| outcomes.mean(policy, Outcome::saturated);
+    findings.observe("saturated_of_sh", saturated(DHFV) / saturated(SH));
+    Ok(findings)
+}
+
+fn outcomes(context: &Context, policies: &[Policy]) -> Result<Outcomes, ExperimentError> {
+    Outcomes::of(context, jo()?, policies, &context.seeds(SEEDS.0, SEEDS.1))
+}
+
+/// The imbalance beyond 1 as a part of that of SH.
+fn observe_imbalance(findings: &mut Findings, outcomes: &Outcomes, policy: Policy) {
+    let of = |policy| outcomes.mean(policy, Outcome::imbalance) - 1.0;
+    findings.observe("imbalance_of_sh", of(policy) / of(SH));
+}
+
+/// The figure as in the paper: one seed, a line per sublink.
+fn drawn(name: &str, outcomes: &Outcomes, policy: Policy) -> Result<Findings, ExperimentError> {
+    let mut findings = Findings::default();
+    let Some(outcome) = outcomes.under(policy).next() else {
+        return Ok(findings);
+    };
+    let sublinks = outcome.sublinks_bps.len();
+    let rate = CAPACITY_BPS / sublinks as f64 / 1e6;
+    let title = format!(
+        "Traffic of each sublink under {policy} (seed {})",
+        outcome.seed
+    );
+    let mut chart = Chart::new(title, "time in s", "Mbit in each second")
+        .range_y(0.0..rate * 1.1)
+        .dashed("capacity", [(0.0, rate), (outcome.length_s, rate)]);
+    for (i, bps) in outcome.sublinks_bps.iter().enumerate() {
+        let middle = |i: usize| (i as f64 + 0.5) * INTERVAL_S;
+        let points = bps.iter().enumerate();
+        let points = points.map(|(i, bps)| (middle(i), bps / 1e6));
+        chart = chart.line(format!("sublink {i}"), points);
+    }
+    findings.plot(name, chart.svg().map_err(unplotted)?);
+    Ok(findings)
+}
