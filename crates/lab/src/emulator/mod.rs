@@ -330,12 +330,10 @@ impl Link {
             }
         }
         let [up, down] = [Direction::Up, Direction::Down].map(|direction| self.lane(direction));
-        let (up, down) = self.shared.ask(move |engine| {
-            (
-                DirectionReport::of(engine, up),
-                DirectionReport::of(engine, down),
-            )
-        })?;
+        let (up, down) = self
+            .shared
+            .ask(move |engine| (Snapshot::take(engine, up), Snapshot::take(engine, down)))?;
+        let (up, down) = (up.report(), down.report());
         Ok(LinkReport {
             name: self.name.clone(),
             up,
@@ -396,8 +394,18 @@ pub struct DirectionReport {
     pub lateness: Lateness,
 }
 
-impl DirectionReport {
-    fn of(engine: &mut Engine, lane: usize) -> Self {
+/// What the engine's thread hands out: it has no time to compute anything of it.
+struct Snapshot {
+    line: Line,
+    fates: Fates,
+    inside: u64,
+    unplugged: u64,
+    faults: Faults,
+    lateness_ns: Histogram<u64>,
+}
+
+impl Snapshot {
+    fn take(engine: &mut Engine, lane: usize) -> Self {
         engine.count_unread(lane);
         let lane = &engine.lanes[lane];
         Self {
@@ -406,10 +414,23 @@ impl DirectionReport {
             inside: lane.pipe.inside() as u64,
             unplugged: lane.unplugged,
             faults: lane.faults,
-            lateness: Lateness::of(&lane.lateness_ns),
+            lateness_ns: lane.lateness_ns.clone(),
         }
     }
 
+    fn report(self) -> DirectionReport {
+        DirectionReport {
+            line: self.line,
+            fates: self.fates,
+            inside: self.inside,
+            unplugged: self.unplugged,
+            faults: self.faults,
+            lateness: Lateness::of(&self.lateness_ns),
+        }
+    }
+}
+
+impl DirectionReport {
     fn problems(&self) -> Vec<String> {
         let Faults {
             oversize,
