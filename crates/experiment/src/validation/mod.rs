@@ -167,7 +167,6 @@ fn judge(findings: &mut Findings, topic: &Topic, observed: &Observed, context: &
         };
         let claim = format!("{}: {}", check.number, check.name);
         findings.check(claim, check.observed, bound, check.unit);
-        findings.note(check.to_string());
     }
 }
 
