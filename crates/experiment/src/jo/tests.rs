@@ -37,7 +37,7 @@ fn every_seed_has_the_same_flows_and_files_bring_most_of_their_bytes() {
         flow_bytes(&run.scenario, run)
     };
     for bytes in [of_seed(1), of_seed(2)] {
-        assert_eq!(bytes.len(), 50 + 630 + 8400 + 8400);
+        assert_eq!(bytes.len(), 50 + 583 + 9000 + 9000);
         assert!(bytes.is_sorted_by(|a, b| a >= b));
         let files: u64 = bytes[..50].iter().sum();
         let share = files as f64 / bytes.iter().sum::<u64>() as f64;
