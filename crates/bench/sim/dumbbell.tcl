@@ -1,20 +1,24 @@
-# The SACK dumbbell in ns-2: ns dumbbell.tcl FLOWS SECONDS
+# The SACK dumbbell in ns-2: ns dumbbell.tcl FLOWS SECONDS [tuned]
 #
 # 45 Mbit/s and 10 ms with a buffer of 400 packets between access links of 100 Mbit/s and 1 ms; endless flows started
 # 10 ms apart, segments of 1460 bytes in packets of 1500, an acknowledgement per segment. Prints the segments that were
-# acknowledged. Packet headers nobody uses are left out and routes are set by hand: ns-2 at its best.
+# acknowledged. Tuned, packet headers nobody uses are left out and routes are set by hand: ns-2 at its best.
 
-if {$argc != 2} {
-    puts stderr "usage: ns dumbbell.tcl FLOWS SECONDS"
+if {$argc < 2 || $argc > 3 || ($argc == 3 && [lindex $argv 2] ne "tuned")} {
+    puts stderr "usage: ns dumbbell.tcl FLOWS SECONDS \[tuned\]"
     exit 2
 }
 lassign $argv flows seconds
+set tuned [expr {$argc == 3}]
 
-remove-all-packet-headers
-add-packet-header IP TCP Flags
+if {$tuned} {
+    remove-all-packet-headers
+    add-packet-header IP TCP Flags
+}
 set ns [new Simulator]
-$ns use-scheduler Calendar
-$ns rtproto Manual
+if {$tuned} {
+    $ns rtproto Manual
+}
 
 proc join {a b rate delay packets} {
     global ns
@@ -24,7 +28,17 @@ proc join {a b rate delay packets} {
 }
 
 proc by_default {node next} {
-    [$node get-module Manual] add-route-to-adj-node -default $next
+    global tuned
+    if {$tuned} {
+        [$node get-module Manual] add-route-to-adj-node -default $next
+    }
+}
+
+proc directly {node neighbour} {
+    global tuned
+    if {$tuned} {
+        [$node get-module Manual] add-route-to-adj-node $neighbour
+    }
 }
 
 Agent/TCP set packetSize_ 1460
@@ -45,8 +59,8 @@ for {set i 0} {$i < $flows} {incr i} {
     join $sink($i) $right 100Mb 1ms 1000
     by_default $source($i) $left
     by_default $sink($i) $right
-    [$left get-module Manual] add-route-to-adj-node $source($i)
-    [$right get-module Manual] add-route-to-adj-node $sink($i)
+    directly $left $source($i)
+    directly $right $sink($i)
 
     set tcp($i) [new Agent/TCP/Sack1]
     set receiver [new Agent/TCPSink/Sack1]

@@ -4,10 +4,7 @@
 //! `cargo run --release -p anabranch-sim --example dumbbell -- [FLOWS [SECONDS]]`
 
 use anabranch_core::Time;
-use anabranch_sim::dumbbell::Dumbbell;
-use anabranch_sim::link::{Buffer, LinkSpec, Loss};
-use anabranch_sim::tcp::TcpConfig;
-use anabranch_sim::world::{Work, World};
+use anabranch_sim::dumbbell::race;
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| {
@@ -16,7 +13,7 @@ fn main() {
     });
     let flows = arguments.next().unwrap_or(50);
     let seconds = arguments.next().unwrap_or(200);
-    let mut world = dumbbell(flows);
+    let mut world = race(flows);
     let before_s = cpu_s();
     world.run_until(Time::from_millis(seconds * 1000));
     let cpu_s = cpu_s() - before_s;
@@ -44,23 +41,4 @@ fn cpu_s() -> f64 {
         .next()
         .and_then(|first| first.parse::<f64>().ok());
     ns.expect("schedstat begins with nanoseconds on the CPU") / 1e9
-}
-
-fn dumbbell(flows: u64) -> World {
-    let link = |rate_bps, delay_ms: u64, packets| LinkSpec {
-        rate_bps,
-        delay_ns: delay_ms * 1_000_000,
-        buffer: Buffer::Packets(packets),
-        loss: Loss::None,
-    };
-    let mut dumbbell = Dumbbell::new(1, link(45_000_000, 10, 400), link(100_000_000, 1, 1000));
-    let tcp = TcpConfig {
-        mss_bytes: 1460,
-        header_bytes: 40,
-        ..TcpConfig::default()
-    };
-    for i in 0..flows {
-        dumbbell.open(Time::from_millis(10 * i), Work::Endless, tcp);
-    }
-    dumbbell.world
 }

@@ -1,6 +1,6 @@
 //! The topology most results of the field are told on: every flow crosses one bottleneck.
 
-use crate::link::LinkSpec;
+use crate::link::{Buffer, LinkSpec, Loss};
 use crate::tcp::TcpConfig;
 use crate::world::{FlowId, FlowSpec, LinkId, Work, World};
 use anabranch_core::Time;
@@ -43,4 +43,30 @@ impl Dumbbell {
         };
         self.world.open(spec)
     }
+}
+
+/// Flows of [`race`] start so far apart, or closer so that all have started within 5 s.
+const APART_NS: u64 = 10_000_000;
+const ALL_STARTED_NS: u64 = 5_000_000_000;
+
+/// The dumbbell on which simulators are compared: 45 Mbit/s and 10 ms with a buffer of 400 packets between access links
+/// of 100 Mbit/s and 1 ms, endless SACK flows in packets of 1500 bytes, an acknowledgement per segment.
+pub fn race(flows: u64) -> World {
+    let line = |rate_bps, delay_ms: u64, packets| LinkSpec {
+        rate_bps,
+        delay_ns: delay_ms * 1_000_000,
+        buffer: Buffer::Packets(packets),
+        loss: Loss::None,
+    };
+    let mut dumbbell = Dumbbell::new(1, line(45_000_000, 10, 400), line(100_000_000, 1, 1000));
+    let tcp = TcpConfig {
+        mss_bytes: 1460,
+        header_bytes: 40,
+        ..TcpConfig::default()
+    };
+    let apart_ns = APART_NS.min(ALL_STARTED_NS / flows.max(1));
+    for i in 0..flows {
+        dumbbell.open(Time::from_nanos(apart_ns * i), Work::Endless, tcp);
+    }
+    dumbbell.world
 }

@@ -24,7 +24,10 @@ const NS3_LIBRARIES: [&str; 6] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     Anabranch,
+    /// As a user writes it.
     Ns2,
+    /// With headers left out and routes set by hand.
+    Ns2Tuned,
     Ns3,
 }
 
@@ -33,6 +36,7 @@ impl fmt::Display for Name {
         f.write_str(match self {
             Name::Anabranch => "anabranch",
             Name::Ns2 => "ns-2",
+            Name::Ns2Tuned => "ns-2 tuned",
             Name::Ns3 => "ns-3",
         })
     }
@@ -76,7 +80,11 @@ impl Contenders {
     }
 
     pub fn names(&self) -> Vec<Name> {
-        let others = [(Name::Ns2, &self.ns2), (Name::Ns3, &self.ns3)];
+        let others = [
+            (Name::Ns2, &self.ns2),
+            (Name::Ns2Tuned, &self.ns2),
+            (Name::Ns3, &self.ns3),
+        ];
         let here = others.into_iter().filter(|(_, other)| other.is_ok());
         [Name::Anabranch]
             .into_iter()
@@ -93,7 +101,7 @@ impl Contenders {
 
     pub fn run(&self, name: Name, flows: u64, seconds: u64) -> Result<Outcome> {
         let mut command = match (name, &self.ns2, &self.ns3) {
-            (Name::Ns2, Ok(script), _) => {
+            (Name::Ns2 | Name::Ns2Tuned, Ok(script), _) => {
                 let mut command = Command::new("ns");
                 command.arg(script);
                 command
@@ -104,10 +112,20 @@ impl Contenders {
                 command.arg("dumbbell");
                 command
             }
-            (Name::Ns2, Err(why), _) | (Name::Ns3, _, Err(why)) => bail!("{why}"),
+            (Name::Ns2 | Name::Ns2Tuned, Err(why), _) | (Name::Ns3, _, Err(why)) => bail!("{why}"),
         };
         command.args([flows.to_string(), seconds.to_string()]);
+        if name == Name::Ns2Tuned {
+            command.arg("tuned");
+        }
         measure(command).with_context(|| format!("{name} with {flows} flows over {seconds} s"))
+    }
+
+    /// So many flows through one gateway, in the simulator.
+    pub fn run_gateway(&self, flows: u64, seconds: u64) -> Result<Outcome> {
+        let mut command = Command::new(&self.anabranch);
+        command.args(["gateway".to_owned(), flows.to_string(), seconds.to_string()]);
+        measure(command).with_context(|| format!("{flows} flows through a gateway"))
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod contender;
 mod dumbbell;
+mod gateway;
 #[path = "../machine.rs"]
 mod machine;
 mod report;
@@ -20,12 +21,16 @@ use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use contender::{Contenders, Name, Outcome};
-use report::{Manifest, Report, Row, ScaleRow};
+use report::{Manifest, Report, Row, ScaleRow, Scene};
 
 /// Flows side by side with the others.
 const RACES: [u64; 3] = [10, 50, 500];
-/// Flows of the simulator by itself.
-const SCALES: [u64; 6] = [50, 500, 5_000, 10_000, 100_000, 1_000_000];
+/// Flows of the simulator by itself, on the dumbbell.
+const MANY: [u64; 3] = [50, 500, 5_000];
+/// Flows at once through one gateway; the last is left out of a quick run.
+const CROWDS: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
+/// Simulated seconds after all are open.
+const CROWD_S: u64 = 2;
 
 /// Measures the simulator against ns-2 and ns-3, which are left out where they are not installed (Debian packages ns2
 /// and libns3-dev). Takes about ten minutes.
@@ -50,9 +55,10 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// One run of the simulator, in this process
-    #[command(hide = true)]
+    /// Run the dumbbell once, in this process
     Dumbbell { flows: u64, seconds: u64 },
+    /// Open so many flows within 10 s through one gateway, run on for so many seconds, in this process
+    Gateway { flows: u64, seconds: u64 },
 }
 
 impl Args {
@@ -67,8 +73,10 @@ impl Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    if let Some(Command::Dumbbell { flows, seconds }) = args.command {
-        return dumbbell::run(flows, seconds);
+    match args.command {
+        Some(Command::Dumbbell { flows, seconds }) => return dumbbell::run(flows, seconds),
+        Some(Command::Gateway { flows, seconds }) => return gateway::run(flows, seconds),
+        None => {}
     }
     ensure!(args.runs() > 0, "--runs 0: at least one run is needed");
     ensure!(args.seconds() > 0, "--seconds 0: nothing would happen");
@@ -77,7 +85,7 @@ fn main() -> Result<()> {
         println!("{missing}");
     }
     let rows = race(&contenders, &args)?;
-    let scale = scale(&contenders, &args)?;
+    let scale = [many(&contenders, &args)?, crowds(&contenders, &args)?].concat();
     let manifest = Manifest::collect(&contenders, args.runs(), args.seconds())?;
     let report = Report::new(manifest, rows, scale);
     println!("{}\n\n{}", report.table(), report.scale_table());
@@ -108,19 +116,37 @@ fn race(contenders: &Contenders, args: &Args) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The simulator by itself: more and more flows, and four times as long.
-fn scale(contenders: &Contenders, args: &Args) -> Result<Vec<ScaleRow>> {
-    let bar = progress(SCALES.len() * args.runs());
+/// More and more flows on the dumbbell; once four times as long.
+fn many(contenders: &Contenders, args: &Args) -> Result<Vec<ScaleRow>> {
+    let run = |flows, times| contenders.run(Name::Anabranch, flows, times * args.seconds());
+    scale(args, Scene::Dumbbell, &MANY, run)
+}
+
+/// More and more flows through one gateway; once four times as long after all are open.
+fn crowds(contenders: &Contenders, args: &Args) -> Result<Vec<ScaleRow>> {
+    let run = |flows, times| contenders.run_gateway(flows, times * CROWD_S);
+    let crowds = CROWDS.len() - usize::from(args.quick);
+    scale(args, Scene::Gateway, &CROWDS[..crowds], run)
+}
+
+fn scale(
+    args: &Args,
+    scene: Scene,
+    numbers: &[u64],
+    run: impl Fn(u64, u64) -> Result<Outcome>,
+) -> Result<Vec<ScaleRow>> {
+    let bar = progress(numbers.len() * (args.runs() + 1));
     let mut rows = Vec::new();
-    for flows in SCALES {
-        let mut outcomes: Vec<Outcome> = Vec::new();
+    for &flows in numbers {
+        bar.set_message(format!("{scene:?}, {flows} flows").to_lowercase());
+        let mut outcomes = Vec::new();
         for _ in 0..args.runs() {
-            bar.set_message(format!("{flows} flows"));
-            outcomes.push(contenders.run(Name::Anabranch, flows, args.seconds())?);
+            outcomes.push(run(flows, 1)?);
             bar.inc(1);
         }
-        let longer = contenders.run(Name::Anabranch, flows, 4 * args.seconds())?;
-        rows.push(ScaleRow::new(flows, &outcomes, &longer));
+        let longer = run(flows, 4)?;
+        bar.inc(1);
+        rows.push(ScaleRow::new(scene, flows, &outcomes, &longer));
     }
     bar.finish_and_clear();
     Ok(rows)
