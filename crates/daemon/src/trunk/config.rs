@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{BadInput, Bytes, Rate, Source, dotted, is_name};
-use anabranch_core::multilink::Parameters;
-use anabranch_policy::abi::{MAX_LINKS, Spread, WEIGHT_MAX};
+use anabranch_core::multilink::{self, Parameters};
+use anabranch_policy::abi::{MAX_LINKS, Spread};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{DEVICE_NAME_CHARS_MAX, is_device_name};
@@ -21,7 +21,7 @@ const FLOWLET_GAP: Duration = Duration::from_millis(50);
 /// What a sublink may queue if nothing else says so (Jo 2002, section IV.A).
 const BUFFER_TIME: Duration = Duration::from_millis(100);
 /// A full Ethernet frame: what a turn of the slowest sublink is worth.
-const QUANTUM_BYTES: u64 = 1514;
+const QUANTUM_BYTES: u32 = 1514;
 
 /// How a trunk is spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
@@ -170,34 +170,23 @@ impl Config {
 
     /// Weights in the ratio of the sublinks' rates; equal if none is known.
     pub fn weights(&self) -> [u32; MAX_LINKS] {
-        let fastest = self.rates().max().unwrap_or(1);
-        self.scaled(|rate_bps| rate_bps as f64 / fastest as f64 * f64::from(WEIGHT_MAX))
+        slots(&multilink::weights(&self.rates_bps()))
     }
 
     /// Quanta in the ratio of the sublinks' rates: a full frame for the slowest.
     pub fn quanta(&self) -> [u32; MAX_LINKS] {
-        let slowest = self.rates().min().unwrap_or(1);
-        self.scaled(|rate_bps| rate_bps as f64 / slowest as f64 * QUANTUM_BYTES as f64)
+        slots(&multilink::quanta(&self.rates_bps(), QUANTUM_BYTES))
     }
 
-    fn rates(&self) -> impl Iterator<Item = u64> {
-        self.sublinks.iter().filter_map(|s| s.rate.map(Rate::bps))
+    /// All alike if none is known.
+    fn rates_bps(&self) -> Vec<u64> {
+        let rate_bps = |sublink: &Sublink| sublink.rate.map_or(1, Rate::bps);
+        self.sublinks.iter().map(rate_bps).collect()
     }
+}
 
-    /// A number for each sublink's rate, at least 1; without rates all alike.
-    fn scaled(&self, number: impl Fn(u64) -> f64) -> [u32; MAX_LINKS] {
-        let alike = self.rates().next().is_none();
-        let mut numbers = [0; MAX_LINKS];
-        for (slot, sublink) in numbers.iter_mut().zip(&self.sublinks) {
-            let rate_bps = sublink.rate.map_or(1, Rate::bps);
-            *slot = if alike {
-                QUANTUM_BYTES as u32
-            } else {
-                (number(rate_bps).round() as u32).max(1)
-            };
-        }
-        numbers
-    }
+fn slots(numbers: &[u32]) -> [u32; MAX_LINKS] {
+    std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0))
 }
 
 impl Sublink {
