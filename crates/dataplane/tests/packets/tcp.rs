@@ -256,7 +256,7 @@ fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
     let mut rig = Rig::new();
     let connection = rig.connect(client(4000), server(80));
     let link = usize::from(connection.link);
-    let mut received = |rig: &mut Rig| {
+    let received = |rig: &mut Rig| {
         let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
         let traffic = counters[link].traffic;
         (traffic.rx_packets, traffic.rx_bytes)
