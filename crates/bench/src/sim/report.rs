@@ -26,14 +26,6 @@ struct Pair {
     start: Outcome,
 }
 
-impl Pair {
-    /// Segments per second of processor time after the start.
-    fn steady_per_s(&self) -> f64 {
-        let segments = self.whole.segments - self.start.segments;
-        segments as f64 / (self.whole.cpu_s - self.start.cpu_s)
-    }
-}
-
 /// Outcomes of one number of flows.
 pub struct Row {
     flows: u64,
@@ -57,20 +49,18 @@ impl Row {
         self.outcomes.get(&name).map(|all| median(all, of))
     }
 
-    fn speeds(&self, of: impl Fn(&Pair) -> f64) -> Option<Speeds> {
-        let anabranch = self.median(Name::Anabranch, &of)?;
-        let [ns2, ns2_tuned, ns3] =
-            [Name::Ns2, Name::Ns2Tuned, Name::Ns3].map(|name| self.median(name, &of));
-        let over = |other: Option<f64>| Some(anabranch / other?);
-        Some(Speeds {
-            anabranch,
-            ns2,
-            ns2_tuned,
-            ns3,
-            vs_ns2: over(ns2),
-            vs_ns2_tuned: over(ns2_tuned),
-            vs_ns3: over(ns3),
-        })
+    fn whole_per_s(&self, name: Name) -> Option<f64> {
+        self.median(name, |pair| pair.whole.segments_per_s())
+    }
+
+    /// After the start; nothing if the start took no less than the whole, as noise may have it.
+    fn steady_per_s(&self, name: Name) -> Option<f64> {
+        let of = |of: fn(&Outcome) -> f64| {
+            let whole = self.median(name, |pair| of(&pair.whole))?;
+            Some(whole - self.median(name, |pair| of(&pair.start))?)
+        };
+        let (segments, cpu_s) = (of(|run| run.segments as f64)?, of(|run| run.cpu_s)?);
+        (cpu_s > 0.).then_some(segments / cpu_s)
     }
 
     fn line(&self) -> Option<Line> {
@@ -80,8 +70,8 @@ impl Row {
         };
         Some(Line {
             flows: self.flows,
-            speeds: self.speeds(|pair| pair.whole.segments_per_s())?,
-            steady: self.speeds(Pair::steady_per_s)?,
+            speeds: Speeds::of(|name| self.whole_per_s(name))?,
+            steady: Speeds::of(|name| self.steady_per_s(name)),
             peak_bytes: peak(Name::Anabranch)?,
             ns2_peak_bytes: peak(Name::Ns2),
             ns3_peak_bytes: peak(Name::Ns3),
@@ -115,6 +105,21 @@ struct Speeds {
 }
 
 impl Speeds {
+    fn of(per_s: impl Fn(Name) -> Option<f64>) -> Option<Self> {
+        let anabranch = per_s(Name::Anabranch)?;
+        let [ns2, ns2_tuned, ns3] = [Name::Ns2, Name::Ns2Tuned, Name::Ns3].map(per_s);
+        let over = |other: Option<f64>| Some(anabranch / other?);
+        Some(Speeds {
+            anabranch,
+            ns2,
+            ns2_tuned,
+            ns3,
+            vs_ns2: over(ns2),
+            vs_ns2_tuned: over(ns2_tuned),
+            vs_ns3: over(ns3),
+        })
+    }
+
     fn cells(&self) -> [String; 7] {
         [
             thousands(Some(self.anabranch)),
@@ -134,7 +139,7 @@ struct Line {
     #[serde(flatten)]
     speeds: Speeds,
     /// Without set-up.
-    steady: Speeds,
+    steady: Option<Speeds>,
     peak_bytes: u64,
     ns2_peak_bytes: Option<u64>,
     ns3_peak_bytes: Option<u64>,
@@ -268,8 +273,10 @@ impl Report {
             let flows = [line.flows.to_string()];
             let peaks = peaks.map(megabytes);
             table.add_row(flows.iter().chain(&line.speeds.cells()).chain(&peaks));
-            let flows = [format!("{}, without set-up", line.flows)];
-            table.add_row(flows.iter().chain(&line.steady.cells()));
+            if let Some(steady) = &line.steady {
+                let flows = [format!("{}, without set-up", line.flows)];
+                table.add_row(flows.iter().chain(&steady.cells()));
+            }
         }
         table
     }
