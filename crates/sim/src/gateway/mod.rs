@@ -276,7 +276,6 @@ impl Gateway {
 
     fn inbound(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
         let packet = *net.packet(id);
-        self.nat.count_rx(link, packet.bytes);
         if packet.to == SideId::NOBODY {
             self.count_probe();
             self.hear_answer(net, link, packet.segment.number);

@@ -274,12 +274,6 @@ impl Nat {
         Some((link, peer))
     }
 
-    pub(super) fn count_rx(&mut self, link: LinkId, bytes: u32) {
-        let traffic = &mut self.traffic[link.index()];
-        traffic.rx_packets += 1;
-        traffic.rx_bytes += u64::from(bytes);
-    }
-
     /// A packet from a link; false if it belongs to no flow.
     pub(super) fn follow_in(&mut self, link: LinkId, packet: &Packet) -> bool {
         let place = packet.to.index();
@@ -293,9 +287,12 @@ impl Nat {
         entry.replied |= segment.kind == Kind::SynAck;
         entry.fin_remote |= segment.kind == Kind::Fin;
         let over = entry.fin_local && entry.fin_remote || segment.kind == Kind::Rst;
+        let traffic = &mut self.traffic[link.index()];
+        traffic.rx_packets += 1;
+        traffic.rx_bytes += u64::from(packet.bytes);
         if segment.ack > entry.acked {
             entry.acked = segment.ack;
-            self.traffic[link.index()].rx_progress += 1;
+            traffic.rx_progress += 1;
         }
         if over {
             self.close(place);
