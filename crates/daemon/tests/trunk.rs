@@ -372,10 +372,13 @@ fn flows_of_a_sublink_that_loses_its_carrier_go_around_it_and_come_back() {
     load.goes_on();
 }
 
+/// The kernel's linkwatch holds an event back for up to this long after another.
+const KERNEL_TELLS: Duration = Duration::from_secs(1);
+
 /// One packet a millisecond, by turns over 64 flows, of which a quarter is on the sublink that is cut.
 #[test]
-fn packets_are_lost_for_less_than_a_second_when_a_carrier_is() {
-    const PACKETS: u32 = 1500;
+fn packets_are_lost_for_less_than_a_second_after_the_kernel_tells_that_a_carrier_is() {
+    const PACKETS: u32 = 3000;
     let rig = Rig::new("DHFV");
     let _daemon = rig.start();
     let receiver = rig.far.run(|| UdpSocket::bind((FAR, 9)).unwrap()).unwrap();
@@ -412,7 +415,8 @@ fn packets_are_lost_for_less_than_a_second_when_a_carrier_is() {
     let outage = span(&lost).unwrap_or_default();
     println!("{} packets lost in {} ms", lost.len(), outage.as_millis());
     assert!(lost.iter().all(|number| *number >= PACKETS as usize / 3));
-    assert!(outage < Duration::from_secs(1), "{outage:?}: {lost:?}");
+    let bound = KERNEL_TELLS + Duration::from_secs(1);
+    assert!(outage < bound, "{outage:?}: {lost:?}");
 }
 
 /// The numbers that arrive before the last.
