@@ -177,6 +177,25 @@ pub enum Loss {
     },
 }
 
+impl Loss {
+    /// Whether it takes the next packet. `bad` is the state of its chain, `happens` draws with a given probability.
+    pub fn strikes(self, bad: &mut bool, mut happens: impl FnMut(f64) -> bool) -> bool {
+        match self {
+            Loss::None => false,
+            Loss::Independent { probability } => happens(probability),
+            Loss::Bursty {
+                good_to_bad,
+                bad_to_good,
+                loss_good,
+                loss_bad,
+            } => {
+                *bad ^= happens(if *bad { bad_to_good } else { good_to_bad });
+                happens(if *bad { loss_bad } else { loss_good })
+            }
+        }
+    }
+}
+
 /// Random early detection (Floyd and Jacobson 1993): packets are dropped with a probability that rises from 0 at
 /// `min_bytes` of mean queue to `max_probability` at `max_bytes`, and all of them above that.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

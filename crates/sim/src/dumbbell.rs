@@ -1,4 +1,5 @@
-//! The topology most results of the field are told on: every flow crosses one bottleneck.
+//! The topology most results of the field are told on: every flow crosses one bottleneck. And the least of all, one flow
+//! over one line.
 
 use crate::link::{Buffer, LinkSpec, Loss};
 use crate::tcp::TcpConfig;
@@ -69,4 +70,35 @@ pub fn race(flows: u64) -> World {
         dumbbell.open(Time::from_nanos(apart_ns * i), Work::Endless, tcp);
     }
     dumbbell.world
+}
+
+/// A line that loses nothing but what finds no room.
+pub fn line(rate_bps: u64, delay_ns: u64, buffer: Buffer) -> LinkSpec {
+    LinkSpec {
+        rate_bps,
+        delay_ns,
+        buffer,
+        loss: Loss::None,
+    }
+}
+
+/// One flow over `forward`; the way back adds only delay.
+pub fn one_flow(
+    seed: u64,
+    forward: LinkSpec,
+    work: Work,
+    tcp: TcpConfig,
+) -> (World, FlowId, LinkId) {
+    let mut world = World::new(seed);
+    let there = world.add_link(forward);
+    let back = world.add_link(line(1_000_000_000_000, forward.delay_ns, Buffer::Unlimited));
+    let spec = FlowSpec {
+        start: Time::ZERO,
+        work,
+        forward: world.add_path(&[there]),
+        back: world.add_path(&[back]),
+        tcp,
+    };
+    let flow = world.open(spec);
+    (world, flow, there)
 }

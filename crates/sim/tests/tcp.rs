@@ -1,38 +1,12 @@
 //! TCP over simulated links: what must hold whatever is lost, and whatever the flow.
 
 use anabranch_core::Time;
-use anabranch_sim::dumbbell::Dumbbell;
+use anabranch_sim::dumbbell::{Dumbbell, line, one_flow};
 use anabranch_sim::link::{Buffer, LinkSpec, Loss};
 use anabranch_sim::tcp::{Control, Recovery, State, TcpConfig};
-use anabranch_sim::world::{FlowId, FlowSpec, LinkId, Work, World};
+use anabranch_sim::world::{FlowId, Work};
 
 const MS: u64 = 1_000_000;
-
-fn line(rate_bps: u64, delay_ns: u64, buffer: Buffer) -> LinkSpec {
-    LinkSpec {
-        rate_bps,
-        delay_ns,
-        buffer,
-        loss: Loss::None,
-    }
-}
-
-/// One flow over `forward`, its acknowledgements over a return line that adds only delay.
-fn one_flow(seed: u64, forward: LinkSpec, work: Work, tcp: TcpConfig) -> (World, FlowId, LinkId) {
-    let mut world = World::new(seed);
-    let there = world.add_link(forward);
-    let returns = line(1_000_000_000_000, forward.delay_ns, Buffer::Unlimited);
-    let back = world.add_link(returns);
-    let spec = FlowSpec {
-        start: Time::ZERO,
-        work,
-        forward: world.add_path(&[there]),
-        back: world.add_path(&[back]),
-        tcp,
-    };
-    let flow = world.open(spec);
-    (world, flow, there)
-}
 
 fn seconds(time: Option<Time>) -> f64 {
     time.expect("the flow got there").as_nanos() as f64 / 1e9

@@ -103,21 +103,10 @@ struct Chance {
 impl Chance {
     /// Draws the fate of the next packet.
     fn strikes(&mut self) -> bool {
-        let probability = match self.loss {
-            Loss::None => 0.0,
-            Loss::Independent { probability } => probability,
-            Loss::Bursty {
-                good_to_bad,
-                bad_to_good,
-                loss_good,
-                loss_bad,
-            } => {
-                let leaves = if self.bad { bad_to_good } else { good_to_bad };
-                self.bad ^= self.random.next_u64() < threshold(leaves);
-                if self.bad { loss_bad } else { loss_good }
-            }
-        };
-        self.random.next_u64() < threshold(probability)
+        let random = &mut self.random;
+        self.loss.strikes(&mut self.bad, |probability| {
+            random.next_u64() < threshold(probability)
+        })
     }
 }
 

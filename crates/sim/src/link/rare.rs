@@ -145,24 +145,10 @@ impl Chance {
     }
 
     fn loses(&mut self) -> bool {
-        match self.loss {
-            Loss::None => false,
-            Loss::Independent { probability } => self.happens(probability),
-            Loss::Bursty {
-                good_to_bad,
-                bad_to_good,
-                loss_good,
-                loss_bad,
-            } => {
-                let leaves = if self.bad { bad_to_good } else { good_to_bad };
-                self.bad ^= self.happens(leaves);
-                self.happens(if self.bad { loss_bad } else { loss_good })
-            }
-        }
-    }
-
-    fn happens(&mut self, probability: f64) -> bool {
-        self.random.random::<f64>() < probability
+        let random = &mut self.random;
+        self.loss.strikes(&mut self.bad, |probability| {
+            random.random::<f64>() < probability
+        })
     }
 }
 

@@ -4,9 +4,10 @@ use anabranch_core::Time;
 
 use super::theory::{mathis, pftk};
 use super::{Check, Effort, Observed, Tolerance, Topic};
+use crate::dumbbell::{line, one_flow};
 use crate::link::{Buffer, LinkSpec, Loss};
 use crate::tcp::{Control, Growth, Recovery, TcpConfig, Window};
-use crate::world::{FlowId, FlowSpec, LinkId, Work, World};
+use crate::world::{FlowId, FlowSpec, Work, World};
 
 const MS: u64 = 1_000_000;
 
@@ -58,31 +59,6 @@ pub const GOODPUT: Topic = Topic {
     measure: measure_goodput,
     judge: judge_goodput,
 };
-
-fn line(rate_bps: u64, delay_ns: u64, buffer: Buffer) -> LinkSpec {
-    LinkSpec {
-        rate_bps,
-        delay_ns,
-        buffer,
-        loss: Loss::None,
-    }
-}
-
-/// One flow over `forward`; the way back adds only delay.
-fn one_flow(seed: u64, forward: LinkSpec, work: Work, tcp: TcpConfig) -> (World, FlowId, LinkId) {
-    let mut world = World::new(seed);
-    let there = world.add_link(forward);
-    let back = world.add_link(line(1_000_000_000_000, forward.delay_ns, Buffer::Unlimited));
-    let spec = FlowSpec {
-        start: Time::ZERO,
-        work,
-        forward: world.add_path(&[there]),
-        back: world.add_path(&[back]),
-        tcp,
-    };
-    let flow = world.open(spec);
-    (world, flow, there)
-}
 
 /// When the opener's first `segments` were acknowledged, in ns; found to the ns by halving.
 fn acknowledged_ns(mut build: impl FnMut() -> (World, FlowId), segments: u32, most_ns: u64) -> u64 {
