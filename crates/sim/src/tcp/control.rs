@@ -9,11 +9,12 @@ const RENO_BETA: f64 = 0.5;
 /// Of a window that must leave room for growth, RFC 5681 equation 4.
 const LEAST_THRESHOLD: f64 = 2.;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Window {
     cwnd: f64,
     ssthresh: f64,
-    cubic: Cubic,
+    /// Of those flows alone whom CUBIC has steered: an endpoint is held a million times.
+    cubic: Option<Box<Cubic>>,
 }
 
 impl Window {
@@ -21,7 +22,7 @@ impl Window {
         Window {
             cwnd: f64::from(initial),
             ssthresh: f64::INFINITY,
-            cubic: Cubic::default(),
+            cubic: None,
         }
     }
 
@@ -52,7 +53,10 @@ impl Window {
         if units > 0. {
             self.cwnd = match config.control {
                 Control::Reno => self.cwnd + units / self.cwnd,
-                Control::Cubic => self.cubic.grown(self.cwnd, units, now_ns, rtt_ns),
+                Control::Cubic => {
+                    let cubic = self.cubic.get_or_insert_default();
+                    cubic.grown(self.cwnd, units, now_ns, rtt_ns)
+                }
             };
         }
     }
@@ -61,7 +65,10 @@ impl Window {
     pub fn reduce(&mut self, in_flight: f64, config: &TcpConfig) {
         let reduced = match config.control {
             Control::Reno => in_flight * RENO_BETA,
-            Control::Cubic => self.cubic.reduced(self.cwnd.min(in_flight)),
+            Control::Cubic => {
+                let cubic = self.cubic.get_or_insert_default();
+                cubic.reduced(self.cwnd.min(in_flight))
+            }
         };
         self.ssthresh = reduced.max(LEAST_THRESHOLD);
     }
