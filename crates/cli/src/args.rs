@@ -32,7 +32,7 @@ const EXAMPLES: &str = "Examples:
   anabranch sim run scenarios/demo.toml          a scenario in virtual time
   anabranch experiment list                      published claims that can be run
 
-Exit codes: 0 done, 1 failed, 2 the input has to change; nothing was done then.";
+Exit codes: 0 done, 1 failed, 2 the input has to change; nothing was done then, 130 interrupted.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -232,7 +232,8 @@ pub enum ExperimentCommand {
     },
     /// Run an experiment, or one figure of it, and judge its claims
     ///
-    /// Writes plots and summary.json. Exits with 1 if a claim does not hold.
+    /// Writes plots and summary.json. Exits with 1 if a claim does not hold. Runs in the laboratory are kept under --out and
+    /// not run again by the same build.
     #[command(after_help = "Examples:
   anabranch experiment run 2002-jo-multilink --quick
   anabranch experiment run 2004-guo-multihoming/fig9 --out fig9

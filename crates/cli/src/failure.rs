@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use anabranch_daemon::{BadInput, Error};
 
+use crate::interrupt::{self, Interrupted};
+
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
 
@@ -23,6 +25,7 @@ fn line(error: &anyhow::Error) -> String {
 fn exit_code(error: &anyhow::Error) -> u8 {
     let of = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
         Some(error) => Some(error.exit_code()),
+        None if cause.is::<Interrupted>() => Some(interrupt::EXIT_CODE),
         None => cause.is::<BadInput>().then_some(BAD_INPUT),
     };
     error.chain().find_map(of).unwrap_or(FAILED)

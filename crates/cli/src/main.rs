@@ -6,7 +6,7 @@
 //! the running daemon over its control socket — and show the answer as a table or, with `--json`, as it came.
 //!
 //! What went wrong is one line on standard error. The exit code tells whose turn it is: 2 if the input has to change
-//! before the same command can work, 1 for everything else.
+//! before the same command can work, 130 if somebody interrupted it, 1 for everything else.
 
 mod args;
 mod commands;

@@ -9,6 +9,21 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const BAR: &str = "{bar:40} {percent:>3} %  {msg}  {eta} left";
 
+/// Tells which results are there already, and which of them are not used.
+pub fn resumed(sweep: &Sweep, mut tell: impl FnMut(String)) {
+    let of = sweep.runs().len();
+    match sweep.outdated() {
+        0 => {}
+        runs => tell(format!(
+            "{runs} of {of} runs were made by another build of anabranch: they are run again"
+        )),
+    }
+    match sweep.done() {
+        0 => {}
+        runs => tell(format!("{runs} of {of} runs were complete before")),
+    }
+}
+
 /// Progress of the runs of a sweep that are to be carried out; on standard error.
 pub struct Trials {
     bar: ProgressBar,
@@ -32,13 +47,7 @@ impl Trials {
         let style =
             ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
-        if sweep.done() > 0 {
-            eprintln!(
-                "{} of {} runs were complete before",
-                sweep.done(),
-                sweep.runs().len()
-            );
-        }
+        resumed(sweep, |line| eprintln!("{line}"));
         Self {
             bar,
             missing,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -181,32 +181,69 @@ fn an_interrupt_ends_a_laboratory_run_soon_and_cleanly() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let namespaces = || {
-        let owned = format!("anabranch-{}-", child.id());
-        let all = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-        all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&owned))
-            .count()
-    };
     // The clients' side is there before the gateway is ready: whichever comes first, the interrupt has to work.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while namespaces() < 6 {
-        assert!(Instant::now() < deadline, "{} namespaces", namespaces());
+    let told = interrupted(child, |pid| namespaces(pid) >= 6);
+    let kept = "interrupted; complete runs are kept in lab, the same command goes on from there";
+    assert!(told.contains(kept), "{told}");
+}
+
+#[test]
+fn an_interrupt_ends_an_experiment_in_the_laboratory_cleanly() {
+    let out = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.args(["experiment", "run", "validation/lab", "--quick", "--out"]);
+    command.arg(out.path());
+    command.stderr(Stdio::piped()).stdout(Stdio::null());
+    let told = interrupted(command.spawn().unwrap(), |pid| namespaces(pid) >= 6);
+    let kept = format!(
+        "interrupted; complete figures and runs are kept in {}, the same command goes on from there",
+        out.path().display()
+    );
+    assert!(told.contains(&kept), "{told}");
+    // The run that was ended is none that is complete.
+    assert_eq!(fs::read_dir(out.path().join("runs")).unwrap().count(), 0);
+}
+
+/// Network namespaces of a process.
+fn namespaces(pid: u32) -> usize {
+    let owned = format!("anabranch-{pid}-");
+    let all = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&owned))
+        .count()
+}
+
+/// Processes whose parent is `pid`.
+fn children(pid: u32) -> Vec<String> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let parent = format!("PPid:\t{pid}\n");
+    let stati = all.filter_map(|entry| fs::read_to_string(entry.path().join("status")).ok());
+    stati.filter(|status| status.contains(&parent)).collect()
+}
+
+/// Interrupts a command when it has come so far, sees that it takes everything down, and returns what it told.
+fn interrupted(child: Child, so_far: impl Fn(u32) -> bool) -> String {
+    let pid = child.id();
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while !so_far(pid) {
+        assert!(Instant::now() < deadline, "{} namespaces", namespaces(pid));
         std::thread::yield_now();
     }
-    let pid = child.id().to_string();
-    let interrupted = Command::new("kill").args(["-INT", &pid]).status();
-    assert!(interrupted.unwrap().success());
+    let started = children(pid);
+    let kill = Command::new("kill")
+        .args(["-INT", &pid.to_string()])
+        .status();
+    assert!(kill.unwrap().success());
     let begun = Instant::now();
     let output = child.wait_with_output().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(60));
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("interrupted"),
-        "{}",
-        text(&output.stderr)
-    );
-    let owned = format!("anabranch-{pid}-");
-    let left = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-    let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&owned));
-    assert_eq!(left.count(), 0);
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(namespaces(pid), 0);
+    for status in started {
+        let line = status.lines().find(|line| line.starts_with("Pid:"));
+        let of = line
+            .and_then(|line| line.split_whitespace().nth(1))
+            .unwrap();
+        assert!(!Path::new("/proc").join(of).exists(), "{status}");
+    }
+    text(&output.stderr).to_owned()
 }

@@ -58,6 +58,9 @@ pub enum ExperimentError {
     Twice { figure: String, claim: String },
     #[error("{what}: {reason}")]
     Run { what: String, reason: String },
+    /// Somebody ordered it to stop. What was complete is in the directory of the results.
+    #[error("interrupted")]
+    Interrupted,
     #[error("{path}: {error}")]
     Io {
         path: PathBuf,
@@ -66,6 +69,14 @@ pub enum ExperimentError {
 }
 
 impl ExperimentError {
+    /// What became of a run among others; an interrupt is nobody's fault.
+    pub(crate) fn of_run(run: String, error: ExperimentError) -> Self {
+        match error {
+            ExperimentError::Interrupted => error,
+            other => ExperimentError::run(run, other),
+        }
+    }
+
     /// A run that failed, with what it was.
     pub fn run(what: impl Into<String>, reason: impl ToString) -> Self {
         ExperimentError::Run {

@@ -1,43 +1,74 @@
 //! Runs of scenarios in the laboratory, one after the other: each wants the whole machine.
 
+use std::num::NonZeroUsize;
+
 use anabranch_lab::scenario::{Setup, run};
-use anabranch_scenario::{Record, Run};
+use anabranch_scenario::{
+    self as scenario, BuildId, Finished, OutputError, Record, Rows, Run, RunError, RunFailed,
+    Sweep, SweepError,
+};
 
 use crate::{Context, ExperimentError};
 
 /// A machine that does other work may be too slow for a run, and fast enough for the next.
 const TRIES: usize = 3;
+/// In the directory of the results: a directory per run.
+const RUNS: &str = "runs";
 
 /// Carries out every run and returns what `derive` makes of each record, in their order. The gateways are this
 /// executable's `anabranch run`. A run whose record says that it is not to be trusted is carried out again, whatever
-/// came of it.
+/// came of it. What is complete is kept, and not carried out again by the same build.
 ///
 /// # Errors
-/// If a run cannot be carried out, or cannot be trusted however often it is tried.
+/// If a run cannot be carried out, or cannot be trusted however often it is tried; if the options' order to stop is
+/// given meanwhile.
 pub fn carry_out<T>(
     context: &Context,
     runs: &[Run],
     mut derive: impl FnMut(&Run, &Record) -> T,
 ) -> Result<Vec<T>, ExperimentError> {
+    let finished = kept(context, runs)?;
+    let each = runs.iter().zip(&finished);
+    each.map(|(run, finished)| Ok(derive(run, &finished.record(run).map_err(unkept)?)))
+        .collect()
+}
+
+/// Every run, from this time or an earlier one.
+fn kept(context: &Context, runs: &[Run]) -> Result<Vec<Finished>, ExperimentError> {
     let binary = std::env::current_exe()
         .map_err(|error| ExperimentError::run("finding the running executable", error))?;
     let setup = Setup {
         binary,
-        stop: Default::default(),
+        stop: context.options.stop.clone(),
     };
-    let mut derived = Vec::new();
-    for each in runs {
-        derived.push(derive(each, &valid(each, &setup)?));
-        context.progress.runs(derived.len(), runs.len());
-    }
-    Ok(derived)
+    let build = BuildId::running().map_err(unkept)?;
+    let directory = context.options.out.join(RUNS);
+    let sweep =
+        Sweep::plan(&directory, scenario::World::Lab, build, runs.to_vec()).map_err(unkept)?;
+    context.progress.resumed(&sweep);
+    let mut done = sweep.done();
+    context.progress.runs(done, runs.len());
+    let on_progress = |progress| {
+        if let scenario::Progress::Done(_) = progress {
+            done += 1;
+            context.progress.runs(done, runs.len());
+        }
+    };
+    let world = |run: &Run, _: &mut dyn FnMut(std::time::Duration)| valid(run, &setup);
+    let alone = Some(NonZeroUsize::MIN);
+    sweep
+        .run(alone, Rows::Parquet, world, on_progress)
+        .map_err(explained)
 }
 
 fn valid(each: &Run, setup: &Setup) -> Result<Record, ExperimentError> {
     let mut problems = Vec::new();
     for _ in 0..TRIES {
-        let record = run(each, setup, &mut |_| {})
-            .map_err(|error| ExperimentError::run(each.to_string(), error))?;
+        let record = run(each, setup, &mut |_| {});
+        if setup.stop.is_ordered() {
+            return Err(ExperimentError::Interrupted);
+        }
+        let record = record.map_err(|error| ExperimentError::run("the laboratory", error))?;
         if record.problems.is_empty() {
             return Ok(record);
         }
@@ -45,5 +76,20 @@ fn valid(each: &Run, setup: &Setup) -> Result<Record, ExperimentError> {
     }
     let problems = problems.join("; ");
     let reason = format!("invalid {TRIES} times, at last because: {problems}");
-    Err(ExperimentError::run(each.to_string(), reason))
+    Err(ExperimentError::run("the laboratory", reason))
+}
+
+fn explained(error: SweepError<ExperimentError>) -> ExperimentError {
+    match error {
+        SweepError::Run(RunFailed {
+            run,
+            error: RunError::World(error),
+        }) => ExperimentError::of_run(run, error),
+        SweepError::Run(other) => ExperimentError::run(other.run, other.error),
+        SweepError::Output(error) => unkept(error),
+    }
+}
+
+fn unkept(error: OutputError) -> ExperimentError {
+    ExperimentError::run("keeping the runs", error)
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anabranch_scenario::Sweep;
+use anabranch_workload::client::Stop;
 use serde::Serialize;
 
 use crate::claim::{self, Check, Claims};
@@ -15,6 +17,8 @@ pub trait Progress: Sync {
     fn figure(&self, figure: &Figure);
     /// So many of so many runs of it are done.
     fn runs(&self, done: usize, of: usize);
+    /// Some runs may be there already; those of another build are not used.
+    fn resumed(&self, _sweep: &Sweep) {}
 }
 
 #[derive(Clone, Debug)]
@@ -26,6 +30,21 @@ pub struct Options {
     pub out: PathBuf,
     /// Runs at a time.
     pub jobs: usize,
+    /// Ends the experiment early, with [`ExperimentError::Interrupted`].
+    pub stop: Stop,
+}
+
+impl Default for Options {
+    /// The simulator, in full, one run at a time, into the present directory.
+    fn default() -> Self {
+        Options {
+            world: World::Sim,
+            quick: false,
+            out: PathBuf::new(),
+            jobs: 1,
+            stop: Stop::default(),
+        }
+    }
 }
 
 /// What a figure is given.
@@ -211,10 +230,9 @@ world = \"lab\"
         }));
         let directory = tempfile::tempdir().expect("a directory");
         let options = Options {
-            world: World::Sim,
             quick: true,
             out: directory.path().into(),
-            jobs: 1,
+            ..Options::default()
         };
         let selection = Selection {
             experiment,

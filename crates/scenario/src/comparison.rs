@@ -466,7 +466,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::tests::transfer;
-    use crate::{Counts, Link, Record, Rows, Run, ScenarioFile, Sweep, World};
+    use crate::{BuildId, Counts, Link, Record, Rows, Run, ScenarioFile, Sweep, World};
 
     /// Transfers take as long as the seed says, ten times as long by RR; seed 3 of RR is invalid.
     fn world(run: &Run, _: &mut dyn FnMut(Duration)) -> Result<Record, String> {
@@ -497,7 +497,7 @@ mod tests {
             "policies = [\"WSDM\", \"RR\"]\nseeds = 3\nlink.fiber = {{ rate = \"1mbit\" }}\n{text}"
         );
         let file = ScenarioFile::parse(Path::new("house.toml"), &text).unwrap();
-        let sweep = Sweep::plan(out.path(), World::Sim, file.runs()).unwrap();
+        let sweep = Sweep::plan(out.path(), World::Sim, BuildId::named("a"), file.runs()).unwrap();
         let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
         let comparison = Comparison::of(&finished).unwrap();
         comparison.write(out.path()).unwrap();

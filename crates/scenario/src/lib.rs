@@ -18,6 +18,7 @@
 //!
 //! Nothing in this crate reads a clock or a random number: the same evidence renders to the same bytes.
 
+mod build_id;
 pub mod chart;
 mod comparison;
 mod demo;
@@ -38,6 +39,7 @@ pub mod stats;
 mod sweep;
 
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
+pub use build_id::BuildId;
 pub use comparison::{Compared, Comparison};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
 pub use execute::{Progress, RunFailed, execute};

@@ -3,10 +3,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anabranch_workload::Transfer;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use crate::{LinkSeries, LinkState};
+use crate::{LinkSample, LinkSeries, LinkState};
 
 /// A result file that could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,72 @@ pub fn write_transfers_csv(path: &Path, transfers: &[Transfer]) -> Result<(), Ou
 
 /// Reads what [`write_transfers_csv`] wrote.
 pub fn read_transfers_csv(path: &Path) -> Result<Vec<Transfer>, OutputError> {
+    read_csv(path)
+}
+
+/// A link's name and one of its samples.
+#[derive(Serialize, Deserialize)]
+struct SeriesRow {
+    link: String,
+    t_s: f64,
+    down_bytes: u64,
+    up_bytes: u64,
+    down_bps: f64,
+    up_bps: f64,
+    state: LinkState,
+    flows: u64,
+}
+
+impl SeriesRow {
+    fn of(link: &str, sample: &LinkSample) -> SeriesRow {
+        SeriesRow {
+            link: link.to_owned(),
+            t_s: sample.t_s,
+            down_bytes: sample.down_bytes,
+            up_bytes: sample.up_bytes,
+            down_bps: sample.down_bps,
+            up_bps: sample.up_bps,
+            state: sample.state,
+            flows: sample.flows,
+        }
+    }
+
+    fn sample(&self) -> LinkSample {
+        LinkSample {
+            t_s: self.t_s,
+            down_bytes: self.down_bytes,
+            up_bytes: self.up_bytes,
+            down_bps: self.down_bps,
+            up_bps: self.up_bps,
+            state: self.state,
+            flows: self.flows,
+        }
+    }
+}
+
+/// Writes one row per link and sample.
+pub fn write_series_csv(path: &Path, series: &[LinkSeries]) -> Result<(), OutputError> {
+    let rows = series.iter().flat_map(|link| {
+        let samples = link.samples.iter();
+        samples.map(|sample| SeriesRow::of(&link.name, sample))
+    });
+    write_csv(path, rows)
+}
+
+/// Reads what [`write_series_csv`] wrote into the series without samples that `links` are.
+pub(crate) fn read_series_csv(
+    path: &Path,
+    mut links: Vec<LinkSeries>,
+) -> Result<Vec<LinkSeries>, OutputError> {
+    for row in read_csv::<SeriesRow>(path)? {
+        if let Some(link) = links.iter_mut().find(|link| link.name == row.link) {
+            link.samples.push(row.sample());
+        }
+    }
+    Ok(links)
+}
+
+fn read_csv<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, OutputError> {
     let csv_error = |error| OutputError::Csv {
         path: path.into(),
         error,
@@ -49,34 +115,6 @@ pub fn read_transfers_csv(path: &Path) -> Result<Vec<Transfer>, OutputError> {
         .into_deserialize()
         .collect::<Result<_, _>>()
         .map_err(csv_error)
-}
-
-/// Writes one row per link and sample.
-pub fn write_series_csv(path: &Path, series: &[LinkSeries]) -> Result<(), OutputError> {
-    #[derive(Serialize)]
-    struct Row<'a> {
-        link: &'a str,
-        t_s: f64,
-        down_bytes: u64,
-        up_bytes: u64,
-        down_bps: f64,
-        up_bps: f64,
-        state: LinkState,
-        flows: u64,
-    }
-    let rows = series.iter().flat_map(|link| {
-        link.samples.iter().map(|sample| Row {
-            link: &link.name,
-            t_s: sample.t_s,
-            down_bytes: sample.down_bytes,
-            up_bytes: sample.up_bytes,
-            down_bps: sample.down_bps,
-            up_bps: sample.up_bps,
-            state: sample.state,
-            flows: sample.flows,
-        })
-    });
-    write_csv(path, rows)
 }
 
 fn write_csv(path: &Path, rows: impl Iterator<Item = impl Serialize>) -> Result<(), OutputError> {

@@ -12,6 +12,8 @@ use anabranch_workload::{ArrivalPlan, Direction, Workload};
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
+use crate::LinkSeries;
+
 /// One world, and the policies and seeds to be tried in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -456,6 +458,28 @@ impl Run {
             policy,
             seed,
             point,
+        }
+    }
+
+    /// The links, or the sublinks that the policy uses, before the first sample.
+    pub fn series(&self) -> Vec<LinkSeries> {
+        match &self.scenario.network {
+            Network::Site(site) => {
+                let of = |link: &LinkPlan| {
+                    LinkSeries::new(&link.name, link.down.rate_bps, link.up.rate_bps)
+                };
+                site.links.iter().map(of).collect()
+            }
+            Network::Trunk(trunk) => {
+                let lines = match self.policy {
+                    Policy::Trunk(Spread::Single) => std::slice::from_ref(&trunk.single),
+                    _ => &trunk.sublinks,
+                };
+                let numbered = lines.iter().enumerate();
+                numbered
+                    .map(|(i, line)| LinkSeries::new(i.to_string(), line.rate_bps, 0))
+                    .collect()
+            }
         }
     }
 

@@ -13,6 +13,9 @@ use crate::{
     format,
 };
 
+/// The links over time.
+pub(crate) const SERIES: &str = "links.csv";
+pub(crate) const EVENTS: &str = "events.json";
 /// Failed transfers that the page lists; all of them are in the table of transfers beside it.
 const FAILURES_SHOWN: usize = 40;
 
@@ -227,8 +230,8 @@ impl Report {
         file("report.html", self.render()?)?;
         file("throughput.svg", self.throughput_figure()?.standalone())?;
         file("durations.svg", self.duration_figure()?.standalone())?;
-        write_series_csv(&directory.join("links.csv"), &self.series)?;
-        write_json(&directory.join("events.json"), &self.events)?;
+        write_series_csv(&directory.join(SERIES), &self.series)?;
+        write_json(&directory.join(EVENTS), &self.events)?;
         Ok(directory.join("report.html"))
     }
 

@@ -20,11 +20,12 @@ use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::output::{read_json, write_json};
-use crate::report::{Headline, Report};
+use crate::output::{read_json, read_series_csv, write_json};
+use crate::report::{EVENTS, Headline, Report, SERIES};
 use crate::rows::{read_transfers_parquet, write_transfers_parquet};
 use crate::{
-    OutputError, Record, Run, Summary, World, format, read_transfers_csv, write_transfers_csv,
+    BuildId, Link, OutputError, Record, Run, Summary, World, format, read_transfers_csv,
+    write_transfers_csv,
 };
 
 const MANIFEST: &str = "manifest.json";
@@ -46,6 +47,8 @@ pub enum Rows {
 pub struct Manifest {
     /// Of Anabranch.
     pub version: String,
+    /// The executable that made this.
+    pub build: BuildId,
     pub scenario: String,
     pub world: World,
     pub policy: String,
@@ -72,9 +75,10 @@ pub struct Finished {
 }
 
 impl Manifest {
-    fn of(run: &Run, record: &Record) -> Manifest {
+    fn of(run: &Run, record: &Record, build: &BuildId) -> Manifest {
         Manifest {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            build: build.clone(),
             scenario: run.scenario.name.clone(),
             world: record.world,
             policy: run.policy.to_string(),
@@ -96,13 +100,14 @@ impl Finished {
         run: &Run,
         record: Record,
         rows: Rows,
+        build: &BuildId,
     ) -> Result<Finished, OutputError> {
         let unfinished = unfinished(directory);
         remove(&unfinished)?;
         fs::create_dir_all(&unfinished).map_err(|error| io_error(&unfinished, error))?;
         let finished = Finished {
             directory: directory.to_owned(),
-            manifest: Manifest::of(run, &record),
+            manifest: Manifest::of(run, &record, build),
             summary: record.summary(),
         };
         match rows {
@@ -134,6 +139,28 @@ impl Finished {
             return read_transfers_parquet(&parquet);
         }
         read_transfers_csv(&self.directory.join(CSV))
+    }
+
+    /// The evidence again, of the run that it came of.
+    pub fn record(&self, run: &Run) -> Result<Record, OutputError> {
+        let Finished {
+            manifest, summary, ..
+        } = self;
+        let links = summary.links.iter().map(|link| Link {
+            name: link.name.clone(),
+            rate_bps: link.rate_bps,
+        });
+        let conditions = manifest.conditions.iter();
+        Ok(Record {
+            world: manifest.world,
+            transfers: self.transfers()?,
+            series: read_series_csv(&self.directory.join(SERIES), run.series())?,
+            events: read_json(&self.directory.join(EVENTS))?,
+            links: links.collect(),
+            counts: summary.counts.unwrap_or_default(),
+            conditions: conditions.map(|(k, v)| (k.clone(), v.clone())).collect(),
+            problems: manifest.problems.clone(),
+        })
     }
 
     /// Where the page for readers is.
@@ -170,6 +197,7 @@ impl Finished {
     fn facts(&self) -> Vec<(String, String)> {
         let Manifest {
             version,
+            build,
             hash,
             seed,
             point,
@@ -180,6 +208,7 @@ impl Finished {
         let fact = |key: &str, value: String| (key.to_owned(), value);
         let mut facts = vec![
             fact("anabranch", version.clone()),
+            fact("build", build.as_str().to_owned()),
             fact("hash", hash.clone()),
             fact("seed", seed.to_string()),
         ];

@@ -1,8 +1,8 @@
 //! Runs that are kept: what is complete is not run again.
 //!
 //! Every run has a directory named by its hash, and a directory that exists is complete. So a sweep that was interrupted
-//! goes on where it stopped, and one that was extended runs only what is new. A run that was invalid, or is another
-//! version's, is run again.
+//! goes on where it stopped, and one that was extended runs only what is new. A run that was invalid, or was made by
+//! another build of the program, is run again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,15 +12,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::results::{Finished, Rows};
-use crate::{OutputError, Progress, Record, Run, RunFailed, World, execute};
+use crate::{BuildId, OutputError, Progress, Record, Run, RunFailed, World, execute};
 
 /// The runs of a scenario, in one world, under one directory.
 #[derive(Debug)]
 pub struct Sweep {
     directory: PathBuf,
     world: World,
+    build: BuildId,
     runs: Vec<Run>,
     done: BTreeMap<usize, Finished>,
+    outdated: usize,
 }
 
 /// Why a sweep did not complete. What was complete before remains.
@@ -49,8 +51,14 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
 }
 
 impl Sweep {
-    /// Looks which of `runs` are complete under `directory`, which is made if it is missing.
-    pub fn plan(directory: &Path, world: World, runs: Vec<Run>) -> Result<Sweep, OutputError> {
+    /// Looks which of `runs` are complete under `directory`, which is made if it is missing. `build` is the program that
+    /// carries out what is not.
+    pub fn plan(
+        directory: &Path,
+        world: World,
+        build: BuildId,
+        runs: Vec<Run>,
+    ) -> Result<Sweep, OutputError> {
         fs::create_dir_all(directory).map_err(|error| OutputError::Io {
             path: directory.into(),
             error,
@@ -58,12 +66,18 @@ impl Sweep {
         let mut sweep = Sweep {
             directory: directory.to_owned(),
             world,
+            build,
             runs,
             done: BTreeMap::new(),
+            outdated: 0,
         };
         for (index, run) in sweep.runs.iter().enumerate() {
-            if let Some(finished) = sweep.complete(run) {
-                sweep.done.insert(index, finished);
+            match sweep.complete(run) {
+                Some(finished) if finished.manifest.build == sweep.build => {
+                    sweep.done.insert(index, finished);
+                }
+                Some(_) => sweep.outdated += 1,
+                None => {}
             }
         }
         Ok(sweep)
@@ -77,6 +91,11 @@ impl Sweep {
     /// How many runs were complete when the sweep was planned.
     pub fn done(&self) -> usize {
         self.done.len()
+    }
+
+    /// How many runs were complete, but made by another build: they are carried out again.
+    pub fn outdated(&self) -> usize {
+        self.outdated
     }
 
     /// Runs that are to be carried out.
@@ -97,7 +116,7 @@ impl Sweep {
         let missing: Vec<Run> = self.missing().cloned().collect();
         let finish = |run: &Run, progress: &mut dyn FnMut(Duration)| {
             let record = world(run, progress).map_err(RunError::World)?;
-            Finished::write(&self.of(run), run, record, rows).map_err(RunError::Output)
+            Finished::write(&self.of(run), run, record, rows, &self.build).map_err(RunError::Output)
         };
         let mut new = execute(&missing, jobs, finish, on_progress)?.into_iter();
         let all = (0..self.runs.len()).map(|index| self.done.remove(&index).or_else(|| new.next()));
@@ -108,12 +127,11 @@ impl Sweep {
         self.directory.join(&run.hash)
     }
 
+    /// The result of `run` in this world, if it is there and valid.
     fn complete(&self, run: &Run) -> Option<Finished> {
         let finished = Finished::read(&self.of(run)).ok()?;
         let manifest = &finished.manifest;
-        let same = manifest.hash == run.hash
-            && manifest.world == self.world
-            && manifest.version == env!("CARGO_PKG_VERSION");
+        let same = manifest.hash == run.hash && manifest.world == self.world;
         (same && manifest.valid).then_some(finished)
     }
 }
@@ -142,12 +160,16 @@ mod tests {
 
     use super::*;
     use crate::metrics::tests::transfer;
-    use crate::{Counts, Link, ScenarioFile, Tally};
+    use crate::{Counts, Event, EventKind, Link, LinkState, ScenarioFile, Tally};
 
     fn runs(text: &str) -> Vec<Run> {
         let text = format!("{text}\nlink.fiber = {{ rate = \"1mbit\" }}");
         let file = ScenarioFile::parse(Path::new("house.toml"), &text);
         file.unwrap().runs()
+    }
+
+    fn build() -> BuildId {
+        BuildId::named("this")
     }
 
     fn record(run: &Run) -> Record {
@@ -182,7 +204,7 @@ mod tests {
             ran.fetch_add(1, Ordering::Relaxed);
             Ok::<_, String>(record(run))
         };
-        let sweep = Sweep::plan(directory, World::Sim, runs).unwrap();
+        let sweep = Sweep::plan(directory, World::Sim, build(), runs).unwrap();
         let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
         (finished, ran.into_inner())
     }
@@ -233,6 +255,49 @@ mod tests {
     }
 
     #[test]
+    fn what_another_build_made_is_run_again() {
+        let out = tempfile::tempdir().unwrap();
+        complete(out.path(), runs("seeds = 2"));
+        let other = BuildId::named("another");
+        let sweep = Sweep::plan(out.path(), World::Sim, other.clone(), runs("seeds = 3")).unwrap();
+        assert_eq!((sweep.done(), sweep.outdated()), (0, 2));
+        let world = |run: &Run, _: &mut dyn FnMut(Duration)| Ok::<_, String>(record(run));
+        let finished = sweep.run(None, Rows::Csv, world, |_| {}).unwrap();
+        assert!(finished.iter().all(|run| run.manifest.build == other));
+        let sweep = Sweep::plan(out.path(), World::Sim, other, runs("seeds = 3")).unwrap();
+        assert_eq!((sweep.done(), sweep.outdated()), (3, 0));
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was() {
+        let out = tempfile::tempdir().unwrap();
+        let run = &runs("seeds = 4")[0];
+        let mut whole = record(run);
+        let mut series = run.series();
+        series[0].push(0.0, 5, 7, LinkState::Up, 0);
+        series[0].push(0.1, 1505, 107, LinkState::Suspect, 3);
+        let samples = series[0].samples.clone();
+        whole.series = series;
+        whole.events = vec![Event {
+            t_s: 0.05,
+            kind: EventKind::Suspect,
+            link: Some("fiber".into()),
+            text: "fiber, it is \"quiet\"".into(),
+        }];
+        let world = |_: &Run, _: &mut dyn FnMut(Duration)| Ok::<_, String>(whole.clone());
+        let sweep = Sweep::plan(out.path(), World::Sim, build(), vec![run.clone()]).unwrap();
+        let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
+        let read = finished[0].record(run).unwrap();
+        assert_eq!(read.difference(&whole), None);
+        assert_eq!(
+            (&read.links, &read.problems),
+            (&whole.links, &whole.problems)
+        );
+        assert_eq!(read.series[0].samples, samples);
+        assert_eq!(read.series[0].up_rate_bps, 1_000_000);
+    }
+
+    #[test]
     fn what_was_interrupted_is_run_again() {
         let out = tempfile::tempdir().unwrap();
         let runs = runs("seeds = 2");
@@ -258,14 +323,14 @@ mod tests {
                 ..record(run)
             })
         };
-        let sweep = Sweep::plan(out.path(), World::Sim, runs("")).unwrap();
+        let sweep = Sweep::plan(out.path(), World::Sim, build(), runs("")).unwrap();
         let finished = sweep.run(None, Rows::Csv, world, |_| {}).unwrap();
         assert!(!finished[0].manifest.valid);
         assert!(finished[0].directory.join("transfers.csv").exists());
         let page = fs::read_to_string(finished[0].page()).unwrap();
         assert!(page.contains("This run is invalid") && page.contains("from nowhere"));
         assert_eq!(complete(out.path(), runs("")).1, 1);
-        let sweep = Sweep::plan(out.path(), World::Lab, runs("")).unwrap();
+        let sweep = Sweep::plan(out.path(), World::Lab, build(), runs("")).unwrap();
         assert_eq!(sweep.done(), 0, "another world is another result");
     }
 
@@ -294,7 +359,7 @@ mod tests {
             3 => Err("no such file".to_owned()),
             _ => Ok(record(run)),
         };
-        let sweep = Sweep::plan(out.path(), World::Sim, runs("seeds = 4")).unwrap();
+        let sweep = Sweep::plan(out.path(), World::Sim, build(), runs("seeds = 4")).unwrap();
         let told = Cell::new(0);
         let failed = sweep.run(NonZeroUsize::new(1), Rows::Parquet, world, |_| {
             told.set(told.get() + 1)
@@ -305,7 +370,7 @@ mod tests {
         );
         assert!(told.get() > 0);
         assert_eq!(
-            Sweep::plan(out.path(), World::Sim, runs("seeds = 4"))
+            Sweep::plan(out.path(), World::Sim, build(), runs("seeds = 4"))
                 .unwrap()
                 .done(),
             2

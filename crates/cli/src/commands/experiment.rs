@@ -1,18 +1,22 @@
 //! Published claims: which there are, and whether they hold here.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anabranch_daemon::BadInput;
 use anabranch_experiment::{
-    Figure, Options, Progress, SelectError, Selection, Summary, World, all,
+    ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World, all,
 };
+use anabranch_scenario::Sweep;
+use anabranch_workload::client::Stop;
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::args;
+use crate::interrupt::{self, Interrupted};
 use crate::output::{print, print_json};
+use crate::progress;
 use crate::table::{self, Columns};
 
 const BAR: &str = "{prefix:<8} {bar:40} {pos} of {len} runs  {elapsed}";
@@ -62,12 +66,14 @@ pub fn run(
     let options = Options {
         world,
         quick,
+        stop: end_by_interrupt(world, &out)?,
         out,
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
     };
     let figures = Figures::default();
-    let summary = anabranch_experiment::run(&selection, &options, &figures)?;
+    let summary = anabranch_experiment::run(&selection, &options, &figures);
     figures.finish();
+    let summary = summary.map_err(|error| explained(error, &options.out))?;
     print(told(&summary))?;
     print(format!(
         "\nresults: {}\n",
@@ -78,6 +84,28 @@ pub fn run(
         bail!("{failed} of {} claims do not hold", summary.checks.len());
     }
     Ok(())
+}
+
+/// A laboratory has to be taken down, virtual time has not.
+fn end_by_interrupt(world: World, out: &Path) -> anyhow::Result<Stop> {
+    match world {
+        World::Lab => interrupt::stop(),
+        World::Sim => {
+            let out = out.display();
+            interrupt::leave_at_once(format!("the figures that are complete are in {out}"))?;
+            Ok(Stop::default())
+        }
+    }
+}
+
+fn explained(error: ExperimentError, out: &Path) -> anyhow::Error {
+    let ExperimentError::Interrupted = error else {
+        return error.into();
+    };
+    let out = out.display();
+    let kept =
+        format!("complete figures and runs are kept in {out}, the same command goes on from there");
+    Interrupted { kept }.into()
 }
 
 /// Without a world, the first that can run what is asked for.
@@ -139,6 +167,15 @@ impl Figures {
 }
 
 impl Progress for Figures {
+    fn resumed(&self, sweep: &Sweep) {
+        self.with(|bar| {
+            progress::resumed(sweep, |line| match bar {
+                Some(bar) if !bar.is_hidden() => bar.println(line),
+                _ => eprintln!("{line}"),
+            })
+        });
+    }
+
     fn figure(&self, figure: &Figure) {
         self.finish();
         let bar = ProgressBar::new(0).with_prefix(figure.id);

@@ -11,14 +11,14 @@ use anabranch_lab::netns::NetnsError;
 use anabranch_lab::scenario::Setup;
 use anabranch_lab::topology::LabError;
 use anabranch_scenario::{
-    Comparison, Finished, Record, Rows, Run, RunError, RunFailed, ScenarioFile, Sweep, SweepError,
-    World, twice,
+    BuildId, Comparison, Finished, Record, Rows, Run, RunError, RunFailed, ScenarioFile, Sweep,
+    SweepError, World, twice,
 };
 use anyhow::bail;
 
 use crate::args::TrialArgs;
 use crate::comparison;
-use crate::interrupt;
+use crate::interrupt::{self, Interrupted};
 use crate::output::print;
 use crate::progress::Trials;
 
@@ -33,6 +33,7 @@ pub fn simulate(
         anabranch_sim::run(run, &mut |now| progress(now.since(Time::ZERO)))
     };
     let sweep = plan(args, World::Sim)?;
+    interrupt::leave_at_once(kept(args))?;
     let first = sweep.missing().next().map(|run| run.hash.clone());
     let world = |run: &Run, progress: &mut dyn FnMut(Duration)| {
         if all_twice || first.as_ref() == Some(&run.hash) {
@@ -46,6 +47,7 @@ pub fn simulate(
 
 /// `anabranch lab run`: one laboratory at a time, because each wants the whole machine.
 pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
+    let sweep = plan(args, World::Lab)?;
     let setup = Setup {
         binary: std::env::current_exe()?,
         stop: interrupt::stop()?,
@@ -58,8 +60,7 @@ pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
         }
     };
     let alone = Some(NonZeroUsize::MIN);
-    let sweep = plan(args, World::Lab)?;
-    let finished = complete(sweep, args, alone, world).map_err(explained)?;
+    let finished = complete(sweep, args, alone, world).map_err(|error| explained(error, args))?;
     conclude(&args.out, &finished)
 }
 
@@ -68,18 +69,22 @@ pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
 enum Failure {
     #[error(transparent)]
     Lab(LabError),
-    #[error("interrupted; what is complete is kept, the same command goes on from there")]
+    #[error("interrupted")]
     Interrupted,
 }
 
 /// What the user can mend is bad input, whatever it is wrapped in.
-fn explained(error: SweepError<Failure>) -> anyhow::Error {
+fn explained(error: SweepError<Failure>, args: &TrialArgs) -> anyhow::Error {
     let SweepError::Run(RunFailed {
-        error: RunError::World(Failure::Lab(error)),
+        error: RunError::World(failure),
         run,
     }) = error
     else {
         return error.into();
+    };
+    let error = match failure {
+        Failure::Interrupted => return Interrupted { kept: kept(args) }.into(),
+        Failure::Lab(error) => error,
     };
     match error {
         LabError::Namespace(NetnsError::Privilege) => BadInput::new(
@@ -91,9 +96,14 @@ fn explained(error: SweepError<Failure>) -> anyhow::Error {
     }
 }
 
+fn kept(args: &TrialArgs) -> String {
+    let out = args.out.display();
+    format!("complete runs are kept in {out}, the same command goes on from there")
+}
+
 fn plan(args: &TrialArgs, world: World) -> anyhow::Result<Sweep> {
     let runs = read(args, world)?.runs();
-    Ok(Sweep::plan(&args.out, world, runs)?)
+    Ok(Sweep::plan(&args.out, world, BuildId::running()?, runs)?)
 }
 
 fn complete<E: Display + Send>(

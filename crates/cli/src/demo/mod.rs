@@ -18,10 +18,9 @@ use anabranch_lab::netns::NetnsError;
 use anabranch_lab::scenario::{LinkNow, Moment, Setup};
 use anabranch_lab::topology::LabError;
 use anabranch_scenario::write_json;
-use anyhow::bail;
 
 use crate::args::DemoArgs;
-use crate::interrupt;
+use crate::interrupt::{self, Interrupted};
 use crate::output::print;
 use outcome::Evidence;
 use plan::Plan;
@@ -53,7 +52,8 @@ fn play(plan: Plan) -> anyhow::Result<Evidence> {
         anabranch_lab::scenario::run_site(&plan.run, &setup, &mut |moment| show.look(moment));
     let links = show.end()?;
     if setup.stop.is_ordered() {
-        bail!("interrupted");
+        let kept = "nothing is kept".to_owned();
+        return Err(Interrupted { kept }.into());
     }
     let record = record.map_err(explained)?;
     Ok(Evidence {

@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use anabranch_scenario::{Load, Network, Outcome};
 use anabranch_workload::{Arrival, ArrivalPlan, Direction};
 
@@ -16,10 +14,9 @@ impl Progress for Silent {
 
 fn quick() -> Options {
     Options {
-        world: World::Sim,
         quick: true,
-        out: PathBuf::new(),
         jobs: 2,
+        ..Options::default()
     }
 }
 

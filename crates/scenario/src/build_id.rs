@@ -1,0 +1,59 @@
+//! Which build of the program made a result.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::OutputError;
+
+/// The running executable, as long as this process lives and whatever becomes of its file.
+const EXECUTABLE: &str = "/proc/self/exe";
+
+/// Hexadecimal SHA-256 of an executable: two results with the same one were made by the same code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BuildId(String);
+
+impl BuildId {
+    /// Of this process.
+    ///
+    /// # Errors
+    /// If the executable cannot be read, which means that /proc is not there.
+    pub fn running() -> Result<BuildId, OutputError> {
+        let mut digest = Sha256::new();
+        let read = File::open(EXECUTABLE).and_then(|mut file| io::copy(&mut file, &mut digest));
+        read.map_err(|error| OutputError::Io {
+            path: PathBuf::from(EXECUTABLE),
+            error,
+        })?;
+        let hex = digest.finalize().into_iter().map(|byte| format!("{byte:02x}"));
+        Ok(BuildId(hex.collect()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+impl BuildId {
+    pub(crate) fn named(name: &str) -> BuildId {
+        BuildId(name.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_is_known_by_all_bytes_of_its_executable() {
+        let executable = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let digest = Sha256::digest(&executable);
+        let expected: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(BuildId::running().unwrap().as_str(), expected);
+    }
+}
