@@ -64,14 +64,34 @@ fn two_lan_hosts_meet_by_their_external_addresses() {
     assert_eq!(site.reason("hairpin"), 3);
 }
 
+/// Asks until it is refused, as a host does: datagrams and errors may be lost, neighbours' tables full. How often.
+#[track_caller]
+fn ask_until_refused(socket: &UdpSocket) -> u64 {
+    let again = Duration::from_millis(200);
+    socket.set_read_timeout(Some(again)).unwrap();
+    let mut asked = 0;
+    eventually("the port is reported closed", || {
+        asked += 1;
+        // An error that comes late is reported by the next call, whichever that is.
+        let answer = socket
+            .send(b"anybody?")
+            .and_then(|_| socket.recv(&mut [0; 8]));
+        let error = answer.unwrap_err();
+        assert!(
+            is_timeout(&error) || error.kind() == ErrorKind::ConnectionRefused,
+            "{error}"
+        );
+        error.kind() == ErrorKind::ConnectionRefused
+    });
+    asked
+}
+
 #[test]
 fn a_closed_port_is_reported_to_the_socket_that_sent_there_in_both_directions() {
     let mut site = Site::new();
     let client = udp_socket(&site.client, (CLIENT, 4000));
     client.connect((SERVER, 9)).unwrap();
-    client.send(b"anybody?").unwrap();
-    let error = client.recv(&mut [0; 8]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    let asked_out = ask_until_refused(&client);
     drop(client);
 
     let server = udp_socket(&site.internet, (SERVER, 53));
@@ -80,10 +100,16 @@ fn a_closed_port_is_reported_to_the_socket_that_sent_there_in_both_directions() 
     let (_, external) = receive(&server);
     drop(client);
     server.connect(external).unwrap();
-    server.send(b"answer").unwrap();
-    let error = server.recv(&mut [0; 8]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-    assert_eq!((site.reason("error-in"), site.reason("error-out")), (1, 1));
+    let asked_in = ask_until_refused(&server);
+    let (error_in, error_out) = (site.reason("error-in"), site.reason("error-out"));
+    assert!(
+        (1..=asked_out).contains(&error_in),
+        "{error_in} of {asked_out}"
+    );
+    assert!(
+        (1..=asked_in).contains(&error_out),
+        "{error_out} of {asked_in}"
+    );
 }
 
 /// Sends there and back, and both must arrive whole.

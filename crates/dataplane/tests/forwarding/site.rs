@@ -37,6 +37,9 @@ impl Site {
             Namespace::create("client").expect("these tests need root and network namespaces");
         let gateway = Namespace::create("gateway").unwrap();
         let internet = Namespace::create("internet").unwrap();
+        for node in [&client, &gateway, &internet] {
+            tell_every_error(node);
+        }
 
         client.veth("eth0", &gateway, "lan0").unwrap();
         for address in [CLIENT, SECOND_CLIENT] {
@@ -163,6 +166,22 @@ impl Drop for Site {
             plane.close().ok();
         } else {
             std::fs::remove_dir_all(&self.pins).ok();
+        }
+    }
+}
+
+/// Lifts the kernel's limits on ICMP errors (icmp(7)): a test may provoke more of them than a host would send.
+fn tell_every_error(node: &Namespace) {
+    for (limit, value) in [
+        ("icmp_ratelimit", "0"),
+        ("icmp_msgs_per_sec", "1000000"),
+        ("icmp_msgs_burst", "1000000"),
+    ] {
+        let key = format!("net/ipv4/{limit}");
+        // Before Linux 6.12 the limits on all errors together are the host's, and of no namespace.
+        match node.set_sysctl(&key, value) {
+            Err(_) if limit != "icmp_ratelimit" => {}
+            result => result.unwrap(),
         }
     }
 }
