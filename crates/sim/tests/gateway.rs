@@ -300,6 +300,45 @@ fn packets_in_turn_use_all_links_for_one_flow() {
 }
 
 #[test]
+fn packets_in_turn_leave_a_dead_link_out_until_it_is_back() {
+    let mut scenario = scenario(two_links(), steady(), ms(60_000));
+    let Network::Site(site) = &mut scenario.network else {
+        panic!()
+    };
+    site.nat = false;
+    for direction in [None, Some(Direction::Down), Some(Direction::Up)] {
+        let fault = |at, change| Fault {
+            at: ms(at),
+            link: "b".into(),
+            place: Place::LastMile,
+            direction,
+            change,
+        };
+        scenario.faults = vec![fault(5_000, Change::Cut), fault(12_000, Change::Restore)];
+        let record = play(&scenario, Policy::Packet, 1);
+        let [down, up] = [EventKind::Down, EventKind::Up].map(|kind| when(&record, kind, "b"));
+        println!("cut {direction:?} at 5 s: down at {down:?}, up at {up:?}");
+        let [down_s] = down[..] else {
+            panic!("{down:?}")
+        };
+        assert!(down_s > 5.0 && down_s < 6.0, "{down_s}");
+        let [up_s] = up[..] else { panic!("{up:?}") };
+        assert!(up_s > 12.0 && up_s < 14.0, "{up_s}");
+        assert!(when(&record, EventKind::Down, "a").is_empty());
+        assert!(all_ok(&record));
+        let slow = |t: &&Transfer| t.start_s > down_s && t.start_s < 12.0 && t.duration_s > 0.3;
+        assert_eq!(record.transfers.iter().find(slow), None);
+        let carried = |from_s: f64, to_s: f64| {
+            let rates = record.series[1].down_bps_in_bins(from_s, to_s, 1);
+            rates[0] * (to_s - from_s) / 8.0
+        };
+        let probes = carried(down_s + 0.5, 11.9);
+        assert!(probes < 2_000.0, "{probes} bytes on a dead link");
+        assert!(carried(up_s + 0.2, 19.0) > 500_000.0);
+    }
+}
+
+#[test]
 fn uploads_fill_the_way_up() {
     let load = match downloads(2, 1_000_000, ms(500), ms(0), ms(5_000)) {
         Load::Arrivals(mut plan) => {

@@ -85,6 +85,8 @@ pub struct Gateway {
 impl Gateway {
     /// The first and only hop of a flow's forward path.
     pub const LAN: SiteId = SiteId(0);
+    /// Its sites have numbers below this.
+    pub const SITES: u16 = 1 + 2 * LINKS;
     /// The token of its wake-ups.
     pub const WAKE: u32 = 0;
 

@@ -127,6 +127,11 @@ impl Nat {
             .collect()
     }
 
+    /// What a link has carried, for whoever sends packets over the gateway's links that are of none of its flows.
+    pub(crate) fn traffic_mut(&mut self, link: LinkId) -> &mut Traffic {
+        &mut self.traffic[link.index()]
+    }
+
     /// Those that are open; a handshake under way moves with its next SYN (`end_entry` of bpf/lib/sweep.h).
     pub(super) fn end_flows(&mut self, net: &mut Net, link: LinkId) -> Ended {
         let mut ended = Ended::default();

@@ -1,15 +1,15 @@
 //! Who carries the flows of a site: the gateway behind NAT, or packets in turn over all links.
 
 use anabranch_core::multilink::{self, Drr};
-use anabranch_core::{Event, State};
-use anabranch_scenario::{Event as Told, EventKind, LinkState, Site as Plan};
+use anabranch_core::{Algorithm, Balancer, Config, Event, LinkId, State, Time};
+use anabranch_scenario::{Event as Told, EventKind, LinkPlan, LinkState, Site as Plan};
 
 use super::SimError;
 use super::scene::{Way, Wires};
-use crate::gateway::{Gateway, Pair};
+use crate::gateway::{Gateway, Lines, Pair};
 use crate::link::Tally;
 use crate::load::{Carrier, Route};
-use crate::net::{FlowId, Net, News, Path, SiteId};
+use crate::net::{FlowId, Hop, Net, News, Path, SiteId};
 use crate::packet::PacketId;
 use crate::world::{Onward, Site};
 
@@ -70,43 +70,11 @@ impl Way for Behind {
     }
 
     fn states(&self) -> Vec<(LinkState, u64)> {
-        let state = |state| match state {
-            State::Up => LinkState::Up,
-            State::PossiblyDown(_) => LinkState::Suspect,
-            State::Down(_) => LinkState::Down,
-        };
-        let all = self.gateway.status().into_iter();
-        all.map(|status| (state(status.state), self.gateway.nat.active(status.link)))
-            .collect()
+        states(&self.gateway)
     }
 
     fn events(&self, names: &[String]) -> Vec<Told> {
-        let told = self.gateway.events().iter();
-        told.filter_map(|(at, event)| {
-            let (kind, link, text) = match *event {
-                Event::Suspected { link, suspicion } => (
-                    EventKind::Suspect,
-                    link,
-                    format!("possibly down: {suspicion}"),
-                ),
-                Event::LinkUp { link, down_for } => {
-                    let text = format!("up after {:.3} s", down_for.as_secs_f64());
-                    (EventKind::Up, link, text)
-                }
-                Event::LinkDown { link, after, cause } => {
-                    let text = format!("down after {:.3} s: {cause}", after.as_secs_f64());
-                    (EventKind::Down, link, text)
-                }
-                Event::EndFlows { .. } => return None,
-            };
-            Some(Told {
-                t_s: at.as_nanos() as f64 / 1e9,
-                kind,
-                text: format!("{} {text}", names[link.index()]),
-                link: Some(names[link.index()].clone()),
-            })
-        })
-        .collect()
+        events(&self.gateway, names)
     }
 
     fn probes(&self) -> Tally {
@@ -118,8 +86,55 @@ impl Way for Behind {
     }
 }
 
-/// Packets of every connection over all links, in proportion to the rates.
+fn states(gateway: &Gateway) -> Vec<(LinkState, u64)> {
+    let state = |state| match state {
+        State::Up => LinkState::Up,
+        State::PossiblyDown(_) => LinkState::Suspect,
+        State::Down(_) => LinkState::Down,
+    };
+    let all = gateway.status().into_iter();
+    all.map(|status| (state(status.state), gateway.nat.active(status.link)))
+        .collect()
+}
+
+fn events(gateway: &Gateway, names: &[String]) -> Vec<Told> {
+    let told = gateway.events().iter();
+    told.filter_map(|(at, event)| {
+        let (kind, link, text) = match *event {
+            Event::Suspected { link, suspicion } => (
+                EventKind::Suspect,
+                link,
+                format!("possibly down: {suspicion}"),
+            ),
+            Event::LinkUp { link, down_for } => {
+                let text = format!("up after {:.3} s", down_for.as_secs_f64());
+                (EventKind::Up, link, text)
+            }
+            Event::LinkDown { link, after, cause } => {
+                let text = format!("down after {:.3} s: {cause}", after.as_secs_f64());
+                (EventKind::Down, link, text)
+            }
+            Event::EndFlows { .. } => return None,
+        };
+        Some(Told {
+            t_s: at.as_nanos() as f64 / 1e9,
+            kind,
+            text: format!("{} {text}", names[link.index()]),
+            link: Some(names[link.index()].clone()),
+        })
+    })
+    .collect()
+}
+
+/// Packets of every connection over all links that are not down, in proportion to the rates.
+///
+/// A gateway without flows watches the links, with the probes and the patience of one that has some; the far end is told
+/// by it which links to use. Of what comes in over a link, nothing proves that packets arrive at its other end: they may
+/// be answers to packets of another.
 pub(super) struct Stripes {
+    watch: Gateway,
+    /// Links that are not down, a bit for each; all, if all are down.
+    usable: u32,
     up: Stripe,
     down: Stripe,
     route: Option<Route>,
@@ -143,43 +158,97 @@ impl Stripe {
         })
     }
 
-    fn choose(&mut self, bytes: u32) -> Option<Path> {
-        let chosen = self.turns.choose(bytes, u32::MAX)?;
-        Some(self.paths[chosen.index()])
+    fn choose(&mut self, bytes: u32, usable: u32) -> Option<(LinkId, Path)> {
+        let chosen = self.turns.choose(bytes, usable)?.index();
+        Some((LinkId(chosen as u8), self.paths[chosen]))
     }
 }
 
 impl Stripes {
-    const UP: SiteId = SiteId(0);
-    const DOWN: SiteId = SiteId(1);
+    /// Where the users' packets are given a link, and where the servers' are.
+    const UP: SiteId = SiteId(Gateway::SITES);
+    const DOWN: SiteId = SiteId(Gateway::SITES + 1);
+    /// Where packets from the first link arrive, and after it those from the others.
+    const ARRIVAL: SiteId = SiteId(Gateway::SITES + 2);
 
     pub fn new(plan: &Plan, wires: &[Wires]) -> Result<Self, SimError> {
-        let rates = |of: fn(&anabranch_scenario::LinkPlan) -> u64| -> Vec<u64> {
-            plan.links.iter().map(of).collect()
-        };
-        let paths = |of: fn(&Wires) -> Path| wires.iter().map(of).collect();
+        let rates = |of: fn(&LinkPlan) -> u64| -> Vec<u64> { plan.links.iter().map(of).collect() };
+        let up = wires.iter().map(Wires::path_up);
+        let down = wires.iter().zip(0..).map(|(wires, link)| {
+            let lines = wires.lines().down.into_iter().map(Hop::from);
+            let arrival = Hop::from(SiteId(Self::ARRIVAL.0 + link));
+            Path::new(&lines.chain([arrival]).collect::<Vec<_>>())
+        });
+        let specs = plan.links.iter().map(LinkPlan::spec).collect();
+        let any = Algorithm::default();
+        let balancer = Balancer::new(Time::ZERO, any, specs, Config::default())?;
+        let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
         Ok(Stripes {
-            up: Stripe::new(&rates(|link| link.up.rate_bps), paths(Wires::path_up))?,
-            down: Stripe::new(&rates(|link| link.down.rate_bps), paths(Wires::path_down))?,
+            watch: Gateway::new(balancer, &lines, 0),
+            usable: u32::MAX,
+            up: Stripe::new(&rates(|link| link.up.rate_bps), up.collect())?,
+            down: Stripe::new(&rates(|link| link.down.rate_bps), down.collect())?,
             route: None,
         })
+    }
+
+    fn up(&mut self, net: &mut Net, id: PacketId) -> Onward {
+        let packet = net.packet_mut(id);
+        let Some((link, path)) = self.up.choose(packet.bytes, self.usable) else {
+            return Onward::Nowhere;
+        };
+        let traffic = self.watch.nat.traffic_mut(link);
+        traffic.tx_packets += 1;
+        traffic.tx_bytes += u64::from(packet.bytes);
+        packet.path = path;
+        Onward::Along
+    }
+
+    fn down(&mut self, net: &mut Net, id: PacketId) -> Onward {
+        let packet = net.packet_mut(id);
+        let Some((_, path)) = self.down.choose(packet.bytes, self.usable) else {
+            return Onward::Nowhere;
+        };
+        packet.path = path;
+        Onward::Along
+    }
+
+    fn arrive(&mut self, net: &Net, link: LinkId, id: PacketId) -> Onward {
+        let traffic = self.watch.nat.traffic_mut(link);
+        traffic.rx_packets += 1;
+        traffic.rx_bytes += u64::from(net.packet(id).bytes);
+        Onward::Along
+    }
+
+    /// Takes over what the gateway has found out.
+    fn see(&mut self) {
+        let all = self.watch.status().into_iter();
+        let alive = all.filter(|status| !matches!(status.state, State::Down(_)));
+        let usable = alive.fold(0, |usable, status| usable | 1 << status.link.0);
+        self.usable = if usable == 0 { u32::MAX } else { usable };
     }
 }
 
 impl Site for Stripes {
     fn pass(&mut self, net: &mut Net, site: SiteId, packet: PacketId) -> Onward {
-        let stripe = match site {
-            Stripes::UP => &mut self.up,
-            _ => &mut self.down,
-        };
-        let packet = net.packet_mut(packet);
-        match stripe.choose(packet.bytes) {
-            Some(path) => {
-                packet.path = path;
-                Onward::Along
+        match site {
+            Stripes::UP => self.up(net, packet),
+            Stripes::DOWN => self.down(net, packet),
+            SiteId(arrival) if arrival >= Stripes::ARRIVAL.0 => {
+                let link = LinkId((arrival - Stripes::ARRIVAL.0) as u8);
+                self.arrive(net, link, packet)
             }
-            None => Onward::Nowhere,
+            probed => {
+                let onward = self.watch.pass(net, probed, packet);
+                self.see();
+                onward
+            }
         }
+    }
+
+    fn wake(&mut self, net: &mut Net, token: u32) {
+        self.watch.wake(net, token);
+        self.see();
     }
 }
 
@@ -199,7 +268,19 @@ impl Carrier for Stripes {
 }
 
 impl Way for Stripes {
+    fn begin(&mut self, net: &mut Net) {
+        self.watch.begin(net);
+    }
+
     fn states(&self) -> Vec<(LinkState, u64)> {
-        vec![(LinkState::Up, 0); self.up.paths.len()]
+        states(&self.watch)
+    }
+
+    fn events(&self, names: &[String]) -> Vec<Told> {
+        events(&self.watch, names)
+    }
+
+    fn probes(&self) -> Tally {
+        self.watch.probed()
     }
 }

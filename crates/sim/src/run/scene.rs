@@ -84,10 +84,6 @@ impl Wires {
         Path::new(&self.lines().up)
     }
 
-    pub fn path_down(&self) -> Path {
-        Path::new(&self.lines().down)
-    }
-
     /// The lines that a fault is about.
     fn hit(&self, place: Place, direction: Option<Direction>) -> Option<Vec<LinkId>> {
         let (down, up) = match place {
