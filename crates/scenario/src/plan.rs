@@ -319,6 +319,8 @@ impl fmt::Display for Spread {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tcp {
     pub control: Control,
+    /// Whether the first slow start is that of HyStart++ (RFC 9406); of CUBIC only.
+    pub hystart: bool,
     pub recovery: Recovery,
     pub growth: Growth,
     /// How long an acknowledgement may wait for a second segment; `None` acknowledges each.
@@ -369,11 +371,12 @@ pub enum Growth {
 }
 
 impl Default for Tcp {
-    /// Linux: CUBIC and SACK, acknowledgements delayed by 40 ms at most, RFC 6928's window, a minimum RTO of 200 ms,
-    /// 1500-byte packets with timestamps.
+    /// Linux: CUBIC with a HyStart and SACK, acknowledgements delayed by 40 ms at most, RFC 6928's window, a minimum RTO
+    /// of 200 ms, 1500-byte packets with timestamps.
     fn default() -> Self {
         Tcp {
             control: Control::Cubic,
+            hystart: true,
             recovery: Recovery::Sack,
             growth: Growth::PerSegment,
             delayed_ack: Some(Duration::from_millis(40)),

@@ -213,6 +213,7 @@ fn tcp(plan: &scenario::Tcp) -> TcpConfig {
     TcpConfig {
         recovery: plan.recovery,
         control: plan.control,
+        hystart: plan.hystart,
         growth: plan.growth,
         mss_bytes: plan.mss_bytes,
         header_bytes: plan.header_bytes,

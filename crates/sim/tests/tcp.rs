@@ -16,11 +16,13 @@ fn seconds(time: Option<Time>) -> f64 {
 fn variants() -> Vec<TcpConfig> {
     let mut all = Vec::new();
     for recovery in [Recovery::Reno, Recovery::NewReno, Recovery::Sack] {
-        for control in [Control::Reno, Control::Cubic] {
+        let controls = [Control::Reno, Control::Cubic, Control::Cubic];
+        for (control, hystart) in controls.into_iter().zip([false, false, true]) {
             for delayed_ack_ns in [None, Some(40 * MS)] {
                 all.push(TcpConfig {
                     recovery,
                     control,
+                    hystart,
                     delayed_ack_ns,
                     min_rto_ns: 200 * MS,
                     ..TcpConfig::default()

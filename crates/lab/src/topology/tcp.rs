@@ -89,6 +89,9 @@ pub fn differences(tcp: &Tcp) -> Vec<&'static str> {
     if tcp.growth == Growth::PerAck {
         differences.push("the kernel counts acknowledged segments, not acknowledgements");
     }
+    if tcp.control == Control::Cubic && !tcp.hystart {
+        differences.push("the kernel's CUBIC leaves its first slow start by HyStart");
+    }
     if tcp.recovery == Recovery::Reno {
         differences.push("the kernel without SACK recovers as NewReno does");
     }
@@ -114,6 +117,7 @@ mod tests {
     fn what_differs_from_the_default_is_told_or_named() {
         let old = Tcp {
             control: Control::Reno,
+            hystart: false,
             recovery: Recovery::Reno,
             growth: Growth::PerAck,
             delayed_ack: None,
@@ -131,5 +135,10 @@ mod tests {
         let off: Vec<_> = off.map(|(key, _)| key).collect();
         assert_eq!(off, ["net/ipv4/tcp_sack", "net/ipv4/tcp_timestamps"]);
         assert_eq!(differences(&old).len(), 2);
+        let without_hystart = Tcp {
+            hystart: false,
+            ..Tcp::default()
+        };
+        assert_eq!(differences(&without_hystart).len(), 1);
     }
 }

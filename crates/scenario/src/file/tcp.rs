@@ -3,7 +3,7 @@
 use anabranch_config::{BadInput, Source, Span};
 
 use super::written::{Delayed, TcpTable};
-use crate::Tcp;
+use crate::{Control, Tcp};
 
 /// IPv4 and TCP without options; 60 + 60 with all of them.
 const HEADER_BYTES: std::ops::RangeInclusive<u32> = 40..=120;
@@ -24,8 +24,14 @@ pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInp
     if min_rto.is_zero() {
         return Err(source.bad(&["tcp", "min_rto"], "must be longer than 0"));
     }
+    let control = written.control.unwrap_or(default.control);
+    if control == Control::Reno && written.hystart.is_some() {
+        let problem = "HyStart++ is of CUBIC's slow start; leave it out beside control = \"reno\"";
+        return Err(source.bad(&["tcp", "hystart"], problem));
+    }
     Ok(Tcp {
-        control: written.control.unwrap_or(default.control),
+        control,
+        hystart: written.hystart.unwrap_or(control == Control::Cubic),
         recovery: written.recovery.unwrap_or(default.recovery),
         growth: written.growth.unwrap_or(default.growth),
         delayed_ack: match written.delayed_ack {

@@ -69,6 +69,13 @@ fn two_lines_are_enough_and_the_rest_is_said_by_defaults() {
 }
 
 #[test]
+fn cubic_has_hystart_unless_told_otherwise_and_reno_has_none() {
+    let hystart = |tcp: &str| read(&format!("{MINIMAL}\n{tcp}")).tcp.hystart;
+    assert!(hystart("") && hystart("tcp.control = \"cubic\""));
+    assert!(!hystart("tcp.hystart = false") && !hystart("tcp.control = \"reno\""));
+}
+
+#[test]
 fn a_link_says_each_direction_and_its_second_hop() {
     let scenario = read(
         r#"
@@ -386,6 +393,10 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
         (
             "tcp.control = \"bbr\"",
             "tcp.control = \"bbr\": allowed: reno, cubic",
+        ),
+        (
+            "tcp = { control = \"reno\", hystart = true }",
+            "tcp.hystart = true: HyStart++ is of CUBIC's slow start; leave it out beside control = \"reno\"",
         ),
         (
             "tcp.delayed_ack = true",

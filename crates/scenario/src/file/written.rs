@@ -262,6 +262,7 @@ pub(super) struct SizeTable {
 pub(super) struct TcpTable {
     #[serde(default, with = "control")]
     pub control: Option<Control>,
+    pub hystart: Option<bool>,
     #[serde(default, with = "recovery")]
     pub recovery: Option<Recovery>,
     #[serde(default, with = "growth")]

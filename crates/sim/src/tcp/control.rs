@@ -1,5 +1,7 @@
-//! The congestion window, in segments: slow start, and Reno (RFC 5681) or CUBIC (RFC 9438) above the threshold.
+//! The congestion window, in segments: slow start, the first of them as HyStart++ has it (RFC 9406) if so configured,
+//! and Reno (RFC 5681) or CUBIC (RFC 9438) above the threshold.
 
+use super::hystart::HyStart;
 use super::{Control, Growth, TcpConfig};
 
 /// Constants of RFC 9438 section 5.1.
@@ -39,12 +41,39 @@ impl Window {
         self.cwnd = cwnd;
     }
 
+    /// `number` is sent for the first time.
+    pub fn send(&mut self, number: u32, now_ns: u64, config: &TcpConfig) {
+        let wanted = config.hystart && config.control == Control::Cubic;
+        if wanted && self.ssthresh.is_infinite() {
+            let cubic = self.cubic.get_or_insert_default();
+            let new = || Box::new(HyStart::new(number));
+            cubic.hystart.get_or_insert_with(new).send(now_ns);
+        }
+    }
+
+    /// Everything below `ack` is acknowledged, something of it for the first time; `next` is sent next.
+    pub fn acknowledge(&mut self, ack: u32, next: u32, now_ns: u64) {
+        let Some(cubic) = &mut self.cubic else {
+            return;
+        };
+        let hystart = &mut cubic.hystart;
+        if hystart
+            .take_if(|hystart| hystart.acknowledge(ack, next, now_ns))
+            .is_some()
+        {
+            self.ssthresh = self.cwnd;
+        }
+    }
+
     /// An acknowledgement of `acked` new segments came while the window was in full use.
     pub fn grow(&mut self, acked: u32, now_ns: u64, rtt_ns: u64, config: &TcpConfig) {
         let mut units = match config.growth {
             Growth::PerAck => 1.,
             Growth::PerSegment => f64::from(acked),
         };
+        if let Some(hystart) = self.cubic.as_ref().and_then(|cubic| cubic.hystart.as_ref()) {
+            units = hystart.increase(units);
+        }
         if self.cwnd < self.ssthresh {
             let slow = units.min(self.ssthresh - self.cwnd);
             self.cwnd += slow;
@@ -75,11 +104,13 @@ impl Window {
 }
 
 /// State of RFC 9438 section 4.1.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Cubic {
     w_max: f64,
     cwnd_prior: f64,
     epoch: Option<Epoch>,
+    /// Until the first slow start is over.
+    hystart: Option<Box<HyStart>>,
 }
 
 /// One stage of congestion avoidance.
@@ -133,6 +164,7 @@ impl Cubic {
 
     /// Section 4.6, with fast convergence (4.7).
     fn reduced(&mut self, cwnd: f64) -> f64 {
+        self.hystart = None;
         self.epoch = None;
         self.cwnd_prior = cwnd;
         self.w_max = if cwnd < self.w_max {

@@ -9,6 +9,7 @@
 //! to send; then [`Endpoint::poll_timeout`].
 
 mod control;
+mod hystart;
 mod receiver;
 mod scoreboard;
 mod sender;
@@ -33,6 +34,8 @@ const DATA_RETRIES: u32 = 15;
 pub struct TcpConfig {
     pub recovery: Recovery,
     pub control: Control,
+    /// Whether CUBIC's first slow start is that of HyStart++ (RFC 9406); Reno has none.
+    pub hystart: bool,
     pub growth: Growth,
     /// Payload of a full segment.
     pub mss_bytes: u32,
@@ -53,6 +56,7 @@ impl Default for TcpConfig {
         TcpConfig {
             recovery: Recovery::Sack,
             control: Control::Reno,
+            hystart: false,
             growth: Growth::PerAck,
             mss_bytes: 1448,
             header_bytes: 52,

@@ -148,6 +148,7 @@ impl Sender {
         } else {
             self.high += 1;
             self.timed.get_or_insert((number, now_ns));
+            self.window.send(number, now_ns, config);
             if config.recovery == Recovery::Sack {
                 self.board.send();
             }
@@ -239,6 +240,7 @@ impl Sender {
         let news = sacks && self.board.sack(sack);
         if acked > 0 {
             self.progress(acked, limited, now_ns, config);
+            self.window.acknowledge(ack, self.high, now_ns);
         } else if pure && self.in_flight() > 0 && (news || !sacks) {
             self.duplicates += 1;
             if self.phase == Phase::Recovery && !sacks {

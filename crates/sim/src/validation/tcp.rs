@@ -87,6 +87,7 @@ const IDLE_TCP: TcpConfig = TcpConfig {
     receive_window: 1,
     recovery: Recovery::Sack,
     control: Control::Reno,
+    hystart: false,
     growth: Growth::PerAck,
     initial_window: 10,
     min_rto_ns: 1000 * MS,
@@ -258,12 +259,14 @@ fn judge_cubic(observed: &Observed, _: Effort) -> Vec<Check> {
 
 const CUBIC_TCP: TcpConfig = TcpConfig {
     control: Control::Cubic,
+    hystart: true,
     growth: Growth::PerSegment,
     ..RENO_TCP
 };
 const RENO_TCP: TcpConfig = TcpConfig {
     recovery: Recovery::Sack,
     control: Control::Reno,
+    hystart: false,
     growth: Growth::PerAck,
     mss_bytes: 1448,
     header_bytes: 52,
@@ -412,6 +415,7 @@ impl Kind {
             Kind::LinuxReno => linux,
             Kind::LinuxCubic => TcpConfig {
                 control: Control::Cubic,
+                hystart: true,
                 ..linux
             },
         }
