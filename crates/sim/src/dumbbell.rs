@@ -34,7 +34,9 @@ impl Dumbbell {
 
     /// Adds a pair of hosts and the flow between them.
     pub fn open(&mut self, start: Time, work: Work, tcp: TcpConfig) -> FlowId {
-        let [out, arrives, answers, returns] = [(); 4].map(|()| self.world.add_link(self.access));
+        let [out, answers] = [(); 2].map(|()| self.world.add_link(self.access));
+        let [arrives, returns] =
+            [self.there, self.back].map(|line| self.world.add_link_behind(line, self.access));
         let spec = FlowSpec {
             start,
             work,

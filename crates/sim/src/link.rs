@@ -60,10 +60,8 @@ pub struct LinkCounters {
 /// What became of a packet offered to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// The link was empty: call [`Link::deliver`] at this time.
-    Wake(Time),
-    /// Accepted behind others.
-    Queued,
+    /// It arrives at this time, unless the line changes before.
+    Arrives(Time),
     Overflowed,
     /// By the line, by random early detection, or because the line is cut.
     Lost,
@@ -75,11 +73,12 @@ const GHOST: PacketId = PacketId(u32::MAX);
 /// A packet in the link.
 #[derive(Clone, Copy, Debug)]
 struct Held {
+    entry_ns: u64,
+    departure_ns: u64,
+    arrival_ns: u64,
     /// [`GHOST`] if the line will lose it.
     packet: PacketId,
     bytes: u32,
-    departure_ns: u64,
-    arrival_ns: u64,
 }
 
 /// What the limit of a buffer counts.
@@ -91,12 +90,11 @@ enum Unit {
 
 /// A FIFO link with drop-tail buffer, rate, propagation and loss.
 ///
-/// Commands: [`Link::offer`], and [`Link::deliver`] at each time the link asked for. Departures are computed on
-/// acceptance, `max(now, last departure) + bits / rate`, in exact fractions of a nanosecond, so that rounding never
-/// accumulates.
+/// [`Link::offer`] tells at once when a packet arrives, since nothing that is offered later can delay it: departures are
+/// `max(now, last departure) + bits / rate`, in exact fractions of a nanosecond, so that rounding never accumulates.
+/// What has departed and arrived meanwhile is counted when somebody asks, or when the buffer seems full.
 ///
-/// The fields stand in the order in which they are used, so that a packet that is taken in and delivered touches two
-/// cache lines of 64 bytes.
+/// The fields stand in the order in which they are used, so that a packet touches two cache lines of 64 bytes.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Link {
@@ -105,22 +103,24 @@ pub struct Link {
     last_departure_ns: u64,
     /// Of the last departure, in units of 1 / `rate_bps` nanoseconds.
     last_departure_fraction: u64,
-    offered: Tally,
-    delivered: Tally,
-    held: VecDeque<Held>,
-    backlog_bytes: u64,
-    backlog_packets: u32,
-    /// How many of `held`, from the front, have left the buffer and are propagating.
-    departed: u32,
-    /// How many of `held` will be delivered.
-    alive: u32,
+    /// How long packets of `usual_bytes` take, and the rest in the same units. Most packets are as long as the last.
+    usual_ns: u64,
+    usual_fraction: u64,
+    usual_bytes: u32,
     /// Whether `rare` has a say.
     special: bool,
     unit: Unit,
     /// Of the backlog, in `unit`.
     limit: u64,
-    rare: Box<Rare>,
+    held: VecDeque<Held>,
+    offered: Tally,
+    backlog_bytes: u64,
+    backlog_packets: u32,
+    /// How many of `held`, from the front, have left the buffer and are propagating.
+    departed: u32,
+    delivered: Tally,
     overflowed: Tally,
+    rare: Box<Rare>,
 }
 
 impl Link {
@@ -137,25 +137,31 @@ impl Link {
             delay_ns: spec.delay_ns,
             last_departure_ns: 0,
             last_departure_fraction: 0,
-            offered: Tally::default(),
-            delivered: Tally::default(),
-            held: VecDeque::new(),
-            backlog_bytes: 0,
-            backlog_packets: 0,
-            departed: 0,
-            alive: 0,
+            usual_ns: 0,
+            usual_fraction: 0,
+            usual_bytes: 0,
             special: spec.loss != Loss::None,
             unit,
             limit,
-            rare: Box::new(Rare::new(spec.loss, seed, stream)),
+            held: VecDeque::new(),
+            offered: Tally::default(),
+            backlog_bytes: 0,
+            backlog_packets: 0,
+            departed: 0,
+            delivered: Tally::default(),
             overflowed: Tally::default(),
+            rare: Box::new(Rare::new(spec.loss, seed, stream)),
         }
     }
 
-    pub fn counters(&self) -> LinkCounters {
+    /// What the link has done by `now`.
+    pub fn counters(&self, now: Time) -> LinkCounters {
+        let arrived = |held: &&Held| held.arrival_ns <= now.as_nanos();
         LinkCounters {
             offered: self.offered,
-            delivered: self.delivered,
+            delivered: self
+                .delivered
+                .plus(tally(self.held.iter().take_while(arrived))),
             overflowed: self.overflowed,
             lost: self.rare.lost,
             early: self.rare.early,
@@ -165,89 +171,61 @@ impl Link {
 
     /// Waiting or in transmission at `now`.
     pub fn backlog(&mut self, now: Time) -> Tally {
-        self.depart(now.as_nanos());
+        self.settle(now.as_nanos(), now.as_nanos());
         Tally {
             packets: self.backlog_packets.into(),
             bytes: self.backlog_bytes,
         }
     }
 
-    /// Waiting, in transmission or propagating, and not to be lost.
-    pub fn held(&self) -> Tally {
-        let alive = self.held.iter().filter(|held| held.packet != GHOST);
-        let mut tally = Tally::default();
-        alive.for_each(|held| tally.add(held.bytes));
-        tally
+    /// Waiting, in transmission or propagating at `now`, and not to be lost.
+    pub fn held(&self, now: Time) -> Tally {
+        let now_ns = now.as_nanos();
+        tally(self.held.iter().filter(|held| held.arrival_ns > now_ns))
+    }
+
+    /// What the link was told of before it comes, because another one accepted it.
+    pub fn ahead(&self, now: Time) -> Tally {
+        let now_ns = now.as_nanos();
+        tally(self.held.iter().filter(|held| held.entry_ns > now_ns))
     }
 
     /// Whether everything offered is accounted for, to the byte.
-    pub fn conserves(&self) -> bool {
-        let all = self.counters();
+    pub fn conserves(&self, now: Time) -> bool {
+        let all = self.counters(now);
         let gone = all.overflowed.plus(all.lost).plus(all.early).plus(all.cut);
-        all.offered == all.delivered.plus(gone).plus(self.held())
+        all.offered == all.delivered.plus(gone).plus(self.held(now))
     }
 
     /// Takes a packet in, or tells why not.
     #[inline]
     pub fn offer(&mut self, now: Time, packet: PacketId, bytes: u32) -> Offer {
-        let now_ns = now.as_nanos();
+        self.offer_ahead(now, now, packet, bytes)
+    }
+
+    /// Takes in a packet that will come at `entry`, and no other before it.
+    #[inline]
+    pub fn offer_ahead(&mut self, now: Time, entry: Time, packet: PacketId, bytes: u32) -> Offer {
+        let (now_ns, entry_ns) = (now.as_nanos(), entry.as_nanos());
         self.offered.add(bytes);
-        self.depart(now_ns);
-        if self.special && self.refuses(now_ns, bytes) {
-            return Offer::Lost;
+        if self.special {
+            return self.offer_special(now_ns, entry_ns, packet, bytes);
+        }
+        if self.held.len() == self.held.capacity() || !self.has_room(bytes) {
+            self.settle(now_ns, entry_ns);
         }
         if !self.has_room(bytes) {
             self.overflowed.add(bytes);
             return Offer::Overflowed;
         }
-        let lost = self.special && self.rare.loses(bytes);
-        let arrival_ns = self.accept(now_ns, if lost { GHOST } else { packet }, bytes);
-        if lost {
-            return Offer::Lost;
-        }
-        if self.special {
-            self.rare.enter(now_ns, arrival_ns, self.alive);
-        }
-        self.alive += 1;
-        if self.alive == 1 {
-            Offer::Wake(Time::from_nanos(arrival_ns))
-        } else {
-            Offer::Queued
-        }
+        Offer::Arrives(Time::from_nanos(self.accept(entry_ns, packet, bytes)))
     }
 
-    /// The packet that arrives now, and when to call again.
-    ///
-    /// # Panics
-    /// If the link holds nothing: it did not ask for this call.
-    #[inline]
-    pub fn deliver(&mut self) -> (PacketId, Option<Time>) {
-        let (packet, bytes) = loop {
-            let first = self.held.pop_front().expect("a delivery nobody asked for");
-            if self.departed == 0 {
-                self.release(first.bytes);
-            } else {
-                self.departed -= 1;
-            }
-            if first.packet != GHOST {
-                if self.special {
-                    self.rare.pass(first.arrival_ns, self.alive);
-                }
-                break (first.packet, first.bytes);
-            }
-        };
-        self.delivered.add(bytes);
-        self.alive -= 1;
-        (packet, self.next_arrival())
-    }
-
-    /// When the next packet arrives.
-    pub(crate) fn next_arrival(&self) -> Option<Time> {
-        let mut next = self.held.front()?;
-        if next.packet == GHOST {
-            next = self.held.iter().find(|held| held.packet != GHOST)?;
-        }
-        Some(Time::from_nanos(next.arrival_ns))
+    /// What will arrive after `now`, and when.
+    pub(crate) fn to_come(&self, now: Time) -> impl Iterator<Item = (PacketId, Time)> {
+        let coming = move |held: &&Held| held.arrival_ns > now.as_nanos() && held.packet != GHOST;
+        let arrival = |held: &Held| (held.packet, Time::from_nanos(held.arrival_ns));
+        self.held.iter().filter(coming).map(arrival)
     }
 
     fn has_room(&self, bytes: u32) -> bool {
@@ -257,44 +235,74 @@ impl Link {
         }
     }
 
-    fn accept(&mut self, now_ns: u64, packet: PacketId, bytes: u32) -> u64 {
-        if now_ns > self.last_departure_ns {
-            self.last_departure_ns = now_ns;
-            self.last_departure_fraction = 0;
-        }
-        let bit_ns = u64::from(bytes) * 8 * 1_000_000_000 + self.last_departure_fraction;
-        self.last_departure_ns += bit_ns / self.rate_bps;
-        self.last_departure_fraction = bit_ns % self.rate_bps;
-        let mut arrival_ns = self.last_departure_ns + self.delay_ns;
-        if self.special {
-            // The delay may have been longer when the one before was accepted.
-            let before = self.held.back().map_or(0, |before| before.arrival_ns);
-            arrival_ns = arrival_ns.max(before);
-        }
-        self.held.push_back(Held {
+    #[inline]
+    fn accept(&mut self, entry_ns: u64, packet: PacketId, bytes: u32) -> u64 {
+        let departure_ns = self.transmit(entry_ns, bytes);
+        let arrival_ns = departure_ns + self.delay_ns;
+        self.hold(Held {
+            entry_ns,
+            departure_ns,
+            arrival_ns,
             packet,
             bytes,
-            departure_ns: self.last_departure_ns,
-            arrival_ns,
         });
-        self.backlog_packets += 1;
-        self.backlog_bytes += u64::from(bytes);
         arrival_ns
     }
 
-    /// Lets what has been transmitted by `now_ns` leave the buffer.
-    fn depart(&mut self, now_ns: u64) {
+    #[inline]
+    fn hold(&mut self, held: Held) {
+        self.backlog_packets += 1;
+        self.backlog_bytes += u64::from(held.bytes);
+        self.held.push_back(held);
+    }
+
+    /// When a packet has departed that comes at `now_ns`.
+    #[inline]
+    fn transmit(&mut self, now_ns: u64, bytes: u32) -> u64 {
+        if bytes != self.usual_bytes {
+            let bit_ns = u64::from(bytes) * 8 * 1_000_000_000;
+            self.usual_bytes = bytes;
+            self.usual_ns = bit_ns / self.rate_bps;
+            self.usual_fraction = bit_ns % self.rate_bps;
+        }
+        let (mut last_ns, mut fraction) = (self.last_departure_ns, self.last_departure_fraction);
+        if now_ns > last_ns {
+            (last_ns, fraction) = (now_ns, 0);
+        }
+        fraction += self.usual_fraction;
+        let carry = fraction >= self.rate_bps;
+        self.last_departure_fraction = fraction - if carry { self.rate_bps } else { 0 };
+        self.last_departure_ns = last_ns + self.usual_ns + u64::from(carry);
+        self.last_departure_ns
+    }
+
+    /// Counts what has arrived by `now_ns`, and what has left the buffer by `entry_ns`.
+    fn settle(&mut self, now_ns: u64, entry_ns: u64) {
+        while let Some(first) = self.held.front() {
+            if first.arrival_ns > now_ns {
+                break;
+            }
+            let first = *first;
+            self.held.pop_front();
+            if self.departed == 0 {
+                self.release(first.bytes);
+            } else {
+                self.departed -= 1;
+            }
+            if first.packet != GHOST {
+                self.delivered.add(first.bytes);
+                if self.special {
+                    self.rare.leave(first.arrival_ns);
+                }
+            }
+        }
         while let Some(held) = self.held.get(self.departed as usize) {
-            if held.departure_ns > now_ns {
+            if held.departure_ns > entry_ns {
                 break;
             }
             let bytes = held.bytes;
             self.release(bytes);
             self.departed += 1;
-        }
-        if self.special && self.alive == 0 {
-            self.held.drain(..self.departed as usize);
-            self.departed = 0;
         }
     }
 
@@ -302,6 +310,14 @@ impl Link {
         self.backlog_packets -= 1;
         self.backlog_bytes -= u64::from(bytes);
     }
+}
+
+/// Of those that are not to be lost.
+fn tally<'a>(held: impl Iterator<Item = &'a Held>) -> Tally {
+    let mut tally = Tally::default();
+    held.filter(|held| held.packet != GHOST)
+        .for_each(|held| tally.add(held.bytes));
+    tally
 }
 
 #[cfg(test)]
@@ -323,14 +339,18 @@ mod tests {
         PacketId(i)
     }
 
+    fn arrives(us: u64) -> Offer {
+        Offer::Arrives(at(us))
+    }
+
     #[test]
     fn packets_depart_back_to_back_and_arrive_a_propagation_later() {
         let mut link = Link::new(CLEAN, 0, 0);
-        assert_eq!(link.offer(at(0), packet(0), 1000), Offer::Wake(at(2000)));
-        assert_eq!(link.offer(at(500), packet(1), 500), Offer::Queued);
-        assert_eq!(link.deliver(), (packet(0), Some(at(2500))));
-        assert_eq!(link.deliver(), (packet(1), None));
-        assert_eq!(link.offer(at(9000), packet(2), 1), Offer::Wake(at(10_001)));
+        assert_eq!(link.offer(at(0), packet(0), 1000), arrives(2000));
+        assert_eq!(link.offer(at(500), packet(1), 500), arrives(2500));
+        let by = |us| link.counters(at(us)).delivered.packets;
+        assert_eq!([1999, 2000, 2499, 2500].map(by), [0, 1, 1, 2]);
+        assert_eq!(link.offer(at(9000), packet(2), 1), arrives(10_001));
     }
 
     #[test]
@@ -339,10 +359,10 @@ mod tests {
         link.offer(at(0), packet(0), 1000);
         link.offer(at(0), packet(1), 1000);
         assert_eq!(link.offer(at(999), packet(2), 1000), Offer::Overflowed);
-        assert_eq!(link.offer(at(1000), packet(3), 1000), Offer::Queued);
+        assert_eq!(link.offer(at(1000), packet(3), 1000), arrives(4000));
         assert_eq!(link.backlog(at(1000)).packets, 2);
-        assert_eq!(link.held().packets, 3);
-        assert!(link.conserves());
+        assert_eq!(link.held(at(1000)).packets, 3);
+        assert!(link.conserves(at(1000)) && link.conserves(at(3500)));
     }
 
     #[test]
@@ -351,8 +371,28 @@ mod tests {
         let mut link = Link::new(LinkSpec { buffer, ..CLEAN }, 0, 0);
         link.offer(at(0), packet(0), 1000);
         assert_eq!(link.offer(at(0), packet(1), 501), Offer::Overflowed);
-        assert_eq!(link.offer(at(0), packet(2), 500), Offer::Queued);
-        assert!(link.conserves());
+        assert_eq!(link.offer(at(0), packet(2), 500), arrives(2500));
+        assert!(link.conserves(at(0)));
+    }
+
+    #[test]
+    fn what_comes_ahead_of_its_time_finds_the_buffer_as_it_will_be() {
+        let mut link = Link::new(CLEAN, 0, 0);
+        let entries = [0, 0, 999, 1000].map(at);
+        let offers = entries.map(|entry| link.offer_ahead(at(0), entry, packet(0), 1000));
+        let expected = [
+            arrives(2000),
+            arrives(3000),
+            Offer::Overflowed,
+            arrives(4000),
+        ];
+        assert_eq!(offers, expected);
+        assert_eq!(link.counters(at(0)).delivered.packets, 0);
+        assert_eq!(
+            (link.held(at(0)).packets, link.ahead(at(0)).packets),
+            (3, 1)
+        );
+        assert!([0, 2000, 9000].iter().all(|us| link.conserves(at(*us))));
     }
 
     #[test]
@@ -382,19 +422,12 @@ mod tests {
         assert_eq!(link.offer(at(999), packet(2), 1000), Offer::Overflowed);
         assert_eq!(link.backlog(at(999)).packets, 2);
         assert_eq!(link.backlog(at(2000)).packets, 0);
-        assert!(link.held.is_empty());
-        assert!(link.conserves());
+        assert!(link.conserves(at(2000)) && link.conserves(at(3000)));
     }
 
     fn lost_of(loss: Loss, packets: u32, seed: u64) -> Vec<bool> {
         let mut link = Link::new(LinkSpec { loss, ..CLEAN }, seed, 3);
-        let lost = |i| {
-            let lost = link.offer(at(u64::from(i) * 1000), packet(i), 1000) == Offer::Lost;
-            if !lost {
-                link.deliver();
-            }
-            lost
-        };
+        let lost = |i| link.offer(at(u64::from(i) * 1000), packet(i), 1000) == Offer::Lost;
         (0..packets).map(lost).collect()
     }
 

@@ -133,8 +133,8 @@ impl<S: Site> World<S> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Arrival(link) => {
-                if let Some(packet) = self.net.arrival(link) {
+            Event::Arrival(packet) => {
+                if self.net.arrives(packet) {
                     self.step(packet);
                 }
             }

@@ -74,7 +74,7 @@ fn a_connection_nobody_answers_is_given_up() {
     world.run_until(Time::from_millis(600_000));
     // SYNs at 0, 1, 3, 7, 15, 31 and 63 s; the last is given 60 s, the greatest timeout.
     assert_eq!(seconds(world.times(flow).aborted), 123.);
-    assert_eq!(world.link(there).counters().lost.packets, 8); // and the RST
+    assert_eq!(world.counters(there).lost.packets, 8); // and the RST
 }
 
 #[test]

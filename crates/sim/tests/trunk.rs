@@ -96,7 +96,7 @@ fn run(spread: Spread, downloads: &[Download], seed: u64) -> World<Trunk> {
 /// Bytes offered to each sublink.
 fn offered_bytes(world: &World<Trunk>) -> Vec<u64> {
     let sublinks = world.site.sublinks().iter();
-    let offered = |sublink: &Sublink| world.link(sublink.link).counters().offered.bytes;
+    let offered = |sublink: &Sublink| world.counters(sublink.link).offered.bytes;
     sublinks.map(offered).collect()
 }
 

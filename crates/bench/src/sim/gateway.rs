@@ -20,7 +20,7 @@ pub fn run(flows: u64, seconds: u64) -> Result<()> {
     ensure!(world.conserves(), "packets are missing");
     let delivered = world
         .links()
-        .map(|link| world.link(link).counters().delivered.packets);
+        .map(|link| world.counters(link).delivered.packets);
     let (delivered, trajectory) = (delivered.sum::<u64>(), world.trajectory());
     println!("{delivered} {} {:016x}", trajectory.events, trajectory.hash);
     Ok(())

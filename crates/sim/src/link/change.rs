@@ -3,35 +3,29 @@
 use anabranch_core::Time;
 
 use super::rare::Audit;
-use super::{GHOST, Held, Link, Loss, Red};
+use super::{GHOST, Held, Link, Loss, Offer, Red};
 use crate::packet::PacketId;
 
-/// After each change, [`Link::next_arrival`] may be earlier than it was, and there must be a call of [`Link::deliver`]
-/// at that time; calls asked for before it are to be checked with [`Link::is_due`].
+/// After a change, packets arrive when [`Link::to_come`] says, no longer when [`Link::offer`] said.
 impl Link {
-    /// Whether a packet arrives now.
-    #[inline]
-    pub fn is_due(&self, now: Time) -> bool {
-        !self.special || self.next_arrival() == Some(now)
-    }
-
     /// The line becomes a blackhole: returns what was on it, and loses what it is offered.
     pub fn cut(&mut self, now: Time) -> Vec<PacketId> {
+        let now_ns = now.as_nanos();
+        self.settle(now_ns, now_ns);
         self.special = true;
-        self.rare.pass(now.as_nanos(), self.alive);
         self.rare.is_cut = true;
         let mut swallowed = Vec::new();
         for held in self.held.drain(..).filter(|held| held.packet != GHOST) {
             self.rare.cut.add(held.bytes);
+            self.rare.leave(now_ns);
             self.rare
-                .shift(i128::from(now.as_nanos()) - i128::from(held.arrival_ns));
+                .shift(i128::from(now_ns) - i128::from(held.arrival_ns));
             swallowed.push(held.packet);
         }
         self.backlog_bytes = 0;
         self.backlog_packets = 0;
         self.departed = 0;
-        self.alive = 0;
-        self.last_departure_ns = self.last_departure_ns.min(now.as_nanos());
+        self.last_departure_ns = self.last_departure_ns.min(now_ns);
         self.last_departure_fraction = 0;
         swallowed
     }
@@ -47,37 +41,33 @@ impl Link {
     /// If the rate is 0.
     pub fn set_rate(&mut self, now: Time, rate_bps: u64) {
         assert!(rate_bps > 0, "a link needs a rate of at least 1 bit/s");
-        self.special = true;
         let now_ns = now.as_nanos();
-        self.depart(now_ns);
+        self.settle(now_ns, now_ns);
         let old_bps = std::mem::replace(&mut self.rate_bps, rate_bps);
+        self.usual_bytes = 0;
+        self.usual_ns = 0;
+        self.usual_fraction = 0;
         self.last_departure_fraction = 0;
         let first = self.departed as usize;
         let Some(sending) = self.held.get(first) else {
             return;
         };
         let left = u128::from(sending.departure_ns - now_ns) * u128::from(old_bps);
-        let mut departure_ns = now_ns + (left / u128::from(rate_bps)) as u64;
-        for i in first..self.held.len() {
-            if i > first {
-                let bits = u64::from(self.held[i].bytes) * 8 * 1_000_000_000;
-                let bit_ns = bits + self.last_departure_fraction;
-                departure_ns += bit_ns / rate_bps;
-                self.last_departure_fraction = bit_ns % rate_bps;
-            }
-            self.postpone(i, departure_ns, departure_ns + self.delay_ns);
+        self.last_departure_ns = now_ns + (left / u128::from(rate_bps)) as u64;
+        self.postpone(first, self.last_departure_ns);
+        for i in first + 1..self.held.len() {
+            let departure_ns = self.transmit(now_ns, self.held[i].bytes);
+            self.postpone(i, departure_ns);
         }
-        self.last_departure_ns = departure_ns;
     }
 
     /// Packets whose transmission begins after this take `delay_ns`, but none overtakes another.
     pub fn set_delay(&mut self, now: Time, delay_ns: u64) {
         self.special = true;
-        self.depart(now.as_nanos());
+        self.settle(now.as_nanos(), now.as_nanos());
         self.delay_ns = delay_ns;
         for i in self.departed as usize + 1..self.held.len() {
-            let departure_ns = self.held[i].departure_ns;
-            self.postpone(i, departure_ns, departure_ns + delay_ns);
+            self.postpone(i, self.held[i].departure_ns);
         }
     }
 
@@ -94,50 +84,91 @@ impl Link {
 
     /// From here on, both sides of Little's law are added up.
     pub fn audit(&mut self, now: Time) {
+        self.settle(now.as_nanos(), now.as_nanos());
         self.special = true;
-        let mut audit = Audit::new(now.as_nanos());
-        audit.sojourn_ns = self.ahead_ns(now);
+        let mut audit = Audit::new(now.as_nanos(), self.held(now).packets);
+        audit.sojourn_ns = self.still_ns(now.as_nanos());
         self.rare.audit = Some(audit);
     }
 
     /// Whether the time that packets have spent here is the integral of how many were here. True without an audit.
-    pub fn obeys_little(&self, now: Time) -> bool {
+    pub fn obeys_little(&mut self, now: Time) -> bool {
+        self.settle(now.as_nanos(), now.as_nanos());
         let Some(mut audit) = self.rare.audit else {
             return true;
         };
-        audit.pass(now.as_nanos(), self.alive);
-        audit.sojourn_ns - self.ahead_ns(now) == audit.integral_ns
+        audit.pass(now.as_nanos());
+        audit.sojourn_ns - self.still_ns(now.as_nanos()) == audit.integral_ns
     }
 
-    /// How long what is held will still be here.
-    fn ahead_ns(&self, now: Time) -> i128 {
+    /// How long what is held will still be here after `now_ns`.
+    fn still_ns(&self, now_ns: u64) -> i128 {
         let alive = self.held.iter().filter(|held| held.packet != GHOST);
-        let ahead = alive.map(|held| i128::from(held.arrival_ns) - i128::from(now.as_nanos()));
-        ahead.sum()
+        let still = alive.map(|held| i128::from(held.arrival_ns) - i128::from(now_ns));
+        still.sum()
     }
 
-    /// Gives a packet another time to depart and to arrive, though not before the one ahead of it.
-    fn postpone(&mut self, i: usize, departure_ns: u64, arrival_ns: u64) {
+    /// Gives a packet another time to depart, and to arrive, though not before the one ahead of it.
+    fn postpone(&mut self, i: usize, departure_ns: u64) {
         let ahead = i
             .checked_sub(1)
             .map_or(0, |ahead| self.held[ahead].arrival_ns);
-        let held: &mut Held = &mut self.held[i];
+        let delay_ns = self.delay_ns;
+        let held = &mut self.held[i];
         let before_ns = held.arrival_ns;
         held.departure_ns = departure_ns;
-        held.arrival_ns = arrival_ns.max(ahead);
+        held.arrival_ns = (departure_ns + delay_ns).max(ahead);
         if held.packet != GHOST {
             let by_ns = i128::from(held.arrival_ns) - i128::from(before_ns);
             self.rare.shift(by_ns);
         }
     }
 
+    /// As [`Link::offer`], where chance, a fault or an audit has a say.
+    pub(super) fn offer_special(
+        &mut self,
+        now_ns: u64,
+        entry_ns: u64,
+        packet: PacketId,
+        bytes: u32,
+    ) -> Offer {
+        self.settle(now_ns, entry_ns);
+        if self.refuses(entry_ns, bytes) {
+            return Offer::Lost;
+        }
+        if !self.has_room(bytes) {
+            self.overflowed.add(bytes);
+            return Offer::Overflowed;
+        }
+        let lost = self.rare.loses(bytes);
+        let departure_ns = self.transmit(entry_ns, bytes);
+        // The delay may have been longer when the one before was accepted.
+        let before_ns = self.held.back().map_or(0, |before| before.arrival_ns);
+        let arrival_ns = (departure_ns + self.delay_ns).max(before_ns);
+        self.hold(Held {
+            entry_ns,
+            departure_ns,
+            arrival_ns,
+            packet: if lost { GHOST } else { packet },
+            bytes,
+        });
+        if lost {
+            return Offer::Lost;
+        }
+        self.rare.enter(entry_ns, arrival_ns);
+        Offer::Arrives(Time::from_nanos(arrival_ns))
+    }
+
     /// What never gets as far as the buffer.
-    pub(super) fn refuses(&mut self, now_ns: u64, bytes: u32) -> bool {
+    fn refuses(&mut self, entry_ns: u64, bytes: u32) -> bool {
         if self.rare.is_cut {
             self.rare.cut.add(bytes);
             return true;
         }
-        let idle_ns = now_ns.saturating_sub(self.last_departure_ns);
+        if !self.rare.detects_early() {
+            return false;
+        }
+        let idle_ns = entry_ns.saturating_sub(self.last_departure_ns);
         let idle = u128::from(idle_ns) * u128::from(self.rate_bps) / 8_000_000_000;
         let idle_bytes = u64::try_from(idle).unwrap_or(u64::MAX);
         self.rare.drops_early(self.backlog_bytes, idle_bytes, bytes)
@@ -171,15 +202,15 @@ mod tests {
         link
     }
 
-    fn arrivals(link: &mut Link) -> Vec<u64> {
-        let next = |link: &mut Link| link.next_arrival();
-        let mut all = Vec::new();
-        while let Some(time) = next(link) {
-            assert!(link.is_due(time) && link.obeys_little(time));
-            link.deliver();
-            all.push(time.as_nanos() / 1000);
-        }
-        all
+    fn arrives(us: u64) -> Offer {
+        Offer::Arrives(at(us))
+    }
+
+    /// When what is held at `now` arrives, in µs.
+    fn arrivals(link: &mut Link, now: Time) -> Vec<u64> {
+        let all: Vec<Time> = link.to_come(now).map(|(_, arrival)| arrival).collect();
+        assert!(all.iter().all(|arrival| link.obeys_little(*arrival)));
+        all.iter().map(|time| time.as_nanos() / 1000).collect()
     }
 
     #[test]
@@ -187,20 +218,16 @@ mod tests {
         let mut link = four(SPEC);
         link.set_rate(at(1500), 16_000_000);
         // One propagates, of one a half is sent, two wait.
-        assert_eq!(arrivals(&mut link), [2000, 2750, 3250, 3750]);
-        assert!(link.conserves() && link.obeys_little(at(9000)));
-        assert_eq!(
-            link.offer(at(9000), PacketId(9), 1000),
-            Offer::Wake(at(10_500))
-        );
+        assert_eq!(arrivals(&mut link, at(1500)), [2000, 2750, 3250, 3750]);
+        assert!(link.conserves(at(9000)) && link.obeys_little(at(9000)));
+        assert_eq!(link.offer(at(9000), PacketId(9), 1000), arrives(10_500));
     }
 
     #[test]
     fn a_rate_that_falls_delays_what_is_in_transmission() {
         let mut link = four(SPEC);
         link.set_rate(at(500), 4_000_000);
-        assert!(!link.is_due(at(2000)));
-        assert_eq!(arrivals(&mut link), [2500, 4500, 6500, 8500]);
+        assert_eq!(arrivals(&mut link, at(500)), [2500, 4500, 6500, 8500]);
     }
 
     #[test]
@@ -211,12 +238,10 @@ mod tests {
         });
         link.set_delay(at(1500), 1_000_000);
         // The second was in transmission: its delay is the old one, and the others wait behind it.
-        assert_eq!(arrivals(&mut link), [11_000, 12_000, 12_000, 12_000]);
+        let expected = [11_000, 12_000, 12_000, 12_000];
+        assert_eq!(arrivals(&mut link, at(1500)), expected);
         link.set_delay(at(20_000), 2_000_000);
-        assert_eq!(
-            link.offer(at(20_000), PacketId(9), 1000),
-            Offer::Wake(at(23_000))
-        );
+        assert_eq!(link.offer(at(20_000), PacketId(9), 1000), arrives(23_000));
     }
 
     #[test]
@@ -224,15 +249,12 @@ mod tests {
         let mut link = four(SPEC);
         assert_eq!(link.cut(at(1500)).len(), 4);
         assert_eq!(link.offer(at(1600), PacketId(5), 1000), Offer::Lost);
-        assert!(!link.is_due(at(2000)) && link.conserves() && link.obeys_little(at(3000)));
-        assert_eq!(link.counters().cut.packets, 5);
+        assert!(link.conserves(at(2000)) && link.obeys_little(at(3000)));
+        assert_eq!(link.counters(at(2000)).cut.packets, 5);
         link.restore();
-        assert_eq!(
-            link.offer(at(4000), PacketId(6), 1000),
-            Offer::Wake(at(6000))
-        );
-        assert_eq!(arrivals(&mut link), [6000]);
-        assert!(link.conserves());
+        assert_eq!(link.offer(at(4000), PacketId(6), 1000), arrives(6000));
+        assert_eq!(arrivals(&mut link, at(4000)), [6000]);
+        assert!(link.conserves(at(5000)));
     }
 
     #[test]
@@ -241,10 +263,7 @@ mod tests {
         link.set_loss(Loss::Independent { probability: 1. });
         assert_eq!(link.offer(at(0), PacketId(0), 1000), Offer::Lost);
         link.set_loss(Loss::None);
-        assert_eq!(
-            link.offer(at(500), PacketId(1), 1000),
-            Offer::Wake(at(3000))
-        );
-        assert!(link.conserves());
+        assert_eq!(link.offer(at(500), PacketId(1), 1000), arrives(3000));
+        assert!(link.conserves(at(500)));
     }
 }

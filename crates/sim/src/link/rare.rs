@@ -59,6 +59,10 @@ impl Rare {
         self.early_detection = Some(EarlyDetection::new(red, self.seed, self.stream));
     }
 
+    pub fn detects_early(&self) -> bool {
+        self.early_detection.is_some()
+    }
+
     /// Whether the line will lose the packet that it accepts.
     pub fn loses(&mut self, bytes: u32) -> bool {
         let loses = self.chance.as_mut().is_some_and(|chance| chance.loses());
@@ -79,18 +83,20 @@ impl Rare {
         drops
     }
 
-    /// A packet comes to `alive` others and will leave at `arrival_ns`.
-    pub fn enter(&mut self, now_ns: u64, arrival_ns: u64, alive: u32) {
+    /// A packet comes at `now_ns` and will leave at `arrival_ns`.
+    pub fn enter(&mut self, now_ns: u64, arrival_ns: u64) {
         if let Some(audit) = &mut self.audit {
-            audit.pass(now_ns, alive);
+            audit.pass(now_ns);
+            audit.count += 1;
             audit.sojourn_ns += i128::from(arrival_ns) - i128::from(now_ns);
         }
     }
 
-    /// One of `alive` packets leaves.
-    pub fn pass(&mut self, now_ns: u64, alive: u32) {
+    /// A packet leaves.
+    pub fn leave(&mut self, now_ns: u64) {
         if let Some(audit) = &mut self.audit {
-            audit.pass(now_ns, alive);
+            audit.pass(now_ns);
+            audit.count -= 1;
         }
     }
 
@@ -107,22 +113,24 @@ impl Rare {
 pub(super) struct Audit {
     pub sojourn_ns: i128,
     pub integral_ns: i128,
+    pub count: u64,
     last_ns: u64,
 }
 
 impl Audit {
-    pub fn new(now_ns: u64) -> Self {
+    pub fn new(now_ns: u64, count: u64) -> Self {
         Audit {
             sojourn_ns: 0,
             integral_ns: 0,
+            count,
             last_ns: now_ns,
         }
     }
 
-    /// `count` packets were there until now.
-    pub fn pass(&mut self, now_ns: u64, count: u32) {
+    /// As many were there until now.
+    pub fn pass(&mut self, now_ns: u64) {
         let elapsed_ns = i128::from(now_ns) - i128::from(self.last_ns);
-        self.integral_ns += elapsed_ns * i128::from(count);
+        self.integral_ns += elapsed_ns * i128::from(self.count);
         self.last_ns = now_ns;
     }
 }

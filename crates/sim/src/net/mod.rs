@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use anabranch_core::Time;
 
-use crate::link::{Link, LinkSpec, Loss, Tally};
+use crate::link::{Link, LinkCounters, LinkSpec, Loss, Tally};
 use crate::packet::{PacketId, Slab};
 use crate::queue::EventQueue;
 use crate::tcp::{Endpoint, Segment, TcpConfig};
@@ -17,8 +17,8 @@ use crate::tcp::{Endpoint, Segment, TcpConfig};
 pub(crate) use flow::Stage;
 use flow::{Flow, Role, Side};
 pub use flow::{FlowId, FlowSpec, FlowTimes, News, SideId, Work};
-use path::SITE;
 pub(crate) use path::Stop;
+use path::{FED, SITE};
 pub use path::{Hop, LinkId, MAX_HOPS, Path, PathId, SiteId};
 pub use trajectory::Trajectory;
 
@@ -30,6 +30,8 @@ pub struct Packet {
     pub to: SideId,
     /// What is ahead of it.
     pub path: Path,
+    /// When it arrives at the end of the link that it is on.
+    pub(crate) due_ns: u64,
     /// On the wire.
     pub bytes: u32,
     /// Counts the packets of its side.
@@ -38,10 +40,19 @@ pub struct Packet {
     pub label: u32,
 }
 
+impl Packet {
+    /// Its way ends where it is, with nobody.
+    fn go_nowhere(&mut self) {
+        self.path = Path::empty();
+        self.to = SideId::NOBODY;
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Open(FlowId),
-    Arrival(LinkId),
+    /// At the end of a link, unless the packet's time has changed.
+    Arrival(PacketId),
     Timer(u32),
     Linger(u32),
     Wake(u32),
@@ -55,6 +66,8 @@ pub struct Net {
     pub(crate) events: EventQueue<Event>,
     packets: Slab<Packet>,
     links: Vec<Link>,
+    /// Of each link, the one that alone feeds it.
+    feeders: Vec<Option<LinkId>>,
     paths: Vec<Path>,
     flows: Vec<Flow>,
     free_flows: Vec<FlowId>,
@@ -80,6 +93,7 @@ impl Net {
             events: EventQueue::default(),
             packets: Slab::default(),
             links: Vec::new(),
+            feeders: Vec::new(),
             paths: Vec::new(),
             flows: Vec::new(),
             free_flows: Vec::new(),
@@ -101,16 +115,25 @@ impl Net {
         self.now
     }
 
+    /// What a link has done so far.
+    pub fn counters(&self, id: LinkId) -> LinkCounters {
+        self.link(id).counters(self.now)
+    }
+
     pub fn link(&self, id: LinkId) -> &Link {
-        &self.links[id.0 as usize]
+        &self.links[id.index()]
     }
 
     pub fn link_mut(&mut self, id: LinkId) -> &mut Link {
-        &mut self.links[id.0 as usize]
+        &mut self.links[id.index()]
     }
 
     pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
-        (0..index(self.links.len())).map(LinkId)
+        let feeders = self.feeders.clone();
+        (0..).zip(feeders).map(|(i, feeder)| match feeder {
+            Some(_) => LinkId::fed(i),
+            None => LinkId::new(i),
+        })
     }
 
     /// Every flow, of a network that forgets none.
@@ -215,15 +238,20 @@ impl Net {
 
     /// Whether every packet offered to a link is accounted for, to the byte.
     pub fn conserves(&self) -> bool {
-        let held: u64 = self.links.iter().map(|link| link.held().packets).sum();
-        held == self.packets.len() as u64 && self.links.iter().all(Link::conserves)
+        let here = |link: &Link| link.held(self.now).packets - link.ahead(self.now).packets;
+        let held: u64 = self.links.iter().map(here).sum();
+        held == self.packets.len() as u64 && self.links.iter().all(|link| link.conserves(self.now))
     }
 
     // ---- what happens to lines
+    //
+    // A line that alone feeds another, or is so fed, has told what becomes of its packets: it stays as it is.
 
     /// From here on, the line swallows what it holds and what it is offered.
     pub fn cut(&mut self, id: LinkId) {
-        for packet in self.links[id.0 as usize].cut(self.now) {
+        let now = self.now;
+        for packet in self.changeable(id).cut(now) {
+            self.packets.get_mut(packet).due_ns = u64::MAX;
             self.packets.remove(packet);
         }
     }
@@ -236,48 +264,81 @@ impl Net {
     /// What waits is sent at the new rate, and the rest of what is being sent, too.
     pub fn set_rate(&mut self, id: LinkId, rate_bps: u64) {
         let now = self.now;
-        self.link_mut(id).set_rate(now, rate_bps);
+        self.changeable(id).set_rate(now, rate_bps);
         self.expect(id);
     }
 
     /// For packets whose transmission begins after this; none overtakes another.
     pub fn set_delay(&mut self, id: LinkId, delay_ns: u64) {
         let now = self.now;
-        self.link_mut(id).set_delay(now, delay_ns);
+        self.changeable(id).set_delay(now, delay_ns);
         self.expect(id);
     }
 
     pub fn set_loss(&mut self, id: LinkId, loss: Loss) {
-        self.link_mut(id).set_loss(loss);
+        self.changeable(id).set_loss(loss);
     }
 
     /// Adds up both sides of Little's law on this line.
     pub fn audit(&mut self, id: LinkId) {
         let now = self.now;
-        self.link_mut(id).audit(now);
+        self.changeable(id).audit(now);
     }
 
-    /// Looks for the next arrival of a line that has changed.
-    fn expect(&mut self, id: LinkId) {
-        if let Some(at) = self.link(id).next_arrival() {
-            self.events.push(at, Event::Arrival(id));
-        }
+    fn changeable(&mut self, id: LinkId) -> &mut Link {
+        let bound = id.is_fed() || self.feeders.contains(&Some(id));
+        assert!(
+            !bound,
+            "{id:?} feeds, or is fed by, one line alone: it cannot change"
+        );
+        self.link_mut(id)
     }
 
     // ---- what is built
 
     /// A link that draws its losses from its own stream of the network's seed.
     pub fn add_link(&mut self, spec: LinkSpec) -> LinkId {
-        let id = LinkId(index(self.links.len()));
-        self.links.push(Link::new(spec, self.seed, u64::from(id.0)));
+        let id = self.push_link(spec, None);
+        LinkId::new(id)
+    }
+
+    /// A link all whose packets come out of `feeder`: they are offered to it when `feeder` accepts them, so that a packet
+    /// passes both in one event. Neither can change any more.
+    pub fn add_link_behind(&mut self, feeder: LinkId, spec: LinkSpec) -> LinkId {
+        let id = self.push_link(spec, Some(feeder));
+        LinkId::fed(id)
+    }
+
+    fn push_link(&mut self, spec: LinkSpec, feeder: Option<LinkId>) -> u32 {
+        let id = index(self.links.len());
+        self.links.push(Link::new(spec, self.seed, u64::from(id)));
+        self.feeders.push(feeder);
         id
     }
 
     /// # Panics
-    /// If there are no hops, or more than [`MAX_HOPS`].
+    /// If there are no hops, or more than [`MAX_HOPS`], or if one does not come after the link that alone feeds it.
     pub fn add_path(&mut self, hops: &[impl Into<Hop> + Copy]) -> PathId {
-        self.paths.push(Path::new(hops));
+        let path = Path::new(hops);
+        self.check(&path);
+        self.paths.push(path);
         PathId(index(self.paths.len() - 1))
+    }
+
+    fn check(&self, path: &Path) {
+        let mut before = None;
+        for hop in path.ahead() {
+            let Stop::Link(link) = hop.stop() else {
+                before = None;
+                continue;
+            };
+            let feeder = self.feeders[link.index()];
+            assert!(
+                feeder.is_none() || feeder == before,
+                "{link:?} takes packets of {feeder:?} alone, not of {before:?}"
+            );
+            before = Some(link);
+        }
     }
 
     /// Schedules a connection.
@@ -418,6 +479,7 @@ impl Net {
             from,
             to,
             path: Path::empty(),
+            due_ns: u64::MAX,
             bytes: 0,
             serial: u32::MAX,
             label: 0,
@@ -440,10 +502,10 @@ impl Net {
 }
 
 /// # Panics
-/// If a world has 2³¹ things of one kind.
+/// If a world has 2³⁰ things of one kind.
 fn index(length: usize) -> u32 {
     u32::try_from(length)
         .ok()
-        .filter(|index| index & SITE == 0)
-        .expect("2^31 things of one kind in a world")
+        .filter(|index| index & (SITE | FED) == 0)
+        .expect("2^30 things of one kind in a world")
 }

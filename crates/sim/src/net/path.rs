@@ -4,7 +4,30 @@
 pub const MAX_HOPS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkId(pub(super) u32);
+pub struct LinkId(u32);
+
+/// Marks the number of a link that one other feeds, and nothing else.
+pub(super) const FED: u32 = 1 << 30;
+
+impl LinkId {
+    pub(super) fn new(index: u32) -> LinkId {
+        LinkId(index)
+    }
+
+    pub(super) fn fed(index: u32) -> LinkId {
+        LinkId(index | FED)
+    }
+
+    #[inline]
+    pub(super) fn is_fed(self) -> bool {
+        self.0 & FED != 0
+    }
+
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        (self.0 & !FED) as usize
+    }
+}
 
 /// A place between links; its owner gives the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +108,32 @@ impl Path {
         path
     }
 
+    /// Takes the next hop off the path if it is a fed link.
+    #[inline]
+    pub(super) fn next_fed(&mut self) -> Option<LinkId> {
+        match self.peek()?.stop() {
+            Stop::Link(link) if link.is_fed() => {
+                self.next += 1;
+                Some(link)
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<Hop> {
+        (self.next < self.end).then(|| self.hops[usize::from(self.next) % MAX_HOPS])
+    }
+
+    /// The hops ahead.
+    pub(super) fn ahead(&self) -> &[Hop] {
+        &self.hops[usize::from(self.next)..usize::from(self.end)]
+    }
+
     /// Takes the next hop off the path.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Hop> {
-        if self.next >= self.end {
-            return None;
-        }
-        let next = self.hops[usize::from(self.next) % MAX_HOPS];
+        let next = self.peek()?;
         self.next += 1;
         Some(next)
     }

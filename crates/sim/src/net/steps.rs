@@ -39,29 +39,53 @@ impl Net {
         self.packets.remove(id)
     }
 
-    /// What comes out of a link now, and what it is next.
+    /// Whether a packet arrives now, as was once expected.
     #[inline]
-    pub(crate) fn arrival(&mut self, id: LinkId) -> Option<PacketId> {
-        let link = &mut self.links[id.0 as usize];
-        if !link.is_due(self.now) {
-            return None;
+    pub(crate) fn arrives(&mut self, id: PacketId) -> bool {
+        let packet = self.packets.get_mut(id);
+        let due = packet.due_ns == self.now.as_nanos();
+        if due {
+            packet.due_ns = u64::MAX;
+            self.note(1, id.0);
         }
-        let (packet, next) = link.deliver();
-        self.note(1, id.0);
-        if let Some(at) = next {
-            self.events.push(at, Event::Arrival(id));
-        }
-        Some(packet)
+        due
     }
 
-    /// Offers a packet to a link.
+    /// Offers a packet to a link, and at once to those after it that nothing else feeds.
     #[inline]
     pub(crate) fn forward(&mut self, id: PacketId, link: LinkId) {
-        let bytes = self.packets.get(id).bytes;
-        match self.links[link.0 as usize].offer(self.now, id, bytes) {
-            Offer::Wake(at) => self.events.push(at, Event::Arrival(link)),
-            Offer::Queued => {}
-            Offer::Overflowed | Offer::Lost => drop(self.packets.remove(id)),
+        debug_assert!(!link.is_fed(), "{link:?} takes packets of one link alone");
+        let packet = self.packets.get_mut(id);
+        let (mut at, mut link) = (self.now, link);
+        loop {
+            match self.links[link.index()].offer_ahead(self.now, at, id, packet.bytes) {
+                Offer::Arrives(then) => at = then,
+                Offer::Overflowed | Offer::Lost if at == self.now => {
+                    self.packets.remove(id);
+                    return;
+                }
+                Offer::Overflowed | Offer::Lost => {
+                    packet.go_nowhere();
+                    break;
+                }
+            }
+            match packet.path.next_fed() {
+                Some(fed) => link = fed,
+                None => break,
+            }
+        }
+        packet.due_ns = at.as_nanos();
+        self.events.push(at, Event::Arrival(id));
+    }
+
+    /// Looks for the arrivals of a line that has changed.
+    pub(super) fn expect(&mut self, line: LinkId) {
+        for (id, at) in self.links[line.index()].to_come(self.now) {
+            let packet = self.packets.get_mut(id);
+            if packet.due_ns != at.as_nanos() {
+                packet.due_ns = at.as_nanos();
+                self.events.push(at, Event::Arrival(id));
+            }
         }
     }
 
@@ -158,6 +182,7 @@ impl Net {
             from: id,
             to: side.other,
             path,
+            due_ns: u64::MAX,
             bytes,
             serial,
             label: side.label,

@@ -212,7 +212,7 @@ impl<W: Way> Scene<W> {
         let states = self.way.states();
         let links = self.series.iter_mut().zip(&self.wires).zip(states);
         for ((series, wires), (state, flows)) in links {
-            let bytes = |line| net.link(line).counters().delivered.bytes;
+            let bytes = |line| net.counters(line).delivered.bytes;
             series.push(
                 t_s,
                 bytes(wires.down),
@@ -264,13 +264,13 @@ impl<W: Way> Scene<W> {
         for wires in &self.wires {
             let (first, last) = wires.ends();
             for line in first {
-                counts.offered += tally(net.link(line).counters().offered);
+                counts.offered += tally(net.counters(line).offered);
             }
             for line in last {
-                counts.delivered += tally(net.link(line).counters().delivered);
+                counts.delivered += tally(net.counters(line).delivered);
             }
             for line in wires.all() {
-                let counters = net.link(line).counters();
+                let counters = net.counters(line);
                 counts.overflowed += tally(counters.overflowed);
                 counts.red += tally(counters.early);
                 counts.lost += tally(counters.lost);
@@ -293,7 +293,7 @@ impl<W: Way> Scene<W> {
         for (name, wires) in self.names.iter().zip(&self.wires) {
             let broken = wires
                 .all()
-                .filter(|&line| !net.link(line).obeys_little(now));
+                .filter(|&line| !net.link_mut(line).obeys_little(now));
             if broken.count() > 0 {
                 problems.push(format!(
                     "link {name} breaks Little's law: the time packets spent in a line is not the integral of their number"

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Check, Effort, Observed, Tolerance, Topic, mean};
 use crate::link::{Buffer, Link, LinkSpec, Loss, Offer};
-use crate::packet::Slab;
+use crate::packet::{PacketId, Slab};
 use crate::queue::EventQueue;
 
 /// Every queue of the table.
@@ -133,7 +133,8 @@ enum Event {
     /// Of a customer from outside, or of the user who has thought.
     Arrival,
     /// The server with this number is done with somebody.
-    Delivery(usize),
+    /// By a server, of a customer.
+    Delivery(usize, PacketId),
 }
 
 /// One link as the server of a queue.
@@ -173,31 +174,26 @@ fn single(seed: u64, load: f64, service: Service, buffer: Buffer, effort: Effort
                 arrivals += 1;
                 let packet = packets.insert(now);
                 match link.offer(now, packet, service.bytes(&mut random)) {
-                    Offer::Wake(at) => events.push(at, Event::Delivery(0)),
-                    Offer::Queued => {}
+                    Offer::Arrives(at) => events.push(at, Event::Delivery(0, packet)),
                     Offer::Overflowed | Offer::Lost => drop(packets.remove(packet)),
                 }
                 if arrivals < packets_offered {
                     events.push(after(now, exponential(&mut random) / load), Event::Arrival);
                 }
             }
-            Event::Delivery(_) => {
-                let (packet, next) = link.deliver();
+            Event::Delivery(_, packet) => {
                 let since = packets.remove(packet);
                 total_ns += now.since(since).as_nanos();
                 sojourns.push(services(since, now));
-                if let Some(at) = next {
-                    events.push(at, Event::Delivery(0));
-                }
             }
         }
     }
-    let counters = link.counters();
+    let counters = link.counters(last);
     let little_ns = area_ns.abs_diff(total_ns) as f64;
     Single {
         sojourns,
         drop_ratio: counters.overflowed.packets as f64 / counters.offered.packets as f64,
-        unaccounted: little_ns + f64::from(u8::from(!link.conserves())),
+        unaccounted: little_ns + f64::from(u8::from(!link.conserves(last))),
     }
 }
 
@@ -306,6 +302,8 @@ fn judge_mg1(observed: &Observed, _: Effort) -> Vec<Check> {
 /// Exponential servers, each with a queue of its own.
 struct Bank {
     links: Vec<Link>,
+    /// Customers at each.
+    present: Vec<u32>,
     events: EventQueue<Event>,
     /// When each customer arrived.
     customers: Slab<Time>,
@@ -316,6 +314,7 @@ impl Bank {
     fn new(seed: u64, servers: usize) -> Self {
         Bank {
             links: (0..servers).map(|_| server(Buffer::Unlimited)).collect(),
+            present: vec![0; servers],
             events: EventQueue::default(),
             customers: Slab::default(),
             random: ChaCha8Rng::seed_from_u64(seed),
@@ -333,22 +332,20 @@ impl Bank {
     fn enter(&mut self, i: usize, now: Time, since: Time) {
         let bytes = Service::Exponential.bytes(&mut self.random);
         let customer = self.customers.insert(since);
-        if let Offer::Wake(at) = self.links[i].offer(now, customer, bytes) {
-            self.events.push(at, Event::Delivery(i));
+        if let Offer::Arrives(at) = self.links[i].offer(now, customer, bytes) {
+            self.events.push(at, Event::Delivery(i, customer));
+            self.present[i] += 1;
         }
     }
 
-    /// Server `i` is done with the customer who arrived at the time returned.
-    fn leave(&mut self, i: usize) -> Time {
-        let (customer, next) = self.links[i].deliver();
-        if let Some(at) = next {
-            self.events.push(at, Event::Delivery(i));
-        }
+    /// Server `i` is done with a customer who arrived at the time returned.
+    fn leave(&mut self, i: usize, customer: PacketId) -> Time {
+        self.present[i] -= 1;
         self.customers.remove(customer)
     }
 
     fn is_free(&self, i: usize) -> bool {
-        self.links[i].held().packets == 0
+        self.present[i] == 0
     }
 }
 
@@ -369,8 +366,8 @@ fn measure_mmc(seed: u64, effort: Effort) -> Vec<f64> {
                 queue.push_back(now);
                 (0..SERVERS).find(|i| bank.is_free(*i))
             }
-            Event::Delivery(i) => {
-                bank.leave(i);
+            Event::Delivery(i, customer) => {
+                bank.leave(i, customer);
                 Some(i)
             }
         };
@@ -419,8 +416,8 @@ fn measure_closed(seed: u64, effort: Effort) -> Vec<f64> {
         let (now, event) = bank.events.pop().expect("users never leave");
         match event {
             Event::Arrival => bank.enter(0, now, now),
-            Event::Delivery(i) => {
-                responses.push(services(bank.leave(i), now));
+            Event::Delivery(i, customer) => {
+                responses.push(services(bank.leave(i, customer), now));
                 thoughts.push(bank.arrive_after(now, THINK));
                 ended = now;
                 if responses.len() == WARM_UP {
@@ -515,8 +512,8 @@ fn jsq(seed: u64, choices: u32, effort: Effort) -> f64 {
                     last = now;
                 }
             }
-            Event::Delivery(i) => {
-                let since = bank.leave(i);
+            Event::Delivery(i, customer) => {
+                let since = bank.leave(i, customer);
                 if since > Time::ZERO && since <= last {
                     total += services(since, now);
                     counted += 1;

@@ -195,7 +195,7 @@ fn measure_sawtooth(_: u64, effort: Effort) -> Vec<f64> {
         let (mut world, _, there) = one_flow(1, forward, Work::Endless, TcpConfig::default());
         let mut bytes_at = |seconds: u64| {
             world.run_until(Time::from_millis(1000 * seconds));
-            world.link(there).counters().delivered.bytes
+            world.counters(there).delivered.bytes
         };
         let before = bytes_at(50);
         let bytes = bytes_at(50 + seconds) - before;
