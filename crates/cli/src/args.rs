@@ -217,6 +217,9 @@ pub struct TrialArgs {
     /// Write transfers as CSV in place of Parquet
     #[arg(long)]
     pub csv: bool,
+    /// Write every plot as PNG too, beside the SVG
+    #[arg(long)]
+    pub png: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -251,6 +254,9 @@ pub enum ExperimentCommand {
         /// Directory of plots and summary.json
         #[arg(long, value_name = "DIR", default_value = "anabranch-experiment", value_hint = ValueHint::DirPath)]
         out: PathBuf,
+        /// Write the plots of the figures as PNG too, beside the SVG
+        #[arg(long)]
+        png: bool,
     },
 }
 

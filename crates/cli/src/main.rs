@@ -62,7 +62,8 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
                 world,
                 quick,
                 out,
-            } => commands::experiment::run(&name, world, quick, out),
+                png,
+            } => commands::experiment::run(&name, world, quick, out, png),
         },
         Command::Completions { shell } => commands::completions::run(shell),
     }

@@ -112,7 +112,7 @@ fn policies_and_seeds_are_compared_and_what_is_complete_is_not_run_again() {
     assert_eq!(few.status.code(), Some(0), "{}", text(&few.stderr));
     let more = house.run(
         "sim",
-        &[&options[..], &["--seed", "1", "--seed", "2"]].concat(),
+        &[&options[..], &["--seed", "1", "--seed", "2", "--png"]].concat(),
     );
     let told = text(&more.stderr);
     assert!(told.contains("2 of 4 runs were complete before"), "{told}");
@@ -133,6 +133,18 @@ fn policies_and_seeds_are_compared_and_what_is_complete_is_not_run_again() {
     let found = files(&house.path("anabranch-results"));
     let rows = found.keys().filter(|name| name.ends_with("transfers.csv"));
     assert_eq!(rows.count(), 4);
+    let ending = |end: &str| {
+        found
+            .keys()
+            .filter(|name| name.extension().is_some_and(|e| e == end))
+            .count()
+    };
+    // Two of each run, one or more of the comparison; those of the runs that were complete before too.
+    assert!(
+        ending("png") > 8 && ending("png") == ending("svg"),
+        "{:?}",
+        found.keys()
+    );
 }
 
 #[test]

@@ -30,6 +30,7 @@ mod metrics;
 mod output;
 mod plan;
 mod plots;
+mod png;
 mod record;
 mod report;
 mod results;
@@ -52,6 +53,7 @@ pub use plan::{
     Beyond, Buffer, Change, Control, Fault, Growth, Line, LinkPlan, Load, Loss, Network, Place,
     Point, Policy, Recovery, Red, Run, Scenario, Site, Spread, Tcp, Trunk,
 };
+pub use png::draw_pngs;
 pub use record::{Counts, Record, Tally, World};
 pub use report::{Event, EventKind, Headline, Report};
 pub use results::{Finished, Manifest, Rows};

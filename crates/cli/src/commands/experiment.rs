@@ -7,7 +7,7 @@ use anabranch_daemon::BadInput;
 use anabranch_experiment::{
     ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World, all,
 };
-use anabranch_scenario::Sweep;
+use anabranch_scenario::{Sweep, draw_pngs};
 use anabranch_workload::client::Stop;
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -60,6 +60,7 @@ pub fn run(
     world: Option<args::World>,
     quick: bool,
     out: PathBuf,
+    png: bool,
 ) -> anyhow::Result<()> {
     let (selection, world) =
         select(name, world).map_err(|error| BadInput::new(error.to_string()))?;
@@ -74,6 +75,9 @@ pub fn run(
     let summary = anabranch_experiment::run(&selection, &options, &figures);
     figures.finish();
     let summary = summary.map_err(|error| explained(error, &options.out))?;
+    if png {
+        draw_pngs(&options.out)?;
+    }
     print(told(&summary))?;
     print(format!(
         "\nresults: {}\n",

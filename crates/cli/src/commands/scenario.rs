@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::time::Duration;
 
 use anabranch_core::Time;
@@ -12,7 +11,7 @@ use anabranch_lab::scenario::Setup;
 use anabranch_lab::topology::LabError;
 use anabranch_scenario::{
     BuildId, Comparison, Finished, Record, Rows, Run, RunError, RunFailed, ScenarioFile, Sweep,
-    SweepError, World, twice,
+    SweepError, World, draw_pngs, twice,
 };
 use anyhow::bail;
 
@@ -42,7 +41,7 @@ pub fn simulate(
         once(run, progress)
     };
     let finished = complete(sweep, args, jobs, world)?;
-    conclude(&args.out, &finished)
+    conclude(args, &finished)
 }
 
 /// `anabranch lab run`: one laboratory at a time, because each wants the whole machine.
@@ -61,7 +60,7 @@ pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
     };
     let alone = Some(NonZeroUsize::MIN);
     let finished = complete(sweep, args, alone, world).map_err(|error| explained(error, args))?;
-    conclude(&args.out, &finished)
+    conclude(args, &finished)
 }
 
 /// Why a run in the laboratory has no record.
@@ -132,12 +131,18 @@ fn read(args: &TrialArgs, world: World) -> Result<ScenarioFile, BadInput> {
 }
 
 /// The table, where the reports are, and whether all of it can be trusted.
-fn conclude(out: &Path, finished: &[Finished]) -> anyhow::Result<()> {
+fn conclude(args: &TrialArgs, finished: &[Finished]) -> anyhow::Result<()> {
     let comparison = Comparison::of(finished)?;
     let page = match finished {
         [only] => only.page(),
-        _ => comparison.write(out)?,
+        _ => comparison.write(&args.out)?,
     };
+    if args.png {
+        draw_pngs(&args.out)?;
+        finished
+            .iter()
+            .try_for_each(|run| draw_pngs(&run.directory))?;
+    }
     let table = comparison::columns(&comparison);
     print(format!("{table}\nreport: {}\n", page.display()))?;
     let invalid: Vec<_> = finished.iter().filter(|run| !run.manifest.valid).collect();

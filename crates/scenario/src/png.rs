@@ -1,0 +1,133 @@
+//! Plots as PNG, drawn from the SVG that stands beside them.
+//!
+//! Text is set in DejaVu Sans, which is built in: the same plot has the same pixels on every machine, whatever fonts are
+//! installed there, and if none are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::{Options, Tree};
+
+use crate::OutputError;
+
+/// Pixels of the image per pixel of the figure: sharp on paper and on dense screens.
+const SCALE: f32 = 2.0;
+const FONT: &str = "DejaVu Sans";
+
+/// Draws every SVG in `directory` as a PNG of the same name, but those that have one which is not older.
+pub fn draw_pngs(directory: &Path) -> Result<(), OutputError> {
+    let io_error = |error| OutputError::Io {
+        path: directory.into(),
+        error,
+    };
+    let options = options();
+    for entry in fs::read_dir(directory).map_err(io_error)? {
+        let svg = entry.map_err(io_error)?.path();
+        let png = svg.with_extension("png");
+        if svg.extension().is_some_and(|end| end == "svg") && is_newer(&svg, &png) {
+            draw(&svg, &png, &options)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether `path` was written after `other`, or `other` is not there.
+fn is_newer(path: &Path, other: &Path) -> bool {
+    let written = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
+    written(path) > written(other)
+}
+
+fn options() -> Options<'static> {
+    let mut options = Options::default();
+    let fonts = options.fontdb_mut();
+    fonts.load_font_data(dejavu::sans::regular().to_vec());
+    fonts.set_sans_serif_family(FONT);
+    options
+}
+
+fn draw(svg: &Path, png: &Path, options: &Options) -> Result<(), OutputError> {
+    let plot_error = |reason: String| OutputError::Plot {
+        name: svg.display().to_string(),
+        reason,
+    };
+    let text = fs::read_to_string(svg).map_err(|error| OutputError::Io {
+        path: PathBuf::from(svg),
+        error,
+    })?;
+    let tree = Tree::from_str(&text, options).map_err(|error| plot_error(error.to_string()))?;
+    let size = tree.size().to_int_size().scale_by(SCALE);
+    let size = size.ok_or_else(|| plot_error("it has no size".to_owned()))?;
+    let image = Pixmap::new(size.width(), size.height());
+    let mut image = image.ok_or_else(|| plot_error("it is too large".to_owned()))?;
+    resvg::render(
+        &tree,
+        Transform::from_scale(SCALE, SCALE),
+        &mut image.as_mut(),
+    );
+    let bytes = image
+        .encode_png()
+        .map_err(|error| plot_error(error.to_string()))?;
+    fs::write(png, bytes).map_err(|error| OutputError::Io {
+        path: PathBuf::from(png),
+        error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BARE: &str =
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="80" height="40" viewBox="0 0 80 40">"#;
+
+    /// The image of an SVG with `body`.
+    fn drawn(directory: &Path, body: &str) -> Pixmap {
+        let svg = directory.join("plot.svg");
+        fs::write(&svg, format!("{BARE}{body}</svg>")).unwrap();
+        let png = directory.join("plot.png");
+        draw(&svg, &png, &options()).unwrap();
+        Pixmap::load_png(png).unwrap()
+    }
+
+    #[test]
+    fn text_is_drawn_whatever_fonts_are_installed() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = |words: &str| {
+            let body = format!(r#"<text x="4" y="30" font-family="sans-serif">{words}</text>"#);
+            let image = drawn(directory.path(), &body);
+            assert_eq!((image.width(), image.height()), (160, 80));
+            let inked = |pixel: &&resvg::tiny_skia::PremultipliedColorU8| pixel.alpha() > 0;
+            image.pixels().iter().filter(inked).count()
+        };
+        assert_eq!(text(""), 0);
+        assert!(text("EBU ± µs") > 2 * text("E"));
+    }
+
+    #[test]
+    fn a_png_is_drawn_for_each_svg_that_is_newer_and_for_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["a.svg", "b.svg"] {
+            fs::write(path(name), format!("{BARE}</svg>")).unwrap();
+        }
+        fs::write(path("b.png"), "a later drawing").unwrap();
+        fs::write(path("links.csv"), "link").unwrap();
+        draw_pngs(directory.path()).unwrap();
+        assert!(fs::read(path("a.png")).unwrap().starts_with(b"\x89PNG"));
+        assert_eq!(
+            fs::read_to_string(path("b.png")).unwrap(),
+            "a later drawing"
+        );
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 5);
+    }
+
+    #[test]
+    fn what_is_no_svg_is_refused_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("x.svg"), "<html>").unwrap();
+        let error = draw_pngs(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("x.svg"), "{error}");
+    }
+}
