@@ -199,12 +199,15 @@ impl Loss {
 }
 
 /// Random early detection (Floyd and Jacobson 1993): packets are dropped with a probability that rises from 0 at
-/// `min_bytes` of mean queue to `max_probability` at `max_bytes`, and all of them above that.
+/// `min_bytes` of mean queue to `max_probability` at `max_bytes`, and all of them above that, or above twice that if it
+/// is gentle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Red {
     pub min_bytes: u64,
     pub max_bytes: u64,
     pub max_probability: f64,
+    /// Whether the probability rises on, from `max_probability` at `max_bytes` to 1 at twice that (Floyd 2000).
+    pub gentle: bool,
     /// Of the present queue in the moving mean.
     pub weight: f64,
 }

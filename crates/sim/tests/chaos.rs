@@ -37,6 +37,7 @@ fn anything(random: &mut impl Rng) -> Scenario {
             min_bytes: 10_000,
             max_bytes: 40_000,
             max_probability: 0.1,
+            gentle: random.random_bool(0.5),
             weight: 0.002,
         });
         links.push(link);

@@ -547,6 +547,7 @@ fn early_detection_keeps_the_queue_short_before_the_buffer_is_full() {
         min_bytes: 15_000,
         max_bytes: 75_000,
         max_probability: 0.1,
+        gentle: false,
         weight: 0.002,
     });
     let red = play(&scenario, gateway("RR"), 1);

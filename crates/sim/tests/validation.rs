@@ -2,8 +2,8 @@
 //! experiment of the same name.
 
 use anabranch_sim::validation::{
-    CUBIC, Effort, FAIRNESS, GOODPUT, HASHES, IDLE, QUEUES, REPEATS, SAWTOOTH, SEEDS, SLOW_START,
-    Topic,
+    CUBIC, Effort, FAIRNESS, GOODPUT, HASHES, IDLE, QUEUES, RED, REPEATS, SAWTOOTH, SEEDS,
+    SLOW_START, Topic,
 };
 
 fn holds(topics: &[Topic], seeds: u64) {
@@ -29,6 +29,11 @@ fn queues_wait_and_drop_as_queueing_theory_says() {
 #[test]
 fn the_flow_hash_spreads_as_chance_would() {
     holds(HASHES, SEEDS);
+}
+
+#[test]
+fn gentle_red_drops_along_its_curve() {
+    holds(&[RED], SEEDS);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use anabranch_scenario::chart::Chart;
 use anabranch_scenario::stats::Estimate;
 use anabranch_sim::validation::{
     CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, IDLE, Kind, LINUX_MBPS, Observed, QUEUES,
-    REPEATS, RTT_S, SAWTOOTH, SEEDS, SLOW_START, Topic, beside_linux, cubic_curve, goodputs,
+    RED, REPEATS, RTT_S, SAWTOOTH, SEEDS, SLOW_START, Topic, beside_linux, cubic_curve, goodputs,
     mathis, pftk,
 };
 
@@ -24,7 +24,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     figures: &[
         Figure {
             id: "queues",
-            title: "queues of known waiting times, and the spread of the flow hash",
+            title: "queues of known waiting times, the spread of the flow hash, the curve of gentle RED",
             worlds: &[World::Sim],
             run: queues,
         },
@@ -64,7 +64,7 @@ fn effort(context: &Context) -> Effort {
 
 fn queues(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
-    let topics: Vec<Topic> = QUEUES.iter().chain(HASHES).copied().collect();
+    let topics: Vec<Topic> = QUEUES.iter().chain(HASHES).chain(&[RED]).copied().collect();
     for (topic, observed) in topics.iter().zip(measure(context, &topics)) {
         judge(&mut findings, topic, &observed, context);
     }

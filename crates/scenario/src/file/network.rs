@@ -319,7 +319,7 @@ pub(super) fn loss(written: LossText) -> Loss {
     }
 }
 
-/// Defaults as Floyd recommends: `max_probability` 0.1, weight 0.002.
+/// Defaults as Floyd recommends: `max_probability` 0.1, weight 0.002; gentle only if asked for, as in the first paper.
 fn red(written: RedTable) -> Result<Red, String> {
     if written.min >= written.max {
         return Err("min must be less than max".to_owned());
@@ -328,6 +328,7 @@ fn red(written: RedTable) -> Result<Red, String> {
         min_bytes: written.min.0,
         max_bytes: written.max.0,
         max_probability: written.probability.map_or(0.1, |share| share.0),
+        gentle: written.gentle.unwrap_or(false),
         weight: written.weight.map_or(0.002, |share| share.0),
     })
 }

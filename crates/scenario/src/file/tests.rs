@@ -85,7 +85,7 @@ fn a_link_says_each_direction_and_its_second_hop() {
         buffer = "100 packets"
         loss = { good_to_bad = "1%", bad_to_good = "25%" }
         up = { rate = "1mbit", buffer = "64kB", loss = 0 }
-        beyond = { rate = "100mbit", red = { min = "15kB", max = "45kB" }, up = { rate = "50mbit", delay = "3ms" } }
+        beyond = { rate = "100mbit", red = { min = "15kB", max = "45kB", gentle = true }, up = { rate = "50mbit", delay = "3ms" } }
         declared = false
         metered = true
         weight = 3
@@ -114,7 +114,8 @@ fn a_link_says_each_direction_and_its_second_hop() {
         (beyond.down.delay, beyond.up.delay.as_millis()),
         (Duration::ZERO, 3)
     );
-    assert_eq!(beyond.down.red.unwrap().max_bytes, 45_000);
+    let red = beyond.down.red.unwrap();
+    assert_eq!((red.max_bytes, red.gentle), (45_000, true));
     let spec = link.spec();
     assert_eq!(
         (spec.rate_down_bps, spec.weight, spec.metered),

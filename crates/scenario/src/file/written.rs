@@ -101,6 +101,7 @@ pub(super) struct RedTable {
     pub min: Bytes,
     pub max: Bytes,
     pub probability: Option<Share>,
+    pub gentle: Option<bool>,
     pub weight: Option<Share>,
 }
 

@@ -161,8 +161,8 @@ impl Chance {
 }
 
 /// Random early detection, Floyd and Jacobson 1993: the mean queue moves with every arrival and decays while the line
-/// is idle; between the thresholds the probability of a drop grows with the packets since the last, so that drops are
-/// spread evenly.
+/// is idle; as long as not all are dropped the probability of a drop grows with the packets since the last, so that
+/// drops are spread evenly.
 #[derive(Debug)]
 struct EarlyDetection {
     red: Red,
@@ -184,16 +184,13 @@ impl EarlyDetection {
 
     fn drops(&mut self, queue_bytes: u64, idle_bytes: u64) -> bool {
         self.average(queue_bytes, idle_bytes);
-        let (min, max) = (self.red.min_bytes as f64, self.red.max_bytes as f64);
-        if self.mean_bytes < min {
+        let share = share(&self.red, self.mean_bytes);
+        if share == 0. {
             self.spared = 0;
             return false;
         }
-        let drops = self.mean_bytes >= max || {
-            let share = self.red.max_probability * (self.mean_bytes - min) / (max - min);
-            let left = 1. - f64::from(self.spared) * share;
-            left <= share || self.random.random::<f64>() < share / left
-        };
+        let left = 1. - f64::from(self.spared) * share;
+        let drops = left <= share || self.random.random::<f64>() < share / left;
         self.spared = if drops { 0 } else { self.spared + 1 };
         drops
     }
@@ -205,6 +202,20 @@ impl EarlyDetection {
             self.mean_bytes *= (1. - weight).powf(small as f64);
         }
         self.mean_bytes += weight * (queue_bytes as f64 - self.mean_bytes);
+    }
+}
+
+/// The probability p_b of a drop at a mean queue, before drops are spread.
+fn share(red: &Red, mean_bytes: f64) -> f64 {
+    let (min, max) = (red.min_bytes as f64, red.max_bytes as f64);
+    if mean_bytes <= min {
+        0.
+    } else if mean_bytes < max {
+        red.max_probability * (mean_bytes - min) / (max - min)
+    } else if red.gentle && mean_bytes < 2. * max {
+        red.max_probability + (1. - red.max_probability) * (mean_bytes - max) / max
+    } else {
+        1.
     }
 }
 
@@ -224,6 +235,7 @@ mod tests {
             min_bytes: 10_000,
             max_bytes: 30_000,
             max_probability: 0.1,
+            gentle: false,
             weight: 0.002,
         };
         let mut detection = EarlyDetection::new(red, 7, 0);
@@ -252,6 +264,7 @@ mod tests {
             min_bytes: 1_000_000,
             max_bytes: 2_000_000,
             max_probability: 0.1,
+            gentle: false,
             weight: 0.01,
         };
         let mut detection = EarlyDetection::new(red, 7, 0);

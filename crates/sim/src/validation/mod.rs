@@ -9,6 +9,7 @@
 
 mod hash;
 mod queues;
+mod red;
 mod tcp;
 mod theory;
 
@@ -18,6 +19,7 @@ use anabranch_scenario::stats::{mean, standard_deviation};
 
 pub use hash::HASHES;
 pub use queues::QUEUES;
+pub use red::RED;
 pub use tcp::{
     CUBIC, FAIRNESS, GOODPUT, IDLE, Kind, LINUX_MBPS, REPEATS, RTT_S, SAWTOOTH, SLOW_START,
     beside_linux, cubic_curve, goodputs,
