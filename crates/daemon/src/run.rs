@@ -149,6 +149,7 @@ impl Surroundings for RealHost {
         desired: &Desired,
         first_usable: Option<LinkId>,
     ) -> anyhow::Result<()> {
+        self.monitor.watch(desired.running());
         self.host
             .apply(&self.netlink, config, desired, first_usable)
             .await

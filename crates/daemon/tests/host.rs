@@ -97,7 +97,7 @@ impl Rig {
         format!(
             "{}{}{sysctls:?}{nft}",
             self.ip("rule list"),
-            self.ip("route show table all")
+            self.ip("-4 route show table all")
         )
     }
 }

@@ -9,6 +9,7 @@
 //! The default routes of the main table serve only to find gateways. Which of them the host itself prefers is of no
 //! consequence to balanced flows. Every other route of the main table wins over balancing.
 
+mod carrier;
 mod netlink;
 mod prefix;
 
@@ -17,6 +18,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_core::{self as core, LinkState};
 
+pub use carrier::Running;
 pub use netlink::{Monitor, Netlink};
 pub use prefix::Prefix;
 
@@ -39,7 +41,7 @@ pub struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     pub ifindex: u32,
-    /// Administratively up, with carrier.
+    /// Administratively up, with carrier, and sending.
     pub running: bool,
     pub mtu: u32,
     /// Packets begin with the IP header: PPP, WireGuard, tun.
@@ -177,6 +179,14 @@ impl Desired {
             routes: routes(&roles, host),
             attachments: attachments(&roles, host),
         }
+    }
+
+    /// The devices of the links, and whether they run.
+    pub fn running(&self) -> Running {
+        let views = self.links.values();
+        views
+            .filter_map(|view| Some((view.path.as_ref().ok()?.ifindex, view.running)))
+            .collect()
     }
 }
 

@@ -17,6 +17,7 @@ use rtnetlink::MulticastGroup;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::carrier::{Carriers, Running};
 use super::prefix::Prefix;
 use super::{Device, Hop, HostRoute, RouteKind, Snapshot};
 
@@ -104,6 +105,7 @@ impl Drop for Netlink {
 /// Tells when devices, addresses, routes or rules have changed.
 pub struct Monitor {
     messages: BoxStream<'static, ()>,
+    carriers: Carriers,
     burst: Option<Burst>,
     task: AbortHandle,
 }
@@ -115,9 +117,15 @@ impl Monitor {
         let task = tokio::spawn(connection).abort_handle();
         Ok(Self {
             messages: messages.map(|_| ()).boxed(),
+            carriers: Carriers::connect()?,
             burst: None,
             task,
         })
+    }
+
+    /// Sees within 50 ms when one of these devices, by ifindex, runs or stops; of all others when the kernel tells.
+    pub fn watch(&mut self, known: Running) {
+        self.carriers.watch(known);
     }
 
     /// Returns when a burst of changes is over. A lost message (overrun) counts as a change. Cancel-safe, however often.
@@ -129,6 +137,7 @@ impl Monitor {
                     message.context("the netlink monitor ended")?;
                     self.burst = Some(Burst::goes_on(self.burst));
                 }
+                () = self.carriers.differ() => return Ok(()),
                 () = tokio::time::sleep_until(over.unwrap_or_else(Instant::now)), if over.is_some() => {
                     self.burst = None;
                     return Ok(());
@@ -172,16 +181,22 @@ fn device(message: &LinkMessage) -> Option<(String, Device)> {
             _ => {}
         }
     }
-    let flags = message.header.flags;
     let device = Device {
         ifindex: message.header.index,
-        running: flags.contains(LinkFlags::Up) && flags.contains(LinkFlags::LowerUp),
+        running: is_running(message),
         mtu,
         layer3: message.header.link_layer_type != LinkLayerType::Ether,
-        resolves: !flags.contains(LinkFlags::Noarp),
+        resolves: !message.header.flags.contains(LinkFlags::Noarp),
         addresses: Vec::new(),
     };
     Some((name?, device))
+}
+
+/// Up, with carrier, and sending: a carrier that is lost shows first in one flag, one that is found last in the other
+/// (linux/net/core/link_watch.c).
+pub(super) fn is_running(message: &LinkMessage) -> bool {
+    let flags = LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running;
+    message.header.flags.contains(flags)
 }
 
 /// An address that a host of the internet or the LAN may talk to; primary ones only.

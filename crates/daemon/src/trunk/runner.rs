@@ -307,6 +307,7 @@ impl Runner {
         self.trouble = None;
         let view = View::derive(&self.config, &snapshot);
         self.tell_changes(&view);
+        self.monitor.watch(view.running());
         self.view = view;
         self.tell_sublinks()?;
         self.plane.set_spreading(&self.spreading())?;

@@ -8,7 +8,7 @@ use anabranch_dataplane::trunk::SublinkPath;
 
 use super::config::{Config, Sublink};
 use super::queues::DeviceQueue;
-use crate::observe::{Device, Prefix, Snapshot};
+use crate::observe::{Device, Prefix, Running, Snapshot};
 
 /// Why a sublink cannot be used as the host stands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +48,14 @@ impl View {
                 .map(|sublink| SublinkView::derive(sublink, host))
                 .collect(),
         }
+    }
+
+    /// The devices of the sublinks, and whether they run.
+    pub fn running(&self) -> Running {
+        let sublinks = self.sublinks.iter();
+        sublinks
+            .filter_map(|sublink| Some((sublink.path?.ifindex, sublink.missing.is_none())))
+            .collect()
     }
 
     /// Bit i: sublink i may take packets.

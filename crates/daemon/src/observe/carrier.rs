@@ -1,0 +1,209 @@
+//! Carriers, looked at instead of waited for.
+//!
+//! A carrier that is lost shows in a device's flags at once, but the kernel tells of it when its link watch comes to it,
+//! up to a second later if it has just told of another (linux/net/core/link_watch.c: urgent is only what comes up, or
+//! belongs to a bridge or bond). So the flags of the devices that carry traffic are read every [`INTERVAL`] and held
+//! against what the daemon knows; what differs makes it look.
+//!
+//! A thread does that, because the kernel answers under the lock of all network configuration, which some other process
+//! may hold for long: the daemon's loop is not to wait for it twenty times a second.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
+use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use tokio::sync::Notify;
+
+use super::netlink::is_running;
+
+/// Between two readings.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// One device's message, without its counters, takes one or two kilobytes.
+const MESSAGE_BYTES_MAX: usize = 32_768;
+
+/// Whether devices run, by ifindex.
+pub type Running = BTreeMap<u32, bool>;
+
+/// Watches devices until it is dropped.
+pub struct Carriers {
+    known: Running,
+    orders: Option<Sender<Running>>,
+    differs: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Carriers {
+    /// Of the calling thread's network namespace. Nothing is watched yet.
+    pub fn connect() -> anyhow::Result<Self> {
+        let mut kernel = Kernel::connect()?;
+        let (orders, ordered) = channel();
+        let differs = Arc::new(Notify::new());
+        let tell = Arc::clone(&differs);
+        let watch = move || {
+            if let Err(error) = watch(&mut kernel, &ordered, &tell) {
+                tracing::warn!("carriers are no longer read, only told: {error:#}");
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("carriers".to_owned())
+            .spawn(watch)
+            .context("start the thread that reads carriers")?;
+        Ok(Self {
+            known: Running::new(),
+            orders: Some(orders),
+            differs,
+            thread: Some(thread),
+        })
+    }
+
+    /// Watches these devices and no others, from what is known of them.
+    pub fn watch(&mut self, known: Running) {
+        if let Some(orders) = self.orders.as_ref().filter(|_| self.known != known) {
+            // A thread that has ended has said why.
+            let _ = orders.send(known.clone());
+            self.known = known;
+        }
+    }
+
+    /// Returns when a device is not as it was known. Cancel-safe.
+    pub async fn differ(&self) {
+        self.differs.notified().await;
+    }
+}
+
+impl Drop for Carriers {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads until nobody gives orders any more. What differs is told once.
+fn watch(kernel: &mut Kernel, orders: &Receiver<Running>, tell: &Notify) -> anyhow::Result<()> {
+    let mut known = Running::new();
+    loop {
+        match orders.recv_timeout(INTERVAL) {
+            Ok(other) => known = other,
+            Err(RecvTimeoutError::Timeout) => {
+                if kernel.update(&mut known)? {
+                    tell.notify_one();
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// A socket of its own, that waits for its answers.
+struct Kernel {
+    socket: Socket,
+    buffer: Vec<u8>,
+}
+
+impl Kernel {
+    fn connect() -> anyhow::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE).context("open a netlink socket")?;
+        socket.bind_auto().context("bind a netlink socket")?;
+        let kernel = SocketAddr::new(0, 0);
+        socket
+            .connect(&kernel)
+            .context("connect a netlink socket")?;
+        Ok(Self {
+            socket,
+            buffer: vec![0; MESSAGE_BYTES_MAX],
+        })
+    }
+
+    /// Whether anything was not as known.
+    fn update(&mut self, known: &mut Running) -> anyhow::Result<bool> {
+        let mut differs = false;
+        for (&ifindex, running) in known {
+            let now = self.is_running(ifindex).context("read a carrier")?;
+            differs |= std::mem::replace(running, now) != now;
+        }
+        Ok(differs)
+    }
+
+    /// A device that is gone does not run.
+    fn is_running(&mut self, ifindex: u32) -> anyhow::Result<bool> {
+        let question = question(ifindex);
+        self.socket.send(&question, 0)?;
+        let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
+        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&self.buffer[..length])?;
+        Ok(match answer.payload {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => is_running(&link),
+            _ => false,
+        })
+    }
+}
+
+fn question(ifindex: u32) -> Vec<u8> {
+    let mut link = LinkMessage::default();
+    link.header.index = ifindex;
+    let without_counters = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
+    link.attributes.push(without_counters);
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST;
+    let mut message = NetlinkMessage::new(header, RouteNetlinkMessage::GetLink(link).into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use anabranch_lab::netns::Namespace;
+    use nix::net::if_::if_nametoindex;
+
+    use super::*;
+
+    const DEVICES: usize = 8;
+
+    #[test]
+    fn a_carrier_is_read_as_it_is_and_no_device_as_none() {
+        let [near, far] = ["near", "far"].map(|label| Namespace::create(label).unwrap());
+        for i in 0..DEVICES {
+            near.veth(&format!("a{i}"), &far, &format!("b{i}")).unwrap();
+        }
+        let (mut kernel, devices) = near
+            .run(|| {
+                let index = |i| if_nametoindex(format!("a{i}").as_str()).unwrap();
+                let devices: Vec<u32> = (0..DEVICES).map(index).collect();
+                (Kernel::connect().unwrap(), devices)
+            })
+            .unwrap();
+        let mut known: Running = devices.iter().map(|device| (*device, true)).collect();
+        // What comes up runs once the link watch has been there.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while kernel.update(&mut known).unwrap() || known.values().any(|running| !running) {
+            assert!(Instant::now() < deadline, "{known:?}");
+        }
+        far.ip("link set b3 down").unwrap();
+        assert!(kernel.update(&mut known).unwrap());
+        let down: Vec<_> = known.iter().filter(|(_, running)| !**running).collect();
+        assert_eq!(down, [(&devices[3], &false)]);
+        assert!(!kernel.update(&mut known).unwrap(), "told once");
+        near.ip("link delete a5").unwrap();
+        assert!(kernel.update(&mut known).unwrap());
+        assert!(!known[&devices[5]]);
+        let began = Instant::now();
+        let readings = 1000;
+        for _ in 0..readings {
+            kernel.update(&mut known).unwrap();
+        }
+        let each_us = began.elapsed().as_secs_f64() * 1e6 / f64::from(readings);
+        println!("{DEVICES} devices in {each_us:.0} µs");
+    }
+}
