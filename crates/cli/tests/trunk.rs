@@ -31,8 +31,30 @@ class.http = { per_user_per_s = 0.5, size = { exponential = "10kB" } }
 control = "reno"
 "#;
 
-fn records() -> Vec<Record> {
-    let file = ScenarioFile::parse(Path::new("trunk.toml"), SCENARIO).unwrap();
+/// The slowest sublink carries a file in half the time that a client's line needs, and one of them loses packets.
+const UNEQUAL: &str = r#"
+length = "3s"
+policies = ["DRR"]
+fault = [{ at = "1500ms", link = "1", delay = "5ms" }]
+
+[trunk]
+sublinks = 2
+rate = "16mbit"
+delay = "2ms"
+buffer = "200ms"
+clients = 3
+access = { rate = "2mbit", delay = "1ms" }
+sublink.1 = { delay = "12ms", loss = "2%" }
+
+[workload]
+kind = "continuous"
+users = 3
+downloads = 1
+size = "50kB"
+"#;
+
+fn records(scenario: &str) -> Vec<Record> {
+    let file = ScenarioFile::parse(Path::new("trunk.toml"), scenario).unwrap();
     let setup = || Setup {
         binary: env!("CARGO_BIN_EXE_anabranch").into(),
         stop: Stop::default(),
@@ -70,7 +92,7 @@ fn is_accounted_for(record: &Record) {
 
 #[test]
 fn static_hashing_keeps_order_deficit_round_robin_is_even_and_dhfv_moves_bins() {
-    let [hashed, moved, even] = &records()[..] else {
+    let [hashed, moved, even] = &records(SCENARIO)[..] else {
         panic!("one record per policy")
     };
     for record in [hashed, moved, even] {
@@ -89,4 +111,43 @@ fn static_hashing_keeps_order_deficit_round_robin_is_even_and_dhfv_moves_bins() 
     println!("busiest over idlest sublink: SH {hashed:.2}, DHFV {moved:.2}, DRR {even:.2}");
     assert!(even < 1.1, "{even}");
     assert!(hashed > moved && moved > even);
+}
+
+#[test]
+fn sublinks_may_differ_in_delay_and_loss_and_clients_have_lines_of_their_own() {
+    let [record] = &records(UNEQUAL)[..] else {
+        panic!("one run")
+    };
+    let counts = record.counts;
+    let is_lateness = |problem: &&String| problem.contains("later") || problem.contains("late");
+    let others: Vec<_> = record.problems.iter().filter(|p| !is_lateness(p)).collect();
+    assert!(others.is_empty(), "{others:?}");
+    // Of half of the packets 2 % are lost.
+    let lost = counts.lost.packets as f64 / counts.offered.packets as f64;
+    assert!((0.003..0.03).contains(&lost), "{counts:?}");
+    assert_eq!(
+        counts.offered.packets,
+        counts.delivered.packets + counts.lost.packets + counts.overflowed.packets
+    );
+    // 50 kB at 2 Mbit/s take 0.2 s at least, though the trunk has 16.
+    let done = record
+        .transfers
+        .iter()
+        .filter(|transfer| transfer.outcome.is_ok());
+    let durations: Vec<f64> = done.map(|transfer| transfer.duration_s).collect();
+    let least = durations.iter().copied().fold(f64::INFINITY, f64::min);
+    println!(
+        "{} files, the fastest in {least:.3} s, {lost:.4} of the packets lost",
+        durations.len()
+    );
+    assert!(durations.len() > 5 && least > 0.2, "{durations:?}");
+    // Packets in turn over 2 and 12 ms overtake each other.
+    assert!(counts.reordered > 50, "{counts:?}");
+    let [event] = &record.events[..] else {
+        panic!("{:?}", record.events)
+    };
+    assert!(
+        event.text.starts_with("sublink 1 has a delay of 5"),
+        "{event:?}"
+    );
 }

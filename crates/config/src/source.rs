@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::BadInput;
@@ -51,7 +52,18 @@ impl<'a> Source<'a> {
 
     /// An error about the value at `key`, which need not exist.
     pub fn bad(&self, key: &[&str], problem: impl std::fmt::Display) -> BadInput {
-        self.compose(&dotted(key), self.span(key), &problem.to_string())
+        self.compose(&self.as_written(key), self.span(key), &problem.to_string())
+    }
+
+    /// As [`dotted`], but a number that names a value of a table stays a name: `trunk.sublink.0`.
+    fn as_written(&self, key: &[&str]) -> String {
+        let parts = key.iter().enumerate();
+        parts.fold(String::new(), |path, (depth, part)| {
+            match self.value(&key[..depth]).map(Spanned::get_ref) {
+                Some(DeValue::Table(_)) => format!("{path}.{part}"),
+                _ => dotted(&[&path, part]),
+            }
+        })
     }
 
     /// Where the value of `key` begins: tables are read in any order, but people number what they write.
@@ -61,16 +73,18 @@ impl<'a> Source<'a> {
 
     /// Where the value of `key` stands in the text.
     pub fn span(&self, key: &[&str]) -> Option<Range<usize>> {
+        self.value(key).map(Spanned::span)
+    }
+
+    fn value(&self, key: &[&str]) -> Option<&Spanned<DeValue<'a>>> {
         let (first, rest) = key.split_first()?;
-        let mut value = self.root.get(*first)?;
-        for part in rest {
-            value = match (value.get_ref(), part.parse::<usize>()) {
-                (DeValue::Array(array), Ok(index)) => array.get(index)?,
-                (DeValue::Table(table), _) => table.get(*part)?,
-                _ => return None,
-            };
-        }
-        Some(value.span())
+        rest.iter().try_fold(self.root.get(*first)?, |value, part| {
+            match (value.get_ref(), part.parse::<usize>()) {
+                (DeValue::Array(array), Ok(index)) => array.get(index),
+                (DeValue::Table(table), _) => table.get(*part),
+                _ => None,
+            }
+        })
     }
 
     fn shape_error(&self, error: &toml::de::Error) -> BadInput {

@@ -11,12 +11,14 @@
 //! filter to the sublink's rate and buffer. `anabranch run` spreads the near node's trunk device, over which the clients
 //! are routed. What the clients send takes the line back, which the link emulator carries: it has the propagation of
 //! the whole round trip, because the kernel's shapers know none. So round trips are the scenario's, and the queue of a
-//! sublink is where the product looks for it. The lines between hosts and nodes are cables: their rates are not
-//! emulated. The undivided link is a trunk of one sublink.
+//! sublink is where the product looks for it. Sublinks that differ in delay, or lose packets, are lines of the emulator
+//! behind their shapers. The hosts of each side share a cable, on which every one of them has its rate ([`access`]). The
+//! undivided link is a trunk of one sublink.
 //!
 //! What became of a sublink's packets is told by the program and the queue ([`Sight`]); reordering is counted where the
 //! clients receive, by the numbers that the servers' sockets gave their packets ([`Watcher`]).
 
+mod access;
 mod nodes;
 mod order;
 mod plan;

@@ -1,12 +1,13 @@
 //! Two nodes, the cables between them, and the hosts behind them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anabranch_scenario::{Change, Event, EventKind, Fault, Line, Tcp};
+use anabranch_scenario::{Change, Direction, Event, EventKind, Fault, Line, Tally, Tcp};
 
+use super::access::{self, BURST_BYTES, Host};
 use super::plan::{Plan, frame_limit_bytes, frame_rate_bps, sublink_of};
-use crate::emulator::{Emulator, End, Link, LinkShape, MTU_MAX_BYTES};
+use crate::emulator::{Emulator, End, Lateness, Link, LinkShape, MTU_MAX_BYTES};
 use crate::netns::Namespace;
 use crate::scenario::{Setup, retransmitted};
 use crate::topology::{Anabranch, HttpServer, LabError, Result, io_error, settle, tcp};
@@ -16,8 +17,6 @@ pub(super) const TRUNK: &str = "trunk0";
 const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
 const FIRST_SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 const SERVER_PORT: u16 = 80;
-/// What a token bucket lets go at once: a frame and the shaper's rounding.
-const BURST_BYTES: u64 = 1600;
 
 /// A sublink's device, the same name at both nodes.
 pub(super) fn sublink(index: usize) -> String {
@@ -29,6 +28,10 @@ pub(super) struct Nodes {
     anabranch: Anabranch,
     _http: HttpServer,
     back: Link,
+    /// Those that are emulated, by their numbers; none if they are cables.
+    sublinks: Vec<Link>,
+    /// The propagation that the line back has for all of them.
+    least_delay: Duration,
     _emulator: Emulator,
     near: Namespace,
     far: Namespace,
@@ -54,16 +57,18 @@ impl Nodes {
         }
         let server_addresses = lay_servers(plan, &servers, &near)?;
         lay_clients(plan, &clients, &far)?;
-        for (index, line) in plan.lines.iter().enumerate() {
-            lay_sublink(index, line, &near, &far)?;
-        }
-        lay_trunk(&near, &far)?;
         let emulator = Emulator::start(plan.seed)?;
+        let lay = |(index, line)| lay_sublink(plan, index, line, &emulator, &near, &far);
+        let sublinks = plan.lines.iter().copied().enumerate().map(lay);
+        let sublinks = sublinks.collect::<Result<Vec<_>>>()?;
+        lay_trunk(&near, &far)?;
         let back = lay_back(plan, &emulator, &near, &far)?;
         Ok(Self {
             _http: HttpServer::start(&servers, &server_addresses, &[])?,
             anabranch: Anabranch::start(&near, &setup.binary, &plan.configuration())?,
             back,
+            sublinks: sublinks.into_iter().flatten().collect(),
+            least_delay: plan.least_delay,
             _emulator: emulator,
             near,
             far,
@@ -98,24 +103,40 @@ impl Nodes {
         retransmitted(&self.servers)
     }
 
+    /// Packets that the sublinks have lost behind their queues.
+    pub fn lost(&self) -> Result<Tally> {
+        let mut lost = Tally::default();
+        for link in &self.sublinks {
+            lost += link.fates(Direction::Up)?.lost;
+        }
+        Ok(lost)
+    }
+
     /// Lets a fault happen, and tells when it took effect.
     pub fn apply(&self, fault: &Fault, epoch: Instant) -> Result<Event> {
-        let device = sublink(sublink_of(fault).unwrap_or_default());
+        let index = sublink_of(fault).unwrap_or_default();
         let number = &fault.link;
         let (kind, text) = match fault.change {
             Change::Rate(rate_bps) => {
-                shape(&self.near, "change", &device, rate_bps, None)?;
+                shape(&self.near, "change", &sublink(index), rate_bps, None)?;
                 let text = format!("sublink {number} has {rate_bps} bit/s");
                 (EventKind::Note, text)
             }
             Change::Restore => {
-                self.far.ip(&format!("link set {device} up"))?;
+                self.set_carrier(index, true)?;
                 let text = format!("sublink {number} has its carrier again");
                 (EventKind::Restored, text)
             }
-            _ => {
-                self.far.ip(&format!("link set {device} down"))?;
+            Change::Cut => {
+                self.set_carrier(index, false)?;
                 (EventKind::Cut, format!("sublink {number} lost its carrier"))
+            }
+            Change::Loss(_) | Change::Delay(_) => {
+                self.change(index, fault.change)?;
+                (
+                    EventKind::Note,
+                    format!("sublink {}", Event::of(fault).text),
+                )
             }
         };
         Ok(Event {
@@ -126,9 +147,37 @@ impl Nodes {
         })
     }
 
+    /// What the near node sees of a cable that is pulled, or plugged in again.
+    fn set_carrier(&self, index: usize, on: bool) -> Result<()> {
+        match self.sublinks.get(index) {
+            Some(link) => link.set_carrier(on)?,
+            None => {
+                let state = if on { "up" } else { "down" };
+                let line = format!("link set {} {state}", sublink(index));
+                self.far.ip(&line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of an emulated sublink; the plan has seen to it that it is one.
+    fn change(&self, index: usize, change: Change) -> Result<()> {
+        let rest = match change {
+            Change::Delay(delay) => Change::Delay(delay - self.least_delay),
+            other => other,
+        };
+        if let Some(link) = self.sublinks.get(index) {
+            link.apply(Some(Direction::Up), rest)?;
+        }
+        Ok(())
+    }
+
     /// Why the figures cannot be trusted; empty if they can.
     pub fn problems(&self) -> Result<Vec<String>> {
         let mut problems = self.back.report()?.problems();
+        for link in &self.sublinks {
+            problems.extend(link.report()?.problems());
+        }
         for (namespace, device) in [(&self.clients, "lan"), (&self.servers, "lan")] {
             let counters = namespace.counters(device)?;
             let dropped = counters.rx_dropped + counters.tx_dropped;
@@ -145,17 +194,20 @@ impl Nodes {
     pub fn conditions(&self) -> Result<Vec<(String, String)>> {
         let path = "/proc/sys/kernel/osrelease";
         let kernel = std::fs::read_to_string(path).map_err(io_error(format!("reading {path}")))?;
-        let lateness = self.back.report()?.up.lateness;
-        Ok(vec![
-            ("kernel".to_owned(), kernel.trim_end().to_owned()),
-            (
-                "lateness of the line back".to_owned(),
-                format!(
-                    "p50 {:.0} µs, p99 {:.0} µs",
-                    lateness.p50_us, lateness.p99_us
-                ),
-            ),
-        ])
+        let mut words = vec![("kernel".to_owned(), kernel.trim_end().to_owned())];
+        for (link, name) in std::iter::once(&self.back)
+            .map(|back| (back, "the line back".to_owned()))
+            .chain(
+                self.sublinks
+                    .iter()
+                    .map(|link| (link, link.name().to_owned())),
+            )
+        {
+            let Lateness { p50_us, p99_us, .. } = link.report()?.up.lateness;
+            let late = format!("p50 {p50_us:.0} µs, p99 {p99_us:.0} µs");
+            words.push((format!("lateness of {name}"), late));
+        }
+        Ok(words)
     }
 
     /// Ends the trunk and waits for it.
@@ -187,20 +239,30 @@ fn lay_servers(plan: &Plan, servers: &Namespace, near: &Namespace) -> Result<Vec
     servers.exec_with_input("ip", &["-batch", "-"], &batch)?;
     route_by_default(servers, "192.0.2.1", plan.tcp)?;
     near.ip("route add 198.51.100.0/24 via 192.0.2.2")?;
+    let line = &plan.trunk.server_access;
+    access::lay(servers, "lan", Host::Source, addresses.clone(), line)?;
+    access::lay(near, "servers", Host::Destination, addresses.clone(), line)?;
     let port = |address| SocketAddr::from((address, SERVER_PORT));
     Ok(addresses.map(port).collect())
 }
 
 fn lay_clients(plan: &Plan, clients: &Namespace, far: &Namespace) -> Result<()> {
     cable((clients, "lan"), (far, "clients"))?;
-    far.ip("address add 10.80.0.1/16 dev clients")?;
+    clients.ip("address add 10.6.0.2/30 dev lan")?;
+    far.ip("address add 10.6.0.1/30 dev clients")?;
+    // One neighbour for all: a thousand of them would not fit the kernel's table (gc_thresh3).
+    far.ip("route add 10.80.0.0/16 via 10.6.0.2")?;
     let mut batch = String::new();
-    for index in 0..plan.trunk.clients {
-        let address = Ipv4Addr::from_bits(FIRST_CLIENT.to_bits() + index);
-        batch += &format!("address add {address}/16 dev lan\n");
+    let addresses =
+        (0..plan.trunk.clients).map(|index| Ipv4Addr::from_bits(FIRST_CLIENT.to_bits() + index));
+    for address in addresses.clone() {
+        batch += &format!("address add {address}/32 dev lo\n");
     }
     clients.exec_with_input("ip", &["-batch", "-"], &batch)?;
-    route_by_default(clients, "10.80.0.1", plan.tcp)
+    let line = &plan.trunk.access;
+    access::lay(clients, "lan", Host::Source, addresses.clone(), line)?;
+    access::lay(far, "clients", Host::Destination, addresses, line)?;
+    route_by_default(clients, "10.6.0.1", plan.tcp)
 }
 
 fn route_by_default(hosts: &Namespace, via: &str, tcp: &Tcp) -> Result<()> {
@@ -211,13 +273,38 @@ fn route_by_default(hosts: &Namespace, via: &str, tcp: &Tcp) -> Result<()> {
         .map_err(LabError::from)
 }
 
-fn lay_sublink(index: usize, line: &Line, near: &Namespace, far: &Namespace) -> Result<()> {
+/// A cable, or a line of the emulator; its shaper stands at the near node.
+fn lay_sublink(
+    plan: &Plan,
+    index: usize,
+    line: &Line,
+    emulator: &Emulator,
+    near: &Namespace,
+    far: &Namespace,
+) -> Result<Option<Link>> {
     let device = sublink(index);
-    cable((near, &device), (far, &device))?;
+    let link = match plan.emulated {
+        false => {
+            cable((near, &device), (far, &device))?;
+            None
+        }
+        true => {
+            let [from, to] = [near, far].map(|namespace| End {
+                namespace,
+                device: &device,
+            });
+            let shape = LinkShape {
+                up: plan.after_shaper(line),
+                ..LinkShape::new(line.rate_bps, line.rate_bps, 0)
+            };
+            Some(emulator.connect(&format!("sublink {index}"), from, to, shape)?)
+        }
+    };
     near.ip(&format!("address add 10.9.{index}.1/30 dev {device}"))?;
     far.ip(&format!("address add 10.9.{index}.2/30 dev {device}"))?;
     let limit_bytes = frame_limit_bytes(line.buffer);
-    shape(near, "add", &device, line.rate_bps, Some(limit_bytes))
+    shape(near, "add", &device, line.rate_bps, Some(limit_bytes))?;
+    Ok(link)
 }
 
 /// A token bucket of `rate_bps` of IP packets.

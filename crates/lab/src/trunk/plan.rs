@@ -1,6 +1,7 @@
 //! What a scenario with a trunk means to the nodes.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use anabranch_scenario::{
     Buffer, Change, Fault, Line, Link, Loss, Network, Place, Policy, Run, Spread, Tcp, Trunk,
@@ -12,10 +13,12 @@ use crate::topology::{LabError, Result, tcp};
 pub(super) const ETHERNET_BYTES: u64 = 14;
 /// The IP packet that rates are converted for.
 const PACKET_BYTES: u64 = 1500;
+/// Of what stands behind a shaper: a full packet takes 12 µs.
+const CABLE_BPS: u64 = 1_000_000_000;
 const CLIENTS_MAX: u32 = 10_000;
 const SERVERS_MAX: u32 = 200;
 /// Packets of a buffer given in packets are counted as full ones: the shaper counts bytes.
-const FRAME_BYTES: u64 = PACKET_BYTES + ETHERNET_BYTES;
+pub(super) const FRAME_BYTES: u64 = PACKET_BYTES + ETHERNET_BYTES;
 
 /// A run that these nodes can carry out.
 #[derive(Debug, Clone)]
@@ -26,8 +29,12 @@ pub(super) struct Plan<'a> {
     pub seed: u64,
     /// The sublinks as they are cabled: one for the undivided link.
     pub lines: Vec<&'a Line>,
-    /// The line from the clients, with the propagation of the whole round trip.
+    /// The line from the clients, with the propagation of the round trip over the fastest sublink.
     pub back: Line,
+    /// The propagation of the fastest sublink.
+    pub least_delay: Duration,
+    /// Sublinks differ in delay or lose packets, from the beginning or later: cables do not.
+    pub emulated: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -47,25 +54,40 @@ impl<'a> Plan<'a> {
             _ => trunk.sublinks.iter().collect(),
         };
         check_hosts(trunk)?;
-        for line in &lines {
-            check_line(line, lines[0])?;
-        }
-        for fault in &run.scenario.faults {
+        check_lines(trunk, &lines)?;
+        let faults = &run.scenario.faults;
+        for fault in faults {
             check_fault(fault, lines.len())?;
         }
+        let least_delay = least_delay(&lines, faults);
+        let plain = |line: &&Line| line.loss == Loss::None && line.delay == least_delay;
+        let stays = |fault: &Fault| !matches!(fault.change, Change::Loss(_) | Change::Delay(_));
         Ok(Self {
             back: Line {
                 delay: trunk.back.delay
-                    + lines[0].delay
+                    + least_delay
                     + 2 * (trunk.access.delay + trunk.server_access.delay),
                 ..trunk.back.clone()
             },
+            least_delay,
+            emulated: !(lines.iter().all(plain) && faults.iter().all(stays)),
             trunk,
             spread,
             tcp: &run.scenario.tcp,
             seed: run.seed,
             lines,
         })
+    }
+
+    /// What an emulated sublink does to packets that its shaper has let go: their rest of propagation, and losses.
+    pub fn after_shaper(&self, line: &Line) -> Line {
+        Line {
+            rate_bps: CABLE_BPS,
+            delay: line.delay - self.least_delay,
+            buffer: Buffer::Unlimited,
+            loss: line.loss,
+            red: None,
+        }
     }
 
     /// The configuration of the near node's trunk.
@@ -128,11 +150,17 @@ impl<'a> Plan<'a> {
             ),
             (
                 "propagation".to_owned(),
-                "of the whole round trip on the way back".to_owned(),
+                match self.emulated {
+                    false => "of the whole round trip on the way back".to_owned(),
+                    true => "of the fastest sublink's round trip on the way back".to_owned(),
+                },
             ),
             (
                 "access lines".to_owned(),
-                "cables without a rate".to_owned(),
+                format!(
+                    "clients {} bit/s, servers {} bit/s, shaped where packets enter them",
+                    self.trunk.access.rate_bps, self.trunk.server_access.rate_bps
+                ),
             ),
         ];
         let differences = tcp::differences(self.tcp).into_iter();
@@ -183,18 +211,31 @@ fn check_hosts(trunk: &Trunk) -> Result<()> {
     Ok(())
 }
 
-fn check_line(line: &Line, first: &Line) -> Result<()> {
-    if line.loss != Loss::None || line.red.is_some() {
-        let allowed = "sublinks of the laboratory lose by overflow only; run it in the simulator";
-        return Err(wrong("trunk.sublinks", "lossy", allowed));
+/// Of the sublinks, from the beginning or after a fault.
+fn least_delay(lines: &[&Line], faults: &[Fault]) -> Duration {
+    let later = faults.iter().filter_map(|fault| match fault.change {
+        Change::Delay(delay) => Some(delay),
+        _ => None,
+    });
+    let delays = lines.iter().map(|line| line.delay).chain(later);
+    delays.min().unwrap_or_default()
+}
+
+fn check_lines(trunk: &Trunk, lines: &[&Line]) -> Result<()> {
+    if lines.iter().any(|line| line.red.is_some()) {
+        let allowed = "the laboratory has drop-tail queues; run it in the simulator";
+        return Err(wrong("trunk.red", "early detection", allowed));
     }
-    if line.delay != first.delay {
-        let allowed = "sublinks of the laboratory have one delay; run it in the simulator";
-        return Err(wrong(
-            "trunk.sublinks",
-            format!("{:?}", line.delay),
-            allowed,
-        ));
+    let access = [
+        ("trunk.access", &trunk.access),
+        ("trunk.server_access", &trunk.server_access),
+    ];
+    for (key, line) in access {
+        if line.loss != Loss::None || line.red.is_some() {
+            let allowed =
+                "access lines of the laboratory lose by overflow only; run it in the simulator";
+            return Err(wrong(key, "lossy", allowed));
+        }
     }
     Ok(())
 }
@@ -210,14 +251,7 @@ fn check_fault(fault: &Fault, sublinks: usize) -> Result<()> {
     if fault.place != Place::LastMile {
         return Err(wrong("faults.place", "beyond", "a trunk has one hop"));
     }
-    match fault.change {
-        Change::Cut | Change::Restore | Change::Rate(_) => Ok(()),
-        change => Err(wrong(
-            "faults.change",
-            format!("{change:?}"),
-            "sublinks of the laboratory are cut, restored or change their rate; run it in the simulator",
-        )),
-    }
+    Ok(())
 }
 
 /// The sublink that a fault concerns.

@@ -75,6 +75,7 @@ impl Watch {
 /// Running counters of all sublinks and of the servers' TCP.
 pub(super) struct Sight {
     status: TrunkStatus,
+    lost: Tally,
     retransmitted: u64,
 }
 
@@ -82,6 +83,7 @@ impl Sight {
     pub fn take(daemon: &mut Daemon, nodes: &Nodes) -> Result<Self> {
         Ok(Self {
             status: daemon.status()?,
+            lost: nodes.lost()?,
             retransmitted: nodes.retransmitted()?,
         })
     }
@@ -94,6 +96,7 @@ impl Sight {
                 packets: later.retransmitted - self.retransmitted,
                 bytes: 0,
             },
+            lost: less(later.lost, self.lost),
             ..Counts::default()
         };
         for (before, after) in self.status.sublinks.iter().zip(&later.status.sublinks) {
@@ -102,6 +105,7 @@ impl Sight {
             counts.overflowed += overflowed;
             counts.delivered += less(offered, overflowed);
         }
+        counts.delivered = less(counts.delivered, counts.lost);
         counts
     }
 

@@ -158,12 +158,44 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
             ACCESS_RATE_BPS,
             ACCESS_DELAY,
         )?,
-        sublinks: vec![sublink; sublinks as usize],
+        sublinks: each_sublink(lines, table, &each, part_bps)?,
         single,
         clients: hosts(lines.source, "clients", table.clients)?,
         servers: hosts(lines.source, "servers", table.servers)?,
         control: control(lines.source, table)?,
     })
+}
+
+/// The sublinks by their numbers: each is as `each` says where its own table says nothing.
+fn each_sublink(
+    lines: &Lines<'_>,
+    table: &TrunkTable,
+    each: &LineTable,
+    rate_bps: u64,
+) -> Result<Vec<Line>, BadInput> {
+    let numbers: Vec<String> = (0..table.sublinks).map(|i| i.to_string()).collect();
+    for (number, own) in &table.sublink {
+        let bad = |problem: String| Err(lines.source.bad(&["trunk", "sublink", number], problem));
+        if !numbers.contains(number) {
+            return bad(format!("no such sublink; allowed: {}", numbers.join(", ")));
+        }
+        if own.rate.is_some() {
+            return bad("sublinks have equal parts of the trunk's rate; leave rate out".to_owned());
+        }
+    }
+    let sublink = |number: &String| {
+        let own = table.sublink.get(number).cloned().unwrap_or_default();
+        let all = LineTable {
+            rate: None,
+            delay: own.delay.or(each.delay),
+            loss: own.loss.or(each.loss),
+            buffer: own.buffer.or(each.buffer),
+            red: own.red.or(each.red),
+        };
+        let key = ["trunk", "sublink", number];
+        lines.line(&key, &all, None, rate_bps, DELAY_DEFAULT)
+    };
+    numbers.iter().map(sublink).collect()
 }
 
 fn hosts(source: &Source<'_>, key: &str, written: Option<u32>) -> Result<u32, BadInput> {

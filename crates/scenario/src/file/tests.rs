@@ -589,6 +589,35 @@ fn a_sweep_of_what_is_not_there_is_refused() {
 }
 
 #[test]
+fn a_sublink_may_differ_from_the_others_but_not_in_its_rate() {
+    let text = |own: &str| {
+        format!(
+            "trunk = {{ sublinks = 3, rate = \"3mbit\", delay = \"1ms\", loss = \"1%\", sublink.{own} }}"
+        )
+    };
+    let scenario = read(&text("2 = { delay = \"9ms\" }"));
+    let Network::Trunk(trunk) = &scenario.network else {
+        panic!("{:?}", scenario.network)
+    };
+    let delays: Vec<_> = trunk
+        .sublinks
+        .iter()
+        .map(|line| line.delay.as_millis())
+        .collect();
+    assert_eq!(delays, [1, 1, 9]);
+    assert!(
+        trunk
+            .sublinks
+            .iter()
+            .all(|line| line.loss == trunk.single.loss)
+    );
+    assert!(trunk.sublinks.iter().all(|line| line.rate_bps == 1_000_000));
+    assert!(error(&text("3 = { delay = \"9ms\" }")).ends_with("no such sublink; allowed: 0, 1, 2"));
+    assert!(error(&text("0.rate = \"9mbit\"")).ends_with("leave rate out"));
+    assert!(error(&text("0.delay = \"11s\"")).contains(" trunk.sublink.0.delay = \"11s\": "));
+}
+
+#[test]
 fn the_laboratory_refuses_what_only_the_simulator_can_do() {
     let refused = |text: &str| {
         parse(text)
@@ -600,8 +629,12 @@ fn the_laboratory_refuses_what_only_the_simulator_can_do() {
     assert!(parse(MINIMAL).unwrap().fits(World::Lab).is_ok());
     assert!(parse(TRUNK).unwrap().fits(World::Sim).is_ok());
     assert!(parse(TRUNK).unwrap().fits(World::Lab).is_ok());
-    let lossy = "trunk = { sublinks = 2, rate = \"1mbit\", loss = \"1%\" }";
-    assert!(refused(lossy).ends_with("lose packets only in their queues; leave loss out"));
+    let lossy = "trunk = { sublinks = 2, rate = \"1mbit\", access.loss = \"1%\" }";
+    assert!(
+        refused(lossy).ends_with("access lines lose by overflow only; leave loss and red out"),
+        "{}",
+        refused(lossy)
+    );
     let fast = refused("link.a = { rate = \"300mbit\" }");
     assert_eq!(
         fast,

@@ -57,11 +57,21 @@ fn trunk_fits_lab(source: &Source<'_>, trunk: &Trunk) -> Result<(), BadInput> {
     if sublinks().any(|line| line.red.is_some()) {
         return Err(source.bad(&["trunk"], NO_RED));
     }
-    if trunk.sublinks.iter().any(|line| line.loss != Loss::None) {
-        let problem = "the laboratory's sublinks lose packets only in their queues; leave loss out";
-        return Err(source.bad(&["trunk"], problem));
+    let access = [
+        ("access", &trunk.access),
+        ("server_access", &trunk.server_access),
+    ];
+    match access
+        .into_iter()
+        .find(|(_, line)| line.loss != Loss::None || line.red.is_some())
+    {
+        Some((key, _)) => {
+            let problem =
+                "the laboratory's access lines lose by overflow only; leave loss and red out";
+            Err(source.bad(&["trunk", key], problem))
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn lines(link: &LinkPlan) -> impl Iterator<Item = &Line> {

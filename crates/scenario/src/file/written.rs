@@ -139,6 +139,8 @@ pub(super) struct TrunkTable {
     pub loss: Option<LossText>,
     pub buffer: Option<BufferText>,
     pub red: Option<RedTable>,
+    #[serde(default)]
+    pub sublink: BTreeMap<String, LineTable>,
     pub back: Option<LineTable>,
     pub access: Option<LineTable>,
     pub server_access: Option<LineTable>,
