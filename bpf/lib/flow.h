@@ -122,18 +122,17 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 	return 1;
 }
 
-/* Takes a flow out of the tables. Live or closed, on either table. */
+/* Takes a flow out of the tables, live or closed, from either; whoever takes it from the main table counts it. */
 static __always_inline void forget_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan,
 					struct ab_flow_key *wan_key)
 {
 	struct ab_flow *wan = find_other(lan_key, lan, wan_key);
 	close_flow(lan_key, lan);
-	__u32 confirmed = lan->state & AB_STATE_CONFIRMED;
 	if (wan)
 		delete_entry(wan_key);
-	delete_entry(lan_key);
-	if (confirmed)
+	if (!bpf_map_delete_elem(&flows, lan_key))
 		table_add(0, 1);
+	bpf_map_delete_elem(&embryos, lan_key);
 }
 
 /* Whether this CPU is the one to move the embryo: whoever sets the bit. A closed one stays where it is. */

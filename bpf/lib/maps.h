@@ -56,6 +56,7 @@ AB_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_REASON_COUNT, __u32, __u64, 0);
 AB_MAP(gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_gauge, 0);
 AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);
 AB_MAP(sweep, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
+AB_MAP(ending, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Walks over the flow tables, run by user space and attached to nothing: `sweep` forgets what its timer ran out for,
- * `end_link` ends the flows of one link. They run in process context and may be interrupted by the forwarding
- * programs on their own CPU, so they never use the scratch.
+ * `end_link` ends the flows of one link, also while a sweep is under way. They run in process context and may be
+ * interrupted by the forwarding programs on their own CPU, so they never use the scratch.
  */
 #ifndef ANABRANCH_SWEEP_H
 #define ANABRANCH_SWEEP_H
@@ -176,7 +176,7 @@ static long end_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *
 static __always_inline void end_flows_of_link(void)
 {
 	__u32 zero = 0;
-	struct sweep_walk walk = { .result = bpf_map_lookup_elem(&sweep, &zero) };
+	struct sweep_walk walk = { .result = bpf_map_lookup_elem(&ending, &zero) };
 	if (!walk.result)
 		return;
 	bpf_for_each_map_elem(&flows, end_entry, &walk, 0);

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{Admin, LinkId, LinkState, ProbeOutcome, Time};
@@ -20,7 +21,7 @@ use crate::control::{Call, LinkAction, Request, Response};
 use crate::driver::{Driver, ProbeOrder, tell_ended};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{self, FlowRow, LinkPath, Plane, Route, Swept};
+use crate::plane::{self, FlowRow, LinkPath, Plane, Route, Swept, Walk};
 use crate::probe::{Outcome, Target, Via};
 use crate::slots::Slots;
 use crate::view;
@@ -93,6 +94,8 @@ pub struct Daemon<P, S> {
     trouble: Option<String>,
     first_usable: Option<LinkId>,
     sweep_at: Instant,
+    /// One at most, and how long it took.
+    sweeps: JoinSet<(Result<Swept, plane::Error>, Duration)>,
     probes: JoinSet<(ProbeOrder, Option<Outcome>)>,
 }
 
@@ -118,6 +121,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             trouble: None,
             first_usable: None,
             sweep_at: Instant::now(),
+            sweeps: JoinSet::new(),
             probes: JoinSet::new(),
             config,
             slots,
@@ -159,6 +163,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                     self.look().await?;
                 }
                 Some(done) = self.probes.join_next() => self.probed(done?),
+                Some(done) = self.sweeps.join_next() => self.swept(done?)?,
                 Some((request, reply)) = calls.recv() => self.answer(request, reply).await?,
                 _ = tick.tick() => {
                     ticks += 1;
@@ -211,12 +216,24 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     }
 
     fn sweep(&mut self) -> anyhow::Result<()> {
-        let began = Instant::now();
-        if began < self.sweep_at && !self.plane.is_pressed()? {
+        let is_early = Instant::now() < self.sweep_at && !self.plane.is_pressed()?;
+        if is_early || !self.sweeps.is_empty() {
             return Ok(());
         }
-        self.swept = self.plane.sweep()?;
-        self.sweep_at = Instant::now() + began.elapsed() * SWEEP_REST;
+        let walker = self.plane.walker();
+        self.sweeps.spawn_blocking(move || {
+            let began = std::time::Instant::now();
+            (walker.sweep(), began.elapsed())
+        });
+        Ok(())
+    }
+
+    fn swept(
+        &mut self,
+        (swept, took): (Result<Swept, plane::Error>, Duration),
+    ) -> anyhow::Result<()> {
+        self.swept = swept?;
+        self.sweep_at = Instant::now() + took * SWEEP_REST;
         Ok(())
     }
 
@@ -485,7 +502,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 self.plane.detach(ifindex)?;
             }
         }
-        let rows = self.plane.flows()?;
+        let rows = self.plane.walker().flows()?;
         let stale = |row: &FlowRow| {
             let id = LinkId(row.link);
             let moved = self
@@ -513,6 +530,10 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         reply: oneshot::Sender<Response>,
     ) -> anyhow::Result<()> {
         let response = match request {
+            Request::Flows { limit } => {
+                list_flows(self.plane.walker(), limit, reply);
+                return Ok(());
+            }
             Request::Link { name, action } => self.order(&name, action),
             Request::Reload => self.reload().await?,
             question => self
@@ -530,12 +551,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
 
     fn look_up(&mut self, question: Request) -> Result<Response, plane::Error> {
         Ok(match question {
-            Request::Flows { limit } => {
-                let mut flows = self.plane.flows()?;
-                let total = flows.len();
-                flows.truncate(limit);
-                Response::Flows { total, flows }
-            }
             Request::Explain { from, to, proto } => {
                 Response::Explanation(Box::new(self.plane.explain(from, to, proto)?))
             }
@@ -564,6 +579,24 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         tracing::info!("link {name} {words}, by order");
         Response::Done
     }
+}
+
+/// Answers when the list is made, which with many flows takes a while.
+fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Response>) {
+    tokio::task::spawn_blocking(move || {
+        let response = match walker.flows() {
+            Ok(mut flows) => {
+                let total = flows.len();
+                flows.truncate(limit);
+                Response::Flows { total, flows }
+            }
+            Err(error) => Response::Failed {
+                message: error.to_string(),
+            },
+        };
+        // Whoever asked may have gone.
+        let _ = reply.send(response);
+    });
 }
 
 pub(crate) fn all_links() -> impl Iterator<Item = LinkId> {

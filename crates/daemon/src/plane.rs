@@ -3,29 +3,30 @@
 //! The only module that speaks with [`Gateway`].
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anabranch_core::DataPlane;
 pub use anabranch_core::LinkId;
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
     Error, Explanation, FlowRow, LinkPath, Proto, ReasonCount, Role, Route, Settings, Sizes, Swept,
-    Verdict,
+    Verdict, Walker,
 };
 
 use crate::config::{Config, UdpFilter};
 
 /// The gateway as the daemon's loop sees it; every method as of [`Gateway`].
 pub trait Plane: DataPlane<Error = Error> {
+    type Walker: Walk;
     fn set_settings(&mut self, settings: &Settings) -> Result<(), Error>;
     fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), Error>;
     fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error>;
     fn attach(&mut self, ifindex: u32, role: Role, layer3: bool, mtu: u32) -> Result<(), Error>;
     fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
     fn attached(&self) -> Result<Vec<u32>, Error>;
-    fn sweep(&mut self) -> Result<Swept, Error>;
+    fn walker(&self) -> Arc<Self::Walker>;
     fn is_pressed(&self) -> Result<bool, Error>;
     fn flows_max(&self) -> u64;
-    fn flows(&self) -> Result<Vec<FlowRow>, Error>;
     fn explain(
         &mut self,
         from: SocketAddr,
@@ -35,7 +36,25 @@ pub trait Plane: DataPlane<Error = Error> {
     fn reasons(&self) -> Result<Vec<ReasonCount>, Error>;
 }
 
+/// What takes as long as there are flows: never for the loop itself. Every method as of [`Walker`].
+pub trait Walk: Send + Sync + 'static {
+    fn sweep(&self) -> Result<Swept, Error>;
+    fn flows(&self) -> Result<Vec<FlowRow>, Error>;
+}
+
+impl Walk for Walker {
+    fn sweep(&self) -> Result<Swept, Error> {
+        self.sweep()
+    }
+
+    fn flows(&self) -> Result<Vec<FlowRow>, Error> {
+        self.flows()
+    }
+}
+
 impl Plane for Gateway {
+    type Walker = Walker;
+
     fn set_settings(&mut self, settings: &Settings) -> Result<(), Error> {
         self.set_settings(settings)
     }
@@ -60,8 +79,8 @@ impl Plane for Gateway {
         self.attached()
     }
 
-    fn sweep(&mut self) -> Result<Swept, Error> {
-        self.sweep()
+    fn walker(&self) -> Arc<Walker> {
+        self.walker()
     }
 
     fn is_pressed(&self) -> Result<bool, Error> {
@@ -70,10 +89,6 @@ impl Plane for Gateway {
 
     fn flows_max(&self) -> u64 {
         self.flows_max()
-    }
-
-    fn flows(&self) -> Result<Vec<FlowRow>, Error> {
-        self.flows()
     }
 
     fn explain(

@@ -3,26 +3,21 @@
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
-    time::Duration,
+    sync::Arc,
 };
 
 use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
 use anabranch_policy::abi;
-use aya::{
-    TestRun,
-    maps::MapError,
-    programs::{RawTracePointRunOptions, TcAttachType},
-};
-use nix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
+use aya::{maps::MapError, programs::TcAttachType};
 
 use crate::{
-    Error, FlowRow, Route, attach, batch, flows,
+    Error, FlowRow, Route, Swept, Walker, attach,
     object::{self, Object},
     reasons::{self, ReasonCount},
     reset::ResetSocket,
     routes,
     run::{self, Ran},
+    walk::{Occupancy, Walk},
 };
 
 /// How many flows and hosts the tables hold. Fixed while pinned maps live.
@@ -70,30 +65,16 @@ pub enum Role {
     Link(LinkId),
 }
 
-/// What a sweep did and saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Swept {
-    /// Flows whose timer ran out.
-    pub expired: u64,
-    /// Embryos the kernel had to evict since the last sweep.
-    pub evicted: u64,
-    /// Flows of each link that are not closed.
-    pub live: Vec<u64>,
-    /// Confirmed flows in the table, closed ones included.
-    pub confirmed: u64,
-}
-
 /// The loaded gateway of one instance.
 pub struct Gateway {
     object: Object,
     pins: PathBuf,
     instance: PathBuf,
     resets: Option<ResetSocket>,
-    flows_max: u64,
+    occupancy: Occupancy,
+    ending: Walk,
+    walker: Arc<Walker>,
 }
-
-/// Above this share of the table, closed flows go at once.
-const PRESSURE_PERCENT: u64 = 80;
 
 impl Gateway {
     /// Loads the programs, or adopts what another process of this instance left behind. The flag says which: adopted
@@ -105,15 +86,17 @@ impl Gateway {
     /// Missing privileges, a kernel before 6.6, pins that cannot be made.
     pub fn open(pins: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
         let folder = object::pin_folder(pins, &format!("v{}", abi::ABI_VERSION))?;
-        let object = Object::load(&folder, sizes)?;
+        let mut object = Object::load(&folder, sizes)?;
         let adopted = object.adopted;
-        let flows_max = table_size(&object)?;
+        let walker = Arc::new(Walker::open(&mut object, &folder)?);
         let mut gateway = Gateway {
+            ending: Walk::open(&mut object, &folder, "end_link", "ending")?,
+            occupancy: Occupancy::open(&folder)?,
             object,
             pins: folder,
             instance: pins.to_owned(),
             resets: None,
-            flows_max,
+            walker,
         };
         if adopted {
             gateway.refresh_attachments()?;
@@ -136,13 +119,13 @@ impl Gateway {
 
     /// Confirmed flows the table holds.
     pub fn flows_max(&self) -> u64 {
-        self.flows_max
+        self.occupancy.flows_max
     }
 
     /// # Errors
     /// The kernel refuses the map update.
     pub fn set_settings(&mut self, settings: &abi::Settings) -> Result<(), Error> {
-        let flows_max = settings.flows_max.min(self.flows_max as u32);
+        let flows_max = settings.flows_max.min(self.flows_max() as u32);
         let settings = abi::Settings {
             flows_max,
             ..*settings
@@ -229,26 +212,25 @@ impl Gateway {
         attach::attached(&self.pins)
     }
 
-    /// Forgets flows whose timers ran out, inside the kernel. To be called about once a second; with a million flows that
-    /// takes some hundred milliseconds.
+    /// What takes long with many flows, for another thread to do.
+    pub fn walker(&self) -> Arc<Walker> {
+        Arc::clone(&self.walker)
+    }
+
+    /// As [`Walker::sweep`].
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn sweep(&mut self) -> Result<Swept, Error> {
-        let pressure = u32::from(self.is_pressed()?);
-        let done = self.run_sweep(
-            "sweep_flows",
-            abi::Sweep {
-                pressure,
-                ..Default::default()
-            },
-        )?;
-        Ok(Swept {
-            expired: done.expired,
-            evicted: done.evicted,
-            live: done.live.to_vec(),
-            confirmed: self.confirmed()?,
-        })
+        self.walker.sweep()
+    }
+
+    /// As [`Walker::flows`].
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn flows(&self) -> Result<Vec<FlowRow>, Error> {
+        self.walker.flows()
     }
 
     /// The table is so full that closed flows are to go at once.
@@ -256,7 +238,7 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the read.
     pub fn is_pressed(&self) -> Result<bool, Error> {
-        Ok(self.confirmed()? * 100 > self.flows_max * PRESSURE_PERCENT)
+        self.occupancy.is_pressed()
     }
 
     /// Confirmed flows in the table, closed ones that linger included.
@@ -264,34 +246,7 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the read.
     pub fn confirmed(&self) -> Result<u64, Error> {
-        let table = self
-            .object
-            .maps
-            .table
-            .get(&0, 0)
-            .map_err(Error::map("table"))?;
-        Ok(table.confirmed.saturating_sub(table.forgotten))
-    }
-
-    fn run_sweep(
-        &mut self,
-        program: &'static str,
-        arguments: abi::Sweep,
-    ) -> Result<abi::Sweep, Error> {
-        self.object
-            .maps
-            .sweep
-            .set(0, arguments, 0)
-            .map_err(Error::map("sweep"))?;
-        self.object
-            .sweeper(program)?
-            .test_run(RawTracePointRunOptions::new())
-            .map_err(Error::program(program))?;
-        self.object
-            .maps
-            .sweep
-            .get(&0, 0)
-            .map_err(Error::map("sweep"))
+        self.occupancy.confirmed()
     }
 
     /// Runs a forwarding program (`lan`, `wan`) or `explain` on an Ethernet frame `repeat` times, as if it had come in
@@ -301,19 +256,6 @@ impl Gateway {
     /// The kernel refuses the frame: shorter than an Ethernet header, say.
     pub fn run(&mut self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
         run::run(self.object.classifier(program)?, program, frame, repeat)
-    }
-
-    /// Every flow, embryos included, by link and address.
-    ///
-    /// # Errors
-    /// The kernel refuses the read.
-    pub fn flows(&self) -> Result<Vec<FlowRow>, Error> {
-        let read = |map, data: &aya::maps::MapData| {
-            batch::read_all(data.fd()).map_err(|source| Error::Batch { map, source })
-        };
-        let mut entries = read("flows", &self.object.maps.flows)?;
-        entries.extend(read("embryos", &self.object.maps.embryos)?);
-        Ok(flows::rows(entries, monotonic_now()))
     }
 
     /// Why packets left, all CPUs added up.
@@ -393,7 +335,7 @@ impl DataPlane for Gateway {
                 link: u32::from(link.0),
                 ..Default::default()
             };
-            let done = self.run_sweep("end_link", arguments)?;
+            let done = self.ending.run(arguments)?;
             let tcp = self.send_resets()?;
             ended.tcp += tcp;
             ended.udp += done.expired.saturating_sub(tcp);
@@ -402,11 +344,6 @@ impl DataPlane for Gateway {
             }
         }
     }
-}
-
-fn table_size(object: &Object) -> Result<u64, Error> {
-    let info = object.maps.flows.info().map_err(Error::map("flows"))?;
-    Ok(u64::from(info.max_entries() / object::ENTRIES_PER_FLOW))
 }
 
 fn link_entry(path: &LinkPath) -> abi::Link {
@@ -437,8 +374,4 @@ fn device_entry(role: Role, layer3: bool, mtu: u32) -> abi::Device {
         mtu,
         address,
     }
-}
-
-fn monotonic_now() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }

@@ -10,6 +10,8 @@
 //! and reasons to be read. What ends with a dead link ends here: the flows are taken out of the tables inside the
 //! kernel, and each TCP flow's LAN host is sent the RST it would accept ([`DataPlane::end_flows`]).
 //!
+//! What takes as long as there are flows, sweeping and listing them, is a [`Walker`]'s, which any thread may hold.
+//!
 //! A [`trunk`] is the other, smaller thing: one program at the egress of the trunk device.
 //!
 //! [`DataPlane::install`]: anabranch_core::DataPlane::install
@@ -27,13 +29,15 @@ mod reset;
 mod routes;
 mod run;
 pub mod trunk;
+mod walk;
 
 pub use anabranch_policy::abi::Settings;
 pub use error::Error;
 pub use explain::{Explanation, Proto, Weighed};
 pub use flows::{FlowRow, FlowState};
-pub use gateway::{Gateway, LinkPath, Role, Sizes, Swept};
+pub use gateway::{Gateway, LinkPath, Role, Sizes};
 pub use object::OBJECT;
 pub use reasons::ReasonCount;
 pub use routes::{Route, Verdict};
 pub use run::Ran;
+pub use walk::{Swept, Walker};

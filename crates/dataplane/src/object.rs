@@ -27,9 +27,6 @@ const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 
 /// The maps, typed. Names and types as in `bpf/lib/maps.h`.
 pub struct Maps {
-    /// Keys [`abi::FlowKey`], values [`abi::Flow`]; read in batches only.
-    pub flows: MapData,
-    pub embryos: MapData,
     pub settings: Array<MapData, abi::Settings>,
     pub choice: Array<MapData, abi::Choice>,
     pub links: Array<MapData, abi::Link>,
@@ -38,16 +35,12 @@ pub struct Maps {
     pub traffic: PerCpuArray<MapData, abi::Traffic>,
     pub reasons: PerCpuArray<MapData, u64>,
     pub gauges: Array<MapData, abi::Gauge>,
-    pub table: Array<MapData, abi::Table>,
-    pub sweep: Array<MapData, abi::Sweep>,
     pub ended: RingBuf<MapData>,
 }
 
 impl Maps {
-    fn take(bpf: &mut Ebpf, pins: &Path) -> Result<Self, Error> {
+    fn take(bpf: &mut Ebpf) -> Result<Self, Error> {
         Ok(Maps {
-            flows: MapData::from_pin(pins.join("flows")).map_err(Error::map("flows"))?,
-            embryos: MapData::from_pin(pins.join("embryos")).map_err(Error::map("embryos"))?,
             settings: take(bpf, "settings")?,
             choice: take(bpf, "choice")?,
             links: take(bpf, "links")?,
@@ -56,8 +49,6 @@ impl Maps {
             traffic: take(bpf, "traffic")?,
             reasons: take(bpf, "reasons")?,
             gauges: take(bpf, "gauges")?,
-            table: take(bpf, "table")?,
-            sweep: take(bpf, "sweep")?,
             ended: take(bpf, "ended")?,
         })
     }
@@ -100,7 +91,7 @@ impl Object {
                 .load()
                 .map_err(Error::program(name))?;
         }
-        let maps = Maps::take(&mut bpf, pins)?;
+        let maps = Maps::take(&mut bpf)?;
         Ok(Object { bpf, maps, adopted })
     }
 

@@ -160,11 +160,21 @@ async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>) -> anyhow::Result<
         } else {
             too_long()
         };
-        let mut json = serde_json::to_vec(&response)?;
+        let mut json = encode(response).await?;
         json.push(b'\n');
         tokio::time::timeout(IDLE_TIMEOUT, output.write_all(&json)).await??;
         anyhow::ensure!(whole, "request cut short");
     }
+}
+
+/// A list of flows may be long: the daemon's loop, on this thread, does not wait for it.
+async fn encode(response: Response) -> anyhow::Result<Vec<u8>> {
+    let is_long = matches!(response, Response::Flows { .. });
+    let encode = move || serde_json::to_vec(&response);
+    Ok(match is_long {
+        true => tokio::task::spawn_blocking(encode).await??,
+        false => encode()?,
+    })
 }
 
 fn too_long() -> Response {

@@ -96,7 +96,21 @@ impl DataPlane for FakePlane {
     }
 }
 
+struct FakeWalker;
+
+impl Walk for FakeWalker {
+    fn sweep(&self) -> Result<Swept, PlaneError> {
+        Ok(Swept::default())
+    }
+
+    fn flows(&self) -> Result<Vec<FlowRow>, PlaneError> {
+        Ok(Vec::new())
+    }
+}
+
 impl Plane for FakePlane {
+    type Walker = FakeWalker;
+
     fn set_settings(&mut self, _: &Settings) -> Result<(), PlaneError> {
         self.tell(Told::Settings)
     }
@@ -131,16 +145,12 @@ impl Plane for FakePlane {
         Ok(false)
     }
 
-    fn sweep(&mut self) -> Result<Swept, PlaneError> {
-        Ok(Swept::default())
+    fn walker(&self) -> Arc<FakeWalker> {
+        Arc::new(FakeWalker)
     }
 
     fn flows_max(&self) -> u64 {
         1000
-    }
-
-    fn flows(&self) -> Result<Vec<FlowRow>, PlaneError> {
-        Ok(Vec::new())
     }
 
     fn explain(
