@@ -2,7 +2,7 @@
 //! experiment of the same name.
 
 use anabranch_sim::validation::{
-    CUBIC, Effort, FAIRNESS, GOODPUT, HASHES, IDLE, QUEUES, RED, REPEATS, SAWTOOTH, SEEDS,
+    CUBIC, Effort, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, QUEUES, RED, REPEATS, SAWTOOTH, SEEDS,
     SLOW_START, Topic,
 };
 
@@ -38,7 +38,7 @@ fn gentle_red_drops_along_its_curve() {
 
 #[test]
 fn what_is_exact_is_exact() {
-    holds(&[IDLE, SLOW_START, CUBIC], 1);
+    holds(&[IDLE, SLOW_START, CUBIC, HYSTART], 1);
 }
 
 #[test]

@@ -21,8 +21,8 @@ pub use hash::HASHES;
 pub use queues::QUEUES;
 pub use red::RED;
 pub use tcp::{
-    CUBIC, FAIRNESS, GOODPUT, IDLE, Kind, LINUX_MBPS, REPEATS, RTT_S, SAWTOOTH, SLOW_START,
-    beside_linux, cubic_curve, goodputs,
+    CUBIC, FAIRNESS, GOODPUT, HYSTART, IDLE, Kind, LINUX_MBPS, REPEATS, RTT_S, SAWTOOTH,
+    SLOW_START, beside_linux, cubic_curve, goodputs,
 };
 pub use theory::{mathis, pftk};
 

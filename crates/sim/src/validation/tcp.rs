@@ -39,6 +39,13 @@ pub const CUBIC: Topic = Topic {
     judge: judge_cubic,
 };
 
+pub const HYSTART: Topic = Topic {
+    title: "the end of slow start",
+    random: false,
+    measure: measure_hystart,
+    judge: judge_hystart,
+};
+
 pub const FAIRNESS: Topic = Topic {
     title: "equal flows",
     random: true,
@@ -275,6 +282,45 @@ const RENO_TCP: TcpConfig = TcpConfig {
     min_rto_ns: 1000 * MS,
     delayed_ack_ns: None,
 };
+const HYSTART_RATE_BPS: u64 = 45_000_000;
+/// Segments of 1500 bytes in 50 ms.
+const HYSTART_BDP: f64 = 187.5;
+/// Buffers in bandwidth-delay products, and by what HyStart++ must at least divide the losses. A quarter of the growth
+/// overshoots by a quarter, once round trips tell in time; into a buffer as small as the pipe the last doubling comes
+/// before they do.
+const HYSTART_BUFFERS: [(f64, f64); 3] = [(1., 1.), (2., 4.), (4., 4.)];
+
+/// Segments lost at the end of slow start without HyStart++ over those lost with it.
+fn measure_hystart(_: u64, _: Effort) -> Vec<f64> {
+    let lost = |beta: f64, hystart| {
+        let tcp = TcpConfig {
+            hystart,
+            ..CUBIC_TCP
+        };
+        let packets = (beta * HYSTART_BDP) as u64;
+        let forward = line(HYSTART_RATE_BPS, 25 * MS, Buffer::Packets(packets));
+        let (mut world, _, there) = one_flow(1, forward, Work::Endless, tcp);
+        world.run_until(Time::from_millis(3000));
+        world.counters(there).overflowed.packets as f64
+    };
+    HYSTART_BUFFERS
+        .map(|(beta, _)| lost(beta, false) / lost(beta, true))
+        .to_vec()
+}
+
+fn judge_hystart(observed: &Observed, _: Effort) -> Vec<Check> {
+    let checks = HYSTART_BUFFERS
+        .into_iter()
+        .enumerate()
+        .map(|(i, (beta, least))| {
+            let name = format!(
+                "slow start into a buffer of {beta} × bandwidth × delay, losses without HyStart++ over those with it"
+            );
+            Check::at_least(22, name, "", &observed.column(i), least)
+        });
+    checks.collect()
+}
+
 const FAIR: [(u64, &str, TcpConfig); 6] = [
     (2, "Reno", RENO_TCP),
     (10, "Reno", RENO_TCP),
