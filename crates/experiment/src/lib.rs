@@ -56,6 +56,8 @@ pub struct Experiment {
     /// One line for the list.
     pub title: &'static str,
     pub figures: &'static [Figure],
+    /// What the source shows and nothing here can.
+    pub omitted: &'static [Omitted],
     /// The text of its `expected.toml`.
     pub expected: &'static str,
 }
@@ -69,6 +71,15 @@ pub struct Figure {
     /// Where it can be run; the first is the default.
     pub worlds: &'static [World],
     pub run: fn(&Context) -> Result<Findings, ExperimentError>,
+}
+
+/// A figure or table of measurements that is not reproduced.
+#[derive(Debug, Serialize)]
+pub struct Omitted {
+    /// As the paper numbers it.
+    pub id: &'static str,
+    /// What it shows, and why it cannot be had.
+    pub why: &'static str,
 }
 
 /// All experiments, in the order of their years.

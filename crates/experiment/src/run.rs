@@ -226,6 +226,7 @@ world = \"lab\"
             name: "x",
             title: "an experiment",
             figures,
+            omitted: &[],
             expected: EXPECTED,
         }));
         let directory = tempfile::tempdir().expect("a directory");

@@ -2,7 +2,8 @@
 //!
 //! A link is shared equally at every instant by the flows on it (processor sharing): what TCP tends to when flows are
 //! long for the round trip and the buffer. There are no packets, round trips or losses, so what a policy gains here it
-//! gains by its choices alone. Flows come in the open loop and never change their link.
+//! gains by its choices alone. Flows come in the open loop and never change their link. A link carries as much one way
+//! as the other, and what goes one way is in nobody's way that goes the other.
 //!
 //! Time is exact: between two events each link serves every flow of it at the same rate, so one number per link, the
 //! bits that each flow was served since the link was last idle, is a clock by which every flow's end is known when it
@@ -20,6 +21,7 @@ use anabranch_core::{
 };
 use anabranch_policy::abi::{Choice, UnknownValue};
 use anabranch_policy::{Candidate, Candidates, Dispatch, Granularity, Load, Request, pick};
+use anabranch_scenario::Direction;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -29,7 +31,16 @@ pub enum Sharing {
     /// All links are one, as if every packet could take any: the ideal of packet-by-packet spreading.
     Pooled,
     /// Each flow is bound to a link when it begins.
-    Chosen(Algorithm),
+    Chosen(Algorithm, Counted),
+}
+
+/// The flows that are a link's load when a link is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// All, as the gateway counts: it need not know which way a flow will go.
+    BothWays,
+    /// Those that go the way of the new one.
+    OwnWay,
 }
 
 /// One transfer.
@@ -38,6 +49,8 @@ pub struct Flow {
     /// When it begins.
     pub at: Duration,
     pub bytes: u64,
+    /// Which way the bytes go.
+    pub direction: Direction,
     /// Of its addresses and ports, see [`anabranch_policy::flow_hash`].
     pub hash: u32,
 }
@@ -91,13 +104,20 @@ pub fn serve(
 struct Gateway {
     dispatch: Dispatch,
     load: Load,
+    counted: Counted,
     choice: Choice,
-    dispatched: Vec<u32>,
+    /// By link and direction.
+    dispatched: Vec<[u32; 2]>,
     random: ChaCha8Rng,
 }
 
 impl Gateway {
-    fn new(rates_bps: &[u64], algorithm: Algorithm, seed: u64) -> Result<Gateway, FluidError> {
+    fn new(
+        rates_bps: &[u64],
+        algorithm: Algorithm,
+        counted: Counted,
+        seed: u64,
+    ) -> Result<Gateway, FluidError> {
         if algorithm.measure.is_periodic() {
             return Err(FluidError::Periodic(algorithm));
         }
@@ -108,34 +128,50 @@ impl Gateway {
         Ok(Gateway {
             dispatch: Dispatch::try_from(choice.dispatch)?,
             load: Load::try_from(choice.load)?,
+            counted,
             choice,
-            dispatched: vec![0; rates_bps.len()],
+            dispatched: vec![[0; 2]; rates_bps.len()],
             random: ChaCha8Rng::seed_from_u64(seed),
         })
     }
 
-    /// Of links that carry `active` flows each.
-    fn choose(&mut self, hash: u32, active: impl Iterator<Item = u32>) -> usize {
+    /// Of links that carry `active` flows each, by direction.
+    fn choose(&mut self, flow: &Flow, active: impl Iterator<Item = [u32; 2]>) -> usize {
+        let way = way(flow.direction);
         let links = active.zip(&self.dispatched).enumerate();
         let candidates: Candidates = links
-            .map(|(link, (active, &dispatched))| Candidate {
-                weight: self.choice.target[link].weight,
-                load: match self.load {
-                    Load::Active => active,
+            .map(|(link, (active, dispatched))| {
+                let load = match self.load {
+                    Load::Active => &active,
                     Load::Dispatched => dispatched,
-                },
-                usable: true,
+                };
+                Candidate {
+                    weight: self.choice.target[link].weight,
+                    load: match self.counted {
+                        Counted::BothWays => load.iter().sum(),
+                        Counted::OwnWay => load[way],
+                    },
+                    usable: true,
+                }
             })
             .collect();
         let request = Request {
-            hash,
+            hash: flow.hash,
             random: self.random.random(),
             ..Request::new(self.dispatch)
         };
         let target = pick(&candidates, &request).target;
         let link = usize::from(target.expect("every link is usable"));
-        self.dispatched[link] += 1;
+        self.dispatched[link][way] += 1;
         link
+    }
+}
+
+/// Where a direction stands in a pair.
+fn way(direction: Direction) -> usize {
+    match direction {
+        Direction::Down => 0,
+        Direction::Up => 1,
     }
 }
 
@@ -162,7 +198,8 @@ fn first_choice(rates_bps: &[u64], algorithm: Algorithm) -> Result<Choice, Build
 
 #[derive(Debug)]
 struct Fluid {
-    links: Vec<Shared>,
+    /// By link and direction.
+    links: Vec<[Shared; 2]>,
     gateway: Option<Gateway>,
     served: Vec<Served>,
 }
@@ -171,13 +208,16 @@ impl Fluid {
     fn new(rates_bps: &[u64], sharing: Sharing, seed: u64) -> Result<Fluid, FluidError> {
         let (links, gateway) = match sharing {
             Sharing::Pooled => (vec![rates_bps.iter().sum()], None),
-            Sharing::Chosen(algorithm) => {
-                let gateway = Gateway::new(rates_bps, algorithm, seed)?;
+            Sharing::Chosen(algorithm, counted) => {
+                let gateway = Gateway::new(rates_bps, algorithm, counted, seed)?;
                 (rates_bps.to_vec(), Some(gateway))
             }
         };
         Ok(Fluid {
-            links: links.into_iter().map(Shared::new).collect(),
+            links: links
+                .into_iter()
+                .map(|rate_bps| [Shared::new(rate_bps), Shared::new(rate_bps)])
+                .collect(),
             gateway,
             served: Vec::new(),
         })
@@ -185,15 +225,15 @@ impl Fluid {
 
     fn begin(&mut self, flow: Flow) {
         let now_s = flow.at.as_secs_f64();
-        for link in &mut self.links {
-            link.run(now_s, &mut self.served);
+        for shared in self.links.as_flattened_mut() {
+            shared.run(now_s, &mut self.served);
         }
-        let active = self.links.iter().map(|link| link.flows.len() as u32);
-        let link = self
-            .gateway
-            .as_mut()
-            .map(|gateway| gateway.choose(flow.hash, active));
-        self.links[link.unwrap_or(0)].add(now_s, flow.bytes, self.served.len());
+        let count = |link: &[Shared; 2]| link.each_ref().map(|shared| shared.flows.len() as u32);
+        let active = self.links.iter().map(count);
+        let gateway = self.gateway.as_mut();
+        let link = gateway.map(|gateway| gateway.choose(&flow, active));
+        let shared = &mut self.links[link.unwrap_or(0)][way(flow.direction)];
+        shared.add(now_s, flow.bytes, self.served.len());
         self.served.push(Served {
             duration_s: 0.0,
             link: link.map(|link| LinkId(link as u8)),
@@ -201,14 +241,14 @@ impl Fluid {
     }
 
     fn finish(mut self) -> Vec<Served> {
-        for link in &mut self.links {
-            link.run(f64::INFINITY, &mut self.served);
+        for shared in self.links.as_flattened_mut() {
+            shared.run(f64::INFINITY, &mut self.served);
         }
         self.served
     }
 }
 
-/// A link under processor sharing.
+/// One direction of a link under processor sharing.
 #[derive(Debug)]
 struct Shared {
     rate_bps: f64,

@@ -8,9 +8,10 @@
 //! FIFO, so a packet's departure and arrival are known when it is accepted; the link keeps all its packets in one ring
 //! and only one event pending, the next arrival.
 //!
-//! [`tcp`] is a pure state machine per side of a connection, told the time and never asking for it; [`net`] holds links,
-//! flows and packets, and hashes every event so that two runs can be compared. Between links a packet may come to a
-//! *site*, where somebody decides on its way while it is on its way: [`world`] calls whoever that is.
+//! [`tcp`] is a pure state machine per side of a connection, told the time and never asking for it. Its reader is never
+//! slow, so that no window closes to zero, and one side opens, never both at once. [`net`] holds links, flows and
+//! packets, and hashes every event so that two runs can be compared. Between links a packet may come to a *site*, where
+//! somebody decides on its way while it is on its way: [`world`] calls whoever that is.
 //!
 //! Two such deciders are built on it. [`gateway`] binds flows to the links of a site as the loaded programs do, ruled by
 //! the very balancer that rules the real ones; [`trunk`] spreads packets over parallel sublinks. Neither contains a

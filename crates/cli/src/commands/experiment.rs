@@ -29,7 +29,12 @@ pub fn list(json: bool) -> anyhow::Result<()> {
         };
         let experiments = all().iter().map(|experiment| {
             let figures: Vec<_> = experiment.figures.iter().map(figure).collect();
-            json!({ "name": experiment.name, "title": experiment.title, "figures": figures })
+            json!({
+                "name": experiment.name,
+                "title": experiment.title,
+                "figures": figures,
+                "omitted": experiment.omitted,
+            })
         });
         return print_json(&experiments.collect::<Vec<_>>());
     }
@@ -49,6 +54,14 @@ pub fn list(json: bool) -> anyhow::Result<()> {
                 figure.id.to_owned(),
                 worlds.join(", "),
                 figure.title.to_owned(),
+            ]);
+        }
+        for omitted in experiment.omitted {
+            columns.row([
+                String::new(),
+                omitted.id.to_owned(),
+                "none".to_owned(),
+                omitted.why.to_owned(),
             ]);
         }
     }

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
+use anabranch_scenario::Direction;
 use anabranch_scenario::chart::Chart;
-use anabranch_sim::fluid::{Flow, Served, Sharing, serve};
+use anabranch_sim::fluid::{Counted, Flow, Served, Sharing, serve};
 
 use crate::{Context, ExperimentError, Findings};
 
@@ -26,9 +27,11 @@ fn shared(links: usize) -> Result<Vec<Served>, ExperimentError> {
     let flows = BEGIN_S.map(|begin_s| Flow {
         at: Duration::from_secs(begin_s),
         bytes: RATE_BPS / 8,
+        direction: Direction::Up,
         hash: 0,
     });
-    let by_load = Sharing::Chosen("LCF".parse().expect("a row of the table"));
+    let lcf = "LCF".parse().expect("a row of the table");
+    let by_load = Sharing::Chosen(lcf, Counted::BothWays);
     serve(&vec![RATE_BPS; links], by_load, 0, flows)
         .map_err(|error| ExperimentError::run("fig9", error))
 }

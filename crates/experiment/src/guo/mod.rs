@@ -7,9 +7,10 @@ mod fig10;
 mod fig8;
 mod fig9;
 mod table3;
+mod table4;
 mod trace;
 
-use crate::{Experiment, Figure, World};
+use crate::{Experiment, Figure, Omitted, World};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2004-guo-multihoming",
@@ -38,6 +39,22 @@ pub static EXPERIMENT: Experiment = Experiment {
             title: "difference of the loads of two links against their sum",
             worlds: &[World::Sim],
             run: fig10::run,
+        },
+        Figure {
+            id: "table4",
+            title: "links chosen by the load of the own direction and by that of both",
+            worlds: &[World::Sim],
+            run: table4::run,
+        },
+    ],
+    omitted: &[
+        Omitted {
+            id: "fig5",
+            why: "concentration of destinations over prefixes: counted in a company's week of packets, which are not public",
+        },
+        Omitted {
+            id: "fig6",
+            why: "latencies by either of two ISPs: measured on the internet of the day, from two sites for a day",
         },
     ],
     expected: include_str!("../../../../experiments/2004-guo-multihoming/expected.toml"),

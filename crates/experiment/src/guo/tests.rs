@@ -1,5 +1,5 @@
-use anabranch_scenario::{Load, Network, Outcome};
-use anabranch_workload::{Arrival, ArrivalPlan, Direction};
+use anabranch_scenario::{Network, Outcome};
+use anabranch_workload::{Arrival, Direction};
 
 use super::trace::{Row, Trace, duration_sum_s};
 use super::*;
@@ -21,12 +21,7 @@ fn quick() -> Options {
 }
 
 fn arrivals(trace: Trace, seed: u64) -> Vec<Arrival> {
-    match trace.scenario().expect("reads").load {
-        Load::Arrivals(ArrivalPlan { pattern, .. }) => {
-            ArrivalPlan { pattern, seed }.arrivals().collect()
-        }
-        Load::Pages(_) => panic!("a trace is no pages"),
-    }
+    trace.arrivals(seed).expect("reads")
 }
 
 #[test]

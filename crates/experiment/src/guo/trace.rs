@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anabranch_scenario::{Network, Policy, Record, Run, Scenario, ScenarioFile};
+use anabranch_scenario::{Load, Network, Policy, Record, Run, Scenario, ScenarioFile};
+use anabranch_workload::{Arrival, ArrivalPlan};
 
 use crate::ExperimentError;
 
@@ -52,6 +53,26 @@ impl Trace {
         }
         scenario.name = format!("{}-{isps}-isp", self.name());
         Ok(Arc::new(scenario))
+    }
+}
+
+impl Trace {
+    /// What table III says of it over one ISP.
+    pub fn published_one_s(self) -> f64 {
+        match self {
+            Trace::One => 79_400.0,
+            Trace::Two => 6_957.0,
+        }
+    }
+
+    /// Its connections, by the time they begin.
+    pub fn arrivals(self, seed: u64) -> Result<Vec<Arrival>, ExperimentError> {
+        match self.scenario()?.load {
+            Load::Arrivals(ArrivalPlan { pattern, .. }) => {
+                Ok(ArrivalPlan { pattern, seed }.arrivals().collect())
+            }
+            Load::Pages(_) => Err(ExperimentError::run(self.name(), "a trace is no pages")),
+        }
     }
 }
 

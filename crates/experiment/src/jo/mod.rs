@@ -94,6 +94,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             run: laboratory::run,
         },
     ],
+    omitted: &[],
     expected: include_str!("../../../../experiments/2002-jo-multilink/expected.toml"),
 };
 

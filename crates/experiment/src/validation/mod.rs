@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anabranch_scenario::chart::Chart;
 use anabranch_scenario::stats::Estimate;
 use anabranch_sim::validation::{
-    CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, IDLE, Kind, LINUX_MBPS, Observed, QUEUES,
-    RED, REPEATS, RTT_S, SAWTOOTH, SEEDS, SLOW_START, Topic, beside_linux, cubic_curve, goodputs,
-    mathis, pftk,
+    CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, Kind, LINUX_MBPS, Observed,
+    QUEUES, RED, REPEATS, RTT_S, SAWTOOTH, SEEDS, SLOW_START, Topic, beside_linux, cubic_curve,
+    goodputs, mathis, pftk,
 };
 
 use crate::{Bound, Context, Experiment, ExperimentError, Figure, Findings, World};
@@ -30,7 +30,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         },
         Figure {
             id: "tcp",
-            title: "handshake, slow start, sawtooth, CUBIC's curve, fairness, repetition",
+            title: "handshake, slow start and its end, sawtooth, CUBIC's curve, fairness, repetition",
             worlds: &[World::Sim],
             run: tcp,
         },
@@ -47,6 +47,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             run: lab::lab,
         },
     ],
+    omitted: &[],
     expected: include_str!("../../../../experiments/validation/expected.toml"),
 };
 
@@ -73,7 +74,9 @@ fn queues(context: &Context) -> Result<Findings, ExperimentError> {
 
 fn tcp(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
-    let topics = [IDLE, SLOW_START, SAWTOOTH, CUBIC, FAIRNESS, REPEATS];
+    let topics = [
+        IDLE, SLOW_START, SAWTOOTH, CUBIC, HYSTART, FAIRNESS, REPEATS,
+    ];
     for (topic, observed) in topics.iter().zip(measure(context, &topics)) {
         judge(&mut findings, topic, &observed, context);
     }

@@ -15,12 +15,16 @@ fn flow(at_s: f64, bytes: u64) -> Flow {
     Flow {
         at: Duration::from_secs_f64(at_s),
         bytes,
+        direction: Direction::Down,
         hash: 0,
     }
 }
 
 fn named(name: &str) -> Sharing {
-    Sharing::Chosen(name.parse().expect("a name of the table"))
+    Sharing::Chosen(
+        name.parse().expect("a name of the table"),
+        Counted::BothWays,
+    )
 }
 
 fn durations_s(rates_bps: &[u64], sharing: Sharing, flows: &[Flow]) -> Vec<f64> {
@@ -71,6 +75,30 @@ fn the_fewest_flows_decide_and_the_hash_decides_whatever_the_load() {
 }
 
 #[test]
+fn what_goes_the_other_way_is_in_nobodys_way_but_may_be_counted() {
+    let (up, down) = (Direction::Up, Direction::Down);
+    let flows = [up, down, down, up].map(|direction| Flow {
+        direction,
+        ..flow(0.0, SECOND_BYTES)
+    });
+    let served = |counted| {
+        let sharing = Sharing::Chosen("LCF".parse().expect("a name"), counted);
+        let served = serve(&[RATE_BPS; 2], sharing, 1, flows).expect("serves");
+        served
+            .iter()
+            .map(|served| (served.link.expect("chosen").0, served.duration_s))
+            .collect::<Vec<_>>()
+    };
+    let own = [(0, 1.0), (0, 1.0), (1, 1.0), (1, 1.0)];
+    assert_eq!(served(Counted::OwnWay), own);
+    // Up on the first, down on the second; then one of each on either.
+    let both = served(Counted::BothWays);
+    assert_eq!(both[..2], [(0, 1.0), (1, 1.0)]);
+    let loads = [0, 1].map(|link| both.iter().filter(|(on, _)| *on == link).count());
+    assert_eq!(loads, [2, 2]);
+}
+
+#[test]
 fn weights_by_rate_come_from_the_balancer() {
     let flows: Vec<Flow> = (0..40)
         .map(|n| flow(f64::from(n) / 1e6, 1_000_000))
@@ -103,7 +131,7 @@ fn what_a_fluid_cannot_do_is_refused_with_the_reason() {
         ..per_session
     };
     assert!(matches!(
-        refused(Sharing::Chosen(per_session)),
+        refused(Sharing::Chosen(per_session, Counted::BothWays)),
         FluidError::Session(_)
     ));
     let no_link = serve(&[], named("LCF"), 1, []).unwrap_err();

@@ -1,0 +1,237 @@
+//! Table IV: the same trace outward and inward at once, links chosen by the load of the connection's own direction or by
+//! the mean of both.
+//!
+//! What the choice sees of an inward connection and what its bytes meet is all there is to it, so it runs in the fluid
+//! model, where links are full duplex. The recording is replayed twice, and every inward connection begins after its
+//! twin by the time of its question to the name server. The paper does not say how long that took, and the gain hangs on
+//! it: the note of a run has the gains for other times.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_scenario::chart::Chart;
+use anabranch_scenario::stats::median;
+use anabranch_scenario::{Direction, Network, Scenario};
+use anabranch_sim::fluid::{Counted, Flow, Sharing, serve};
+
+use super::SEEDS;
+use super::trace::Trace;
+use crate::{Context, ExperimentError, Findings};
+
+/// A question to the name server takes a round trip of a link of the scenario that nobody else uses.
+const ASKING: Duration = Duration::from_millis(10);
+/// Other times that an inward connection may begin after its twin.
+const LAGS_MS: [u64; 9] = [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000];
+/// What table IV says: incoming and outgoing by the mean of both directions, then by the own one.
+const PUBLISHED_S: [(Trace, [f64; 4]); 2] = [
+    (Trace::One, [45_462.0, 34_924.0, 36_475.0, 35_034.0]),
+    (Trace::Two, [4_474.0, 3_885.0, 2_623.0, 2_685.0]),
+];
+
+/// One replay: sums of durations of the inward and of the outward connections.
+#[derive(Clone, Copy, Debug)]
+struct Sums {
+    inward_s: f64,
+    outward_s: f64,
+}
+
+impl Sums {
+    fn total_s(self) -> f64 {
+        self.inward_s + self.outward_s
+    }
+}
+
+pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
+    let seeds = context.seeds(SEEDS.0, SEEDS.1);
+    let mut findings = Findings::default();
+    let mut chart = Chart::new(
+        "Table IV",
+        "inward connections begin after their twins, s",
+        "sum by both directions, of that by the own",
+    )
+    .log_x();
+    let mut gains = Vec::new();
+    for (trace, published_s) in PUBLISHED_S {
+        let replay = Replay::new(trace)?;
+        let gain = median(&replay.gains(&seeds, ASKING)?);
+        findings.observe(format!("{}_gain", trace.name()), gain);
+        gains.push(gain);
+        findings.note(replay.cells(&seeds, published_s)?);
+        let mut curve = Vec::new();
+        for lag in LAGS_MS.map(Duration::from_millis) {
+            curve.push((lag.as_secs_f64(), median(&replay.gains(&seeds, lag)?)));
+        }
+        findings.note(described(trace, &replay, &seeds, &curve)?);
+        let level = published_gain(published_s);
+        let ends = [curve[0].0, curve[curve.len() - 1].0];
+        chart = chart.line(trace.name(), curve).dashed(
+            format!("{}, published", trace.name()),
+            ends.map(|lag_s| (lag_s, level)),
+        );
+    }
+    findings.observe("trace2_gains_more", gains[1] / gains[0]);
+    let svg = chart
+        .svg()
+        .map_err(|error| ExperimentError::run("table4.svg", error))?;
+    findings.plot("table4", svg);
+    Ok(findings)
+}
+
+fn published_gain([both_in, both_out, own_in, own_out]: [f64; 4]) -> f64 {
+    (both_in + both_out) / (own_in + own_out)
+}
+
+/// The gains at other times, in words.
+fn described(
+    trace: Trace,
+    replay: &Replay,
+    seeds: &[u64],
+    curve: &[(f64, f64)],
+) -> Result<String, ExperimentError> {
+    let together = median(&replay.gains(seeds, Duration::ZERO)?);
+    let at: Vec<String> = curve
+        .iter()
+        .map(|(lag_s, gain)| format!("{gain:.3} after {lag_s} s"))
+        .collect();
+    Ok(format!(
+        "{}, gain if twins begin together {together:.3}; {}",
+        trace.name(),
+        at.join(", ")
+    ))
+}
+
+/// A trace sent both ways.
+struct Replay {
+    trace: Trace,
+    scenario: Arc<Scenario>,
+}
+
+impl Replay {
+    fn new(trace: Trace) -> Result<Replay, ExperimentError> {
+        let scenario = trace.over(2)?;
+        Ok(Replay { trace, scenario })
+    }
+
+    fn rates_bps(&self) -> Vec<u64> {
+        match &self.scenario.network {
+            Network::Site(site) => site.links.iter().map(|link| link.up.rate_bps).collect(),
+            Network::Trunk(_) => Vec::new(),
+        }
+    }
+
+    /// What the connections of one direction put on the wire.
+    fn flows(
+        &self,
+        seed: u64,
+        direction: Direction,
+        lag: Duration,
+    ) -> Result<Vec<Flow>, ExperimentError> {
+        let tcp = &self.scenario.tcp;
+        let arrivals = self.trace.arrivals(seed)?;
+        let flow = |arrival: &anabranch_workload::Arrival| {
+            let segments = arrival.bytes.div_ceil(tcp.mss_bytes.into());
+            Flow {
+                at: arrival.at + lag,
+                bytes: arrival.bytes + segments * u64::from(tcp.header_bytes),
+                direction,
+                hash: 0,
+            }
+        };
+        Ok(arrivals.iter().map(flow).collect())
+    }
+
+    fn sums(&self, seed: u64, lag: Duration, counted: Counted) -> Result<Sums, ExperimentError> {
+        let mut flows = self.flows(seed, Direction::Up, Duration::ZERO)?;
+        flows.extend(self.flows(seed, Direction::Down, lag)?);
+        flows.sort_by_key(|flow| flow.at);
+        serve_sums(&self.rates_bps(), counted, seed, &flows)
+    }
+
+    /// By seed, the sum of all durations by the load of both directions over that by the own direction's.
+    fn gains(&self, seeds: &[u64], lag: Duration) -> Result<Vec<f64>, ExperimentError> {
+        let gain = |&seed: &u64| {
+            let both = self.sums(seed, lag, Counted::BothWays)?;
+            let own = self.sums(seed, lag, Counted::OwnWay)?;
+            Ok(both.total_s() / own.total_s())
+        };
+        seeds.iter().map(gain).collect()
+    }
+
+    /// The cells of the table beside the published ones, as ratios to the trace over one link.
+    fn cells(&self, seeds: &[u64], published_s: [f64; 4]) -> Result<String, ExperimentError> {
+        let mut ratios = [const { Vec::new() }; 4];
+        for &seed in seeds {
+            let flows = self.flows(seed, Direction::Up, Duration::ZERO)?;
+            let one = &self.rates_bps()[..1];
+            let one_s = serve_sums(one, Counted::BothWays, seed, &flows)?.outward_s;
+            let both = self.sums(seed, ASKING, Counted::BothWays)?;
+            let own = self.sums(seed, ASKING, Counted::OwnWay)?;
+            let cells_s = [both.inward_s, both.outward_s, own.inward_s, own.outward_s];
+            for (ratios, cell_s) in ratios.iter_mut().zip(cells_s) {
+                ratios.push(cell_s / one_s);
+            }
+        }
+        let cells = ["both, in", "both, out", "own, in", "own, out"];
+        let cells = cells.iter().zip(&ratios).zip(published_s);
+        let one_s = self.trace.published_one_s();
+        let words: Vec<String> = cells
+            .map(|((name, ratios), published_s)| {
+                let published = published_s / one_s;
+                format!("{name} {:.3} (published {published:.3})", median(ratios))
+            })
+            .collect();
+        let trace = self.trace.name();
+        Ok(format!(
+            "{trace}, of the sum over one ISP: {}",
+            words.join(", ")
+        ))
+    }
+}
+
+fn serve_sums(
+    rates_bps: &[u64],
+    counted: Counted,
+    seed: u64,
+    flows: &[Flow],
+) -> Result<Sums, ExperimentError> {
+    let lcf = "LCF".parse().expect("a row of the table");
+    let sharing = Sharing::Chosen(lcf, counted);
+    let served = serve(rates_bps, sharing, seed, flows.iter().copied())
+        .map_err(|error| ExperimentError::run("table4", error))?;
+    let of = |direction| {
+        let pairs = flows.iter().zip(&served);
+        let mine = pairs.filter(|(flow, _)| flow.direction == direction);
+        mine.map(|(_, served)| served.duration_s).sum()
+    };
+    Ok(Sums {
+        inward_s: of(Direction::Down),
+        outward_s: of(Direction::Up),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each finds its twin on the one link and takes the other, so that either direction has one link to itself.
+    #[test]
+    fn twins_that_begin_together_use_one_link_each_way_unless_each_direction_is_counted() {
+        let replay = Replay::new(Trace::Two).expect("reads");
+        let flows = replay
+            .flows(1, Direction::Up, Duration::ZERO)
+            .expect("reads");
+        let one = &replay.rates_bps()[..1];
+        let alone = serve_sums(one, Counted::BothWays, 1, &flows).expect("serves");
+        let both = replay
+            .sums(1, Duration::ZERO, Counted::BothWays)
+            .expect("serves");
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+        assert!(near(both.outward_s, alone.outward_s) && near(both.inward_s, alone.outward_s));
+        let own = replay
+            .sums(1, Duration::ZERO, Counted::OwnWay)
+            .expect("serves");
+        assert!(own.total_s() < 0.6 * both.total_s());
+        let gains = replay.gains(&[1], ASKING).expect("serves");
+        assert!(gains[0] > 1.0 && gains[0] < both.total_s() / own.total_s());
+    }
+}
