@@ -13,9 +13,8 @@ fn main() {
     });
     let flows = arguments.next().unwrap_or(50);
     let seconds = arguments.next().unwrap_or(200);
-    let mut world = race(flows);
     let before_s = cpu_s();
-    world.run_until(Time::from_millis(seconds * 1000));
+    let world = race(flows, Time::from_millis(seconds * 1000));
     let cpu_s = cpu_s() - before_s;
     let trajectory = world.trajectory();
     let delivered: u64 = world

@@ -52,9 +52,9 @@ impl Dumbbell {
 const APART_NS: u64 = 10_000_000;
 const ALL_STARTED_NS: u64 = 5_000_000_000;
 
-/// The dumbbell on which simulators are compared: 45 Mbit/s and 10 ms with a buffer of 400 packets between access links
+/// What happens by `end` on the dumbbell on which simulators are compared: 45 Mbit/s and 10 ms with a buffer of 400 packets between access links
 /// of 100 Mbit/s and 1 ms, endless SACK flows in packets of 1500 bytes, an acknowledgement per segment.
-pub fn race(flows: u64) -> World {
+pub fn race(flows: u64, end: Time) -> World {
     let line = |rate_bps, delay_ms: u64, packets| LinkSpec {
         rate_bps,
         delay_ns: delay_ms * 1_000_000,
@@ -71,6 +71,7 @@ pub fn race(flows: u64) -> World {
     for i in 0..flows {
         dumbbell.open(Time::from_nanos(apart_ns * i), Work::Endless, tcp);
     }
+    dumbbell.world.run_until(end);
     dumbbell.world
 }
 

@@ -2,14 +2,14 @@
 
 mod change;
 mod rare;
-
-use std::collections::VecDeque;
+mod ring;
 
 use anabranch_core::Time;
 pub use anabranch_scenario::{Buffer, Loss, Red};
 
 use crate::packet::PacketId;
 use rare::Rare;
+use ring::Ring;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
@@ -71,11 +71,12 @@ pub enum Offer {
 const GHOST: PacketId = PacketId(u32::MAX);
 
 /// A packet in the link.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Held {
-    entry_ns: u64,
     departure_ns: u64,
     arrival_ns: u64,
+    /// That the link had accepted before.
+    bytes_before: u64,
     /// [`GHOST`] if the line will lose it.
     packet: PacketId,
     bytes: u32,
@@ -94,7 +95,8 @@ enum Unit {
 /// `max(now, last departure) + bits / rate`, in exact fractions of a nanosecond, so that rounding never accumulates.
 /// What has departed and arrived meanwhile is counted when somebody asks, or when the buffer seems full.
 ///
-/// The fields stand in the order in which they are used, so that a packet touches two cache lines of 64 bytes.
+/// The fields stand in the order in which they are used, so that a packet touches two cache lines of 64 bytes, and one
+/// of the ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Link {
@@ -106,18 +108,19 @@ pub struct Link {
     /// How long packets of `usual_bytes` take, and the rest in the same units. Most packets are as long as the last.
     usual_ns: u64,
     usual_fraction: u64,
-    usual_bytes: u32,
-    /// Whether `rare` has a say.
-    special: bool,
-    unit: Unit,
     /// Of the backlog, in `unit`.
     limit: u64,
-    held: VecDeque<Held>,
+    usual_bytes: u32,
+    unit: Unit,
+    /// Whether `rare` has a say.
+    special: bool,
+    held: Ring<Held>,
+    /// The first that has not left the buffer: those before it are propagating.
+    waiting: u32,
+    accepted_bytes: u64,
+    /// Of `accepted_bytes`, what has left the buffer.
+    departed_bytes: u64,
     offered: Tally,
-    backlog_bytes: u64,
-    backlog_packets: u32,
-    /// How many of `held`, from the front, have left the buffer and are propagating.
-    departed: u32,
     delivered: Tally,
     overflowed: Tally,
     rare: Box<Rare>,
@@ -139,15 +142,15 @@ impl Link {
             last_departure_fraction: 0,
             usual_ns: 0,
             usual_fraction: 0,
-            usual_bytes: 0,
-            special: spec.loss != Loss::None,
-            unit,
             limit,
-            held: VecDeque::new(),
+            usual_bytes: 0,
+            unit,
+            special: spec.loss != Loss::None,
+            held: Ring::default(),
+            waiting: 0,
+            accepted_bytes: 0,
+            departed_bytes: 0,
             offered: Tally::default(),
-            backlog_bytes: 0,
-            backlog_packets: 0,
-            departed: 0,
             delivered: Tally::default(),
             overflowed: Tally::default(),
             rare: Box::new(Rare::new(spec.loss, seed, stream)),
@@ -157,11 +160,10 @@ impl Link {
     /// What the link has done by `now`.
     pub fn counters(&self, now: Time) -> LinkCounters {
         let arrived = |held: &&Held| held.arrival_ns <= now.as_nanos();
+        let unsettled = tally(self.held.iter().take_while(arrived));
         LinkCounters {
             offered: self.offered,
-            delivered: self
-                .delivered
-                .plus(tally(self.held.iter().take_while(arrived))),
+            delivered: self.delivered.plus(unsettled),
             overflowed: self.overflowed,
             lost: self.rare.lost,
             early: self.rare.early,
@@ -171,10 +173,10 @@ impl Link {
 
     /// Waiting or in transmission at `now`.
     pub fn backlog(&mut self, now: Time) -> Tally {
-        self.settle(now.as_nanos(), now.as_nanos());
+        self.depart(now.as_nanos());
         Tally {
-            packets: self.backlog_packets.into(),
-            bytes: self.backlog_bytes,
+            packets: self.backlog_packets(),
+            bytes: self.backlog_bytes(),
         }
     }
 
@@ -182,12 +184,6 @@ impl Link {
     pub fn held(&self, now: Time) -> Tally {
         let now_ns = now.as_nanos();
         tally(self.held.iter().filter(|held| held.arrival_ns > now_ns))
-    }
-
-    /// What the link was told of before it comes, because another one accepted it.
-    pub fn ahead(&self, now: Time) -> Tally {
-        let now_ns = now.as_nanos();
-        tally(self.held.iter().filter(|held| held.entry_ns > now_ns))
     }
 
     /// Whether everything offered is accounted for, to the byte.
@@ -204,21 +200,26 @@ impl Link {
     }
 
     /// Takes in a packet that will come at `entry`, and no other before it.
-    #[inline]
+    #[inline(always)]
     pub fn offer_ahead(&mut self, now: Time, entry: Time, packet: PacketId, bytes: u32) -> Offer {
-        let (now_ns, entry_ns) = (now.as_nanos(), entry.as_nanos());
         self.offered.add(bytes);
-        if self.special {
-            return self.offer_special(now_ns, entry_ns, packet, bytes);
+        if self.held.is_full() {
+            self.arrive(now.as_nanos());
         }
-        if self.held.len() == self.held.capacity() || !self.has_room(bytes) {
-            self.settle(now_ns, entry_ns);
+        if self.special {
+            return self.offer_special(now.as_nanos(), entry.as_nanos(), packet, bytes);
         }
         if !self.has_room(bytes) {
-            self.overflowed.add(bytes);
-            return Offer::Overflowed;
+            self.depart(entry.as_nanos());
+            if !self.has_room(bytes) {
+                self.overflowed.add(bytes);
+                return Offer::Overflowed;
+            }
         }
-        Offer::Arrives(Time::from_nanos(self.accept(entry_ns, packet, bytes)))
+        let departure_ns = self.transmit(entry.as_nanos(), bytes);
+        let arrival_ns = departure_ns + self.delay_ns;
+        self.hold(departure_ns, arrival_ns, packet, bytes);
+        Offer::Arrives(Time::from_nanos(arrival_ns))
     }
 
     /// What will arrive after `now`, and when.
@@ -228,37 +229,39 @@ impl Link {
         self.held.iter().filter(coming).map(arrival)
     }
 
+    #[inline]
+    fn backlog_packets(&self) -> u64 {
+        self.held.end().wrapping_sub(self.waiting).into()
+    }
+
+    #[inline]
+    fn backlog_bytes(&self) -> u64 {
+        self.accepted_bytes - self.departed_bytes
+    }
+
+    #[inline]
     fn has_room(&self, bytes: u32) -> bool {
         match self.unit {
-            Unit::Bytes => self.backlog_bytes + u64::from(bytes) <= self.limit,
-            Unit::Packets => u64::from(self.backlog_packets) < self.limit,
+            Unit::Bytes => self.backlog_bytes() + u64::from(bytes) <= self.limit,
+            Unit::Packets => self.backlog_packets() < self.limit,
         }
     }
 
-    #[inline]
-    fn accept(&mut self, entry_ns: u64, packet: PacketId, bytes: u32) -> u64 {
-        let departure_ns = self.transmit(entry_ns, bytes);
-        let arrival_ns = departure_ns + self.delay_ns;
-        self.hold(Held {
-            entry_ns,
+    #[inline(always)]
+    fn hold(&mut self, departure_ns: u64, arrival_ns: u64, packet: PacketId, bytes: u32) {
+        self.held.push(Held {
             departure_ns,
             arrival_ns,
+            bytes_before: self.accepted_bytes,
             packet,
             bytes,
         });
-        arrival_ns
+        self.accepted_bytes += u64::from(bytes);
     }
 
-    #[inline]
-    fn hold(&mut self, held: Held) {
-        self.backlog_packets += 1;
-        self.backlog_bytes += u64::from(held.bytes);
-        self.held.push_back(held);
-    }
-
-    /// When a packet has departed that comes at `now_ns`.
-    #[inline]
-    fn transmit(&mut self, now_ns: u64, bytes: u32) -> u64 {
+    /// When a packet has departed that comes at `entry_ns`.
+    #[inline(always)]
+    fn transmit(&mut self, entry_ns: u64, bytes: u32) -> u64 {
         if bytes != self.usual_bytes {
             let bit_ns = u64::from(bytes) * 8 * 1_000_000_000;
             self.usual_bytes = bytes;
@@ -266,8 +269,8 @@ impl Link {
             self.usual_fraction = bit_ns % self.rate_bps;
         }
         let (mut last_ns, mut fraction) = (self.last_departure_ns, self.last_departure_fraction);
-        if now_ns > last_ns {
-            (last_ns, fraction) = (now_ns, 0);
+        if entry_ns > last_ns {
+            (last_ns, fraction) = (entry_ns, 0);
         }
         fraction += self.usual_fraction;
         let carry = fraction >= self.rate_bps;
@@ -276,19 +279,27 @@ impl Link {
         self.last_departure_ns
     }
 
-    /// Counts what has arrived by `now_ns`, and what has left the buffer by `entry_ns`.
-    fn settle(&mut self, now_ns: u64, entry_ns: u64) {
-        while let Some(first) = self.held.front() {
+    /// Counts what has left the buffer by `now_ns`.
+    fn depart(&mut self, now_ns: u64) {
+        while self.waiting != self.held.end() {
+            let held = self.held.at(self.waiting);
+            if held.departure_ns > now_ns {
+                self.departed_bytes = held.bytes_before;
+                return;
+            }
+            self.waiting = self.waiting.wrapping_add(1);
+        }
+        self.departed_bytes = self.accepted_bytes;
+    }
+
+    /// Counts what has arrived by `now_ns`, and lets go of it.
+    fn arrive(&mut self, now_ns: u64) {
+        self.depart(now_ns);
+        while let Some(first) = self.held.first().copied() {
             if first.arrival_ns > now_ns {
-                break;
+                return;
             }
-            let first = *first;
-            self.held.pop_front();
-            if self.departed == 0 {
-                self.release(first.bytes);
-            } else {
-                self.departed -= 1;
-            }
+            self.held.pop();
             if first.packet != GHOST {
                 self.delivered.add(first.bytes);
                 if self.special {
@@ -296,19 +307,6 @@ impl Link {
                 }
             }
         }
-        while let Some(held) = self.held.get(self.departed as usize) {
-            if held.departure_ns > entry_ns {
-                break;
-            }
-            let bytes = held.bytes;
-            self.release(bytes);
-            self.departed += 1;
-        }
-    }
-
-    fn release(&mut self, bytes: u32) {
-        self.backlog_packets -= 1;
-        self.backlog_bytes -= u64::from(bytes);
     }
 }
 
@@ -388,10 +386,7 @@ mod tests {
         ];
         assert_eq!(offers, expected);
         assert_eq!(link.counters(at(0)).delivered.packets, 0);
-        assert_eq!(
-            (link.held(at(0)).packets, link.ahead(at(0)).packets),
-            (3, 1)
-        );
+        assert_eq!(link.held(at(0)).packets, 3);
         assert!([0, 2000, 9000].iter().all(|us| link.conserves(at(*us))));
     }
 
@@ -408,7 +403,7 @@ mod tests {
             link.offer(at(0), packet(i), 1);
         }
         assert_eq!(
-            link.held.back().map(|last| last.arrival_ns),
+            link.held.iter().last().map(|last| last.arrival_ns),
             Some(8_000_000)
         );
     }

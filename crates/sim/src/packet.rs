@@ -1,7 +1,7 @@
 //! Packets live in one slab and are passed around by index.
 
 /// Where a packet is in the slab; valid until the packet is taken out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketId(pub(crate) u32);
 
 /// All packets in the network. A freed place is the next to be used, while the cache still has it.

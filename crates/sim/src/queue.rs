@@ -2,8 +2,10 @@
 //!
 //! The order is total: by time, then by the order of scheduling. Most events of a network lie a propagation delay
 //! ahead, so they go into a wheel of 4096 buckets of 33 µs (134 ms), each an unsorted list; a bucket is sorted when
-//! its turn comes. What lies beyond the wheel, or inside the bucket being drained, waits in a heap. Both are compared at
-//! every step, so where an event waits is a matter of speed and never of order.
+//! its turn comes. Timers lie further ahead, so they go into a second wheel, whose buckets are 512 times as long (69 s),
+//! and from there into the first when the turn of their bucket comes. What lies beyond both, or inside the bucket being
+//! drained, waits in a heap. The first of the wheel and of the heap are compared at every step, so where an event waits
+//! is a matter of speed and never of order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,6 +14,8 @@ use anabranch_core::Time;
 
 const BUCKETS: usize = 1 << 12;
 const BUCKET_NS_LOG2: u32 = 15;
+/// How many ticks of the near wheel are one of the far.
+const FAR_TICKS_LOG2: u32 = 9;
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +61,8 @@ impl<E> Ord for Entry<E> {
 #[derive(Debug)]
 pub struct EventQueue<E> {
     wheel: Wheel<E>,
-    /// The bucket of tick `wheel.tick`, latest first, as places in the wheel.
-    draining: Vec<u32>,
+    /// The bucket of tick `wheel.tick`, latest first.
+    draining: Vec<Entry<E>>,
     elsewhere: BinaryHeap<Reverse<Entry<E>>>,
     /// The key of the first entry elsewhere; the greatest number if there is none.
     elsewhere_key: u128,
@@ -87,9 +91,7 @@ impl<E: Copy> EventQueue<E> {
             event,
         };
         self.sequence += 1;
-        if self.wheel.covers(entry.tick()) {
-            self.wheel.insert(entry);
-        } else {
+        if !self.wheel.insert(entry) {
             self.elsewhere_key = self.elsewhere_key.min(entry.key());
             self.elsewhere.push(Reverse(entry));
         }
@@ -101,18 +103,16 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// The next event and its time, if it is due by `end`.
-    #[inline]
+    #[inline(always)]
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
         if self.draining.is_empty() {
             self.turn();
         }
-        let near = self.draining.last().map(|place| self.wheel.entry(*place));
+        let near = self.draining.last().copied();
         let entry = match near.filter(|near| near.key() < self.elsewhere_key) {
             Some(near) if near.time_ns <= end.as_nanos() => {
-                let due = (Time::from_nanos(near.time_ns), near.event);
-                let place = self.draining.pop();
-                self.wheel.release(place.expect("the last was just seen"));
-                return Some(due);
+                self.draining.pop();
+                near
             }
             Some(_) => return None,
             None => self.pop_elsewhere(end)?,
@@ -132,25 +132,24 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Drains the next bucket, unless something elsewhere comes before all of it.
-    #[inline]
+    #[inline(always)]
     fn turn(&mut self) {
         let waiting = (self.elsewhere_key >> (64 + BUCKET_NS_LOG2)) as u64;
-        match self.wheel.next_tick() {
-            Some(tick) if tick <= waiting => {
+        match self.wheel.next_tick(waiting) {
+            Some(tick) => {
                 self.wheel.drain(tick, &mut self.draining);
                 if self.draining.len() > 1 {
-                    let wheel = &self.wheel;
                     self.draining
-                        .sort_unstable_by_key(|place| Reverse(wheel.entry(*place).key()));
+                        .sort_unstable_by_key(|entry| Reverse(entry.key()));
                 }
             }
-            _ if self.elsewhere.is_empty() => {}
-            _ => self.wheel.skip_to(waiting),
+            None if self.elsewhere.is_empty() => {}
+            None => self.wheel.skip_to(waiting),
         }
     }
 
     pub fn len(&self) -> usize {
-        self.wheel.len + self.draining.len() + self.elsewhere.len()
+        self.wheel.len() + self.draining.len() + self.elsewhere.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -158,57 +157,143 @@ impl<E: Copy> EventQueue<E> {
     }
 }
 
+/// An entry and the place of the next one in its bucket, laid out to take no more than 32 bytes.
 #[derive(Debug)]
 struct Node<E> {
-    entry: Entry<E>,
+    time_ns: u64,
+    sequence: u64,
+    event: E,
     next: u32,
 }
 
-/// Unsorted buckets for the ticks after `tick`, fewer than [`BUCKETS`] of them. The lists share one slab, so memory
-/// follows the number of events, not of buckets.
+/// Unsorted lists of places, one for each of the next [`BUCKETS`] ticks of some length.
 #[derive(Debug)]
-struct Wheel<E> {
-    tick: u64,
+struct Buckets {
     heads: Box<[u32; BUCKETS]>,
     /// One bit per bucket that is not empty.
     occupied: [u64; BUCKETS / 64],
+}
+
+impl Buckets {
+    fn new() -> Self {
+        Buckets {
+            heads: Box::new([NONE; BUCKETS]),
+            occupied: [0; BUCKETS / 64],
+        }
+    }
+
+    #[inline]
+    fn head(&mut self, tick: u64) -> &mut u32 {
+        &mut self.heads[tick as usize % BUCKETS]
+    }
+
+    #[inline]
+    fn put(&mut self, tick: u64, place: u32) {
+        let bucket = tick as usize % BUCKETS;
+        self.heads[bucket] = place;
+        self.occupied[bucket / 64] |= 1 << (bucket % 64);
+    }
+
+    /// Empties the bucket of `tick` and returns the first of its list.
+    #[inline]
+    fn take(&mut self, tick: u64) -> u32 {
+        let bucket = tick as usize % BUCKETS;
+        self.occupied[bucket / 64] &= !(1 << (bucket % 64));
+        std::mem::replace(&mut self.heads[bucket], NONE)
+    }
+
+    /// The first tick from `tick` on whose bucket is not empty; some bucket must not be.
+    #[inline]
+    fn first_from(&self, tick: u64) -> u64 {
+        let first = tick as usize % BUCKETS;
+        let (mut word, mut bits) = (first / 64, !0 << (first % 64));
+        loop {
+            bits &= self.occupied[word];
+            if bits != 0 {
+                let bucket = word * 64 + bits.trailing_zeros() as usize;
+                return tick + (bucket.wrapping_sub(first) % BUCKETS) as u64;
+            }
+            word = (word + 1) % (BUCKETS / 64);
+            bits = !0;
+        }
+    }
+}
+
+/// What lies after `tick`. The lists of both wheels share one slab, so memory follows the number of events, not of
+/// buckets.
+#[derive(Debug)]
+struct Wheel<E> {
+    tick: u64,
+    near: Buckets,
+    far: Buckets,
+    near_len: usize,
+    far_len: usize,
+    /// The first far tick whose bucket is not empty.
+    far_first: u64,
     nodes: Vec<Node<E>>,
     free: u32,
-    len: usize,
 }
 
 impl<E: Copy> Wheel<E> {
     fn new() -> Self {
         Wheel {
             tick: 0,
-            heads: Box::new([NONE; BUCKETS]),
-            occupied: [0; BUCKETS / 64],
+            near: Buckets::new(),
+            far: Buckets::new(),
+            near_len: 0,
+            far_len: 0,
+            far_first: u64::MAX,
             nodes: Vec::new(),
             free: NONE,
-            len: 0,
         }
     }
 
-    fn covers(&self, tick: u64) -> bool {
-        tick > self.tick && tick - self.tick < BUCKETS as u64
+    fn len(&self) -> usize {
+        self.near_len + self.far_len
     }
 
-    fn bucket(tick: u64) -> usize {
-        tick as usize % BUCKETS
+    /// Whether there was a bucket for it.
+    #[inline]
+    fn insert(&mut self, entry: Entry<E>) -> bool {
+        let tick = entry.tick();
+        if tick <= self.tick {
+            return false;
+        }
+        let is_near = tick - self.tick < BUCKETS as u64;
+        if !is_near && (tick >> FAR_TICKS_LOG2) - (self.tick >> FAR_TICKS_LOG2) >= BUCKETS as u64 {
+            return false;
+        }
+        let place = self.place(entry);
+        if is_near {
+            self.link_near(tick, place);
+        } else {
+            self.link_far(tick >> FAR_TICKS_LOG2, place);
+        }
+        true
     }
 
-    fn insert(&mut self, entry: Entry<E>) {
-        let bucket = Self::bucket(entry.tick());
+    #[inline]
+    fn link_near(&mut self, tick: u64, place: u32) {
+        self.nodes[place as usize].next = *self.near.head(tick);
+        self.near.put(tick, place);
+        self.near_len += 1;
+    }
+
+    fn link_far(&mut self, far_tick: u64, place: u32) {
+        self.nodes[place as usize].next = *self.far.head(far_tick);
+        self.far.put(far_tick, place);
+        self.far_len += 1;
+        self.far_first = self.far_first.min(far_tick);
+    }
+
+    #[inline]
+    fn place(&mut self, entry: Entry<E>) -> u32 {
         let node = Node {
-            entry,
-            next: self.heads[bucket],
+            time_ns: entry.time_ns,
+            sequence: entry.sequence,
+            event: entry.event,
+            next: NONE,
         };
-        self.heads[bucket] = self.place(node);
-        self.occupied[bucket / 64] |= 1 << (bucket % 64);
-        self.len += 1;
-    }
-
-    fn place(&mut self, node: Node<E>) -> u32 {
         if self.free == NONE {
             self.nodes.push(node);
             return u32::try_from(self.nodes.len() - 1).expect("2^32 pending events");
@@ -220,45 +305,59 @@ impl<E: Copy> Wheel<E> {
         index
     }
 
-    /// The first tick whose bucket is not empty.
-    fn next_tick(&self) -> Option<u64> {
-        if self.len == 0 {
-            return None;
-        }
-        let first = Self::bucket(self.tick + 1);
-        let (mut word, mut bits) = (first / 64, !0 << (first % 64));
+    /// The first near tick whose bucket is not empty, after what is far but not later has been brought near; none if
+    /// it is later than `end`.
+    #[inline(always)]
+    fn next_tick(&mut self, end: u64) -> Option<u64> {
         loop {
-            bits &= self.occupied[word];
-            if bits != 0 {
-                let bucket = word * 64 + bits.trailing_zeros() as usize;
-                let ahead = (bucket + BUCKETS - first) % BUCKETS;
-                return Some(self.tick + 1 + ahead as u64);
+            let near = match self.near_len {
+                0 => u64::MAX,
+                _ => self.near.first_from(self.tick + 1),
+            };
+            let far = self.far_first.saturating_mul(1 << FAR_TICKS_LOG2);
+            if near.min(far) > end || self.len() == 0 {
+                return None;
             }
-            word = (word + 1) % (BUCKETS / 64);
-            bits = !0;
+            if near < far {
+                return Some(near);
+            }
+            self.bring_near(far);
         }
     }
 
-    fn entry(&self, place: u32) -> &Entry<E> {
-        &self.nodes[place as usize].entry
-    }
-
-    fn release(&mut self, place: u32) {
-        self.nodes[place as usize].next = self.free;
-        self.free = place;
-    }
-
-    /// Takes the places of `tick`'s bucket out, to be released one by one, and moves the wheel to `tick`; no earlier
-    /// bucket may hold anything.
-    fn drain(&mut self, tick: u64, out: &mut Vec<u32>) {
-        let bucket = Self::bucket(tick);
-        let mut place = std::mem::replace(&mut self.heads[bucket], NONE);
+    /// Moves what is in the first far bucket, which begins at `tick`; nothing near may come before it.
+    fn bring_near(&mut self, tick: u64) {
+        self.tick = self.tick.max(tick - 1);
+        let mut place = self.far.take(self.far_first);
         while place != NONE {
-            out.push(place);
-            self.len -= 1;
-            place = self.nodes[place as usize].next;
+            let node = &self.nodes[place as usize];
+            let (tick, next) = (node.time_ns >> BUCKET_NS_LOG2, node.next);
+            self.link_near(tick, place);
+            self.far_len -= 1;
+            place = next;
         }
-        self.occupied[bucket / 64] &= !(1 << (bucket % 64));
+        self.far_first = match self.far_len {
+            0 => u64::MAX,
+            _ => self.far.first_from(self.far_first + 1),
+        };
+    }
+
+    /// Takes out what is in the bucket of `tick`, and moves the wheel to `tick`; no earlier bucket may hold anything.
+    #[inline(always)]
+    fn drain(&mut self, tick: u64, out: &mut Vec<Entry<E>>) {
+        let mut place = self.near.take(tick);
+        while place != NONE {
+            let node = &mut self.nodes[place as usize];
+            out.push(Entry {
+                time_ns: node.time_ns,
+                sequence: node.sequence,
+                event: node.event,
+            });
+            self.near_len -= 1;
+            let next = std::mem::replace(&mut node.next, self.free);
+            self.free = place;
+            place = next;
+        }
         self.tick = tick;
     }
 
@@ -306,6 +405,7 @@ mod tests {
             0..1_000_000u64,
             60_000_000..70_000_000u64,
             0..3_000_000_000u64,
+            0..300_000_000_000u64,
         ];
         prop_oneof![
             3 => ahead_ns.prop_map(|ahead_ns| Step::Push { ahead_ns }),

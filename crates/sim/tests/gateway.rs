@@ -321,7 +321,13 @@ fn packets_in_turn_leave_a_dead_link_out_until_it_is_back() {
         let [down_s] = down[..] else {
             panic!("{down:?}")
         };
-        assert!(down_s > 5.0 && down_s < 6.0, "{down_s}");
+        // What servers repeat into the site looks like life until they wait for seconds.
+        let bound_s = if direction == Some(Direction::Up) {
+            7.0
+        } else {
+            6.0
+        };
+        assert!(down_s > 5.0 && down_s < bound_s, "{down_s}");
         let [up_s] = up[..] else { panic!("{up:?}") };
         assert!(up_s > 12.0 && up_s < 14.0, "{up_s}");
         assert!(when(&record, EventKind::Down, "a").is_empty());

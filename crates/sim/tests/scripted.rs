@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use anabranch_core::Time;
 use anabranch_sim::queue::EventQueue;
-use anabranch_sim::tcp::{Endpoint, Kind, Recovery, Segment, SenderCounters, State, TcpConfig};
+use anabranch_sim::tcp::{
+    Endpoint, Kind, Recovery, SackBlocks, Segment, SenderCounters, State, TcpConfig,
+};
 
 const MS: u64 = 1_000_000;
 const ONE_WAY_NS: u64 = 50 * MS;
@@ -19,7 +21,11 @@ enum Fate {
 
 #[derive(Clone, Copy)]
 enum Event {
-    Arrival { at_opener: bool, segment: Segment },
+    Arrival {
+        at_opener: bool,
+        segment: Segment,
+        sack: SackBlocks,
+    },
     Wake,
 }
 
@@ -60,6 +66,7 @@ fn transfer(config: &TcpConfig, script: &BTreeMap<(u32, u32), Fate>) -> Outcome 
                 Event::Arrival {
                     at_opener: false,
                     segment,
+                    sack: opener.sack(),
                 },
             );
         }
@@ -70,6 +77,7 @@ fn transfer(config: &TcpConfig, script: &BTreeMap<(u32, u32), Fate>) -> Outcome 
                 Event::Arrival {
                     at_opener: true,
                     segment,
+                    sack: peer.sack(),
                 },
             );
         }
@@ -83,13 +91,13 @@ fn transfer(config: &TcpConfig, script: &BTreeMap<(u32, u32), Fate>) -> Outcome 
         assert!(now_ns < 600_000 * MS, "the transfer does not end");
         match event {
             Event::Arrival {
-                at_opener: true,
+                at_opener,
                 segment,
-            } => opener.handle_segment(&segment, now_ns, config),
-            Event::Arrival {
-                at_opener: false,
-                segment,
-            } => peer.handle_segment(&segment, now_ns, config),
+                sack,
+            } => {
+                let side = if at_opener { &mut opener } else { &mut peer };
+                side.handle_segment(&segment, &sack, now_ns, config);
+            }
             Event::Wake => {
                 opener.handle_timeout(now_ns, config);
                 peer.handle_timeout(now_ns, config);

@@ -6,8 +6,7 @@ use anyhow::{Result, ensure};
 
 /// Runs it and prints the segments that arrived in order, the events it took, and the trajectory's hash.
 pub fn run(flows: u64, seconds: u64) -> Result<()> {
-    let mut world = race(flows);
-    world.run_until(Time::from_millis(1000 * seconds));
+    let world = race(flows, Time::from_millis(1000 * seconds));
     ensure!(world.conserves(), "packets are missing");
     let segments: u64 = world
         .flows()

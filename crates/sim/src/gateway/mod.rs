@@ -301,7 +301,7 @@ impl Gateway {
             to: packet.from,
             path: self.ports[link.index()].up,
             due_ns: u64::MAX,
-            bytes: packet.bytes - packet.segment.payload_bytes,
+            bytes: packet.bytes - u32::from(packet.segment.payload_bytes),
             serial: u32::MAX,
             label: packet.label,
         });

@@ -3,7 +3,7 @@
 use anabranch_core::Time;
 
 use super::rare::Audit;
-use super::{GHOST, Held, Link, Loss, Offer, Red};
+use super::{GHOST, Link, Loss, Offer, Red};
 use crate::packet::PacketId;
 
 /// After a change, packets arrive when [`Link::to_come`] says, no longer when [`Link::offer`] said.
@@ -11,20 +11,20 @@ impl Link {
     /// The line becomes a blackhole: returns what was on it, and loses what it is offered.
     pub fn cut(&mut self, now: Time) -> Vec<PacketId> {
         let now_ns = now.as_nanos();
-        self.settle(now_ns, now_ns);
+        self.arrive(now_ns);
         self.special = true;
         self.rare.is_cut = true;
         let mut swallowed = Vec::new();
-        for held in self.held.drain(..).filter(|held| held.packet != GHOST) {
+        for held in self.held.iter().filter(|held| held.packet != GHOST) {
             self.rare.cut.add(held.bytes);
             self.rare.leave(now_ns);
             self.rare
                 .shift(i128::from(now_ns) - i128::from(held.arrival_ns));
             swallowed.push(held.packet);
         }
-        self.backlog_bytes = 0;
-        self.backlog_packets = 0;
-        self.departed = 0;
+        self.held.clear();
+        self.waiting = self.held.end();
+        self.departed_bytes = self.accepted_bytes;
         self.last_departure_ns = self.last_departure_ns.min(now_ns);
         self.last_departure_fraction = 0;
         swallowed
@@ -42,32 +42,31 @@ impl Link {
     pub fn set_rate(&mut self, now: Time, rate_bps: u64) {
         assert!(rate_bps > 0, "a link needs a rate of at least 1 bit/s");
         let now_ns = now.as_nanos();
-        self.settle(now_ns, now_ns);
+        self.arrive(now_ns);
         let old_bps = std::mem::replace(&mut self.rate_bps, rate_bps);
-        self.usual_bytes = 0;
-        self.usual_ns = 0;
-        self.usual_fraction = 0;
+        (self.usual_bytes, self.usual_ns, self.usual_fraction) = (0, 0, 0);
         self.last_departure_fraction = 0;
-        let first = self.departed as usize;
-        let Some(sending) = self.held.get(first) else {
+        let mut waiting = self.held.from(self.waiting);
+        let Some(sending) = waiting.next() else {
             return;
         };
-        let left = u128::from(sending.departure_ns - now_ns) * u128::from(old_bps);
+        let left_ns = self.held.at(sending).departure_ns - now_ns;
+        let left = u128::from(left_ns) * u128::from(old_bps);
         self.last_departure_ns = now_ns + (left / u128::from(rate_bps)) as u64;
-        self.postpone(first, self.last_departure_ns);
-        for i in first + 1..self.held.len() {
-            let departure_ns = self.transmit(now_ns, self.held[i].bytes);
-            self.postpone(i, departure_ns);
+        self.postpone(sending, self.last_departure_ns);
+        for number in waiting {
+            let departure_ns = self.transmit(now_ns, self.held.at(number).bytes);
+            self.postpone(number, departure_ns);
         }
     }
 
     /// Packets whose transmission begins after this take `delay_ns`, but none overtakes another.
     pub fn set_delay(&mut self, now: Time, delay_ns: u64) {
         self.special = true;
-        self.settle(now.as_nanos(), now.as_nanos());
+        self.arrive(now.as_nanos());
         self.delay_ns = delay_ns;
-        for i in self.departed as usize + 1..self.held.len() {
-            self.postpone(i, self.held[i].departure_ns);
+        for number in self.held.from(self.waiting).skip(1) {
+            self.postpone(number, self.held.at(number).departure_ns);
         }
     }
 
@@ -84,7 +83,7 @@ impl Link {
 
     /// From here on, both sides of Little's law are added up.
     pub fn audit(&mut self, now: Time) {
-        self.settle(now.as_nanos(), now.as_nanos());
+        self.arrive(now.as_nanos());
         self.special = true;
         let mut audit = Audit::new(now.as_nanos(), self.held(now).packets);
         audit.sojourn_ns = self.still_ns(now.as_nanos());
@@ -93,7 +92,7 @@ impl Link {
 
     /// Whether the time that packets have spent here is the integral of how many were here. True without an audit.
     pub fn obeys_little(&mut self, now: Time) -> bool {
-        self.settle(now.as_nanos(), now.as_nanos());
+        self.arrive(now.as_nanos());
         let Some(mut audit) = self.rare.audit else {
             return true;
         };
@@ -109,15 +108,17 @@ impl Link {
     }
 
     /// Gives a packet another time to depart, and to arrive, though not before the one ahead of it.
-    fn postpone(&mut self, i: usize, departure_ns: u64) {
-        let ahead = i
-            .checked_sub(1)
-            .map_or(0, |ahead| self.held[ahead].arrival_ns);
+    fn postpone(&mut self, number: u32, departure_ns: u64) {
+        let is_first = self.held.from(number).len() == self.held.len();
+        let ahead_ns = match is_first {
+            true => 0,
+            false => self.held.at(number.wrapping_sub(1)).arrival_ns,
+        };
         let delay_ns = self.delay_ns;
-        let held = &mut self.held[i];
+        let held = self.held.at_mut(number);
         let before_ns = held.arrival_ns;
         held.departure_ns = departure_ns;
-        held.arrival_ns = (departure_ns + delay_ns).max(ahead);
+        held.arrival_ns = (departure_ns + delay_ns).max(ahead_ns);
         if held.packet != GHOST {
             let by_ns = i128::from(held.arrival_ns) - i128::from(before_ns);
             self.rare.shift(by_ns);
@@ -132,7 +133,8 @@ impl Link {
         packet: PacketId,
         bytes: u32,
     ) -> Offer {
-        self.settle(now_ns, entry_ns);
+        self.arrive(now_ns);
+        self.depart(entry_ns);
         if self.refuses(entry_ns, bytes) {
             return Offer::Lost;
         }
@@ -143,15 +145,10 @@ impl Link {
         let lost = self.rare.loses(bytes);
         let departure_ns = self.transmit(entry_ns, bytes);
         // The delay may have been longer when the one before was accepted.
-        let before_ns = self.held.back().map_or(0, |before| before.arrival_ns);
+        let before_ns = self.held.last().map_or(0, |before| before.arrival_ns);
         let arrival_ns = (departure_ns + self.delay_ns).max(before_ns);
-        self.hold(Held {
-            entry_ns,
-            departure_ns,
-            arrival_ns,
-            packet: if lost { GHOST } else { packet },
-            bytes,
-        });
+        let entered = if lost { GHOST } else { packet };
+        self.hold(departure_ns, arrival_ns, entered, bytes);
         if lost {
             return Offer::Lost;
         }
@@ -171,7 +168,8 @@ impl Link {
         let idle_ns = entry_ns.saturating_sub(self.last_departure_ns);
         let idle = u128::from(idle_ns) * u128::from(self.rate_bps) / 8_000_000_000;
         let idle_bytes = u64::try_from(idle).unwrap_or(u64::MAX);
-        self.rare.drops_early(self.backlog_bytes, idle_bytes, bytes)
+        self.rare
+            .drops_early(self.backlog_bytes(), idle_bytes, bytes)
     }
 }
 

@@ -12,7 +12,7 @@ use anabranch_core::Time;
 use crate::link::{Link, LinkCounters, LinkSpec, Loss, Tally};
 use crate::packet::{PacketId, Slab};
 use crate::queue::EventQueue;
-use crate::tcp::{Endpoint, Segment, TcpConfig};
+use crate::tcp::{Endpoint, SackBlocks, Segment, TcpConfig};
 
 pub(crate) use flow::Stage;
 use flow::{Flow, Role, Side};
@@ -65,6 +65,8 @@ pub struct Net {
     seed: u64,
     pub(crate) events: EventQueue<Event>,
     packets: Slab<Packet>,
+    /// What goes with the packet in the same place of the slab.
+    sacks: Vec<SackBlocks>,
     links: Vec<Link>,
     /// Of each link, the one that alone feeds it.
     feeders: Vec<Option<LinkId>>,
@@ -92,6 +94,7 @@ impl Net {
             seed,
             events: EventQueue::default(),
             packets: Slab::default(),
+            sacks: Vec::new(),
             links: Vec::new(),
             feeders: Vec::new(),
             paths: Vec::new(),
@@ -238,9 +241,12 @@ impl Net {
 
     /// Whether every packet offered to a link is accounted for, to the byte.
     pub fn conserves(&self) -> bool {
-        let here = |link: &Link| link.held(self.now).packets - link.ahead(self.now).packets;
-        let held: u64 = self.links.iter().map(here).sum();
-        held == self.packets.len() as u64 && self.links.iter().all(|link| link.conserves(self.now))
+        let mut held = vec![false; self.packets.places()];
+        for (id, _) in self.links.iter().flat_map(|link| link.to_come(self.now)) {
+            held[id.0 as usize] = true;
+        }
+        let held = held.iter().filter(|held| **held).count();
+        held == self.packets.len() && self.links.iter().all(|link| link.conserves(self.now))
     }
 
     // ---- what happens to lines
@@ -509,3 +515,6 @@ fn index(length: usize) -> u32 {
         .filter(|index| index & (SITE | FED) == 0)
         .expect("2^30 things of one kind in a world")
 }
+
+/// What travels most should not take more than a cache line.
+const _: () = assert!(size_of::<Packet>() <= 64);

@@ -1,7 +1,7 @@
 //! Links and sites, and the way through them.
 
 /// Hops of one path.
-pub const MAX_HOPS: usize = 4;
+pub const MAX_HOPS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkId(u32);
@@ -71,12 +71,11 @@ impl Hop {
     }
 }
 
-/// The hops ahead: from `next` up to, not including, `end`.
+/// The hops ahead, the next one first.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     hops: [Hop; MAX_HOPS],
-    next: u8,
-    end: u8,
+    left: u8,
 }
 
 impl Path {
@@ -84,57 +83,51 @@ impl Path {
     pub(super) fn empty() -> Path {
         Path {
             hops: [Hop(0); MAX_HOPS],
-            next: 0,
-            end: 0,
+            left: 0,
         }
     }
 
     /// # Panics
     /// If there are no hops, or more than [`MAX_HOPS`].
     pub fn new(hops: &[impl Into<Hop> + Copy]) -> Self {
-        let end = hops.len();
+        let count = hops.len();
         assert!(
-            (1..=MAX_HOPS).contains(&end),
-            "a path has 1 to {MAX_HOPS} hops, not {end}"
+            (1..=MAX_HOPS).contains(&count),
+            "a path has 1 to {MAX_HOPS} hops, not {count}"
         );
-        let mut path = Path {
-            hops: [hops[0].into(); MAX_HOPS],
-            next: 0,
-            end: end as u8,
-        };
+        let mut path = Path::empty();
+        path.left = count as u8;
         for (place, hop) in path.hops.iter_mut().zip(hops) {
             *place = (*hop).into();
         }
         path
     }
 
-    /// Takes the next hop off the path if it is a fed link.
-    #[inline]
-    pub(super) fn next_fed(&mut self) -> Option<LinkId> {
-        match self.peek()?.stop() {
-            Stop::Link(link) if link.is_fed() => {
-                self.next += 1;
-                Some(link)
-            }
-            _ => None,
-        }
-    }
-
-    #[inline]
-    fn peek(&self) -> Option<Hop> {
-        (self.next < self.end).then(|| self.hops[usize::from(self.next) % MAX_HOPS])
-    }
-
-    /// The hops ahead.
     pub(super) fn ahead(&self) -> &[Hop] {
-        &self.hops[usize::from(self.next)..usize::from(self.end)]
+        &self.hops[..usize::from(self.left)]
     }
 
     /// Takes the next hop off the path.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Hop> {
-        let next = self.peek()?;
-        self.next += 1;
+        if self.left == 0 {
+            return None;
+        }
+        let next = self.hops[0];
+        self.hops.copy_within(1.., 0);
+        self.left -= 1;
         Some(next)
+    }
+
+    /// Takes the next hop off the path if it is a fed link.
+    #[inline]
+    pub(super) fn next_fed(&mut self) -> Option<LinkId> {
+        match self.hops[0].stop() {
+            Stop::Link(link) if self.left > 0 && link.is_fed() => {
+                self.next();
+                Some(link)
+            }
+            _ => None,
+        }
     }
 }

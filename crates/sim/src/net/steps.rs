@@ -7,8 +7,9 @@ use super::path::{Hop, LinkId, Stop};
 use super::{Event, Net, Packet};
 use crate::link::Offer;
 use crate::packet::PacketId;
-use crate::tcp::{Kind, State};
+use crate::tcp::{Block, Kind, MAX_BLOCKS, SackBlocks, State};
 
+const NO_BLOCKS: SackBlocks = [Block { start: 0, end: 0 }; MAX_BLOCKS];
 /// A peer that nobody speaks to and that waits for nothing is forgotten after this.
 const LINGER_NS: u64 = 60_000_000_000;
 
@@ -110,9 +111,13 @@ impl Net {
     }
 
     /// Hands a packet to its side, which is returned unless it is gone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive(&mut self, id: PacketId) -> Option<SideId> {
         let now_ns = self.now.as_nanos();
+        let sack = match self.packets.get(id).segment.sacks {
+            true => &self.sacks[id.0 as usize],
+            false => &NO_BLOCKS,
+        };
         let packet = self.packets.take(id);
         let to = packet.to;
         let side = self.sides.get_mut(to.index())?;
@@ -127,7 +132,7 @@ impl Net {
         }
         side.heard_ns = now_ns;
         let endpoint = &mut side.endpoint;
-        endpoint.handle_segment(&packet.segment, now_ns, tcp);
+        endpoint.handle_segment(&packet.segment, sack, now_ns, tcp);
         if let Role::Answers { after, bytes } = side.role {
             if endpoint.received_segments() >= after {
                 endpoint.write(bytes, tcp);
@@ -160,12 +165,12 @@ impl Net {
     }
 
     /// The next packet that a side has to say, and the first hop of its path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self, id: SideId) -> Option<(PacketId, Option<Stop>)> {
         let side = &mut self.sides[id.index()];
         let tcp = &self.configs[usize::from(side.tcp)];
         let segment = side.endpoint.poll_segment(self.now.as_nanos(), tcp)?;
-        let bytes = segment.payload_bytes + tcp.header_bytes;
+        let bytes = u32::from(segment.payload_bytes) + tcp.header_bytes;
         if segment.kind == Kind::Data {
             if segment.number < side.high {
                 self.retransmitted.add(bytes);
@@ -177,6 +182,7 @@ impl Net {
         side.sent = serial.wrapping_add(1);
         let mut path = side.path;
         let first = path.next().map(Hop::stop);
+        let sack = segment.sacks.then(|| side.endpoint.sack());
         let packet = self.packets.insert(Packet {
             segment,
             from: id,
@@ -187,7 +193,18 @@ impl Net {
             serial,
             label: side.label,
         });
+        if let Some(sack) = sack {
+            self.keep_blocks(packet, sack);
+        }
         Some((packet, first))
+    }
+
+    fn keep_blocks(&mut self, packet: PacketId, sack: SackBlocks) {
+        let place = packet.0 as usize;
+        if self.sacks.len() <= place {
+            self.sacks.resize(self.packets.places(), NO_BLOCKS);
+        }
+        self.sacks[place] = sack;
     }
 
     #[inline]

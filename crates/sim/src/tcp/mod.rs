@@ -37,7 +37,7 @@ pub struct TcpConfig {
     /// Whether CUBIC's first slow start is that of HyStart++ (RFC 9406); Reno has none.
     pub hystart: bool,
     pub growth: Growth,
-    /// Payload of a full segment.
+    /// Payload of a full segment, up to 65 535.
     pub mss_bytes: u32,
     /// Of IP and TCP, on every packet.
     pub header_bytes: u32,
@@ -88,14 +88,16 @@ pub enum Kind {
     Rst,
 }
 
-/// What TCP says on the wire.
+/// What TCP says on the wire, but for the blocks of a selective acknowledgement: [`Endpoint::sack`] tells them after
+/// [`Endpoint::poll_segment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub kind: Kind,
+    /// Whether blocks go with it.
+    pub sacks: bool,
+    pub payload_bytes: u16,
     pub number: u32,
     pub ack: u32,
-    pub payload_bytes: u32,
-    pub sack: SackBlocks,
 }
 
 impl Segment {
@@ -103,10 +105,10 @@ impl Segment {
     pub fn bare(kind: Kind) -> Segment {
         Segment {
             kind,
+            sacks: false,
+            payload_bytes: 0,
             number: 0,
             ack: 0,
-            payload_bytes: 0,
-            sack: SackBlocks::default(),
         }
     }
 }
@@ -227,8 +229,15 @@ impl Endpoint {
         self.sender.deadline_ns = now_ns + self.sender.timeout.current_ns();
     }
 
+    /// `sack` goes with it, if [`Segment::sacks`].
     #[inline]
-    pub fn handle_segment(&mut self, segment: &Segment, now_ns: u64, config: &TcpConfig) {
+    pub fn handle_segment(
+        &mut self,
+        segment: &Segment,
+        sack: &SackBlocks,
+        now_ns: u64,
+        config: &TcpConfig,
+    ) {
         match (self.state, segment.kind) {
             (_, Kind::Rst) => self.abort(),
             (State::Aborted, _) => self.signal = Some(Kind::Rst),
@@ -246,17 +255,24 @@ impl Endpoint {
             }
             (State::Listen, _) => self.signal = Some(Kind::Rst),
             (State::SynSent, _) => {}
-            _ => self.handle_established(segment, now_ns, config),
+            _ => self.handle_established(segment, sack, now_ns, config),
         }
     }
 
-    fn handle_established(&mut self, segment: &Segment, now_ns: u64, config: &TcpConfig) {
+    #[inline(always)]
+    fn handle_established(
+        &mut self,
+        segment: &Segment,
+        sack: &SackBlocks,
+        now_ns: u64,
+        config: &TcpConfig,
+    ) {
         if self.state == State::SynReceived {
             self.establish(now_ns, config);
         }
         let pure = segment.kind == Kind::Ack;
         self.sender
-            .acknowledge(segment.ack, &segment.sack, pure, now_ns, config);
+            .acknowledge(segment.ack, sack, pure, now_ns, config);
         match segment.kind {
             Kind::Data | Kind::Fin => {
                 let fin = segment.kind == Kind::Fin;
@@ -326,8 +342,13 @@ impl Endpoint {
         (deadline_ns != u64::MAX).then_some(deadline_ns)
     }
 
+    /// The blocks that go with the segment polled last.
+    pub fn sack(&self) -> SackBlocks {
+        self.receiver.sack()
+    }
+
     /// The next segment to send.
-    #[inline]
+    #[inline(always)]
     pub fn poll_segment(&mut self, now_ns: u64, config: &TcpConfig) -> Option<Segment> {
         if let Some(kind) = self.signal.take() {
             return Some(self.segment(kind, 0, 0));
@@ -352,10 +373,10 @@ impl Endpoint {
     fn segment(&self, kind: Kind, number: u32, payload_bytes: u32) -> Segment {
         Segment {
             kind,
+            sacks: self.receiver.has_holes(),
+            payload_bytes: payload_bytes as u16,
             number,
             ack: self.receiver.next(),
-            payload_bytes,
-            sack: self.receiver.sack(),
         }
     }
 }

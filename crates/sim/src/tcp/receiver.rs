@@ -39,11 +39,14 @@ impl Receiver {
         self.fin.is_some_and(|fin| self.next > fin)
     }
 
+    /// Whether something is missing below what has arrived.
+    #[inline]
+    pub fn has_holes(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
     pub fn sack(&self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
-        if self.runs.is_empty() {
-            return blocks;
-        }
         for (place, run) in blocks.iter_mut().zip(&self.runs) {
             *place = *run;
         }

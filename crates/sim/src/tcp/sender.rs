@@ -140,6 +140,7 @@ impl Sender {
     }
 
     /// The segment to send at this moment, which then counts as sent.
+    #[inline(always)]
     pub fn poll(&mut self, now_ns: u64, config: &TcpConfig) -> Option<u32> {
         let number = self.choose(config)?;
         if number < self.high {
