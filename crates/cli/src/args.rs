@@ -6,7 +6,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anabranch_core::{Algorithm, algorithm};
+use anabranch_config::did_you_mean;
+use anabranch_core::Algorithm;
+use anabranch_core::algorithm::{self, UnknownAlgorithm};
 use anabranch_daemon::paths::DEFAULT_INSTANCE;
 use anabranch_scenario::{Policy, Spread};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
@@ -176,7 +178,7 @@ pub enum SimCommand {
         #[command(flatten)]
         trials: TrialArgs,
         /// Runs at a time; as many as there are processors if left out
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = jobs)]
         jobs: Option<NonZeroUsize>,
         /// Run everything twice, not only the first run, and call invalid what differs
         #[arg(long)]
@@ -331,7 +333,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(10..=3600))]
     pub seconds: u16,
     /// One of `anabranch policies`
-    #[arg(long, value_name = "NAME", default_value = algorithm::TABLE[0].name)]
+    #[arg(long, value_name = "NAME", default_value = algorithm::TABLE[0].name, value_parser = gateway_policy)]
     pub policy: Algorithm,
     /// Also write the result to this file
     #[arg(long, value_name = "FILE")]
@@ -366,6 +368,17 @@ pub enum ExplainProto {
 
 /// Stands for the port that a client would take: the first of the range that IANA set aside for that (RFC 6335 §6).
 const CLIENT_PORT: u16 = 49152;
+
+fn gateway_policy(name: &str) -> Result<Algorithm, String> {
+    name.parse().map_err(|error: UnknownAlgorithm| {
+        format!("{error}{}", did_you_mean(name, algorithm::names()))
+    })
+}
+
+fn jobs(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| "a number of runs at a time, 1 or more".to_owned())
+}
 
 fn source(text: &str) -> Result<SocketAddr, String> {
     match text.parse::<Ipv4Addr>() {

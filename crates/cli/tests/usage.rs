@@ -1,5 +1,6 @@
 //! What the command answers without a gateway: help, tables, and bad input told in one line with exit code 2.
 
+use std::fs;
 use std::process::{Command, Output};
 
 fn anabranch(words: &[&str]) -> Output {
@@ -15,7 +16,7 @@ fn text(bytes: &[u8]) -> &str {
 fn refusal(config: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("anabranch.toml");
-    std::fs::write(&path, config).unwrap();
+    fs::write(&path, config).unwrap();
     let path = path.to_str().unwrap();
     let output = anabranch(&["check", "--offline", "--config", path]);
     let error = text(&output.stderr);
@@ -72,7 +73,7 @@ fn the_minimal_configuration_is_right_and_shown_as_understood() {
     let path = directory.path().join("anabranch.toml");
     let lte =
         "link.lte = { device = \"wwan0\", down = \"50mbit\", up = \"10mbit\", metered = true }\n";
-    std::fs::write(&path, LAN.to_owned() + FIBER + lte).unwrap();
+    fs::write(&path, LAN.to_owned() + FIBER + lte).unwrap();
     let output = anabranch(&["check", "--offline", "--config", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let expected = "\
@@ -163,7 +164,7 @@ fn policies_are_a_table_and_json() {
 fn scenario_refusal(world: &str, scenario: &str, options: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("house.toml");
-    std::fs::write(&path, scenario).unwrap();
+    fs::write(&path, scenario).unwrap();
     let path = path.to_str().unwrap();
     let out = directory.path().join("results");
     let words = [world, "run", path, "--out", out.to_str().unwrap()];
@@ -195,6 +196,10 @@ fn a_wrong_scenario_is_told_in_one_line_with_file_key_and_reason() {
             "link.fiber = { rate = \"0mbit\" }".to_owned(),
             "anabranch: house.toml:1: link.fiber.rate = \"0mbit\": ",
         ),
+        (
+            "link.fiber = { rate = \"9mbit\", down = \"9mbit\", up = \"2mbit\" }".to_owned(),
+            "anabranch: house.toml:1: link.fiber.rate = \"9mbit\": down and up have rates of their own",
+        ),
     ];
     for (scenario, begins) in cases {
         let line = scenario_refusal("sim", &scenario, &[]);
@@ -205,12 +210,46 @@ fn a_wrong_scenario_is_told_in_one_line_with_file_key_and_reason() {
         line.starts_with("anabranch: --policy: unknown policy fastest; allowed: WSDM, "),
         "{line}"
     );
+    let meant = [
+        (scenario_refusal("sim", LINK, &["--policy", "WDSM"]), "WSDM"),
+        (
+            scenario_refusal("sim", &LINK.replace("rate", "raet"), &[]),
+            "rate",
+        ),
+    ];
+    for (line, word) in meant {
+        assert!(line.ends_with(&format!("; did you mean {word}?")), "{line}");
+    }
     let fast = "link.fiber = { rate = \"10gbit\" }";
     let line = scenario_refusal("lab", fast, &[]);
     assert!(
         line.contains("the laboratory carries 500 at most"),
         "{line}"
     );
+}
+
+#[test]
+fn results_that_cannot_be_written_are_refused_before_anything_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("house.toml");
+    fs::write(&file, "link.fiber = { rate = \"10mbit\" }").unwrap();
+    let file = file.to_str().unwrap();
+    for words in [
+        &["sim", "run", file, "--out", file][..],
+        &["experiment", "run", "validation/queues", "--out", file],
+    ] {
+        let output = anabranch(words);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let error = text(&output.stderr);
+        let begins = format!("anabranch: --out {file}: ");
+        assert!(
+            error.starts_with(&begins) && error.lines().count() == 1,
+            "{error}"
+        );
+    }
+    let none = anabranch(&["sim", "run", file, "--jobs", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("1 or more"), "{none:?}");
 }
 
 #[test]
@@ -234,13 +273,13 @@ fn experiments_are_listed_with_their_figures_and_an_unknown_one_is_told_which_th
     let unknown = anabranch(&["experiment", "run", "1999-nobody"]);
     assert_eq!(unknown.status.code(), Some(2));
     let expected = format!(
-        "anabranch: there is no experiment `1999-nobody`, there are: {}\n",
+        "anabranch: there is no experiment 1999-nobody; there are: {}\n",
         names.join(", ")
     );
     assert_eq!(text(&unknown.stderr), expected);
     let unknown = anabranch(&["experiment", "run", &format!("{}/fig0", names[0])]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&unknown.stderr).contains("has no figure `fig0`, it has: "));
+    assert!(text(&unknown.stderr).contains("has no figure fig0; it has: "));
     let elsewhere = anabranch(&["experiment", "run", "validation/lab", "--world", "sim"]);
     assert_eq!(elsewhere.status.code(), Some(2));
     assert!(text(&elsewhere.stderr).contains("cannot be run in the world `sim`"));

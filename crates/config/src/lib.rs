@@ -13,8 +13,10 @@ mod error;
 mod quantity;
 mod rate;
 mod source;
+mod suggestion;
 
 pub use error::BadInput;
 pub use quantity::{Bytes, Share, Span};
 pub use rate::Rate;
 pub use source::{Source, dotted, is_name, read_text};
+pub use suggestion::did_you_mean;

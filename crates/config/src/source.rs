@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::BadInput;
+use crate::{BadInput, did_you_mean};
 
 const QUOTED_CHARS_MAX: usize = 60;
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -214,10 +214,11 @@ fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
 fn reword(message: &str) -> String {
     let message = match message.strip_prefix("unknown field ") {
         Some(rest) => match rest.split_once(", expected ") {
-            Some((_, allowed)) => format!(
-                "unknown key; allowed: {}",
-                allowed.trim_start_matches("one of ")
-            ),
+            Some((key, allowed)) => {
+                let allowed = allowed.trim_start_matches("one of ").replace('`', "");
+                let meant = did_you_mean(&key.replace('`', ""), allowed.split(", "));
+                format!("unknown key; allowed: {allowed}{meant}")
+            }
             None => "unknown key".to_owned(),
         },
         None => message.replace("missing field", "missing key"),

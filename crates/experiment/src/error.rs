@@ -1,17 +1,25 @@
 use std::path::PathBuf;
 
+use anabranch_config::did_you_mean;
+
 use crate::{Experiment, World, all};
 
 /// Why what was asked for cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
-    #[error("there is no experiment `{name}`, there are: {known}")]
-    Experiment { name: String, known: String },
-    #[error("experiment {experiment} has no figure `{figure}`, it has: {known}")]
+    #[error("there is no experiment {name}; there are: {known}{meant}")]
+    Experiment {
+        name: String,
+        known: String,
+        /// The nearest, as the end of the message.
+        meant: String,
+    },
+    #[error("experiment {experiment} has no figure {figure}; it has: {known}{meant}")]
     Figure {
         experiment: &'static str,
         figure: String,
         known: String,
+        meant: String,
     },
     #[error("`{name}` cannot be run in the world `{world}`: leave --world out")]
     World { name: String, world: &'static str },
@@ -19,17 +27,21 @@ pub enum SelectError {
 
 impl SelectError {
     pub(crate) fn experiment(name: &str) -> Self {
+        let names = || all().iter().map(|experiment| experiment.name);
         SelectError::Experiment {
             name: name.into(),
-            known: list(all().iter().map(|experiment| experiment.name)),
+            known: list(names()),
+            meant: did_you_mean(name, names()),
         }
     }
 
     pub(crate) fn figure(experiment: &'static Experiment, figure: &str) -> Self {
+        let ids = || experiment.figures.iter().map(|figure| figure.id);
         SelectError::Figure {
             experiment: experiment.name,
             figure: figure.into(),
-            known: list(experiment.figures.iter().map(|figure| figure.id)),
+            known: list(ids()),
+            meant: did_you_mean(figure, ids()),
         }
     }
 

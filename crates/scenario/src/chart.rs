@@ -14,7 +14,7 @@ use plotters::style::text_anchor::HPos;
 use crate::OutputError;
 use crate::figure::{
     Area, BOTTOM_AXIS, CHARACTER_WIDTH, Drawn, Figure, INK, LABEL_ROW, LEFT_AXIS, MARGIN_LEFT,
-    MARGIN_RIGHT, MAX_BINS, WIDTH, colour, mesh, text,
+    MARGIN_RIGHT, MAX_BINS, WIDTH, colour, mesh, text, text_width,
 };
 use crate::stats::Estimate;
 
@@ -365,7 +365,7 @@ fn heading(
     }
     let mut x = left;
     for (name, mark, colour) in entries.iter().filter(|(name, ..)| !name.is_empty()) {
-        let width = name.chars().count() as i32 * CHARACTER_WIDTH + LEGEND_GAP;
+        let width = text_width(name) + LEGEND_GAP;
         if x + width > WIDTH as i32 && x > left {
             (x, y) = (left, y + LABEL_ROW);
         }

@@ -53,7 +53,7 @@ static FIGURES: [Figure; 15] = [
     Figure {
         key: "mean_throughput_bps",
         name: "mean throughput",
-        value: |s| Some(s.mean_throughput_bps),
+        value: |s| (s.ok > 0).then_some(s.mean_throughput_bps),
         text: format::bps,
         plot: Some(("Mbit/s", 1e6)),
     },
@@ -81,14 +81,14 @@ static FIGURES: [Figure; 15] = [
     Figure {
         key: "duration_p50_s",
         name: "median duration",
-        value: |s| Some(s.duration.p50_s),
+        value: |s| (s.ok > 0).then_some(s.duration.p50_s),
         text: format::seconds,
         plot: Some(("s", 1.0)),
     },
     Figure {
         key: "duration_p99_s",
         name: "p99 duration",
-        value: |s| Some(s.duration.p99_s),
+        value: |s| (s.ok > 0).then_some(s.duration.p99_s),
         text: format::seconds,
         plot: Some(("s", 1.0)),
     },
@@ -217,7 +217,7 @@ impl Comparison {
         let body = html! {
             p.lead { (runs) " valid runs." }
             @if invalid > 0 { p.bad { "Invalid and left out: " (invalid) "; the manifests say why." } }
-            p.hint { "The median over the seeds, and below it the 95 % confidence interval of the mean." }
+            p.hint { "The median over the seeds, and below it the 95 % confidence interval of the mean, if they differ." }
             @for point in self.points() { (self.table(&point)) }
             h2 { "Plots" }
             p.hint { "Bars are means over the seeds, with the 95 % confidence interval of the mean." }
@@ -429,7 +429,7 @@ fn figure_cell(figure: &Figure, row: &Compared) -> Markup {
         td.number {
             @if let Some(found) = row.figures.get(figure.key) {
                 (text(found.median))
-                @if found.count > 1 { br; span.hint { (text(found.low)) " … " (text(found.high)) } }
+                @if found.low < found.high { br; span.hint { (text(found.low)) " … " (text(found.high)) } }
             } @else { "–" }
         }
     }

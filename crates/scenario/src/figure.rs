@@ -35,6 +35,8 @@ pub(crate) const WIDTH: u32 = 800;
 const FONT_SIZE: i32 = 16;
 /// Mean advance of a sans-serif character at `FONT_SIZE`, to keep labels apart without a font at hand.
 pub(crate) const CHARACTER_WIDTH: i32 = 7;
+/// Of capitals and of other wide characters.
+const WIDE_CHARACTER_WIDTH: i32 = 10;
 pub(crate) const LABEL_ROW: i32 = 18;
 pub(crate) const LEFT_AXIS: u32 = 68;
 pub(crate) const BOTTOM_AXIS: u32 = 48;
@@ -90,6 +92,15 @@ impl Figure {
         format!("{head}<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{body}")
             .replace(INK_HEX, "#1c2024")
     }
+}
+
+/// About how wide a text is at `FONT_SIZE`; rather too wide than too narrow.
+pub(crate) fn text_width(text: &str) -> i32 {
+    let width = |character: char| match character {
+        'A'..='Z' | 'm' | 'w' | '%' | '=' | '±' => WIDE_CHARACTER_WIDTH,
+        _ => CHARACTER_WIDTH,
+    };
+    text.chars().map(width).sum()
 }
 
 pub(crate) fn text(position: HPos) -> TextStyle<'static> {

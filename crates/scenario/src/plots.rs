@@ -11,7 +11,7 @@ use plotters::style::text_anchor::HPos;
 use crate::chart::{Chart, shortened};
 use crate::figure::{
     Area, BOTTOM_AXIS, CHARACTER_WIDTH, Drawn, Figure, INK, LABEL_ROW, LEFT_AXIS, MARGIN_LEFT,
-    MARGIN_RIGHT, MAX_BINS, WIDTH, colour, mesh, text,
+    MARGIN_RIGHT, MAX_BINS, WIDTH, colour, mesh, text, text_width,
 };
 use crate::metrics::succeeded;
 use crate::report::{Event, EventKind};
@@ -202,7 +202,7 @@ fn draw_legend(area: &Area, series: &[LinkSeries]) -> Drawn {
 
 fn draw_legend_text(area: &Area, label: &str, x: i32, y: i32) -> Result<i32, Box<dyn Error>> {
     area.draw(&Text::new(label.to_owned(), (x, y), text(HPos::Left)))?;
-    Ok(x + label.chars().count() as i32 * CHARACTER_WIDTH + 18)
+    Ok(x + text_width(label) + 18)
 }
 
 /// A dashed line per event, with its label in the first of three rows where it does not cover another.
@@ -222,7 +222,7 @@ fn draw_events(area: &Area, chart: &mut Plane, stack: &Stack, events: &[Event]) 
         ))?;
         let (x, y) = chart.backend_coord(&(event.t_s, top));
         let label = event.label();
-        let width = label.chars().count() as i32 * CHARACTER_WIDTH;
+        let width = text_width(&label);
         let left = (x + 3).min(WIDTH as i32 - width - 2);
         let Some(row) = row_ends.iter().position(|&end| end < left) else {
             continue;

@@ -7,6 +7,7 @@ use anabranch_daemon::BadInput;
 use anabranch_experiment::{
     ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World, all,
 };
+use anabranch_lab::netns::check_privilege;
 use anabranch_scenario::{Sweep, draw_pngs};
 use anabranch_workload::client::Stop;
 use anyhow::bail;
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use crate::args;
 use crate::interrupt::{self, Interrupted};
-use crate::output::{print, print_json};
+use crate::output::{prepare, print, print_json};
 use crate::progress;
 use crate::table::{self, Columns};
 
@@ -77,6 +78,11 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let (selection, world) =
         select(name, world).map_err(|error| BadInput::new(error.to_string()))?;
+    if world == World::Lab && check_privilege().is_err() {
+        let problem = "the laboratory needs root for network namespaces and BPF: run it with sudo";
+        return Err(BadInput::new(problem).into());
+    }
+    prepare(&out)?;
     let options = Options {
         world,
         quick,

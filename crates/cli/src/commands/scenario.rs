@@ -18,7 +18,7 @@ use anyhow::bail;
 use crate::args::TrialArgs;
 use crate::comparison;
 use crate::interrupt::{self, Interrupted};
-use crate::output::print;
+use crate::output::{prepare, print};
 use crate::progress::Trials;
 
 /// `anabranch sim run`. The first run is always held against a second of the same: a simulator that is not deterministic
@@ -102,6 +102,7 @@ fn kept(args: &TrialArgs) -> String {
 
 fn plan(args: &TrialArgs, world: World) -> anyhow::Result<Sweep> {
     let runs = read(args, world)?.runs();
+    prepare(&args.out)?;
     Ok(Sweep::plan(&args.out, world, BuildId::running()?, runs)?)
 }
 

@@ -56,6 +56,17 @@ pub enum NetnsError {
 
 pub type Result<T, E = NetnsError> = std::result::Result<T, E>;
 
+/// Whether this process may make namespaces.
+///
+/// # Errors
+/// [`NetnsError::Privilege`] if it may not.
+pub fn check_privilege() -> Result<()> {
+    match nix::unistd::geteuid().is_root() {
+        true => Ok(()),
+        false => Err(NetnsError::Privilege),
+    }
+}
+
 /// A network namespace, removed on drop together with the devices in it. Processes started by [`Namespace::spawn`]
 /// end with their own [`Child`] value.
 #[derive(Debug)]
@@ -70,9 +81,7 @@ impl Namespace {
         static STALE: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
         STALE.call_once(remove_stale);
-        if !nix::unistd::geteuid().is_root() {
-            return Err(NetnsError::Privilege);
-        }
+        check_privilege()?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}-{label}", std::process::id());
         let mut add = Command::new("ip");

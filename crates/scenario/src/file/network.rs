@@ -259,6 +259,16 @@ impl Lines<'_> {
         table: &HopTable,
         delay: Duration,
     ) -> Result<(Line, Line), BadInput> {
+        let own_rate = |written: &Option<LineText>| {
+            written
+                .as_ref()
+                .is_some_and(|LineText(line)| line.rate.is_some())
+        };
+        if table.rate.is_some() && own_rate(&table.down) && own_rate(&table.up) {
+            let key = [key, &["rate"]].concat();
+            let problem = "down and up have rates of their own; leave one of the three out";
+            return Err(self.source.bad(&key, problem));
+        }
         let direction = |name: &str, written: &Option<LineText>| {
             let both = LineTable {
                 rate: table.rate,

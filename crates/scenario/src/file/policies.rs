@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_config::{BadInput, Source, Span};
+use anabranch_config::{BadInput, Source, Span, did_you_mean};
 use anabranch_core::{Algorithm, algorithm};
 
 use super::written::PolicyText;
@@ -67,7 +67,7 @@ pub(super) fn named(name: &str, ground: Ground<'_>) -> Result<Policy, String> {
                     "{gateway} is a gateway's policy and this is a trunk; allowed: {SPREADS}"
                 ));
             }
-            (None, Err(_)) => return Err(format!("unknown policy {name}; allowed: {SPREADS}")),
+            (None, Err(_)) => return Err(unknown(name, SPREADS)),
         },
         Network::Site(_) if is_packet(name) => Policy::Packet,
         Network::Site(_) => match (name.parse(), spread) {
@@ -79,11 +79,16 @@ pub(super) fn named(name: &str, ground: Ground<'_>) -> Result<Policy, String> {
                 ));
             }
             (Err(_), None) => {
-                return Err(format!("unknown policy {name}; allowed: {}", gateways()));
+                return Err(unknown(name, &gateways()));
             }
         },
     };
     fits(&policy, ground).map(|()| policy)
+}
+
+fn unknown(name: &str, allowed: &str) -> String {
+    let meant = did_you_mean(name, allowed.split(", "));
+    format!("unknown policy {name}; allowed: {allowed}{meant}")
 }
 
 fn is_packet(name: &str) -> bool {
