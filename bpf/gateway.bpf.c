@@ -6,6 +6,7 @@
  */
 #include "lib/answer.h"
 #include "lib/explain.h"
+#include "lib/fate.h"
 #include "lib/inbound.h"
 #include "lib/outbound.h"
 #include "lib/sweep.h"
@@ -24,20 +25,12 @@ static __always_inline void mark_fallback(struct __sk_buff *skb)
 		skb->mark = set->fallback_mark;
 }
 
-/* Packets left alone go on to other programs of the device, then to the stack. */
 static __always_inline int leave(struct __sk_buff *skb, __u32 reason)
 {
 	count_reason(reason);
 	if (reason >= AB_REASON_FALLBACK_QUOTA && reason <= AB_REASON_FALLBACK_UNKNOWN)
 		mark_fallback(skb);
-	switch (fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED]) {
-	case AB_SENT:
-		return TC_ACT_REDIRECT;
-	case AB_PASSED:
-		return TC_ACT_UNSPEC;
-	default:
-		return TC_ACT_SHOT;
-	}
+	return action_of(fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED]);
 }
 
 /* A refusal is answered where the rate limit allows; TC_ACT_SHOT otherwise. */
@@ -108,7 +101,7 @@ SEC("raw_tp/sweep_flows")
 int sweep_flows(void *ctx)
 {
 	(void)ctx;
-	sweep_tables();
+	sweep_visited();
 	return 0;
 }
 

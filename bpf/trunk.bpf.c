@@ -4,6 +4,7 @@
  * trunk device, which has the addresses, the routes and the MTU; what the kernel sends there takes one of the
  * sublinks instead. Nothing is rewritten but the Ethernet header.
  */
+#include "lib/fate.h"
 #include "lib/spread.h"
 
 static const __u8 fate_of[AB_TRUNK_REASON_COUNT] = {
@@ -17,14 +18,7 @@ static __always_inline int leave(__u32 reason)
 	__u64 *packets = bpf_map_lookup_elem(&trunk_reasons, &reason);
 	if (packets)
 		(*packets)++;
-	switch (fate_of[reason < AB_TRUNK_REASON_COUNT ? reason : AB_TRUNK_REASON_UNSENT]) {
-	case AB_SENT:
-		return TC_ACT_REDIRECT;
-	case AB_PASSED:
-		return TC_ACT_UNSPEC;
-	default:
-		return TC_ACT_SHOT;
-	}
+	return action_of(fate_of[reason < AB_TRUNK_REASON_COUNT ? reason : AB_TRUNK_REASON_UNSENT]);
 }
 
 SEC("classifier")

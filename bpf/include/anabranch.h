@@ -199,16 +199,31 @@ struct ab_table {
 	__u64 forgotten;
 };
 
-/* Arguments and results of the sweep programs, which user space runs and nothing attaches. */
+/* Flows a sweep is asked about at once. */
+#define AB_VISIT_MAX 512
+/* Under pressure closed flows keep their entries this long, for the last segments. */
+#define AB_PRESSED_CLOSED_NS 1000000000ull
+
+/*
+ * Arguments and results of `sweep_flows`, which user space runs and nothing attaches: first for flows that may have run
+ * out, as often as there are any, then once for what is to be done when all were met.
+ */
 struct ab_sweep {
-	__u64 expired;	 /* flows forgotten because their timer ran out; live ones of the ended link */
-	__u64 evicted;	 /* embryos the kernel evicted since the last sweep */
-	__u64 visited;	 /* entries looked at */
-	__u32 pressure;	 /* in: closed flows go at once, not after the transitory timer */
-	__u32 link;	 /* in: the link whose flows end */
-	__u32 unfinished; /* the ring was full: run again */
+	__u64 expired; /* flows forgotten because their timer ran out */
+	__u64 evicted; /* embryos the kernel evicted since the last sweep */
+	__u32 count;	/* in: keys to visit */
+	__u32 pressure; /* in: closed flows go at once, not after the transitory timer */
+	__u32 is_last;	/* in: every flow was met */
 	__u32 zero;
-	__u64 live[AB_MAX_LINKS]; /* flows that are not closed */
+	__u64 opened[AB_MAX_LINKS]; /* in: by the gauges, before the first flow was met */
+	__u64 live[AB_MAX_LINKS];   /* in and out: flows met that are not closed */
+};
+
+/* Arguments and results of `end_link`. */
+struct ab_ending {
+	__u64 ended; /* live flows */
+	__u32 link;  /* in: whose flows end */
+	__u32 unfinished; /* the ring was full: run again */
 };
 
 /* A TCP flow that ended with its link: what a RST towards the LAN needs. */

@@ -55,8 +55,13 @@ AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_LINKS, __u32, struct ab_traffi
 AB_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_REASON_COUNT, __u32, __u64, 0);
 AB_MAP(gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_gauge, 0);
 AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);
-AB_MAP(sweep, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
-AB_MAP(ending, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
+AB_MAP(sweeping, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
+AB_MAP(ending, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_ending, 0);
+
+struct ab_visit {
+	struct ab_flow_key key[AB_VISIT_MAX];
+};
+AB_MAP(visits, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Walks over the flow tables, run by user space and attached to nothing: `sweep` forgets what its timer ran out for,
- * `end_link` ends the flows of one link, also while a sweep is under way. They run in process context and may be
- * interrupted by the forwarding programs on their own CPU, so they never use the scratch.
+ * The end of flows, run by user space and attached to nothing: `sweep_flows` forgets what its timer ran out for, `end_link`
+ * ends the flows of one link, also while a sweep is under way. They run in process context and may be interrupted by
+ * the forwarding programs on their own CPU, so they never use the scratch.
+ *
+ * A walk over a large table inside the kernel would keep its CPU for some hundred milliseconds, and where the kernel is
+ * not preemptible nothing else runs there meanwhile. So user space reads the tables, and asks about the flows of which nothing
+ * was seen for the shortest of all timers.
  */
 #ifndef ANABRANCH_SWEEP_H
 #define ANABRANCH_SWEEP_H
 
 #include "flow.h"
 
-/* Under pressure closed flows keep their entries this long, for the last segments. */
-#define PRESSED_CLOSED_NS 1000000000ull
-
 struct sweep_walk {
 	const struct ab_settings *settings;
+	const struct ab_visit *visit;
 	struct ab_sweep *result;
 	__u64 now;
 };
@@ -28,7 +30,7 @@ static __always_inline __u64 timer_of(const struct sweep_walk *walk, const struc
 	if (key->proto == IPPROTO_ICMP)
 		return set->icmp_ns;
 	if (state & AB_STATE_CLOSED && walk->result->pressure)
-		return PRESSED_CLOSED_NS;
+		return AB_PRESSED_CLOSED_NS;
 	if (!(state & AB_STATE_CONFIRMED))
 		return set->embryo_ns;
 	return state & (AB_STATE_CLOSED | AB_STATE_RESET) ? set->tcp_transitory_ns : set->tcp_established_ns;
@@ -60,14 +62,17 @@ static __always_inline int expire_lan(struct sweep_walk *walk, struct ab_flow_ke
 	return 1;
 }
 
-/* Most entries were seen lately, and cost no more than a look at them. */
-static long sweep_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *flow, struct sweep_walk *walk)
+/* An entry that user space met, wherever it is since. */
+static long visit_entry(__u32 index, struct sweep_walk *walk)
 {
-	(void)map;
-	__u32 is_lan = entry_key->side == AB_SIDE_LAN;
-	walk->result->visited++;
-	if (has_run_out(walk, entry_key, flow, flow->seen_ns)) {
-		struct ab_flow_key key = *entry_key;
+	if (index >= AB_VISIT_MAX)
+		return 1;
+	struct ab_flow_key key = walk->visit->key[index];
+	struct ab_flow *flow = find_flow(&key);
+	if (!flow)
+		return 0;
+	__u32 is_lan = key.side == AB_SIDE_LAN;
+	if (has_run_out(walk, &key, flow, flow->seen_ns)) {
 		if (!is_lan)
 			expire_wan(&key, flow);
 		else if (expire_lan(walk, &key, flow))
@@ -78,9 +83,9 @@ static long sweep_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow
 	return 0;
 }
 
-static long sweep_host(void *map, union ab_addr *addr, struct ab_host *host, struct sweep_walk *walk)
+static long sweep_host(void *map, union ab_addr *addr, struct ab_host *host, void *nothing)
 {
-	(void)walk;
+	(void)nothing;
 	union ab_addr key = *addr;
 	if ((__s64)(host->opened - host->closed) <= 0)
 		bpf_map_delete_elem(map, &key);
@@ -93,7 +98,7 @@ static long sweep_host(void *map, union ab_addr *addr, struct ab_host *host, str
  * too small, and the next sweep makes it good: embryos are walked first, so that one that moves is met in either table
  * or in both.
  */
-static __always_inline void settle_evictions(struct ab_sweep *result, const __u64 *opened_before)
+static __always_inline void settle_evictions(struct ab_sweep *result)
 {
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
 		__u32 index = i;
@@ -101,33 +106,29 @@ static __always_inline void settle_evictions(struct ab_sweep *result, const __u6
 		if (!gauge)
 			continue;
 		__u64 counted = gauge->closed + result->live[i];
-		if (opened_before[i] <= counted)
+		if (result->opened[i] <= counted)
 			continue;
-		result->evicted += opened_before[i] - counted;
-		gauge_add(i, 0, 0, opened_before[i] - counted);
+		result->evicted += result->opened[i] - counted;
+		gauge_add(i, 0, 0, result->opened[i] - counted);
 	}
 }
 
-static __always_inline void sweep_tables(void)
+static __always_inline void sweep_visited(void)
 {
 	__u32 zero = 0;
-	__u64 opened_before[AB_MAX_LINKS];
 	struct sweep_walk walk = {
 		.settings = current_settings(),
-		.result = bpf_map_lookup_elem(&sweep, &zero),
+		.visit = bpf_map_lookup_elem(&visits, &zero),
+		.result = bpf_map_lookup_elem(&sweeping, &zero),
 		.now = bpf_ktime_get_ns(),
 	};
-	if (!walk.settings || !walk.result)
+	if (!walk.settings || !walk.visit || !walk.result)
 		return;
-	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		__u32 index = i;
-		struct ab_gauge *gauge = bpf_map_lookup_elem(&gauges, &index);
-		opened_before[i] = gauge ? gauge->opened : 0;
-	}
-	bpf_for_each_map_elem(&embryos, sweep_entry, &walk, 0);
-	bpf_for_each_map_elem(&flows, sweep_entry, &walk, 0);
-	bpf_for_each_map_elem(&hosts, sweep_host, &walk, 0);
-	settle_evictions(walk.result, opened_before);
+	bpf_loop(walk.result->count, visit_entry, &walk, 0);
+	if (!walk.result->is_last)
+		return;
+	bpf_for_each_map_elem(&hosts, sweep_host, NULL, 0);
+	settle_evictions(walk.result);
 }
 
 /* Tells user space about a TCP flow that ends with its link. False if the ring is full. */
@@ -151,24 +152,24 @@ static __always_inline int report_ended(const struct ab_flow_key *key, const str
  * Confirmed TCP flows get a RST from user space; UDP and ICMP are forgotten, and their next packet binds them to
  * another link. Embryos stay: their SYN's retransmission chooses again.
  */
-static long end_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *flow, struct sweep_walk *walk)
+static long end_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *flow, struct ab_ending **walk)
 {
 	(void)map;
+	struct ab_ending *ending = *walk;
 	struct ab_flow_key key = *entry_key, wan_key;
-	walk->result->visited++;
-	if (key.side != AB_SIDE_LAN || flow->link != walk->result->link)
+	if (key.side != AB_SIDE_LAN || flow->link != ending->link)
 		return 0;
 	if (key.proto == IPPROTO_TCP) {
 		if (!(flow->state & AB_STATE_CONFIRMED))
 			return 0;
 		if (!(flow->state & AB_STATE_CLOSED) && !report_ended(&key, flow)) {
-			walk->result->unfinished = 1;
+			ending->unfinished = 1;
 			return 1;
 		}
 	}
 	/* A connection that is over has no end left to tell of. */
 	if (!(flow->state & AB_STATE_CLOSED))
-		walk->result->expired++;
+		ending->ended++;
 	forget_flow(&key, flow, &wan_key);
 	return 0;
 }
@@ -176,11 +177,11 @@ static long end_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *
 static __always_inline void end_flows_of_link(void)
 {
 	__u32 zero = 0;
-	struct sweep_walk walk = { .result = bpf_map_lookup_elem(&ending, &zero) };
-	if (!walk.result)
+	struct ab_ending *walk = bpf_map_lookup_elem(&ending, &zero);
+	if (!walk)
 		return;
 	bpf_for_each_map_elem(&flows, end_entry, &walk, 0);
-	if (!walk.result->unfinished)
+	if (!walk->unfinished)
 		bpf_for_each_map_elem(&embryos, end_entry, &walk, 0);
 }
 

@@ -29,28 +29,45 @@ struct BatchAttr {
 pub fn read_all<K: Pod + Default, V: Pod + Default>(map: impl AsFd) -> io::Result<Vec<(K, V)>> {
     let mut reader = Reader::new();
     let mut all = Vec::new();
-    while reader.next_into(map.as_fd().as_raw_fd(), &mut all)? {}
+    while reader.read_on(&map)? {
+        all.extend(reader.entries());
+    }
     Ok(all)
 }
 
-struct Reader<K, V> {
+/// Reads a hash map some thousand entries at a time: about a millisecond of the kernel's.
+pub struct Reader<K, V> {
     keys: Vec<K>,
     values: Vec<V>,
+    /// Entries that the last call has read.
+    count: usize,
     /// Where the kernel goes on: opaque, at most a bucket number.
     cursor: Option<u64>,
+    is_over: bool,
 }
 
 impl<K: Pod + Default, V: Pod + Default> Reader<K, V> {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Reader {
             keys: vec![K::default(); ENTRIES_PER_CALL],
             values: vec![V::default(); ENTRIES_PER_CALL],
+            count: 0,
             cursor: None,
+            is_over: false,
         }
     }
 
-    /// One call. Whether there is more; a bucket that does not fit doubles the room.
-    fn next_into(&mut self, map_fd: i32, all: &mut Vec<(K, V)>) -> io::Result<bool> {
+    /// What the last call has read.
+    pub fn entries(&self) -> impl Iterator<Item = (K, V)> + '_ {
+        let entries = self.keys.iter().copied().zip(self.values.iter().copied());
+        entries.take(self.count)
+    }
+
+    /// Reads on. False if nothing is left. A bucket that does not fit doubles the room.
+    pub fn read_on(&mut self, map: impl AsFd) -> io::Result<bool> {
+        if self.is_over {
+            return Ok(false);
+        }
         let mut next = 0u64;
         let mut attr = BatchAttr {
             in_batch: self
@@ -61,7 +78,7 @@ impl<K: Pod + Default, V: Pod + Default> Reader<K, V> {
             keys: self.keys.as_mut_ptr() as u64,
             values: self.values.as_mut_ptr() as u64,
             count: self.keys.len() as u32,
-            map_fd: map_fd as u32,
+            map_fd: map.as_fd().as_raw_fd() as u32,
             ..BatchAttr::default()
         };
         // SAFETY: `attr` has the layout of the kernel's `batch` attributes, and its pointers lead to buffers of
@@ -79,19 +96,14 @@ impl<K: Pod + Default, V: Pod + Default> Reader<K, V> {
             Some(libc::ENOSPC) => {
                 self.keys.resize(self.keys.len() * 2, K::default());
                 self.values.resize(self.values.len() * 2, V::default());
+                self.count = 0;
                 return Ok(true);
             }
             Some(code) if code != libc::ENOENT => return Err(io::Error::from_raw_os_error(code)),
-            _ => {}
+            last => self.is_over = last.is_some(),
         }
-        let count = attr.count as usize;
-        all.extend(
-            self.keys[..count]
-                .iter()
-                .copied()
-                .zip(self.values[..count].iter().copied()),
-        );
+        self.count = attr.count as usize;
         self.cursor = Some(next);
-        Ok(error.is_none())
+        Ok(true)
     }
 }

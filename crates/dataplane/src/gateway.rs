@@ -72,7 +72,7 @@ pub struct Gateway {
     instance: PathBuf,
     resets: Option<ResetSocket>,
     occupancy: Occupancy,
-    ending: Walk,
+    ending: Walk<abi::Ending>,
     walker: Arc<Walker>,
 }
 
@@ -331,14 +331,13 @@ impl DataPlane for Gateway {
     fn end_flows(&mut self, link: LinkId) -> Result<Ended, Error> {
         let mut ended = Ended::default();
         loop {
-            let arguments = abi::Sweep {
+            let done = self.ending.run(abi::Ending {
                 link: u32::from(link.0),
                 ..Default::default()
-            };
-            let done = self.ending.run(arguments)?;
+            })?;
             let tcp = self.send_resets()?;
             ended.tcp += tcp;
-            ended.udp += done.expired.saturating_sub(tcp);
+            ended.udp += done.ended.saturating_sub(tcp);
             if done.unfinished == 0 {
                 return Ok(ended);
             }

@@ -1,5 +1,9 @@
 //! Walks over every flow, apart from the gateway whose flows they are: with a million they take some hundred
 //! milliseconds, for which who owns the gateway need not wait.
+//!
+//! The tables are read a thousand entries at a time, so that other threads have the processor in between, also where the
+//! kernel is not preemptible. What a timer may have run out for is decided by the program `sweep_flows`; here is known
+//! only that it cannot have been for flows that were seen lately.
 
 use std::{
     path::Path,
@@ -7,9 +11,9 @@ use std::{
     time::Duration,
 };
 
-use anabranch_policy::abi;
+use anabranch_policy::abi::{self, Flow, FlowKey};
 use aya::{
-    TestRun,
+    Pod, TestRun,
     maps::{Array, Map, MapData},
     programs::{RawTracePoint, RawTracePointRunOptions},
 };
@@ -17,7 +21,9 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, FlowRow, batch, flows,
+    Error, FlowRow,
+    batch::{self, Reader},
+    flows,
     object::{self, Object},
 };
 
@@ -48,9 +54,8 @@ impl Occupancy {
     /// Of the table pinned in `pins`.
     pub fn open(pins: &Path) -> Result<Self, Error> {
         let info = pinned(pins, "flows")?.info().map_err(Error::map("flows"))?;
-        let table = Map::Array(pinned(pins, "table")?);
         Ok(Occupancy {
-            table: Array::try_from(table).map_err(Error::map("table"))?,
+            table: pinned_array(pins, "table")?,
             flows_max: u64::from(info.max_entries() / object::ENTRIES_PER_FLOW),
         })
     }
@@ -73,18 +78,26 @@ pub struct Walker {
 }
 
 struct Tables {
-    sweep: Walk,
+    sweep: Walk<abi::Sweep>,
+    visits: Array<MapData, Visits>,
+    settings: Array<MapData, abi::Settings>,
+    gauges: Array<MapData, abi::Gauge>,
     occupancy: Occupancy,
-    /// Keys [`abi::FlowKey`], values [`abi::Flow`]; read in batches only.
+    /// Keys [`FlowKey`], values [`Flow`]; read in batches only.
     flows: MapData,
     embryos: MapData,
 }
+
+type Visits = [FlowKey; abi::VISIT_MAX];
 
 impl Walker {
     /// Over the tables pinned in `pins`, with the program of a loaded object.
     pub(crate) fn open(object: &mut Object, pins: &Path) -> Result<Self, Error> {
         let tables = Tables {
-            sweep: Walk::open(object, pins, "sweep_flows", "sweep")?,
+            sweep: Walk::open(object, pins, "sweep_flows", "sweeping")?,
+            visits: pinned_array(pins, "visits")?,
+            settings: pinned_array(pins, "settings")?,
+            gauges: pinned_array(pins, "gauges")?,
             occupancy: Occupancy::open(pins)?,
             flows: pinned(pins, "flows")?,
             embryos: pinned(pins, "embryos")?,
@@ -94,7 +107,7 @@ impl Walker {
         })
     }
 
-    /// Forgets flows whose timers ran out, inside the kernel. To be called about once a second.
+    /// Forgets flows whose timers ran out. To be called about once a second.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -119,20 +132,81 @@ impl Walker {
 
 impl Tables {
     fn sweep(&mut self) -> Result<Swept, Error> {
-        let arguments = abi::Sweep {
-            pressure: u32::from(self.occupancy.is_pressed()?),
-            ..Default::default()
-        };
-        let done = self.sweep.run(arguments)?;
+        let mut round = self.begin()?;
+        // In this order, or a flow that is confirmed meanwhile would be missed, and counted as evicted.
+        self.meet(&mut round, |tables| ("embryos", &tables.embryos))?;
+        self.meet(&mut round, |tables| ("flows", &tables.flows))?;
+        round.arguments.is_last = 1;
+        self.ask(&mut round)?;
         Ok(Swept {
-            expired: done.expired,
-            evicted: done.evicted,
-            live: done.live.to_vec(),
+            expired: round.arguments.expired,
+            evicted: round.arguments.evicted,
+            live: round.arguments.live.to_vec(),
             confirmed: self.occupancy.confirmed()?,
         })
     }
 
-    fn entries(&self) -> Result<Vec<(abi::FlowKey, abi::Flow)>, Error> {
+    fn begin(&self) -> Result<Round, Error> {
+        let settings = self.settings.get(&0, 0).map_err(Error::map("settings"))?;
+        let is_pressed = self.occupancy.is_pressed()?;
+        let (timer_ns, now_ns) = (shortest_timer_ns(&settings), now_ns());
+        let closed_timer_ns = if is_pressed {
+            timer_ns.min(abi::PRESSED_CLOSED_NS)
+        } else {
+            timer_ns
+        };
+        let mut opened = [0; abi::MAX_LINKS];
+        for (link, opened) in opened.iter_mut().enumerate() {
+            let gauge = self.gauges.get(&(link as u32), 0);
+            *opened = gauge.map_err(Error::map("gauges"))?.opened;
+        }
+        Ok(Round {
+            arguments: abi::Sweep {
+                pressure: is_pressed.into(),
+                opened,
+                ..Default::default()
+            },
+            settled_ns: now_ns.saturating_sub(timer_ns),
+            closed_settled_ns: now_ns.saturating_sub(closed_timer_ns),
+            asked: Vec::with_capacity(abi::VISIT_MAX),
+        })
+    }
+
+    /// Meets every entry of a table.
+    fn meet(
+        &mut self,
+        round: &mut Round,
+        table: impl Fn(&Self) -> (&'static str, &MapData),
+    ) -> Result<(), Error> {
+        let mut reader = Reader::new();
+        loop {
+            let (map, data) = table(self);
+            let read = reader.read_on(data.fd());
+            if !read.map_err(|source| Error::Batch { map, source })? {
+                return Ok(());
+            }
+            for (key, flow) in reader.entries() {
+                round.meet(key, &flow);
+                if round.asked.len() == abi::VISIT_MAX {
+                    self.ask(round)?;
+                }
+            }
+        }
+    }
+
+    /// Lets the program decide what has been gathered.
+    fn ask(&mut self, round: &mut Round) -> Result<(), Error> {
+        let mut visits = [FlowKey::default(); abi::VISIT_MAX];
+        visits[..round.asked.len()].copy_from_slice(&round.asked);
+        let set = self.visits.set(0, visits, 0);
+        set.map_err(Error::map("visits"))?;
+        round.arguments.count = round.asked.len() as u32;
+        round.arguments = self.sweep.run(round.arguments)?;
+        round.asked.clear();
+        Ok(())
+    }
+
+    fn entries(&self) -> Result<Vec<(FlowKey, Flow)>, Error> {
         let read = |map, data: &MapData| {
             batch::read_all(data.fd()).map_err(|source| Error::Batch { map, source })
         };
@@ -142,15 +216,53 @@ impl Tables {
     }
 }
 
-/// A walk inside the kernel: a program, and the map in whose one entry it finds its arguments and leaves what came of it.
-pub struct Walk {
+/// A sweep under way.
+struct Round {
+    arguments: abi::Sweep,
+    /// For what was seen since, no timer can have run out.
+    settled_ns: u64,
+    /// The same of closed flows.
+    closed_settled_ns: u64,
+    asked: Vec<FlowKey>,
+}
+
+impl Round {
+    fn meet(&mut self, key: FlowKey, flow: &Flow) {
+        let is_closed = flow.state & abi::STATE_CLOSED != 0;
+        let settled_ns = if is_closed {
+            self.closed_settled_ns
+        } else {
+            self.settled_ns
+        };
+        if flow.seen_ns < settled_ns {
+            self.asked.push(key);
+        } else if key.side == abi::SIDE_LAN && !is_closed {
+            self.arguments.live[usize::from(flow.link) % abi::MAX_LINKS] += 1;
+        }
+    }
+}
+
+fn shortest_timer_ns(settings: &abi::Settings) -> u64 {
+    let timers_ns = [
+        settings.tcp_established_ns,
+        settings.tcp_transitory_ns,
+        settings.udp_ns,
+        settings.icmp_ns,
+        settings.embryo_ns,
+    ];
+    timers_ns.into_iter().min().unwrap_or(0)
+}
+
+/// A program of the kernel's for many flows, and the map in whose one entry it finds its arguments and leaves what came
+/// of it.
+pub struct Walk<A: Pod> {
     program: RawTracePoint,
     program_name: &'static str,
-    map: Array<MapData, abi::Sweep>,
+    map: Array<MapData, A>,
     map_name: &'static str,
 }
 
-impl Walk {
+impl<A: Pod> Walk<A> {
     /// A program of a loaded object, with its map pinned in `pins`.
     pub fn open(
         object: &mut Object,
@@ -158,19 +270,18 @@ impl Walk {
         program_name: &'static str,
         map_name: &'static str,
     ) -> Result<Self, Error> {
-        let program = object.sweeper(program_name)?.info();
+        let info = object.sweeper(program_name)?.info();
         let program =
-            program.and_then(|info| RawTracePoint::from_program_info(info, program_name.into()));
-        let map = Array::try_from(Map::Array(pinned(pins, map_name)?));
+            info.and_then(|info| RawTracePoint::from_program_info(info, program_name.into()));
         Ok(Walk {
             program: program.map_err(Error::program(program_name))?,
             program_name,
-            map: map.map_err(Error::map(map_name))?,
+            map: pinned_array(pins, map_name)?,
             map_name,
         })
     }
 
-    pub fn run(&mut self, arguments: abi::Sweep) -> Result<abi::Sweep, Error> {
+    pub fn run(&mut self, arguments: A) -> Result<A, Error> {
         let set = self.map.set(0, arguments, 0);
         set.map_err(Error::map(self.map_name))?;
         let ran = self.program.test_run(RawTracePointRunOptions::new());
@@ -184,6 +295,15 @@ fn pinned(pins: &Path, name: &'static str) -> Result<MapData, Error> {
     MapData::from_pin(pins.join(name)).map_err(Error::map(name))
 }
 
+fn pinned_array<V: Pod>(pins: &Path, name: &'static str) -> Result<Array<MapData, V>, Error> {
+    let map = Map::Array(pinned(pins, name)?);
+    Array::try_from(map).map_err(Error::map(name))
+}
+
 fn monotonic_now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+fn now_ns() -> u64 {
+    monotonic_now().as_nanos() as u64
 }

@@ -11,6 +11,10 @@ pub const WEIGHT_MIN: u32 = 1;
 pub const WEIGHT_MAX: u32 = 1_000_000;
 /// Pinned maps of another version are never adopted.
 pub const ABI_VERSION: u32 = 1;
+/// Flows a sweep is asked about at once.
+pub const VISIT_MAX: usize = 512;
+/// Under pressure closed flows keep their entries this long.
+pub const PRESSED_CLOSED_NS: u64 = 1_000_000_000;
 /// In place of a target or link: none.
 pub const NO_TARGET: u8 = 0xff;
 /// Bins of a trunk's table.
@@ -291,16 +295,23 @@ structures! {
         forgotten: u64,
     }
 
-    /// Arguments and results of the sweep programs.
+    /// Arguments and results of `sweep_flows`.
     "ab_sweep" Sweep {
         expired: u64,
         evicted: u64,
-        visited: u64,
+        count: u32,
         pressure: u32,
+        is_last: u32,
+        zero: u32,
+        opened: [u64; MAX_LINKS],
+        live: [u64; MAX_LINKS],
+    }
+
+    /// Arguments and results of `end_link`.
+    "ab_ending" Ending {
+        ended: u64,
         link: u32,
         unfinished: u32,
-        zero: u32,
-        live: [u64; MAX_LINKS],
     }
 
     /// A TCP flow that ended with its link.
@@ -634,6 +645,8 @@ mod tests {
             ("AB_WEIGHT_MIN", WEIGHT_MIN.into()),
             ("AB_WEIGHT_MAX", WEIGHT_MAX.into()),
             ("AB_NO_TARGET", NO_TARGET.into()),
+            ("AB_VISIT_MAX", VISIT_MAX as u64),
+            ("AB_PRESSED_CLOSED_NS", PRESSED_CLOSED_NS),
             ("AB_SIDE_LAN", SIDE_LAN.into()),
             ("AB_BINS", BINS as u64),
             ("AB_TRUNK_ABI_VERSION", TRUNK_ABI_VERSION.into()),
