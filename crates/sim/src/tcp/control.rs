@@ -195,4 +195,51 @@ mod tests {
         }
         assert!((window.cwnd() - 4.95).abs() < 0.05, "{}", window.cwnd());
     }
+
+    fn with_hystart() -> TcpConfig {
+        TcpConfig {
+            control: Control::Cubic,
+            hystart: true,
+            ..TcpConfig::default()
+        }
+    }
+
+    #[test]
+    fn longer_round_trips_end_slow_start_where_it_is_after_five_rounds() {
+        let config = with_hystart();
+        let mut window = Window::new(10);
+        let (mut next, mut now_ns) = (1, 0);
+        for rtt_ms in [80, 95, 95, 95, 95, 95] {
+            assert_eq!(window.ssthresh(), f64::INFINITY);
+            let first = next;
+            next += window.cwnd() as u32;
+            (first..next).for_each(|number| window.send(number, now_ns, &config));
+            now_ns += rtt_ms * 1_000_000;
+            for number in first..next {
+                window.grow(1, now_ns, 0, &config);
+                window.acknowledge(number + 1, next, now_ns);
+            }
+        }
+        // 10 double; then 8 samples, and a quarter for each of the rest of five rounds.
+        let least = (20. + 8. + 12. / 4.) * 1.25f64.powi(4);
+        assert!(
+            (window.ssthresh() - least).abs() < 2.,
+            "{}",
+            window.ssthresh()
+        );
+        assert_eq!(window.ssthresh(), window.cwnd());
+    }
+
+    #[test]
+    fn a_loss_ends_hystart_for_good() {
+        let config = with_hystart();
+        let mut window = Window::new(10);
+        (1..=10).for_each(|number| window.send(number, 0, &config));
+        window.reduce(10., &config);
+        window.set(window.ssthresh());
+        assert_eq!(window.ssthresh(), 7.);
+        (11..=20).for_each(|number| window.send(number, 1, &config));
+        window.acknowledge(21, 21, 1_000_000);
+        assert!(window.cubic.is_some_and(|cubic| cubic.hystart.is_none()));
+    }
 }
