@@ -7,7 +7,7 @@ use crate::world::{FlowId, FlowSpec, LinkId, Work, World};
 use anabranch_core::Time;
 
 /// A bottleneck, the same in both directions, between access links; each flow has four of its own, one at either side
-/// in either direction.
+/// in either direction. All are plain.
 #[derive(Debug)]
 pub struct Dumbbell {
     pub world: World,
@@ -20,8 +20,8 @@ impl Dumbbell {
     pub fn new(seed: u64, bottleneck: LinkSpec, access: LinkSpec) -> Self {
         let mut world = World::new(seed);
         Dumbbell {
-            there: world.add_link(bottleneck),
-            back: world.add_link(bottleneck),
+            there: world.add_plain_link(bottleneck),
+            back: world.add_plain_link(bottleneck),
             access,
             world,
         }
@@ -34,7 +34,7 @@ impl Dumbbell {
 
     /// Adds a pair of hosts and the flow between them.
     pub fn open(&mut self, start: Time, work: Work, tcp: TcpConfig) -> FlowId {
-        let [out, answers] = [(); 2].map(|()| self.world.add_link(self.access));
+        let [out, answers] = [(); 2].map(|()| self.world.add_plain_link(self.access));
         let [arrives, returns] =
             [self.there, self.back].map(|line| self.world.add_link_behind(line, self.access));
         let spec = FlowSpec {

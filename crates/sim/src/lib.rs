@@ -5,8 +5,8 @@
 //! [`anabranch_core::Time`], the same clock the balancer is driven by.
 //!
 //! A [`link::Link`] is one direction of a line: a buffer, a rate, a propagation delay, and what the line loses. It is
-//! FIFO, so a packet's departure and arrival are known when it is accepted; the link keeps all its packets in one ring
-//! and only one event pending, the next arrival.
+//! FIFO, so a packet's arrival is known when it is accepted: one event a packet and link, or fewer, where a link is fed
+//! by one other alone. Where nothing changes and nobody audits, a link can be *plain*, and cheaper.
 //!
 //! [`tcp`] is a pure state machine per side of a connection, told the time and never asking for it. Its reader is never
 //! slow, so that no window closes to zero, and one side opens, never both at once. [`net`] holds links, flows and

@@ -1,15 +1,17 @@
 //! One direction of a line.
 
 mod change;
+mod line;
 mod rare;
 mod ring;
+mod transmitter;
 
 use anabranch_core::Time;
 pub use anabranch_scenario::{Buffer, Loss, Red};
 
 use crate::packet::PacketId;
-use rare::Rare;
-use ring::Ring;
+use line::Line;
+use transmitter::Transmitter;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
@@ -32,6 +34,13 @@ impl Tally {
     pub(crate) fn add(&mut self, bytes: u32) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
+    }
+
+    fn minus(self, other: Tally) -> Tally {
+        Tally {
+            packets: self.packets - other.packets,
+            bytes: self.bytes - other.bytes,
+        }
     }
 
     fn plus(self, other: Tally) -> Tally {
@@ -57,6 +66,14 @@ pub struct LinkCounters {
     pub cut: Tally,
 }
 
+impl LinkCounters {
+    /// Whatever the reason.
+    pub fn dropped(&self) -> Tally {
+        let all = [self.overflowed, self.lost, self.early, self.cut];
+        all.into_iter().fold(Tally::default(), Tally::plus)
+    }
+}
+
 /// What became of a packet offered to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
@@ -67,259 +84,140 @@ pub enum Offer {
     Lost,
 }
 
-/// Takes the place of a packet that the line will lose.
-const GHOST: PacketId = PacketId(u32::MAX);
-
-/// A packet in the link.
-#[derive(Clone, Copy, Debug, Default)]
-struct Held {
-    departure_ns: u64,
-    arrival_ns: u64,
-    /// That the link had accepted before.
-    bytes_before: u64,
-    /// [`GHOST`] if the line will lose it.
-    packet: PacketId,
-    bytes: u32,
-}
-
-/// What the limit of a buffer counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    Bytes,
-    Packets,
-}
-
-/// A FIFO link with drop-tail buffer, rate, propagation and loss.
+/// One direction of a line: a [`Transmitter`], whose buffer drops what finds no room, and the propagation after it.
 ///
-/// [`Link::offer`] tells at once when a packet arrives, since nothing that is offered later can delay it: departures are
-/// `max(now, last departure) + bits / rate`, in exact fractions of a nanosecond, so that rounding never accumulates.
-/// What has departed and arrived meanwhile is counted when somebody asks, or when the buffer seems full.
-///
-/// The fields stand in the order in which they are used, so that a packet touches two cache lines of 64 bytes, and one
-/// of the ring.
+/// It is FIFO, so [`Link::offer`] tells at once when a packet arrives: nothing that is offered later can delay it. Most
+/// links remember what they hold, so that they can count what they delivered, lose packets, and change while packets
+/// are on them. A *plain* link forgets a packet that left its buffer: it stays as it is, and costs less.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Link {
-    rate_bps: u64,
+    transmitter: Transmitter,
     delay_ns: u64,
-    last_departure_ns: u64,
-    /// Of the last departure, in units of 1 / `rate_bps` nanoseconds.
-    last_departure_fraction: u64,
-    /// How long packets of `usual_bytes` take, and the rest in the same units. Most packets are as long as the last.
-    usual_ns: u64,
-    usual_fraction: u64,
-    /// Of the backlog, in `unit`.
-    limit: u64,
-    usual_bytes: u32,
-    unit: Unit,
-    /// Whether `rare` has a say.
-    special: bool,
-    held: Ring<Held>,
-    /// The first that has not left the buffer: those before it are propagating.
-    waiting: u32,
-    accepted_bytes: u64,
-    /// Of `accepted_bytes`, what has left the buffer.
-    departed_bytes: u64,
+    /// None of a plain link.
+    line: Option<Box<Line>>,
     offered: Tally,
-    delivered: Tally,
     overflowed: Tally,
-    rare: Box<Rare>,
 }
 
 impl Link {
     /// A link whose losses are drawn from the stream `stream` of `seed`; give every link its own.
     pub fn new(spec: LinkSpec, seed: u64, stream: u64) -> Self {
-        assert!(spec.rate_bps > 0, "a link needs a rate of at least 1 bit/s");
-        let (unit, limit) = match spec.buffer {
-            Buffer::Bytes(limit) => (Unit::Bytes, limit),
-            Buffer::Packets(limit) => (Unit::Packets, limit),
-            Buffer::Unlimited => (Unit::Bytes, u64::MAX),
-        };
         Link {
-            rate_bps: spec.rate_bps,
-            delay_ns: spec.delay_ns,
-            last_departure_ns: 0,
-            last_departure_fraction: 0,
-            usual_ns: 0,
-            usual_fraction: 0,
-            limit,
-            usual_bytes: 0,
-            unit,
-            special: spec.loss != Loss::None,
-            held: Ring::default(),
-            waiting: 0,
-            accepted_bytes: 0,
-            departed_bytes: 0,
-            offered: Tally::default(),
-            delivered: Tally::default(),
-            overflowed: Tally::default(),
-            rare: Box::new(Rare::new(spec.loss, seed, stream)),
+            line: Some(Box::new(Line::new(spec.loss, seed, stream))),
+            ..Link::plain(LinkSpec {
+                loss: Loss::None,
+                ..spec
+            })
         }
     }
 
-    /// What the link has done by `now`.
+    /// # Panics
+    /// If it is to lose anything but what finds no room.
+    pub fn plain(spec: LinkSpec) -> Self {
+        assert!(spec.loss == Loss::None, "a plain link loses nothing");
+        Link {
+            transmitter: Transmitter::new(spec.rate_bps, spec.buffer),
+            delay_ns: spec.delay_ns,
+            line: None,
+            offered: Tally::default(),
+            overflowed: Tally::default(),
+        }
+    }
+
+    pub fn is_plain(&self) -> bool {
+        self.line.is_none()
+    }
+
+    /// What the link has done by `now`; a plain one counts as delivered what it has accepted.
     pub fn counters(&self, now: Time) -> LinkCounters {
-        let arrived = |held: &&Held| held.arrival_ns <= now.as_nanos();
-        let unsettled = tally(self.held.iter().take_while(arrived));
-        LinkCounters {
+        let counters = LinkCounters {
             offered: self.offered,
-            delivered: self.delivered.plus(unsettled),
             overflowed: self.overflowed,
-            lost: self.rare.lost,
-            early: self.rare.early,
-            cut: self.rare.cut,
+            ..LinkCounters::default()
+        };
+        match &self.line {
+            Some(line) => LinkCounters {
+                delivered: line.delivered_by(now),
+                lost: line.rare.lost,
+                early: line.rare.early,
+                cut: line.rare.cut,
+                ..counters
+            },
+            None => LinkCounters {
+                delivered: self.offered.minus(self.overflowed),
+                ..counters
+            },
         }
     }
 
     /// Waiting or in transmission at `now`.
     pub fn backlog(&mut self, now: Time) -> Tally {
-        self.depart(now.as_nanos());
-        Tally {
-            packets: self.backlog_packets(),
-            bytes: self.backlog_bytes(),
-        }
+        self.transmitter.depart(now.as_nanos());
+        self.transmitter.backlog()
     }
 
-    /// Waiting, in transmission or propagating at `now`, and not to be lost.
+    /// Waiting, in transmission or propagating at `now`, and not to be lost; nothing on a plain link.
     pub fn held(&self, now: Time) -> Tally {
-        let now_ns = now.as_nanos();
-        tally(self.held.iter().filter(|held| held.arrival_ns > now_ns))
+        self.line
+            .as_ref()
+            .map_or(Tally::default(), |line| line.held_at(now))
+    }
+
+    /// What will arrive after `now`, and when; nothing on a plain link.
+    pub(crate) fn to_come(&self, now: Time) -> impl Iterator<Item = (PacketId, Time)> {
+        self.line.iter().flat_map(move |line| line.to_come(now))
     }
 
     /// Whether everything offered is accounted for, to the byte.
     pub fn conserves(&self, now: Time) -> bool {
         let all = self.counters(now);
-        let gone = all.overflowed.plus(all.lost).plus(all.early).plus(all.cut);
-        all.offered == all.delivered.plus(gone).plus(self.held(now))
+        all.offered == all.delivered.plus(all.dropped()).plus(self.held(now))
     }
 
     /// Takes a packet in, or tells why not.
-    #[inline]
+    #[inline(always)]
     pub fn offer(&mut self, now: Time, packet: PacketId, bytes: u32) -> Offer {
-        self.offer_ahead(now, now, packet, bytes)
-    }
-
-    /// Takes in a packet that will come at `entry`, and no other before it.
-    #[inline(always)]
-    pub fn offer_ahead(&mut self, now: Time, entry: Time, packet: PacketId, bytes: u32) -> Offer {
         self.offered.add(bytes);
-        if self.held.is_full() {
-            self.arrive(now.as_nanos());
+        if self.line.is_some() {
+            return self.offer_line(now, packet, bytes);
         }
-        if self.special {
-            return self.offer_special(now.as_nanos(), entry.as_nanos(), packet, bytes);
+        match self.transmitter.accept(now.as_nanos(), bytes) {
+            Some(departure_ns) => Offer::Arrives(Time::from_nanos(departure_ns + self.delay_ns)),
+            None => self.overflow(bytes),
         }
-        if !self.has_room(bytes) {
-            self.depart(entry.as_nanos());
-            if !self.has_room(bytes) {
-                self.overflowed.add(bytes);
-                return Offer::Overflowed;
-            }
+    }
+
+    /// As [`Link::offer`], of a link that is not plain.
+    fn offer_line(&mut self, now: Time, packet: PacketId, bytes: u32) -> Offer {
+        let now_ns = now.as_nanos();
+        if self.refuses(now_ns, bytes) {
+            return Offer::Lost;
         }
-        let departure_ns = self.transmit(entry.as_nanos(), bytes);
+        let Some(departure_ns) = self.transmitter.accept(now_ns, bytes) else {
+            return self.overflow(bytes);
+        };
         let arrival_ns = departure_ns + self.delay_ns;
-        self.hold(departure_ns, arrival_ns, packet, bytes);
-        Offer::Arrives(Time::from_nanos(arrival_ns))
+        self.line_mut().enter(now_ns, arrival_ns, packet, bytes)
     }
 
-    /// What will arrive after `now`, and when.
-    pub(crate) fn to_come(&self, now: Time) -> impl Iterator<Item = (PacketId, Time)> {
-        let coming = move |held: &&Held| held.arrival_ns > now.as_nanos() && held.packet != GHOST;
-        let arrival = |held: &Held| (held.packet, Time::from_nanos(held.arrival_ns));
-        self.held.iter().filter(coming).map(arrival)
+    fn overflow(&mut self, bytes: u32) -> Offer {
+        self.overflowed.add(bytes);
+        Offer::Overflowed
     }
 
-    #[inline]
-    fn backlog_packets(&self) -> u64 {
-        self.held.end().wrapping_sub(self.waiting).into()
+    /// # Panics
+    /// If the link is plain.
+    fn line_mut(&mut self) -> &mut Line {
+        let line = self.line.as_deref_mut();
+        line.expect("a plain link loses nothing, counts little and never changes")
     }
-
-    #[inline]
-    fn backlog_bytes(&self) -> u64 {
-        self.accepted_bytes - self.departed_bytes
-    }
-
-    #[inline]
-    fn has_room(&self, bytes: u32) -> bool {
-        match self.unit {
-            Unit::Bytes => self.backlog_bytes() + u64::from(bytes) <= self.limit,
-            Unit::Packets => self.backlog_packets() < self.limit,
-        }
-    }
-
-    #[inline(always)]
-    fn hold(&mut self, departure_ns: u64, arrival_ns: u64, packet: PacketId, bytes: u32) {
-        self.held.push(Held {
-            departure_ns,
-            arrival_ns,
-            bytes_before: self.accepted_bytes,
-            packet,
-            bytes,
-        });
-        self.accepted_bytes += u64::from(bytes);
-    }
-
-    /// When a packet has departed that comes at `entry_ns`.
-    #[inline(always)]
-    fn transmit(&mut self, entry_ns: u64, bytes: u32) -> u64 {
-        if bytes != self.usual_bytes {
-            let bit_ns = u64::from(bytes) * 8 * 1_000_000_000;
-            self.usual_bytes = bytes;
-            self.usual_ns = bit_ns / self.rate_bps;
-            self.usual_fraction = bit_ns % self.rate_bps;
-        }
-        let (mut last_ns, mut fraction) = (self.last_departure_ns, self.last_departure_fraction);
-        if entry_ns > last_ns {
-            (last_ns, fraction) = (entry_ns, 0);
-        }
-        fraction += self.usual_fraction;
-        let carry = fraction >= self.rate_bps;
-        self.last_departure_fraction = fraction - if carry { self.rate_bps } else { 0 };
-        self.last_departure_ns = last_ns + self.usual_ns + u64::from(carry);
-        self.last_departure_ns
-    }
-
-    /// Counts what has left the buffer by `now_ns`.
-    fn depart(&mut self, now_ns: u64) {
-        while self.waiting != self.held.end() {
-            let held = self.held.at(self.waiting);
-            if held.departure_ns > now_ns {
-                self.departed_bytes = held.bytes_before;
-                return;
-            }
-            self.waiting = self.waiting.wrapping_add(1);
-        }
-        self.departed_bytes = self.accepted_bytes;
-    }
-
-    /// Counts what has arrived by `now_ns`, and lets go of it.
-    fn arrive(&mut self, now_ns: u64) {
-        self.depart(now_ns);
-        while let Some(first) = self.held.first().copied() {
-            if first.arrival_ns > now_ns {
-                return;
-            }
-            self.held.pop();
-            if first.packet != GHOST {
-                self.delivered.add(first.bytes);
-                if self.special {
-                    self.rare.leave(first.arrival_ns);
-                }
-            }
-        }
-    }
-}
-
-/// Of those that are not to be lost.
-fn tally<'a>(held: impl Iterator<Item = &'a Held>) -> Tally {
-    let mut tally = Tally::default();
-    held.filter(|held| held.packet != GHOST)
-        .for_each(|held| tally.add(held.bytes));
-    tally
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const CLEAN: LinkSpec = LinkSpec {
@@ -373,21 +271,24 @@ mod tests {
         assert!(link.conserves(at(0)));
     }
 
-    #[test]
-    fn what_comes_ahead_of_its_time_finds_the_buffer_as_it_will_be() {
-        let mut link = Link::new(CLEAN, 0, 0);
-        let entries = [0, 0, 999, 1000].map(at);
-        let offers = entries.map(|entry| link.offer_ahead(at(0), entry, packet(0), 1000));
-        let expected = [
-            arrives(2000),
-            arrives(3000),
-            Offer::Overflowed,
-            arrives(4000),
-        ];
-        assert_eq!(offers, expected);
-        assert_eq!(link.counters(at(0)).delivered.packets, 0);
-        assert_eq!(link.held(at(0)).packets, 3);
-        assert!([0, 2000, 9000].iter().all(|us| link.conserves(at(*us))));
+    proptest! {
+        #[test]
+        fn a_plain_link_does_the_same(offers in prop::collection::vec((0..2_000u64, 1..2_000u32), 1..200)) {
+            for buffer in [Buffer::Packets(3), Buffer::Bytes(4_000), Buffer::Unlimited] {
+                let spec = LinkSpec { buffer, ..CLEAN };
+                let (mut link, mut plain) = (Link::new(spec, 0, 0), Link::plain(spec));
+                let mut now_us = 0;
+                for (gap_us, bytes) in &offers {
+                    now_us += gap_us;
+                    let offers = [&mut link, &mut plain].map(|link| link.offer(at(now_us), packet(0), *bytes));
+                    prop_assert_eq!(offers[0], offers[1]);
+                    prop_assert_eq!(link.backlog(at(now_us)), plain.backlog(at(now_us)));
+                    prop_assert!(link.conserves(at(now_us)) && plain.conserves(at(now_us)));
+                }
+                let end = at(now_us + 1_000_000_000);
+                prop_assert_eq!(link.counters(end), plain.counters(end));
+            }
+        }
     }
 
     #[test]
@@ -399,13 +300,8 @@ mod tests {
             ..CLEAN
         };
         let mut link = Link::new(spec, 0, 0);
-        for i in 0..3_000_000 {
-            link.offer(at(0), packet(i), 1);
-        }
-        assert_eq!(
-            link.held.iter().last().map(|last| last.arrival_ns),
-            Some(8_000_000)
-        );
+        let offers = (0..3_000_000).map(|i| link.offer(at(0), packet(i), 1));
+        assert_eq!(offers.last(), Some(arrives(8_000)));
     }
 
     #[test]

@@ -3,173 +3,101 @@
 use anabranch_core::Time;
 
 use super::rare::Audit;
-use super::{GHOST, Link, Loss, Offer, Red};
+use super::{Link, Loss, Red};
 use crate::packet::PacketId;
 
-/// After a change, packets arrive when [`Link::to_come`] says, no longer when [`Link::offer`] said.
+/// After a change, packets arrive when [`Link::to_come`] says, no longer when [`Link::offer`] said. All of these panic if
+/// the link is plain.
 impl Link {
     /// The line becomes a blackhole: returns what was on it, and loses what it is offered.
     pub fn cut(&mut self, now: Time) -> Vec<PacketId> {
-        let now_ns = now.as_nanos();
-        self.arrive(now_ns);
-        self.special = true;
-        self.rare.is_cut = true;
-        let mut swallowed = Vec::new();
-        for held in self.held.iter().filter(|held| held.packet != GHOST) {
-            self.rare.cut.add(held.bytes);
-            self.rare.leave(now_ns);
-            self.rare
-                .shift(i128::from(now_ns) - i128::from(held.arrival_ns));
-            swallowed.push(held.packet);
-        }
-        self.held.clear();
-        self.waiting = self.held.end();
-        self.departed_bytes = self.accepted_bytes;
-        self.last_departure_ns = self.last_departure_ns.min(now_ns);
-        self.last_departure_fraction = 0;
+        let line = self.line_mut();
+        line.rare.is_cut = true;
+        let swallowed = line.swallow(now.as_nanos());
+        self.transmitter.clear(now.as_nanos());
         swallowed
     }
 
     /// The line is whole again.
     pub fn restore(&mut self) {
-        self.rare.is_cut = false;
+        self.line_mut().rare.is_cut = false;
     }
 
-    /// What waits, and the rest of what is in transmission, is sent at `rate_bps`.
-    ///
-    /// # Panics
-    /// If the rate is 0.
+    /// What waits, and the rest of what is in transmission, is sent at `rate_bps`; at least 1.
     pub fn set_rate(&mut self, now: Time, rate_bps: u64) {
-        assert!(rate_bps > 0, "a link needs a rate of at least 1 bit/s");
-        let now_ns = now.as_nanos();
-        self.arrive(now_ns);
-        let old_bps = std::mem::replace(&mut self.rate_bps, rate_bps);
-        (self.usual_bytes, self.usual_ns, self.usual_fraction) = (0, 0, 0);
-        self.last_departure_fraction = 0;
-        let mut waiting = self.held.from(self.waiting);
-        let Some(sending) = waiting.next() else {
-            return;
-        };
-        let left_ns = self.held.at(sending).departure_ns - now_ns;
-        let left = u128::from(left_ns) * u128::from(old_bps);
-        self.last_departure_ns = now_ns + (left / u128::from(rate_bps)) as u64;
-        self.postpone(sending, self.last_departure_ns);
-        for number in waiting {
-            let departure_ns = self.transmit(now_ns, self.held.at(number).bytes);
-            self.postpone(number, departure_ns);
-        }
+        self.line_mut().arrive(now.as_nanos());
+        let departures = self.transmitter.set_rate(now.as_nanos(), rate_bps);
+        self.postpone(departures);
     }
 
     /// Packets whose transmission begins after this take `delay_ns`, but none overtakes another.
     pub fn set_delay(&mut self, now: Time, delay_ns: u64) {
-        self.special = true;
-        self.arrive(now.as_nanos());
+        self.line_mut().arrive(now.as_nanos());
+        self.transmitter.depart(now.as_nanos());
         self.delay_ns = delay_ns;
-        for number in self.held.from(self.waiting).skip(1) {
-            self.postpone(number, self.held.at(number).departure_ns);
+        let departures = self.transmitter.departures().skip(1).collect();
+        self.postpone(departures);
+    }
+
+    /// Has the last packets arrive as they depart at these times.
+    fn postpone(&mut self, mut times_ns: Vec<u64>) {
+        for time_ns in &mut times_ns {
+            *time_ns += self.delay_ns;
         }
+        self.line_mut().postpone(&times_ns);
     }
 
     pub fn set_loss(&mut self, loss: Loss) {
-        self.special = true;
-        self.rare.set_loss(loss);
+        self.line_mut().rare.set_loss(loss);
     }
 
     /// Drops early, before the buffer is full.
     pub fn set_red(&mut self, red: Red) {
-        self.special = true;
-        self.rare.set_red(red);
+        self.line_mut().rare.set_red(red);
     }
 
     /// From here on, both sides of Little's law are added up.
     pub fn audit(&mut self, now: Time) {
-        self.arrive(now.as_nanos());
-        self.special = true;
-        let mut audit = Audit::new(now.as_nanos(), self.held(now).packets);
-        audit.sojourn_ns = self.still_ns(now.as_nanos());
-        self.rare.audit = Some(audit);
+        let line = self.line_mut();
+        line.arrive(now.as_nanos());
+        let mut audit = Audit::new(now.as_nanos(), line.held_at(now).packets);
+        audit.sojourn_ns = line.still_ns(now.as_nanos());
+        line.rare.audit = Some(audit);
     }
 
     /// Whether the time that packets have spent here is the integral of how many were here. True without an audit.
     pub fn obeys_little(&mut self, now: Time) -> bool {
-        self.arrive(now.as_nanos());
-        let Some(mut audit) = self.rare.audit else {
+        let Some(line) = &mut self.line else {
+            return true;
+        };
+        line.arrive(now.as_nanos());
+        let Some(mut audit) = line.rare.audit else {
             return true;
         };
         audit.pass(now.as_nanos());
-        audit.sojourn_ns - self.still_ns(now.as_nanos()) == audit.integral_ns
-    }
-
-    /// How long what is held will still be here after `now_ns`.
-    fn still_ns(&self, now_ns: u64) -> i128 {
-        let alive = self.held.iter().filter(|held| held.packet != GHOST);
-        let still = alive.map(|held| i128::from(held.arrival_ns) - i128::from(now_ns));
-        still.sum()
-    }
-
-    /// Gives a packet another time to depart, and to arrive, though not before the one ahead of it.
-    fn postpone(&mut self, number: u32, departure_ns: u64) {
-        let is_first = self.held.from(number).len() == self.held.len();
-        let ahead_ns = match is_first {
-            true => 0,
-            false => self.held.at(number.wrapping_sub(1)).arrival_ns,
-        };
-        let delay_ns = self.delay_ns;
-        let held = self.held.at_mut(number);
-        let before_ns = held.arrival_ns;
-        held.departure_ns = departure_ns;
-        held.arrival_ns = (departure_ns + delay_ns).max(ahead_ns);
-        if held.packet != GHOST {
-            let by_ns = i128::from(held.arrival_ns) - i128::from(before_ns);
-            self.rare.shift(by_ns);
-        }
-    }
-
-    /// As [`Link::offer`], where chance, a fault or an audit has a say.
-    pub(super) fn offer_special(
-        &mut self,
-        now_ns: u64,
-        entry_ns: u64,
-        packet: PacketId,
-        bytes: u32,
-    ) -> Offer {
-        self.arrive(now_ns);
-        self.depart(entry_ns);
-        if self.refuses(entry_ns, bytes) {
-            return Offer::Lost;
-        }
-        if !self.has_room(bytes) {
-            self.overflowed.add(bytes);
-            return Offer::Overflowed;
-        }
-        let lost = self.rare.loses(bytes);
-        let departure_ns = self.transmit(entry_ns, bytes);
-        // The delay may have been longer when the one before was accepted.
-        let before_ns = self.held.last().map_or(0, |before| before.arrival_ns);
-        let arrival_ns = (departure_ns + self.delay_ns).max(before_ns);
-        let entered = if lost { GHOST } else { packet };
-        self.hold(departure_ns, arrival_ns, entered, bytes);
-        if lost {
-            return Offer::Lost;
-        }
-        self.rare.enter(entry_ns, arrival_ns);
-        Offer::Arrives(Time::from_nanos(arrival_ns))
+        audit.sojourn_ns - line.still_ns(now.as_nanos()) == audit.integral_ns
     }
 
     /// What never gets as far as the buffer.
-    fn refuses(&mut self, entry_ns: u64, bytes: u32) -> bool {
-        if self.rare.is_cut {
-            self.rare.cut.add(bytes);
+    pub(super) fn refuses(&mut self, now_ns: u64, bytes: u32) -> bool {
+        let line = self.line.as_deref_mut();
+        let Some(line) = line else {
+            return false;
+        };
+        line.arrive(now_ns);
+        if line.rare.is_cut {
+            line.rare.cut.add(bytes);
             return true;
         }
-        if !self.rare.detects_early() {
+        if !line.rare.detects_early() {
             return false;
         }
-        let idle_ns = entry_ns.saturating_sub(self.last_departure_ns);
-        let idle = u128::from(idle_ns) * u128::from(self.rate_bps) / 8_000_000_000;
+        self.transmitter.depart(now_ns);
+        let idle_ns = now_ns.saturating_sub(self.transmitter.free_ns());
+        let idle = u128::from(idle_ns) * u128::from(self.transmitter.rate_bps()) / 8_000_000_000;
         let idle_bytes = u64::try_from(idle).unwrap_or(u64::MAX);
-        self.rare
-            .drops_early(self.backlog_bytes(), idle_bytes, bytes)
+        let queue_bytes = self.transmitter.backlog().bytes;
+        line.rare.drops_early(queue_bytes, idle_bytes, bytes)
     }
 }
 

@@ -40,14 +40,6 @@ pub struct Packet {
     pub label: u32,
 }
 
-impl Packet {
-    /// Its way ends where it is, with nobody.
-    fn go_nowhere(&mut self) {
-        self.path = Path::empty();
-        self.to = SideId::NOBODY;
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Open(FlowId),
@@ -82,6 +74,9 @@ pub struct Net {
     pub(crate) eager: VecDeque<(SideId, News)>,
     /// Whether what is over stays to be asked.
     pub(crate) keeps: bool,
+    /// Packets that were ever sent, and those that came to a side or were taken out at a site.
+    born: u64,
+    taken: u64,
     reordered: u64,
     retransmitted: Tally,
     trajectory: Trajectory,
@@ -106,6 +101,8 @@ impl Net {
             local: VecDeque::new(),
             eager: VecDeque::new(),
             keeps,
+            born: 0,
+            taken: 0,
             reordered: 0,
             retransmitted: Tally::default(),
             trajectory: Trajectory::default(),
@@ -239,24 +236,30 @@ impl Net {
         self.trajectory
     }
 
-    /// Whether every packet offered to a link is accounted for, to the byte.
+    /// Whether every packet is accounted for, to the byte: each link's, and those that were ever sent. A packet that is on
+    /// its way is on a link; but plain links do not know.
     pub fn conserves(&self) -> bool {
+        let links = || self.links.iter();
+        let lost = |link: &Link| link.counters(self.now).dropped().packets;
+        let gone = self.taken + links().map(lost).sum::<u64>();
         let mut held = vec![false; self.packets.places()];
-        for (id, _) in self.links.iter().flat_map(|link| link.to_come(self.now)) {
+        for (id, _) in links().flat_map(|link| link.to_come(self.now)) {
             held[id.0 as usize] = true;
         }
         let held = held.iter().filter(|held| **held).count();
-        held == self.packets.len() && self.links.iter().all(|link| link.conserves(self.now))
+        self.born == gone + self.packets.len() as u64
+            && (held == self.packets.len() || links().any(Link::is_plain))
+            && links().all(|link| link.conserves(self.now))
     }
 
     // ---- what happens to lines
     //
-    // A line that alone feeds another, or is so fed, has told what becomes of its packets: it stays as it is.
+    // None of these is for plain links.
 
     /// From here on, the line swallows what it holds and what it is offered.
     pub fn cut(&mut self, id: LinkId) {
         let now = self.now;
-        for packet in self.changeable(id).cut(now) {
+        for packet in self.link_mut(id).cut(now) {
             self.packets.get_mut(packet).due_ns = u64::MAX;
             self.packets.remove(packet);
         }
@@ -270,54 +273,53 @@ impl Net {
     /// What waits is sent at the new rate, and the rest of what is being sent, too.
     pub fn set_rate(&mut self, id: LinkId, rate_bps: u64) {
         let now = self.now;
-        self.changeable(id).set_rate(now, rate_bps);
+        self.link_mut(id).set_rate(now, rate_bps);
         self.expect(id);
     }
 
     /// For packets whose transmission begins after this; none overtakes another.
     pub fn set_delay(&mut self, id: LinkId, delay_ns: u64) {
         let now = self.now;
-        self.changeable(id).set_delay(now, delay_ns);
+        self.link_mut(id).set_delay(now, delay_ns);
         self.expect(id);
     }
 
     pub fn set_loss(&mut self, id: LinkId, loss: Loss) {
-        self.changeable(id).set_loss(loss);
+        self.link_mut(id).set_loss(loss);
     }
 
     /// Adds up both sides of Little's law on this line.
     pub fn audit(&mut self, id: LinkId) {
         let now = self.now;
-        self.changeable(id).audit(now);
-    }
-
-    fn changeable(&mut self, id: LinkId) -> &mut Link {
-        let bound = id.is_fed() || self.feeders.contains(&Some(id));
-        assert!(
-            !bound,
-            "{id:?} feeds, or is fed by, one line alone: it cannot change"
-        );
-        self.link_mut(id)
+        self.link_mut(id).audit(now);
     }
 
     // ---- what is built
 
     /// A link that draws its losses from its own stream of the network's seed.
     pub fn add_link(&mut self, spec: LinkSpec) -> LinkId {
-        let id = self.push_link(spec, None);
-        LinkId::new(id)
+        let stream = self.links.len() as u64;
+        LinkId::new(self.push_link(Link::new(spec, self.seed, stream), None))
     }
 
-    /// A link all whose packets come out of `feeder`: they are offered to it when `feeder` accepts them, so that a packet
-    /// passes both in one event. Neither can change any more.
+    /// A plain link.
+    pub fn add_plain_link(&mut self, spec: LinkSpec) -> LinkId {
+        LinkId::new(self.push_link(Link::plain(spec), None))
+    }
+
+    /// A plain link all whose packets come out of `feeder`: they are offered to it when `feeder` accepts them, so that a
+    /// packet passes both in one event.
+    ///
+    /// # Panics
+    /// If `feeder` is not plain: what it accepted might yet be lost.
     pub fn add_link_behind(&mut self, feeder: LinkId, spec: LinkSpec) -> LinkId {
-        let id = self.push_link(spec, Some(feeder));
-        LinkId::fed(id)
+        assert!(self.link(feeder).is_plain(), "{feeder:?} may change");
+        LinkId::fed(self.push_link(Link::plain(spec), Some(feeder)))
     }
 
-    fn push_link(&mut self, spec: LinkSpec, feeder: Option<LinkId>) -> u32 {
+    fn push_link(&mut self, link: Link, feeder: Option<LinkId>) -> u32 {
         let id = index(self.links.len());
-        self.links.push(Link::new(spec, self.seed, u64::from(id)));
+        self.links.push(link);
         self.feeders.push(feeder);
         id
     }
@@ -480,6 +482,7 @@ impl Net {
 
     /// Sends `segment` to a side as if the one in `from` had sent it, over no link.
     pub fn tell(&mut self, segment: Segment, from: SideId, to: SideId) {
+        self.born += 1;
         let packet = self.packets.insert(Packet {
             segment,
             from,
@@ -502,6 +505,7 @@ impl Net {
         let Some(Stop::Link(link)) = first else {
             panic!("a packet is sent over a link, not at {:?}", packet.path);
         };
+        self.born += 1;
         let id = self.packets.insert(packet);
         self.forward(id, link);
     }

@@ -37,6 +37,7 @@ impl Net {
 
     #[inline]
     pub(crate) fn remove(&mut self, id: PacketId) -> Packet {
+        self.taken += 1;
         self.packets.remove(id)
     }
 
@@ -59,15 +60,11 @@ impl Net {
         let packet = self.packets.get_mut(id);
         let (mut at, mut link) = (self.now, link);
         loop {
-            match self.links[link.index()].offer_ahead(self.now, at, id, packet.bytes) {
+            match self.links[link.index()].offer(at, id, packet.bytes) {
                 Offer::Arrives(then) => at = then,
-                Offer::Overflowed | Offer::Lost if at == self.now => {
+                Offer::Overflowed | Offer::Lost => {
                     self.packets.remove(id);
                     return;
-                }
-                Offer::Overflowed | Offer::Lost => {
-                    packet.go_nowhere();
-                    break;
                 }
             }
             match packet.path.next_fed() {
@@ -118,6 +115,7 @@ impl Net {
             true => &self.sacks[id.0 as usize],
             false => &NO_BLOCKS,
         };
+        self.taken += 1;
         let packet = self.packets.take(id);
         let to = packet.to;
         let side = self.sides.get_mut(to.index())?;
@@ -182,6 +180,7 @@ impl Net {
         side.sent = serial.wrapping_add(1);
         let mut path = side.path;
         let first = path.next().map(Hop::stop);
+        self.born += 1;
         let sack = segment.sacks.then(|| side.endpoint.sack());
         let packet = self.packets.insert(Packet {
             segment,
