@@ -134,7 +134,7 @@ fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_with("[nat]\nudp = 3"),
         "nat.udp = 3: unknown key; allowed: tcp_established_s, tcp_transitory_s, tcp_unanswered_s, udp_s, icmp_s, ports, \
-         udp_filter, fallback"
+         udp_filter, fallback; did you mean udp_s?"
     );
     assert!(
         error_with("[wan]\na = 1").starts_with("wan = "),
