@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anabranch_dataplane::Gateway;
+use anabranch_core::{DataPlane, LinkId};
+use anabranch_dataplane::{Gateway, Settings};
 
 use crate::{common::*, frame::*, rig::*};
 
@@ -69,17 +70,59 @@ fn packets_of_the_same_flows_on_two_cpus_beside_sweeps_leave_balanced_books() {
                 sweeper.sweep().unwrap();
             }
         });
-        for driver in drivers {
-            driver.join().unwrap();
-        }
+        let drove: Result<Vec<()>, _> = drivers.into_iter().map(|driver| driver.join()).collect();
         ended.store(true, Ordering::Relaxed);
+        drove.unwrap();
     });
-    rig.set(|s| {
-        (s.tcp_established_ns, s.tcp_transitory_ns, s.embryo_ns) = (0, 0, 0);
-        s.udp_ns = 0;
-    });
+    assert_balanced(&mut rig);
+}
+
+/// Everything runs out, and then nothing is left of any flow.
+fn assert_balanced(rig: &mut Rig) {
+    rig.set(|s| set_timers(s, 0));
     rig.sweep_until(|rig, _| rig.flows().is_empty());
     rig.sweep();
     assert_eq!(rig.plane().confirmed().unwrap(), 0);
     assert_eq!(rig.live(), 0);
+}
+
+fn set_timers(settings: &mut Settings, ns: u64) {
+    settings.tcp_established_ns = ns;
+    settings.tcp_transitory_ns = ns;
+    settings.embryo_ns = ns;
+    settings.udp_ns = ns;
+}
+
+#[test]
+fn sweeps_and_the_ends_of_a_link_at_once_count_every_flow_once() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    rig.role_of_link(0);
+    // Short enough that the sweeps take flows away from the ends, and the other way round.
+    rig.set(|s| set_timers(s, 100_000));
+    let plane = rig.another_plane();
+    let sweeper = rig.another_plane().walker();
+    let mut ender = rig.another_plane();
+    let ended = AtomicBool::new(false);
+    let namespace = rig.namespace();
+    std::thread::scope(|scope| {
+        let driver = scope.spawn(move || namespace.run(|| drive(plane, 0)).unwrap());
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                sweeper.sweep().unwrap();
+            }
+        });
+        scope.spawn(|| {
+            let end = || {
+                while !ended.load(Ordering::Relaxed) {
+                    ender.end_flows(LinkId(0)).unwrap();
+                }
+            };
+            namespace.run(end).unwrap();
+        });
+        let drove = driver.join();
+        ended.store(true, Ordering::Relaxed);
+        drove.unwrap();
+    });
+    assert_balanced(&mut rig);
 }
