@@ -36,13 +36,6 @@ impl Tally {
         self.bytes += u64::from(bytes);
     }
 
-    fn minus(self, other: Tally) -> Tally {
-        Tally {
-            packets: self.packets - other.packets,
-            bytes: self.bytes - other.bytes,
-        }
-    }
-
     fn plus(self, other: Tally) -> Tally {
         Tally {
             packets: self.packets + other.packets,
@@ -96,7 +89,6 @@ pub struct Link {
     delay_ns: u64,
     /// None of a plain link.
     line: Option<Box<Line>>,
-    offered: Tally,
     overflowed: Tally,
 }
 
@@ -120,7 +112,6 @@ impl Link {
             transmitter: Transmitter::new(spec.rate_bps, spec.buffer),
             delay_ns: spec.delay_ns,
             line: None,
-            offered: Tally::default(),
             overflowed: Tally::default(),
         }
     }
@@ -131,24 +122,24 @@ impl Link {
 
     /// What the link has done by `now`; a plain one counts as delivered what it has accepted.
     pub fn counters(&self, now: Time) -> LinkCounters {
-        let counters = LinkCounters {
-            offered: self.offered,
+        let accepted = self.transmitter.accepted();
+        let mut counters = LinkCounters {
+            offered: accepted.plus(self.overflowed),
+            delivered: accepted,
             overflowed: self.overflowed,
             ..LinkCounters::default()
         };
-        match &self.line {
-            Some(line) => LinkCounters {
-                delivered: line.delivered_by(now),
-                lost: line.rare.lost,
-                early: line.rare.early,
-                cut: line.rare.cut,
-                ..counters
-            },
-            None => LinkCounters {
-                delivered: self.offered.minus(self.overflowed),
-                ..counters
-            },
+        if let Some(line) = &self.line {
+            counters.delivered = line.delivered_by(now);
+            counters.lost = line.rare.lost;
+            counters.early = line.rare.early;
+            counters.cut = line.rare.swallowed.plus(line.rare.refused);
+            counters.offered = counters
+                .offered
+                .plus(line.rare.early)
+                .plus(line.rare.refused);
         }
+        counters
     }
 
     /// Waiting or in transmission at `now`.
@@ -178,7 +169,6 @@ impl Link {
     /// Takes a packet in, or tells why not.
     #[inline(always)]
     pub fn offer(&mut self, now: Time, packet: PacketId, bytes: u32) -> Offer {
-        self.offered.add(bytes);
         if self.line.is_some() {
             return self.offer_line(now, packet, bytes);
         }

@@ -96,7 +96,7 @@ fn transfer(config: &TcpConfig, script: &BTreeMap<(u32, u32), Fate>) -> Outcome 
                 sack,
             } => {
                 let side = if at_opener { &mut opener } else { &mut peer };
-                side.handle_segment(&segment, &sack, now_ns, config);
+                side.handle_segment(&segment, segment.sacks.then_some(&sack), now_ns, config);
             }
             Event::Wake => {
                 opener.handle_timeout(now_ns, config);

@@ -14,7 +14,7 @@ impl Link {
         let line = self.line_mut();
         line.rare.is_cut = true;
         let swallowed = line.swallow(now.as_nanos());
-        self.transmitter.clear(now.as_nanos());
+        self.transmitter.drop_all(now.as_nanos());
         swallowed
     }
 
@@ -86,7 +86,7 @@ impl Link {
         };
         line.arrive(now_ns);
         if line.rare.is_cut {
-            line.rare.cut.add(bytes);
+            line.rare.refused.add(bytes);
             return true;
         }
         if !line.rare.detects_early() {

@@ -88,7 +88,7 @@ impl Line {
         self.arrive(now_ns);
         let mut swallowed = Vec::new();
         for held in self.held.iter().filter(|held| held.packet != GHOST) {
-            self.rare.cut.add(held.bytes);
+            self.rare.swallowed.add(held.bytes);
             self.rare.leave(now_ns);
             self.rare
                 .shift(i128::from(now_ns) - i128::from(held.arrival_ns));

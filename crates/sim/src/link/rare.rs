@@ -22,7 +22,9 @@ pub(super) struct Rare {
     pub audit: Option<Audit>,
     pub lost: Tally,
     pub early: Tally,
-    pub cut: Tally,
+    /// Offered to a cut line, and on the line when it was cut.
+    pub refused: Tally,
+    pub swallowed: Tally,
 }
 
 impl Rare {
@@ -37,7 +39,8 @@ impl Rare {
             audit: None,
             lost: Tally::default(),
             early: Tally::default(),
-            cut: Tally::default(),
+            refused: Tally::default(),
+            swallowed: Tally::default(),
         };
         rare.set_loss(loss);
         rare

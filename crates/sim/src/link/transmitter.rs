@@ -26,12 +26,13 @@ struct Waiting {
 /// so that rounding never accumulates. What has departed meanwhile is counted when somebody asks, or when the buffer
 /// seems full.
 ///
-/// The fields stand in the order in which they are used: a packet touches two cache lines of 64 bytes, and one of the
-/// ring.
+/// The fields stand in the order in which they are used: a packet touches two cache lines of 64 bytes, and none else if
+/// it need not wait.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Transmitter {
     rate_bps: u64,
+    /// When all that was accepted has departed.
     last_departure_ns: u64,
     /// Of the last departure, in units of 1 / `rate_bps` nanoseconds.
     last_departure_fraction: u64,
@@ -40,11 +41,16 @@ pub struct Transmitter {
     usual_fraction: u64,
     usual_bytes: u32,
     unit: Unit,
+    /// Whether the last that was accepted has not departed.
+    busy: bool,
     /// Of the backlog, in `unit`.
     limit: u64,
-    accepted_bytes: u64,
-    /// Of `accepted_bytes`, what has departed.
+    /// Of the bytes accepted, what has departed.
     departed_bytes: u64,
+    accepted: Tally,
+    /// Accepted before the last.
+    bytes_before_last: u64,
+    /// Those before the last.
     waiting: Ring<Waiting>,
 }
 
@@ -66,9 +72,11 @@ impl Transmitter {
             usual_fraction: 0,
             usual_bytes: 0,
             unit,
+            busy: false,
             limit,
-            accepted_bytes: 0,
             departed_bytes: 0,
+            accepted: Tally::default(),
+            bytes_before_last: 0,
             waiting: Ring::default(),
         }
     }
@@ -82,11 +90,17 @@ impl Transmitter {
         self.last_departure_ns
     }
 
+    /// All that ever found room.
+    pub fn accepted(&self) -> Tally {
+        self.accepted
+    }
+
     /// What had not departed when [`Transmitter::depart`] was called last, and what came since.
+    #[inline]
     pub fn backlog(&self) -> Tally {
         Tally {
-            packets: self.waiting.len() as u64,
-            bytes: self.accepted_bytes - self.departed_bytes,
+            packets: self.waiting.len() as u64 + u64::from(self.busy),
+            bytes: self.accepted.bytes - self.departed_bytes,
         }
     }
 
@@ -94,22 +108,32 @@ impl Transmitter {
     #[inline(always)]
     pub fn accept(&mut self, now_ns: u64, bytes: u32) -> Option<u64> {
         if now_ns >= self.last_departure_ns {
-            self.waiting.clear();
-            self.departed_bytes = self.accepted_bytes;
+            self.clear();
         }
-        if self.waiting.is_full() || !self.has_room(bytes) {
+        if !self.has_room(bytes) {
             self.depart(now_ns);
             if !self.has_room(bytes) {
                 return None;
             }
         }
-        let departure_ns = self.transmit(now_ns, bytes);
+        if self.busy {
+            self.wait(now_ns);
+        }
+        self.busy = true;
+        self.bytes_before_last = self.accepted.bytes;
+        self.accepted.add(bytes);
+        Some(self.transmit(now_ns, bytes))
+    }
+
+    /// Remembers the last that was accepted: another comes after it.
+    fn wait(&mut self, now_ns: u64) {
+        if self.waiting.is_full() {
+            self.depart(now_ns);
+        }
         self.waiting.push(Waiting {
-            departure_ns,
-            bytes_before: self.accepted_bytes,
+            departure_ns: self.last_departure_ns,
+            bytes_before: self.bytes_before_last,
         });
-        self.accepted_bytes += u64::from(bytes);
-        Some(departure_ns)
     }
 
     #[inline]
@@ -142,6 +166,9 @@ impl Transmitter {
 
     /// Counts what has departed by `now_ns`.
     pub fn depart(&mut self, now_ns: u64) {
+        if now_ns >= self.last_departure_ns {
+            return self.clear();
+        }
         while let Some(first) = self.waiting.first() {
             if first.departure_ns > now_ns {
                 self.departed_bytes = first.bytes_before;
@@ -149,13 +176,19 @@ impl Transmitter {
             }
             self.waiting.pop();
         }
-        self.departed_bytes = self.accepted_bytes;
+        self.departed_bytes = self.bytes_before_last;
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.busy = false;
+        self.waiting.clear();
+        self.departed_bytes = self.accepted.bytes;
     }
 
     /// Lets go of all that has not departed by `now_ns`.
-    pub fn clear(&mut self, now_ns: u64) {
-        self.waiting.clear();
-        self.departed_bytes = self.accepted_bytes;
+    pub fn drop_all(&mut self, now_ns: u64) {
+        self.clear();
         self.last_departure_ns = self.last_departure_ns.min(now_ns);
         self.last_departure_fraction = 0;
     }
@@ -171,28 +204,37 @@ impl Transmitter {
         let old_bps = std::mem::replace(&mut self.rate_bps, rate_bps);
         (self.usual_bytes, self.usual_ns, self.usual_fraction) = (0, 0, 0);
         self.last_departure_fraction = 0;
-        let waiting: Vec<Waiting> = self.waiting.iter().copied().collect();
-        let ends = waiting.iter().skip(1).map(|next| next.bytes_before);
-        let ends: Vec<u64> = ends.chain([self.accepted_bytes]).collect();
+        let packets: Vec<Waiting> = self.all_waiting().collect();
         self.waiting.clear();
-        for (i, (packet, end)) in waiting.iter().zip(ends).enumerate() {
-            let departure_ns = if i == 0 {
+        let mut departures = Vec::with_capacity(packets.len());
+        for (i, packet) in packets.iter().enumerate() {
+            if i == 0 {
                 let left = u128::from(packet.departure_ns - now_ns) * u128::from(old_bps);
                 self.last_departure_ns = now_ns + (left / u128::from(rate_bps)) as u64;
-                self.last_departure_ns
             } else {
-                self.transmit(now_ns, (end - packet.bytes_before) as u32)
-            };
-            self.waiting.push(Waiting {
-                departure_ns,
-                ..*packet
-            });
+                self.waiting.push(Waiting {
+                    departure_ns: self.last_departure_ns,
+                    ..packets[i - 1]
+                });
+                let next = packets.get(i + 1);
+                let end = next.map_or(self.accepted.bytes, |next| next.bytes_before);
+                self.transmit(now_ns, (end - packet.bytes_before) as u32);
+            }
+            departures.push(self.last_departure_ns);
         }
-        self.departures().collect()
+        departures
     }
 
-    /// Of all that waits, when it departs.
+    /// Of all that has not departed, when it departs.
     pub fn departures(&self) -> impl Iterator<Item = u64> {
-        self.waiting.iter().map(|packet| packet.departure_ns)
+        self.all_waiting().map(|packet| packet.departure_ns)
+    }
+
+    fn all_waiting(&self) -> impl Iterator<Item = Waiting> {
+        let last = self.busy.then_some(Waiting {
+            departure_ns: self.last_departure_ns,
+            bytes_before: self.bytes_before_last,
+        });
+        self.waiting.iter().copied().chain(last)
     }
 }

@@ -7,9 +7,8 @@ use super::path::{Hop, LinkId, Stop};
 use super::{Event, Net, Packet};
 use crate::link::Offer;
 use crate::packet::PacketId;
-use crate::tcp::{Block, Kind, MAX_BLOCKS, SackBlocks, State};
+use crate::tcp::{Kind, SackBlocks, State};
 
-const NO_BLOCKS: SackBlocks = [Block { start: 0, end: 0 }; MAX_BLOCKS];
 /// A peer that nobody speaks to and that waits for nothing is forgotten after this.
 const LINGER_NS: u64 = 60_000_000_000;
 
@@ -111,10 +110,8 @@ impl Net {
     #[inline(always)]
     pub(crate) fn receive(&mut self, id: PacketId) -> Option<SideId> {
         let now_ns = self.now.as_nanos();
-        let sack = match self.packets.get(id).segment.sacks {
-            true => &self.sacks[id.0 as usize],
-            false => &NO_BLOCKS,
-        };
+        let sacks = self.packets.get(id).segment.sacks;
+        let sack = sacks.then(|| &self.sacks[id.0 as usize]);
         self.taken += 1;
         let packet = self.packets.take(id);
         let to = packet.to;
@@ -144,7 +141,7 @@ impl Net {
         Some(to)
     }
 
-    /// The side whose timer fires now, if one does.
+    /// The side whose timer fires now, if one does. One that fires early waits on for its deadline.
     #[inline]
     pub(crate) fn fire(&mut self, place: u32) -> Option<SideId> {
         let now_ns = self.now.as_nanos();
@@ -154,12 +151,21 @@ impl Net {
         }
         self.trajectory.note(self.now, 2, place);
         side.armed_ns = u64::MAX;
-        let tcp = &self.configs[usize::from(side.tcp)];
-        side.endpoint.handle_timeout(now_ns, tcp);
-        Some(SideId {
+        let id = SideId {
             index: place,
             generation: side.generation,
-        })
+        };
+        if side
+            .endpoint
+            .poll_timeout()
+            .is_none_or(|at_ns| at_ns > now_ns)
+        {
+            self.arm(id);
+            return None;
+        }
+        let tcp = &self.configs[usize::from(side.tcp)];
+        side.endpoint.handle_timeout(now_ns, tcp);
+        Some(id)
     }
 
     /// The next packet that a side has to say, and the first hop of its path.
@@ -201,7 +207,8 @@ impl Net {
     fn keep_blocks(&mut self, packet: PacketId, sack: SackBlocks) {
         let place = packet.0 as usize;
         if self.sacks.len() <= place {
-            self.sacks.resize(self.packets.places(), NO_BLOCKS);
+            self.sacks
+                .resize(self.packets.places(), SackBlocks::default());
         }
         self.sacks[place] = sack;
     }

@@ -229,12 +229,12 @@ impl Endpoint {
         self.sender.deadline_ns = now_ns + self.sender.timeout.current_ns();
     }
 
-    /// `sack` goes with it, if [`Segment::sacks`].
+    /// `sack` are the blocks that go with it, if some do.
     #[inline]
     pub fn handle_segment(
         &mut self,
         segment: &Segment,
-        sack: &SackBlocks,
+        sack: Option<&SackBlocks>,
         now_ns: u64,
         config: &TcpConfig,
     ) {
@@ -263,7 +263,7 @@ impl Endpoint {
     fn handle_established(
         &mut self,
         segment: &Segment,
-        sack: &SackBlocks,
+        sack: Option<&SackBlocks>,
         now_ns: u64,
         config: &TcpConfig,
     ) {

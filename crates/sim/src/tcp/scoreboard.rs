@@ -11,19 +11,30 @@ const SACKED: u8 = 1;
 const LOST: u8 = 2;
 const RESENT: u8 = 4;
 
+/// While nothing outstanding was SACKed, lost or resent, these few numbers are all there is.
+///
 /// Every step costs no more than the news it brings: what earlier blocks said is not walked again, and the edges below
 /// which segments count as lost or resent only move forward, until a timeout.
 ///
 /// Invariant: `pipe` = Σ over segments not SACKed of (1 unless lost) + (1 if resent).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scoreboard {
     una: u32,
-    states: VecDeque<u8>,
+    /// One more than the greatest number sent.
+    end: u32,
     pipe: u32,
-    /// The greatest SACKed numbers, descending; 0 is none, since the SYN is never SACKed.
-    top: [u32; DUP_THRESHOLD as usize],
     /// Everything below that is not SACKed is lost.
     lost_below: u32,
+    marks: Option<Box<Marks>>,
+}
+
+/// What is known beyond that a segment was sent.
+#[derive(Debug, Default)]
+struct Marks {
+    /// From `una` on; nothing is known of segments beyond.
+    states: VecDeque<u8>,
+    /// The greatest SACKed numbers, descending; 0 is none, since the SYN is never SACKed.
+    top: [u32; DUP_THRESHOLD as usize],
     /// The retransmission cursor: HighRxt + 1.
     resend_from: u32,
     /// Blocks that were taken in already.
@@ -34,9 +45,10 @@ impl Scoreboard {
     pub fn new(una: u32) -> Self {
         Scoreboard {
             una,
+            end: una,
+            pipe: 0,
             lost_below: una,
-            resend_from: una,
-            ..Scoreboard::default()
+            marks: None,
         }
     }
 
@@ -51,106 +63,104 @@ impl Scoreboard {
     }
 
     /// A segment that was not sent before was sent.
+    #[inline]
     pub fn send(&mut self) {
-        self.states.push_back(0);
+        self.end += 1;
         self.pipe += 1;
     }
 
     /// `number` was sent again.
     pub fn resend(&mut self, number: u32) {
-        let state = &mut self.states[(number - self.una) as usize];
+        let una = self.una;
+        let marks = self.marks.get_or_insert_default();
+        let state = marks.state(number - una);
         if *state & RESENT == 0 {
             *state |= RESENT;
             self.pipe += 1;
         }
-        self.resend_from = self.resend_from.max(number + 1);
+        marks.resend_from = marks.resend_from.max(number + 1);
     }
 
     /// Rule 1 of NextSeg: the first lost segment that was not resent.
     pub fn next_lost(&mut self) -> Option<u32> {
-        self.next_hole(self.lost_below)
+        let (una, below) = (self.una, self.lost_below);
+        self.marks.as_mut()?.next_hole(una, below)
     }
 
     /// Rule 3 of NextSeg: the first hole below the highest SACKed segment, lost or not.
     pub fn next_doubtful(&mut self) -> Option<u32> {
-        self.next_hole(self.top[0])
-    }
-
-    fn next_hole(&mut self, below: u32) -> Option<u32> {
-        self.resend_from = self.resend_from.max(self.una);
-        while self.resend_from < below {
-            if self.states[(self.resend_from - self.una) as usize] & (SACKED | RESENT) == 0 {
-                return Some(self.resend_from);
-            }
-            self.resend_from += 1;
-        }
-        None
+        let una = self.una;
+        let marks = self.marks.as_mut()?;
+        marks.next_hole(una, marks.top[0])
     }
 
     /// Everything below `ack` arrived.
+    #[inline]
     pub fn acknowledge(&mut self, ack: u32) {
-        while self.una < ack {
-            let state = self
-                .states
-                .pop_front()
-                .expect("an acknowledged segment was sent");
-            self.pipe -= weight(state);
-            self.una += 1;
+        match &mut self.marks {
+            Some(marks) if !marks.states.is_empty() => self.pipe -= marks.forget(ack - self.una),
+            _ => self.pipe -= ack - self.una,
         }
+        self.una = ack;
         self.lost_below = self.lost_below.max(ack);
     }
 
     /// Takes blocks in; whether they told anything new.
-    pub fn sack(&mut self, blocks: &SackBlocks) -> bool {
-        if blocks[0].end == 0 {
-            self.known = SackBlocks::default();
-            return false;
+    #[inline]
+    pub fn sack(&mut self, blocks: Option<&SackBlocks>) -> bool {
+        match (blocks, &mut self.marks) {
+            (Some(blocks), _) => self.take_in(blocks),
+            (None, Some(marks)) => {
+                marks.known = SackBlocks::default();
+                false
+            }
+            (None, None) => false,
         }
-        let mut news = false;
+    }
+
+    fn take_in(&mut self, blocks: &SackBlocks) -> bool {
         let una = self.una;
+        let earlier = self.marks.get_or_insert_default().known;
+        let mut news = false;
         for block in blocks.iter().filter(|block| block.end > una) {
-            let known = self.known.iter().copied();
-            let within = known.filter(|known| known.start >= block.start && known.end <= block.end);
-            let (low, high) = within
+            let within = |known: &&Block| known.start >= block.start && known.end <= block.end;
+            let (low, high) = earlier
+                .iter()
+                .filter(within)
                 .max_by_key(|known| known.end - known.start)
                 .filter(|known| known.end > known.start)
                 .map_or((block.end, block.end), |known| (known.start, known.end));
             news |= self.mark(block.start, low) | self.mark(high, block.end);
         }
-        self.known = *blocks;
+        let marks = self.marks.get_or_insert_default();
+        marks.known = *blocks;
         if news {
-            self.judge(self.top[DUP_THRESHOLD as usize - 1]);
+            let edge = marks.top[DUP_THRESHOLD as usize - 1];
+            self.judge(edge);
         }
         news
     }
 
     fn mark(&mut self, start: u32, end: u32) -> bool {
+        let marks = self.marks.get_or_insert_default();
         let mut news = false;
-        let sent = self.una + self.states.len() as u32;
-        for number in start.max(self.una)..end.min(sent) {
-            let state = &mut self.states[(number - self.una) as usize];
+        for number in start.max(self.una)..end.min(self.end) {
+            let state = marks.state(number - self.una);
             if *state & SACKED == 0 {
                 self.pipe -= weight(*state);
                 *state |= SACKED;
-                self.rank(number);
+                marks.rank(number);
                 news = true;
             }
         }
         news
     }
 
-    fn rank(&mut self, mut number: u32) {
-        for place in &mut self.top {
-            if number > *place {
-                std::mem::swap(place, &mut number);
-            }
-        }
-    }
-
     /// IsLost for everything below `edge`.
     fn judge(&mut self, edge: u32) {
+        let marks = self.marks.get_or_insert_default();
         for number in self.lost_below..edge {
-            let state = &mut self.states[(number - self.una) as usize];
+            let state = marks.state(number - self.una);
             if *state & (SACKED | LOST) == 0 {
                 *state |= LOST;
                 self.pipe -= 1;
@@ -166,19 +176,64 @@ impl Scoreboard {
 
     /// A timeout: all that was not SACKed is lost, resent or not.
     pub fn lose_all(&mut self) {
-        for state in &mut self.states {
+        let marks = self.marks.get_or_insert_default();
+        marks.states.resize((self.end - self.una) as usize, 0);
+        for state in &mut marks.states {
             if *state & SACKED == 0 {
                 *state = LOST;
             }
         }
+        marks.resend_from = self.una;
         self.pipe = 0;
-        self.resend_from = self.una;
-        self.lost_below = self.una + self.states.len() as u32;
+        self.lost_below = self.end;
     }
 
     #[cfg(test)]
     fn recount(&self) -> u32 {
-        self.states.iter().map(|state| weight(*state)).sum()
+        let states = self.marks.iter().flat_map(|marks| &marks.states);
+        let known = states.clone().count() as u32;
+        states.map(|state| weight(*state)).sum::<u32>() + self.end - self.una - known
+    }
+}
+
+impl Marks {
+    /// Of the segment `ahead` of the first outstanding.
+    fn state(&mut self, ahead: u32) -> &mut u8 {
+        let ahead = ahead as usize;
+        if self.states.len() <= ahead {
+            self.states.resize(ahead + 1, 0);
+        }
+        &mut self.states[ahead]
+    }
+
+    /// The first `count` segments arrived: what they added to the pipe.
+    fn forget(&mut self, count: u32) -> u32 {
+        let known = self.states.len().min(count as usize);
+        let weight = self.states.drain(..known).map(weight).sum::<u32>();
+        if self.states.is_empty() {
+            self.known = SackBlocks::default();
+        }
+        weight + count - known as u32
+    }
+
+    fn rank(&mut self, mut number: u32) {
+        for place in &mut self.top {
+            if number > *place {
+                std::mem::swap(place, &mut number);
+            }
+        }
+    }
+
+    fn next_hole(&mut self, una: u32, below: u32) -> Option<u32> {
+        self.resend_from = self.resend_from.max(una);
+        while self.resend_from < below {
+            let state = self.states.get((self.resend_from - una) as usize);
+            if state.is_none_or(|state| state & (SACKED | RESENT) == 0) {
+                return Some(self.resend_from);
+            }
+            self.resend_from += 1;
+        }
+        None
     }
 }
 
@@ -220,15 +275,15 @@ mod tests {
     #[test]
     fn a_hole_is_lost_when_three_segments_above_it_arrived() {
         let mut board = sent(10);
-        assert!(board.sack(&blocks(&[(2, 4)])));
+        assert!(board.sack(Some(&blocks(&[(2, 4)]))));
         assert!(!board.first_is_lost());
         assert_eq!(board.pipe(), 8);
-        assert!(board.sack(&blocks(&[(2, 5)])));
+        assert!(board.sack(Some(&blocks(&[(2, 5)]))));
         assert!(board.first_is_lost());
         assert_eq!((board.pipe(), board.next_lost()), (6, Some(1)));
         board.resend(1);
         assert_eq!((board.pipe(), board.next_lost()), (7, None));
-        assert!(!board.sack(&blocks(&[(2, 5)])));
+        assert!(!board.sack(Some(&blocks(&[(2, 5)]))));
     }
 
     proptest! {
@@ -238,12 +293,12 @@ mod tests {
         ) {
             let mut board = sent(20);
             for (kind, offset, length) in ops {
-                let end = board.una + board.states.len() as u32;
+                let end = board.end;
                 match kind {
                     0 => (0..length).for_each(|_| board.send()),
                     1 | 2 => {
                         let start = board.una + 1 + offset;
-                        board.sack(&blocks(&[(start, start + length)]));
+                        board.sack(Some(&blocks(&[(start, start + length)])));
                     }
                     3 => {
                         if let Some(number) = board.next_lost() {

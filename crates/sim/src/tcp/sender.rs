@@ -224,7 +224,7 @@ impl Sender {
     pub fn acknowledge(
         &mut self,
         ack: u32,
-        sack: &SackBlocks,
+        sack: Option<&SackBlocks>,
         pure: bool,
         now_ns: u64,
         config: &TcpConfig,
