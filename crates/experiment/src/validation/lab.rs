@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anabranch_scenario::chart::Chart;
-use anabranch_scenario::{Record, Run, ScenarioFile};
+use anabranch_scenario::{Control, Record, Run, ScenarioFile};
 
 use crate::{Bound, Context, ExperimentError, Findings, carry_out, simulate};
 
@@ -18,6 +18,8 @@ const SCENARIOS: [(&str, &str); 2] = [
         include_str!("../../../../experiments/validation/lab-downloads.toml"),
     ),
 ];
+/// What every scenario sweeps over.
+const CONTROLS: [(&str, Control); 2] = [("reno", Control::Reno), ("cubic", Control::Cubic)];
 /// Difference of mean goodputs, as a share.
 const GOODPUT_TOLERANCE: f64 = 0.1;
 /// Kolmogorov–Smirnov distance of the durations.
@@ -30,10 +32,14 @@ pub(super) fn lab(context: &Context) -> Result<Findings, ExperimentError> {
         let file = ScenarioFile::parse(Path::new(&format!("lab-{name}.toml")), text)
             .and_then(|file| file.with_seeds(&seeds))
             .map_err(|error| ExperimentError::run(name, error))?;
-        let runs = file.runs();
-        let simulated = Seen::together(simulate(context, &runs, Seen::of)?);
-        let real = Seen::together(carry_out(context, &runs, Seen::of)?);
-        compare(name, &simulated, &real, &mut findings)?;
+        let all = file.runs();
+        for (word, control) in CONTROLS {
+            let runs = all.iter().filter(|run| run.scenario.tcp.control == control);
+            let runs: Vec<Run> = runs.cloned().collect();
+            let simulated = Seen::together(simulate(context, &runs, Seen::of)?);
+            let real = Seen::together(carry_out(context, &runs, Seen::of)?);
+            compare(&format!("{name}-{word}"), &simulated, &real, &mut findings)?;
+        }
     }
     Ok(findings)
 }
@@ -43,6 +49,8 @@ struct Seen {
     goodput_bps: Vec<f64>,
     /// Of successful transfers.
     durations_s: Vec<f64>,
+    /// Packets that found no room in a queue.
+    overflowed: u64,
 }
 
 impl Seen {
@@ -51,11 +59,14 @@ impl Seen {
         Self {
             goodput_bps: vec![record.summary().goodput_bps],
             durations_s: succeeded.map(|each| each.duration_s).collect(),
+            overflowed: record.counts.overflowed.packets,
         }
     }
 
     fn together(all: Vec<Self>) -> Self {
+        let overflowed = all.iter().map(|seen| seen.overflowed).sum();
         Self {
+            overflowed,
             goodput_bps: all
                 .iter()
                 .flat_map(|seen| seen.goodput_bps.clone())
@@ -87,11 +98,14 @@ fn compare(
         Bound::at_most(DISTANCE_MAX),
         "",
     );
-    let counts = [simulated, real].map(|seen| seen.durations_s.len());
-    findings.note(format!(
-        "{name}: {} transfers simulated, {} on real kernels",
-        counts[0], counts[1]
-    ));
+    let [here, there] = [simulated, real].map(|seen| {
+        format!(
+            "{} transfers and {} drops",
+            seen.durations_s.len(),
+            seen.overflowed
+        )
+    });
+    findings.note(format!("{name}: {here} simulated, {there} on real kernels"));
     let title = format!("The same {name} in both worlds");
     let chart = Chart::new(title, "duration of a transfer", "share of transfers")
         .log_x()
@@ -138,7 +152,13 @@ mod tests {
         for (name, text) in SCENARIOS {
             let file = ScenarioFile::parse(Path::new(name), text).unwrap();
             file.fits(anabranch_scenario::World::Lab).unwrap();
-            assert_eq!(file.runs().len(), 3);
+            for (_, control) in CONTROLS {
+                let runs = file.runs();
+                let mine = runs
+                    .iter()
+                    .filter(|run| run.scenario.tcp.control == control);
+                assert_eq!(mine.count(), 3);
+            }
         }
     }
 }
