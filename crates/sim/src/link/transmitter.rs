@@ -109,6 +109,9 @@ impl Transmitter {
     pub fn accept(&mut self, now_ns: u64, bytes: u32) -> Option<u64> {
         if now_ns >= self.last_departure_ns {
             self.clear();
+            if now_ns > self.last_departure_ns {
+                (self.last_departure_ns, self.last_departure_fraction) = (now_ns, 0);
+            }
         }
         if !self.has_room(bytes) {
             self.depart(now_ns);
@@ -122,7 +125,7 @@ impl Transmitter {
         self.busy = true;
         self.bytes_before_last = self.accepted.bytes;
         self.accepted.add(bytes);
-        Some(self.transmit(now_ns, bytes))
+        Some(self.transmit(bytes))
     }
 
     /// Remembers the last that was accepted: another comes after it.
@@ -145,22 +148,19 @@ impl Transmitter {
         }
     }
 
+    /// When a packet has departed that comes after all others.
     #[inline(always)]
-    fn transmit(&mut self, now_ns: u64, bytes: u32) -> u64 {
+    fn transmit(&mut self, bytes: u32) -> u64 {
         if bytes != self.usual_bytes {
             let bit_ns = u64::from(bytes) * 8 * 1_000_000_000;
             self.usual_bytes = bytes;
             self.usual_ns = bit_ns / self.rate_bps;
             self.usual_fraction = bit_ns % self.rate_bps;
         }
-        let (mut last_ns, mut fraction) = (self.last_departure_ns, self.last_departure_fraction);
-        if now_ns > last_ns {
-            (last_ns, fraction) = (now_ns, 0);
-        }
-        fraction += self.usual_fraction;
+        let fraction = self.last_departure_fraction + self.usual_fraction;
         let carry = fraction >= self.rate_bps;
         self.last_departure_fraction = fraction - if carry { self.rate_bps } else { 0 };
-        self.last_departure_ns = last_ns + self.usual_ns + u64::from(carry);
+        self.last_departure_ns += self.usual_ns + u64::from(carry);
         self.last_departure_ns
     }
 
@@ -218,7 +218,7 @@ impl Transmitter {
                 });
                 let next = packets.get(i + 1);
                 let end = next.map_or(self.accepted.bytes, |next| next.bytes_before);
-                self.transmit(now_ns, (end - packet.bytes_before) as u32);
+                self.transmit((end - packet.bytes_before) as u32);
             }
             departures.push(self.last_departure_ns);
         }
