@@ -1,5 +1,6 @@
 //! The command against a running gateway between two emulated links. Needs root.
 
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -263,6 +264,9 @@ fn inside(namespace: &Namespace, words: &[&str], user: Option<u32>) -> Output {
 fn bare_host() -> (Namespace, Namespace) {
     let create = |label| Namespace::create(label).unwrap_or_else(|error| panic!("{error}"));
     let (host, far) = (create("host"), create("far"));
+    // Its addresses would come when they come, and the host is looked at before and after.
+    host.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")
+        .unwrap();
     for (device, address) in [
         ("lan0", "10.0.0.1/24"),
         ("wan0", "192.0.2.2/24"),
@@ -277,6 +281,20 @@ fn bare_host() -> (Namespace, Namespace) {
     host.ip("route add default via 192.0.2.1 dev wan0").unwrap();
     wait_for_carriers(&host);
     (host, far)
+}
+
+/// Runs an executable that was copied by this process: between fork and exec, the children of other threads have it open
+/// for writing.
+fn run_when_written(command: &mut Command) -> Output {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match command.output() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                assert!(Instant::now() < deadline, "{error}");
+            }
+            result => return result.unwrap(),
+        }
+    }
 }
 
 /// The kernel tells of a carrier some time after it is there.
@@ -378,7 +396,7 @@ fn without_privilege_nothing_is_tried() {
         .arg(path)
         .uid(65534)
         .gid(65534);
-    let output = host.run(|| command.output()).unwrap().unwrap();
+    let output = host.run(|| run_when_written(&mut command)).unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     let named = error.strip_prefix("anabranch: missing privilege CAP_NET_ADMIN, ");
     assert!(

@@ -213,7 +213,9 @@ impl Finished {
             fact("seed", seed.to_string()),
         ];
         facts.extend(point.clone());
-        facts.extend(conditions.clone());
+        // A world may tell the seed too.
+        let told = conditions.iter().filter(|(key, _)| *key != "seed");
+        facts.extend(told.map(|(key, value)| fact(key, value.clone())));
         for (part, value) in plan.as_object().into_iter().flatten() {
             facts.push(fact(part, value.to_string()));
         }
