@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use anabranch_lab::netns::{Child, Exit, Namespace};
 use anabranch_lab::topology::{Lab, SERVER};
@@ -270,9 +271,16 @@ pub fn iperf(namespace: &Namespace, seconds: u32, options: &[&str]) -> f64 {
         "--time",
         &seconds,
     ];
-    let (exit, text) = run(namespace, "iperf3", &[&always, options].concat());
-    assert_eq!(exit, Exit::Code(0), "{text}");
-    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    let report = loop {
+        let (exit, text) = run(namespace, "iperf3", &[&always, options].concat());
+        // A server may still be with the client before.
+        if text.contains("the server is busy") && Instant::now() < deadline {
+            continue;
+        }
+        assert_eq!(exit, Exit::Code(0), "{text}");
+        break serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    };
     report["end"]["sum_received"]["bits_per_second"]
         .as_f64()
         .unwrap_or_else(|| panic!("{report}"))
