@@ -3,8 +3,11 @@
 //!
 //! `cargo run --release -p anabranch-sim --example dumbbell -- [FLOWS [SECONDS]]`
 
+mod cpu;
+
 use anabranch_core::Time;
 use anabranch_sim::dumbbell::race;
+use cpu::cpu_s;
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| {
@@ -29,15 +32,4 @@ fn main() {
         trajectory.hash,
     );
     assert!(world.conserves(), "packets are missing");
-}
-
-/// CPU time of the main thread so far.
-fn cpu_s() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/schedstat")
-        .expect("Linux tells each thread's CPU time");
-    let ns = stat
-        .split(' ')
-        .next()
-        .and_then(|first| first.parse::<f64>().ok());
-    ns.expect("schedstat begins with nanoseconds on the CPU") / 1e9
 }

@@ -3,10 +3,13 @@
 //! `cargo run --release -p anabranch-sim --example gateway -- [FLOWS]`, 1 000 000 if it is not said. The world stops 2 s
 //! after all are open.
 
+mod cpu;
+
 use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_sim::crowd::{OPENING, crowd};
+use cpu::cpu_s;
 
 fn main() {
     let flows = match std::env::args().nth(1) {
@@ -31,17 +34,6 @@ fn main() {
         world.packet_places(),
     );
     assert!(world.conserves(), "packets are missing");
-}
-
-/// CPU time of the main thread so far.
-fn cpu_s() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/schedstat")
-        .expect("Linux tells each thread's CPU time");
-    let ns = stat
-        .split(' ')
-        .next()
-        .and_then(|first| first.parse::<f64>().ok());
-    ns.expect("schedstat begins with nanoseconds on the CPU") / 1e9
 }
 
 /// The most memory the process has had.
