@@ -29,7 +29,10 @@ impl BuildId {
             path: PathBuf::from(EXECUTABLE),
             error,
         })?;
-        let hex = digest.finalize().into_iter().map(|byte| format!("{byte:02x}"));
+        let hex = digest
+            .finalize()
+            .into_iter()
+            .map(|byte| format!("{byte:02x}"));
         Ok(BuildId(hex.collect()))
     }
 
