@@ -52,16 +52,13 @@ impl Dumbbell {
 const APART_NS: u64 = 10_000_000;
 const ALL_STARTED_NS: u64 = 5_000_000_000;
 
-/// What happens by `end` on the dumbbell on which simulators are compared: 45 Mbit/s and 10 ms with a buffer of 400 packets between access links
-/// of 100 Mbit/s and 1 ms, endless SACK flows in packets of 1500 bytes, an acknowledgement per segment.
+/// What happens by `end` on the dumbbell on which simulators are compared: 45 Mbit/s and 10 ms with a buffer of 400
+/// packets between access links of 100 Mbit/s and 1 ms, endless SACK flows in packets of 1500 bytes, an acknowledgement
+/// per segment.
 pub fn race(flows: u64, end: Time) -> World {
-    let line = |rate_bps, delay_ms: u64, packets| LinkSpec {
-        rate_bps,
-        delay_ns: delay_ms * 1_000_000,
-        buffer: Buffer::Packets(packets),
-        loss: Loss::None,
-    };
-    let mut dumbbell = Dumbbell::new(1, line(45_000_000, 10, 400), line(100_000_000, 1, 1000));
+    let bottleneck = line(45_000_000, 10_000_000, Buffer::Packets(400));
+    let access = line(100_000_000, 1_000_000, Buffer::Packets(1000));
+    let mut dumbbell = Dumbbell::new(1, bottleneck, access);
     let tcp = TcpConfig {
         mss_bytes: 1460,
         header_bytes: 40,

@@ -9,6 +9,7 @@ pub struct PacketId(pub(crate) u32);
 pub struct Slab<P> {
     places: Vec<P>,
     free: Vec<PacketId>,
+    inserted: u64,
 }
 
 impl<P> Default for Slab<P> {
@@ -16,6 +17,7 @@ impl<P> Default for Slab<P> {
         Slab {
             places: Vec::new(),
             free: Vec::new(),
+            inserted: 0,
         }
     }
 }
@@ -25,6 +27,7 @@ impl<P: Copy> Slab<P> {
     /// If there are 2³² packets at once.
     #[inline]
     pub fn insert(&mut self, packet: P) -> PacketId {
+        self.inserted += 1;
         if let Some(id) = self.free.pop() {
             self.places[id.0 as usize] = packet;
             return id;
@@ -56,6 +59,11 @@ impl<P: Copy> Slab<P> {
     pub fn remove(&mut self, id: PacketId) -> P {
         self.free.push(id);
         self.places[id.0 as usize]
+    }
+
+    /// Packets that were ever in the network.
+    pub fn inserted(&self) -> u64 {
+        self.inserted
     }
 
     /// Packets in the network.

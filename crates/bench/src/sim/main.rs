@@ -97,6 +97,15 @@ fn main() -> Result<()> {
 /// Short runs are repeated until a turn has taken this long, since a few of them would measure the machine's mood.
 const TURN_S: f64 = 1.;
 
+/// Runs until a turn is over; `run` tells the processor time it took.
+fn take_turn(mut run: impl FnMut() -> Result<f64>) -> Result<()> {
+    let mut spent_s = 0.;
+    while spent_s < TURN_S {
+        spent_s += run()?;
+    }
+    Ok(())
+}
+
 /// The contenders take turns.
 fn race(contenders: &Contenders, args: &Args) -> Result<Vec<Row>> {
     let names = contenders.names();
@@ -107,13 +116,12 @@ fn race(contenders: &Contenders, args: &Args) -> Result<Vec<Row>> {
         for _ in 0..args.runs() {
             for name in &names {
                 bar.set_message(format!("{name}, {flows} flows"));
-                let mut spent_s = 0.;
-                while spent_s < TURN_S {
+                take_turn(|| {
                     let whole = contenders.run(*name, flows, args.seconds())?;
                     let start = contenders.run(*name, flows, args.seconds() / 5)?;
-                    spent_s += whole.cpu_s + start.cpu_s;
                     row.add(*name, whole, start);
-                }
+                    Ok(whole.cpu_s + start.cpu_s)
+                })?;
                 bar.inc(1);
             }
         }
@@ -148,12 +156,11 @@ fn scale(
         bar.set_message(format!("{scene:?}, {flows} flows").to_lowercase());
         let mut outcomes = Vec::new();
         for _ in 0..args.runs() {
-            let mut spent_s = 0.;
-            while spent_s < TURN_S {
+            take_turn(|| {
                 let outcome = run(flows, 1)?;
-                spent_s += outcome.cpu_s;
                 outcomes.push(outcome);
-            }
+                Ok(outcome.cpu_s)
+            })?;
             bar.inc(1);
         }
         let longer = run(flows, 4)?;

@@ -54,9 +54,7 @@ impl Trace {
         scenario.name = format!("{}-{isps}-isp", self.name());
         Ok(Arc::new(scenario))
     }
-}
 
-impl Trace {
     /// What table III says of it over one ISP.
     pub fn published_one_s(self) -> f64 {
         match self {

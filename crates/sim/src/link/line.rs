@@ -8,7 +8,7 @@ use super::{Loss, Offer, Tally};
 use crate::packet::PacketId;
 
 /// Takes the place of a packet that the line will lose.
-pub(super) const GHOST: PacketId = PacketId(u32::MAX);
+const GHOST: PacketId = PacketId(u32::MAX);
 
 /// A packet on the line.
 #[derive(Clone, Copy, Debug, Default)]

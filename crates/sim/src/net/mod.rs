@@ -74,8 +74,7 @@ pub struct Net {
     pub(crate) eager: VecDeque<(SideId, News)>,
     /// Whether what is over stays to be asked.
     pub(crate) keeps: bool,
-    /// Packets that were ever sent, and those that came to a side or were taken out at a site.
-    born: u64,
+    /// Packets that came to a side or were taken out at a site.
     taken: u64,
     reordered: u64,
     retransmitted: Tally,
@@ -101,7 +100,6 @@ impl Net {
             local: VecDeque::new(),
             eager: VecDeque::new(),
             keeps,
-            born: 0,
             taken: 0,
             reordered: 0,
             retransmitted: Tally::default(),
@@ -247,7 +245,7 @@ impl Net {
             held[id.0 as usize] = true;
         }
         let held = held.iter().filter(|held| **held).count();
-        self.born == gone + self.packets.len() as u64
+        self.packets.inserted() == gone + self.packets.len() as u64
             && (held == self.packets.len() || links().any(Link::is_plain))
             && links().all(|link| link.conserves(self.now))
     }
@@ -482,7 +480,6 @@ impl Net {
 
     /// Sends `segment` to a side as if the one in `from` had sent it, over no link.
     pub fn tell(&mut self, segment: Segment, from: SideId, to: SideId) {
-        self.born += 1;
         let packet = self.packets.insert(Packet {
             segment,
             from,
@@ -505,7 +502,6 @@ impl Net {
         let Some(Stop::Link(link)) = first else {
             panic!("a packet is sent over a link, not at {:?}", packet.path);
         };
-        self.born += 1;
         let id = self.packets.insert(packet);
         self.forward(id, link);
     }

@@ -186,7 +186,6 @@ impl Net {
         side.sent = serial.wrapping_add(1);
         let mut path = side.path;
         let first = path.next().map(Hop::stop);
-        self.born += 1;
         let sack = segment.sacks.then(|| side.endpoint.sack());
         let packet = self.packets.insert(Packet {
             segment,
