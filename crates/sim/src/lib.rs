@@ -32,6 +32,7 @@ pub mod link;
 mod load;
 pub mod net;
 pub mod packet;
+mod prefetch;
 pub mod queue;
 mod run;
 pub mod tcp;

@@ -16,7 +16,11 @@ const BUCKETS: usize = 1 << 12;
 const BUCKET_NS_LOG2: u32 = 15;
 /// How many ticks of the near wheel are one of the far.
 const FAR_TICKS_LOG2: u32 = 9;
+const WORDS: usize = BUCKETS / 64;
 const NONE: u32 = u32::MAX;
+/// The tick of nothing; what the far wheel makes of it is later than any event, too.
+const NEVER: u64 = u64::MAX >> FAR_TICKS_LOG2;
+const _: () = assert!(WORDS == 64, "one word has a bit for each");
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<E> {
@@ -66,7 +70,8 @@ pub struct EventQueue<E> {
     elsewhere: BinaryHeap<Reverse<Entry<E>>>,
     /// The key of the first entry elsewhere; the greatest number if there is none.
     elsewhere_key: u128,
-    sequence: u64,
+    pushed: u64,
+    popped: u64,
 }
 
 impl<E: Copy> Default for EventQueue<E> {
@@ -76,22 +81,34 @@ impl<E: Copy> Default for EventQueue<E> {
             draining: Vec::new(),
             elsewhere: BinaryHeap::new(),
             elsewhere_key: u128::MAX,
-            sequence: 0,
+            pushed: 0,
+            popped: 0,
         }
     }
 }
 
 impl<E: Copy> EventQueue<E> {
     /// Schedules `event`. A time that has passed is allowed, and is next.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, time: Time, event: E) {
         let entry = Entry {
             time_ns: time.as_nanos(),
-            sequence: self.sequence,
+            sequence: self.pushed,
             event,
         };
-        self.sequence += 1;
-        if !self.wheel.insert(entry) {
+        self.pushed += 1;
+        if self.wheel.is_near(entry.tick()) {
+            self.wheel.insert_near(entry);
+        } else {
+            self.push_elsewhere(entry);
+        }
+    }
+
+    #[inline(never)]
+    fn push_elsewhere(&mut self, entry: Entry<E>) {
+        if self.wheel.is_far(entry.tick()) {
+            self.wheel.insert_far(entry);
+        } else {
             self.elsewhere_key = self.elsewhere_key.min(entry.key());
             self.elsewhere.push(Reverse(entry));
         }
@@ -105,23 +122,55 @@ impl<E: Copy> EventQueue<E> {
     /// The next event and its time, if it is due by `end`.
     #[inline(always)]
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
-        if self.draining.is_empty() {
-            self.turn();
-        }
-        let near = self.draining.last().copied();
-        let entry = match near.filter(|near| near.key() < self.elsewhere_key) {
-            Some(near) if near.time_ns <= end.as_nanos() => {
-                self.draining.pop();
-                near
-            }
-            Some(_) => return None,
-            None => self.pop_elsewhere(end)?,
+        let entry = match self.draining.is_empty() {
+            true => self.turn(end.as_nanos())?,
+            false => self.pop_drained(end.as_nanos())?,
         };
+        self.popped += 1;
         Some((Time::from_nanos(entry.time_ns), entry.event))
     }
 
-    fn pop_elsewhere(&mut self, end: Time) -> Option<Entry<E>> {
-        let due = |first: &Reverse<Entry<E>>| first.0.time_ns <= end.as_nanos();
+    /// From the next bucket, unless something elsewhere comes before all of it.
+    #[inline(always)]
+    fn turn(&mut self, end_ns: u64) -> Option<Entry<E>> {
+        let waiting = (self.elsewhere_key >> (64 + BUCKET_NS_LOG2)) as u64;
+        let tick = self.wheel.first_tick(waiting);
+        if tick < waiting {
+            if let Some(time_ns) = self.wheel.alone_at(tick) {
+                return (time_ns <= end_ns).then(|| self.wheel.take_first(tick));
+            }
+        }
+        self.turn_slowly(tick, waiting, end_ns)
+    }
+
+    /// As [`EventQueue::turn`], where several entries are to be compared.
+    #[inline(never)]
+    fn turn_slowly(&mut self, tick: u64, waiting: u64, end_ns: u64) -> Option<Entry<E>> {
+        if tick <= waiting {
+            self.wheel.drain(tick, &mut self.draining);
+            self.draining
+                .sort_unstable_by_key(|entry| Reverse(entry.key()));
+        } else if !self.elsewhere.is_empty() {
+            self.wheel.skip_to(waiting);
+        }
+        self.pop_drained(end_ns)
+    }
+
+    #[inline]
+    fn pop_drained(&mut self, end_ns: u64) -> Option<Entry<E>> {
+        let near = self.draining.last().copied();
+        match near.filter(|near| near.key() < self.elsewhere_key) {
+            Some(near) if near.time_ns <= end_ns => {
+                self.draining.pop();
+                Some(near)
+            }
+            Some(_) => None,
+            None => self.pop_elsewhere(end_ns),
+        }
+    }
+
+    fn pop_elsewhere(&mut self, end_ns: u64) -> Option<Entry<E>> {
+        let due = |first: &Reverse<Entry<E>>| first.0.time_ns <= end_ns;
         if !self.elsewhere.peek().is_some_and(due) {
             return None;
         }
@@ -131,25 +180,17 @@ impl<E: Copy> EventQueue<E> {
         Some(first.0)
     }
 
-    /// Drains the next bucket, unless something elsewhere comes before all of it.
+    /// What is probably next; something may be next of which nothing is known here.
     #[inline(always)]
-    fn turn(&mut self) {
-        let waiting = (self.elsewhere_key >> (64 + BUCKET_NS_LOG2)) as u64;
-        match self.wheel.next_tick(waiting) {
-            Some(tick) => {
-                self.wheel.drain(tick, &mut self.draining);
-                if self.draining.len() > 1 {
-                    self.draining
-                        .sort_unstable_by_key(|entry| Reverse(entry.key()));
-                }
-            }
-            None if self.elsewhere.is_empty() => {}
-            None => self.wheel.skip_to(waiting),
+    pub fn ahead(&self) -> Option<E> {
+        match self.draining.last() {
+            Some(entry) => Some(entry.event),
+            None => self.wheel.first(),
         }
     }
 
     pub fn len(&self) -> usize {
-        self.wheel.len() + self.draining.len() + self.elsewhere.len()
+        (self.pushed - self.popped) as usize
     }
 
     pub fn is_empty(&self) -> bool {
@@ -166,25 +207,42 @@ struct Node<E> {
     next: u32,
 }
 
+impl<E: Copy> Node<E> {
+    #[inline]
+    fn entry(&self) -> Entry<E> {
+        Entry {
+            time_ns: self.time_ns,
+            sequence: self.sequence,
+            event: self.event,
+        }
+    }
+}
+
 /// Unsorted lists of places, one for each of the next [`BUCKETS`] ticks of some length.
 #[derive(Debug)]
 struct Buckets {
     heads: Box<[u32; BUCKETS]>,
     /// One bit per bucket that is not empty.
-    occupied: [u64; BUCKETS / 64],
+    occupied: [u64; WORDS],
+    /// One bit per word of `occupied` that is not 0.
+    words: u64,
+    /// The first tick whose bucket is not empty; [`NEVER`] if there is none.
+    first: u64,
 }
 
 impl Buckets {
     fn new() -> Self {
         Buckets {
             heads: Box::new([NONE; BUCKETS]),
-            occupied: [0; BUCKETS / 64],
+            occupied: [0; WORDS],
+            words: 0,
+            first: NEVER,
         }
     }
 
     #[inline]
-    fn head(&mut self, tick: u64) -> &mut u32 {
-        &mut self.heads[tick as usize % BUCKETS]
+    fn head(&self, tick: u64) -> u32 {
+        self.heads[tick as usize % BUCKETS]
     }
 
     #[inline]
@@ -192,30 +250,40 @@ impl Buckets {
         let bucket = tick as usize % BUCKETS;
         self.heads[bucket] = place;
         self.occupied[bucket / 64] |= 1 << (bucket % 64);
+        self.words |= 1 << (bucket / 64);
+        self.first = self.first.min(tick);
     }
 
-    /// Empties the bucket of `tick` and returns the first of its list.
+    /// Empties the bucket of `tick`, the first that is not, and returns the first of its list.
     #[inline]
     fn take(&mut self, tick: u64) -> u32 {
         let bucket = tick as usize % BUCKETS;
-        self.occupied[bucket / 64] &= !(1 << (bucket % 64));
+        let word = &mut self.occupied[bucket / 64];
+        *word &= !(1 << (bucket % 64));
+        if *word == 0 {
+            self.words &= !(1 << (bucket / 64));
+        }
+        self.first = self.first_after(tick);
         std::mem::replace(&mut self.heads[bucket], NONE)
     }
 
-    /// The first tick from `tick` on whose bucket is not empty; some bucket must not be.
+    /// The first tick after `tick` whose bucket is not empty.
     #[inline]
-    fn first_from(&self, tick: u64) -> u64 {
-        let first = tick as usize % BUCKETS;
-        let (mut word, mut bits) = (first / 64, !0 << (first % 64));
-        loop {
-            bits &= self.occupied[word];
-            if bits != 0 {
-                let bucket = word * 64 + bits.trailing_zeros() as usize;
-                return tick + (bucket.wrapping_sub(first) % BUCKETS) as u64;
-            }
-            word = (word + 1) % (BUCKETS / 64);
-            bits = !0;
+    fn first_after(&self, tick: u64) -> u64 {
+        let from = tick + 1;
+        let bucket = from as usize % BUCKETS;
+        let bits = self.occupied[bucket / 64] >> (bucket % 64);
+        if bits != 0 {
+            return from + u64::from(bits.trailing_zeros());
         }
+        if self.words == 0 {
+            return NEVER;
+        }
+        let next = (bucket / 64 + 1) % WORDS;
+        let ahead = self.words.rotate_right(next as u32).trailing_zeros();
+        let word = (next + ahead as usize) % WORDS;
+        let found = word * 64 + self.occupied[word].trailing_zeros() as usize;
+        from + (found.wrapping_sub(bucket) % BUCKETS) as u64
     }
 }
 
@@ -226,10 +294,6 @@ struct Wheel<E> {
     tick: u64,
     near: Buckets,
     far: Buckets,
-    near_len: usize,
-    far_len: usize,
-    /// The first far tick whose bucket is not empty.
-    far_first: u64,
     nodes: Vec<Node<E>>,
     free: u32,
 }
@@ -240,122 +304,126 @@ impl<E: Copy> Wheel<E> {
             tick: 0,
             near: Buckets::new(),
             far: Buckets::new(),
-            near_len: 0,
-            far_len: 0,
-            far_first: u64::MAX,
             nodes: Vec::new(),
             free: NONE,
         }
     }
 
-    fn len(&self) -> usize {
-        self.near_len + self.far_len
+    #[inline]
+    fn is_near(&self, tick: u64) -> bool {
+        tick.wrapping_sub(self.tick + 1) < BUCKETS as u64 - 1
     }
 
-    /// Whether there was a bucket for it.
+    fn is_far(&self, tick: u64) -> bool {
+        tick > self.tick
+            && (tick >> FAR_TICKS_LOG2) - (self.tick >> FAR_TICKS_LOG2) < BUCKETS as u64
+    }
+
     #[inline]
-    fn insert(&mut self, entry: Entry<E>) -> bool {
+    fn insert_near(&mut self, entry: Entry<E>) {
         let tick = entry.tick();
-        if tick <= self.tick {
-            return false;
-        }
-        let is_near = tick - self.tick < BUCKETS as u64;
-        if !is_near && (tick >> FAR_TICKS_LOG2) - (self.tick >> FAR_TICKS_LOG2) >= BUCKETS as u64 {
-            return false;
-        }
-        let place = self.place(entry);
-        if is_near {
-            self.link_near(tick, place);
-        } else {
-            self.link_far(tick >> FAR_TICKS_LOG2, place);
-        }
-        true
-    }
-
-    #[inline]
-    fn link_near(&mut self, tick: u64, place: u32) {
-        self.nodes[place as usize].next = *self.near.head(tick);
+        let place = self.place(entry, self.near.head(tick));
         self.near.put(tick, place);
-        self.near_len += 1;
     }
 
-    fn link_far(&mut self, far_tick: u64, place: u32) {
-        self.nodes[place as usize].next = *self.far.head(far_tick);
-        self.far.put(far_tick, place);
-        self.far_len += 1;
-        self.far_first = self.far_first.min(far_tick);
+    fn insert_far(&mut self, entry: Entry<E>) {
+        let tick = entry.tick() >> FAR_TICKS_LOG2;
+        let place = self.place(entry, self.far.head(tick));
+        self.far.put(tick, place);
     }
 
     #[inline]
-    fn place(&mut self, entry: Entry<E>) -> u32 {
-        let node = Node {
-            time_ns: entry.time_ns,
-            sequence: entry.sequence,
-            event: entry.event,
-            next: NONE,
-        };
-        if self.free == NONE {
-            self.nodes.push(node);
-            return u32::try_from(self.nodes.len() - 1).expect("2^32 pending events");
-        }
+    fn place(&mut self, entry: Entry<E>, next: u32) -> u32 {
         let index = self.free;
-        let place = &mut self.nodes[index as usize];
-        self.free = place.next;
-        *place = node;
-        index
-    }
-
-    /// The first near tick whose bucket is not empty, after what is far but not later has been brought near; none if
-    /// it is later than `end`.
-    #[inline(always)]
-    fn next_tick(&mut self, end: u64) -> Option<u64> {
-        loop {
-            let near = match self.near_len {
-                0 => u64::MAX,
-                _ => self.near.first_from(self.tick + 1),
-            };
-            let far = self.far_first.saturating_mul(1 << FAR_TICKS_LOG2);
-            if near.min(far) > end || self.len() == 0 {
-                return None;
+        match self.nodes.get_mut(index as usize) {
+            Some(place) => {
+                self.free = place.next;
+                place.time_ns = entry.time_ns;
+                place.sequence = entry.sequence;
+                place.event = entry.event;
+                place.next = next;
+                index
             }
-            if near < far {
-                return Some(near);
-            }
-            self.bring_near(far);
+            None => self.add_place(Node {
+                time_ns: entry.time_ns,
+                sequence: entry.sequence,
+                event: entry.event,
+                next,
+            }),
         }
     }
 
-    /// Moves what is in the first far bucket, which begins at `tick`; nothing near may come before it.
-    fn bring_near(&mut self, tick: u64) {
-        self.tick = self.tick.max(tick - 1);
-        let mut place = self.far.take(self.far_first);
+    #[cold]
+    fn add_place(&mut self, node: Node<E>) -> u32 {
+        let index = u32::try_from(self.nodes.len()).ok();
+        self.nodes.push(node);
+        index
+            .filter(|index| *index != NONE)
+            .expect("2^32 pending events")
+    }
+
+    /// The first tick at which something is near, if it is not later than `end`, after what is far but not later has
+    /// been brought near.
+    #[inline]
+    fn first_tick(&mut self, end: u64) -> u64 {
+        while self.far.first << FAR_TICKS_LOG2 <= self.near.first.min(end) {
+            self.bring_near(self.far.first);
+        }
+        self.near.first
+    }
+
+    /// Moves what is in the first far bucket; nothing near may come before it.
+    #[inline(never)]
+    fn bring_near(&mut self, far_tick: u64) {
+        self.tick = self.tick.max((far_tick << FAR_TICKS_LOG2) - 1);
+        let mut place = self.far.take(far_tick);
         while place != NONE {
-            let node = &self.nodes[place as usize];
-            let (tick, next) = (node.time_ns >> BUCKET_NS_LOG2, node.next);
-            self.link_near(tick, place);
-            self.far_len -= 1;
+            let node = &mut self.nodes[place as usize];
+            let tick = node.time_ns >> BUCKET_NS_LOG2;
+            let next = std::mem::replace(&mut node.next, self.near.head(tick));
+            self.near.put(tick, place);
             place = next;
         }
-        self.far_first = match self.far_len {
-            0 => u64::MAX,
-            _ => self.far.first_from(self.far_first + 1),
-        };
+    }
+
+    /// What is probably next.
+    #[inline]
+    fn first(&self) -> Option<E> {
+        let node = self.nodes.get(self.near.head(self.near.first) as usize);
+        node.map(|node| node.event)
+    }
+
+    /// The time of what is at `tick`, if that is one entry.
+    #[inline]
+    fn alone_at(&self, tick: u64) -> Option<u64> {
+        let node = self.nodes.get(self.near.head(tick) as usize)?;
+        (node.next == NONE).then_some(node.time_ns)
+    }
+
+    /// Takes out the first entry in the bucket of `tick`, which holds no other, and moves the wheel to `tick`; no
+    /// earlier bucket may hold anything.
+    #[inline]
+    fn take_first(&mut self, tick: u64) -> Entry<E> {
+        let place = self.near.take(tick);
+        self.tick = tick;
+        self.release(place).0
+    }
+
+    /// Gives the place of an entry to others; returns the entry and the place of the next.
+    #[inline]
+    fn release(&mut self, place: u32) -> (Entry<E>, u32) {
+        let node = &mut self.nodes[place as usize];
+        let next = std::mem::replace(&mut node.next, self.free);
+        self.free = place;
+        (node.entry(), next)
     }
 
     /// Takes out what is in the bucket of `tick`, and moves the wheel to `tick`; no earlier bucket may hold anything.
-    #[inline(always)]
     fn drain(&mut self, tick: u64, out: &mut Vec<Entry<E>>) {
         let mut place = self.near.take(tick);
         while place != NONE {
-            let node = &mut self.nodes[place as usize];
-            out.push(Entry {
-                time_ns: node.time_ns,
-                sequence: node.sequence,
-                event: node.event,
-            });
-            self.near_len -= 1;
-            let next = std::mem::replace(&mut node.next, self.free);
-            self.free = place;
+            let (entry, next) = self.release(place);
+            out.push(entry);
             place = next;
         }
         self.tick = tick;

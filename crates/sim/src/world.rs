@@ -123,6 +123,7 @@ impl<S: Site> World<S> {
     pub fn run_until(&mut self, end: Time) {
         while let Some((time, event)) = self.net.events.pop_until(end) {
             self.net.now = time;
+            self.net.look_ahead();
             self.happen(event);
             if !(self.net.local.is_empty() && self.net.eager.is_empty()) {
                 self.catch_up();
@@ -201,6 +202,7 @@ impl<S: Site> World<S> {
     }
 
     /// Notes what has become of a flow; `end` is what an abort at this moment means.
+    #[inline(always)]
     fn observe(&mut self, side: SideId, end: News) {
         let Some((flow, before, stage)) = self.net.reached(side) else {
             return;
@@ -231,11 +233,14 @@ impl<S: Site> World<S> {
 
     /// Sends what a side has to say, arms its timer, and forgets the flow if it ended.
     fn flush(&mut self, side: SideId) {
-        while let Some((id, first)) = self.net.poll(side) {
+        while let Some((id, first, more)) = self.net.poll(side) {
             match first {
                 Some(Stop::Link(link)) => self.net.forward(id, link),
                 Some(Stop::Site(site)) => self.pass(id, site),
                 None => self.net.local.push_back(id),
+            }
+            if !more {
+                break;
             }
         }
         self.net.arm(side);

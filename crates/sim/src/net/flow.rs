@@ -3,7 +3,7 @@
 use anabranch_core::Time;
 
 use super::index;
-use super::path::{Path, PathId};
+use super::path::{Hop, Path, PathId};
 use crate::tcp::{Endpoint, State, TcpConfig};
 
 /// A connection. Once it is over and forgotten its number is given to another.
@@ -141,7 +141,9 @@ pub(crate) struct Side {
     /// None if its flow went on without it.
     pub flow: Option<FlowId>,
     pub other: SideId,
-    pub path: Path,
+    /// Where its packets go first, and then.
+    pub(super) first: Option<Hop>,
+    pub(super) rest: Path,
     pub tcp: u16,
     pub(super) role: Role,
     pub stage: Stage,
@@ -155,6 +157,11 @@ pub(crate) struct Side {
 }
 
 impl Side {
+    pub(super) fn route(&mut self, path: Path) {
+        self.rest = path;
+        self.first = self.rest.next();
+    }
+
     pub(super) fn is_done(&self) -> bool {
         matches!(self.endpoint.state(), State::Closed | State::Aborted)
     }

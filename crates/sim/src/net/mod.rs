@@ -409,14 +409,15 @@ impl Net {
             index: reused.unwrap_or_else(|| index(self.sides.len())),
             generation,
         };
-        let side = Side {
+        let mut side = Side {
             endpoint: Endpoint::new(&self.configs[usize::from(tcp)]),
             armed_ns: u64::MAX,
             heard_ns: self.now.as_nanos(),
             generation,
             flow: Some(flow),
             other: SideId::NOBODY,
-            path,
+            first: None,
+            rest: Path::empty(),
             tcp,
             role,
             stage: Stage::Opening,
@@ -426,6 +427,7 @@ impl Net {
             high: 0,
             free: false,
         };
+        side.route(path);
         match reused {
             Some(place) => self.sides[place as usize] = side,
             None => self.sides.push(side),
@@ -459,7 +461,7 @@ impl Net {
     /// The flow's peer answers over `back` from here on.
     pub fn route_peer(&mut self, flow: FlowId, back: Path) {
         let peer = self.flow(flow).peer;
-        self.side_mut(peer).path = back;
+        self.side_mut(peer).route(back);
     }
 
     /// Gives the flow another peer, reached as the flow's paths say and answering over `back`, that knows nothing of

@@ -71,11 +71,13 @@ impl Hop {
     }
 }
 
-/// The hops ahead, the next one first.
+/// The hops ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     hops: [Hop; MAX_HOPS],
-    left: u8,
+    /// The place of the next hop, and of the one after the last.
+    next: u8,
+    end: u8,
 }
 
 impl Path {
@@ -83,7 +85,8 @@ impl Path {
     pub(super) fn empty() -> Path {
         Path {
             hops: [Hop(0); MAX_HOPS],
-            left: 0,
+            next: 0,
+            end: 0,
         }
     }
 
@@ -96,7 +99,7 @@ impl Path {
             "a path has 1 to {MAX_HOPS} hops, not {count}"
         );
         let mut path = Path::empty();
-        path.left = count as u8;
+        path.end = count as u8;
         for (place, hop) in path.hops.iter_mut().zip(hops) {
             *place = (*hop).into();
         }
@@ -104,27 +107,29 @@ impl Path {
     }
 
     pub(super) fn ahead(&self) -> &[Hop] {
-        &self.hops[..usize::from(self.left)]
+        &self.hops[usize::from(self.next)..usize::from(self.end)]
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<Hop> {
+        let hop = self.hops.get(usize::from(self.next)).copied();
+        hop.filter(|_| self.next < self.end)
     }
 
     /// Takes the next hop off the path.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Hop> {
-        if self.left == 0 {
-            return None;
-        }
-        let next = self.hops[0];
-        self.hops.copy_within(1.., 0);
-        self.left -= 1;
+        let next = self.peek()?;
+        self.next += 1;
         Some(next)
     }
 
     /// Takes the next hop off the path if it is a fed link.
     #[inline]
     pub(super) fn next_fed(&mut self) -> Option<LinkId> {
-        match self.hops[0].stop() {
-            Stop::Link(link) if self.left > 0 && link.is_fed() => {
-                self.next();
+        match self.peek()?.stop() {
+            Stop::Link(link) if link.is_fed() => {
+                self.next += 1;
                 Some(link)
             }
             _ => None,

@@ -7,9 +7,11 @@ use super::path::{Hop, LinkId, Stop};
 use super::{Event, Net, Packet};
 use crate::link::Offer;
 use crate::packet::PacketId;
+use crate::prefetch::prefetch;
 use crate::tcp::{Kind, SackBlocks, State};
 
 /// A peer that nobody speaks to and that waits for nothing is forgotten after this.
+const CACHED_SIDES: usize = 1000;
 const LINGER_NS: u64 = 60_000_000_000;
 
 impl Net {
@@ -40,6 +42,35 @@ impl Net {
         self.packets.remove(id)
     }
 
+    /// Has the cache fetch what the events after this one will touch.
+    #[inline(always)]
+    pub(crate) fn look_ahead(&self) {
+        if self.sides.len() < CACHED_SIDES {
+            return;
+        }
+        match self.events.ahead() {
+            Some(Event::Arrival(packet)) => self.fetch_way(self.packets.get(packet)),
+            Some(Event::Timer(place)) => prefetch(&self.sides[place as usize]),
+            _ => {}
+        }
+    }
+
+    /// Fetches the links that a packet will be offered to, or its side.
+    #[inline(always)]
+    fn fetch_way(&self, packet: &Packet) {
+        let hops = packet.path.ahead();
+        if hops.is_empty() {
+            if let Some(side) = self.sides.get(packet.to.index()) {
+                prefetch(side);
+            }
+        }
+        for hop in hops {
+            if let Stop::Link(link) = hop.stop() {
+                prefetch(&self.links[link.index()]);
+            }
+        }
+    }
+
     /// Whether a packet arrives now, as was once expected.
     #[inline]
     pub(crate) fn arrives(&mut self, id: PacketId) -> bool {
@@ -53,7 +84,7 @@ impl Net {
     }
 
     /// Offers a packet to a link, and at once to those after it that nothing else feeds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn forward(&mut self, id: PacketId, link: LinkId) {
         debug_assert!(!link.is_fed(), "{link:?} takes packets of one link alone");
         let packet = self.packets.get_mut(id);
@@ -168,9 +199,9 @@ impl Net {
         Some(id)
     }
 
-    /// The next packet that a side has to say, and the first hop of its path.
+    /// The next packet that a side has to say, the first hop of its path, and whether the side may have more to say.
     #[inline(always)]
-    pub(crate) fn poll(&mut self, id: SideId) -> Option<(PacketId, Option<Stop>)> {
+    pub(crate) fn poll(&mut self, id: SideId) -> Option<(PacketId, Option<Stop>, bool)> {
         let side = &mut self.sides[id.index()];
         let tcp = &self.configs[usize::from(side.tcp)];
         let segment = side.endpoint.poll_segment(self.now.as_nanos(), tcp)?;
@@ -184,14 +215,13 @@ impl Net {
         }
         let serial = side.sent;
         side.sent = serial.wrapping_add(1);
-        let mut path = side.path;
-        let first = path.next().map(Hop::stop);
+        let first = side.first.map(Hop::stop);
         let sack = segment.sacks.then(|| side.endpoint.sack());
         let packet = self.packets.insert(Packet {
             segment,
             from: id,
             to: side.other,
-            path,
+            path: side.rest,
             due_ns: u64::MAX,
             bytes,
             serial,
@@ -200,7 +230,7 @@ impl Net {
         if let Some(sack) = sack {
             self.keep_blocks(packet, sack);
         }
-        Some((packet, first))
+        Some((packet, first, segment.kind != Kind::Ack))
     }
 
     fn keep_blocks(&mut self, packet: PacketId, sack: SackBlocks) {
@@ -212,7 +242,7 @@ impl Net {
         self.sacks[place] = sack;
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arm(&mut self, id: SideId) {
         let side = &mut self.sides[id.index()];
         if let Some(deadline_ns) = side.endpoint.poll_timeout() {

@@ -230,7 +230,7 @@ impl Endpoint {
     }
 
     /// `sack` are the blocks that go with it, if some do.
-    #[inline]
+    #[inline(always)]
     pub fn handle_segment(
         &mut self,
         segment: &Segment,

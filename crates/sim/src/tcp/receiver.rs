@@ -55,6 +55,7 @@ impl Receiver {
 
     /// The segment `number` arrived. Acknowledges every second one, at once what is out of order, fills a hole or
     /// repeats (RFC 5681 section 4.2).
+    #[inline(always)]
     pub fn receive(&mut self, number: u32, fin: bool, now_ns: u64, config: &TcpConfig) {
         if fin {
             self.fin = Some(number);
@@ -97,6 +98,7 @@ impl Receiver {
         }
     }
 
+    #[inline(never)]
     fn remember(&mut self, number: u32) {
         let mut run = Block {
             start: number,
