@@ -12,6 +12,8 @@ use std::collections::BinaryHeap;
 
 use anabranch_core::Time;
 
+use crate::prefetch::prefetch;
+
 const BUCKETS: usize = 1 << 12;
 const BUCKET_NS_LOG2: u32 = 15;
 /// How many ticks of the near wheel are one of the far.
@@ -189,6 +191,12 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
+    /// One after the other, what is in the bucket after the one being drained.
+    #[inline(always)]
+    pub fn scout(&mut self) -> Option<E> {
+        self.wheel.scout()
+    }
+
     pub fn len(&self) -> usize {
         (self.pushed - self.popped) as usize
     }
@@ -296,11 +304,16 @@ struct Wheel<E> {
     far: Buckets,
     nodes: Vec<Node<E>>,
     free: u32,
+    /// A bucket, and the place in its list at which [`Wheel::scout`] is.
+    scouted: u64,
+    scout: u32,
 }
 
 impl<E: Copy> Wheel<E> {
     fn new() -> Self {
         Wheel {
+            scouted: NEVER,
+            scout: NONE,
             tick: 0,
             near: Buckets::new(),
             far: Buckets::new(),
@@ -391,6 +404,22 @@ impl<E: Copy> Wheel<E> {
     fn first(&self) -> Option<E> {
         let node = self.nodes.get(self.near.head(self.near.first) as usize);
         node.map(|node| node.event)
+    }
+
+    /// Goes on along the list of the first bucket, and fetches what comes then. A list that has changed may lead it
+    /// astray, which costs nothing but time.
+    #[inline]
+    fn scout(&mut self) -> Option<E> {
+        if self.scouted != self.near.first {
+            self.scouted = self.near.first;
+            self.scout = self.near.head(self.scouted);
+        }
+        let node = self.nodes.get(self.scout as usize)?;
+        self.scout = node.next;
+        if let Some(next) = self.nodes.get(node.next as usize) {
+            prefetch(next);
+        }
+        Some(node.event)
     }
 
     /// The time of what is at `tick`, if that is one entry.

@@ -10,8 +10,9 @@ use crate::packet::PacketId;
 use crate::prefetch::prefetch;
 use crate::tcp::{Kind, SackBlocks, State};
 
-/// A peer that nobody speaks to and that waits for nothing is forgotten after this.
+/// With fewer sides there is little that is not in the cache.
 const CACHED_SIDES: usize = 1000;
+/// A peer that nobody speaks to and that waits for nothing is forgotten after this.
 const LINGER_NS: u64 = 60_000_000_000;
 
 impl Net {
@@ -44,30 +45,32 @@ impl Net {
 
     /// Has the cache fetch what the events after this one will touch.
     #[inline(always)]
-    pub(crate) fn look_ahead(&self) {
+    pub(crate) fn look_ahead(&mut self) {
         if self.sides.len() < CACHED_SIDES {
             return;
         }
-        match self.events.ahead() {
-            Some(Event::Arrival(packet)) => self.fetch_way(self.packets.get(packet)),
+        match self.events.scout() {
+            Some(Event::Arrival(packet)) => prefetch(self.packets.get(packet)),
             Some(Event::Timer(place)) => prefetch(&self.sides[place as usize]),
             _ => {}
+        }
+        if let Some(Event::Arrival(packet)) = self.events.ahead() {
+            self.fetch_way(self.packets.get(packet));
         }
     }
 
     /// Fetches the links that a packet will be offered to, or its side.
     #[inline(always)]
     fn fetch_way(&self, packet: &Packet) {
-        let hops = packet.path.ahead();
-        if hops.is_empty() {
-            if let Some(side) = self.sides.get(packet.to.index()) {
-                prefetch(side);
-            }
-        }
-        for hop in hops {
+        let mut ends = true;
+        for hop in packet.path.ahead() {
             if let Stop::Link(link) = hop.stop() {
                 prefetch(&self.links[link.index()]);
+                ends = false;
             }
+        }
+        if let Some(side) = self.sides.get(packet.to.index()).filter(|_| ends) {
+            prefetch(side);
         }
     }
 
