@@ -22,7 +22,7 @@
 //!
 //! [`abi`] mirrors the whole contract between programs and user space; [`reasons`] and [`trunk_reasons`] name every way
 //! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
-//! build. No other pure crate has unsafe code.
+//! build. Beside that, of the pure crates only the simulator has unsafe code: a hint to the cache.
 
 pub mod abi;
 mod ffi;
