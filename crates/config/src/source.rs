@@ -1,5 +1,7 @@
 //! A file as text with positions, so that an error about a value can quote it.
 
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -125,17 +127,25 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The text of a file of at most 1 MiB.
+/// The text of a file of at most 1 MiB, whatever kind of file it is: a device may have no end.
 pub fn read_text(path: &Path) -> Result<String, BadInput> {
     let bad =
         |problem: &dyn std::fmt::Display| BadInput::new(format!("{}: {problem}", path.display()));
-    let size = std::fs::metadata(path).map_err(|error| bad(&error))?.len();
-    if size > FILE_BYTES_MAX {
+    let file = File::open(path).map_err(|error| bad(&error))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| bad(&error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(bad(&format!(
-            "{size} bytes; a configuration has at most {FILE_BYTES_MAX}"
+            "is longer than {FILE_BYTES_MAX} bytes, which is the most that is read"
         )));
     }
-    std::fs::read_to_string(path).map_err(|error| bad(&error))
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        BadInput::new(format!("{}:{line}: not UTF-8 text", path.display()))
+    })
 }
 
 /// Letters, digits, '-' and '_' only: safe in file names, commands and messages.
@@ -157,13 +167,13 @@ pub fn dotted(key: &[&str]) -> String {
 }
 
 fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> BadInput {
-    let at = error.span().map_or(0, |span| span.start);
-    BadInput::new(format!(
-        "{}:{}: not TOML: {}",
-        path.display(),
-        line_of(text, at),
-        error.message()
-    ))
+    let span = error.span().unwrap_or_default();
+    let line = line_of(text, span.start);
+    let problem = match (error.message(), text.get(span)) {
+        ("duplicate key", Some(key)) => format!("{key} is there twice"),
+        (problem, _) => problem.to_owned(),
+    };
+    BadInput::new(format!("{}:{line}: not TOML: {problem}", path.display()))
 }
 
 /// The line that `at` is in, from 1.
@@ -210,18 +220,108 @@ fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     !inner.is_empty() && outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// Serde's words in the user's: keys, not fields.
+/// Serde's words in the user's: keys, not fields; and what somebody may have meant who wrote an unknown word.
 fn reword(message: &str) -> String {
-    let message = match message.strip_prefix("unknown field ") {
-        Some(rest) => match rest.split_once(", expected ") {
-            Some((key, allowed)) => {
-                let allowed = allowed.trim_start_matches("one of ").replace('`', "");
-                let meant = did_you_mean(&key.replace('`', ""), allowed.split(", "));
-                format!("unknown key; allowed: {allowed}{meant}")
-            }
+    if let Some(rest) = message.strip_prefix("unknown field ") {
+        return match rest.split_once(", expected ") {
+            Some((key, allowed)) => format!("unknown key; {}", allowed_words(key, allowed)),
             None => "unknown key".to_owned(),
-        },
-        None => message.replace("missing field", "missing key"),
-    };
-    message.replace('`', "")
+        };
+    }
+    if let Some((word, allowed)) = message
+        .strip_prefix("unknown variant ")
+        .and_then(|rest| rest.split_once(", expected "))
+    {
+        return allowed_words(word, allowed);
+    }
+    if let Some((word, allowed)) = message
+        .strip_prefix("unknown policy ")
+        .and_then(|rest| rest.split_once(", allowed: "))
+    {
+        let word = word.replace('`', "");
+        return format!("unknown policy {word}, {}", allowed_words(&word, allowed));
+    }
+    let message = message
+        .replace("missing field", "missing key")
+        .replace("expected a sequence", "expected a list")
+        .replace("type: map", "type: table");
+    whole_numbers(&message).replace('`', "")
+}
+
+/// What may stand in place of `word`, and the nearest of it.
+fn allowed_words(word: &str, allowed: &str) -> String {
+    let allowed = allowed.trim_start_matches("one of ").replace('`', "");
+    let allowed = allowed.replace(" or ", ", ");
+    let meant = did_you_mean(&word.replace('`', ""), allowed.split(", "));
+    format!("allowed: {allowed}{meant}")
+}
+
+/// Names of Rust's integers say nothing to people who write files.
+fn whole_numbers(message: &str) -> String {
+    let names = ["u8", "u16", "u32", "u64", "usize"];
+    let named = names.iter().find_map(|name| {
+        message
+            .strip_suffix(name)?
+            .strip_suffix("expected ")
+            .map(|before| format!("{before}expected a whole number of 0 or more"))
+    });
+    named.unwrap_or_else(|| message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_words_are_told_what_is_allowed_and_what_is_near() {
+        for (said, reworded) in [
+            (
+                "unknown field `dealy`, expected one of `delay`, `loss`",
+                "unknown key; allowed: delay, loss; did you mean delay?",
+            ),
+            (
+                "unknown variant `cubik`, expected `reno` or `cubic`",
+                "allowed: reno, cubic; did you mean cubic?",
+            ),
+            (
+                "unknown policy `WDSM`, allowed: WSDM, RR",
+                "unknown policy WDSM, allowed: WSDM, RR; did you mean WSDM?",
+            ),
+            (
+                "unknown policy `fastest`, allowed: WSDM, RR",
+                "unknown policy fastest, allowed: WSDM, RR",
+            ),
+            (
+                "invalid value: integer `-1`, expected u32",
+                "invalid value: integer -1, expected a whole number of 0 or more",
+            ),
+            (
+                "invalid type: map, expected a sequence",
+                "invalid type: table, expected a list",
+            ),
+        ] {
+            assert_eq!(reword(said), reworded);
+        }
+    }
+
+    #[test]
+    fn a_file_without_an_end_and_one_that_is_no_text_are_refused() {
+        let endless = read_text(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(
+            endless.starts_with("/dev/zero: is longer than 1048576 bytes"),
+            "{endless}"
+        );
+        let path = std::env::temp_dir().join(format!("anabranch-text-{}", std::process::id()));
+        std::fs::write(&path, b"a = 1\nb = \"\xff\"\n").unwrap();
+        let foreign = read_text(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(foreign.ends_with(":2: not UTF-8 text"), "{foreign}");
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_named() {
+        let text = "link.a = 1\nlink.b = 2\nlink.a = 3\n";
+        let twice = Source::parse(Path::new("f.toml"), text).err().unwrap();
+        assert_eq!(twice.to_string(), "f.toml:3: not TOML: a is there twice");
+    }
 }

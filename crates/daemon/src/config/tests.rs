@@ -208,7 +208,7 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
     }
     let fallback = error_with("[nat]\nfallback = \"maybe\"");
     assert!(
-        fallback.starts_with("nat.fallback = \"maybe\": unknown variant maybe, expected"),
+        fallback.starts_with("nat.fallback = \"maybe\": allowed: "),
         "{fallback}"
     );
 }
@@ -271,6 +271,8 @@ fn a_policy_is_a_name_or_a_tuple_and_has_the_rates_it_needs() {
         unknown.starts_with("policy = \"fastest\": unknown policy fastest, allowed: WSDM, RR, "),
         "{unknown}"
     );
+    let meant = error_with("policy = \"WDSM\"");
+    assert!(meant.ends_with("; did you mean WSDM?"), "{meant}");
     let key = error_with("policy = { dispatch = \"hash\", speed = 1 }");
     assert!(
         key.starts_with("policy.speed = 1: unknown key; allowed: measure, "),

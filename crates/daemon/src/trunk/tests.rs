@@ -130,7 +130,7 @@ fn what_is_wrong_is_named_with_key_value_and_what_is_allowed() {
     for (line, expected) in [
         (
             "scheme = \"dhvf\"",
-            "trunk.scheme = \"dhvf\": unknown variant dhvf, expected one of SH, DH, DHFV, flowlet, rendezvous, DRR",
+            "trunk.scheme = \"dhvf\": allowed: SH, DH, DHFV, flowlet, rendezvous, DRR; did you mean DHFV?",
         ),
         (
             "slot_ms = 0",
