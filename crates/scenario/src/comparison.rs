@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use maud::{Markup, PreEscaped, html};
@@ -13,7 +14,7 @@ use crate::chart::{Bars, Chart};
 use crate::metrics::{Distribution, succeeded};
 use crate::output::{write_json, write_records};
 use crate::report::page;
-use crate::stats::Estimate;
+use crate::stats::{Estimate, NOT_NEGATIVE, SHARE};
 use crate::{Finished, OutputError, Summary, format};
 
 /// Points whose distributions of durations are drawn; all of them are in the tables.
@@ -25,6 +26,8 @@ struct Figure {
     name: &'static str,
     value: fn(&Summary) -> Option<f64>,
     text: fn(f64) -> String,
+    /// What it cannot be outside of.
+    range: RangeInclusive<f64>,
     /// The unit of its plot, and how many base units that is; `None` if it is only in the tables.
     plot: Option<(&'static str, f64)>,
 }
@@ -48,6 +51,7 @@ static FIGURES: [Figure; 15] = [
         name: "goodput",
         value: |s| Some(s.goodput_bps),
         text: format::bps,
+        range: NOT_NEGATIVE,
         plot: Some(("Mbit/s", 1e6)),
     },
     Figure {
@@ -55,6 +59,7 @@ static FIGURES: [Figure; 15] = [
         name: "mean throughput",
         value: |s| (s.ok > 0).then_some(s.mean_throughput_bps),
         text: format::bps,
+        range: NOT_NEGATIVE,
         plot: Some(("Mbit/s", 1e6)),
     },
     Figure {
@@ -62,6 +67,7 @@ static FIGURES: [Figure; 15] = [
         name: "EBU",
         value: |s| Some(s.ebu),
         text: ratio3,
+        range: NOT_NEGATIVE,
         plot: Some(("share of the links' rate × T_c", 1.0)),
     },
     Figure {
@@ -69,6 +75,7 @@ static FIGURES: [Figure; 15] = [
         name: "T_c",
         value: |s| Some(s.completion_s),
         text: format::seconds,
+        range: NOT_NEGATIVE,
         plot: None,
     },
     Figure {
@@ -76,6 +83,7 @@ static FIGURES: [Figure; 15] = [
         name: "sum of durations",
         value: |s| Some(s.duration_sum_s),
         text: format::seconds,
+        range: NOT_NEGATIVE,
         plot: Some(("s", 1.0)),
     },
     Figure {
@@ -83,6 +91,7 @@ static FIGURES: [Figure; 15] = [
         name: "median duration",
         value: |s| (s.ok > 0).then_some(s.duration.p50_s),
         text: format::seconds,
+        range: NOT_NEGATIVE,
         plot: Some(("s", 1.0)),
     },
     Figure {
@@ -90,6 +99,7 @@ static FIGURES: [Figure; 15] = [
         name: "p99 duration",
         value: |s| (s.ok > 0).then_some(s.duration.p99_s),
         text: format::seconds,
+        range: NOT_NEGATIVE,
         plot: Some(("s", 1.0)),
     },
     Figure {
@@ -97,6 +107,7 @@ static FIGURES: [Figure; 15] = [
         name: "deviation of users",
         value: |s| Some(s.user_deviation_bps),
         text: format::bps,
+        range: NOT_NEGATIVE,
         plot: Some(("Mbit/s", 1e6)),
     },
     Figure {
@@ -104,6 +115,7 @@ static FIGURES: [Figure; 15] = [
         name: "failed",
         value: |s| Some(s.failed_ratio),
         text: format::percent,
+        range: SHARE,
         plot: Some(("%", 0.01)),
     },
     Figure {
@@ -111,6 +123,7 @@ static FIGURES: [Figure; 15] = [
         name: "packets lost",
         value: |s| Some(s.counts?.loss_ratio()),
         text: format::percent,
+        range: SHARE,
         plot: Some(("%", 0.01)),
     },
     Figure {
@@ -118,6 +131,7 @@ static FIGURES: [Figure; 15] = [
         name: "bytes lost",
         value: |s| Some(s.counts?.dropped().bytes as f64),
         text: bytes,
+        range: NOT_NEGATIVE,
         plot: None,
     },
     Figure {
@@ -125,6 +139,7 @@ static FIGURES: [Figure; 15] = [
         name: "sent again",
         value: |s| Some(s.counts?.retransmitted.bytes as f64),
         text: bytes,
+        range: NOT_NEGATIVE,
         plot: None,
     },
     Figure {
@@ -132,6 +147,7 @@ static FIGURES: [Figure; 15] = [
         name: "reordered",
         value: |s| Some(s.counts?.reordered as f64),
         text: count,
+        range: NOT_NEGATIVE,
         plot: None,
     },
     Figure {
@@ -139,6 +155,7 @@ static FIGURES: [Figure; 15] = [
         name: "reassigned",
         value: |s| Some(s.counts?.reassignments as f64),
         text: count,
+        range: NOT_NEGATIVE,
         plot: None,
     },
     Figure {
@@ -146,6 +163,7 @@ static FIGURES: [Figure; 15] = [
         name: "probes",
         value: |s| Some(s.counts?.probes.packets as f64),
         text: count,
+        range: NOT_NEGATIVE,
         plot: None,
     },
 ];
@@ -217,7 +235,8 @@ impl Comparison {
         let body = html! {
             p.lead { (runs) " valid runs." }
             @if invalid > 0 { p.bad { "Invalid and left out: " (invalid) "; the manifests say why." } }
-            p.hint { "The median over the seeds, and below it the 95 % confidence interval of the mean, if they differ." }
+            p.hint { "The median over the seeds, and below it the 95 % confidence interval of the mean, if they differ: "
+                "Student's, cut off where a figure cannot be." }
             @for point in self.points() { (self.table(&point)) }
             h2 { "Plots" }
             p.hint { "Bars are means over the seeds, with the 95 % confidence interval of the mean." }
@@ -446,7 +465,8 @@ impl Compared {
         }
         let figures = FIGURES.iter().filter_map(|figure| {
             let values = valid.iter().filter_map(|run| (figure.value)(&run.summary));
-            Some((figure.key, Estimate::of(values)?))
+            let estimate = Estimate::of(values)?.within(figure.range.clone());
+            Some((figure.key, estimate))
         });
         let manifest = &group[0].manifest;
         Ok(Compared {
@@ -518,6 +538,10 @@ mod tests {
         let median_s = |row: &Compared| row.figures["duration_sum_s"].median;
         assert_eq!((median_s(wsdm), median_s(rr)), (2.0, 15.0));
         assert_eq!(wsdm.figures["reassignments"].max, 3.0);
+        // Two runs of 10 and 20 s: Student's interval alone would begin at -48 s.
+        let wide = rr.figures["duration_sum_s"];
+        assert_eq!((wide.low, wide.mean), (0.0, 15.0));
+        assert!(wide.high > 70.0);
         let page = fs::read_to_string(out.path().join("comparison.html")).unwrap();
         assert!(
             page.contains("+ 1 invalid")

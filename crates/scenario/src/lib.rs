@@ -38,6 +38,7 @@ mod rows;
 mod series;
 pub mod stats;
 mod sweep;
+mod words;
 
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use build_id::BuildId;

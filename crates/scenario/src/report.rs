@@ -9,8 +9,8 @@ use crate::figure::{Figure, css_colour};
 use crate::output::{OutputError, write_json, write_series_csv, write_transfers_csv};
 use crate::plots;
 use crate::{
-    Change, Counts, Direction, Fault, Link, LinkSeries, LinkSummary, Loss, Place, Summary, Tally,
-    format,
+    Change, Counts, Direction, Fault, Link, LinkSeries, LinkSummary, Place, Summary, Tally, format,
+    words,
 };
 
 /// The links over time.
@@ -138,7 +138,7 @@ impl Event {
                 let rate = format::bps(rate_bps as f64);
                 (EventKind::Note, format!("has {rate}"))
             }
-            Change::Loss(loss) => (EventKind::Note, loss_in_words(loss)),
+            Change::Loss(loss) => (EventKind::Note, words::loss(loss)),
             Change::Delay(delay) => {
                 let delay = format::seconds(delay.as_secs_f64());
                 (EventKind::Note, format!("has a delay of {delay}"))
@@ -161,25 +161,6 @@ impl Event {
         match &self.link {
             Some(link) => format!("{link} {}", self.kind.word()),
             None => self.text.chars().take(32).collect(),
-        }
-    }
-}
-
-fn loss_in_words(loss: Loss) -> String {
-    match loss {
-        Loss::None => "loses no packets".to_owned(),
-        Loss::Independent { probability } => {
-            format!("loses {} of packets", format::percent(probability))
-        }
-        Loss::Bursty {
-            good_to_bad,
-            bad_to_good,
-            loss_good,
-            loss_bad,
-        } => {
-            let bad = good_to_bad / (good_to_bad + bad_to_good);
-            let mean = loss_good * (1.0 - bad) + loss_bad * bad;
-            format!("loses {} of packets in bursts", format::percent(mean))
         }
     }
 }
@@ -492,8 +473,8 @@ fn quantiles(values_s: [f64; 4]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LinkState;
     use crate::metrics::tests::transfer;
+    use crate::{LinkState, Loss};
     use anabranch_workload::Outcome;
 
     fn report() -> Report {

@@ -24,7 +24,7 @@ use crate::output::{read_json, read_series_csv, write_json};
 use crate::report::{EVENTS, Headline, Report, SERIES};
 use crate::rows::{read_transfers_parquet, write_transfers_parquet};
 use crate::{
-    BuildId, Link, OutputError, Record, Run, Summary, World, format, read_transfers_csv,
+    BuildId, Link, OutputError, Record, Run, Summary, World, format, read_transfers_csv, words,
     write_transfers_csv,
 };
 
@@ -91,6 +91,13 @@ impl Manifest {
             plan: run.plan(),
         }
     }
+
+    /// Whether names, policy and point are those of `run`, whose hash this has.
+    fn is_of(&self, run: &Run) -> bool {
+        self.scenario == run.scenario.name
+            && self.policy == run.policy.to_string()
+            && self.point == run.point.iter().cloned().collect()
+    }
 }
 
 impl Finished {
@@ -118,7 +125,7 @@ impl Finished {
         }
         write_json(&unfinished.join(SUMMARY), &finished.summary)?;
         write_json(&unfinished.join(MANIFEST), &finished.manifest)?;
-        finished.report(record).write_page(&unfinished)?;
+        finished.report(run, record).write_page(&unfinished)?;
         remove(directory)?;
         fs::rename(&unfinished, directory).map_err(|error| io_error(directory, error))?;
         Ok(finished)
@@ -131,6 +138,20 @@ impl Finished {
             summary: read_json(&directory.join(SUMMARY))?,
             directory: directory.to_owned(),
         })
+    }
+
+    /// Writes again what names and trials beside the run decide and its hash does not, or how its transfers are
+    /// written: all that `run` and `rows` want otherwise than they are.
+    pub fn renamed(self, run: &Run, rows: Rows) -> Result<Finished, OutputError> {
+        let name = match rows {
+            Rows::Parquet => PARQUET,
+            Rows::Csv => CSV,
+        };
+        if self.manifest.is_of(run) && self.directory.join(name).exists() {
+            return Ok(self);
+        }
+        let record = self.record(run)?;
+        Finished::write(&self.directory, run, record, rows, &self.manifest.build)
     }
 
     pub fn transfers(&self) -> Result<Vec<Transfer>, OutputError> {
@@ -168,7 +189,7 @@ impl Finished {
         self.directory.join("report.html")
     }
 
-    fn report(&self, record: Record) -> Report {
+    fn report(&self, run: &Run, record: Record) -> Report {
         let Manifest {
             scenario,
             policy,
@@ -184,7 +205,7 @@ impl Finished {
             title: format!("{scenario}: {policy}"),
             lead: format!("{} transfers {place}, seed {seed}.", self.summary.transfers),
             headline: headline(&self.summary),
-            manifest: self.facts(),
+            manifest: self.facts(run),
             problems: record.problems,
             links: record.links,
             series: record.series,
@@ -194,7 +215,7 @@ impl Finished {
         }
     }
 
-    fn facts(&self) -> Vec<(String, String)> {
+    fn facts(&self, run: &Run) -> Vec<(String, String)> {
         let Manifest {
             version,
             build,
@@ -202,7 +223,6 @@ impl Finished {
             seed,
             point,
             conditions,
-            plan,
             ..
         } = &self.manifest;
         let fact = |key: &str, value: String| (key.to_owned(), value);
@@ -213,12 +233,12 @@ impl Finished {
             fact("seed", seed.to_string()),
         ];
         facts.extend(point.clone());
-        // A world may tell the seed too.
-        let told = conditions.iter().filter(|(key, _)| *key != "seed");
+        // A world may tell the seed and the policy too.
+        let told = conditions
+            .iter()
+            .filter(|(key, _)| !["seed", "policy"].contains(&key.as_str()));
         facts.extend(told.map(|(key, value)| fact(key, value.clone())));
-        for (part, value) in plan.as_object().into_iter().flatten() {
-            facts.push(fact(part, value.to_string()));
-        }
+        facts.extend(words::plan(run));
         facts
     }
 }
@@ -234,6 +254,7 @@ impl Run {
             "policy": self.policy,
             "limit_s": scenario.limit.as_secs_f64(),
             "sample_s": scenario.sample.as_secs_f64(),
+            "patience_s": scenario.patience.as_secs_f64(),
             "tcp": scenario.tcp,
         })
     }

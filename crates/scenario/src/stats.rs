@@ -1,6 +1,13 @@
 //! What several runs say together: mean, median, and the 95 % confidence interval of the mean.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
+
+/// Of rates, times, amounts and counts: none is below 0.
+pub const NOT_NEGATIVE: RangeInclusive<f64> = 0.0..=f64::INFINITY;
+/// Of parts of a whole.
+pub const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
 /// Two-sided 95 % quantiles of Student's t by degrees of freedom from 1; beyond them [`T_MANY`] is near enough.
 const T_95: [f64; 30] = [
@@ -71,9 +78,19 @@ impl Estimate {
         }
     }
 
-    /// Half of the confidence interval.
+    /// The same, of a quantity that is never outside `range`: what the interval has beyond it is cut off. Student's
+    /// interval knows nothing of such bounds, and the true mean lies in what is left as often as in all of it.
+    pub fn within(self, range: RangeInclusive<f64>) -> Estimate {
+        Estimate {
+            low: self.low.max(*range.start()),
+            high: self.high.min(*range.end()),
+            ..self
+        }
+    }
+
+    /// The distance from the mean to the end of the confidence interval, the farther one if a bound cut the other.
     pub fn half_width(&self) -> f64 {
-        (self.high - self.low) / 2.0
+        (self.high - self.mean).max(self.mean - self.low)
     }
 }
 
@@ -133,6 +150,20 @@ mod tests {
         // t(2) = 4.303, standard deviation 1, standard error 1/√3.
         assert!((estimate.half_width() - 4.303 / 3f64.sqrt()).abs() < 1e-9);
         assert_eq!((estimate.min, estimate.max), (1.0, 3.0));
+    }
+
+    #[test]
+    fn the_interval_of_a_bounded_quantity_ends_at_its_bounds() {
+        let free = Estimate::of([0.0, 0.0, 0.9]).unwrap();
+        assert!(free.low < 0.0 && free.high > 1.0);
+        let share = free.within(SHARE);
+        assert_eq!((share.low, share.high), (0.0, 1.0));
+        let time = free.within(NOT_NEGATIVE);
+        assert_eq!((time.low, time.high), (0.0, free.high));
+        assert_eq!((time.mean, time.median), (free.mean, free.median));
+        assert!((time.half_width() - free.half_width()).abs() < 1e-12);
+        let far = Estimate::of([5.0, 6.0]).unwrap();
+        assert_eq!(far.within(NOT_NEGATIVE).high, far.high);
     }
 
     #[test]

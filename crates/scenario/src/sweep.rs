@@ -114,12 +114,16 @@ impl Sweep {
         on_progress: impl FnMut(Progress),
     ) -> Result<Vec<Finished>, SweepError<E>> {
         let missing: Vec<Run> = self.missing().cloned().collect();
+        let mut done = BTreeMap::new();
+        for (index, finished) in std::mem::take(&mut self.done) {
+            done.insert(index, finished.renamed(&self.runs[index], rows)?);
+        }
         let finish = |run: &Run, progress: &mut dyn FnMut(Duration)| {
             let record = world(run, progress).map_err(RunError::World)?;
             Finished::write(&self.of(run), run, record, rows, &self.build).map_err(RunError::Output)
         };
         let mut new = execute(&missing, jobs, finish, on_progress)?.into_iter();
-        let all = (0..self.runs.len()).map(|index| self.done.remove(&index).or_else(|| new.next()));
+        let all = (0..self.runs.len()).map(|index| done.remove(&index).or_else(|| new.next()));
         Ok(all.flatten().collect())
     }
 
@@ -238,6 +242,10 @@ mod tests {
         assert_eq!(finished.summary.counts.unwrap().loss_ratio(), 0.01);
         let page = fs::read_to_string(finished.page()).unwrap();
         assert!(page.contains("house: WSDM") && page.contains("0123"));
+        assert!(
+            page.contains("fiber down") && !page.contains("{&quot;"),
+            "the plan is told in words"
+        );
     }
 
     #[test]
@@ -252,6 +260,30 @@ mod tests {
             complete(out.path(), runs("seeds = 5\nlength = \"9s\"")).1,
             5
         );
+    }
+
+    #[test]
+    fn what_is_complete_takes_the_names_and_the_format_of_who_asks_again() {
+        let out = tempfile::tempdir().unwrap();
+        let (first, _) = complete(out.path(), runs("name = \"a\""));
+        let swept = "name = \"b\"\npatience = \"10s\"\nsweep = { patience = [\"10s\", \"5s\"] }";
+        let world = |run: &Run, _: &mut dyn FnMut(Duration)| Ok::<_, String>(record(run));
+        let sweep = Sweep::plan(out.path(), World::Sim, build(), runs(swept)).unwrap();
+        assert_eq!((sweep.runs().len(), sweep.done()), (2, 1));
+        let finished = sweep.run(None, Rows::Csv, world, |_| {}).unwrap();
+        let [again, new] = &finished[..] else {
+            panic!("two runs")
+        };
+        assert_eq!(again.summary, first[0].summary);
+        assert_eq!(again.directory, first[0].directory);
+        for (run, patience) in [(again, "10s"), (new, "5s")] {
+            let read = Finished::read(&run.directory).unwrap();
+            assert_eq!(read.manifest.scenario, "b");
+            assert_eq!(read.manifest.point["patience"], patience);
+            assert!(run.directory.join("transfers.csv").exists());
+            assert!(!run.directory.join("transfers.parquet").exists());
+        }
+        assert_eq!(again.manifest.plan["patience_s"], 10.0);
     }
 
     #[test]

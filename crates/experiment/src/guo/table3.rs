@@ -1,5 +1,5 @@
 use anabranch_scenario::chart::Bars;
-use anabranch_scenario::stats::{Estimate, median};
+use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE, median};
 use anabranch_scenario::{Record, Run};
 
 use super::SEEDS;
@@ -161,7 +161,8 @@ fn plot(columns: &[Column]) -> Result<String, ExperimentError> {
         labels,
     );
     let bars = columns.iter().fold(bars, |bars, column| {
-        let estimates = (0..ROWS.len()).filter_map(|row| Estimate::of(column.ratios(row)));
+        let estimate = |row| Some(Estimate::of(column.ratios(row))?.within(NOT_NEGATIVE));
+        let estimates = (0..ROWS.len()).filter_map(estimate);
         bars.series(column.trace.name(), estimates)
     });
     bars.svg()

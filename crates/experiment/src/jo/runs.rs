@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anabranch_scenario::stats::{Estimate, mean};
+use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE, mean};
 use anabranch_scenario::{
     Direction, Load, OutputError, Policy, Record, Run, Scenario, ScenarioFile, Spread, Transfer,
 };
@@ -206,7 +206,7 @@ impl Outcomes {
 
 /// Not a number if there are no observations.
 pub(super) fn estimate(observations: impl IntoIterator<Item = f64>) -> Estimate {
-    Estimate::of(observations).unwrap_or(Estimate::exact(f64::NAN))
+    Estimate::of(observations).map_or(Estimate::exact(f64::NAN), |e| e.within(NOT_NEGATIVE))
 }
 
 /// A mean and its confidence interval for reading.

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anabranch_scenario::chart::Chart;
-use anabranch_scenario::stats::Estimate;
+use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE};
 use anabranch_sim::validation::{
     CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, Kind, LINUX_MBPS, Observed,
     QUEUES, RED, REPEATS, RTT_S, SAWTOOTH, SEEDS, SLOW_START, Topic, beside_linux, cubic_curve,
@@ -116,7 +116,7 @@ fn estimates(measured: &[(Kind, f64, Vec<f64>)], of: Kind) -> Vec<(f64, Estimate
     let mine = measured.iter().filter(|(kind, ..)| *kind == of);
     let points = mine.filter_map(|(_, p, segments)| {
         let mbps = segments.iter().map(|segments| segments * SEGMENT_MBIT);
-        Some((*p, Estimate::of(mbps)?))
+        Some((*p, Estimate::of(mbps)?.within(NOT_NEGATIVE)))
     });
     points.collect()
 }

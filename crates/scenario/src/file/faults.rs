@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anabranch_config::{BadInput, Source, Span};
+use anabranch_config::{BadInput, Source, Span, did_you_mean};
 
 use super::link_names;
 use super::network::{DELAY_MAX, loss};
@@ -36,10 +36,9 @@ fn fault(
     let bad = |key: &str, problem: String| Err(source.bad(&["fault", &number, key], problem));
     let names = link_names(network);
     if !names.contains(&table.link) {
-        return bad(
-            "link",
-            format!("no such link; allowed: {}", names.join(", ")),
-        );
+        let meant = did_you_mean(&table.link, names.iter().map(String::as_str));
+        let allowed = names.join(", ");
+        return bad("link", format!("no such link; allowed: {allowed}{meant}"));
     }
     let Span(at) = table.at;
     if at >= limit {

@@ -8,11 +8,17 @@ use anabranch_workload::{
     Size, Trace, UserId, Workload,
 };
 
-use super::written::{BurstsTable, Kind, SizeTable, SizeText, WorkloadTable};
+use super::written::{BurstsTable, Kind, RowTable, SizeTable, SizeText, WorkloadTable};
 use crate::Load;
 
 const USERS_MAX: u32 = 1_000_000;
 const COUNT_MAX: u32 = 1_000_000;
+/// Transfers of one run, and hosts that have some to begin: more do not fit into memory.
+const TRANSFERS_MAX: f64 = 1e7;
+/// Transfers that users keep going at the same time.
+const AT_ONCE_MAX: u64 = 1_000_000;
+/// Bursts that are drawn before the arrivals between them.
+const BURSTS_MAX: f64 = 1e6;
 /// Of users who keep links loaded, as in the demo.
 const USERS_CONTINUOUS: u32 = 8;
 const DOWNLOADS: u32 = 5;
@@ -114,7 +120,7 @@ impl Reader<'_> {
         let span = |written: Option<Span>, default| written.map_or(default, |Span(span)| span);
         let files = self.count("files", self.table.files, 1)?;
         let rounds = self.count("rounds", self.table.rounds, ROUNDS)?;
-        Ok(Load::Pages(Workload {
+        self.at_once(Workload {
             pacing: Pacing {
                 think: span(self.table.think, Pacing::PENG.think),
                 min_period: span(self.table.period, Pacing::PENG.min_period),
@@ -122,28 +128,39 @@ impl Reader<'_> {
             size: self.size("size", self.table.size)?.unwrap_or(Size::PENG),
             extent: Extent::Rounds(rounds),
             ..Workload::page_rounds(self.users(1)?, files, rounds)
-        }))
+        })
     }
 
     fn continuous(&self) -> Result<Load, BadInput> {
         let size = self.size("size", self.table.size)?;
-        Ok(Load::Pages(Workload::continuous(
+        self.at_once(Workload::continuous(
             self.users(USERS_CONTINUOUS)?,
             self.count("downloads", self.table.downloads, DOWNLOADS)?,
             size.unwrap_or(Size::Fixed(DOWNLOAD_BYTES)),
             self.limit,
-        )))
+        ))
+    }
+
+    fn at_once(&self, workload: Workload) -> Result<Load, BadInput> {
+        match workload.connections_at_once() {
+            count if count > AT_ONCE_MAX => {
+                let problem = format!("{count} transfers at once; at most {AT_ONCE_MAX}");
+                Err(self.source.bad(&["workload"], problem))
+            }
+            _ => Ok(Load::Pages(workload)),
+        }
     }
 
     fn arrivals(&self) -> Result<Load, BadInput> {
         let pattern = match self.table.kind {
             Kind::Mix => Pattern::Mix(self.mix()?),
             Kind::Trace => Pattern::Trace(self.trace()?),
-            _ => Pattern::Rows(self.rows()),
+            _ => Pattern::Rows(self.rows()?),
         };
         pattern
             .check()
             .map_err(|bad| self.source.bad(&["workload"], bad))?;
+        bounded(&pattern).map_err(|problem| self.source.bad(&["workload"], problem))?;
         Ok(Load::Arrivals(ArrivalPlan { pattern, seed: 1 }))
     }
 
@@ -197,17 +214,37 @@ impl Reader<'_> {
         })
     }
 
-    fn rows(&self) -> Vec<Arrival> {
-        let rows = self.table.rows.iter().flatten();
-        rows.map(|row| Arrival {
-            at: row.at.0,
-            user: UserId(row.user),
-            server: ServerId(row.server),
-            class: ClassId::default(),
-            bytes: row.size.0,
-            direction: row.direction.unwrap_or_default(),
-        })
-        .collect()
+    fn rows(&self) -> Result<Vec<Arrival>, BadInput> {
+        let Some(rows) = &self.table.rows else {
+            return Err(self.bad(
+                "rows",
+                r#"missing; write rows = [{ at = "1s", size = "10kB" }]"#,
+            ));
+        };
+        let arrival = |(index, row): (usize, &RowTable)| {
+            let bad = |key: &str, problem: String| {
+                let key = ["workload", "rows", &index.to_string(), key];
+                Err(self.source.bad(&key, problem))
+            };
+            if row.at.0 >= self.limit {
+                let end_s = self.limit.as_secs_f64();
+                return bad("at", format!("is not before the end of the run, {end_s} s"));
+            }
+            for (key, number) in [("user", row.user), ("server", row.server)] {
+                if number >= USERS_MAX {
+                    return bad(key, format!("0 to {} are allowed", USERS_MAX - 1));
+                }
+            }
+            Ok(Arrival {
+                at: row.at.0,
+                user: UserId(row.user),
+                server: ServerId(row.server),
+                class: ClassId::default(),
+                bytes: row.size.0,
+                direction: row.direction.unwrap_or_default(),
+            })
+        };
+        rows.iter().enumerate().map(arrival).collect()
     }
 
     fn users(&self, default: u32) -> Result<u32, BadInput> {
@@ -239,6 +276,38 @@ impl Reader<'_> {
 
     fn bad(&self, key: &str, problem: impl std::fmt::Display) -> BadInput {
         self.source.bad(&["workload", key], problem)
+    }
+}
+
+/// Whether what the pattern draws fits into memory.
+fn bounded(pattern: &Pattern) -> Result<(), String> {
+    let within = |count: f64, max: f64, what: &str| match count > max {
+        true => Err(format!("{count:.0} {what}; at most {max:.0}")),
+        false => Ok(()),
+    };
+    // A user's next transfer may begin long after the run has ended; 40 means are enough.
+    let drawn = |bursts: Option<Bursts>, until_s: f64| {
+        let bursts = bursts.map_or(0.0, |bursts| until_s / (bursts.burst_s + bursts.quiet_s));
+        within(bursts, BURSTS_MAX, "bursts")
+    };
+    match pattern {
+        Pattern::Mix(mix) => {
+            let users = f64::from(mix.users);
+            let per_user_per_s: f64 = mix.classes.iter().map(|class| class.per_user_per_s).sum();
+            let transfers = users * per_user_per_s * mix.duration_s;
+            within(transfers, TRANSFERS_MAX, "transfers are expected")?;
+            let sources = users * mix.classes.len() as f64;
+            within(sources, TRANSFERS_MAX, "users times classes")?;
+            mix.classes.iter().try_for_each(|class| {
+                drawn(class.bursts, mix.duration_s + 40.0 / class.per_user_per_s)
+            })
+        }
+        Pattern::Trace(trace) => {
+            let connections = f64::from(trace.connections);
+            within(connections, TRANSFERS_MAX, "connections")?;
+            drawn(trace.bursts, trace.duration_s)
+        }
+        Pattern::Rows(_) => Ok(()),
     }
 }
 

@@ -28,6 +28,7 @@ mod written;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +162,41 @@ impl ScenarioFile {
                 self.path.display()
             )));
         }
-        Ok(self)
+        match self.one_run_twice() {
+            None => Ok(self),
+            Some((one, other)) => Err(BadInput::new(format!(
+                "{}: sweep: {} and {} have the same runs; what differs between points has to decide a result",
+                self.path.display(),
+                sweep::in_words(one),
+                sweep::in_words(other)
+            ))),
+        }
+    }
+
+    /// Two points of the sweep with a run in common, if there are any: one directory cannot have both.
+    fn one_run_twice(&self) -> Option<(&Point, &Point)> {
+        let mut by_world: BTreeMap<String, Vec<&At>> = BTreeMap::new();
+        for at in self.points.iter().filter(|at| !at.point.is_empty()) {
+            let world = Run::new(Arc::clone(&at.scenario), Policy::Packet, 0, Point::new()).hash;
+            by_world.entry(world).or_default().push(at);
+        }
+        let common = |points: &[&At]| {
+            let mut seen = BTreeMap::new();
+            points.iter().enumerate().find_map(|(index, at)| {
+                let trials = at.scenario.policies.iter().flat_map(|policy| {
+                    let seeds = at.scenario.seeds.iter();
+                    seeds.map(move |&seed| (policy.to_string(), seed))
+                });
+                let mut before = trials.filter_map(|trial| seen.insert(trial, index));
+                before
+                    .find(|&before| before != index)
+                    .map(|before| (before, index))
+            })
+        };
+        by_world.into_values().find_map(|points| {
+            let (one, other) = common(&points)?;
+            Some((&points[one].point, &points[other].point))
+        })
     }
 }
 

@@ -17,6 +17,10 @@ const DELAY_DEFAULT: Duration = Duration::from_millis(10);
 const BUFFER_DEFAULT: Duration = Duration::from_millis(100);
 /// What a buffer given as a time holds at least, in full packets.
 const BUFFER_PACKETS_MIN: u64 = 10;
+/// Of a buffer given in packets: more than any run sends.
+const BUFFER_PACKETS_MAX: u64 = u32::MAX as u64;
+/// Steps of a trunk's controllers; shorter ones than a packet takes say nothing.
+const STEP_MIN: Duration = Duration::from_millis(1);
 const ACCESS_RATE_BPS: u64 = 100_000_000;
 const ACCESS_DELAY: Duration = Duration::from_millis(1);
 const HOSTS_MAX: u32 = 1_000_000;
@@ -227,9 +231,9 @@ fn control(source: &Source<'_>, table: &TrunkTable) -> Result<multilink::Paramet
     let bad = |key: &str, problem: &str| source.bad(&["trunk", key], problem);
     let time = |key: &str, written: Option<Span>, default| {
         let time = written.map_or(default, |Span(time)| time);
-        (!time.is_zero())
+        (time >= STEP_MIN)
             .then_some(time)
-            .ok_or_else(|| bad(key, "must be longer than 0"))
+            .ok_or_else(|| bad(key, "must be 1 ms at least"))
     };
     let percent = |written: Option<Share>, default: u8| {
         written.map_or(default, |Share(share)| (share * 100.0).round() as u8)
@@ -316,7 +320,11 @@ impl Lines<'_> {
             self.source
                 .bad(&at(own.buffer.is_some(), "buffer"), problem)
         })?;
-        let red = own.red.or(both.red).map(red).transpose();
+        let red = own
+            .red
+            .or(both.red)
+            .map(|written| red(written, buffer, self.packet_bytes));
+        let red = red.transpose();
         let red = red.map_err(|problem| self.source.bad(&at(own.red.is_some(), "red"), problem))?;
         Ok(Line {
             rate_bps,
@@ -338,6 +346,9 @@ impl Lines<'_> {
             Some(BufferText::Time(time)) => Ok(of_time(time)),
             Some(BufferText::Unlimited) => Ok(Buffer::Unlimited),
             Some(BufferText::Packets(0)) => Err("a buffer holds one packet at least".to_owned()),
+            Some(BufferText::Packets(packets)) if packets > BUFFER_PACKETS_MAX => Err(format!(
+                r#"at most {BUFFER_PACKETS_MAX} packets; or write "unlimited""#
+            )),
             Some(BufferText::Packets(packets)) => Ok(Buffer::Packets(packets)),
             Some(BufferText::Bytes(bytes)) if bytes < self.packet_bytes => Err(format!(
                 "a buffer holds one packet at least, which has {} bytes",
@@ -362,15 +373,31 @@ pub(super) fn loss(written: LossText) -> Loss {
 }
 
 /// Defaults as Floyd recommends: `max_probability` 0.1, weight 0.002; gentle only if asked for, as in the first paper.
-fn red(written: RedTable) -> Result<Red, String> {
+fn red(written: RedTable, buffer: Buffer, packet_bytes: u64) -> Result<Red, String> {
     if written.min >= written.max {
         return Err("min must be less than max".to_owned());
     }
+    let room_bytes = match buffer {
+        Buffer::Bytes(bytes) => bytes,
+        Buffer::Packets(packets) => packets * packet_bytes,
+        Buffer::Unlimited => u64::MAX,
+    };
+    if written.min.0 >= room_bytes {
+        return Err(format!(
+            "min is never reached: the buffer holds {room_bytes} bytes"
+        ));
+    }
+    let above_0 = |name: &str, written: Option<Share>, default: f64| match written {
+        Some(Share(0.0)) => Err(format!(
+            "{name} must be above 0, or nothing is dropped early"
+        )),
+        written => Ok(written.map_or(default, |share| share.0)),
+    };
     Ok(Red {
         min_bytes: written.min.0,
         max_bytes: written.max.0,
-        max_probability: written.probability.map_or(0.1, |share| share.0),
+        max_probability: above_0("probability", written.probability, 0.1)?,
         gentle: written.gentle.unwrap_or(false),
-        weight: written.weight.map_or(0.002, |share| share.0),
+        weight: above_0("weight", written.weight, 0.002)?,
     })
 }

@@ -105,7 +105,10 @@ fn spread(name: &str) -> Option<Result<Spread, String>> {
     let lower = name.to_ascii_lowercase();
     if let Some(gap) = lower.strip_prefix("flowlet ") {
         let gap = gap.parse::<Span>();
-        return Some(gap.map(|Span(gap)| Spread::Flowlet { gap }));
+        return Some(gap.and_then(|Span(gap)| match gap.as_millis() {
+            0 => Err("a gap is 1 ms at least".to_owned()),
+            _ => Ok(Spread::Flowlet { gap }),
+        }));
     }
     Some(Ok(match lower.as_str() {
         "sh" => Spread::Hash,

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use anabranch_config::{BadInput, Source, dotted};
+use anabranch_config::{BadInput, Source, did_you_mean, dotted};
 use toml::de::{DeTable, DeValue};
 
 use crate::Point;
@@ -24,9 +24,10 @@ struct Axis {
 pub(super) fn points(path: &Path, text: &str) -> Result<Vec<(Point, String)>, BadInput> {
     let source = Source::parse(path, text)?.numbered();
     let axes = axes(&source, text)?;
-    let count = axes.iter().map(|axis| axis.values.len()).product::<usize>();
+    let lengths = axes.iter().map(|axis| axis.values.len());
+    let count = lengths.fold(1usize, |count, length| count.saturating_mul(length));
     if count > POINTS_MAX {
-        let problem = format!("{count} points; at most {POINTS_MAX} are allowed");
+        let problem = format!("more than {POINTS_MAX} points, which is the most that is allowed");
         return Err(source.bad(&["sweep"], problem));
     }
     Ok((0..count).map(|index| point(&axes, text, index)).collect())
@@ -37,14 +38,15 @@ pub(super) fn at_point(error: BadInput, point: &Point) -> BadInput {
     if point.is_empty() {
         return error;
     }
-    let values: Vec<_> = point
-        .iter()
-        .map(|(key, value)| format!("{key} = {value}"))
-        .collect();
     BadInput::new(format!(
         "{error} (at the point {} of the sweep)",
-        values.join(", ")
+        in_words(point)
     ))
+}
+
+pub(super) fn in_words(point: &Point) -> String {
+    let values = point.iter().map(|(key, value)| format!("{key} = {value}"));
+    values.collect::<Vec<_>>().join(", ")
 }
 
 fn point(axes: &[Axis], text: &str, index: usize) -> (Point, String) {
@@ -119,6 +121,21 @@ fn collect<'a>(
     }
 }
 
+/// The keys of the table that `key` would be in.
+fn keys_beside(text: &str, key: &[&str]) -> Vec<String> {
+    let Ok(root) = text.parse::<toml::Table>() else {
+        return Vec::new();
+    };
+    let parents = &key[..key.len() - 1];
+    let table = parents
+        .iter()
+        .try_fold(&root, |table, part| table.get(*part)?.as_table());
+    table
+        .into_iter()
+        .flat_map(|table| table.keys().cloned())
+        .collect()
+}
+
 fn axis(
     source: &Source<'_>,
     text: &str,
@@ -132,10 +149,11 @@ fn axis(
     let bad = |problem: String| Err(source.bad(&in_sweep, problem));
     let key: Vec<&str> = path.iter().flat_map(|part| part.split('.')).collect();
     let Some(place) = source.span(&key).filter(|_| key[0] != "sweep") else {
-        return bad(
-            "no such key in the file; write it with one of the values, whose place the sweep takes"
-                .to_owned(),
-        );
+        let known = keys_beside(text, &key);
+        let meant = did_you_mean(key[key.len() - 1], known.iter().map(String::as_str));
+        return bad(format!(
+            "no such key in the file; write it with one of the values, whose place the sweep takes{meant}"
+        ));
     };
     let DeValue::Array(array) = values.get_ref() else {
         return bad(r#"a list of values is wanted: ["10mbit", "40mbit"]"#.to_owned());

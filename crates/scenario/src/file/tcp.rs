@@ -1,18 +1,25 @@
 //! `[tcp]`
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use anabranch_config::{BadInput, Source, Span};
 
 use super::written::{Delayed, TcpTable};
 use crate::{Control, Tcp};
 
 /// IPv4 and TCP without options; 60 + 60 with all of them.
-const HEADER_BYTES: std::ops::RangeInclusive<u32> = 40..=120;
-const MSS_BYTES: std::ops::RangeInclusive<u32> = 64..=9000;
-const WINDOW: std::ops::RangeInclusive<u32> = 1..=1 << 24;
+const HEADER_BYTES: RangeInclusive<u32> = 40..=120;
+const MSS_BYTES: RangeInclusive<u32> = 64..=9000;
+const WINDOW: RangeInclusive<u32> = 1..=1 << 24;
+/// A timeout is never above 60 s, RFC 6298.
+const MIN_RTO: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+/// RFC 9293, section 3.8.6.3.
+const DELAYED_ACK: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(500);
 
 pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInput> {
     let default = Tcp::default();
-    let within = |key, value: Option<u32>, range: std::ops::RangeInclusive<u32>, default| {
+    let within = |key, value: Option<u32>, range: RangeInclusive<u32>, default| {
         let value = value.unwrap_or(default);
         if range.contains(&value) {
             return Ok(value);
@@ -21,8 +28,16 @@ pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInp
         Err(source.bad(&["tcp", key], allowed))
     };
     let min_rto = written.min_rto.map_or(default.min_rto, |Span(time)| time);
-    if min_rto.is_zero() {
-        return Err(source.bad(&["tcp", "min_rto"], "must be longer than 0"));
+    if !MIN_RTO.contains(&min_rto) {
+        return Err(source.bad(&["tcp", "min_rto"], "allowed: 1 ms to 60 s"));
+    }
+    let delayed_ack = match written.delayed_ack {
+        Some(Delayed(delay)) => delay,
+        None => default.delayed_ack,
+    };
+    if delayed_ack.is_some_and(|delay| !DELAYED_ACK.contains(&delay)) {
+        let problem = "allowed: 1 ms to 500 ms (RFC 9293), or false";
+        return Err(source.bad(&["tcp", "delayed_ack"], problem));
     }
     let control = written.control.unwrap_or(default.control);
     if control == Control::Reno && written.hystart.is_some() {
@@ -34,10 +49,7 @@ pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInp
         hystart: written.hystart.unwrap_or(control == Control::Cubic),
         recovery: written.recovery.unwrap_or(default.recovery),
         growth: written.growth.unwrap_or(default.growth),
-        delayed_ack: match written.delayed_ack {
-            Some(Delayed(delay)) => delay,
-            None => default.delayed_ack,
-        },
+        delayed_ack,
         initial_window: within("initial_window", written.initial_window, WINDOW, 10)?,
         receive_window: within("receive_window", written.receive_window, WINDOW, 1 << 16)?,
         mss_bytes: within("mss", written.mss, MSS_BYTES, default.mss_bytes)?,

@@ -3,7 +3,7 @@
 use anabranch_config::{BadInput, Source};
 
 use super::{At, ScenarioFile};
-use crate::{Line, LinkPlan, Loss, Network, Policy, Scenario, Site, Trunk, World};
+use crate::{Change, Fault, Line, LinkPlan, Loss, Network, Policy, Scenario, Site, Trunk, World};
 
 /// What the laboratory's emulator promises to carry, all lines and directions together.
 const LAB_RATE_MAX_BPS: u64 = 500_000_000;
@@ -21,10 +21,33 @@ impl ScenarioFile {
     fn fits_lab(&self, at: &At) -> Result<(), BadInput> {
         let source = Source::parse(&self.path, &at.text)?.numbered();
         match &at.scenario.network {
-            Network::Site(site) => site_fits_lab(&source, &at.scenario, site),
-            Network::Trunk(trunk) => trunk_fits_lab(&source, trunk),
+            Network::Site(site) => site_fits_lab(&source, &at.scenario, site)?,
+            Network::Trunk(trunk) => trunk_fits_lab(&source, trunk)?,
         }
+        faults_fit_lab(&source, &at.scenario)
     }
+}
+
+/// Whether no line is ever faster than the emulator.
+fn faults_fit_lab(source: &Source<'_>, scenario: &Scenario) -> Result<(), BadInput> {
+    let rate = |fault: &Fault| match fault.change {
+        Change::Rate(rate_bps) => rate_bps,
+        _ => 0,
+    };
+    match scenario.faults.iter().map(rate).max() {
+        Some(rate_bps) if rate_bps > LAB_RATE_MAX_BPS => {
+            Err(source.bad(&["fault"], too_fast(rate_bps, "a line after a fault")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn too_fast(rate_bps: u64, what: &str) -> String {
+    format!(
+        "{} Mbit/s over {what}; the laboratory carries {} at most",
+        rate_bps / 1_000_000,
+        LAB_RATE_MAX_BPS / 1_000_000
+    )
 }
 
 fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Result<(), BadInput> {
@@ -33,13 +56,14 @@ fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Resul
             "the laboratory's gateway chooses per connection or session; leave packet out";
         return Err(source.bad(&["policies"], problem));
     }
+    if !site.nat {
+        let problem = "links of the laboratory have addresses of their own; leave nat out";
+        return Err(source.bad(&["nat"], problem));
+    }
     let rates = site.links.iter().flat_map(lines).map(|line| line.rate_bps);
     let rate_bps: u64 = rates.sum();
     if rate_bps > LAB_RATE_MAX_BPS {
-        let problem = format!(
-            "{} Mbit/s over all lines and directions; the laboratory carries 500 at most",
-            rate_bps / 1_000_000
-        );
+        let problem = too_fast(rate_bps, "all lines and directions");
         return Err(source.bad(&["link"], problem));
     }
     match site
@@ -56,6 +80,11 @@ fn trunk_fits_lab(source: &Source<'_>, trunk: &Trunk) -> Result<(), BadInput> {
     let sublinks = || trunk.sublinks.iter().chain([&trunk.back]);
     if sublinks().any(|line| line.red.is_some()) {
         return Err(source.bad(&["trunk"], NO_RED));
+    }
+    for (key, line) in [("rate", &trunk.single), ("back", &trunk.back)] {
+        if line.rate_bps > LAB_RATE_MAX_BPS {
+            return Err(source.bad(&["trunk", key], too_fast(line.rate_bps, "one direction")));
+        }
     }
     let access = [
         ("access", &trunk.access),

@@ -296,7 +296,7 @@ macro_rules! words {
                 let word = String::deserialize(deserializer)?;
                 match word.as_str() {
                     $($word => Ok(Some($value)),)+
-                    _ => Err(D::Error::custom(format!("allowed: {}", WORDS.join(", ")))),
+                    _ => Err(D::Error::unknown_variant(&word, WORDS)),
                 }
             }
         }

@@ -1,0 +1,369 @@
+//! What a run was, in words: one fact per row of the report. `manifest.json` has the same exactly and for machines.
+
+use std::time::Duration;
+
+use anabranch_workload::{ArrivalPlan, Bursts, Direction, Extent, Pattern, Size, Workload};
+
+use crate::report::Event;
+use crate::{
+    Buffer, Control, Growth, Line, LinkPlan, Load, Loss, Network, Recovery, Red, Run, Tcp, Trunk,
+    format,
+};
+
+type Fact = (String, String);
+
+/// The plan of a run: what there is, what happens to it, what is asked for, and how TCP behaves.
+pub(crate) fn plan(run: &Run) -> Vec<Fact> {
+    let scenario = &run.scenario;
+    let mut facts = match &scenario.network {
+        Network::Site(site) => {
+            let nat = if site.nat {
+                "behind NAT"
+            } else {
+                "without NAT"
+            };
+            let links = site.links.iter().flat_map(link).collect::<Vec<_>>();
+            let count = format!("{} {nat}", counted(site.links.len(), "link"));
+            [vec![fact("site", count)], links].concat()
+        }
+        Network::Trunk(plan) => trunk(plan),
+    };
+    facts.extend(scenario.faults.iter().map(|fault| {
+        let event = Event::of(fault);
+        fact(format!("at {}", time(fault.at)), event.text)
+    }));
+    facts.extend(load(&scenario.load));
+    facts.push(fact("policy", run.policy));
+    facts.push(fact(
+        "length",
+        format!(
+            "{}, a sample every {}, patience {}",
+            time(scenario.limit),
+            time(scenario.sample),
+            time(scenario.patience)
+        ),
+    ));
+    facts.push(fact("TCP", tcp(&scenario.tcp)));
+    facts
+}
+
+/// What a line loses.
+pub(crate) fn loss(loss: Loss) -> String {
+    match loss {
+        Loss::None => "loses no packets".to_owned(),
+        Loss::Independent { probability } => {
+            format!("loses {} of packets", format::percent(probability))
+        }
+        Loss::Bursty {
+            good_to_bad,
+            bad_to_good,
+            loss_good,
+            loss_bad,
+        } => {
+            let bad = match good_to_bad {
+                0.0 => 0.0,
+                enter => enter / (enter + bad_to_good),
+            };
+            let mean = loss_good * (1.0 - bad) + loss_bad * bad;
+            format!("loses {} of packets in bursts", format::percent(mean))
+        }
+    }
+}
+
+fn fact(key: impl ToString, value: impl ToString) -> Fact {
+    (key.to_string(), value.to_string())
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+fn time(time: Duration) -> String {
+    format::seconds(time.as_secs_f64())
+}
+
+fn line(line: &Line) -> String {
+    let rate = format::bps(line.rate_bps as f64);
+    let buffer = match line.buffer {
+        Buffer::Bytes(bytes) => format!("a buffer of {}", format::bytes(bytes)),
+        Buffer::Packets(packets) => format!("a buffer of {packets} packets"),
+        Buffer::Unlimited => "an unlimited buffer".to_owned(),
+    };
+    let red = line.red.as_ref().map(red).unwrap_or_default();
+    let delay = time(line.delay);
+    format!("{rate}, {delay} away, {buffer}{red}, {}", loss(line.loss))
+}
+
+fn red(red: &Red) -> String {
+    let gentle = if red.gentle { "gentle " } else { "" };
+    format!(
+        ", {gentle}RED from {} to {} of mean queue (weight {}) up to {}",
+        format::bytes(red.min_bytes),
+        format::bytes(red.max_bytes),
+        red.weight,
+        format::percent(red.max_probability)
+    )
+}
+
+fn link(link: &LinkPlan) -> Vec<Fact> {
+    let name = &link.name;
+    let mut facts = vec![
+        fact(format!("{name} down"), line(&link.down)),
+        fact(format!("{name} up"), line(&link.up)),
+    ];
+    if let Some(beyond) = &link.beyond {
+        facts.push(fact(format!("beyond {name}, down"), line(&beyond.down)));
+        facts.push(fact(format!("beyond {name}, up"), line(&beyond.up)));
+    }
+    let weight = link.weight.map(|weight| format!("weight {weight}"));
+    let metered = link.metered.then(|| "metered".to_owned());
+    let declared = (!link.declared).then(|| "its rates are not told to the gateway".to_owned());
+    let told: Vec<String> = [weight, metered, declared].into_iter().flatten().collect();
+    if !told.is_empty() {
+        facts.push(fact(name, told.join(", ")));
+    }
+    facts
+}
+
+fn trunk(trunk: &Trunk) -> Vec<Fact> {
+    let control = &trunk.control;
+    let mut facts = vec![fact("trunk", counted(trunk.sublinks.len(), "sublink"))];
+    let equal = trunk.sublinks.iter().all(|line| *line == trunk.sublinks[0]);
+    match equal {
+        true => facts.push(fact("each sublink", line(&trunk.sublinks[0]))),
+        false => facts.extend(
+            (0..)
+                .zip(&trunk.sublinks)
+                .map(|(number, sublink): (u32, _)| {
+                    fact(format!("sublink {number}"), line(sublink))
+                }),
+        ),
+    }
+    facts.extend([
+        fact("undivided link", line(&trunk.single)),
+        fact("line back", line(&trunk.back)),
+        fact("access of a client", line(&trunk.access)),
+        fact("access of a server", line(&trunk.server_access)),
+        fact("hosts", format!("{} clients, {} servers", trunk.clients, trunk.servers)),
+        fact(
+            "DH and DHFV",
+            format!(
+                "look at queues every {}, overloaded above {} % of a buffer; DH moves {} % of the bins, DHFV sums {} slots of {}",
+                time(control.check_period),
+                control.overload_percent,
+                control.moved_percent,
+                control.slots,
+                time(control.slot)
+            ),
+        ),
+    ]);
+    facts
+}
+
+fn load(load: &Load) -> Vec<Fact> {
+    match load {
+        Load::Pages(workload) => vec![fact("workload", pages(workload))],
+        Load::Arrivals(plan) => arrivals(plan),
+    }
+}
+
+fn pages(workload: &Workload) -> String {
+    let users = counted(workload.users as usize, "user");
+    let bytes = size(&workload.size);
+    match workload.extent {
+        Extent::Duration(_) => format!(
+            "{users}, each with {} of {bytes} at any time",
+            counted(workload.tabs_per_user as usize, "download")
+        ),
+        Extent::Rounds(rounds) => format!(
+            "{users}, each asks for {} of {bytes} at once in each of {}, {} after the last and {} after its beginning at least",
+            counted(workload.files_per_round as usize, "file"),
+            counted(rounds as usize, "round"),
+            time(workload.pacing.think),
+            time(workload.pacing.min_period)
+        ),
+    }
+}
+
+fn arrivals(plan: &ArrivalPlan) -> Vec<Fact> {
+    let ends = |users, servers| format!("{users} users, {servers} servers");
+    match &plan.pattern {
+        Pattern::Mix(mix) => {
+            let exact = if mix.exact { ", exact totals" } else { "" };
+            let ends = ends(mix.users, mix.servers);
+            let all = format!("{ends}, {}{exact}", format::seconds(mix.duration_s));
+            let classes = mix.classes.iter().map(|class| {
+                let value = format!(
+                    "{} per user and second, {}, {}{}",
+                    class.per_user_per_s,
+                    size(&class.size),
+                    way(class.direction),
+                    crowded(class.bursts)
+                );
+                fact(format!("class {}", class.name), value)
+            });
+            std::iter::once(fact("workload", all))
+                .chain(classes)
+                .collect()
+        }
+        Pattern::Trace(trace) => vec![fact(
+            "workload",
+            format!(
+                "a trace of {} connections and {} {} in {}, sizes like {}, {}{}",
+                trace.connections,
+                format::bytes(trace.bytes),
+                way(trace.direction),
+                format::seconds(trace.duration_s),
+                size(&trace.size),
+                ends(trace.users, trace.servers),
+                crowded(trace.bursts)
+            ),
+        )],
+        Pattern::Rows(rows) => {
+            let bytes = rows.iter().map(|row| row.bytes).sum();
+            let bytes = format::bytes(bytes);
+            let transfers = counted(rows.len(), "transfer");
+            vec![fact("workload", format!("{transfers} as listed, {bytes}"))]
+        }
+    }
+}
+
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Down => "down",
+        Direction::Up => "up",
+    }
+}
+
+fn crowded(bursts: Option<Bursts>) -> String {
+    let words = |bursts: Bursts| {
+        format!(
+            ", {} of it in bursts of {} with {} of quiet between",
+            format::percent(bursts.share),
+            format::seconds(bursts.burst_s),
+            format::seconds(bursts.quiet_s)
+        )
+    };
+    bursts.map(words).unwrap_or_default()
+}
+
+fn size(size: &Size) -> String {
+    let bytes = |bytes: f64| format::bytes(bytes.round() as u64);
+    match *size {
+        Size::Fixed(fixed) => format::bytes(fixed),
+        Size::Exponential { mean_bytes } => format!("{} exponentially", bytes(mean_bytes)),
+        Size::Lognormal {
+            median_bytes,
+            sigma,
+        } => format!("{} lognormally (median, σ {sigma})", bytes(median_bytes)),
+        Size::BoundedPareto {
+            alpha,
+            min_bytes,
+            max_bytes,
+        } => format!(
+            "{} to {} (Pareto, α {alpha})",
+            format::bytes(min_bytes),
+            format::bytes(max_bytes)
+        ),
+    }
+}
+
+fn tcp(tcp: &Tcp) -> String {
+    let control = match (tcp.control, tcp.hystart) {
+        (Control::Reno, _) => "Reno",
+        (Control::Cubic, true) => "CUBIC with HyStart++",
+        (Control::Cubic, false) => "CUBIC without HyStart++",
+    };
+    let recovery = match tcp.recovery {
+        Recovery::Reno => "recovery of Reno",
+        Recovery::NewReno => "recovery of NewReno",
+        Recovery::Sack => "SACK",
+    };
+    let growth = match tcp.growth {
+        Growth::PerAck => "acknowledgement",
+        Growth::PerSegment => "acknowledged segment",
+    };
+    let delayed = match tcp.delayed_ack {
+        Some(delay) => format!("acknowledgements delayed by {} at most", time(delay)),
+        None => "every segment acknowledged at once".to_owned(),
+    };
+    format!(
+        "{control}, {recovery}, the window grows by {growth}, {delayed}, windows of {} (first) and {} segments (receiver) \
+         of {} bytes with headers of {}, timeouts of {} at least",
+        tcp.initial_window,
+        tcp.receive_window,
+        tcp.mss_bytes,
+        tcp.header_bytes,
+        time(tcp.min_rto)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::ScenarioFile;
+
+    fn told(text: &str) -> String {
+        let file = ScenarioFile::parse(Path::new("house.toml"), text).unwrap();
+        let facts = plan(&file.runs()[0]);
+        let rows: Vec<String> = facts.iter().map(|(k, v)| format!("{k}: {v}")).collect();
+        rows.join("\n").replace('\u{202f}', " ")
+    }
+
+    #[test]
+    fn a_site_is_told_line_by_line() {
+        let told = told(
+            r#"
+            length = "9s"
+            fault = [{ at = "3s", link = "lte", rate = "1mbit" }]
+            workload = { kind = "mix", class.web = { per_user_per_s = 0.5, size = { lognormal = "10kB", sigma = 1.5 } } }
+            [link.lte]
+            down = { rate = "15mbit", delay = "22.5ms", loss = "1%" }
+            up = "8mbit"
+            metered = true
+            beyond = { rate = "100mbit", red = { min = "15kB", max = "45kB" } }
+            "#,
+        );
+        for row in [
+            "site: 1 link behind NAT",
+            "lte down: 15.0 Mbit/s, 22.5 ms away, a buffer of 188 kB, loses 1.00 % of packets",
+            "beyond lte, up: 100 Mbit/s, 0 s away, a buffer of 1.25 MB, RED from 15.0 kB to 45.0 kB of mean queue (weight 0.002) up to 10.0 %, loses no packets",
+            "lte: metered",
+            "at 3.00 s: lte has 1.00 Mbit/s",
+            "class web: 0.5 per user and second, 10.0 kB lognormally (median, σ 1.5), down",
+            "policy: WSDM",
+            "length: 9.00 s, a sample every 100 ms, patience 10.0 s",
+            "TCP: CUBIC with HyStart++, SACK, ",
+        ] {
+            assert!(told.contains(row), "{row} is not in\n{told}");
+        }
+    }
+
+    #[test]
+    fn a_trunk_is_told_with_sublinks_that_differ_and_as_one_line_if_none_does() {
+        let equal = told("trunk = { sublinks = 3, rate = \"3mbit\" }");
+        assert!(equal.contains("trunk: 3 sublinks\neach sublink: 1.00 Mbit/s, "));
+        assert!(equal.contains("workload: 8 users, each with 5 downloads of 250 kB at any time"));
+        let other = told("trunk = { sublinks = 2, rate = \"2mbit\", sublink.1.delay = \"7ms\" }");
+        assert!(
+            other.contains("sublink 1: 1.00 Mbit/s, 7.00 ms away"),
+            "{other}"
+        );
+    }
+
+    #[test]
+    fn bursts_that_never_begin_lose_what_the_good_state_loses() {
+        let never = Loss::Bursty {
+            good_to_bad: 0.0,
+            bad_to_good: 0.0,
+            loss_good: 0.01,
+            loss_bad: 1.0,
+        };
+        assert_eq!(loss(never), "loses 1.00\u{202f}% of packets in bursts");
+    }
+}
