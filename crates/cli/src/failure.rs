@@ -22,7 +22,7 @@ fn line(error: &anyhow::Error) -> String {
 }
 
 /// Context around an error does not change whose turn it is.
-fn exit_code(error: &anyhow::Error) -> u8 {
+pub fn exit_code(error: &anyhow::Error) -> u8 {
     let of = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
         Some(error) => Some(error.exit_code()),
         None if cause.is::<Interrupted>() => Some(interrupt::EXIT_CODE),

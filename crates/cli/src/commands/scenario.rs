@@ -90,7 +90,9 @@ fn explained(error: SweepError<Failure>, args: &TrialArgs) -> anyhow::Error {
             "the laboratory needs root for network namespaces and BPF: run `sudo anabranch lab run`",
         )
         .into(),
-        LabError::Spec { .. } => BadInput::new(format!("{run}: {error}")).into(),
+        LabError::Spec { .. } => {
+            BadInput::new(format!("{}: {error} ({run})", args.file.display())).into()
+        }
         other => anyhow::Error::new(other).context(run),
     }
 }
@@ -157,4 +159,102 @@ fn conclude(args: &TrialArgs, finished: &[Finished]) -> anyhow::Result<()> {
         first.directory.display(),
         first.manifest.problems.join("; ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::failure::exit_code;
+
+    const FILE: &str = "length = \"1s\"\nseeds = 2\nlink.a = { rate = \"1mbit\" }\n";
+
+    fn arguments(directory: &Path) -> TrialArgs {
+        let file = directory.join("house.toml");
+        fs::write(&file, FILE).unwrap();
+        TrialArgs {
+            file,
+            policies: Vec::new(),
+            seeds: Vec::new(),
+            out: directory.join("results"),
+            csv: false,
+            png: false,
+        }
+    }
+
+    fn simulated(
+        run: &Run,
+        _: &mut dyn FnMut(Duration),
+    ) -> Result<Record, anabranch_sim::SimError> {
+        anabranch_sim::run(run, &mut |_| {})
+    }
+
+    fn carried_out<E: Display + Send>(
+        directory: &Path,
+        world: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E> + Sync,
+    ) -> (Vec<Finished>, anyhow::Result<()>) {
+        let args = arguments(directory);
+        let sweep = plan(&args, World::Sim).unwrap();
+        let finished = complete(sweep, &args, None, world);
+        let finished = finished.unwrap_or_else(|error| panic!("{error}"));
+        let concluded = conclude(&args, &finished);
+        (finished, concluded)
+    }
+
+    fn assert_invalid(finished: &[Finished], concluded: anyhow::Result<()>, problem: &str) {
+        let [valid, invalid] = finished else {
+            panic!("two seeds")
+        };
+        let kept = Finished::read(&invalid.directory).unwrap().manifest;
+        assert!(valid.manifest.valid && !kept.valid);
+        assert_eq!(kept.problems, [problem]);
+        let error = concluded.unwrap_err();
+        assert_eq!(exit_code(&error), 1);
+        let words = error.to_string();
+        assert!(
+            words.starts_with("1 of 2 runs are invalid") && words.ends_with(problem),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_run_that_loses_packets_is_marked_invalid_fails_the_command_and_is_run_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let problem = "packets are missing";
+        let world = |run: &Run, progress: &mut dyn FnMut(Duration)| {
+            let mut record = simulated(run, progress)?;
+            if run.seed == 2 {
+                record.problems.push(problem.to_owned());
+            }
+            Ok::<_, anabranch_sim::SimError>(record)
+        };
+        let (finished, concluded) = carried_out(directory.path(), world);
+        assert_invalid(&finished, concluded, problem);
+        let sweep = plan(&arguments(directory.path()), World::Sim).unwrap();
+        let missing: Vec<u64> = sweep.missing().map(|run| run.seed).collect();
+        assert_eq!(missing, [2]);
+        let (_, concluded) = carried_out(directory.path(), simulated);
+        concluded.unwrap();
+    }
+
+    #[test]
+    fn a_run_that_is_another_the_second_time_is_marked_invalid_and_fails_the_command() {
+        let directory = tempfile::tempdir().unwrap();
+        let world = |run: &Run, progress: &mut dyn FnMut(Duration)| {
+            let times = std::cell::Cell::new(0);
+            twice(run, progress, |run, progress| {
+                times.set(times.get() + 1);
+                let mut record = simulated(run, progress)?;
+                if (run.seed, times.get()) == (2, 2) {
+                    record.transfers[0].duration_s += 1e-9;
+                }
+                Ok::<_, anabranch_sim::SimError>(record)
+            })
+        };
+        let (finished, concluded) = carried_out(directory.path(), world);
+        let problem = "not deterministic: a second run has other transfers";
+        assert_invalid(&finished, concluded, problem);
+    }
 }
