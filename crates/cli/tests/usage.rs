@@ -65,6 +65,8 @@ fn an_unknown_policy_is_told_with_all_that_exist() {
     let line = refusal(&("policy = \"fastest\"\n".to_owned() + LAN + FIBER));
     let expected = "policy = \"fastest\": unknown policy fastest, allowed: WSDM, RR, WRR,";
     assert!(line.starts_with(expected), "{line}");
+    let near = refusal(&("policy = \"WDSM\"\n".to_owned() + LAN + FIBER));
+    assert!(near.ends_with("; did you mean WSDM?"), "{near}");
 }
 
 #[test]
@@ -199,6 +201,18 @@ fn a_wrong_scenario_is_told_in_one_line_with_file_key_and_reason() {
         (
             "link.fiber = { rate = \"9mbit\", down = \"9mbit\", up = \"2mbit\" }".to_owned(),
             "anabranch: house.toml:1: link.fiber.rate = \"9mbit\": down and up have rates of their own",
+        ),
+        (
+            LINK.to_owned() + LINK,
+            "anabranch: house.toml:2: not TOML: fiber is there twice",
+        ),
+        (
+            LINK.to_owned() + "workload = { kind = \"pages\", users = 1000000, files = 1000000 }",
+            "anabranch: house.toml:2: workload = {",
+        ),
+        (
+            LINK.to_owned() + "[sweep]\nlink.fiber.rate = [\"1mbit\", \"1000kbit\"]",
+            "anabranch: house.toml: sweep: link.fiber.rate = 1mbit and link.fiber.rate = 1000kbit have the same runs",
         ),
     ];
     for (scenario, begins) in cases {

@@ -300,6 +300,9 @@ impl Report {
     }
 
     fn link_section(&self, summary: &Summary) -> Markup {
+        if summary.transfers > 0 && summary.without_link == summary.transfers {
+            return self.carried_section();
+        }
         html! {
             h2 { "Links" }
             div.wide {
@@ -314,6 +317,29 @@ impl Report {
             }
             @if summary.without_link > 0 {
                 p.hint { "Transfers that ended before a response could tell their link: " (summary.without_link) "." }
+            }
+        }
+    }
+
+    /// The links where no transfer belongs to one: sublinks of a trunk.
+    fn carried_section(&self) -> Markup {
+        let carried = |series: &LinkSeries| series.samples.last().map_or(0, |last| last.down_bytes);
+        let all: u64 = self.series.iter().map(carried).sum();
+        html! {
+            h2 { "Links" }
+            p.hint { "Packets of one transfer may take several of them, so that only what they carried can be told." }
+            table {
+                thead { tr { th { "link" } th.number { "rate" } th.number { "carried" } th.number { "share" } } }
+                tbody {
+                    @for (index, (link, series)) in self.links.iter().zip(&self.series).enumerate() {
+                        tr {
+                            td { span.swatch style={ "background:" (css_colour(index)) } {} (link.name) }
+                            td.number { (format::bps(link.rate_bps as f64)) }
+                            td.number { (format::bytes(carried(series))) }
+                            td.number { (format::percent(carried(series) as f64 / all.max(1) as f64)) }
+                        }
+                    }
+                }
             }
         }
     }
@@ -575,6 +601,20 @@ mod tests {
         .render()
         .unwrap();
         assert!(page.contains("No transfer succeeded.") && page.contains("No transfer failed."));
+    }
+
+    #[test]
+    fn links_that_no_transfer_belongs_to_are_told_by_what_they_carried() {
+        let mut report = report();
+        report.transfers.iter_mut().for_each(|t| t.link = None);
+        let page = report.render().unwrap().replace('\u{202f}', " ");
+        assert!(page.contains("only what they carried can be told"));
+        assert!(!page.contains("share of flows") && !page.contains("could tell their link"));
+        // fiber: 50 times 600 kB, lte: 99 times 120 kB.
+        assert!(
+            page.contains("30.0 MB") && page.contains("71.6 %"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -154,6 +154,11 @@ impl Finished {
         Finished::write(&self.directory, run, record, rows, &self.manifest.build)
     }
 
+    pub(crate) fn has_transfers(&self) -> bool {
+        let there = |name| self.directory.join(name).exists();
+        there(PARQUET) || there(CSV)
+    }
+
     pub fn transfers(&self) -> Result<Vec<Transfer>, OutputError> {
         let parquet = self.directory.join(PARQUET);
         if parquet.exists() {

@@ -136,7 +136,7 @@ impl Sweep {
         let finished = Finished::read(&self.of(run)).ok()?;
         let manifest = &finished.manifest;
         let same = manifest.hash == run.hash && manifest.world == self.world;
-        (same && manifest.valid).then_some(finished)
+        (same && manifest.valid && finished.has_transfers()).then_some(finished)
     }
 }
 
@@ -337,8 +337,11 @@ mod tests {
         fs::create_dir(&stale).unwrap();
         fs::write(stale.join("manifest.json"), "{}").unwrap();
         fs::create_dir(out.path().join(&runs[1].hash)).unwrap();
-        assert_eq!(complete(out.path(), runs).1, 2);
+        let (finished, ran) = complete(out.path(), runs.clone());
+        assert_eq!(ran, 2);
         assert!(!stale.exists());
+        fs::remove_file(finished[0].directory.join("transfers.parquet")).unwrap();
+        assert_eq!(complete(out.path(), runs).1, 1);
     }
 
     fn unfinished_of(directory: &Path, run: &Run) -> PathBuf {
