@@ -244,6 +244,7 @@ fn reword(message: &str) -> String {
     let message = message
         .replace("missing field", "missing key")
         .replace("expected a sequence", "expected a list")
+        .replace("expected a map", "expected a table")
         .replace("type: map", "type: table");
     whole_numbers(&message).replace('`', "")
 }
@@ -298,6 +299,10 @@ mod tests {
             (
                 "invalid type: map, expected a sequence",
                 "invalid type: table, expected a list",
+            ),
+            (
+                "invalid type: integer `3`, expected a map",
+                "invalid type: integer 3, expected a table",
             ),
         ] {
             assert_eq!(reword(said), reworded);
