@@ -250,7 +250,7 @@ pub enum ExperimentCommand {
         /// Where to run it; in the simulator if left out, or where it can be run
         #[arg(long)]
         world: Option<World>,
-        /// Fewer seeds and shorter runs; claims that need more are left out
+        /// Fewer seeds or shorter runs; claims that need more are left out
         #[arg(long)]
         quick: bool,
         /// Directory of plots and summary.json

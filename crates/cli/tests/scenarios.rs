@@ -148,6 +148,31 @@ fn policies_and_seeds_are_compared_and_what_is_complete_is_not_run_again() {
 }
 
 #[test]
+fn quick_experiments_hold_and_every_claim_stands_beside_what_was_observed() {
+    for name in ["2004-guo-multihoming/fig9", "validation/queues"] {
+        let out = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.args(["experiment", "run", name, "--quick", "--out"]);
+        let output = command.arg(out.path()).output().unwrap();
+        let told = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{told}");
+        let summary = fs::read(out.path().join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        let checks = summary["checks"].as_array().unwrap();
+        assert!(!checks.is_empty());
+        for check in checks {
+            let claim = check["claim"].as_str().unwrap();
+            assert!(told.contains(claim), "{claim}");
+            assert!(check["observed"].is_number() && check["expected"].is_string());
+            assert_eq!(
+                (&check["pass"], &check["figure"]),
+                (&true.into(), &name.split_once('/').unwrap().1.into())
+            );
+        }
+    }
+}
+
+#[test]
 fn the_same_file_runs_in_the_laboratory_with_a_narrow_second_hop_that_dies() {
     let house = House::new(HOUSE);
     let output = house.run("lab", &["--out", "lab"]);
