@@ -108,18 +108,20 @@ impl Queue<'_> {
     }
 }
 
-fn collect<R>(
-    news: &Receiver<News<R>>,
+fn collect<T, E>(
+    news: &Receiver<News<Result<T, E>>>,
     count: usize,
     on_progress: &mut impl FnMut(Progress),
-) -> Vec<Option<R>> {
-    let mut results: Vec<Option<R>> = (0..count).map(|_| None).collect();
+) -> Vec<Option<Result<T, E>>> {
+    let mut results: Vec<Option<Result<T, E>>> = (0..count).map(|_| None).collect();
     for news in news {
         match news {
             News::Progress(progress) => on_progress(progress),
             News::Result(index, result) => {
+                if result.is_ok() {
+                    on_progress(Progress::Done(index));
+                }
                 results[index] = Some(result);
-                on_progress(Progress::Done(index));
             }
         }
     }
@@ -163,13 +165,14 @@ mod tests {
             1 | 2 => Ok(()),
             seed => Err(format!("seed {seed} is not lucky")),
         };
-        let mut started = 0;
+        let (mut started, mut done) = (0, 0);
         let failed = execute(&runs(9), NonZeroUsize::new(1), world, |progress| {
             started += usize::from(matches!(progress, Progress::Started(_)));
+            done += usize::from(matches!(progress, Progress::Done(_)));
         });
         let message = failed.unwrap_err().to_string();
         assert_eq!(message, "a, WSDM, seed 3: seed 3 is not lucky");
-        assert_eq!(started, 3);
+        assert_eq!((started, done), (3, 2));
     }
 
     #[test]
