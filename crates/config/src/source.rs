@@ -245,6 +245,7 @@ fn reword(message: &str) -> String {
         .replace("missing field", "missing key")
         .replace("expected a sequence", "expected a list")
         .replace("expected a map", "expected a table")
+        .replace("type: sequence", "type: list")
         .replace("type: map", "type: table");
     whole_numbers(&message).replace('`', "")
 }
@@ -299,6 +300,10 @@ mod tests {
             (
                 "invalid type: map, expected a sequence",
                 "invalid type: table, expected a list",
+            ),
+            (
+                "invalid type: sequence, expected u8",
+                "invalid type: list, expected a whole number of 0 or more",
             ),
             (
                 "invalid type: integer `3`, expected a map",

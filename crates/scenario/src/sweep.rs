@@ -1,8 +1,8 @@
 //! Runs that are kept: what is complete is not run again.
 //!
-//! Every run has a directory named by its hash, and a directory that exists is complete. So a sweep that was interrupted
-//! goes on where it stopped, and one that was extended runs only what is new. A run that was invalid, or was made by
-//! another build of the program, is run again.
+//! Every run has a directory named by its hash (and its world, if that is the laboratory), and a directory that exists
+//! is complete. So a sweep that was interrupted goes on where it stopped, and one that was extended runs only what is
+//! new. A run that was invalid, or was made by another build of the program, is run again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,8 +127,13 @@ impl Sweep {
         Ok(all.flatten().collect())
     }
 
+    /// The laboratory's results stand beside the simulator's, which cost less to have again.
     fn of(&self, run: &Run) -> PathBuf {
-        self.directory.join(&run.hash)
+        let name = match self.world {
+            World::Sim => run.hash.clone(),
+            World::Lab => format!("{}-lab", run.hash),
+        };
+        self.directory.join(name)
     }
 
     /// The result of `run` in this world, if it is there and valid.
@@ -284,6 +289,26 @@ mod tests {
             assert!(!run.directory.join("transfers.parquet").exists());
         }
         assert_eq!(again.manifest.plan["patience_s"], 10.0);
+    }
+
+    #[test]
+    fn a_world_leaves_the_results_of_the_other_where_they_are() {
+        let out = tempfile::tempdir().unwrap();
+        complete(out.path(), runs(""));
+        let plan = |world| Sweep::plan(out.path(), world, build(), runs("")).unwrap();
+        let world = |run: &Run, _: &mut dyn FnMut(Duration)| {
+            Ok::<_, String>(Record {
+                world: World::Lab,
+                ..record(run)
+            })
+        };
+        let lab = plan(World::Lab).run(None, Rows::Parquet, world, |_| {});
+        assert!(
+            lab.unwrap()[0]
+                .directory
+                .ends_with(format!("{}-lab", runs("")[0].hash))
+        );
+        assert_eq!((plan(World::Sim).done(), plan(World::Lab).done()), (1, 1));
     }
 
     #[test]
