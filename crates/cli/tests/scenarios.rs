@@ -210,6 +210,46 @@ fn the_same_file_runs_in_the_laboratory_with_a_narrow_second_hop_that_dies() {
 }
 
 #[test]
+fn a_laboratory_that_is_held_up_marks_its_run_invalid_and_fails() {
+    let house = House::new(HOUSE);
+    let mut command = house.command("lab", &["--out", "lab"]);
+    command.stderr(Stdio::piped()).stdout(Stdio::null());
+    let child = command.spawn().unwrap();
+    let output = held_up(child, Duration::from_millis(30), Duration::from_millis(70));
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("1 of 1 runs are invalid"), "{told}");
+    let (manifest, _) = house.result("lab");
+    assert_eq!(manifest["valid"], false);
+    let late = |problem: &Value| problem.as_str().unwrap().contains("lateness p99");
+    assert!(manifest["problems"].as_array().unwrap().iter().any(late));
+}
+
+/// Lets a process stand for one time and go for another, again and again until it ends.
+fn held_up(child: Child, stands: Duration, goes: Duration) -> Output {
+    let pid = child.id().to_string();
+    let signal = |name: &str| Command::new("kill").args([name, &pid]).output().unwrap();
+    let (sender, ended) = std::sync::mpsc::channel();
+    let waiter = std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let output = loop {
+        if let Ok(output) = ended.recv_timeout(goes) {
+            break output;
+        }
+        assert!(Instant::now() < deadline, "still there");
+        signal("-STOP");
+        // It may have ended just before.
+        let output = ended.recv_timeout(stands);
+        signal("-CONT");
+        if let Ok(output) = output {
+            break output;
+        }
+    };
+    waiter.join().unwrap().unwrap();
+    output
+}
+
+#[test]
 fn an_interrupt_ends_a_laboratory_run_soon_and_cleanly() {
     let house = House::new(&HOUSE.replace("6s", "300s"));
     let mut command = house.command("lab", &["--out", "lab"]);
