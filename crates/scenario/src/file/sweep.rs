@@ -12,6 +12,8 @@ use toml::de::{DeTable, DeValue};
 use crate::Point;
 
 const POINTS_MAX: usize = 100_000;
+/// Of the texts of all points together.
+const BYTES_MAX: usize = 1 << 28;
 
 /// A key of the file, where its value stands, and what stands there at each point.
 struct Axis {
@@ -28,6 +30,13 @@ pub(super) fn points(path: &Path, text: &str) -> Result<Vec<(Point, String)>, Ba
     let count = lengths.fold(1usize, |count, length| count.saturating_mul(length));
     if count > POINTS_MAX {
         let problem = format!("more than {POINTS_MAX} points, which is the most that is allowed");
+        return Err(source.bad(&["sweep"], problem));
+    }
+    if count.saturating_mul(text.len()) > BYTES_MAX {
+        let problem = format!(
+            "{count} points of a file of {} bytes; at most {BYTES_MAX} bytes together are allowed",
+            text.len()
+        );
         return Err(source.bad(&["sweep"], problem));
     }
     Ok((0..count).map(|index| point(&axes, text, index)).collect())

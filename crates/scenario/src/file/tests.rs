@@ -832,6 +832,17 @@ fn a_sweep_of_more_points_than_can_be_counted_is_refused() {
 }
 
 #[test]
+fn a_long_file_has_few_points() {
+    let values: Vec<String> = (1..=1000).map(|value| value.to_string()).collect();
+    let long = "#".repeat(300_000);
+    let text = format!(
+        "link.a.rate = 1\n[sweep]\nlink.a.rate = [{}]\n{long}",
+        values.join(", ")
+    );
+    assert!(error(&text).ends_with("at most 268435456 bytes together are allowed"));
+}
+
+#[test]
 fn a_swept_key_that_is_not_there_is_told_what_is_near() {
     let message = error("link.fiber.rate = \"1mbit\"\n[sweep]\nlink.fiber.rte = [\"1mbit\"]");
     assert!(
