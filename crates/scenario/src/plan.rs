@@ -126,6 +126,7 @@ struct Parameters {
     #[serde(rename = "slot_s", serialize_with = "seconds")]
     slot: Duration,
     slots: usize,
+    target: multilink::Target,
 }
 
 fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -189,6 +189,8 @@ impl Trunk {
         let now = net.now();
         let queue = |(i, sublink): (usize, &Sublink)| {
             let waiting = net.link_mut(sublink.link).backlog(now);
+            let counters = net.counters(sublink.link);
+            let dropped_bytes = counters.overflowed.bytes + counters.early.bytes;
             let (length_bytes, buffer_bytes) = match sublink.buffer {
                 Buffer::Bytes(limit_bytes) => (waiting.bytes, limit_bytes),
                 // Only the part that is filled matters, in whatever unit.
@@ -198,6 +200,8 @@ impl Trunk {
             Queue {
                 length_bytes,
                 buffer_bytes,
+                sent_bytes: counters.offered.bytes - dropped_bytes - waiting.bytes,
+                rate_bps: sublink.rate_bps,
                 usable: self.candidates.usable >> i & 1 == 1,
             }
         };

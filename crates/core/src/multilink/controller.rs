@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::overload::{Watch, lightest};
+use super::traffic::Traffic;
 use super::volumes::{Counters, Volumes};
-use super::{BinId, Bins, Move, Parameters, Queue, SublinkId, TrunkError};
+use super::{BinId, Bins, Move, Parameters, Queue, SublinkId, Target, TrunkError};
 use crate::time::Time;
 
 /// What the controller waits for.
@@ -27,6 +28,8 @@ pub struct Controller {
     bins: Bins,
     scheme: Scheme,
     watch: Watch,
+    /// For [`Target::Traffic`].
+    traffic: Option<Traffic>,
     checks: Ticks,
 }
 
@@ -66,6 +69,13 @@ impl Controller {
         parameters.check()?;
         Ok(Controller {
             watch: Watch::new(bins.sublinks(), parameters.overload_percent),
+            traffic: match (parameters.target, &scheme) {
+                (Target::Queue, _) => None,
+                (Target::Traffic, Scheme::Dh { .. }) => Some(Traffic::new(1)),
+                (Target::Traffic, Scheme::Dhfv { .. }) => {
+                    Some(Traffic::new(parameters.checks_judged()))
+                }
+            },
             checks: Ticks::new(parameters.check_period, now),
             bins,
             scheme,
@@ -111,13 +121,16 @@ impl Controller {
         if !self.checks.tick(now) {
             return Vec::new();
         }
+        if let Some(traffic) = &mut self.traffic {
+            traffic.record(queues);
+        }
         let mut moves = Vec::new();
         for from in self.watch.check(queues) {
-            let lightest = lightest(queues, from);
-            if lightest.is_empty() {
+            let Some(to) = self.target(queues, from, &mut random) else {
                 continue;
-            }
-            for found in self.relieve(from, &lightest, &mut random) {
+            };
+            for bin in self.relieve(from, &mut random) {
+                let found = Move { bin, from, to };
                 self.bins.apply(found);
                 moves.push(found);
             }
@@ -125,30 +138,33 @@ impl Controller {
         moves
     }
 
-    /// What the overloaded sublink gives away; `lightest` is not empty.
-    fn relieve(
+    /// Where the overloaded sublink's bins go; none if no sublink is lighter.
+    fn target(
         &self,
+        queues: &[Queue],
         from: SublinkId,
-        lightest: &[SublinkId],
         random: &mut impl FnMut() -> u32,
-    ) -> Vec<Move> {
+    ) -> Option<SublinkId> {
+        match (&self.traffic, &self.scheme) {
+            (None, Scheme::Dh { .. }) => {
+                let lightest = lightest(queues, from);
+                (!lightest.is_empty()).then(|| lightest[below(lightest.len(), random)])
+            }
+            (None, Scheme::Dhfv { volumes, .. }) => lightest(queues, from)
+                .into_iter()
+                .min_by_key(|&sublink| volumes.total(&self.bins, sublink)),
+            (Some(traffic), Scheme::Dh { .. }) => traffic.next_below_mean(queues, from),
+            (Some(traffic), Scheme::Dhfv { .. }) => traffic.least(queues, from),
+        }
+    }
+
+    /// The bins that the overloaded sublink gives away.
+    fn relieve(&self, from: SublinkId, random: &mut impl FnMut() -> u32) -> Vec<BinId> {
         match &self.scheme {
             Scheme::Dh { moved_percent } => {
-                let to = lightest[below(lightest.len(), random)];
-                let bins = sample(self.bins.of(from).collect(), *moved_percent, random);
-                bins.into_iter().map(|bin| Move { bin, from, to }).collect()
+                sample(self.bins.of(from).collect(), *moved_percent, random)
             }
-            Scheme::Dhfv { volumes, .. } => {
-                let least = lightest
-                    .iter()
-                    .min_by_key(|&&sublink| volumes.total(&self.bins, sublink));
-                let largest = volumes.largest(&self.bins, from);
-                largest
-                    .zip(least)
-                    .map(|(bin, &to)| Move { bin, from, to })
-                    .into_iter()
-                    .collect()
-            }
+            Scheme::Dhfv { volumes, .. } => volumes.largest(&self.bins, from).into_iter().collect(),
         }
     }
 }

@@ -4,12 +4,21 @@
 //! bin's sublink in a table ([`spread::by_bin`](anabranch_policy::spread::by_bin)) and counts the bin's bytes. Every
 //! 25 ms the [`Controller`] reads the sublinks' queues. A sublink is *overloaded* if its queue exceeds half its buffer
 //! and is not shorter than at the last check: a queue that shrinks shows that the last move already works. From an
-//! overloaded sublink bins move to the one whose queue fills the least of its buffer, provided that is less:
+//! overloaded sublink bins move to another:
 //!
-//! | scheme | bins that move | of equally filled sublinks, they move to |
+//! | scheme | bins that move |
+//! |---|---|
+//! | DH | a tenth of the sublink's, drawn at random |
+//! | DHFV | the one that carried most in the last 100 ms |
+//!
+//! [`Target`] says to which. By queue, it is the one whose queue fills the least of its buffer, provided that is less.
+//! By traffic, it is what the words of the paper come to, and late: what moved before a check shows in what is sent
+//! after it, so several large flows may be sent the same way. That loses more, as the paper's DH and DHFV did.
+//!
+//! | scheme | of equally short queues | by traffic |
 //! |---|---|---|
-//! | DH | a tenth of the sublink's, drawn at random | one drawn at random |
-//! | DHFV | the one that carried most in the last 100 ms | the one that carried least in the last 100 ms |
+//! | DH | one drawn at random | the next that used less than the mean part of its rate since the last check |
+//! | DHFV | the one whose bins carried least in the last 100 ms | the one that used the least part of its rate in the last 100 ms |
 //!
 //! Every move may reorder the flows of its bin once. DH moves many bins to hit the one that matters; DHFV knows it.
 //!
@@ -24,6 +33,7 @@ mod bins;
 mod controller;
 mod drr;
 mod overload;
+mod traffic;
 mod volumes;
 
 #[cfg(test)]
@@ -35,11 +45,15 @@ use std::fmt;
 use std::time::Duration;
 
 use anabranch_policy::abi::{BINS, MAX_LINKS};
+use serde::{Deserialize, Serialize};
 
 pub use bins::Bins;
 pub use controller::{Controller, Wakeup};
 pub use drr::Drr;
 pub use volumes::Counters;
+
+/// A longer memory than this is not kept.
+const CHECKS_MAX: usize = 10_000;
 
 /// A sublink by its place in the trunk, which is its number in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,11 +105,37 @@ pub struct Queue {
     pub length_bytes: u64,
     /// Bytes that can wait. Zero counts as one.
     pub buffer_bytes: u64,
+    /// Bytes that have left it since the beginning. For [`Target::Traffic`].
+    pub sent_bytes: u64,
+    /// What it can send; the same of all if it is not known. For [`Target::Traffic`].
+    pub rate_bps: u64,
     /// Whether bins may move to it.
     pub usable: bool,
 }
 
-/// The numbers of Jo 2002, section III.C, which are the default.
+/// By what a sublink is found that takes bins from an overloaded one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Target {
+    /// By what waits now.
+    #[default]
+    Queue,
+    /// By what was sent of late, as the words of Jo 2002 are (II.A): "a lighter traffic loaded sublink" (DH), "the
+    /// underutilized link" (DHFV).
+    Traffic,
+}
+
+impl fmt::Display for Target {
+    /// As it is written in a file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Target::Queue => "queue",
+            Target::Traffic => "traffic",
+        })
+    }
+}
+
+/// The numbers of Jo 2002, section III.C, are the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Between two looks at the queues.
@@ -106,8 +146,9 @@ pub struct Parameters {
     pub moved_percent: u8,
     /// DHFV counts the bytes of every bin over this long at a time.
     pub slot: Duration,
-    /// DHFV judges bins by this many slots, at least one.
+    /// DHFV judges by this many slots, at least one.
     pub slots: usize,
+    pub target: Target,
 }
 
 impl Default for Parameters {
@@ -118,11 +159,21 @@ impl Default for Parameters {
             moved_percent: 10,
             slot: Duration::from_millis(10),
             slots: 10,
+            target: Target::Queue,
         }
     }
 }
 
 impl Parameters {
+    /// Checks, at least one, in the time by which DHFV judges.
+    fn checks_judged(&self) -> usize {
+        let judged_ns = self.slot.as_nanos() * self.slots as u128;
+        let checks = judged_ns.div_ceil(self.check_period.as_nanos());
+        usize::try_from(checks)
+            .unwrap_or(usize::MAX)
+            .clamp(1, CHECKS_MAX)
+    }
+
     fn check(&self) -> Result<(), TrunkError> {
         let wrong = |name, allowed| Err(TrunkError::Parameter { name, allowed });
         if self.check_period.is_zero() {

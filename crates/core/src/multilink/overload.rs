@@ -74,6 +74,8 @@ mod tests {
         Queue {
             length_bytes,
             buffer_bytes,
+            sent_bytes: 0,
+            rate_bps: 1,
             usable: true,
         }
     }

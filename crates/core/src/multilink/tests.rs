@@ -16,6 +16,8 @@ fn queues(lengths_bytes: [u64; K]) -> [Queue; K] {
     lengths_bytes.map(|length_bytes| Queue {
         length_bytes,
         buffer_bytes: BUFFER_BYTES,
+        sent_bytes: 0,
+        rate_bps: 1,
         usable: true,
     })
 }
@@ -221,6 +223,66 @@ fn dhfv_chooses_among_equally_light_sublinks_by_what_they_carry_moves_included()
     );
 }
 
+/// Sublink 0 is full at every check; the others' queues are empty. What each has sent by then, by checks.
+fn targets_by_traffic(
+    mut controller: Controller,
+    sent_bytes: &[[u64; K]],
+) -> Vec<Option<SublinkId>> {
+    let mut counters = [0; BINS];
+    let check = |(i, sent_bytes): (usize, &[u64; K])| {
+        counters[0..8 * K].fill(1000 * (i as u64 + 1));
+        while controller.wakeup().1 == Wakeup::Volumes {
+            controller.record_volumes(controller.wakeup().0, &counters);
+        }
+        let mut queues = queues([BUFFER_BYTES, 0, 0, 0, 0, 0, 0, 0]);
+        for (queue, &bytes) in queues.iter_mut().zip(sent_bytes) {
+            queue.sent_bytes = bytes;
+        }
+        let moves = controller.check_queues(controller.wakeup().0, &queues, random(1));
+        moves.first().map(|found| found.to)
+    };
+    sent_bytes.iter().enumerate().map(check).collect()
+}
+
+/// Nothing is known at the first check. From the second to the third, 1 and 2 are above the mean; after that only 5 is
+/// below it.
+#[test]
+fn dh_by_traffic_moves_to_the_next_sublink_that_sent_less_than_the_mean_since_the_last_check() {
+    let [dh, _] = both(K, Target::Traffic);
+    let sent_bytes = [
+        [0; K],
+        [900, 900, 900, 100, 100, 100, 100, 100],
+        [1800, 1800, 1800, 1000, 1000, 150, 1000, 1000],
+    ];
+    let targets = targets_by_traffic(dh, &sent_bytes);
+    assert_eq!(targets, [None, Some(SublinkId(3)), Some(SublinkId(5))]);
+}
+
+/// Sublink 6 sends nothing before the third check and 400 bytes a check after it: 5, with 50, is behind it only when the
+/// four periods that are judged have 200 bytes of 5 and 400 of 6.
+#[test]
+fn dhfv_by_traffic_moves_to_the_sublink_that_sent_least_in_100_ms() {
+    let [_, dhfv] = both(K, Target::Traffic);
+    let sent_bytes: Vec<_> = (0..6u64)
+        .map(|check| {
+            let busy = 600 * check;
+            [
+                busy,
+                busy,
+                busy,
+                busy,
+                busy,
+                50 * check,
+                400 * check.saturating_sub(2),
+                busy,
+            ]
+        })
+        .collect();
+    let targets = targets_by_traffic(dhfv, &sent_bytes);
+    let at = |sublink| Some(SublinkId(sublink));
+    assert_eq!(targets, [at(1), at(6), at(6), at(5), at(5), at(5)]);
+}
+
 #[test]
 fn dhfv_moves_nothing_from_a_sublink_whose_bins_carried_nothing() {
     let full = queues([BUFFER_BYTES, 0, 0, 0, 0, 0, 0, 0]);
@@ -292,10 +354,13 @@ struct Step {
 fn steps() -> impl Strategy<Value = (usize, Vec<Step>)> {
     (1..=MAX_LINKS).prop_flat_map(|sublinks| {
         let length = prop_oneof![Just(0), Just(100_000), 0..100_000u64];
-        let queue = (length, 1..100_000u64, prop::bool::weighted(0.9)).prop_map(
-            |(length_bytes, buffer_bytes, usable)| Queue {
+        let sent = prop_oneof![Just(0), 0..20_000u64];
+        let queue = (length, 1..100_000u64, sent, prop::bool::weighted(0.9)).prop_map(
+            |(length_bytes, buffer_bytes, sent_bytes, usable)| Queue {
                 length_bytes,
                 buffer_bytes,
+                sent_bytes,
+                rate_bps: 1_000_000 + buffer_bytes * 10,
                 usable,
             },
         );
@@ -304,8 +369,20 @@ fn steps() -> impl Strategy<Value = (usize, Vec<Step>)> {
             prop::collection::vec((0..BINS as u16, 1..100_000u32), 0..50),
         )
             .prop_map(|(queues, carried)| Step { queues, carried });
-        (Just(sublinks), prop::collection::vec(step, 1..30))
+        let steps = prop::collection::vec(step, 1..30).prop_map(count_up);
+        (Just(sublinks), steps)
     })
+}
+
+/// What was sent before each check becomes what was sent since the beginning.
+fn count_up(mut steps: Vec<Step>) -> Vec<Step> {
+    for i in 1..steps.len() {
+        let (before, from_here) = steps.split_at_mut(i);
+        for (before, now) in before[i - 1].queues.iter().zip(&mut from_here[0].queues) {
+            now.sent_bytes += before.sent_bytes;
+        }
+    }
+    steps
 }
 
 /// Drives the controller as a driver would and hands over every check: queues before, queues, the packet path's table
@@ -343,13 +420,22 @@ fn drive(
     (controller, table)
 }
 
-fn both(sublinks: usize) -> [Controller; 2] {
+/// DH and DHFV.
+fn both(sublinks: usize, target: Target) -> [Controller; 2] {
     let bins = || Bins::new(sublinks).unwrap();
-    let parameters = Parameters::default();
+    let parameters = Parameters {
+        target,
+        ..Parameters::default()
+    };
     [
         Controller::dh(bins(), &parameters, Time::ZERO).unwrap(),
         Controller::dhfv(bins(), &parameters, Time::ZERO, &[0; BINS]).unwrap(),
     ]
+}
+
+fn all(sublinks: usize) -> impl Iterator<Item = Controller> {
+    let targets = [Target::Queue, Target::Traffic].into_iter();
+    targets.flat_map(move |target| both(sublinks, target))
 }
 
 /// The part of its buffer that a queue fills.
@@ -362,11 +448,13 @@ proptest! {
 
     #[test]
     fn the_moves_keep_the_packet_path_s_table_equal_to_the_controller_s_and_in_range((sublinks, steps) in steps()) {
-        for controller in both(sublinks) {
+        for controller in all(sublinks) {
             let (controller, table) = drive(controller, &steps, |_, _, table, moves| {
-                let bins: BTreeSet<_> = moves.iter().map(|m| m.bin).collect();
-                assert_eq!(bins.len(), moves.len(), "a bin moves once per check at most");
-                assert!(moves.iter().all(|m| table[m.bin.index()] == m.from.0));
+                let mut table = *table;
+                for m in moves {
+                    assert_eq!(table[m.bin.index()], m.from.0, "{m:?}");
+                    table[m.bin.index()] = m.to.0;
+                }
             });
             prop_assert_eq!(&table, controller.bins().table());
             prop_assert!(table.iter().all(|&sublink| usize::from(sublink) < sublinks));
@@ -376,14 +464,28 @@ proptest! {
     }
 
     #[test]
-    fn bins_leave_only_queues_above_half_that_do_not_shrink_for_usable_ones_that_fill_less((sublinks, steps) in steps()) {
-        for controller in both(sublinks) {
+    fn bins_leave_only_queues_above_half_that_do_not_shrink_for_usable_ones((sublinks, steps) in steps()) {
+        for controller in all(sublinks) {
             drive(controller, &steps, |before, queues, _, moves| {
                 for m in moves {
                     let (from, to) = (&queues[m.from.index()], &queues[m.to.index()]);
                     assert!(from.length_bytes * 2 > from.buffer_bytes, "{m:?} from {from:?}");
                     assert!(from.length_bytes >= before[m.from.index()].length_bytes, "{m:?}: shrinking");
-                    assert!(to.usable && fill(to) < fill(from), "{m:?} from {from:?} to {to:?}");
+                    assert!(to.usable && m.to != m.from, "{m:?} from {from:?} to {to:?}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn by_queue_bins_move_once_a_check_to_the_one_that_fills_least((sublinks, steps) in steps()) {
+        for controller in both(sublinks, Target::Queue) {
+            drive(controller, &steps, |_, queues, _, moves| {
+                let bins: BTreeSet<_> = moves.iter().map(|m| m.bin).collect();
+                assert_eq!(bins.len(), moves.len());
+                for m in moves {
+                    let (from, to) = (&queues[m.from.index()], &queues[m.to.index()]);
+                    assert!(fill(to) < fill(from), "{m:?} from {from:?} to {to:?}");
                     let lightest = queues.iter().filter(|q| q.usable).map(fill).fold(f64::MAX, f64::min);
                     assert_eq!(fill(to), lightest);
                 }
@@ -392,29 +494,38 @@ proptest! {
     }
 
     #[test]
-    fn a_period_moves_a_tenth_of_a_sublink_s_bins_in_dh_and_one_in_dhfv_to_a_single_place((sublinks, steps) in steps()) {
-        let [dh, dhfv] = both(sublinks);
-        drive(dh, &steps, |_, _, table, moves| {
-            for (from, given, places) in by_source(moves) {
-                let had = table.iter().filter(|&&sublink| sublink == from.0).count();
-                assert!((given, places) == (had.div_ceil(10), 1), "{given} of {had} to {places} places");
+    fn by_traffic_the_bins_of_dh_move_to_one_that_sent_less_than_its_share_since_the_last_check((sublinks, steps) in steps()) {
+        let [dh, _] = both(sublinks, Target::Traffic);
+        drive(dh, &steps, |before, queues, _, moves| {
+            let sent = |i: usize| queues[i].sent_bytes - before[i].sent_bytes;
+            let usable = || (0..queues.len()).filter(|&i| queues[i].usable);
+            let share = usable().map(sent).sum::<u64>() as f64 / usable().map(|i| queues[i].rate_bps).sum::<u64>() as f64;
+            for m in moves {
+                let to = m.to.index();
+                assert!((sent(to) as f64) < share * queues[to].rate_bps as f64, "{m:?} of {queues:?}");
             }
         });
-        drive(dhfv, &steps, |_, _, _, moves| {
-            assert!(by_source(moves).into_iter().all(|(_, given, _)| given == 1), "{moves:?}");
-        });
     }
-}
 
-/// Source, number of bins and number of destinations of the moves of one check.
-fn by_source(moves: &[Move]) -> Vec<(SublinkId, usize, usize)> {
-    let sources: BTreeSet<_> = moves.iter().map(|m| m.from).collect();
-    let of = |from| moves.iter().filter(move |m| m.from == from);
-    sources
-        .into_iter()
-        .map(|from| {
-            let places: BTreeSet<_> = of(from).map(|m| m.to).collect();
-            (from, of(from).count(), places.len())
-        })
-        .collect()
+    #[test]
+    fn a_period_moves_a_tenth_of_a_sublink_s_bins_in_dh_and_one_in_dhfv_to_a_single_place((sublinks, steps) in steps()) {
+        for controller in all(sublinks) {
+            let is_dh = controller.wakeup().1 == Wakeup::Queues;
+            drive(controller, &steps, |_, _, table, moves| {
+                let mut table = *table;
+                for given in moves.chunk_by(|a, b| a.from == b.from) {
+                    let from = given[0].from;
+                    let had = table.iter().filter(|&&sublink| sublink == from.0).count();
+                    let wanted = if is_dh { had.div_ceil(10) } else { 1 };
+                    assert_eq!(given.len(), wanted, "of {had} bins of {from}");
+                    assert!(given.iter().all(|m| m.to == given[0].to), "{given:?}");
+                    for m in given {
+                        table[m.bin.index()] = m.to.0;
+                    }
+                }
+                let sources: BTreeSet<_> = moves.iter().map(|m| m.from).collect();
+                assert_eq!(moves.chunk_by(|a, b| a.from == b.from).count(), sources.len());
+            });
+        }
+    }
 }

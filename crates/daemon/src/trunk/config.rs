@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{BadInput, Bytes, Rate, Source, dotted, is_name};
-use anabranch_core::multilink::{self, Parameters};
+use anabranch_core::multilink::{self, Parameters, Target};
 use anabranch_policy::abi::{MAX_LINKS, Spread};
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +120,7 @@ struct TrunkTable {
     moved_percent: Option<u8>,
     slot_ms: Option<u64>,
     slots: Option<usize>,
+    target: Option<Target>,
     flowlet_gap_ms: Option<u64>,
 }
 
@@ -316,6 +317,7 @@ fn parameters(source: &Source<'_>, table: &TrunkTable) -> Result<Parameters, Bad
         )?,
         slot: span(source, "slot_ms", table.slot_ms, default.slot)?,
         slots,
+        target: table.target.unwrap_or(default.target),
     })
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anabranch_config::Rate;
 use anabranch_core::Time;
 use anabranch_core::multilink::{Bins, Controller, Queue, SublinkId, Wakeup};
 use anabranch_dataplane::trunk::Trunk as Plane;
@@ -287,6 +288,8 @@ impl Runner {
                     length_bytes: queue.map_or(0, |queue| queue.length_bytes),
                     // A buffer that nobody knows is never half full.
                     buffer_bytes: sublink.buffer_bytes(limit_bytes).unwrap_or(u64::MAX),
+                    sent_bytes: queue.map_or(0, |queue| queue.sent_bytes),
+                    rate_bps: sublink.rate.map_or(1, Rate::bps),
                     usable: usable >> i & 1 == 1,
                 }
             })

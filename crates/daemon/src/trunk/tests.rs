@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_config::BadInput;
-use anabranch_core::multilink::Parameters;
+use anabranch_core::multilink::{Parameters, Target};
 use anabranch_dataplane::trunk::SublinkPath;
 
 use super::view::{Missing, View, check, check_queues};
@@ -57,6 +57,7 @@ fn everything_optional_is_read() {
         moved_percent = 20
         slot_ms = 5
         slots = 7
+        target = "traffic"
         flowlet_gap_ms = 2
         [trunk.sublink.a]
         device = "eth1"
@@ -72,6 +73,7 @@ fn everything_optional_is_read() {
         moved_percent: 20,
         slot: Duration::from_millis(5),
         slots: 7,
+        target: Target::Traffic,
     };
     assert_eq!((config.scheme, config.parameters), (Scheme::Dh, parameters));
     assert_eq!(config.flowlet_gap, Duration::from_millis(2));

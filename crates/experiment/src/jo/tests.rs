@@ -1,3 +1,4 @@
+use anabranch_core::multilink::{Parameters, Target};
 use anabranch_scenario::{Load, Network};
 
 use super::runs::{CAPACITY_BPS, equal, flow_bytes, jo, jo_at};
@@ -20,10 +21,11 @@ fn the_scenario_is_that_of_the_paper_where_the_paper_says_what_it_is() {
         assert_eq!(sublink.delay.as_millis(), 1);
     }
     assert_eq!(trunk.single.rate_bps as f64, CAPACITY_BPS);
-    assert_eq!(
-        trunk.control,
-        anabranch_core::multilink::Parameters::default()
-    );
+    let control = Parameters {
+        target: Target::Traffic,
+        ..Parameters::default()
+    };
+    assert_eq!(trunk.control, control);
     assert_eq!(scenario.limit.as_secs(), 20);
 }
 
@@ -37,9 +39,9 @@ fn every_seed_has_the_same_flows_and_files_bring_most_of_their_bytes() {
         flow_bytes(&run.scenario, run)
     };
     for bytes in [of_seed(1), of_seed(2)] {
-        assert_eq!(bytes.len(), 50 + 583 + 9000 + 9000);
+        assert_eq!(bytes.len(), 52 + 450 + 9000 + 9000);
         assert!(bytes.is_sorted_by(|a, b| a >= b));
-        let files: u64 = bytes[..50].iter().sum();
+        let files: u64 = bytes[..52].iter().sum();
         let share = files as f64 / bytes.iter().sum::<u64>() as f64;
         assert!((0.65..0.75).contains(&share), "{share}");
     }

@@ -94,14 +94,15 @@ impl<'a> Plan<'a> {
     pub fn configuration(&self) -> String {
         let control = &self.trunk.control;
         let mut text = format!(
-            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck_period_ms = {}\noverload_percent = {}\nmoved_percent = {}\nslot_ms = {}\nslots = {}\n",
+            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck_period_ms = {}\noverload_percent = {}\nmoved_percent = {}\nslot_ms = {}\nslots = {}\ntarget = \"{}\"\n",
             super::nodes::TRUNK,
             self.scheme(),
             control.check_period.as_millis(),
             control.overload_percent,
             control.moved_percent,
             control.slot.as_millis(),
-            control.slots
+            control.slots,
+            control.target
         );
         if let Spread::Flowlet { gap } = self.spread {
             // Writing to a string cannot fail.

@@ -252,6 +252,7 @@ fn control(source: &Source<'_>, table: &TrunkTable) -> Result<multilink::Paramet
         moved_percent,
         slot: time("slot", table.slot, default.slot)?,
         slots,
+        target: table.target.unwrap_or(default.target),
     })
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anabranch_config::{Bytes, Rate, Share, Span};
 use anabranch_core::Algorithm;
+use anabranch_core::multilink;
 use anabranch_workload::Direction;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -151,6 +152,7 @@ pub(super) struct TrunkTable {
     pub moved: Option<Share>,
     pub slot: Option<Span>,
     pub slots: Option<usize>,
+    pub target: Option<multilink::Target>,
 }
 
 #[derive(Debug, Deserialize)]
