@@ -520,3 +520,23 @@ fn index(length: usize) -> u32 {
 
 /// What travels most should not take more than a cache line.
 const _: () = assert!(size_of::<Packet>() <= 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dumbbell::{line, one_flow};
+    use crate::link::Buffer;
+
+    #[test]
+    fn a_packet_that_vanishes_from_a_line_or_appears_there_is_noticed() {
+        let spec = line(8_000_000, 10_000_000, Buffer::Unlimited);
+        let (mut world, _, there) = one_flow(1, spec, Work::Endless, TcpConfig::default());
+        world.run_until(Time::from_millis(100));
+        assert!(world.conserves());
+        let (packet, _) = world.link(there).to_come(world.now()).next().unwrap();
+        let packet = world.packets.remove(packet);
+        assert!(!world.conserves());
+        world.packets.insert(packet);
+        assert!(!world.conserves(), "another was sent, none arrived");
+    }
+}
