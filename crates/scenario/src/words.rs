@@ -151,9 +151,10 @@ fn trunk(trunk: &Trunk) -> Vec<Fact> {
         fact(
             "DH and DHFV",
             format!(
-                "look at queues every {}, overloaded above {} % of a buffer; DH moves {} % of the bins, DHFV sums {} slots of {}",
+                "look at queues every {}, overloaded above {} % of a buffer, target by {}; DH moves {} % of the bins, DHFV sums {} slots of {}",
                 time(control.check_period),
                 control.overload_percent,
+                control.target,
                 control.moved_percent,
                 control.slots,
                 time(control.slot)
