@@ -18,7 +18,10 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     let moved = |policy| outcomes.estimate(policy, |o| o.reassignments);
     let reordered = |policy| outcomes.estimate(policy, |o| o.reordered);
     let mut findings = Findings::default();
-    findings.observe("sh_reordered", reordered(SH).max);
+    findings.observe(
+        "sh_reordered_of_dh",
+        reordered(SH).mean / reordered(DH).mean,
+    );
     findings.observe("dhfv_lost_of_sh", lost(DHFV).mean / lost(SH).mean);
     findings.observe("dh_over_dhfv_moves", moved(DH).mean / moved(DHFV).mean);
     for policy in policies {

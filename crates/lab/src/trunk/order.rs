@@ -20,6 +20,8 @@ use crate::topology::{Result, io_error};
 
 /// The longest IP and TCP headers.
 const HEADERS_BYTES: usize = 120;
+/// Of the flags of a TCP header.
+const SYN: u8 = 2;
 const BUFFER_BYTES: usize = 8 << 20;
 /// How often the thread looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -111,7 +113,7 @@ fn watch(mut socket: &Socket, stop: &AtomicBool) -> Order {
         match socket.read(&mut packet) {
             Ok(length) => {
                 if let Some(segment) = Segment::read(&packet[..length]) {
-                    order.segments += 1;
+                    order.segments += u64::from(segment.content == Content::Data);
                     order.reordered += u64::from(flows.is_late(&segment));
                 }
             }
@@ -150,11 +152,19 @@ fn missed(socket: &Socket) -> u64 {
 /// Both addresses and both ports, as they stand in the headers.
 type FlowKey = [u8; 12];
 
-/// A TCP segment with data.
+/// A TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Segment {
     flow: FlowKey,
     id: u16,
+    content: Content,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// SYN or SYN-ACK.
+    Opening,
+    Data,
 }
 
 impl Segment {
@@ -170,7 +180,13 @@ impl Segment {
         let mut flow = [0; 12];
         flow[..8].copy_from_slice(packet.get(12..20)?);
         flow[8..].copy_from_slice(packet.get(header..header + 4)?);
-        (total > data_at).then_some(Self { flow, id: word(4)? })
+        let content = match packet.get(header + 13)? & SYN != 0 {
+            true => Content::Opening,
+            false if total > data_at => Content::Data,
+            false => return None,
+        };
+        let id = word(4)?;
+        Some(Self { flow, id, content })
     }
 }
 
@@ -179,7 +195,12 @@ impl Segment {
 struct Flows(HashMap<FlowKey, u16>);
 
 impl Flows {
+    /// A connection begins anew with its SYN: ports are used again, and each connection counts from where it likes.
     fn is_late(&mut self, segment: &Segment) -> bool {
+        if segment.content == Content::Opening {
+            self.0.remove(&segment.flow);
+            return false;
+        }
         let highest = self.0.entry(segment.flow).or_insert(segment.id);
         let ahead = segment.id.wrapping_sub(*highest).cast_signed();
         if ahead > 0 {
@@ -237,6 +258,16 @@ mod tests {
             [is_late(9, 1), is_late(3, 2), is_late(8, 1)],
             [false, false, true]
         );
+    }
+
+    #[test]
+    fn a_connection_that_has_the_ports_of_another_counts_anew() {
+        let mut flows = Flows::default();
+        let mut syn = packet(0, 1, 0);
+        syn[33] = SYN;
+        let packets = [packet(9, 1, 9), syn, packet(3, 1, 9), packet(2, 1, 9)];
+        let late = packets.map(|packet| flows.is_late(&Segment::read(&packet).unwrap()));
+        assert_eq!(late, [false, false, false, true]);
     }
 
     #[test]
