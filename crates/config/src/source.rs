@@ -222,22 +222,17 @@ fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
 
 /// Serde's words in the user's: keys, not fields; and what somebody may have meant who wrote an unknown word.
 fn reword(message: &str) -> String {
-    if let Some(rest) = message.strip_prefix("unknown field ") {
-        return match rest.split_once(", expected ") {
-            Some((key, allowed)) => format!("unknown key; {}", allowed_words(key, allowed)),
-            None => "unknown key".to_owned(),
-        };
+    let unknown = |what: &str, between: &str| message.strip_prefix(what)?.split_once(between);
+    if let Some((key, allowed)) = unknown("unknown field ", ", expected ") {
+        return format!("unknown key; {}", allowed_words(key, allowed));
     }
-    if let Some((word, allowed)) = message
-        .strip_prefix("unknown variant ")
-        .and_then(|rest| rest.split_once(", expected "))
-    {
+    if message.starts_with("unknown field ") {
+        return "unknown key".to_owned();
+    }
+    if let Some((word, allowed)) = unknown("unknown variant ", ", expected ") {
         return allowed_words(word, allowed);
     }
-    if let Some((word, allowed)) = message
-        .strip_prefix("unknown policy ")
-        .and_then(|rest| rest.split_once(", allowed: "))
-    {
+    if let Some((word, allowed)) = unknown("unknown policy ", ", allowed: ") {
         let word = word.replace('`', "");
         return format!("unknown policy {word}, {}", allowed_words(&word, allowed));
     }

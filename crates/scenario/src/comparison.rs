@@ -20,29 +20,61 @@ use crate::{Finished, OutputError, Summary, format};
 /// Points whose distributions of durations are drawn; all of them are in the tables.
 const DISTRIBUTIONS_MAX: usize = 6;
 
-/// A figure of a run, and how people read it.
+/// A figure of a run.
 struct Figure {
     key: &'static str,
     name: &'static str,
     value: fn(&Summary) -> Option<f64>,
-    text: fn(f64) -> String,
+    quantity: Quantity,
+    /// Whether it is drawn; all are in the tables.
+    plotted: bool,
+}
+
+/// What a figure is of: how people read it, and what it can be.
+#[derive(Clone, Copy)]
+enum Quantity {
+    /// Of the links' rates over T_c.
+    Ratio,
+    Rate,
+    Time,
+    Share,
+    Bytes,
+    Count,
+}
+
+impl Quantity {
+    fn text(self, value: f64) -> String {
+        match self {
+            Quantity::Ratio => format!("{value:.3}"),
+            Quantity::Rate => format::bps(value),
+            Quantity::Time => format::seconds(value),
+            Quantity::Share => format::percent(value),
+            Quantity::Bytes => format::bytes(value.round() as u64),
+            Quantity::Count => {
+                let text = format!("{value:.1}");
+                text.strip_suffix(".0").unwrap_or(&text).to_owned()
+            }
+        }
+    }
+
+    /// The unit of its plots, and how many base units that is; amounts have none.
+    fn unit(self) -> Option<(&'static str, f64)> {
+        match self {
+            Quantity::Ratio => Some(("share of the links' rate × T_c", 1.0)),
+            Quantity::Rate => Some(("Mbit/s", 1e6)),
+            Quantity::Time => Some(("s", 1.0)),
+            Quantity::Share => Some(("%", 0.01)),
+            Quantity::Bytes | Quantity::Count => None,
+        }
+    }
+
     /// What it cannot be outside of.
-    range: RangeInclusive<f64>,
-    /// The unit of its plot, and how many base units that is; `None` if it is only in the tables.
-    plot: Option<(&'static str, f64)>,
-}
-
-fn count(value: f64) -> String {
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").unwrap_or(&text).to_owned()
-}
-
-fn ratio3(value: f64) -> String {
-    format!("{value:.3}")
-}
-
-fn bytes(value: f64) -> String {
-    format::bytes(value.round() as u64)
+    fn range(self) -> RangeInclusive<f64> {
+        match self {
+            Quantity::Share => SHARE,
+            _ => NOT_NEGATIVE,
+        }
+    }
 }
 
 static FIGURES: [Figure; 15] = [
@@ -50,121 +82,106 @@ static FIGURES: [Figure; 15] = [
         key: "goodput_bps",
         name: "goodput",
         value: |s| Some(s.goodput_bps),
-        text: format::bps,
-        range: NOT_NEGATIVE,
-        plot: Some(("Mbit/s", 1e6)),
+        quantity: Quantity::Rate,
+        plotted: true,
     },
     Figure {
         key: "mean_throughput_bps",
         name: "mean throughput",
         value: |s| (s.ok > 0).then_some(s.mean_throughput_bps),
-        text: format::bps,
-        range: NOT_NEGATIVE,
-        plot: Some(("Mbit/s", 1e6)),
+        quantity: Quantity::Rate,
+        plotted: true,
     },
     Figure {
         key: "ebu",
         name: "EBU",
         value: |s| Some(s.ebu),
-        text: ratio3,
-        range: NOT_NEGATIVE,
-        plot: Some(("share of the links' rate × T_c", 1.0)),
+        quantity: Quantity::Ratio,
+        plotted: true,
     },
     Figure {
         key: "completion_s",
         name: "T_c",
         value: |s| Some(s.completion_s),
-        text: format::seconds,
-        range: NOT_NEGATIVE,
-        plot: None,
+        quantity: Quantity::Time,
+        plotted: false,
     },
     Figure {
         key: "duration_sum_s",
         name: "sum of durations",
         value: |s| Some(s.duration_sum_s),
-        text: format::seconds,
-        range: NOT_NEGATIVE,
-        plot: Some(("s", 1.0)),
+        quantity: Quantity::Time,
+        plotted: true,
     },
     Figure {
         key: "duration_p50_s",
         name: "median duration",
         value: |s| (s.ok > 0).then_some(s.duration.p50_s),
-        text: format::seconds,
-        range: NOT_NEGATIVE,
-        plot: Some(("s", 1.0)),
+        quantity: Quantity::Time,
+        plotted: true,
     },
     Figure {
         key: "duration_p99_s",
         name: "p99 duration",
         value: |s| (s.ok > 0).then_some(s.duration.p99_s),
-        text: format::seconds,
-        range: NOT_NEGATIVE,
-        plot: Some(("s", 1.0)),
+        quantity: Quantity::Time,
+        plotted: true,
     },
     Figure {
         key: "user_deviation_bps",
         name: "deviation of users",
         value: |s| Some(s.user_deviation_bps),
-        text: format::bps,
-        range: NOT_NEGATIVE,
-        plot: Some(("Mbit/s", 1e6)),
+        quantity: Quantity::Rate,
+        plotted: true,
     },
     Figure {
         key: "failed_ratio",
         name: "failed",
         value: |s| Some(s.failed_ratio),
-        text: format::percent,
-        range: SHARE,
-        plot: Some(("%", 0.01)),
+        quantity: Quantity::Share,
+        plotted: true,
     },
     Figure {
         key: "loss_ratio",
         name: "packets lost",
         value: |s| Some(s.counts?.loss_ratio()),
-        text: format::percent,
-        range: SHARE,
-        plot: Some(("%", 0.01)),
+        quantity: Quantity::Share,
+        plotted: true,
     },
     Figure {
         key: "lost_bytes",
         name: "bytes lost",
         value: |s| Some(s.counts?.dropped().bytes as f64),
-        text: bytes,
-        range: NOT_NEGATIVE,
-        plot: None,
+        quantity: Quantity::Bytes,
+        plotted: false,
     },
     Figure {
         key: "retransmitted_bytes",
         name: "sent again",
         value: |s| Some(s.counts?.retransmitted.bytes as f64),
-        text: bytes,
-        range: NOT_NEGATIVE,
-        plot: None,
+        quantity: Quantity::Bytes,
+        plotted: false,
     },
     Figure {
         key: "reordered",
         name: "reordered",
         value: |s| Some(s.counts?.reordered as f64),
-        text: count,
-        range: NOT_NEGATIVE,
-        plot: None,
+        quantity: Quantity::Count,
+        plotted: false,
     },
     Figure {
         key: "reassignments",
         name: "reassigned",
         value: |s| Some(s.counts?.reassignments as f64),
-        text: count,
-        range: NOT_NEGATIVE,
-        plot: None,
+        quantity: Quantity::Count,
+        plotted: false,
     },
     Figure {
         key: "probe_packets",
         name: "probes",
         value: |s| Some(s.counts?.probes.packets as f64),
-        text: count,
-        range: NOT_NEGATIVE,
-        plot: None,
+        quantity: Quantity::Count,
+        plotted: false,
     },
 ];
 
@@ -304,7 +321,7 @@ impl Comparison {
     fn plots(&self) -> Vec<(String, Plot)> {
         let points = self.points();
         let bars = FIGURES.iter().filter_map(|figure| {
-            let (unit, scale) = figure.plot?;
+            let (unit, scale) = figure.quantity.unit().filter(|_| figure.plotted)?;
             let plot = self.bars(figure, unit, scale, &points)?;
             Some((figure.key.to_owned(), Plot::Bars(plot)))
         });
@@ -443,7 +460,7 @@ fn runs_cell(row: &Compared) -> Markup {
 }
 
 fn figure_cell(figure: &Figure, row: &Compared) -> Markup {
-    let text = figure.text;
+    let text = |value| figure.quantity.text(value);
     html! {
         td.number {
             @if let Some(found) = row.figures.get(figure.key) {
@@ -465,7 +482,7 @@ impl Compared {
         }
         let figures = FIGURES.iter().filter_map(|figure| {
             let values = valid.iter().filter_map(|run| (figure.value)(&run.summary));
-            let estimate = Estimate::of(values)?.within(figure.range.clone());
+            let estimate = Estimate::of(values)?.within(figure.quantity.range());
             Some((figure.key, estimate))
         });
         let manifest = &group[0].manifest;

@@ -349,6 +349,7 @@ impl<E: Copy> Wheel<E> {
     fn place(&mut self, entry: Entry<E>, next: u32) -> u32 {
         let index = self.free;
         match self.nodes.get_mut(index as usize) {
+            // Field by field: put together elsewhere, it would be read back before all of it has been stored.
             Some(place) => {
                 self.free = place.next;
                 place.time_ns = entry.time_ns;

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::{Exit, Namespace};
 use aya::programs::tc::{SchedClassifier, TcAttachType};
 
-use crate::house::{House, build, flows, status, take_turn, three_links};
+use crate::house::{House, build, flows, status, take_turn, three_links, until};
 use crate::programs::{Downloads, Visitor, curl, iperf, iperf_server, seen};
 
 const IDLE: usize = 20;
@@ -71,11 +70,7 @@ fn a_clean_stop_puts_everything_back_even_what_a_killed_daemon_had_changed() {
     assert_eq!(gateway.stop().unwrap(), Exit::Code(0));
     assert_eq!(fingerprint(lab.gateway()), before);
     // The kernel lets go of programs in work of its own.
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while attached(lab.gateway()) > 0 {
-        assert!(Instant::now() < deadline, "programs are left");
-        thread::yield_now();
-    }
+    until("no program is left", || attached(lab.gateway()) == 0);
     let paths = Paths::new(gateway.instance()).unwrap();
     for path in [paths.pins().to_owned(), paths.socket(), paths.state()] {
         assert!(!path.exists(), "{} is left", path.display());

@@ -174,7 +174,7 @@ fn judge(findings: &mut Findings, topic: &Topic, observed: &Observed, context: &
 /// Measures all seeds of all topics on the options' threads.
 fn measure(context: &Context, topics: &[Topic]) -> Vec<Observed> {
     // A quick run has shorter runs, not fewer seeds: three standard errors of a few are too narrow a bound.
-    let (seeds, effort) = ((1..=SEEDS).collect::<Vec<u64>>(), effort(context));
+    let (seeds, effort) = (context.seeds(SEEDS, SEEDS), effort(context));
     let of = |topic: usize| {
         topics[topic]
             .seeds(&seeds)

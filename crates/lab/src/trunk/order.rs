@@ -29,7 +29,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Counts data segments at the hosts of a namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Order {
-    pub segments: u64,
     pub reordered: u64,
     /// Not seen, because this process was too slow.
     pub missed: u64,
@@ -113,7 +112,6 @@ fn watch(mut socket: &Socket, stop: &AtomicBool) -> Order {
         match socket.read(&mut packet) {
             Ok(length) => {
                 if let Some(segment) = Segment::read(&packet[..length]) {
-                    order.segments += u64::from(segment.content == Content::Data);
                     order.reordered += u64::from(flows.is_late(&segment));
                 }
             }
@@ -152,19 +150,12 @@ fn missed(socket: &Socket) -> u64 {
 /// Both addresses and both ports, as they stand in the headers.
 type FlowKey = [u8; 12];
 
-/// A TCP segment.
+/// A TCP segment with data, or one that opens a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Segment {
     flow: FlowKey,
     id: u16,
-    content: Content,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content {
-    /// SYN or SYN-ACK.
-    Opening,
-    Data,
+    opens: bool,
 }
 
 impl Segment {
@@ -180,13 +171,9 @@ impl Segment {
         let mut flow = [0; 12];
         flow[..8].copy_from_slice(packet.get(12..20)?);
         flow[8..].copy_from_slice(packet.get(header..header + 4)?);
-        let content = match packet.get(header + 13)? & SYN != 0 {
-            true => Content::Opening,
-            false if total > data_at => Content::Data,
-            false => return None,
-        };
+        let opens = packet.get(header + 13)? & SYN != 0;
         let id = word(4)?;
-        Some(Self { flow, id, content })
+        (opens || total > data_at).then_some(Self { flow, id, opens })
     }
 }
 
@@ -197,7 +184,7 @@ struct Flows(HashMap<FlowKey, u16>);
 impl Flows {
     /// A connection begins anew with its SYN: ports are used again, and each connection counts from where it likes.
     fn is_late(&mut self, segment: &Segment) -> bool {
-        if segment.content == Content::Opening {
+        if segment.opens {
             self.0.remove(&segment.flow);
             return false;
         }

@@ -61,7 +61,6 @@ impl Transmitter {
         assert!(rate_bps > 0, "a link needs a rate of at least 1 bit/s");
         let (unit, limit) = match buffer {
             Buffer::Bytes(limit) => (Unit::Bytes, limit),
-            Buffer::Packets(0) => (Unit::Bytes, 0),
             Buffer::Packets(limit) => (Unit::Packets, limit),
             Buffer::Unlimited => (Unit::Bytes, u64::MAX),
         };
@@ -110,7 +109,7 @@ impl Transmitter {
     pub fn accept(&mut self, now_ns: u64, bytes: u32) -> Option<u64> {
         if now_ns >= self.last_departure_ns {
             self.clear();
-            if self.unit == Unit::Bytes && u64::from(bytes) > self.limit {
+            if !self.has_room(bytes) {
                 return None;
             }
             if now_ns > self.last_departure_ns {

@@ -141,7 +141,7 @@ pub(crate) struct Side {
     /// None if its flow went on without it.
     pub flow: Option<FlowId>,
     pub other: SideId,
-    /// Where its packets go first, and then.
+    /// Where its packets go first, and then: apart, so that a packet copies the rest as it stands.
     pub(super) first: Option<Hop>,
     pub(super) rest: Path,
     pub tcp: u16,

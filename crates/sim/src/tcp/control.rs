@@ -14,8 +14,6 @@ const LEAST_THRESHOLD: f64 = 2.;
 #[derive(Clone, Debug)]
 pub struct Window {
     cwnd: f64,
-    /// Whole segments of `cwnd`.
-    whole: u32,
     ssthresh: f64,
     /// Of those flows alone whom CUBIC has steered: an endpoint is held a million times.
     cubic: Option<Box<Cubic>>,
@@ -25,7 +23,6 @@ impl Window {
     pub fn new(initial: u32) -> Self {
         Window {
             cwnd: f64::from(initial),
-            whole: initial,
             ssthresh: f64::INFINITY,
             cubic: None,
         }
@@ -36,19 +33,12 @@ impl Window {
         self.cwnd
     }
 
-    /// Whole segments that fit.
-    #[inline]
-    pub fn segments(&self) -> u32 {
-        self.whole
-    }
-
     pub fn ssthresh(&self) -> f64 {
         self.ssthresh
     }
 
     pub fn set(&mut self, cwnd: f64) {
         self.cwnd = cwnd;
-        self.whole = cwnd as u32;
     }
 
     /// `number` is sent for the first time.
@@ -84,22 +74,20 @@ impl Window {
         if let Some(hystart) = self.cubic.as_ref().and_then(|cubic| cubic.hystart.as_ref()) {
             units = hystart.increase(units);
         }
-        let mut cwnd = self.cwnd;
-        if cwnd < self.ssthresh {
-            let slow = units.min(self.ssthresh - cwnd);
-            cwnd += slow;
+        if self.cwnd < self.ssthresh {
+            let slow = units.min(self.ssthresh - self.cwnd);
+            self.cwnd += slow;
             units -= slow;
         }
         if units > 0. {
-            cwnd = match config.control {
-                Control::Reno => cwnd + units / cwnd,
+            self.cwnd = match config.control {
+                Control::Reno => self.cwnd + units / self.cwnd,
                 Control::Cubic => {
                     let cubic = self.cubic.get_or_insert_default();
-                    cubic.grown(cwnd, units, now_ns, rtt_ns)
+                    cubic.grown(self.cwnd, units, now_ns, rtt_ns)
                 }
             };
         }
-        self.set(cwnd);
     }
 
     /// A loss was found with `in_flight` segments outstanding: lowers the threshold; the caller sets the window.

@@ -179,7 +179,7 @@ impl Sender {
     /// NextSeg of RFC 6675 section 4, rules 1 to 3.
     #[inline(always)]
     fn choose_by_scoreboard(&mut self, config: &TcpConfig) -> Option<u32> {
-        if self.board.pipe() >= self.window.segments() {
+        if self.board.pipe() >= self.window.cwnd() as u32 {
             return None;
         }
         let resend = |board: &mut Scoreboard, number| {
@@ -210,7 +210,7 @@ impl Sender {
         } else {
             0
         };
-        let window = self.window.segments() + limited;
+        let window = self.window.cwnd() as u32 + limited;
         if self.next - self.una >= window || !self.may_send_next(config) {
             return None;
         }
@@ -235,7 +235,7 @@ impl Sender {
             return;
         }
         let sacks = config.recovery == Recovery::Sack;
-        let limited = self.in_flight() >= self.window.segments();
+        let limited = self.in_flight() >= self.window.cwnd() as u32;
         let acked = ack - self.una;
         if acked > 0 {
             self.advance(ack, now_ns, config);
