@@ -12,7 +12,7 @@
 #include "reasons.h"
 
 /* Raised whenever a value below changes shape: pinned maps of another version are never adopted. */
-#define AB_TRUNK_ABI_VERSION 1
+#define AB_TRUNK_ABI_VERSION 2
 
 /* Bins of a trunk (Jo 2002, section III.D). A flow is in the bin of its hash; a table gives each bin a sublink. */
 #define AB_BINS 1024
@@ -65,6 +65,7 @@ struct ab_sublink {
 struct ab_carried {
 	__u64 packets; /* GSO segments counted one by one */
 	__u64 bytes;   /* as the sublink's queue counts them, with their Ethernet headers */
+	__u64 opened;  /* TCP segments with SYN: of a connection one in each direction, unless it is sent again */
 };
 
 /* Every way a packet can leave the trunk program: X(name, fate, words). */

@@ -22,7 +22,8 @@
 struct trunk_packet {
 	__u32 hash;
 	__u32 packets;
-	__u32 bytes; /* on the sublink, of all segments together */
+	__u32 bytes;  /* on the sublink, of all segments together */
+	__u32 opened; /* 1 if it has a SYN */
 	__be32 dst;
 };
 
@@ -30,14 +31,30 @@ struct ports {
 	__be16 src, dst;
 };
 
-static __always_inline void load_ports(struct __sk_buff *skb, const struct iphdr *ip, struct ports *ports)
+/* A TCP header as far as its flags. */
+struct tcp_start {
+	struct ports ports;
+	__be32 seq, ack;
+	__u8 offset, flags;
+} __attribute__((packed));
+
+/* Loads as much as the flags at once; a header that is shorter still has its ports. 1 if the segment has a SYN. */
+static __always_inline __u32 load_tcp(struct __sk_buff *skb, __u32 l4, struct ports *ports)
 {
-	__u32 l4 = ETH_HLEN + ip->ihl * 4;
-	__u8 proto = ip->protocol;
+	struct tcp_start tcp = {};
+
+	if (bpf_skb_load_bytes(skb, l4, &tcp, sizeof(tcp))) {
+		bpf_skb_load_bytes(skb, l4, ports, sizeof(*ports));
+		return 0;
+	}
+	*ports = tcp.ports;
+	return !!(tcp.flags & TCP_SYN);
+}
+
+static __always_inline void load_ports(struct __sk_buff *skb, __u32 l4, __u8 proto, struct ports *ports)
+{
 	struct icmphdr icmp = {};
 
-	if (ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_OFFSET_MASK))
-		return;
 	if (proto == IPPROTO_ICMP) {
 		if (bpf_skb_load_bytes(skb, l4, &icmp, sizeof(icmp)))
 			return;
@@ -45,9 +62,26 @@ static __always_inline void load_ports(struct __sk_buff *skb, const struct iphdr
 			ports->src = ports->dst = icmp.un.echo.id;
 		return;
 	}
-	if (proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP || proto == IPPROTO_DCCP ||
-	    proto == IPPROTO_UDPLITE)
+	if (proto == IPPROTO_UDP || proto == IPPROTO_SCTP || proto == IPPROTO_DCCP || proto == IPPROTO_UDPLITE)
 		bpf_skb_load_bytes(skb, l4, ports, sizeof(*ports));
+}
+
+/* What the transport header tells, which fragments after the first have none of. */
+static __always_inline void read_transport(struct __sk_buff *skb, const struct iphdr *ip, struct ports *ports,
+					   __u32 *opened)
+{
+	__u32 l4 = ETH_HLEN + ip->ihl * 4;
+	__u8 proto = ip->protocol;
+	__be16 fragment = ip->frag_off;
+
+	if (fragment & bpf_htons(IP_OFFSET_MASK))
+		return;
+	if (proto == IPPROTO_TCP)
+		*opened = load_tcp(skb, l4, ports);
+	else
+		load_ports(skb, l4, proto, ports);
+	if (fragment & bpf_htons(IP_MORE_FRAGMENTS))
+		ports->src = ports->dst = 0;
 }
 
 static __always_inline __u32 hash_of(const struct iphdr *ip, const struct ports *ports)
@@ -75,7 +109,7 @@ static __always_inline __u32 read_packet(struct __sk_buff *skb, struct trunk_pac
 		return AB_TRUNK_REASON_CUT_SHORT;
 	if (eth->h_dest[0] & 1)
 		return AB_TRUNK_REASON_NOT_UNICAST;
-	load_ports(skb, ip, &ports);
+	read_transport(skb, ip, &ports, &p->opened);
 	p->hash = hash_of(ip, &ports);
 	p->dst = ip->daddr;
 	p->packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
@@ -166,6 +200,7 @@ static __always_inline void count_packet(const struct trunk_packet *p, __u32 sub
 	if (sent) {
 		sent->packets += p->packets;
 		sent->bytes += p->bytes;
+		sent->opened += p->opened;
 	}
 }
 

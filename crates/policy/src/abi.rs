@@ -20,7 +20,7 @@ pub const NO_TARGET: u8 = 0xff;
 /// Bins of a trunk's table.
 pub const BINS: usize = 1024;
 /// Pinned maps of a trunk of another version are never adopted.
-pub const TRUNK_ABI_VERSION: u32 = 1;
+pub const TRUNK_ABI_VERSION: u32 = 2;
 /// The LAN as [`FlowKey::side`]; link `i` is [`side_of_link`]`(i)`.
 pub const SIDE_LAN: u8 = 0;
 
@@ -371,6 +371,7 @@ structures! {
     "ab_carried" Carried {
         packets: u64,
         bytes: u64,
+        opened: u64,
     }
 }
 
@@ -408,6 +409,7 @@ impl std::ops::AddAssign for Carried {
     fn add_assign(&mut self, cpu: Carried) {
         self.packets += cpu.packets;
         self.bytes += cpu.bytes;
+        self.opened += cpu.opened;
     }
 }
 

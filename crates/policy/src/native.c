@@ -226,6 +226,7 @@ const struct row ab_native_layout[] = {
 	SELF(ab_carried),
 	FIELD(ab_carried, packets),
 	FIELD(ab_carried, bytes),
+	FIELD(ab_carried, opened),
 };
 const size_t ab_native_layout_count = sizeof(ab_native_layout) / sizeof(ab_native_layout[0]);
 

@@ -14,7 +14,7 @@ use anabranch_dataplane::{
 };
 use anabranch_lab::netns::{Entered, Namespace};
 use anabranch_policy::{
-    abi::{BINS, Flowlet, MAX_LINKS, Spread, Spreading},
+    abi::{BINS, Flowlet, MAX_LINKS, Spread, Spreading, TRUNK_ABI_VERSION},
     flow_hash,
     spread::{Table, bin, by_bin, by_hash, by_rendezvous},
 };
@@ -22,7 +22,7 @@ use etherparse::IpNumber;
 
 use crate::{
     common::*,
-    frame::{self, Ip, tcp, udp},
+    frame::{self, Ip, mss_option, tcp, udp},
 };
 
 const TC_ACT_SHOT: u32 = 2;
@@ -38,6 +38,8 @@ struct Outcome {
     action: u32,
     /// The sublink it was sent over, and the bin it was counted in.
     went: Option<(u8, u16)>,
+    /// It counted as the first of a connection on that sublink.
+    opened: bool,
 }
 
 impl Outcome {
@@ -56,7 +58,12 @@ impl Outcome {
     #[track_caller]
     fn left(&self, action: u32, reason: &str) {
         assert_eq!((self.action, self.reason.as_str()), (action, reason));
-        assert_eq!(self.went, None, "what is not sent is counted on no sublink");
+        let counted = (self.went, self.opened);
+        let nowhere = (None, false);
+        assert_eq!(
+            counted, nowhere,
+            "what is not sent is counted on no sublink"
+        );
     }
 }
 
@@ -119,6 +126,7 @@ impl Rig {
     fn send_bytes(&mut self, frame: &[u8]) -> (Outcome, Ran) {
         let trunk = self.trunk();
         let (reasons, carried, volumes) = (counts(trunk), packets(trunk), trunk.volumes().unwrap());
+        let before = opened(trunk);
         let ran = trunk.run(frame, 1).unwrap();
         let reason = rose(&reasons, &counts(trunk));
         let [(reason, 1)] = reason[..] else {
@@ -134,7 +142,11 @@ impl Rig {
             }
             other => panic!("one packet is counted once: {other:?}"),
         };
+        let opened = rose(&before, &opened(trunk));
+        let on_its_sublink = went.is_some_and(|(sublink, _)| opened == [(sublink.into(), 1)]);
+        assert!(opened.is_empty() || on_its_sublink, "{opened:?}, {went:?}");
         let outcome = Outcome {
+            opened: on_its_sublink,
             reason: trunk.reasons().unwrap()[reason].name.clone(),
             action: ran.action,
             went,
@@ -160,6 +172,11 @@ fn counts(trunk: &Trunk) -> Vec<u64> {
 fn packets(trunk: &Trunk) -> Vec<u64> {
     let carried = trunk.carried().unwrap();
     carried.iter().map(|sublink| sublink.packets).collect()
+}
+
+fn opened(trunk: &Trunk) -> Vec<u64> {
+    let carried = trunk.carried().unwrap();
+    carried.iter().map(|sublink| sublink.opened).collect()
 }
 
 /// Which counters rose, and by how much.
@@ -425,6 +442,80 @@ fn every_protocol_goes_by_what_it_has() {
 }
 
 #[test]
+fn a_segment_with_syn_opens_a_flow_on_its_sublink_every_time_it_is_sent() {
+    let mut rig = Rig::of(spreading(Spread::Packet, 8));
+    let segment = |flags| tcp(client(4000), server(80), flags, 1, 1);
+    for (flags, opens) in [
+        ("S", true),
+        ("S", true),
+        ("SA", true),
+        ("SF", true),
+        ("", false),
+        ("A", false),
+        ("PA", false),
+        ("FA", false),
+        ("R", false),
+        ("RA", false),
+    ] {
+        let outcome = rig.send(&segment(flags).frame());
+        assert_eq!(outcome.opened, opens, "{flags:?}: {outcome:?}");
+    }
+    // With ECN it asks by two more flags (RFC 3168, section 6.1.1); with Fast Open it has data (RFC 7413).
+    let mut ecn = segment("S");
+    (ecn.header.ece, ecn.header.cwr) = (true, true);
+    let with_data = segment("S").options(&mss_option(1460)).payload(&[7; 500]);
+    let behind_options = segment("S").ip().ip_options(&[1; 40]).frame();
+    for frame in [ecn.frame(), with_data.frame(), behind_options] {
+        assert!(rig.send(&frame).opened);
+    }
+}
+
+/// The byte that has TCP's flags is 2, which is SYN, in all of them.
+#[test]
+fn what_only_looks_like_a_syn_opens_nothing() {
+    let mut rig = Rig::of(spreading(Spread::Hash, 8));
+    let (from, to) = (client(4000), server(53));
+    let looks_like_syn = [2; 32];
+    let as_protocol = |number: u8| {
+        let mut ip: Ip = udp(from, to, &looks_like_syn);
+        ip.header.protocol = IpNumber(number);
+        ip.frame()
+    };
+    for (what, frame) in [
+        ("UDP", udp(from, to, &looks_like_syn).frame()),
+        (
+            "echo",
+            frame::echo(CLIENT, SERVER, 7, &looks_like_syn).frame(),
+        ),
+        ("DCCP", as_protocol(33)),
+        ("GRE", as_protocol(47)),
+        ("SCTP", as_protocol(132)),
+    ] {
+        assert_eq!(frame[34 + 13], 2, "{what}");
+        assert!(!rig.send(&frame).opened, "{what}");
+    }
+    let mut cut_short = tcp(from, to, "S", 1, 0).ip();
+    cut_short.body.truncate(13);
+    let outcome = rig.send(&cut_short.frame());
+    assert!(!outcome.opened);
+    assert_eq!(outcome.bin(), bin(hash((from, to))), "its ports are there");
+}
+
+#[test]
+fn of_a_fragmented_syn_the_first_fragment_alone_opens_a_flow() {
+    let mut rig = Rig::of(spreading(Spread::Hash, 8));
+    let (from, to) = (client(4000), server(80));
+    let whole = tcp(from, to, "S", 1, 0).payload(&[2; 100]).ip();
+    let hosts = bin(hash_of_hosts(CLIENT, SERVER));
+    for (piece, opens) in [((0, 40), true), ((40, 80), false), ((80, 999), false)] {
+        let outcome = rig.send(&whole.fragment(piece.0, piece.1).frame());
+        assert_eq!((outcome.opened, outcome.bin()), (opens, hosts), "{piece:?}");
+    }
+    // A fragment without the flags (RFC 1858, section 3) is sent, and opens nothing.
+    assert!(!rig.send(&whole.fragment(0, 8).frame()).opened);
+}
+
+#[test]
 fn a_packet_is_sent_as_it_is_however_odd() {
     let mut rig = Rig::of(spreading(Spread::Hash, 8));
     let mut broken = tcp(client(1), server(2), "SF", 1, 1).frame();
@@ -488,6 +579,21 @@ fn another_process_finds_table_and_counters_as_they_were() {
         2,
         "it spreads as before without being told anything"
     );
+}
+
+/// Its counters may be of another shape.
+#[test]
+fn what_another_version_left_is_removed_and_not_adopted() {
+    let mut rig = Rig::of(spreading(Spread::Bins, 8));
+    rig.trunk().set_table(&[5; BINS]).unwrap();
+    drop(rig.trunk.take());
+    let theirs = rig.pins.join("trunk-v1");
+    let ours = rig.pins.join(format!("trunk-v{TRUNK_ABI_VERSION}"));
+    std::fs::rename(&ours, &theirs).unwrap();
+    let (trunk, adopted) = Trunk::open(&rig.pins).unwrap();
+    assert!(!adopted && !theirs.exists() && ours.exists());
+    assert_eq!(trunk.table().unwrap(), [0; BINS]);
+    rig.trunk = Some(trunk);
 }
 
 #[test]
