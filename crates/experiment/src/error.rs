@@ -70,6 +70,9 @@ pub enum ExperimentError {
     Twice { figure: String, claim: String },
     #[error("{what}: {reason}")]
     Run { what: String, reason: String },
+    /// A run is not to be trusted, and with it whatever would be derived.
+    #[error("{run}: the run is invalid: {problem}")]
+    Invalid { run: String, problem: String },
     /// Somebody ordered it to stop. What was complete is in the directory of the results.
     #[error("interrupted")]
     Interrupted,
@@ -81,10 +84,10 @@ pub enum ExperimentError {
 }
 
 impl ExperimentError {
-    /// What became of a run among others; an interrupt is nobody's fault.
+    /// What became of a run among others; an interrupt is nobody's fault, and what is invalid says which it is.
     pub(crate) fn of_run(run: String, error: ExperimentError) -> Self {
         match error {
-            ExperimentError::Interrupted => error,
+            ExperimentError::Interrupted | ExperimentError::Invalid { .. } => error,
             other => ExperimentError::run(run, other),
         }
     }

@@ -74,9 +74,10 @@ fn valid(each: &Run, setup: &Setup) -> Result<Record, ExperimentError> {
         }
         problems = record.problems;
     }
-    let problems = problems.join("; ");
-    let reason = format!("invalid {TRIES} times, at last because: {problems}");
-    Err(ExperimentError::run("the laboratory", reason))
+    Err(ExperimentError::Invalid {
+        run: each.to_string(),
+        problem: format!("tried {TRIES} times, at last: {}", problems.join("; ")),
+    })
 }
 
 fn explained(error: SweepError<ExperimentError>) -> ExperimentError {

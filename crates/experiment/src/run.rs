@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
 
-use anabranch_scenario::Sweep;
+use anabranch_scenario::{Sweep, repeat};
 use anabranch_workload::client::Stop;
 use serde::Serialize;
 
@@ -47,16 +48,69 @@ impl Default for Options {
     }
 }
 
+/// The first seed of whatever is simulated, which is simulated twice.
+pub(crate) const FIRST_SEED: u64 = 1;
+
 /// What a figure is given.
 pub struct Context<'a> {
     pub options: &'a Options,
     pub progress: &'a dyn Progress,
+    /// What was carried out twice.
+    repeated: Mutex<BTreeSet<String>>,
 }
 
-impl Context<'_> {
-    /// Seeds 1 to `full`, or to `quick` in a quick run.
+impl<'a> Context<'a> {
+    pub fn new(options: &'a Options, progress: &'a dyn Progress) -> Self {
+        Context {
+            options,
+            progress,
+            repeated: Mutex::default(),
+        }
+    }
+
+    /// Seeds from the first to `full`, or to `quick` in a quick run.
     pub fn seeds(&self, full: u64, quick: u64) -> Vec<u64> {
-        (1..=if self.options.quick { quick } else { full }).collect()
+        (FIRST_SEED..=if self.options.quick { quick } else { full }).collect()
+    }
+
+    /// What `once` comes to in virtual time. With the first seed it is carried out twice, but once for all figures.
+    ///
+    /// # Errors
+    /// If `once` fails, or comes to something else the second time: `difference` tells in which part.
+    pub fn trial<T>(
+        &self,
+        run: &str,
+        seed: u64,
+        mut once: impl FnMut() -> Result<T, ExperimentError>,
+        difference: impl FnOnce(&T, &T) -> Option<&'static str>,
+    ) -> Result<T, ExperimentError> {
+        if seed != FIRST_SEED || !self.repeated().insert(run.to_owned()) {
+            return once();
+        }
+        match repeat(once, difference)? {
+            (result, None) => Ok(result),
+            (_, Some(problem)) => Err(ExperimentError::Invalid {
+                run: run.to_owned(),
+                problem,
+            }),
+        }
+    }
+
+    /// A trial whose result is compared as a whole.
+    pub fn numbers<T: PartialEq>(
+        &self,
+        run: &str,
+        seed: u64,
+        once: impl FnMut() -> Result<T, ExperimentError>,
+    ) -> Result<T, ExperimentError> {
+        self.trial(run, seed, once, |a, b| (a != b).then_some("numbers"))
+    }
+
+    fn repeated(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // A set is whole whatever happened to who filled it.
+        self.repeated
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -66,6 +120,12 @@ pub struct Summary {
     pub experiment: &'static str,
     pub world: World,
     pub quick: bool,
+    /// No problems.
+    pub valid: bool,
+    /// Why a run cannot be trusted; with it the experiment ends.
+    pub problems: Vec<String>,
+    /// Runs that were carried out twice and came to the same.
+    pub repeated: usize,
     pub checks: Vec<Check>,
     pub notes: Vec<Note>,
 }
@@ -78,15 +138,20 @@ pub struct Note {
 
 impl Summary {
     pub fn passes(&self) -> bool {
-        self.checks.iter().all(|check| check.pass)
+        self.valid && self.checks.iter().all(|check| check.pass)
+    }
+
+    fn write(&self, out: &Path) -> Result<(), ExperimentError> {
+        let text = serde_json::to_string_pretty(self).expect("a summary is plain data");
+        write(&out.join("summary.json"), &text)
     }
 }
 
 /// Runs the figures one after the other; writes plots and `summary.json` into the options' directory as they come.
 ///
 /// # Errors
-/// If a run fails, a claim goes unobserved, or a file cannot be written. A claim that does not hold is no error: see
-/// [`Summary::passes`].
+/// If a run fails or is invalid, which the summary says too; if a claim goes unobserved, or a file cannot be written. A
+/// claim that does not hold is no error: see [`Summary::passes`].
 pub fn run(
     selection: &Selection,
     options: &Options,
@@ -94,18 +159,28 @@ pub fn run(
 ) -> Result<Summary, ExperimentError> {
     let experiment = selection.experiment;
     let claims = claim::read(experiment.name, experiment.expected)?;
-    let context = Context { options, progress };
+    let context = Context::new(options, progress);
     make_directory(&options.out)?;
     let mut summary = Summary {
         experiment: experiment.name,
         world: options.world,
         quick: options.quick,
+        valid: true,
+        problems: Vec::new(),
+        repeated: 0,
         checks: Vec::new(),
         notes: Vec::new(),
     };
     for figure in &selection.figures {
         progress.figure(figure);
-        let findings = (figure.run)(&context)?;
+        let findings = (figure.run)(&context);
+        summary.repeated = context.repeated().len();
+        if let Err(problem @ ExperimentError::Invalid { .. }) = &findings {
+            summary.valid = false;
+            summary.problems.push(format!("{}: {problem}", figure.id));
+            summary.write(&options.out)?;
+        }
+        let findings = findings?;
         summary
             .checks
             .extend(judge(figure.id, &findings, &claims, options)?);
@@ -114,10 +189,7 @@ pub fn run(
             text: text.clone(),
         }));
         write_plots(&findings, &options.out)?;
-        write(
-            &options.out.join("summary.json"),
-            &serde_json::to_string_pretty(&summary).expect("a summary is plain data"),
-        )?;
+        summary.write(&options.out)?;
     }
     Ok(summary)
 }
@@ -186,7 +258,9 @@ fn write(path: &Path, text: &str) -> Result<(), ExperimentError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::Experiment;
 
@@ -206,16 +280,17 @@ min = 0.3
 world = \"lab\"
 ";
 
-    struct Silent;
+    pub(crate) struct Silent;
 
     impl Progress for Silent {
         fn figure(&self, _: &Figure) {}
         fn runs(&self, _: usize, _: usize) {}
     }
 
-    fn summary(
-        run_figure: fn(&Context) -> Result<Findings, ExperimentError>,
-    ) -> Result<Summary, ExperimentError> {
+    type RunFigure = fn(&Context) -> Result<Findings, ExperimentError>;
+
+    /// The result, and the summary that was written.
+    fn results(run_figure: RunFigure) -> (Result<Summary, ExperimentError>, Value) {
         let figures: &'static [Figure] = Box::leak(Box::new([Figure {
             id: "fig1",
             title: "a figure",
@@ -239,13 +314,18 @@ world = \"lab\"
             experiment,
             figures: figures.iter().collect(),
         };
-        let summary = run(&selection, &options, &Silent)?;
-        let written = fs::read_to_string(directory.path().join("summary.json")).expect("written");
-        let written: serde_json::Value = serde_json::from_str(&written).expect("JSON");
-        assert_eq!(
-            written["checks"].as_array().map(Vec::len),
-            Some(summary.checks.len())
-        );
+        let summary = run(&selection, &options, &Silent);
+        let written = fs::read_to_string(directory.path().join("summary.json"));
+        let written = written.map(|text| serde_json::from_str(&text).expect("JSON"));
+        (summary, written.unwrap_or_default())
+    }
+
+    fn summary(run_figure: RunFigure) -> Result<Summary, ExperimentError> {
+        let (summary, written) = results(run_figure);
+        let summary = summary?;
+        let checks = written["checks"].as_array().map(Vec::len);
+        assert_eq!(checks, Some(summary.checks.len()));
+        assert_eq!(written["valid"], true);
         Ok(summary)
     }
 
@@ -297,5 +377,36 @@ world = \"lab\"
         let computed = computed.expect("runs");
         assert_eq!(computed.checks.len(), 2);
         assert!(!computed.passes());
+    }
+
+    #[test]
+    fn a_figure_that_loses_determinism_ends_the_experiment_and_marks_its_summary() {
+        let (summary, written) = results(|context| {
+            let mut drifting = 0.5;
+            let mut measure = |seed| {
+                context.numbers("a queue", seed, || {
+                    drifting += 1e-9;
+                    Ok(drifting)
+                })
+            };
+            measure(2).expect("carried out once");
+            let share = measure(1)?;
+            observing(&[("share", share)])
+        });
+        let problem =
+            "a queue: the run is invalid: not deterministic: a second run has other numbers";
+        assert_eq!(summary.unwrap_err().to_string(), problem);
+        assert_eq!(written["valid"], false);
+        assert_eq!(written["problems"][0], format!("fig1: {problem}"));
+    }
+
+    #[test]
+    fn a_summary_counts_what_was_carried_out_twice() {
+        let summary = summary(|context| {
+            let share = context.numbers("a queue", 1, || Ok(0.5))?;
+            context.numbers("a queue", 2, || Ok(0.6))?;
+            observing(&[("share", share)])
+        });
+        assert_eq!(summary.expect("runs").repeated, 1);
     }
 }

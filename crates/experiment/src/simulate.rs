@@ -1,31 +1,49 @@
 //! Runs of scenarios in the simulator, many at a time.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
-use anabranch_core::Time;
 use anabranch_scenario::{self as scenario, Record, Run, execute};
 
 use crate::{Context, ExperimentError};
 
 /// Simulates every run on the options' threads and returns what `derive` makes of each record, in the order of the runs.
+/// Those with the first seed are simulated twice ([`Context::trial`]).
 ///
 /// # Errors
-/// If a run cannot be simulated, or its record says that it is not to be trusted; if the options' order to stop is given
-/// meanwhile.
+/// If a run cannot be simulated, or its record says that it is not to be trusted, or is another the second time; if the
+/// options' order to stop is given meanwhile.
 pub fn simulate<T: Send>(
     context: &Context,
     runs: &[Run],
     derive: impl Fn(&Run, &Record) -> T + Sync,
 ) -> Result<Vec<T>, ExperimentError> {
-    let world = |run: &Run, tell: &mut dyn FnMut(std::time::Duration)| {
+    let once = |run: &Run| {
+        anabranch_sim::run(run, &mut |_| {})
+            .map_err(|error| ExperimentError::run("the simulator", error))
+    };
+    each(context, runs, once, derive)
+}
+
+/// [`simulate`], `once` being the simulator.
+fn each<T: Send>(
+    context: &Context,
+    runs: &[Run],
+    once: impl Fn(&Run) -> Result<Record, ExperimentError> + Sync,
+    derive: impl Fn(&Run, &Record) -> T + Sync,
+) -> Result<Vec<T>, ExperimentError> {
+    let world = |run: &Run, _: &mut dyn FnMut(Duration)| {
         if context.options.stop.is_ordered() {
             return Err(ExperimentError::Interrupted);
         }
-        let record = anabranch_sim::run(run, &mut |now| tell(now.since(Time::ZERO)))
-            .map_err(|error| ExperimentError::run("the simulator", error))?;
-        match record.problems.first() {
-            Some(problem) => Err(ExperimentError::run("the simulator", problem)),
-            None => Ok(derive(run, &record)),
+        let name = run.to_string();
+        let record = context.trial(&name, run.seed, || once(run), Record::difference)?;
+        match record.problems.is_empty() {
+            true => Ok(derive(run, &record)),
+            false => Err(ExperimentError::Invalid {
+                run: name,
+                problem: record.problems.join("; "),
+            }),
         }
     };
     let mut done = 0;
@@ -38,4 +56,80 @@ pub fn simulate<T: Send>(
     let jobs = NonZeroUsize::new(context.options.jobs);
     execute(runs, jobs, world, on_progress)
         .map_err(|failed| ExperimentError::of_run(failed.run, failed.error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use anabranch_scenario::ScenarioFile;
+
+    use super::*;
+    use crate::Options;
+    use crate::run::tests::Silent;
+
+    const FILE: &str = "length = \"100ms\"\nseeds = 2\npolicies = [\"RR\", \"WSDM\"]\nlink.a = { rate = \"1mbit\" }";
+
+    fn runs() -> Vec<Run> {
+        ScenarioFile::parse(Path::new("house.toml"), FILE)
+            .expect("reads")
+            .runs()
+    }
+
+    fn simulated(run: &Run) -> Result<Record, ExperimentError> {
+        anabranch_sim::run(run, &mut |_| {}).map_err(|error| ExperimentError::run("sim", error))
+    }
+
+    #[test]
+    fn the_first_seed_of_every_policy_is_simulated_twice_but_once_for_all_figures() {
+        let options = Options::default();
+        let context = Context::new(&options, &Silent);
+        let times = AtomicU64::new(0);
+        let counted = |run: &Run| {
+            times.fetch_add(1, Ordering::Relaxed);
+            simulated(run)
+        };
+        for expected in [6, 10] {
+            each(&context, &runs(), counted, |_, _| ()).expect("deterministic");
+            assert_eq!(times.load(Ordering::Relaxed), expected);
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_another_the_second_time_is_invalid() {
+        let options = Options::default();
+        let context = Context::new(&options, &Silent);
+        let times = AtomicU64::new(0);
+        let drifting = |run: &Run| {
+            let mut record = simulated(run)?;
+            if run.policy.to_string() == "WSDM" {
+                record.counts.reordered += times.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(record)
+        };
+        let invalid = each(&context, &runs(), drifting, |_, _| ()).unwrap_err();
+        assert_eq!(
+            invalid.to_string(),
+            "house, WSDM, seed 1: the run is invalid: not deterministic: a second run has other counts"
+        );
+    }
+
+    #[test]
+    fn a_run_with_a_problem_is_invalid_whatever_its_seed() {
+        let options = Options::default();
+        let context = Context::new(&options, &Silent);
+        let leaking = |run: &Run| {
+            let mut record = simulated(run)?;
+            if run.seed == 2 {
+                record.problems.push("packets are missing".to_owned());
+            }
+            Ok(record)
+        };
+        let invalid = each(&context, &runs(), leaking, |_, _| ()).unwrap_err();
+        assert_eq!(
+            invalid.to_string(),
+            "house, RR, seed 2: the run is invalid: packets are missing"
+        );
+    }
 }

@@ -32,6 +32,7 @@ mod plan;
 mod plots;
 mod png;
 mod record;
+mod repeat;
 mod report;
 mod results;
 mod rows;
@@ -56,8 +57,9 @@ pub use plan::{
 };
 pub use png::draw_pngs;
 pub use record::{Counts, Record, Tally, World};
+pub use repeat::{repeat, twice};
 pub use report::{Event, EventKind, Headline, Report};
 pub use results::{Finished, Manifest, Rows};
 pub use rows::{read_transfers_parquet, write_transfers_parquet};
 pub use series::{LinkSample, LinkSeries, LinkState};
-pub use sweep::{RunError, Sweep, SweepError, twice};
+pub use sweep::{RunError, Sweep, SweepError};

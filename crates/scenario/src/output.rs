@@ -54,6 +54,8 @@ struct SeriesRow {
     up_bps: f64,
     state: LinkState,
     flows: u64,
+    #[serde(default)]
+    opened: u64,
 }
 
 impl SeriesRow {
@@ -67,6 +69,7 @@ impl SeriesRow {
             up_bps: sample.up_bps,
             state: sample.state,
             flows: sample.flows,
+            opened: sample.opened,
         }
     }
 
@@ -79,6 +82,7 @@ impl SeriesRow {
             up_bps: self.up_bps,
             state: self.state,
             flows: self.flows,
+            opened: self.opened,
         }
     }
 }

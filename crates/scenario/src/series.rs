@@ -19,6 +19,20 @@ impl LinkState {
     }
 }
 
+/// What is known of a link at one instant; counters run from wherever they began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkReading {
+    /// Bytes from the internet to the users.
+    pub down_bytes: u64,
+    /// Bytes from the users to the internet.
+    pub up_bytes: u64,
+    /// Flows that began on the link.
+    pub opened: u64,
+    /// Flows alive on the link.
+    pub flows: u64,
+    pub state: LinkState,
+}
+
 /// A link at one instant, and its mean rates since the sample before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,8 +46,11 @@ pub struct LinkSample {
     pub down_bps: f64,
     pub up_bps: f64,
     pub state: LinkState,
-    /// Flows alive on the link.
+    /// Flows alive on the link; 0 on a sublink of a trunk, which does not see them end.
     pub flows: u64,
+    /// Flows that began on the link since the first sample. On a sublink of a trunk these are TCP segments with SYN: each
+    /// connection sends one in the trunk's direction, and another for each that it thinks lost.
+    pub opened: u64,
 }
 
 /// A link over time.
@@ -46,7 +63,7 @@ pub struct LinkSeries {
     pub up_rate_bps: u64,
     pub samples: Vec<LinkSample>,
     #[serde(skip)]
-    origin: Option<(u64, u64)>,
+    origin: Option<LinkReading>,
 }
 
 impl PartialEq for LinkSeries {
@@ -68,22 +85,17 @@ impl LinkSeries {
         }
     }
 
-    /// Appends a sample from running byte counters. The first call sets the zero of the counters; a counter that went
-    /// backwards (its owner restarted) adds nothing.
-    pub fn push(
-        &mut self,
-        t_s: f64,
-        down_counter: u64,
-        up_counter: u64,
-        state: LinkState,
-        flows: u64,
-    ) {
-        let (down_zero, up_zero) = *self.origin.get_or_insert((down_counter, up_counter));
+    /// Appends a sample. The first call sets the zero of the counters; a counter that went backwards (its owner
+    /// restarted) adds nothing.
+    pub fn push(&mut self, t_s: f64, reading: LinkReading) {
+        let zero = *self.origin.get_or_insert(reading);
         let last = self.samples.last();
-        let (last_t, last_down, last_up) =
-            last.map_or((t_s, 0, 0), |s| (s.t_s, s.down_bytes, s.up_bytes));
-        let down_bytes = down_counter.saturating_sub(down_zero).max(last_down);
-        let up_bytes = up_counter.saturating_sub(up_zero).max(last_up);
+        let (last_t, last_down, last_up, last_opened) = last.map_or((t_s, 0, 0, 0), |s| {
+            (s.t_s, s.down_bytes, s.up_bytes, s.opened)
+        });
+        let since = |counter: u64, zero: u64, last: u64| counter.saturating_sub(zero).max(last);
+        let down_bytes = since(reading.down_bytes, zero.down_bytes, last_down);
+        let up_bytes = since(reading.up_bytes, zero.up_bytes, last_up);
         let seconds = t_s - last_t;
         let rate = |bytes: u64| {
             if seconds > 0.0 {
@@ -99,8 +111,9 @@ impl LinkSeries {
             up_bytes,
             down_bps,
             up_bps,
-            state,
-            flows,
+            state: reading.state,
+            flows: reading.flows,
+            opened: since(reading.opened, zero.opened, last_opened),
         });
     }
 
@@ -148,11 +161,21 @@ impl LinkSeries {
 mod tests {
     use super::*;
 
+    fn reading(down_bytes: u64, up_bytes: u64) -> LinkReading {
+        LinkReading {
+            down_bytes,
+            up_bytes,
+            opened: 0,
+            flows: 0,
+            state: LinkState::Up,
+        }
+    }
+
     #[test]
     fn rates_are_the_difference_of_counters_over_the_time_between_samples() {
         let mut series = LinkSeries::new("fiber", 1, 1);
-        series.push(1.0, 1_000, 500, LinkState::Up, 1);
-        series.push(1.5, 2_000, 600, LinkState::Up, 2);
+        series.push(1.0, reading(1_000, 500));
+        series.push(1.5, reading(2_000, 600));
         assert_eq!(series.samples[0].down_bps, 0.0);
         assert_eq!(series.samples[1].down_bytes, 1_000);
         assert_eq!(
@@ -165,7 +188,7 @@ mod tests {
     fn bins_conserve_bytes_whatever_their_width() {
         let mut series = LinkSeries::new("fiber", 1, 1);
         for (t_s, counter) in [(0.0, 7), (0.9, 1_007), (2.1, 5_007), (3.0, 9_007)] {
-            series.push(t_s, counter, 0, LinkState::Up, 0);
+            series.push(t_s, reading(counter, 0));
         }
         for bins in [1, 3, 7] {
             let bits: f64 = series
@@ -183,15 +206,14 @@ mod tests {
     #[test]
     fn a_counter_that_restarts_adds_nothing_until_it_catches_up() {
         let mut series = LinkSeries::new("fiber", 1, 1);
-        for (t_s, counter) in [(0.0, 0), (1.0, 100), (2.0, 5), (3.0, 150)] {
-            series.push(t_s, counter, 0, LinkState::Up, 0);
+        for (t_s, counter) in [(0.0, 7), (1.0, 107), (2.0, 5), (3.0, 157)] {
+            let opened = counter;
+            let reading = reading(counter, 0);
+            series.push(t_s, LinkReading { opened, ..reading });
         }
-        let bytes: Vec<u64> = series
-            .samples
-            .iter()
-            .map(|sample| sample.down_bytes)
-            .collect();
-        assert_eq!(bytes, [0, 100, 100, 150]);
+        let samples = series.samples.iter();
+        let counted: Vec<_> = samples.map(|s| (s.down_bytes, s.opened)).collect();
+        assert_eq!(counted, [0, 100, 100, 150].map(|counted| (counted, counted)));
     }
 
     #[test]
@@ -205,7 +227,8 @@ mod tests {
             (3.0, Down),
             (4.0, Down),
         ] {
-            series.push(t_s, 0, 0, state, 0);
+            let reading = reading(0, 0);
+            series.push(t_s, LinkReading { state, ..reading });
         }
         assert_eq!(
             series.states(),

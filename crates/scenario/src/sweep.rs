@@ -145,25 +145,8 @@ impl Sweep {
     }
 }
 
-/// Carries out a run twice, which costs twice the time. If the records differ, the run has a problem: the world is not
-/// deterministic. Progress is told of the first time.
-pub fn twice<E>(
-    run: &Run,
-    progress: &mut dyn FnMut(Duration),
-    world: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E>,
-) -> Result<Record, E> {
-    let mut first = world(run, progress)?;
-    let second = world(run, &mut |_| {})?;
-    if let Some(difference) = first.difference(&second) {
-        first.problems.push(format!(
-            "not deterministic: a second run has other {difference}"
-        ));
-    }
-    Ok(first)
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -171,7 +154,7 @@ mod tests {
     use crate::metrics::tests::transfer;
     use crate::{Counts, Event, EventKind, Link, LinkState, ScenarioFile, Tally};
 
-    fn runs(text: &str) -> Vec<Run> {
+    pub(crate) fn runs(text: &str) -> Vec<Run> {
         let text = format!("{text}\nlink.fiber = {{ rate = \"1mbit\" }}");
         let file = ScenarioFile::parse(Path::new("house.toml"), &text);
         file.unwrap().runs()
@@ -181,7 +164,7 @@ mod tests {
         BuildId::named("this")
     }
 
-    fn record(run: &Run) -> Record {
+    pub(crate) fn record(run: &Run) -> Record {
         Record {
             world: World::Sim,
             transfers: vec![transfer(0, 0.0, run.seed as f64), transfer(1, 0.5, 2.0)],
@@ -392,24 +375,6 @@ mod tests {
         assert_eq!(complete(out.path(), runs("")).1, 1);
         let sweep = Sweep::plan(out.path(), World::Lab, build(), runs("")).unwrap();
         assert_eq!(sweep.done(), 0, "another world is another result");
-    }
-
-    #[test]
-    fn a_world_that_is_not_deterministic_makes_a_run_invalid() {
-        let run = &runs("")[0];
-        let same = twice(run, &mut |_| {}, |run, _| Ok::<_, String>(record(run)));
-        assert!(same.unwrap().problems.is_empty());
-        let count = Cell::new(0);
-        let other = |run: &Run, _: &mut dyn FnMut(Duration)| {
-            count.set(count.get() + 1);
-            let mut record = record(run);
-            record.transfers[1].bytes = count.get();
-            Ok::<_, String>(record)
-        };
-        assert_eq!(
-            twice(run, &mut |_| {}, other).unwrap().problems,
-            ["not deterministic: a second run has other transfers"]
-        );
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub fn run(
     }
     print(told(&summary))?;
     print(format!(
-        "\nresults: {}\n",
+        "results: {}\n",
         options.out.join("summary.json").display()
     ))?;
     let failed = summary.checks.iter().filter(|check| !check.pass).count();
@@ -162,7 +162,12 @@ fn told(summary: &Summary) -> String {
     }
     let notes = summary.notes.iter();
     let notes = notes.map(|note| format!("\n{}: {}", note.figure, note.text));
-    format!("{columns}{}", notes.collect::<String>())
+    let notes: String = notes.collect();
+    let repeated = match summary.repeated {
+        0 => String::new(),
+        repeated => format!("\n{repeated} runs were carried out twice and came to the same"),
+    };
+    format!("{columns}{notes}{repeated}\n")
 }
 
 /// A bar per figure, on standard error.

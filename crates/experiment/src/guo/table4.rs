@@ -29,7 +29,7 @@ const PUBLISHED_S: [(Trace, [f64; 4]); 2] = [
 ];
 
 /// One replay: sums of durations of the inward and of the outward connections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Sums {
     inward_s: f64,
     outward_s: f64,
@@ -52,7 +52,7 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     .log_x();
     let mut gains = Vec::new();
     for (trace, published_s) in PUBLISHED_S {
-        let replay = Replay::new(trace)?;
+        let replay = Replay::new(context, trace)?;
         let gain = median(&replay.gains(&seeds, ASKING)?);
         findings.observe(format!("{}_gain", trace.name()), gain);
         gains.push(gain);
@@ -84,7 +84,7 @@ fn published_gain([both_in, both_out, own_in, own_out]: [f64; 4]) -> f64 {
 /// The gains at other times, in words.
 fn described(
     trace: Trace,
-    replay: &Replay,
+    replay: &Replay<'_>,
     seeds: &[u64],
     curve: &[(f64, f64)],
 ) -> Result<String, ExperimentError> {
@@ -101,15 +101,20 @@ fn described(
 }
 
 /// A trace sent both ways.
-struct Replay {
+struct Replay<'a> {
+    context: &'a Context<'a>,
     trace: Trace,
     scenario: Arc<Scenario>,
 }
 
-impl Replay {
-    fn new(trace: Trace) -> Result<Replay, ExperimentError> {
+impl<'a> Replay<'a> {
+    fn new(context: &'a Context<'a>, trace: Trace) -> Result<Self, ExperimentError> {
         let scenario = trace.over(2)?;
-        Ok(Replay { trace, scenario })
+        Ok(Replay {
+            context,
+            trace,
+            scenario,
+        })
     }
 
     fn rates_bps(&self) -> Vec<u64> {
@@ -141,10 +146,24 @@ impl Replay {
     }
 
     fn sums(&self, seed: u64, lag: Duration, counted: Counted) -> Result<Sums, ExperimentError> {
-        let mut flows = self.flows(seed, Direction::Up, Duration::ZERO)?;
-        flows.extend(self.flows(seed, Direction::Down, lag)?);
-        flows.sort_by_key(|flow| flow.at);
-        serve_sums(&self.rates_bps(), counted, seed, &flows)
+        let trace = self.trace.name();
+        let run = format!("{trace} both ways, {counted:?}, {lag:?} apart, seed {seed}");
+        self.context.numbers(&run, seed, || {
+            let mut flows = self.flows(seed, Direction::Up, Duration::ZERO)?;
+            flows.extend(self.flows(seed, Direction::Down, lag)?);
+            flows.sort_by_key(|flow| flow.at);
+            serve_sums(&self.rates_bps(), counted, seed, &flows)
+        })
+    }
+
+    /// All outward connections over one link.
+    fn one_s(&self, seed: u64) -> Result<f64, ExperimentError> {
+        let run = format!("{} one way, one link, seed {seed}", self.trace.name());
+        let one = self.context.numbers(&run, seed, || {
+            let flows = self.flows(seed, Direction::Up, Duration::ZERO)?;
+            serve_sums(&self.rates_bps()[..1], Counted::BothWays, seed, &flows)
+        })?;
+        Ok(one.outward_s)
     }
 
     /// By seed, the sum of all durations by the load of both directions over that by the own direction's.
@@ -161,9 +180,7 @@ impl Replay {
     fn cells(&self, seeds: &[u64], published_s: [f64; 4]) -> Result<String, ExperimentError> {
         let mut ratios = [const { Vec::new() }; 4];
         for &seed in seeds {
-            let flows = self.flows(seed, Direction::Up, Duration::ZERO)?;
-            let one = &self.rates_bps()[..1];
-            let one_s = serve_sums(one, Counted::BothWays, seed, &flows)?.outward_s;
+            let one_s = self.one_s(seed)?;
             let both = self.sums(seed, ASKING, Counted::BothWays)?;
             let own = self.sums(seed, ASKING, Counted::OwnWay)?;
             let cells_s = [both.inward_s, both.outward_s, own.inward_s, own.outward_s];
@@ -212,21 +229,21 @@ fn serve_sums(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Options;
+    use crate::run::tests::Silent;
 
     /// Each finds its twin on the one link and takes the other, so that either direction has one link to itself.
     #[test]
     fn twins_that_begin_together_use_one_link_each_way_unless_each_direction_is_counted() {
-        let replay = Replay::new(Trace::Two).expect("reads");
-        let flows = replay
-            .flows(1, Direction::Up, Duration::ZERO)
-            .expect("reads");
-        let one = &replay.rates_bps()[..1];
-        let alone = serve_sums(one, Counted::BothWays, 1, &flows).expect("serves");
+        let options = Options::default();
+        let context = Context::new(&options, &Silent);
+        let replay = Replay::new(&context, Trace::Two).expect("reads");
+        let alone_s = replay.one_s(1).expect("serves");
         let both = replay
             .sums(1, Duration::ZERO, Counted::BothWays)
             .expect("serves");
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
-        assert!(near(both.outward_s, alone.outward_s) && near(both.inward_s, alone.outward_s));
+        assert!(near(both.outward_s, alone_s) && near(both.inward_s, alone_s));
         let own = replay
             .sums(1, Duration::ZERO, Counted::OwnWay)
             .expect("serves");

@@ -3,14 +3,8 @@ use anabranch_workload::{Arrival, Direction};
 
 use super::trace::{Row, Trace, duration_sum_s};
 use super::*;
-use crate::{Context, Options, Progress, simulate};
-
-struct Silent;
-
-impl Progress for Silent {
-    fn figure(&self, _: &Figure) {}
-    fn runs(&self, _: usize, _: usize) {}
-}
+use crate::run::tests::Silent;
+use crate::{Context, Options, simulate};
 
 fn quick() -> Options {
     Options {
@@ -77,10 +71,7 @@ fn fewer_isps_leave_the_last_links_out_and_change_nothing_else() {
 #[test]
 fn figure_9_is_exact() {
     let options = quick();
-    let context = Context {
-        options: &options,
-        progress: &Silent,
-    };
+    let context = Context::new(&options, &Silent);
     let findings = fig9::run(&context).expect("runs");
     let observed: Vec<f64> = findings.observed.iter().map(|(_, value)| *value).collect();
     assert_eq!(observed, [12.0, 3.0, 4.0, 1.0]);
@@ -89,10 +80,7 @@ fn figure_9_is_exact() {
 #[test]
 fn a_trace_is_replayed_to_its_end_the_same_every_time_and_faster_over_two_isps() {
     let options = quick();
-    let context = Context {
-        options: &options,
-        progress: &Silent,
-    };
+    let context = Context::new(&options, &Silent);
     let mut runs = Row::Load.runs(&Trace::Two.over(1).expect("reads"), &[1]);
     runs.extend(Row::Load.runs(&Trace::Two.over(2).expect("reads"), &[1, 1]));
     let sums_s = simulate(&context, &runs, |_, record| {

@@ -5,6 +5,7 @@
 
 mod lab;
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -64,7 +65,7 @@ fn effort(context: &Context) -> Effort {
 fn queues(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
     let topics: Vec<Topic> = QUEUES.iter().chain(HASHES).chain(&[RED]).copied().collect();
-    for (topic, observed) in topics.iter().zip(measure(context, &topics)) {
+    for (topic, observed) in topics.iter().zip(measure(context, &topics)?) {
         judge(&mut findings, topic, &observed, context);
     }
     Ok(findings)
@@ -75,7 +76,7 @@ fn tcp(context: &Context) -> Result<Findings, ExperimentError> {
     let topics = [
         IDLE, SLOW_START, SAWTOOTH, CUBIC, HYSTART, FAIRNESS, REPEATS,
     ];
-    for (topic, observed) in topics.iter().zip(measure(context, &topics)) {
+    for (topic, observed) in topics.iter().zip(measure(context, &topics)?) {
         judge(&mut findings, topic, &observed, context);
     }
     let curve = cubic_curve();
@@ -93,7 +94,7 @@ fn tcp(context: &Context) -> Result<Findings, ExperimentError> {
 
 fn goodput(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
-    let observed = measure(context, &[GOODPUT]).remove(0);
+    let observed = measure(context, &[GOODPUT])?.remove(0);
     judge(&mut findings, &GOODPUT, &observed, context);
     for (kind, p, ratio) in beside_linux(&observed, effort(context)) {
         let control = if kind == Kind::LinuxReno {
@@ -172,9 +173,9 @@ fn judge(findings: &mut Findings, topic: &Topic, observed: &Observed, context: &
 }
 
 /// Measures all seeds of all topics on the options' threads.
-fn measure(context: &Context, topics: &[Topic]) -> Vec<Observed> {
+fn measure(context: &Context, topics: &[Topic]) -> Result<Vec<Observed>, ExperimentError> {
     // A quick run has shorter runs, not fewer seeds: three standard errors of a few are too narrow a bound.
-    let (seeds, effort) = (context.seeds(SEEDS, SEEDS), effort(context));
+    let seeds = context.seeds(SEEDS, SEEDS);
     let of = |topic: usize| {
         topics[topic]
             .seeds(&seeds)
@@ -183,14 +184,15 @@ fn measure(context: &Context, topics: &[Topic]) -> Vec<Observed> {
     };
     let tasks: Vec<(usize, u64)> = (0..topics.len()).flat_map(of).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let results = Mutex::new(vec![Vec::new(); tasks.len()]);
+    let results = Mutex::new(BTreeMap::new());
     let work = || {
         while let Some((task, (topic, seed))) = {
             let task = next.fetch_add(1, Ordering::Relaxed);
             tasks.get(task).map(|what| (task, *what))
         } {
-            let numbers = (topics[topic].measure)(seed, effort);
-            results.lock().expect("no thread panicked")[task] = numbers;
+            let numbers = measured(context, &topics[topic], seed);
+            let mut results = results.lock().expect("no thread panicked");
+            results.insert(task, (topic, numbers));
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             context.progress.runs(done, tasks.len());
         }
@@ -200,13 +202,15 @@ fn measure(context: &Context, topics: &[Topic]) -> Vec<Observed> {
             scope.spawn(work);
         }
     });
+    let mut by_topic = vec![Vec::new(); topics.len()];
     let results = results.into_inner().expect("no thread panicked");
-    let of = |topic| {
-        let mine = tasks
-            .iter()
-            .zip(&results)
-            .filter(move |((of, _), _)| *of == topic);
-        Observed::new(mine.map(|(_, numbers)| numbers.clone()))
-    };
-    (0..topics.len()).map(of).collect()
+    for (topic, numbers) in results.into_values() {
+        by_topic[topic].push(numbers?);
+    }
+    Ok(by_topic.into_iter().map(Observed::new).collect())
+}
+
+fn measured(context: &Context, topic: &Topic, seed: u64) -> Result<Vec<f64>, ExperimentError> {
+    let run = format!("{}, seed {seed}", topic.title);
+    context.numbers(&run, seed, || Ok((topic.measure)(seed, effort(context))))
 }
