@@ -1,8 +1,8 @@
-//! The daemon's loop: one task owns the data path, the balancer and the view of the host, and takes in turn what
-//! happens.
+//! The gateway's part of the loop: one task owns the data path, the balancer and the view of the host, and takes in turn
+//! what happens.
 //!
 //! What happens is: the host changes, a probe is answered, somebody asks, a signal comes, time passes. None of it blocks
-//! for long, and nothing else touches the state. The loop is generic over the data path ([`Plane`]) and over the rest of
+//! for long, and nothing else touches the state. All is generic over the data path ([`Plane`]) and over the rest of
 //! the world ([`Surroundings`]), so that its tests run on virtual time without a kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{Admin, LinkId, LinkState, ProbeOutcome, Time};
-use tokio::sync::{mpsc, oneshot};
+use anyhow::Context;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::{Call, LinkAction, Request, Response};
@@ -23,11 +24,10 @@ use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
 use crate::plane::{self, FlowRow, LinkPath, Plane, Route, Swept, Walk};
 use crate::probe::{Outcome, Target, Via};
+use crate::service::Service;
 use crate::slots::Slots;
 use crate::view;
 
-/// Sweeps, rates, and what failed is tried again.
-const TICK: Duration = Duration::from_secs(1);
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
 const SWEEP_REST: u32 = 200;
 /// The host is looked at this often even if netlink is silent.
@@ -62,13 +62,8 @@ pub trait Surroundings {
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
     /// Mark of what the kernel's own NAT carries; 0 if nothing.
     fn fallback_mark(&self, config: &Config) -> u32;
-}
-
-/// What a signal asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
-    Reload,
-    Stop,
+    /// Puts back what was changed.
+    fn restore(self) -> impl Future<Output = anyhow::Result<()>>;
 }
 
 /// The loop and all it owns.
@@ -88,11 +83,14 @@ pub struct Daemon<P, S> {
     origin: Instant,
     /// The last address of every link, known while the link is away.
     externals: BTreeMap<LinkId, IpAddr>,
+    /// The host has, or may have, since it was looked at.
+    has_changed: bool,
     /// Something could not be told, or done on the host: the next tick tries again.
     incomplete: bool,
     /// What was in the way last.
     trouble: Option<String>,
     first_usable: Option<LinkId>,
+    ticks: u64,
     sweep_at: Instant,
     /// One at most, and how long it took.
     sweeps: JoinSet<(Result<Swept, plane::Error>, Duration)>,
@@ -117,9 +115,11 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             instance: instance.to_owned(),
             origin: Instant::now(),
             externals: BTreeMap::new(),
+            has_changed: false,
             incomplete: false,
             trouble: None,
             first_usable: None,
+            ticks: 0,
             sweep_at: Instant::now(),
             sweeps: JoinSet::new(),
             probes: JoinSet::new(),
@@ -129,55 +129,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             adopted,
             surroundings,
         })
-    }
-
-    /// Tells the data path everything and installs the first choice: packets are forwarded from here on.
-    pub async fn start(&mut self) -> anyhow::Result<()> {
-        self.surroundings.keep_slots(&self.slots)?;
-        self.set_settings()?;
-        self.forget_others()?;
-        self.look().await?;
-        self.end_stale_flows()?;
-        anyhow::ensure!(!self.incomplete, "not everything could be set up");
-        Ok(())
-    }
-
-    /// Runs until a signal says stop. An error means that the data path cannot be spoken with; it forwards on its own.
-    pub async fn run(
-        &mut self,
-        calls: &mut mpsc::Receiver<Call>,
-        signals: &mut mpsc::Receiver<Signal>,
-    ) -> anyhow::Result<()> {
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut ticks: u64 = 0;
-        loop {
-            let turn_at = self.origin + Duration::from_nanos(self.driver.next_turn().as_nanos());
-            tokio::select! {
-                signal = signals.recv() => match signal {
-                    Some(Signal::Reload) => drop(self.reload().await?),
-                    Some(Signal::Stop) | None => return Ok(()),
-                },
-                changed = self.surroundings.changed() => {
-                    changed?;
-                    self.look().await?;
-                }
-                Some(done) = self.probes.join_next() => self.probed(done?),
-                Some(done) = self.sweeps.join_next() => self.swept(done?)?,
-                Some((request, reply)) = calls.recv() => self.answer(request, reply).await?,
-                _ = tick.tick() => {
-                    ticks += 1;
-                    self.tick(ticks).await?;
-                }
-                () = tokio::time::sleep_until(turn_at) => {}
-            }
-            self.turn().await?;
-        }
-    }
-
-    /// Takes the parts back, to end them.
-    pub fn into_parts(self) -> (P, S) {
-        (self.plane, self.surroundings)
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -191,26 +142,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         let now = self.now();
         for order in self.driver.turn(now, &mut self.plane)? {
             self.send(order);
-        }
-        Ok(())
-    }
-
-    /// The same, and moves the fallback to the first link that is usable.
-    async fn turn(&mut self) -> anyhow::Result<()> {
-        self.turn_balancer()?;
-        let first = self.driver.first_usable(&self.config);
-        if std::mem::replace(&mut self.first_usable, first) != first {
-            self.apply_to_host().await;
-        }
-        Ok(())
-    }
-
-    async fn tick(&mut self, ticks: u64) -> anyhow::Result<()> {
-        self.sweep()?;
-        let traffic = all_links().map(|id| self.driver.counters(id).traffic);
-        self.meter.tick(self.origin.elapsed(), traffic);
-        if self.incomplete || ticks.is_multiple_of(LOOK_TICKS) {
-            self.look().await?;
         }
         Ok(())
     }
@@ -425,59 +356,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
 
     // ---- orders
 
-    /// A wrong configuration changes nothing.
-    async fn reload(&mut self) -> anyhow::Result<Response> {
-        match self.surroundings.reload().await {
-            Ok(config) => {
-                self.adopt_config(config).await?;
-                Ok(Response::Done)
-            }
-            Err(error) => {
-                tracing::error!("configuration not reloaded: {error}");
-                Ok(Response::Refused {
-                    message: error.to_string(),
-                })
-            }
-        }
-    }
-
-    /// Other links and manners, while the flows of links that stay go on.
-    async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
-        let slots = self.slots.assign(config.names());
-        let now = self.now();
-        self.driver.reconfigure(now, &config, &slots)?;
-        if config.limits.flows > self.config.limits.flows {
-            tracing::warn!(
-                "limits.flows = {}: more room needs a restart after a clean stop",
-                config.limits.flows
-            );
-        }
-        self.surroundings.keep_slots(&slots)?;
-        let removed: Vec<LinkId> = self
-            .slots
-            .iter()
-            .filter(|(name, _)| slots.id(name).is_none())
-            .map(|(_, id)| id)
-            .collect();
-        (self.config, self.slots) = (config, slots);
-        self.set_settings()?;
-        self.incomplete = true;
-        self.look().await?;
-        for id in removed
-            .into_iter()
-            .filter(|id| self.slots.name(*id).is_none())
-        {
-            self.plane.set_link(id, None)?;
-            self.externals.remove(&id);
-        }
-        tracing::info!(
-            "configuration reloaded: {} links, policy {}",
-            self.config.links.len(),
-            self.config.policy
-        );
-        Ok(())
-    }
-
     fn set_settings(&mut self) -> anyhow::Result<()> {
         let mark = self.surroundings.fallback_mark(&self.config);
         let settings = plane::settings(&self.config, self.surroundings.ephemeral_ports()?, mark);
@@ -524,31 +402,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         Ok(())
     }
 
-    async fn answer(
-        &mut self,
-        request: Request,
-        reply: oneshot::Sender<Response>,
-    ) -> anyhow::Result<()> {
-        let response = match request {
-            Request::Flows { limit } => {
-                list_flows(self.plane.walker(), limit, reply);
-                return Ok(());
-            }
-            Request::Link { name, action } => self.order(&name, action),
-            Request::Reload => self.reload().await?,
-            question => self
-                .look_up(question)
-                .unwrap_or_else(|error| Response::Failed {
-                    message: error.to_string(),
-                }),
-        };
-        // An order is carried out when it is answered.
-        self.turn().await?;
-        // Whoever asked may have gone.
-        let _ = reply.send(response);
-        Ok(())
-    }
-
     fn look_up(&mut self, question: Request) -> Result<Response, plane::Error> {
         Ok(match question {
             Request::Explain { from, to, proto } => {
@@ -578,6 +431,133 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         self.driver.set_admin(now, id, admin);
         tracing::info!("link {name} {words}, by order");
         Response::Done
+    }
+}
+
+impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
+    type Config = Config;
+    const AT_WORK: &str = "forwarding";
+
+    /// Devices are attached last, when the first choice is installed.
+    async fn start(&mut self) -> anyhow::Result<()> {
+        self.surroundings.keep_slots(&self.slots)?;
+        self.set_settings()?;
+        self.forget_others()?;
+        self.look().await?;
+        self.end_stale_flows()?;
+        anyhow::ensure!(!self.incomplete, "not everything could be set up");
+        Ok(())
+    }
+
+    fn adopted(&self) -> bool {
+        self.adopted
+    }
+
+    async fn event(&mut self) -> anyhow::Result<()> {
+        tokio::select! {
+            changed = self.surroundings.changed() => {
+                changed?;
+                self.has_changed = true;
+            }
+            Some(done) = self.probes.join_next() => self.probed(done?),
+            Some(done) = self.sweeps.join_next() => self.swept(done?)?,
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> anyhow::Result<()> {
+        self.ticks += 1;
+        self.sweep()?;
+        let traffic = all_links().map(|id| self.driver.counters(id).traffic);
+        self.meter.tick(self.origin.elapsed(), traffic);
+        self.has_changed |= self.incomplete || self.ticks.is_multiple_of(LOOK_TICKS);
+        Ok(())
+    }
+
+    fn turn_at(&self) -> Instant {
+        self.origin + Duration::from_nanos(self.driver.next_turn().as_nanos())
+    }
+
+    /// Looks at the host if it changed, turns the balancer, and moves the fallback to the first link that is usable.
+    async fn turn(&mut self) -> anyhow::Result<()> {
+        if std::mem::take(&mut self.has_changed) {
+            self.look().await?;
+        }
+        self.turn_balancer()?;
+        let first = self.driver.first_usable(&self.config);
+        if std::mem::replace(&mut self.first_usable, first) != first {
+            self.apply_to_host().await;
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, (request, reply): Call) -> anyhow::Result<()> {
+        let response = match request {
+            Request::Flows { limit } => {
+                list_flows(self.plane.walker(), limit, reply);
+                return Ok(());
+            }
+            Request::Link { name, action } => self.order(&name, action),
+            Request::Reload => self.reload().await?,
+            question => self
+                .look_up(question)
+                .unwrap_or_else(|error| Response::Failed {
+                    message: error.to_string(),
+                }),
+        };
+        // An order is carried out when it is answered.
+        self.turn().await?;
+        // Whoever asked may have gone.
+        let _ = reply.send(response);
+        Ok(())
+    }
+
+    async fn read_config(&mut self) -> Result<Config, crate::Error> {
+        self.surroundings.reload().await
+    }
+
+    /// Other links and manners, while the flows of links that stay go on.
+    async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
+        let slots = self.slots.assign(config.names());
+        let now = self.now();
+        self.driver.reconfigure(now, &config, &slots)?;
+        if config.limits.flows > self.config.limits.flows {
+            tracing::warn!(
+                "limits.flows = {}: more room needs a restart after a clean stop",
+                config.limits.flows
+            );
+        }
+        self.surroundings.keep_slots(&slots)?;
+        let removed: Vec<LinkId> = self
+            .slots
+            .iter()
+            .filter(|(name, _)| slots.id(name).is_none())
+            .map(|(_, id)| id)
+            .collect();
+        (self.config, self.slots) = (config, slots);
+        self.set_settings()?;
+        self.incomplete = true;
+        self.look().await?;
+        for id in removed
+            .into_iter()
+            .filter(|id| self.slots.name(*id).is_none())
+        {
+            self.plane.set_link(id, None)?;
+            self.externals.remove(&id);
+        }
+        tracing::info!(
+            "configuration reloaded: {} links, policy {}",
+            self.config.links.len(),
+            self.config.policy
+        );
+        Ok(())
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        let closed = self.plane.close().context("detach the data path");
+        let restored = self.surroundings.restore().await;
+        restored.context("put the host back")?;
+        closed
     }
 }
 

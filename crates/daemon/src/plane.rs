@@ -34,6 +34,7 @@ pub trait Plane: DataPlane<Error = Error> {
         proto: Proto,
     ) -> Result<Explanation, Error>;
     fn reasons(&self) -> Result<Vec<ReasonCount>, Error>;
+    fn close(self) -> Result<(), Error>;
 }
 
 /// What takes as long as there are flows: never for the loop itself. Every method as of [`Walker`].
@@ -102,6 +103,10 @@ impl Plane for Gateway {
 
     fn reasons(&self) -> Result<Vec<ReasonCount>, Error> {
         self.reasons()
+    }
+
+    fn close(self) -> Result<(), Error> {
+        self.close()
     }
 }
 

@@ -6,25 +6,20 @@ use std::path::{Path, PathBuf};
 use anabranch_core::LinkId;
 use anabranch_dataplane::Gateway;
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 
 use crate::config::{Config, Configuration};
-use crate::control::Server;
-use crate::daemon::{Daemon, Signal, Surroundings};
+use crate::daemon::{Daemon, Surroundings};
 use crate::error::Error;
 use crate::host::{self, Host};
 use crate::lock::Lock;
-use crate::notify::notify;
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::paths::Paths;
 use crate::plane;
 use crate::preflight::check_host;
 use crate::probe::{self, Outcome, Target, Via};
+use crate::service;
 use crate::slots::Slots;
 use crate::trunk;
-
-pub(crate) const CALLS_WAITING_MAX: usize = 16;
 
 /// Runs the gateway or trunk of the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
 /// was. `ready` is called once packets are forwarded.
@@ -44,75 +39,26 @@ pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Err
 async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
     let config = Configuration::load(path)?;
     check_host(&config).await?;
+    let _lock = Lock::take(paths)?;
+    let signals = service::signals()?;
     match config {
-        Configuration::Gateway(config) => run_gateway(*config, paths, ready).await,
-        Configuration::Trunk(config) => trunk::run(config, paths, ready).await,
+        Configuration::Gateway(config) => {
+            service::serve(open(*config, paths).await?, paths, signals, ready).await
+        }
+        Configuration::Trunk(config) => {
+            service::serve(trunk::open(config, paths).await?, paths, signals, ready).await
+        }
     }
 }
 
-async fn run_gateway(config: Config, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
-    let _lock = Lock::take(paths)?;
-    let mut signals = Signals::listen()?;
+async fn open(config: Config, paths: &Paths) -> anyhow::Result<Daemon<Gateway, RealHost>> {
     let host = RealHost::adopt(&config.path, paths).await?;
     let former = host.host.slots().clone();
-    let (gateway, adopted) =
-        Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
-    if adopted {
+    let plane = Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
+    if let (_, true) = plane {
         tracing::info!("took over the flows of an earlier run");
     }
-    let (calls, mut requests) = mpsc::channel(CALLS_WAITING_MAX);
-    let server = Server::listen(&paths.socket(), calls)?;
-    let mut daemon = Daemon::new(config, paths.instance(), &former, (gateway, adopted), host)?;
-    if let Err(error) = daemon.start().await {
-        if !adopted {
-            stop(daemon).await?;
-        }
-        return Err(error.into());
-    }
-    tracing::info!("forwarding");
-    ready();
-    notify("READY=1");
-    let served = daemon.run(&mut requests, &mut signals.receiver).await;
-    notify("STOPPING=1");
-    drop(server);
-    served?;
-    stop(daemon).await?;
-    tracing::info!("stopped; the host is as it was");
-    Ok(())
-}
-
-/// Detaches the data path first: what is still under way must not meet a host half put back.
-async fn stop(daemon: Daemon<Gateway, RealHost>) -> anyhow::Result<()> {
-    let (gateway, host) = daemon.into_parts();
-    let closed = gateway.close().context("detach the data path");
-    host.host
-        .restore(&host.netlink)
-        .await
-        .context("put the host back")?;
-    closed
-}
-
-/// The signals of this process, as the loop wants them.
-pub(crate) struct Signals {
-    pub(crate) receiver: mpsc::Receiver<Signal>,
-}
-
-impl Signals {
-    pub(crate) fn listen() -> anyhow::Result<Self> {
-        let (sender, receiver) = mpsc::channel(1);
-        for (kind, meaning) in [
-            (SignalKind::hangup(), Signal::Reload),
-            (SignalKind::terminate(), Signal::Stop),
-            (SignalKind::interrupt(), Signal::Stop),
-        ] {
-            let mut stream = signal(kind).context("listen to signals")?;
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                while stream.recv().await.is_some() && sender.send(meaning).await.is_ok() {}
-            });
-        }
-        Ok(Self { receiver })
-    }
+    Daemon::new(config, paths.instance(), &former, plane, host)
 }
 
 /// This host.
@@ -184,5 +130,9 @@ impl Surroundings for RealHost {
 
     fn fallback_mark(&self, config: &Config) -> u32 {
         self.host.fallback_mark(config)
+    }
+
+    async fn restore(self) -> anyhow::Result<()> {
+        self.host.restore(&self.netlink).await
     }
 }

@@ -150,6 +150,8 @@ pub struct SublinkStatus {
     pub packets: u64,
     /// Likewise, with Ethernet headers.
     pub bytes: u64,
+    /// Of the packets, TCP segments with SYN: connections that began on it, repeated SYNs counted again.
+    pub opened: u64,
     /// Over the last second.
     pub tx_bps: f64,
     /// Its part of all bytes, 0 to 1.

@@ -3,14 +3,16 @@ use std::sync::{Arc, Mutex};
 
 use anabranch_core::{Choice, DataPlane, Ended, LinkCounters};
 use anabranch_policy::abi::{Gauge, Traffic};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::Error;
 use crate::control::LinkState as Shown;
 use crate::error::BadInput;
 use crate::observe::tests::{FIBER, LTE, device, host, route};
+use crate::paths::Paths;
 use crate::plane::{Error as PlaneError, Explanation, Proto, ReasonCount, Role, Route, Settings};
+use crate::service::{Signal, serve, take_turns};
 
 const CONFIG: &str = r#"
 lan = ["lan0"]
@@ -30,6 +32,9 @@ enum Told {
     Attach(u32),
     Detach(u32),
     Ended(u8),
+    Closed,
+    /// The host, not the data path.
+    Restored,
 }
 
 /// Everything around the daemon: a kernel, a host, the internet.
@@ -165,6 +170,10 @@ impl Plane for FakePlane {
     fn reasons(&self) -> Result<Vec<ReasonCount>, PlaneError> {
         Ok(Vec::new())
     }
+
+    fn close(self) -> Result<(), PlaneError> {
+        self.tell(Told::Closed)
+    }
 }
 
 struct FakeHost {
@@ -226,6 +235,11 @@ impl Surroundings for FakeHost {
     fn fallback_mark(&self, _: &Config) -> u32 {
         0
     }
+
+    async fn restore(self) -> anyhow::Result<()> {
+        self.world.lock().unwrap().told.push(Told::Restored);
+        Ok(())
+    }
 }
 
 /// A daemon that runs on virtual time.
@@ -242,26 +256,16 @@ impl Rig {
     }
 
     async fn start_adopting(adopted: bool) -> Self {
-        let world = Shared::default();
-        world.lock().unwrap().host = host();
-        let changed = Arc::new(Notify::new());
-        let surroundings = FakeHost {
-            world: world.clone(),
-            changed: changed.clone(),
-        };
-        let plane = (FakePlane(world.clone()), adopted);
-        let mut daemon = Daemon::new(
-            config(CONFIG),
-            "test",
-            &Slots::default(),
-            plane,
-            surroundings,
-        )
-        .unwrap();
+        let (world, changed) = (world(), Arc::new(Notify::new()));
+        let mut daemon = daemon(&world, &changed, adopted);
         daemon.start().await.unwrap();
         let (calls, mut requests) = mpsc::channel(1);
         let (signals, mut orders) = mpsc::channel(1);
-        tokio::spawn(async move { daemon.run(&mut requests, &mut orders).await.unwrap() });
+        tokio::spawn(async move {
+            take_turns(&mut daemon, &mut requests, &mut orders)
+                .await
+                .unwrap()
+        });
         let rig = Self {
             world,
             changed,
@@ -307,6 +311,41 @@ impl Rig {
     }
 }
 
+fn world() -> Shared {
+    let world = Shared::default();
+    world.lock().unwrap().host = host();
+    world
+}
+
+fn daemon(world: &Shared, changed: &Arc<Notify>, adopted: bool) -> Daemon<FakePlane, FakeHost> {
+    let surroundings = FakeHost {
+        world: world.clone(),
+        changed: changed.clone(),
+    };
+    let plane = (FakePlane(world.clone()), adopted);
+    Daemon::new(
+        config(CONFIG),
+        "test",
+        &Slots::default(),
+        plane,
+        surroundings,
+    )
+    .unwrap()
+}
+
+/// From start to stop, which is asked for at once. Whether it was ready, and how it ended.
+async fn serve_once(world: &Shared, adopted: bool) -> (bool, Result<(), Error>) {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = Paths::under(dir.path(), dir.path(), "a").unwrap();
+    let daemon = daemon(world, &Arc::default(), adopted);
+    let (signals, orders) = mpsc::channel(1);
+    signals.send(Signal::Stop).await.unwrap();
+    let mut is_ready = false;
+    let served = serve(daemon, &paths, orders, || is_ready = true).await;
+    assert!(!paths.socket().exists(), "{}", paths.socket().display());
+    (is_ready, served)
+}
+
 fn config(text: &str) -> Config {
     Config::parse(Path::new("a.toml"), text).unwrap()
 }
@@ -332,6 +371,33 @@ async fn at_the_start_devices_are_attached_when_links_and_choice_are_known() {
         "{status:?}"
     );
     assert_eq!((status.flows.live, status.flows.limit), (8, 1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_detaches_the_data_path_before_the_host_is_put_back() {
+    let world = world();
+    let (is_ready, served) = serve_once(&world, false).await;
+    served.unwrap();
+    assert!(is_ready);
+    let told = &world.lock().unwrap().told;
+    assert!(told.ends_with(&[Told::Closed, Told::Restored]), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_is_undone_unless_flows_of_an_earlier_run_would_end() {
+    for adopted in [false, true] {
+        let world = world();
+        world.lock().unwrap().stubborn = vec![FIBER];
+        let (is_ready, served) = serve_once(&world, adopted).await;
+        let error = served.unwrap_err().to_string();
+        assert_eq!(
+            (is_ready, error.as_str()),
+            (false, "not everything could be set up")
+        );
+        let told = &world.lock().unwrap().told;
+        let is_undone = told.ends_with(&[Told::Closed, Told::Restored]);
+        assert_eq!(is_undone, !adopted, "{told:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

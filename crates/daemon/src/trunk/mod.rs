@@ -28,5 +28,5 @@ pub use queues::DeviceQueue;
 pub use view::{Missing, SublinkView, View};
 
 pub(crate) use queues::read as read_queues;
-pub(crate) use runner::run;
+pub(crate) use runner::open;
 pub(crate) use view::{check, check_queues};

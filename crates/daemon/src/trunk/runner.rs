@@ -10,61 +10,35 @@ use anabranch_core::multilink::{Bins, Controller, Queue, SublinkId, Wakeup};
 use anabranch_dataplane::trunk::Trunk as Plane;
 use anabranch_policy::abi::{MAX_LINKS, Spreading, Traffic};
 use anyhow::Context;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::config::{Config, Scheme};
 use super::queues::{self, DeviceQueue};
 use super::view::View;
 use crate::config::Configuration;
-use crate::control::{Call, Request, Response, Server, SublinkStatus, TrunkStatus};
-use crate::daemon::Signal;
+use crate::control::{Call, Request, Response, SublinkStatus, TrunkStatus};
 use crate::error::Error;
 use crate::host::Host;
-use crate::lock::Lock;
 use crate::meter::Meter;
-use crate::notify::notify;
 use crate::observe::{Monitor, Netlink};
 use crate::paths::Paths;
 use crate::preflight;
-use crate::run::{CALLS_WAITING_MAX, Signals};
+use crate::service::Service;
 
-/// Rates, and what failed is tried again.
-const TICK: Duration = Duration::from_secs(1);
 /// Of a scheme that never looks.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// Runs the trunk until SIGTERM or SIGINT; then the host is as it was.
-pub(crate) async fn run(config: Config, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
-    let _lock = Lock::take(paths)?;
-    let mut signals = Signals::listen()?;
+pub(crate) async fn open(config: Config, paths: &Paths) -> anyhow::Result<Runner> {
     let host = Host::adopt(paths).await?;
     let (plane, adopted) = Plane::open(paths.pins()).context("data path")?;
     if adopted {
         tracing::info!("took over the trunk of an earlier run");
     }
-    let (calls, mut requests) = mpsc::channel(CALLS_WAITING_MAX);
-    let server = Server::listen(&paths.socket(), calls)?;
-    let mut runner = Runner::new(config, paths, plane, adopted, host)?;
-    if let Err(error) = runner.start().await {
-        if !adopted {
-            runner.stop().await?;
-        }
-        return Err(error.into());
-    }
-    tracing::info!("spreading");
-    ready();
-    notify("READY=1");
-    let served = runner.run(&mut requests, &mut signals.receiver).await;
-    notify("STOPPING=1");
-    drop(server);
-    served?;
-    runner.stop().await?;
-    tracing::info!("stopped; the host is as it was");
-    Ok(())
+    Runner::new(config, paths, plane, adopted, host)
 }
 
-struct Runner {
+/// A trunk, and all that its loop owns.
+pub(crate) struct Runner {
     config: Config,
     config_path: PathBuf,
     instance: String,
@@ -81,6 +55,8 @@ struct Runner {
     view: View,
     queues: BTreeMap<u32, DeviceQueue>,
     meter: Meter,
+    /// The host has, or may have, since it was looked at.
+    has_changed: bool,
     /// What was in the way last.
     trouble: Option<String>,
 }
@@ -109,6 +85,7 @@ impl Runner {
             view: View::default(),
             queues: BTreeMap::new(),
             meter: Meter::default(),
+            has_changed: false,
             trouble: None,
         };
         runner.deal()?;
@@ -135,95 +112,11 @@ impl Runner {
         Ok(())
     }
 
-    /// Tells the program everything: packets are spread from here on.
-    async fn start(&mut self) -> anyhow::Result<()> {
-        self.plane.set_table(self.bins.table())?;
-        self.look().await?;
-        anyhow::ensure!(
-            self.trouble.is_none(),
-            "not everything could be set up: {}",
-            self.trouble.as_deref().unwrap_or_default()
-        );
-        Ok(())
-    }
-
-    async fn run(
-        &mut self,
-        calls: &mut mpsc::Receiver<Call>,
-        signals: &mut mpsc::Receiver<Signal>,
-    ) -> anyhow::Result<()> {
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let control_at = self.control_at();
-            tokio::select! {
-                signal = signals.recv() => match signal {
-                    Some(Signal::Reload) => drop(self.reload().await?),
-                    Some(Signal::Stop) | None => return Ok(()),
-                },
-                changed = self.monitor.changed() => {
-                    changed?;
-                    self.look().await?;
-                }
-                Some((request, reply)) = calls.recv() => {
-                    let response = self.answer(request).await?;
-                    // Whoever asked may have gone.
-                    let _ = reply.send(response);
-                }
-                _ = tick.tick() => self.tick().await?,
-                () = tokio::time::sleep_until(control_at) => self.control().await?,
-            }
-        }
-    }
-
-    /// Detaches the program first: what is still under way must not meet a host half put back.
-    async fn stop(self) -> anyhow::Result<()> {
-        let closed = self.plane.close().context("detach the trunk");
-        self.host
-            .restore(&self.netlink)
-            .await
-            .context("put the host back")?;
-        closed
-    }
-
     fn now(&self) -> Time {
         Time::ZERO + self.origin.elapsed()
     }
 
     // ---- time passes
-
-    fn control_at(&self) -> Instant {
-        match &self.controller {
-            Some(controller) => {
-                self.origin + Duration::from_nanos(controller.wakeup().0.as_nanos())
-            }
-            None => Instant::now() + NEVER,
-        }
-    }
-
-    /// Gives the controller what it waits for, and the program the bins that move.
-    async fn control(&mut self) -> anyhow::Result<()> {
-        let Some((at, wakeup)) = self.controller.as_ref().map(Controller::wakeup) else {
-            return Ok(());
-        };
-        if at > self.now() {
-            return Ok(());
-        }
-        match wakeup {
-            Wakeup::Volumes => {
-                let volumes = self.plane.volumes()?;
-                let now = self.now();
-                if let Some(controller) = &mut self.controller {
-                    controller.record_volumes(now, &volumes);
-                }
-            }
-            Wakeup::Queues => {
-                self.read_queues().await;
-                self.move_bins()?;
-            }
-        }
-        Ok(())
-    }
 
     fn move_bins(&mut self) -> anyhow::Result<()> {
         let (now, queues) = (self.now(), self.sublink_queues());
@@ -244,20 +137,6 @@ impl Runner {
                 self.config.sublinks[moved.from.index()].name,
                 self.config.sublinks[moved.to.index()].name
             );
-        }
-        Ok(())
-    }
-
-    async fn tick(&mut self) -> anyhow::Result<()> {
-        let carried = self.plane.carried()?;
-        let traffic = carried.iter().map(|sublink| Traffic {
-            tx_packets: sublink.packets,
-            tx_bytes: sublink.bytes,
-            ..Traffic::default()
-        });
-        self.meter.tick(self.origin.elapsed(), traffic);
-        if self.trouble.is_some() {
-            self.look().await?;
         }
         Ok(())
     }
@@ -394,65 +273,6 @@ impl Runner {
         }
     }
 
-    // ---- orders
-
-    async fn answer(&mut self, request: Request) -> anyhow::Result<Response> {
-        Ok(match request {
-            Request::Status => {
-                self.read_queues().await;
-                match self.status() {
-                    Ok(status) => Response::Trunk(Box::new(status)),
-                    Err(error) => Response::Failed {
-                        message: error.to_string(),
-                    },
-                }
-            }
-            Request::Reload => self.reload().await?,
-            Request::Flows { .. } | Request::Explain { .. } | Request::Link { .. } => {
-                Response::Refused {
-                    message: format!(
-                        "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
-                        self.instance
-                    ),
-                }
-            }
-        })
-    }
-
-    /// A wrong configuration changes nothing.
-    async fn reload(&mut self) -> anyhow::Result<Response> {
-        let read = match Configuration::load(&self.config_path) {
-            Ok(Configuration::Trunk(config)) => preflight::check_trunk(&config, &self.netlink)
-                .await
-                .map(|()| config),
-            Ok(Configuration::Gateway(config)) => Err(config
-                .bad("it is of a gateway now; stop the trunk first")
-                .into()),
-            Err(error) => Err(error.into()),
-        };
-        match read {
-            Ok(config) => {
-                self.config = config;
-                self.view = View::default();
-                self.deal()?;
-                self.plane.set_table(self.bins.table())?;
-                self.look().await?;
-                tracing::info!(
-                    "configuration reloaded: {} sublinks, {}",
-                    self.config.sublinks.len(),
-                    self.config.scheme
-                );
-                Ok(Response::Done)
-            }
-            Err(error) => {
-                tracing::error!("configuration not reloaded: {error}");
-                Ok(Response::Refused {
-                    message: error.to_string(),
-                })
-            }
-        }
-    }
-
     fn status(&self) -> Result<TrunkStatus, anabranch_dataplane::Error> {
         let carried = self.plane.carried()?;
         let total: u64 = carried.iter().map(|sublink| sublink.bytes).sum();
@@ -473,6 +293,7 @@ impl Runner {
                 rate_bps: sublink.rate.map(|rate| rate.bps()),
                 packets: carried[i].packets,
                 bytes: carried[i].bytes,
+                opened: carried[i].opened,
                 tx_bps: self.meter.rate(i).tx_bps,
                 share: carried[i].bytes as f64 / total.max(1) as f64,
                 bins: self.bins.of(SublinkId(i as u8)).count(),
@@ -495,5 +316,138 @@ impl Runner {
             reassignments: self.reassignments,
             reasons,
         })
+    }
+}
+
+impl Service for Runner {
+    type Config = Config;
+    const AT_WORK: &str = "spreading";
+
+    async fn start(&mut self) -> anyhow::Result<()> {
+        self.plane.set_table(self.bins.table())?;
+        self.look().await?;
+        anyhow::ensure!(
+            self.trouble.is_none(),
+            "not everything could be set up: {}",
+            self.trouble.as_deref().unwrap_or_default()
+        );
+        Ok(())
+    }
+
+    fn adopted(&self) -> bool {
+        self.adopted
+    }
+
+    async fn event(&mut self) -> anyhow::Result<()> {
+        self.monitor.changed().await?;
+        self.has_changed = true;
+        Ok(())
+    }
+
+    fn tick(&mut self) -> anyhow::Result<()> {
+        let carried = self.plane.carried()?;
+        let traffic = carried.iter().map(|sublink| Traffic {
+            tx_packets: sublink.packets,
+            tx_bytes: sublink.bytes,
+            ..Traffic::default()
+        });
+        self.meter.tick(self.origin.elapsed(), traffic);
+        self.has_changed |= self.trouble.is_some();
+        Ok(())
+    }
+
+    fn turn_at(&self) -> Instant {
+        match &self.controller {
+            Some(controller) => {
+                self.origin + Duration::from_nanos(controller.wakeup().0.as_nanos())
+            }
+            None => Instant::now() + NEVER,
+        }
+    }
+
+    /// Looks at the host if it changed, gives the controller what it waits for, and the program the bins that move.
+    async fn turn(&mut self) -> anyhow::Result<()> {
+        if std::mem::take(&mut self.has_changed) {
+            self.look().await?;
+        }
+        let Some((at, wakeup)) = self.controller.as_ref().map(Controller::wakeup) else {
+            return Ok(());
+        };
+        if at > self.now() {
+            return Ok(());
+        }
+        match wakeup {
+            Wakeup::Volumes => {
+                let volumes = self.plane.volumes()?;
+                let now = self.now();
+                if let Some(controller) = &mut self.controller {
+                    controller.record_volumes(now, &volumes);
+                }
+            }
+            Wakeup::Queues => {
+                self.read_queues().await;
+                self.move_bins()?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, (request, reply): Call) -> anyhow::Result<()> {
+        let response = match request {
+            Request::Status => {
+                self.read_queues().await;
+                match self.status() {
+                    Ok(status) => Response::Trunk(Box::new(status)),
+                    Err(error) => Response::Failed {
+                        message: error.to_string(),
+                    },
+                }
+            }
+            Request::Reload => self.reload().await?,
+            Request::Flows { .. } | Request::Explain { .. } | Request::Link { .. } => {
+                Response::Refused {
+                    message: format!(
+                        "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
+                        self.instance
+                    ),
+                }
+            }
+        };
+        // Whoever asked may have gone.
+        let _ = reply.send(response);
+        Ok(())
+    }
+
+    async fn read_config(&mut self) -> Result<Config, Error> {
+        match Configuration::load(&self.config_path)? {
+            Configuration::Trunk(config) => {
+                preflight::check_trunk(&config, &self.netlink).await?;
+                Ok(config)
+            }
+            Configuration::Gateway(config) => Err(config
+                .bad("it is of a gateway now; stop the trunk first")
+                .into()),
+        }
+    }
+
+    async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
+        self.config = config;
+        self.view = View::default();
+        self.deal()?;
+        self.plane.set_table(self.bins.table())?;
+        self.look().await?;
+        tracing::info!(
+            "configuration reloaded: {} sublinks, {}",
+            self.config.sublinks.len(),
+            self.config.scheme
+        );
+        Ok(())
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        let closed = self.plane.close().context("detach the trunk");
+        let restored = self.host.restore(&self.netlink).await;
+        restored.context("put the host back")?;
+        closed
     }
 }

@@ -1,0 +1,137 @@
+//! How an instance runs, whatever it is: a gateway or a trunk.
+//!
+//! It starts, and undoes what it did if that fails; then one task takes in turn what happens until a signal says stop;
+//! then it ends, so that the host is as it was. What is particular to a kind stands behind [`Service`].
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::control::{Call, Response, Server};
+use crate::error::Error;
+use crate::notify::notify;
+use crate::paths::Paths;
+
+/// Rates are taken, and what failed is tried again.
+const TICK: Duration = Duration::from_secs(1);
+const CALLS_WAITING_MAX: usize = 16;
+
+/// A kind of instance: all that its loop owns. An error means that the data path cannot be spoken with; it goes on by
+/// itself.
+pub(crate) trait Service: Sized {
+    type Config;
+    /// What the log says once packets move.
+    const AT_WORK: &str;
+
+    /// Tells the data path everything: packets move from here on.
+    async fn start(&mut self) -> anyhow::Result<()>;
+    /// Whether an earlier run's data path was taken over: a start that fails lets it go on.
+    fn adopted(&self) -> bool;
+    /// Takes in what happens beside orders and time. Cancel-safe: what then has to be waited for is [`turn`](Self::turn)'s.
+    async fn event(&mut self) -> anyhow::Result<()>;
+    fn tick(&mut self) -> anyhow::Result<()>;
+    /// When to call [`turn`](Self::turn) if nothing happens before.
+    fn turn_at(&self) -> Instant;
+    /// Does what is due. Called after anything that happened, too.
+    async fn turn(&mut self) -> anyhow::Result<()>;
+    async fn answer(&mut self, call: Call) -> anyhow::Result<()>;
+    /// The configuration as its file has it now, checked.
+    async fn read_config(&mut self) -> Result<Self::Config, Error>;
+    async fn adopt_config(&mut self, config: Self::Config) -> anyhow::Result<()>;
+    /// Detaches the data path, then puts the host back: what is still under way must not meet a host half put back.
+    async fn close(self) -> anyhow::Result<()>;
+
+    /// A wrong configuration changes nothing.
+    async fn reload(&mut self) -> anyhow::Result<Response> {
+        match self.read_config().await {
+            Ok(config) => {
+                self.adopt_config(config).await?;
+                Ok(Response::Done)
+            }
+            Err(error) => {
+                tracing::error!("configuration not reloaded: {error}");
+                Ok(Response::Refused {
+                    message: error.to_string(),
+                })
+            }
+        }
+    }
+}
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Reload,
+    Stop,
+}
+
+/// The signals of this process, as the loop wants them.
+pub(crate) fn signals() -> anyhow::Result<mpsc::Receiver<Signal>> {
+    let (sender, receiver) = mpsc::channel(1);
+    for (kind, meaning) in [
+        (SignalKind::hangup(), Signal::Reload),
+        (SignalKind::terminate(), Signal::Stop),
+        (SignalKind::interrupt(), Signal::Stop),
+    ] {
+        let mut stream = signal(kind).context("listen to signals")?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() && sender.send(meaning).await.is_ok() {}
+        });
+    }
+    Ok(receiver)
+}
+
+/// From start to stop. The caller holds the instance's lock; `ready` is called once packets move.
+pub(crate) async fn serve<S: Service>(
+    mut service: S,
+    paths: &Paths,
+    mut signals: mpsc::Receiver<Signal>,
+    ready: impl FnOnce(),
+) -> Result<(), Error> {
+    let (calls, mut requests) = mpsc::channel(CALLS_WAITING_MAX);
+    let server = Server::listen(&paths.socket(), calls)?;
+    if let Err(error) = service.start().await {
+        if !service.adopted() {
+            service.close().await?;
+        }
+        return Err(error.into());
+    }
+    tracing::info!("{}", S::AT_WORK);
+    ready();
+    notify("READY=1");
+    let served = take_turns(&mut service, &mut requests, &mut signals).await;
+    notify("STOPPING=1");
+    drop(server);
+    served?;
+    service.close().await?;
+    tracing::info!("stopped; the host is as it was");
+    Ok(())
+}
+
+/// The loop, until a signal says stop.
+pub(crate) async fn take_turns<S: Service>(
+    service: &mut S,
+    calls: &mut mpsc::Receiver<Call>,
+    signals: &mut mpsc::Receiver<Signal>,
+) -> anyhow::Result<()> {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let turn_at = service.turn_at();
+        tokio::select! {
+            signal = signals.recv() => match signal {
+                Some(Signal::Reload) => drop(service.reload().await?),
+                Some(Signal::Stop) | None => return Ok(()),
+            },
+            taken_in = service.event() => taken_in?,
+            Some(call) = calls.recv() => service.answer(call).await?,
+            _ = tick.tick() => service.tick()?,
+            () = tokio::time::sleep_until(turn_at) => {}
+        }
+        service.turn().await?;
+    }
+}
