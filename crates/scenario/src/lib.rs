@@ -61,5 +61,5 @@ pub use repeat::{repeat, twice};
 pub use report::{Event, EventKind, Headline, Report};
 pub use results::{Finished, Manifest, Rows};
 pub use rows::{read_transfers_parquet, write_transfers_parquet};
-pub use series::{LinkSample, LinkSeries, LinkState};
+pub use series::{LinkReading, LinkSample, LinkSeries, LinkState};
 pub use sweep::{RunError, Sweep, SweepError};

@@ -61,6 +61,8 @@ pub struct Summary {
 pub struct LinkSummary {
     pub name: String,
     pub rate_bps: u64,
+    /// Transfers that its responses told of; where no transfer is told its link, as on a trunk, flows that began on it by
+    /// the series of the link.
     pub flows: u64,
     pub failed: u64,
     /// Bytes of files, useful or not.

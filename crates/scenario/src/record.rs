@@ -54,11 +54,15 @@ impl Record {
     pub fn summary(&self) -> Summary {
         let mut summary = Summary::of(&self.transfers, &self.links);
         summary.counts = Some(self.counts);
+        let nobody_tells = summary.without_link == summary.transfers;
         for link in &mut summary.links {
             let series = self.series.iter().find(|series| series.name == link.name);
             if let Some(last) = series.and_then(|series| series.samples.last()) {
                 link.down_bytes = last.down_bytes;
                 link.up_bytes = last.up_bytes;
+                if nobody_tells {
+                    link.flows = last.opened;
+                }
             }
         }
         summary
@@ -126,5 +130,55 @@ impl Counts {
     /// Share of offered packets that did not arrive.
     pub fn loss_ratio(&self) -> f64 {
         ratio(self.dropped().packets as f64, self.offered.packets as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LinkReading;
+    use crate::metrics::tests::transfer;
+
+    /// Two links that 7 and 3 flows begin on, and one transfer.
+    fn record(link: Option<&str>) -> Record {
+        let series = |name: &str, opened: u64| {
+            let mut series = LinkSeries::new(name, 1_000_000, 0);
+            let reading = |opened| LinkReading {
+                down_bytes: 100 * opened,
+                opened,
+                ..LinkReading::default()
+            };
+            series.push(0.0, reading(5));
+            series.push(1.0, reading(5 + opened));
+            series
+        };
+        let name_of = |series: &LinkSeries| Link {
+            name: series.name.clone(),
+            rate_bps: series.down_rate_bps,
+        };
+        let series = vec![series("0", 7), series("1", 3)];
+        Record {
+            world: World::Sim,
+            transfers: vec![Transfer {
+                link: link.map(str::to_owned),
+                ..transfer(0, 0.0, 1.0)
+            }],
+            links: series.iter().map(name_of).collect(),
+            series,
+            events: Vec::new(),
+            counts: Counts::default(),
+            conditions: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn flows_are_the_transfers_that_name_their_link_or_those_that_began_on_it_if_none_does() {
+        let flows = |link| -> Vec<_> {
+            let links = record(link).summary().links.into_iter();
+            links.map(|link| (link.flows, link.down_bytes)).collect()
+        };
+        assert_eq!(flows(Some("1")), [(0, 700), (1, 300)]);
+        assert_eq!(flows(None), [(7, 700), (3, 300)]);
     }
 }

@@ -323,20 +323,32 @@ impl Report {
 
     /// The links where no transfer belongs to one: sublinks of a trunk.
     fn carried_section(&self) -> Markup {
-        let carried = |series: &LinkSeries| series.samples.last().map_or(0, |last| last.down_bytes);
-        let all: u64 = self.series.iter().map(carried).sum();
+        let carried = |series: &LinkSeries| {
+            let last = series.samples.last();
+            last.map_or((0, 0), |last| (last.opened, last.down_bytes))
+        };
+        let flows: u64 = self.series.iter().map(|series| carried(series).0).sum();
+        let bytes: u64 = self.series.iter().map(|series| carried(series).1).sum();
         html! {
             h2 { "Links" }
-            p.hint { "Packets of one transfer may take several of them, so that only what they carried can be told." }
+            p.hint {
+                "Packets of one transfer may take several of them: a flow is counted where the first packet of its connection "
+                "went (a TCP segment with SYN; again if that is repeated), bytes are those of all packets carried."
+            }
             table {
-                thead { tr { th { "link" } th.number { "rate" } th.number { "carried" } th.number { "share" } } }
+                thead { tr {
+                    th { "link" } th.number { "rate" } th.number { "flows" } th.number { "share of flows" }
+                    th.number { "bytes" } th.number { "share of bytes" }
+                } }
                 tbody {
                     @for (index, (link, series)) in self.links.iter().zip(&self.series).enumerate() {
                         tr {
                             td { span.swatch style={ "background:" (css_colour(index)) } {} (link.name) }
                             td.number { (format::bps(link.rate_bps as f64)) }
-                            td.number { (format::bytes(carried(series))) }
-                            td.number { (format::percent(carried(series) as f64 / all.max(1) as f64)) }
+                            td.number { (carried(series).0) }
+                            td.number { (share(carried(series).0, flows)) }
+                            td.number { (format::bytes(carried(series).1)) }
+                            td.number { (share(carried(series).1, bytes)) }
                         }
                     }
                 }
@@ -425,7 +437,6 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
 fn link_row(index: usize, link: &LinkSummary, summary: &Summary) -> Markup {
     let flows: u64 = summary.links.iter().map(|link| link.flows).sum();
     let bytes: u64 = summary.links.iter().map(|link| link.bytes).sum();
-    let share = |part: u64, whole: u64| format::percent(part as f64 / whole.max(1) as f64);
     html! {
         tr {
             td { span.swatch style={ "background:" (css_colour(index)) } {} (link.name) }
@@ -439,6 +450,10 @@ fn link_row(index: usize, link: &LinkSummary, summary: &Summary) -> Markup {
             td.number { @if link.failed > 0 { span.bad { (link.failed) } } @else { "0" } }
         }
     }
+}
+
+fn share(part: u64, whole: u64) -> String {
+    format::percent(part as f64 / whole.max(1) as f64)
 }
 
 fn failure_row(transfer: &Transfer) -> Markup {
@@ -500,7 +515,7 @@ fn quantiles(values_s: [f64; 4]) -> String {
 mod tests {
     use super::*;
     use crate::metrics::tests::transfer;
-    use crate::{LinkState, Loss};
+    use crate::{LinkReading, LinkState, Loss};
     use anabranch_workload::Outcome;
 
     fn report() -> Report {
@@ -513,8 +528,20 @@ mod tests {
             } else {
                 LinkState::Down
             };
-            series.push(t_s, u64::from(tick.min(50)) * 600_000, 0, state, 3);
-            other.push(t_s, u64::from(tick) * 120_000, 0, LinkState::Up, 1);
+            let reading = |down_bytes, opened, flows, state| LinkReading {
+                down_bytes,
+                opened,
+                flows,
+                state,
+                ..LinkReading::default()
+            };
+            let down_bytes = u64::from(tick.min(50)) * 600_000;
+            series.push(t_s, reading(down_bytes, tick.min(27).into(), 3, state));
+            let down_bytes = u64::from(tick) * 120_000;
+            other.push(
+                t_s,
+                reading(down_bytes, tick.min(81).into(), 1, LinkState::Up),
+            );
         }
         let event = |t_s, kind, text: &str| Event {
             t_s,
@@ -608,13 +635,12 @@ mod tests {
         let mut report = report();
         report.transfers.iter_mut().for_each(|t| t.link = None);
         let page = report.render().unwrap().replace('\u{202f}', " ");
-        assert!(page.contains("only what they carried can be told"));
-        assert!(!page.contains("share of flows") && !page.contains("could tell their link"));
-        // fiber: 50 times 600 kB, lte: 99 times 120 kB.
-        assert!(
-            page.contains("30.0 MB") && page.contains("71.6 %"),
-            "{page}"
-        );
+        assert!(page.contains("a flow is counted where the first packet of its connection went"));
+        assert!(!page.contains("median duration") && !page.contains("could tell their link"));
+        // fiber: 27 flows of 108 and 50 times 600 kB, lte: 99 times 120 kB.
+        for text in [">27<", "25.0 %", "30.0 MB", "71.6 %"] {
+            assert!(page.contains(text), "the page lacks {text}: {page}");
+        }
     }
 
     #[test]

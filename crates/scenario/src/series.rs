@@ -1,9 +1,10 @@
 use serde::{Deserialize, Serialize};
 
 /// What the gateway believes of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkState {
+    #[default]
     Up,
     Suspect,
     Down,
@@ -20,7 +21,7 @@ impl LinkState {
 }
 
 /// What is known of a link at one instant; counters run from wherever they began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkReading {
     /// Bytes from the internet to the users.
     pub down_bytes: u64,
@@ -165,9 +166,7 @@ mod tests {
         LinkReading {
             down_bytes,
             up_bytes,
-            opened: 0,
-            flows: 0,
-            state: LinkState::Up,
+            ..LinkReading::default()
         }
     }
 
@@ -213,7 +212,10 @@ mod tests {
         }
         let samples = series.samples.iter();
         let counted: Vec<_> = samples.map(|s| (s.down_bytes, s.opened)).collect();
-        assert_eq!(counted, [0, 100, 100, 150].map(|counted| (counted, counted)));
+        assert_eq!(
+            counted,
+            [0, 100, 100, 150].map(|counted| (counted, counted))
+        );
     }
 
     #[test]
@@ -227,7 +229,7 @@ mod tests {
             (3.0, Down),
             (4.0, Down),
         ] {
-            let reading = reading(0, 0);
+            let reading = LinkReading::default();
             series.push(t_s, LinkReading { state, ..reading });
         }
         assert_eq!(

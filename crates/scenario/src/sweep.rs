@@ -152,7 +152,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::metrics::tests::transfer;
-    use crate::{Counts, Event, EventKind, Link, LinkState, ScenarioFile, Tally};
+    use crate::{Counts, Event, EventKind, Link, LinkReading, LinkState, ScenarioFile, Tally};
 
     pub(crate) fn runs(text: &str) -> Vec<Run> {
         let text = format!("{text}\nlink.fiber = {{ rate = \"1mbit\" }}");
@@ -314,8 +314,21 @@ pub(crate) mod tests {
         let run = &runs("seeds = 4")[0];
         let mut whole = record(run);
         let mut series = run.series();
-        series[0].push(0.0, 5, 7, LinkState::Up, 0);
-        series[0].push(0.1, 1505, 107, LinkState::Suspect, 3);
+        let begun = LinkReading {
+            down_bytes: 5,
+            up_bytes: 7,
+            opened: 11,
+            ..LinkReading::default()
+        };
+        let later = LinkReading {
+            down_bytes: 1505,
+            up_bytes: 107,
+            opened: 14,
+            flows: 3,
+            state: LinkState::Suspect,
+        };
+        series[0].push(0.0, begun);
+        series[0].push(0.1, later);
         let samples = series[0].samples.clone();
         whole.series = series;
         whole.events = vec![Event {

@@ -25,8 +25,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::link::{Buffer, Tally};
-use crate::net::{LinkId, Net, SiteId};
+use crate::net::{LinkId, Net, Packet, SiteId};
 use crate::packet::PacketId;
+use crate::tcp::Kind;
 use crate::world::{Onward, Site};
 
 /// A visit of the round robin is worth a full packet to the slowest sublink.
@@ -49,6 +50,8 @@ pub struct Trunk {
     /// Which sublinks take packets, and with what weights.
     candidates: Candidates,
     way: Way,
+    /// Of each sublink.
+    opened: Vec<u64>,
     unsent: Tally,
     reassignments: u64,
 }
@@ -118,6 +121,7 @@ impl Trunk {
         };
         let weights = multilink::weights(&rates_bps).into_iter();
         Ok(Trunk {
+            opened: vec![0; sublinks.len()],
             sublinks,
             candidates: weights.map(candidate).collect(),
             way,
@@ -135,6 +139,12 @@ impl Trunk {
         let bit = 1 << sublink.index();
         self.candidates.usable &= !bit;
         self.candidates.usable |= if usable { bit } else { 0 };
+    }
+
+    /// Segments with SYN, repeated ones too, that each sublink was given: connections that began on it, in the one
+    /// direction that the trunk has.
+    pub fn opened(&self) -> &[u64] {
+        &self.opened
     }
 
     /// Bins that were moved to another sublink.
@@ -221,9 +231,18 @@ impl Keeper {
 
 impl Site for Trunk {
     fn pass(&mut self, net: &mut Net, _: SiteId, packet: PacketId) -> Onward {
-        let (hash, bytes) = (net.packet(packet).label, net.packet(packet).bytes);
-        match self.choose(net.now(), hash, bytes) {
-            Some(sublink) => Onward::Over(self.sublinks[sublink.index()].link),
+        let &Packet {
+            segment,
+            label,
+            bytes,
+            ..
+        } = net.packet(packet);
+        match self.choose(net.now(), label, bytes) {
+            Some(sublink) => {
+                let has_syn = matches!(segment.kind, Kind::Syn | Kind::SynAck);
+                self.opened[sublink.index()] += u64::from(has_syn);
+                Onward::Over(self.sublinks[sublink.index()].link)
+            }
             None => {
                 self.unsent.add(bytes);
                 Onward::Nowhere

@@ -38,8 +38,8 @@ fn trunk(status: &TrunkStatus) -> String {
         ..
     } = status;
     let mut columns = Columns::new(&[
-        "sublink", "device", "via", "state", ">sends", ">share", ">bins", ">queue", ">dropped",
-        "why",
+        "sublink", "device", "via", "state", ">sends", ">share", ">opened", ">bins", ">queue",
+        ">dropped", "why",
     ]);
     for sublink in &status.sublinks {
         let state = if sublink.usable {
@@ -54,6 +54,7 @@ fn trunk(status: &TrunkStatus) -> String {
             state.to_string(),
             table::rate_of(sublink.tx_bps, sublink.rate_bps),
             format!("{:.1} %", sublink.share * 100.0),
+            sublink.opened.to_string(),
             sublink.bins.to_string(),
             format!(
                 "{} of {} B",

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anabranch_daemon::control::{LinkState as Found, LinkStatus, Traffic};
 use anabranch_scenario::{
-    Change, Direction, Event, EventKind, Fault, LinkPlan, LinkSeries, LinkState, Site, format,
+    Change, Direction, Event, EventKind, Fault, LinkPlan, LinkReading, LinkSeries, LinkState, Site,
+    format,
 };
 use anabranch_workload::client::TransferEvent;
 
@@ -200,13 +201,14 @@ impl Watch {
             let line = lab.link(&link.now.name)?;
             let looked_s = self.epoch.elapsed().as_secs_f64();
             let [down, up] = [Direction::Down, Direction::Up].map(|way| line.fates(way));
-            link.series.push(
-                looked_s,
-                down?.delivered.bytes,
-                up?.delivered.bytes,
-                link.now.state,
-                link.now.flows,
-            );
+            let reading = LinkReading {
+                down_bytes: down?.delivered.bytes,
+                up_bytes: up?.delivered.bytes,
+                opened: link.now.opened,
+                flows: link.now.flows,
+                state: link.now.state,
+            };
+            link.series.push(looked_s, reading);
         }
         Ok(())
     }

@@ -54,6 +54,7 @@ pub fn run(run: &Run, setup: &Setup, observe: &mut dyn FnMut(Duration)) -> Resul
     let order = Watcher::start(nodes.clients())?;
     let before = Sight::take(&mut daemon, &nodes)?;
     let mut watch = Watch::new(&plan);
+    watch.look(Duration::ZERO, &mut daemon)?;
     let transfers = play(run, setup, &nodes, &mut daemon, &mut watch, observe)?;
     let after = Sight::take(&mut daemon, &nodes)?;
     let order = order.stop();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_daemon::paths::Paths;
-use anabranch_scenario::{Counts, Event, LinkSeries, LinkState, Tally};
+use anabranch_scenario::{Counts, Event, LinkReading, LinkSeries, LinkState, Tally};
 
 use super::nodes::Nodes;
 use super::plan::{ETHERNET_BYTES, Plan};
@@ -49,7 +49,7 @@ impl Watch {
         }
     }
 
-    /// Samples what the queues have sent.
+    /// Samples what the queues have sent, and what began there.
     pub fn look(&mut self, at: Duration, daemon: &mut Daemon) -> Result<()> {
         let status = daemon.status()?;
         for (series, sublink) in self.series.iter_mut().zip(&status.sublinks) {
@@ -58,7 +58,13 @@ impl Watch {
             } else {
                 LinkState::Down
             };
-            series.push(at.as_secs_f64(), sent(sublink).bytes, 0, state, 0);
+            let reading = LinkReading {
+                down_bytes: sent(sublink).bytes,
+                opened: sublink.opened,
+                state,
+                ..LinkReading::default()
+            };
+            series.push(at.as_secs_f64(), reading);
         }
         Ok(())
     }

@@ -106,6 +106,11 @@ impl Nat {
         gauge.opened.saturating_sub(gauge.closed)
     }
 
+    /// Flows that were ever opened on a link.
+    pub fn opened(&self, link: LinkId) -> u64 {
+        self.gauges[link.index()].opened
+    }
+
     /// Flows that a repeated SYN moved to another link.
     pub fn reassigned(&self) -> u64 {
         self.reassigned

@@ -2,7 +2,9 @@
 
 use anabranch_core::multilink::{self, Drr};
 use anabranch_core::{Algorithm, Balancer, Config, Event, LinkId, State, Time};
-use anabranch_scenario::{Event as Told, EventKind, LinkPlan, LinkState, Site as Plan};
+use anabranch_scenario::{
+    Event as Told, EventKind, LinkPlan, LinkReading, LinkState, Site as Plan,
+};
 
 use super::SimError;
 use super::scene::{Way, Wires};
@@ -69,8 +71,8 @@ impl Way for Behind {
         self.gateway.begin(net);
     }
 
-    fn states(&self) -> Vec<(LinkState, u64)> {
-        states(&self.gateway)
+    fn readings(&self) -> Vec<LinkReading> {
+        readings(&self.gateway)
     }
 
     fn events(&self, names: &[String]) -> Vec<Told> {
@@ -86,15 +88,20 @@ impl Way for Behind {
     }
 }
 
-fn states(gateway: &Gateway) -> Vec<(LinkState, u64)> {
+fn readings(gateway: &Gateway) -> Vec<LinkReading> {
     let state = |state| match state {
         State::Up => LinkState::Up,
         State::PossiblyDown(_) => LinkState::Suspect,
         State::Down(_) => LinkState::Down,
     };
     let all = gateway.status().into_iter();
-    all.map(|status| (state(status.state), gateway.nat.active(status.link)))
-        .collect()
+    all.map(|status| LinkReading {
+        opened: gateway.nat.opened(status.link),
+        flows: gateway.nat.active(status.link),
+        state: state(status.state),
+        ..LinkReading::default()
+    })
+    .collect()
 }
 
 fn events(gateway: &Gateway, names: &[String]) -> Vec<Told> {
@@ -272,8 +279,8 @@ impl Way for Stripes {
         self.watch.begin(net);
     }
 
-    fn states(&self) -> Vec<(LinkState, u64)> {
-        states(&self.watch)
+    fn readings(&self) -> Vec<LinkReading> {
+        readings(&self.watch)
     }
 
     fn events(&self, names: &[String]) -> Vec<Told> {

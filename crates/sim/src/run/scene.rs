@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_scenario::{
-    Change, Counts, Direction, Event, Fault, Line, LinkPlan, LinkSeries, LinkState, Place, Tally,
+    Change, Counts, Direction, Event, Fault, Line, LinkPlan, LinkReading, LinkSeries, Place, Tally,
 };
 
 use super::{SimError, nanos};
@@ -23,8 +23,8 @@ pub(super) trait Way: Site + Carrier {
         let _ = net;
     }
 
-    /// What it believes of each link, and the flows it has on it.
-    fn states(&self) -> Vec<(LinkState, u64)>;
+    /// What it believes of each link, and its flows there. The lines know the bytes, which are 0 here.
+    fn readings(&self) -> Vec<LinkReading>;
 
     fn events(&self, names: &[String]) -> Vec<Event> {
         let _ = names;
@@ -209,17 +209,16 @@ impl<W: Way> Scene<W> {
 
     fn take_sample(&mut self, net: &mut Net) {
         let t_s = net.now().as_nanos() as f64 / 1e9;
-        let states = self.way.states();
-        let links = self.series.iter_mut().zip(&self.wires).zip(states);
-        for ((series, wires), (state, flows)) in links {
+        let readings = self.way.readings();
+        let links = self.series.iter_mut().zip(&self.wires).zip(readings);
+        for ((series, wires), reading) in links {
             let bytes = |line| net.counters(line).delivered.bytes;
-            series.push(
-                t_s,
-                bytes(wires.down),
-                wires.up.map_or(0, bytes),
-                state,
-                flows,
-            );
+            let reading = LinkReading {
+                down_bytes: bytes(wires.down),
+                up_bytes: wires.up.map_or(0, bytes),
+                ..reading
+            };
+            series.push(t_s, reading);
         }
     }
 

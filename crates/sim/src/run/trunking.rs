@@ -1,6 +1,6 @@
 //! Clients and servers at the two ends of a trunk.
 
-use anabranch_scenario::{LinkState, Spread, Trunk as Plan};
+use anabranch_scenario::{LinkReading, Spread, Trunk as Plan};
 
 use super::SimError;
 use super::scene::{Way, add};
@@ -108,8 +108,12 @@ impl Way for Trunking {
         self.trunk.begin(net);
     }
 
-    fn states(&self) -> Vec<(LinkState, u64)> {
-        vec![(LinkState::Up, 0); self.trunk.sublinks().len()]
+    fn readings(&self) -> Vec<LinkReading> {
+        let reading = |&opened| LinkReading {
+            opened,
+            ..LinkReading::default()
+        };
+        self.trunk.opened().iter().map(reading).collect()
     }
 
     fn reassignments(&self) -> u64 {
