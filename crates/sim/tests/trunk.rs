@@ -193,6 +193,54 @@ fn a_sublink_that_is_usable_again_takes_packets_again() {
     assert!(offered_bytes(&world)[0] > 100_000);
 }
 
+/// Files that no queue overflows for: every connection sends one segment with SYN over the trunk.
+fn sparse() -> Vec<Download> {
+    let download = |i: u32| Download {
+        at_ms: 40 * u64::from(i),
+        hash: i.wrapping_mul(2_654_435_761),
+        bytes: 3_000,
+    };
+    (0..50).map(download).collect()
+}
+
+#[test]
+fn a_connection_is_counted_where_its_first_packet_goes() {
+    let downloads = sparse();
+    for spread in SPREADS {
+        let world = run(spread, &downloads, 1);
+        let opened: u64 = world.site.opened().iter().sum();
+        assert_eq!(opened, 50, "{spread}");
+    }
+    let world = run(Spread::Hash, &downloads, 1);
+    let on = |sublink| {
+        let own = downloads.iter().filter(|d| d.hash % K as u32 == sublink);
+        own.count() as u64
+    };
+    assert_eq!(world.site.opened(), [0, 1, 2, 3].map(on));
+}
+
+#[test]
+fn a_connection_is_counted_again_whenever_its_first_packet_is_repeated() {
+    let download = Download {
+        at_ms: 0,
+        hash: 2,
+        bytes: 3_000,
+    };
+    let mut world = world(Spread::Hash, &[download], 1);
+    let sublink = world.site.sublinks()[2].link;
+    world.parts().1.cut(sublink);
+    // Repeated after the timeout of RFC 6298, section 2.1, which is a second: by the server, and for the client's SYN.
+    world.run_until(Time::from_millis(900));
+    assert_eq!(world.site.opened(), [0, 0, 1, 0]);
+    world.run_until(Time::from_millis(1_500));
+    assert_eq!(world.site.opened(), [0, 0, 3, 0]);
+    world.parts().1.restore(sublink);
+    world.run_until(Time::from_millis(9_000));
+    let received = offered_bytes(&world)[2];
+    assert!(received > 3_000, "{received}");
+    assert_eq!(world.site.unsent().packets, 0);
+}
+
 #[test]
 fn a_packet_that_finds_no_usable_sublink_is_counted_and_gone() {
     let mut world = world(Spread::Dhfv, &crowded(), 1);
@@ -201,6 +249,7 @@ fn a_packet_that_finds_no_usable_sublink_is_counted_and_gone() {
     }
     world.run_until(Time::from_millis(500));
     assert!(world.site.unsent().packets > 0);
+    assert_eq!(world.site.opened(), [0; K]);
     assert_eq!(offered_bytes(&world), [0; K]);
     assert!(world.conserves());
 }
