@@ -1,11 +1,10 @@
 //! What goes to standard output.
 
 use std::fmt::Display;
-use std::fs;
 use std::io::{ErrorKind, Write, stdout};
-use std::path::Path;
 
 use anabranch_daemon::BadInput;
+use anabranch_scenario::ResultsDirError;
 use anyhow::Context;
 use serde::Serialize;
 
@@ -20,18 +19,9 @@ pub fn print(text: impl Display) -> anyhow::Result<()> {
     }
 }
 
-/// Makes a directory of results and tries whether it can be written: better told before hours of runs than after them.
-pub fn prepare(out: &Path) -> Result<(), BadInput> {
-    let trial = out.join(".writable");
-    let tried = fs::create_dir_all(out)
-        .and_then(|()| fs::write(&trial, ""))
-        .and_then(|()| fs::remove_file(&trial));
-    tried.map_err(|error| {
-        let out = out.display();
-        BadInput::new(format!(
-            "--out {out}: {error}; name a directory that can be written"
-        ))
-    })
+/// A directory that cannot take results is for the user to change.
+pub fn unusable(error: &ResultsDirError) -> BadInput {
+    BadInput::new(format!("--out {error}"))
 }
 
 /// Writes indented JSON.

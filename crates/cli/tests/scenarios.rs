@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -169,6 +170,70 @@ fn quick_experiments_hold_and_every_claim_stands_beside_what_was_observed() {
                 (&true.into(), &name.split_once('/').unwrap().1.into())
             );
         }
+    }
+}
+
+/// A run that takes until it is killed.
+const ENDLESS: &str = "length = \"1h\"\nlink.fiber = { rate = \"200mbit\" }";
+
+#[test]
+fn a_directory_takes_the_results_of_one_process_at_a_time_and_is_free_when_that_is_killed() {
+    let house = House::new(ENDLESS);
+    let begin = || {
+        let mut command = house.command("sim", &["--out", "out"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Killed(command.spawn().unwrap())
+    };
+    let mut first = begin();
+    held(&house.path("out"));
+    let mut experiment = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let words = ["experiment", "run", "2004-guo-multihoming/fig9", "--out"];
+    experiment.args(words).arg(house.path("out"));
+    let out = house.path("out").display().to_string();
+    for (mut second, out) in [
+        (house.command("sim", &["--out", "out"]), "out"),
+        (house.command("lab", &["--out", "out"]), "out"),
+        (experiment, &out),
+    ] {
+        let output = second.output().unwrap();
+        let expected = format!(
+            "anabranch: --out {out}: another anabranch is writing its results there; wait until it has ended, or name another directory\n"
+        );
+        assert_eq!(text(&output.stderr), expected);
+        assert_eq!(output.status.code(), Some(2));
+    }
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    let _second = begin();
+    held(&house.path("out"));
+}
+
+/// A process that is killed when the test is done with it, or has failed.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until a directory is locked.
+fn held(directory: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let is_held = || {
+        let Ok(found) = fs::metadata(directory) else {
+            return false;
+        };
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let inode = format!(":{} ", found.ino());
+        locks
+            .lines()
+            .any(|lock| lock.contains("FLOCK") && lock.contains(&inode))
+    };
+    while !is_held() {
+        assert!(Instant::now() < deadline, "nobody holds it");
+        std::thread::yield_now();
     }
 }
 

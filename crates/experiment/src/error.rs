@@ -1,6 +1,5 @@
-use std::path::PathBuf;
-
 use anabranch_config::did_you_mean;
+use anabranch_scenario::{OutputError, ResultsDirError};
 
 use crate::{Experiment, World, all};
 
@@ -76,11 +75,10 @@ pub enum ExperimentError {
     /// Somebody ordered it to stop. What was complete is in the directory of the results.
     #[error("interrupted")]
     Interrupted,
-    #[error("{path}: {error}")]
-    Io {
-        path: PathBuf,
-        error: std::io::Error,
-    },
+    #[error(transparent)]
+    Directory(#[from] ResultsDirError),
+    #[error(transparent)]
+    Output(#[from] OutputError),
 }
 
 impl ExperimentError {

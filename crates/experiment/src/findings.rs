@@ -5,16 +5,9 @@ use crate::claim::{Bound, Check};
 pub struct Findings {
     pub(crate) observed: Vec<(String, f64)>,
     pub(crate) checks: Vec<(String, f64, Bound, &'static str)>,
-    pub(crate) plots: Vec<Plot>,
+    /// Names of files, without ending, and SVGs.
+    pub(crate) plots: Vec<(String, String)>,
     pub(crate) notes: Vec<String>,
-}
-
-/// A drawing, ready to be written.
-#[derive(Debug)]
-pub struct Plot {
-    /// Of the file, without ending.
-    pub name: String,
-    pub svg: String,
 }
 
 impl Findings {
@@ -35,8 +28,7 @@ impl Findings {
     }
 
     pub fn plot(&mut self, name: impl Into<String>, svg: String) {
-        let name = name.into();
-        self.plots.push(Plot { name, svg });
+        self.plots.push((name.into(), svg));
     }
 
     /// A line the reader should know, that is no claim: the number of flows reached, a confidence interval.

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 
 use anabranch_lab::scenario::{Setup, run};
 use anabranch_scenario::{
-    self as scenario, BuildId, Finished, OutputError, Record, Rows, Run, RunError, RunFailed,
-    Sweep, SweepError,
+    self as scenario, BuildId, Finished, OutputError, Record, ResultsDir, Rows, Run, RunError,
+    RunFailed, Sweep, SweepError,
 };
 
 use crate::{Context, ExperimentError};
@@ -42,9 +42,8 @@ fn kept(context: &Context, runs: &[Run]) -> Result<Vec<Finished>, ExperimentErro
         stop: context.options.stop.clone(),
     };
     let build = BuildId::running().map_err(unkept)?;
-    let directory = context.options.out.join(RUNS);
-    let sweep =
-        Sweep::plan(&directory, scenario::World::Lab, build, runs.to_vec()).map_err(unkept)?;
+    let directory = ResultsDir::open(&context.options.out.join(RUNS))?;
+    let sweep = Sweep::plan(&directory, scenario::World::Lab, build, runs.to_vec());
     context.progress.resumed(&sweep);
     let mut done = sweep.done();
     context.progress.runs(done, runs.len());

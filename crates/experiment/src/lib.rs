@@ -22,7 +22,7 @@ mod validation;
 
 pub use claim::{Bound, Check, Claim};
 pub use error::{ExperimentError, SelectError};
-pub use findings::{Findings, Plot};
+pub use findings::Findings;
 pub use laboratory::carry_out;
 pub use run::{Context, Options, Progress, Summary, run};
 pub use simulate::simulate;

@@ -1,11 +1,10 @@
 //! From a selection of figures to a summary.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use anabranch_scenario::{Sweep, repeat};
+use anabranch_scenario::{Drawings, Drawn, OutputError, ResultsDir, Sweep, repeat, write_json};
 use anabranch_workload::client::Stop;
 use serde::Serialize;
 
@@ -29,6 +28,8 @@ pub struct Options {
     pub quick: bool,
     /// Plots and results go here.
     pub out: PathBuf,
+    /// Every plot is written as PNG too.
+    pub png: bool,
     /// Runs at a time.
     pub jobs: usize,
     /// Ends the experiment early, with [`ExperimentError::Interrupted`].
@@ -42,12 +43,14 @@ impl Default for Options {
             world: World::Sim,
             quick: false,
             out: PathBuf::new(),
+            png: false,
             jobs: 1,
             stop: Stop::default(),
         }
     }
 }
 
+const SUMMARY: &str = "summary.json";
 /// The first seed of whatever is simulated, which is simulated twice.
 pub(crate) const FIRST_SEED: u64 = 1;
 
@@ -128,6 +131,8 @@ pub struct Summary {
     pub repeated: usize,
     pub checks: Vec<Check>,
     pub notes: Vec<Note>,
+    /// Those of all figures.
+    pub plots: Drawn,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -137,13 +142,43 @@ pub struct Note {
 }
 
 impl Summary {
+    fn begun(experiment: &'static str, options: &Options) -> Self {
+        Summary {
+            experiment,
+            world: options.world,
+            quick: options.quick,
+            valid: true,
+            problems: Vec::new(),
+            repeated: 0,
+            checks: Vec::new(),
+            notes: Vec::new(),
+            plots: Drawn::default(),
+        }
+    }
+
     pub fn passes(&self) -> bool {
         self.valid && self.checks.iter().all(|check| check.pass)
     }
+}
 
-    fn write(&self, out: &Path) -> Result<(), ExperimentError> {
-        let text = serde_json::to_string_pretty(self).expect("a summary is plain data");
-        write(&out.join("summary.json"), &text)
+/// Where a summary grows, in place of that of an earlier experiment, whose plots go away with it.
+struct Written<'a> {
+    directory: &'a Path,
+    earlier: Drawn,
+}
+
+impl<'a> Written<'a> {
+    fn new(results: &'a ResultsDir) -> Self {
+        let directory = results.path();
+        let earlier = Drawn::of(&directory.join(SUMMARY));
+        Written { directory, earlier }
+    }
+
+    /// What is drawn is named before it is there, so that whatever is there is named.
+    fn write(&mut self, summary: &Summary, drawings: &Drawings) -> Result<(), OutputError> {
+        std::mem::take(&mut self.earlier).remove_from(self.directory)?;
+        write_json(&self.directory.join(SUMMARY), summary)?;
+        drawings.write(self.directory)
     }
 }
 
@@ -160,17 +195,9 @@ pub fn run(
     let experiment = selection.experiment;
     let claims = claim::read(experiment.name, experiment.expected)?;
     let context = Context::new(options, progress);
-    make_directory(&options.out)?;
-    let mut summary = Summary {
-        experiment: experiment.name,
-        world: options.world,
-        quick: options.quick,
-        valid: true,
-        problems: Vec::new(),
-        repeated: 0,
-        checks: Vec::new(),
-        notes: Vec::new(),
-    };
+    let results = ResultsDir::open(&options.out)?;
+    let mut written = Written::new(&results);
+    let mut summary = Summary::begun(experiment.name, options);
     for figure in &selection.figures {
         progress.figure(figure);
         let findings = (figure.run)(&context);
@@ -178,18 +205,19 @@ pub fn run(
         if let Err(problem @ ExperimentError::Invalid { .. }) = &findings {
             summary.valid = false;
             summary.problems.push(format!("{}: {problem}", figure.id));
-            summary.write(&options.out)?;
+            written.write(&summary, &Drawings::default())?;
         }
         let findings = findings?;
-        summary
-            .checks
-            .extend(judge(figure.id, &findings, &claims, options)?);
-        summary.notes.extend(findings.notes.iter().map(|text| Note {
+        let checks = judge(figure.id, &findings, &claims, options)?;
+        summary.checks.extend(checks);
+        let note = |text| Note {
             figure: figure.id,
-            text: text.clone(),
-        }));
-        write_plots(&findings, &options.out)?;
-        summary.write(&options.out)?;
+            text,
+        };
+        summary.notes.extend(findings.notes.into_iter().map(note));
+        let drawings = Drawings::new(findings.plots, options.png)?;
+        summary.plots.extend(drawings.drawn());
+        written.write(&summary, &drawings)?;
     }
     Ok(summary)
 }
@@ -236,29 +264,11 @@ fn judge(
     Ok(checks)
 }
 
-fn write_plots(findings: &Findings, out: &Path) -> Result<(), ExperimentError> {
-    for plot in &findings.plots {
-        write(&out.join(format!("{}.svg", plot.name)), &plot.svg)?;
-    }
-    Ok(())
-}
-
-fn make_directory(path: &Path) -> Result<(), ExperimentError> {
-    fs::create_dir_all(path).map_err(|error| ExperimentError::Io {
-        path: path.into(),
-        error,
-    })
-}
-
-fn write(path: &Path, text: &str) -> Result<(), ExperimentError> {
-    fs::write(path, text).map_err(|error| ExperimentError::Io {
-        path: path.into(),
-        error,
-    })
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::fs;
+
+    use anabranch_scenario::ResultsDirError;
     use serde_json::Value;
 
     use super::*;
@@ -291,6 +301,14 @@ world = \"lab\"
 
     /// The result, and the summary that was written.
     fn results(run_figure: RunFigure) -> (Result<Summary, ExperimentError>, Value) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let summary = run_in(directory.path(), false, run_figure);
+        let written = fs::read_to_string(directory.path().join("summary.json"));
+        let written = written.map(|text| serde_json::from_str(&text).expect("JSON"));
+        (summary, written.unwrap_or_default())
+    }
+
+    fn run_in(out: &Path, png: bool, run_figure: RunFigure) -> Result<Summary, ExperimentError> {
         let figures: &'static [Figure] = Box::leak(Box::new([Figure {
             id: "fig1",
             title: "a figure",
@@ -304,20 +322,17 @@ world = \"lab\"
             omitted: &[],
             expected: EXPECTED,
         }));
-        let directory = tempfile::tempdir().expect("a directory");
         let options = Options {
             quick: true,
-            out: directory.path().into(),
+            out: out.into(),
+            png,
             ..Options::default()
         };
         let selection = Selection {
             experiment,
             figures: figures.iter().collect(),
         };
-        let summary = run(&selection, &options, &Silent);
-        let written = fs::read_to_string(directory.path().join("summary.json"));
-        let written = written.map(|text| serde_json::from_str(&text).expect("JSON"));
-        (summary, written.unwrap_or_default())
+        run(&selection, &options, &Silent)
     }
 
     fn summary(run_figure: RunFigure) -> Result<Summary, ExperimentError> {
@@ -408,5 +423,44 @@ world = \"lab\"
             observing(&[("share", share)])
         });
         assert_eq!(summary.expect("runs").repeated, 1);
+    }
+
+    fn plotting(names: &[&str]) -> Result<Findings, ExperimentError> {
+        let mut findings = observing(&[("share", 0.5)])?;
+        for name in names {
+            let svg = r#"<svg xmlns="http://www.w3.org/2000/svg" width="8" height="4"></svg>"#;
+            findings.plot(*name, svg.to_owned());
+        }
+        Ok(findings)
+    }
+
+    #[test]
+    fn an_experiment_takes_the_plots_of_the_former_away_and_no_file_of_a_user() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let out = directory.path();
+        fs::write(out.join("mine.svg"), "mine").expect("writes");
+        run_in(out, true, |_| plotting(&["one", "two"])).expect("runs");
+        assert!(out.join("one.png").exists() && out.join("two.svg").exists());
+        let failed = run_in(out, false, |_| observing(&[]));
+        assert!(failed.is_err() && out.join("two.svg").exists());
+        let summary = run_in(out, false, |_| plotting(&["two", "three"])).expect("runs");
+        let mut names: Vec<_> = fs::read_dir(out)
+            .expect("is there")
+            .map(|entry| entry.expect("is there").file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["mine.svg", "summary.json", "three.svg", "two.svg"]);
+        assert_eq!(Drawn::of(&out.join(SUMMARY)), summary.plots);
+    }
+
+    #[test]
+    fn an_experiment_is_refused_where_another_writes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let _held = ResultsDir::open(directory.path()).expect("free");
+        let refused = run_in(directory.path(), false, |_| panic!("runs"));
+        assert!(matches!(
+            refused,
+            Err(ExperimentError::Directory(ResultsDirError::InUse { .. }))
+        ));
     }
 }

@@ -5,17 +5,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use crate::chart::{Bars, Chart};
+use crate::drawings::{Drawings, Drawn};
 use crate::metrics::{Distribution, succeeded};
 use crate::output::{write_json, write_records};
 use crate::report::page;
 use crate::stats::{Estimate, NOT_NEGATIVE, SHARE};
-use crate::{Finished, OutputError, Summary, format};
+use crate::{Finished, OutputError, ResultsDir, Summary, format};
 
 /// Points whose distributions of durations are drawn; all of them are in the tables.
 const DISTRIBUTIONS_MAX: usize = 6;
@@ -193,6 +194,14 @@ pub struct Comparison {
     pub rows: Vec<Compared>,
 }
 
+/// `comparison.json`.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+    plots: Drawn,
+}
+
 /// One policy at one point of the sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
@@ -227,20 +236,34 @@ impl Comparison {
         })
     }
 
-    /// Writes `comparison.json`, `comparison.csv`, `comparison.html` and the plots of that page into `directory`, and
-    /// returns the path of the page.
-    pub fn write(&self, directory: &Path) -> Result<PathBuf, OutputError> {
-        let file = |name: &str, text: &str| {
-            let path = directory.join(name);
-            fs::write(&path, text).map_err(|error| OutputError::Io { path, error })
-        };
-        write_json(&directory.join("comparison.json"), self)?;
-        write_records(&directory.join("comparison.csv"), self.records())?;
-        for (name, plot) in self.plots() {
-            file(&format!("{name}.svg"), &plot.svg()?)?;
-        }
-        file("comparison.html", &self.render()?)?;
-        Ok(directory.join("comparison.html"))
+    /// Writes `comparison.json`, `comparison.csv`, `comparison.html` and the plots of that page, with `png` in both
+    /// formats, in place of an earlier comparison, whose plots go away. Returns the path of the page.
+    pub fn write(&self, results: &ResultsDir, png: bool) -> Result<PathBuf, OutputError> {
+        let directory = results.path();
+        let [json, csv, html] =
+            ["json", "csv", "html"].map(|end| directory.join("comparison").with_extension(end));
+        let svgs = self
+            .plots()
+            .into_iter()
+            .map(|(name, plot)| Ok((name, plot.svg()?)));
+        let drawings = Drawings::new(svgs.collect::<Result<Vec<_>, OutputError>>()?, png)?;
+        let page = self.render()?;
+        Drawn::of(&json).remove_from(directory)?;
+        let plots = drawings.drawn();
+        write_json(
+            &json,
+            &Written {
+                comparison: self,
+                plots,
+            },
+        )?;
+        write_records(&csv, self.records())?;
+        drawings.write(directory)?;
+        fs::write(&html, page).map_err(|error| OutputError::Io {
+            path: html.clone(),
+            error,
+        })?;
+        Ok(html)
     }
 
     /// The page: no scripts, no external resources.
@@ -499,6 +522,7 @@ impl Compared {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
@@ -530,15 +554,21 @@ mod tests {
 
     fn compared(text: &str) -> (tempfile::TempDir, Comparison) {
         let out = tempfile::tempdir().unwrap();
+        let comparison = compared_in(out.path(), text, false);
+        (out, comparison)
+    }
+
+    fn compared_in(out: &Path, text: &str, png: bool) -> Comparison {
         let text = format!(
             "policies = [\"WSDM\", \"RR\"]\nseeds = 3\nlink.fiber = {{ rate = \"1mbit\" }}\n{text}"
         );
         let file = ScenarioFile::parse(Path::new("house.toml"), &text).unwrap();
-        let sweep = Sweep::plan(out.path(), World::Sim, BuildId::named("a"), file.runs()).unwrap();
+        let out = ResultsDir::open(out).unwrap();
+        let sweep = Sweep::plan(&out, World::Sim, BuildId::named("a"), file.runs());
         let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
         let comparison = Comparison::of(&finished).unwrap();
-        comparison.write(out.path()).unwrap();
-        (out, comparison)
+        comparison.write(&out, png).unwrap();
+        comparison
     }
 
     #[test]
@@ -588,6 +618,39 @@ mod tests {
         assert!(out.path().join("durations-2.svg").exists());
         let page = fs::read_to_string(out.path().join("comparison.html")).unwrap();
         assert!(page.contains("fiber.rate = 2mbit"));
+    }
+
+    #[test]
+    fn a_comparison_takes_the_plots_of_the_former_away_and_no_file_of_a_user() {
+        let out = tempfile::tempdir().unwrap();
+        let exists = |name: &str| out.path().join(name).exists();
+        compared_in(
+            out.path(),
+            "[sweep]\nlink.fiber.rate = [\"1mbit\", \"2mbit\"]",
+            true,
+        );
+        assert!(exists("durations-2.svg") && exists("durations-2.png") && exists("ebu.png"));
+        for mine in ["mine.svg", "durations-3.svg", "durations-1.png"] {
+            fs::write(out.path().join(mine), "mine").unwrap();
+        }
+        compared_in(out.path(), "", false);
+        for gone in [
+            "durations-1.svg",
+            "durations-2.svg",
+            "durations-2.png",
+            "ebu.png",
+        ] {
+            assert!(!exists(gone), "{gone}");
+        }
+        for there in [
+            "durations.svg",
+            "ebu.svg",
+            "mine.svg",
+            "durations-3.svg",
+            "durations-1.png",
+        ] {
+            assert!(exists(there), "{there}");
+        }
     }
 
     #[test]

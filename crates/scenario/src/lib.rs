@@ -3,7 +3,8 @@
 //! A [`ScenarioFile`] says what there is (links or a trunk), what happens to it, what users ask for, and what is tried:
 //! policies, seeds, the points of a sweep. It is resolved into [`Scenario`]s and expanded into [`Run`]s, each hashed over
 //! all that decides its result. A **world** takes a `Run` and gives back a [`Record`]; [`execute()`] does so for many on all
-//! cores, and a [`Sweep`] keeps what is complete and goes on where it stopped.
+//! cores, and a [`Sweep`] keeps what is complete and goes on where it stopped, in a [`ResultsDir`] that one process at a
+//! time writes to.
 //!
 //! A record is three kinds of evidence. **Transfers** are what the users saw, one row per file. **Series** are what the
 //! links carried and what the gateway believed of them, sampled over time. **Events** are the moments that a reader wants
@@ -22,6 +23,7 @@ mod build_id;
 pub mod chart;
 mod comparison;
 mod demo;
+mod drawings;
 mod execute;
 mod figure;
 mod file;
@@ -35,6 +37,7 @@ mod record;
 mod repeat;
 mod report;
 mod results;
+mod results_dir;
 mod rows;
 mod series;
 pub mod stats;
@@ -45,6 +48,7 @@ pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use build_id::BuildId;
 pub use comparison::{Compared, Comparison};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
+pub use drawings::{Drawings, Drawn};
 pub use execute::{Progress, RunFailed, execute};
 pub use file::ScenarioFile;
 pub use metrics::{Link, LinkSummary, Percentiles, Summary};
@@ -60,6 +64,7 @@ pub use record::{Counts, Record, Tally, World};
 pub use repeat::{repeat, twice};
 pub use report::{Event, EventKind, Headline, Report};
 pub use results::{Finished, Manifest, Rows};
+pub use results_dir::{ResultsDir, ResultsDirError};
 pub use rows::{read_transfers_parquet, write_transfers_parquet};
 pub use series::{LinkReading, LinkSample, LinkSeries, LinkState};
 pub use sweep::{RunError, Sweep, SweepError};

@@ -4,7 +4,7 @@
 //! installed there, and if none are.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use resvg::tiny_skia::{Pixmap, Transform};
@@ -18,16 +18,18 @@ const FONT: &str = "DejaVu Sans";
 
 /// Draws every SVG in `directory` as a PNG of the same name, but those that have one which is not older.
 pub fn draw_pngs(directory: &Path) -> Result<(), OutputError> {
-    let io_error = |error| OutputError::Io {
-        path: directory.into(),
+    let io_error = |path: &Path, error| OutputError::Io {
+        path: path.into(),
         error,
     };
-    let options = options();
-    for entry in fs::read_dir(directory).map_err(io_error)? {
-        let svg = entry.map_err(io_error)?.path();
+    let painter = Painter::default();
+    for entry in fs::read_dir(directory).map_err(|error| io_error(directory, error))? {
+        let svg = entry.map_err(|error| io_error(directory, error))?.path();
         let png = svg.with_extension("png");
         if svg.extension().is_some_and(|end| end == "svg") && is_newer(&svg, &png) {
-            draw(&svg, &png, &options)?;
+            let text = fs::read_to_string(&svg).map_err(|error| io_error(&svg, error))?;
+            let image = painter.paint(&svg.display().to_string(), &text)?;
+            fs::write(&png, image).map_err(|error| io_error(&png, error))?;
         }
     }
     Ok(())
@@ -39,40 +41,40 @@ fn is_newer(path: &Path, other: &Path) -> bool {
     written(path) > written(other)
 }
 
-fn options() -> Options<'static> {
-    let mut options = Options::default();
-    let fonts = options.fontdb_mut();
-    fonts.load_font_data(dejavu::sans::regular().to_vec());
-    fonts.set_sans_serif_family(FONT);
-    options
+/// What makes pixels of an SVG.
+pub(crate) struct Painter(Options<'static>);
+
+impl Default for Painter {
+    fn default() -> Self {
+        let mut options = Options::default();
+        let fonts = options.fontdb_mut();
+        fonts.load_font_data(dejavu::sans::regular().to_vec());
+        fonts.set_sans_serif_family(FONT);
+        Painter(options)
+    }
 }
 
-fn draw(svg: &Path, png: &Path, options: &Options) -> Result<(), OutputError> {
-    let plot_error = |reason: String| OutputError::Plot {
-        name: svg.display().to_string(),
-        reason,
-    };
-    let text = fs::read_to_string(svg).map_err(|error| OutputError::Io {
-        path: PathBuf::from(svg),
-        error,
-    })?;
-    let tree = Tree::from_str(&text, options).map_err(|error| plot_error(error.to_string()))?;
-    let size = tree.size().to_int_size().scale_by(SCALE);
-    let size = size.ok_or_else(|| plot_error("it has no size".to_owned()))?;
-    let image = Pixmap::new(size.width(), size.height());
-    let mut image = image.ok_or_else(|| plot_error("it is too large".to_owned()))?;
-    resvg::render(
-        &tree,
-        Transform::from_scale(SCALE, SCALE),
-        &mut image.as_mut(),
-    );
-    let bytes = image
-        .encode_png()
-        .map_err(|error| plot_error(error.to_string()))?;
-    fs::write(png, bytes).map_err(|error| OutputError::Io {
-        path: PathBuf::from(png),
-        error,
-    })
+impl Painter {
+    /// The bytes of the PNG; `name` is for the error.
+    pub fn paint(&self, name: &str, svg: &str) -> Result<Vec<u8>, OutputError> {
+        let plot_error = |reason: String| OutputError::Plot {
+            name: name.to_owned(),
+            reason,
+        };
+        let tree = Tree::from_str(svg, &self.0).map_err(|error| plot_error(error.to_string()))?;
+        let size = tree.size().to_int_size().scale_by(SCALE);
+        let size = size.ok_or_else(|| plot_error("it has no size".to_owned()))?;
+        let image = Pixmap::new(size.width(), size.height());
+        let mut image = image.ok_or_else(|| plot_error("it is too large".to_owned()))?;
+        resvg::render(
+            &tree,
+            Transform::from_scale(SCALE, SCALE),
+            &mut image.as_mut(),
+        );
+        image
+            .encode_png()
+            .map_err(|error| plot_error(error.to_string()))
+    }
 }
 
 #[cfg(test)]
@@ -83,20 +85,16 @@ mod tests {
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="80" height="40" viewBox="0 0 80 40">"#;
 
     /// The image of an SVG with `body`.
-    fn drawn(directory: &Path, body: &str) -> Pixmap {
-        let svg = directory.join("plot.svg");
-        fs::write(&svg, format!("{BARE}{body}</svg>")).unwrap();
-        let png = directory.join("plot.png");
-        draw(&svg, &png, &options()).unwrap();
-        Pixmap::load_png(png).unwrap()
+    fn drawn(body: &str) -> Pixmap {
+        let svg = format!("{BARE}{body}</svg>");
+        Pixmap::decode_png(&Painter::default().paint("plot", &svg).unwrap()).unwrap()
     }
 
     #[test]
     fn text_is_drawn_whatever_fonts_are_installed() {
-        let directory = tempfile::tempdir().unwrap();
         let text = |words: &str| {
             let body = format!(r#"<text x="4" y="30" font-family="sans-serif">{words}</text>"#);
-            let image = drawn(directory.path(), &body);
+            let image = drawn(&body);
             assert_eq!((image.width(), image.height()), (160, 80));
             let inked = |pixel: &&resvg::tiny_skia::PremultipliedColorU8| pixel.alpha() > 0;
             image.pixels().iter().filter(inked).count()

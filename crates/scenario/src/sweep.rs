@@ -6,18 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::results::{Finished, Rows};
-use crate::{BuildId, OutputError, Progress, Record, Run, RunFailed, World, execute};
+use crate::{BuildId, OutputError, Progress, Record, ResultsDir, Run, RunFailed, World, execute};
 
 /// The runs of a scenario, in one world, under one directory.
 #[derive(Debug)]
-pub struct Sweep {
-    directory: PathBuf,
+pub struct Sweep<'a> {
+    results: &'a ResultsDir,
     world: World,
     build: BuildId,
     runs: Vec<Run>,
@@ -50,21 +49,11 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
     }
 }
 
-impl Sweep {
-    /// Looks which of `runs` are complete under `directory`, which is made if it is missing. `build` is the program that
-    /// carries out what is not.
-    pub fn plan(
-        directory: &Path,
-        world: World,
-        build: BuildId,
-        runs: Vec<Run>,
-    ) -> Result<Sweep, OutputError> {
-        fs::create_dir_all(directory).map_err(|error| OutputError::Io {
-            path: directory.into(),
-            error,
-        })?;
+impl<'a> Sweep<'a> {
+    /// Looks which of `runs` are complete under `results`. `build` is the program that carries out what is not.
+    pub fn plan(results: &'a ResultsDir, world: World, build: BuildId, runs: Vec<Run>) -> Self {
         let mut sweep = Sweep {
-            directory: directory.to_owned(),
+            results,
             world,
             build,
             runs,
@@ -80,7 +69,7 @@ impl Sweep {
                 None => {}
             }
         }
-        Ok(sweep)
+        sweep
     }
 
     /// All runs, in their order.
@@ -133,7 +122,7 @@ impl Sweep {
             World::Sim => run.hash.clone(),
             World::Lab => format!("{}-lab", run.hash),
         };
-        self.directory.join(name)
+        self.results.path().join(name)
     }
 
     /// The result of `run` in this world, if it is there and valid.
@@ -148,6 +137,8 @@ impl Sweep {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::cell::Cell;
+    use std::fs;
+    use std::path::Path;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -158,6 +149,12 @@ pub(crate) mod tests {
         let text = format!("{text}\nlink.fiber = {{ rate = \"1mbit\" }}");
         let file = ScenarioFile::parse(Path::new("house.toml"), &text);
         file.unwrap().runs()
+    }
+
+    fn empty() -> (tempfile::TempDir, ResultsDir) {
+        let out = tempfile::tempdir().unwrap();
+        let results = ResultsDir::open(out.path()).unwrap();
+        (out, results)
     }
 
     fn build() -> BuildId {
@@ -190,21 +187,21 @@ pub(crate) mod tests {
         }
     }
 
-    fn complete(directory: &Path, runs: Vec<Run>) -> (Vec<Finished>, usize) {
+    fn complete(results: &ResultsDir, runs: Vec<Run>) -> (Vec<Finished>, usize) {
         let ran = AtomicUsize::new(0);
         let world = |run: &Run, _: &mut dyn FnMut(Duration)| {
             ran.fetch_add(1, Ordering::Relaxed);
             Ok::<_, String>(record(run))
         };
-        let sweep = Sweep::plan(directory, World::Sim, build(), runs).unwrap();
+        let sweep = Sweep::plan(results, World::Sim, build(), runs);
         let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
         (finished, ran.into_inner())
     }
 
     #[test]
     fn a_directory_has_everything_and_reads_back() {
-        let out = tempfile::tempdir().unwrap();
-        let (finished, _) = complete(out.path(), runs("seeds = [4]"));
+        let (_out, results) = empty();
+        let (finished, _) = complete(&results, runs("seeds = [4]"));
         let [finished] = &finished[..] else {
             panic!("one run")
         };
@@ -238,25 +235,22 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_complete_is_not_run_again() {
-        let out = tempfile::tempdir().unwrap();
-        assert_eq!(complete(out.path(), runs("seeds = 3")).1, 3);
-        let (finished, ran) = complete(out.path(), runs("seeds = 5"));
+        let (_out, results) = empty();
+        assert_eq!(complete(&results, runs("seeds = 3")).1, 3);
+        let (finished, ran) = complete(&results, runs("seeds = 5"));
         assert_eq!((finished.len(), ran), (5, 2));
         let seeds: Vec<_> = finished.iter().map(|run| run.manifest.seed).collect();
         assert_eq!(seeds, [1, 2, 3, 4, 5]);
-        assert_eq!(
-            complete(out.path(), runs("seeds = 5\nlength = \"9s\"")).1,
-            5
-        );
+        assert_eq!(complete(&results, runs("seeds = 5\nlength = \"9s\"")).1, 5);
     }
 
     #[test]
     fn what_is_complete_takes_the_names_and_the_format_of_who_asks_again() {
-        let out = tempfile::tempdir().unwrap();
-        let (first, _) = complete(out.path(), runs("name = \"a\""));
+        let (_out, results) = empty();
+        let (first, _) = complete(&results, runs("name = \"a\""));
         let swept = "name = \"b\"\npatience = \"10s\"\nsweep = { patience = [\"10s\", \"5s\"] }";
         let world = |run: &Run, _: &mut dyn FnMut(Duration)| Ok::<_, String>(record(run));
-        let sweep = Sweep::plan(out.path(), World::Sim, build(), runs(swept)).unwrap();
+        let sweep = Sweep::plan(&results, World::Sim, build(), runs(swept));
         assert_eq!((sweep.runs().len(), sweep.done()), (2, 1));
         let finished = sweep.run(None, Rows::Csv, world, |_| {}).unwrap();
         let [again, new] = &finished[..] else {
@@ -276,9 +270,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_world_leaves_the_results_of_the_other_where_they_are() {
-        let out = tempfile::tempdir().unwrap();
-        complete(out.path(), runs(""));
-        let plan = |world| Sweep::plan(out.path(), world, build(), runs("")).unwrap();
+        let (_out, results) = empty();
+        complete(&results, runs(""));
+        let plan = |world| Sweep::plan(&results, world, build(), runs(""));
         let world = |run: &Run, _: &mut dyn FnMut(Duration)| {
             Ok::<_, String>(Record {
                 world: World::Lab,
@@ -296,21 +290,21 @@ pub(crate) mod tests {
 
     #[test]
     fn what_another_build_made_is_run_again() {
-        let out = tempfile::tempdir().unwrap();
-        complete(out.path(), runs("seeds = 2"));
+        let (_out, results) = empty();
+        complete(&results, runs("seeds = 2"));
         let other = BuildId::named("another");
-        let sweep = Sweep::plan(out.path(), World::Sim, other.clone(), runs("seeds = 3")).unwrap();
+        let sweep = Sweep::plan(&results, World::Sim, other.clone(), runs("seeds = 3"));
         assert_eq!((sweep.done(), sweep.outdated()), (0, 2));
         let world = |run: &Run, _: &mut dyn FnMut(Duration)| Ok::<_, String>(record(run));
         let finished = sweep.run(None, Rows::Csv, world, |_| {}).unwrap();
         assert!(finished.iter().all(|run| run.manifest.build == other));
-        let sweep = Sweep::plan(out.path(), World::Sim, other, runs("seeds = 3")).unwrap();
+        let sweep = Sweep::plan(&results, World::Sim, other, runs("seeds = 3"));
         assert_eq!((sweep.done(), sweep.outdated()), (3, 0));
     }
 
     #[test]
     fn a_record_is_read_back_as_it_was() {
-        let out = tempfile::tempdir().unwrap();
+        let (_out, results) = empty();
         let run = &runs("seeds = 4")[0];
         let mut whole = record(run);
         let mut series = run.series();
@@ -338,7 +332,7 @@ pub(crate) mod tests {
             text: "fiber, it is \"quiet\"".into(),
         }];
         let world = |_: &Run, _: &mut dyn FnMut(Duration)| Ok::<_, String>(whole.clone());
-        let sweep = Sweep::plan(out.path(), World::Sim, build(), vec![run.clone()]).unwrap();
+        let sweep = Sweep::plan(&results, World::Sim, build(), vec![run.clone()]);
         let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
         let read = finished[0].record(run).unwrap();
         assert_eq!(read.difference(&whole), None);
@@ -352,17 +346,17 @@ pub(crate) mod tests {
 
     #[test]
     fn what_was_interrupted_is_run_again() {
-        let out = tempfile::tempdir().unwrap();
+        let (_out, results) = empty();
         let runs = runs("seeds = 2");
-        let stale = unfinished_of(out.path(), &runs[0]);
+        let stale = unfinished_of(results.path(), &runs[0]);
         fs::create_dir(&stale).unwrap();
         fs::write(stale.join("manifest.json"), "{}").unwrap();
-        fs::create_dir(out.path().join(&runs[1].hash)).unwrap();
-        let (finished, ran) = complete(out.path(), runs.clone());
+        fs::create_dir(results.path().join(&runs[1].hash)).unwrap();
+        let (finished, ran) = complete(&results, runs.clone());
         assert_eq!(ran, 2);
         assert!(!stale.exists());
         fs::remove_file(finished[0].directory.join("transfers.parquet")).unwrap();
-        assert_eq!(complete(out.path(), runs).1, 1);
+        assert_eq!(complete(&results, runs).1, 1);
     }
 
     fn unfinished_of(directory: &Path, run: &Run) -> PathBuf {
@@ -371,7 +365,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_invalid_run_says_so_and_is_run_again() {
-        let out = tempfile::tempdir().unwrap();
+        let (_out, results) = empty();
         let world = |run: &Run, _: &mut dyn FnMut(Duration)| {
             let problems = vec!["fiber: 3 packets appeared from nowhere".to_owned()];
             Ok::<_, String>(Record {
@@ -379,25 +373,25 @@ pub(crate) mod tests {
                 ..record(run)
             })
         };
-        let sweep = Sweep::plan(out.path(), World::Sim, build(), runs("")).unwrap();
+        let sweep = Sweep::plan(&results, World::Sim, build(), runs(""));
         let finished = sweep.run(None, Rows::Csv, world, |_| {}).unwrap();
         assert!(!finished[0].manifest.valid);
         assert!(finished[0].directory.join("transfers.csv").exists());
         let page = fs::read_to_string(finished[0].page()).unwrap();
         assert!(page.contains("This run is invalid") && page.contains("from nowhere"));
-        assert_eq!(complete(out.path(), runs("")).1, 1);
-        let sweep = Sweep::plan(out.path(), World::Lab, build(), runs("")).unwrap();
+        assert_eq!(complete(&results, runs("")).1, 1);
+        let sweep = Sweep::plan(&results, World::Lab, build(), runs(""));
         assert_eq!(sweep.done(), 0, "another world is another result");
     }
 
     #[test]
     fn a_failure_leaves_what_was_complete() {
-        let out = tempfile::tempdir().unwrap();
+        let (_out, results) = empty();
         let world = |run: &Run, _: &mut dyn FnMut(Duration)| match run.seed {
             3 => Err("no such file".to_owned()),
             _ => Ok(record(run)),
         };
-        let sweep = Sweep::plan(out.path(), World::Sim, build(), runs("seeds = 4")).unwrap();
+        let sweep = Sweep::plan(&results, World::Sim, build(), runs("seeds = 4"));
         let told = Cell::new(0);
         let failed = sweep.run(NonZeroUsize::new(1), Rows::Parquet, world, |_| {
             told.set(told.get() + 1)
@@ -408,9 +402,7 @@ pub(crate) mod tests {
         );
         assert!(told.get() > 0);
         assert_eq!(
-            Sweep::plan(out.path(), World::Sim, build(), runs("seeds = 4"))
-                .unwrap()
-                .done(),
+            Sweep::plan(&results, World::Sim, build(), runs("seeds = 4")).done(),
             2
         );
     }

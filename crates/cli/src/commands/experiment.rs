@@ -8,7 +8,7 @@ use anabranch_experiment::{
     ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World, all,
 };
 use anabranch_lab::netns::check_privilege;
-use anabranch_scenario::{Sweep, draw_pngs};
+use anabranch_scenario::Sweep;
 use anabranch_workload::client::Stop;
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::args;
 use crate::interrupt::{self, Interrupted};
-use crate::output::{prepare, print, print_json};
+use crate::output::{print, print_json, unusable};
 use crate::progress;
 use crate::table::{self, Columns};
 
@@ -82,21 +82,18 @@ pub fn run(
         let problem = "the laboratory needs root for network namespaces and BPF: run it with sudo";
         return Err(BadInput::new(problem).into());
     }
-    prepare(&out)?;
     let options = Options {
         world,
         quick,
         stop: end_by_interrupt(world, &out)?,
         out,
+        png,
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
     };
     let figures = Figures::default();
     let summary = anabranch_experiment::run(&selection, &options, &figures);
     figures.finish();
     let summary = summary.map_err(|error| explained(error, &options.out))?;
-    if png {
-        draw_pngs(&options.out)?;
-    }
     print(told(&summary))?;
     print(format!(
         "results: {}\n",
@@ -122,9 +119,11 @@ fn end_by_interrupt(world: World, out: &Path) -> anyhow::Result<Stop> {
 }
 
 fn explained(error: ExperimentError, out: &Path) -> anyhow::Error {
-    let ExperimentError::Interrupted = error else {
-        return error.into();
-    };
+    match error {
+        ExperimentError::Interrupted => {}
+        ExperimentError::Directory(error) => return unusable(&error).into(),
+        other => return other.into(),
+    }
     let out = out.display();
     let kept =
         format!("complete figures and runs are kept in {out}, the same command goes on from there");

@@ -10,15 +10,15 @@ use anabranch_lab::netns::NetnsError;
 use anabranch_lab::scenario::Setup;
 use anabranch_lab::topology::LabError;
 use anabranch_scenario::{
-    BuildId, Comparison, Finished, Record, Rows, Run, RunError, RunFailed, ScenarioFile, Sweep,
-    SweepError, World, draw_pngs, twice,
+    BuildId, Comparison, Finished, Record, ResultsDir, Rows, Run, RunError, RunFailed,
+    ScenarioFile, Sweep, SweepError, World, draw_pngs, twice,
 };
 use anyhow::bail;
 
 use crate::args::TrialArgs;
 use crate::comparison;
 use crate::interrupt::{self, Interrupted};
-use crate::output::{prepare, print};
+use crate::output::{print, unusable};
 use crate::progress::Trials;
 
 /// `anabranch sim run`. The first run is always held against a second of the same: a simulator that is not deterministic
@@ -31,7 +31,8 @@ pub fn simulate(
     let once = |run: &Run, progress: &mut dyn FnMut(Duration)| {
         anabranch_sim::run(run, &mut |now| progress(now.since(Time::ZERO)))
     };
-    let sweep = plan(args, World::Sim)?;
+    let (runs, results) = prepared(args, World::Sim)?;
+    let sweep = Sweep::plan(&results, World::Sim, BuildId::running()?, runs);
     interrupt::leave_at_once(kept(args))?;
     let first = sweep.missing().next().map(|run| run.hash.clone());
     let world = |run: &Run, progress: &mut dyn FnMut(Duration)| {
@@ -41,12 +42,13 @@ pub fn simulate(
         once(run, progress)
     };
     let finished = complete(sweep, args, jobs, world)?;
-    conclude(args, &finished)
+    conclude(args, &results, &finished)
 }
 
 /// `anabranch lab run`: one laboratory at a time, because each wants the whole machine.
 pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
-    let sweep = plan(args, World::Lab)?;
+    let (runs, results) = prepared(args, World::Lab)?;
+    let sweep = Sweep::plan(&results, World::Lab, BuildId::running()?, runs);
     let setup = Setup {
         binary: std::env::current_exe()?,
         stop: interrupt::stop()?,
@@ -60,7 +62,7 @@ pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
     };
     let alone = Some(NonZeroUsize::MIN);
     let finished = complete(sweep, args, alone, world).map_err(|error| explained(error, args))?;
-    conclude(args, &finished)
+    conclude(args, &results, &finished)
 }
 
 /// Why a run in the laboratory has no record.
@@ -102,14 +104,15 @@ fn kept(args: &TrialArgs) -> String {
     format!("complete runs are kept in {out}, the same command goes on from there")
 }
 
-fn plan(args: &TrialArgs, world: World) -> anyhow::Result<Sweep> {
+/// What the file means, and where the results go: a file that is wrong makes no directory.
+fn prepared(args: &TrialArgs, world: World) -> Result<(Vec<Run>, ResultsDir), BadInput> {
     let runs = read(args, world)?.runs();
-    prepare(&args.out)?;
-    Ok(Sweep::plan(&args.out, world, BuildId::running()?, runs)?)
+    let results = ResultsDir::open(&args.out).map_err(|error| unusable(&error))?;
+    Ok((runs, results))
 }
 
 fn complete<E: Display + Send>(
-    sweep: Sweep,
+    sweep: Sweep<'_>,
     args: &TrialArgs,
     jobs: Option<NonZeroUsize>,
     world: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E> + Sync,
@@ -134,14 +137,13 @@ fn read(args: &TrialArgs, world: World) -> Result<ScenarioFile, BadInput> {
 }
 
 /// The table, where the reports are, and whether all of it can be trusted.
-fn conclude(args: &TrialArgs, finished: &[Finished]) -> anyhow::Result<()> {
+fn conclude(args: &TrialArgs, results: &ResultsDir, finished: &[Finished]) -> anyhow::Result<()> {
     let comparison = Comparison::of(finished)?;
     let page = match finished {
         [only] => only.page(),
-        _ => comparison.write(&args.out)?,
+        _ => comparison.write(results, args.png)?,
     };
     if args.png {
-        draw_pngs(&args.out)?;
         finished
             .iter()
             .try_for_each(|run| draw_pngs(&run.directory))?;
@@ -165,6 +167,7 @@ fn conclude(args: &TrialArgs, finished: &[Finished]) -> anyhow::Result<()> {
 mod tests {
     use std::fs;
     use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use crate::failure::exit_code;
@@ -196,10 +199,11 @@ mod tests {
         world: impl Fn(&Run, &mut dyn FnMut(Duration)) -> Result<Record, E> + Sync,
     ) -> (Vec<Finished>, anyhow::Result<()>) {
         let args = arguments(directory);
-        let sweep = plan(&args, World::Sim).unwrap();
+        let (runs, results) = prepared(&args, World::Sim).unwrap();
+        let sweep = Sweep::plan(&results, World::Sim, BuildId::running().unwrap(), runs);
         let finished = complete(sweep, &args, None, world);
         let finished = finished.unwrap_or_else(|error| panic!("{error}"));
-        let concluded = conclude(&args, &finished);
+        let concluded = conclude(&args, &results, &finished);
         (finished, concluded)
     }
 
@@ -232,11 +236,15 @@ mod tests {
         };
         let (finished, concluded) = carried_out(directory.path(), world);
         assert_invalid(&finished, concluded, problem);
-        let sweep = plan(&arguments(directory.path()), World::Sim).unwrap();
-        let missing: Vec<u64> = sweep.missing().map(|run| run.seed).collect();
-        assert_eq!(missing, [2]);
-        let (_, concluded) = carried_out(directory.path(), simulated);
+        let times = AtomicUsize::new(0);
+        let world = |run: &Run, progress: &mut dyn FnMut(Duration)| {
+            assert_eq!(run.seed, 2);
+            times.fetch_add(1, Ordering::Relaxed);
+            simulated(run, progress)
+        };
+        let (_, concluded) = carried_out(directory.path(), world);
         concluded.unwrap();
+        assert_eq!(times.into_inner(), 1);
     }
 
     #[test]
