@@ -56,7 +56,17 @@ const ALL_STARTED_NS: u64 = 5_000_000_000;
 /// packets between access links of 100 Mbit/s and 1 ms, endless SACK flows in packets of 1500 bytes, an acknowledgement
 /// per segment.
 pub fn race(flows: u64, end: Time) -> World {
-    let bottleneck = line(45_000_000, 10_000_000, Buffer::Packets(400));
+    race_narrowed(flows, 1, end)
+}
+
+/// As [`race`], over a bottleneck with a rate and a buffer `narrowing` times as small: each flow fares as one among
+/// `narrowing` times as many, and less memory is in use.
+///
+/// # Panics
+/// If `narrowing` is 0.
+pub fn race_narrowed(flows: u64, narrowing: u64, end: Time) -> World {
+    let buffer = Buffer::Packets(400 / narrowing);
+    let bottleneck = line(45_000_000 / narrowing, 10_000_000, buffer);
     let access = line(100_000_000, 1_000_000, Buffer::Packets(1000));
     let mut dumbbell = Dumbbell::new(1, bottleneck, access);
     let tcp = TcpConfig {
