@@ -319,12 +319,59 @@ fn superpackets_with_partial_checksums_arrive_whole_and_count_as_their_segments(
         bytes / packets <= 1514,
         "{bytes} bytes in {packets} packets"
     );
-    let counted = rig.far.exec("cat", &["/proc/net/snmp"]).unwrap();
-    let mut tcp = counted.lines().filter(|line| line.starts_with("Tcp:"));
-    let [names, values] = [tcp.next().unwrap(), tcp.next().unwrap()];
-    let errors = names.split(' ').zip(values.split(' '));
-    let errors: Vec<_> = errors.filter(|(name, _)| *name == "InCsumErrors").collect();
-    assert_eq!(errors, [("InCsumErrors", "0")]);
+    assert_eq!(tcp_counter(&rig.far, "InCsumErrors"), 0);
+}
+
+/// Of a node's TCP: of `/proc/net/snmp` or `/proc/net/netstat`.
+fn tcp_counter(node: &Namespace, counter: &str) -> u64 {
+    let files = ["/proc/net/snmp", "/proc/net/netstat"];
+    let text = node.exec("cat", &files).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let tables = lines.windows(2).filter(|pair| pair[0].starts_with("Tcp"));
+    let mut entries = tables.flat_map(|pair| pair[0].split(' ').zip(pair[1].split(' ')));
+    let found = entries.find(|(name, _)| *name == counter);
+    let (_, value) = found.unwrap_or_else(|| panic!("no counter {counter}: {text}"));
+    value.parse().unwrap()
+}
+
+/// The trunk carries the near node's first packets of connections: SYNs of those it opens, SYN-ACKs of those it accepts.
+#[test]
+fn connections_are_counted_where_they_begin_whoever_opens_them() {
+    const NEAR: &str = "10.8.0.1";
+    let rig = Rig::new("SH");
+    // What the far node opens must be answered over the trunk.
+    let route = format!("route replace {NEAR}/32 via 10.9.0.1 src {FAR}");
+    rig.far.ip(&route).unwrap();
+    let daemon = rig.start();
+    let listen = |node: &Namespace, at| node.run(|| TcpListener::bind((at, 80)).unwrap()).unwrap();
+    let (far, near) = (listen(&rig.far, FAR), listen(&rig.near, NEAR));
+    let connect = |from: &Namespace, to: &TcpListener| {
+        let to = to.local_addr().unwrap();
+        from.run(|| TcpStream::connect_timeout(&to, DEADLINE).unwrap())
+            .unwrap()
+    };
+    let own: Vec<_> = (0..40).map(|_| connect(&rig.near, &far)).collect();
+    let others: Vec<_> = (0..24).map(|_| connect(&rig.far, &near)).collect();
+    let datagrams = rig
+        .near
+        .run(|| UdpSocket::bind((NEAR, 0)).unwrap())
+        .unwrap();
+    for _ in 0..10 {
+        datagrams.send_to(&[2; 100], (FAR, 9)).unwrap();
+    }
+    let repeated = tcp_counter(&rig.near, "TCPSynRetrans");
+    let status = daemon.status();
+    let opened: Vec<u64> = status
+        .sublinks
+        .iter()
+        .map(|sublink| sublink.opened)
+        .collect();
+    assert_eq!(
+        opened.iter().sum::<u64>(),
+        (own.len() + others.len()) as u64 + repeated,
+        "{opened:?}, {repeated} repeated"
+    );
+    assert!(opened.iter().all(|opened| *opened > 0), "{opened:?}");
 }
 
 #[test]
