@@ -1,0 +1,177 @@
+use super::*;
+use crate::file::policies;
+use crate::{Buffer, Loss, Spread};
+
+#[test]
+fn a_link_says_each_direction_and_its_second_hop() {
+    let scenario = read(
+        r#"
+        [link.dsl]
+        rate = "10mbit"
+        delay = "20ms"
+        buffer = "100 packets"
+        loss = { good_to_bad = "1%", bad_to_good = "25%" }
+        up = { rate = "1mbit", buffer = "64kB", loss = 0 }
+        beyond = { rate = "100mbit", red = { min = "15kB", max = "45kB", gentle = true }, up = { rate = "50mbit", delay = "3ms" } }
+        declared = false
+        metered = true
+        weight = 3
+        [[policies]]
+        dispatch = "hash"
+        "#,
+    );
+    let link = &site(&scenario).links[0];
+    assert_eq!(link.down.buffer, Buffer::Packets(100));
+    let bursty = Loss::Bursty {
+        good_to_bad: 0.01,
+        bad_to_good: 0.25,
+        loss_good: 0.0,
+        loss_bad: 1.0,
+    };
+    assert_eq!(link.down.loss, bursty);
+    assert_eq!((link.up.rate_bps, link.up.loss), (1_000_000, Loss::None));
+    assert_eq!(link.up.buffer, Buffer::Bytes(64_000));
+    assert_eq!(link.up.delay, Duration::from_millis(20));
+    let beyond = link.beyond.as_ref().unwrap();
+    assert_eq!(
+        (beyond.down.rate_bps, beyond.up.rate_bps),
+        (100_000_000, 50_000_000)
+    );
+    assert_eq!(
+        (beyond.down.delay, beyond.up.delay.as_millis()),
+        (Duration::ZERO, 3)
+    );
+    let red = beyond.down.red.unwrap();
+    assert_eq!((red.max_bytes, red.gentle), (45_000, true));
+    let spec = link.spec();
+    assert_eq!(
+        (spec.rate_down_bps, spec.weight, spec.metered),
+        (None, Some(3), true)
+    );
+}
+
+#[test]
+fn links_keep_the_order_in_which_they_are_written() {
+    let scenario = read("link.zulu = { rate = \"1mbit\" }\nlink.alpha = { rate = \"2mbit\" }");
+    let names: Vec<_> = site(&scenario)
+        .links
+        .iter()
+        .map(|link| &link.name)
+        .collect();
+    assert_eq!(names, ["zulu", "alpha"]);
+}
+
+#[test]
+fn a_trunk_is_divided_evenly_and_its_single_link_has_all_of_it() {
+    let scenario = read(&format!(
+        "{TRUNK}policies = [\"SH\", \"flowlet 5ms\", \"single\"]"
+    ));
+    let Network::Trunk(trunk) = &scenario.network else {
+        panic!("{:?}", scenario.network)
+    };
+    assert_eq!(trunk.sublinks.len(), 8);
+    assert_eq!(trunk.sublinks[7].rate_bps, 5_592_000);
+    // Jo 2002: 559 200 bits each.
+    assert_eq!(trunk.sublinks[0].buffer, Buffer::Bytes(69_900));
+    assert_eq!(trunk.single.rate_bps, 44_736_000);
+    assert_eq!(trunk.single.buffer, Buffer::Bytes(559_200));
+    assert_eq!(trunk.single.delay, Duration::from_millis(1));
+    assert_eq!(trunk.back.rate_bps, 44_736_000);
+    assert_eq!(
+        scenario.policies[1],
+        Policy::Trunk(Spread::Flowlet {
+            gap: Duration::from_millis(5)
+        })
+    );
+    let ground = Ground {
+        network: &scenario.network,
+        faults: &[],
+    };
+    for policy in &scenario.policies {
+        assert_eq!(
+            policies::named(&policy.to_string(), ground),
+            Ok(*policy),
+            "a policy's name is what one writes"
+        );
+    }
+}
+
+#[test]
+fn contradictory_links_are_refused() {
+    assert!(error("length = \"3s\"").ends_with("link: no link; write link.NAME = { down = \"40mbit\", up = \"20mbit\", delay = \"6ms\" } or a [trunk]"));
+    assert!(error_with(TRUNK.trim()).ends_with("a scenario has links or a trunk, not both"));
+    assert!(
+        error(&format!("nat = false\n{TRUNK}"))
+            .ends_with("nat = false: a trunk has no NAT; leave it out")
+    );
+    let weights = "link.a = { rate = 1000, weight = 1 }\nlink.b = { rate = 1000 }";
+    assert!(error(weights).ends_with(
+        "link.b = { rate = 1000 }: has no weight but others have; give every link a weight, or none"
+    ));
+    let many: String = (0..17)
+        .map(|i| format!("link.l{i}.rate = 1000\n"))
+        .collect();
+    assert!(error(&many).ends_with("17 links; at most 16 are allowed"));
+    assert!(error("link.\"a b\" = { rate = 1 }").contains("a link's name has 1 to 32 letters"));
+    let thin = "trunk = { sublinks = 8, rate = 7 }";
+    assert_eq!(
+        error(thin),
+        "house.toml:1: trunk.rate = 7: is too little for 8 sublinks"
+    );
+    let wide = "trunk = { sublinks = 17, rate = \"1mbit\" }";
+    assert_eq!(
+        error(wide),
+        "house.toml:1: trunk.sublinks = 17: a trunk has 1 to 16 sublinks"
+    );
+}
+
+#[test]
+fn a_sublink_may_differ_from_the_others_but_not_in_its_rate() {
+    let text = |own: &str| {
+        format!(
+            "trunk = {{ sublinks = 3, rate = \"3mbit\", delay = \"1ms\", loss = \"1%\", sublink.{own} }}"
+        )
+    };
+    let scenario = read(&text("2 = { delay = \"9ms\" }"));
+    let Network::Trunk(trunk) = &scenario.network else {
+        panic!("{:?}", scenario.network)
+    };
+    let delays: Vec<_> = trunk
+        .sublinks
+        .iter()
+        .map(|line| line.delay.as_millis())
+        .collect();
+    assert_eq!(delays, [1, 1, 9]);
+    assert!(
+        trunk
+            .sublinks
+            .iter()
+            .all(|line| line.loss == trunk.single.loss)
+    );
+    assert!(trunk.sublinks.iter().all(|line| line.rate_bps == 1_000_000));
+    assert!(error(&text("3 = { delay = \"9ms\" }")).ends_with("no such sublink; allowed: 0, 1, 2"));
+    assert!(error(&text("0.rate = \"9mbit\"")).ends_with("leave rate out"));
+    assert!(error(&text("0.delay = \"11s\"")).contains(" trunk.sublink.0.delay = \"11s\": "));
+}
+
+#[test]
+fn early_detection_that_never_drops_is_refused() {
+    for (red, problem) in [
+        (
+            "min = \"9kB\", max = \"20kB\", weight = 0",
+            "weight must be above 0, or nothing is dropped early",
+        ),
+        (
+            "min = \"9kB\", max = \"20kB\", probability = 0",
+            "probability must be above 0, or nothing is dropped early",
+        ),
+        (
+            "min = \"90kB\", max = \"200kB\"",
+            "min is never reached: the buffer holds 64000 bytes",
+        ),
+    ] {
+        let text = format!("link.a = {{ rate = \"1mbit\", buffer = \"64kB\", red = {{ {red} }} }}");
+        let message = error(&text);
+        assert!(message.ends_with(problem), "{message}");
+    }
+}

@@ -1,0 +1,74 @@
+use super::*;
+
+#[test]
+fn policies_and_seeds_can_be_others_than_the_files() {
+    let file = parse(MINIMAL).unwrap();
+    let other = file
+        .clone()
+        .with_policies(&["rr".to_owned(), "LCF".to_owned()])
+        .unwrap();
+    let other = other.with_seeds(&[7, 5, 7]).unwrap();
+    let tried: Vec<_> = other
+        .runs()
+        .iter()
+        .map(|run| (run.policy.to_string(), run.seed))
+        .collect();
+    let wanted = [("RR", 5), ("RR", 7), ("LCF", 5), ("LCF", 7)];
+    assert_eq!(
+        tried,
+        wanted.map(|(policy, seed)| (policy.to_owned(), seed))
+    );
+    let refused = file
+        .with_policies(&["DHFV".to_owned()])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.starts_with("--policy: DHFV shares a trunk and this is a site"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_policy_that_cannot_work_there_is_refused_with_the_reason() {
+    assert_eq!(
+        error_with("policies = [\"RR\", \"DRR\"]"),
+        "policies[1] = \"DRR\": sends the packets of one connection over several links, which have different addresses behind NAT; \
+         choose per connection, or write nat = false for a site whose addresses are reachable over every link"
+    );
+    assert!(parse(&format!("nat = false\npolicies = [\"packet\"]\n{MINIMAL}")).is_ok());
+    assert!(error_with("policies = [\"DHFV\"]").starts_with("policies[0] = \"DHFV\": DHFV shares a trunk and this is a site with links; allowed: WSDM, RR, "));
+    assert!(
+        error_with("policies = [\"fastest\"]")
+            .starts_with("policies[0] = \"fastest\": unknown policy fastest; allowed: WSDM, RR, ")
+    );
+    assert_eq!(
+        error_with("policies = [\"RR\", \"rr\"]"),
+        "policies[1] = \"rr\": RR is there already"
+    );
+    assert_eq!(
+        error_with("policies = []"),
+        "policies = []: name one policy at least"
+    );
+    assert!(
+        error_with("policies = [{ dispatch = \"best\" }]")
+            .contains("dispatch best needs a measure that ranks links")
+    );
+    let gateway = error(&format!("{TRUNK}policies = [\"WSDM\"]"));
+    assert_eq!(
+        gateway,
+        "house.toml:2: policies[0] = \"WSDM\": WSDM is a gateway's policy and this is a trunk; allowed: SH, DH, DHFV, DRR, flowlet, \"flowlet 50ms\", rendezvous, single"
+    );
+    let whole = error(&format!(
+        "{TRUNK}policies = [\"SH\", \"single\"]\nfault = [{{ at = \"1s\", link = \"0\", change = \"cut\" }}]"
+    ));
+    assert_eq!(
+        whole,
+        "house.toml:2: policies[1] = \"single\": is the undivided link, which has no sublinks for faults to happen to; leave it or the faults out"
+    );
+    let undeclared = error("policies = [\"MORBF\"]\nlink.a = { rate = 1000, declared = false }");
+    assert_eq!(
+        undeclared,
+        "house.toml:1: policies[0] = \"MORBF\": MORBF needs up of every link, and link.a is not declared to the gateway; leave out declared = false"
+            .replace("up of", "`up` of")
+    );
+}

@@ -1,0 +1,45 @@
+use super::*;
+use crate::World;
+
+#[test]
+fn the_laboratory_refuses_what_only_the_simulator_can_do() {
+    let refused = |text: &str| {
+        parse(text)
+            .unwrap()
+            .fits(World::Lab)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(parse(MINIMAL).unwrap().fits(World::Lab).is_ok());
+    assert!(parse(TRUNK).unwrap().fits(World::Sim).is_ok());
+    assert!(parse(TRUNK).unwrap().fits(World::Lab).is_ok());
+    let lossy = "trunk = { sublinks = 2, rate = \"1mbit\", access.loss = \"1%\" }";
+    assert!(
+        refused(lossy).ends_with("access lines lose by overflow only; leave loss and red out"),
+        "{}",
+        refused(lossy)
+    );
+    let fast = refused("link.a = { rate = \"300mbit\" }");
+    assert_eq!(
+        fast,
+        "house.toml:1: link: 600 Mbit/s over all lines and directions; the laboratory carries 500 at most"
+    );
+    let red = "link.a = { rate = \"1mbit\", red = { min = \"9kB\", max = \"20kB\" } }";
+    assert!(refused(red).ends_with("the laboratory has drop-tail queues; leave red out"));
+    assert!(
+        refused("nat = false\npolicies = [\"packet\"]\nlink.a.rate = \"1mbit\"")
+            .contains("leave packet out")
+    );
+    assert!(
+        refused("nat = false\nlink.a.rate = \"1mbit\"")
+            .starts_with("house.toml:1: nat = false: links of the laboratory have addresses")
+    );
+    assert!(
+        refused("link.a.rate = \"1mbit\"\nfault = [{ at = \"1s\", link = \"a\", rate = \"2gbit\" }]")
+            .contains("fault = [{ at = \"1s\", link = \"a\", rate = \"2gbit\" }]: 2000 Mbit/s over a line after a fault; the laboratory carries 500 at most")
+    );
+    assert!(
+        refused("trunk = { sublinks = 2, rate = \"9gbit\" }")
+            .ends_with("9000 Mbit/s over one direction; the laboratory carries 500 at most")
+    );
+}
