@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a key or value below changes shape: pinned maps of another version are never adopted. */
-#define AB_ABI_VERSION 1
+#define AB_ABI_VERSION 2
 
 union ab_addr {
 	__u8 byte[16];
@@ -199,7 +199,7 @@ struct ab_table {
 	__u64 forgotten;
 };
 
-/* Flows a sweep is asked about at once. */
+/* Flows that `sweep_flows` or `end_link` is asked about at once. */
 #define AB_VISIT_MAX 512
 /* Under pressure closed flows keep their entries this long, for the last segments. */
 #define AB_PRESSED_CLOSED_NS 1000000000ull
@@ -219,11 +219,14 @@ struct ab_sweep {
 	__u64 live[AB_MAX_LINKS];   /* in and out: flows met that are not closed */
 };
 
-/* Arguments and results of `end_link`. */
+/* Arguments and results of `end_link`, run as often as there are flows to end. */
 struct ab_ending {
 	__u64 ended; /* live flows */
+	__u64 opened_before_ns; /* in: flows of later stay */
 	__u32 link;  /* in: whose flows end */
+	__u32 count; /* in: keys to visit */
 	__u32 unfinished; /* the ring was full: run again */
+	__u32 zero;
 };
 
 /* A TCP flow that ended with its link: what a RST towards the LAN needs. */

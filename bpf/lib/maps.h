@@ -61,7 +61,8 @@ AB_MAP(ending, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_ending, 0);
 struct ab_visit {
 	struct ab_flow_key key[AB_VISIT_MAX];
 };
-AB_MAP(visits, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0);
+AB_MAP(visits, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a sweep */
+AB_MAP(doomed, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a link that ends */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -6,7 +6,7 @@
  *
  * A walk over a large table inside the kernel would keep its CPU for some hundred milliseconds, and where the kernel is
  * not preemptible nothing else runs there meanwhile. So user space reads the tables, and asks about the flows of which nothing
- * was seen for the shortest of all timers.
+ * was seen for the shortest of all timers, or that are the link's.
  */
 #ifndef ANABRANCH_SWEEP_H
 #define ANABRANCH_SWEEP_H
@@ -148,16 +148,24 @@ static __always_inline int report_ended(const struct ab_flow_key *key, const str
 	return 1;
 }
 
+struct end_walk {
+	const struct ab_visit *visit;
+	struct ab_ending *ending;
+};
+
 /*
  * Confirmed TCP flows get a RST from user space; UDP and ICMP are forgotten, and their next packet binds them to
- * another link. Embryos stay: their SYN's retransmission chooses again.
+ * another link. Embryos stay: their SYN's retransmission chooses again. What was opened since the link's end was ordered
+ * stays, too: the link is back.
  */
-static long end_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *flow, struct ab_ending **walk)
+static long end_entry(__u32 index, struct end_walk *walk)
 {
-	(void)map;
-	struct ab_ending *ending = *walk;
-	struct ab_flow_key key = *entry_key, wan_key;
-	if (key.side != AB_SIDE_LAN || flow->link != ending->link)
+	struct ab_ending *ending = walk->ending;
+	if (index >= AB_VISIT_MAX)
+		return 1;
+	struct ab_flow_key key = walk->visit->key[index], wan_key;
+	struct ab_flow *flow = find_flow(&key);
+	if (!flow || flow->link != ending->link || flow->opened_ns >= ending->opened_before_ns)
 		return 0;
 	if (key.proto == IPPROTO_TCP) {
 		if (!(flow->state & AB_STATE_CONFIRMED))
@@ -177,12 +185,12 @@ static long end_entry(void *map, struct ab_flow_key *entry_key, struct ab_flow *
 static __always_inline void end_flows_of_link(void)
 {
 	__u32 zero = 0;
-	struct ab_ending *walk = bpf_map_lookup_elem(&ending, &zero);
-	if (!walk)
-		return;
-	bpf_for_each_map_elem(&flows, end_entry, &walk, 0);
-	if (!walk->unfinished)
-		bpf_for_each_map_elem(&embryos, end_entry, &walk, 0);
+	struct end_walk walk = {
+		.visit = bpf_map_lookup_elem(&doomed, &zero),
+		.ending = bpf_map_lookup_elem(&ending, &zero),
+	};
+	if (walk.visit && walk.ending)
+		bpf_loop(walk.ending->count, end_entry, &walk, 0);
 }
 
 #endif

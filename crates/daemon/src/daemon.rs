@@ -19,10 +19,10 @@ use tokio::time::Instant;
 
 use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::{Call, LinkAction, Request, Response};
-use crate::driver::{Driver, ProbeOrder, tell_ended};
+use crate::driver::{Driver, ProbeOrder};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{self, FlowRow, LinkPath, Plane, Route, Swept, Walk};
+use crate::plane::{self, Ended, FlowRow, LinkPath, Plane, Route, Swept, Walk};
 use crate::probe::{Outcome, Target, Via};
 use crate::service::Service;
 use crate::slots::Slots;
@@ -87,6 +87,8 @@ pub struct Daemon<P, S> {
     has_changed: bool,
     /// Something could not be told, or done on the host: the next tick tries again.
     incomplete: bool,
+    /// The rest is told when the flows that are being ended are.
+    is_half_told: bool,
     /// What was in the way last.
     trouble: Option<String>,
     first_usable: Option<LinkId>,
@@ -94,6 +96,10 @@ pub struct Daemon<P, S> {
     sweep_at: Instant,
     /// One at most, and how long it took.
     sweeps: JoinSet<(Result<Swept, plane::Error>, Duration)>,
+    /// By the names of links.
+    endings: JoinSet<(String, Result<Ended, plane::Error>)>,
+    /// Orders that are carried out when these flows have ended.
+    unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Outcome>)>,
 }
 
@@ -117,11 +123,14 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             externals: BTreeMap::new(),
             has_changed: false,
             incomplete: false,
+            is_half_told: false,
             trouble: None,
             first_usable: None,
             ticks: 0,
             sweep_at: Instant::now(),
             sweeps: JoinSet::new(),
+            endings: JoinSet::new(),
+            unanswered: Vec::new(),
             probes: JoinSet::new(),
             config,
             slots,
@@ -137,10 +146,14 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
 
     // ---- time passes
 
-    /// Does what the balancer wants and sends its probes.
+    /// Does what the balancer wants, has flows ended and sends its probes.
     fn turn_balancer(&mut self) -> anyhow::Result<()> {
         let now = self.now();
-        for order in self.driver.turn(now, &mut self.plane)? {
+        let due = self.driver.turn(now, &mut self.plane)?;
+        for link in due.ended {
+            self.end_flows(link);
+        }
+        for order in due.probes {
             self.send(order);
         }
         Ok(())
@@ -165,6 +178,31 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     ) -> anyhow::Result<()> {
         self.swept = swept?;
         self.sweep_at = Instant::now() + took * SWEEP_REST;
+        Ok(())
+    }
+
+    // ---- flows end
+
+    /// Those that are open now.
+    fn end_flows(&mut self, id: LinkId) {
+        let walker = self.plane.walker();
+        let name = self.slots.name(id).unwrap_or("of before").to_owned();
+        self.endings
+            .spawn_blocking(move || (name, walker.end_flows(id)));
+    }
+
+    fn ended(
+        &mut self,
+        (link, ended): (String, Result<Ended, plane::Error>),
+    ) -> anyhow::Result<()> {
+        tell_ended(&link, ended?);
+        if self.endings.is_empty() {
+            self.has_changed |= self.is_half_told;
+            for (reply, response) in self.unanswered.drain(..) {
+                // Whoever asked may have gone.
+                let _ = reply.send(response);
+            }
+        }
         Ok(())
     }
 
@@ -216,7 +254,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         };
         let wanted = Desired::derive(&self.config, &self.slots, &snapshot);
         self.incomplete = false;
-        if wanted != self.told {
+        if wanted != self.told || self.is_half_told {
             self.tell(wanted)?;
         }
         self.first_usable = self.driver.first_usable(&self.config);
@@ -228,14 +266,21 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         Ok(())
     }
 
+    /// While flows are being ended, what is lost and nothing else: their packets need the addresses they have, and a link
+    /// that is back keeps no flow of before.
     fn tell(&mut self, wanted: Desired) -> anyhow::Result<()> {
         self.lose_links(&wanted)?;
+        self.is_half_told = !self.endings.is_empty();
+        if self.is_half_told {
+            return Ok(());
+        }
         self.tell_links(&wanted)?;
         self.tell_routes(wanted.routes);
         self.gain_links(&wanted.links);
-        self.told.links = wanted.links;
+        let before = std::mem::replace(&mut self.told.links, wanted.links);
         self.turn_balancer()?;
         self.tell_devices(&wanted.attachments);
+        self.forget_links(before.into_keys())?;
         Ok(())
     }
 
@@ -248,7 +293,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         }
     }
 
-    /// Takes links that are gone out of the choice, and ends their flows, while the data path still has their addresses.
+    /// Takes links that are gone out of the choice, and has their flows ended.
     fn lose_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
         let now = self.now();
         for (id, view) in &wanted.links {
@@ -303,6 +348,15 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         }
     }
 
+    /// Those that are no longer configured.
+    fn forget_links(&mut self, ids: impl Iterator<Item = LinkId>) -> anyhow::Result<()> {
+        for id in ids.filter(|id| self.slots.name(*id).is_none()) {
+            self.plane.set_link(id, None)?;
+            self.externals.remove(&id);
+        }
+        Ok(())
+    }
+
     fn tell_routes(&mut self, routes: Vec<Route>) {
         match self.plane.set_routes(&routes) {
             Ok(()) => self.told.routes = routes,
@@ -338,7 +392,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             }
             let former = self.externals.insert(*id, after.external);
             if former.is_some_and(|former| former != after.external) {
-                tell_ended(name, self.plane.end_flows(*id)?);
+                self.end_flows(*id);
             }
         }
         Ok(())
@@ -360,14 +414,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         let mark = self.surroundings.fallback_mark(&self.config);
         let settings = plane::settings(&self.config, self.surroundings.ephemeral_ports()?, mark);
         Ok(self.plane.set_settings(&settings)?)
-    }
-
-    /// An earlier daemon may have had links that this configuration has not.
-    fn forget_others(&mut self) -> anyhow::Result<()> {
-        for id in all_links().filter(|id| self.slots.name(*id).is_none()) {
-            self.plane.set_link(id, None)?;
-        }
-        Ok(())
     }
 
     /// While no daemon ran, devices may have left the configuration, and addresses may have been renewed.
@@ -394,10 +440,8 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .map(|row| row.link)
             .collect();
         for id in links.into_iter().map(LinkId) {
-            tell_ended(
-                self.slots.name(id).unwrap_or("of before"),
-                self.plane.end_flows(id)?,
-            );
+            let ended = self.plane.walker().end_flows(id)?;
+            tell_ended(self.slots.name(id).unwrap_or("of before"), ended);
         }
         Ok(())
     }
@@ -442,7 +486,8 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
     async fn start(&mut self) -> anyhow::Result<()> {
         self.surroundings.keep_slots(&self.slots)?;
         self.set_settings()?;
-        self.forget_others()?;
+        // An earlier daemon may have had links that this configuration has not.
+        self.forget_links(all_links())?;
         self.look().await?;
         self.end_stale_flows()?;
         anyhow::ensure!(!self.incomplete, "not everything could be set up");
@@ -461,6 +506,7 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
             }
             Some(done) = self.probes.join_next() => self.probed(done?),
             Some(done) = self.sweeps.join_next() => self.swept(done?)?,
+            Some(done) = self.endings.join_next() => self.ended(done?)?,
         }
         Ok(())
     }
@@ -492,6 +538,7 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
     }
 
     async fn answer(&mut self, (request, reply): Call) -> anyhow::Result<()> {
+        let is_order = matches!(request, Request::Link { .. } | Request::Reload);
         let response = match request {
             Request::Flows { limit } => {
                 list_flows(self.plane.walker(), limit, reply);
@@ -507,8 +554,12 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         };
         // An order is carried out when it is answered.
         self.turn().await?;
-        // Whoever asked may have gone.
-        let _ = reply.send(response);
+        if is_order && !self.endings.is_empty() {
+            self.unanswered.push((reply, response));
+        } else {
+            // Whoever asked may have gone.
+            let _ = reply.send(response);
+        }
         Ok(())
     }
 
@@ -528,23 +579,10 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
             );
         }
         self.surroundings.keep_slots(&slots)?;
-        let removed: Vec<LinkId> = self
-            .slots
-            .iter()
-            .filter(|(name, _)| slots.id(name).is_none())
-            .map(|(_, id)| id)
-            .collect();
         (self.config, self.slots) = (config, slots);
         self.set_settings()?;
         self.incomplete = true;
         self.look().await?;
-        for id in removed
-            .into_iter()
-            .filter(|id| self.slots.name(*id).is_none())
-        {
-            self.plane.set_link(id, None)?;
-            self.externals.remove(&id);
-        }
         tracing::info!(
             "configuration reloaded: {} links, policy {}",
             self.config.links.len(),
@@ -553,7 +591,9 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         Ok(())
     }
 
-    async fn close(self) -> anyhow::Result<()> {
+    /// Flows that are being ended get there first.
+    async fn close(mut self) -> anyhow::Result<()> {
+        while self.endings.join_next().await.is_some() {}
         let closed = self.plane.close().context("detach the data path");
         let restored = self.surroundings.restore().await;
         restored.context("put the host back")?;
@@ -577,6 +617,13 @@ fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Respo
         // Whoever asked may have gone.
         let _ = reply.send(response);
     });
+}
+
+/// Logs what ended with a link, if anything did.
+fn tell_ended(link: &str, Ended { tcp, udp }: Ended) {
+    if tcp + udp > 0 {
+        tracing::info!("link {link}: ended {tcp} TCP flows, rebinding {udp} UDP flows");
+    }
 }
 
 pub(crate) fn all_links() -> impl Iterator<Item = LinkId> {

@@ -1,14 +1,14 @@
 //! The balancer driven with real time: what it asks of the data path is done, what it asks to be probed is handed out,
 //! what it tells is logged.
 //!
-//! The one order that matters is kept here: a choice is installed before any flow is ended, so that a client that tries
-//! again at once finds the links that are left.
+//! The one order that matters is kept here: a choice is installed before any flow's end is asked for, so that a client
+//! that tries again at once finds the links that are left.
 
 use std::collections::BTreeSet;
 
 use anabranch_core::{
-    Admin, Balancer, BuildError, DataPlane, Ended, Event, LinkCounters, LinkId, LinkSpec,
-    LinkState, LinkStatus, ProbeId, ProbeOutcome, ProbeRequest, Time, Wakeup,
+    Admin, Balancer, BuildError, DataPlane, Event, LinkCounters, LinkId, LinkSpec, LinkState,
+    LinkStatus, ProbeId, ProbeOutcome, ProbeRequest, Time, Wakeup,
 };
 
 use crate::config::{Config, LINKS_MAX};
@@ -32,6 +32,14 @@ pub struct ProbeOrder {
     pub target_index: usize,
     id: ProbeId,
     generation: u64,
+}
+
+/// What the driver leaves to its caller.
+#[derive(Debug, Default)]
+pub struct Due {
+    pub probes: Vec<ProbeOrder>,
+    /// Links whose flows are to end; the choice without them is installed.
+    pub ended: Vec<LinkId>,
 }
 
 impl Driver {
@@ -120,14 +128,10 @@ impl Driver {
         self.balancer.poll_timeout().0
     }
 
-    /// Does what is due at `now` and returns the probes to send. Call it after anything that happened, too.
-    pub fn turn<P: DataPlane>(
-        &mut self,
-        now: Time,
-        plane: &mut P,
-    ) -> Result<Vec<ProbeOrder>, P::Error> {
+    /// Does what is due at `now` and returns the rest. Call it after anything that happened, too.
+    pub fn turn<P: DataPlane>(&mut self, now: Time, plane: &mut P) -> Result<Due, P::Error> {
         self.timeouts(now, plane)?;
-        let mut probes = Vec::new();
+        let mut due = Due::default();
         loop {
             if let Some(choice) = self.balancer.poll_choice() {
                 plane.install(&choice)?;
@@ -138,16 +142,16 @@ impl Driver {
                     target_index,
                     ..
                 } = probe;
-                probes.push(ProbeOrder {
+                due.probes.push(ProbeOrder {
                     link,
                     target_index,
                     id,
                     generation: self.generation,
                 });
             } else if let Some(event) = self.balancer.poll_event() {
-                self.tell(event, plane)?;
+                self.tell(event, &mut due);
             } else {
-                return Ok(probes);
+                return Ok(due);
             }
         }
     }
@@ -178,7 +182,7 @@ impl Driver {
         Ok(())
     }
 
-    fn tell<P: DataPlane>(&self, event: Event, plane: &mut P) -> Result<(), P::Error> {
+    fn tell(&self, event: Event, due: &mut Due) {
         let name = |link| self.slots.name(link).unwrap_or("of before");
         match event {
             Event::Suspected { link, suspicion } => {
@@ -194,17 +198,8 @@ impl Driver {
                     after.as_millis()
                 );
             }
-            Event::EndFlows { link } => tell_ended(name(link), plane.end_flows(link)?),
+            Event::EndFlows { link } => due.ended.push(link),
         }
-        Ok(())
-    }
-}
-
-/// Logs what ended with a link, if anything did.
-pub fn tell_ended(link: &str, ended: Ended) {
-    let Ended { tcp, udp } = ended;
-    if tcp + udp > 0 {
-        tracing::info!("link {link}: ended {tcp} TCP flows, rebinding {udp} UDP flows");
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_core::DataPlane;
-pub use anabranch_core::LinkId;
+pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
     Error, Explanation, FlowRow, LinkPath, Proto, ReasonCount, Role, Route, Settings, Sizes, Swept,
@@ -40,12 +40,17 @@ pub trait Plane: DataPlane<Error = Error> {
 /// What takes as long as there are flows: never for the loop itself. Every method as of [`Walker`].
 pub trait Walk: Send + Sync + 'static {
     fn sweep(&self) -> Result<Swept, Error>;
+    fn end_flows(&self, link: LinkId) -> Result<Ended, Error>;
     fn flows(&self) -> Result<Vec<FlowRow>, Error>;
 }
 
 impl Walk for Walker {
     fn sweep(&self) -> Result<Swept, Error> {
         self.sweep()
+    }
+
+    fn end_flows(&self, link: LinkId) -> Result<Ended, Error> {
+        self.end_flows(link)
     }
 
     fn flows(&self) -> Result<Vec<FlowRow>, Error> {

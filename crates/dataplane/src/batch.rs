@@ -25,17 +25,8 @@ struct BatchAttr {
     flags: u64,
 }
 
-/// Every entry of a hash map. Entries that come or go meanwhile may be missing or met twice.
-pub fn read_all<K: Pod + Default, V: Pod + Default>(map: impl AsFd) -> io::Result<Vec<(K, V)>> {
-    let mut reader = Reader::new();
-    let mut all = Vec::new();
-    while reader.read_on(&map)? {
-        all.extend(reader.entries());
-    }
-    Ok(all)
-}
-
-/// Reads a hash map some thousand entries at a time: about a millisecond of the kernel's.
+/// Reads a hash map some thousand entries at a time: about a millisecond of the kernel's. Entries that come or go
+/// meanwhile may be missing or met twice.
 pub struct Reader<K, V> {
     keys: Vec<K>,
     values: Vec<V>,

@@ -45,11 +45,11 @@ pub struct FlowRow {
 
 /// Rows from the entries of both tables. `now` is CLOCK_MONOTONIC.
 pub fn rows(entries: Vec<(FlowKey, Flow)>, now: Duration) -> Vec<FlowRow> {
-    let (lan, wan): (Vec<_>, Vec<_>) = entries
+    // Of an entry that was met twice, the later counts.
+    let (lan, wan): (HashMap<_, _>, HashMap<_, _>) = entries
         .into_iter()
         .filter(|(_, flow)| flow.state & abi::STATE_PERMISSION == 0)
         .partition(|(key, _)| key.side == abi::SIDE_LAN);
-    let wan: HashMap<FlowKey, Flow> = wan.into_iter().collect();
     let mut rows: Vec<_> = lan
         .iter()
         .map(|(key, flow)| row(key, flow, wan.get(&other_key(key, flow)), now))

@@ -14,10 +14,9 @@ use crate::{
     Error, FlowRow, Route, Swept, Walker, attach,
     object::{self, Object},
     reasons::{self, ReasonCount},
-    reset::ResetSocket,
     routes,
     run::{self, Ran},
-    walk::{Occupancy, Walk},
+    walk::Occupancy,
 };
 
 /// How many flows and hosts the tables hold. Fixed while pinned maps live.
@@ -70,9 +69,7 @@ pub struct Gateway {
     object: Object,
     pins: PathBuf,
     instance: PathBuf,
-    resets: Option<ResetSocket>,
     occupancy: Occupancy,
-    ending: Walk<abi::Ending>,
     walker: Arc<Walker>,
 }
 
@@ -90,12 +87,10 @@ impl Gateway {
         let adopted = object.adopted;
         let walker = Arc::new(Walker::open(&mut object, &folder)?);
         let mut gateway = Gateway {
-            ending: Walk::open(&mut object, &folder, "end_link", "ending")?,
             occupancy: Occupancy::open(&folder)?,
             object,
             pins: folder,
             instance: pins.to_owned(),
-            resets: None,
             walker,
         };
         if adopted {
@@ -273,26 +268,6 @@ impl Gateway {
     pub fn close(self) -> Result<(), Error> {
         object::remove_pins(&self.instance)
     }
-
-    /// Tells LAN hosts of the flows in the ring. A host that cannot be told finds out by its next packet.
-    fn send_resets(&mut self) -> Result<u64, Error> {
-        if self.resets.is_none() {
-            self.resets = Some(ResetSocket::open()?);
-        }
-        let Some(socket) = &self.resets else {
-            return Ok(0);
-        };
-        let mut sent = 0;
-        while let Some(item) = self.object.maps.ended.next() {
-            // SAFETY: the program writes records of exactly this structure of integers.
-            let flow = unsafe { std::ptr::read_unaligned(item.as_ptr().cast::<abi::Ended>()) };
-            match socket.send(&flow) {
-                Ok(()) => sent += 1,
-                Err(error) => tracing::debug!(%error, host = %flow.local.ip(), "no RST sent"),
-            }
-        }
-        Ok(sent)
-    }
 }
 
 impl DataPlane for Gateway {
@@ -328,20 +303,9 @@ impl DataPlane for Gateway {
             .map_err(Error::map("choice"))
     }
 
+    /// As [`Walker::end_flows`].
     fn end_flows(&mut self, link: LinkId) -> Result<Ended, Error> {
-        let mut ended = Ended::default();
-        loop {
-            let done = self.ending.run(abi::Ending {
-                link: u32::from(link.0),
-                ..Default::default()
-            })?;
-            let tcp = self.send_resets()?;
-            ended.tcp += tcp;
-            ended.udp += done.ended.saturating_sub(tcp);
-            if done.unfinished == 0 {
-                return Ok(ended);
-            }
-        }
+        self.walker.end_flows(link)
     }
 }
 

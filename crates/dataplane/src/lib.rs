@@ -10,7 +10,7 @@
 //! and reasons to be read. What ends with a dead link ends here: the flows are taken out of the tables inside the
 //! kernel, and each TCP flow's LAN host is sent the RST it would accept ([`DataPlane::end_flows`]).
 //!
-//! What takes as long as there are flows, sweeping and listing them, is a [`Walker`]'s, which any thread may hold.
+//! What takes as long as there are flows, sweeping, ending and listing them, is a [`Walker`]'s, which any thread may hold.
 //!
 //! A [`trunk`] is the other, smaller thing: one program at the egress of the trunk device.
 //!
@@ -19,6 +19,7 @@
 
 mod attach;
 mod batch;
+mod ending;
 mod error;
 mod explain;
 mod flows;

@@ -7,8 +7,8 @@ use std::{
 
 use anabranch_policy::abi;
 use aya::{
-    Ebpf, EbpfLoader, include_bytes_aligned,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie::LpmTrie},
+    Ebpf, EbpfLoader, Pod, include_bytes_aligned,
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
     programs::{Program, ProgramError, RawTracePoint, SchedClassifier},
 };
 use nix::mount::{MsFlags, mount};
@@ -35,7 +35,6 @@ pub struct Maps {
     pub traffic: PerCpuArray<MapData, abi::Traffic>,
     pub reasons: PerCpuArray<MapData, u64>,
     pub gauges: Array<MapData, abi::Gauge>,
-    pub ended: RingBuf<MapData>,
 }
 
 impl Maps {
@@ -49,7 +48,6 @@ impl Maps {
             traffic: take(bpf, "traffic")?,
             reasons: take(bpf, "reasons")?,
             gauges: take(bpf, "gauges")?,
-            ended: take(bpf, "ended")?,
         })
     }
 }
@@ -122,6 +120,17 @@ pub fn classifier<'a>(
 
 fn sweeper<'a>(bpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTracePoint, Error> {
     program(bpf, name)
+}
+
+/// A map that is pinned in `pins`.
+pub fn pinned(pins: &Path, name: &'static str) -> Result<MapData, Error> {
+    MapData::from_pin(pins.join(name)).map_err(Error::map(name))
+}
+
+/// The same, typed.
+pub fn pinned_array<V: Pod>(pins: &Path, name: &'static str) -> Result<Array<MapData, V>, Error> {
+    let map = Map::Array(pinned(pins, name)?);
+    Array::try_from(map).map_err(Error::map(name))
 }
 
 /// The folder `name`, which tells what is pinned there and the version of its contract. An instance is one thing at a

@@ -3,12 +3,14 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddrV4},
+    path::Path,
 };
 
 use anabranch_policy::abi;
+use aya::maps::{Map, MapData, RingBuf};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::Error;
+use crate::{Error, object::pinned};
 
 const IP_HEADER: usize = 20;
 const TCP_HEADER: usize = 20;
@@ -16,11 +18,46 @@ const TTL: u8 = 64;
 const ACK: u8 = 0x10;
 const RST_ACK: u8 = 0x14;
 
+/// The TCP flows that ended with their link, and the voice to tell of them.
+pub struct Resets {
+    ended: RingBuf<MapData>,
+    socket: Option<ResetSocket>,
+}
+
+impl Resets {
+    /// Of the ring pinned in `pins`.
+    pub fn open(pins: &Path) -> Result<Self, Error> {
+        let ended = RingBuf::try_from(Map::RingBuf(pinned(pins, "ended")?));
+        Ok(Resets {
+            ended: ended.map_err(Error::map("ended"))?,
+            socket: None,
+        })
+    }
+
+    /// Tells LAN hosts of the flows in the ring. A host that cannot be told finds out by its next packet.
+    pub fn send_all(&mut self) -> Result<u64, Error> {
+        let mut sent = 0;
+        while let Some(item) = self.ended.next() {
+            // SAFETY: the program writes records of exactly this structure of integers.
+            let flow = unsafe { std::ptr::read_unaligned(item.as_ptr().cast::<abi::Ended>()) };
+            let socket = match &mut self.socket {
+                Some(socket) => socket,
+                none => none.insert(ResetSocket::open()?),
+            };
+            match socket.send(&flow) {
+                Ok(()) => sent += 1,
+                Err(error) => tracing::debug!(%error, host = %flow.local.ip(), "no RST sent"),
+            }
+        }
+        Ok(sent)
+    }
+}
+
 /// A raw socket that writes its own IP headers, since a RST speaks for the remote end.
-pub struct ResetSocket(Socket);
+struct ResetSocket(Socket);
 
 impl ResetSocket {
-    pub fn open() -> Result<Self, Error> {
+    fn open() -> Result<Self, Error> {
         let socket = Socket::new(
             Domain::IPV4,
             Type::RAW,
@@ -36,7 +73,7 @@ impl ResetSocket {
     /// Tells the LAN host of `flow` that its connection is gone: by a RST with the sequence number it expected when it
     /// last spoke, and, for a host that has come further since, by an old segment that it must answer with what it
     /// expects (RFC 9293 section 3.10.7.4). The gateway knows nothing of that answer's flow and returns an exact RST.
-    pub fn send(&self, flow: &abi::Ended) -> io::Result<()> {
+    fn send(&self, flow: &abi::Ended) -> io::Result<()> {
         let (IpAddr::V4(local), IpAddr::V4(remote)) = (flow.local.ip(), flow.remote.ip()) else {
             return Err(io::ErrorKind::Unsupported.into());
         };

@@ -3,7 +3,7 @@
 //!
 //! The tables are read a thousand entries at a time, so that other threads have the processor in between, also where the
 //! kernel is not preemptible. What a timer may have run out for is decided by the program `sweep_flows`; here is known
-//! only that it cannot have been for flows that were seen lately.
+//! only that it cannot have been for flows that were seen lately. A link's flows are ended in the same way ([`Ending`]).
 
 use std::{
     path::Path,
@@ -11,10 +11,11 @@ use std::{
     time::Duration,
 };
 
+use anabranch_core::{Ended, LinkId};
 use anabranch_policy::abi::{self, Flow, FlowKey};
 use aya::{
     Pod, TestRun,
-    maps::{Array, Map, MapData},
+    maps::{Array, MapData},
     programs::{RawTracePoint, RawTracePointRunOptions},
 };
 use nix::time::{ClockId, clock_gettime};
@@ -22,9 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, FlowRow,
-    batch::{self, Reader},
+    batch::Reader,
+    ending::Ending,
     flows,
-    object::{self, Object},
+    object::{self, Object, pinned, pinned_array},
 };
 
 /// What a sweep did and saw.
@@ -72,38 +74,61 @@ impl Occupancy {
     }
 }
 
-/// Walks over the flows of a gateway, one at a time, for any thread.
+/// Walks over the flows of a gateway, one of a kind at a time, for any thread.
 pub struct Walker {
-    tables: Mutex<Tables>,
+    sweeping: Mutex<Sweeping>,
+    ending: Mutex<Ending>,
+    tables: FlowTables,
 }
 
-struct Tables {
-    sweep: Walk<abi::Sweep>,
-    visits: Array<MapData, Visits>,
-    settings: Array<MapData, abi::Settings>,
-    gauges: Array<MapData, abi::Gauge>,
-    occupancy: Occupancy,
-    /// Keys [`FlowKey`], values [`Flow`]; read in batches only.
+/// Every flow: two entries, in one of two tables. Keys [`FlowKey`], values [`Flow`]; read in batches only.
+pub struct FlowTables {
     flows: MapData,
     embryos: MapData,
 }
 
-type Visits = [FlowKey; abi::VISIT_MAX];
-
-impl Walker {
-    /// Over the tables pinned in `pins`, with the program of a loaded object.
-    pub(crate) fn open(object: &mut Object, pins: &Path) -> Result<Self, Error> {
-        let tables = Tables {
-            sweep: Walk::open(object, pins, "sweep_flows", "sweeping")?,
-            visits: pinned_array(pins, "visits")?,
-            settings: pinned_array(pins, "settings")?,
-            gauges: pinned_array(pins, "gauges")?,
-            occupancy: Occupancy::open(pins)?,
+impl FlowTables {
+    /// Those pinned in `pins`.
+    pub fn open(pins: &Path) -> Result<Self, Error> {
+        Ok(FlowTables {
             flows: pinned(pins, "flows")?,
             embryos: pinned(pins, "embryos")?,
-        };
+        })
+    }
+
+    /// Meets every entry. Embryos first, or one that is confirmed meanwhile would be missed.
+    pub fn for_each(
+        &self,
+        mut meet: impl FnMut(FlowKey, &Flow) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for (map, data) in [("embryos", &self.embryos), ("flows", &self.flows)] {
+            let mut reader = Reader::new();
+            let error = |source| Error::Batch { map, source };
+            while reader.read_on(data.fd()).map_err(error)? {
+                for (key, flow) in reader.entries() {
+                    meet(key, &flow)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Sweeping {
+    program: Walk<abi::Sweep>,
+    tables: FlowTables,
+    settings: Array<MapData, abi::Settings>,
+    gauges: Array<MapData, abi::Gauge>,
+    occupancy: Occupancy,
+}
+
+impl Walker {
+    /// Over the tables pinned in `pins`, with the programs of a loaded object.
+    pub(crate) fn open(object: &mut Object, pins: &Path) -> Result<Self, Error> {
         Ok(Walker {
-            tables: Mutex::new(tables),
+            sweeping: Mutex::new(Sweeping::open(object, pins)?),
+            ending: Mutex::new(Ending::open(object, pins)?),
+            tables: FlowTables::open(pins)?,
         })
     }
 
@@ -112,7 +137,16 @@ impl Walker {
     /// # Errors
     /// The kernel refuses.
     pub fn sweep(&self) -> Result<Swept, Error> {
-        self.tables().sweep()
+        hold(&self.sweeping).sweep()
+    }
+
+    /// Ends the flows of one link that were opened before this call, and tells the LAN hosts of TCP flows.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn end_flows(&self, link: LinkId) -> Result<Ended, Error> {
+        let opened_before_ns = now_ns();
+        hold(&self.ending).end_flows(link, opened_before_ns)
     }
 
     /// Every flow, embryos included, by link and address.
@@ -120,24 +154,43 @@ impl Walker {
     /// # Errors
     /// The kernel refuses the read.
     pub fn flows(&self) -> Result<Vec<FlowRow>, Error> {
-        let entries = self.tables().entries()?;
+        let mut entries = Vec::new();
+        self.tables.for_each(|key, flow| {
+            entries.push((key, *flow));
+            Ok(())
+        })?;
         Ok(flows::rows(entries, monotonic_now()))
-    }
-
-    /// What a walk that panicked left is as good as any.
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tables {
+/// What a walk that panicked left is as good as any.
+fn hold<T>(walk: &Mutex<T>) -> MutexGuard<'_, T> {
+    walk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sweeping {
+    fn open(object: &mut Object, pins: &Path) -> Result<Self, Error> {
+        Ok(Sweeping {
+            program: Walk::open(object, pins, "sweep_flows", "sweeping", "visits")?,
+            tables: FlowTables::open(pins)?,
+            settings: pinned_array(pins, "settings")?,
+            gauges: pinned_array(pins, "gauges")?,
+            occupancy: Occupancy::open(pins)?,
+        })
+    }
+
     fn sweep(&mut self) -> Result<Swept, Error> {
         let mut round = self.begin()?;
-        // In this order, or a flow that is confirmed meanwhile would be missed, and counted as evicted.
-        self.meet(&mut round, |tables| ("embryos", &tables.embryos))?;
-        self.meet(&mut round, |tables| ("flows", &tables.flows))?;
+        let program = &mut self.program;
+        self.tables.for_each(|key, flow| {
+            round.meet(key, flow);
+            if round.asked.len() < abi::VISIT_MAX {
+                return Ok(());
+            }
+            round.ask(program)
+        })?;
         round.arguments.is_last = 1;
-        self.ask(&mut round)?;
+        round.ask(program)?;
         Ok(Swept {
             expired: round.arguments.expired,
             evicted: round.arguments.evicted,
@@ -171,49 +224,6 @@ impl Tables {
             asked: Vec::with_capacity(abi::VISIT_MAX),
         })
     }
-
-    /// Meets every entry of a table.
-    fn meet(
-        &mut self,
-        round: &mut Round,
-        table: impl Fn(&Self) -> (&'static str, &MapData),
-    ) -> Result<(), Error> {
-        let mut reader = Reader::new();
-        loop {
-            let (map, data) = table(self);
-            let read = reader.read_on(data.fd());
-            if !read.map_err(|source| Error::Batch { map, source })? {
-                return Ok(());
-            }
-            for (key, flow) in reader.entries() {
-                round.meet(key, &flow);
-                if round.asked.len() == abi::VISIT_MAX {
-                    self.ask(round)?;
-                }
-            }
-        }
-    }
-
-    /// Lets the program decide what has been gathered.
-    fn ask(&mut self, round: &mut Round) -> Result<(), Error> {
-        let mut visits = [FlowKey::default(); abi::VISIT_MAX];
-        visits[..round.asked.len()].copy_from_slice(&round.asked);
-        let set = self.visits.set(0, visits, 0);
-        set.map_err(Error::map("visits"))?;
-        round.arguments.count = round.asked.len() as u32;
-        round.arguments = self.sweep.run(round.arguments)?;
-        round.asked.clear();
-        Ok(())
-    }
-
-    fn entries(&self) -> Result<Vec<(FlowKey, Flow)>, Error> {
-        let read = |map, data: &MapData| {
-            batch::read_all(data.fd()).map_err(|source| Error::Batch { map, source })
-        };
-        let mut entries = read("flows", &self.flows)?;
-        entries.extend(read("embryos", &self.embryos)?);
-        Ok(entries)
-    }
 }
 
 /// A sweep under way.
@@ -227,6 +237,14 @@ struct Round {
 }
 
 impl Round {
+    /// Lets the program decide what has been gathered.
+    fn ask(&mut self, program: &mut Walk<abi::Sweep>) -> Result<(), Error> {
+        self.arguments.count = self.asked.len() as u32;
+        self.arguments = program.run(&self.asked, self.arguments)?;
+        self.asked.clear();
+        Ok(())
+    }
+
     fn meet(&mut self, key: FlowKey, flow: &Flow) {
         let is_closed = flow.state & abi::STATE_CLOSED != 0;
         let settled_ns = if is_closed {
@@ -253,22 +271,25 @@ fn shortest_timer_ns(settings: &abi::Settings) -> u64 {
     timers_ns.into_iter().min().unwrap_or(0)
 }
 
-/// A program of the kernel's for many flows, and the map in whose one entry it finds its arguments and leaves what came
-/// of it.
+/// A program of the kernel's for many flows, the map in whose one entry it finds its arguments and leaves what came of
+/// it, and the map of the flows it is asked about.
 pub struct Walk<A: Pod> {
     program: RawTracePoint,
     program_name: &'static str,
     map: Array<MapData, A>,
     map_name: &'static str,
+    visits: Array<MapData, [FlowKey; abi::VISIT_MAX]>,
+    visits_name: &'static str,
 }
 
 impl<A: Pod> Walk<A> {
-    /// A program of a loaded object, with its map pinned in `pins`.
+    /// A program of a loaded object, with its maps pinned in `pins`.
     pub fn open(
         object: &mut Object,
         pins: &Path,
         program_name: &'static str,
         map_name: &'static str,
+        visits_name: &'static str,
     ) -> Result<Self, Error> {
         let info = object.sweeper(program_name)?.info();
         let program =
@@ -278,10 +299,17 @@ impl<A: Pod> Walk<A> {
             program_name,
             map: pinned_array(pins, map_name)?,
             map_name,
+            visits: pinned_array(pins, visits_name)?,
+            visits_name,
         })
     }
 
-    pub fn run(&mut self, arguments: A) -> Result<A, Error> {
+    /// At most [`abi::VISIT_MAX`] keys, whose number the arguments tell.
+    pub fn run(&mut self, keys: &[FlowKey], arguments: A) -> Result<A, Error> {
+        let mut visits = [FlowKey::default(); abi::VISIT_MAX];
+        visits[..keys.len()].copy_from_slice(keys);
+        let set = self.visits.set(0, visits, 0);
+        set.map_err(Error::map(self.visits_name))?;
         let set = self.map.set(0, arguments, 0);
         set.map_err(Error::map(self.map_name))?;
         let ran = self.program.test_run(RawTracePointRunOptions::new());
@@ -289,15 +317,6 @@ impl<A: Pod> Walk<A> {
         let done = self.map.get(&0, 0);
         done.map_err(Error::map(self.map_name))
     }
-}
-
-fn pinned(pins: &Path, name: &'static str) -> Result<MapData, Error> {
-    MapData::from_pin(pins.join(name)).map_err(Error::map(name))
-}
-
-fn pinned_array<V: Pod>(pins: &Path, name: &'static str) -> Result<Array<MapData, V>, Error> {
-    let map = Map::Array(pinned(pins, name)?);
-    Array::try_from(map).map_err(Error::map(name))
 }
 
 fn monotonic_now() -> Duration {

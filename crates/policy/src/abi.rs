@@ -10,8 +10,8 @@ pub const MAX_LINKS: usize = 16;
 pub const WEIGHT_MIN: u32 = 1;
 pub const WEIGHT_MAX: u32 = 1_000_000;
 /// Pinned maps of another version are never adopted.
-pub const ABI_VERSION: u32 = 1;
-/// Flows a sweep is asked about at once.
+pub const ABI_VERSION: u32 = 2;
+/// Flows that `sweep_flows` or `end_link` is asked about at once.
 pub const VISIT_MAX: usize = 512;
 /// Under pressure closed flows keep their entries this long.
 pub const PRESSED_CLOSED_NS: u64 = 1_000_000_000;
@@ -310,8 +310,11 @@ structures! {
     /// Arguments and results of `end_link`.
     "ab_ending" Ending {
         ended: u64,
+        opened_before_ns: u64,
         link: u32,
+        count: u32,
         unfinished: u32,
+        zero: u32,
     }
 
     /// A TCP flow that ended with its link.

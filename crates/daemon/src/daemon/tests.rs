@@ -49,6 +49,8 @@ struct World {
     config: Option<Result<Config, Error>>,
     first_usable: Option<LinkId>,
     sent: u64,
+    /// Flows end while nobody holds this.
+    flows_hold: Arc<tokio::sync::Mutex<()>>,
 }
 
 type Shared = Arc<Mutex<World>>;
@@ -96,16 +98,22 @@ impl DataPlane for FakePlane {
     }
 
     fn end_flows(&mut self, link: LinkId) -> Result<Ended, PlaneError> {
-        self.tell(Told::Ended(link.0))?;
-        Ok(Ended::default())
+        self.walker().end_flows(link)
     }
 }
 
-struct FakeWalker;
+struct FakeWalker(Shared);
 
 impl Walk for FakeWalker {
     fn sweep(&self) -> Result<Swept, PlaneError> {
         Ok(Swept::default())
+    }
+
+    fn end_flows(&self, link: LinkId) -> Result<Ended, PlaneError> {
+        let hold = self.0.lock().unwrap().flows_hold.clone();
+        let _free = hold.blocking_lock();
+        self.0.lock().unwrap().told.push(Told::Ended(link.0));
+        Ok(Ended::default())
     }
 
     fn flows(&self) -> Result<Vec<FlowRow>, PlaneError> {
@@ -151,7 +159,7 @@ impl Plane for FakePlane {
     }
 
     fn walker(&self) -> Arc<FakeWalker> {
-        Arc::new(FakeWalker)
+        Arc::new(FakeWalker(self.0.clone()))
     }
 
     fn flows_max(&self) -> u64 {
@@ -280,6 +288,14 @@ impl Rig {
         tokio::time::sleep(time).await;
     }
 
+    /// Lets time pass while flows are being ended: the clock does not run by itself then.
+    async fn pass_meanwhile(&self, time: Duration) {
+        const STEP: Duration = Duration::from_millis(10);
+        for _ in 0..time.as_millis() / STEP.as_millis() {
+            tokio::time::advance(STEP).await;
+        }
+    }
+
     async fn call(&self, request: Request) -> Response {
         let (reply, response) = oneshot::channel();
         self.calls.send((request, reply)).await.unwrap();
@@ -309,6 +325,12 @@ impl Rig {
     fn told(&self) -> Vec<Told> {
         std::mem::take(&mut self.world.lock().unwrap().told)
     }
+}
+
+/// Flows that are to end do not, until the guard goes.
+async fn hold_flows(world: &Shared) -> tokio::sync::OwnedMutexGuard<()> {
+    let hold = world.lock().unwrap().flows_hold.clone();
+    hold.lock_owned().await
 }
 
 fn world() -> Shared {
@@ -381,6 +403,30 @@ async fn a_stop_detaches_the_data_path_before_the_host_is_put_back() {
     assert!(is_ready);
     let told = &world.lock().unwrap().told;
     assert!(told.ends_with(&[Told::Closed, Told::Restored]), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_flows_that_are_being_ended() {
+    let world = world();
+    let mut daemon = daemon(&world, &Arc::default(), false);
+    daemon.start().await.unwrap();
+    let held = hold_flows(&world).await;
+    world.lock().unwrap().told.clear();
+    let (reply, _) = oneshot::channel();
+    let order = Request::Link {
+        name: "fiber".into(),
+        action: LinkAction::Down,
+    };
+    daemon.answer((order, reply)).await.unwrap();
+    let stopped = tokio::spawn(daemon.close());
+    tokio::task::yield_now().await;
+    assert_eq!(world.lock().unwrap().told, [Told::Choice(0b10)]);
+    drop(held);
+    stopped.await.unwrap().unwrap();
+    assert_eq!(
+        world.lock().unwrap().told[1..],
+        [Told::Ended(0), Told::Closed, Told::Restored]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -541,6 +587,48 @@ async fn a_reload_changes_what_it_must_and_nothing_else() {
         1,
         "a name keeps its number"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_comes_back_while_its_flows_are_being_ended_is_used_after_them() {
+    let rig = Rig::start().await;
+    let held = hold_flows(&rig.world).await;
+    rig.told();
+    rig.world.lock().unwrap().host.devices.remove("ppp0");
+    rig.changed.notify_one();
+    rig.pass_meanwhile(Duration::from_millis(500)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b01)]);
+    assert_eq!(rig.status().await.links[1].state, Shown::Absent);
+
+    rig.world.lock().unwrap().host = host();
+    rig.changed.notify_one();
+    rig.pass_meanwhile(Duration::from_secs(3)).await;
+    assert_eq!(rig.told(), [], "it keeps its address, and is not used");
+    drop(held);
+    rig.pass(Duration::from_secs(3)).await;
+    assert_eq!(rig.told(), [Told::Ended(1), Told::Choice(0b11)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_flows_are_being_ended_the_other_link_is_watched_and_questions_are_answered() {
+    let rig = Rig::start().await;
+    let held = hold_flows(&rig.world).await;
+    rig.told();
+    let order = Request::Link {
+        name: "fiber".into(),
+        action: LinkAction::Down,
+    };
+    let (reply, mut response) = oneshot::channel();
+    rig.calls.send((order, reply)).await.unwrap();
+    rig.pass_meanwhile(Duration::from_millis(100)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b10)]);
+    rig.world.lock().unwrap().dead = vec!["ppp0"];
+    rig.pass_meanwhile(Duration::from_secs(1)).await;
+    assert_eq!(rig.status().await.links[1].state, Shown::Down);
+    assert!(response.try_recv().is_err(), "the order is not carried out");
+    drop(held);
+    assert!(matches!(response.await.unwrap(), Response::Done));
+    assert_eq!(rig.told(), [Told::Ended(0)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -242,6 +242,27 @@ impl Rig {
     /// Takes one entry of an unconfirmed flow away, as the kernel does under a flood.
     #[track_caller]
     pub fn evict(&mut self, local: SocketAddrV4, half: Half) {
+        let key = self.key(local, half);
+        let path = self.pins.join(format!("v{}/embryos", abi::ABI_VERSION));
+        let map = Map::LruHashMap(MapData::from_pin(path).unwrap());
+        let mut embryos: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
+        embryos.remove(&key).unwrap();
+    }
+
+    /// Changes one entry of a confirmed flow.
+    #[track_caller]
+    pub fn alter(&mut self, local: SocketAddrV4, half: Half, change: impl FnOnce(&mut abi::Flow)) {
+        let key = self.key(local, half);
+        let path = self.pins.join(format!("v{}/flows", abi::ABI_VERSION));
+        let map = Map::HashMap(MapData::from_pin(path).unwrap());
+        let mut flows: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
+        let mut flow = flows.get(&key, 0).unwrap();
+        change(&mut flow);
+        flows.insert(key, flow, 0).unwrap();
+    }
+
+    #[track_caller]
+    fn key(&mut self, local: SocketAddrV4, half: Half) -> abi::FlowKey {
         let flow = self.flow(local);
         let (end, side) = match half {
             Half::Lan => (flow.local, abi::SIDE_LAN),
@@ -259,10 +280,7 @@ impl Rig {
             key.remote_port = abi::BePort::new(flow.remote.port());
             key.proto = 6;
         }
-        let path = self.pins.join(format!("v{}/embryos", abi::ABI_VERSION));
-        let map = Map::LruHashMap(MapData::from_pin(path).unwrap());
-        let mut embryos: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
-        embryos.remove(&key).unwrap();
+        key
     }
 
     /// Another handle on the same gateway, for another thread.

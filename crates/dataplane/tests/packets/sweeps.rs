@@ -123,6 +123,20 @@ fn ending_a_link_ends_its_flows_and_no_others() {
     }
 }
 
+#[test]
+fn what_is_opened_after_the_end_of_a_link_was_ordered_stays() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    rig.connect(client(4000), server(80));
+    rig.connect(client(4001), server(80));
+    let an_hour_ns = 3_600_000_000_000;
+    rig.alter(client(4001), Half::Lan, |flow| flow.opened_ns += an_hour_ns);
+    let ended = rig.plane().end_flows(LinkId(0)).unwrap();
+    assert_eq!(ended.udp + ended.tcp, 1);
+    let left: Vec<_> = rig.flows().iter().map(|flow| flow.local).collect();
+    assert_eq!(left, [client(4001).into()]);
+}
+
 /// Something that may happen to flow `port` of a host.
 #[derive(Clone, Copy, Debug)]
 enum Event {

@@ -1,0 +1,86 @@
+//! The end of a link's flows, in slices as a sweep is.
+//!
+//! The tables are read a thousand entries at a time; those that are the link's are named to the program `end_link`, which
+//! alone knows what has become of them since. Between two slices the hosts of TCP flows are told.
+
+use std::path::Path;
+
+use anabranch_core::{Ended, LinkId};
+use anabranch_policy::abi::{self, FlowKey};
+
+use crate::{
+    Error,
+    object::Object,
+    reset::Resets,
+    walk::{FlowTables, Walk},
+};
+
+/// Ends flows, one link at a time.
+pub struct Ending {
+    tables: FlowTables,
+    program: Walk<abi::Ending>,
+    resets: Resets,
+}
+
+impl Ending {
+    /// Over the tables pinned in `pins`, with the program of a loaded object.
+    pub fn open(object: &mut Object, pins: &Path) -> Result<Self, Error> {
+        Ok(Ending {
+            tables: FlowTables::open(pins)?,
+            program: Walk::open(object, pins, "end_link", "ending", "doomed")?,
+            resets: Resets::open(pins)?,
+        })
+    }
+
+    /// Those opened before a time of CLOCK_MONOTONIC.
+    pub fn end_flows(&mut self, link: LinkId, opened_before_ns: u64) -> Result<Ended, Error> {
+        let (program, resets) = (&mut self.program, &mut self.resets);
+        let mut round = Round {
+            arguments: abi::Ending {
+                opened_before_ns,
+                link: link.0.into(),
+                ..Default::default()
+            },
+            doomed: Vec::with_capacity(abi::VISIT_MAX),
+            tcp: 0,
+        };
+        self.tables.for_each(|key, flow| {
+            if key.side == abi::SIDE_LAN && flow.link == link.0 {
+                round.doomed.push(key);
+            }
+            if round.doomed.len() < abi::VISIT_MAX {
+                return Ok(());
+            }
+            round.end(program, resets)
+        })?;
+        round.end(program, resets)?;
+        Ok(Ended {
+            tcp: round.tcp,
+            udp: round.arguments.ended.saturating_sub(round.tcp),
+        })
+    }
+}
+
+/// A walk under way.
+struct Round {
+    arguments: abi::Ending,
+    /// What has been gathered.
+    doomed: Vec<FlowKey>,
+    /// Flows whose hosts were told.
+    tcp: u64,
+}
+
+impl Round {
+    fn end(&mut self, program: &mut Walk<abi::Ending>, resets: &mut Resets) -> Result<(), Error> {
+        loop {
+            self.arguments.count = self.doomed.len() as u32;
+            self.arguments.unfinished = 0;
+            self.arguments = program.run(&self.doomed, self.arguments)?;
+            self.tcp += resets.send_all()?;
+            if self.arguments.unfinished == 0 {
+                self.doomed.clear();
+                return Ok(());
+            }
+        }
+    }
+}
