@@ -180,7 +180,7 @@ pub enum SimCommand {
         /// Runs at a time; as many as there are processors if left out
         #[arg(long, value_name = "N", value_parser = jobs)]
         jobs: Option<NonZeroUsize>,
-        /// Run everything twice, not only the first run, and call invalid what differs
+        /// Run twice whatever is run, not only the first, and call invalid what differs
         #[arg(long)]
         twice: bool,
     },
@@ -237,9 +237,9 @@ pub enum ExperimentCommand {
     },
     /// Run an experiment, or one figure of it, and judge its claims
     ///
-    /// Writes plots and summary.json. Exits with 1 if a claim does not hold. What is simulated with seed 1 is simulated
-    /// twice: if it is another the second time, summary.json says so and the exit code is 1 too. Runs in the laboratory are
-    /// kept under --out and not run again by the same build.
+    /// Writes plots and summary.json, in place of those of an earlier experiment there. Exits with 1 if a claim does not
+    /// hold. What is simulated with seed 1 is simulated twice: if it is another the second time, summary.json says so and
+    /// the exit code is 1 too. Runs in the laboratory are kept under --out and not run again by the same build.
     #[command(after_help = "Examples:
   anabranch experiment run 2002-jo-multilink --quick
   anabranch experiment run 2004-guo-multihoming/fig9 --out fig9

@@ -131,7 +131,10 @@ fn policies_and_seeds_are_compared_and_what_is_complete_is_not_run_again() {
         table.contains("report: anabranch-results/comparison.html"),
         "{table}"
     );
+    let all = ["--seed", "1", "--seed", "2", "--png", "--out", "at-once"];
+    house.run("sim", &[&options[..], &all].concat());
     let found = files(&house.path("anabranch-results"));
+    assert_eq!(found, files(&house.path("at-once")), "resumed or not");
     let rows = found.keys().filter(|name| name.ends_with("transfers.csv"));
     assert_eq!(rows.count(), 4);
     let ending = |end: &str| {

@@ -102,6 +102,7 @@ impl Selection {
     /// If there is no such experiment or figure, or the figure cannot be run in this world.
     pub fn parse(text: &str, world: World) -> Result<Selection, SelectError> {
         let (name, figure) = match text.split_once('/') {
+            Some((name, "")) => (name, None),
             Some((name, figure)) => (name, Some(figure)),
             None => (text, None),
         };

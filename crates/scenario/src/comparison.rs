@@ -16,7 +16,7 @@ use crate::metrics::{Distribution, succeeded};
 use crate::output::{write_json, write_records};
 use crate::report::page;
 use crate::stats::{Estimate, NOT_NEGATIVE, SHARE};
-use crate::{Finished, OutputError, ResultsDir, Summary, format};
+use crate::{Finished, OutputError, ResultsDir, Summary, World, format};
 
 /// Points whose distributions of durations are drawn; all of them are in the tables.
 const DISTRIBUTIONS_MAX: usize = 6;
@@ -190,6 +190,7 @@ static FIGURES: [Figure; 15] = [
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     pub scenario: String,
+    pub world: World,
     /// Points in the order of the sweep, in each the policies in the order of the scenario.
     pub rows: Vec<Compared>,
 }
@@ -218,8 +219,8 @@ pub struct Compared {
 }
 
 impl Comparison {
-    /// `finished` are runs of one scenario, in their order.
-    pub fn of(finished: &[Finished]) -> Result<Comparison, OutputError> {
+    /// `finished` are runs of one scenario in one world, in their order.
+    pub fn of(world: World, finished: &[Finished]) -> Result<Comparison, OutputError> {
         let mut groups: Vec<Vec<&Finished>> = Vec::new();
         for run in finished {
             let same = |group: &&mut Vec<&Finished>| is_beside(group[0], run);
@@ -232,38 +233,35 @@ impl Comparison {
         let scenario = finished.first().map(|run| run.manifest.scenario.clone());
         Ok(Comparison {
             scenario: scenario.unwrap_or_default(),
+            world,
             rows: rows.collect::<Result<_, _>>()?,
         })
     }
 
     /// Writes `comparison.json`, `comparison.csv`, `comparison.html` and the plots of that page, with `png` in both
-    /// formats, in place of an earlier comparison, whose plots go away. Returns the path of the page.
+    /// formats, in place of an earlier comparison in the same world, whose plots go away. The names of the laboratory's end
+    /// with `-lab`. Returns the path of the page.
     pub fn write(&self, results: &ResultsDir, png: bool) -> Result<PathBuf, OutputError> {
         let directory = results.path();
+        let suffix = self.world.suffix();
         let [json, csv, html] =
-            ["json", "csv", "html"].map(|end| directory.join("comparison").with_extension(end));
-        let svgs = self
-            .plots()
-            .into_iter()
-            .map(|(name, plot)| Ok((name, plot.svg()?)));
+            ["json", "csv", "html"].map(|end| directory.join(format!("comparison{suffix}.{end}")));
+        let svg = |(name, plot): (String, Plot)| Ok((format!("{name}{suffix}"), plot.svg()?));
+        let svgs = self.plots().into_iter().map(svg);
         let drawings = Drawings::new(svgs.collect::<Result<Vec<_>, OutputError>>()?, png)?;
         let page = self.render()?;
         Drawn::of(&json).remove_from(directory)?;
-        let plots = drawings.drawn();
-        write_json(
-            &json,
-            &Written {
-                comparison: self,
-                plots,
-            },
-        )?;
+        let written = Written {
+            comparison: self,
+            plots: drawings.drawn(),
+        };
+        write_json(&json, &written)?;
         write_records(&csv, self.records())?;
         drawings.write(directory)?;
-        fs::write(&html, page).map_err(|error| OutputError::Io {
-            path: html.clone(),
-            error,
-        })?;
-        Ok(html)
+        match fs::write(&html, page) {
+            Ok(()) => Ok(html),
+            Err(error) => Err(OutputError::Io { path: html, error }),
+        }
     }
 
     /// The page: no scripts, no external resources.
@@ -273,7 +271,7 @@ impl Comparison {
         let plots = self.plots().into_iter().map(|(_, plot)| plot.inline());
         let plots: Vec<String> = plots.collect::<Result<_, _>>()?;
         let body = html! {
-            p.lead { (runs) " valid runs." }
+            p.lead { (runs) " valid runs " (self.world.place()) "." }
             @if invalid > 0 { p.bad { "Invalid and left out: " (invalid) "; the manifests say why." } }
             p.hint { "The median over the seeds, and below it the 95 % confidence interval of the mean, if they differ: "
                 "Student's, cut off where a figure cannot be." }
@@ -566,7 +564,7 @@ mod tests {
         let out = ResultsDir::open(out).unwrap();
         let sweep = Sweep::plan(&out, World::Sim, BuildId::named("a"), file.runs());
         let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
-        let comparison = Comparison::of(&finished).unwrap();
+        let comparison = Comparison::of(World::Sim, &finished).unwrap();
         comparison.write(&out, png).unwrap();
         comparison
     }
@@ -654,8 +652,29 @@ mod tests {
     }
 
     #[test]
+    fn the_comparison_of_a_world_stands_beside_that_of_the_other() {
+        let (out, sim) = compared("");
+        let lab = Comparison {
+            world: World::Lab,
+            ..sim
+        };
+        let page = lab.write(&ResultsDir::open(out.path()).unwrap(), false);
+        assert_eq!(page.unwrap(), out.path().join("comparison-lab.html"));
+        for (page, place) in [
+            ("comparison.html", "simulator"),
+            ("comparison-lab.html", "laboratory"),
+        ] {
+            let page = fs::read_to_string(out.path().join(page)).unwrap();
+            assert!(page.contains(&format!("5 valid runs in the {place}.")));
+        }
+        for plot in ["ebu.svg", "ebu-lab.svg"] {
+            assert!(out.path().join(plot).exists(), "{plot}");
+        }
+    }
+
+    #[test]
     fn no_runs_make_an_empty_comparison() {
-        let comparison = Comparison::of(&[]).unwrap();
+        let comparison = Comparison::of(World::Lab, &[]).unwrap();
         assert!(comparison.rows.is_empty() && comparison.render().is_ok());
     }
 }

@@ -16,6 +16,25 @@ pub enum World {
     Lab,
 }
 
+impl World {
+    /// In a sentence.
+    pub(crate) fn place(self) -> &'static str {
+        match self {
+            World::Sim => "in the simulator",
+            World::Lab => "in the laboratory",
+        }
+    }
+
+    /// What the names of its results end with: the laboratory's stand beside the simulator's, which cost less to have
+    /// again.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            World::Sim => "",
+            World::Lab => "-lab",
+        }
+    }
+}
+
 /// The evidence of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {

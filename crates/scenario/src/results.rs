@@ -154,9 +154,11 @@ impl Finished {
         Finished::write(&self.directory, run, record, rows, &self.manifest.build)
     }
 
-    pub(crate) fn has_transfers(&self) -> bool {
-        let there = |name| self.directory.join(name).exists();
-        there(PARQUET) || there(CSV)
+    /// Whether the evidence can be read, and is what the summary is of: a machine that lost its power may have kept a
+    /// file's name and not its bytes.
+    pub(crate) fn is_whole(&self, run: &Run) -> bool {
+        let record = self.record(run);
+        record.is_ok_and(|record| record.summary() == self.summary)
     }
 
     pub fn transfers(&self) -> Result<Vec<Transfer>, OutputError> {
@@ -202,13 +204,13 @@ impl Finished {
             world,
             ..
         } = &self.manifest;
-        let place = match world {
-            World::Sim => "in the simulator",
-            World::Lab => "in the laboratory",
-        };
         Report {
             title: format!("{scenario}: {policy}"),
-            lead: format!("{} transfers {place}, seed {seed}.", self.summary.transfers),
+            lead: format!(
+                "{} transfers {}, seed {seed}.",
+                self.summary.transfers,
+                world.place()
+            ),
             headline: headline(&self.summary),
             manifest: self.facts(run),
             problems: record.problems,

@@ -62,11 +62,11 @@ impl<'a> Sweep<'a> {
         };
         for (index, run) in sweep.runs.iter().enumerate() {
             match sweep.complete(run) {
-                Some(finished) if finished.manifest.build == sweep.build => {
+                Some(finished) if finished.manifest.build != sweep.build => sweep.outdated += 1,
+                Some(finished) if finished.is_whole(run) => {
                     sweep.done.insert(index, finished);
                 }
-                Some(_) => sweep.outdated += 1,
-                None => {}
+                _ => {}
             }
         }
         sweep
@@ -116,12 +116,8 @@ impl<'a> Sweep<'a> {
         Ok(all.flatten().collect())
     }
 
-    /// The laboratory's results stand beside the simulator's, which cost less to have again.
     fn of(&self, run: &Run) -> PathBuf {
-        let name = match self.world {
-            World::Sim => run.hash.clone(),
-            World::Lab => format!("{}-lab", run.hash),
-        };
+        let name = format!("{}{}", run.hash, self.world.suffix());
         self.results.path().join(name)
     }
 
@@ -130,7 +126,7 @@ impl<'a> Sweep<'a> {
         let finished = Finished::read(&self.of(run)).ok()?;
         let manifest = &finished.manifest;
         let same = manifest.hash == run.hash && manifest.world == self.world;
-        (same && manifest.valid && finished.has_transfers()).then_some(finished)
+        (same && manifest.valid).then_some(finished)
     }
 }
 
@@ -356,6 +352,9 @@ pub(crate) mod tests {
         assert_eq!(ran, 2);
         assert!(!stale.exists());
         fs::remove_file(finished[0].directory.join("transfers.parquet")).unwrap();
+        assert_eq!(complete(&results, runs.clone()).1, 1);
+        assert_eq!(complete(&results, runs.clone()).1, 0);
+        fs::write(finished[1].directory.join("transfers.parquet"), "").unwrap();
         assert_eq!(complete(&results, runs).1, 1);
     }
 

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 
 use anabranch_daemon::BadInput;
 use anabranch_experiment::{
-    ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World, all,
+    Experiment, ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World,
+    all,
 };
 use anabranch_lab::netns::check_privilege;
 use anabranch_scenario::Sweep;
@@ -95,15 +96,30 @@ pub fn run(
     figures.finish();
     let summary = summary.map_err(|error| explained(error, &options.out))?;
     print(told(&summary))?;
-    print(format!(
-        "results: {}\n",
-        options.out.join("summary.json").display()
-    ))?;
+    if !name.contains('/') {
+        print(elsewhere(selection.experiment, world))?;
+    }
+    let results = options.out.join("summary.json");
+    print(format!("results: {}\n", results.display()))?;
     let failed = summary.checks.iter().filter(|check| !check.pass).count();
     if failed > 0 {
         bail!("{failed} of {} claims do not hold", summary.checks.len());
     }
     Ok(())
+}
+
+/// Figures of a whole experiment that only another world can run, a line for each.
+fn elsewhere(experiment: &Experiment, world: World) -> String {
+    let figures = experiment.figures.iter();
+    let elsewhere = figures.filter(|figure| !figure.worlds.contains(&world));
+    let line = |figure: &Figure| {
+        let Figure { id, title, .. } = figure;
+        format!(
+            "left out: {id}, {title}: anabranch experiment run {}/{id}\n",
+            experiment.name
+        )
+    };
+    elsewhere.map(line).collect()
 }
 
 /// A laboratory has to be taken down, virtual time has not.

@@ -42,7 +42,7 @@ pub fn simulate(
         once(run, progress)
     };
     let finished = complete(sweep, args, jobs, world)?;
-    conclude(args, &results, &finished)
+    conclude(args, World::Sim, &results, &finished)
 }
 
 /// `anabranch lab run`: one laboratory at a time, because each wants the whole machine.
@@ -62,7 +62,7 @@ pub fn carry_out(args: &TrialArgs) -> anyhow::Result<()> {
     };
     let alone = Some(NonZeroUsize::MIN);
     let finished = complete(sweep, args, alone, world).map_err(|error| explained(error, args))?;
-    conclude(args, &results, &finished)
+    conclude(args, World::Lab, &results, &finished)
 }
 
 /// Why a run in the laboratory has no record.
@@ -137,8 +137,13 @@ fn read(args: &TrialArgs, world: World) -> Result<ScenarioFile, BadInput> {
 }
 
 /// The table, where the reports are, and whether all of it can be trusted.
-fn conclude(args: &TrialArgs, results: &ResultsDir, finished: &[Finished]) -> anyhow::Result<()> {
-    let comparison = Comparison::of(finished)?;
+fn conclude(
+    args: &TrialArgs,
+    world: World,
+    results: &ResultsDir,
+    finished: &[Finished],
+) -> anyhow::Result<()> {
+    let comparison = Comparison::of(world, finished)?;
     let page = match finished {
         [only] => only.page(),
         _ => comparison.write(results, args.png)?,
@@ -203,7 +208,7 @@ mod tests {
         let sweep = Sweep::plan(&results, World::Sim, BuildId::running().unwrap(), runs);
         let finished = complete(sweep, &args, None, world);
         let finished = finished.unwrap_or_else(|error| panic!("{error}"));
-        let concluded = conclude(&args, &results, &finished);
+        let concluded = conclude(&args, World::Sim, &results, &finished);
         (finished, concluded)
     }
 
