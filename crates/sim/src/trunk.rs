@@ -32,6 +32,11 @@ use crate::world::{Onward, Site};
 
 /// A visit of the round robin is worth a full packet to the slowest sublink.
 const QUANTUM_BYTES: u32 = 1500;
+/// Between two looks at the carriers of the devices, as the daemon does it.
+const CARRIERS_EVERY_NS: u64 = 50_000_000;
+/// Wake-ups: of the controller, and to look at the carriers.
+const CONTROL: u32 = 0;
+const CARRIERS: u32 = 1;
 /// Of the trunk's seed. Links draw from streams of the same seed, numbered from 0.
 const STREAM: u64 = 1 << 32;
 
@@ -52,6 +57,8 @@ pub struct Trunk {
     way: Way,
     /// Of each sublink.
     opened: Vec<u64>,
+    /// Whether its device has carrier, which the trunk may not have seen yet.
+    carriers: Vec<bool>,
     unsent: Tally,
     reassignments: u64,
 }
@@ -122,6 +129,7 @@ impl Trunk {
         let weights = multilink::weights(&rates_bps).into_iter();
         Ok(Trunk {
             opened: vec![0; sublinks.len()],
+            carriers: vec![true; sublinks.len()],
             sublinks,
             candidates: weights.map(candidate).collect(),
             way,
@@ -134,7 +142,19 @@ impl Trunk {
         &self.sublinks
     }
 
-    /// Whether a sublink's device has carrier. Without, it takes no packets; every sublink begins with it.
+    /// A sublink's device loses its carrier, or has it again: the trunk sees it when it looks next.
+    pub fn set_carrier(&mut self, net: &mut Net, sublink: SublinkId, on: bool) {
+        self.carriers[sublink.index()] = on;
+        let next_ns = net.now().as_nanos().next_multiple_of(CARRIERS_EVERY_NS);
+        net.wake_at(Time::from_nanos(next_ns), CARRIERS);
+    }
+
+    /// Whether a sublink takes packets.
+    pub fn is_usable(&self, sublink: SublinkId) -> bool {
+        self.candidates.usable >> sublink.index() & 1 == 1
+    }
+
+    /// Lets a sublink take packets or not; every sublink begins with it.
     pub fn set_usable(&mut self, sublink: SublinkId, usable: bool) {
         let bit = 1 << sublink.index();
         self.candidates.usable &= !bit;
@@ -160,7 +180,13 @@ impl Trunk {
     /// The world is about to begin: asks for the controller's first wake-up.
     pub fn begin(&mut self, net: &mut Net) {
         if let Way::Bins(keeper) = &self.way {
-            net.wake_at(keeper.controller.wakeup().0, 0);
+            net.wake_at(keeper.controller.wakeup().0, CONTROL);
+        }
+    }
+
+    fn look_at_carriers(&mut self) {
+        for i in 0..self.sublinks.len() {
+            self.set_usable(SublinkId(i as u8), self.carriers[i]);
         }
     }
 
@@ -212,7 +238,7 @@ impl Trunk {
                 buffer_bytes,
                 sent_bytes: counters.offered.bytes - dropped_bytes - waiting.bytes,
                 rate_bps: sublink.rate_bps,
-                usable: self.candidates.usable >> i & 1 == 1,
+                usable: self.is_usable(SublinkId(i as u8)),
             }
         };
         self.sublinks.iter().enumerate().map(queue).collect()
@@ -250,8 +276,11 @@ impl Site for Trunk {
         }
     }
 
-    /// What the controller waited for.
-    fn wake(&mut self, net: &mut Net, _: u32) {
+    /// What the controller waited for, or a look at the carriers.
+    fn wake(&mut self, net: &mut Net, token: u32) {
+        if token == CARRIERS {
+            return self.look_at_carriers();
+        }
         let queues = self.queues(net);
         let Way::Bins(keeper) = &mut self.way else {
             return;
@@ -268,6 +297,6 @@ impl Site for Trunk {
                 self.reassignments += moves.len() as u64;
             }
         }
-        net.wake_at(controller.wakeup().0, 0);
+        net.wake_at(controller.wakeup().0, CONTROL);
     }
 }

@@ -182,6 +182,27 @@ fn moved_bins_relieve_an_overloaded_sublink_and_reorder_the_flows_they_take() {
     }
 }
 
+/// As the daemon, which reads carriers every 50 ms.
+#[test]
+fn a_sublink_without_carrier_takes_packets_until_the_next_look_at_carriers_and_after_its_return() {
+    let mut world = world(Spread::Dhfv, &crowded(), 1);
+    world.run_until(Time::from_millis(120));
+    let (trunk, net) = world.parts();
+    trunk.set_carrier(net, SublinkId(1), false);
+    world.run_until(Time::from_millis(149));
+    assert!(world.site.is_usable(SublinkId(1)));
+    world.run_until(Time::from_millis(151));
+    assert!(!world.site.is_usable(SublinkId(1)));
+    let before = offered_bytes(&world);
+    world.run_until(Time::from_millis(250));
+    let after = offered_bytes(&world);
+    assert!(after[1] == before[1] && after[0] > before[0], "{after:?}");
+    let (trunk, net) = world.parts();
+    trunk.set_carrier(net, SublinkId(1), true);
+    world.run_until(Time::from_millis(2_000));
+    assert!(offered_bytes(&world)[1] > after[1]);
+}
+
 #[test]
 fn a_sublink_that_is_usable_again_takes_packets_again() {
     let mut world = world(Spread::Hash, &crowded(), 1);

@@ -160,6 +160,7 @@ pub struct SublinkStatus {
     pub bins: usize,
     /// What waits on its device, ...
     pub queue_bytes: u64,
+    pub queue_packets: u32,
     /// ... of what may wait at most, if that is known.
     pub buffer_bytes: Option<u64>,
     /// What has left its device's queue since that was made, whoever sent it.

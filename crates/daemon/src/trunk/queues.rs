@@ -15,6 +15,7 @@ pub struct DeviceQueue {
     /// `tbf`, `htb`, `fq_codel`, `noqueue`…
     pub kind: String,
     pub length_bytes: u64,
+    pub length_packets: u32,
     /// What it holds at most, if it is of a kind that counts bytes: `tbf`, `bfifo`.
     pub limit_bytes: Option<u64>,
     /// What has left it.
@@ -35,6 +36,7 @@ impl DeviceQueue {
         match statistic {
             TcStats2::Queue(counted) => {
                 self.length_bytes = counted.backlog.into();
+                self.length_packets = counted.qlen;
                 self.dropped_packets = counted.drops;
             }
             TcStats2::Basic(counted) => {

@@ -298,6 +298,7 @@ impl Runner {
                 share: carried[i].bytes as f64 / total.max(1) as f64,
                 bins: self.bins.of(SublinkId(i as u8)).count(),
                 queue_bytes: queue.length_bytes,
+                queue_packets: queue.length_packets,
                 buffer_bytes: sublink.buffer_bytes(queue.limit_bytes),
                 sent_bytes: queue.sent_bytes,
                 sent_packets: queue.sent_packets,

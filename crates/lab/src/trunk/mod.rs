@@ -54,7 +54,7 @@ pub fn run(run: &Run, setup: &Setup, observe: &mut dyn FnMut(Duration)) -> Resul
     let order = Watcher::start(nodes.clients())?;
     let before = Sight::take(&mut daemon, &nodes)?;
     let mut watch = Watch::new(&plan);
-    watch.look(Duration::ZERO, &mut daemon)?;
+    watch.look(Duration::ZERO, &mut daemon, &nodes)?;
     let transfers = play(run, setup, &nodes, &mut daemon, &mut watch, observe)?;
     let after = Sight::take(&mut daemon, &nodes)?;
     let order = order.stop();
@@ -99,7 +99,7 @@ fn play(
         let mut next = epoch;
         let watched = loop {
             let over = asking.is_finished();
-            let looked = watch.look(epoch.elapsed(), daemon);
+            let looked = watch.look(epoch.elapsed(), daemon, nodes);
             let looked = looked.and_then(|()| happen(&mut faults, nodes, epoch, watch));
             observe(epoch.elapsed());
             if over || looked.is_err() {

@@ -103,6 +103,13 @@ impl Nodes {
         retransmitted(&self.servers)
     }
 
+    /// What has come out of an emulated sublink.
+    pub fn delivered(&self, index: usize) -> Result<Option<Tally>> {
+        let fates = |link: &Link| link.fates(Direction::Up);
+        let fates = self.sublinks.get(index).map(fates).transpose()?;
+        Ok(fates.map(|fates| fates.delivered))
+    }
+
     /// Packets that the sublinks have lost behind their queues.
     pub fn lost(&self) -> Result<Tally> {
         let mut lost = Tally::default();

@@ -49,17 +49,19 @@ impl Watch {
         }
     }
 
-    /// Samples what the queues have sent, and what began there.
-    pub fn look(&mut self, at: Duration, daemon: &mut Daemon) -> Result<()> {
+    /// Samples what came out of the sublinks, and what began there.
+    pub fn look(&mut self, at: Duration, daemon: &mut Daemon, nodes: &Nodes) -> Result<()> {
         let status = daemon.status()?;
-        for (series, sublink) in self.series.iter_mut().zip(&status.sublinks) {
+        let sublinks = self.series.iter_mut().zip(&status.sublinks);
+        for (i, (series, sublink)) in sublinks.enumerate() {
+            let emulated = nodes.delivered(i)?;
             let state = if sublink.usable {
                 LinkState::Up
             } else {
                 LinkState::Down
             };
             let reading = LinkReading {
-                down_bytes: sent(sublink).bytes,
+                down_bytes: emulated.unwrap_or_else(|| sent(sublink)).bytes,
                 opened: sublink.opened,
                 state,
                 ..LinkReading::default()
@@ -109,7 +111,7 @@ impl Sight {
             let (offered, overflowed) = (offered(before, after), dropped(before, after));
             counts.offered += offered;
             counts.overflowed += overflowed;
-            counts.delivered += less(offered, overflowed);
+            counts.delivered += less(less(offered, overflowed), waiting(after));
         }
         counts.delivered = less(counts.delivered, counts.lost);
         counts
@@ -138,6 +140,11 @@ impl Sight {
 fn offered(before: &SublinkStatus, after: &SublinkStatus) -> Tally {
     let given = |sublink: &SublinkStatus| ip(sublink.packets, sublink.bytes);
     less(given(after), given(before))
+}
+
+/// In its queue.
+fn waiting(sublink: &SublinkStatus) -> Tally {
+    ip(sublink.queue_packets.into(), sublink.queue_bytes)
 }
 
 /// Sent by its queue, with the few frames that ask for the next hop.

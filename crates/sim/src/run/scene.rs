@@ -38,6 +38,11 @@ pub(super) trait Way: Site + Carrier {
     fn reassignments(&self) -> u64 {
         0
     }
+
+    /// A line was cut, or is whole again. Whoever has a carrier there loses it, or gets it back.
+    fn set_carrier(&mut self, net: &mut Net, line: LinkId, on: bool) {
+        let _ = (net, line, on);
+    }
 }
 
 /// The lines of one link.
@@ -226,8 +231,14 @@ impl<W: Way> Scene<W> {
         let Placed { fault, lines } = &self.faults[fault];
         for &line in lines {
             match fault.change {
-                Change::Cut => net.cut(line),
-                Change::Restore => net.restore(line),
+                Change::Cut => {
+                    net.cut(line);
+                    self.way.set_carrier(net, line, false);
+                }
+                Change::Restore => {
+                    net.restore(line);
+                    self.way.set_carrier(net, line, true);
+                }
                 Change::Rate(rate_bps) => net.set_rate(line, rate_bps),
                 Change::Loss(loss) => net.set_loss(line, loss),
                 Change::Delay(delay) => net.set_delay(line, nanos(delay)),

@@ -1,6 +1,7 @@
 //! Clients and servers at the two ends of a trunk.
 
-use anabranch_scenario::{LinkReading, Spread, Trunk as Plan};
+use anabranch_core::multilink::SublinkId;
+use anabranch_scenario::{LinkReading, LinkState, Spread, Trunk as Plan};
 
 use super::SimError;
 use super::scene::{Way, add};
@@ -109,11 +110,23 @@ impl Way for Trunking {
     }
 
     fn readings(&self) -> Vec<LinkReading> {
-        let reading = |&opened| LinkReading {
+        let opened = self.trunk.opened().iter().zip(0..);
+        let reading = |(&opened, sublink)| LinkReading {
             opened,
+            state: match self.trunk.is_usable(SublinkId(sublink)) {
+                true => LinkState::Up,
+                false => LinkState::Down,
+            },
             ..LinkReading::default()
         };
-        self.trunk.opened().iter().map(reading).collect()
+        opened.map(reading).collect()
+    }
+
+    fn set_carrier(&mut self, net: &mut Net, line: LinkId, on: bool) {
+        let mut sublinks = self.trunk.sublinks().iter();
+        if let Some(i) = sublinks.position(|sublink| sublink.link == line) {
+            self.trunk.set_carrier(net, SublinkId(i as u8), on);
+        }
     }
 
     fn reassignments(&self) -> u64 {
