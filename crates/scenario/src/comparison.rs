@@ -377,7 +377,19 @@ impl Comparison {
             let values = self.at(point).map(|row| of(row).unwrap_or(missing));
             return Some(Bars::new(title, unit, policies).series("", values));
         }
-        let bars = Bars::new(title, unit, points.iter().map(label));
+        // Below a group is room for the values; what they are of is the same for all.
+        let keys: Vec<String> = points
+            .iter()
+            .take(1)
+            .flat_map(BTreeMap::keys)
+            .map(|key| short(key))
+            .collect();
+        let title = format!("{title} by {}", keys.join(", "));
+        let values = |point: &BTreeMap<String, String>| {
+            let values: Vec<&str> = point.values().map(String::as_str).collect();
+            values.join(", ")
+        };
+        let bars = Bars::new(title, unit, points.iter().map(values));
         Some(policies.iter().fold(bars, |bars, policy| {
             let found = |point| {
                 self.at(point)
@@ -460,15 +472,17 @@ fn is_beside(a: &Finished, b: &Finished) -> bool {
     a.manifest.policy == b.manifest.policy && a.manifest.point == b.manifest.point
 }
 
-/// A point in words: the last part of each key is enough to tell it.
+/// A point in words.
 fn label(point: &BTreeMap<String, String>) -> String {
-    let value = |(key, value): (&String, &String)| {
-        let mut parts = key.rsplit('.');
-        let (last, before) = (parts.next().unwrap_or(key), parts.next());
-        let name = before.map_or(last.to_owned(), |before| format!("{before}.{last}"));
-        format!("{name} = {value}")
-    };
+    let value = |(key, value): (&String, &String)| format!("{} = {value}", short(key));
     point.iter().map(value).collect::<Vec<_>>().join(", ")
+}
+
+/// The last two parts of a dotted key, which are enough to tell it.
+fn short(key: &str) -> String {
+    let mut parts = key.rsplit('.');
+    let (last, before) = (parts.next().unwrap_or(key), parts.next());
+    before.map_or(last.to_owned(), |before| format!("{before}.{last}"))
 }
 
 fn runs_cell(row: &Compared) -> Markup {
@@ -616,6 +630,10 @@ mod tests {
         assert!(out.path().join("durations-2.svg").exists());
         let page = fs::read_to_string(out.path().join("comparison.html")).unwrap();
         assert!(page.contains("fiber.rate = 2mbit"));
+        let plot = fs::read_to_string(out.path().join("goodput_bps.svg")).unwrap();
+        for words in ["goodput by fiber.rate", "1mbit", "2mbit"] {
+            assert!(plot.contains(words), "{words}");
+        }
     }
 
     #[test]

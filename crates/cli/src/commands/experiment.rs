@@ -180,7 +180,7 @@ fn told(summary: &Summary) -> String {
     let notes: String = notes.collect();
     let repeated = match summary.repeated {
         0 => String::new(),
-        repeated => format!("\n{repeated} runs were carried out twice and came to the same"),
+        repeated => format!("\nruns repeated with the same result: {repeated}"),
     };
     format!("{columns}{notes}{repeated}\n")
 }
