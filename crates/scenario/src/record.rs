@@ -128,7 +128,8 @@ pub struct Counts {
     pub lost: Tally,
     /// Swallowed by a cut line.
     pub cut: Tally,
-    /// Data segments that TCP sent again.
+    /// Data segments that TCP sent again. In the laboratory these are all segments that the servers sent again, of which
+    /// the kernel does not count the bytes: they are 0.
     pub retransmitted: Tally,
     /// Data segments that arrived after one with a higher number, neither lost before nor sent again.
     pub reordered: u64,

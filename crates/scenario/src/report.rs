@@ -238,7 +238,10 @@ impl Report {
         let Some(counts) = &self.counts else {
             return html! {};
         };
-        let tally = |tally: &Tally| format!("{} / {}", tally.packets, format::bytes(tally.bytes));
+        let tally = |tally: &Tally| match (tally.packets, tally.bytes) {
+            (packets @ 1.., 0) => format!("{packets} / not counted"),
+            (packets, bytes) => format!("{packets} / {}", format::bytes(bytes)),
+        };
         html! {
             h2 { "Packets" }
             table {
@@ -249,7 +252,7 @@ impl Report {
                     (figure_row("dropped early", "by random early detection", tally(&counts.red)))
                     (figure_row("lost", "by a line", tally(&counts.lost)))
                     (figure_row("swallowed", "by a cut line", tally(&counts.cut)))
-                    (figure_row("sent again", "data segments of TCP", tally(&counts.retransmitted)))
+                    (figure_row("sent again", "segments of TCP", tally(&counts.retransmitted)))
                     (figure_row("probes", "of the gateway", tally(&counts.probes)))
                     (figure_row("reordered", "segments that arrived after a later one", counts.reordered.to_string()))
                     (figure_row("reassigned", "choices that moved a flow or a bin", counts.reassignments.to_string()))

@@ -148,3 +148,63 @@ fn reasons(reasons: &[ReasonCount]) -> Columns {
     }
     columns
 }
+
+#[cfg(test)]
+mod tests {
+    use anabranch_daemon::control::SublinkStatus;
+    use anabranch_daemon::trunk::Scheme;
+
+    use super::*;
+
+    fn sublink(name: &str, opened: u64) -> SublinkStatus {
+        SublinkStatus {
+            name: name.into(),
+            device: format!("dev-{name}"),
+            via: None,
+            usable: true,
+            why: None,
+            rate_bps: Some(10_000_000),
+            packets: 900,
+            bytes: 80_000,
+            opened,
+            tx_bps: 0.0,
+            share: 0.5,
+            bins: 512,
+            queue_bytes: 3028,
+            buffer_bytes: Some(12_288),
+            queue_packets: 2,
+            sent_bytes: 76_972,
+            sent_packets: 898,
+            dropped_packets: 0,
+        }
+    }
+
+    #[test]
+    fn a_trunk_shows_the_connections_that_began_on_each_sublink() {
+        let status = TrunkStatus {
+            instance: "test".into(),
+            version: "1".into(),
+            pid: 1,
+            uptime_s: 1.0,
+            adopted: false,
+            device: "trunk0".into(),
+            scheme: Scheme::Dhfv,
+            sublinks: vec![sublink("fiber", 31), sublink("radio", 77)],
+            reassignments: 0,
+            reasons: Vec::new(),
+        };
+        let text = trunk(&status);
+        let row = |begin: &str| {
+            let line = text
+                .lines()
+                .find(|line| line.trim_start().starts_with(begin));
+            let words = line
+                .unwrap_or_else(|| panic!("no {begin} in {text}"))
+                .split_whitespace();
+            words.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert!(row("sublink").contains(&"opened".to_owned()), "{text}");
+        assert!(row("fiber").contains(&"31".to_owned()), "{text}");
+        assert!(row("radio").contains(&"77".to_owned()), "{text}");
+    }
+}

@@ -160,9 +160,10 @@ pub struct SublinkStatus {
     pub bins: usize,
     /// What waits on its device, ...
     pub queue_bytes: u64,
-    pub queue_packets: u32,
     /// ... of what may wait at most, if that is known.
     pub buffer_bytes: Option<u64>,
+    /// What waits, in packets.
+    pub queue_packets: u32,
     /// What has left its device's queue since that was made, whoever sent it.
     pub sent_bytes: u64,
     /// Likewise; the kernel counts packets in 32 bits.
