@@ -537,8 +537,6 @@ fn longest_wait(daemon: &Daemon, mut wanted: impl FnMut() -> bool) -> Duration {
     longest
 }
 
-/// A busy machine keeps people waiting, too, but not always.
-const WAIT_MAX: Duration = Duration::from_millis(20);
 const MANY_FLOWS: u32 = 200_000;
 
 fn with_room_for_many() -> String {
@@ -547,6 +545,7 @@ fn with_room_for_many() -> String {
 
 #[test]
 fn sweeping_two_hundred_thousand_flows_keeps_nobody_waiting() {
+    const WAIT_MAX: Duration = Duration::from_millis(20);
     // Longer than from one tick to the next: a sweep begins in each.
     const WINDOW: Duration = Duration::from_millis(1200);
     const WINDOWS: usize = 12;
@@ -558,7 +557,7 @@ fn sweeping_two_hundred_thousand_flows_keeps_nobody_waiting() {
     until("a sweep has met them", || {
         daemon.status().flows.confirmed >= MANY_FLOWS.into()
     });
-    // A sweep in the loop would make somebody wait in every window.
+    // A busy machine keeps people waiting, too, but not always; a sweep in the loop would, in every window.
     let is_short = (0..WINDOWS).any(|_| {
         let begun = Instant::now();
         longest_wait(&daemon, || begun.elapsed() < WINDOW) < WAIT_MAX
@@ -571,6 +570,8 @@ fn sweeping_two_hundred_thousand_flows_keeps_nobody_waiting() {
 
 #[test]
 fn ending_two_hundred_thousand_flows_keeps_nobody_waiting_but_who_ordered_it() {
+    // In the loop it takes about 190 ms, however idle the machine.
+    const WAIT_MAX: Duration = Duration::from_millis(60);
     const ROUNDS: usize = 5;
     let rig = Rig::new();
     rig.write_config(&with_room_for_many());
