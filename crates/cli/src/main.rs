@@ -16,6 +16,7 @@ mod demo;
 mod failure;
 mod interrupt;
 mod output;
+mod privilege;
 mod progress;
 mod table;
 

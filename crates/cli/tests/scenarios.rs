@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +23,9 @@ fault = [
 ]
 workload = { kind = "continuous", users = 3, downloads = 2, size = { pareto = 1.2, min = "10kB", max = "200kB" } }
 "#;
+
+/// A user who is not root.
+const NOBODY: u32 = 65534;
 
 struct House {
     directory: tempfile::TempDir,
@@ -347,6 +352,48 @@ fn an_interrupt_ends_an_experiment_in_the_laboratory_cleanly() {
     assert!(told.contains(&kept), "{told}");
     // The run that was ended is none that is complete.
     assert_eq!(fs::read_dir(out.path().join("runs")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_laboratory_refuses_who_is_not_root_before_anything_is_done() {
+    let house = House::new(HOUSE);
+    let directory = house.directory.path();
+    fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
+    let binary = house.path("anabranch");
+    fs::copy(env!("CARGO_BIN_EXE_anabranch"), &binary).unwrap();
+    for words in [
+        &["lab", "run", "house.toml", "--out", "out"][..],
+        &["experiment", "run", "validation/lab", "--out", "out"],
+        &["demo", "--out", "out"],
+    ] {
+        let mut command = Command::new(&binary);
+        command.args(words).current_dir(directory);
+        if fs::metadata("/proc/self").unwrap().uid() == 0 {
+            command.uid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        let told = text(&output.stderr);
+        let expected = "anabranch: the laboratory needs root for network namespaces and BPF: run the same with sudo\n";
+        assert_eq!((output.status.code(), told), (Some(2), expected));
+        assert!(!house.path("out").exists());
+    }
+}
+
+#[test]
+fn a_demo_whose_results_cannot_be_written_is_refused_before_it_begins() {
+    let house = House::new(HOUSE);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let output = command
+        .args(["demo", "--out"])
+        .arg(house.path("house.toml"));
+    let output = output.output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(
+        told.ends_with("; name a directory that can be written\n"),
+        "{told}"
+    );
+    assert!(output.stdout.is_empty());
 }
 
 /// Network namespaces of a process.

@@ -8,7 +8,6 @@ use anabranch_experiment::{
     Experiment, ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World,
     all,
 };
-use anabranch_lab::netns::check_privilege;
 use anabranch_scenario::Sweep;
 use anabranch_workload::client::Stop;
 use anyhow::bail;
@@ -18,6 +17,7 @@ use serde_json::json;
 use crate::args;
 use crate::interrupt::{self, Interrupted};
 use crate::output::{print, print_json, unusable};
+use crate::privilege;
 use crate::progress;
 use crate::table::{self, Columns};
 
@@ -79,9 +79,8 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let (selection, world) =
         select(name, world).map_err(|error| BadInput::new(error.to_string()))?;
-    if world == World::Lab && check_privilege().is_err() {
-        let problem = "the laboratory needs root for network namespaces and BPF: run it with sudo";
-        return Err(BadInput::new(problem).into());
+    if world == World::Lab {
+        privilege::laboratory()?;
     }
     let options = Options {
         world,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_daemon::BadInput;
-use anabranch_lab::netns::NetnsError;
 use anabranch_lab::scenario::Setup;
 use anabranch_lab::topology::LabError;
 use anabranch_scenario::{
@@ -19,6 +18,7 @@ use crate::args::TrialArgs;
 use crate::comparison;
 use crate::interrupt::{self, Interrupted};
 use crate::output::{print, unusable};
+use crate::privilege;
 use crate::progress::Trials;
 
 /// `anabranch sim run`. The first run is always held against a second of the same: a simulator that is not deterministic
@@ -88,10 +88,6 @@ fn explained(error: SweepError<Failure>, args: &TrialArgs) -> anyhow::Error {
         Failure::Lab(error) => error,
     };
     match error {
-        LabError::Namespace(NetnsError::Privilege) => BadInput::new(
-            "the laboratory needs root for network namespaces and BPF: run `sudo anabranch lab run`",
-        )
-        .into(),
         LabError::Spec { .. } => {
             BadInput::new(format!("{}: {error} ({run})", args.file.display())).into()
         }
@@ -107,6 +103,9 @@ fn kept(args: &TrialArgs) -> String {
 /// What the file means, and where the results go: a file that is wrong makes no directory.
 fn prepared(args: &TrialArgs, world: World) -> Result<(Vec<Run>, ResultsDir), BadInput> {
     let runs = read(args, world)?.runs();
+    if world == World::Lab {
+        privilege::laboratory()?;
+    }
     let results = ResultsDir::open(&args.out).map_err(|error| unusable(&error))?;
     Ok((runs, results))
 }

@@ -13,24 +13,25 @@ mod outcome;
 mod plan;
 mod screen;
 
-use anabranch_daemon::BadInput;
-use anabranch_lab::netns::NetnsError;
 use anabranch_lab::scenario::{LinkNow, Moment, Setup};
-use anabranch_lab::topology::LabError;
-use anabranch_scenario::write_json;
+use anabranch_scenario::{ResultsDir, write_json};
+use anyhow::Context;
 
 use crate::args::DemoArgs;
 use crate::interrupt::{self, Interrupted};
-use crate::output::print;
+use crate::output::{print, unusable};
+use crate::privilege;
 use outcome::Evidence;
 use plan::Plan;
 use screen::Screen;
 
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args.policy, args.seconds)?;
+    privilege::laboratory()?;
+    let results = ResultsDir::open(&args.out).map_err(|error| unusable(&error))?;
     let evidence = play(plan)?;
     let result = evidence.result();
-    let page = evidence.report(&result).write(&args.out)?;
+    let page = evidence.report(&result).write(results.path())?;
     if let Some(path) = &args.json {
         write_json(path, &result)?;
     }
@@ -55,22 +56,12 @@ fn play(plan: Plan) -> anyhow::Result<Evidence> {
         let kept = "nothing is kept".to_owned();
         return Err(Interrupted { kept }.into());
     }
-    let record = record.map_err(explained)?;
+    let record = record.context("running the demo")?;
     Ok(Evidence {
         plan,
         links,
         record,
     })
-}
-
-fn explained(error: LabError) -> anyhow::Error {
-    match error {
-        LabError::Namespace(NetnsError::Privilege) => BadInput::new(
-            "the demo needs root for network namespaces and BPF: run `sudo anabranch demo`",
-        )
-        .into(),
-        other => anyhow::Error::new(other).context("running the demo"),
-    }
 }
 
 /// The picture, from the first moment on.
