@@ -8,7 +8,9 @@
 //! The folder `experiments/<year>-<author>` has what a reader wants: a README with topology, parameters and deviations,
 //! the scenario files, and `expected.toml`. All of it is built into the program, so that experiments run anywhere.
 //!
-//! No claim goes unobserved: a figure that leaves one of its claims out, or reports one nobody expects, is an error.
+//! No claim goes unobserved: a figure that leaves one of its claims out, or reports one nobody expects, is an error. No
+//! figure is taken from a simulator that says otherwise the second time: the first seed of everything that is simulated is
+//! simulated twice ([`Context::trial`]).
 
 mod claim;
 mod error;

@@ -127,7 +127,7 @@ pub struct Summary {
     pub valid: bool,
     /// Why a run cannot be trusted; with it the experiment ends.
     pub problems: Vec<String>,
-    /// Runs that were carried out twice and came to the same.
+    /// Runs that were carried out twice.
     pub repeated: usize,
     pub checks: Vec<Check>,
     pub notes: Vec<Note>,

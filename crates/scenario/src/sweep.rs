@@ -2,7 +2,7 @@
 //!
 //! Every run has a directory named by its hash (and its world, if that is the laboratory), and a directory that exists
 //! is complete. So a sweep that was interrupted goes on where it stopped, and one that was extended runs only what is
-//! new. A run that was invalid, or was made by another build of the program, is run again.
+//! new. A run that was invalid, was made by another build of the program, or cannot be read back as it was, is run again.
 
 use std::collections::BTreeMap;
 use std::fmt;
