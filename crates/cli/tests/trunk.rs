@@ -215,6 +215,12 @@ fn sublinks_may_differ_in_delay_and_loss_and_clients_have_lines_of_their_own() {
 #[test]
 fn a_cut_sublink_is_seen_to_be_down_and_gone_around_in_both_worlds() {
     for record in [simulated(CUT), records(CUT)].iter().flatten() {
+        let told: Vec<&str> = record.events.iter().map(|event| &event.text[..]).collect();
+        let expected = [
+            "sublink 1 loses its carrier",
+            "sublink 1 has its carrier again",
+        ];
+        assert_eq!(told, expected, "{:?}", record.world);
         let samples = &record.series[1].samples;
         let at = |t_s: f64| &samples[samples.partition_point(|sample| sample.t_s < t_s)];
         // Carriers are read every 50 ms; what was under way arrives, or is lost with its retransmissions' time.

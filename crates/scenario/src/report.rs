@@ -156,6 +156,19 @@ impl Event {
         }
     }
 
+    /// The same of a sublink, whose line ends at the trunk's own devices: cut, it loses its carrier.
+    pub fn of_sublink(fault: &Fault) -> Event {
+        let event = Event::of(fault);
+        let text = match fault.change {
+            Change::Cut => format!("sublink {} loses its carrier", fault.link),
+            Change::Restore => format!("sublink {} has its carrier again", fault.link),
+            Change::Rate(_) | Change::Loss(_) | Change::Delay(_) => {
+                format!("sublink {}", event.text)
+            }
+        };
+        Event { text, ..event }
+    }
+
     /// A few words for the mark in a plot.
     pub(crate) fn label(&self) -> String {
         match &self.link {
@@ -690,6 +703,25 @@ mod tests {
         assert_eq!(
             said(near, None, Change::Cut),
             "lte is cut: its packets vanish, its carrier stays"
+        );
+        let cut = Fault {
+            at: std::time::Duration::ZERO,
+            link: "3".into(),
+            place: near,
+            direction: None,
+            change: Change::Cut,
+        };
+        let of_sublink = |change| {
+            Event::of_sublink(&Fault {
+                change,
+                ..cut.clone()
+            })
+            .text
+        };
+        assert_eq!(of_sublink(Change::Cut), "sublink 3 loses its carrier");
+        assert_eq!(
+            of_sublink(Change::Rate(5_000)),
+            "sublink 3 has 5.00\u{202f}kbit/s"
         );
         assert_eq!(
             said(Place::Beyond, Some(Direction::Up), Change::Restore),

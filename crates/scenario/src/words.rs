@@ -29,7 +29,10 @@ pub(crate) fn plan(run: &Run) -> Vec<Fact> {
         Network::Trunk(plan) => trunk(plan),
     };
     facts.extend(scenario.faults.iter().map(|fault| {
-        let event = Event::of(fault);
+        let event = match &scenario.network {
+            Network::Site(_) => Event::of(fault),
+            Network::Trunk(_) => Event::of_sublink(fault),
+        };
         fact(format!("at {}", time(fault.at)), event.text)
     }));
     facts.extend(load(&scenario.load));

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anabranch_scenario::{Change, Direction, Event, EventKind, Fault, Line, Tally, Tcp};
+use anabranch_scenario::{Change, Direction, Event, Fault, Line, Tally, Tcp};
 
 use super::access::{self, BURST_BYTES, Host};
 use super::plan::{Plan, frame_limit_bytes, frame_rate_bps, sublink_of};
@@ -122,35 +122,17 @@ impl Nodes {
     /// Lets a fault happen, and tells when it took effect.
     pub fn apply(&self, fault: &Fault, epoch: Instant) -> Result<Event> {
         let index = sublink_of(fault).unwrap_or_default();
-        let number = &fault.link;
-        let (kind, text) = match fault.change {
+        match fault.change {
             Change::Rate(rate_bps) => {
                 shape(&self.near, "change", &sublink(index), rate_bps, None)?;
-                let text = format!("sublink {number} has {rate_bps} bit/s");
-                (EventKind::Note, text)
             }
-            Change::Restore => {
-                self.set_carrier(index, true)?;
-                let text = format!("sublink {number} has its carrier again");
-                (EventKind::Restored, text)
-            }
-            Change::Cut => {
-                self.set_carrier(index, false)?;
-                (EventKind::Cut, format!("sublink {number} lost its carrier"))
-            }
-            Change::Loss(_) | Change::Delay(_) => {
-                self.change(index, fault.change)?;
-                (
-                    EventKind::Note,
-                    format!("sublink {}", Event::of(fault).text),
-                )
-            }
-        };
+            Change::Restore => self.set_carrier(index, true)?,
+            Change::Cut => self.set_carrier(index, false)?,
+            Change::Loss(_) | Change::Delay(_) => self.change(index, fault.change)?,
+        }
         Ok(Event {
             t_s: epoch.elapsed().as_secs_f64(),
-            kind,
-            link: Some(number.clone()),
-            text,
+            ..Event::of_sublink(fault)
         })
     }
 

@@ -31,6 +31,10 @@ pub(super) trait Way: Site + Carrier {
         Vec::new()
     }
 
+    fn event_of(&self, fault: &Fault) -> Event {
+        Event::of(fault)
+    }
+
     fn probes(&self) -> link::Tally {
         link::Tally::default()
     }
@@ -259,7 +263,8 @@ impl<W: Way> Scene<W> {
 
     pub fn events(&self) -> Vec<Event> {
         let mut events = self.way.events(&self.names);
-        events.extend(self.faults.iter().map(|placed| Event::of(&placed.fault)));
+        let faults = self.faults.iter().map(|placed| &placed.fault);
+        events.extend(faults.map(|fault| self.way.event_of(fault)));
         events
     }
 

@@ -1,7 +1,7 @@
 //! Clients and servers at the two ends of a trunk.
 
 use anabranch_core::multilink::SublinkId;
-use anabranch_scenario::{LinkReading, LinkState, Spread, Trunk as Plan};
+use anabranch_scenario::{Event, Fault, LinkReading, LinkState, Spread, Trunk as Plan};
 
 use super::SimError;
 use super::scene::{Way, add};
@@ -127,6 +127,10 @@ impl Way for Trunking {
         if let Some(i) = sublinks.position(|sublink| sublink.link == line) {
             self.trunk.set_carrier(net, SublinkId(i as u8), on);
         }
+    }
+
+    fn event_of(&self, fault: &Fault) -> Event {
+        Event::of_sublink(fault)
     }
 
     fn reassignments(&self) -> u64 {
