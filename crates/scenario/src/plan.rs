@@ -237,7 +237,8 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// The line becomes a blackhole: what is on it and what comes is swallowed, and its carrier stays.
+    /// The line becomes a blackhole: what is on it and what comes is swallowed, and its carrier stays. A sublink of a trunk
+    /// loses its carrier, and the trunk goes around it as soon as it sees that.
     Cut,
     /// The line is whole again.
     Restore,
