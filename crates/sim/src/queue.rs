@@ -150,8 +150,7 @@ impl<E: Copy> EventQueue<E> {
     fn turn_slowly(&mut self, tick: u64, waiting: u64, end_ns: u64) -> Option<Entry<E>> {
         if tick <= waiting {
             self.wheel.drain(tick, &mut self.draining);
-            self.draining
-                .sort_unstable_by_key(|entry| Reverse(entry.key()));
+            sort_latest_first(&mut self.draining);
         } else if !self.elsewhere.is_empty() {
             self.wheel.skip_to(waiting);
         }
@@ -203,6 +202,16 @@ impl<E: Copy> EventQueue<E> {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Mostly there are two.
+#[inline]
+fn sort_latest_first<E>(entries: &mut [Entry<E>]) {
+    match entries {
+        [first, second] if first.key() < second.key() => std::mem::swap(first, second),
+        [_, _] => {}
+        more => more.sort_unstable_by_key(|entry| Reverse(entry.key())),
     }
 }
 

@@ -240,6 +240,7 @@ impl<S: Site> World<S> {
                 None => self.net.local.push_back(id),
             }
             if !more {
+                debug_assert!(self.net.poll(side).is_none(), "{side:?} had more to say");
                 break;
             }
         }

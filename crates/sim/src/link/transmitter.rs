@@ -133,6 +133,7 @@ impl Transmitter {
     }
 
     /// Remembers the last that was accepted: another comes after it.
+    #[inline]
     fn wait(&mut self, now_ns: u64) {
         if self.waiting.is_full() {
             self.depart(now_ns);

@@ -220,6 +220,7 @@ impl Net {
         side.sent = serial.wrapping_add(1);
         let first = side.first.map(Hop::stop);
         let sack = segment.sacks.then(|| side.endpoint.sack());
+        let more = side.endpoint.may_go_on(segment.kind, tcp);
         let packet = self.packets.insert(Packet {
             segment,
             from: id,
@@ -233,7 +234,7 @@ impl Net {
         if let Some(sack) = sack {
             self.keep_blocks(packet, sack);
         }
-        Some((packet, first, segment.kind != Kind::Ack))
+        Some((packet, first, more))
     }
 
     fn keep_blocks(&mut self, packet: PacketId, sack: SackBlocks) {

@@ -33,6 +33,12 @@ impl Window {
         self.cwnd
     }
 
+    /// Whether so many segments fill it: a part of a segment is no room for one.
+    #[inline]
+    pub fn is_full(&self, segments: u32) -> bool {
+        f64::from(segments) + 1. > self.cwnd
+    }
+
     pub fn ssthresh(&self) -> f64 {
         self.ssthresh
     }
@@ -42,25 +48,22 @@ impl Window {
     }
 
     /// `number` is sent for the first time.
+    #[inline]
     pub fn send(&mut self, number: u32, now_ns: u64, config: &TcpConfig) {
         let wanted = config.hystart && config.control == Control::Cubic;
         if wanted && self.ssthresh.is_infinite() {
             let cubic = self.cubic.get_or_insert_default();
-            let new = || Box::new(HyStart::new(number));
-            cubic.hystart.get_or_insert_with(new).send(now_ns);
+            cubic.send(number, now_ns);
         }
     }
 
     /// Everything below `ack` is acknowledged, something of it for the first time; `next` is sent next.
+    #[inline]
     pub fn acknowledge(&mut self, ack: u32, next: u32, now_ns: u64) {
         let Some(cubic) = &mut self.cubic else {
             return;
         };
-        let hystart = &mut cubic.hystart;
-        if hystart
-            .take_if(|hystart| hystart.acknowledge(ack, next, now_ns))
-            .is_some()
-        {
+        if cubic.ends_slow_start(ack, next, now_ns) {
             self.ssthresh = self.cwnd;
         }
     }
@@ -141,6 +144,18 @@ impl Epoch {
 }
 
 impl Cubic {
+    #[inline(never)]
+    fn send(&mut self, number: u32, now_ns: u64) {
+        let new = || Box::new(HyStart::new(number));
+        self.hystart.get_or_insert_with(new).send(now_ns);
+    }
+
+    #[inline(never)]
+    fn ends_slow_start(&mut self, ack: u32, next: u32, now_ns: u64) -> bool {
+        let ends = |hystart: &mut Box<HyStart>| hystart.acknowledge(ack, next, now_ns);
+        self.hystart.take_if(ends).is_some()
+    }
+
     fn grown(&mut self, cwnd: f64, units: f64, now_ns: u64, rtt_ns: u64) -> f64 {
         let w_max = self.w_max;
         let epoch = self
@@ -194,6 +209,21 @@ mod tests {
             window.grow(1, 0, 0, &config);
         }
         assert!((window.cwnd() - 4.95).abs() < 0.05, "{}", window.cwnd());
+    }
+
+    #[test]
+    fn a_part_of_a_segment_is_no_room_for_one() {
+        for (cwnd, fits) in [
+            (1., 1),
+            (1.999, 1),
+            (2., 2),
+            (9.5, 9),
+            (f64::from(1 << 24), 1 << 24),
+        ] {
+            let mut window = Window::new(1);
+            window.set(cwnd);
+            assert!(!window.is_full(fits - 1) && window.is_full(fits), "{cwnd}");
+        }
     }
 
     fn with_hystart() -> TcpConfig {

@@ -238,6 +238,9 @@ impl Endpoint {
         now_ns: u64,
         config: &TcpConfig,
     ) {
+        if self.state == State::Established && segment.kind != Kind::Rst {
+            return self.handle_established(segment, sack, now_ns, config);
+        }
         match (self.state, segment.kind) {
             (_, Kind::Rst) => self.abort(),
             (State::Aborted, _) => self.signal = Some(Kind::Rst),
@@ -368,6 +371,16 @@ impl Endpoint {
             return Some(self.segment(Kind::Ack, 0, 0));
         }
         None
+    }
+
+    /// Whether there may be another segment after one of kind `last`.
+    #[inline(always)]
+    pub fn may_go_on(&self, last: Kind, config: &TcpConfig) -> bool {
+        match last {
+            Kind::Ack => false,
+            Kind::Data | Kind::Fin => !self.sender.fills_window(config),
+            Kind::Syn | Kind::SynAck | Kind::Rst => true,
+        }
     }
 
     fn segment(&self, kind: Kind, number: u32, payload_bytes: u32) -> Segment {

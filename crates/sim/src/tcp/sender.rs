@@ -139,6 +139,12 @@ impl Sender {
         self.high - self.una
     }
 
+    /// Whether what was sent of late leaves nothing else to send; false if that is not known.
+    #[inline(always)]
+    pub fn fills_window(&self, config: &TcpConfig) -> bool {
+        config.recovery == Recovery::Sack && self.window.is_full(self.board.pipe())
+    }
+
     /// The segment to send at this moment, which then counts as sent.
     #[inline(always)]
     pub fn poll(&mut self, now_ns: u64, config: &TcpConfig) -> Option<u32> {
@@ -179,7 +185,7 @@ impl Sender {
     /// NextSeg of RFC 6675 section 4, rules 1 to 3.
     #[inline(always)]
     fn choose_by_scoreboard(&mut self, config: &TcpConfig) -> Option<u32> {
-        if self.board.pipe() >= self.window.cwnd() as u32 {
+        if self.window.is_full(self.board.pipe()) {
             return None;
         }
         let resend = |board: &mut Scoreboard, number| {
@@ -223,7 +229,23 @@ impl Sender {
     }
 
     /// An acknowledgement of everything below `ack`; `pure` if it carried nothing else.
+    #[inline(always)]
     pub fn acknowledge(
+        &mut self,
+        ack: u32,
+        sack: Option<&SackBlocks>,
+        pure: bool,
+        now_ns: u64,
+        config: &TcpConfig,
+    ) {
+        // All that a side hears which only receives.
+        let is_idle = self.in_flight() == 0 && ack == self.una && sack.is_none();
+        if !is_idle {
+            self.take_in(ack, sack, pure, now_ns, config);
+        }
+    }
+
+    fn take_in(
         &mut self,
         ack: u32,
         sack: Option<&SackBlocks>,
@@ -235,7 +257,7 @@ impl Sender {
             return;
         }
         let sacks = config.recovery == Recovery::Sack;
-        let limited = self.in_flight() >= self.window.cwnd() as u32;
+        let limited = self.window.is_full(self.in_flight());
         let acked = ack - self.una;
         if acked > 0 {
             self.advance(ack, now_ns, config);
