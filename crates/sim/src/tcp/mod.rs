@@ -273,9 +273,11 @@ impl Endpoint {
         if self.state == State::SynReceived {
             self.establish(now_ns, config);
         }
-        let pure = segment.kind == Kind::Ack;
-        self.sender
-            .acknowledge(segment.ack, sack, pure, now_ns, config);
+        if !self.sender.has_heard(segment.ack, sack) {
+            let pure = segment.kind == Kind::Ack;
+            self.sender
+                .acknowledge(segment.ack, sack, pure, now_ns, config);
+        }
         match segment.kind {
             Kind::Data | Kind::Fin => {
                 let fin = segment.kind == Kind::Fin;

@@ -228,24 +228,14 @@ impl Sender {
         self.next < self.limit() && self.next - self.una < config.receive_window
     }
 
-    /// An acknowledgement of everything below `ack`; `pure` if it carried nothing else.
-    #[inline(always)]
-    pub fn acknowledge(
-        &mut self,
-        ack: u32,
-        sack: Option<&SackBlocks>,
-        pure: bool,
-        now_ns: u64,
-        config: &TcpConfig,
-    ) {
-        // All that a side hears which only receives.
-        let is_idle = self.in_flight() == 0 && ack == self.una && sack.is_none();
-        if !is_idle {
-            self.take_in(ack, sack, pure, now_ns, config);
-        }
+    /// Whether an acknowledgement tells nothing: so are all that come to a side which only receives.
+    #[inline]
+    pub fn has_heard(&self, ack: u32, sack: Option<&SackBlocks>) -> bool {
+        self.in_flight() == 0 && ack == self.una && sack.is_none()
     }
 
-    fn take_in(
+    /// An acknowledgement of everything below `ack`; `pure` if it carried nothing else.
+    pub fn acknowledge(
         &mut self,
         ack: u32,
         sack: Option<&SackBlocks>,
