@@ -159,7 +159,7 @@ static FIGURES: [Figure; 15] = [
     Figure {
         key: "retransmitted_bytes",
         name: "sent again",
-        value: |s| Some(s.counts?.retransmitted.bytes as f64),
+        value: |s| Some(s.counts?.retransmitted.counted_bytes()? as f64),
         quantity: Quantity::Bytes,
         plotted: false,
     },

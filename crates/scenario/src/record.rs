@@ -101,6 +101,11 @@ impl Tally {
         self.packets += 1;
         self.bytes += bytes;
     }
+
+    /// None if packets were counted and their bytes were not: no packet is empty.
+    pub fn counted_bytes(&self) -> Option<u64> {
+        (self.packets == 0 || self.bytes > 0).then_some(self.bytes)
+    }
 }
 
 impl std::ops::AddAssign for Tally {
@@ -190,6 +195,13 @@ mod tests {
             conditions: Vec::new(),
             problems: Vec::new(),
         }
+    }
+
+    #[test]
+    fn packets_without_bytes_are_packets_whose_bytes_nobody_counted() {
+        let bytes = |packets, bytes| Tally { packets, bytes }.counted_bytes();
+        assert_eq!([bytes(0, 0), bytes(2, 90)], [Some(0), Some(90)]);
+        assert_eq!(bytes(2, 0), None);
     }
 
     #[test]

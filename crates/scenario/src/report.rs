@@ -251,9 +251,10 @@ impl Report {
         let Some(counts) = &self.counts else {
             return html! {};
         };
-        let tally = |tally: &Tally| match (tally.packets, tally.bytes) {
-            (packets @ 1.., 0) => format!("{packets} / not counted"),
-            (packets, bytes) => format!("{packets} / {}", format::bytes(bytes)),
+        let tally = |tally: &Tally| {
+            let bytes = tally.counted_bytes().map(format::bytes);
+            let bytes = bytes.unwrap_or_else(|| "not counted".to_owned());
+            format!("{} / {bytes}", tally.packets)
         };
         html! {
             h2 { "Packets" }
