@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Options of the demo, for instance: make demo DEMO="--seconds 60 --policy RR"
 DEMO ?=
 
-.PHONY: demo test bench bench-sim build setup
+.PHONY: demo test test-kernel verifier bench bench-sim build setup setup-emulator
 
 demo: build
 	$(SUDO) $(TARGET)/release/anabranch demo $(DEMO)
@@ -17,6 +17,15 @@ test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --locked --workspace $(AS_ROOT)
+
+# On the oldest kernel that is supported, emulated.
+test-kernel: setup-emulator
+	CARGO='$(CARGO)' scripts/test-kernel
+
+# Notes what the verifier makes of the programs, here and on the oldest kernel.
+verifier: setup-emulator
+	{ $(CARGO) test --locked -q -p anabranch-dataplane --test verifier $(AS_ROOT) -- --measure && \
+	  CARGO='$(CARGO)' scripts/test-kernel --measure; } | scripts/note-verifier crates/dataplane/verifier.tsv
 
 bench: build
 	$(CARGO) build --locked --release -p anabranch-bench
@@ -32,3 +41,6 @@ build: setup
 
 setup:
 	scripts/setup
+
+setup-emulator:
+	scripts/setup emulator

@@ -92,9 +92,13 @@ int wan(struct __sk_buff *skb)
 SEC("classifier")
 int explain(struct __sk_buff *skb)
 {
-	struct ab_explanation answer = {};
-	explain_packet(skb, &answer);
-	return bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr), &answer, sizeof(answer), 0);
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return TC_ACT_SHOT;
+	struct ab_explanation *answer = &s->explanation;
+	__builtin_memset(answer, 0, sizeof(*answer));
+	explain_packet(skb, answer);
+	return bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr), answer, sizeof(*answer), 0);
 }
 
 SEC("raw_tp/sweep_flows")

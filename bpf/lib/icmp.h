@@ -29,8 +29,7 @@ static __noinline int icmp_sum_holds(struct __sk_buff *skb, __u32 at, __u32 leng
 	for (__u32 i = 0; i < ICMP_SUM_CHUNKS && length; i++) {
 		__u32 size = length < ICMP_SUM_CHUNK ? length : ICMP_SUM_CHUNK;
 		__builtin_memset(s->bytes, 0, ICMP_SUM_CHUNK);
-		keep_bound(size);
-		if (size == 0 || size > ICMP_SUM_CHUNK || bpf_skb_load_bytes(skb, at, s->bytes, size))
+		if (bpf_skb_load_bytes(skb, at, s->bytes, bounded_length(size, ICMP_SUM_CHUNK)))
 			return 0;
 		sum = bpf_csum_diff(NULL, 0, (__be32 *)s->bytes, ICMP_SUM_CHUNK, sum);
 		at += size;

@@ -75,6 +75,7 @@ struct ab_scratch {
 	struct ab_flow_key lan_key, wan_key;
 	struct ab_flow lan, wan;
 	struct ab_candidates candidates;
+	struct ab_explanation explanation;
 	__u8 bytes[512];
 };
 struct {

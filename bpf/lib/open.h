@@ -12,7 +12,8 @@
 /* Neighbouring attempts far apart, so that a block of taken ports is left at once. */
 #define PORT_STRIDE 7919
 
-static __always_inline const struct ab_route *find_route(__be32 addr)
+/* Not inlined: its key would stand in the frame of every caller, deepest where flows are opened. */
+static __noinline const struct ab_route *find_route(__be32 addr)
 {
 	struct ab_route_key key = { .prefix_len = 128 };
 	map_ipv4(&key.addr, addr);
@@ -63,7 +64,7 @@ static __always_inline void make_session_key(struct ab_session_key *key, const s
 	map_ipv4(&key->remote, p->dst);
 }
 
-static __always_inline __u32 session_link(const struct packet *p)
+static __noinline __u32 session_link(const struct packet *p)
 {
 	struct ab_session_key key;
 	make_session_key(&key, p);
@@ -71,11 +72,11 @@ static __always_inline __u32 session_link(const struct packet *p)
 	return link ? *link : AB_NO_TARGET;
 }
 
-static __always_inline void remember_session(const struct packet *p, __u32 link)
+static __noinline int remember_session(const struct packet *p, __u32 link)
 {
 	struct ab_session_key key;
 	make_session_key(&key, p);
-	bpf_map_update_elem(&sessions, &key, &link, BPF_ANY);
+	return bpf_map_update_elem(&sessions, &key, &link, BPF_ANY);
 }
 
 static __noinline __u32 packet_hash(struct packet *p)
