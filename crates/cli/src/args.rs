@@ -199,6 +199,54 @@ pub enum LabCommand {
         #[command(flatten)]
         trials: TrialArgs,
     },
+    /// Flood a gateway, and tell what innocent hosts beside the attacker lose
+    ///
+    /// Each attack is a flood of small frames made in the kernel, from a host on the LAN or from outside. Beside it an
+    /// innocent host keeps 1000 connections, opens 80 more, asks 100 questions over UDP, and the gateway pings the
+    /// internet. Exits with 1 if Anabranch loses any of that; rows in which this machine's own queues lost packets are
+    /// called invalid and do not count. docs/attacks.md tells more.
+    #[command(after_help = "Examples:
+  sudo anabranch lab attack                              every attack, both gateways, all round trips
+  sudo anabranch lab attack syn --quick
+  sudo anabranch lab attack udp --subject anabranch --rtt 100 --rate 50000 --verbose
+  sudo anabranch lab attack --json attacks.json && jq '.rows[] | select(.flows_lost > 0)' attacks.json")]
+    Attack(AttackArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct AttackArgs {
+    /// Only this attack; all of them if left out
+    #[arg(value_name = "NAME", value_parser = hinted(attacks))]
+    pub name: Option<String>,
+    /// Whom to attack
+    #[arg(long, default_value = "both")]
+    pub subject: AttackSubject,
+    /// Round trip of the innocents' packets in ms; may be given several times [default: 0, 100 and 800]
+    #[arg(long = "rtt", value_name = "MS", value_parser = clap::value_parser!(u16).range(0..=5000))]
+    pub rtts_ms: Vec<u16>,
+    /// Packets per second to send, as far as this machine can
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    pub rate: u32,
+    /// Length of each attack at least; it goes on until the last connection is made or given up [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=600))]
+    pub seconds: Option<u16>,
+    /// One round trip (100 ms) and 5 seconds each, where nothing else is asked for
+    #[arg(long)]
+    pub quick: bool,
+    /// Also write the rows to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Print under each row how packets left the gateway's programs
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AttackSubject {
+    Anabranch,
+    /// Masquerading by nftables
+    Nftables,
+    Both,
 }
 
 /// What to run of a scenario file, and where its results go.
@@ -313,6 +361,11 @@ fn policies() -> Vec<String> {
         .chain(shared)
         .chain(["flowlet".to_owned()])
         .collect()
+}
+
+fn attacks() -> Vec<String> {
+    let attacks = anabranch_lab::attack::ATTACKS.iter();
+    attacks.map(|attack| attack.name.to_owned()).collect()
 }
 
 fn figures() -> Vec<String> {

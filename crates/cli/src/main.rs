@@ -56,6 +56,9 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Lab {
             command: LabCommand::Run { trials },
         } => commands::scenario::carry_out(&trials),
+        Command::Lab {
+            command: LabCommand::Attack(args),
+        } => commands::attack::run(&args),
         Command::Experiment { command } => match command {
             ExperimentCommand::List { json } => commands::experiment::list(json),
             ExperimentCommand::Run {

@@ -15,9 +15,12 @@
 //!
 //! [`trunk`] does so for scenarios with a trunk, on two nodes of its own.
 //!
+//! [`attack`] floods a gateway on a site of its own and tells what innocent hosts lost meanwhile.
+//!
 //! Nothing here touches the host's own namespace, its addresses or its sysctls. Everything needs root (CAP_NET_ADMIN
 //! and CAP_SYS_ADMIN) and says so in one line when it is missing.
 
+pub mod attack;
 pub mod calibrate;
 pub mod emulator;
 pub mod netns;

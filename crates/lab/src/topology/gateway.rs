@@ -86,7 +86,7 @@ fn words_of(isp: &IspSpec, device: &str) -> Vec<String> {
     words
 }
 
-fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
+pub(crate) fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
     for (index, isp) in isps.iter().enumerate() {
         let (table, device, next_hop) = (FIRST_TABLE + index, wan(index), isp.next_hop);
         gateway.ip(&format!(

@@ -26,12 +26,13 @@ use anabranch_scenario::{Change, Fault, Place, Tcp};
 use crate::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use crate::netns::{Counters, Namespace, NetnsError};
 
+pub(crate) use gateway::masquerade;
 pub use gateway::{Anabranch, Gateway, configuration};
 pub use server::HttpServer;
 
 pub const LAN_DEVICE: &str = "lan0";
 pub const LAN_PREFIX_LEN: u8 = 16;
-const LAN_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
+pub(crate) const LAN_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
 const LAN_NETWORK: &str = "10.80.0.0/16";
 const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
 const CLIENTS_MAX: u16 = 10_000;
@@ -558,7 +559,7 @@ pub(crate) fn settle(namespace: &Namespace, tcp: &Tcp) -> Result<()> {
     Ok(())
 }
 
-fn wan(index: usize) -> String {
+pub(crate) fn wan(index: usize) -> String {
     format!("wan{index}")
 }
 
@@ -601,7 +602,7 @@ fn lay_access(
 }
 
 /// What DHCP would do: an address and a default route, the first ISP's preferred.
-fn address_wan(index: usize, isp: &IspSpec, gateway: &Namespace) -> Result<()> {
+pub(crate) fn address_wan(index: usize, isp: &IspSpec, gateway: &Namespace) -> Result<()> {
     let device = wan(index);
     gateway.add_address(&device, isp.address.into(), isp.prefix_len)?;
     let metric = 100 + index;
@@ -618,7 +619,7 @@ fn transit(index: usize) -> [Ipv4Addr; 2] {
     [first + 1, first + 2].map(|last| Ipv4Addr::new(192, 0, 2, last))
 }
 
-fn lay_transit(
+pub(crate) fn lay_transit(
     index: usize,
     spec: &LabSpec,
     emulator: &Emulator,

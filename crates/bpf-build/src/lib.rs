@@ -1,0 +1,44 @@
+//! Compiles BPF programs with clang, for the build scripts of the crates that carry the objects.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles `<folder>/<name>.bpf.c` of each name to `$OUT_DIR/<name>.bpf.o`, again whenever something in `folder`
+/// changes.
+///
+/// # Panics
+/// If clang is missing or refuses a program: a build script has nobody else to tell.
+pub fn compile(folder: &Path, names: &[&str]) {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo::rerun-if-changed={}", folder.display());
+    println!("cargo::rerun-if-env-changed=CLANG");
+    for name in names {
+        let source = folder.join(format!("{name}.bpf.c"));
+        compile_one(&source, &out.join(format!("{name}.bpf.o")));
+    }
+}
+
+fn compile_one(source: &Path, object: &Path) {
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let status = Command::new(&clang)
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g"])
+        .args(["-Wall", "-Wextra", "-Werror", "-c"])
+        .args(multiarch_include())
+        .arg(source)
+        .arg("-o")
+        .arg(object)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{clang} could not compile {}: {status}", source.display()),
+        Err(error) => panic!("{clang}: {error}; install clang 14 or later, or name it in CLANG"),
+    }
+}
+
+/// Debian keeps `asm/` headers under the machine's name, where clang does not look for the bpf target.
+fn multiarch_include() -> Option<String> {
+    let machine = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
+    let folder = format!("/usr/include/{machine}-linux-gnu");
+    Path::new(&folder).exists().then(|| format!("-I{folder}"))
+}

@@ -1,0 +1,209 @@
+//! `anabranch lab attack`: floods, and what innocent hosts lose by them, in one table.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anabranch_config::did_you_mean;
+use anabranch_daemon::BadInput;
+use anabranch_lab::attack::{self, ATTACKS, Attack, PINGS, Row, Subject, Trial};
+use anabranch_scenario::write_json;
+use anabranch_workload::client::Stop;
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::args::{AttackArgs, AttackSubject};
+use crate::interrupt::{self, Interrupted};
+use crate::output::print;
+use crate::privilege;
+use crate::table::{self, Columns};
+
+const RTTS_MS: [u16; 3] = [0, 100, 800];
+const QUICK_RTT_MS: u16 = 100;
+const SECONDS: u16 = 10;
+const QUICK_SECONDS: u16 = 5;
+const BAR: &str = "{bar:40} {pos} of {len}  {msg}";
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Rows<'a> {
+    rows: &'a [Row],
+}
+
+pub fn run(args: &AttackArgs) -> anyhow::Result<()> {
+    let attacks = chosen(args)?;
+    privilege::laboratory()?;
+    let trials = trials(args, &attacks, interrupt::stop()?)?;
+    let rows = carry_out(&trials)?;
+    if let Some(path) = &args.json {
+        write_json(path, &Rows { rows: &rows })?;
+    }
+    print(shown(&rows, args.verbose))?;
+    judged(&rows)
+}
+
+fn chosen(args: &AttackArgs) -> Result<Vec<&'static Attack>, BadInput> {
+    let Some(name) = &args.name else {
+        return Ok(ATTACKS.iter().collect());
+    };
+    let unknown = || {
+        let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
+        let (allowed, hint) = (names.join(", "), did_you_mean(name, names));
+        BadInput::new(format!("unknown attack `{name}`, allowed: {allowed}{hint}"))
+    };
+    Attack::named(name)
+        .map(|attack| vec![attack])
+        .ok_or_else(unknown)
+}
+
+/// The same attack on both gateways, one after the other.
+fn trials(
+    args: &AttackArgs,
+    attacks: &[&'static Attack],
+    stop: Stop,
+) -> anyhow::Result<Vec<Trial>> {
+    let rtts_ms = match (&args.rtts_ms[..], args.quick) {
+        ([], true) => vec![QUICK_RTT_MS],
+        ([], false) => RTTS_MS.to_vec(),
+        (given, _) => given.to_vec(),
+    };
+    let usual = if args.quick { QUICK_SECONDS } else { SECONDS };
+    let subjects = match args.subject {
+        AttackSubject::Anabranch => vec![Subject::Anabranch],
+        AttackSubject::Nftables => vec![Subject::Nftables],
+        AttackSubject::Both => vec![Subject::Anabranch, Subject::Nftables],
+    };
+    let binary = std::env::current_exe().context("finding the running executable")?;
+    let mut trials = Vec::new();
+    for &attack in attacks {
+        for &rtt_ms in &rtts_ms {
+            trials.extend(subjects.iter().map(|&subject| Trial {
+                attack,
+                subject,
+                round_trip: Duration::from_millis(rtt_ms.into()),
+                rate_pps: args.rate,
+                length: Duration::from_secs(args.seconds.unwrap_or(usual).into()),
+                binary: binary.clone(),
+                stop: stop.clone(),
+            }));
+        }
+    }
+    Ok(trials)
+}
+
+fn carry_out(trials: &[Trial]) -> anyhow::Result<Vec<Row>> {
+    let bar = ProgressBar::new(trials.len() as u64);
+    let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
+    let mut rows = Vec::new();
+    for trial in trials {
+        let name = name(trial);
+        let row = attack::run(trial, &mut |step| {
+            bar.set_message(format!("{name}: {step}"))
+        });
+        if trial.stop.is_ordered() {
+            let kept = "nothing is kept".to_owned();
+            return Err(Interrupted { kept }.into());
+        }
+        rows.push(row.with_context(|| name.clone())?);
+        bar.inc(1);
+        if bar.is_hidden() {
+            eprintln!("{} of {}: {name}", rows.len(), trials.len());
+        }
+    }
+    bar.finish_and_clear();
+    Ok(rows)
+}
+
+fn name(trial: &Trial) -> String {
+    let (attack, rtt_ms) = (trial.attack.name, trial.round_trip.as_millis());
+    format!("{attack} on {}, {rtt_ms} ms", word(trial.subject))
+}
+
+fn word(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Anabranch => "anabranch",
+        Subject::Nftables => "nftables",
+    }
+}
+
+fn shown(rows: &[Row], verbose: bool) -> String {
+    let mut columns = Columns::new(&[
+        "attack",
+        "gateway",
+        ">rtt",
+        ">rate",
+        ">live flows lost",
+        ">connects",
+        ">queries",
+        ">own pings",
+        ">newcomer",
+        "",
+    ]);
+    for row in rows {
+        columns.row([
+            row.attack.to_owned(),
+            word(row.subject).to_owned(),
+            format!("{} ms", row.rtt_ms),
+            format!("{} k/s", row.rate_pps / 1000),
+            format!("{} of {}", row.flows_lost, row.flows_live),
+            of(row.connects_ok, row.connects_tried),
+            of(row.queries_ok, row.queries_tried),
+            of(row.own_pings_ok, PINGS),
+            of(row.newcomer_ok, row.newcomer_tried),
+            verdict(row),
+        ]);
+    }
+    let mut text = columns.to_string();
+    if verbose {
+        rows.iter().for_each(|row| text += &details(row));
+    }
+    text
+}
+
+fn of(good: usize, tried: usize) -> String {
+    format!("{good}/{tried}")
+}
+
+fn verdict(row: &Row) -> String {
+    match (row.lossless(), row.invalid) {
+        (true, _) => String::new(),
+        (false, true) => table::doubtful("invalid: this machine lost packets").to_string(),
+        (false, false) => table::bad("lost").to_string(),
+    }
+}
+
+fn details(row: &Row) -> String {
+    let mut text = format!(
+        "\n{} on {}, {} ms: {} packets passed, {} with a LAN source; dropped by this machine: {} by processors, {} by devices\n",
+        row.attack,
+        word(row.subject),
+        row.rtt_ms,
+        row.passed,
+        row.leaked,
+        row.softnet_drops,
+        row.device_drops
+    );
+    for reason in &row.reasons {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:>12}  {:<8} {}",
+            reason.packets, reason.fate, reason.words
+        );
+    }
+    text
+}
+
+/// Whether Anabranch stood all of it.
+fn judged(rows: &[Row]) -> anyhow::Result<()> {
+    let ours = rows.iter().filter(|row| row.subject == Subject::Anabranch);
+    let failed: Vec<_> = ours
+        .filter(|row| !row.invalid && !row.lossless())
+        .map(|row| format!("{} at {} ms", row.attack, row.rtt_ms))
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!("anabranch lost something under {}", failed.join(", "))
+}

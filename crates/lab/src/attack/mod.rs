@@ -1,0 +1,373 @@
+//! Floods against a gateway, beside innocent hosts who should not notice.
+//!
+//! An attack is a stream of small frames, made in the kernel at up to 200 000 packets per second ([`flood`]), from a
+//! host on the LAN or from beyond the first ISP ([`kinds`]). In the same LAN an innocent host holds live connections,
+//! opens new ones and asks questions, a host that nobody has seen before opens its first ones, and the gateway itself
+//! pings the internet ([`innocent`]). The same happens to nftables' masquerading NAT. A [`Row`] tells what each of them
+//! lost.
+//!
+//! What the attack sends ends at the ISPs' devices ([`site`]), so that neither the ISPs nor the emulated round trip is
+//! what breaks. Losses that happened outside the gateway, where this machine's queues were full, are counted apart: they
+//! make a row invalid, not failed.
+
+mod flood;
+mod frame;
+mod innocent;
+mod kinds;
+mod site;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use anabranch_daemon::plane::ReasonCount;
+use anabranch_workload::client::Stop;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::netns::Namespace;
+use crate::topology::{LabError, Result, SERVER, io_error};
+use flood::Flood;
+use innocent::{TCP_PORT, UDP_PORT};
+pub use kinds::{ATTACKS, Attack, From};
+use site::Site;
+
+/// Who is attacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subject {
+    Anabranch,
+    /// Masquerading, a random link per connection.
+    Nftables,
+}
+
+/// One attack on one gateway.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    pub attack: &'static Attack,
+    pub subject: Subject,
+    /// Of the innocents' packets.
+    pub round_trip: Duration,
+    pub rate_pps: u32,
+    /// At least; a flood goes on until the last connection and query have met their ends.
+    pub length: Duration,
+    /// The executable whose `run` is the gateway.
+    pub binary: PathBuf,
+    pub stop: Stop,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    pub attack: &'static str,
+    pub subject: Subject,
+    /// That reached the gateway.
+    pub rate_pps: u64,
+    pub rtt_ms: u64,
+    /// Connections of the innocent host that were there before.
+    pub flows_live: usize,
+    pub flows_lost: usize,
+    /// Its new connections, established within ten seconds.
+    pub connects_tried: usize,
+    pub connects_ok: usize,
+    /// Its questions over UDP, answered within five seconds, sent again once after two.
+    pub queries_tried: usize,
+    pub queries_ok: usize,
+    /// Of five.
+    pub own_pings_ok: usize,
+    /// New connections of a host that was not seen before the attack.
+    pub newcomer_tried: usize,
+    pub newcomer_ok: usize,
+    /// Packets of the attack that left by a link, and of these with a source of the LAN.
+    pub passed: u64,
+    pub leaked: u64,
+    /// On this machine's processors, whoever's packets they were.
+    pub softnet_drops: u64,
+    /// On the innocents' way, the gateway's own devices included.
+    pub device_drops: u64,
+    /// Something was lost, but this machine's queues lost packets too.
+    pub invalid: bool,
+    /// How packets left the gateway's programs during the attack.
+    pub reasons: Vec<ReasonCount>,
+}
+
+pub const FLOWS: usize = 1000;
+pub const CONNECTS: usize = 80;
+pub const QUERIES: usize = 100;
+pub const PINGS: usize = 5;
+const NEWCOMER_CONNECTS: usize = 20;
+const QUERY_BYTES: usize = 40;
+/// More than one frame, where the attack consists of fragments.
+const LONG_QUERY_BYTES: usize = 2000;
+/// For tables to fill, before the innocents begin.
+const HEAD_START: Duration = Duration::from_secs(1);
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// One packet in so many lost by this machine explains a loss.
+const DROPS_DIVISOR: u64 = 1000;
+
+impl Row {
+    /// Whether an innocent noticed. The newcomer is not asked: what may befall it is told in docs/attacks.md.
+    pub fn lossless(&self) -> bool {
+        self.flows_lost == 0
+            && self.connects_ok == self.connects_tried
+            && self.queries_ok == self.queries_tried
+            && self.own_pings_ok == PINGS
+    }
+}
+
+/// Carries out one trial. `progress` is told what goes on.
+///
+/// # Errors
+/// If the site cannot be built, the gateway fails, or the innocents cannot even begin. An interrupted trial is an error.
+pub fn run(trial: &Trial, progress: &mut dyn FnMut(&str)) -> Result<Row> {
+    progress("building the site");
+    let site = Site::build(trial.subject, &trial.binary, trial.round_trip)?;
+    let cable = match trial.attack.from {
+        From::Lan => site.from_lan(),
+        From::Internet => site.from_internet(),
+    };
+    let mut flood = Flood::load(&trial.attack.plan(&site, &cable)?, &cable)?;
+    flood.sink_at(&site.routers)?;
+    let stage = Stage {
+        trial,
+        site: &site,
+        attacker: cable.near,
+        flood: &flood,
+    };
+    stage.play(progress)
+}
+
+/// Everything is up, and nobody has begun.
+struct Stage<'a> {
+    trial: &'a Trial,
+    site: &'a Site,
+    attacker: &'a Namespace,
+    flood: &'a Flood,
+}
+
+/// What can be read off the site at a moment.
+struct Look {
+    offered: u64,
+    counted: flood::Counted,
+    softnet_drops: u64,
+    device_drops: u64,
+    reasons: Vec<ReasonCount>,
+}
+
+/// What the innocents did during the attack.
+struct Deeds {
+    connects_ok: usize,
+    queries_ok: usize,
+    own_pings_ok: usize,
+    newcomer_ok: usize,
+}
+
+impl Stage<'_> {
+    fn play(&self, progress: &mut dyn FnMut(&str)) -> Result<Row> {
+        thread::scope(|scope| {
+            // Whoever leaves early drops these, which ends the threads that wait for them.
+            let (end_servers, servers_end) = watch::channel(false);
+            let (end_attack, attack_ends) = watch::channel(false);
+            let (ready, readiness) = mpsc::channel();
+            let serving = scope.spawn(|| self.serve(ready, servers_end));
+            let _ = readiness.recv();
+            progress("opening the live flows");
+            let (established, news) = mpsc::channel();
+            let over = attack_ends.clone();
+            let keeping = scope.spawn(|| self.keep_flows(established, over));
+            self.wait_for_flows(&news)?;
+            let before = self.look()?;
+            progress("attack");
+            let sending = scope.spawn(|| self.send(attack_ends));
+            let deeds = self.watch_deeds();
+            end_attack.send_replace(true);
+            let took = joined(sending)?;
+            let (deeds, after) = (deeds?, self.look()?);
+            progress("afterwards");
+            let flows_lost = joined(keeping)?;
+            end_servers.send_replace(true);
+            joined(serving)?;
+            Ok(self.row(flows_lost, &deeds, took, [before, after]))
+        })
+    }
+
+    fn serve(&self, ready: mpsc::Sender<()>, over: watch::Receiver<bool>) -> Result<()> {
+        let servers = self.site.servers(TCP_PORT);
+        let serve = || innocent::serve(&servers, ready, over);
+        self.site
+            .internet
+            .run(serve)?
+            .map_err(io_error("the internet's servers"))
+    }
+
+    fn keep_flows(
+        &self,
+        established: mpsc::Sender<()>,
+        over: watch::Receiver<bool>,
+    ) -> Result<usize> {
+        let servers = self.site.servers(TCP_PORT);
+        let keep = || innocent::keep_flows(&servers, FLOWS, established, over);
+        self.site
+            .victim
+            .run(keep)?
+            .map_err(io_error("the live flows"))
+    }
+
+    fn wait_for_flows(&self, news: &mpsc::Receiver<()>) -> Result<()> {
+        let deadline = Instant::now() + ESTABLISHED_WITHIN;
+        for established in 0..FLOWS {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if news.recv_timeout(left).is_err() {
+                let seconds = ESTABLISHED_WITHIN.as_secs();
+                return Err(LabError::Load(format!(
+                    "{established} of {FLOWS} flows were established within {seconds} s, before any attack"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how long it took.
+    fn send(&self, over: watch::Receiver<bool>) -> Result<Duration> {
+        let begun = Instant::now();
+        self.flood.send(self.attacker, self.trial.rate_pps, &over)?;
+        Ok(begun.elapsed())
+    }
+
+    /// Lets the innocents do what they do, until all of it is done and the attack has lasted long enough.
+    fn watch_deeds(&self) -> Result<Deeds> {
+        let begun = Instant::now();
+        self.pause_until(begun + HEAD_START)?;
+        let deeds = thread::scope(|scope| {
+            let connects = scope.spawn(|| self.connect(&self.site.victim, CONNECTS));
+            let newcomer = scope.spawn(|| self.connect(&self.site.newcomer, NEWCOMER_CONNECTS));
+            let queries = scope.spawn(|| self.query());
+            let pings = scope.spawn(|| own_pings(&self.site.gateway));
+            Ok::<_, LabError>(Deeds {
+                connects_ok: joined(connects)?,
+                newcomer_ok: joined(newcomer)?,
+                queries_ok: joined(queries)?,
+                own_pings_ok: joined(pings)?,
+            })
+        });
+        self.pause_until(begun + self.trial.length)?;
+        deeds
+    }
+
+    fn connect(&self, host: &Namespace, count: usize) -> Result<usize> {
+        let servers = self.site.servers(TCP_PORT);
+        host.run(|| innocent::connect(&servers, count, self.spread()))?
+            .map_err(io_error("new connections"))
+    }
+
+    fn query(&self) -> Result<usize> {
+        let servers = self.site.servers(UDP_PORT);
+        let bytes = match self.trial.attack.fragments() {
+            true => LONG_QUERY_BYTES,
+            false => QUERY_BYTES,
+        };
+        let query = || innocent::query(&servers, QUERIES, bytes, self.spread());
+        self.site.victim.run(query)?.map_err(io_error("queries"))
+    }
+
+    /// Over which the innocents begin what they do.
+    fn spread(&self) -> Duration {
+        self.trial.length.saturating_sub(HEAD_START).mul_f64(0.8)
+    }
+
+    fn pause_until(&self, end: Instant) -> Result<()> {
+        while Instant::now() < end {
+            if self.trial.stop.is_ordered() {
+                return Err(LabError::Load("interrupted".into()));
+            }
+            thread::sleep(LOOK_AGAIN.min(end.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    fn look(&self) -> Result<Look> {
+        let status = self.site.status()?;
+        Ok(Look {
+            offered: self.site.offered(self.trial.attack.from)?,
+            counted: self.flood.counted()?,
+            softnet_drops: softnet_drops()?,
+            device_drops: self.site.device_drops()?,
+            reasons: status.map_or_else(Vec::new, |status| status.reasons),
+        })
+    }
+
+    fn row(
+        &self,
+        flows_lost: usize,
+        deeds: &Deeds,
+        took: Duration,
+        [before, after]: [Look; 2],
+    ) -> Row {
+        let offered = after.offered - before.offered;
+        let counted = after.counted - before.counted;
+        let mut row = Row {
+            attack: self.trial.attack.name,
+            subject: self.trial.subject,
+            rate_pps: (offered as f64 / took.as_secs_f64()) as u64,
+            rtt_ms: self.trial.round_trip.as_millis() as u64,
+            flows_live: FLOWS,
+            flows_lost,
+            connects_tried: CONNECTS,
+            connects_ok: deeds.connects_ok,
+            queries_tried: QUERIES,
+            queries_ok: deeds.queries_ok,
+            own_pings_ok: deeds.own_pings_ok,
+            newcomer_tried: NEWCOMER_CONNECTS,
+            newcomer_ok: deeds.newcomer_ok,
+            passed: counted.arrived,
+            leaked: counted.leaked,
+            softnet_drops: after.softnet_drops - before.softnet_drops,
+            device_drops: after.device_drops.saturating_sub(before.device_drops),
+            invalid: false,
+            reasons: since(&before.reasons, after.reasons),
+        };
+        let drops = row.softnet_drops + row.device_drops;
+        row.invalid = !row.lossless() && drops * DROPS_DIVISOR > offered;
+        row
+    }
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn own_pings(gateway: &Namespace) -> Result<usize> {
+    // Its exit code says what its words say as well.
+    let command = format!("ping -n -q -c {PINGS} -i 0.4 -W 5 {SERVER} 2>&1; true");
+    let said = gateway.exec("sh", &["-c", &command])?;
+    let received = said
+        .split(", ")
+        .find_map(|part| part.strip_suffix(" received"));
+    let received = received.and_then(|number| number.parse().ok());
+    received.ok_or_else(|| LabError::Load(format!("ping said: {}", said.trim())))
+}
+
+/// Packets dropped because a processor's backlog was full (the second column of softnet_stat, hexadecimal).
+fn softnet_drops() -> Result<u64> {
+    let path = "/proc/net/softnet_stat";
+    let text = fs::read_to_string(path).map_err(io_error(format!("reading {path}")))?;
+    let of_line = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
+    Ok(text.lines().filter_map(of_line).sum())
+}
+
+/// What was counted since, most frequent first.
+fn since(before: &[ReasonCount], after: Vec<ReasonCount>) -> Vec<ReasonCount> {
+    let mut news = after;
+    for reason in &mut news {
+        let old = before.iter().find(|old| old.name == reason.name);
+        reason.packets -= old.map_or(0, |old| old.packets.min(reason.packets));
+    }
+    news.retain(|reason| reason.packets > 0);
+    news.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
+    news
+}

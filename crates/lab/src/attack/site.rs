@@ -1,0 +1,319 @@
+//! Where attacks happen.
+//!
+//! ```text
+//!  attacker ──┐                        ┌ wan0 ── customer ▼ router ══ delay ══┐
+//!  innocent ──┤ switch ── lan0 gateway ┼ wan1 ── customer ▼ router ══ delay ══┤ internet
+//!  newcomer ──┘                        └ wan2 ── customer ▼ router ══ delay ══┘ 198.51.100.10 …
+//! ```
+//!
+//! All cables up to the routers are plain virtual Ethernet, received through NAPI as a network card's driver would. At
+//! `▼` a program counts what the attack sent and drops it, so that only the innocent's packets are delayed behind.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_daemon::control::{Client, LinkState, Request, Response, Status};
+use anabranch_daemon::paths::Paths;
+
+use super::Subject;
+use crate::emulator::{Emulator, Link, LinkShape};
+use crate::netns::{Counters, Namespace};
+use crate::topology::{
+    Anabranch, LAN_DEVICE, LAN_GATEWAY, LAN_PREFIX_LEN, LabError, LabSpec, Result, SERVER,
+    address_wan, configuration, lay_transit, masquerade, settle, tcp, wan,
+};
+
+pub(super) const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
+const NEWCOMER: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 2);
+pub(super) const ATTACKER: Ipv4Addr = Ipv4Addr::new(10, 80, 6, 66);
+/// A host's device, and the routers' towards the gateway.
+const HOST_DEVICE: &str = "lan";
+pub(super) const ISP_DEVICE: &str = "customer";
+const BRIDGE: &str = "br0";
+const SERVERS: u8 = 8;
+const ISPS: [&str; 3] = ["fiber", "cable", "lte"];
+const RATE_BPS: u64 = 1_000_000_000;
+const READY: Duration = Duration::from_secs(20);
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// A running site. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
+pub(super) struct Site {
+    under_test: Option<Anabranch>,
+    delays: Vec<Link>,
+    _emulator: Emulator,
+    spec: LabSpec,
+    pub victim: Namespace,
+    pub newcomer: Namespace,
+    attacker: Namespace,
+    switch: Namespace,
+    pub gateway: Namespace,
+    pub routers: Vec<Namespace>,
+    pub internet: Namespace,
+}
+
+/// A cable, from the end where the attack enters it.
+pub(super) struct Cable<'a> {
+    pub near: &'a Namespace,
+    pub device: &'static str,
+    far: (&'a Namespace, &'static str),
+}
+
+impl Cable<'_> {
+    /// Of the sender, and of whom the frames are for.
+    pub fn macs(&self) -> Result<[[u8; 6]; 2]> {
+        let (far, device) = self.far;
+        Ok([mac(self.near, self.device)?, mac(far, device)?])
+    }
+}
+
+impl Site {
+    /// Builds everything and waits for the gateway under test. The round trip is that of the innocents' packets.
+    pub fn build(subject: Subject, binary: &Path, round_trip: Duration) -> Result<Self> {
+        let spec = spec(round_trip);
+        let hosts = ["innocent", "newcomer", "attacker"].map(Namespace::create);
+        let [victim, newcomer, attacker] = hosts;
+        let (victim, newcomer, attacker) = (victim?, newcomer?, attacker?);
+        let switch = Namespace::create("switch")?;
+        let gateway = Namespace::create("gateway")?;
+        let internet = Namespace::create("internet")?;
+        for namespace in [&victim, &newcomer, &attacker, &switch, &gateway, &internet] {
+            settle(namespace, &spec.tcp)?;
+        }
+        let emulator = Emulator::start(spec.seed)?;
+        let mut site = Self {
+            under_test: None,
+            delays: Vec::new(),
+            _emulator: emulator,
+            spec,
+            victim,
+            newcomer,
+            attacker,
+            switch,
+            gateway,
+            routers: Vec::new(),
+            internet,
+        };
+        site.lay_lan()?;
+        site.lay_isps()?;
+        site.start(subject, binary)?;
+        Ok(site)
+    }
+
+    fn lay_lan(&self) -> Result<()> {
+        self.switch
+            .ip(&format!("link add {BRIDGE} type bridge mcast_snooping 0"))?;
+        self.switch.ip(&format!("link set {BRIDGE} up"))?;
+        self.plug(&self.gateway, LAN_DEVICE, "gateway")?;
+        polled(&self.gateway, LAN_DEVICE)?;
+        self.gateway
+            .add_address(LAN_DEVICE, LAN_GATEWAY.into(), LAN_PREFIX_LEN)?;
+        let metrics = tcp::route_metrics(&self.spec.tcp);
+        for (host, port, address) in [
+            (&self.victim, "innocent", VICTIM),
+            (&self.newcomer, "newcomer", NEWCOMER),
+            (&self.attacker, "attacker", ATTACKER),
+        ] {
+            self.plug(host, HOST_DEVICE, port)?;
+            host.add_address(HOST_DEVICE, address.into(), LAN_PREFIX_LEN)?;
+            host.ip(&format!("route add default via {LAN_GATEWAY} {metrics}"))?;
+        }
+        Ok(())
+    }
+
+    /// A port that knows its host and learns nothing: the switch's own table is not what is attacked here.
+    fn plug(&self, host: &Namespace, device: &str, port: &str) -> Result<()> {
+        host.veth(device, &self.switch, port)?;
+        self.switch
+            .ip(&format!("link set {port} master {BRIDGE}"))?;
+        polled(&self.switch, port)?;
+        let known = mac(host, device)?.map(|byte| format!("{byte:02x}"));
+        for words in [
+            format!("link set dev {port} learning off flood off"),
+            format!("fdb add {} dev {port} master static", known.join(":")),
+        ] {
+            let words: Vec<_> = words.split(' ').collect();
+            self.switch.exec("bridge", &words)?;
+        }
+        Ok(())
+    }
+
+    fn lay_isps(&mut self) -> Result<()> {
+        for server in self.servers(0) {
+            self.internet.add_address("lo", server.ip(), 32)?;
+        }
+        self.internet.set_sysctl("net/core/somaxconn", "4096")?;
+        for (index, isp) in self.spec.isps.iter().enumerate() {
+            let router = Namespace::create(&isp.name)?;
+            settle(&router, &self.spec.tcp)?;
+            let device = wan(index);
+            self.gateway.veth(&device, &router, ISP_DEVICE)?;
+            polled(&self.gateway, &device)?;
+            polled(&router, ISP_DEVICE)?;
+            router.add_address(ISP_DEVICE, isp.next_hop.into(), isp.prefix_len)?;
+            address_wan(index, isp, &self.gateway)?;
+            let delay = lay_transit(index, &self.spec, &self._emulator, &router, &self.internet)?;
+            self.delays.extend(delay);
+            self.routers.push(router);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, subject: Subject, binary: &Path) -> Result<()> {
+        match subject {
+            Subject::Nftables => masquerade(&self.gateway, &self.spec.isps),
+            Subject::Anabranch => {
+                let settings = format!("probe.targets = [\"icmp:{SERVER}\"]\n");
+                let text = configuration(&self.spec, &settings);
+                let running = Anabranch::start(&self.gateway, binary, &text)?;
+                self.under_test = Some(running);
+                self.wait_for_links()
+            }
+        }
+    }
+
+    fn wait_for_links(&self) -> Result<()> {
+        let deadline = Instant::now() + READY;
+        loop {
+            let links = self.status()?.map_or_else(Vec::new, |status| status.links);
+            let answered = |link: &anabranch_daemon::control::LinkStatus| {
+                link.state == LinkState::Up && link.probe.round_trip_ms.is_some()
+            };
+            if links.iter().all(answered) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let seconds = READY.as_secs();
+                let why = format!("not every link answered a probe within {seconds} s");
+                return Err(LabError::Gateway(why));
+            }
+            thread::sleep(BETWEEN_TRIES);
+        }
+    }
+
+    /// Of the gateway under test, if it is anabranch.
+    pub fn status(&self) -> Result<Option<Status>> {
+        let Some(running) = &self.under_test else {
+            return Ok(None);
+        };
+        let failed = |error: &dyn std::fmt::Display| LabError::Gateway(error.to_string());
+        let paths = Paths::new(running.instance()).map_err(|error| failed(&error))?;
+        let mut client = Client::connect(&paths.socket()).map_err(|error| failed(&error))?;
+        match client.call(&Request::Status) {
+            Ok(Response::Status(status)) => Ok(Some(*status)),
+            Ok(other) => Err(LabError::Gateway(format!("it answered {other:?}"))),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// The internet's hosts, at a port.
+    pub fn servers(&self, port: u16) -> Vec<SocketAddr> {
+        let address = |index| Ipv4Addr::from_bits(SERVER.to_bits() + u32::from(index));
+        (0..SERVERS)
+            .map(|index| (address(index), port).into())
+            .collect()
+    }
+
+    /// Of the first link.
+    pub fn external(&self) -> Ipv4Addr {
+        self.spec.isps[0].address
+    }
+
+    pub fn from_lan(&self) -> Cable<'_> {
+        Cable {
+            near: &self.attacker,
+            device: HOST_DEVICE,
+            far: (&self.gateway, LAN_DEVICE),
+        }
+    }
+
+    pub fn from_internet(&self) -> Cable<'_> {
+        Cable {
+            near: &self.routers[0],
+            device: ISP_DEVICE,
+            far: (&self.gateway, "wan0"),
+        }
+    }
+
+    /// Packets that reached the gateway from the LAN's hosts or the first ISP, less those of the innocents.
+    pub fn offered(&self, from: super::From) -> Result<u64> {
+        let innocents = match from {
+            super::From::Lan => {
+                self.victim.counters(HOST_DEVICE)?.tx_packets
+                    + self.newcomer.counters(HOST_DEVICE)?.tx_packets
+            }
+            super::From::Internet => self.routers[0].counters("upstream")?.rx_packets,
+        };
+        let device = match from {
+            super::From::Lan => LAN_DEVICE,
+            super::From::Internet => "wan0",
+        };
+        let all = self.gateway.counters(device)?.rx_packets;
+        Ok(all.saturating_sub(innocents))
+    }
+
+    /// Packets that devices on the innocents' way have dropped. What the attacker's own cable refuses is not on it.
+    pub fn device_drops(&self) -> Result<u64> {
+        let mut devices: Vec<(&Namespace, String)> = vec![
+            (&self.victim, HOST_DEVICE.into()),
+            (&self.newcomer, HOST_DEVICE.into()),
+            (&self.switch, "innocent".into()),
+            (&self.switch, "newcomer".into()),
+            (&self.switch, "gateway".into()),
+            (&self.gateway, LAN_DEVICE.into()),
+        ];
+        for (index, router) in self.routers.iter().enumerate() {
+            devices.push((&self.gateway, wan(index)));
+            devices.push((router, ISP_DEVICE.into()));
+            devices.push((router, "upstream".into()));
+            devices.push((&self.internet, format!("isp{index}")));
+        }
+        let mut drops = 0;
+        for (namespace, device) in devices {
+            let Counters {
+                rx_dropped,
+                tx_dropped,
+                ..
+            } = namespace.counters(&device)?;
+            drops += rx_dropped + tx_dropped;
+        }
+        for delay in &self.delays {
+            let report = delay.report()?;
+            let faults = [report.up.faults, report.down.faults];
+            let unread: u64 = faults.iter().map(|fault| fault.unread + fault.device).sum();
+            drops += report.device_drops + unread;
+        }
+        Ok(drops)
+    }
+}
+
+/// Receives through NAPI, in a ring, instead of the processor's one backlog for all devices.
+fn polled(namespace: &Namespace, device: &str) -> Result<()> {
+    namespace.exec("ethtool", &["-K", device, "gro", "on"])?;
+    Ok(())
+}
+
+fn spec(round_trip: Duration) -> LabSpec {
+    let lines = ISPS.map(|name| (name, RATE_BPS, RATE_BPS, 0));
+    let mut spec = LabSpec::of_lines(&lines);
+    if !round_trip.is_zero() {
+        let one_way_us = round_trip.as_micros() as u64 / 2;
+        for isp in &mut spec.isps {
+            isp.beyond = Some(LinkShape::new(RATE_BPS, RATE_BPS, one_way_us));
+        }
+    }
+    spec
+}
+
+fn mac(namespace: &Namespace, device: &str) -> Result<[u8; 6]> {
+    let text = namespace.ip(&format!("-json link show dev {device}"))?;
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let bytes = report[0]["address"].as_str().unwrap_or_default().split(':');
+    let bytes: Vec<_> = bytes
+        .filter_map(|byte| u8::from_str_radix(byte, 16).ok())
+        .collect();
+    bytes
+        .try_into()
+        .map_err(|_| LabError::Load(format!("{device} has no MAC in {text}")))
+}
