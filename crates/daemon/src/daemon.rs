@@ -22,7 +22,7 @@ use crate::control::{Call, LinkAction, Request, Response};
 use crate::driver::{Driver, ProbeOrder};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{self, Ended, FlowRow, LinkPath, Plane, Route, Swept, Walk};
+use crate::plane::{self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Route, Swept, Walk};
 use crate::probe::{Outcome, Target, Via};
 use crate::service::Service;
 use crate::slots::Slots;
@@ -62,6 +62,8 @@ pub trait Surroundings {
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
     /// Mark of what the kernel's own NAT carries; 0 if nothing.
     fn fallback_mark(&self, config: &Config) -> u32;
+    /// What the host's own filter has dropped for us.
+    fn drops(&self) -> anyhow::Result<Vec<ReasonCount>>;
     /// Puts back what was changed.
     fn restore(self) -> impl Future<Output = anyhow::Result<()>>;
 }
@@ -79,7 +81,7 @@ pub struct Daemon<P, S> {
     pub(crate) swept: Swept,
     pub(crate) instance: String,
     pub(crate) adopted: bool,
-    surroundings: S,
+    pub(crate) surroundings: S,
     origin: Instant,
     /// The last address of every link, known while the link is away.
     externals: BTreeMap<LinkId, IpAddr>,

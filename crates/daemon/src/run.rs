@@ -14,7 +14,7 @@ use crate::host::{self, Host};
 use crate::lock::Lock;
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::paths::Paths;
-use crate::plane;
+use crate::plane::{self, ReasonCount};
 use crate::preflight::check_host;
 use crate::probe::{self, Outcome, Target, Via};
 use crate::service;
@@ -130,6 +130,10 @@ impl Surroundings for RealHost {
 
     fn fallback_mark(&self, config: &Config) -> u32 {
         self.host.fallback_mark(config)
+    }
+
+    fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
+        self.host.drops()
     }
 
     async fn restore(self) -> anyhow::Result<()> {

@@ -117,6 +117,10 @@ fn why(balanced: &Balanced, view: Option<&LinkView>) -> String {
 
 fn reasons<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Vec<ReasonCount>, Error> {
     let mut reasons = daemon.plane.reasons()?;
+    match daemon.surroundings.drops() {
+        Ok(drops) => reasons.extend(drops),
+        Err(error) => tracing::warn!("{error:#}"),
+    }
     reasons.retain(|reason| reason.packets > 0);
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
     Ok(reasons)

@@ -210,8 +210,15 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
         let host = apply(&netlink, Some(LinkId(1))).await;
         assert_eq!(
             rig.way("1.1.1.1"),
+            "wan1 198.51.100.1",
+            "unbound: the first usable link, not the main table's default"
+        );
+        assert_eq!(rig.way("192.0.2.9"), "wan0 203.0.113.1", "a specific route");
+        assert_eq!(rig.way("192.168.1.77"), "lan0 -", "the LAN");
+        assert_eq!(
+            rig.way("1.1.1.1 from 192.168.1.1"),
             "wan0 203.0.113.1",
-            "unbound: the main table"
+            "bound to an address of no link: as without us"
         );
         assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 198.51.100.1");
         assert_eq!(rig.way("1.1.1.1 from 203.0.113.2"), "wan0 203.0.113.1");
@@ -248,6 +255,13 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
             "wan0 203.0.113.1",
             "and so is the fallback link"
         );
+        assert_eq!(rig.way("1.1.1.1"), "wan0 203.0.113.1", "and the host's own");
+        rig.ip("route add default dev lan0 table 51820");
+        rig.ip("rule add not fwmark 0xca6c table 51820");
+        assert_eq!(rig.way("1.1.1.1"), "lan0 -", "an administrator's VPN wins");
+        assert_eq!(rig.way("1.1.1.1 mark 0xca6c"), "wan0 203.0.113.1");
+        rig.ip("rule del table 51820");
+        rig.ip("route flush table 51820");
 
         host.restore(&netlink).await.unwrap();
         rig.ip("route replace default via 198.51.100.1 metric 200");

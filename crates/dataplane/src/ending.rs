@@ -66,7 +66,7 @@ struct Round {
     arguments: abi::Ending,
     /// What has been gathered.
     doomed: Vec<FlowKey>,
-    /// Flows whose hosts were told.
+    /// TCP flows that ended, whether or not their hosts could be told.
     tcp: u64,
 }
 

@@ -34,9 +34,10 @@ impl Resets {
         })
     }
 
-    /// Tells LAN hosts of the flows in the ring. A host that cannot be told finds out by its next packet.
+    /// Tells LAN hosts of the flows in the ring, and returns how many flows these were. A host that cannot be told finds
+    /// out by its next packet.
     pub fn send_all(&mut self) -> Result<u64, Error> {
-        let mut sent = 0;
+        let mut ended = 0;
         while let Some(item) = self.ended.next() {
             // SAFETY: the program writes records of exactly this structure of integers.
             let flow = unsafe { std::ptr::read_unaligned(item.as_ptr().cast::<abi::Ended>()) };
@@ -44,12 +45,12 @@ impl Resets {
                 Some(socket) => socket,
                 none => none.insert(ResetSocket::open()?),
             };
-            match socket.send(&flow) {
-                Ok(()) => sent += 1,
-                Err(error) => tracing::debug!(%error, host = %flow.local.ip(), "no RST sent"),
+            ended += 1;
+            if let Err(error) = socket.send(&flow) {
+                tracing::debug!(%error, host = %flow.local.ip(), "no RST sent");
             }
         }
-        Ok(sent)
+        Ok(ended)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use anabranch_config::Rate;
 use anabranch_core::Algorithm;
 
-use super::{Fallback, UdpFilter};
+use super::{Fallback, Forwards, UdpFilter};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +37,8 @@ pub(super) struct LinkTable {
     pub weight: Option<u32>,
     pub gateway: Option<Ipv4Addr>,
     pub address: Option<Ipv4Addr>,
+    #[serde(default)]
+    pub prefixes: Vec<String>,
     pub probe: Option<Vec<String>>,
 }
 
@@ -80,6 +82,7 @@ pub(super) struct NatTable {
     pub ports: Option<[u16; 2]>,
     pub udp_filter: Option<UdpFilter>,
     pub fallback: Option<Fallback>,
+    pub forwards: Option<Forwards>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -9,7 +9,7 @@
 mod file;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ pub struct Link {
     pub gateway: Option<IpAddr>,
     /// External address, instead of the device's first.
     pub address: Option<IpAddr>,
+    /// Networks that the ISP routes to this link, and their lengths: sources that may leave by it besides its own.
+    pub prefixes: Vec<(Ipv4Addr, u8)>,
     /// What is asked whether the link works.
     pub probe: Vec<Target>,
 }
@@ -114,6 +116,7 @@ pub struct Nat {
     pub ports: [u16; 2],
     pub udp_filter: UdpFilter,
     pub fallback: Fallback,
+    pub forwards: Forwards,
 }
 
 /// From whom a UDP mapping accepts packets (RFC 4787 REQ-8).
@@ -134,6 +137,15 @@ pub enum Fallback {
     Kernel,
     /// They are refused.
     Refuse,
+}
+
+/// What becomes of packets from a link to the LAN that belong to no flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forwards {
+    Drop,
+    /// They are the kernel's: the administrator forwards ports, or routes prefixes, by rules of his own.
+    Kernel,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,6 +268,7 @@ fn link(
             return bad(key, "must be the IPv4 address of one host");
         }
     }
+    let prefixes = prefixes(source, &name, table.prefixes)?;
     let own_probe = targets(source, &["link", &name, "probe"], table.probe)?;
     Ok(Link {
         device: table.device,
@@ -265,9 +278,39 @@ fn link(
         weight: table.weight,
         gateway: table.gateway.map(IpAddr::V4),
         address: table.address.map(IpAddr::V4),
+        prefixes,
         probe: own_probe.unwrap_or_else(|| probe.to_vec()),
         name,
     })
+}
+
+fn prefixes(
+    source: &Source<'_>,
+    link: &str,
+    written: Vec<String>,
+) -> Result<Vec<(Ipv4Addr, u8)>, BadInput> {
+    let prefix = |(index, text): (usize, &String)| {
+        read_prefix(text).ok_or_else(|| {
+            let key = ["link", link, "prefixes", &index.to_string()];
+            source.bad(
+                &key,
+                r#"write the network's address, like "198.51.100.0/28""#,
+            )
+        })
+    };
+    written.iter().enumerate().map(prefix).collect()
+}
+
+/// A network with nothing set beyond its length.
+fn read_prefix(text: &str) -> Option<(Ipv4Addr, u8)> {
+    let (network, length) = text.split_once('/')?;
+    let network: Ipv4Addr = network.parse().ok()?;
+    let length: u8 = length
+        .parse()
+        .ok()
+        .filter(|length| (1..=32).contains(length))?;
+    let beyond = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+    (network.to_bits() & beyond == 0).then_some((network, length))
 }
 
 fn targets(
@@ -423,6 +466,7 @@ fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
         ports,
         udp_filter: table.udp_filter.unwrap_or(UdpFilter::AddressDependent),
         fallback: table.fallback.unwrap_or(Fallback::Kernel),
+        forwards: table.forwards.unwrap_or(Forwards::Drop),
     })
 }
 

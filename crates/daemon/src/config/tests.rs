@@ -88,6 +88,7 @@ fn everything_optional_is_read() {
         ports = [20000, 29999]
         udp_filter = \"endpoint-independent\"
         fallback = \"refuse\"
+        forwards = \"kernel\"
         [limits]
         flows = 1000
         flows_per_host = 10"
@@ -105,6 +106,7 @@ fn everything_optional_is_read() {
             ports: [20_000, 29_999],
             udp_filter: UdpFilter::EndpointIndependent,
             fallback: Fallback::Refuse,
+            forwards: Forwards::Kernel,
         }
     );
     assert_eq!(
@@ -129,12 +131,12 @@ fn what_is_not_toml_names_its_line() {
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_of_link(r#"device = "eth1", speed = "1mbit""#),
-        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, weight, gateway, address, probe"#
+        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, weight, gateway, address, prefixes, probe"#
     );
     assert_eq!(
         error_with("[nat]\nudp = 3"),
         "nat.udp = 3: unknown key; allowed: tcp_established_s, tcp_transitory_s, tcp_unanswered_s, udp_s, icmp_s, ports, \
-         udp_filter, fallback; did you mean udp_s?"
+         udp_filter, fallback, forwards; did you mean udp_s?"
     );
     assert!(
         error_with("[wan]\na = 1").starts_with("wan = "),

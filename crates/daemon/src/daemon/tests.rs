@@ -240,6 +240,10 @@ impl Surroundings for FakeHost {
         Ok([32_768, 60_999])
     }
 
+    fn drops(&self) -> anyhow::Result<Vec<plane::ReasonCount>> {
+        Ok(Vec::new())
+    }
+
     fn fallback_mark(&self, _: &Config) -> u32 {
         0
     }

@@ -10,9 +10,11 @@ pub const PROTOCOL: u8 = 0xAB;
 const BLOCKS: u32 = 64;
 const TABLES_PER_BLOCK: u32 = 32;
 const TABLE_BASE: u32 = 0xAB00;
-const FALLBACK_SLOT: u32 = TABLES_PER_BLOCK - 1;
+const FIRST_USABLE_SLOT: u32 = TABLES_PER_BLOCK - 1;
 const PRIORITY_BASE: u32 = 20_000;
 const PRIORITIES_PER_BLOCK: u32 = 2;
+/// The last before the main table's own (32766): every rule of an administrator stands before them.
+const OWN_PACKETS_PRIORITY: u32 = 32_765;
 const MARK_BASE: u32 = 0xAB00_0000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +37,9 @@ impl Ids {
         self.first_table() + u32::from(link.0)
     }
 
-    /// Routing table of what the kernel's own NAT carries.
-    pub fn fallback_table(self) -> u32 {
-        self.first_table() + FALLBACK_SLOT
+    /// Routing table of what the kernel's own NAT carries, and of what the host itself sends.
+    pub fn first_usable_table(self) -> u32 {
+        self.first_table() + FIRST_USABLE_SLOT
     }
 
     pub fn owns_table(self, table: u32) -> bool {
@@ -54,8 +56,23 @@ impl Ids {
         self.specific_priority() + 1
     }
 
-    pub fn owns_priority(self, priority: u32) -> bool {
-        (self.specific_priority()..=self.table_priority()).contains(&priority)
+    /// Rules for what the host itself sends: specific routes of the main table, ...
+    pub fn own_specific_priority(self) -> u32 {
+        OWN_PACKETS_PRIORITY - 1
+    }
+
+    /// ... then one of our tables.
+    pub fn own_table_priority(self) -> u32 {
+        OWN_PACKETS_PRIORITY
+    }
+
+    /// Whether a rule with our protocol number is of this instance.
+    pub fn owns_rule(self, priority: u32, table: u32) -> bool {
+        match priority {
+            _ if priority == self.own_specific_priority() => true,
+            _ if priority == self.own_table_priority() => self.owns_table(table),
+            _ => (self.specific_priority()..=self.table_priority()).contains(&priority),
+        }
     }
 
     /// Packet mark of what the kernel's own NAT is to carry.

@@ -1,6 +1,6 @@
 //! What the daemon changes on the host beside the data path, and how it is put back.
 //!
-//! Policy routing, forwarding, and the nftables table of the fallback. A setting's former value is written to the state
+//! Policy routing, forwarding, and the nftables table that guards and translates what the kernel forwards. A setting's former value is written to the state
 //! file before the setting is changed, so a daemon that was killed loses nothing: the next one finds the file and puts
 //! everything back when it stops cleanly. Rules and routes carry our protocol number, so they need no memory at all.
 
@@ -16,13 +16,14 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, Fallback};
+use crate::config::{Config, Fallback, Link};
 use crate::observe::{Desired, Netlink};
 use crate::paths::Paths;
-use crate::plane::LinkId;
+use crate::plane::{LinkId, ReasonCount};
 use crate::slots::Slots;
 use ids::Ids;
-use routing::Routing;
+use nft::{Guard, GuardedLink};
+use routing::{FirstUsable, Routing};
 pub use sysctl::ephemeral_ports;
 
 const DEFAULT_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -56,11 +57,18 @@ impl Host {
                 return Err(error).with_context(|| format!("read {}", state_path.display()));
             }
         };
+        let nft_table = format!("anabranch_{}", paths.instance());
+        let nft = nft::check(&Guard::example().ruleset(&nft_table, &[])).await;
+        if let Err(missing) = &nft {
+            tracing::warn!(
+                "nftables cannot be used: {missing:#}; nothing guards what the kernel itself forwards, and nat.fallback is \"refuse\""
+            );
+        }
         Ok(Self {
             ids: Ids::of(paths.instance()),
-            nft_table: format!("anabranch_{}", paths.instance()),
+            nft_table,
             nft_loaded: None,
-            nft_available: nft::available().await,
+            nft_available: nft.is_ok(),
             state_path,
             state,
         })
@@ -88,7 +96,13 @@ impl Host {
         config.nat.fallback == Fallback::Kernel && self.nft_available
     }
 
-    /// Rules, tables, settings and the fallback's NAT as `desired` wants them; `first_usable` carries the fallback.
+    /// What our table of nftables has dropped.
+    pub fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
+        nft::reasons(&self.nft_table)
+    }
+
+    /// Rules, tables, settings and nftables as `desired` wants them; `first_usable` carries the fallback and what the host
+    /// itself sends.
     pub async fn apply(
         &mut self,
         netlink: &Netlink,
@@ -96,11 +110,14 @@ impl Host {
         desired: &Desired,
         first_usable: Option<LinkId>,
     ) -> anyhow::Result<()> {
-        let fallback = first_usable.filter(|_| self.falls_back(config));
-        let routing = Routing::derive(self.ids, config, &self.state.slots, desired, fallback);
+        let first = first_usable.map(|link| FirstUsable {
+            link,
+            falls_back: self.falls_back(config),
+        });
+        let routing = Routing::derive(self.ids, config, &self.state.slots, desired, first);
         routing.apply(self.ids, netlink).await?;
-        self.set_sysctls(config, desired)?;
-        self.set_nat(config).await
+        self.set_guard(config).await?;
+        self.set_sysctls(config, desired)
     }
 
     fn set_sysctls(&mut self, config: &Config, desired: &Desired) -> anyhow::Result<()> {
@@ -133,25 +150,34 @@ impl Host {
         Ok(())
     }
 
-    async fn set_nat(&mut self, config: &Config) -> anyhow::Result<()> {
+    /// Before the kernel forwards anything. What somebody flushed comes back.
+    async fn set_guard(&mut self, config: &Config) -> anyhow::Result<()> {
         if !self.nft_available {
             return Ok(());
         }
-        let script = if self.falls_back(config) {
-            let links: Vec<&str> = config
-                .links
-                .iter()
-                .map(|link| link.device.as_str())
-                .collect();
-            nft::ruleset(&self.nft_table, &config.lan, &links, ephemeral_ports()?)
-        } else {
-            nft::removal(&self.nft_table)
-        };
-        if self.nft_loaded.as_ref() != Some(&script) {
-            nft::run(&script).await?;
-            self.nft_loaded = Some(script);
+        let guard = self.guard(config)?;
+        let wanted = guard.ruleset(&self.nft_table, &[]);
+        let counted = nft::counted(&self.nft_table)?;
+        if self.nft_loaded.as_ref() != Some(&wanted) || counted.is_empty() {
+            nft::run(&guard.ruleset(&self.nft_table, &counted)).await?;
+            self.nft_loaded = Some(wanted);
         }
         Ok(())
+    }
+
+    fn guard<'a>(&self, config: &'a Config) -> anyhow::Result<Guard<'a>> {
+        let guarded = |link: &'a Link| GuardedLink {
+            device: &link.device,
+            prefixes: &link.prefixes,
+        };
+        let masquerade = self.falls_back(config).then(ephemeral_ports).transpose()?;
+        Ok(Guard {
+            lan: config.lan.iter().map(String::as_str).collect(),
+            links: config.links.iter().map(guarded).collect(),
+            forwards: config.nat.forwards,
+            masquerade,
+            conntrack_max: sysctl::conntrack_max(),
+        })
     }
 
     /// Puts everything back as it was. Goes on after a failure and reports the first.

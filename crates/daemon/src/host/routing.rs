@@ -1,12 +1,14 @@
-//! Policy routing for what the host itself sends: probes, replies to connections that came in by a link, and what the
-//! kernel's own NAT carries.
+//! Policy routing for what the host itself sends: probes, replies to connections that came in by a link, connections of
+//! its own, and what the kernel's own NAT carries.
 //!
 //! Per link one table with one default route, and two pairs of rules (`from ADDRESS`, `oif DEVICE`): first the main
-//! table without its default routes, so that specific routes win, then the link's table. Packets that match neither are
-//! routed as if we were not there.
+//! table without its default routes, so that specific routes win, then the link's table. A further table follows the
+//! first usable link. To it lead the mark of the kernel's own NAT and, last before the main table itself, packets of the
+//! host that have no source yet (`from 0.0.0.0 iif lo`): the host's resolver does not stay on a dead link because the
+//! main table's default route does. Packets that match none of them are routed as if we were not there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Context;
 use futures_util::TryStreamExt;
@@ -20,12 +22,17 @@ use crate::observe::{Desired, Netlink, TABLE_MAIN};
 use crate::plane::{LinkId, LinkPath};
 use crate::slots::Slots;
 
+/// Where the kernel says that its own packets come from.
+const LOOPBACK: &str = "lo";
+
 /// What a rule looks at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Select {
     From(IpAddr),
     Oif(String),
     Mark(u32),
+    /// Packets of the host that are bound to no address.
+    Own,
 }
 
 /// The main table stands for its specific routes only.
@@ -43,6 +50,14 @@ struct DefaultRoute {
     source: IpAddr,
 }
 
+/// What takes new packets of no link in particular.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstUsable {
+    pub link: LinkId,
+    /// It carries the kernel's own NAT, too.
+    pub falls_back: bool,
+}
+
 /// Rules and tables as they should be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routing {
@@ -51,13 +66,12 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// `fallback`: the link that carries what the kernel's own NAT takes, if any.
     pub fn derive(
         ids: Ids,
         config: &Config,
         slots: &Slots,
         desired: &Desired,
-        fallback: Option<LinkId>,
+        first: Option<FirstUsable>,
     ) -> Self {
         let mut routing = Self::default();
         for link in &config.links {
@@ -72,23 +86,40 @@ impl Routing {
             routing.select(ids, Select::From(path.external), table);
             routing.select(ids, Select::Oif(link.device.clone()), table);
         }
-        if let Some(path) = fallback.and_then(|id| usable(desired, id)) {
-            routing
-                .tables
-                .insert(ids.fallback_table(), DefaultRoute::through(path));
-            routing.select(ids, Select::Mark(ids.fallback_mark()), ids.fallback_table());
+        if let Some((first, path)) =
+            first.and_then(|first| Some((first, usable(desired, first.link)?)))
+        {
+            routing.lead_to_first_usable(ids, first, path);
         }
         routing
     }
 
+    fn lead_to_first_usable(&mut self, ids: Ids, first: FirstUsable, path: &LinkPath) {
+        let table = ids.first_usable_table();
+        self.tables.insert(table, DefaultRoute::through(path));
+        if first.falls_back {
+            self.select(ids, Select::Mark(ids.fallback_mark()), table);
+        }
+        let priorities = [ids.own_specific_priority(), ids.own_table_priority()];
+        self.select_at(priorities, Select::Own, table);
+    }
+
     fn select(&mut self, ids: Ids, select: Select, table: u32) {
+        self.select_at(
+            [ids.specific_priority(), ids.table_priority()],
+            select,
+            table,
+        );
+    }
+
+    fn select_at(&mut self, [specific, last]: [u32; 2], select: Select, table: u32) {
         self.rules.insert(Rule {
-            priority: ids.specific_priority(),
+            priority: specific,
             select: select.clone(),
             table: TABLE_MAIN,
         });
         self.rules.insert(Rule {
-            priority: ids.table_priority(),
+            priority: last,
             select,
             table,
         });
@@ -168,13 +199,9 @@ async fn present_rules(ids: Ids, netlink: &Netlink) -> anyhow::Result<Vec<RuleMe
     let rules = netlink.handle.rule().get(IpVersion::V4).execute();
     let mut rules: Vec<RuleMessage> = rules.try_collect().await.context("list routing rules")?;
     rules.retain(|message| {
-        let ours = message
-            .attributes
-            .contains(&RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
-        ours && message
-            .attributes
-            .iter()
-            .any(|a| matches!(a, RuleAttribute::Priority(p) if ids.owns_priority(*p)))
+        let ours = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
+        let (priority, table) = place_of(message);
+        message.attributes.contains(&ours) && ids.owns_rule(priority, table)
     });
     Ok(rules)
 }
@@ -243,6 +270,9 @@ async fn add_rule(netlink: &Netlink, rule: &Rule) -> anyhow::Result<()> {
         Select::From(IpAddr::V6(address)) => anyhow::bail!("{address} in an IPv4 rule"),
         Select::Oif(device) => request.output_interface(device),
         Select::Mark(mark) => request.fw_mark(*mark),
+        Select::Own => request
+            .source_prefix(Ipv4Addr::UNSPECIFIED, 32)
+            .input_interface(LOOPBACK.to_owned()),
     };
     let attributes = &mut request.message_mut().attributes;
     attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
@@ -255,23 +285,37 @@ async fn add_rule(netlink: &Netlink, rule: &Rule) -> anyhow::Result<()> {
         .with_context(|| format!("add routing rule {rule:?}"))
 }
 
+/// Priority and table of a rule.
+fn place_of(message: &RuleMessage) -> (u32, u32) {
+    let of = |attribute: &RuleAttribute, (priority, table)| match attribute {
+        RuleAttribute::Priority(value) => (*value, table),
+        RuleAttribute::Table(value) => (priority, *value),
+        _ => (priority, table),
+    };
+    let beginning = (0, message.header.table.into());
+    message
+        .attributes
+        .iter()
+        .fold(beginning, |place, attribute| of(attribute, place))
+}
+
 /// The rule a message of ours stands for; `None` for one that an older version may have left.
 fn rule_of(message: &RuleMessage) -> Option<Rule> {
     let mut select = None;
-    let mut priority = 0;
-    let mut table = message.header.table.into();
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Source(address) if message.header.src_len == 32 => {
-                select = Some(Select::From(*address))
+                select = Some(match address.is_unspecified() {
+                    true => Select::Own,
+                    false => Select::From(*address),
+                })
             }
             RuleAttribute::Oifname(device) => select = Some(Select::Oif(device.clone())),
             RuleAttribute::FwMark(mark) => select = Some(Select::Mark(*mark)),
-            RuleAttribute::Priority(value) => priority = *value,
-            RuleAttribute::Table(value) => table = *value,
             _ => {}
         }
     }
+    let (priority, table) = place_of(message);
     Some(Rule {
         priority,
         select: select?,

@@ -75,6 +75,15 @@ pub fn ephemeral_ports() -> anyhow::Result<[u16; 2]> {
         .map_err(|_| anyhow::anyhow!("net.ipv4.ip_local_port_range reads {text:?}"))
 }
 
+/// Entries of the kernel's connection table; before there is one, what the smallest hosts have.
+pub fn conntrack_max() -> u32 {
+    const LEAST: u32 = 16_384;
+    let text = read(Path::new("/proc/sys/net/netfilter/nf_conntrack_max"));
+    text.ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(LEAST)
+}
+
 fn read(path: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     Ok(text.trim().to_owned())

@@ -54,6 +54,21 @@ fn when_a_link_ends_its_clients_are_told_at_once_and_those_of_the_other_notice_n
 }
 
 #[test]
+fn a_connection_whose_client_cannot_be_told_counts_as_what_it_is() {
+    let mut site = Site::new();
+    site.install(0b01);
+    let listener = listen(&site.internet, (SERVER, 8080));
+    let (mut client, mut server) = pair(&site, &listener);
+    echo_once(&mut client, &mut server, b"before");
+    let mute = "table ip mute { chain c { type filter hook output priority 0; policy drop; }; }";
+    site.gateway
+        .exec_with_input("nft", &["-f", "-"], mute)
+        .unwrap();
+    let ended = site.in_gateway(|plane| plane.end_flows(LinkId(0)).unwrap());
+    assert_eq!((ended.tcp, ended.udp), (1, 0));
+}
+
+#[test]
 fn a_client_that_has_not_acknowledged_everything_is_told_too() {
     let mut site = Site::new();
     site.install(0b01);

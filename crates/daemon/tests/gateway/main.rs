@@ -1,306 +1,24 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
+mod guard;
+mod rig;
+
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{
-    Client, LinkAction, LinkState, LinkStatus, Request, Response, Status,
-};
-use anabranch_daemon::paths::Paths;
+use anabranch_daemon::control::{LinkAction, LinkState, Request, Response};
 use anabranch_daemon::plane::Proto;
-use anabranch_lab::netns::{Child, Exit, Namespace};
+use anabranch_lab::netns::Exit;
 use anabranch_policy::abi::{
     ABI_VERSION, BePort, Flow, FlowKey, Gauge, SIDE_LAN, STATE_CONFIRMED, Table,
 };
 use aya::maps::{Array, HashMap, Map, MapData};
 use nix::sys::signal::Signal;
 
-const DEADLINE: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-const SERVER: &str = "192.0.2.1:80";
-const CONFIG: &str = r#"
-lan = ["lan0"]
-policy = "rr"
-link.fiber = { device = "wan0", down = "100mbit", up = "100mbit" }
-link.lte = { device = "wan1", down = "100mbit", up = "100mbit" }
-probe.targets = ["tcp:192.0.2.1:80"]
-"#;
-const INSTANCE: &str = "test";
-
-/// A LAN host, the box, and the internet, which is also both links' gateway and the server.
-struct Rig {
-    client: Namespace,
-    gateway: Namespace,
-    internet: Namespace,
-    dir: tempfile::TempDir,
-    pins: PathBuf,
-}
-
-impl Rig {
-    fn new() -> Self {
-        let rig = Self {
-            client: Namespace::create("client").unwrap(),
-            gateway: Namespace::create("gw").unwrap(),
-            internet: Namespace::create("inet").unwrap(),
-            dir: tempfile::tempdir().unwrap(),
-            pins: PathBuf::from(format!("/sys/fs/bpf/anabranch-daemon-test-{}", unique())),
-        };
-        rig.internet.ip("addr add 192.0.2.1/32 dev lo").unwrap();
-        // The links first, so that both ends of each have one number: else the kernel takes the device for a layer above
-        // the other, and tells of its carrier sooner than of a network card's (linux/net/core/link_watch.c).
-        rig.link("wan0", "203.0.113", 100);
-        rig.link("wan1", "198.51.100", 200);
-        cable(
-            (&rig.gateway, "lan0", "192.168.1.1/24"),
-            (&rig.client, "eth0", "192.168.1.20/24"),
-        );
-        rig.client.ip("route add default via 192.168.1.1").unwrap();
-        rig.write_config(CONFIG);
-        rig.serve();
-        rig
-    }
-
-    fn link(&self, device: &str, net: &str, metric: u32) {
-        let far = format!("{device}-far");
-        cable(
-            (&self.gateway, device, &format!("{net}.2/24")),
-            (&self.internet, &far, &format!("{net}.1/24")),
-        );
-        self.gateway
-            .ip(&format!("route add default via {net}.1 metric {metric}"))
-            .unwrap();
-    }
-
-    fn write_config(&self, text: &str) {
-        std::fs::write(self.config(), text).unwrap();
-    }
-
-    fn config(&self) -> PathBuf {
-        self.dir.path().join("anabranch.toml")
-    }
-
-    fn paths(&self) -> Paths {
-        Paths::under(self.dir.path(), &self.pins, INSTANCE).unwrap()
-    }
-
-    /// An echo server, for as long as the test's process lives.
-    fn serve(&self) {
-        let listener = self
-            .internet
-            .run(|| TcpListener::bind(SERVER).unwrap())
-            .unwrap();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                std::thread::spawn(move || {
-                    std::io::copy(&mut stream.try_clone().unwrap(), &mut { stream })
-                });
-            }
-        });
-        let socket = self
-            .internet
-            .run(|| UdpSocket::bind(SERVER).unwrap())
-            .unwrap();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 2048];
-            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                let _ = socket.send_to(&buffer[..length], from);
-            }
-        });
-    }
-
-    /// A UDP socket of the LAN host, connected to the server.
-    fn udp(&self) -> UdpSocket {
-        let socket = self
-            .client
-            .run(|| UdpSocket::bind("0.0.0.0:0").unwrap())
-            .unwrap();
-        socket.connect(SERVER).unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_secs(2)))
-            .unwrap();
-        socket
-    }
-
-    /// A connection of the LAN host to the server.
-    fn connect(&self) -> std::io::Result<TcpStream> {
-        let server: SocketAddr = SERVER.parse().unwrap();
-        let stream = self
-            .client
-            .run(|| TcpStream::connect_timeout(&server, DEADLINE))
-            .unwrap()?;
-        stream.set_read_timeout(Some(DEADLINE))?;
-        Ok(stream)
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(example());
-        command
-            .args([self.config().as_path(), self.dir.path(), &self.pins])
-            .arg(INSTANCE);
-        command
-    }
-
-    fn start(&self) -> Daemon {
-        let notify = self.dir.path().join("notify");
-        let _ = std::fs::remove_file(&notify);
-        let manager = UnixDatagram::bind(&notify).unwrap();
-        manager.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut command = self.command();
-        command.env("NOTIFY_SOCKET", &notify).stdout(Stdio::piped());
-        let mut child = self.gateway.spawn(command).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.pipes().stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert_eq!(line.trim(), "ready");
-        let mut message = [0; 64];
-        let length = manager.recv(&mut message).unwrap();
-        assert_eq!(&message[..length], b"READY=1");
-        Daemon {
-            child,
-            paths: self.paths(),
-            _manager: manager,
-        }
-    }
-
-    /// Starts a daemon that refuses to, and returns the one line it says why in.
-    fn refused(&self) -> String {
-        let mut command = self.command();
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = self.gateway.spawn(command).unwrap();
-        let mut said = String::new();
-        child
-            .pipes()
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
-        assert_eq!(child.wait(DEADLINE).unwrap(), Some(Exit::Code(2)), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        said.replace(self.dir.path().to_str().unwrap(), "DIR")
-            .trim()
-            .to_owned()
-    }
-
-    /// Everything of the host that the daemon may change.
-    fn fingerprint(&self) -> String {
-        let of = |program: &str, arguments: &[&str]| self.gateway.exec(program, arguments).unwrap();
-        let forward = self.gateway.sysctl("net/ipv4/ip_forward").unwrap();
-        let pins = self.pins.join(INSTANCE).exists();
-        [
-            of("ip", &["rule"]),
-            of("ip", &["-4", "route", "show", "table", "all"]),
-            of("nft", &["list", "ruleset"]),
-            forward,
-            pins.to_string(),
-        ]
-        .join("\n")
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.pins);
-    }
-}
-
-struct Daemon {
-    child: Child,
-    paths: Paths,
-    /// Told of the end, too.
-    _manager: UnixDatagram,
-}
-
-impl Daemon {
-    fn call(&self, request: &Request) -> Response {
-        Client::connect(&self.paths.socket())
-            .unwrap()
-            .call(request)
-            .unwrap()
-    }
-
-    fn status(&self) -> Status {
-        match self.call(&Request::Status) {
-            Response::Status(status) => *status,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn link(&self, name: &str) -> LinkStatus {
-        self.status()
-            .links
-            .into_iter()
-            .find(|link| link.name == name)
-            .unwrap()
-    }
-
-    fn end(mut self, signal: Signal) -> Exit {
-        self.child.signal(signal);
-        self.child.wait(DEADLINE).unwrap().expect("ended in time")
-    }
-}
-
-fn unique() -> String {
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    format!(
-        "{}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-    )
-}
-
-/// The daemon as a process of its own. `cargo test` builds the examples beside the tests, `cargo test --test` does not.
-fn example() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(Path::parent).unwrap();
-    let path = profile.join("examples/daemon");
-    assert!(
-        path.exists(),
-        "run `cargo build -p anabranch-daemon --example daemon` first"
-    );
-    path
-}
-
-fn cable(near: (&Namespace, &str, &str), far: (&Namespace, &str, &str)) {
-    near.0.veth(near.1, far.0, far.1).unwrap();
-    for (namespace, device, address) in [near, far] {
-        namespace
-            .ip(&format!("addr add {address} dev {device}"))
-            .unwrap();
-        namespace.ip(&format!("link set {device} up")).unwrap();
-    }
-}
-
-fn echo(stream: &mut TcpStream) -> std::io::Result<()> {
-    stream.write_all(b"hello")?;
-    let mut answer = [0; 5];
-    stream.read_exact(&mut answer)?;
-    assert_eq!(&answer, b"hello");
-    Ok(())
-}
-
-fn ask(socket: &UdpSocket) -> std::io::Result<()> {
-    socket.send(b"hello")?;
-    let mut answer = [0; 16];
-    let length = socket.recv(&mut answer)?;
-    assert_eq!(&answer[..length], b"hello");
-    Ok(())
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < DEADLINE, "{what} did not come true");
-        std::thread::sleep(LOOK_AGAIN);
-    }
-    begun.elapsed()
-}
+use rig::*;
 
 #[test]
 fn flows_outlive_the_daemon_and_a_clean_stop_puts_the_host_back() {
@@ -384,6 +102,37 @@ fn a_blackholed_link_is_left_and_its_flows_end() {
         .unwrap();
     until("fiber is up again", || {
         daemon.link("fiber").state == LinkState::Up
+    });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn what_the_box_itself_sends_follows_the_links() {
+    const FOLLOWS: Duration = Duration::from_secs(1);
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let seen_from = || {
+        let connect = || TcpStream::connect_timeout(&SERVER.parse().unwrap(), FOLLOWS);
+        let stream = rig.gateway.run(connect).unwrap().ok()?;
+        Some(stream.local_addr().unwrap().ip().to_string())
+    };
+    assert_eq!(seen_from().as_deref(), Some("203.0.113.2"));
+    let cut = "table ip cut { chain c { type filter hook prerouting priority raw; iifname wan0-far drop; }; }";
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], cut)
+        .unwrap();
+    until("fiber is down", || {
+        daemon.link("fiber").state == LinkState::Down
+    });
+    let followed = until("the box's own connections leave by lte", || {
+        seen_from().as_deref() == Some("198.51.100.2")
+    });
+    assert!(followed < FOLLOWS, "{followed:?}");
+    rig.internet
+        .exec("nft", &["delete", "table", "ip", "cut"])
+        .unwrap();
+    until("fiber is preferred again", || {
+        seen_from().as_deref() == Some("203.0.113.2")
     });
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

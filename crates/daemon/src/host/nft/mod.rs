@@ -1,0 +1,315 @@
+//! One nftables table for what the data path leaves to the kernel: it may leave and enter only as the data path would let
+//! it, it is bounded, and as a fallback it is translated.
+//!
+//! The table holds nothing that the host itself sends or receives, and nothing that other tables decide better: packets
+//! that an administrator's own DNAT or NAT carries meet conditions that are true for them.
+
+mod counters;
+
+use std::net::Ipv4Addr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::config::Forwards;
+use crate::plane::ReasonCount;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that the kernel carries for one LAN address.
+const PER_SOURCE_MAX: u32 = 1024;
+/// New ones of it a second, and how many it may have saved up.
+const NEW_PER_SOURCE: (u32, u32) = (50, 100);
+/// New ones of all: what the count of the present ones costs, and how fast it forgets those that never came to be, depend
+/// on it (linux/net/netfilter/nf_conncount.c).
+const NEW_IN_SUM: (u32, u32) = (500, 500);
+/// A part of the kernel's connection table, and as many as are counted in little time.
+const IN_SUM_PART: u32 = 4;
+const IN_SUM_MAX: u32 = 8192;
+const RESETS_PER_SECOND: u32 = 100;
+
+/// A counter of the table, and what it counts as in the status.
+struct Drop {
+    name: &'static str,
+    fate: &'static str,
+    words: &'static str,
+}
+
+const FORWARD_IN: &str = "kernel-forward-in";
+const FOREIGN_SOURCE: &str = "kernel-foreign-source";
+const INVALID: &str = "kernel-invalid";
+const UNKNOWN_RESET: &str = "kernel-unknown-reset";
+const UNKNOWN: &str = "kernel-unknown";
+const SOURCE_RATE: &str = "kernel-source-rate";
+const SOURCE_COUNT: &str = "kernel-source-count";
+const SUM: &str = "kernel-sum";
+
+const DROPS: [Drop; 8] = [
+    dropped(
+        FORWARD_IN,
+        "in nftables: from a link to the LAN, of no connection from there",
+    ),
+    dropped(
+        FOREIGN_SOURCE,
+        "in nftables: about to leave a link with a source that is not the link's",
+    ),
+    dropped(
+        INVALID,
+        "in nftables: from the LAN, of no connection and beginning none",
+    ),
+    Drop {
+        name: UNKNOWN_RESET,
+        fate: "refused",
+        words: "in nftables: TCP segment of an unknown connection: answered with a RST",
+    },
+    dropped(
+        UNKNOWN,
+        "in nftables: the same, beyond the answers of a second",
+    ),
+    dropped(
+        SOURCE_RATE,
+        "in nftables: host begins connections for the kernel too fast",
+    ),
+    dropped(
+        SOURCE_COUNT,
+        "in nftables: host has as many connections in the kernel as it may",
+    ),
+    dropped(
+        SUM,
+        "in nftables: all hosts have as many connections in the kernel as they may",
+    ),
+];
+
+const fn dropped(name: &'static str, words: &'static str) -> Drop {
+    Drop {
+        name,
+        fate: "dropped",
+        words,
+    }
+}
+
+/// What the table is made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard<'a> {
+    pub lan: Vec<&'a str>,
+    pub links: Vec<GuardedLink<'a>>,
+    pub forwards: Forwards,
+    /// The host's ephemeral ports, if the kernel's own NAT is to carry what the data path does not.
+    pub masquerade: Option<[u16; 2]>,
+    /// Entries of the kernel's connection table.
+    pub conntrack_max: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardedLink<'a> {
+    pub device: &'a str,
+    /// Routed to the link by its ISP: network and length.
+    pub prefixes: &'a [(Ipv4Addr, u8)],
+}
+
+impl Guard<'static> {
+    /// One with everything in it, to ask whether the kernel takes it.
+    pub fn example() -> Self {
+        Self {
+            lan: vec!["lan"],
+            links: vec![GuardedLink {
+                device: "link",
+                prefixes: &[],
+            }],
+            forwards: Forwards::Drop,
+            masquerade: Some([1024, u16::MAX]),
+            conntrack_max: u32::MAX,
+        }
+    }
+}
+
+impl Guard<'_> {
+    /// The table and all in it, in place of what has that name. Counters go on from `counted`.
+    pub fn ruleset(&self, table: &str, counted: &[(String, u64)]) -> String {
+        let counters: Vec<String> = DROPS
+            .iter()
+            .map(|drop| counter(drop.name, counted))
+            .collect();
+        let chains = [self.forward(), self.outward(), self.leaving(), self.nat()];
+        format!(
+            "{}table ip {table} {{\n\
+             set sources {{ type ipv4_addr; size 65535; flags dynamic; }}\n\
+             set rates {{ type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m; }}\n\
+             {}{}}}\n",
+            removal(table),
+            counters.concat(),
+            chains.concat(),
+        )
+    }
+
+    /// What arrived on a link is the kernel's to forward only if somebody asked for it.
+    fn forward(&self) -> String {
+        let (lan, links) = (quoted(&self.lan), quoted(&self.devices()));
+        let inward = match self.forwards {
+            Forwards::Drop => format!(
+                "iifname {links} oifname {lan} ct state != {{ established, related }} ct status ! dnat counter name {FORWARD_IN} drop\n"
+            ),
+            Forwards::Kernel => String::new(),
+        };
+        format!(
+            "chain forward {{\n\
+             type filter hook forward priority filter; policy accept;\n\
+             {inward}\
+             iifname {lan} oifname {links} jump outward\n\
+             }}\n"
+        )
+    }
+
+    /// From the LAN out of a link: decided before the kernel's connection table takes it in.
+    fn outward(&self) -> String {
+        let ((rate, burst), (rate_in_sum, burst_in_sum)) = (NEW_PER_SOURCE, NEW_IN_SUM);
+        let in_sum = (self.conntrack_max / IN_SUM_PART).min(IN_SUM_MAX);
+        format!(
+            "chain unknown {{\n\
+             limit rate {RESETS_PER_SECOND}/second counter name {UNKNOWN_RESET} reject with tcp reset\n\
+             counter name {UNKNOWN} drop\n\
+             }}\n\
+             chain outward {{\n\
+             ct state invalid counter name {INVALID} drop\n\
+             ct state != new return\n\
+             meta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn goto unknown\n\
+             update @rates {{ ip saddr limit rate over {rate}/second burst {burst} packets }} counter name {SOURCE_RATE} drop\n\
+             limit rate over {rate_in_sum}/second burst {burst_in_sum} packets counter name {SUM} drop\n\
+             add @sources {{ ip saddr ct count over {PER_SOURCE_MAX} }} counter name {SOURCE_COUNT} drop\n\
+             ct count over {in_sum} counter name {SUM} drop\n\
+             }}\n"
+        )
+    }
+
+    /// After every translation. Packets of the host itself have no device of arrival; those that it wraps for a tunnel
+    /// may have, and bear an address of the host.
+    fn leaving(&self) -> String {
+        let links = quoted(&self.devices());
+        let ours = quoted(&[&self.lan[..], &self.devices()[..]].concat());
+        let routed: Vec<String> = self.links.iter().filter_map(GuardedLink::routed).collect();
+        format!(
+            "chain leaving {{\n\
+             type filter hook postrouting priority srcnat + 200; policy accept;\n\
+             oifname {links} fib saddr . oif type local accept\n\
+             {}\
+             oifname {links} iifname {ours} counter name {FOREIGN_SOURCE} drop\n\
+             oifname {links} iif != 0 fib saddr type != local counter name {FOREIGN_SOURCE} drop\n\
+             }}\n",
+            routed.concat()
+        )
+    }
+
+    /// External ports are the host's own ephemeral ones, which the data path does not use.
+    fn nat(&self) -> String {
+        let Some([port_min, port_max]) = self.masquerade else {
+            return String::new();
+        };
+        let way = format!(
+            "iifname {} oifname {}",
+            quoted(&self.lan),
+            quoted(&self.devices())
+        );
+        format!(
+            "chain postrouting {{\n\
+             type nat hook postrouting priority srcnat; policy accept;\n\
+             {way} meta l4proto {{ tcp, udp }} masquerade to :{port_min}-{port_max}\n\
+             {way} masquerade\n\
+             }}\n"
+        )
+    }
+
+    fn devices(&self) -> Vec<&str> {
+        self.links.iter().map(|link| link.device).collect()
+    }
+}
+
+impl GuardedLink<'_> {
+    fn routed(&self) -> Option<String> {
+        let prefixes: Vec<String> = self
+            .prefixes
+            .iter()
+            .map(|(network, length)| format!("{network}/{length}"))
+            .collect();
+        (!prefixes.is_empty()).then(|| {
+            format!(
+                "oifname {:?} ip saddr {{ {} }} accept\n",
+                self.device,
+                prefixes.join(", ")
+            )
+        })
+    }
+}
+
+fn quoted(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    format!("{{ {} }}", names.join(", "))
+}
+
+fn counter(name: &str, counted: &[(String, u64)]) -> String {
+    let packets = counted
+        .iter()
+        .find(|(known, _)| known == name)
+        .map_or(0, |(_, packets)| *packets);
+    format!("counter {name} {{ packets {packets} bytes 0\n}}\n")
+}
+
+/// Deletes the table whether or not it exists.
+pub fn removal(table: &str) -> String {
+    format!("table ip {table}\ndelete table ip {table}\n")
+}
+
+/// What the table has dropped, by the names of its counters; nothing if there is no such table.
+pub fn counted(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
+    counters::read(table).context("read the counters of nftables")
+}
+
+/// The same, as the status tells it.
+pub fn reasons(table: &str) -> anyhow::Result<Vec<ReasonCount>> {
+    let known = |(name, packets): (String, u64)| {
+        let drop = DROPS.iter().find(|drop| drop.name == name)?;
+        Some(ReasonCount {
+            name,
+            fate: drop.fate.to_owned(),
+            words: drop.words.to_owned(),
+            packets,
+        })
+    };
+    Ok(counted(table)?.into_iter().filter_map(known).collect())
+}
+
+/// Applies `script` as one transaction.
+pub async fn run(script: &str) -> anyhow::Result<()> {
+    speak(&["-f", "-"], script).await
+}
+
+/// Whether the nft command and the kernel's part of it take `script`, which is not applied.
+pub async fn check(script: &str) -> anyhow::Result<()> {
+    speak(&["--check", "-f", "-"], script).await
+}
+
+async fn speak(arguments: &[&str], script: &str) -> anyhow::Result<()> {
+    let mut child = Command::new("nft")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("run nft")?;
+    let mut stdin = child.stdin.take().context("nft has no standard input")?;
+    stdin
+        .write_all(script.as_bytes())
+        .await
+        .context("write to nft")?;
+    drop(stdin);
+    let output = tokio::time::timeout(TIMEOUT, child.wait_with_output())
+        .await
+        .context("nft did not end")??;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("nft: {}", said.lines().next().unwrap_or("failed").trim());
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! What the kernel itself may forward, beside the data path.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anabranch_daemon::control::{Request, Response};
+use anabranch_lab::netns::Exit;
+use nix::sys::signal::Signal;
+
+use crate::rig::*;
+
+const SERVICE: &str = "192.168.1.20:8080";
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+const URG: u8 = 0x20;
+const BRIEFLY: Duration = Duration::from_millis(500);
+
+fn with_nat(settings: &str) -> String {
+    format!("{CONFIG}[nat]\n{settings}\n")
+}
+
+/// The first link has `prefix` routed to it.
+fn with_prefix(prefix: &str, settings: &str) -> String {
+    let device = "device = \"wan0\",";
+    let routed = format!("{device} prefixes = [{prefix:?}],");
+    with_nat(settings).replace(device, &routed)
+}
+
+impl Rig {
+    /// A service of the LAN host, for as long as the test's process lives.
+    fn serve_in_lan(&self) {
+        let listener = self.client.run(|| TcpListener::bind(SERVICE)).unwrap();
+        let listener = listener.unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+    }
+
+    /// A connection of somebody on the first link's network.
+    fn connect_from_link(&self, to: &str) -> std::io::Result<TcpStream> {
+        let to: SocketAddr = to.parse().unwrap();
+        let connect = || TcpStream::connect_timeout(&to, BRIEFLY);
+        self.internet.run(connect).unwrap()
+    }
+
+    fn nft(&self, script: &str) {
+        let arguments = ["-f", "-"];
+        self.gateway
+            .exec_with_input("nft", &arguments, script)
+            .unwrap();
+    }
+
+    /// Sends `count` TCP segments of connections that do not exist, from all over the LAN.
+    fn segments(&self, flags: u8, count: u16) {
+        self.segments_of(100, flags, count);
+    }
+
+    /// The same, from so many hosts.
+    fn segments_of(&self, hosts: u8, flags: u8, count: u16) {
+        let send = || segments::send(hosts, flags, count);
+        self.client.run(send).unwrap();
+    }
+}
+
+/// Makes the programs that stand before the kernel's own filter look away: every packet is the kernel's.
+fn detach_programs(rig: &Rig) {
+    let pins = rig.pins.join(INSTANCE);
+    let folder = std::fs::read_dir(pins).unwrap().next().unwrap();
+    for pin in std::fs::read_dir(folder.unwrap().path()).unwrap() {
+        let path = pin.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("attach-") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn packets(daemon: &Daemon, name: &str) -> u64 {
+    let reasons = daemon.status().reasons;
+    let reason = reasons.iter().find(|reason| reason.name == name);
+    reason.map_or(0, |reason| reason.packets)
+}
+
+#[test]
+fn nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward() {
+    let rig = Rig::new();
+    rig.serve_in_lan();
+    rig.internet
+        .ip("route add 192.168.1.0/24 via 203.0.113.2")
+        .unwrap();
+    for fallback in ["kernel", "refuse"] {
+        rig.write_config(&with_nat(&format!("fallback = \"{fallback}\"")));
+        let daemon = rig.start();
+        let refused = rig.connect_from_link(SERVICE).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TimedOut, "{fallback}");
+        detach_programs(&rig);
+        let refused = rig.connect_from_link(SERVICE).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TimedOut, "{fallback}");
+        assert!(
+            packets(&daemon, "kernel-forward-in") > 0,
+            "{fallback}: {:?}",
+            daemon.status().reasons
+        );
+        assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    }
+}
+
+#[test]
+fn an_administrators_own_forwards_work_by_the_key_and_by_translation() {
+    let rig = Rig::new();
+    rig.serve_in_lan();
+    let daemon = rig.start();
+    rig.nft(
+        "table ip theirs { chain c { type nat hook prerouting priority dstnat; \
+         iifname wan0 tcp dport 9090 dnat to 192.168.1.20:8080; }; }",
+    );
+    detach_programs(&rig);
+    rig.connect_from_link("203.0.113.2:9090")
+        .expect("translated by the administrator");
+    rig.internet
+        .ip("route add 192.168.1.0/24 via 203.0.113.2")
+        .unwrap();
+    rig.connect_from_link(SERVICE).expect_err("routed");
+    rig.write_config(&with_prefix("192.168.1.0/24", "forwards = \"kernel\""));
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    let routed = rig.connect_from_link(SERVICE);
+    routed.expect("routed, and the key says that the kernel forwards");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn nothing_leaves_a_link_with_a_source_that_is_not_the_links() {
+    let rig = Rig::new();
+    let seen = "table ip seen { counter foreign { }; chain c { type filter hook prerouting priority raw; \
+                iifname { wan0-far, wan1-far } ip saddr { 192.168.1.0/24, 10.9.0.0/16 } counter name foreign; }; }";
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], seen)
+        .unwrap();
+    let foreign = || rig.internet.exec("nft", &["list", "counters"]).unwrap();
+    rig.client
+        .ip("addr add 10.9.0.1/32 dev lo")
+        .and_then(|_| rig.gateway.ip("route add 10.9.0.0/16 via 192.168.1.20"))
+        .unwrap();
+    for fallback in ["kernel", "refuse"] {
+        rig.write_config(&with_nat(&format!("fallback = \"{fallback}\"")));
+        let daemon = rig.start();
+        detach_programs(&rig);
+        for flags in [SYN | ACK, RST, FIN | PSH | URG, 0] {
+            rig.segments(flags, 4);
+        }
+        let _ = rig.client.exec(
+            "ping",
+            &["-c", "2", "-W", "1", "-I", "10.9.0.1", "192.0.2.1"],
+        );
+        assert!(
+            foreign().contains("packets 0 "),
+            "{fallback}: {}",
+            foreign()
+        );
+        let counted: u64 = [
+            "kernel-foreign-source",
+            "kernel-invalid",
+            "kernel-unknown",
+            "kernel-unknown-reset",
+        ]
+        .iter()
+        .map(|name| packets(&daemon, name))
+        .sum();
+        assert!(counted >= 8, "{:?}", daemon.status().reasons);
+        assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    }
+}
+
+#[test]
+fn a_network_that_is_routed_to_a_link_may_leave_by_it() {
+    let rig = Rig::new();
+    let settings = "forwards = \"kernel\"\nfallback = \"refuse\"";
+    rig.write_config(&with_prefix("10.9.0.0/16", settings));
+    rig.client.ip("addr add 10.9.0.1/32 dev lo").unwrap();
+    rig.gateway
+        .ip("route add 10.9.0.0/16 via 192.168.1.20")
+        .unwrap();
+    rig.internet
+        .ip("route add 10.9.0.0/16 via 203.0.113.2")
+        .unwrap();
+    let daemon = rig.start();
+    detach_programs(&rig);
+    let ping = ["-c", "1", "-W", "5", "-I", "10.9.0.1", "192.0.2.1"];
+    rig.client.exec("ping", &ping).unwrap();
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box() {
+    const FLOOD: u16 = 60_000;
+    /// `IN_SUM_MAX` of the guard, and what the box and its probes have.
+    const FILLED_MAX: u64 = 8192 + 200;
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let filled = || -> u64 {
+        let text = rig.gateway.sysctl("net/netfilter/nf_conntrack_count");
+        text.unwrap().parse().unwrap()
+    };
+    let survives_flood = |what: &str| {
+        for flags in [SYN, ACK, SYN | ACK] {
+            rig.segments(flags, FLOOD);
+        }
+        let filled = filled();
+        println!("{what}: {filled} connections in the kernel's table");
+        assert!(filled < FILLED_MAX, "{what}: {filled}");
+        let ping = ["-c", "5", "-i", "0.2", "-W", "2", "192.0.2.1"];
+        let said = rig.gateway.exec("ping", &ping).unwrap();
+        assert!(said.contains(" 5 received"), "{what}: {said}");
+    };
+    survives_flood("with the programs");
+    detach_programs(&rig);
+    survives_flood("with nothing but nftables");
+    let reasons = daemon.status().reasons;
+    println!("{reasons:?}");
+    for name in ["kernel-sum", "kernel-unknown", "kernel-unknown-reset"] {
+        assert!(packets(&daemon, name) > 0, "{name}: {reasons:?}");
+    }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn one_hosts_flood_does_not_use_up_what_the_kernel_carries_for_others() {
+    let rig = Rig::new();
+    let daemon = rig.start();
+    detach_programs(&rig);
+    rig.client.ip("addr add 192.168.1.30/24 dev eth0").unwrap();
+    rig.segments_of(1, SYN, 20_000);
+    let ping = ["-c", "1", "-W", "5", "-I", "192.168.1.30", "192.0.2.1"];
+    rig.client.exec("ping", &ping).unwrap();
+    assert!(packets(&daemon, "kernel-source-rate") > 15_000);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on() {
+    let rig = Rig::new();
+    let daemon = rig.start();
+    detach_programs(&rig);
+    rig.segments(ACK, 300);
+    let before = packets(&daemon, "kernel-unknown");
+    assert!(before > 0);
+    rig.write_config(&with_nat("forwards = \"kernel\""));
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    assert!(packets(&daemon, "kernel-unknown") >= before);
+    rig.gateway.exec("nft", &["flush", "ruleset"]).unwrap();
+    // A change that the daemon looks at.
+    rig.gateway.ip("addr add 192.168.1.99/24 dev lan0").unwrap();
+    until("the table is back", || {
+        let rules = rig.gateway.exec("nft", &["list", "ruleset"]).unwrap();
+        rules.contains("kernel-foreign-source")
+    });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// TCP segments from nowhere.
+mod segments {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use etherparse::{PacketBuilder, TcpHeader};
+    use socket2::{Domain, Protocol, Socket, Type};
+
+    use super::{ACK, FIN, PSH, RST, SYN, URG};
+
+    const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+    pub fn send(hosts: u8, flags: u8, count: u16) {
+        let raw = Some(Protocol::from(libc::IPPROTO_RAW));
+        let socket = Socket::new(Domain::IPV4, Type::RAW, raw).unwrap();
+        socket.set_header_included_v4(true).unwrap();
+        let to = SocketAddrV4::new(SERVER, 0).into();
+        for number in 0..count {
+            let host = 100 + (number % u16::from(hosts)) as u8;
+            let from = Ipv4Addr::new(192, 168, 1, host);
+            let packet = segment(from, flags, 1024 + number);
+            socket.send_to(&packet, &to).unwrap();
+        }
+    }
+
+    fn segment(from: Ipv4Addr, flags: u8, port: u16) -> Vec<u8> {
+        let is_set = |bit| flags & bit != 0;
+        let mut header = TcpHeader::new(port, 443, 1, 1024);
+        header.fin = is_set(FIN);
+        header.syn = is_set(SYN);
+        header.rst = is_set(RST);
+        header.psh = is_set(PSH);
+        header.ack = is_set(ACK);
+        header.urg = is_set(URG);
+        let mut bytes = Vec::new();
+        PacketBuilder::ipv4(from.octets(), SERVER.octets(), 64)
+            .tcp_header(header)
+            .write(&mut bytes, &[])
+            .unwrap();
+        bytes
+    }
+}
