@@ -66,8 +66,10 @@ static __always_inline void fill_ip(struct iphdr *ip, __u8 proto, __u32 length, 
 
 /* Answers with ICMP `type` `code`; `mtu` is the next hop's, for fragmentation needed. Neither errors nor fragments after
  * the first are answered (RFC 1812 section 4.3.2.7). */
-static __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_code, __u32 mtu)
+__noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_code, __u32 mtu)
 {
+	if (!p)
+		return -1;
 	struct {
 		struct iphdr ip;
 		struct icmphdr icmp;
@@ -100,8 +102,10 @@ static __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32
 }
 
 /* Answers a segment with the RST of RFC 9293 section 3.5.2, as if from the remote end. */
-static __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
+__noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 {
+	if (!p)
+		return -1;
 	struct {
 		struct iphdr ip;
 		struct tcphdr tcp;

@@ -171,8 +171,11 @@ static __always_inline void learn_late_state(struct ab_scratch *s, const struct 
  * Moves both entries of the embryo of s->lan_key to the main table. If that is full the flow stays where it is: it works
  * as long as no flood evicts it. Pointers to its entries are void afterwards. Whether it moved.
  */
-static __noinline int confirm_flow(struct ab_scratch *s)
+__noinline int confirm_flow(void)
 {
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return 0;
 	struct ab_flow *lan = bpf_map_lookup_elem(&embryos, &s->lan_key);
 	if (!lan)
 		return 0;

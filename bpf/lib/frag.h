@@ -49,8 +49,10 @@ static __always_inline int is_over(const struct ab_fragment *f, __u64 now)
 }
 
 /* Gives `p` the ports of its datagram and `new_id` its id on the link. 0, or the reason to drop. */
-static __noinline int learn_fragment(struct packet *p, __u32 side, __be16 *new_id)
+__noinline int learn_fragment(struct packet *p, __u32 side, __be16 *new_id)
 {
+	if (!p || !new_id)
+		return AB_REASON_MALFORMED;
 	struct ab_fragment_key key = { .id = p->id, .proto = p->proto, .side = side };
 	map_ipv4(&key.src, p->src);
 	map_ipv4(&key.dst, p->dst);
@@ -122,8 +124,10 @@ static __always_inline int write_piece(struct __sk_buff *skb, const struct packe
 }
 
 /* Makes `p` the head that fits `mtu`, and sends the tail back to the ingress. 0, or the reason to refuse. */
-static __noinline int split_packet(struct __sk_buff *skb, struct packet *p, __u32 mtu)
+__noinline int split_packet(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 {
+	if (!p)
+		return AB_REASON_MALFORMED;
 	__u32 header = sizeof(struct iphdr), mark = skb->mark, whole = p->fragment;
 	__u32 head = (mtu - header) & ~7u;
 	if (mtu < header + 8 || skb->gso_size || p->l4 - p->l3 != header || is_sum_partial(skb, p))
@@ -149,7 +153,7 @@ static __always_inline int is_tail(const struct __sk_buff *skb)
 
 /* Cuts the head off a tail that came back. A packet that is not longer by just that bears somebody else's mark. Whether
  * its span is known already, or below zero. */
-static __noinline int cut_tail(struct __sk_buff *skb)
+__noinline int cut_tail(struct __sk_buff *skb)
 {
 	__be16 length = 0;
 	__u32 mark = skb->mark, head = mark & 0xffff;

@@ -20,7 +20,7 @@ struct quote {
 };
 
 /* Whether the ICMP message of `length` bytes at `at` sums to all ones. */
-static __noinline int icmp_sum_holds(struct __sk_buff *skb, __u32 at, __u32 length)
+__noinline int icmp_sum_holds(struct __sk_buff *skb, __u32 at, __u32 length)
 {
 	struct ab_scratch *s = scratch();
 	__s64 sum = 0;
@@ -92,8 +92,10 @@ static __always_inline int rewrite_outer(struct __sk_buff *skb, const struct pac
 }
 
 /* An error from the internet about a packet a LAN host sent. */
-static __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 link)
+__noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 link)
 {
+	if (!p)
+		return AB_REASON_MALFORMED;
 	struct quote q;
 	struct ab_flow_key key;
 	if (is_lan_address(p->src))
@@ -117,8 +119,10 @@ static __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p
 }
 
 /* An error from the LAN about a packet the internet sent: its source becomes the flow's external address. */
-static __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
+__noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 {
+	if (!p)
+		return AB_REASON_MALFORMED;
 	struct quote q;
 	struct ab_flow_key key;
 	const struct ab_route *route = find_route(p->dst);

@@ -9,14 +9,18 @@
 #include "tcp.h"
 
 /* What belongs to no flow: a source inside the LAN is a lie, the rest may be the host's own. */
-static __noinline int stray_inbound(struct packet *p)
+__noinline int stray_inbound(struct packet *p)
 {
+	if (!p)
+		return AB_REASON_MALFORMED;
 	return is_lan_address(p->src) ? AB_REASON_SPOOFED_WAN : AB_REASON_NO_FLOW_IN;
 }
 
 /* Address-dependent filtering (RFC 4787 REQ-8): 0 if this remote address may speak to the mapping, or why not. */
-static __noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key)
+__noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key)
 {
+	if (!p || !wan_key)
+		return AB_REASON_MALFORMED;
 	const struct ab_settings *set = current_settings();
 	struct ab_flow_key permission;
 	if (set && set->udp_filter_open)
@@ -37,7 +41,7 @@ static __noinline int answer_mapping(struct packet *p, struct ab_flow_key *wan_k
 		return 0;
 	}
 	make_other_key(&s->lan_key, wan_key, wan);
-	return confirm_flow(s);
+	return confirm_flow();
 }
 
 /* 0, or the reason to drop. */

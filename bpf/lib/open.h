@@ -79,8 +79,10 @@ static __noinline int remember_session(const struct packet *p, __u32 link)
 	return bpf_map_update_elem(&sessions, &key, &link, BPF_ANY);
 }
 
-static __noinline __u32 packet_hash(struct packet *p)
+__noinline __u32 packet_hash(struct packet *p)
 {
+	if (!p)
+		return 0;
 	union ab_addr src, dst;
 	map_ipv4(&src, p->src);
 	map_ipv4(&dst, p->dst);
@@ -88,8 +90,10 @@ static __noinline __u32 packet_hash(struct packet *p)
 }
 
 /* Which link a new flow takes. Leaves the numbers it was decided from in s->candidates. */
-static __noinline int choose_link(struct packet *p, __u32 avoid, struct ab_decision *d)
+__noinline int choose_link(struct packet *p, __u32 avoid, struct ab_decision *d)
 {
+	if (!p || !d)
+		return 0;
 	struct ab_scratch *s = scratch();
 	const struct ab_choice *now = current_choice();
 	d->target = AB_NO_TARGET;
@@ -191,8 +195,11 @@ static long try_port(__u32 attempt, struct port_search *search)
 }
 
 /* Inserts the link entry under the first free port. 0, or AB_REASON_REFUSED_PORTS. */
-static __noinline int bind_port(struct ab_scratch *s)
+__noinline int bind_port(void)
 {
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return AB_REASON_NOT_CONFIGURED;
 	struct port_search search = {
 		.scratch = s,
 		.settings = current_settings(),
@@ -266,8 +273,10 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 /*
  * Opens the flow of s->lan_key on a link outside `tried`. 0 with the entry in `embryos`, or the reason why not.
  */
-static __noinline int open_flow(struct packet *p, __u32 tried)
+__noinline int open_flow(struct packet *p, __u32 tried)
 {
+	if (!p)
+		return AB_REASON_MALFORMED;
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
 	struct ab_decision d;
@@ -281,7 +290,7 @@ static __noinline int open_flow(struct packet *p, __u32 tried)
 	if (!link || !(link->flags & AB_LINK_PRESENT))
 		return AB_REASON_NO_LINK;
 	fill_entries(s, p, link, &d, tried, bpf_ktime_get_coarse_ns());
-	refused = bind_port(s);
+	refused = bind_port();
 	if (refused)
 		return fall_back(set, refused);
 	s->lan.other_port = s->wan_key.local_port;

@@ -79,7 +79,7 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 		if (!flow)
 			return gate(p) ?: refuse_unknown();
 		if (flow->state & AB_STATE_REPLIED)
-			confirm_flow(s);
+			confirm_flow();
 		return 0;
 	}
 	return flow ? settle_syn(p, s, flow) : (gate(p) ?: open_flow(p, 0));
@@ -89,8 +89,10 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
  * Hairpinning (RFC 4787 REQ-9): the link whose external address and port stand for a mapping and are this packet's
  * destination, or AB_NO_TARGET. The packet is translated and comes back as if that link had brought it.
  */
-static __noinline int hairpin_link(struct packet *p)
+__noinline int hairpin_link(struct packet *p)
 {
+	if (!p)
+		return AB_NO_TARGET;
 	struct ab_flow_key key;
 	if (!is_mapping(p->proto))
 		return AB_NO_TARGET;
@@ -123,7 +125,7 @@ static __always_inline int settle_mapping(struct packet *p, struct ab_scratch *s
 	if (!flow)
 		return open_mapping(p, s);
 	if (flow->state & AB_STATE_REPLIED || bpf_ktime_get_coarse_ns() - flow->opened_ns > UDP_STREAM_NS)
-		confirm_flow(s);
+		confirm_flow();
 	return 0;
 }
 
@@ -131,8 +133,10 @@ static __always_inline int settle_mapping(struct packet *p, struct ab_scratch *s
  * Everything that is not an established flow's packet: after it the flow of s->lan_key exists. `confirmed` is what the
  * main table has of it. 0, or why not.
  */
-static __noinline int settle_outbound(struct packet *p, struct ab_flow *confirmed)
+__noinline int settle_outbound(struct packet *p, struct ab_flow *confirmed)
 {
+	if (!p)
+		return AB_REASON_MALFORMED;
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
@@ -149,8 +153,10 @@ static __noinline int settle_outbound(struct packet *p, struct ab_flow *confirme
  * Lets a mapping hear from one more remote address, or keeps it hearing. The way of the packet: TRANSLATED_OUT, HAIRPIN if
  * that address is one of ours, or the reason why the mapping is not for it.
  */
-static __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
+__noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 {
+	if (!p || !flow)
+		return AB_REASON_MALFORMED;
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
@@ -205,8 +211,10 @@ static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, st
 	t->tx_bytes += load.bytes;
 }
 
-static __noinline int send_hairpin(struct packet *p)
+__noinline int send_hairpin(struct packet *p)
 {
+	if (!p)
+		return AB_REASON_FILTERED_IN;
 	__u32 index = hairpin_link(p);
 	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index) : NULL;
 	if (!link)

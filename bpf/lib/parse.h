@@ -97,6 +97,12 @@ static __always_inline __u32 bounded_length(__u32 length, __u32 max)
 	return ((length - 1) & (max - 1)) + 1;
 }
 
+/*
+ * Functions that are not static are verified once, for any argument, instead of at every call and for every state it is
+ * called in. The verifier knows the size of what their pointers lead to, not that it is there. Linux 6.1 does not take
+ * such a pointer as key or value of a map: what a function gives to maps it finds in the scratch, or on its stack.
+ */
+
 /* Where a packet went through another function the verifier has forgotten how small its offsets are. */
 static __always_inline __u32 bounded_l3(const struct packet *p)
 {
@@ -134,7 +140,7 @@ static __always_inline __u16 fold_sum(__u64 sum)
 
 /* The sum of `length` bytes of IP options. A function of its own, so that the verifier walks what follows once and not
  * once for every length. */
-static __noinline __u64 sum_options(struct __sk_buff *skb, __u32 at, __u32 length)
+__noinline __u64 sum_options(struct __sk_buff *skb, __u32 at, __u32 length)
 {
 	__u32 word[IP_OPTIONS_ROOM / 4] = {};
 	__u64 sum = 0;

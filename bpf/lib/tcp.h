@@ -68,8 +68,10 @@ static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, con
 }
 
 /* A RST or FIN from the remote end, at most two per flow: looks up the LAN entry. 0, or the reason to drop it. */
-static __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
+__noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
+	if (!p || !wan || !wan_key)
+		return AB_REASON_NO_FLOW_IN;
 	struct ab_flow_key lan_key;
 	struct ab_flow *lan = find_other(wan_key, wan, &lan_key);
 	if (!lan)
@@ -146,8 +148,10 @@ static long step_option(__u32 step, struct option_walk *walk)
 }
 
 /* Lowers the MSS option of a SYN to what fits `mtu` (RFC 9293 section 3.7.1). 0, or the reason of failure. */
-static __noinline int clamp_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
+__noinline int clamp_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 {
+	if (!p)
+		return AB_REASON_MALFORMED;
 	struct option_walk walk = {};
 	__u8 offset_byte = 0;
 	if (mtu <= sizeof(struct iphdr) + sizeof(struct tcphdr) || bpf_skb_load_bytes(skb, p->l4 + 12, &offset_byte, 1))
