@@ -18,7 +18,7 @@ pub enum Error {
     BpfFileSystem { path: PathBuf, source: io::Error },
     #[error("{path}: {source}")]
     Pins { path: PathBuf, source: io::Error },
-    #[error("cannot load the program: {source}; it needs Linux 6.6, CAP_BPF and CAP_NET_ADMIN")]
+    #[error("cannot load the program: {source}; it needs Linux 6.1, CAP_BPF and CAP_NET_ADMIN")]
     Load { source: Box<EbpfError> },
     #[error("program `{program}` is refused by the kernel: {source}")]
     Program {
@@ -32,6 +32,18 @@ pub enum Error {
     },
     #[error("cannot keep the attachment to device {ifindex}: {reason}")]
     AttachPin { ifindex: u32, reason: String },
+    #[error("cannot set the filter of device {device}: {source}")]
+    Filter { device: String, source: io::Error },
+    #[error(
+        "device {device} has an `ingress` qdisc, where this kernel would need `clsact`: remove it with \
+         `tc qdisc del dev {device} ingress`, or use Linux 6.6 or newer"
+    )]
+    IngressQdisc { device: String },
+    #[error(
+        "device {device} has a filter `{name}` of somebody else at priority 171, handle 0xab, which are Anabranch's: \
+         give that one another priority"
+    )]
+    FilterTaken { device: String, name: String },
     #[error("map `{map}`: {source}")]
     Map {
         map: &'static str,
@@ -59,6 +71,13 @@ impl Error {
         move |source| Error::Map {
             map,
             source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn filter(device: &str) -> impl Fn(io::Error) -> Error {
+        move |source| Error::Filter {
+            device: device.to_owned(),
+            source,
         }
     }
 

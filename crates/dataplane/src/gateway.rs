@@ -80,7 +80,7 @@ impl Gateway {
     /// `pins` is the instance's folder below `/sys/fs/bpf`.
     ///
     /// # Errors
-    /// Missing privileges, a kernel before 6.6, pins that cannot be made.
+    /// Missing privileges, a kernel before 6.1, pins that cannot be made.
     pub fn open(pins: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
         let folder = object::pin_folder(pins, &format!("v{}", abi::ABI_VERSION))?;
         let mut object = Object::load(&folder, sizes)?;
@@ -261,12 +261,13 @@ impl Gateway {
         reasons::read(&self.object.maps.reasons, anabranch_policy::reasons())
     }
 
-    /// Detaches everything and removes the pins: the host forwards as if this gateway had never been.
+    /// Detaches everything and removes the pins: the host forwards as if this gateway had never been. In the network
+    /// namespace of its devices.
     ///
     /// # Errors
     /// The pins cannot be removed.
     pub fn close(self) -> Result<(), Error> {
-        object::remove_pins(&self.instance)
+        object::remove_instance(&self.instance)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The programs in the kernel, and everything user space says to them.
 //!
-//! For the gateway, one BPF object (`bpf/gateway.bpf.c`) holds two forwarding programs, `lan` and `wan`, attached at the TCX ingress of
+//! For the gateway, one BPF object (`bpf/gateway.bpf.c`) holds two forwarding programs, `lan` and `wan`, attached at the ingress of
 //! the LAN devices and the links, and three that are attached nowhere: `explain`, `sweep_flows` and `end_link`. Maps
 //! and attachments are pinned in a BPF file system, so that forwarding outlives this process: [`Gateway::open`] either
 //! loads afresh or adopts what it finds, replacing the programs in place while the flows stay.
@@ -33,6 +33,7 @@ pub mod trunk;
 mod walk;
 
 pub use anabranch_policy::abi::Settings;
+pub use attach::{has_room, programs_at};
 pub use error::Error;
 pub use explain::{Explanation, Proto, Weighed};
 pub use flows::{FlowRow, FlowState};

@@ -14,7 +14,7 @@ use aya::{
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
-use crate::{Error, Sizes};
+use crate::{Error, Sizes, attach};
 
 /// The BPF object as clang made it, for tests and benchmarks that run the programs themselves.
 pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gateway.bpf.o"));
@@ -149,9 +149,18 @@ pub fn pin_folder(instance: &Path, name: &str) -> Result<PathBuf, Error> {
     Ok(folder)
 }
 
-/// Unpins everything in `folder`, and the folder.
+/// Detaches what the pins of an instance's `folder` tell of, removes them, and the folder.
 pub fn remove_pins(folder: &Path) -> Result<(), Error> {
+    attach::detach_all(folder)?;
     fs::remove_dir_all(folder).map_err(at(folder))
+}
+
+/// The same with all folders of an instance.
+pub fn remove_instance(instance: &Path) -> Result<(), Error> {
+    for entry in fs::read_dir(instance).map_err(at(instance))? {
+        remove_pins(&entry.map_err(at(instance))?.path())?;
+    }
+    fs::remove_dir(instance).map_err(at(instance))
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> Error {

@@ -1,6 +1,6 @@
 //! The trunk program in the kernel: one logical link spread over parallel sublinks, without translation.
 //!
-//! `bpf/trunk.bpf.c` stands at the TCX egress of the trunk device. That device has the addresses, the routes and the
+//! `bpf/trunk.bpf.c` stands at the egress of the trunk device. That device has the addresses, the routes and the
 //! MTU and need not lead anywhere; what the kernel would send out of it is sent over one of the sublinks, to the other
 //! node's address there. What arrives on a sublink is ordinary routing: nothing of ours stands there.
 //!
@@ -25,7 +25,7 @@ use aya::programs::TcAttachType;
 
 use crate::{
     Error, Ran, ReasonCount, attach,
-    object::{pin_folder, remove_pins},
+    object::{pin_folder, remove_instance},
     reasons, run,
 };
 pub use object::OBJECT;
@@ -53,7 +53,7 @@ impl Trunk {
     /// `instance` is the instance's folder below `/sys/fs/bpf`.
     ///
     /// # Errors
-    /// Missing privileges, a kernel before 6.6, pins that cannot be made.
+    /// Missing privileges, a kernel before 6.1, pins that cannot be made.
     pub fn open(instance: &Path) -> Result<(Self, bool), Error> {
         let pins = pin_folder(instance, &format!("trunk-v{}", abi::TRUNK_ABI_VERSION))?;
         let (object, adopted) = Object::load(&pins)?;
@@ -214,12 +214,12 @@ impl Trunk {
         run::run(self.object.program()?, PROGRAM, frame, repeat)
     }
 
-    /// Detaches the program and removes the pins: the device sends by itself again.
+    /// Detaches the program and removes the pins: the device sends by itself again. In the device's network namespace.
     ///
     /// # Errors
     /// The pins cannot be removed.
     pub fn close(self) -> Result<(), Error> {
-        remove_pins(&self.instance)
+        remove_instance(&self.instance)
     }
 }
 

@@ -6,8 +6,9 @@ use std::{
 };
 
 use anabranch_core::{DataPlane, LinkId};
-use anabranch_dataplane::Sizes;
-use aya::programs::{SchedClassifier, TcAttachType};
+use anabranch_dataplane::{Sizes, programs_at};
+use aya::programs::TcAttachType;
+use nix::net::if_::if_nametoindex;
 
 use crate::{
     common::*,
@@ -117,10 +118,7 @@ fn udp_moves_to_another_link_when_its_own_ends() {
 /// Kernel ids of the programs at a device's ingress.
 fn attached(site: &Site, device: &str) -> Vec<u32> {
     site.gateway
-        .run(|| {
-            let (_, programs) = SchedClassifier::query_tcx(device, TcAttachType::Ingress).unwrap();
-            programs.iter().map(|program| program.id()).collect()
-        })
+        .run(|| programs_at(if_nametoindex(device).unwrap(), TcAttachType::Ingress).unwrap())
         .unwrap()
 }
 
@@ -167,7 +165,7 @@ fn a_clean_end_leaves_no_pins_and_no_programs() {
     for device in ["lan0", "wan0", "wan1"] {
         assert_eq!(attached(&site, device).len(), 1, "{device}");
     }
-    site.plane.take().unwrap().close().unwrap();
+    site.stop().unwrap();
     assert!(!site.pins.exists());
     for device in ["lan0", "wan0", "wan1"] {
         eventually("the program is gone", || attached(&site, device).is_empty());

@@ -103,6 +103,12 @@ impl Site {
         adopted
     }
 
+    /// A clean end of the gateway, where its devices are.
+    pub fn stop(&mut self) -> Result<(), Error> {
+        let plane = self.plane.take().expect("the gateway was started");
+        self.gateway.run(|| plane.close()).unwrap()
+    }
+
     pub fn plane(&mut self) -> &mut Gateway {
         self.plane.as_mut().expect("the gateway was started")
     }
@@ -162,8 +168,8 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        if let Some(plane) = self.plane.take() {
-            plane.close().ok();
+        if self.plane.is_some() {
+            self.stop().ok();
         } else {
             std::fs::remove_dir_all(&self.pins).ok();
         }

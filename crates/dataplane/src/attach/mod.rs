@@ -1,0 +1,165 @@
+//! Attachments to devices, which outlive this process.
+//!
+//! Where the kernel has TCX (Linux 6.6) an attachment is a link, pinned; elsewhere it is a [`filter`] of the device's
+//! `clsact` qdisc, which holds its program by itself, and a folder among the pins that says so. What stands is replaced
+//! in place, without a packet that meets no program.
+
+mod filter;
+mod tc;
+
+use std::path::{Path, PathBuf};
+
+use aya::programs::{
+    LinkOrder, ProgramError, SchedClassifier, TcAttachType,
+    links::{FdLink, PinnedLink},
+    tc::{SchedClassifierLink, TcAttachOptions},
+};
+use nix::{errno::Errno, net::if_::if_indextoname};
+
+use crate::Error;
+pub use filter::has_room;
+
+const PREFIX: &str = "attach-";
+/// Set to `clsact`: filters even where there is TCX, so that `tc` shows them.
+const MECHANISM: &str = "ANABRANCH_ATTACH";
+
+fn pin_path(pins: &Path, ifindex: u32) -> PathBuf {
+    pins.join(format!("{PREFIX}{ifindex}"))
+}
+
+/// Puts `program` at one end of a device's queue: in the place of what stands there, or fresh.
+pub fn attach(
+    program: &mut SchedClassifier,
+    pins: &Path,
+    ifindex: u32,
+    end: TcAttachType,
+) -> Result<(), Error> {
+    let path = pin_path(pins, ifindex);
+    if path.exists() {
+        if replace(program, &path).is_ok() {
+            return Ok(());
+        }
+        unpin(&path)?;
+    }
+    let device = device_name(ifindex)?;
+    if filter::stands(pins, ifindex) || !has_tcx(&device) {
+        return filter::attach(program, pins, ifindex, end);
+    }
+    attach_fresh(program, &path, &device, ifindex, end)
+}
+
+fn device_name(ifindex: u32) -> Result<String, Error> {
+    let name = if_indextoname(ifindex).map_err(|_| Error::NoDevice { ifindex })?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
+/// Kernels without it do not know what they are asked about.
+fn has_tcx(device: &str) -> bool {
+    if std::env::var_os(MECHANISM).is_some_and(|mechanism| mechanism == "clsact") {
+        return false;
+    }
+    match SchedClassifier::query_tcx(device, TcAttachType::Ingress) {
+        Err(ProgramError::SyscallError(error)) => {
+            error.io_error.raw_os_error() != Some(Errno::EINVAL as i32)
+        }
+        _ => true,
+    }
+}
+
+/// Fails if the pinned link lost its device.
+fn replace(program: &mut SchedClassifier, path: &Path) -> Result<(), ProgramError> {
+    let pinned = PinnedLink::from_pin(path)
+        .map_err(|error| ProgramError::IOError(std::io::Error::other(error)))?;
+    let link = SchedClassifierLink::try_from(FdLink::from(pinned))
+        .map_err(|error| ProgramError::IOError(std::io::Error::other(error)))?;
+    let id = program.attach_to_link(link)?;
+    program.take_link(id).map(drop)
+}
+
+fn attach_fresh(
+    program: &mut SchedClassifier,
+    path: &Path,
+    device: &str,
+    ifindex: u32,
+    end: TcAttachType,
+) -> Result<(), Error> {
+    let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+    let failed = |source| Error::Attach {
+        ifindex,
+        source: Box::new(source),
+    };
+    let id = program
+        .attach_with_options(device, end, options)
+        .map_err(failed)?;
+    let link = program.take_link(id).map_err(failed)?;
+    let link = FdLink::try_from(link).map_err(Error::link(ifindex))?;
+    link.pin(path).map_err(Error::pin(ifindex)).map(drop)
+}
+
+/// Removes the attachment to a device, if there is one.
+pub fn detach(pins: &Path, ifindex: u32) -> Result<(), Error> {
+    unpin(&pin_path(pins, ifindex))?;
+    filter::detach(pins, ifindex)
+}
+
+fn unpin(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Error::Pins {
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Removes all attachments that `pins` tells of.
+pub fn detach_all(pins: &Path) -> Result<(), Error> {
+    attached(pins)?
+        .into_iter()
+        .try_for_each(|ifindex| detach(pins, ifindex))
+}
+
+/// The devices with an attachment.
+pub fn attached(pins: &Path) -> Result<Vec<u32>, Error> {
+    let mut devices = numbered(pins, PREFIX)?;
+    devices.extend(filter::attached(pins)?);
+    Ok(devices)
+}
+
+/// The numbers of the entries of `pins` that are called `prefix` and a number.
+fn numbered(pins: &Path, prefix: &str) -> Result<Vec<u32>, Error> {
+    let failed = |source| Error::Pins {
+        path: pins.to_owned(),
+        source,
+    };
+    let names = std::fs::read_dir(pins).map_err(failed)?;
+    Ok(names
+        .filter_map(|entry| {
+            entry
+                .ok()?
+                .file_name()
+                .to_str()?
+                .strip_prefix(prefix)?
+                .parse()
+                .ok()
+        })
+        .collect())
+}
+
+/// Whether an attachment still has its device.
+pub fn is_alive(pins: &Path, ifindex: u32) -> bool {
+    let stands = pin_path(pins, ifindex).exists() || filter::stands(pins, ifindex);
+    stands && if_indextoname(ifindex).is_ok()
+}
+
+/// Kernel ids of the programs at one end of a device's queue, whoever put them there and how.
+///
+/// # Errors
+/// No such device, or the kernel refuses.
+pub fn programs_at(ifindex: u32, end: TcAttachType) -> Result<Vec<u32>, Error> {
+    let mut ids = filter::programs_at(ifindex, end)?;
+    if let Ok((_, programs)) = SchedClassifier::query_tcx(&device_name(ifindex)?, end) {
+        ids.extend(programs.iter().map(|program| program.id()));
+    }
+    Ok(ids)
+}
