@@ -4,7 +4,8 @@
  * packet, puts random values into the fields named, sums it up and sends a clone out of the attacker's device. Live
  * XDP frames would be cheaper each, but a call that makes them takes a fraction of a second to end, which is too coarse
  * to keep a pace. `sink` stands at the ingress of the ISPs' devices, where what the attack sends ends: it counts packets for
- * the attack's destinations, and those of them that still show a LAN source, and drops them.
+ * the attack's destinations, and those of them that still show a LAN source, and drops them, or answers in place of an
+ * internet that helps the attacker. `collude` does the attacker's part of that.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -20,6 +21,10 @@
 #define L4_OFFSET (ETH_HLEN + sizeof(struct iphdr))
 /* A TCP header with one option of four bytes, or another header and data. */
 #define L4_LENGTH 24
+#define PACKET_LENGTH (L4_OFFSET + L4_LENGTH)
+#define TCP_SYN 0x02
+#define TCP_SYN_ACK 0x12
+#define TCP_ACK 0x10
 
 /* Which fields are random: as in attack/frame.rs. */
 #define RANDOM_MAC 1
@@ -43,6 +48,8 @@ struct plan {
 	struct range destinations;
 	/* Where the checksum of the transport stands in it; 0 if it has none. */
 	__u32 checksum_at;
+	/* The internet answers: a SYN by a SYN/ACK, a datagram by itself. */
+	__u32 answered;
 };
 
 const volatile struct plan plan;
@@ -111,16 +118,17 @@ static __always_inline void randomise(struct ethhdr *eth, struct iphdr *ip, __u8
 
 static __always_inline void sum_up(struct iphdr *ip, __u8 *l4, void *end)
 {
+	ip->check = 0;
 	ip->check = folded(bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
 	__u32 at = plan.checksum_at;
-	if (!at || at > L4_LENGTH - 2)
+	__be16 *check = (void *)(l4 + at);
+	if (!at || at > L4_LENGTH - 2 || (void *)(check + 1) > end)
 		return;
+	*check = 0;
 	__u64 sum = (__u32)bpf_csum_diff(NULL, 0, (__be32 *)l4, L4_LENGTH, 0);
 	if (ip->protocol != IPPROTO_ICMP)
 		sum += (__u64)ip->saddr + ip->daddr + bpf_htons(ip->protocol) + bpf_htons(L4_LENGTH);
-	__be16 *check = (void *)(l4 + at);
-	if ((void *)(check + 1) <= end)
-		*check = folded(sum);
+	*check = folded(sum);
 }
 
 SEC("classifier")
@@ -140,18 +148,74 @@ int generate(struct __sk_buff *skb)
 	return TC_ACT_OK;
 }
 
+#define SWAP(a, b)                 \
+	do {                       \
+		typeof(a) was = a; \
+		a = b;             \
+		b = was;           \
+	} while (0)
+
+/* The next step of a handshake, for whoever receives a SYN or a SYN/ACK. */
+static __always_inline bool shake_hands(__u8 *tcp)
+{
+	__be32 *sequence = (void *)(tcp + 4), *acknowledgement = (void *)(tcp + 8);
+	__be32 next = bpf_htonl(bpf_ntohl(*sequence) + 1);
+	bool syn = tcp[13] == TCP_SYN;
+	if (!syn && tcp[13] != TCP_SYN_ACK)
+		return false;
+	*sequence = syn ? bpf_get_prandom_u32() : *acknowledgement;
+	*acknowledgement = next;
+	tcp[13] = syn ? TCP_SYN_ACK : TCP_ACK;
+	return true;
+}
+
+/* Turns a packet of the flood into what the other side would answer, and sends it back. */
+static __always_inline int answer(struct __sk_buff *skb)
+{
+	if (!plan.answered || bpf_skb_pull_data(skb, PACKET_LENGTH))
+		return TC_ACT_SHOT;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *eth = data;
+	struct iphdr *ip = data + ETH_HLEN;
+	__u8 *l4 = data + L4_OFFSET;
+	if (data + PACKET_LENGTH > end)
+		return TC_ACT_SHOT;
+	if (ip->protocol == IPPROTO_TCP && !shake_hands(l4))
+		return TC_ACT_SHOT;
+	for (int i = 0; i < ETH_ALEN; i++)
+		SWAP(eth->h_dest[i], eth->h_source[i]);
+	SWAP(ip->saddr, ip->daddr);
+	SWAP(*(__be16 *)l4, *(__be16 *)(l4 + 2));
+	ip->ttl = 64;
+	sum_up(ip, l4, end);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+static __always_inline bool load_ip(struct __sk_buff *skb, struct iphdr *ip)
+{
+	return skb->protocol == bpf_htons(ETH_P_IP) && !bpf_skb_load_bytes(skb, ETH_HLEN, ip, sizeof(*ip));
+}
+
 SEC("classifier")
 int sink(struct __sk_buff *skb)
 {
 	struct iphdr ip;
-	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
-		return TC_ACT_UNSPEC;
-	if (!within(&plan.destinations, ip.daddr))
+	if (!load_ip(skb, &ip) || !within(&plan.destinations, ip.daddr))
 		return TC_ACT_UNSPEC;
 	count(ARRIVED);
 	if (within(&lan, ip.saddr))
 		count(LEAKED);
-	return TC_ACT_SHOT;
+	return answer(skb);
+}
+
+/* At the attacker's device: what comes back. */
+SEC("classifier")
+int collude(struct __sk_buff *skb)
+{
+	struct iphdr ip;
+	if (!load_ip(skb, &ip) || !within(&plan.destinations, ip.saddr))
+		return TC_ACT_UNSPEC;
+	return ip.protocol == IPPROTO_TCP ? answer(skb) : TC_ACT_SHOT;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

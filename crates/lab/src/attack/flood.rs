@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::frame::{FRAME_BYTES, Plan};
 use super::kinds;
-use super::site::{Cable, ISP_DEVICE};
+use super::site::{Cable, HOST_DEVICE, ISP_DEVICE};
 use crate::netns::Namespace;
 use crate::topology::{LabError, Result};
 
@@ -71,10 +71,10 @@ impl Flood {
             .override_global("lan", &kinds::lan(), true)
             .load(OBJECT)
             .map_err(failed("loading"))?;
-        let generator: &mut SchedClassifier = program(&mut programs, "generate")?;
-        generator.load().map_err(failed("loading the generator"))?;
-        let sink: &mut SchedClassifier = program(&mut programs, "sink")?;
-        sink.load().map_err(failed("loading the sink"))?;
+        for name in ["generate", "sink", "collude"] {
+            let program = program(&mut programs, name)?;
+            program.load().map_err(failed(name))?;
+        }
         let counters = programs.take_map("counters").ok_or("no such map");
         let counters = counters.map_err(failed("counters"))?;
         let counters = PerCpuArray::try_from(counters).map_err(failed("counters"))?;
@@ -83,13 +83,20 @@ impl Flood {
 
     /// Lets what the attack sends end at these routers.
     pub fn sink_at(&mut self, routers: &[Namespace]) -> Result<()> {
-        let sink: &mut SchedClassifier = program(&mut self.programs, "sink")?;
-        for router in routers {
-            let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-            router
-                .run(|| sink.attach_with_options(ISP_DEVICE, TcAttachType::Ingress, options))?
-                .map_err(failed("attaching the sink"))?;
-        }
+        let mut routers = routers.iter();
+        routers.try_for_each(|router| self.attach("sink", router, ISP_DEVICE))
+    }
+
+    /// Lets what comes back from there end, or be answered, at the attacker on the LAN.
+    pub fn collude_at(&mut self, attacker: &Namespace) -> Result<()> {
+        self.attach("collude", attacker, HOST_DEVICE)
+    }
+
+    fn attach(&mut self, name: &'static str, at: &Namespace, device: &str) -> Result<()> {
+        let program = program(&mut self.programs, name)?;
+        let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+        at.run(|| program.attach_with_options(device, TcAttachType::Ingress, options))?
+            .map_err(failed("attaching"))?;
         Ok(())
     }
 
@@ -151,10 +158,7 @@ fn make(generator: &SchedClassifier, frames: u32) -> Result<()> {
     Ok(())
 }
 
-fn program<'a, P>(programs: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P>
-where
-    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = aya::programs::ProgramError>,
-{
+fn program<'a>(programs: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier> {
     let program = programs.program_mut(name).ok_or("no such program");
     program
         .map_err(failed(name))?

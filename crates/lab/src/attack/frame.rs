@@ -114,9 +114,10 @@ pub(super) struct Plan {
     sources: Range,
     destinations: Range,
     checksum_at: u32,
+    answered: u32,
 }
 
-// SAFETY: integers without padding (60 + 4 + 8 + 8 + 4 bytes).
+// SAFETY: integers without padding (60 + 4 + 8 + 8 + 4 + 4 bytes).
 unsafe impl Pod for Plan {}
 // SAFETY: two integers.
 unsafe impl Pod for Range {}
@@ -137,6 +138,8 @@ pub(super) struct Recipe {
     pub payload: Payload,
     pub random: u32,
     pub ttl: u8,
+    /// By an internet that helps the attacker.
+    pub answered: bool,
 }
 
 impl Recipe {
@@ -164,6 +167,7 @@ impl Recipe {
             sources: ends.sources,
             destinations: ends.destinations,
             checksum_at: self.payload.checksum_at(),
+            answered: self.answered.into(),
         }
     }
 }

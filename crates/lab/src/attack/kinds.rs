@@ -45,6 +45,7 @@ const fn attack(name: &'static str, words: &'static str, payload: Payload, rando
             payload,
             random,
             ttl: TTL,
+            answered: false,
         },
         as_victim: false,
     }
@@ -59,6 +60,11 @@ impl Attack {
 
     const fn as_victim(mut self) -> Self {
         self.as_victim = true;
+        self
+    }
+
+    const fn answered(mut self) -> Self {
+        self.recipe.answered = true;
         self
     }
 
@@ -112,7 +118,7 @@ const SYN: u32 = FLOW | random::FIRST_WORD;
 const DATAGRAM: u32 = FLOW | random::IP_ID;
 
 /// In the order in which they are run.
-pub static ATTACKS: [Attack; 15] = [
+pub static ATTACKS: [Attack; 17] = [
     attack(
         "syn",
         "SYNs to random ports and destinations",
@@ -139,6 +145,13 @@ pub static ATTACKS: [Attack; 15] = [
     )
     .as_victim(),
     attack(
+        "connections",
+        "connections, opened in full by the help of their servers",
+        Payload::Syn,
+        SYN,
+    )
+    .answered(),
+    attack(
         "ack",
         "segments of unknown TCP connections",
         Payload::Ack,
@@ -150,6 +163,13 @@ pub static ATTACKS: [Attack; 15] = [
         Payload::Udp,
         FLOW,
     ),
+    attack(
+        "udp-answered",
+        "the same, each answered",
+        Payload::Udp,
+        FLOW,
+    )
+    .answered(),
     attack(
         "udp-one-remote",
         "datagrams from random ports to one endpoint",

@@ -131,6 +131,7 @@ pub fn run(trial: &Trial, progress: &mut dyn FnMut(&str)) -> Result<Row> {
     };
     let mut flood = Flood::load(&trial.attack.plan(&site, &cable)?, &cable)?;
     flood.sink_at(&site.routers)?;
+    flood.collude_at(&site.attacker)?;
     let stage = Stage {
         trial,
         site: &site,

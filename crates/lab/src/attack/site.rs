@@ -29,7 +29,7 @@ pub(super) const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
 const NEWCOMER: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 2);
 pub(super) const ATTACKER: Ipv4Addr = Ipv4Addr::new(10, 80, 6, 66);
 /// A host's device, and the routers' towards the gateway.
-const HOST_DEVICE: &str = "lan";
+pub(super) const HOST_DEVICE: &str = "lan";
 pub(super) const ISP_DEVICE: &str = "customer";
 const BRIDGE: &str = "br0";
 const SERVERS: u8 = 8;
@@ -46,7 +46,7 @@ pub(super) struct Site {
     spec: LabSpec,
     pub victim: Namespace,
     pub newcomer: Namespace,
-    attacker: Namespace,
+    pub attacker: Namespace,
     switch: Namespace,
     pub gateway: Namespace,
     pub routers: Vec<Namespace>,
@@ -117,6 +117,9 @@ impl Site {
         ] {
             self.plug(host, HOST_DEVICE, port)?;
             host.add_address(HOST_DEVICE, address.into(), LAN_PREFIX_LEN)?;
+        }
+        // The attacker has no route: its kernel resets nothing and answers nothing.
+        for host in [&self.victim, &self.newcomer] {
             host.ip(&format!("route add default via {LAN_GATEWAY} {metrics}"))?;
         }
         Ok(())
