@@ -20,6 +20,9 @@
 //! number), and a state file with the former values of what was changed and the numbers of the links. A daemon that starts
 //! finds all three and carries on from there; one that stops cleanly removes them.
 //!
+//! Once the programs are loaded it gives up what only loading needs: three capabilities and some hundred system calls are
+//! left to it and to the `nft` it starts.
+//!
 //! What it never does: touch a rule, route, table or setting that is not its own; change anything for a configuration it
 //! refuses; end flows before the choice that spares their successors is installed.
 
@@ -36,6 +39,7 @@ pub mod observe;
 pub mod paths;
 pub mod plane;
 pub mod preflight;
+mod privileges;
 pub mod probe;
 mod run;
 mod service;

@@ -8,18 +8,15 @@ use nix::sys::utsname;
 use crate::config::Configuration;
 use crate::error::{BadInput, Error};
 use crate::observe::{self, Netlink, Snapshot};
+use crate::privileges::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON};
 use crate::trunk;
 
 /// Debian 12's. The programs' helpers need 5.17, what the verifier must follow is tested with this one.
 const KERNEL_MIN: (u32, u32) = (6, 1);
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_NET_RAW: u32 = 13;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_BPF: u32 = 39;
 const CAPABILITIES: [(u32, &str); 4] = [
     (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
     (CAP_NET_RAW, "CAP_NET_RAW"),
-    (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
+    (CAP_PERFMON, "CAP_PERFMON"),
     (CAP_BPF, "CAP_BPF"),
 ];
 /// Present on kernels built with CONFIG_BPF_SYSCALL.
@@ -52,6 +49,11 @@ pub async fn check_host(config: &Configuration) -> Result<(), Error> {
         .into());
     }
     privilege(&std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?)?;
+    check_devices(config).await
+}
+
+/// The same of what may have changed since the start: devices and networks.
+pub async fn check_devices(config: &Configuration) -> Result<(), Error> {
     let netlink = Netlink::connect()?;
     match config {
         Configuration::Gateway(config) => {
@@ -162,7 +164,7 @@ mod tests {
             .to_string();
         assert_eq!(
             none,
-            "missing privilege CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_BPF: run as root"
+            "missing privilege CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_BPF: run as root"
         );
         let no_bpf = privilege(&format!(
             "CapEff:\t{:016x}\n",

@@ -15,7 +15,8 @@ use crate::lock::Lock;
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::paths::Paths;
 use crate::plane::{self, ReasonCount};
-use crate::preflight::check_host;
+use crate::preflight::{check_devices, check_host};
+use crate::privileges;
 use crate::probe::{self, Outcome, Target, Via};
 use crate::service;
 use crate::slots::Slots;
@@ -52,13 +53,27 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
 }
 
 async fn open(config: Config, paths: &Paths) -> anyhow::Result<Daemon<Gateway, RealHost>> {
-    let host = RealHost::adopt(&config.path, paths).await?;
-    let former = host.host.slots().clone();
-    let plane = Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
-    if let (_, true) = plane {
+    let (plane, adopted) =
+        Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
+    let host = match adopt_host(&config, paths).await {
+        Ok(host) => host,
+        Err(error) if adopted => return Err(error),
+        Err(error) => {
+            plane.close().context("detach the data path")?;
+            return Err(error);
+        }
+    };
+    if adopted {
         tracing::info!("took over the flows of an earlier run");
     }
-    Daemon::new(config, paths.instance(), &former, plane, host)
+    let former = host.host.slots().clone();
+    Daemon::new(config, paths.instance(), &former, (plane, adopted), host)
+}
+
+/// After the load, before there are threads.
+async fn adopt_host(config: &Config, paths: &Paths) -> anyhow::Result<RealHost> {
+    privileges::drop_loading()?;
+    RealHost::adopt(&config.path, paths).await
 }
 
 /// This host.
@@ -103,7 +118,7 @@ impl Surroundings for RealHost {
 
     async fn reload(&mut self) -> Result<Config, Error> {
         let config = Configuration::load(&self.config_path)?;
-        check_host(&config).await?;
+        check_devices(&config).await?;
         match config {
             Configuration::Gateway(config) => Ok(*config),
             Configuration::Trunk(config) => Err(config

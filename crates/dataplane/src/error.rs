@@ -18,6 +18,10 @@ pub enum Error {
     BpfFileSystem { path: PathBuf, source: io::Error },
     #[error("{path}: {source}")]
     Pins { path: PathBuf, source: io::Error },
+    #[error(
+        "{path} was made by user {owner}, who could change it; remove it (rm -r {path}), then start again"
+    )]
+    ForeignPins { path: PathBuf, owner: u32 },
     #[error("cannot load the program: {source}; it needs Linux 6.1, CAP_BPF and CAP_NET_ADMIN")]
     Load { source: Box<EbpfError> },
     #[error("program `{program}` is refused by the kernel: {source}")]

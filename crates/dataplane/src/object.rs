@@ -1,7 +1,9 @@
 //! The compiled object, loaded once per instance: its maps are found under their pins, or made there.
 
 use std::{
-    fs, io,
+    fs::{self, DirBuilder, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -13,6 +15,7 @@ use aya::{
 };
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::unistd::geteuid;
 
 use crate::{Error, Sizes, attach};
 
@@ -122,6 +125,24 @@ fn sweeper<'a>(bpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTrace
     program(bpf, name)
 }
 
+/// A sweeper of a loaded object, apart from the object: by way of a pin, since to open a program by its id takes
+/// CAP_SYS_ADMIN.
+pub fn own_sweeper(
+    object: &mut Object,
+    pins: &Path,
+    name: &'static str,
+) -> Result<RawTracePoint, Error> {
+    let path = pins.join(name);
+    // Of a process that was killed on the way.
+    let _ = fs::remove_file(&path);
+    let loaded = object.sweeper(name)?;
+    let pinned = loaded.pin(&path).map_err(io::Error::other);
+    pinned.map_err(at(&path))?;
+    let own = RawTracePoint::from_pin(&path).map_err(Error::program(name));
+    fs::remove_file(&path).map_err(at(&path))?;
+    own
+}
+
 /// A map that is pinned in `pins`.
 pub fn pinned(pins: &Path, name: &'static str) -> Result<MapData, Error> {
     MapData::from_pin(pins.join(name)).map_err(Error::map(name))
@@ -138,7 +159,7 @@ pub fn pinned_array<V: Pod>(pins: &Path, name: &'static str) -> Result<Array<Map
 pub fn pin_folder(instance: &Path, name: &str) -> Result<PathBuf, Error> {
     let folder = instance.join(name);
     mount_bpf_file_system(instance)?;
-    fs::create_dir_all(&folder).map_err(at(&folder))?;
+    own_folders(&folder)?;
     for entry in fs::read_dir(instance).map_err(at(instance))? {
         let path = entry.map_err(at(instance))?.path();
         if path != folder {
@@ -172,22 +193,70 @@ fn at(path: &Path) -> impl Fn(io::Error) -> Error {
 }
 
 const BPF_FS: &str = "/sys/fs/bpf";
+const OURS_ALONE: u32 = 0o700;
+
+/// Makes `folder` and those above it up to the file system's root, in which anybody may make folders: one that is there
+/// and is not ours alone might be changed under our hands.
+fn own_folders(folder: &Path) -> Result<(), Error> {
+    let made = folder.strip_prefix(BPF_FS).unwrap_or(folder).iter().count();
+    let mut folders: Vec<&Path> = folder.ancestors().take(made).collect();
+    folders.reverse();
+    for path in folders {
+        match DirBuilder::new().mode(OURS_ALONE).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(at(path)(error));
+            }
+            _ => own_folder(path)?,
+        }
+    }
+    Ok(())
+}
+
+fn own_folder(path: &Path) -> Result<(), Error> {
+    let found = fs::symlink_metadata(path).map_err(at(path))?;
+    if !found.is_dir() || found.uid() != geteuid().as_raw() {
+        return Err(Error::ForeignPins {
+            path: path.to_owned(),
+            owner: found.uid(),
+        });
+    }
+    fs::set_permissions(path, Permissions::from_mode(OURS_ALONE)).map_err(at(path))
+}
 
 fn mount_bpf_file_system(below: &Path) -> Result<(), Error> {
     let root = Path::new(BPF_FS);
-    if !below.starts_with(root) || statfs(root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC)
-    {
+    if !below.starts_with(root) {
         return Ok(());
     }
-    mount(
-        Some("bpf"),
-        root,
-        Some("bpf"),
-        MsFlags::empty(),
-        None::<&str>,
-    )
-    .map_err(|errno| Error::BpfFileSystem {
-        path: root.to_owned(),
-        source: errno.into(),
+    if !statfs(root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC) {
+        let (kind, flags) = (Some("bpf"), MsFlags::empty());
+        mount(kind, root, kind, flags, None::<&str>).map_err(|errno| Error::BpfFileSystem {
+            path: root.to_owned(),
+            source: errno.into(),
+        })?;
+    }
+    if is_passing(root) {
+        tracing::warn!(
+            "{BPF_FS} belongs to this mount namespace and vanishes with it: forwarding will not outlive a kill. \
+             `ip netns exec` makes such namespaces, `nsenter --net=/run/netns/NAME` does not"
+        );
+    }
+    Ok(())
+}
+
+/// Whether a process that this one descends from has another file system there. Those that cannot be asked agree.
+fn is_passing(root: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
+    let here = device(root);
+    std::iter::successors(parent("self"), |pid| parent(pid)).any(|pid| {
+        let there = device(Path::new(&format!("/proc/{pid}/root{BPF_FS}")));
+        there.is_some() && there != here
     })
+}
+
+/// The fourth field of proc_pid_stat(5); the second is a name in parentheses.
+fn parent(pid: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+    (parent != "0").then(|| parent.to_owned())
 }

@@ -291,11 +291,8 @@ impl<A: Pod> Walk<A> {
         map_name: &'static str,
         visits_name: &'static str,
     ) -> Result<Self, Error> {
-        let info = object.sweeper(program_name)?.info();
-        let program =
-            info.and_then(|info| RawTracePoint::from_program_info(info, program_name.into()));
         Ok(Walk {
-            program: program.map_err(Error::program(program_name))?,
+            program: object::own_sweeper(object, pins, program_name)?,
             program_name,
             map: pinned_array(pins, map_name)?,
             map_name,

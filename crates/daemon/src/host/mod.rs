@@ -41,6 +41,8 @@ pub struct Host {
     nft_table: String,
     nft_loaded: Option<String>,
     nft_available: bool,
+    /// Why nftables cannot be used, until it is said.
+    nft_missing: Option<anyhow::Error>,
     state_path: PathBuf,
     state: State,
 }
@@ -59,16 +61,12 @@ impl Host {
         };
         let nft_table = format!("anabranch_{}", paths.instance());
         let nft = nft::check(&Guard::example().ruleset(&nft_table, &[])).await;
-        if let Err(missing) = &nft {
-            tracing::warn!(
-                "nftables cannot be used: {missing:#}; nothing guards what the kernel itself forwards, and nat.fallback is \"refuse\""
-            );
-        }
         Ok(Self {
             ids: Ids::of(paths.instance()),
             nft_table,
             nft_loaded: None,
             nft_available: nft.is_ok(),
+            nft_missing: nft.err(),
             state_path,
             state,
         })
@@ -152,6 +150,11 @@ impl Host {
 
     /// Before the kernel forwards anything. What somebody flushed comes back.
     async fn set_guard(&mut self, config: &Config) -> anyhow::Result<()> {
+        if let Some(missing) = self.nft_missing.take() {
+            tracing::warn!(
+                "nftables cannot be used: {missing:#}; nothing guards what the kernel itself forwards, and nat.fallback is \"refuse\""
+            );
+        }
         if !self.nft_available {
             return Ok(());
         }

@@ -23,14 +23,16 @@ use crate::meter::Meter;
 use crate::observe::{Monitor, Netlink};
 use crate::paths::Paths;
 use crate::preflight;
+use crate::privileges;
 use crate::service::Service;
 
 /// Of a scheme that never looks.
 const NEVER: Duration = Duration::from_secs(3600);
 
 pub(crate) async fn open(config: Config, paths: &Paths) -> anyhow::Result<Runner> {
-    let host = Host::adopt(paths).await?;
     let (plane, adopted) = Plane::open(paths.pins()).context("data path")?;
+    privileges::drop_loading()?;
+    let host = Host::adopt(paths).await?;
     if adopted {
         tracing::info!("took over the trunk of an earlier run");
     }

@@ -1,6 +1,7 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
 mod guard;
+mod privileges;
 mod rig;
 
 use std::collections::BTreeSet;

@@ -130,19 +130,31 @@ impl Rig {
     }
 
     pub fn command(&self) -> Command {
-        let mut command = Command::new(example());
+        self.command_under("env", &[])
+    }
+
+    /// The daemon's command as an argument of another.
+    fn command_under(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
+            .args(arguments)
+            .arg(example())
             .args([self.config().as_path(), self.dir.path(), &self.pins])
             .arg(INSTANCE);
         command
     }
 
     pub fn start(&self) -> Daemon {
+        self.start_under("env", &[])
+    }
+
+    /// Starts it by another program, which becomes it.
+    pub fn start_under(&self, program: &str, arguments: &[&str]) -> Daemon {
         let notify = self.dir.path().join("notify");
         let _ = std::fs::remove_file(&notify);
         let manager = UnixDatagram::bind(&notify).unwrap();
         manager.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut command = self.command();
+        let mut command = self.command_under(program, arguments);
         command.env("NOTIFY_SOCKET", &notify).stdout(Stdio::piped());
         let mut child = self.gateway.spawn(command).unwrap();
         let mut line = String::new();
@@ -162,22 +174,23 @@ impl Rig {
 
     /// Starts a daemon that refuses to, and returns the one line it says why in.
     pub fn refused(&self) -> String {
-        let mut command = self.command();
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = self.gateway.spawn(command).unwrap();
-        let mut said = String::new();
-        child
-            .pipes()
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
-        assert_eq!(child.wait(DEADLINE).unwrap(), Some(Exit::Code(2)), "{said}");
+        let (exit, said) = self.fails();
+        assert_eq!(exit, Exit::Code(2), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         said.replace(self.dir.path().to_str().unwrap(), "DIR")
             .trim()
             .to_owned()
+    }
+
+    /// Starts a daemon that ends by itself, and returns how, and what it said.
+    pub fn fails(&self) -> (Exit, String) {
+        let mut command = self.command();
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = self.gateway.spawn(command).unwrap();
+        let mut said = String::new();
+        let mut stderr = child.pipes().stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        (child.wait(DEADLINE).unwrap().expect("ended in time"), said)
     }
 
     /// Everything of the host that the daemon may change.

@@ -1,0 +1,301 @@
+//! What the process may still do once the programs are loaded.
+//!
+//! Loading wants much (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, and CAP_SYS_ADMIN where the BPF file system is to be mounted),
+//! running wants little: [`KEPT`], and the system calls of [`FILTER_CALLS`], inherited by the `nft` it starts. Neither
+//! comes back before the next process. What is not allowed does not exist (ENOSYS), so that libraries use what they used
+//! before it did. BPF objects are reached by their pins and descriptors alone: nothing is loaded, and nothing is opened by
+//! its id.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use anyhow::{Context, ensure};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+/// Attachments, routes, rules, settings, marks (12); probes, RSTs, binding to devices (13); maps, links and test runs (39).
+pub const KEPT: [u32; 3] = [CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF];
+
+pub const CAP_NET_ADMIN: u32 = 12;
+pub const CAP_NET_RAW: u32 = 13;
+pub const CAP_PERFMON: u32 = 38;
+pub const CAP_BPF: u32 = 39;
+
+/// linux/capability.h: version 3, of two words.
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+/// Gives up what only loading needs. To be called before there is a second thread: capabilities are a thread's.
+pub fn drop_loading() -> anyhow::Result<()> {
+    let threads = std::fs::read_dir("/proc/self/task").context("count threads")?;
+    let threads = threads.count();
+    ensure!(
+        threads == 1,
+        "privileges belong to threads, and there are {threads} already"
+    );
+    bound()?;
+    keep().context("give up capabilities")?;
+    let filter = filter().context("make the filter of system calls")?;
+    seccompiler::apply_filter(&filter).context("set the filter of system calls")
+}
+
+/// Children are root, and get what the bounding set holds. Who may not shrink it (CAP_SETPCAP) is held back by
+/// no_new_privs, which the filter brings.
+fn bound() -> anyhow::Result<()> {
+    let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").context("cap_last_cap")?;
+    let last: u32 = last.trim().parse().context("cap_last_cap")?;
+    for capability in (0..=last).filter(|capability| !KEPT.contains(capability)) {
+        // SAFETY: takes and returns integers.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == 0 {
+            continue;
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EPERM) {
+            return Ok(());
+        }
+        return Err(error).context("shrink the bounding set of capabilities");
+    }
+    Ok(())
+}
+
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Word {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+fn keep() -> io::Result<()> {
+    let header = Header {
+        version: CAPABILITY_VERSION,
+        pid: 0,
+    };
+    let mut words = [Word::default(); 2];
+    for capability in KEPT {
+        let word = &mut words[capability as usize / 32];
+        word.effective |= 1 << (capability % 32);
+        word.permitted = word.effective;
+    }
+    // SAFETY: both structures are as in linux/capability.h and outlive the call.
+    match unsafe { libc::syscall(libc::SYS_capset, &header, words.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn filter() -> anyhow::Result<BpfProgram> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = FILTER_CALLS
+        .iter()
+        .map(|call| (*call, Vec::new()))
+        .collect();
+    rules.insert(libc::SYS_bpf, one_of(&BPF_COMMANDS)?);
+    rules.insert(libc::SYS_socket, one_of(&ADDRESS_FAMILIES)?);
+    rules.insert(libc::SYS_clone, vec![without(NAMESPACES)?]);
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+        SeccompAction::Allow,
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    Ok(filter.try_into()?)
+}
+
+/// The first argument is one of `values`.
+fn one_of(values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    values
+        .iter()
+        .map(|value| first_argument(SeccompCmpOp::Eq, *value))
+        .collect()
+}
+
+/// The first argument has none of `bits`.
+fn without(bits: u64) -> Result<SeccompRule, seccompiler::BackendError> {
+    first_argument(SeccompCmpOp::MaskedEq(bits), 0)
+}
+
+fn first_argument(
+    compare: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompRule, seccompiler::BackendError> {
+    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, compare, value)?;
+    SeccompRule::new(vec![condition])
+}
+
+const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u64;
+
+const ADDRESS_FAMILIES: [u64; 5] = [
+    libc::AF_UNIX as u64,
+    libc::AF_INET as u64,
+    libc::AF_INET6 as u64,
+    libc::AF_NETLINK as u64,
+    libc::AF_PACKET as u64,
+];
+
+/// enum bpf_cmd of linux/bpf.h: elements (1 to 4), pins (6, 7), older attachments (8, 9), test runs (10), what an open
+/// object is (15), who is attached (16), elements in batches (21 to 27 without 22 and 23), links (28, 29, 34).
+const BPF_COMMANDS: [u64; 19] = [
+    1, 2, 3, 4, 6, 7, 8, 9, 10, 15, 16, 21, 24, 25, 26, 27, 28, 29, 34,
+];
+
+/// What files, sockets, timers, threads and one child need, of this process, tokio, the C library and `nft`.
+const FILTER_CALLS: &[i64] = &[
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_brk,
+    libc::SYS_capget,
+    libc::SYS_chdir,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_connect,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_execve,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_futex,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getpeername,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
+    libc::SYS_ioctl,
+    libc::SYS_kill,
+    libc::SYS_listen,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mkdirat,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_prctl,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_prlimit64,
+    libc::SYS_pselect6,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_renameat2,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_sigaltstack,
+    libc::SYS_socketpair,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_sysinfo,
+    libc::SYS_tgkill,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_umask,
+    libc::SYS_uname,
+    libc::SYS_unlinkat,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_write,
+    libc::SYS_writev,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_arch_prctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mkdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_pipe,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rmdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_select,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];
