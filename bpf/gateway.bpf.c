@@ -28,7 +28,7 @@ static __always_inline void mark_fallback(struct __sk_buff *skb)
 static __always_inline int leave(struct __sk_buff *skb, __u32 reason)
 {
 	count_reason(reason);
-	if (reason >= AB_REASON_FALLBACK_QUOTA && reason <= AB_REASON_FALLBACK_UNKNOWN)
+	if (reason >= AB_REASON_FALLBACK_QUOTA && reason <= AB_REASON_FALLBACK_STRAY)
 		mark_fallback(skb);
 	return action_of(fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED]);
 }
@@ -45,6 +45,7 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 		action = answer_icmp(skb, p, ICMP_TIME_EXCEEDED << 8 | ICMP_EXC_TTL, 0);
 		break;
 	case AB_REASON_TOO_BIG_OUT:
+	case AB_REASON_TOO_BIG_IN:
 	case AB_REASON_TOO_LONG_TO_FRAGMENT:
 		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED, p->mtu);
 		break;
@@ -57,21 +58,30 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 	return action < 0 ? TC_ACT_SHOT : action;
 }
 
+static __always_inline int leave_or_answer(struct __sk_buff *skb, struct packet *p, __u32 reason)
+{
+	int action = leave(skb, reason);
+	if (action == TC_ACT_SHOT && fate_of[reason < AB_REASON_COUNT ? reason : 0] == AB_REFUSED)
+		return refuse(skb, p, reason);
+	return action;
+}
+
+/* Fills `p` from what arrived, or came back as the tail of what was cut. 0, or the reason why it goes no further. */
+static __always_inline int take_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+{
+	int accounted = is_tail(skb) ? cut_tail(skb, l3) : 0;
+	if (accounted < 0)
+		return AB_REASON_REWRITE_FAILED;
+	p->is_accounted = accounted;
+	return parse_packet(skb, p, l3);
+}
+
 SEC("classifier")
 int lan(struct __sk_buff *skb)
 {
 	struct packet p = {};
-	int accounted = is_tail(skb) ? cut_tail(skb) : 0;
-	if (accounted < 0)
-		return leave(skb, AB_REASON_REWRITE_FAILED);
-	p.is_accounted = accounted;
-	__u32 reason = parse_packet(skb, &p, ETH_HLEN);
-	if (!reason)
-		reason = outbound(skb, &p);
-	int action = leave(skb, reason);
-	if (action == TC_ACT_SHOT && fate_of[reason < AB_REASON_COUNT ? reason : 0] == AB_REFUSED)
-		return refuse(skb, &p, reason);
-	return action;
+	__u32 reason = take_packet(skb, &p, ETH_HLEN) ?: outbound(skb, &p);
+	return leave_or_answer(skb, &p, reason);
 }
 
 SEC("classifier")
@@ -82,10 +92,9 @@ int wan(struct __sk_buff *skb)
 	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
 	if (!device || device->role != AB_ROLE_LINK)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
-	__u32 reason = parse_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN);
-	if (!reason)
-		reason = inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
-	return leave(skb, reason);
+	__u32 reason = take_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN) ?:
+			       inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
+	return leave_or_answer(skb, &p, reason);
 }
 
 /* The answer is written over the packet, behind the headers it was asked about. */

@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a key or value below changes shape: pinned maps of another version are never adopted. */
-#define AB_ABI_VERSION 2
+#define AB_ABI_VERSION 3
 
 union ab_addr {
 	__u8 byte[16];
@@ -112,9 +112,10 @@ struct ab_device {
 
 /* Destinations (and LAN sources) that are known better than "the internet", longest prefix first. */
 enum ab_verdict {
-	AB_VERDICT_KERNEL = 0, /* local addresses, VPNs, learned routes: the kernel's own routing */
+	AB_VERDICT_KERNEL = 0, /* VPNs, learned routes: the kernel's own routing */
 	AB_VERDICT_LAN = 1,    /* a LAN prefix: valid as source, the kernel's own routing as destination */
 	AB_VERDICT_LINK = 2,   /* a specific route through one link */
+	AB_VERDICT_LOCAL = 3,  /* an address of this host */
 };
 
 struct ab_route_key {
@@ -158,6 +159,8 @@ struct ab_settings {
 	__u64 udp_ns;
 	__u64 icmp_ns;
 	__u64 embryo_ns;
+	__u32 forwards_kernel; /* what a link brings for no flow may be a forward of the kernel's: left to it */
+	__u32 lan_mtu;	       /* smallest of the LAN devices' */
 	__u32 quota_per_host; /* live flows of one LAN address */
 	__u32 flows_max;      /* of the main table, for pressure */
 	__u16 port_min;	      /* external ports for NAT, both ends included, ... */

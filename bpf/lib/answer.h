@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the gateway says itself, always back to the LAN host that asked: ICMP errors (RFC 792, RFC 1812 section 4.3)
+ * What the gateway says itself, always back to the host that asked: ICMP errors (RFC 792, RFC 1812 section 4.3)
  * and RSTs for segments of flows it does not know. The packet that asked becomes the answer.
  */
 #ifndef ANABRANCH_ANSWER_H
@@ -12,24 +12,49 @@
 /* Quoted: the IPv4 header and enough of the transport header for every sender to find its socket. */
 #define QUOTED_TRANSPORT 20
 #define ANSWER_TTL 64
-/* At most one ICMP answer per CPU in this time (RFC 1812 section 4.3.2.8). */
-#define ANSWER_INTERVAL_NS 1000000ull
+/*
+ * ICMP answers are bounded (RFC 1812 section 4.3.2.8), for each source and for the LAN and the links in sum. Path MTU
+ * discovery has a budget of its own, so that nothing else uses it up.
+ */
+#define SOURCE_INTERVAL_NS 10000000ull
+#define SOURCE_BURST_NS (100 * SOURCE_INTERVAL_NS)
+#define SUM_INTERVAL_NS 20000ull /* on each CPU */
+#define SUM_BURST_NS (1000 * SUM_INTERVAL_NS)
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} answered_ns SEC(".maps");
+enum answer_kind { ANSWER_TOO_BIG, ANSWER_OTHER, ANSWER_KINDS };
 
-static __always_inline int may_answer(void)
+/* When all of a source's answers will be at its disposal again. */
+struct ab_budget {
+	__u64 full_ns[ANSWER_KINDS];
+};
+AB_MAP(budgets, BPF_MAP_TYPE_LRU_HASH, 4096, union ab_addr, struct ab_budget, 0);
+AB_MAP(budget_sums, BPF_MAP_TYPE_PERCPU_ARRAY, 2, __u32, struct ab_budget, 0); /* of the LAN, of the links */
+
+static __always_inline int spend(__u64 *full_ns, __u64 now, __u64 interval, __u64 burst)
 {
-	__u32 zero = 0;
-	__u64 now = bpf_ktime_get_ns(), *last = bpf_map_lookup_elem(&answered_ns, &zero);
-	if (!last || now - *last < ANSWER_INTERVAL_NS)
+	__u64 full = *full_ns > now ? *full_ns : now;
+	if (full - now >= burst)
 		return 0;
-	*last = now;
+	*full_ns = full + interval;
 	return 1;
+}
+
+/* Whether `source`, which is on a link or in the LAN, is to have an answer of this kind. */
+__noinline int may_answer(__be32 source, __u32 is_link, __u32 kind)
+{
+	union ab_addr addr;
+	__u64 now = bpf_ktime_get_ns();
+	map_ipv4(&addr, source);
+	struct ab_budget *sum = bpf_map_lookup_elem(&budget_sums, &is_link);
+	struct ab_budget *own = bpf_map_lookup_elem(&budgets, &addr);
+	if (!own) {
+		struct ab_budget fresh = {};
+		bpf_map_update_elem(&budgets, &addr, &fresh, BPF_NOEXIST);
+		own = bpf_map_lookup_elem(&budgets, &addr);
+	}
+	kind = kind == ANSWER_TOO_BIG ? ANSWER_TOO_BIG : ANSWER_OTHER;
+	return sum && own && spend(&own->full_ns[kind], now, SOURCE_INTERVAL_NS, SOURCE_BURST_NS) &&
+	       spend(&sum->full_ns[kind], now, SUM_INTERVAL_NS, SUM_BURST_NS);
 }
 
 static __always_inline void swap_macs(struct ethhdr *eth)
@@ -40,9 +65,11 @@ static __always_inline void swap_macs(struct ethhdr *eth)
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 }
 
-/* Sends what the packet has become to where it came from. */
-static __always_inline int send_back(struct __sk_buff *skb)
+/* Sends what the packet, whose IP header is at `l3`, has become to where it came from. */
+static __always_inline int send_back(struct __sk_buff *skb, __u32 l3)
 {
+	if (l3 == 0)
+		return bpf_redirect(skb->ifindex, 0);
 	struct ethhdr *eth = (void *)(long)skb->data;
 	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
 		return -1;
@@ -77,7 +104,10 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	__u32 ifindex = skb->ifindex;
 	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
 	struct ab_scratch *s = scratch();
-	if (p->kind != PACKET_FLOW || !p->has_ports_header || !device || !s || !may_answer())
+	if (p->kind == PACKET_ICMP_ERROR || !p->has_ports_header || !device || !s)
+		return -1;
+	__u32 is_link = device->role == AB_ROLE_LINK;
+	if (!may_answer(p->src, is_link, mtu ? ANSWER_TOO_BIG : ANSWER_OTHER))
 		return -1;
 	__u32 quoted = (p->l4 - p->l3) + QUOTED_TRANSPORT;
 	if (quoted > p->length)
@@ -90,7 +120,8 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	__builtin_memset(s->bytes, 0, 96);
 	if (quoted < 8 || padded > 80 || bpf_skb_load_bytes(skb, p->l3 + sizeof(head), s->bytes, quoted))
 		return -1;
-	fill_ip(&head.ip, IPPROTO_ICMP, sizeof(head) + quoted, device->address.word[3], p->src);
+	__be32 own = is_link ? p->dst : device->address.word[3];
+	fill_ip(&head.ip, IPPROTO_ICMP, sizeof(head) + quoted, own, p->src);
 	__builtin_memset(&head.icmp, 0, sizeof(head.icmp));
 	head.icmp.type = type_code >> 8;
 	head.icmp.code = type_code & 0xff;
@@ -98,10 +129,10 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.icmp, sizeof(head.icmp), 0);
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)s->bytes, padded, sum);
 	head.icmp.checksum = ~fold_sum((__u32)sum);
-	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb);
+	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb, p->l3);
 }
 
-/* Answers a segment with the RST of RFC 9293 section 3.5.2, as if from the remote end. */
+/* Answers a segment, which has an ACK, with the RST of RFC 9293 section 3.5.2, as if from the remote end. */
 __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
@@ -118,17 +149,12 @@ __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 	head.tcp.dest = p->sport;
 	head.tcp.doff = sizeof(head.tcp) / 4;
 	head.tcp.rst = 1;
-	if (p->tcp_flags & TCP_ACK) {
-		head.tcp.seq = bpf_htonl(p->ack);
-	} else {
-		head.tcp.ack = 1;
-		head.tcp.ack_seq = bpf_htonl(p->end);
-	}
+	head.tcp.seq = bpf_htonl(p->ack);
 	__u32 pseudo[3] = { p->dst, p->src, bpf_htonl(IPPROTO_TCP << 16 | sizeof(head.tcp)) };
 	__s64 sum = bpf_csum_diff(NULL, 0, pseudo, sizeof(pseudo), 0);
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.tcp, sizeof(head.tcp), sum);
 	head.tcp.check = ~fold_sum((__u32)sum);
-	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb);
+	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb, p->l3);
 }
 
 #endif

@@ -146,6 +146,28 @@ __noinline int split_packet(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 	return 0;
 }
 
+static __always_inline int exceeds_mtu(const struct __sk_buff *skb, const struct packet *p, __u32 mtu)
+{
+	if (!skb->gso_size)
+		return p->length > mtu;
+	return skb->gso_size + (p->l4 - p->l3) + p->l4_header > mtu;
+}
+
+/* What is longer than the next device takes is cut if it may be, or answered. 0, or the reason. */
+__noinline int fit_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __u32 side, __be16 *new_id)
+{
+	if (!p || !new_id)
+		return AB_REASON_MALFORMED;
+	if (!exceeds_mtu(skb, p, mtu))
+		return 0;
+	p->mtu = mtu;
+	if (p->fragment & IP_DONT_FRAGMENT)
+		return side == AB_SIDE_LAN ? AB_REASON_TOO_BIG_OUT : AB_REASON_TOO_BIG_IN;
+	__u32 was_fragment = is_fragment(p);
+	int bad = split_packet(skb, p, mtu);
+	return bad || was_fragment ? bad : learn_fragment(p, side, new_id);
+}
+
 static __always_inline int is_tail(const struct __sk_buff *skb)
 {
 	return (skb->mark & TAIL_MARK_MASK) == TAIL_MARK;
@@ -153,12 +175,12 @@ static __always_inline int is_tail(const struct __sk_buff *skb)
 
 /* Cuts the head off a tail that came back. A packet that is not longer by just that bears somebody else's mark. Whether
  * its span is known already, or below zero. */
-__noinline int cut_tail(struct __sk_buff *skb)
+__noinline int cut_tail(struct __sk_buff *skb, __u32 l3)
 {
 	__be16 length = 0;
 	__u32 mark = skb->mark, head = mark & 0xffff;
-	if (bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct iphdr, tot_len), &length, 2) ||
-	    skb->len != ETH_HLEN + bpf_ntohs(length) + head)
+	if (bpf_skb_load_bytes(skb, l3 + offsetof(struct iphdr, tot_len), &length, 2) ||
+	    skb->len != l3 + bpf_ntohs(length) + head)
 		return 0;
 	skb->mark = 0;
 	if (bpf_skb_adjust_room(skb, -(__s32)head, BPF_ADJ_ROOM_NET, 0))

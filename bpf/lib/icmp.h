@@ -7,16 +7,22 @@
 #define ANABRANCH_ICMP_H
 
 #include "nat.h"
+#include "stray.h"
+#include "tcp.h"
 
 #define ICMP_SUM_CHUNK 512
 #define ICMP_SUM_CHUNKS 4
 
-/* What an error quotes: the packet of ours that failed. */
+/* What an error quotes: the packet of ours that failed. Its IP id stays that of the link where it was replaced: nobody
+ * remembers the host's. */
 struct quote {
 	__u32 l3, l4;
+	__u32 check_at; /* of the transport checksum; 0: not quoted, or not computed */
 	__be32 src, dst;
 	__be16 sport, dport;
+	__be16 check;
 	__u8 proto;
+	__u32 seq; /* TCP, host order */
 };
 
 /* Whether the ICMP message of `length` bytes at `at` sums to all ones. */
@@ -38,46 +44,102 @@ __noinline int icmp_sum_holds(struct __sk_buff *skb, __u32 at, __u32 length)
 	return length == 0 && fold_sum((__u32)sum) == 0xffff;
 }
 
-/* Reads the quoted headers; options in the inner header are stepped over. 0, or the reason to drop. */
-static __always_inline int read_quote(struct __sk_buff *skb, const struct packet *p, struct quote *q)
+/* Where the transport checksum of the quote is, and what it is. */
+static __always_inline int read_quoted_check(struct __sk_buff *skb, struct quote *q, __u32 end)
 {
+	q->check_at = q->l4 + (q->proto == IPPROTO_TCP ? 16 : q->proto == IPPROTO_UDP ? 6 : 2);
+	if (!q->proto || q->check_at + 2 > end)
+		q->check_at = 0;
+	else if (bpf_skb_load_bytes(skb, q->check_at, &q->check, 2))
+		return AB_REASON_MALFORMED;
+	if (q->proto == IPPROTO_UDP && !q->check)
+		q->check_at = 0;
+	return 0;
+}
+
+/* Reads the quoted headers, which must lie within the packet; options in the inner header are stepped over. 0, or the
+ * reason to drop. */
+__noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote *q)
+{
+	if (!p || !q)
+		return AB_REASON_MALFORMED;
 	struct iphdr ip;
-	__be16 ports[4];
+	struct {
+		__be16 ports[2];
+		union {
+			__be32 seq;
+			__be16 echo_id;
+		};
+	} head;
+	__u32 end = p->l3 + p->length;
 	q->l3 = p->l4 + sizeof(struct icmphdr);
-	if (bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
+	if (q->l3 + sizeof(ip) > end || bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
 		return AB_REASON_MALFORMED;
 	q->l4 = q->l3 + ip.ihl * 4;
 	q->src = ip.saddr;
 	q->dst = ip.daddr;
 	/* Without ports no flow is found. */
 	q->proto = ip.frag_off & bpf_htons(IP_OFFSET_MASK) ? 0 : ip.protocol;
-	if (bpf_skb_load_bytes(skb, q->l4, ports, sizeof(ports)))
+	if (q->l4 + sizeof(head) > end || bpf_skb_load_bytes(skb, q->l4, &head, sizeof(head)))
 		return AB_REASON_MALFORMED;
-	if (q->proto == IPPROTO_ICMP) {
-		q->sport = q->dport = ports[2];
-	} else {
-		q->sport = ports[0];
-		q->dport = ports[1];
-	}
-	return 0;
+	q->sport = q->proto == IPPROTO_ICMP ? head.echo_id : head.ports[0];
+	q->dport = q->proto == IPPROTO_ICMP ? head.echo_id : head.ports[1];
+	q->seq = bpf_ntohl(head.seq);
+	return read_quoted_check(skb, q, end);
+}
+
+/*
+ * Whether a quoted segment is in flight or a keepalive (RFC 5927 section 4.1): anybody may send errors, and only who sees
+ * the flow knows where it is. `receiver` is the entry that was found, of the direction against the quoted packet.
+ */
+static __noinline int is_in_flight(struct quote *q, struct ab_flow_key *key, struct ab_flow *receiver)
+{
+	struct ab_scratch *s = scratch();
+	if (q->proto != IPPROTO_TCP)
+		return 1;
+	struct ab_flow *sender = s ? find_other(key, receiver, &s->lan_key) : NULL;
+	if (!sender)
+		return 0;
+	__u32 end = sender->tcp.end, acked = receiver->tcp.ack;
+	__u32 first = acked && !is_after(acked, end) ? acked - 1 : end - TCP_PLAUSIBLE_WINDOW;
+	return q->seq - first <= end - first;
+}
+
+/* Changes 16 bits of the quote, and the ICMP sum with them. */
+__noinline int replace_quoted(struct __sk_buff *skb, __u32 sum_at, __u32 at, __u32 from, __u32 to)
+{
+	__be16 word = to;
+	return bpf_l4_csum_replace(skb, sum_at, from, to, 2) || bpf_skb_store_bytes(skb, at, &word, 2, 0);
+}
+
+/* The quoted transport checksum as it was before the endpoint was translated (RFC 1624). */
+static __always_inline __be16 restored_check(const struct quote *q, __be32 from, __be32 to, __be16 from_port, __be16 to_port)
+{
+	__u64 sum = (__u16)~q->check;
+	if (q->proto != IPPROTO_ICMP)
+		sum = replace_in_sum(sum, from, to);
+	sum = replace_in_sum(sum, from_port, to_port);
+	__be16 check = ~fold_sum(sum);
+	return q->proto == IPPROTO_UDP && !check ? 0xffff : check;
 }
 
 /*
  * In the quote the translated endpoint changes back: its address with the inner header sum, which leaves the ICMP sum
- * as it was; its port with the ICMP sum.
+ * as it was; its port and the transport checksum with the ICMP sum.
  */
 static __always_inline int rewrite_quote(struct __sk_buff *skb, const struct packet *p, const struct quote *q,
 					 enum direction way, const struct ab_flow *flow)
 {
 	__be32 from = way == INBOUND ? q->src : q->dst, to = flow->other_local.word[3];
 	__be16 from_port = way == INBOUND ? q->sport : q->dport, to_port = flow->other_port;
-	__u32 addr_at = q->l3 + (way == INBOUND ? 12 : 16);
+	__u32 addr_at = q->l3 + (way == INBOUND ? 12 : 16), sum_at = p->l4 + 2;
 	__u32 port_at = q->l4 + (q->proto == IPPROTO_ICMP ? 4 : way == INBOUND ? 0 : 2);
+	__be16 check = restored_check(q, from, to, from_port, to_port);
 	if (bpf_l3_csum_replace(skb, q->l3 + 10, from, to, 4) || bpf_skb_store_bytes(skb, addr_at, &to, 4, 0))
 		return AB_REASON_REWRITE_FAILED;
-	if (from_port == to_port)
-		return 0;
-	if (bpf_l4_csum_replace(skb, p->l4 + 2, from_port, to_port, 2) || bpf_skb_store_bytes(skb, port_at, &to_port, 2, 0))
+	if (from_port != to_port && replace_quoted(skb, sum_at, port_at, from_port, to_port))
+		return AB_REASON_REWRITE_FAILED;
+	if (q->check_at && replace_quoted(skb, sum_at, q->check_at, q->check, check))
 		return AB_REASON_REWRITE_FAILED;
 	return 0;
 }
@@ -91,7 +153,7 @@ static __always_inline int rewrite_outer(struct __sk_buff *skb, const struct pac
 	return rewrite_packet(skb, &outer, way, &as_flow, p->id);
 }
 
-/* An error from the internet about a packet a LAN host sent. */
+/* An error from the internet about a packet a LAN host sent. 0: it is about no flow. */
 __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 link)
 {
 	if (!p)
@@ -108,7 +170,9 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 	make_key(&key, q.proto, AB_SIDE_LINK(link), q.src, q.sport, q.dst, q.dport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
-		return AB_REASON_NO_FLOW_IN;
+		return 0;
+	if (!is_in_flight(&q, &key, flow))
+		return AB_REASON_BAD_QUOTE;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	bad = rewrite_quote(skb, p, &q, INBOUND, flow) ?: rewrite_outer(skb, p, INBOUND, flow->other_local.word[3]);
@@ -140,7 +204,9 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 	make_key(&key, q.proto, AB_SIDE_LAN, q.dst, q.dport, q.src, q.sport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
-		return AB_REASON_FOREIGN_ERROR;
+		return is_forwarding() ? AB_REASON_FORWARD_OUT : AB_REASON_FOREIGN_ERROR;
+	if (!is_in_flight(&q, &key, flow))
+		return AB_REASON_BAD_QUOTE;
 	const struct ab_link *link = link_at(flow->link);
 	if (!link)
 		return AB_REASON_NO_LINK;

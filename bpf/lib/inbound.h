@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* From a link: what belongs to a flow goes to its LAN host, the rest to the kernel. */
+/* From a link: what belongs to a flow goes to its LAN host; stray.h decides about the rest. */
 #ifndef ANABRANCH_INBOUND_H
 #define ANABRANCH_INBOUND_H
 
 #include "frag.h"
 #include "icmp.h"
 #include "nat.h"
+#include "stray.h"
 #include "tcp.h"
 
-/* What belongs to no flow: a source inside the LAN is a lie, the rest may be the host's own. */
-__noinline int stray_inbound(struct packet *p)
-{
-	if (!p)
-		return AB_REASON_MALFORMED;
-	return is_lan_address(p->src) ? AB_REASON_SPOOFED_WAN : AB_REASON_NO_FLOW_IN;
-}
-
-/* Address-dependent filtering (RFC 4787 REQ-8): 0 if this remote address may speak to the mapping, or why not. */
-__noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key)
+/*
+ * Address-dependent filtering (RFC 4787 REQ-8): 0 if this remote address may speak to the mapping, or why not. Hosts of
+ * one LAN need no permission (REQ-9), and nobody on a link can pretend to be one.
+ */
+__noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *wan_key)
 {
 	if (!p || !wan_key)
 		return AB_REASON_MALFORMED;
 	const struct ab_settings *set = current_settings();
 	struct ab_flow_key permission;
+	if (skb->mark == HAIRPIN_MARK)
+		return 0;
+	if (is_lan_address(p->src) || is_local_address(p->src))
+		return AB_REASON_SPOOFED_WAN;
 	if (set && set->udp_filter_open)
-		return is_lan_address(p->src) ? AB_REASON_SPOOFED_WAN : 0;
+		return 0;
 	make_permission_key(&permission, wan_key, p->src);
 	return find_flow(&permission) ? 0 : AB_REASON_FILTERED_IN;
 }
@@ -33,11 +33,15 @@ __noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key)
  * The answer to a mapping that is an embryo: the first tells the LAN entry, the second confirms, so that a single
  * query stays an embryo. Whether the flow moved.
  */
-static __noinline int answer_mapping(struct packet *p, struct ab_flow_key *wan_key, struct ab_flow *wan)
+static __noinline int answer_mapping(struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
 	struct ab_scratch *s = scratch();
-	if (!s || !(wan->state & AB_STATE_REPLIED)) {
-		learn_reply(p, wan, wan_key);
+	if (!s)
+		return 0;
+	if (!(wan->state & AB_STATE_REPLIED)) {
+		struct ab_flow *lan = find_other(wan_key, wan, &s->lan_key);
+		if (lan)
+			learn_reply(lan, wan);
 		return 0;
 	}
 	make_other_key(&s->lan_key, wan_key, wan);
@@ -50,16 +54,32 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 {
 	if (!p->has_ports_header)
 		return 0;
+	if (!(flow->state & AB_STATE_CONFIRMED) && !(p->tcp_flags & TCP_RST)) {
+		int misfit = follow_handshake_in(p, flow, key);
+		if (misfit)
+			return misfit;
+	}
 	if (p->tcp_flags & (TCP_RST | TCP_FIN)) {
 		int false_end = follow_end_in(p, flow, key);
 		if (false_end)
 			return false_end;
 	}
-	if (p->tcp_flags & TCP_SYN && !(flow->state & AB_STATE_REPLIED))
-		learn_reply(p, flow, key);
 	if (follow_tcp(flow, p) && t)
 		t->rx_progress++;
 	return 0;
+}
+
+/* What is longer than its LAN device takes is cut or answered; devices are asked only about what the smallest does not
+ * take. 0, or the reason. */
+static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow, __u32 link)
+{
+	const struct ab_settings *set = current_settings();
+	__be16 same_id = 0;
+	if (!set || !set->lan_mtu || !exceeds_mtu(skb, p, set->lan_mtu))
+		return 0;
+	__u32 ifindex = flow->lan_ifindex;
+	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
+	return device ? fit_to_mtu(skb, p, device->mtu, AB_SIDE_LINK(link), &same_id) : 0;
 }
 
 /* Only what a flow received is traffic: strays that keep coming prove nothing about a link. */
@@ -87,39 +107,39 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 {
 	struct ab_flow_key key;
 	__be16 same_id;
-	if (p->kind == PACKET_OTHER)
-		return AB_REASON_OTHER_PROTOCOL;
 	if (p->kind == PACKET_ICMP_ERROR)
-		return translate_error_in(skb, p, link);
-	if (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY)
-		return stray_inbound(p);
+		return translate_error_in(skb, p, link) ?: stray_inbound(skb, p);
+	if (p->kind == PACKET_OTHER ||
+	    (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))
+		return stray_inbound(skb, p);
 	if (is_fragment(p)) {
 		int bad = learn_fragment(p, AB_SIDE_LINK(link), &same_id);
 		if (bad)
-			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_inbound(p) : bad;
+			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_inbound(skb, p) : bad;
 	}
 	make_key(&key, p->proto, AB_SIDE_LINK(link), p->dst, p->dport, p->src, p->sport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
-		return stray_inbound(p);
+		return stray_inbound(skb, p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	struct ab_traffic *t = traffic_of(link);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
-		int refused = follow_tcp_in(p, &key, flow, t);
+		int refused = fit_to_lan(skb, p, flow, link) ?: follow_tcp_in(p, &key, flow, t);
 		if (refused)
 			return refused;
 		count_rx(t, flow, load);
 		return forward_in(skb, p, flow, link);
 	}
-	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(p, &key) : 0;
+	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(skb, p, &key) : 0;
+	filtered = filtered ?: fit_to_lan(skb, p, flow, link);
 	if (filtered)
 		return filtered;
-	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(p, &key, flow)) {
+	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(&key, flow)) {
 		flow = find_flow(&key);
 		if (!flow)
-			return AB_REASON_NO_FLOW_IN;
+			return stray_inbound(skb, p);
 	}
 	count_rx(t, flow, load);
 	return forward_in(skb, p, flow, link);

@@ -7,6 +7,10 @@
 #include "open.h"
 #include "redirect.h"
 
+/* skb->mark of a packet that one LAN host sent to another by its external address, on its way back through the link's
+ * ingress. Only this host sets marks. */
+#define HAIRPIN_MARK 0xac000000u
+
 enum direction { OUTBOUND, INBOUND };
 
 /* RFC 1624 eq. 3, for one 32-bit word. */
@@ -85,13 +89,6 @@ static __always_inline struct load packet_load(const struct __sk_buff *skb, cons
 		load.bytes += (skb->gso_segs - 1) * (p->l4 - p->l3 + p->l4_header);
 	}
 	return load;
-}
-
-static __always_inline int exceeds_mtu(const struct __sk_buff *skb, const struct packet *p, __u32 mtu)
-{
-	if (!skb->gso_size)
-		return p->length > mtu;
-	return skb->gso_size + (p->l4 - p->l3) + p->l4_header > mtu;
 }
 
 /* A layer-3 device takes the bare IP packet; Ethernet resolves the gateway, or the destination where there is none. */

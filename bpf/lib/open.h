@@ -26,6 +26,12 @@ static __always_inline int is_lan_address(__be32 addr)
 	return route && route->verdict == AB_VERDICT_LAN;
 }
 
+static __always_inline int is_local_address(__be32 addr)
+{
+	const struct ab_route *route = find_route(addr);
+	return route && route->verdict == AB_VERDICT_LOCAL;
+}
+
 /* 0/8, 127/8, 169.254/16, multicast, broadcast: never the internet's. */
 static __always_inline int is_never_forwarded(__be32 addr)
 {
@@ -237,6 +243,8 @@ static __always_inline int fall_back(const struct ab_settings *set, int refused)
 		return AB_REASON_FALLBACK_PORTS;
 	case AB_REASON_NO_FLOW_OUT:
 		return AB_REASON_FALLBACK_UNKNOWN;
+	case AB_REASON_REFUSED_PROTOCOL:
+		return AB_REASON_FALLBACK_PROTOCOL;
 	default:
 		return refused;
 	}

@@ -7,6 +7,7 @@
 #include "icmp.h"
 #include "nat.h"
 #include "open.h"
+#include "stray.h"
 #include "tcp.h"
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
@@ -66,18 +67,22 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	return gate(p) ?: open_flow(p, tried);
 }
 
-/* A segment of a flow nobody knows: the host is told, unless the kernel's NAT may know it. */
-static __always_inline int refuse_unknown(void)
+/* A segment of a flow nobody knows: the host is told, unless the kernel may know it. */
+static __always_inline int refuse_unknown(struct packet *p)
 {
 	const struct ab_settings *set = current_settings();
-	return set ? fall_back(set, AB_REASON_NO_FLOW_OUT) : AB_REASON_NOT_CONFIGURED;
+	if (!set)
+		return AB_REASON_NOT_CONFIGURED;
+	if (answers_forward(p) || (set->forwards_kernel && !set->fallback_mark))
+		return AB_REASON_FORWARD_OUT;
+	return fall_back(set, AB_REASON_NO_FLOW_OUT);
 }
 
 static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
 	if (!is_first_syn(p)) {
 		if (!flow)
-			return gate(p) ?: refuse_unknown();
+			return gate(p) ?: refuse_unknown(p);
 		if (flow->state & AB_STATE_REPLIED)
 			confirm_flow();
 		return 0;
@@ -110,6 +115,8 @@ __noinline int hairpin_link(struct packet *p)
 static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
 {
 	int why = gate(p);
+	if (!why && answers_forward(p))
+		return AB_REASON_FORWARD_OUT;
 	if (why != AB_REASON_SPECIFIC_ROUTE || hairpin_link(p) == AB_NO_TARGET)
 		return why ?: open_flow(p, 0);
 	why = is_lan_address(p->src) ? open_flow(p, 0) : AB_REASON_SPOOFED_LAN;
@@ -172,6 +179,8 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	__u32 hairpin = hairpin_link(p) != AB_NO_TARGET;
 	if (!hairpin && is_kernels(p))
 		return AB_REASON_SPECIFIC_ROUTE;
+	if (answers_forward(p))
+		return AB_REASON_FORWARD_OUT;
 	__builtin_memset(&s->wan, 0, sizeof(s->wan));
 	s->wan.opened_ns = s->wan.seen_ns = now;
 	s->wan.link = flow->link;
@@ -211,7 +220,7 @@ static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, st
 	t->tx_bytes += load.bytes;
 }
 
-__noinline int send_hairpin(struct packet *p)
+__noinline int send_hairpin(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
 		return AB_REASON_FILTERED_IN;
@@ -219,21 +228,9 @@ __noinline int send_hairpin(struct packet *p)
 	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index) : NULL;
 	if (!link)
 		return AB_REASON_FILTERED_IN;
+	skb->mark = HAIRPIN_MARK;
 	bpf_redirect(link->ifindex, BPF_F_INGRESS);
 	return AB_REASON_HAIRPIN;
-}
-
-/* What is longer than the link takes is cut if it may be, or answered. 0, or the reason. */
-static __always_inline int fit_to_link(struct __sk_buff *skb, struct packet *p, __u32 mtu, __be16 *new_id)
-{
-	if (!exceeds_mtu(skb, p, mtu))
-		return 0;
-	p->mtu = mtu;
-	if (p->fragment & IP_DONT_FRAGMENT)
-		return AB_REASON_TOO_BIG_OUT;
-	__u32 was_fragment = is_fragment(p);
-	int bad = split_packet(skb, p, mtu);
-	return bad || was_fragment ? bad : learn_fragment(p, AB_SIDE_LAN, new_id);
 }
 
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
@@ -248,7 +245,7 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 		return way;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
-	int bad = fit_to_link(skb, p, link->mtu, &new_id);
+	int bad = fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN, &new_id);
 	if (bad)
 		return bad;
 	if (!is_mapping(p->proto))
@@ -260,9 +257,23 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 	if (bad)
 		return bad;
 	if (way == AB_REASON_HAIRPIN)
-		return send_hairpin(p);
+		return send_hairpin(skb, p);
 	send_over_link(link, p->dst);
 	return AB_REASON_TRANSLATED_OUT;
+}
+
+/* What no flow can carry, and nobody translates but the kernel's NAT. */
+__noinline int outbound_other(struct packet *p)
+{
+	if (!p)
+		return AB_REASON_MALFORMED;
+	const struct ab_settings *set = current_settings();
+	int why = gate(p);
+	if (why || !set)
+		return why ?: AB_REASON_NOT_CONFIGURED;
+	if (answers_forward(p))
+		return AB_REASON_FORWARD_OUT;
+	return p->proto == IPPROTO_ICMP ? AB_REASON_ICMP_OTHER : fall_back(set, AB_REASON_REFUSED_PROTOCOL);
 }
 
 static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
@@ -270,12 +281,10 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 	struct ab_flow_key key;
 	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
 	__be16 new_id = p->fragment & IP_DONT_FRAGMENT ? p->id : (__be16)bpf_get_prandom_u32();
-	if (p->kind == PACKET_OTHER)
-		return AB_REASON_OTHER_PROTOCOL;
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p);
-	if (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO)
-		return AB_REASON_OTHER_PROTOCOL;
+	if (p->kind == PACKET_OTHER || (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO))
+		return outbound_other(p);
 	if (is_fragment(p)) {
 		int bad = learn_fragment(p, AB_SIDE_LAN, &new_id);
 		if (bad)

@@ -43,6 +43,13 @@ struct icmphdr {
 #define ICMP_PKT_FILTERED 13
 #define ICMP_EXC_TTL 0
 
+#define VLAN_ID_MASK 0x0fff
+
+#define IP_OPTION_END 0
+#define IP_OPTION_NOP 1
+#define IP_OPTION_LSRR 131
+#define IP_OPTION_SSRR 137
+
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP_DONT_FRAGMENT 0x4000
 #define IP_OFFSET_MASK 0x1fff
@@ -138,28 +145,65 @@ static __always_inline __u16 fold_sum(__u64 sum)
 #define IP_OPTIONS_MAX 40
 #define IP_OPTIONS_ROOM 64
 
-/* The sum of `length` bytes of IP options. A function of its own, so that the verifier walks what follows once and not
- * once for every length. */
-__noinline __u64 sum_options(struct __sk_buff *skb, __u32 at, __u32 length)
+struct ip_options {
+	union {
+		__u32 word[IP_OPTIONS_ROOM / 4];
+		__u8 byte[IP_OPTIONS_ROOM];
+	};
+	__u32 length;
+	__u32 at;
+	__u32 is_source_routed;
+};
+
+static long step_ip_option(__u32 step, struct ip_options *options)
 {
-	__u32 word[IP_OPTIONS_ROOM / 4] = {};
-	__u64 sum = 0;
-	if (length == 0 || length > IP_OPTIONS_MAX ||
-	    bpf_skb_load_bytes(skb, at, word, bounded_length(length, IP_OPTIONS_ROOM)))
-		return 0;
-	for (__u32 i = 0; i < IP_OPTIONS_MAX / 4; i++)
-		sum += word[i];
-	return sum;
+	(void)step;
+	if (options->at >= options->length)
+		return 1;
+	__u8 kind = options->byte[options->at & 63], size = options->byte[(options->at + 1) & 63];
+	options->is_source_routed = kind == IP_OPTION_LSRR || kind == IP_OPTION_SSRR;
+	if (kind == IP_OPTION_END || options->is_source_routed)
+		return 1;
+	options->at += kind == IP_OPTION_NOP ? 1 : size < 2 ? 2 : size;
+	return 0;
 }
 
-/* Whether the IPv4 header, options included, sums to all ones (RFC 1071). */
-static __always_inline int ip_checksum_holds(struct __sk_buff *skb, const struct iphdr *ip, __u32 l3)
+/* Judges `length` bytes of IP options behind a header that sums to `sum`. A function of its own, so that the verifier
+ * walks what follows once and not once for every length. 0, or the reason to drop. */
+__noinline int judge_options(struct __sk_buff *skb, __u32 at, __u32 length, __u64 sum)
+{
+	struct ip_options options = {};
+	if (length == 0 || length > IP_OPTIONS_MAX ||
+	    bpf_skb_load_bytes(skb, at, options.word, bounded_length(length, IP_OPTIONS_ROOM)))
+		return AB_REASON_MALFORMED;
+	for (__u32 i = 0; i < IP_OPTIONS_MAX / 4; i++)
+		sum += options.word[i];
+	if (fold_sum(sum) != 0xffff)
+		return AB_REASON_BAD_CHECKSUM;
+	options.length = length;
+	bpf_loop(IP_OPTIONS_MAX, step_ip_option, &options, 0);
+	return options.is_source_routed ? AB_REASON_SOURCE_ROUTED : 0;
+}
+
+/* The IPv4 header, options included, must sum to all ones (RFC 1071). 0, or the reason to drop. */
+static __always_inline int judge_header(struct __sk_buff *skb, const struct iphdr *ip, __u32 l3)
 {
 	const __u32 *word = (const __u32 *)ip;
 	__u64 sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
 	if (ip->ihl > 5)
-		sum += sum_options(skb, l3 + sizeof(*ip), ip->ihl * 4 - sizeof(*ip));
-	return fold_sum(sum) == 0xffff;
+		return judge_options(skb, l3 + sizeof(*ip), ip->ihl * 4 - sizeof(*ip), sum);
+	return fold_sum(sum) == 0xffff ? 0 : AB_REASON_BAD_CHECKSUM;
+}
+
+/* A tag names another device of the kernel's, unless it is a mere priority (IEEE 802.1Q: VLAN 0), which goes. 0, or the
+ * reason to leave or drop the packet. */
+static __always_inline int take_tag(struct __sk_buff *skb)
+{
+	if (!skb->vlan_present)
+		return 0;
+	if (skb->vlan_tci & VLAN_ID_MASK)
+		return AB_REASON_TAGGED;
+	return bpf_skb_vlan_pop(skb) ? AB_REASON_MALFORMED : 0;
 }
 
 /*
@@ -180,6 +224,21 @@ static __always_inline int make_readable(struct __sk_buff *skb, __u32 room)
 	return bpf_skb_pull_data(skb, wanted);
 }
 
+/* Every segment acknowledges, but the first SYN and some RSTs; one is never two of SYN, RST and FIN (RFC 9293). */
+static __always_inline int has_sane_flags(__u8 flags)
+{
+	switch (flags & (TCP_SYN | TCP_RST | TCP_FIN)) {
+	case TCP_SYN:
+	case TCP_RST:
+		return 1;
+	case TCP_FIN:
+	case 0:
+		return flags & TCP_ACK;
+	default:
+		return 0;
+	}
+}
+
 static __always_inline int parse_tcp(struct packet *p, const struct tcphdr *tcp, void *end, __u32 l4_length)
 {
 	if ((void *)(tcp + 1) > end)
@@ -190,6 +249,8 @@ static __always_inline int parse_tcp(struct packet *p, const struct tcphdr *tcp,
 	p->sport = tcp->source;
 	p->dport = tcp->dest;
 	p->tcp_flags = ((const __u8 *)tcp)[13];
+	if (!has_sane_flags(p->tcp_flags))
+		return AB_REASON_TCP_FLAGS;
 	p->seq = bpf_ntohl(tcp->seq);
 	p->ack = bpf_ntohl(tcp->ack_seq);
 	p->end = p->seq + (l4_length - header) + !!(p->tcp_flags & TCP_SYN) + !!(p->tcp_flags & TCP_FIN);
@@ -251,6 +312,9 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 /* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
 static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
+	int bad = take_tag(skb);
+	if (bad)
+		return bad;
 	if (skb->protocol != bpf_htons(ETH_P_IP))
 		return AB_REASON_NOT_IP;
 	if (make_readable(skb, PLAIN_ROOM))
@@ -272,8 +336,9 @@ static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p,
 	p->length = bpf_ntohs(ip->tot_len);
 	if (p->length < header || l3 + p->length > skb->len)
 		return AB_REASON_MALFORMED;
-	if (!ip_checksum_holds(skb, ip, l3))
-		return AB_REASON_BAD_CHECKSUM;
+	bad = judge_header(skb, ip, l3);
+	if (bad)
+		return bad;
 	p->l3 = l3;
 	p->l4 = l3 + header;
 	p->src = ip->saddr;

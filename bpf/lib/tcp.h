@@ -75,7 +75,7 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 	struct ab_flow_key lan_key;
 	struct ab_flow *lan = find_other(wan_key, wan, &lan_key);
 	if (!lan)
-		return AB_REASON_NO_FLOW_IN;
+		return AB_REASON_BAD_HANDSHAKE;
 	if (p->tcp_flags & TCP_RST) {
 		switch (judge_rst_in(p, lan, wan)) {
 		case RST_EXACT:
@@ -113,14 +113,25 @@ static __always_inline int answers_syn(const struct packet *p, const struct ab_f
 }
 
 /* The remote end answered: the LAN entry learns it, so that what the host sends next confirms the flow. */
-static __noinline void learn_reply(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
+static __always_inline void learn_reply(struct ab_flow *lan, struct ab_flow *wan)
+{
+	learn_state(lan, AB_STATE_REPLIED);
+	learn_state(wan, AB_STATE_REPLIED);
+}
+
+/*
+ * A segment from the remote end before the host has completed the handshake. What does not acknowledge the SYN never
+ * reaches the host: it would answer with a RST, which ends the flow. 0, or the reason to drop it.
+ */
+static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
 	struct ab_flow_key lan_key;
 	struct ab_flow *lan = find_other(wan_key, wan, &lan_key);
-	if (!lan || (p->proto == IPPROTO_TCP && !answers_syn(p, lan)))
-		return;
-	learn_state(lan, AB_STATE_REPLIED);
-	learn_state(wan, AB_STATE_REPLIED);
+	if (!lan || !answers_syn(p, lan))
+		return AB_REASON_BAD_HANDSHAKE;
+	if (p->tcp_flags & TCP_SYN)
+		learn_reply(lan, wan);
+	return lan->state & AB_STATE_REPLIED ? 0 : AB_REASON_BAD_HANDSHAKE;
 }
 
 #define TCP_OPTIONS_MAX 40

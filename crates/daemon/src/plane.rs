@@ -13,7 +13,7 @@ pub use anabranch_dataplane::{
     Verdict, Walker,
 };
 
-use crate::config::{Config, UdpFilter};
+use crate::config::{Config, Forwards, UdpFilter};
 
 /// The gateway as the daemon's loop sees it; every method as of [`Gateway`].
 pub trait Plane: DataPlane<Error = Error> {
@@ -125,6 +125,8 @@ pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32) -> Set
         udp_ns: ns(nat.udp),
         icmp_ns: ns(nat.icmp),
         embryo_ns: ns(nat.tcp_unanswered),
+        forwards_kernel: (nat.forwards == Forwards::Kernel).into(),
+        lan_mtu: 0,
         quota_per_host: config.limits.flows_per_host,
         flows_max: config.limits.flows,
         port_min: nat.ports[0],

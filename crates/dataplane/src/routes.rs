@@ -12,8 +12,10 @@ use crate::Error;
 /// What becomes of packets to a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The kernel's own routing: local addresses, VPNs, learned routes.
+    /// The kernel's own routing: VPNs, learned routes.
     Kernel,
+    /// An address of this host: its sockets hear what a link brings there.
+    Local,
     /// A LAN prefix: its sources are valid, and the kernel routes to it. `via` is the LAN's router before it, if any.
     Lan { ifindex: u32, via: Option<IpAddr> },
     /// A specific route over one link: balanced flows, but always there.
@@ -41,6 +43,10 @@ fn entry(verdict: Verdict) -> abi::Route {
     match verdict {
         Verdict::Kernel => abi::Route {
             verdict: abi::Verdict::Kernel.into(),
+            ..Default::default()
+        },
+        Verdict::Local => abi::Route {
+            verdict: abi::Verdict::Local.into(),
             ..Default::default()
         },
         Verdict::Link(link) => abi::Route {

@@ -10,7 +10,7 @@ pub const MAX_LINKS: usize = 16;
 pub const WEIGHT_MIN: u32 = 1;
 pub const WEIGHT_MAX: u32 = 1_000_000;
 /// Pinned maps of another version are never adopted.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// Flows that `sweep_flows` or `end_link` is asked about at once.
 pub const VISIT_MAX: usize = 512;
 /// Under pressure closed flows keep their entries this long.
@@ -256,6 +256,8 @@ structures! {
         udp_ns: u64,
         icmp_ns: u64,
         embryo_ns: u64,
+        forwards_kernel: u32,
+        lan_mtu: u32,
         quota_per_host: u32,
         flows_max: u32,
         port_min: u16,
@@ -537,6 +539,8 @@ enumerations! {
         "AB_VERDICT_LAN" Lan = 1,
         /// a specific route through one link
         "AB_VERDICT_LINK" Link = 2,
+        /// an address of this host
+        "AB_VERDICT_LOCAL" Local = 3,
     }
 
     /// How the trunk program chooses the sublink of a packet.

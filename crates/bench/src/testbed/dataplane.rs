@@ -103,7 +103,7 @@ fn ifindex(device: &str) -> Result<u32> {
 fn routes(lan: u32) -> Vec<Route> {
     let kernel = |address| Route {
         prefix: (address, 32),
-        verdict: Verdict::Kernel,
+        verdict: Verdict::Local,
     };
     let mut routes: Vec<_> = (0..LINKS).map(|i| kernel(external(i).into())).collect();
     routes.push(kernel(GATEWAY.into()));
@@ -151,6 +151,8 @@ fn settings(namespace: &Namespace) -> Result<Settings> {
         udp_ns: 300 * SECOND,
         icmp_ns: 60 * SECOND,
         embryo_ns: 30 * SECOND,
+        forwards_kernel: 0,
+        lan_mtu: 0,
         quota_per_host: FLOWS_MAX,
         flows_max: FLOWS_MAX,
         port_min: 1024,

@@ -335,6 +335,9 @@ fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
 }
 
 fn verdict(roles: &BTreeMap<u32, Role>, route: &HostRoute) -> Verdict {
+    if route.table == TABLE_LOCAL {
+        return Verdict::Local;
+    }
     let Some(hop) = route
         .hops
         .first()

@@ -160,7 +160,7 @@ fn specific_routes_win_over_balancing() {
         ),
         ("203.0.113.0/24", Some(Verdict::Link(LinkId(0)))),
         ("10.9.0.0/24", Some(Verdict::Kernel)),
-        ("192.168.1.1/32", Some(Verdict::Kernel)),
+        ("192.168.1.1/32", Some(Verdict::Local)),
         ("224.0.0.0/4", Some(Verdict::Kernel)),
         ("0.0.0.0/0", None),
     ] {
@@ -182,7 +182,7 @@ fn of_two_routes_to_one_prefix_the_lower_metric_wins_and_local_ones_win_over_all
     );
     assert_eq!(
         verdict_of(&desired, "203.0.113.2/32"),
-        Some(Verdict::Kernel)
+        Some(Verdict::Local)
     );
 }
 

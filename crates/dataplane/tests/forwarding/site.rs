@@ -212,7 +212,7 @@ fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
         },
         Route {
             prefix: (GATEWAY_LAN.into(), 32),
-            verdict: Verdict::Kernel,
+            verdict: Verdict::Local,
         },
     ];
     for (link, external) in EXTERNAL.into_iter().enumerate() {
@@ -222,7 +222,7 @@ fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
         plane.attach(path.ifindex, Role::Link(id), false, 1500)?;
         routes.push(Route {
             prefix: (external.into(), 32),
-            verdict: Verdict::Kernel,
+            verdict: Verdict::Local,
         });
     }
     plane.set_routes(&routes)

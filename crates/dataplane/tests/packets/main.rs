@@ -14,6 +14,7 @@ mod limits;
 mod mappings;
 mod policies;
 mod program;
+mod strays;
 mod sweeps;
 mod tcp;
 mod translation;

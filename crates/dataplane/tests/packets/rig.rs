@@ -133,7 +133,7 @@ impl Rig {
         };
         let mut routes = vec![
             route(Ipv4Addr::new(10, 0, 0, 0), 24, lan),
-            route(GATEWAY_LAN, 32, Verdict::Kernel),
+            route(GATEWAY_LAN, 32, Verdict::Local),
         ];
         for (link, external) in external.into_iter().enumerate() {
             let path = LinkPath {
@@ -146,7 +146,7 @@ impl Rig {
             let id = LinkId(link as u8);
             self.plane().set_link(id, Some(&path)).unwrap();
             if EXTERNAL.contains(&external) {
-                routes.push(route(external, 32, Verdict::Kernel));
+                routes.push(route(external, 32, Verdict::Local));
             }
         }
         self.plane().set_routes(&routes).unwrap();

@@ -38,6 +38,7 @@ struct Drop {
 }
 
 const FORWARD_IN: &str = "kernel-forward-in";
+const STRAY: &str = "kernel-stray";
 const FOREIGN_SOURCE: &str = "kernel-foreign-source";
 const INVALID: &str = "kernel-invalid";
 const UNKNOWN_RESET: &str = "kernel-unknown-reset";
@@ -46,10 +47,14 @@ const SOURCE_RATE: &str = "kernel-source-rate";
 const SOURCE_COUNT: &str = "kernel-source-count";
 const SUM: &str = "kernel-sum";
 
-const DROPS: [Drop; 8] = [
+const DROPS: [Drop; 9] = [
     dropped(
         FORWARD_IN,
         "in nftables: from a link to the LAN, of no connection from there",
+    ),
+    dropped(
+        STRAY,
+        "in nftables: from a link to no socket of the host, and of no connection the kernel translates",
     ),
     dropped(
         FOREIGN_SOURCE,
@@ -96,10 +101,18 @@ pub struct Guard<'a> {
     pub lan: Vec<&'a str>,
     pub links: Vec<GuardedLink<'a>>,
     pub forwards: Forwards,
-    /// The host's ephemeral ports, if the kernel's own NAT is to carry what the data path does not.
-    pub masquerade: Option<[u16; 2]>,
+    /// If the kernel's own NAT is to carry what the data path does not.
+    pub masquerade: Option<Masquerade>,
     /// Entries of the kernel's connection table.
     pub conntrack_max: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Masquerade {
+    /// The host's ephemeral ports.
+    pub ports: [u16; 2],
+    /// What the programs mark packets with that the kernel's NAT may know.
+    pub mark: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +132,10 @@ impl Guard<'static> {
                 prefixes: &[],
             }],
             forwards: Forwards::Drop,
-            masquerade: Some([1024, u16::MAX]),
+            masquerade: Some(Masquerade {
+                ports: [1024, u16::MAX],
+                mark: 1,
+            }),
             conntrack_max: u32::MAX,
         }
     }
@@ -132,7 +148,13 @@ impl Guard<'_> {
             .iter()
             .map(|drop| counter(drop.name, counted))
             .collect();
-        let chains = [self.forward(), self.outward(), self.leaving(), self.nat()];
+        let chains = [
+            self.strays(),
+            self.forward(),
+            self.outward(),
+            self.leaving(),
+            self.nat(),
+        ];
         format!(
             "{}table ip {table} {{\n\
              set sources {{ type ipv4_addr; size 65535; flags dynamic; }}\n\
@@ -141,6 +163,21 @@ impl Guard<'_> {
             removal(table),
             counters.concat(),
             chains.concat(),
+        )
+    }
+
+    /// What the programs mark on a link is for no socket of the host: answers to what the kernel translated, or nobody's.
+    fn strays(&self) -> String {
+        let Some(Masquerade { mark, .. }) = self.masquerade else {
+            return String::new();
+        };
+        let marked = format!("iifname {} meta mark {mark:#x}", quoted(&self.devices()));
+        format!(
+            "chain strays {{\n\
+             type filter hook prerouting priority mangle; policy accept;\n\
+             {marked} ct state {{ new, invalid, untracked }} counter name {STRAY} drop\n\
+             {marked} meta mark set 0\n\
+             }}\n"
         )
     }
 
@@ -203,9 +240,10 @@ impl Guard<'_> {
 
     /// External ports are the host's own ephemeral ones, which the data path does not use.
     fn nat(&self) -> String {
-        let Some([port_min, port_max]) = self.masquerade else {
+        let Some(Masquerade { ports, .. }) = self.masquerade else {
             return String::new();
         };
+        let [port_min, port_max] = ports;
         let way = format!(
             "iifname {} oifname {}",
             quoted(&self.lan),

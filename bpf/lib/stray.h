@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What a link brings for no flow. The host's own sockets hear it as ever; nobody else does, unless the administrator
+ * has forwards of his own in the kernel.
+ */
+#ifndef ANABRANCH_STRAY_H
+#define ANABRANCH_STRAY_H
+
+#include "open.h"
+#include "socket.h"
+
+/* A remote end the kernel may have forwarded to a LAN host: that host's answers are the kernel's. Fragments after the
+ * first have port 0. */
+struct ab_forward_key {
+	union ab_addr remote;
+	__be16 remote_port;
+	__u8 proto;
+	__u8 zero;
+};
+AB_MAP(forwards, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_forward_key, __u32, 0);
+
+static __always_inline void make_forward_key(struct ab_forward_key *key, __u8 proto, __be32 remote, __be16 port)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	map_ipv4(&key->remote, remote);
+	key->remote_port = proto == IPPROTO_ICMP ? 0 : port;
+	key->proto = proto;
+}
+
+static __always_inline void remember_forward(const struct packet *p)
+{
+	struct ab_forward_key key;
+	__u32 known = 1;
+	make_forward_key(&key, p->proto, p->src, p->sport);
+	bpf_map_update_elem(&forwards, &key, &known, BPF_ANY);
+	key.remote_port = 0;
+	bpf_map_update_elem(&forwards, &key, &known, BPF_ANY);
+}
+
+/* Whether the administrator has forwards of his own in the kernel. */
+static __always_inline int is_forwarding(void)
+{
+	const struct ab_settings *set = current_settings();
+	return set && set->forwards_kernel;
+}
+
+/* Whether a LAN packet may answer a forward of the kernel's. */
+__noinline int answers_forward(struct packet *p)
+{
+	struct ab_forward_key key;
+	if (!p || !is_forwarding())
+		return 0;
+	make_forward_key(&key, p->proto, p->dst, p->dport);
+	return bpf_map_lookup_elem(&forwards, &key) != NULL;
+}
+
+static __always_inline int has_socket(struct __sk_buff *skb, const struct packet *p)
+{
+	struct endpoints ends = { .src = p->src, .dst = p->dst, .sport = p->sport, .dport = p->dport };
+	return p->proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
+}
+
+/* To an address of the host: NO_FLOW_IN or OTHER_PROTOCOL if its stack is to have it, or why not. */
+static __always_inline int stray_to_host(struct __sk_buff *skb, const struct packet *p, const struct ab_settings *set)
+{
+	if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP)
+		return p->proto == IPPROTO_ICMP ? AB_REASON_NO_FLOW_IN : AB_REASON_OTHER_PROTOCOL;
+	if (!p->has_ports_header || has_socket(skb, p))
+		return AB_REASON_NO_FLOW_IN;
+	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+		return AB_REASON_STRAY_SYN;
+	return set->fallback_mark ? AB_REASON_FALLBACK_STRAY : AB_REASON_STRAY;
+}
+
+static __always_inline int is_dropped_stray(int reason)
+{
+	return reason == AB_REASON_NOT_FORWARDED || reason == AB_REASON_STRAY_SYN || reason == AB_REASON_STRAY ||
+	       reason == AB_REASON_FALLBACK_STRAY;
+}
+
+/* The reason such a packet leaves for. */
+__noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
+{
+	if (!p)
+		return AB_REASON_MALFORMED;
+	const struct ab_settings *set = current_settings();
+	int reason = AB_REASON_NOT_FORWARDED;
+	if (!set)
+		return AB_REASON_NOT_CONFIGURED;
+	if (is_lan_address(p->src) || is_local_address(p->src))
+		return AB_REASON_SPOOFED_WAN;
+	if (is_never_forwarded(p->dst))
+		return AB_REASON_NO_FLOW_IN;
+	if (is_local_address(p->dst))
+		reason = stray_to_host(skb, p, set);
+	if (!set->forwards_kernel || !is_dropped_stray(reason))
+		return reason;
+	remember_forward(p);
+	return AB_REASON_FORWARD_IN;
+}
+
+#endif

@@ -1,0 +1,226 @@
+//! What belongs to no flow: nothing a link brings reaches the LAN by it, nothing of the LAN leaves a link untranslated.
+
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+
+use etherparse::IpNumber;
+
+use crate::{common::*, frame::*, rig::*};
+
+const MARK: u32 = 7;
+
+fn external(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(EXTERNAL[0], port)
+}
+
+/// A packet of a protocol nobody translates.
+fn of_protocol(protocol: IpNumber, src: Ipv4Addr, dst: Ipv4Addr) -> Ip {
+    let (src, dst) = (SocketAddrV4::new(src, 1), SocketAddrV4::new(dst, 2));
+    let mut ip = udp(src, dst, b"something");
+    ip.header.protocol = protocol;
+    ip
+}
+
+fn icmp_of_type(kind: u8, src: Ipv4Addr, dst: Ipv4Addr) -> Ip {
+    icmp_error(src, dst, (kind, 0), [0; 4], &[0; 40])
+}
+
+#[test]
+fn what_a_link_brings_for_a_lan_host_is_dropped_whatever_the_fallback() {
+    let mut rig = Rig::new();
+    for fallback_mark in [0, MARK] {
+        rig.set(|s| s.fallback_mark = fallback_mark);
+        for target in [CLIENT, SERVER] {
+            let at = |port| SocketAddrV4::new(target, port);
+            let frames = [
+                tcp(second_server(9), at(80), "S", 1, 0).frame(),
+                tcp(second_server(9), at(80), "A", 1, 1).frame(),
+                udp(second_server(9), at(53), b"x").frame(),
+                udp(second_server(9), at(53), &[0; 64])
+                    .fragment(32, 64)
+                    .frame(),
+                echo(SECOND_SERVER, target, 1, b"x").frame(),
+                echo_reply(SECOND_SERVER, target, 1, b"x").frame(),
+                icmp_of_type(5, SECOND_SERVER, target).frame(),
+                of_protocol(IpNumber::GRE, SECOND_SERVER, target).frame(),
+                of_protocol(IpNumber::SCTP, SECOND_SERVER, target).frame(),
+            ];
+            for frame in frames {
+                rig.link_brings(0, &frame).dropped("not-forwarded");
+            }
+        }
+    }
+    assert!(rig.flows().is_empty());
+}
+
+#[test]
+fn a_source_of_the_host_itself_on_a_link_is_a_lie_in_every_protocol() {
+    let mut rig = Rig::new();
+    for liar in [EXTERNAL[0], EXTERNAL[1], GATEWAY_LAN, CLIENT] {
+        let from = SocketAddrV4::new(liar, 4000);
+        let frames = [
+            udp(from, external(53), b"x").frame(),
+            tcp(from, external(80), "S", 1, 0).frame(),
+            echo(liar, EXTERNAL[0], 1, b"x").frame(),
+            of_protocol(IpNumber::GRE, liar, EXTERNAL[0]).frame(),
+        ];
+        for frame in frames {
+            rig.link_brings(0, &frame).dropped("spoofed-wan");
+        }
+    }
+}
+
+#[test]
+fn a_connection_attempt_from_a_link_meets_a_listener_or_silence() {
+    let mut rig = Rig::new();
+    let syn = tcp(server(5000), external(22), "S", 1, 0).frame();
+    for fallback_mark in [0, MARK] {
+        rig.set(|s| s.fallback_mark = fallback_mark);
+        rig.link_brings(0, &syn).dropped("stray-syn");
+    }
+    let _listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 22)).unwrap();
+    rig.link_brings(0, &syn).passed("no-flow-in");
+}
+
+#[test]
+fn datagrams_and_segments_from_a_link_to_no_socket_are_dropped() {
+    let mut rig = Rig::new();
+    let frames = [
+        udp(server(5000), external(53), b"x").frame(),
+        tcp(server(5000), external(22), "A", 1, 1).frame(),
+        tcp(server(5000), external(22), "SA", 1, 1).frame(),
+        tcp(server(5000), external(22), "R", 1, 0).frame(),
+    ];
+    for frame in &frames {
+        rig.link_brings(0, frame).dropped("stray");
+    }
+    // The kernel's own NAT may know them: our rules drop what it does not.
+    rig.set(|s| s.fallback_mark = MARK);
+    for frame in &frames {
+        rig.link_brings(0, frame).passed("fallback-stray");
+    }
+    let _socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 53)).unwrap();
+    rig.link_brings(0, &frames[0]).passed("no-flow-in");
+}
+
+#[test]
+fn pings_errors_and_other_protocols_to_the_host_are_its_own() {
+    let mut rig = Rig::new();
+    rig.link_brings(0, &echo(SERVER, EXTERNAL[0], 1, b"").frame())
+        .passed("no-flow-in");
+    rig.link_brings(0, &icmp_of_type(13, SERVER, EXTERNAL[0]).frame())
+        .passed("no-flow-in");
+    let broadcast = SocketAddrV4::new(Ipv4Addr::BROADCAST, 68);
+    rig.link_brings(0, &udp(server(67), broadcast, b"lease").frame())
+        .passed("no-flow-in");
+    rig.link_brings(
+        0,
+        &of_protocol(IpNumber::GRE, SERVER, EXTERNAL[0]).frame(),
+    )
+    .passed("other-protocol");
+}
+
+#[test]
+fn the_kernels_own_forwards_and_the_answers_to_them_are_the_kernels() {
+    let mut rig = Rig::new();
+    rig.set(|s| s.forwards_kernel = 1);
+    let routed = SocketAddrV4::new(CLIENT, 80);
+    for to in [external(8080), routed] {
+        rig.link_brings(0, &tcp(server(5000), to, "S", 1, 0).frame())
+            .passed("forward-in");
+        rig.link_brings(0, &udp(server(5001), to, b"x").frame())
+            .passed("forward-in");
+    }
+    let answer = tcp(client(80), server(5000), "SA", 1, 2);
+    rig.lan_sends(&answer.frame()).passed("forward-out");
+    let answer = udp(client(53), server(5001), &[7; 2000]);
+    rig.lan_sends(&answer.fragment(0, 1480).frame())
+        .passed("forward-out");
+    rig.lan_sends(&answer.fragment(1480, 2008).frame())
+        .passed("forward-out");
+    rig.lan_sends(&tcp(client(9), server(9), "A", 1, 2).frame())
+        .passed("forward-out");
+
+    rig.lan_sends(&tcp(client(81), server(5000), "S", 1, 0).frame())
+        .sent("translated-out");
+    rig.lan_sends(&udp(client(54), server(53), b"q").frame())
+        .sent("translated-out");
+    let _listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8080)).unwrap();
+    rig.link_brings(0, &tcp(server(5000), external(8080), "S", 1, 0).frame())
+        .passed("no-flow-in");
+}
+
+#[test]
+fn an_answer_to_a_forward_does_not_take_the_mapping_of_its_port() {
+    let mut rig = Rig::new();
+    rig.set(|s| s.forwards_kernel = 1);
+    rig.lan_sends(&udp(client(53), server(53), b"recursion").frame())
+        .sent("translated-out");
+    rig.link_brings(0, &udp(second_server(7), external(5353), b"q").frame())
+        .passed("forward-in");
+    rig.lan_sends(&udp(client(53), second_server(7), b"a").frame())
+        .passed("forward-out");
+}
+
+#[test]
+fn of_a_lan_nothing_leaves_by_the_kernel_but_what_its_nat_carries() {
+    let mut rig = Rig::new();
+    let ours = [
+        of_protocol(IpNumber::GRE, CLIENT, SERVER),
+        of_protocol(IpNumber::SCTP, CLIENT, SERVER),
+        of_protocol(IpNumber::ENCAPSULATING_SECURITY_PAYLOAD, CLIENT, SERVER),
+    ];
+    let answer = rig.lan_sends(&ours[0].frame());
+    let answer = answer.answered("refused-protocol");
+    assert!(matches!(answer.inside, Inside::Icmp(3, 13, ..)));
+    for ip in &ours {
+        assert_eq!(rig.lan_sends(&ip.frame()).reason, "refused-protocol");
+    }
+    rig.set(|s| s.fallback_mark = MARK);
+    for ip in &ours {
+        rig.lan_sends(&ip.frame()).passed("fallback-protocol");
+    }
+    // Echo replies, redirects, timestamps, ...
+    for kind in [0, 5, 9, 10, 13, 14, 17, 18, 40] {
+        rig.lan_sends(&icmp_of_type(kind, CLIENT, SERVER).frame())
+            .dropped("icmp-other");
+    }
+}
+
+#[test]
+fn a_source_that_is_not_the_lans_is_dropped_in_every_protocol() {
+    let mut rig = Rig::new();
+    rig.set(|s| (s.fallback_mark, s.forwards_kernel) = (MARK, 1));
+    for stranger in [Ipv4Addr::new(192, 168, 7, 7), SECOND_SERVER, EXTERNAL[0]] {
+        let mut frames = vec![
+            of_protocol(IpNumber::GRE, stranger, SERVER).frame(),
+            echo(stranger, SERVER, 1, b"x").frame(),
+            udp(SocketAddrV4::new(stranger, 1), server(1), &[0; 64])
+                .fragment(32, 64)
+                .frame(),
+        ];
+        frames.extend([0, 3, 5, 11, 13].map(|kind| icmp_of_type(kind, stranger, SERVER).frame()));
+        frames.extend(["S", "A", "SA", "R", "FA"].map(|flags| {
+            tcp(SocketAddrV4::new(stranger, 1), server(80), flags, 1, 1).frame()
+        }));
+        for frame in frames {
+            rig.lan_sends(&frame).dropped("spoofed-lan");
+        }
+    }
+}
+
+#[test]
+fn flags_that_no_segment_has_are_dropped_from_either_side() {
+    let mut rig = Rig::new();
+    rig.set(|s| (s.fallback_mark, s.forwards_kernel) = (MARK, 1));
+    let connection = rig.connect(client(4000), server(80));
+    for flags in ["", "P", "F", "FP", "SF", "SR", "SFA", "SRA", "RF", "SFRPA"] {
+        for port in [4000, 4001] {
+            let lie = tcp(client(port), server(80), flags, LOCAL_ISN + 1, 0);
+            rig.lan_sends(&lie.frame()).dropped("tcp-flags");
+        }
+        let lie = connection.answer(flags, REMOTE_ISN + 1, LOCAL_ISN + 1);
+        rig.link_brings(connection.link, &lie.frame())
+            .dropped("tcp-flags");
+    }
+    assert_eq!(rig.live(), 1);
+}
