@@ -28,8 +28,10 @@ static __always_inline void mark_fallback(struct __sk_buff *skb)
 static __always_inline int leave(struct __sk_buff *skb, __u32 reason)
 {
 	count_reason(reason);
-	if (reason >= AB_REASON_FALLBACK_QUOTA && reason <= AB_REASON_FALLBACK_STRAY)
+	if (reason >= AB_REASON_FALLBACK_QUOTA && reason <= AB_REASON_FALLBACK_PROTOCOL)
 		mark_fallback(skb);
+	else if (reason == AB_REASON_FALLBACK_STRAY)
+		skb->mark = AB_STRAY_MARK;
 	return action_of(fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED]);
 }
 

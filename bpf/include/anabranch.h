@@ -204,6 +204,8 @@ struct ab_table {
 
 /* Flows that `sweep_flows` or `end_link` is asked about at once. */
 #define AB_VISIT_MAX 512
+/* skb->mark of what a link brought for no socket of the host: the kernel's only if its NAT knows the connection. */
+#define AB_STRAY_MARK 0xad000000u
 /* Under pressure closed flows keep their entries this long, for the last segments. */
 #define AB_PRESSED_CLOSED_NS 1000000000ull
 

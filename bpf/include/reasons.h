@@ -46,6 +46,7 @@ enum ab_fate {
 	X(FILTERED_IN, DROPPED, "remote address the mapping never talked to")                                      \
 	X(BAD_RST, DROPPED, "RST outside the window")                                                              \
 	X(TTL_IN, DROPPED, "hop limit reached on the way in")                                                      \
+	X(FRAGMENT_HELD, DROPPED, "fragment that waits for the first of its datagram")                             \
 	X(FRAGMENT_ORPHAN, DROPPED, "fragment whose first fragment was not seen")                                  \
 	X(FRAGMENT_OVERLAP, DROPPED, "overlapping fragments")                                                      \
 	X(FOREIGN_ERROR, DROPPED, "ICMP error about no flow of ours")                                              \

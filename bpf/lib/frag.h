@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Fragments: only the first carries ports. It leaves them behind for the others, together with the id the datagram
- * has on the link. Overlapping fragments poison their datagram (RFC 5722 does so for IPv6; RFC 1858 says why).
+ * Fragments: only the first carries ports. Where it belongs to a flow it leaves them behind for the others, together with
+ * the id the datagram has on the link. Overlapping fragments poison their datagram (RFC 5722 does so for IPv6; RFC 1858
+ * says why), mere duplicates do not.
  *
  * What is longer than its link and may be fragmented is cut here: the head goes on, the tail comes back as a fragment of
  * its own through the ingress it came from.
@@ -11,41 +12,63 @@
 
 #include <stddef.h>
 
+#include "early.h"
 #include "flow.h"
 
 /* A datagram whose fragments did not come in this time has been given up (Linux: ipfrag_time; RFC 791: 15 s at least). */
 #define FRAGMENT_NS 30000000000ull
 
-/* Records [start, end), in units of 8 bytes. 0 if it overlaps what was seen or there is no room. */
+enum span_fit { SPAN_NEW, SPAN_AGAIN, SPAN_OVERLAPS };
+
+struct span_walk {
+	struct ab_fragment *datagram;
+	__u32 start, end;
+	__u32 extended; /* the span it follows on; AB_FRAGMENT_SPANS: none */
+	__u32 fit;	/* enum span_fit */
+};
+
+static long step_span(__u32 i, struct span_walk *walk)
+{
+	struct ab_fragment *f = walk->datagram;
+	if (i >= AB_FRAGMENT_SPANS || i >= f->spans)
+		return 1;
+	__u32 start = f->span[i].start, end = f->span[i].end;
+	if (start == walk->start && end == walk->end)
+		walk->fit = SPAN_AGAIN;
+	else if (start < walk->end && walk->start < end)
+		walk->fit = SPAN_OVERLAPS;
+	else if (end == walk->start)
+		walk->extended = i;
+	return walk->fit != SPAN_NEW;
+}
+
+/* Records [start, end), in units of 8 bytes. 0 if it overlaps what was seen, unless it is the same once more, or if there
+ * is no room. */
 static __always_inline int add_span(struct ab_fragment *f, __u32 start, __u32 end)
 {
+	struct span_walk walk = { .datagram = f, .start = start, .end = end, .extended = AB_FRAGMENT_SPANS };
+	bpf_loop(AB_FRAGMENT_SPANS, step_span, &walk, 0);
+	if (walk.fit != SPAN_NEW)
+		return walk.fit == SPAN_AGAIN;
 	__u32 count = f->spans;
-	__s32 extended = -1;
-	for (__u32 i = 0; i < AB_FRAGMENT_SPANS; i++) {
-		if (i >= count)
-			break;
-		if (start < f->span[i].end && f->span[i].start < end)
-			return 0;
-		if (f->span[i].end == start)
-			extended = i;
-	}
-	if (extended >= 0 && extended < AB_FRAGMENT_SPANS) {
-		f->span[extended].end = end;
-	} else {
-		if (count >= AB_FRAGMENT_SPANS)
-			return 0;
+	if (count < AB_FRAGMENT_SPANS) {
 		f->span[count].start = start;
 		f->span[count].end = end;
 		f->spans = count + 1;
+	} else if (walk.extended < AB_FRAGMENT_SPANS) {
+		f->span[walk.extended].end = end;
+	} else {
+		return 0;
 	}
 	f->held += end - start;
 	return 1;
 }
 
 /* Whether a first fragment under this key begins another datagram. */
-static __always_inline int is_over(const struct ab_fragment *f, __u64 now)
+static __always_inline int is_over(const struct ab_fragment *f, const struct packet *p, __u64 now)
 {
-	return (f->total && f->held == f->total) || now - f->seen_ns > FRAGMENT_NS;
+	return (f->total && f->held == f->total) || now - f->seen_ns > FRAGMENT_NS || f->sport != p->sport ||
+	       f->dport != p->dport;
 }
 
 /* Gives `p` the ports of its datagram and `new_id` its id on the link. 0, or the reason to drop. */
@@ -60,14 +83,17 @@ __noinline int learn_fragment(struct packet *p, __u32 side, __be16 *new_id)
 	__u32 start = p->fragment & IP_OFFSET_MASK, end = start + (payload + 7) / 8;
 	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, &key);
 	__u64 now = bpf_ktime_get_coarse_ns();
-	if (start == 0 && (!f || is_over(f, now))) {
-		struct ab_fragment fresh = {
-			.sport = p->sport,
-			.dport = p->dport,
-			.new_id = side == AB_SIDE_LAN ? bpf_get_prandom_u32() : p->id,
-			.seen_ns = now,
-		};
-		bpf_map_update_elem(&fragments, &key, &fresh, BPF_ANY);
+	if (start == 0 && (!f || is_over(f, p, now))) {
+		struct early_room *room = early_room();
+		if (!room)
+			return AB_REASON_FRAGMENT_ORPHAN;
+		struct ab_fragment *fresh = &room->datagram;
+		__builtin_memset(fresh, 0, sizeof(*fresh));
+		fresh->sport = p->sport;
+		fresh->dport = p->dport;
+		fresh->new_id = side == AB_SIDE_LAN ? bpf_get_prandom_u32() : p->id;
+		fresh->seen_ns = now;
+		bpf_map_update_elem(&fragments, &key, fresh, BPF_ANY);
 		f = bpf_map_lookup_elem(&fragments, &key);
 	}
 	if (!f)
@@ -82,6 +108,15 @@ __noinline int learn_fragment(struct packet *p, __u32 side, __be16 *new_id)
 	p->dport = f->dport;
 	*new_id = f->new_id;
 	return 0;
+}
+
+/* A packet of a flow: if it is the first fragment of its datagram, the others are told, and those that wait for it come.
+ * 0, or the reason to drop. */
+static __always_inline int begin_datagram(struct __sk_buff *skb, struct packet *p, __u32 side, __be16 *new_id)
+{
+	if (!is_fragment(p) || is_later_fragment(p))
+		return 0;
+	return learn_fragment(p, side, new_id) ?: release_early(skb, p, side);
 }
 
 /* skb->mark of a tail on its way back: what to cut off before it, and whether its span is known already. Only this host

@@ -75,6 +75,9 @@ static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, c
 {
 	const struct ab_settings *set = current_settings();
 	__be16 same_id = 0;
+	int bad = begin_datagram(skb, p, AB_SIDE_LINK(link), &same_id);
+	if (bad)
+		return bad;
 	if (!set || !set->lan_mtu || !exceeds_mtu(skb, p, set->lan_mtu))
 		return 0;
 	__u32 ifindex = flow->lan_ifindex;
@@ -103,19 +106,28 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, s
 	return bad ?: send_to_lan(skb, p, flow, flow->other_local.word[3]);
 }
 
+/* A later fragment whose first was not seen: the host's own, or early. It is left to the host, and a copy waits. */
+static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *p, __u32 link)
+{
+	int reason = stray_inbound(skb, p);
+	if (reason == AB_REASON_NO_FLOW_IN)
+		hold_early(skb, p, AB_SIDE_LINK(link));
+	return reason;
+}
+
 static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u32 link)
 {
 	struct ab_flow_key key;
-	__be16 same_id;
+	__be16 same_id = 0;
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_in(skb, p, link) ?: stray_inbound(skb, p);
 	if (p->kind == PACKET_OTHER ||
 	    (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))
 		return stray_inbound(skb, p);
-	if (is_fragment(p)) {
+	if (is_later_fragment(p)) {
 		int bad = learn_fragment(p, AB_SIDE_LINK(link), &same_id);
 		if (bad)
-			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_inbound(skb, p) : bad;
+			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_fragment(skb, p, link) : bad;
 	}
 	make_key(&key, p->proto, AB_SIDE_LINK(link), p->dst, p->dport, p->src, p->sport);
 	struct ab_flow *flow = find_flow(&key);

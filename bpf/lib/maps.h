@@ -28,7 +28,7 @@ struct ab_fragment_key {
 	__u16 zero;
 };
 
-#define AB_FRAGMENT_SPANS 8
+#define AB_FRAGMENT_SPANS 48
 
 struct ab_fragment {
 	__be16 sport;
@@ -43,7 +43,7 @@ struct ab_fragment {
 		__u16 start, end;
 	} span[AB_FRAGMENT_SPANS]; /* payload bytes seen, in units of 8 */
 };
-AB_MAP(fragments, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_fragment_key, struct ab_fragment, 0);
+AB_MAP(fragments, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_fragment_key, struct ab_fragment, 0);
 
 AB_MAP(settings, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_settings, 0);
 AB_MAP(choice, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_choice, 0);

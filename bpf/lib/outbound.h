@@ -245,7 +245,7 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 		return way;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
-	int bad = fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN, &new_id);
+	int bad = begin_datagram(skb, p, AB_SIDE_LAN, &new_id) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN, &new_id);
 	if (bad)
 		return bad;
 	if (!is_mapping(p->proto))
@@ -276,6 +276,16 @@ __noinline int outbound_other(struct packet *p)
 	return p->proto == IPPROTO_ICMP ? AB_REASON_ICMP_OTHER : fall_back(set, AB_REASON_REFUSED_PROTOCOL);
 }
 
+/* A later fragment that `bad` was said of: it waits if its first may still come. */
+static __always_inline int refuse_fragment(struct __sk_buff *skb, struct packet *p, int bad)
+{
+	if (bad != AB_REASON_FRAGMENT_ORPHAN)
+		return bad;
+	if (answers_forward(p))
+		return AB_REASON_FORWARD_OUT;
+	return hold_early(skb, p, AB_SIDE_LAN) ? AB_REASON_FRAGMENT_HELD : bad;
+}
+
 static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_flow_key key;
@@ -285,10 +295,10 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 		return translate_error_out(skb, p);
 	if (p->kind == PACKET_OTHER || (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO))
 		return outbound_other(p);
-	if (is_fragment(p)) {
+	if (is_later_fragment(p)) {
 		int bad = learn_fragment(p, AB_SIDE_LAN, &new_id);
 		if (bad)
-			return gate(p) ?: bad;
+			return gate(p) ?: refuse_fragment(skb, p, bad);
 	}
 	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	struct ab_flow *flow = bpf_map_lookup_elem(&flows, &key);

@@ -71,6 +71,7 @@ pub struct Gateway {
     instance: PathBuf,
     occupancy: Occupancy,
     walker: Arc<Walker>,
+    settings: abi::Settings,
 }
 
 impl Gateway {
@@ -92,6 +93,7 @@ impl Gateway {
             pins: folder,
             instance: pins.to_owned(),
             walker,
+            settings: abi::Settings::default(),
         };
         if adopted {
             gateway.refresh_attachments()?;
@@ -121,15 +123,30 @@ impl Gateway {
     /// The kernel refuses the map update.
     pub fn set_settings(&mut self, settings: &abi::Settings) -> Result<(), Error> {
         let flows_max = settings.flows_max.min(self.flows_max() as u32);
-        let settings = abi::Settings {
+        self.settings = abi::Settings {
             flows_max,
+            lan_mtu: self.lan_mtu()?,
             ..*settings
         };
+        self.tell_settings()
+    }
+
+    fn tell_settings(&mut self) -> Result<(), Error> {
         self.object
             .maps
             .settings
-            .set(0, settings, 0)
+            .set(0, self.settings, 0)
             .map_err(Error::map("settings"))
+    }
+
+    /// The smallest of the LAN devices' MTUs; 0 without a LAN device.
+    fn lan_mtu(&self) -> Result<u32, Error> {
+        let devices: Result<Vec<_>, _> = self.object.maps.devices.iter().collect();
+        let devices = devices.map_err(Error::map("devices"))?;
+        let lan = devices
+            .iter()
+            .filter(|(_, device)| device.role == abi::Role::Lan.into());
+        Ok(lan.map(|(_, device)| device.mtu).min().unwrap_or(0))
     }
 
     /// Tells the path of a link, or that it has none.
@@ -170,6 +187,10 @@ impl Gateway {
             .devices
             .insert(ifindex, device, 0)
             .map_err(Error::map("devices"))?;
+        if self.settings != abi::Settings::default() {
+            self.settings.lan_mtu = self.lan_mtu()?;
+            self.tell_settings()?;
+        }
         self.attach_program(ifindex, device.role)
     }
 

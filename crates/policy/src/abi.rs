@@ -13,6 +13,8 @@ pub const WEIGHT_MAX: u32 = 1_000_000;
 pub const ABI_VERSION: u32 = 3;
 /// Flows that `sweep_flows` or `end_link` is asked about at once.
 pub const VISIT_MAX: usize = 512;
+/// Mark of what a link brought for no socket of the host: the kernel's only if its NAT knows the connection.
+pub const STRAY_MARK: u32 = 0xad00_0000;
 /// Under pressure closed flows keep their entries this long.
 pub const PRESSED_CLOSED_NS: u64 = 1_000_000_000;
 /// In place of a target or link: none.
@@ -655,6 +657,7 @@ mod tests {
             ("AB_WEIGHT_MAX", WEIGHT_MAX.into()),
             ("AB_NO_TARGET", NO_TARGET.into()),
             ("AB_VISIT_MAX", VISIT_MAX as u64),
+            ("AB_STRAY_MARK", STRAY_MARK.into()),
             ("AB_PRESSED_CLOSED_NS", PRESSED_CLOSED_NS),
             ("AB_SIDE_LAN", SIDE_LAN.into()),
             ("AB_BINS", BINS as u64),

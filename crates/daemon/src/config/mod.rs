@@ -106,7 +106,7 @@ pub struct Nat {
     pub tcp_established: Duration,
     /// RFC 5382 REQ-5: at least 4 min.
     pub tcp_transitory: Duration,
-    /// A first SYN that nobody answers.
+    /// A first SYN that nobody answers: transitory, too.
     pub tcp_unanswered: Duration,
     /// RFC 4787 REQ-5: at least 2 min, 5 min recommended.
     pub udp: Duration,
@@ -460,7 +460,7 @@ fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
     Ok(Nat {
         tcp_established: seconds("tcp_established_s", table.tcp_established_s, 7440)?,
         tcp_transitory: seconds("tcp_transitory_s", table.tcp_transitory_s, 240)?,
-        tcp_unanswered: seconds("tcp_unanswered_s", table.tcp_unanswered_s, 60)?,
+        tcp_unanswered: seconds("tcp_unanswered_s", table.tcp_unanswered_s, 240)?,
         udp: seconds("udp_s", table.udp_s, 300)?,
         icmp: seconds("icmp_s", table.icmp_s, 60)?,
         ports,

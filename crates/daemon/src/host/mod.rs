@@ -22,7 +22,7 @@ use crate::paths::Paths;
 use crate::plane::{LinkId, ReasonCount};
 use crate::slots::Slots;
 use ids::Ids;
-use nft::{Guard, GuardedLink, Masquerade};
+use nft::{Guard, GuardedLink};
 use routing::{FirstUsable, Routing};
 pub use sysctl::ephemeral_ports;
 
@@ -173,13 +173,7 @@ impl Host {
             device: &link.device,
             prefixes: &link.prefixes,
         };
-        let masquerade = || -> anyhow::Result<_> {
-            Ok(Masquerade {
-                ports: ephemeral_ports()?,
-                mark: self.ids.fallback_mark(),
-            })
-        };
-        let masquerade = self.falls_back(config).then(masquerade).transpose()?;
+        let masquerade = self.falls_back(config).then(ephemeral_ports).transpose()?;
         Ok(Guard {
             lan: config.lan.iter().map(String::as_str).collect(),
             links: config.links.iter().map(guarded).collect(),

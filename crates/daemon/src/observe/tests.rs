@@ -180,10 +180,7 @@ fn of_two_routes_to_one_prefix_the_lower_metric_wins_and_local_ones_win_over_all
         verdict_of(&desired, "10.8.0.0/16"),
         Some(Verdict::Link(LinkId(1)))
     );
-    assert_eq!(
-        verdict_of(&desired, "203.0.113.2/32"),
-        Some(Verdict::Local)
-    );
+    assert_eq!(verdict_of(&desired, "203.0.113.2/32"), Some(Verdict::Local));
 }
 
 #[test]

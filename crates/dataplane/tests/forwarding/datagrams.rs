@@ -55,8 +55,9 @@ fn two_lan_hosts_meet_by_their_external_addresses() {
         receive(&server).1
     });
     assert_ne!(external[0], external[1]);
-    // The first is filtered, and opens the way for the other's.
+    // Neither has spoken to the other's address before (RFC 4787 REQ-9).
     hosts[0].send_to(b"knock", external[1]).unwrap();
+    assert_eq!(receive(&hosts[1]), (b"knock".to_vec(), external[0]));
     hosts[1].send_to(b"hello", external[0]).unwrap();
     assert_eq!(receive(&hosts[0]), (b"hello".to_vec(), external[1]));
     hosts[0].send_to(b"hello too", external[1]).unwrap();
@@ -202,6 +203,37 @@ fn a_local_sender_whose_checksums_are_left_to_the_device_is_told_to_fragment_by_
         }
     });
     assert!(site.reason("too-long-to-fragment") > 0);
+}
+
+#[test]
+fn datagrams_longer_than_the_lan_takes_are_cut_or_answered() {
+    let mut site = Site::new();
+    site.set_offloads(false);
+    site.set_lan_mtu(1300);
+    let client = udp_socket(&site.client, (CLIENT, 4000));
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    may_fragment(&client);
+    may_fragment(&server);
+    for length in [1272, 1273, 1472, 4000, 9000] {
+        exchange(&client, &server, length);
+    }
+    assert_eq!(site.reason("too-big-in"), 0);
+    assert_eq!(checksum_errors(&site.client), 0);
+
+    let must_not_fragment = udp_socket(&site.internet, (SERVER, 54));
+    client.send_to(b"hello", (SERVER, 54)).unwrap();
+    let (_, external) = receive(&must_not_fragment);
+    must_not_fragment.connect(external).unwrap();
+    let payload = [7; 1472];
+    eventually("the server learns the LAN's MTU", || {
+        // The error of one datagram is reported by the next, or fragments it.
+        must_not_fragment.send(&payload).ok();
+        site.internet
+            .exec("ip", &["route", "get", &external.ip().to_string()])
+            .unwrap()
+            .contains("mtu 1300")
+    });
+    assert!(site.reason("too-big-in") > 0);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn syn(number: u32, gateway_mac: [u8; 6]) -> [u8; 54] {
     frame
 }
 
-fn sum_of(bytes: &[u8]) -> u16 {
+pub fn sum_of(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks_exact(2)
         .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
@@ -48,7 +48,7 @@ fn sum_of(bytes: &[u8]) -> u16 {
 }
 
 /// A socket that sends frames out of `device`.
-fn frame_socket(device: &str) -> Socket {
+pub fn frame_socket(device: &str) -> Socket {
     let ethernet = (libc::ETH_P_IP as u16).to_be();
     let socket = Socket::new(Domain::PACKET, Type::RAW, None).unwrap();
     let mut storage = SockAddrStorage::zeroed();
@@ -65,7 +65,7 @@ fn frame_socket(device: &str) -> Socket {
     socket
 }
 
-fn mac_of(namespace: &anabranch_lab::netns::Namespace, device: &str) -> [u8; 6] {
+pub fn mac_of(namespace: &anabranch_lab::netns::Namespace, device: &str) -> [u8; 6] {
     let text = namespace
         .exec("ip", &["-o", "link", "show", device])
         .unwrap();

@@ -7,6 +7,7 @@ mod site;
 mod connections;
 mod datagrams;
 mod flood;
+mod fragments;
 mod layer3;
 mod life;
 mod paths;

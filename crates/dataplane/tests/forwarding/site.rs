@@ -127,6 +127,16 @@ impl Site {
         });
     }
 
+    /// The LAN, and the gateway's device in it, take packets of `mtu` bytes.
+    pub fn set_lan_mtu(&mut self, mtu: u32) {
+        self.client.set_mtu("eth0", mtu).unwrap();
+        self.gateway.set_mtu("lan0", mtu).unwrap();
+        let role = Role::Lan {
+            address: GATEWAY_LAN.into(),
+        };
+        self.in_gateway(|plane| plane.attach(index_of("lan0"), role, false, mtu).unwrap());
+    }
+
     /// New flows take the links in `usable`.
     pub fn install(&mut self, usable: u32) {
         self.plane().install(&round_robin(usable)).unwrap();

@@ -139,6 +139,29 @@ fn what_is_not_the_gateways_is_left_to_the_stack() {
     rig.link_brings(0, &gre.frame()).passed("other-protocol");
 }
 
+#[test]
+fn source_routes_are_dropped_from_either_side() {
+    let mut rig = Rig::new();
+    let innocents = innocents(&mut rig);
+    let (connection, _) = innocents;
+    for kind in [131, 137] {
+        for options in [
+            &[kind, 7, 4, 198, 51, 100, 1, 0][..],
+            &[1, 148, 4, 0, 0, kind, 3, 4],
+            &[1, 1, 1, kind, 7, 4, 1, 2, 3, 4, 0, 0],
+        ] {
+            let out = udp(client(4001), server(53), b"x").ip_options(options);
+            rig.lan_sends(&out.frame()).dropped("source-routed");
+            let back = connection.answer("A", REMOTE_ISN + 1, LOCAL_ISN + 1).ip();
+            rig.link_brings(connection.link, &back.ip_options(options).frame())
+                .dropped("source-routed");
+        }
+    }
+    let record = udp(client(4001), server(53), b"x").ip_options(&[7, 7, 4, 131, 137, 0, 0, 0]);
+    rig.lan_sends(&record.frame()).sent("translated-out");
+    assert_unharmed(&mut rig, innocents);
+}
+
 /// Frames of noise, of noise behind a header that holds, and of packets with some bytes changed.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
     let bytes = |most| proptest::collection::vec(any::<u8>(), 0..most);

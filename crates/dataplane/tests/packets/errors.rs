@@ -59,6 +59,8 @@ fn an_error_about_a_flow_reaches_its_host_as_if_there_were_no_gateway() {
             let inner = quote(&got);
             assert_eq!((inner.src(), inner.dst()), (client(4000), server(53)));
             assert_eq!(inner.ip.options.as_slice(), options);
+            let check = ip.body[6..8].to_vec();
+            assert_eq!(got.payload()[26 + options.len()..][..2], check);
         }
     }
 }
@@ -125,6 +127,95 @@ fn an_error_of_a_lan_host_speaks_with_the_external_address() {
     assert_eq!(out.src().ip(), &EXTERNAL[0]);
     let inner = quote(&out);
     assert_eq!((inner.src(), inner.dst()), (server(53), sent.src()));
+}
+
+#[test]
+fn a_quote_with_extensions_keeps_them() {
+    let mut rig = Rig::new();
+    let out = rig.lan_sends(&udp(client(4000), server(53), &[7; 100]).frame());
+    let sent = out.sent("translated-out");
+    // RFC 4884: 128 bytes quoted, their number in words in the header, then an extension.
+    let extension = [0x20, 0, 0xab, 0xcd, 0, 8, 1, 1, 0, 1, 0x41, 1];
+    let quoted = [&out.frame[ETHERNET..][..128], &extension].concat();
+    let error = icmp_error(
+        ROUTER,
+        *sent.src().ip(),
+        TTL_EXCEEDED,
+        [0, 32, 0, 0],
+        &quoted,
+    );
+    let got = rig.link_brings(link_of(sent.src()), &error.frame());
+    let got = got.sent("error-in");
+    assert!(matches!(got.inside, Inside::Icmp(11, 0, [0, 32, 0, 0], _)));
+    assert_eq!(got.payload()[128..], extension);
+    assert_eq!(quote(&got).src(), client(4000));
+}
+
+#[test]
+fn an_error_about_a_segment_that_is_not_in_flight_is_dropped() {
+    let mut rig = Rig::new();
+    let connection = rig.connect(client(4000), server(80));
+    let data = connection.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    rig.lan_sends(&data.payload(&[7; 1000]).frame())
+        .sent("translated-out");
+    let about = |seq: u32| {
+        let segment = tcp(connection.external, connection.remote, "A", seq, 0);
+        let external = *connection.external.ip();
+        icmp_error(
+            ROUTER,
+            external,
+            PORT_UNREACHABLE,
+            [0; 4],
+            &segment.ip().packet(),
+        )
+    };
+    for seq in [LOCAL_ISN, LOCAL_ISN + 1, LOCAL_ISN + 1001] {
+        rig.link_brings(connection.link, &about(seq).frame())
+            .sent("error-in");
+    }
+    for seq in [0, LOCAL_ISN - 1, LOCAL_ISN + 1002, LOCAL_ISN ^ 0x8000_0000] {
+        rig.link_brings(connection.link, &about(seq).frame())
+            .dropped("bad-quote");
+    }
+}
+
+#[test]
+fn a_quote_ends_where_its_packet_ends() {
+    let mut rig = Rig::new();
+    let sent = rig
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    let quoted = udp(sent.src(), server(53), b"x").packet();
+    for length in 20..28 {
+        let error = icmp_error(
+            ROUTER,
+            *sent.src().ip(),
+            PORT_UNREACHABLE,
+            [0; 4],
+            &quoted[..length],
+        );
+        let mut padded = error.frame();
+        padded.extend_from_slice(&quoted[length..]);
+        padded.resize(100, 0);
+        rig.link_brings(link_of(sent.src()), &padded)
+            .dropped("malformed");
+    }
+}
+
+#[test]
+fn one_hosts_errors_cost_no_other_host_and_no_path_mtu() {
+    let mut rig = Rig::new();
+    rig.tell_links(EXTERNAL, [1400; 2]);
+    let expiring = udp(client(4000), server(53), b"x").ttl(1).frame();
+    let answered = (0..1000).filter(|_| rig.lan_sends(&expiring).was_answered());
+    let answered = answered.count();
+    assert!((100..500).contains(&answered), "{answered}");
+    for host in [CLIENT, SECOND_CLIENT] {
+        let longer = udp(SocketAddrV4::new(host, 4001), server(53), &[7; 1450]);
+        for _ in 0..50 {
+            rig.lan_sends(&longer.frame()).answered("too-big-out");
+        }
+    }
 }
 
 #[test]
@@ -277,7 +368,7 @@ fn answers_are_given_to_first_fragments_and_never_to_later_ones() {
     let datagram = udp(client(4000), server(53), &[7; 2000]).id(5).ttl(1);
     answered_in_time(&mut rig, &datagram.fragment(0, 1024).frame(), "ttl-out");
     rig.lan_sends(&datagram.fragment(1024, 2048).frame())
-        .dropped("ttl-out");
+        .dropped("fragment-held");
 }
 
 /// The answer to a packet; the gateway answers once in a millisecond and CPU.

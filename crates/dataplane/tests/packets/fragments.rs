@@ -89,17 +89,33 @@ fn overlapping_fragments_poison_their_datagram_and_no_other() {
 }
 
 #[test]
-fn a_fragment_without_its_first_is_dropped_from_the_lan_and_left_to_the_stack_from_a_link() {
+fn a_fragment_without_its_first_waits_and_from_a_link_the_stack_has_it_too() {
     let mut rig = Rig::new();
     let sent = rig
         .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
     rig.lan_sends(&datagram.fragment(1480, 2960).frame())
-        .dropped("fragment-orphan");
+        .dropped("fragment-held");
     let datagram = udp(server(53), sent.src(), &[7; 4000]).id(7);
     rig.link_brings(link_of(sent.src()), &datagram.fragment(1480, 2960).frame())
         .passed("no-flow-in");
+}
+
+#[test]
+fn a_fragment_that_comes_twice_harms_nothing() {
+    let mut rig = Rig::new();
+    let payload = [7; 4000];
+    let datagram = udp(client(4000), server(53), &payload).id(7);
+    let mut pieces = Vec::new();
+    for (from, to) in [(0, 1480), (1480, 2960), (2960, 4008)] {
+        for _ in 0..2 {
+            let piece = rig.lan_sends(&datagram.fragment(from, to).frame());
+            pieces.push(piece.sent("translated-out"));
+        }
+    }
+    pieces.dedup();
+    assert_eq!(reassemble(&pieces).payload(), payload);
 }
 
 #[test]

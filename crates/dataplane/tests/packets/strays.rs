@@ -112,11 +112,8 @@ fn pings_errors_and_other_protocols_to_the_host_are_its_own() {
     let broadcast = SocketAddrV4::new(Ipv4Addr::BROADCAST, 68);
     rig.link_brings(0, &udp(server(67), broadcast, b"lease").frame())
         .passed("no-flow-in");
-    rig.link_brings(
-        0,
-        &of_protocol(IpNumber::GRE, SERVER, EXTERNAL[0]).frame(),
-    )
-    .passed("other-protocol");
+    rig.link_brings(0, &of_protocol(IpNumber::GRE, SERVER, EXTERNAL[0]).frame())
+        .passed("other-protocol");
 }
 
 #[test]
@@ -199,9 +196,10 @@ fn a_source_that_is_not_the_lans_is_dropped_in_every_protocol() {
                 .frame(),
         ];
         frames.extend([0, 3, 5, 11, 13].map(|kind| icmp_of_type(kind, stranger, SERVER).frame()));
-        frames.extend(["S", "A", "SA", "R", "FA"].map(|flags| {
-            tcp(SocketAddrV4::new(stranger, 1), server(80), flags, 1, 1).frame()
-        }));
+        frames.extend(
+            ["S", "A", "SA", "R", "FA"]
+                .map(|flags| tcp(SocketAddrV4::new(stranger, 1), server(80), flags, 1, 1).frame()),
+        );
         for frame in frames {
             rig.lan_sends(&frame).dropped("spoofed-lan");
         }

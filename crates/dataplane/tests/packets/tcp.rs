@@ -208,8 +208,7 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
         for wrong in [0, LOCAL_ISN, LOCAL_ISN + 2, LOCAL_ISN ^ 0x8000_0000] {
             for flags in ["SA", "A", "FA"] {
                 let lie = tcp(remote, external, flags, REMOTE_ISN, wrong);
-                rig.link_brings(link, &lie.frame())
-                    .dropped("bad-handshake");
+                rig.link_brings(link, &lie.frame()).dropped("bad-handshake");
             }
             let lie = tcp(remote, external, "RA", REMOTE_ISN, wrong);
             rig.link_brings(link, &lie.frame()).dropped("bad-rst");

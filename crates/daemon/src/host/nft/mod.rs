@@ -10,6 +10,7 @@ use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::Duration;
 
+use anabranch_policy::abi::STRAY_MARK;
 use anyhow::{Context, bail};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -101,18 +102,10 @@ pub struct Guard<'a> {
     pub lan: Vec<&'a str>,
     pub links: Vec<GuardedLink<'a>>,
     pub forwards: Forwards,
-    /// If the kernel's own NAT is to carry what the data path does not.
-    pub masquerade: Option<Masquerade>,
+    /// The host's ephemeral ports, if the kernel's own NAT is to carry what the data path does not.
+    pub masquerade: Option<[u16; 2]>,
     /// Entries of the kernel's connection table.
     pub conntrack_max: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Masquerade {
-    /// The host's ephemeral ports.
-    pub ports: [u16; 2],
-    /// What the programs mark packets with that the kernel's NAT may know.
-    pub mark: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,10 +125,7 @@ impl Guard<'static> {
                 prefixes: &[],
             }],
             forwards: Forwards::Drop,
-            masquerade: Some(Masquerade {
-                ports: [1024, u16::MAX],
-                mark: 1,
-            }),
+            masquerade: Some([1024, u16::MAX]),
             conntrack_max: u32::MAX,
         }
     }
@@ -168,10 +158,11 @@ impl Guard<'_> {
 
     /// What the programs mark on a link is for no socket of the host: answers to what the kernel translated, or nobody's.
     fn strays(&self) -> String {
-        let Some(Masquerade { mark, .. }) = self.masquerade else {
+        if self.masquerade.is_none() {
             return String::new();
-        };
-        let marked = format!("iifname {} meta mark {mark:#x}", quoted(&self.devices()));
+        }
+        let links = quoted(&self.devices());
+        let marked = format!("iifname {links} meta mark {STRAY_MARK:#x}");
         format!(
             "chain strays {{\n\
              type filter hook prerouting priority mangle; policy accept;\n\
@@ -240,10 +231,9 @@ impl Guard<'_> {
 
     /// External ports are the host's own ephemeral ones, which the data path does not use.
     fn nat(&self) -> String {
-        let Some(Masquerade { ports, .. }) = self.masquerade else {
+        let Some([port_min, port_max]) = self.masquerade else {
             return String::new();
         };
-        let [port_min, port_max] = ports;
         let way = format!(
             "iifname {} oifname {}",
             quoted(&self.lan),

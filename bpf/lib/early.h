@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Fragments that come before the first of their datagram (RFC 4787 REQ-14). Nobody knows yet whose they are, so a copy waits
+ * until the first fragment comes, and then arrives once more behind it. A source holds few places, and takes them from
+ * itself.
+ */
+#ifndef ANABRANCH_EARLY_H
+#define ANABRANCH_EARLY_H
+
+#include "maps.h"
+#include "parse.h"
+
+#define EARLY_NS 5000000000ull
+#define EARLY_BYTES 2048
+#define EARLY_PER_SOURCE 16
+
+struct ab_early_key {
+	union ab_addr src;
+	__u32 place; /* 0 in early_sources */
+	__u32 side;
+};
+
+struct ab_early {
+	__u64 held_ns;
+	__be32 dst;
+	__be16 id;
+	__u8 proto;
+	__u8 zero;
+	__u32 length;
+	__u8 frame[EARLY_BYTES];
+	__u32 padding;
+};
+AB_MAP(early, BPF_MAP_TYPE_LRU_HASH, 1024, struct ab_early_key, struct ab_early, 0);
+
+struct ab_early_source {
+	__u64 latest_ns;
+	__u32 next; /* the place of its next, modulo EARLY_PER_SOURCE */
+	__u32 zero;
+};
+AB_MAP(early_sources, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_early_key, struct ab_early_source, 0);
+
+struct early_room {
+	struct ab_fragment datagram; /* about to begin */
+	struct ab_early piece;
+	__u8 first[EARLY_BYTES]; /* the first fragment, while its packet is sent as others */
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct early_room);
+} early_rooms SEC(".maps");
+
+static __always_inline struct early_room *early_room(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&early_rooms, &zero);
+}
+
+static __always_inline int is_holdable(const struct __sk_buff *skb)
+{
+	return skb->len && skb->len <= EARLY_BYTES && !skb->gso_size;
+}
+
+static __always_inline struct ab_early_source *early_source(const struct ab_early_key *key)
+{
+	struct ab_early_source *source = bpf_map_lookup_elem(&early_sources, key);
+	if (source)
+		return source;
+	struct ab_early_source fresh = {};
+	bpf_map_update_elem(&early_sources, key, &fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&early_sources, key);
+}
+
+/* Keeps a copy of the packet. Whether there was room. */
+__noinline int hold_early(struct __sk_buff *skb, struct packet *p, __u32 side)
+{
+	struct early_room *room = early_room();
+	if (!p || !room || !is_holdable(skb))
+		return 0;
+	struct ab_early_key key = { .side = side };
+	map_ipv4(&key.src, p->src);
+	struct ab_early_source *source = early_source(&key);
+	if (!source)
+		return 0;
+	struct ab_early *piece = &room->piece;
+	piece->held_ns = source->latest_ns = bpf_ktime_get_coarse_ns();
+	piece->dst = p->dst;
+	piece->id = p->id;
+	piece->proto = p->proto;
+	piece->length = skb->len;
+	if (bpf_skb_load_bytes(skb, 0, piece->frame, bounded_length(skb->len, EARLY_BYTES)))
+		return 0;
+	key.place = __sync_fetch_and_add(&source->next, 1) % EARLY_PER_SOURCE;
+	return !bpf_map_update_elem(&early, &key, piece, BPF_ANY);
+}
+
+struct release {
+	struct __sk_buff *skb;
+	struct ab_early_key key;
+	__u64 now;
+	__be32 dst;
+	__be16 id;
+	__u8 proto;
+	__u8 is_changed;
+};
+
+/* Makes the packet what is held at this place, if it is of the datagram, and lets it arrive once more. */
+static long step_release(__u32 place, struct release *r)
+{
+	r->key.place = place;
+	struct ab_early *piece = bpf_map_lookup_elem(&early, &r->key);
+	if (!piece || piece->dst != r->dst || piece->id != r->id || piece->proto != r->proto)
+		return 0;
+	if (r->now - piece->held_ns <= EARLY_NS) {
+		__u32 length = bounded_length(piece->length, EARLY_BYTES);
+		r->is_changed = 1;
+		if (!bpf_skb_change_tail(r->skb, length, 0) &&
+		    !bpf_skb_store_bytes(r->skb, 0, piece->frame, length, 0))
+			bpf_clone_redirect(r->skb, r->skb->ifindex, BPF_F_INGRESS);
+	}
+	bpf_map_delete_elem(&early, &r->key);
+	return 0;
+}
+
+/* The first fragment has come: what came before it arrives again. 0, or the reason to drop the first. */
+__noinline int release_early(struct __sk_buff *skb, struct packet *p, __u32 side)
+{
+	struct early_room *room = early_room();
+	__u64 now = bpf_ktime_get_coarse_ns();
+	if (!p || !room)
+		return AB_REASON_MALFORMED;
+	struct release r = {
+		.skb = skb,
+		.key.side = side,
+		.now = now,
+		.dst = p->dst,
+		.id = p->id,
+		.proto = p->proto,
+	};
+	map_ipv4(&r.key.src, p->src);
+	struct ab_early_source *source = bpf_map_lookup_elem(&early_sources, &r.key);
+	if (!source || now - source->latest_ns > EARLY_NS || !is_holdable(skb))
+		return 0;
+	__u32 length = bounded_length(skb->len, EARLY_BYTES);
+	if (bpf_skb_load_bytes(skb, 0, room->first, length))
+		return AB_REASON_REWRITE_FAILED;
+	bpf_loop(EARLY_PER_SOURCE, step_release, &r, 0);
+	if (!r.is_changed)
+		return 0;
+	length = bounded_length(length, EARLY_BYTES);
+	return bpf_skb_change_tail(skb, length, 0) || bpf_skb_store_bytes(skb, 0, room->first, length, 0)
+		       ? AB_REASON_REWRITE_FAILED
+		       : 0;
+}
+
+#endif
