@@ -81,7 +81,7 @@ static __always_inline int take_packet(struct __sk_buff *skb, struct packet *p, 
 SEC("classifier")
 int lan(struct __sk_buff *skb)
 {
-	struct packet p = {};
+	struct packet p = { .ifindex = skb->ifindex };
 	__u32 reason = take_packet(skb, &p, ETH_HLEN) ?: outbound(skb, &p);
 	return leave_or_answer(skb, &p, reason);
 }

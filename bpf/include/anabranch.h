@@ -51,6 +51,7 @@ enum ab_state {
 	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
 	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */
 	AB_STATE_HAIRPIN = 1 << 8,    /* mapping or permission: the remote is one of our external addresses */
+	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
 };
 
 struct ab_flow_tcp {
@@ -77,6 +78,28 @@ struct ab_flow {
 	__u16 tried;		  /* links on which a SYN of this flow got no answer (WSDM) */
 	__u8 link;
 	__u8 why; /* enum ab_why of the choice */
+	__u8 mac[6];	   /* of the LAN host, or of the router it is behind */
+	__u16 permissions; /* LAN entry of a mapping: how many it was given */
+	__u32 host;	   /* LAN entry: ab_host.id, ... */
+	__u32 embryo;	   /* ... and the flow's place in the order of its embryos */
+};
+
+/*
+ * Who may open flows. A host on the LAN device's own prefix is its MAC, whatever addresses it uses: `address` is zero. What is
+ * behind a LAN router has the router's MAC and its own address. The device's share has an entry of its own, with no MAC and all
+ * ones as address.
+ */
+struct ab_host_key {
+	union ab_addr address;
+	__u32 ifindex;
+	__u8 mac[6];
+	__u16 zero;
+};
+
+/* An embryo's place among those of its host. The value is its LAN key. */
+struct ab_embryo_key {
+	__u32 host;
+	__u32 number;
 };
 
 /* ---- what user space tells the programs ---- */
@@ -161,7 +184,7 @@ struct ab_settings {
 	__u64 embryo_ns;
 	__u32 forwards_kernel; /* what a link brings for no flow may be a forward of the kernel's: left to it */
 	__u32 lan_mtu;	       /* smallest of the LAN devices' */
-	__u32 quota_per_host; /* live flows of one LAN address */
+	__u32 quota_per_host; /* live flows of one LAN host */
 	__u32 flows_max;      /* of the main table, for pressure */
 	__u16 port_min;	      /* external ports for NAT, both ends included, ... */
 	__u16 port_max;
@@ -169,6 +192,10 @@ struct ab_settings {
 	__u16 ephemeral_max;
 	__u32 udp_filter_open; /* endpoint-independent filtering instead of address-dependent */
 	__u32 fallback_mark;   /* set on what the kernel's own NAT is to carry; 0: refuse instead */
+	__u32 embryos_per_host;	  /* unconfirmed flows of one LAN host: one more, and its oldest goes */
+	__u32 flows_per_device;	  /* live flows of one LAN device; 0: devices have no shares, there is only one */
+	__u32 embryos_per_device; /* unconfirmed flows of one LAN device */
+	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
 };
 
 /* ---- what the programs tell user space ---- */
@@ -190,17 +217,36 @@ struct ab_gauge {
 	__u64 closed;
 };
 
-/* Per LAN host. */
+/* Per LAN host, and per LAN device that has a share. live = opened - closed: counted when a flow opens. Atomic. */
 struct ab_host {
 	__u64 opened;
 	__u64 closed;
+	__u64 opened_ns;   /* its latest attempt to open a flow */
+	__u64 fallback_ns; /* when it has used none of what it may give to the kernel's NAT: new flows, ... */
+	__u64 unknown_ns;  /* ... and segments of flows nobody knows */
+	__u32 id;	   /* of no other host, also after this one is forgotten */
+	__u32 embryo_head; /* the number of its next embryo */
+	__u32 embryo_tail; /* no embryo has a lower number */
+	__u32 embryos;	   /* of a device: flows in the table of embryos */
+	__u32 mappings;	   /* live UDP and ICMP mappings, each with an external port of its own */
+	__u32 permissions; /* further remote addresses of its mappings */
 };
 
-/* Of the main table, monotonic, atomic: confirmed flows = confirmed - forgotten. */
+/* Of the tables as a whole, atomic, all but the last monotonic: confirmed flows = confirmed - forgotten. */
 struct ab_table {
 	__u64 confirmed;
 	__u64 forgotten;
+	__u64 evicted;	   /* embryos that made room for others of their host */
+	__u64 hosts;	   /* ids given to hosts */
+	__u64 fallback_ns; /* as ab_host.fallback_ns, of all hosts */
+	__u64 permissions; /* further remote addresses of mappings */
 };
+
+/* A host without live flows is remembered this long after its last attempt to open one. */
+#define AB_HOST_IDLE_NS 5000000000ull
+
+/* A mapping for which there is no port left on a link is given no other there for this long. */
+#define AB_FULL_NS 1000000000ull
 
 /* Flows that `sweep_flows` or `end_link` is asked about at once. */
 #define AB_VISIT_MAX 512
@@ -211,17 +257,14 @@ struct ab_table {
 
 /*
  * Arguments and results of `sweep_flows`, which user space runs and nothing attaches: first for flows that may have run
- * out, as often as there are any, then once for what is to be done when all were met.
+ * out, as often as there are any, then once for the hosts.
  */
 struct ab_sweep {
 	__u64 expired; /* flows forgotten because their timer ran out */
-	__u64 evicted; /* embryos the kernel evicted since the last sweep */
 	__u32 count;	/* in: keys to visit */
 	__u32 pressure; /* in: closed flows go at once, not after the transitory timer */
-	__u32 is_last;	/* in: every flow was met */
+	__u32 is_last;	/* in: hosts without flows go as well */
 	__u32 zero;
-	__u64 opened[AB_MAX_LINKS]; /* in: by the gauges, before the first flow was met */
-	__u64 live[AB_MAX_LINKS];   /* in and out: flows met that are not closed */
 };
 
 /* Arguments and results of `end_link`, run as often as there are flows to end. */

@@ -36,6 +36,7 @@ enum ab_fate {
 	X(BAD_CHECKSUM, DROPPED, "bad IP or ICMP checksum")                                                        \
 	X(SOURCE_ROUTED, DROPPED, "IPv4 option that tells routers the way")                                        \
 	X(SPOOFED_LAN, DROPPED, "LAN packet with a source outside the LAN prefixes")                               \
+	X(SPOOFED_DEVICE, DROPPED, "LAN packet with a source of another LAN device")                               \
 	X(SPOOFED_WAN, DROPPED, "link packet with a source inside the LAN prefixes or of the host")                \
 	X(NOT_FORWARDED, DROPPED, "from a link to somebody else: nothing is forwarded")                            \
 	X(STRAY_SYN, DROPPED, "SYN from a link to a port nobody listens on")                                       \
@@ -51,12 +52,19 @@ enum ab_fate {
 	X(FRAGMENT_OVERLAP, DROPPED, "overlapping fragments")                                                      \
 	X(FOREIGN_ERROR, DROPPED, "ICMP error about no flow of ours")                                              \
 	X(BAD_QUOTE, DROPPED, "ICMP error about a TCP segment that is not in flight")                              \
+	X(UNKNOWN_RATE, DROPPED, "TCP segment of an unknown flow, beyond the host's rate of such")                 \
 	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                            \
 	X(NO_LINK, REFUSED, "no usable link")                                                                      \
 	X(TTL_OUT, REFUSED, "hop limit reached: answered with time exceeded")                                      \
 	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                             \
 	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                           \
 	X(REFUSED_FULL, REFUSED, "flow table full")                                                                \
+	X(REFUSED_MAPPINGS, REFUSED, "host over its share of external ports")                                      \
+	X(REFUSED_DEVICE, REFUSED, "LAN device over its share of flows")                                           \
+	X(REFUSED_HOSTS, REFUSED, "more LAN hosts than are counted: no newcomer opens flows")                      \
+	X(REFUSED_RATE_HOST, REFUSED, "host over its rate of new flows for the kernel NAT")                        \
+	X(REFUSED_RATE_ALL, REFUSED, "all hosts over the rate of new flows for the kernel NAT")                    \
+	X(REFUSED_EMBRYOS, REFUSED, "no room for unanswered flows of a host that has none")                        \
 	X(REFUSED_PORTS, REFUSED, "no external port free")                                                         \
 	X(REFUSED_PROTOCOL, REFUSED, "neither TCP, UDP nor ICMP")                                                  \
 	X(TOO_BIG_OUT, REFUSED, "longer than the link's MTU: answered with fragmentation needed")                  \

@@ -5,21 +5,30 @@
 
 #include "outbound.h"
 
+/* As `admit`, of a packet that is only asked about. */
+static __always_inline int may_open(struct ab_scratch *s, const struct packet *p, const struct ab_settings *set)
+{
+	if (table_flows() >= set->flows_max)
+		return AB_REASON_REFUSED_FULL;
+	__builtin_memset(s->opening.mac, 0, sizeof(s->opening.mac));
+	name_sender(s, p);
+	struct ab_host *host = bpf_map_lookup_elem(&hosts, &s->host_key);
+	return host && live_flows(host) >= (__s64)set->quota_per_host ? AB_REASON_REFUSED_QUOTA : 0;
+}
+
 static __noinline int explain_new(struct packet *p, struct ab_explanation *e)
 {
 	const struct ab_settings *set = current_settings();
 	struct ab_scratch *s = scratch();
 	struct ab_decision d;
-	union ab_addr host;
 	if (!set || !s)
 		return AB_REASON_NOT_CONFIGURED;
-	int reason = gate(p);
+	/* Asked as if it came in where its source is. */
+	const struct ab_route *from = find_route(p->src);
+	p->ifindex = from ? from->ifindex : 0;
+	int reason = gate(p) ?: may_open(s, p, set);
 	if (reason)
-		return reason;
-	map_ipv4(&host, p->src);
-	reason = admit(set, &host);
-	if (reason)
-		return fall_back(set, reason);
+		return set->fallback_mark && way_around(reason) ? way_around(reason) : reason;
 	choose_link(p, 0, &d);
 	e->why = d.why;
 	e->link = d.target;

@@ -2,16 +2,14 @@
 /*
  * The flow table: two entries a flow, one per side, and their life.
  *
- * A flow begins in `embryos`, a bounded LRU table, and moves to `flows` when it is confirmed: a TCP handshake that
- * completes, a UDP or ICMP mapping that was answered or lasts. So a flood of first packets evicts other first
- * packets and nothing else. The LAN entry is the authority on the state of the pair.
+ * A flow begins in `embryos`, in which every host has a share, and moves to `flows` when it is confirmed: a TCP handshake
+ * that completes, a UDP or ICMP mapping that was answered or lasts. So a host's flood of first packets evicts its own first
+ * packets and nothing else (embryo.h). The LAN entry is the authority on the state of the pair.
  */
 #ifndef ANABRANCH_FLOW_H
 #define ANABRANCH_FLOW_H
 
-#include "maps.h"
-#include "parse.h"
-#include "stats.h"
+#include "host.h"
 
 /* UDP that keeps sending without an answer is confirmed after this long: a flood of single packets never is. */
 #define UDP_STREAM_NS 1000000000ull
@@ -76,8 +74,8 @@ static __always_inline int is_other_of(const struct ab_flow *other, const struct
 }
 
 /*
- * The entry of the same flow on the other side, and its key. NULL if the kernel evicted it, even where another flow has
- * taken its place since: the halves of an embryo are evicted one by one.
+ * The entry of the same flow on the other side, and its key. NULL if it is gone, even where another flow has taken its
+ * place since: on another CPU the flow may be ending.
  */
 static __always_inline struct ab_flow *find_other(const struct ab_flow_key *key, const struct ab_flow *flow,
 						  struct ab_flow_key *other_key)
@@ -94,20 +92,14 @@ static __always_inline void delete_entry(const struct ab_flow_key *key)
 	bpf_map_delete_elem(&embryos, key);
 }
 
-static __always_inline void host_add(const union ab_addr *host, __u64 opened, __u64 closed)
+/* Takes a LAN entry from the table of embryos: whoever does frees its place. */
+static __always_inline void delete_embryo(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
 {
-	struct ab_host *counts = bpf_map_lookup_elem(&hosts, host);
-	if (!counts) {
-		struct ab_host fresh = {};
-		bpf_map_update_elem(&hosts, host, &fresh, BPF_NOEXIST);
-		counts = bpf_map_lookup_elem(&hosts, host);
-	}
-	if (!counts)
-		return;
-	if (opened)
-		__sync_fetch_and_add(&counts->opened, opened);
-	if (closed)
-		__sync_fetch_and_add(&counts->closed, closed);
+	/* Its memory may be another embryo's as soon as it is deleted. */
+	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
+	__u32 device = device_counted(lan);
+	if (!bpf_map_delete_elem(&embryos, lan_key))
+		release_embryo(&place, device);
 }
 
 /* Counts the end of a flow, once, whoever comes first. */
@@ -117,29 +109,38 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 	if (before & AB_STATE_CLOSED)
 		return 0;
 	gauge_add(lan->link, 0, 0, 1);
-	if (before & AB_STATE_CONFIRMED)
-		host_add(&lan_key->local, 0, 1);
+	release_flow(lan_key, lan);
 	return 1;
 }
 
-/* Takes a flow out of the tables, live or closed, from either; whoever takes it from the main table counts it. */
-static __always_inline void forget_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan,
+/*
+ * Takes a flow out of the tables, live or closed. What stands under its key is closed, not what was found there before:
+ * another CPU may have forgotten that, and opened the flow anew. An embryo that is moving is closed where it moves to.
+ */
+static __always_inline void forget_flow(const struct ab_flow_key *lan_key, const struct ab_flow *lan,
 					struct ab_flow_key *wan_key)
 {
-	struct ab_flow *wan = find_other(lan_key, lan, wan_key);
-	close_flow(lan_key, lan);
-	if (wan)
+	if (find_other(lan_key, lan, wan_key))
 		delete_entry(wan_key);
-	if (!bpf_map_delete_elem(&flows, lan_key))
-		table_add(0, 1);
-	bpf_map_delete_elem(&embryos, lan_key);
+	struct ab_flow *confirmed = bpf_map_lookup_elem(&flows, lan_key);
+	if (confirmed) {
+		close_flow(lan_key, confirmed);
+		if (!bpf_map_delete_elem(&flows, lan_key))
+			table_add(0, 1);
+	}
+	struct ab_flow *embryo = bpf_map_lookup_elem(&embryos, lan_key);
+	if (embryo) {
+		if (!(embryo->state & AB_STATE_CONFIRMED))
+			close_flow(lan_key, embryo);
+		delete_embryo(lan_key, embryo);
+	}
 }
 
 /* Whether this CPU is the one to move the embryo: whoever sets the bit. A closed one stays where it is. */
 static __always_inline int claim_embryo(struct ab_flow *lan)
 {
 	__u32 settled = AB_STATE_CONFIRMED | AB_STATE_CLOSED;
-	return !(lan->state & settled) && !(__sync_fetch_and_or(&lan->state, AB_STATE_CONFIRMED) & AB_STATE_CONFIRMED);
+	return !(lan->state & settled) && !(__sync_fetch_and_or(&lan->state, AB_STATE_CONFIRMED) & settled);
 }
 
 /* Puts copies of both entries into the main table. The link entry goes first: a flow found from the LAN can always be
@@ -158,10 +159,11 @@ static __always_inline int copy_to_flows(struct ab_scratch *s, const struct ab_f
 	return 0;
 }
 
-/* What another CPU taught the embryo while it was copied. */
+/* What another CPU taught the embryo while it was copied, unless its memory is another embryo's since. */
 static __always_inline void learn_late_state(struct ab_scratch *s, const struct ab_flow *embryo)
 {
-	__u32 late = embryo->state & ~s->lan.state;
+	__u32 is_same = embryo->embryo == s->lan.embryo && embryo->host == s->lan.host;
+	__u32 late = is_same ? embryo->state & ~s->lan.state : 0;
 	struct ab_flow *moved = late ? bpf_map_lookup_elem(&flows, &s->lan_key) : NULL;
 	if (moved)
 		__sync_fetch_and_or(&moved->state, late);
@@ -169,7 +171,7 @@ static __always_inline void learn_late_state(struct ab_scratch *s, const struct 
 
 /*
  * Moves both entries of the embryo of s->lan_key to the main table. If that is full the flow stays where it is: it works
- * as long as no flood evicts it. Pointers to its entries are void afterwards. Whether it moved.
+ * as long as its host does not evict it. Pointers to its entries are void afterwards. Whether it moved.
  */
 __noinline int confirm_flow(void)
 {
@@ -188,10 +190,9 @@ __noinline int confirm_flow(void)
 		return 0;
 	}
 	table_add(1, 0);
-	host_add(&s->lan_key.local, 1, 0);
 	learn_late_state(s, lan);
 	bpf_map_delete_elem(&embryos, &s->wan_key);
-	bpf_map_delete_elem(&embryos, &s->lan_key);
+	delete_embryo(&s->lan_key, &s->lan);
 	return 1;
 }
 

@@ -7,10 +7,11 @@
 #include "../policy/inline.h"
 #include "map.h"
 
-/* The sizes of `flows`, `embryos` and `hosts` are set by user space before loading. */
+/* The sizes of `flows`, `embryos`, `embryo_order` and `hosts` are set by user space before loading. */
 AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
-AB_MAP(embryos, BPF_MAP_TYPE_LRU_HASH, 2, struct ab_flow_key, struct ab_flow, 0);
-AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, union ab_addr, struct ab_host, BPF_F_NO_PREALLOC);
+AB_MAP(embryos, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, 0);
+AB_MAP(embryo_order, BPF_MAP_TYPE_HASH, 1, struct ab_embryo_key, struct ab_flow_key, 0);
+AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO_PREALLOC);
 
 struct ab_session_key {
 	union ab_addr local;
@@ -45,6 +46,17 @@ struct ab_fragment {
 };
 AB_MAP(fragments, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_fragment_key, struct ab_fragment, 0);
 
+/* Flows that were given to the kernel's NAT, by their LAN keys. */
+AB_MAP(fallbacks, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_flow_key, __u8, 0);
+
+/* When a link was last found to have no port left, by what the port was for. */
+#define AB_FULLNESS_SLOTS 64
+struct ab_fullness {
+	__u64 found_ns; /* the latest of all */
+	__u64 link_ns[AB_MAX_LINKS];
+};
+AB_MAP(fullness, BPF_MAP_TYPE_ARRAY, AB_FULLNESS_SLOTS, __u32, struct ab_fullness, 0);
+
 AB_MAP(settings, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_settings, 0);
 AB_MAP(choice, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_choice, 0);
 AB_MAP(links, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_link, 0);
@@ -70,10 +82,30 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } ended SEC(".maps");
 
+/* A flow that may be opened: by whom, and the search for its link and port. */
+struct ab_opening {
+	__u8 mac[6];	   /* source */
+	__u8 via_router;   /* the source is behind a router of the LAN */
+	__u8 is_hairpin;   /* the destination is one of our external addresses */
+	__u32 lan_ifindex; /* where the source is routed to */
+	__u32 tried;	   /* links that failed the flow already (WSDM) */
+	__u32 full;	   /* links without a port, ... */
+	__u32 failed;	   /* ... and how many of them were tried */
+	__u32 first_port;  /* where the walk over the ports begins */
+	__u32 reason;	   /* 0: found */
+	__u64 now;
+};
+
 /* What does not fit the 512-byte stack. Programs of one CPU never interleave: TC runs with bottom halves disabled. */
 struct ab_scratch {
 	struct ab_flow_key lan_key, wan_key;
 	struct ab_flow lan, wan;
+	struct ab_host_key host_key;
+	struct ab_host host;
+	struct ab_opening opening;
+	struct ab_request request;
+	struct ab_decision decision;
+	struct ab_flow_key evicted_lan_key, evicted_wan_key;
 	struct ab_candidates candidates;
 	struct ab_explanation explanation;
 	__u8 bytes[512];

@@ -5,12 +5,14 @@
 
 #include "../policy/hash.h"
 #include "../policy/pick.h"
-#include "flow.h"
+#include "admit.h"
+#include "embryo.h"
 #include "tcp.h"
 
-#define PORT_ATTEMPTS 16
-/* Neighbouring attempts far apart, so that a block of taken ports is left at once. */
-#define PORT_STRIDE 7919
+/* Links looked at for one flow: where the first has no port left, two more. */
+#define LINK_ATTEMPTS 3
+/* No reason: another CPU has opened the flow meanwhile. */
+#define OPENED_ELSEWHERE (-2)
 
 /* Not inlined: its key would stand in the frame of every caller, deepest where flows are opened. */
 static __noinline const struct ab_route *find_route(__be32 addr)
@@ -32,6 +34,24 @@ static __always_inline int is_local_address(__be32 addr)
 	return route && route->verdict == AB_VERDICT_LOCAL;
 }
 
+/*
+ * Strict reverse path filtering (RFC 3704 section 2.2): the source must be of a LAN prefix, and that of the device the packet
+ * came by. Learns what the route says of the host. 0, or the reason to drop.
+ */
+static __always_inline int check_source(const struct packet *p)
+{
+	const struct ab_route *from = find_route(p->src);
+	const struct ab_settings *set = current_settings();
+	struct ab_scratch *s = scratch();
+	if (!s || !set)
+		return AB_REASON_NOT_CONFIGURED;
+	if (!from || from->verdict != AB_VERDICT_LAN)
+		return AB_REASON_SPOOFED_LAN;
+	s->opening.lan_ifindex = from->ifindex;
+	s->opening.via_router = from->via.word[3] != 0;
+	return p->ifindex == from->ifindex || set->lan_sources_loose ? 0 : AB_REASON_SPOOFED_DEVICE;
+}
+
 /* 0/8, 127/8, 169.254/16, multicast, broadcast: never the internet's. */
 static __always_inline int is_never_forwarded(__be32 addr)
 {
@@ -40,7 +60,7 @@ static __always_inline int is_never_forwarded(__be32 addr)
 	return first == 0 || first == 127 || first >= 224 || host >> 16 == 0xa9fe;
 }
 
-/* Never below zero, though a sweep may have taken a flow that was moving for an evicted one. No branch: see pick.h. */
+/* Never below zero, though the two may be read apart. No branch: see pick.h. */
 static __always_inline __u32 active_flows(const struct ab_gauge *gauge)
 {
 	__s64 active = gauge->opened - gauge->closed;
@@ -121,147 +141,26 @@ __noinline int choose_link(struct packet *p, __u32 avoid, struct ab_decision *d)
 		}
 	}
 	fill_candidates(&s->candidates, now);
-	struct ab_request request = {
-		.dispatch = now->dispatch,
-		.avoid = avoid,
-		.hash = now->dispatch == AB_DISPATCH_HASH ? packet_hash(p) : 0,
-		.random = bpf_get_prandom_u32(),
-	};
-	*d = ab_pick(&s->candidates, &request);
+	s->request.dispatch = now->dispatch;
+	s->request.avoid = avoid;
+	s->request.hash = now->dispatch == AB_DISPATCH_HASH ? packet_hash(p) : 0;
+	s->request.random = bpf_get_prandom_u32();
+	*d = ab_pick(&s->candidates, &s->request);
 	return 0;
 }
 
-/* How many ports NAT may use at and above 1024: the configured range, below and above the host's ephemeral range. */
-static __always_inline __u32 ports_below(const struct ab_settings *set)
-{
-	__u32 end = set->ephemeral_min <= set->port_max ? set->ephemeral_min : set->port_max + 1u;
-	return end > set->port_min ? end - set->port_min : 0;
-}
-
-static __always_inline __u32 first_above(const struct ab_settings *set)
-{
-	return set->ephemeral_max >= set->port_min ? set->ephemeral_max + 1u : set->port_min;
-}
-
-static __always_inline __u32 ports_above(const struct ab_settings *set)
-{
-	__u32 first = first_above(set);
-	return set->port_max >= first ? set->port_max + 1u - first : 0;
-}
-
-static __always_inline int is_nat_port(const struct ab_settings *set, __u32 port)
-{
-	if (port < set->port_min || port > set->port_max)
-		return 0;
-	return port < set->ephemeral_min || port > set->ephemeral_max;
-}
-
-/* Attempt 0 preserves the port; later ones walk the range from `start`. Ports under 1024 stay there (RFC 4787 REQ-3). */
-static __always_inline __u32 candidate_port(const struct ab_settings *set, __u32 original, __u32 start, __u32 attempt)
-{
-	if (original < 1024)
-		return attempt ? 512 + (start + attempt * 97) % 512 : original;
-	if (attempt == 0 && is_nat_port(set, original))
-		return original;
-	__u32 below = ports_below(set), all = below + ports_above(set);
-	if (!all)
-		return 0;
-	__u32 nth = (start + attempt * PORT_STRIDE) % all;
-	return nth < below ? set->port_min + nth : first_above(set) + (nth - below);
-}
-
-/* ICMP ids have no classes; 0xab00-0xabff are the daemon's own. */
-static __always_inline __u32 candidate_id(__u32 original, __u32 start, __u32 attempt)
-{
-	__u32 id = attempt ? (start + attempt * PORT_STRIDE) & 0xffff : original;
-	return id >> 8 == 0xab ? id ^ 0x8000 : id;
-}
-
-struct port_search {
-	struct ab_scratch *scratch;
-	const struct ab_settings *settings;
-	__u32 original;
-	__u32 start;
-	__u32 found;
-};
-
-static long try_port(__u32 attempt, struct port_search *search)
-{
-	struct ab_scratch *s = search->scratch;
-	__u32 icmp = s->lan_key.proto == IPPROTO_ICMP;
-	__u32 port = icmp ? candidate_id(search->original, search->start, attempt)
-			  : candidate_port(search->settings, search->original, search->start, attempt);
-	if (!port && !icmp)
-		return 1;
-	s->wan_key.local_port = bpf_htons(port);
-	if (bpf_map_lookup_elem(&flows, &s->wan_key))
-		return 0;
-	search->found = !bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST);
-	return search->found;
-}
-
-/* Inserts the link entry under the first free port. 0, or AB_REASON_REFUSED_PORTS. */
-__noinline int bind_port(void)
-{
-	struct ab_scratch *s = scratch();
-	if (!s)
-		return AB_REASON_NOT_CONFIGURED;
-	struct port_search search = {
-		.scratch = s,
-		.settings = current_settings(),
-		.original = bpf_ntohs(s->lan_key.local_port),
-		.start = bpf_get_prandom_u32() & 0xffffff,
-	};
-	if (!search.settings)
-		return AB_REASON_NOT_CONFIGURED;
-	bpf_loop(PORT_ATTEMPTS, try_port, &search, 0);
-	return search.found ? 0 : AB_REASON_REFUSED_PORTS;
-}
-
-/* Whether this host, and the table, may take one more flow. 0, or the reason why not. */
-static __always_inline int admit(const struct ab_settings *set, const union ab_addr *host)
-{
-	if (table_flows() >= set->flows_max)
-		return AB_REASON_REFUSED_FULL;
-	/* Where the host table was full, closed may be ahead of opened. */
-	struct ab_host *counts = bpf_map_lookup_elem(&hosts, host);
-	__s64 held = counts ? counts->opened - counts->closed : 0;
-	return held >= (__s64)set->quota_per_host ? AB_REASON_REFUSED_QUOTA : 0;
-}
-
-/* What kernel NAT carries instead, if the host has it: connectivity without balancing (Guo, "state exhaustion"). */
-static __always_inline int fall_back(const struct ab_settings *set, int refused)
-{
-	if (!set->fallback_mark)
-		return refused;
-	switch (refused) {
-	case AB_REASON_REFUSED_QUOTA:
-		return AB_REASON_FALLBACK_QUOTA;
-	case AB_REASON_REFUSED_FULL:
-		return AB_REASON_FALLBACK_FULL;
-	case AB_REASON_REFUSED_PORTS:
-		return AB_REASON_FALLBACK_PORTS;
-	case AB_REASON_NO_FLOW_OUT:
-		return AB_REASON_FALLBACK_UNKNOWN;
-	case AB_REASON_REFUSED_PROTOCOL:
-		return AB_REASON_FALLBACK_PROTOCOL;
-	default:
-		return refused;
-	}
-}
-
-static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link,
-					 const struct ab_decision *d, __u32 tried, __u64 now)
+/* Both entries of a flow on `link`, as s->decision says, but for the port. */
+static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link, __u32 tried)
 {
 	struct ab_flow *lan = &s->lan, *wan = &s->wan;
-	const struct ab_route *source = find_route(p->src);
 	__builtin_memset(wan, 0, sizeof(*wan));
-	wan->opened_ns = wan->seen_ns = now;
-	wan->link = d->target;
-	wan->why = d->why;
+	wan->opened_ns = wan->seen_ns = s->opening.now;
+	wan->link = s->decision.target;
+	wan->why = s->decision.why;
 	wan->tried = tried;
-	wan->lan_ifindex = source ? source->ifindex : 0;
-	wan->state = source && source->via.word[3] ? AB_STATE_VIA_ROUTER : 0;
+	wan->lan_ifindex = s->opening.lan_ifindex;
+	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) | (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0);
+	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
 	lan->other_local = link->external;
 	wan->other_local = s->lan_key.local;
@@ -275,41 +174,141 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	}
 	s->wan_key = s->lan_key;
 	s->wan_key.local = link->external;
-	s->wan_key.side = AB_SIDE_LINK(d->target);
+	s->wan_key.side = AB_SIDE_LINK(s->decision.target);
+}
+
+/* Room among the embryos of the opener's device, or one of its own that goes. */
+static __always_inline int has_device_room(const struct ab_settings *set, const struct opener *o)
+{
+	return !o->device || (__s32)o->device->embryos < (__s32)set->embryos_per_device ||
+	       evict_oldest(o->host, ROOM_STEPS);
+}
+
+/* Inserts the LAN entry, whose link entry is there. 0, OPENED_ELSEWHERE, or the reason why not. */
+static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_settings *set, const struct opener *o)
+{
+	int error = -ENOSPC;
+	s->lan.other_port = s->wan_key.local_port;
+	s->lan.state |= o->device ? AB_STATE_SHARED : 0;
+	if (enqueue_embryo(s, o->host, set->embryos_per_host)) {
+		error = bpf_map_update_elem(&embryos, &s->lan_key, &s->lan, BPF_NOEXIST);
+		if (!error)
+			return 0;
+		dequeue_embryo(s);
+	}
+	bpf_map_delete_elem(&embryos, &s->wan_key);
+	return error == -EEXIST ? OPENED_ELSEWHERE : AB_REASON_REFUSED_EMBRYOS;
+}
+
+/* Counts the flow whose entries are there. */
+static __always_inline void count_opening(const struct ab_scratch *s, const struct opener *o)
+{
+	gauge_add(s->lan.link, 1, 1, 0);
+	if (is_mapping(s->lan_key.proto))
+		__sync_fetch_and_add(&o->host->mappings, 1);
+	if (o->device)
+		__sync_fetch_and_add(&o->device->embryos, 1);
+}
+
+/* Where it is remembered which links have no port left for flows such as this: TCP ports are used again for every remote
+ * end, so theirs are told apart. */
+static __always_inline struct ab_fullness *fullness_of(const struct packet *p)
+{
+	__u32 remote = (p->dst ^ (__u32)p->dport << 8) * 2654435761u >> 16;
+	__u32 index = p->proto == IPPROTO_UDP ? 0 : p->proto == IPPROTO_ICMP ? 1 : 2 + remote % (AB_FULLNESS_SLOTS - 2);
+	return bpf_map_lookup_elem(&fullness, &index);
+}
+
+/* No branch per link: see pick.h. */
+static __always_inline __u32 full_links(const struct ab_fullness *f, __u64 now)
+{
+	__u32 full = 0;
+	if (!f || now - f->found_ns > AB_FULL_NS)
+		return 0;
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++)
+		full |= ab_is_less(now - f->link_ns[i], AB_FULL_NS) << i;
+	return full;
+}
+
+/* A link that could take no flow counts as if it had: who is chosen by what was dispatched goes on to the next. */
+static __always_inline void learn_full(struct ab_scratch *s, const struct packet *p, __u32 link)
+{
+	struct ab_fullness *f = fullness_of(p);
+	gauge_add(link, 1, 0, 0);
+	s->opening.full |= 1u << link;
+	if (f)
+		f->link_ns[link] = f->found_ns = s->opening.now;
+}
+
+/* Tries the next link. Whether the search is over, by s->opening.reason. */
+static long try_link(__u32 attempt, struct opener *o)
+{
+	struct ab_scratch *s = scratch();
+	(void)attempt;
+	if (!s)
+		return 1;
+	s->opening.reason = AB_REASON_NO_LINK;
+	choose_link(o->packet, s->opening.tried | s->opening.full, &s->decision);
+	__u32 target = s->decision.target, tried = s->opening.tried;
+	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target) : NULL;
+	if (!link || !(link->flags & AB_LINK_PRESENT))
+		return 1;
+	if (s->opening.full >> (target & (AB_MAX_LINKS - 1)) & 1) {
+		/* No other is left, unless one that failed this flow before has ports. */
+		s->opening.reason = AB_REASON_REFUSED_PORTS;
+		s->opening.tried = 0;
+		return !tried;
+	}
+	fill_entries(s, o->packet, link, tried);
+	switch (bind_port(s)) {
+	case AB_REASON_REFUSED_PORTS:
+		learn_full(s, o->packet, target & (AB_MAX_LINKS - 1));
+		return ++s->opening.failed == LINK_ATTEMPTS;
+	case AB_REASON_REFUSED_EMBRYOS:
+		/* In a full table one of the host's own makes room. */
+		return !evict_oldest(o->host, ROOM_STEPS);
+	default:
+		return 1;
+	}
+}
+
+/* Both entries of the flow of s->lan_key, which its opener may open. 0, or the reason why not. */
+static __always_inline int place_flow(struct ab_scratch *s, const struct ab_settings *set, struct opener *o)
+{
+	if (!has_device_room(set, o))
+		return AB_REASON_REFUSED_EMBRYOS;
+	s->opening.now = bpf_ktime_get_coarse_ns();
+	s->opening.full = full_links(fullness_of(o->packet), s->opening.now);
+	s->opening.failed = 0;
+	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
+	int refused = s->opening.reason ?: enter_embryo(s, set, o);
+	if (!refused)
+		count_opening(s, o);
+	return refused;
 }
 
 /*
- * Opens the flow of s->lan_key on a link outside `tried`. 0 with the entry in `embryos`, or the reason why not.
+ * Opens the flow of `p`, whose key is s->lan_key, on a link outside s->opening.tried. 0 with the entries in `embryos`, or
+ * the reason why not.
  */
-__noinline int open_flow(struct packet *p, __u32 tried)
+__noinline int open_flow(struct packet *p)
 {
-	if (!p)
-		return AB_REASON_MALFORMED;
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
-	struct ab_decision d;
-	if (!s || !set)
-		return AB_REASON_NOT_CONFIGURED;
-	int refused = admit(set, &s->lan_key.local);
-	if (refused)
-		return fall_back(set, refused);
-	choose_link(p, tried, &d);
-	const struct ab_link *link = d.target < AB_MAX_LINKS ? link_at(d.target) : NULL;
-	if (!link || !(link->flags & AB_LINK_PRESENT))
-		return AB_REASON_NO_LINK;
-	fill_entries(s, p, link, &d, tried, bpf_ktime_get_coarse_ns());
-	refused = bind_port();
-	if (refused)
-		return fall_back(set, refused);
-	s->lan.other_port = s->wan_key.local_port;
-	if (bpf_map_update_elem(&embryos, &s->lan_key, &s->lan, BPF_ANY)) {
-		bpf_map_delete_elem(&embryos, &s->wan_key);
-		return fall_back(set, AB_REASON_REFUSED_FULL);
-	}
-	gauge_add(d.target, 1, 1, 0);
 	const struct ab_choice *now = current_choice();
-	if (now && now->granularity == AB_PER_SESSION)
-		remember_session(p, d.target);
+	struct opener o = { .packet = p };
+	if (!s || !set || !now || !p)
+		return AB_REASON_NOT_CONFIGURED;
+	int refused = admit(s, set, &o);
+	if (refused)
+		return fall_back(refused);
+	refused = place_flow(s, set, &o);
+	if (refused) {
+		give_back(&o);
+		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
+	}
+	if (now->granularity == AB_PER_SESSION)
+		remember_session(p, s->lan.link);
 	return 0;
 }
 

@@ -3,12 +3,17 @@
 #ifndef ANABRANCH_OUTBOUND_H
 #define ANABRANCH_OUTBOUND_H
 
+#include <stddef.h>
+
 #include "frag.h"
 #include "icmp.h"
 #include "nat.h"
 #include "open.h"
 #include "stray.h"
 #include "tcp.h"
+
+/* No reason: the packet may open a flow. */
+#define TO_OPEN (-1)
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
 static __always_inline int is_kernels(const struct packet *p)
@@ -20,9 +25,7 @@ static __always_inline int is_kernels(const struct packet *p)
 /* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. */
 static __always_inline int gate(const struct packet *p)
 {
-	if (is_kernels(p))
-		return AB_REASON_SPECIFIC_ROUTE;
-	return is_lan_address(p->src) ? 0 : AB_REASON_SPOOFED_LAN;
+	return is_kernels(p) ? AB_REASON_SPECIFIC_ROUTE : check_source(p);
 }
 
 static __always_inline int is_usable(__u32 link)
@@ -64,30 +67,32 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 			return 0;
 	}
 	forget_flow(&s->lan_key, flow, &s->wan_key);
-	return gate(p) ?: open_flow(p, tried);
+	s->opening.tried = tried;
+	return gate(p) ?: TO_OPEN;
 }
 
 /* A segment of a flow nobody knows: the host is told, unless the kernel may know it. */
-static __always_inline int refuse_unknown(struct packet *p)
+static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p)
 {
 	const struct ab_settings *set = current_settings();
 	if (!set)
 		return AB_REASON_NOT_CONFIGURED;
 	if (answers_forward(p) || (set->forwards_kernel && !set->fallback_mark))
 		return AB_REASON_FORWARD_OUT;
-	return fall_back(set, AB_REASON_NO_FLOW_OUT);
+	name_sender(s, p);
+	return fall_back(AB_REASON_NO_FLOW_OUT);
 }
 
 static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
 	if (!is_first_syn(p)) {
 		if (!flow)
-			return gate(p) ?: refuse_unknown(p);
+			return gate(p) ?: refuse_unknown(s, p);
 		if (flow->state & AB_STATE_REPLIED)
 			confirm_flow();
 		return 0;
 	}
-	return flow ? settle_syn(p, s, flow) : (gate(p) ?: open_flow(p, 0));
+	return flow ? settle_syn(p, s, flow) : (gate(p) ?: TO_OPEN);
 }
 
 /*
@@ -117,13 +122,11 @@ static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
 	int why = gate(p);
 	if (!why && answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
-	if (why != AB_REASON_SPECIFIC_ROUTE || hairpin_link(p) == AB_NO_TARGET)
-		return why ?: open_flow(p, 0);
-	why = is_lan_address(p->src) ? open_flow(p, 0) : AB_REASON_SPOOFED_LAN;
-	struct ab_flow *flow = why ? NULL : find_flow(&s->lan_key);
-	if (flow)
-		learn_state(flow, AB_STATE_HAIRPIN);
-	return why;
+	if (why == AB_REASON_SPECIFIC_ROUTE && hairpin_link(p) != AB_NO_TARGET) {
+		s->opening.is_hairpin = 1;
+		why = check_source(p);
+	}
+	return why ?: TO_OPEN;
 }
 
 /* A mapping is confirmed once it was answered, or when it keeps sending. */
@@ -136,18 +139,29 @@ static __always_inline int settle_mapping(struct packet *p, struct ab_scratch *s
 	return 0;
 }
 
+/* Who sends, and which flow it is, for what may open one. */
+static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, const struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), s->opening.mac, sizeof(s->opening.mac)))
+		return NULL;
+	s->opening.is_hairpin = 0;
+	s->opening.tried = 0;
+	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	return s;
+}
+
 /*
- * Everything that is not an established flow's packet: after it the flow of s->lan_key exists. `confirmed` is what the
- * main table has of it. 0, or why not.
+ * Everything that is not an established flow's packet. `confirmed` is what the main table has of the flow of s->lan_key. 0 if
+ * that exists, TO_OPEN, or why neither.
  */
-__noinline int settle_outbound(struct packet *p, struct ab_flow *confirmed)
+__noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow *confirmed)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
-	struct ab_scratch *s = scratch();
+	struct ab_scratch *s = begin_opening(skb, p);
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
-	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	struct ab_flow *flow = confirmed ? confirmed : find_young(&s->lan_key);
 	if (flow && !find_other(&s->lan_key, flow, &s->wan_key)) {
 		forget_flow(&s->lan_key, flow, &s->wan_key);
@@ -263,17 +277,20 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 }
 
 /* What no flow can carry, and nobody translates but the kernel's NAT. */
-__noinline int outbound_other(struct packet *p)
+__noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
-	const struct ab_settings *set = current_settings();
+	struct ab_scratch *s = begin_opening(skb, p);
 	int why = gate(p);
-	if (why || !set)
+	if (why || !s)
 		return why ?: AB_REASON_NOT_CONFIGURED;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
-	return p->proto == IPPROTO_ICMP ? AB_REASON_ICMP_OTHER : fall_back(set, AB_REASON_REFUSED_PROTOCOL);
+	if (p->proto == IPPROTO_ICMP)
+		return AB_REASON_ICMP_OTHER;
+	name_sender(s, p);
+	return fall_back(AB_REASON_REFUSED_PROTOCOL);
 }
 
 /* A later fragment that `bad` was said of: it waits if its first may still come. */
@@ -294,7 +311,7 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p);
 	if (p->kind == PACKET_OTHER || (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO))
-		return outbound_other(p);
+		return outbound_other(skb, p);
 	if (is_later_fragment(p)) {
 		int bad = learn_fragment(p, AB_SIDE_LAN, &new_id);
 		if (bad)
@@ -303,7 +320,9 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	struct ab_flow *flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow || (p->proto == IPPROTO_TCP && is_first_syn(p))) {
-		int why = settle_outbound(p, flow);
+		int why = settle_outbound(skb, p, flow);
+		if (why == TO_OPEN)
+			why = open_flow(p);
 		if (why)
 			return why;
 		flow = find_flow(&key);

@@ -66,7 +66,7 @@ enum packet_kind {
 };
 
 struct packet {
-	__u32 l3, l4; /* offsets of the headers */
+	__u16 l3, l4; /* offsets of the headers */
 	__be32 src, dst;
 	__be16 sport, dport; /* ICMP echo: the id, in both */
 	__u16 length;	     /* of the IP packet, as its header says */
@@ -81,6 +81,7 @@ struct packet {
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
 	__u8 is_accounted;     /* tail of a fragment whose span is known already */
 	__u32 mtu;	     /* of the link it does not fit, for the answer */
+	__u32 ifindex;	     /* LAN: where it came in */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
 };
 

@@ -32,10 +32,15 @@ static __always_inline void gauge_add(__u32 link, __u64 dispatched, __u64 opened
 		__sync_fetch_and_add(&gauge->closed, closed);
 }
 
-static __always_inline void table_add(__u64 confirmed, __u64 forgotten)
+static __always_inline struct ab_table *table_counts(void)
 {
 	__u32 zero = 0;
-	struct ab_table *counts = bpf_map_lookup_elem(&table, &zero);
+	return bpf_map_lookup_elem(&table, &zero);
+}
+
+static __always_inline void table_add(__u64 confirmed, __u64 forgotten)
+{
+	struct ab_table *counts = table_counts();
 	if (!counts)
 		return;
 	if (confirmed)
@@ -46,8 +51,7 @@ static __always_inline void table_add(__u64 confirmed, __u64 forgotten)
 
 static __always_inline __u64 table_flows(void)
 {
-	__u32 zero = 0;
-	struct ab_table *counts = bpf_map_lookup_elem(&table, &zero);
+	struct ab_table *counts = table_counts();
 	return counts ? counts->confirmed - counts->forgotten : 0;
 }
 

@@ -42,7 +42,7 @@ static __always_inline int has_run_out(const struct sweep_walk *walk, const stru
 	return seen_ns + timer_of(walk, key, flow) < walk->now;
 }
 
-/* A link entry lives by its LAN entry; alone (a permission, an orphan of an evicted pair) by its own timer. */
+/* A link entry lives by its LAN entry; a permission by its own timer. */
 static __always_inline void expire_wan(struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key lan_key;
@@ -50,16 +50,15 @@ static __always_inline void expire_wan(struct ab_flow_key *key, struct ab_flow *
 		delete_entry(key);
 }
 
-/* Whether the flow is over: its other direction may have been busy. */
-static __always_inline int expire_lan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
+/* A flow is over if its other direction was not busy either. */
+static __always_inline void expire_lan(struct sweep_walk *walk, struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key wan_key;
 	struct ab_flow *wan = find_other(key, flow, &wan_key);
 	if (wan && !has_run_out(walk, key, flow, wan->seen_ns))
-		return 0;
+		return;
 	forget_flow(key, flow, &wan_key);
 	walk->result->expired++;
-	return 1;
 }
 
 /* An entry that user space met, wherever it is since. */
@@ -71,46 +70,31 @@ static long visit_entry(__u32 index, struct sweep_walk *walk)
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
 		return 0;
-	__u32 is_lan = key.side == AB_SIDE_LAN;
-	if (has_run_out(walk, &key, flow, flow->seen_ns)) {
-		if (!is_lan)
-			expire_wan(&key, flow);
-		else if (expire_lan(walk, &key, flow))
-			return 0;
-	}
-	if (is_lan && !(flow->state & AB_STATE_CLOSED))
-		walk->result->live[flow->link & (AB_MAX_LINKS - 1)]++;
+	if (!has_run_out(walk, &key, flow, flow->seen_ns))
+		return 0;
+	if (key.side == AB_SIDE_LAN)
+		expire_lan(walk, &key, flow);
+	else
+		expire_wan(&key, flow);
 	return 0;
 }
 
-static long sweep_host(void *map, union ab_addr *addr, struct ab_host *host, void *nothing)
+/* Until its closed embryos have run out a host is remembered: they count against its share. */
+static __always_inline __u64 host_timer(const struct ab_host *host, const struct ab_settings *set)
 {
-	(void)nothing;
-	union ab_addr key = *addr;
-	if ((__s64)(host->opened - host->closed) <= 0)
+	return host->embryo_head ? set->embryo_ns + AB_HOST_IDLE_NS : AB_HOST_IDLE_NS;
+}
+
+static long sweep_host(void *map, struct ab_host_key *of, struct ab_host *host, struct sweep_walk *walk)
+{
+	struct ab_host_key key = *of;
+	__u64 opened = host->opened;
+	if ((__s64)(opened - host->closed) > 0 || host->opened_ns + host_timer(host, walk->settings) > walk->now)
+		return 0;
+	/* From here on nobody opens a flow on it. */
+	if (__sync_val_compare_and_swap(&host->opened, opened, opened + HOST_FORGOTTEN) == opened)
 		bpf_map_delete_elem(map, &key);
 	return 0;
-}
-
-/*
- * The kernel evicts embryos without a word. A flow that was open before the walk and not closed after it, and was not
- * met on it, was evicted: it counts as closed. Flows that come, go or are confirmed meanwhile can only make the estimate
- * too small, and the next sweep makes it good: embryos are walked first, so that one that moves is met in either table
- * or in both.
- */
-static __always_inline void settle_evictions(struct ab_sweep *result)
-{
-	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		__u32 index = i;
-		struct ab_gauge *gauge = bpf_map_lookup_elem(&gauges, &index);
-		if (!gauge)
-			continue;
-		__u64 counted = gauge->closed + result->live[i];
-		if (result->opened[i] <= counted)
-			continue;
-		result->evicted += result->opened[i] - counted;
-		gauge_add(i, 0, 0, result->opened[i] - counted);
-	}
 }
 
 static __always_inline void sweep_visited(void)
@@ -125,10 +109,8 @@ static __always_inline void sweep_visited(void)
 	if (!walk.settings || !walk.visit || !walk.result)
 		return;
 	bpf_loop(walk.result->count, visit_entry, &walk, 0);
-	if (!walk.result->is_last)
-		return;
-	bpf_for_each_map_elem(&hosts, sweep_host, NULL, 0);
-	settle_evictions(walk.result);
+	if (walk.result->is_last)
+		bpf_for_each_map_elem(&hosts, sweep_host, &walk, 0);
 }
 
 /* Tells user space about a TCP flow that ends with its link. False if the ring is full. */

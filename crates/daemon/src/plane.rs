@@ -9,8 +9,8 @@ use anabranch_core::DataPlane;
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
-    Error, Explanation, FlowRow, LinkPath, Proto, ReasonCount, Role, Route, Settings, Sizes, Swept,
-    Verdict, Walker,
+    EMBRYOS_PER_HOST, Error, Explanation, FlowRow, LinkPath, Proto, ReasonCount, Role, Route,
+    Settings, Sizes, Swept, Verdict, Walker,
 };
 
 use crate::config::{Config, Forwards, UdpFilter};
@@ -135,6 +135,10 @@ pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32) -> Set
         ephemeral_max: ephemeral[1],
         udp_filter_open: (nat.udp_filter == UdpFilter::EndpointIndependent).into(),
         fallback_mark,
+        embryos_per_host: EMBRYOS_PER_HOST,
+        flows_per_device: 0,
+        embryos_per_device: 0,
+        lan_sources_loose: 0,
     }
 }
 

@@ -81,6 +81,7 @@ fn flows<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> FlowsStatus {
         live: all_links().map(live).sum(),
         confirmed: daemon.swept.confirmed,
         limit: daemon.plane.flows_max(),
+        evicted: daemon.swept.evicted,
     }
 }
 

@@ -24,11 +24,17 @@ use crate::{
 pub struct Sizes {
     /// Confirmed flows, about 430 bytes of kernel memory each, taken as needed.
     pub flows_max: u32,
-    /// Flows that are not confirmed, reserved at once. At least 256 per CPU.
+    /// Flows that are not confirmed, about 500 bytes of kernel memory each, reserved at once.
     pub embryos_max: u32,
-    /// LAN hosts counted for quotas.
+    /// LAN hosts counted for quotas. Fewer than embryos, or hosts that are invented could take all of those.
     pub hosts_max: u32,
 }
+
+/// [`Settings::embryos_per_host`] of a gateway of default size: a sixteenth of its embryos. A host that opens a
+/// thousand flows a second waits two seconds for their answers.
+///
+/// [`Settings::embryos_per_host`]: anabranch_policy::abi::Settings
+pub const EMBRYOS_PER_HOST: u32 = 2048;
 
 impl Default for Sizes {
     fn default() -> Self {
@@ -70,6 +76,7 @@ pub struct Gateway {
     pins: PathBuf,
     instance: PathBuf,
     occupancy: Occupancy,
+    embryos_max: u32,
     walker: Arc<Walker>,
     settings: abi::Settings,
 }
@@ -89,6 +96,7 @@ impl Gateway {
         let walker = Arc::new(Walker::open(&mut object, &folder)?);
         let mut gateway = Gateway {
             occupancy: Occupancy::open(&folder)?,
+            embryos_max: object::max_entries(&folder, "embryo_order")?,
             object,
             pins: folder,
             instance: pins.to_owned(),
@@ -119,12 +127,14 @@ impl Gateway {
         self.occupancy.flows_max
     }
 
+    /// Limits beyond the tables' sizes are lowered to what those hold; a host's share of the embryos, to half of them.
+    ///
     /// # Errors
     /// The kernel refuses the map update.
     pub fn set_settings(&mut self, settings: &abi::Settings) -> Result<(), Error> {
-        let flows_max = settings.flows_max.min(self.flows_max() as u32);
         self.settings = abi::Settings {
-            flows_max,
+            flows_max: settings.flows_max.min(self.flows_max() as u32),
+            embryos_per_host: settings.embryos_per_host.min(self.embryos_max / 2),
             lan_mtu: self.lan_mtu()?,
             ..*settings
         };

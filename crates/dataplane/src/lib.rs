@@ -37,7 +37,7 @@ pub use attach::{has_room, programs_at};
 pub use error::Error;
 pub use explain::{Explanation, Proto, Weighed};
 pub use flows::{FlowRow, FlowState};
-pub use gateway::{Gateway, LinkPath, Role, Sizes};
+pub use gateway::{EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Sizes};
 pub use object::OBJECT;
 pub use reasons::ReasonCount;
 pub use routes::{Route, Verdict};

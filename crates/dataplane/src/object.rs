@@ -80,6 +80,7 @@ impl Object {
             .default_map_pin_directory(pins)
             .map_max_entries("flows", sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW))
             .map_max_entries("embryos", sizes.embryos_max.saturating_mul(2))
+            .map_max_entries("embryo_order", sizes.embryos_max)
             .map_max_entries("hosts", sizes.hosts_max)
             .load(OBJECT)?;
         for name in CLASSIFIERS {
@@ -152,6 +153,12 @@ pub fn pinned(pins: &Path, name: &'static str) -> Result<MapData, Error> {
 pub fn pinned_array<V: Pod>(pins: &Path, name: &'static str) -> Result<Array<MapData, V>, Error> {
     let map = Map::Array(pinned(pins, name)?);
     Array::try_from(map).map_err(Error::map(name))
+}
+
+/// How many entries a map that is pinned in `pins` holds.
+pub fn max_entries(pins: &Path, name: &'static str) -> Result<u32, Error> {
+    let info = pinned(pins, name)?.info().map_err(Error::map(name))?;
+    Ok(info.max_entries())
 }
 
 /// The folder `name`, which tells what is pinned there and the version of its contract. An instance is one thing at a

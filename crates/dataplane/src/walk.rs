@@ -34,12 +34,10 @@ use crate::{
 pub struct Swept {
     /// Flows whose timer ran out.
     pub expired: u64,
-    /// Embryos the kernel had to evict since the last sweep.
-    pub evicted: u64,
-    /// Flows of each link that are not closed.
-    pub live: Vec<u64>,
     /// Confirmed flows in the table, closed ones included.
     pub confirmed: u64,
+    /// Embryos that have made room for others of their host, since the tables were made.
+    pub evicted: u64,
 }
 
 /// How full the main table is.
@@ -55,17 +53,25 @@ const PRESSURE_PERCENT: u64 = 80;
 impl Occupancy {
     /// Of the table pinned in `pins`.
     pub fn open(pins: &Path) -> Result<Self, Error> {
-        let info = pinned(pins, "flows")?.info().map_err(Error::map("flows"))?;
         Ok(Occupancy {
             table: pinned_array(pins, "table")?,
-            flows_max: u64::from(info.max_entries() / object::ENTRIES_PER_FLOW),
+            flows_max: u64::from(object::max_entries(pins, "flows")? / object::ENTRIES_PER_FLOW),
         })
     }
 
     /// Confirmed flows in the table, closed ones that linger included.
     pub fn confirmed(&self) -> Result<u64, Error> {
-        let table = self.table.get(&0, 0).map_err(Error::map("table"))?;
+        let table = self.counts()?;
         Ok(table.confirmed.saturating_sub(table.forgotten))
+    }
+
+    /// Embryos that made room for others of their host.
+    pub fn evicted(&self) -> Result<u64, Error> {
+        Ok(self.counts()?.evicted)
+    }
+
+    fn counts(&self) -> Result<abi::Table, Error> {
+        self.table.get(&0, 0).map_err(Error::map("table"))
     }
 
     /// The table is so full that closed flows are to go at once.
@@ -118,7 +124,6 @@ struct Sweeping {
     program: Walk<abi::Sweep>,
     tables: FlowTables,
     settings: Array<MapData, abi::Settings>,
-    gauges: Array<MapData, abi::Gauge>,
     occupancy: Occupancy,
 }
 
@@ -174,7 +179,6 @@ impl Sweeping {
             program: Walk::open(object, pins, "sweep_flows", "sweeping", "visits")?,
             tables: FlowTables::open(pins)?,
             settings: pinned_array(pins, "settings")?,
-            gauges: pinned_array(pins, "gauges")?,
             occupancy: Occupancy::open(pins)?,
         })
     }
@@ -193,9 +197,8 @@ impl Sweeping {
         round.ask(program)?;
         Ok(Swept {
             expired: round.arguments.expired,
-            evicted: round.arguments.evicted,
-            live: round.arguments.live.to_vec(),
             confirmed: self.occupancy.confirmed()?,
+            evicted: self.occupancy.evicted()?,
         })
     }
 
@@ -208,15 +211,9 @@ impl Sweeping {
         } else {
             timer_ns
         };
-        let mut opened = [0; abi::MAX_LINKS];
-        for (link, opened) in opened.iter_mut().enumerate() {
-            let gauge = self.gauges.get(&(link as u32), 0);
-            *opened = gauge.map_err(Error::map("gauges"))?.opened;
-        }
         Ok(Round {
             arguments: abi::Sweep {
                 pressure: is_pressed.into(),
-                opened,
                 ..Default::default()
             },
             settled_ns: now_ns.saturating_sub(timer_ns),
@@ -254,8 +251,6 @@ impl Round {
         };
         if flow.seen_ns < settled_ns {
             self.asked.push(key);
-        } else if key.side == abi::SIDE_LAN && !is_closed {
-            self.arguments.live[usize::from(flow.link) % abi::MAX_LINKS] += 1;
         }
     }
 }

@@ -17,6 +17,10 @@ pub const VISIT_MAX: usize = 512;
 pub const STRAY_MARK: u32 = 0xad00_0000;
 /// Under pressure closed flows keep their entries this long.
 pub const PRESSED_CLOSED_NS: u64 = 1_000_000_000;
+/// A host without live flows is remembered this long after its last attempt to open one.
+pub const HOST_IDLE_NS: u64 = 5_000_000_000;
+/// A link without a free port is given no flow of that protocol for this long.
+pub const FULL_NS: u64 = 1_000_000_000;
 /// In place of a target or link: none.
 pub const NO_TARGET: u8 = 0xff;
 /// Bins of a trunk's table.
@@ -197,6 +201,24 @@ structures! {
         tried: u16,
         link: u8,
         why: u8,
+        mac: [u8; 6],
+        permissions: u16,
+        host: u32,
+        embryo: u32,
+    }
+
+    /// Who may open flows: a LAN host, or a LAN device as a whole.
+    "ab_host_key" HostKey {
+        address: Addr,
+        ifindex: u32,
+        mac: [u8; 6],
+        zero: u16,
+    }
+
+    /// An unconfirmed flow's place among those of its host.
+    "ab_embryo_key" EmbryoKey {
+        host: u32,
+        number: u32,
     }
 
     /// An ISP link as the programs know it.
@@ -268,6 +290,10 @@ structures! {
         ephemeral_max: u16,
         udp_filter_open: u32,
         fallback_mark: u32,
+        embryos_per_host: u32,
+        flows_per_device: u32,
+        embryos_per_device: u32,
+        lan_sources_loose: u32,
     }
 
     /// Per link and CPU.
@@ -287,28 +313,38 @@ structures! {
         closed: u64,
     }
 
-    /// Flows per LAN host, monotonic.
+    /// What a LAN host, or a LAN device, holds.
     "ab_host" Host {
         opened: u64,
         closed: u64,
+        opened_ns: u64,
+        fallback_ns: u64,
+        unknown_ns: u64,
+        id: u32,
+        embryo_head: u32,
+        embryo_tail: u32,
+        embryos: u32,
+        mappings: u32,
+        permissions: u32,
     }
 
-    /// Flows of the main table, monotonic.
+    /// The tables as a whole.
     "ab_table" Table {
         confirmed: u64,
         forgotten: u64,
+        evicted: u64,
+        hosts: u64,
+        fallback_ns: u64,
+        permissions: u64,
     }
 
     /// Arguments and results of `sweep_flows`.
     "ab_sweep" Sweep {
         expired: u64,
-        evicted: u64,
         count: u32,
         pressure: u32,
         is_last: u32,
         zero: u32,
-        opened: [u64; MAX_LINKS],
-        live: [u64; MAX_LINKS],
     }
 
     /// Arguments and results of `end_link`.
@@ -603,6 +639,8 @@ bits! {
     "AB_STATE_VIA_ROUTER" STATE_VIA_ROUTER = 1 << 7;
     /// [`Flow::state`]: mapping or permission whose remote is one of the gateway's external addresses.
     "AB_STATE_HAIRPIN" STATE_HAIRPIN = 1 << 8;
+    /// [`Flow::state`]: counted against its LAN device, too.
+    "AB_STATE_SHARED" STATE_SHARED = 1 << 9;
     /// [`Link::flags`]: device, address and gateway are known.
     "AB_LINK_PRESENT" LINK_PRESENT = 1 << 0;
     /// [`Link::flags`]: no neighbour to resolve.
@@ -659,6 +697,8 @@ mod tests {
             ("AB_VISIT_MAX", VISIT_MAX as u64),
             ("AB_STRAY_MARK", STRAY_MARK.into()),
             ("AB_PRESSED_CLOSED_NS", PRESSED_CLOSED_NS),
+            ("AB_FULL_NS", FULL_NS),
+            ("AB_HOST_IDLE_NS", HOST_IDLE_NS),
             ("AB_SIDE_LAN", SIDE_LAN.into()),
             ("AB_BINS", BINS as u64),
             ("AB_TRUNK_ABI_VERSION", TRUNK_ABI_VERSION.into()),
@@ -670,6 +710,12 @@ mod tests {
             .collect();
         let c: BTreeSet<_> = ffi::constants().into_iter().collect();
         assert_eq!(rust, c);
+    }
+
+    /// Two entries a flow, a million flows: every cache line of one is 128 MB.
+    #[test]
+    fn an_entry_of_a_flow_is_no_longer_than_96_bytes() {
+        assert!(size_of::<Flow>() <= 96, "{}", size_of::<Flow>());
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anabranch_core::{DataPlane, LinkId};
-use anabranch_dataplane::{Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
+use anabranch_dataplane::{
+    EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
+};
 use anabranch_lab::netns::Namespace;
 use anabranch_policy::{Dispatch, Granularity, Load, abi};
 use anyhow::{Context, Result, anyhow};
@@ -161,5 +163,9 @@ fn settings(namespace: &Namespace) -> Result<Settings> {
         ephemeral_max,
         udp_filter_open: 0,
         fallback_mark: 0,
+        embryos_per_host: EMBRYOS_PER_HOST,
+        flows_per_device: 0,
+        embryos_per_device: 0,
+        lan_sources_loose: 0,
     })
 }

@@ -111,6 +111,8 @@ pub struct FlowsStatus {
     pub confirmed: u64,
     /// ... of at most so many.
     pub limit: u64,
+    /// Unanswered ones that have made room for later ones of their host.
+    pub evicted: u64,
 }
 
 /// What `anabranch status` shows of a trunk.

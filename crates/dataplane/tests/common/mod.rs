@@ -34,6 +34,10 @@ pub fn settings() -> Settings {
         ephemeral_max: 60999,
         udp_filter_open: 0,
         fallback_mark: 0,
+        embryos_per_host: 1024,
+        flows_per_device: 0,
+        embryos_per_device: 0,
+        lan_sources_loose: 0,
     }
 }
 

@@ -67,10 +67,19 @@ impl Ip {
     }
 }
 
-/// `packet` behind an Ethernet header with the LAN host's and the gateway's address.
+/// `packet` behind an Ethernet header from its sender, every address of whom is another host, to the gateway.
 pub fn frame(packet: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 8, 0];
+    if let Some(source) = packet.get(12..16) {
+        frame[8..12].copy_from_slice(source);
+    }
     frame.extend_from_slice(packet);
+    frame
+}
+
+/// The same frame of another network card.
+pub fn sent_by(mac: [u8; 6], mut frame: Vec<u8>) -> Vec<u8> {
+    frame[6..12].copy_from_slice(&mac);
     frame
 }
 

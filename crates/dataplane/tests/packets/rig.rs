@@ -239,12 +239,12 @@ impl Rig {
         self.plane().flows().unwrap()
     }
 
-    /// Takes one entry of an unconfirmed flow away, as the kernel does under a flood.
+    /// Takes one entry of an unconfirmed flow away, as another CPU that ends it does.
     #[track_caller]
     pub fn evict(&mut self, local: SocketAddrV4, half: Half) {
         let key = self.key(local, half);
         let path = self.pins.join(format!("v{}/embryos", abi::ABI_VERSION));
-        let map = Map::LruHashMap(MapData::from_pin(path).unwrap());
+        let map = Map::HashMap(MapData::from_pin(path).unwrap());
         let mut embryos: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
         embryos.remove(&key).unwrap();
     }

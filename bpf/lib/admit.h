@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Who may open a flow, and what becomes of those who may not. */
+#ifndef ANABRANCH_ADMIT_H
+#define ANABRANCH_ADMIT_H
+
+#include "port.h"
+
+#define SECOND_NS 1000000000ull
+
+/* What a bucket holds when full and how fast it fills, both as time: a token is worth the time in which one comes. */
+struct rate {
+	__u64 token_ns;
+	__u64 full_ns;
+};
+/* New flows given to the kernel's NAT: by one host, and by all. The kernel's table holds some hundred thousand flows for
+ * minutes, and the gateway itself needs it. */
+static const struct rate fallback_of_host = { SECOND_NS / 64, 8 * SECOND_NS };
+static const struct rate fallback_of_all = { SECOND_NS / 1024, 4 * SECOND_NS };
+/* Segments of a host that may be of flows the kernel's NAT has. */
+static const struct rate unknown_of_host = { SECOND_NS / 256, 4 * SECOND_NS };
+
+/* Takes a token from a bucket that is full at `*full_at`. Whether there was one. */
+static __always_inline int take_token(__u64 *full_at, __u64 now, const struct rate *rate)
+{
+	__u64 at = *full_at, next = (at > now ? at : now) + rate->token_ns;
+	return next - now <= rate->full_ns && __sync_val_compare_and_swap(full_at, at, next) == at;
+}
+
+/* Names the sender of `p` as s->host_key. */
+static __always_inline void name_sender(struct ab_scratch *s, const struct packet *p)
+{
+	make_host_key(&s->host_key, s->opening.lan_ifindex, s->opening.mac);
+	if (s->opening.via_router)
+		map_ipv4(&s->host_key.address, p->src);
+}
+
+/* Who opens a flow by `packet`, and holds it then. */
+struct opener {
+	struct packet *packet;
+	struct ab_host *host;
+	struct ab_host *device; /* NULL: devices have no shares */
+};
+
+/* False if they are new and there is no room for them. */
+static __always_inline int find_opener(struct ab_scratch *s, const struct ab_settings *set, struct opener *o)
+{
+	o->host = o->device = NULL;
+	if (set->flows_per_device) {
+		make_device_key(&s->host_key, s->opening.lan_ifindex);
+		o->device = find_or_make_host(s);
+		if (!o->device)
+			return 0;
+	}
+	name_sender(s, o->packet);
+	o->host = find_or_make_host(s);
+	return o->host != NULL;
+}
+
+/* Counts the flow against who opens it. 0, or the reason why they may not, with nothing counted. */
+static __noinline int admit(struct ab_scratch *s, const struct ab_settings *set, struct opener *o)
+{
+	if (!find_opener(s, set, o))
+		return AB_REASON_REFUSED_HOSTS;
+	if (table_flows() >= set->flows_max)
+		return AB_REASON_REFUSED_FULL;
+	o->host->opened_ns = bpf_ktime_get_coarse_ns();
+	if (is_mapping(s->lan_key.proto) && (__s32)o->host->mappings >= (__s32)mappings_per_host(set))
+		return AB_REASON_REFUSED_MAPPINGS;
+	if (!reserve_flow(o->host, set->quota_per_host))
+		return AB_REASON_REFUSED_QUOTA;
+	if (!o->device || reserve_flow(o->device, set->flows_per_device))
+		return 0;
+	__sync_fetch_and_add(&o->host->opened, -1);
+	return AB_REASON_REFUSED_DEVICE;
+}
+
+static __always_inline void give_back(const struct opener *o)
+{
+	__sync_fetch_and_add(&o->host->opened, -1);
+	if (o->device)
+		__sync_fetch_and_add(&o->device->opened, -1);
+}
+
+/* Which way around a refusal there is by the kernel's NAT; 0: none. */
+static __always_inline int way_around(int refused)
+{
+	switch (refused) {
+	case AB_REASON_REFUSED_QUOTA:
+	case AB_REASON_REFUSED_MAPPINGS:
+	case AB_REASON_REFUSED_DEVICE:
+		return AB_REASON_FALLBACK_QUOTA;
+	case AB_REASON_REFUSED_EMBRYOS:
+	case AB_REASON_REFUSED_FULL:
+		return AB_REASON_FALLBACK_FULL;
+	case AB_REASON_REFUSED_PORTS:
+		return AB_REASON_FALLBACK_PORTS;
+	case AB_REASON_NO_FLOW_OUT:
+		return AB_REASON_FALLBACK_UNKNOWN;
+	case AB_REASON_REFUSED_PROTOCOL:
+		return AB_REASON_FALLBACK_PROTOCOL;
+	default:
+		return 0;
+	}
+}
+
+/* Whether the host, and all together, may give one more flow to the kernel: 0, or the reason why not. */
+static __always_inline int pay_fallback(struct ab_host *host, int way)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+	struct ab_table *all = table_counts();
+	if (way == AB_REASON_FALLBACK_UNKNOWN)
+		return take_token(&host->unknown_ns, now, &unknown_of_host) ? 0 : AB_REASON_UNKNOWN_RATE;
+	if (!take_token(&host->fallback_ns, now, &fallback_of_host))
+		return AB_REASON_REFUSED_RATE_HOST;
+	return all && take_token(&all->fallback_ns, now, &fallback_of_all) ? 0 : AB_REASON_REFUSED_RATE_ALL;
+}
+
+/*
+ * What the kernel's NAT carries instead of the flow of s->lan_key and the host of s->host_key, if it is there for that:
+ * connectivity without balancing (Guo, "state exhaustion"). A flow is paid for once.
+ */
+__noinline int fall_back(int refused)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_settings *set = current_settings();
+	int way = way_around(refused);
+	__u8 one = 1;
+	if (!s || !set || !set->fallback_mark || !way)
+		return refused;
+	if (bpf_map_lookup_elem(&fallbacks, &s->lan_key))
+		return way;
+	struct ab_host *host = find_or_make_host(s);
+	int unpaid = host ? pay_fallback(host, way) : AB_REASON_REFUSED_HOSTS;
+	if (!unpaid)
+		bpf_map_update_elem(&fallbacks, &s->lan_key, &one, BPF_ANY);
+	return unpaid ?: way;
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The order of a host's embryos: each has the next number of its host, and an entry in `embryo_order` for as long as it is in
+ * the table of embryos. At its share a host's oldest makes room, in a step or two; no other host's ever does.
+ */
+#ifndef ANABRANCH_EMBRYO_H
+#define ANABRANCH_EMBRYO_H
+
+#include "flow.h"
+
+/* Numbers looked at for one embryo that makes room in a full table. More are in the order only where user space raised the
+ * share while flows were open. */
+#define ROOM_STEPS 4096
+
+static __always_inline int is_embryo_of(const struct ab_flow *flow, const struct ab_embryo_key *place)
+{
+	return flow->host == place->host && flow->embryo == place->number && !(flow->state & AB_STATE_CONFIRMED);
+}
+
+/* Takes the embryo at `place` out of the table, if it is there. Whether it was. */
+static __always_inline int evict_embryo(struct ab_scratch *s, struct ab_embryo_key *place)
+{
+	struct ab_flow_key *found = bpf_map_lookup_elem(&embryo_order, place);
+	if (!found)
+		return 0;
+	s->evicted_lan_key = *found;
+	struct ab_flow *flow = bpf_map_lookup_elem(&embryos, &s->evicted_lan_key);
+	if (!flow || !is_embryo_of(flow, place)) {
+		bpf_map_delete_elem(&embryo_order, place);
+		return 0;
+	}
+	forget_flow(&s->evicted_lan_key, flow, &s->evicted_wan_key);
+	struct ab_table *counts = table_counts();
+	if (counts)
+		__sync_fetch_and_add(&counts->evicted, 1);
+	return 1;
+}
+
+struct eviction {
+	struct ab_host *host;
+	__u32 evicted;
+};
+
+/* One step along the order, from the oldest. Stops at an embryo, or at the end. */
+static long evict_next(__u32 step, struct eviction *e)
+{
+	(void)step;
+	struct ab_host *host = e->host;
+	struct ab_scratch *s = scratch();
+	struct ab_embryo_key place = { .host = host->id, .number = host->embryo_tail };
+	if (!s || place.number == host->embryo_head)
+		return 1;
+	if (__sync_val_compare_and_swap(&host->embryo_tail, place.number, place.number + 1) != place.number)
+		return 0;
+	e->evicted = evict_embryo(s, &place);
+	return e->evicted;
+}
+
+/* Evicts the oldest of the host's embryos, at most `steps` along their order. Whether there was one. */
+__noinline int evict_oldest(struct ab_host *host, __u32 steps)
+{
+	struct eviction e = { .host = host };
+	if (!host)
+		return 0;
+	bpf_loop(steps, evict_next, &e, 0);
+	return e.evicted;
+}
+
+/* Gives the embryo of s->lan_key its place, before it is in the table. 0 if there is no room for that. */
+static __always_inline int enqueue_embryo(struct ab_scratch *s, struct ab_host *host, __u32 share)
+{
+	struct ab_embryo_key place = { .host = host->id };
+	place.number = __sync_fetch_and_add(&host->embryo_head, 1);
+	if (place.number - host->embryo_tail >= share)
+		evict_oldest(host, 1);
+	s->lan.host = place.host;
+	s->lan.embryo = place.number;
+	return !bpf_map_update_elem(&embryo_order, &place, &s->lan_key, BPF_ANY);
+}
+
+/* Takes that back. */
+static __always_inline void dequeue_embryo(const struct ab_scratch *s)
+{
+	struct ab_embryo_key place = { .host = s->lan.host, .number = s->lan.embryo };
+	bpf_map_delete_elem(&embryo_order, &place);
+}
+
+#endif

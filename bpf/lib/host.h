@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What LAN hosts hold. A flow counts against its host, and where there are several LAN devices against its device, from the
+ * moment it is to be opened until it is closed, so that no order of packets passes a limit. Hosts are made by opening
+ * flows alone, and forgotten by the sweep alone, when they have had none for a while.
+ */
+#ifndef ANABRANCH_HOST_H
+#define ANABRANCH_HOST_H
+
+#include "maps.h"
+#include "parse.h"
+#include "stats.h"
+
+/* Added to `opened` of a host that the sweep is about to forget: far above every limit. */
+#define HOST_FORGOTTEN (1ull << 62)
+
+static __always_inline void make_host_key(struct ab_host_key *key, __u32 ifindex, const __u8 *mac)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	key->ifindex = ifindex;
+	__builtin_memcpy(key->mac, mac, sizeof(key->mac));
+}
+
+static __always_inline void make_device_key(struct ab_host_key *key, __u32 ifindex)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	__builtin_memset(&key->address, 0xff, sizeof(key->address));
+	key->ifindex = ifindex;
+}
+
+/* The host a flow counts against: NULL where it is forgotten. */
+static __always_inline struct ab_host *host_of_flow(const struct ab_flow *lan, const union ab_addr *local)
+{
+	struct ab_host_key key;
+	make_host_key(&key, lan->lan_ifindex, lan->mac);
+	if (lan->state & AB_STATE_VIA_ROUTER)
+		key.address = *local;
+	return bpf_map_lookup_elem(&hosts, &key);
+}
+
+/* The device a flow counts against as well, or 0. */
+static __always_inline __u32 device_counted(const struct ab_flow *lan)
+{
+	return lan->state & AB_STATE_SHARED ? lan->lan_ifindex : 0;
+}
+
+static __always_inline struct ab_host *share_of_device(__u32 ifindex)
+{
+	struct ab_host_key key;
+	if (!ifindex)
+		return NULL;
+	make_device_key(&key, ifindex);
+	return bpf_map_lookup_elem(&hosts, &key);
+}
+
+/* The entry of s->host_key, made if need be. NULL if the table of hosts is full. */
+static __always_inline struct ab_host *find_or_make_host(struct ab_scratch *s)
+{
+	struct ab_host *host = bpf_map_lookup_elem(&hosts, &s->host_key);
+	struct ab_table *counts = host ? NULL : table_counts();
+	if (!counts)
+		return host;
+	__builtin_memset(&s->host, 0, sizeof(s->host));
+	s->host.id = __sync_fetch_and_add(&counts->hosts, 1);
+	bpf_map_update_elem(&hosts, &s->host_key, &s->host, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&hosts, &s->host_key);
+}
+
+static __always_inline __s64 live_flows(const struct ab_host *host)
+{
+	return host->opened - host->closed;
+}
+
+/* Counts one flow more, unless they would be more than `limit`. Whether it did. */
+static __always_inline int reserve_flow(struct ab_host *host, __u32 limit)
+{
+	__u64 opened = __sync_fetch_and_add(&host->opened, 1) + 1;
+	if ((__s64)(opened - host->closed) <= (__s64)limit)
+		return 1;
+	__sync_fetch_and_add(&host->opened, -1);
+	return 0;
+}
+
+/* Counts the end of a flow against those it was counted against. */
+static __noinline void release_flow(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
+{
+	struct ab_host *host = host_of_flow(lan, &lan_key->local);
+	if (host) {
+		__sync_fetch_and_add(&host->closed, 1);
+		if (lan_key->proto != IPPROTO_TCP)
+			__sync_fetch_and_add(&host->mappings, -1);
+	}
+	struct ab_host *device = share_of_device(device_counted(lan));
+	if (device)
+		__sync_fetch_and_add(&device->closed, 1);
+}
+
+/* An embryo has left its table: its place in the order is free, and its device has one less. */
+static __noinline void release_embryo(const struct ab_embryo_key *place, __u32 ifindex)
+{
+	bpf_map_delete_elem(&embryo_order, place);
+	struct ab_host *device = share_of_device(ifindex);
+	if (device)
+		__sync_fetch_and_add(&device->embryos, -1);
+}
+
+#endif

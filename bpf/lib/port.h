@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* External ports: which may be used, and the search for a free one. */
+#ifndef ANABRANCH_PORT_H
+#define ANABRANCH_PORT_H
+
+#include <linux/errno.h>
+
+#include "flow.h"
+
+#define PORT_ATTEMPTS 64
+/* Neighbouring attempts far apart, so that a block of taken ports is left at once. */
+#define PORT_STRIDE 7919
+
+/* How many ports NAT may use at and above 1024: the configured range, below and above the host's ephemeral range. */
+static __always_inline __u32 ports_below(const struct ab_settings *set)
+{
+	__u32 end = set->ephemeral_min <= set->port_max ? set->ephemeral_min : set->port_max + 1u;
+	return end > set->port_min ? end - set->port_min : 0;
+}
+
+static __always_inline __u32 first_above(const struct ab_settings *set)
+{
+	return set->ephemeral_max >= set->port_min ? set->ephemeral_max + 1u : set->port_min;
+}
+
+static __always_inline __u32 ports_above(const struct ab_settings *set)
+{
+	__u32 first = first_above(set);
+	return set->port_max >= first ? set->port_max + 1u - first : 0;
+}
+
+/* UDP and ICMP mappings of one host: a quarter of a link's ports, so that one host cannot take them from the others. */
+static __always_inline __u32 mappings_per_host(const struct ab_settings *set)
+{
+	__u32 all = ports_below(set) + ports_above(set);
+	return all > 4 ? all / 4 : 1;
+}
+
+static __always_inline int is_nat_port(const struct ab_settings *set, __u32 port)
+{
+	if (port < set->port_min || port > set->port_max)
+		return 0;
+	return port < set->ephemeral_min || port > set->ephemeral_max;
+}
+
+/* Attempt 0 preserves the port; later ones walk the range from `start`. Ports under 1024 stay there (RFC 4787 REQ-3) unless
+ * half of the attempts found none free. */
+static __always_inline __u32 candidate_port(const struct ab_settings *set, __u32 original, __u32 start, __u32 attempt)
+{
+	if (original < 1024 && attempt < PORT_ATTEMPTS / 2)
+		return attempt ? 512 + (start + attempt * 97) % 512 : original;
+	if (attempt == 0 && is_nat_port(set, original))
+		return original;
+	__u32 below = ports_below(set), all = below + ports_above(set);
+	if (!all)
+		return 0;
+	__u32 nth = (start + attempt * PORT_STRIDE) % all;
+	return nth < below ? set->port_min + nth : first_above(set) + (nth - below);
+}
+
+/* ICMP ids have no classes; 0xab00-0xabff are the daemon's own. */
+static __always_inline __u32 candidate_id(__u32 original, __u32 start, __u32 attempt)
+{
+	__u32 id = attempt ? (start + attempt * PORT_STRIDE) & 0xffff : original;
+	return id >> 8 == 0xab ? id ^ 0x8000 : id;
+}
+
+/* Takes a candidate for the flow of s->lan_key. Whether the search is over, by s->opening.reason. */
+static long try_port(__u32 attempt, void *nothing)
+{
+	(void)nothing;
+	struct ab_scratch *s = scratch();
+	const struct ab_settings *set = current_settings();
+	if (!s || !set)
+		return 1;
+	__u32 icmp = s->lan_key.proto == IPPROTO_ICMP, original = bpf_ntohs(s->lan_key.local_port);
+	__u32 port = icmp ? candidate_id(original, s->opening.first_port, attempt)
+			  : candidate_port(set, original, s->opening.first_port, attempt);
+	if (!port && !icmp)
+		return 1;
+	s->wan_key.local_port = bpf_htons(port);
+	if (bpf_map_lookup_elem(&flows, &s->wan_key))
+		return 0;
+	int error = bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST);
+	if (error == -EEXIST)
+		return 0;
+	s->opening.reason = error ? AB_REASON_REFUSED_EMBRYOS : 0;
+	return 1;
+}
+
+/* Inserts the link entry s->wan under the first free port. 0, or the reason why not. */
+static __always_inline int bind_port(struct ab_scratch *s)
+{
+	s->opening.first_port = bpf_get_prandom_u32() & 0xffffff;
+	s->opening.reason = AB_REASON_REFUSED_PORTS;
+	bpf_loop(PORT_ATTEMPTS, try_port, NULL, 0);
+	return s->opening.reason;
+}
+
+#endif
