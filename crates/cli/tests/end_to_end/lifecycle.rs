@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::thread;
 
 use anabranch_daemon::paths::Paths;
+use anabranch_dataplane::programs_at;
 use anabranch_lab::netns::{Exit, Namespace};
-use aya::programs::tc::{SchedClassifier, TcAttachType};
+use aya::programs::TcAttachType;
+use nix::net::if_::if_nametoindex;
 
 use crate::house::{House, build, flows, status, take_turn, three_links, until};
 use crate::programs::{Downloads, Visitor, curl, iperf, iperf_server, seen};
@@ -90,10 +92,8 @@ fn attached(gateway: &Namespace) -> usize {
     let count = || {
         ["lan0", "wan0", "wan1", "wan2"]
             .map(|device| {
-                SchedClassifier::query_tcx(device, TcAttachType::Ingress)
-                    .unwrap()
-                    .1
-                    .len()
+                let ifindex = if_nametoindex(device).unwrap();
+                programs_at(ifindex, TcAttachType::Ingress).unwrap().len()
             })
             .iter()
             .sum()

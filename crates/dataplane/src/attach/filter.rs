@@ -121,7 +121,7 @@ fn delete(name: &str, ifindex: u32, made_qdisc: bool) -> io::Result<()> {
 /// It is not, there is no such device, or the kernel refuses.
 pub fn has_room(ifindex: u32) -> Result<(), Error> {
     let device = device_name(ifindex)?;
-    if super::has_tcx(&device) {
+    if super::has_tcx() {
         return Ok(());
     }
     let tc = Tc::connect().map_err(Error::filter(&device))?;

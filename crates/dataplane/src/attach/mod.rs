@@ -7,7 +7,10 @@
 mod filter;
 mod tc;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
 
 use aya::programs::{
     LinkOrder, ProgramError, SchedClassifier, TcAttachType,
@@ -42,7 +45,7 @@ pub fn attach(
         unpin(&path)?;
     }
     let device = device_name(ifindex)?;
-    if filter::stands(pins, ifindex) || !has_tcx(&device) {
+    if filter::stands(pins, ifindex) || !has_tcx() {
         return filter::attach(program, pins, ifindex, end);
     }
     attach_fresh(program, &path, &device, ifindex, end)
@@ -53,17 +56,20 @@ fn device_name(ifindex: u32) -> Result<String, Error> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// Kernels without it do not know what they are asked about.
-fn has_tcx(device: &str) -> bool {
-    if std::env::var_os(MECHANISM).is_some_and(|mechanism| mechanism == "clsact") {
-        return false;
-    }
-    match SchedClassifier::query_tcx(device, TcAttachType::Ingress) {
-        Err(ProgramError::SyscallError(error)) => {
-            error.io_error.raw_os_error() != Some(Errno::EINVAL as i32)
+/// Kernels without it do not know what they are asked about, be it the loopback device. Asked once.
+fn has_tcx() -> bool {
+    static HAS_TCX: LazyLock<bool> = LazyLock::new(|| {
+        if std::env::var_os(MECHANISM).is_some_and(|mechanism| mechanism == "clsact") {
+            return false;
         }
-        _ => true,
-    }
+        match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
+            Err(ProgramError::SyscallError(error)) => {
+                error.io_error.raw_os_error() != Some(Errno::EINVAL as i32)
+            }
+            _ => true,
+        }
+    });
+    *HAS_TCX
 }
 
 /// Fails if the pinned link lost its device.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::netns::{Child, Exit, Namespace};
 
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 /// Instances of labs are `lab<pid>-<n>`.
