@@ -8,15 +8,17 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Options of the demo, for instance: make demo DEMO="--seconds 60 --policy RR"
 DEMO ?=
 
-.PHONY: demo test test-kernel verifier bench bench-sim build setup setup-emulator
+.PHONY: demo test lint test-kernel verifier bench bench-sim build setup setup-emulator
 
 demo: build
 	$(SUDO) $(TARGET)/release/anabranch demo $(DEMO)
 
-test: setup
+test: lint
+	$(CARGO) test --locked --workspace $(AS_ROOT)
+
+lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) test --locked --workspace $(AS_ROOT)
 
 # On the oldest kernel that is supported, emulated.
 test-kernel: setup-emulator
