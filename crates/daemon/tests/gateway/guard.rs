@@ -1,7 +1,7 @@
 //! What the kernel itself may forward, beside the data path.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anabranch_daemon::control::{Request, Response};
@@ -64,8 +64,9 @@ impl Rig {
     }
 }
 
-/// Makes the programs that stand before the kernel's own filter look away: every packet is the kernel's.
-fn detach_programs(rig: &Rig) {
+/// Makes the programs that stand before the kernel's own filter look away: every packet is the kernel's. The kernel lets go
+/// of an unpinned program when it gets round to it; until then the ping is counted.
+fn detach_programs(rig: &Rig, daemon: &Daemon) {
     let pins = rig.pins.join(INSTANCE);
     let folder = std::fs::read_dir(pins).unwrap().next().unwrap();
     for pin in std::fs::read_dir(folder.unwrap().path()).unwrap() {
@@ -74,6 +75,14 @@ fn detach_programs(rig: &Rig) {
         if name.starts_with("attach-") {
             std::fs::remove_file(path).unwrap();
         }
+    }
+    for link in ["203.0.113.2", "198.51.100.2"] {
+        until("the programs are gone", || {
+            let before = packets(daemon, "no-flow-in");
+            let ping = ["-c", "1", "-W", "5", link];
+            rig.internet.exec("ping", &ping).unwrap();
+            packets(daemon, "no-flow-in") == before
+        });
     }
 }
 
@@ -95,7 +104,7 @@ fn nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward() {
         let daemon = rig.start();
         let refused = rig.connect_from_link(SERVICE).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "{fallback}");
-        detach_programs(&rig);
+        detach_programs(&rig, &daemon);
         let refused = rig.connect_from_link(SERVICE).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "{fallback}");
         assert!(
@@ -116,7 +125,7 @@ fn an_administrators_own_forwards_work_by_the_key_and_by_translation() {
         "table ip theirs { chain c { type nat hook prerouting priority dstnat; \
          iifname wan0 tcp dport 9090 dnat to 192.168.1.20:8080; }; }",
     );
-    detach_programs(&rig);
+    detach_programs(&rig, &daemon);
     rig.connect_from_link("203.0.113.2:9090")
         .expect("translated by the administrator");
     rig.internet
@@ -127,6 +136,60 @@ fn an_administrators_own_forwards_work_by_the_key_and_by_translation() {
     assert!(matches!(daemon.call(&Request::Reload), Response::Done));
     let routed = rig.connect_from_link(SERVICE);
     routed.expect("routed, and the key says that the kernel forwards");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn an_administrators_own_translation_works_beside_the_programs_by_the_key() {
+    let rig = Rig::new();
+    rig.serve_in_lan();
+    rig.write_config(&with_nat("forwards = \"kernel\""));
+    let daemon = rig.start();
+    rig.nft(
+        "table ip theirs { chain c { type nat hook prerouting priority dstnat; \
+         iifname wan0 tcp dport 9090 dnat to 192.168.1.20:8080; }; }",
+    );
+    rig.connect_from_link("203.0.113.2:9090")
+        .expect("translated by the administrator");
+    assert!(packets(&daemon, "forward-in") > 0);
+    assert!(packets(&daemon, "forward-out") > 0);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn what_a_link_brings_for_nobody_meets_silence_and_fills_no_table() {
+    const DATAGRAMS: u64 = 200;
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let silence = rig.connect_from_link("203.0.113.2:9").unwrap_err();
+    assert_eq!(silence.kind(), ErrorKind::TimedOut);
+    assert!(packets(&daemon, "stray-syn") > 0);
+    let at = "203.0.113.2:22";
+    let listener = rig.gateway.run(|| TcpListener::bind(at).unwrap());
+    rig.connect_from_link(at).expect("the box's own listener");
+    drop(listener);
+
+    let tracked = || -> u64 {
+        let count = rig.gateway.sysctl("net/netfilter/nf_conntrack_count");
+        count.unwrap().trim().parse().unwrap()
+    };
+    let before = tracked();
+    let send = || {
+        for _ in 0..DATAGRAMS {
+            let socket = UdpSocket::bind("203.0.113.1:0").unwrap();
+            socket.send_to(b"anybody?", "203.0.113.2:9").unwrap();
+        }
+    };
+    rig.internet.run(send).unwrap();
+    until("all are dropped in nftables", || {
+        packets(&daemon, "kernel-stray") == DATAGRAMS
+    });
+    assert_eq!(packets(&daemon, "fallback-stray"), DATAGRAMS);
+    assert!(
+        tracked() < before + DATAGRAMS / 2,
+        "{before} to {}",
+        tracked()
+    );
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
@@ -146,7 +209,7 @@ fn nothing_leaves_a_link_with_a_source_that_is_not_the_links() {
     for fallback in ["kernel", "refuse"] {
         rig.write_config(&with_nat(&format!("fallback = \"{fallback}\"")));
         let daemon = rig.start();
-        detach_programs(&rig);
+        detach_programs(&rig, &daemon);
         for flags in [SYN | ACK, RST, FIN | PSH | URG, 0] {
             rig.segments(flags, 4);
         }
@@ -186,7 +249,7 @@ fn a_network_that_is_routed_to_a_link_may_leave_by_it() {
         .ip("route add 10.9.0.0/16 via 203.0.113.2")
         .unwrap();
     let daemon = rig.start();
-    detach_programs(&rig);
+    detach_programs(&rig, &daemon);
     let ping = ["-c", "1", "-W", "5", "-I", "10.9.0.1", "192.0.2.1"];
     rig.client.exec("ping", &ping).unwrap();
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
@@ -215,7 +278,7 @@ fn a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box() {
         assert!(said.contains(" 5 received"), "{what}: {said}");
     };
     survives_flood("with the programs");
-    detach_programs(&rig);
+    detach_programs(&rig, &daemon);
     survives_flood("with nothing but nftables");
     let reasons = daemon.status().reasons;
     println!("{reasons:?}");
@@ -229,7 +292,7 @@ fn a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box() {
 fn one_hosts_flood_does_not_use_up_what_the_kernel_carries_for_others() {
     let rig = Rig::new();
     let daemon = rig.start();
-    detach_programs(&rig);
+    detach_programs(&rig, &daemon);
     rig.client.ip("addr add 192.168.1.30/24 dev eth0").unwrap();
     rig.segments_of(1, SYN, 20_000);
     let ping = ["-c", "1", "-W", "5", "-I", "192.168.1.30", "192.0.2.1"];
@@ -242,7 +305,7 @@ fn one_hosts_flood_does_not_use_up_what_the_kernel_carries_for_others() {
 fn the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on() {
     let rig = Rig::new();
     let daemon = rig.start();
-    detach_programs(&rig);
+    detach_programs(&rig, &daemon);
     rig.segments(ACK, 300);
     let before = packets(&daemon, "kernel-unknown");
     assert!(before > 0);
