@@ -120,8 +120,10 @@ __noinline int choose_link(struct packet *p, __u32 avoid, struct ab_decision *d)
 {
 	if (!p || !d)
 		return 0;
-	struct ab_scratch *s = scratch();
-	const struct ab_choice *now = current_choice();
+	/* One key for both: this frame is the deepest, where flows are opened. */
+	__u32 zero = 0;
+	struct ab_scratch *s = bpf_map_lookup_elem(&scratches, &zero);
+	const struct ab_choice *now = bpf_map_lookup_elem(&choice, &zero);
 	d->target = AB_NO_TARGET;
 	d->why = AB_WHY_NONE_USABLE;
 	if (!s || !now)
