@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::frame::{FRAME_BYTES, Plan};
 use super::kinds;
-use super::site::{Cable, HOST_DEVICE, ISP_DEVICE};
+use super::site::{HOST_DEVICE, ISP_DEVICE};
 use crate::netns::Namespace;
 use crate::topology::{LabError, Result};
 
@@ -59,12 +59,8 @@ fn failed<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> LabErro
 }
 
 impl Flood {
-    /// Loads the programs for frames that leave by the near end of `cable`.
-    pub fn load(plan: &Plan, cable: &Cable) -> Result<Self> {
-        let device = cable
-            .near
-            .run(|| nix::net::if_::if_nametoindex(cable.device))?;
-        let device = device.map_err(failed("finding the attacker's device"))?;
+    /// Loads the programs for frames that leave by the device of this index.
+    pub fn load(plan: &Plan, device: u32) -> Result<Self> {
         let mut programs = EbpfLoader::new()
             .override_global("plan", plan, true)
             .override_global("device", &device, true)
@@ -176,5 +172,117 @@ fn claim() -> std::io::Result<()> {
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::{Ends, Range};
+    use super::super::kinds::ATTACKS;
+    use super::*;
+
+    const TC_ACT_REDIRECT: u32 = 7;
+    const LOOPBACK: u32 = 1;
+
+    fn plan(attack: &super::super::Attack) -> Plan {
+        let foreign = Range::prefix(kinds::FOREIGN, kinds::FOREIGN_PREFIX_LEN);
+        attack.recipe.plan(&Ends {
+            macs: [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]],
+            source: [10, 80, 6, 66].into(),
+            destination: [198, 18, 0, 1].into(),
+            sources: kinds::lan(),
+            destinations: foreign,
+        })
+    }
+
+    /// What a program makes of a packet, and what it says.
+    fn run(flood: &mut Flood, name: &'static str, packet: &[u8]) -> (Vec<u8>, u32) {
+        let mut made = vec![0; FRAME_BYTES];
+        let options = TestRunOptions {
+            data_in: Some(packet),
+            data_out: Some(&mut made),
+            repeat: 1,
+            ..TestRunOptions::new()
+        };
+        let program = program(&mut flood.programs, name).unwrap();
+        let verdict = program.test_run(options).unwrap().return_value;
+        (made, verdict)
+    }
+
+    /// RFC 1071: of what carries its own checksum it is zero.
+    fn checksum(bytes: &[u8]) -> u16 {
+        let words = bytes
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+        let sum = words.fold(0, |sum, word| sum + word);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        !((sum & 0xffff) + (sum >> 16)) as u16
+    }
+
+    fn assert_sound(name: &str, frame: &[u8]) {
+        let (ip, l4) = (&frame[14..34], &frame[34..58]);
+        assert_eq!(checksum(ip), 0, "{name}: {frame:02x?}");
+        assert_eq!(u16::from_be_bytes([ip[2], ip[3]]), 44, "{name}");
+        let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+        let mut summed = match ip[9] {
+            1 => Vec::new(),
+            protocol => [&ip[12..20], &[0, protocol, 0, 24]].concat(),
+        };
+        summed.extend(l4);
+        assert!(fragment || checksum(&summed) == 0, "{name}: {frame:02x?}");
+    }
+
+    fn in_a_namespace(work: impl FnOnce() + Send) {
+        let namespace = Namespace::create("flood").unwrap();
+        namespace.run(work).unwrap();
+    }
+
+    #[test]
+    fn the_frames_of_every_attack_have_sound_checksums_and_differ() {
+        in_a_namespace(|| {
+            for attack in &ATTACKS {
+                let mut flood = Flood::load(&plan(attack), LOOPBACK).unwrap();
+                let room = [0; FRAME_BYTES];
+                let [one, other] = [(); 2].map(|()| run(&mut flood, "generate", &room).0);
+                assert_sound(attack.name, &one);
+                assert_ne!(one, other, "{}", attack.name);
+                assert_eq!(flood.counted().unwrap().made, 2);
+            }
+        });
+    }
+
+    #[test]
+    fn a_server_that_helps_completes_the_handshake() {
+        in_a_namespace(|| {
+            let attack = super::super::Attack::named("connections").unwrap();
+            let mut flood = Flood::load(&plan(attack), LOOPBACK).unwrap();
+            let (syn, _) = run(&mut flood, "generate", &[0; FRAME_BYTES]);
+            let (answer, verdict) = run(&mut flood, "sink", &syn);
+            assert_eq!(verdict, TC_ACT_REDIRECT);
+            assert_sound("SYN/ACK", &answer);
+            assert_eq!((answer[47], &answer[26..30]), (0x12, &syn[30..34]));
+            let (last, verdict) = run(&mut flood, "collude", &answer);
+            assert_eq!(verdict, TC_ACT_REDIRECT);
+            assert_sound("ACK", &last);
+            assert_eq!((last[47], &last[34..38]), (0x10, &syn[34..38]));
+            let next = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap()) + 1;
+            assert_eq!(last[42..46], next(&answer[38..42]).to_be_bytes());
+            let counted = flood.counted().unwrap();
+            assert_eq!((counted.arrived, counted.leaked), (1, 1));
+        });
+    }
+
+    #[test]
+    fn what_is_not_of_the_attack_passes_the_sink() {
+        in_a_namespace(|| {
+            let mut flood = Flood::load(&plan(&ATTACKS[0]), LOOPBACK).unwrap();
+            let (mut syn, _) = run(&mut flood, "generate", &[0; FRAME_BYTES]);
+            let (_, dropped) = run(&mut flood, "sink", &syn);
+            assert_eq!(dropped, 2, "TC_ACT_SHOT");
+            syn[30..34].copy_from_slice(&[198, 51, 100, 10]);
+            let (_, passed) = run(&mut flood, "sink", &syn);
+            assert_eq!(passed.cast_signed(), -1, "TC_ACT_UNSPEC");
+            assert_eq!(flood.counted().unwrap().arrived, 1);
+        });
     }
 }

@@ -31,7 +31,7 @@ pub struct Attack {
     /// What is sent, in a few words.
     pub words: &'static str,
     pub from: From,
-    recipe: Recipe,
+    pub(super) recipe: Recipe,
     /// It pretends to be the innocent host.
     as_victim: bool,
 }

@@ -129,7 +129,7 @@ pub fn run(trial: &Trial, progress: &mut dyn FnMut(&str)) -> Result<Row> {
         From::Lan => site.from_lan(),
         From::Internet => site.from_internet(),
     };
-    let mut flood = Flood::load(&trial.attack.plan(&site, &cable)?, &cable)?;
+    let mut flood = Flood::load(&trial.attack.plan(&site, &cable)?, cable.index()?)?;
     flood.sink_at(&site.routers)?;
     flood.collude_at(&site.attacker)?;
     let stage = Stage {

@@ -22,7 +22,7 @@ use crate::emulator::{Emulator, Link, LinkShape};
 use crate::netns::{Counters, Namespace};
 use crate::topology::{
     Anabranch, LAN_DEVICE, LAN_GATEWAY, LAN_PREFIX_LEN, LabError, LabSpec, Result, SERVER,
-    address_wan, configuration, lay_transit, masquerade, settle, tcp, wan,
+    address_wan, configuration, io_error, lay_transit, masquerade, settle, tcp, wan,
 };
 
 pub(super) const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
@@ -61,6 +61,14 @@ pub(super) struct Cable<'a> {
 }
 
 impl Cable<'_> {
+    /// Of the near end's device.
+    pub fn index(&self) -> Result<u32> {
+        let index = self
+            .near
+            .run(|| nix::net::if_::if_nametoindex(self.device))?;
+        index.map_err(|errno| io_error(format!("looking for {}", self.device))(errno.into()))
+    }
+
     /// Of the sender, and of whom the frames are for.
     pub fn macs(&self) -> Result<[[u8; 6]; 2]> {
         let (far, device) = self.far;
