@@ -135,6 +135,16 @@ struct end_walk {
 	struct ab_ending *ending;
 };
 
+/* Whether the flow had a packet lately, of either direction. */
+static __always_inline int is_busy(const struct ab_flow_key *key, const struct ab_flow *flow, __u64 since_ns)
+{
+	struct ab_flow_key wan_key;
+	if (flow->seen_ns >= since_ns)
+		return 1;
+	struct ab_flow *wan = find_other(key, flow, &wan_key);
+	return wan && wan->seen_ns >= since_ns;
+}
+
 /*
  * Confirmed TCP flows get a RST from user space; UDP and ICMP are forgotten, and their next packet binds them to
  * another link. Embryos stay: their SYN's retransmission chooses again. What was opened since the link's end was ordered
@@ -148,6 +158,8 @@ static long end_entry(__u32 index, struct end_walk *walk)
 	struct ab_flow_key key = walk->visit->key[index], wan_key;
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow || flow->link != ending->link || flow->opened_ns >= ending->opened_before_ns)
+		return 0;
+	if (is_busy(&key, flow, ending->seen_before_ns))
 		return 0;
 	if (key.proto == IPPROTO_TCP) {
 		if (!(flow->state & AB_STATE_CONFIRMED))

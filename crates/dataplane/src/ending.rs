@@ -4,6 +4,7 @@
 //! alone knows what has become of them since. Between two slices the hosts of TCP flows are told.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anabranch_core::{Ended, LinkId};
 use anabranch_policy::abi::{self, FlowKey};
@@ -14,6 +15,30 @@ use crate::{
     reset::Resets,
     walk::{FlowTables, Walk},
 };
+
+/// Which flows of a link end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    All,
+    /// Those that are not TCP and have had no packet for so long: nobody notices that they move.
+    Udp {
+        idle: Duration,
+    },
+}
+
+impl Which {
+    fn contains(self, key: &FlowKey) -> bool {
+        self == Which::All || i32::from(key.proto) != libc::IPPROTO_TCP
+    }
+
+    /// Flows with a packet since then stay.
+    fn seen_before_ns(self, now_ns: u64) -> u64 {
+        match self {
+            Which::Udp { idle } if !idle.is_zero() => now_ns.saturating_sub(idle.as_nanos() as u64),
+            _ => u64::MAX,
+        }
+    }
+}
 
 /// Ends flows, one link at a time.
 pub struct Ending {
@@ -32,12 +57,13 @@ impl Ending {
         })
     }
 
-    /// Those opened before a time of CLOCK_MONOTONIC.
-    pub fn end_flows(&mut self, link: LinkId, opened_before_ns: u64) -> Result<Ended, Error> {
+    /// Those opened before `now_ns` of CLOCK_MONOTONIC.
+    pub fn end_flows(&mut self, link: LinkId, which: Which, now_ns: u64) -> Result<Ended, Error> {
         let (program, resets) = (&mut self.program, &mut self.resets);
         let mut round = Round {
             arguments: abi::Ending {
-                opened_before_ns,
+                opened_before_ns: now_ns,
+                seen_before_ns: which.seen_before_ns(now_ns),
                 link: link.0.into(),
                 ..Default::default()
             },
@@ -45,7 +71,7 @@ impl Ending {
             tcp: 0,
         };
         self.tables.for_each(|key, flow| {
-            if key.side == abi::SIDE_LAN && flow.link == link.0 {
+            if key.side == abi::SIDE_LAN && flow.link == link.0 && which.contains(&key) {
                 round.doomed.push(key);
             }
             if round.doomed.len() < abi::VISIT_MAX {

@@ -12,6 +12,7 @@ use aya::{maps::MapError, programs::TcAttachType};
 
 use crate::{
     Error, FlowRow, Route, Swept, Walker, attach,
+    ending::Which,
     object::{self, Object},
     reasons::{self, ReasonCount},
     routes,
@@ -337,7 +338,7 @@ impl DataPlane for Gateway {
 
     /// As [`Walker::end_flows`].
     fn end_flows(&mut self, link: LinkId) -> Result<Ended, Error> {
-        self.walker.end_flows(link)
+        self.walker.end_flows(link, Which::All)
     }
 }
 

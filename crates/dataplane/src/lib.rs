@@ -34,6 +34,7 @@ mod walk;
 
 pub use anabranch_policy::abi::Settings;
 pub use attach::{has_room, programs_at};
+pub use ending::Which;
 pub use error::Error;
 pub use explain::{Explanation, Proto, Weighed};
 pub use flows::{FlowRow, FlowState};

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, FlowRow,
     batch::Reader,
-    ending::Ending,
+    ending::{Ending, Which},
     flows,
     object::{self, Object, pinned, pinned_array},
 };
@@ -145,13 +145,13 @@ impl Walker {
         hold(&self.sweeping).sweep()
     }
 
-    /// Ends the flows of one link that were opened before this call, and tells the LAN hosts of TCP flows.
+    /// Ends flows of one link that were opened before this call, and tells the LAN hosts of TCP flows.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn end_flows(&self, link: LinkId) -> Result<Ended, Error> {
-        let opened_before_ns = now_ns();
-        hold(&self.ending).end_flows(link, opened_before_ns)
+    pub fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error> {
+        let now_ns = now_ns();
+        hold(&self.ending).end_flows(link, which, now_ns)
     }
 
     /// Every flow, embryos included, by link and address.

@@ -351,6 +351,7 @@ structures! {
     "ab_ending" Ending {
         ended: u64,
         opened_before_ns: u64,
+        seen_before_ns: u64,
         link: u32,
         count: u32,
         unfinished: u32,

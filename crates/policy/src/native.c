@@ -215,6 +215,7 @@ const struct row ab_native_layout[] = {
 	SELF(ab_ending),
 	FIELD(ab_ending, ended),
 	FIELD(ab_ending, opened_before_ns),
+	FIELD(ab_ending, seen_before_ns),
 	FIELD(ab_ending, link),
 	FIELD(ab_ending, count),
 	FIELD(ab_ending, unfinished),

@@ -1,8 +1,10 @@
 //! Timers, and the books: what was opened and not closed is what is there, and nothing when all flows have ended.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
 use anabranch_core::{DataPlane, LinkId};
+use anabranch_dataplane::Which;
 use proptest::prelude::*;
 
 use crate::{common::*, frame::*, rig::*};
@@ -121,6 +123,47 @@ fn ending_a_link_ends_its_flows_and_no_others() {
             .sent("translated-out");
         assert_eq!(link_of(sent.src()), 1, "UDP moves to the other link");
     }
+}
+
+#[test]
+fn datagrams_move_in_a_pause_of_both_directions_and_connections_stay() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    rig.connect(client(4000), server(80));
+    for port in 5000..5003 {
+        let external = rig
+            .lan_sends(&udp(client(port), server(53), b"x").frame())
+            .sent("translated-out")
+            .src();
+        rig.link_brings(0, &udp(server(53), external, b"y").frame())
+            .sent("translated-in");
+        rig.lan_sends(&udp(client(port), server(53), b"x").frame())
+            .sent("translated-out");
+    }
+    let two_seconds_ns = 2_000_000_000;
+    let quiet = [
+        (5000, Half::Lan),
+        (5000, Half::Link),
+        (5001, Half::Lan),
+        (4000, Half::Lan),
+        (4000, Half::Link),
+    ];
+    for (port, half) in quiet {
+        rig.alter(client(port), half, |flow| flow.seen_ns -= two_seconds_ns);
+    }
+    let idle = Duration::from_secs(1);
+    let walker = rig.plane().walker();
+    let left = |rig: &mut Rig| {
+        let mut ports: Vec<u16> = rig.flows().iter().map(|flow| flow.local.port()).collect();
+        ports.sort();
+        ports
+    };
+    walker.end_flows(LinkId(0), Which::Udp { idle }).unwrap();
+    assert_eq!(left(&mut rig), [4000, 5001, 5002], "5001 is sent to");
+    let idle = Duration::ZERO;
+    let ended = walker.end_flows(LinkId(0), Which::Udp { idle }).unwrap();
+    assert_eq!((ended.udp, left(&mut rig)), (2, vec![4000]));
+    assert_eq!(rig.live(), 1);
 }
 
 #[test]
