@@ -5,6 +5,7 @@
 //!    UP  ───────────────►  POSSIBLY DOWN  ───────────────►  DOWN
 //!    ▲ ◄───── evidence ─────     ▲  link still used           │
 //!    └──────────── answers in a row, little loss ◄────────────┘
+//!                  and not held down
 //! ```
 //!
 //! *Evidence* of life is weak (any packet came in) or strict (a TCP segment acknowledged new data, or a probe was
@@ -18,6 +19,20 @@
 //! internet what was sent and cannot have left yet; towards the LAN, where the queue is at the ISP and unseen, a fixed
 //! time as long as packets keep arriving. An answer after the deadline is an answer: the loss is taken back.
 //!
+//! Which targets count is told in [`targets`](crate::targets). Traffic outweighs them all:
+//!
+//! - What users' flows prove after a probe was sent makes up for its loss, and such proofs bring up a link that is down.
+//! - Near answers, which prove the access line only, neither clear nor prevent a suspicion against which users complain:
+//!   packets of [`COMPLAINT_POLLS`] readings over more than [`Config::one_way`] met nothing but silence, or
+//!   [`COMPLAINT_SYNS`] SYNs were repeated and no TCP flow made progress. A link that this takes down while only near
+//!   targets answered is not brought up by them before its hold-down is over. So a link whose far targets are filtered is
+//!   used on its gateway's word, and one that is dead behind its gateway costs its users a second now and then.
+//!
+//! A link that goes down repeatedly is held down: it answers, and is not used. The time doubles with every further fall
+//! from [`Config::hold_down`] to [`Config::hold_down_max`], and one fall is forgotten with every [`Config::hold_forget`]
+//! that passes without another. The first costs nothing. Whoever drives the machine lifts the hold-down of the last link
+//! ([`Availability::release`]).
+//!
 //! The machine never reads a clock, never sends anything, and never declares a link down for being slow or lossy while
 //! TCP makes progress over it.
 
@@ -30,6 +45,7 @@ use anabranch_policy::abi::Traffic;
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{LinkState, Missing};
+use crate::targets::{Reach, TargetRecord, Targets};
 use crate::time::Time;
 
 /// Why a link is probed.
@@ -64,6 +80,8 @@ pub enum DownCause {
     Absent(Missing),
     /// It is present again after an absence, and has not answered yet.
     Returning,
+    /// It answers, and has gone down too often to be trusted already.
+    HeldDown,
 }
 
 impl fmt::Display for DownCause {
@@ -72,6 +90,7 @@ impl fmt::Display for DownCause {
             DownCause::Unanswered(suspicion) => write!(f, "{suspicion}, and probes are lost"),
             DownCause::Absent(missing) => missing.fmt(f),
             DownCause::Returning => f.write_str("present again, not heard yet"),
+            DownCause::HeldDown => f.write_str("held down: it answers, and went down too often"),
         }
     }
 }
@@ -94,13 +113,15 @@ pub struct Probe {
     pub id: ProbeId,
     /// When it counts as lost, or later if load explains it. Answers after that still count, see [`Availability::answer`].
     pub deadline: Time,
-    /// Counts up with every probe; the target is this modulo the number of targets.
+    /// In the list of [`Availability::set_targets`].
     pub target_index: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     id: ProbeId,
+    target: usize,
+    sent: Time,
     /// On a link without load.
     due: Time,
     /// For queues.
@@ -141,6 +162,83 @@ impl Watch {
     }
 }
 
+/// Readings of the counters in which users sent, and a silence between them after which it is another matter.
+pub const COMPLAINT_POLLS: u32 = 6;
+pub const COMPLAINT_SYNS: u64 = 3;
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(5);
+
+/// What users' packets say against a link whose near targets answer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Complaint {
+    /// The first and the last packet that met nothing but silence.
+    span: Option<(Time, Time)>,
+    /// Readings with such packets.
+    polls: u32,
+    syn_retries: u64,
+}
+
+impl Complaint {
+    fn see(&mut self, now: Time, carried: &Traffic) {
+        let paused = self
+            .span
+            .is_some_and(|(_, last)| now.since(last) > COMPLAINT_PAUSE);
+        if carried.rx_progress > 0 || paused {
+            *self = Complaint::default();
+        }
+        if carried.rx_packets > 0 {
+            (self.span, self.polls) = (None, 0);
+        }
+        self.syn_retries += carried.syn_retries;
+        if carried.tx_packets > 0 {
+            let first = self.span.map_or(now, |(first, _)| first);
+            self.span = Some((first, now));
+            self.polls += 1;
+        }
+    }
+
+    fn is_grave(&self, patience: Duration) -> bool {
+        let long = self
+            .span
+            .is_some_and(|(first, last)| last.since(first) > patience);
+        (long && self.polls >= COMPLAINT_POLLS) || self.syn_retries >= COMPLAINT_SYNS
+    }
+}
+
+/// How often a link went down of late.
+#[derive(Clone, Debug, Default)]
+struct Falls(VecDeque<Time>);
+
+impl Falls {
+    /// Those not forgotten.
+    fn recent(&self, now: Time, forget: Duration) -> impl Iterator<Item = Time> {
+        let quiet = self
+            .0
+            .back()
+            .map_or(Duration::ZERO, |last| now.since(*last));
+        let forgotten = quiet.as_nanos() / forget.as_nanos().max(1);
+        self.0
+            .iter()
+            .copied()
+            .skip(forgotten.min(self.0.len() as u128) as usize)
+    }
+
+    /// Adds one, and says how long the link is to stay down.
+    fn add(&mut self, now: Time, config: &Config) -> Duration {
+        self.0 = self.recent(now, config.hold_forget).collect();
+        if self.0.len() == FALLS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(now);
+        match self.0.len() as u32 {
+            1 => Duration::ZERO,
+            falls => (config.hold_down * (1 << (falls - 2))).min(config.hold_down_max),
+        }
+    }
+}
+
+/// Further ones do not double the time.
+const FALLS_MAX: usize = 20;
+
 /// Smoothed round trip of probes, after RFC 6298 §2, with a lower first variation: a wrong loss costs a sample, not data.
 #[derive(Clone, Copy, Debug)]
 struct RoundTrip {
@@ -175,26 +273,33 @@ impl RoundTrip {
     }
 }
 
-/// The machine of one link. `observe`, `answer`, `fail`, `set_link_state` and `tick` take input; `next_probe` and
-/// `next_timeout` say what is to be done; [`Availability::state`] is the result.
+/// The machine of one link. `observe`, `answer`, `set_link_state`, `set_targets`, `release` and `tick` take input;
+/// `next_probe` and `next_timeout` say what is to be done; [`Availability::state`] is the result.
 #[derive(Clone, Debug)]
 pub struct Availability {
     config: Config,
     metered: bool,
     state: State,
-    since: Time,
     /// Any evidence.
     heard: Time,
+    /// Evidence by users' flows that settles what the link's state leaves open.
+    proved: Option<Time>,
     weak: Watch,
     strict: Watch,
-    round_trip: Option<RoundTrip>,
+    complaint: Complaint,
+    targets: Targets,
+    /// Of near and of far targets.
+    round_trips: [Option<RoundTrip>; 2],
     outstanding: VecDeque<Outstanding>,
     window: VecDeque<Sample>,
     lost_in_a_row: u32,
     answered_in_a_row: u32,
     next_probe: Option<Time>,
-    probes_sent: u64,
     was_present: bool,
+    falls: Falls,
+    held_until: Time,
+    /// Near answers do not count before.
+    near_barred_until: Time,
 }
 
 /// Answers to probes older than this are not waited for.
@@ -202,24 +307,28 @@ const FORGET_AFTER: Duration = Duration::from_secs(30);
 const OUTSTANDING_MAX: usize = 128;
 
 impl Availability {
-    /// A link whose device is not known yet. `config` is valid.
+    /// A link whose device is not known yet, with one far target. `config` is valid.
     pub fn new(now: Time, config: Config, metered: bool) -> Self {
         Availability {
             config,
             metered,
             state: State::Down(DownCause::Absent(Missing::Device)),
-            since: now,
             heard: now,
+            proved: None,
             weak: Watch::default(),
             strict: Watch::default(),
-            round_trip: None,
+            complaint: Complaint::default(),
+            targets: Targets::new(&[Reach::Far]),
+            round_trips: [None; 2],
             outstanding: VecDeque::new(),
             window: VecDeque::new(),
             lost_in_a_row: 0,
             answered_in_a_row: 0,
             next_probe: None,
-            probes_sent: 0,
             was_present: false,
+            falls: Falls::default(),
+            held_until: now,
+            near_barred_until: now,
         }
     }
 
@@ -227,11 +336,6 @@ impl Availability {
 
     pub fn state(&self) -> State {
         self.state
-    }
-
-    /// When the state was entered.
-    pub fn since(&self) -> Time {
-        self.since
     }
 
     /// When anything was heard last.
@@ -256,13 +360,38 @@ impl Availability {
         )
     }
 
-    /// Smoothed over the last probes.
+    /// Smoothed over the last probes of far targets, or of near ones if no other answers.
     pub fn round_trip(&self) -> Option<Duration> {
-        self.round_trip.map(|round_trip| round_trip.smoothed)
+        let [near, far] = self.round_trips;
+        far.or(near).map(|round_trip| round_trip.smoothed)
     }
 
     pub fn probes_sent(&self) -> u64 {
-        self.probes_sent
+        self.targets.sent()
+    }
+
+    /// In the order of [`Availability::set_targets`].
+    pub fn targets(&self) -> &[TargetRecord] {
+        self.targets.records()
+    }
+
+    /// It is used on the word of near targets: nothing that they prove is on the internet.
+    pub fn is_near_only(&self, now: Time) -> bool {
+        let near =
+            |record: &TargetRecord| record.reach == Reach::Near && record.last_answer.is_some();
+        self.near_counts(now) && self.targets().iter().any(near)
+    }
+
+    /// Until when it is held down, if it is.
+    pub fn held_until(&self) -> Option<Time> {
+        (self.state == State::Down(DownCause::HeldDown)).then_some(self.held_until)
+    }
+
+    /// How often it went down of late, and the first of those times.
+    pub fn falls(&self, now: Time) -> (usize, Option<Time>) {
+        let mut recent = self.falls.recent(now, self.config.hold_forget);
+        let first = recent.next();
+        (usize::from(first.is_some()) + recent.count(), first)
     }
 
     // ---- input
@@ -271,6 +400,13 @@ impl Availability {
     pub fn configure(&mut self, config: Config, metered: bool) {
         self.config = config;
         self.metered = metered;
+    }
+
+    /// Whom to probe; at least one. What is known of them stays if they are the same.
+    pub fn set_targets(&mut self, reaches: &[Reach]) {
+        if !self.targets.are(reaches) {
+            self.targets = Targets::new(reaches);
+        }
     }
 
     /// The device, its carrier, address or gateway came or went. A link seen for the first time is used while it is
@@ -284,7 +420,8 @@ impl Availability {
             LinkState::Present if self.is_present() => {}
             LinkState::Present => {
                 self.forget_probes();
-                self.round_trip = None;
+                self.round_trips = [None; 2];
+                self.targets.forget();
                 let first = !std::mem::replace(&mut self.was_present, true);
                 let unproven = State::PossiblyDown(Suspicion::Unproven);
                 self.enter(
@@ -309,15 +446,21 @@ impl Availability {
         let proved = carried.rx_progress > 0;
         self.weak.see(now, sent, heard);
         self.strict.see(now, sent, proved);
+        self.complaint.see(now, carried);
         if heard {
             self.heard = now;
+        }
+        if proved || (heard && self.is_settled_by_any_packet()) {
+            self.proved = Some(now);
         }
         match self.state {
             State::PossiblyDown(Suspicion::Silent | Suspicion::Idle) if heard => {
                 self.enter(now, State::Up)
             }
             State::PossiblyDown(_) if proved => self.enter(now, State::Up),
-            State::Down(_) if proved && self.may_count_passive(now) => self.win(now, None),
+            State::Down(_) if self.proved == Some(now) && self.may_count_passive(now) => {
+                self.win(now, None)
+            }
             State::Up
                 if carried.syn_retries > 0
                     && self
@@ -332,6 +475,16 @@ impl Availability {
         self.tick(now, load);
     }
 
+    /// Nothing but silence speaks against the link.
+    fn is_settled_by_any_packet(&self) -> bool {
+        let (State::PossiblyDown(suspicion) | State::Down(DownCause::Unanswered(suspicion))) =
+            self.state
+        else {
+            return false;
+        };
+        matches!(suspicion, Suspicion::Silent | Suspicion::Idle)
+    }
+
     /// Probe `id` was answered `round_trip` after it was sent, in time or not.
     pub fn answer(&mut self, now: Time, id: ProbeId, round_trip: Duration) {
         let Some(at) = self.outstanding.iter().position(|probe| probe.id == id) else {
@@ -340,24 +493,28 @@ impl Availability {
         let Some(probe) = self.outstanding.remove(at) else {
             return;
         };
-        self.round_trip = Some(RoundTrip::update(
-            self.round_trip,
-            round_trip,
-            probe.allowance,
-        ));
+        let counts = self.targets.counts(probe.target, self.near_counts(now));
+        self.targets.answered(probe.target, now, round_trip);
+        let smoothed = self.round_trip_of(probe.target);
+        *smoothed = Some(RoundTrip::update(*smoothed, round_trip, probe.allowance));
+        if !counts {
+            return;
+        }
         self.heard = now;
         self.weak = Watch::default();
         self.strict = Watch::default();
         self.win(now, Some(id));
     }
 
-    /// Probe `id` could not be sent, or was refused on the way.
-    pub fn fail(&mut self, now: Time, id: ProbeId) {
-        let Some(probe) = self.outstanding.iter_mut().find(|probe| probe.id == id) else {
-            return;
-        };
-        if !std::mem::replace(&mut probe.judged, true) {
-            self.lose(now, id);
+    fn round_trip_of(&mut self, target: usize) -> &mut Option<RoundTrip> {
+        let is_far = self.targets.counts(target, false);
+        &mut self.round_trips[usize::from(is_far)]
+    }
+
+    /// Lifts a hold-down: no other link is left.
+    pub fn release(&mut self, now: Time) {
+        if self.held_until().is_some() {
+            self.enter(now, State::Up);
         }
     }
 
@@ -373,6 +530,9 @@ impl Availability {
             self.outstanding.pop_front();
         }
         self.judge_late_probes(now, load);
+        if self.held_until().is_some_and(|until| until <= now) {
+            self.enter(now, State::Up);
+        }
         if let Some((suspicion, _)) = self
             .suspicions()
             .into_iter()
@@ -391,8 +551,8 @@ impl Availability {
         }
         while let Some(probe) = self.outstanding.iter_mut().find(is_late) {
             probe.judged = true;
-            let id = probe.id;
-            self.lose(now, id);
+            let probe = *probe;
+            self.lose(now, probe);
         }
     }
 
@@ -403,15 +563,18 @@ impl Availability {
         if self.next_probe.is_none_or(|due| due > now) {
             return None;
         }
-        let id = ProbeId(self.probes_sent);
+        let id = ProbeId(self.targets.sent());
+        let near_counts = self.near_counts(now);
+        let target = self.targets.next(near_counts);
         let probe = Outstanding {
             id,
-            due: now + self.patience(),
+            target,
+            sent: now,
+            due: now + self.patience(target),
             allowance: load.queue_up(now),
             judged: false,
         };
         let deadline = probe.deadline();
-        self.probes_sent += 1;
         self.next_probe = Some(now + self.pace(now, deadline));
         if self.outstanding.len() == OUTSTANDING_MAX {
             self.outstanding.pop_front();
@@ -420,7 +583,7 @@ impl Availability {
         Some(Probe {
             id,
             deadline,
-            target_index: id.0 as usize,
+            target_index: target,
         })
     }
 
@@ -437,11 +600,19 @@ impl Availability {
             .filter(|probe| !probe.judged)
             .map(Outstanding::deadline);
         deadlines
+            .chain(self.held_until())
             .chain(self.suspicions().into_iter().filter_map(|(_, due)| due))
             .min()
     }
 
     // ---- rules
+
+    fn near_counts(&self, now: Time) -> bool {
+        let patience = self.config.one_way + self.round_trip().unwrap_or_default();
+        now >= self.near_barred_until
+            && self.targets.are_far_given_up(now, self.config.far_silence)
+            && !self.complaint.is_grave(patience)
+    }
 
     /// What would make this link suspect, and when.
     fn suspicions(&self) -> [(Suspicion, Option<Time>); 3] {
@@ -491,31 +662,50 @@ impl Availability {
                 if lost <= self.config.up_loss
                     && self.answered_in_a_row > self.config.up_consecutive =>
             {
-                self.enter(now, State::Up);
+                let held = now < self.held_until;
+                let next = if held {
+                    State::Down(DownCause::HeldDown)
+                } else {
+                    State::Up
+                };
+                self.enter(now, next);
             }
-            State::Down(_) if self.answered_in_a_row == 1 => {
-                let soon = now + self.config.probe_interval;
-                self.next_probe = self.next_probe.map(|due| due.min(soon));
-            }
+            State::Down(DownCause::HeldDown) => {}
+            State::Down(_) if self.answered_in_a_row == 1 => self.probe_soon(now),
             _ => {}
         }
     }
 
-    fn lose(&mut self, now: Time, id: ProbeId) {
-        self.record(now, Some(id), true);
-        self.lost_in_a_row += 1;
-        self.answered_in_a_row = 0;
-        let State::PossiblyDown(suspicion) = self.state else {
-            return;
-        };
-        if self.lost_in_a_row >= self.config.down_consecutive
-            || self.loss().0 >= self.config.down_loss
-        {
-            self.enter(now, State::Down(DownCause::Unanswered(suspicion)));
-        } else {
-            let soon = now + self.config.probe_interval;
-            self.next_probe = self.next_probe.map(|due| due.min(soon));
+    fn lose(&mut self, now: Time, probe: Outstanding) {
+        self.targets.lost(probe.target, now);
+        let near_counts = self.near_counts(now);
+        let counts = self.targets.counts(probe.target, near_counts)
+            && !self.targets.is_mute(probe.target, near_counts)
+            && self.proved.is_none_or(|proved| proved < probe.sent);
+        if counts {
+            self.record(now, Some(probe.id), true);
+            self.lost_in_a_row += 1;
+            self.answered_in_a_row = 0;
         }
+        match self.state {
+            State::PossiblyDown(suspicion) if counts && self.is_too_much_lost() => {
+                self.enter(now, State::Down(DownCause::Unanswered(suspicion)));
+            }
+            State::Down(DownCause::HeldDown) if counts && self.is_too_much_lost() => {
+                self.enter(now, State::Down(DownCause::Unanswered(Suspicion::Idle)));
+            }
+            State::PossiblyDown(_) | State::Down(DownCause::HeldDown) => self.probe_soon(now),
+            State::Up | State::Down(_) => {}
+        }
+    }
+
+    fn is_too_much_lost(&self) -> bool {
+        self.lost_in_a_row >= self.config.down_consecutive || self.loss().0 >= self.config.down_loss
+    }
+
+    fn probe_soon(&mut self, now: Time) {
+        let soon = now + self.config.probe_interval;
+        self.next_probe = self.next_probe.map(|due| due.min(soon));
     }
 
     fn record(&mut self, now: Time, id: Option<ProbeId>, lost: bool) {
@@ -543,22 +733,41 @@ impl Availability {
                 .iter_mut()
                 .for_each(|probe| probe.judged = true);
         }
+        let was_trusted = !matches!(
+            self.state,
+            State::Down(_) | State::PossiblyDown(Suspicion::Unproven)
+        );
+        if was_trusted && matches!(state, State::Down(_)) {
+            self.fall(now);
+        }
         self.answered_in_a_row = 0;
         self.state = state;
-        self.since = now;
+    }
+
+    fn fall(&mut self, now: Time) {
+        let hold = self.falls.add(now, &self.config);
+        self.held_until = now + hold;
+        if self.targets.are_far_given_up(now, self.config.far_silence) {
+            self.near_barred_until = now + hold.max(self.config.hold_down);
+        }
+        self.complaint = Complaint::default();
     }
 
     /// How long until the probe after one with this deadline.
     fn pace(&self, now: Time, deadline: Time) -> Duration {
         match self.state {
             State::PossiblyDown(Suspicion::Idle) if self.lost_in_a_row == 0 => deadline.since(now),
+            State::Down(DownCause::HeldDown) if self.lost_in_a_row == 0 => {
+                self.slowed(self.config.idle_probe).max(deadline.since(now))
+            }
             State::Down(_) if self.answered_in_a_row == 0 => self.slowed(self.config.down_interval),
             _ => self.config.probe_interval,
         }
     }
 
-    fn patience(&self) -> Duration {
-        let Some(round_trip) = self.round_trip else {
+    fn patience(&self, target: usize) -> Duration {
+        let is_far = self.targets.counts(target, false);
+        let Some(round_trip) = self.round_trips[usize::from(is_far)] else {
             return self.config.deadline_unmeasured;
         };
         round_trip
@@ -578,8 +787,10 @@ impl Availability {
         self.outstanding.clear();
         self.window.clear();
         self.lost_in_a_row = 0;
+        self.proved = None;
         self.weak = Watch::default();
         self.strict = Watch::default();
+        self.complaint = Complaint::default();
         self.next_probe = None;
     }
 }

@@ -9,12 +9,18 @@ use crate::algorithm::{Algorithm, Measure, RateNeed};
 use crate::availability::{Availability, DownCause, Probe, ProbeId, State, Suspicion};
 use crate::bandwidth::{AvailableBandwidth, LinkLoad};
 use crate::config::{Config, ConfigError};
-use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState};
+use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, OnReturn};
+use crate::targets::{Reach, TargetRecord};
 use crate::time::Time;
 use crate::weights;
 
 /// A surplus that hosts bound to one link have caused is made up for no further than this.
 const SURPLUS_MAX_MILLI: i64 = 16_000;
+
+/// A UDP flow without a packet for so long is moved without its host noticing.
+const PAUSE: Duration = Duration::from_secs(1);
+/// UDP flows without a pause are moved after this.
+const MOVE_WITHIN: Duration = Duration::from_secs(4);
 
 /// Why no balancer can be built of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,15 +45,6 @@ pub enum BuildError {
     Config(#[from] ConfigError),
 }
 
-/// What became of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeOutcome {
-    /// Anything came back that only its target could have sent, in time or not.
-    Answered { round_trip: Duration },
-    /// It could not be sent, or the way to its target was refused.
-    Failed,
-}
-
 /// A probe to send over its link at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeRequest {
@@ -56,7 +53,7 @@ pub struct ProbeRequest {
     /// The balancer counts it as lost from here on, or [`Config::queue_max`] later on a loaded link. It wants to hear of
     /// answers up to then and for as long again.
     pub deadline: Time,
-    /// Counts up; the target is this modulo the number of targets.
+    /// In the list of [`Balancer::set_targets`].
     pub target_index: usize,
 }
 
@@ -82,6 +79,11 @@ pub enum Event {
     EndFlows {
         link: LinkId,
     },
+    /// Forget this link's UDP flows that had no packet for `idle`: their next one binds them to a better link.
+    MoveUdp {
+        link: LinkId,
+        idle: Duration,
+    },
 }
 
 /// Why the balancer wants to be called.
@@ -100,8 +102,9 @@ pub enum Wakeup {
 pub struct LinkStatus {
     pub link: LinkId,
     pub name: String,
+    /// A suspicion shows when its first probe is lost, as in [`Event::Suspected`].
     pub state: State,
-    /// When the state was entered.
+    /// When it was last taken away, or came back, by itself or by order. Suspicions change nothing.
     pub since: Time,
     pub admin: Admin,
     /// Takes new flows.
@@ -117,6 +120,15 @@ pub struct LinkStatus {
     /// All that were ever sent.
     pub probes_sent: u64,
     pub round_trip: Option<Duration>,
+    /// In the order of [`Balancer::set_targets`].
+    pub targets: Vec<TargetRecord>,
+    /// Nothing beyond the access line answers.
+    pub near_only: bool,
+    /// Until when it answers without being used.
+    pub held_until: Option<Time>,
+    /// How often it went down of late, and the first of those times.
+    pub falls: usize,
+    pub first_fall: Option<Time>,
     pub counters: LinkCounters,
 }
 
@@ -138,6 +150,11 @@ struct Slot {
     /// The state that was last made an event.
     told: State,
     down_since: Time,
+    /// Whether it works and what is ordered, and since when.
+    shown: (bool, Admin),
+    changed: Time,
+    /// Since when better links take its new flows, and when its UDP flows were last moved.
+    outranked: Option<(Time, Time)>,
     /// If it is lost, its flows are to end as soon as another link can take them.
     owes_end: bool,
 }
@@ -156,6 +173,9 @@ impl Slot {
             weight: abi::WEIGHT_MAX,
             told: availability.state(),
             down_since: now,
+            shown: (false, Admin::Up),
+            changed: now,
+            outranked: None,
             // An adopted data path may have flows on a link that is gone.
             owes_end: true,
             availability,
@@ -176,6 +196,9 @@ impl Slot {
             .configure(config.clone(), self.spec.metered);
         self.told = before.told;
         self.down_since = before.down_since;
+        self.shown = before.shown;
+        self.changed = before.changed;
+        self.outranked = before.outranked;
         self.owes_end = before.owes_end;
     }
 
@@ -183,9 +206,26 @@ impl Slot {
         self.admin == Admin::Up && self.availability.is_present()
     }
 
+    fn note_change(&mut self, now: Time) {
+        let works = !matches!(self.availability.state(), State::Down(_));
+        let shown = (works, self.admin);
+        if std::mem::replace(&mut self.shown, shown) != shown {
+            self.changed = now;
+        }
+    }
+
     /// Flows that are bound to it get nowhere, or are not wanted.
     fn is_lost(&self) -> bool {
         self.admin == Admin::Down || matches!(self.availability.state(), State::Down(_))
+    }
+
+    /// A suspicion is ordinary until its first probe is lost: most end there.
+    fn is_merely_suspected(&self) -> bool {
+        let unproven = State::PossiblyDown(Suspicion::Unproven);
+        let state = self.availability.state();
+        matches!(state, State::PossiblyDown(_))
+            && state != unproven
+            && !self.availability.is_losing()
     }
 
     fn is_alive(&self) -> bool {
@@ -312,21 +352,32 @@ impl Balancer {
         self.usable
     }
 
+    /// New flows find no link that works without this one.
+    pub fn is_last(&self, link: LinkId) -> bool {
+        let mut others = self.ids().zip(&self.slots).filter(|(id, _)| *id != link);
+        self.usable.contains(link) && !others.any(|(_, slot)| slot.is_alive())
+    }
+
     /// Every link for display, in the order of their ids.
-    pub fn status(&self) -> Vec<LinkStatus> {
+    pub fn status(&self, now: Time) -> Vec<LinkStatus> {
         self.ids()
             .zip(&self.slots)
-            .map(|(link, slot)| self.link_status(link, slot))
+            .map(|(link, slot)| self.link_status(now, link, slot))
             .collect()
     }
 
-    fn link_status(&self, link: LinkId, slot: &Slot) -> LinkStatus {
+    fn link_status(&self, now: Time, link: LinkId, slot: &Slot) -> LinkStatus {
         let (probes_lost, probes_judged) = slot.availability.loss();
+        let (falls, first_fall) = slot.availability.falls(now);
         LinkStatus {
             link,
             name: slot.spec.name.clone(),
-            state: slot.availability.state(),
-            since: slot.availability.since(),
+            state: if slot.is_merely_suspected() {
+                State::Up
+            } else {
+                slot.availability.state()
+            },
+            since: slot.changed,
             admin: slot.admin,
             usable: self.usable.contains(link),
             metered: slot.spec.metered,
@@ -337,6 +388,11 @@ impl Balancer {
             probes_judged,
             probes_sent: slot.availability.probes_sent(),
             round_trip: slot.availability.round_trip(),
+            targets: slot.availability.targets().to_vec(),
+            near_only: slot.availability.is_near_only(now),
+            held_until: slot.availability.held_until(),
+            falls,
+            first_fall,
             counters: slot.counters,
         }
     }
@@ -372,15 +428,13 @@ impl Balancer {
         self.settle(now);
     }
 
-    /// A probe was answered, or failed. Nothing needs to be told of probes that are merely late.
-    pub fn handle_probe(&mut self, now: Time, link: LinkId, id: ProbeId, outcome: ProbeOutcome) {
+    /// A probe was answered, in time or not: anything came back that only its target could have sent. Nothing needs to
+    /// be told of probes without an answer.
+    pub fn handle_answer(&mut self, now: Time, link: LinkId, id: ProbeId, round_trip: Duration) {
         let Some(slot) = self.slots.get_mut(link.index()) else {
             return;
         };
-        match outcome {
-            ProbeOutcome::Answered { round_trip } => slot.availability.answer(now, id, round_trip),
-            ProbeOutcome::Failed => slot.availability.fail(now, id),
-        }
+        slot.availability.answer(now, id, round_trip);
         self.settle(now);
     }
 
@@ -393,6 +447,13 @@ impl Balancer {
         self.settle(now);
     }
 
+    /// Whom probes over this link may ask; at least one. A link begins with one far target.
+    pub fn set_targets(&mut self, link: LinkId, reaches: &[Reach]) {
+        if let Some(slot) = self.slots.get_mut(link.index()) {
+            slot.availability.set_targets(reaches);
+        }
+    }
+
     /// The time of [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Time) {
         for slot in &mut self.slots {
@@ -403,12 +464,15 @@ impl Balancer {
 
     // ---- what the operator wants
 
-    /// Takes a link out of use, or back. A link the operator drains or takes down is not used even if no other is left.
+    /// Takes a link out of use, or back, even if it is held down. A link the operator drains or takes down is not used even if no other is left.
     pub fn set_admin(&mut self, now: Time, link: LinkId, admin: Admin) {
         let Some(slot) = self.slots.get_mut(link.index()) else {
             return;
         };
         let before = std::mem::replace(&mut slot.admin, admin);
+        if admin == Admin::Up {
+            slot.availability.release(now);
+        }
         let taken_down = admin == Admin::Down && before != Admin::Down;
         slot.owes_end = taken_down
             || (slot.owes_end && (admin == Admin::Down || matches!(slot.told, State::Down(_))));
@@ -512,8 +576,10 @@ impl Balancer {
 
     /// Brings events and choice up to date with the links' states.
     fn settle(&mut self, now: Time) {
+        self.release_the_last(now);
         for link in self.ids() {
             self.tell_state(now, link);
+            self.slots[link.index()].note_change(now);
         }
         let usable = self.take_usable();
         if usable != self.usable {
@@ -521,9 +587,19 @@ impl Balancer {
             self.begin_window(now);
         }
         self.end_flows();
+        self.move_flows(now);
     }
 
-    /// A suspicion is told when its first probe is lost: until then it is ordinary, and most end there.
+    /// A link that falls again and again is better than none.
+    fn release_the_last(&mut self, now: Time) {
+        if self.slots.iter().any(Slot::is_alive) {
+            return;
+        }
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_eligible()) {
+            slot.availability.release(now);
+        }
+    }
+
     fn tell_state(&mut self, now: Time, link: LinkId) {
         let slot = &mut self.slots[link.index()];
         let state = slot.availability.state();
@@ -584,7 +660,7 @@ impl Balancer {
         }
         let usable = self.usable;
         self.events
-            .retain(|event| !matches!(event, Event::EndFlows { link } if usable.contains(*link)));
+            .retain(|event| !matches!(event, Event::EndFlows { link } | Event::MoveUdp { link, .. } if usable.contains(*link)));
         for link in self.ids() {
             let others = self
                 .ids()
@@ -594,6 +670,36 @@ impl Balancer {
                 slot.owes_end = false;
                 self.events.push_back(Event::EndFlows { link });
             }
+        }
+    }
+
+    /// What flows on a link do when better links return is [`LinkSpec::on_return`].
+    fn move_flows(&mut self, now: Time) {
+        if self.counted.is_none() {
+            return;
+        }
+        for (link, slot) in self.ids().zip(&mut self.slots) {
+            let rests = slot.is_alive() && !self.usable.contains(link) && !self.usable.is_empty();
+            if !rests {
+                slot.outranked = None;
+                continue;
+            }
+            let first = slot.outranked.is_none();
+            let (since, moved) = *slot.outranked.get_or_insert((now, now));
+            let moves = match slot.spec.on_return {
+                OnReturn::Stay => None,
+                OnReturn::Move => first.then_some(Event::EndFlows { link }),
+                OnReturn::Idle => {
+                    let is_due = now.since(moved) >= PAUSE && moved.since(since) < MOVE_WITHIN;
+                    is_due.then(|| {
+                        slot.outranked = Some((since, now));
+                        let is_last = now.since(since) >= MOVE_WITHIN;
+                        let idle = if is_last { Duration::ZERO } else { PAUSE };
+                        Event::MoveUdp { link, idle }
+                    })
+                }
+            };
+            self.events.extend(moves);
         }
     }
 

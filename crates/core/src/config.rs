@@ -19,6 +19,15 @@ pub struct Config {
     pub down_interval: Duration,
     /// Times `idle_probe` and `down_interval` on metered links.
     pub metered_factor: u32,
+    /// Far targets that have been silent for so long are given up: near ones are heard.
+    pub far_silence: Duration,
+    /// A link that goes down for the second time stays down for so long at least, and for twice the time with every
+    /// further fall, ...
+    pub hold_down: Duration,
+    /// ... but no longer than this.
+    pub hold_down_max: Duration,
+    /// One fall is forgotten with each of these that passes without another.
+    pub hold_forget: Duration,
     /// A probe's answer is late after the round trip last measured and its variation, but not before this.
     pub deadline_min: Duration,
     /// The same while no round trip was measured (RFC 6298 §2.1: 1 s).
@@ -43,16 +52,21 @@ pub struct Config {
 
 impl Default for Config {
     /// A silent blackhole is seen after poll + silence, and proved by three probes 100 ms apart that miss their
-    /// deadlines: 0.7 s on a link with a short round trip.
+    /// deadlines: 0.7 s on a link with a short round trip. Where nobody sends, the idle probe adds 1.1 s to that.
     fn default() -> Self {
         Config {
             poll: Duration::from_millis(50),
             silence: Duration::from_millis(200),
             one_way: Duration::from_secs(1),
-            idle_probe: Duration::from_secs(10),
+            // With a target that is merely tried now and then: one probe a second.
+            idle_probe: Duration::from_millis(1100),
             probe_interval: Duration::from_millis(100),
             down_interval: Duration::from_millis(500),
-            metered_factor: 6,
+            metered_factor: 20,
+            far_silence: Duration::from_secs(300),
+            hold_down: Duration::from_secs(5),
+            hold_down_max: Duration::from_secs(300),
+            hold_forget: Duration::from_secs(120),
             deadline_min: Duration::from_millis(250),
             deadline_unmeasured: Duration::from_secs(1),
             deadline_max: Duration::from_secs(3),
@@ -121,6 +135,15 @@ impl Config {
         )?;
         between("up_loss", self.up_loss, 0, self.down_loss - 1)?;
         between("up_consecutive", self.up_consecutive as usize, 0, 100)?;
+        between("far_silence", self.far_silence, ms(1000), ms(86_400_000))?;
+        between("hold_down", self.hold_down, ms(0), ms(600_000))?;
+        between(
+            "hold_down_max",
+            self.hold_down_max,
+            self.hold_down,
+            ms(86_400_000),
+        )?;
+        between("hold_forget", self.hold_forget, ms(1000), ms(86_400_000))?;
         between("metered_factor", self.metered_factor, 1, 1000)
     }
 }

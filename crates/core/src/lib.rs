@@ -8,8 +8,8 @@
 //! carried into the next period, so that short periods and few flows are shared by weight too.
 //!
 //! Beside that it watches whether links work ([`availability`]): from the counters alone as long as packets come in, by
-//! probes on suspicion, judged against the link's own load. A link that goes down leaves the choice first; its flows
-//! end only after that, and only if another link takes them.
+//! probes on suspicion ([`targets`]), judged against the link's own load. A link that goes down leaves the choice first;
+//! its flows end only after that, and only if another link takes them.
 //!
 //! [`Balancer`] is all of this as one state machine. It reads no clock and does no IO: the daemon drives it with real
 //! time and real packets, the simulator with virtual ones, and both run the same balancer. [`DataPlane`] is what a
@@ -31,14 +31,16 @@ mod config;
 mod dataplane;
 mod link;
 pub mod multilink;
+pub mod targets;
 mod time;
 pub mod weights;
 
 pub use algorithm::Algorithm;
 pub use anabranch_policy::abi::Choice;
 pub use availability::{DownCause, ProbeId, State, Suspicion};
-pub use balancer::{Balancer, BuildError, Event, LinkStatus, ProbeOutcome, ProbeRequest, Wakeup};
+pub use balancer::{Balancer, BuildError, Event, LinkStatus, ProbeRequest, Wakeup};
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
-pub use link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing};
+pub use link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn};
+pub use targets::{Reach, TargetRecord};
 pub use time::Time;

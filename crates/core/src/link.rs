@@ -56,6 +56,19 @@ pub struct LinkSpec {
     pub weight: Option<u32>,
     /// Takes new flows only while no unmetered link is usable, and is probed less often.
     pub metered: bool,
+    pub on_return: OnReturn,
+}
+
+/// What the flows on a link do when a better one returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnReturn {
+    /// They stay until they end.
+    #[default]
+    Stay,
+    /// UDP flows move in their first pause of a second, all of them within five; TCP flows stay.
+    Idle,
+    /// All move at once: TCP connections are reset, as when the link is lost.
+    Move,
 }
 
 /// What the data path has counted on a link since the beginning, all CPUs added up.

@@ -81,6 +81,7 @@ impl LinkPlan {
             rate_down_bps: told(&self.down),
             weight: self.weight,
             metered: self.metered,
+            ..LinkSpec::default()
         }
     }
 }

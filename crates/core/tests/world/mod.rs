@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anabranch_core::{
-    Algorithm, Balancer, Config, Event, LinkCounters, LinkId, LinkSpec, LinkState, ProbeId,
-    ProbeOutcome, Time, Wakeup,
+    Algorithm, Balancer, Config, Event, LinkCounters, LinkId, LinkSpec, LinkState, ProbeId, Time,
+    Wakeup,
 };
 use anabranch_policy::abi::Traffic;
 
@@ -192,11 +192,8 @@ impl World {
                     60,
                 );
             } else {
-                let answered = ProbeOutcome::Answered {
-                    round_trip: Duration::from_millis(10),
-                };
                 self.balancer
-                    .handle_probe(self.now, OTHER, probe.id, answered);
+                    .handle_answer(self.now, OTHER, probe.id, Duration::from_millis(10));
             }
         }
         while let Some(event) = self.balancer.poll_event() {
@@ -296,10 +293,8 @@ impl World {
                 }
             }
             Packet::Probe { id, sent } => {
-                let outcome = ProbeOutcome::Answered {
-                    round_trip: self.now.since(sent),
-                };
-                self.balancer.handle_probe(self.now, LINK, id, outcome);
+                self.balancer
+                    .handle_answer(self.now, LINK, id, self.now.since(sent));
             }
         }
     }

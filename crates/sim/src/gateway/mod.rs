@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anabranch_core::{
     Balancer, DataPlane, Ended, Event, LinkCounters, LinkId, LinkState, LinkStatus, ProbeId,
-    ProbeOutcome, ProbeRequest, Time, Wakeup,
+    ProbeRequest, Time, Wakeup,
 };
 use anabranch_policy::abi::Choice;
 
@@ -78,6 +78,7 @@ pub struct Gateway {
     probed: Tally,
     /// When its one valid wake-up comes.
     wakes: Time,
+    turned: Time,
     events: Vec<(Time, Event)>,
     ended: Ended,
 }
@@ -100,6 +101,7 @@ impl Gateway {
             probes: BTreeMap::new(),
             probed: Tally::default(),
             wakes: Time::ZERO,
+            turned: Time::ZERO,
             events: Vec::new(),
             ended: Ended::default(),
         }
@@ -120,8 +122,9 @@ impl Gateway {
         (0..self.ports.len() as u8).map(LinkId)
     }
 
+    /// As of the last turn.
     pub fn status(&self) -> Vec<LinkStatus> {
-        self.balancer.status()
+        self.balancer.status(self.turned)
     }
 
     /// What the balancer told, in the order of time.
@@ -144,6 +147,7 @@ impl Gateway {
     /// Does what is due, as the daemon's loop: installs a choice before it tells of anything that follows from it.
     fn turn(&mut self, net: &mut Net) {
         let now = net.now();
+        self.turned = now;
         self.timeouts(net);
         loop {
             let mut plane = Plane {
@@ -230,8 +234,7 @@ impl Gateway {
         let id = ProbeId(u64::from(number));
         if let Some(sent) = self.probes.remove(&(link, id)) {
             let round_trip = net.now().since(sent);
-            let answered = ProbeOutcome::Answered { round_trip };
-            self.balancer.handle_probe(net.now(), link, id, answered);
+            self.balancer.handle_answer(net.now(), link, id, round_trip);
             self.turn(net);
         }
     }

@@ -121,7 +121,7 @@ fn events(gateway: &Gateway, names: &[String]) -> Vec<Told> {
                 let text = format!("down after {:.3} s: {cause}", after.as_secs_f64());
                 (EventKind::Down, link, text)
             }
-            Event::EndFlows { .. } => return None,
+            Event::EndFlows { .. } | Event::MoveUdp { .. } => return None,
         };
         Some(Told {
             t_s: at.as_nanos() as f64 / 1e9,
