@@ -78,6 +78,8 @@ pub enum Command {
     /// The program in the kernel answers, from its present state. Nothing is bound, counted or sent.
     Explain(ExplainArgs),
     /// Take a link out of use, or back in
+    ///
+    /// Orders outlive the daemon, until the next boot.
     #[command(after_help = "Examples:
   anabranch link drain lte                       before its data plan runs out
   anabranch link down lte                        before its modem is unplugged
@@ -86,6 +88,9 @@ pub enum Command {
         action: LinkAction,
         /// The link's name in the configuration
         name: String,
+        /// Even if no other link works: new flows are refused then
+        #[arg(long)]
+        force: bool,
     },
     /// List the algorithms that `policy` may name
     #[command(after_help = "Examples:

@@ -42,7 +42,11 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Status { json } => commands::status::run(instance, json),
         Command::Flows(args) => commands::flows::run(instance, &args),
         Command::Explain(args) => commands::explain::run(instance, &args),
-        Command::Link { action, name } => commands::link::run(instance, action, name),
+        Command::Link {
+            action,
+            name,
+            force,
+        } => commands::link::run(instance, action, name, force),
         Command::Policies { json } => commands::policies::run(json),
         Command::Demo(args) => demo::run(&args),
         Command::Sim {

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Admin, LinkId, LinkState, ProbeOutcome, Time};
+use anabranch_core::{Admin, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -22,10 +22,12 @@ use crate::control::{Call, LinkAction, Request, Response};
 use crate::driver::{Driver, ProbeOrder};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Route, Swept, Walk};
-use crate::probe::{Outcome, Target, Via};
+use crate::plane::{
+    self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Route, Swept, Walk, Which,
+};
+use crate::probe::{Target, Via};
 use crate::service::Service;
-use crate::slots::Slots;
+use crate::slots::{Orders, Slots};
 use crate::view;
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
@@ -55,9 +57,11 @@ pub trait Surroundings {
         &self,
         target: Target,
         via: Via,
-    ) -> impl Future<Output = Option<Outcome>> + Send + 'static;
+    ) -> impl Future<Output = Option<Duration>> + Send + 'static;
     /// Remembers the numbers of the links beyond this process.
     fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()>;
+    /// Remembers what was ordered, also beyond a clean stop.
+    fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()>;
     /// The ports of the host's own sockets.
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
     /// Mark of what the kernel's own NAT carries; 0 if nothing.
@@ -72,6 +76,7 @@ pub trait Surroundings {
 pub struct Daemon<P, S> {
     pub(crate) config: Config,
     pub(crate) slots: Slots,
+    orders: Orders,
     pub(crate) plane: P,
     pub(crate) driver: Driver,
     /// What the data path has been told of the host.
@@ -102,21 +107,30 @@ pub struct Daemon<P, S> {
     endings: JoinSet<(String, Result<Ended, plane::Error>)>,
     /// Orders that are carried out when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
-    probes: JoinSet<(ProbeOrder, Option<Outcome>)>,
+    probes: JoinSet<(ProbeOrder, Option<Duration>)>,
 }
 
 impl<P: Plane, S: Surroundings> Daemon<P, S> {
-    /// `former` are the slots of an earlier daemon. Nothing is told to anybody yet.
+    /// `former` are the slots of an earlier daemon, and the orders it was given. Nothing is told to anybody yet.
     pub fn new(
         config: Config,
         instance: &str,
-        former: &Slots,
+        (former, mut orders): (Slots, Orders),
         (plane, adopted): (P, bool),
         surroundings: S,
     ) -> anyhow::Result<Self> {
         let slots = former.assign(config.names());
+        orders.keep(&slots);
+        let mut driver = Driver::new(Time::ZERO, &config, &slots)?;
+        for (name, action) in orders.iter() {
+            if let Some(id) = slots.id(name) {
+                tracing::info!("link {name} {}, by an earlier order", words(action));
+                driver.set_admin(Time::ZERO, id, admin(action));
+            }
+        }
         Ok(Self {
-            driver: Driver::new(Time::ZERO, &config, &slots)?,
+            driver,
+            orders,
             told: Desired::default(),
             meter: Meter::default(),
             swept: Swept::default(),
@@ -152,8 +166,8 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     fn turn_balancer(&mut self) -> anyhow::Result<()> {
         let now = self.now();
         let due = self.driver.turn(now, &mut self.plane)?;
-        for link in due.ended {
-            self.end_flows(link);
+        for (link, which) in due.ended {
+            self.end_flows(link, which);
         }
         for order in due.probes {
             self.send(order);
@@ -186,11 +200,11 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     // ---- flows end
 
     /// Those that are open now.
-    fn end_flows(&mut self, id: LinkId) {
+    fn end_flows(&mut self, id: LinkId, which: Which) {
         let walker = self.plane.walker();
         let name = self.slots.name(id).unwrap_or("of before").to_owned();
         self.endings
-            .spawn_blocking(move || (name, walker.end_flows(id)));
+            .spawn_blocking(move || (name, walker.end_flows(id, which)));
     }
 
     fn ended(
@@ -213,10 +227,12 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     fn send(&mut self, order: ProbeOrder) {
         let known = self.link_of(order.link).zip(self.path_of(order.link));
         let Some((link, path)) = known.filter(|_| self.probes.len() < PROBES_MAX) else {
-            let now = self.now();
-            return self.driver.handle_probe(now, order, ProbeOutcome::Failed);
+            return;
         };
-        let target = link.probe[order.target_index % link.probe.len()];
+        let targets = self.told.links.get(&order.link).map(|view| &view.targets);
+        let Some(&(target, _)) = targets.and_then(|targets| targets.get(order.target_index)) else {
+            return;
+        };
         let via = Via {
             device: link.device.clone(),
             source: path.external,
@@ -225,14 +241,11 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         self.probes.spawn(async move { (order, answer.await) });
     }
 
-    fn probed(&mut self, (order, outcome): (ProbeOrder, Option<Outcome>)) {
-        let outcome = match outcome {
-            Some(Outcome::Answered { round_trip }) => ProbeOutcome::Answered { round_trip },
-            Some(Outcome::Failed) => ProbeOutcome::Failed,
-            None => return,
-        };
+    fn probed(&mut self, (order, round_trip): (ProbeOrder, Option<Duration>)) {
         let now = self.now();
-        self.driver.handle_probe(now, order, outcome);
+        if let Some(round_trip) = round_trip {
+            self.driver.handle_answer(now, order, round_trip);
+        }
     }
 
     pub(crate) fn link_of(&self, id: LinkId) -> Option<&Link> {
@@ -256,6 +269,10 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         };
         let wanted = Desired::derive(&self.config, &self.slots, &snapshot);
         self.incomplete = false;
+        for (id, view) in &wanted.links {
+            let reaches: Vec<_> = view.targets.iter().map(|(_, reach)| *reach).collect();
+            self.driver.set_targets(*id, &reaches);
+        }
         if wanted != self.told || self.is_half_told {
             self.tell(wanted)?;
         }
@@ -278,6 +295,12 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         }
         self.tell_links(&wanted)?;
         self.tell_routes(wanted.routes);
+        for name in &wanted.absent_lan {
+            if !self.told.absent_lan.contains(name) {
+                tracing::warn!("LAN device {name}: it does not exist yet");
+            }
+        }
+        self.told.absent_lan = wanted.absent_lan;
         self.gain_links(&wanted.links);
         let before = std::mem::replace(&mut self.told.links, wanted.links);
         self.turn_balancer()?;
@@ -394,7 +417,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             }
             let former = self.externals.insert(*id, after.external);
             if former.is_some_and(|former| former != after.external) {
-                self.end_flows(*id);
+                self.end_flows(*id, Which::All);
             }
         }
         Ok(())
@@ -442,7 +465,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .map(|row| row.link)
             .collect();
         for id in links.into_iter().map(LinkId) {
-            let ended = self.plane.walker().end_flows(id)?;
+            let ended = self.plane.walker().end_flows(id, Which::All)?;
             tell_ended(self.slots.name(id).unwrap_or("of before"), ended);
         }
         Ok(())
@@ -461,22 +484,39 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         })
     }
 
-    fn order(&mut self, name: &str, action: LinkAction) -> Response {
+    fn order(&mut self, name: &str, action: LinkAction, force: bool) -> anyhow::Result<Response> {
+        let refuse = |message| Ok(Response::Refused { message });
         let Some(id) = self.slots.id(name) else {
             let names: Vec<&str> = self.config.names().collect();
-            return Response::Refused {
-                message: format!("no link {name:?}; there are: {}", names.join(", ")),
-            };
+            return refuse(format!("no link {name:?}; there are: {}", names.join(", ")));
         };
-        let (admin, words) = match action {
-            LinkAction::Drain => (Admin::Drain, "drained: it takes no new flows"),
-            LinkAction::Up => (Admin::Up, "in use"),
-            LinkAction::Down => (Admin::Down, "out of use"),
-        };
+        if action != LinkAction::Up && !force && self.driver.is_last(id) {
+            return refuse(format!(
+                "link {name} is the last that works: without it no new flow is forwarded; --force orders it nevertheless"
+            ));
+        }
+        self.orders.set(name, action);
+        self.surroundings.keep_orders(&self.orders)?;
         let now = self.now();
-        self.driver.set_admin(now, id, admin);
-        tracing::info!("link {name} {words}, by order");
-        Response::Done
+        self.driver.set_admin(now, id, admin(action));
+        tracing::info!("link {name} {}, by order", words(action));
+        Ok(Response::Done)
+    }
+}
+
+fn admin(action: LinkAction) -> Admin {
+    match action {
+        LinkAction::Drain => Admin::Drain,
+        LinkAction::Up => Admin::Up,
+        LinkAction::Down => Admin::Down,
+    }
+}
+
+fn words(action: LinkAction) -> &'static str {
+    match action {
+        LinkAction::Drain => "drained: it takes no new flows",
+        LinkAction::Up => "in use",
+        LinkAction::Down => "out of use",
     }
 }
 
@@ -546,7 +586,11 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
                 list_flows(self.plane.walker(), limit, reply);
                 return Ok(());
             }
-            Request::Link { name, action } => self.order(&name, action),
+            Request::Link {
+                name,
+                action,
+                force,
+            } => self.order(&name, action, force)?,
             Request::Reload => self.reload().await?,
             question => self
                 .look_up(question)
@@ -581,6 +625,8 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
             );
         }
         self.surroundings.keep_slots(&slots)?;
+        self.orders.keep(&slots);
+        self.surroundings.keep_orders(&self.orders)?;
         (self.config, self.slots) = (config, slots);
         self.set_settings()?;
         self.incomplete = true;

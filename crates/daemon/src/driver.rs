@@ -5,13 +5,15 @@
 //! that tries again at once finds the links that are left.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anabranch_core::{
     Admin, Balancer, BuildError, DataPlane, Event, LinkCounters, LinkId, LinkSpec, LinkState,
-    LinkStatus, ProbeId, ProbeOutcome, ProbeRequest, Time, Wakeup,
+    LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach, Time, Wakeup,
 };
 
 use crate::config::{Config, LINKS_MAX};
+use crate::plane::Which;
 use crate::slots::Slots;
 
 /// Drives one balancer over one data path. Links are known by their slots.
@@ -38,8 +40,8 @@ pub struct ProbeOrder {
 #[derive(Debug, Default)]
 pub struct Due {
     pub probes: Vec<ProbeOrder>,
-    /// Links whose flows are to end; the choice without them is installed.
-    pub ended: Vec<LinkId>,
+    /// Links whose flows are to end, and which of them; the choice without them is installed.
+    pub ended: Vec<(LinkId, Which)>,
 }
 
 impl Driver {
@@ -84,15 +86,20 @@ impl Driver {
 
     // ---- getters
 
-    pub fn status(&self, link: LinkId) -> Option<LinkStatus> {
+    pub fn status(&self, now: Time, link: LinkId) -> Option<LinkStatus> {
         self.balancer
-            .status()
+            .status(now)
             .into_iter()
             .find(|status| status.link == link)
     }
 
     pub fn counters(&self, link: LinkId) -> LinkCounters {
         self.counters.get(link.index()).copied().unwrap_or_default()
+    }
+
+    /// New flows find no link that works without this one.
+    pub fn is_last(&self, link: LinkId) -> bool {
+        self.balancer.is_last(link)
     }
 
     /// The first link of the configuration's order that takes new flows.
@@ -110,10 +117,14 @@ impl Driver {
         self.balancer.handle_link_state(now, link, state);
     }
 
-    pub fn handle_probe(&mut self, now: Time, order: ProbeOrder, outcome: ProbeOutcome) {
+    pub fn set_targets(&mut self, link: LinkId, reaches: &[Reach]) {
+        self.balancer.set_targets(link, reaches);
+    }
+
+    pub fn handle_answer(&mut self, now: Time, order: ProbeOrder, round_trip: Duration) {
         if order.generation >= self.changed[order.link.index()] {
             self.balancer
-                .handle_probe(now, order.link, order.id, outcome);
+                .handle_answer(now, order.link, order.id, round_trip);
         }
     }
 
@@ -198,7 +209,8 @@ impl Driver {
                     after.as_millis()
                 );
             }
-            Event::EndFlows { link } => due.ended.push(link),
+            Event::EndFlows { link } => due.ended.push((link, Which::All)),
+            Event::MoveUdp { link, idle } => due.ended.push((link, Which::Udp { idle })),
         }
     }
 }
@@ -212,6 +224,7 @@ fn specs(config: &Config, slots: &Slots) -> Vec<LinkSpec> {
         rate_down_bps: Some(1),
         weight: weighted.then_some(1),
         metered: true,
+        on_return: OnReturn::Stay,
     };
     let count = slots
         .iter()

@@ -49,4 +49,4 @@ mod view;
 
 pub use error::{BadInput, Error};
 pub use run::run;
-pub use slots::Slots;
+pub use slots::{Orders, Slots};

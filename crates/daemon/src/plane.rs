@@ -10,7 +10,7 @@ pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Error, Explanation, FlowRow, LinkPath, Proto, ReasonCount, Role, Route,
-    Settings, Sizes, Swept, Verdict, Walker,
+    Settings, Sizes, Swept, Verdict, Walker, Which,
 };
 
 use crate::config::{Config, Forwards, UdpFilter};
@@ -40,7 +40,7 @@ pub trait Plane: DataPlane<Error = Error> {
 /// What takes as long as there are flows: never for the loop itself. Every method as of [`Walker`].
 pub trait Walk: Send + Sync + 'static {
     fn sweep(&self) -> Result<Swept, Error>;
-    fn end_flows(&self, link: LinkId) -> Result<Ended, Error>;
+    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error>;
     fn flows(&self) -> Result<Vec<FlowRow>, Error>;
 }
 
@@ -49,8 +49,8 @@ impl Walk for Walker {
         self.sweep()
     }
 
-    fn end_flows(&self, link: LinkId) -> Result<Ended, Error> {
-        self.end_flows(link)
+    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error> {
+        self.end_flows(link, which)
     }
 
     fn flows(&self) -> Result<Vec<FlowRow>, Error> {

@@ -22,18 +22,25 @@ const CAPABILITIES: [(u32, &str); 4] = [
 /// Present on kernels built with CONFIG_BPF_SYSCALL.
 const BPF_SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
-/// The configuration is right, and this host is as it says: what `anabranch check` tells.
+/// The configuration is right, and this host can run it: what `anabranch check` tells.
 pub fn check(path: &Path) -> Result<Configuration, Error> {
     let config = Configuration::load(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
-    runtime.block_on(check_host(&config))?;
+    runtime.block_on(async {
+        check_host(&config).await?;
+        if let Configuration::Gateway(config) = &config {
+            observe::check(config, &Netlink::connect()?.snapshot().await?)?;
+        }
+        Ok::<_, Error>(())
+    })?;
     Ok(config)
 }
 
-/// Kernel, privilege, devices and networks suffice for `config`. Changes nothing.
+/// Kernel and privilege suffice for `config`, the programs find room, and a trunk has its devices. Those of a gateway
+/// may come later. Changes nothing.
 pub async fn check_host(config: &Configuration) -> Result<(), Error> {
     kernel(
         utsname::uname()
@@ -58,7 +65,6 @@ pub async fn check_devices(config: &Configuration) -> Result<(), Error> {
     match config {
         Configuration::Gateway(config) => {
             let host = netlink.snapshot().await?;
-            observe::check(config, &host)?;
             let links = config.links.iter().map(|link| &link.device);
             check_hooks(&host, config.lan.iter().chain(links))
         }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anabranch_core::LinkId;
 use anabranch_dataplane::Gateway;
@@ -17,9 +18,9 @@ use crate::paths::Paths;
 use crate::plane::{self, ReasonCount};
 use crate::preflight::{check_devices, check_host};
 use crate::privileges;
-use crate::probe::{self, Outcome, Target, Via};
+use crate::probe::{self, Target, Via};
 use crate::service;
-use crate::slots::Slots;
+use crate::slots::{Orders, Slots};
 use crate::trunk;
 
 /// Runs the gateway or trunk of the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
@@ -66,8 +67,8 @@ async fn open(config: Config, paths: &Paths) -> anyhow::Result<Daemon<Gateway, R
     if adopted {
         tracing::info!("took over the flows of an earlier run");
     }
-    let former = host.host.slots().clone();
-    Daemon::new(config, paths.instance(), &former, (plane, adopted), host)
+    let former = (host.host.slots().clone(), host.host.orders().clone());
+    Daemon::new(config, paths.instance(), former, (plane, adopted), host)
 }
 
 /// After the load, before there are threads.
@@ -131,12 +132,16 @@ impl Surroundings for RealHost {
         &self,
         target: Target,
         via: Via,
-    ) -> impl Future<Output = Option<Outcome>> + Send + 'static {
+    ) -> impl Future<Output = Option<Duration>> + Send + 'static {
         probe::probe(target, via)
     }
 
     fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()> {
         self.host.set_slots(slots.clone())
+    }
+
+    fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()> {
+        self.host.set_orders(orders.clone())
     }
 
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]> {

@@ -1,4 +1,4 @@
-//! Which number of the data path stands for which link name.
+//! Which number of the data path stands for which link name, and what was ordered of it.
 //!
 //! Flow entries carry link numbers and outlive the daemon and its configuration. So a name keeps its number over reloads
 //! and restarts, and a number that has just been freed is the last to be given away again.
@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::config::LINKS_MAX;
+use crate::control::LinkAction;
 use crate::plane::LinkId;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,32 @@ impl Slots {
             .filter(|number| !taken(self, *number))
             .min_by_key(|number| (taken(former, *number), *number))
             .expect("the configuration allows no more links than there are numbers")
+    }
+}
+
+/// What people ordered of links, by name; a link in use has no entry. Orders outlive the daemon.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders(BTreeMap<String, LinkAction>);
+
+impl Orders {
+    pub fn set(&mut self, name: &str, action: LinkAction) {
+        match action {
+            LinkAction::Up => self.0.remove(name),
+            LinkAction::Drain | LinkAction::Down => self.0.insert(name.to_owned(), action),
+        };
+    }
+
+    /// Those of links that are configured.
+    pub fn keep(&mut self, slots: &Slots) {
+        self.0.retain(|name, _| slots.id(name).is_some());
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, LinkAction)> {
+        self.0.iter().map(|(name, action)| (name.as_str(), *action))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

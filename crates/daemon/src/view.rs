@@ -1,10 +1,13 @@
 //! The daemon's state as `anabranch status` shows it.
 
-use anabranch_core::{Admin, LinkCounters, LinkStatus as Balanced, State, Time};
+use std::time::Duration;
+
+use anabranch_core::{Admin, DownCause, LinkCounters, LinkStatus as Balanced, Reach, State, Time};
 
 use crate::config::{Link, Rate};
 use crate::control::{
-    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, Traffic,
+    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, TargetStatus,
+    Traffic,
 };
 use crate::daemon::{Daemon, Surroundings, all_links};
 use crate::observe::LinkView;
@@ -34,7 +37,8 @@ fn link_status<P: Plane, S: Surroundings>(
     link: &Link,
 ) -> Option<LinkStatus> {
     let id = daemon.slots.id(&link.name)?;
-    let balanced = daemon.driver.status(id)?;
+    let now = daemon.now();
+    let balanced = daemon.driver.status(now, id)?;
     let view = daemon.told.links.get(&id);
     let path = daemon.path_of(id);
     let counters = balanced.counters;
@@ -44,8 +48,8 @@ fn link_status<P: Plane, S: Surroundings>(
         device: link.device.clone(),
         slot: id.0,
         state: state(&balanced),
-        since_s: daemon.now().since(balanced.since).as_secs_f64(),
-        why: why(&balanced, view),
+        since_s: now.since(balanced.since).as_secs_f64(),
+        why: why(now, &balanced, view),
         usable: balanced.usable,
         metered: link.metered,
         address: path.map(|path| path.external),
@@ -70,9 +74,31 @@ fn link_status<P: Plane, S: Surroundings>(
             sent: balanced.probes_sent,
             judged: balanced.probes_judged,
             lost: balanced.probes_lost,
-            round_trip_ms: balanced.round_trip.map(|time| time.as_secs_f64() * 1e3),
+            round_trip_ms: balanced.round_trip.map(in_ms),
+            targets: targets(now, &balanced, view),
         },
     })
+}
+
+fn in_ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn targets(now: Time, balanced: &Balanced, view: Option<&LinkView>) -> Vec<TargetStatus> {
+    let named = view.map_or(&[][..], |view| &view.targets);
+    named
+        .iter()
+        .zip(&balanced.targets)
+        .map(|((target, reach), record)| TargetStatus {
+            target: target.to_string(),
+            near: *reach == Reach::Near,
+            sent: record.sent,
+            answered: record.answered,
+            lost_in_a_row: record.lost_in_a_row,
+            answered_s_ago: record.last_answer.map(|at| now.since(at).as_secs_f64()),
+            round_trip_ms: record.round_trip.map(in_ms),
+        })
+        .collect()
 }
 
 fn flows<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> FlowsStatus {
@@ -105,15 +131,35 @@ fn state(balanced: &Balanced) -> LinkState {
     }
 }
 
-fn why(balanced: &Balanced, view: Option<&LinkView>) -> String {
+fn why(now: Time, balanced: &Balanced, view: Option<&LinkView>) -> String {
     let missing = view.and_then(|view| view.path.as_ref().err());
     match (balanced.admin, balanced.state, missing) {
         (Admin::Down | Admin::Drain, _, _) => "by order".to_owned(),
         (_, _, Some(missing)) => missing.to_string(),
+        (_, State::Up, _) if balanced.near_only => {
+            "its gateway answers, and no target beyond it".to_owned()
+        }
         (_, State::Up, _) => "answers".to_owned(),
         (_, State::PossiblyDown(suspicion), _) => suspicion.to_string(),
+        (_, State::Down(DownCause::HeldDown), _) => held_down(now, balanced),
         (_, State::Down(cause), _) => cause.to_string(),
     }
+}
+
+fn held_down(now: Time, balanced: &Balanced) -> String {
+    let seconds = |time: Duration| time.as_secs_f64().ceil();
+    let left = balanced
+        .held_until
+        .map_or(Duration::ZERO, |until| until.since(now));
+    let within = balanced
+        .first_fall
+        .map_or(Duration::ZERO, |first| now.since(first));
+    format!(
+        "held down for {} s more: {} falls in {} s",
+        seconds(left),
+        balanced.falls,
+        seconds(within)
+    )
 }
 
 fn reasons<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Vec<ReasonCount>, Error> {

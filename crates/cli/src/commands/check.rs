@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anabranch_daemon::config::{Config, Configuration, Rate};
-use anabranch_daemon::observe::{Desired, LinkView, Netlink, Snapshot};
+use anabranch_daemon::observe::{Desired, LinkView, Netlink, Snapshot, absent_devices};
 use anabranch_daemon::trunk::{self, View};
 use anabranch_daemon::{Slots, preflight};
 
@@ -20,12 +20,22 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
         Configuration::Gateway(config) => gateway(config, host.as_ref()),
         Configuration::Trunk(config) => trunk(config, host.as_ref()),
     };
-    let verdict = if host.is_some() {
-        "the configuration is right, and this host can run it"
-    } else {
-        "the configuration is right; the host was not looked at"
+    let absent = match (&config, &host) {
+        (Configuration::Gateway(config), Some(host)) => absent_devices(config, host),
+        _ => Vec::new(),
     };
-    print(format!("{understood}\n{verdict}\n"))
+    let notes: String = absent
+        .iter()
+        .map(|note| format!("note: {note}\n"))
+        .collect();
+    let verdict = match host {
+        None => "the configuration is right; the host was not looked at",
+        Some(_) if absent.is_empty() => "the configuration is right, and this host can run it",
+        Some(_) => {
+            "the configuration is right; this host runs what is there, and the rest joins when it comes"
+        }
+    };
+    print(format!("{understood}\n{notes}{verdict}\n"))
 }
 
 fn host() -> anyhow::Result<Snapshot> {
@@ -72,7 +82,16 @@ fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
         .map(|host| Desired::derive(config, &slots, host).links)
         .unwrap_or_default();
     let mut columns = Columns::new(&[
-        "link", "device", "address", "gateway", ">MTU", ">down", ">up", ">weight", "metered",
+        "link",
+        "device",
+        "address",
+        "gateway",
+        ">MTU",
+        ">down",
+        ">up",
+        ">weight",
+        "metered",
+        ">probes a month",
         "remark",
     ]);
     for link in &config.links {
@@ -88,6 +107,10 @@ fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
             rate(link.up),
             optional(link.weight),
             if link.metered { "yes" } else { "no" }.to_owned(),
+            format!(
+                "{:.0} MB",
+                link.probe_bytes_a_month(&config.availability) as f64 / 1e6
+            ),
             view.map_or_else(String::new, remark),
         ]);
     }

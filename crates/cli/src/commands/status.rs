@@ -21,11 +21,34 @@ pub fn run(instance: &str, json: bool) -> anyhow::Result<()> {
 
 fn gateway(status: &Status) -> String {
     format!(
-        "{}\n\n{}\n{}",
+        "{}\n\n{}\n{}\n{}",
         head(status),
         links(&status.links),
+        targets(&status.links),
         reasons(&status.reasons)
     )
+}
+
+/// How the targets of the links' probes fare.
+fn targets(links: &[LinkStatus]) -> Columns {
+    let mut columns = Columns::new(&["link", "asked", ">answers", ">last", ">RTT", "remark"]);
+    for link in links {
+        for target in &link.probe.targets {
+            columns.row([
+                link.name.clone(),
+                target.target.clone(),
+                format!("{} of {}", target.answered, target.sent),
+                optional(
+                    target
+                        .answered_s_ago
+                        .map(|ago_s| format!("{} ago", table::time(ago_s))),
+                ),
+                optional(target.round_trip_ms.map(|ms| table::time(ms / 1e3))),
+                if target.near { "near" } else { "" }.to_owned(),
+            ]);
+        }
+    }
+    columns
 }
 
 fn trunk(status: &TrunkStatus) -> String {

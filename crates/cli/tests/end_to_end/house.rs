@@ -157,6 +157,7 @@ pub fn order(gateway: &Anabranch, name: &str, action: LinkAction) {
         &Request::Link {
             name: name.into(),
             action,
+            force: false,
         },
     );
     assert!(matches!(response, Response::Done), "{response:?}");

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use anabranch_config::Rate;
 use anabranch_core::Algorithm;
 
-use super::{Fallback, Forwards, UdpFilter};
+use super::{Fallback, Forwards, OnReturn, UdpFilter};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,6 +40,7 @@ pub(super) struct LinkTable {
     #[serde(default)]
     pub prefixes: Vec<String>,
     pub probe: Option<Vec<String>>,
+    pub on_return: Option<OnReturn>,
 }
 
 /// The fields of [`anabranch_core::Config`], times in milliseconds.
@@ -53,6 +54,10 @@ pub(super) struct AvailabilityTable {
     pub probe_interval_ms: Option<u64>,
     pub down_interval_ms: Option<u64>,
     pub metered_factor: Option<u32>,
+    pub far_silence_ms: Option<u64>,
+    pub hold_down_ms: Option<u64>,
+    pub hold_down_max_ms: Option<u64>,
+    pub hold_forget_ms: Option<u64>,
     pub deadline_min_ms: Option<u64>,
     pub deadline_unmeasured_ms: Option<u64>,
     pub deadline_max_ms: Option<u64>,

@@ -97,6 +97,31 @@ pub struct Link {
     pub prefixes: Vec<(Ipv4Addr, u8)>,
     /// What is asked whether the link works.
     pub probe: Vec<Target>,
+    /// The gateway and the lease's resolvers are asked too: nothing else is written.
+    pub probes_found: bool,
+    /// What its flows do when a better link returns.
+    pub on_return: OnReturn,
+}
+
+/// What the flows on a link do when a better one returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnReturn {
+    Stay,
+    /// UDP flows move within five seconds, in a pause if they make one; TCP flows stay.
+    Idle,
+    /// All move at once; TCP connections are reset.
+    Move,
+}
+
+impl From<OnReturn> for anabranch_core::OnReturn {
+    fn from(on_return: OnReturn) -> Self {
+        match on_return {
+            OnReturn::Stay => Self::Stay,
+            OnReturn::Idle => Self::Idle,
+            OnReturn::Move => Self::Move,
+        }
+    }
 }
 
 /// Timers and manners of the address translation.
@@ -165,9 +190,8 @@ impl Config {
     pub fn parse(path: &Path, text: &str) -> Result<Self, BadInput> {
         let source = Source::parse(path, text)?;
         let file: File = source.read()?;
-        let probe = targets(&source, &["probe", "targets"], file.probe.targets)?
-            .unwrap_or(DEFAULT_TARGETS.to_vec());
-        let links = links(&source, file.link, &probe)?;
+        let probe = targets(&source, &["probe", "targets"], file.probe.targets)?;
+        let links = links(&source, file.link, probe.as_deref())?;
         devices(&source, &file.lan, &links)?;
         let config = Self {
             path: path.to_owned(),
@@ -204,14 +228,28 @@ impl Link {
             rate_down_bps: self.down.map(Rate::bps),
             weight: self.weight,
             metered: self.metered,
+            on_return: self.on_return.into(),
         }
+    }
+
+    /// Bytes of a month of probes on a link without traffic, in both directions together.
+    pub fn probe_bytes_a_month(&self, availability: &anabranch_core::Config) -> u64 {
+        const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
+        let factor = if self.metered {
+            availability.metered_factor
+        } else {
+            1
+        };
+        let probes = MONTH.as_millis() / (availability.idle_probe * factor).as_millis().max(1);
+        let bytes: u64 = self.probe.iter().map(Target::bytes).sum();
+        probes as u64 * bytes / self.probe.len().max(1) as u64
     }
 }
 
 fn links(
     source: &Source<'_>,
     tables: BTreeMap<String, LinkTable>,
-    probe: &[Target],
+    probe: Option<&[Target]>,
 ) -> Result<Vec<Link>, BadInput> {
     if tables.is_empty() {
         return Err(source.bad(
@@ -247,7 +285,7 @@ fn link(
     source: &Source<'_>,
     name: String,
     table: LinkTable,
-    probe: &[Target],
+    probe: Option<&[Target]>,
 ) -> Result<Link, BadInput> {
     let bad = |key, problem: &str| Err(source.bad(&["link", &name, key], problem));
     if !is_name(&name, LINK_NAME_CHARS_MAX) {
@@ -270,6 +308,12 @@ fn link(
     }
     let prefixes = prefixes(source, &name, table.prefixes)?;
     let own_probe = targets(source, &["link", &name, "probe"], table.probe)?;
+    let written = own_probe.or(probe.map(<[Target]>::to_vec));
+    let default_on_return = if table.metered {
+        OnReturn::Idle
+    } else {
+        OnReturn::Stay
+    };
     Ok(Link {
         device: table.device,
         down: table.down,
@@ -279,7 +323,9 @@ fn link(
         gateway: table.gateway.map(IpAddr::V4),
         address: table.address.map(IpAddr::V4),
         prefixes,
-        probe: own_probe.unwrap_or_else(|| probe.to_vec()),
+        probes_found: written.is_none(),
+        probe: written.unwrap_or_else(|| DEFAULT_TARGETS.to_vec()),
+        on_return: table.on_return.unwrap_or(default_on_return),
         name,
     })
 }
@@ -416,6 +462,10 @@ fn availability(
         probe_interval: time(table.probe_interval_ms, default.probe_interval),
         down_interval: time(table.down_interval_ms, default.down_interval),
         metered_factor: table.metered_factor.unwrap_or(default.metered_factor),
+        far_silence: time(table.far_silence_ms, default.far_silence),
+        hold_down: time(table.hold_down_ms, default.hold_down),
+        hold_down_max: time(table.hold_down_max_ms, default.hold_down_max),
+        hold_forget: time(table.hold_forget_ms, default.hold_forget),
         deadline_min: time(table.deadline_min_ms, default.deadline_min),
         deadline_unmeasured: time(table.deadline_unmeasured_ms, default.deadline_unmeasured),
         deadline_max: time(table.deadline_max_ms, default.deadline_max),

@@ -52,6 +52,58 @@ fn three_lines_are_enough() {
 }
 
 #[test]
+fn what_flows_do_on_a_return_is_read_and_depends_on_what_a_link_costs() {
+    let on_return = |text: &str| {
+        parse(text)
+            .unwrap()
+            .links
+            .iter()
+            .map(|link| link.on_return)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(on_return(MINIMAL), [OnReturn::Stay, OnReturn::Idle]);
+    let moved = MINIMAL.replace("metered = true", "metered = true, on_return = \"move\"");
+    assert_eq!(on_return(&moved), [OnReturn::Stay, OnReturn::Move]);
+    assert_eq!(
+        error_of_link(r#"device = "eth1", on_return = "go""#),
+        r#"link.fiber.on_return = "go": allowed: stay, idle, move"#
+    );
+}
+
+#[test]
+fn what_probes_cost_a_month_is_known() {
+    let config = parse(MINIMAL).unwrap();
+    let mb: Vec<u64> = config
+        .links
+        .iter()
+        .map(|link| link.probe_bytes_a_month(&config.availability) / 1_000_000)
+        .collect();
+    assert_eq!(mb, [339, 16]);
+}
+
+#[test]
+fn the_gateway_and_the_leases_resolvers_are_asked_unless_targets_are_written() {
+    let found = |text: &str| {
+        parse(text)
+            .unwrap()
+            .links
+            .iter()
+            .map(|link| link.probes_found)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(MINIMAL), [true, true]);
+    assert_eq!(
+        found(&format!("{MINIMAL}probe.targets = [\"icmp:192.0.2.1\"]")),
+        [false, false]
+    );
+    let own = MINIMAL.replace(
+        "metered = true",
+        "metered = true, probe = [\"icmp:192.0.2.1\"]",
+    );
+    assert_eq!(found(&own), [true, false]);
+}
+
+#[test]
 fn links_keep_the_order_in_which_they_are_written() {
     let text = r#"
         lan = ["eth0"]
@@ -131,7 +183,7 @@ fn what_is_not_toml_names_its_line() {
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_of_link(r#"device = "eth1", speed = "1mbit""#),
-        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, weight, gateway, address, prefixes, probe"#
+        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, weight, gateway, address, prefixes, probe, on_return"#
     );
     assert_eq!(
         error_with("[nat]\nudp = 3"),

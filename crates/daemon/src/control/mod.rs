@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 pub use client::Client;
 pub use status::{
     FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, SublinkStatus,
-    Traffic, TrunkStatus,
+    TargetStatus, Traffic, TrunkStatus,
 };
 
 use crate::plane::{Explanation, FlowRow, Proto};
@@ -48,6 +48,9 @@ pub enum Request {
     Link {
         name: String,
         action: LinkAction,
+        /// Even if no other link works.
+        #[serde(default)]
+        force: bool,
     },
     /// Reads the configuration again, like SIGHUP.
     Reload,
@@ -252,6 +255,7 @@ mod tests {
         let asked = Request::Link {
             name: "fiber".into(),
             action: LinkAction::Drain,
+            force: false,
         };
         let Response::Refused { message } = client.call(&asked).unwrap() else {
             panic!("not refused")

@@ -32,6 +32,7 @@ pub struct LinkStatus {
     /// Its number in the data path.
     pub slot: u8,
     pub state: LinkState,
+    /// Since it last came into use, was lost, or was ordered otherwise. A suspicion is no change.
     pub since_s: f64,
     /// What brought it into this state.
     pub why: String,
@@ -92,7 +93,7 @@ pub struct Traffic {
     pub rx_bps: f64,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProbeStatus {
     pub sent: u64,
     /// Of the last ones, those that were judged, ...
@@ -100,6 +101,23 @@ pub struct ProbeStatus {
     /// ... and those of them that were lost.
     pub lost: usize,
     /// Smoothed.
+    pub round_trip_ms: Option<f64>,
+    pub targets: Vec<TargetStatus>,
+}
+
+/// How one target of a link's probes fares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// As in the configuration.
+    pub target: String,
+    /// It stands in the link's own network, so that its answer proves nothing of the internet.
+    pub near: bool,
+    pub sent: u64,
+    pub answered: u64,
+    /// Since its last answer.
+    pub lost_in_a_row: u32,
+    pub answered_s_ago: Option<f64>,
+    /// Of the last answer.
     pub round_trip_ms: Option<f64>,
 }
 

@@ -9,9 +9,10 @@ use super::*;
 use crate::Error;
 use crate::control::LinkState as Shown;
 use crate::error::BadInput;
-use crate::observe::tests::{FIBER, LTE, device, host, route};
+use crate::observe::tests::{FIBER, LAN, LTE, device, host, route};
 use crate::paths::Paths;
 use crate::plane::{Error as PlaneError, Explanation, Proto, ReasonCount, Role, Route, Settings};
+use crate::probe::DEFAULT_TARGETS;
 use crate::service::{Signal, serve, take_turns};
 
 const CONFIG: &str = r#"
@@ -32,6 +33,8 @@ enum Told {
     Attach(u32),
     Detach(u32),
     Ended(u8),
+    /// UDP flows without a packet for so long.
+    Moved(u8, Duration),
     Closed,
     /// The host, not the data path.
     Restored,
@@ -48,6 +51,9 @@ struct World {
     host: Snapshot,
     config: Option<Result<Config, Error>>,
     first_usable: Option<LinkId>,
+    orders: Orders,
+    /// Targets that answer on no link.
+    filtered: Vec<Target>,
     sent: u64,
     /// Flows end while nobody holds this.
     flows_hold: Arc<tokio::sync::Mutex<()>>,
@@ -98,7 +104,7 @@ impl DataPlane for FakePlane {
     }
 
     fn end_flows(&mut self, link: LinkId) -> Result<Ended, PlaneError> {
-        self.walker().end_flows(link)
+        self.walker().end_flows(link, Which::All)
     }
 }
 
@@ -109,10 +115,13 @@ impl Walk for FakeWalker {
         Ok(Swept::default())
     }
 
-    fn end_flows(&self, link: LinkId) -> Result<Ended, PlaneError> {
+    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, PlaneError> {
         let hold = self.0.lock().unwrap().flows_hold.clone();
         let _free = hold.blocking_lock();
-        self.0.lock().unwrap().told.push(Told::Ended(link.0));
+        self.0.lock().unwrap().told.push(match which {
+            Which::All => Told::Ended(link.0),
+            Which::Udp { idle } => Told::Moved(link.0, idle),
+        });
         Ok(Ended::default())
     }
 
@@ -218,21 +227,26 @@ impl Surroundings for FakeHost {
             .expect("a configuration to reload")
     }
 
-    fn probe(&self, _: Target, via: Via) -> impl Future<Output = Option<Outcome>> + Send + 'static {
-        let dead = self
-            .world
-            .lock()
-            .unwrap()
-            .dead
-            .contains(&via.device.as_str());
+    fn probe(
+        &self,
+        target: Target,
+        via: Via,
+    ) -> impl Future<Output = Option<Duration>> + Send + 'static {
+        let world = self.world.lock().unwrap();
+        let dead = world.dead.contains(&via.device.as_str()) || world.filtered.contains(&target);
         async move {
             let round_trip = Duration::from_millis(10);
             tokio::time::sleep(round_trip).await;
-            (!dead).then_some(Outcome::Answered { round_trip })
+            (!dead).then_some(round_trip)
         }
     }
 
     fn keep_slots(&mut self, _: &Slots) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()> {
+        self.world.lock().unwrap().orders = orders.clone();
         Ok(())
     }
 
@@ -268,8 +282,12 @@ impl Rig {
     }
 
     async fn start_adopting(adopted: bool) -> Self {
-        let (world, changed) = (world(), Arc::new(Notify::new()));
-        let mut daemon = daemon(&world, &changed, adopted);
+        Self::start_in(CONFIG, world(), adopted).await
+    }
+
+    async fn start_in(text: &str, world: Shared, adopted: bool) -> Self {
+        let changed = Arc::new(Notify::new());
+        let mut daemon = daemon_of(text, &world, &changed, adopted);
         daemon.start().await.unwrap();
         let (calls, mut requests) = mpsc::channel(1);
         let (signals, mut orders) = mpsc::channel(1);
@@ -344,15 +362,25 @@ fn world() -> Shared {
 }
 
 fn daemon(world: &Shared, changed: &Arc<Notify>, adopted: bool) -> Daemon<FakePlane, FakeHost> {
+    daemon_of(CONFIG, world, changed, adopted)
+}
+
+fn daemon_of(
+    text: &str,
+    world: &Shared,
+    changed: &Arc<Notify>,
+    adopted: bool,
+) -> Daemon<FakePlane, FakeHost> {
+    let orders = world.lock().unwrap().orders.clone();
     let surroundings = FakeHost {
         world: world.clone(),
         changed: changed.clone(),
     };
     let plane = (FakePlane(world.clone()), adopted);
     Daemon::new(
-        config(CONFIG),
+        config(text),
         "test",
-        &Slots::default(),
+        (Slots::default(), orders),
         plane,
         surroundings,
     )
@@ -420,6 +448,7 @@ async fn a_stop_waits_for_flows_that_are_being_ended() {
     let order = Request::Link {
         name: "fiber".into(),
         action: LinkAction::Down,
+        force: false,
     };
     daemon.answer((order, reply)).await.unwrap();
     let stopped = tokio::spawn(daemon.close());
@@ -621,6 +650,7 @@ async fn while_flows_are_being_ended_the_other_link_is_watched_and_questions_are
     let order = Request::Link {
         name: "fiber".into(),
         action: LinkAction::Down,
+        force: false,
     };
     let (reply, mut response) = oneshot::channel();
     rig.calls.send((order, reply)).await.unwrap();
@@ -660,6 +690,7 @@ async fn an_order_takes_a_link_out_and_brings_it_back() {
     let order = |action| Request::Link {
         name: "fiber".into(),
         action,
+        force: false,
     };
     rig.call(order(LinkAction::Drain)).await;
     assert_eq!(rig.told(), [Told::Choice(0b10)], "its flows live on");
@@ -672,6 +703,7 @@ async fn an_order_takes_a_link_out_and_brings_it_back() {
         .call(Request::Link {
             name: "dsl".into(),
             action: LinkAction::Up,
+            force: false,
         })
         .await
     else {
@@ -680,4 +712,110 @@ async fn an_order_takes_a_link_out_and_brings_it_back() {
     assert_eq!(message, r#"no link "dsl"; there are: fiber, lte"#);
     let refused = Error::from(BadInput::new(message));
     assert_eq!(refused.exit_code(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_is_used_and_the_rest_joins_when_it_comes() {
+    let world = world();
+    let complete = std::mem::take(&mut world.lock().unwrap().host);
+    let rig = Rig::start_in(CONFIG, world, false).await;
+    assert!(rig.told().contains(&Told::Choice(0)), "nothing is there");
+    rig.change_host(|host| {
+        let mut now = complete.clone();
+        now.devices.remove("ppp0");
+        *host = now;
+    })
+    .await;
+    rig.pass(Duration::from_secs(2)).await;
+    let told = rig.told();
+    assert!(
+        told.contains(&Told::Choice(0b01)) && told.contains(&Told::Attach(LAN)),
+        "{told:?}"
+    );
+    assert_eq!(rig.status().await.links[1].state, Shown::Absent);
+    rig.change_host(|host| *host = complete.clone()).await;
+    assert!(rig.told().contains(&Told::Choice(0b11)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_link_that_works_is_taken_away_only_by_force() {
+    let rig = Rig::start().await;
+    let order = |name: &str, action, force| Request::Link {
+        name: name.into(),
+        action,
+        force,
+    };
+    rig.call(order("fiber", LinkAction::Drain, false)).await;
+    rig.told();
+    for action in [LinkAction::Drain, LinkAction::Down] {
+        let Response::Refused { message } = rig.call(order("lte", action, false)).await else {
+            panic!("not refused")
+        };
+        assert_eq!(
+            message,
+            "link lte is the last that works: without it no new flow is forwarded; --force orders it nevertheless"
+        );
+    }
+    assert_eq!(rig.told(), []);
+    rig.call(order("lte", LinkAction::Drain, true)).await;
+    assert_eq!(rig.told(), [Told::Choice(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orders_outlive_the_daemon() {
+    let first = Rig::start().await;
+    let order = |action| Request::Link {
+        name: "fiber".into(),
+        action,
+        force: false,
+    };
+    first.call(order(LinkAction::Drain)).await;
+    let world = world();
+    world.lock().unwrap().orders = first.world.lock().unwrap().orders.clone();
+    let next = Rig::start_in(CONFIG, world, true).await;
+    assert_eq!(next.status().await.links[0].state, Shown::Drained);
+    assert!(!next.told().contains(&Told::Choice(0b11)));
+    next.call(order(LinkAction::Up)).await;
+    assert!(next.world.lock().unwrap().orders.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_resolvers_are_filtered_the_gateway_is_asked_and_status_says_so() {
+    let world = world();
+    world.lock().unwrap().filtered = DEFAULT_TARGETS.to_vec();
+    let rig = Rig::start_in(CONFIG, world, false).await;
+    rig.pass(Duration::from_secs(10)).await;
+    let fiber = rig.status().await.links.remove(0);
+    let named: Vec<_> = fiber
+        .probe
+        .targets
+        .iter()
+        .map(|target| (target.target.as_str(), target.near))
+        .collect();
+    assert_eq!(named[4], ("icmp:203.0.113.1", true));
+    // Traffic is proof already: both links carry some.
+    assert_eq!((fiber.state, fiber.usable), (Shown::Up, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn udp_flows_leave_a_metered_link_when_another_is_back() {
+    let metered = CONFIG.replace("device = \"ppp0\"", "device = \"ppp0\", metered = true");
+    let rig = Rig::start_in(&metered, world(), false).await;
+    rig.pass(Duration::from_secs(10)).await;
+    rig.world.lock().unwrap().dead = vec!["wan0"];
+    rig.pass(Duration::from_secs(2)).await;
+    rig.told();
+    rig.world.lock().unwrap().dead.clear();
+    rig.pass(Duration::from_secs(8)).await;
+    let second = Duration::from_secs(1);
+    assert_eq!(
+        rig.told(),
+        [
+            Told::Choice(0b01),
+            Told::Moved(1, second),
+            Told::Moved(1, second),
+            Told::Moved(1, second),
+            Told::Moved(1, Duration::ZERO)
+        ]
+    );
 }

@@ -20,7 +20,7 @@ use crate::config::{Config, Fallback, Link};
 use crate::observe::{Desired, Netlink};
 use crate::paths::Paths;
 use crate::plane::{LinkId, ReasonCount};
-use crate::slots::Slots;
+use crate::slots::{Orders, Slots};
 use ids::Ids;
 use nft::{Guard, GuardedLink};
 use routing::{FirstUsable, Routing};
@@ -32,6 +32,8 @@ const DEFAULT_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct State {
     slots: Slots,
+    #[serde(default)]
+    orders: Orders,
     sysctls: Vec<sysctl::Changed>,
 }
 
@@ -78,6 +80,15 @@ impl Host {
 
     pub fn set_slots(&mut self, slots: Slots) -> anyhow::Result<()> {
         self.state.slots = slots;
+        self.save()
+    }
+
+    pub fn orders(&self) -> &Orders {
+        &self.state.orders
+    }
+
+    pub fn set_orders(&mut self, orders: Orders) -> anyhow::Result<()> {
+        self.state.orders = orders;
         self.save()
     }
 
@@ -183,8 +194,8 @@ impl Host {
         })
     }
 
-    /// Puts everything back as it was. Goes on after a failure and reports the first.
-    pub async fn restore(self, netlink: &Netlink) -> anyhow::Result<()> {
+    /// Puts everything back as it was; only orders stay. Goes on after a failure and reports the first.
+    pub async fn restore(mut self, netlink: &Netlink) -> anyhow::Result<()> {
         let routing = Routing::default().apply(self.ids, netlink).await;
         let nat = if self.nft_available {
             nft::run(&nft::removal(&self.nft_table)).await
@@ -200,6 +211,13 @@ impl Host {
         sysctls
             .into_iter()
             .fold(routing.and(nat), |first, next| first.and(next))?;
+        if !self.state.orders.is_empty() {
+            self.state = State {
+                orders: self.state.orders,
+                ..State::default()
+            };
+            return self.save();
+        }
         match fs::remove_file(&self.state_path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("remove {}", self.state_path.display()))

@@ -10,13 +10,14 @@
 //! consequence to balanced flows. Every other route of the main table wins over balancing.
 
 mod carrier;
+mod lease;
 mod netlink;
 mod prefix;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use anabranch_core::{self as core, LinkState};
+use anabranch_core::{self as core, LinkState, Reach};
 
 pub use carrier::Running;
 pub use netlink::{Monitor, Netlink};
@@ -26,6 +27,7 @@ use crate::config::{Config, Link};
 use crate::error::BadInput;
 use crate::host::ids;
 use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
+use crate::probe::Target;
 use crate::slots::Slots;
 
 pub const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
@@ -50,6 +52,8 @@ pub struct Device {
     pub resolves: bool,
     /// Primary addresses of global scope in the kernel's order, each with its network's length.
     pub addresses: Vec<Prefix>,
+    /// Of its lease.
+    pub resolvers: Vec<IpAddr>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +139,8 @@ pub struct LinkView {
     pub path: Result<LinkPath, Missing>,
     /// The device is up and has carrier.
     pub running: bool,
+    /// Whom to ask whether the link works, and how much of the way that proves. Never empty.
+    pub targets: Vec<(Target, Reach)>,
 }
 
 impl LinkView {
@@ -164,6 +170,8 @@ pub struct Desired {
     pub attachments: BTreeMap<u32, Attachment>,
     /// Sorted by prefix, each prefix once.
     pub routes: Vec<Route>,
+    /// LAN devices that the host does not have.
+    pub absent_lan: Vec<String>,
 }
 
 impl Desired {
@@ -178,6 +186,12 @@ impl Desired {
             links,
             routes: routes(&roles, host),
             attachments: attachments(&roles, host),
+            absent_lan: config
+                .lan
+                .iter()
+                .filter(|name| !host.devices.contains_key(*name))
+                .cloned()
+                .collect(),
         }
     }
 
@@ -191,16 +205,43 @@ impl Desired {
 }
 
 fn link_view(config: &Config, link: &Link, host: &Snapshot) -> LinkView {
-    match host.devices.get(&link.device) {
-        None => LinkView {
-            path: Err(Missing::Device),
-            running: false,
-        },
-        Some(device) => LinkView {
-            path: link_path(config, link, device, host),
-            running: device.running,
-        },
+    let device = host.devices.get(&link.device);
+    let path = device.map_or(Err(Missing::Device), |device| {
+        link_path(config, link, device, host)
+    });
+    LinkView {
+        running: device.is_some_and(|device| device.running),
+        targets: targets(link, device, path.as_ref().ok()),
+        path,
     }
+}
+
+/// Those of the configuration, and what the lease and the default route name unless the configuration says all. What is
+/// in the link's own network proves nothing of the internet.
+fn targets(link: &Link, device: Option<&Device>, path: Option<&LinkPath>) -> Vec<(Target, Reach)> {
+    let gateway = path.and_then(|path| path.gateway);
+    let reach = |target: &Target| {
+        let address = target.address();
+        let is_own = |prefix: &Prefix| prefix.overlaps(Prefix::host(address));
+        let is_near = gateway == Some(address)
+            || device.is_some_and(|device| device.addresses.iter().any(is_own));
+        if is_near { Reach::Near } else { Reach::Far }
+    };
+    let resolvers = device.map_or(&[][..], |device| &device.resolvers);
+    let found = gateway
+        .map(Target::Icmp)
+        .into_iter()
+        .chain(resolvers.iter().copied().map(Target::resolver))
+        .filter(|_| link.probes_found);
+    let mut all: Vec<Target> = link.probe.clone();
+    for target in found {
+        if !all.contains(&target) {
+            all.push(target);
+        }
+    }
+    all.into_iter()
+        .map(|target| (target, reach(&target)))
+        .collect()
 }
 
 fn link_path(
@@ -355,8 +396,8 @@ fn verdict(roles: &BTreeMap<u32, Role>, route: &HostRoute) -> Verdict {
     }
 }
 
-/// Refuses a configuration that the host contradicts: a device it does not have, networks on both sides, no usable link.
-pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
+/// Devices of the configuration that this host does not have, a line each. They join when they come.
+pub fn absent_devices(config: &Config, host: &Snapshot) -> Vec<String> {
     let lan = config
         .lan
         .iter()
@@ -366,33 +407,32 @@ pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
         .links
         .iter()
         .map(|link| (format!("link.{}.device", link.name), &link.device));
-    for (key, name) in lan.chain(links) {
-        if !host.devices.contains_key(name) {
-            let known: Vec<&str> = host
-                .devices
-                .keys()
-                .map(String::as_str)
-                .filter(|name| *name != "lo")
-                .collect();
-            return Err(config.bad(format!(
+    let known: Vec<&str> = host
+        .devices
+        .keys()
+        .map(String::as_str)
+        .filter(|name| *name != "lo")
+        .collect();
+    lan.chain(links)
+        .filter(|(_, name)| !host.devices.contains_key(*name))
+        .map(|(key, name)| {
+            format!(
                 "{key} = {name:?}: no such device; this host has: {}",
                 known.join(", ")
+            )
+        })
+        .collect()
+}
+
+/// Refuses networks that are on both sides: waiting does not cure that.
+pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
+    for link in &config.links {
+        if let Err(overlap @ Missing::OverlapsLan { .. }) = link_view(config, link, host).path {
+            let (name, device) = (&link.name, &link.device);
+            return Err(config.bad(format!(
+                "link.{name}.device = {device:?}: {overlap}; LAN and links must not share a network"
             )));
         }
-    }
-    let mut missing = Vec::new();
-    for link in &config.links {
-        match link_view(config, link, host).path {
-            Err(overlap @ Missing::OverlapsLan { .. }) => {
-                let (name, device) = (&link.name, &link.device);
-                return Err(config.bad(format!("link.{name}.device = {device:?}: {overlap}; LAN and links must not share a network")));
-            }
-            Err(other) => missing.push(format!("{} ({}): {other}", link.name, link.device)),
-            Ok(_) => {}
-        }
-    }
-    if missing.len() == config.links.len() {
-        return Err(config.bad(format!("link: no usable link; {}", missing.join("; "))));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,6 +19,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::carrier::{Carriers, Running};
+use super::lease;
 use super::prefix::Prefix;
 use super::{Device, Hop, HostRoute, RouteKind, Snapshot};
 
@@ -75,6 +77,9 @@ impl Netlink {
             {
                 device.addresses.push(address);
             }
+        }
+        for (name, device) in &mut devices {
+            device.resolvers = lease::resolvers(Path::new("/"), name, device);
         }
         Ok(Snapshot {
             devices,
@@ -188,6 +193,7 @@ fn device(message: &LinkMessage) -> Option<(String, Device)> {
         layer3: message.header.link_layer_type != LinkLayerType::Ether,
         resolves: !message.header.flags.contains(LinkFlags::Noarp),
         addresses: Vec::new(),
+        resolvers: Vec::new(),
     };
     Some((name?, device))
 }

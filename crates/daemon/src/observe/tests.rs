@@ -42,6 +42,7 @@ pub(crate) fn device(ifindex: u32, addresses: &[&str]) -> Device {
         layer3: false,
         resolves: true,
         addresses,
+        resolvers: Vec::new(),
     }
 }
 
@@ -211,13 +212,8 @@ fn programs_are_attached_to_the_devices_that_exist() {
             ),
         ]
     );
-    assert_eq!(
-        desired.links[&LinkId(1)],
-        LinkView {
-            path: Err(Missing::Device),
-            running: false
-        }
-    );
+    let lte = &desired.links[&LinkId(1)];
+    assert_eq!((&lte.path, lte.running), (&Err(Missing::Device), false));
 }
 
 #[test]
@@ -313,33 +309,70 @@ fn a_cable_pulled_keeps_the_path_and_is_an_obstacle() {
 }
 
 #[test]
-fn a_configuration_that_the_host_contradicts_is_refused_with_the_place() {
-    let message = |config: &Config, host: &Snapshot| check(config, host).unwrap_err().to_string();
+fn networks_on_both_sides_are_refused_with_the_place() {
     assert_eq!(check(&config(CONFIG), &host()), Ok(()));
-    let unknown = config(&CONFIG.replace("wan0", "wan9"));
-    assert_eq!(
-        message(&unknown, &host()),
-        r#"a.toml: link.fiber.device = "wan9": no such device; this host has: lan0, ppp0, wan0, wg0"#
-    );
-    let lan = config(&CONFIG.replace("lan0", "eth7"));
-    assert!(message(&lan, &host()).starts_with(r#"a.toml: lan[0] = "eth7": no such device"#));
-
     let mut both_sides = host();
     both_sides
         .devices
         .insert("wan0".into(), device(FIBER, &["192.168.1.20/25"]));
     assert_eq!(
-        message(&config(CONFIG), &both_sides),
+        check(&config(CONFIG), &both_sides).unwrap_err().to_string(),
         "a.toml: link.fiber.device = \"wan0\": its network 192.168.1.0/25 overlaps 192.168.1.0/24 of LAN device lan0; \
          LAN and links must not share a network"
     );
+}
 
-    let mut nothing = host();
-    nothing.routes.clear();
-    nothing.devices.insert("ppp0".into(), device(LTE, &[]));
-    let message = message(&config(CONFIG), &nothing);
-    assert!(
-        message.starts_with("a.toml: link: no usable link; fiber (wan0): no gateway is known"),
-        "{message}"
+#[test]
+fn what_may_still_come_is_no_contradiction_and_is_named() {
+    let absent = config(&CONFIG.replace("wan0", "wan9").replace("lan0", "eth7"));
+    assert_eq!(check(&absent, &host()), Ok(()));
+    assert_eq!(
+        absent_devices(&absent, &host()),
+        [
+            r#"lan[0] = "eth7": no such device; this host has: lan0, ppp0, wan0, wg0"#,
+            r#"link.fiber.device = "wan9": no such device; this host has: lan0, ppp0, wan0, wg0"#,
+        ]
+    );
+    let mut no_lease = host();
+    no_lease.routes.clear();
+    no_lease.devices.insert("ppp0".into(), device(LTE, &[]));
+    assert_eq!(check(&config(CONFIG), &no_lease), Ok(()));
+    assert_eq!(absent_devices(&config(CONFIG), &no_lease), [""; 0]);
+}
+
+#[test]
+fn gateway_and_leased_resolvers_are_asked_beside_the_public_ones_unless_others_are_written() {
+    let mut host = host();
+    let fiber = host.devices.get_mut("wan0").unwrap();
+    fiber.resolvers = vec![ip("203.0.113.1"), ip("198.18.0.53"), ip("9.9.9.9")];
+    let targets = |text: &str| {
+        derive(&config(text), &host).links[&LinkId(0)]
+            .targets
+            .clone()
+    };
+    let named: Vec<(String, Reach)> = targets(CONFIG)
+        .into_iter()
+        .map(|(target, reach)| (target.to_string(), reach))
+        .collect();
+    let named: Vec<(&str, Reach)> = named
+        .iter()
+        .map(|(name, reach)| (name.as_str(), *reach))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("dns:1.1.1.1", Reach::Far),
+            ("dns:8.8.8.8", Reach::Far),
+            ("dns:9.9.9.9", Reach::Far),
+            ("dns:208.67.222.222", Reach::Far),
+            ("icmp:203.0.113.1", Reach::Near),
+            ("dns:203.0.113.1", Reach::Near),
+            ("dns:198.18.0.53", Reach::Far),
+        ]
+    );
+    let written = CONFIG.replace(r#""wan0""#, r#""wan0", probe = ["icmp:192.0.2.1"]"#);
+    assert_eq!(
+        targets(&written),
+        [(Target::Icmp(ip("192.0.2.1")), Reach::Far)]
     );
 }

@@ -18,8 +18,7 @@ pub enum Target {
     Tcp(SocketAddr),
 }
 
-/// Resolvers of four operators, so that no single operator's failure looks like a link's. A link's own gateway is no
-/// evidence: it answers while everything behind it is cut.
+/// Resolvers of four operators, so that no single operator's failure looks like a link's.
 pub const DEFAULT_TARGETS: [Target; 4] = [
     resolver([1, 1, 1, 1]),
     resolver([8, 8, 8, 8]),
@@ -28,10 +27,7 @@ pub const DEFAULT_TARGETS: [Target; 4] = [
 ];
 
 const fn resolver([a, b, c, d]: [u8; 4]) -> Target {
-    Target::Dns(SocketAddr::new(
-        IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-        DNS_PORT,
-    ))
+    Target::resolver(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
 }
 
 impl FromStr for Target {
@@ -63,10 +59,25 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 impl Target {
+    /// A DNS server at its usual port.
+    pub const fn resolver(address: IpAddr) -> Self {
+        Self::Dns(SocketAddr::new(address, DNS_PORT))
+    }
+
     pub fn address(&self) -> IpAddr {
         match self {
             Self::Dns(at) | Self::Tcp(at) => at.ip(),
             Self::Icmp(at) => *at,
+        }
+    }
+
+    /// Of a question and its answer, with their IP headers.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Dns(_) => 64 + 80,
+            Self::Icmp(_) => 28 + 28,
+            // SYN, SYN/ACK, ACK with timestamps, RST.
+            Self::Tcp(_) => 60 + 60 + 52 + 40,
         }
     }
 }

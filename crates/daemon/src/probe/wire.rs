@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use etherparse::{IcmpEchoHeader, Icmpv4Header, Icmpv4Type, LaxSlicedPacket, TransportSlice};
 use hickory_proto::op::{Message, MessageType, Query};
 use hickory_proto::rr::{Name, RecordType};
-use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::Ipv4RecvErr;
+use nix::sys::socket::{getsockopt, setsockopt};
 use nix::{getsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, UdpSocket};
@@ -67,11 +68,19 @@ async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
     socket.connect(server).await?;
     let id = rand::random();
     socket.send(&dns_query(id)?).await?;
-    let mut answer = [0; ANSWER_BYTES_MAX];
+    hear(&socket, |datagram| is_dns_answer(datagram, id)).await;
+    Ok(())
+}
+
+/// Waits for what `is_answer`. An ICMP error becomes an error of the socket, and is no answer: anybody on the internet
+/// can send one for a port it guesses, while the real answer is under way.
+async fn hear(socket: &UdpSocket, is_answer: impl Fn(&[u8]) -> bool) {
+    let mut packet = [0; ANSWER_BYTES_MAX];
     loop {
-        let length = socket.recv(&mut answer).await?;
-        if is_dns_answer(&answer[..length], id) {
-            return Ok(());
+        match socket.recv(&mut packet).await {
+            Ok(length) if is_answer(&packet[..length]) => return,
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "no answer to a probe"),
         }
     }
 }
@@ -93,9 +102,11 @@ fn is_dns_answer(datagram: &[u8], id: u16) -> bool {
 }
 
 /// The kernel repeats a SYN, and what comes then may answer any of them. The kernel's own round trip tells by timestamps
-/// (RFC 7323 §4); without those nothing is known (Karn's algorithm, RFC 6298 §3), and that is no answer.
+/// (RFC 7323 §4); without those nothing is known (Karn's algorithm, RFC 6298 §3), and that is no answer. Nor is an ICMP
+/// error, which the error queue tells from a RST.
 async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
     let socket = via.socket(Type::STREAM, Protocol::TCP)?;
+    setsockopt(&socket, Ipv4RecvErr, &true)?;
     let connection = socket.try_clone()?;
     let asked = Instant::now();
     match TcpSocket::from_std_stream(socket.into())
@@ -103,8 +114,13 @@ async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
         .await
     {
         Ok(stream) => stream.set_zero_linger()?,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-        Err(error) => return Err(error),
+        Err(error) => {
+            let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+            if !refused || has_icmp_error(&connection) {
+                tracing::debug!(%error, "no answer to a probe");
+                return std::future::pending().await;
+            }
+        }
     }
     let info = getsockopt(&connection, TcpInfo)?;
     match (info.tcpi_total_retrans, info.tcpi_rtt) {
@@ -112,6 +128,13 @@ async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
         (_, 0) => std::future::pending().await,
         (_, round_trip_us) => Ok(Duration::from_micros(round_trip_us.into())),
     }
+}
+
+fn has_icmp_error(socket: &Socket) -> bool {
+    let mut quoted = [std::mem::MaybeUninit::uninit(); 128];
+    socket
+        .recv_with_flags(&mut quoted, libc::MSG_ERRQUEUE)
+        .is_ok()
 }
 
 async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
@@ -126,13 +149,8 @@ async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
     socket
         .send(&Icmpv4Header::with_checksum(Icmpv4Type::EchoRequest(echo), &[]).to_bytes())
         .await?;
-    let mut packet = [0; ANSWER_BYTES_MAX];
-    loop {
-        let length = socket.recv(&mut packet).await?;
-        if is_echo_reply(&packet[..length], echo) {
-            return Ok(());
-        }
-    }
+    hear(&socket, |packet| is_echo_reply(packet, echo)).await;
+    Ok(())
 }
 
 /// A raw socket sees every ICMP packet of its host pair, each with its IP header.
@@ -218,6 +236,39 @@ mod tests {
     #[tokio::test]
     async fn a_host_answers_an_echo_request() {
         assert!(answered(Target::Icmp(Ipv4Addr::LOCALHOST.into())).await);
+    }
+
+    /// Every datagram to it is refused with an ICMP error before it is answered.
+    #[tokio::test]
+    async fn an_answer_after_an_icmp_error_is_heard() {
+        let closed = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let server = closed.local_addr().unwrap();
+        drop(closed);
+        let asking = tokio::spawn(async move { answered(Target::Dns(server)).await });
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let raw = UdpSocket::from_std(socket.into()).unwrap();
+        let mut packet = [0; 512];
+        let (client, query) = loop {
+            let length = raw.recv(&mut packet).await.unwrap();
+            let Ok(LaxSlicedPacket {
+                transport: Some(TransportSlice::Udp(udp)),
+                ..
+            }) = LaxSlicedPacket::from_ip(&packet[..length])
+            else {
+                continue;
+            };
+            if udp.destination_port() == server.port() {
+                let query = Message::from_vec(udp.payload()).unwrap();
+                break (udp.source_port(), query);
+            }
+        };
+        let late = UdpSocket::bind(server).await.unwrap();
+        let reply = Message::error_msg(query.id(), query.op_code(), ResponseCode::NoError);
+        late.send_to(&reply.to_vec().unwrap(), ("127.0.0.1", client))
+            .await
+            .unwrap();
+        assert!(asking.await.unwrap());
     }
 
     #[tokio::test]
