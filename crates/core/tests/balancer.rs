@@ -301,7 +301,7 @@ fn the_only_link_is_not_held_down_and_one_of_two_is() {
         let status = driver.balancer.status(driver.now).remove(0);
         assert_eq!(status.held_until.is_some(), held, "{status:?}");
         assert_eq!(driver.usable() & 1 == 0, held);
-        assert_eq!(status.falls > 1, true);
+        assert!(status.falls > 1);
     }
 }
 

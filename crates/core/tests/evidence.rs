@@ -75,7 +75,7 @@ impl Line {
         let end = self.now + time;
         while self.now < end {
             self.now = self.now + STEP;
-            if self.now.as_nanos() % 50_000_000 == 0 {
+            if self.now.as_nanos().is_multiple_of(50_000_000) {
                 self.machine
                     .observe(self.now, &carried(self.now), &self.load);
             }
@@ -144,7 +144,7 @@ fn where_resolvers_are_filtered_a_link_is_used_on_its_gateways_word_and_its_user
     let settled = line.now;
     // A page every four seconds, and pauses between.
     let pages = |now: Time| {
-        if now.as_nanos() / 1_000_000_000 % 4 == 0 {
+        if (now.as_nanos() / 1_000_000_000).is_multiple_of(4) {
             requests()
         } else {
             nothing()
