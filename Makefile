@@ -8,7 +8,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Options of the demo, for instance: make demo DEMO="--seconds 60 --policy RR"
 DEMO ?=
 
-.PHONY: demo test lint test-kernel verifier bench bench-sim build setup setup-emulator
+# Packets of `make fuzz`, and options of anabranch-fuzz: make fuzz FUZZ_PACKETS=100000 FUZZ="--seed 7"
+FUZZ_PACKETS ?= 10000000
+FUZZ ?=
+
+.PHONY: demo test lint test-kernel verifier bench bench-sim fuzz build setup setup-emulator
 
 demo: build
 	$(SUDO) $(TARGET)/release/anabranch demo $(DEMO)
@@ -37,6 +41,10 @@ bench: build
 bench-sim: setup
 	$(CARGO) build --locked --release -p anabranch-bench --bin anabranch-bench-sim
 	$(TARGET)/release/anabranch-bench-sim
+
+fuzz: setup
+	$(CARGO) build --locked --release -p anabranch-fuzz
+	$(SUDO) $(TARGET)/release/anabranch-fuzz --packets $(FUZZ_PACKETS) $(FUZZ)
 
 build: setup
 	$(CARGO) build --locked --release -p anabranch-cli

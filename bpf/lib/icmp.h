@@ -82,6 +82,10 @@ __noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote 
 	q->proto = ip.frag_off & bpf_htons(IP_OFFSET_MASK) ? 0 : ip.protocol;
 	if (q->l4 + sizeof(head) > end || bpf_skb_load_bytes(skb, q->l4, &head, sizeof(head)))
 		return AB_REASON_MALFORMED;
+	__u8 type = *(const __u8 *)head.ports;
+	/* Of ICMP only queries have flows (RFC 1122 section 3.2.2: no error is about an error). */
+	if (q->proto == IPPROTO_ICMP && type != ICMP_ECHO && type != ICMP_ECHOREPLY)
+		q->proto = 0;
 	q->sport = q->proto == IPPROTO_ICMP ? head.echo_id : head.ports[0];
 	q->dport = q->proto == IPPROTO_ICMP ? head.echo_id : head.ports[1];
 	q->seq = bpf_ntohl(head.seq);

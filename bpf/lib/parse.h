@@ -265,7 +265,7 @@ static __always_inline int parse_udp(struct packet *p, const struct udphdr *udp,
 	if ((void *)(udp + 1) > end)
 		return AB_REASON_MALFORMED;
 	__u32 length = bpf_ntohs(udp->len);
-	if (length < sizeof(*udp) || (length > l4_length && !is_fragment(p)))
+	if (l4_length < sizeof(*udp) || length < sizeof(*udp) || (length > l4_length && !is_fragment(p)))
 		return AB_REASON_MALFORMED;
 	p->sport = udp->source;
 	p->dport = udp->dest;
@@ -274,9 +274,9 @@ static __always_inline int parse_udp(struct packet *p, const struct udphdr *udp,
 	return 0;
 }
 
-static __always_inline int parse_icmp(struct packet *p, const struct icmphdr *icmp, void *end)
+static __always_inline int parse_icmp(struct packet *p, const struct icmphdr *icmp, void *end, __u32 l4_length)
 {
-	if ((void *)(icmp + 1) > end)
+	if ((void *)(icmp + 1) > end || l4_length < sizeof(*icmp))
 		return AB_REASON_MALFORMED;
 	p->icmp_type = icmp->type;
 	p->l4_header = sizeof(*icmp);
@@ -304,7 +304,7 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 	case IPPROTO_UDP:
 		return parse_udp(p, header, end, l4_length);
 	case IPPROTO_ICMP:
-		return parse_icmp(p, header, end);
+		return parse_icmp(p, header, end, l4_length);
 	default:
 		return 0;
 	}

@@ -8,7 +8,10 @@ use std::{
 
 use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
 use anabranch_policy::abi;
-use aya::{maps::MapError, programs::TcAttachType};
+use aya::{
+    maps::MapError,
+    programs::{SchedClassifier, TcAttachType},
+};
 
 use crate::{
     Error, FlowRow, Route, Swept, Walker, attach,
@@ -283,6 +286,14 @@ impl Gateway {
     /// The kernel refuses the frame: shorter than an Ethernet header, say.
     pub fn run(&mut self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
         run::run(self.object.classifier(program)?, program, frame, repeat)
+    }
+
+    /// A forwarding program, for those who run it with a context of their own.
+    ///
+    /// # Errors
+    /// There is no program of that name.
+    pub fn program(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
+        self.object.classifier(name)
     }
 
     /// Why packets left, all CPUs added up.

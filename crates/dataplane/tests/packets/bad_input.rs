@@ -62,6 +62,29 @@ fn a_frame_cut_short_at_any_length_is_malformed() {
     assert_unharmed(&mut rig, innocents);
 }
 
+/// What a sender of short packets fills a frame with is no header.
+#[test]
+fn a_transport_header_that_ends_in_the_padding_is_malformed() {
+    let mut rig = Rig::new();
+    let padded = |mut ip: Ip, length: usize| {
+        ip.body.truncate(length);
+        [ip.frame(), vec![0; 20]].concat()
+    };
+    let query = rig
+        .lan_sends(&echo(CLIENT, SERVER, 7, b"x").frame())
+        .sent("translated-out");
+    let reply = echo_reply(SERVER, *query.src().ip(), query.src().port(), b"x");
+    for length in 0..8 {
+        rig.link_brings(link_of(query.src()), &padded(reply.clone(), length))
+            .dropped("malformed");
+        rig.lan_sends(&padded(echo(CLIENT, SERVER, 7, b"x"), length))
+            .dropped("malformed");
+        let mut piece = udp(client(4000), server(53), b"payload").fragment(0, 8);
+        piece.header.more_fragments = true;
+        rig.lan_sends(&padded(piece, length)).dropped("malformed");
+    }
+}
+
 #[test]
 fn headers_that_contradict_themselves_are_malformed() {
     let mut rig = Rig::new();

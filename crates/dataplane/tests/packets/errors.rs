@@ -110,6 +110,24 @@ fn an_error_about_an_echo_finds_its_host_by_the_id() {
     assert_eq!(u16::from_be_bytes([high, low]), 9);
 }
 
+/// The second word of other messages is no id.
+#[test]
+fn an_error_about_an_icmp_message_that_is_no_query_finds_no_flow() {
+    let mut rig = Rig::new();
+    let out = rig.lan_sends(&echo(CLIENT, SERVER, 7, b"x").frame());
+    let external = out.sent("translated-out").src();
+    let about = |src, dst, error: fn(_, _, _, _, &[u8]) -> Ip| {
+        let mut quoted = echo(dst, src, external.port(), b"x").packet();
+        quoted[20] = 5;
+        error(src, dst, PORT_UNREACHABLE, [0; 4], &quoted).frame()
+    };
+    let inward = about(SERVER, *external.ip(), icmp_error);
+    rig.link_brings(link_of(external), &inward)
+        .passed("no-flow-in");
+    rig.lan_sends(&about(CLIENT, SERVER, icmp_error))
+        .dropped("foreign-error");
+}
+
 #[test]
 fn an_error_of_a_lan_host_speaks_with_the_external_address() {
     let mut rig = Rig::new();

@@ -1,0 +1,467 @@
+//! What may become of a packet, from the standards and not from the programs: the judge of every single outcome.
+//!
+//! A packet that was sent must be the one that came in but for what translation changes: one endpoint, one hop, the id
+//! where the packet may be fragmented, a clamped MSS, and the checksums, which are recomputed from scratch. A wrong
+//! checksum must stay exactly as wrong. A packet left to the kernel is untouched, and the kernel must be the one to
+//! have it.
+
+use std::net::Ipv4Addr;
+
+use anabranch_policy::{Fate, Reason, abi};
+
+use crate::read::{ETHERNET, ICMP, Ip, TCP, word};
+use crate::rig::{Action, Outcome, Rig};
+use crate::site::*;
+use crate::sum;
+
+pub type Verdict = Result<(), String>;
+
+fn wrong(what: impl Into<String>) -> Verdict {
+    Err(what.into())
+}
+
+macro_rules! demand {
+    ($holds:expr, $($words:tt)*) => {
+        if !$holds {
+            return Err(format!($($words)*));
+        }
+    };
+}
+
+/// Which endpoint changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Out,
+    In,
+}
+
+/// Judges what became of `input`, which arrived at `port`.
+pub fn check(rig: &Rig, port: Port, input: &[u8], outcome: &Outcome) -> Verdict {
+    let Some(reason) = outcome.reason() else {
+        let named = outcome
+            .reasons
+            .iter()
+            .map(|&number| anabranch_policy::reasons()[number].name);
+        let named: Vec<_> = named.collect();
+        return wrong(format!("{:?} is no fate of {named:?}", outcome.action));
+    };
+    let case = Case {
+        rig,
+        port,
+        input,
+        output: &outcome.frame,
+        reason,
+    };
+    let verdict = match (outcome.action, reason.fate) {
+        (Action::Drop, _) => Ok(()),
+        (Action::Pass, _) => case.passed(),
+        (_, Fate::Refused) => case.answered(),
+        _ => case.sent(),
+    };
+    verdict.map_err(|words| format!("{port}, {}: {words}", reason.name))
+}
+
+struct Case<'a> {
+    rig: &'a Rig,
+    port: Port,
+    input: &'a [u8],
+    output: &'a [u8],
+    reason: &'static Reason,
+}
+
+impl<'a> Case<'a> {
+    fn came(&self) -> Result<Ip<'a>, String> {
+        let offset = self.port.header();
+        let is_ip = offset == 0 || self.input[12..14] == [8, 0];
+        let ip = is_ip.then(|| Ip::of(&self.input[offset..])).flatten();
+        let ip = ip.ok_or("what is no whole IPv4 packet was taken for one")?;
+        demand_sum(&ip, "the packet that came")?;
+        Ok(ip)
+    }
+
+    fn left(&self) -> Result<Ip<'a>, String> {
+        // The room before a packet of a layer-3 link is written to when its neighbour is resolved.
+        let is_ip = self.port.header() == 0 || self.output[12..14] == [8, 0];
+        let ip = is_ip.then(|| Ip::of(&self.output[ETHERNET..])).flatten();
+        let ip = ip.ok_or("what left is no whole IPv4 packet")?;
+        demand_sum(&ip, "the packet that left")?;
+        Ok(ip)
+    }
+
+    /// Passing with a source of the LAN is leaving, unless the packet is the kernel's own or its NAT takes it.
+    fn passed(&self) -> Verdict {
+        demand!(self.output == self.input, "left to the kernel, but changed");
+        let lan = matches!(self.port, Port::Lan(_));
+        match self.reason.name {
+            "NOT_IP" => {
+                let is_ip = self.port.header() > 0 && self.input[12..14] == [8, 0];
+                demand!(!is_ip, "it is IPv4");
+            }
+            // The fallback's NAT translates or refuses it: shown by the packets sent for real.
+            "OTHER_PROTOCOL" => {}
+            "SPECIFIC_ROUTE" if lan => {
+                let to = self.came()?.dst();
+                demand!(is_kernels(to), "{to} is the internet's");
+            }
+            name if lan && name.starts_with("FALLBACK_") => {
+                demand!(self.rig.told.fallback, "the kernel's NAT is not there");
+            }
+            "NO_FLOW_IN" if !lan => {
+                let ip = self.came()?;
+                // The kernel takes no packet that claims one of its own addresses (RFC 1812 section 5.3.7).
+                let own = GATEWAY.contains(&ip.src());
+                demand!(
+                    own || lan_of(ip.src()).is_none(),
+                    "its source is of the LAN"
+                );
+            }
+            _ => return wrong("the checker knows no rule by which the kernel may have it"),
+        }
+        Ok(())
+    }
+
+    fn sent(&self) -> Verdict {
+        match (self.port, self.reason.name) {
+            (Port::Lan(_), "TRANSLATED_OUT" | "HAIRPIN") => self.translated(Way::Out),
+            (Port::Link(_), "TRANSLATED_IN") => self.translated(Way::In),
+            (Port::Lan(_), "ERROR_OUT") => self.error(Way::Out),
+            (Port::Link(_), "ERROR_IN") => self.error(Way::In),
+            _ => wrong("the checker knows no rule by which it may be sent"),
+        }
+    }
+
+    /// The flow of `local` and `remote` on this side.
+    fn flow(&self, proto: u8, local: End, remote: End) -> Result<abi::Flow, String> {
+        let mut key = abi::FlowKey {
+            local: local.0.into(),
+            local_port: abi::BePort::new(local.1),
+            proto,
+            side: match self.port {
+                Port::Lan(_) => abi::SIDE_LAN,
+                Port::Link(link) => abi::side_of_link(link),
+            },
+            ..Default::default()
+        };
+        if proto == TCP {
+            key.remote = remote.0.into();
+            key.remote_port = abi::BePort::new(remote.1);
+        }
+        let flow = self.rig.find(&key);
+        flow.ok_or_else(|| format!("sent, but there is no flow of {local:?} with {remote:?}"))
+    }
+
+    /// The changed endpoint is what the flow's entry says, and of the right side.
+    fn demand_end(&self, way: Way, flow: &abi::Flow, end: End) -> Verdict {
+        let told = (flow.other_local.ip(), flow.other_port.get());
+        demand!(
+            told == (end.0.into(), end.1),
+            "the flow stands for {told:?}, but {end:?} was written"
+        );
+        match way {
+            Way::Out => demand!(
+                link_of(end.0) == Some(flow.link),
+                "{} is not the address of link {}",
+                end.0,
+                flow.link
+            ),
+            Way::In => demand!(lan_of(end.0).is_some(), "{} is not of the LAN", end.0),
+        }
+        Ok(())
+    }
+
+    fn translated(&self, way: Way) -> Verdict {
+        let (came, left) = (self.came()?, self.left()?);
+        let address = changed_address(way, &left);
+        demand_hop(&came, &left)?;
+        match (came.ports(), left.ports()) {
+            (Some(from), Some(to)) => {
+                let (local, remote) = ends(way, &came, from);
+                let flow = self.flow(came.proto(), local, remote)?;
+                self.demand_end(way, &flow, (address, end_of(way, to)))?;
+            }
+            (None, None) if came.is_later_fragment() => match way {
+                Way::Out => demand!(link_of(address).is_some(), "{address} left by a link"),
+                Way::In => demand!(lan_of(address).is_some(), "{address} is not of the LAN"),
+            },
+            _ => return wrong("sent without ports to find its flow by"),
+        }
+        let fixed_id = way == Way::In || (!came.may_fragment() && !came.is_fragment());
+        demand!(!fixed_id || came.id() == left.id(), "the id changed");
+        let mtu = match way {
+            Way::Out => link_of(address).map(|link| self.rig.told.mtu[usize::from(link)]),
+            Way::In => None,
+        };
+        self.is_the_same(way, &came, &left, mtu)
+    }
+
+    /// Byte by byte, and by its checksum, with the changes of translation made again.
+    fn is_the_same(&self, way: Way, came: &Ip, left: &Ip, mtu: Option<u32>) -> Verdict {
+        let mut expected = came.bytes.to_vec();
+        let mut copy = |at: usize, length: usize| {
+            expected[at..at + length].copy_from_slice(&left.bytes[at..at + length]);
+        };
+        copy(changed_at(way), 4);
+        copy(4, 2);
+        copy(8, 1);
+        copy(10, 2);
+        let header = came.header();
+        demand!(left.header() == header, "the length of the header changed");
+        if came.ports().is_some() {
+            copy(header + port_at(way, came.proto()), 2);
+            if let Some(check) = sum::field(came.proto()).filter(|at| at + 2 <= left.body().len()) {
+                copy(header + check, 2);
+            }
+        }
+        if came.flags().is_some_and(|flags| flags & 2 != 0) {
+            let link = match self.port {
+                Port::Link(link) => Some(link),
+                Port::Lan(_) => link_of(left.src()),
+            };
+            let mtu = link.map_or(1500, |link| self.rig.told.mtu[usize::from(link)]);
+            clamp_mss(&mut expected, header, left, mtu)?;
+        }
+        let is_cut = left.length() < came.length();
+        if is_cut {
+            let fits = mtu
+                .is_some_and(|mtu| came.length() > mtu as usize && left.length() <= mtu as usize);
+            let more = left.fragment() & crate::read::MORE_FRAGMENTS != 0;
+            demand!(fits && more && came.may_fragment(), "cut short");
+        }
+        let residue = Ip::of(&expected).map(|ip| sum::transport(&ip));
+        let is_same_sum = match (sum::transport(came), residue.flatten()) {
+            (None, None) => true,
+            (Some(before), Some(after)) => sum::is_same(before, after),
+            _ => false,
+        };
+        demand!(
+            is_same_sum,
+            "the transport checksum does not follow the translation"
+        );
+        if is_cut {
+            expected[2..4].copy_from_slice(&left.bytes[2..4]);
+            expected[6..8].copy_from_slice(&left.bytes[6..8]);
+        }
+        demand_equal(&expected[..left.length().min(expected.len())], left.bytes)
+    }
+
+    /// An ICMP error about a flow's packet: outer and quoted header change, and the sums with them.
+    fn error(&self, way: Way) -> Verdict {
+        let (came, left) = (self.came()?, self.left()?);
+        let Some((was, is)) = came.quote().zip(left.quote()) else {
+            return Ok(());
+        };
+        demand_hop(&came, &left)?;
+        demand!(
+            sum::holds(&[came.body()]),
+            "its ICMP checksum was wrong when it came"
+        );
+        demand!(sum::holds(&[left.body()]), "the ICMP checksum is wrong");
+        let ports = was.ports().zip(is.ports());
+        let (from, to) = ports.ok_or("the quote has no ports")?;
+        // What the remote end saw as source is what it quotes as source.
+        let inner = match way {
+            Way::Out => Way::In,
+            Way::In => Way::Out,
+        };
+        let (local, remote) = ends(inner, &was, from);
+        let flow = self.flow(was.proto(), local, remote)?;
+        let address = changed_address(inner, &is);
+        self.demand_end(way, &flow, (address, end_of(inner, to)))?;
+        demand!(
+            changed_address(way, &left) == address,
+            "outer and quoted address differ"
+        );
+        let before = sum::sum(&[&was.bytes[..was.header()]]);
+        let after = sum::sum(&[&is.bytes[..is.header()]]);
+        demand!(
+            sum::is_same(before, after),
+            "the quoted header's checksum does not follow"
+        );
+        let quote = came.header() + 8;
+        let mut expected = came.bytes.to_vec();
+        let mut copy = |at: usize, length: usize| {
+            expected[at..at + length].copy_from_slice(&left.bytes[at..at + length]);
+        };
+        for (at, length) in [
+            (changed_at(way), 4),
+            (4, 2),
+            (8, 1),
+            (10, 2),
+            (came.header() + 2, 2),
+            (quote + changed_at(inner), 4),
+            (quote + 10, 2),
+            (quote + was.header() + port_at(inner, was.proto()), 2),
+        ] {
+            copy(at, length);
+        }
+        demand_equal(&expected, left.bytes)
+    }
+
+    /// What the gateway says itself: an ICMP error about the packet, or a RST in the remote end's name.
+    fn answered(&self) -> Verdict {
+        let (came, left) = (self.came()?, self.left()?);
+        demand!(left.dst() == came.src(), "answered to {}", left.dst());
+        demand!(
+            sum::transport(&left) == Some(0xffff),
+            "the answer's checksum is wrong"
+        );
+        demand!(
+            self.output[..6] == self.input[6..12] && self.output[6..12] == self.input[..6],
+            "answered to another device"
+        );
+        if left.proto() == TCP {
+            demand!(left.src() == came.dst(), "a RST from {}", left.src());
+            demand!(
+                left.flags().is_some_and(|flags| flags & !0x10 == 4),
+                "no RST"
+            );
+            let turned = came.ports().map(|(from, to)| (to, from));
+            demand!(left.ports() == turned, "a RST between other ports");
+            return Ok(());
+        }
+        let own = match self.port {
+            Port::Lan(lan) => GATEWAY[usize::from(lan)],
+            Port::Link(link) => EXTERNAL[usize::from(link)],
+        };
+        demand!(left.src() == own, "answered as {}", left.src());
+        demand!(left.is_icmp_error(), "an answer that is no ICMP error");
+        demand!(
+            !came.is_icmp_error() && !came.is_later_fragment(),
+            "answered what must not be"
+        );
+        let quoted = &left.body()[8..];
+        let whole = came.length().min(came.header() + 8);
+        demand!(quoted.len() >= whole, "quotes too little");
+        demand!(came.bytes.starts_with(quoted), "quotes what did not come");
+        Ok(())
+    }
+}
+
+type End = (Ipv4Addr, u16);
+
+fn demand_sum(ip: &Ip, what: &str) -> Verdict {
+    let holds = sum::holds(&[&ip.bytes[..ip.header()]]);
+    demand!(holds, "{what} has a wrong IP checksum");
+    Ok(())
+}
+
+fn demand_hop(came: &Ip, left: &Ip) -> Verdict {
+    let (before, after) = (came.ttl(), left.ttl());
+    demand!(
+        before > 1 && after == before - 1,
+        "TTL {before} became {after}"
+    );
+    Ok(())
+}
+
+fn demand_equal(expected: &[u8], left: &[u8]) -> Verdict {
+    demand!(
+        expected.len() == left.len(),
+        "{} bytes were expected, {} left",
+        expected.len(),
+        left.len()
+    );
+    let differs = expected.iter().zip(left).position(|(a, b)| a != b);
+    match differs {
+        None => Ok(()),
+        Some(at) => wrong(format!(
+            "byte {at} of the packet is {:02x}, not {:02x}",
+            left[at], expected[at]
+        )),
+    }
+}
+
+/// Local and remote end of a packet with these ports.
+fn ends(way: Way, ip: &Ip, (from, to): (u16, u16)) -> (End, End) {
+    match way {
+        Way::Out => ((ip.src(), from), (ip.dst(), to)),
+        Way::In => ((ip.dst(), to), (ip.src(), from)),
+    }
+}
+
+fn end_of(way: Way, (from, to): (u16, u16)) -> u16 {
+    match way {
+        Way::Out => from,
+        Way::In => to,
+    }
+}
+
+fn changed_address(way: Way, ip: &Ip) -> Ipv4Addr {
+    match way {
+        Way::Out => ip.src(),
+        Way::In => ip.dst(),
+    }
+}
+
+fn changed_at(way: Way) -> usize {
+    match way {
+        Way::Out => 12,
+        Way::In => 16,
+    }
+}
+
+fn port_at(way: Way, proto: u8) -> usize {
+    match (proto, way) {
+        (ICMP, _) => 4,
+        (_, Way::Out) => 0,
+        (_, Way::In) => 2,
+    }
+}
+
+/// The MSS options of a SYN as they left, where that is lower and fits the link.
+fn clamp_mss(expected: &mut [u8], header: usize, left: &Ip, mtu: u32) -> Verdict {
+    let largest = (mtu - 40) as u16;
+    let options = header + 20..header + usize::from(expected[header + 12] >> 4) * 4;
+    let mut at = options.start;
+    while at + 4 <= options.end {
+        let (was, is) = (word(expected, at + 2), word(left.bytes, at + 2));
+        if expected[at..at + 2] == [2, 4] && was > largest && is == largest {
+            expected[at + 2..at + 4].copy_from_slice(&is.to_be_bytes());
+        }
+        at += 1;
+    }
+    match first_mss(&expected[options]) {
+        Some(mss) if mss > largest => wrong(format!("an MSS of {mss} left for {mtu} bytes")),
+        _ => Ok(()),
+    }
+}
+
+/// Of options that are well formed as far as that.
+fn first_mss(mut options: &[u8]) -> Option<u16> {
+    loop {
+        options = match options {
+            [1, rest @ ..] => rest,
+            [2, 4, high, low, ..] => return Some(u16::from_be_bytes([*high, *low])),
+            [0, ..] => return None,
+            [_, length, ..] if *length >= 2 => options.get(usize::from(*length)..)?,
+            _ => return None,
+        }
+    }
+}
+
+/// What a clone looked like when it left by a device.
+pub fn check_clone(port: Port, frame: &[u8]) -> Verdict {
+    if frame.get(12..14) != Some(&[8, 0]) && port.header() > 0 {
+        return Ok(());
+    }
+    let offset = if frame.get(12..14) == Some(&[8, 0]) {
+        ETHERNET
+    } else {
+        0
+    };
+    let ip = Ip::of(&frame[offset..]).ok_or(format!("{port}: no whole IPv4 packet left"))?;
+    demand_sum(&ip, "a clone")?;
+    match port {
+        Port::Link(link) => demand!(
+            ip.src() == EXTERNAL[usize::from(link)],
+            "{port}: a clone left with source {}",
+            ip.src()
+        ),
+        Port::Lan(_) => demand!(
+            lan_of(ip.dst()).is_some(),
+            "{port}: a clone left for {}",
+            ip.dst()
+        ),
+    }
+    Ok(())
+}

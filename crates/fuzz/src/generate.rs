@@ -1,0 +1,504 @@
+//! The traffic of a round: flows that live as flows do, and what is done to their packets.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+
+use rand::{RngExt, SeedableRng, seq::IndexedRandom};
+use rand_chacha::ChaCha8Rng;
+
+use crate::build::{self, ACK, End, FIN, RST, SYN, Says};
+use crate::mutate;
+use crate::read::{ICMP, Ip, TCP, UDP};
+use crate::rig::{FRAME_MAX, FRAME_MIN, IPV6_FRAME_MIN, Outcome};
+use crate::script::Shot;
+use crate::site::*;
+
+const FLOWS_MAX: usize = 64;
+const REMEMBERED: usize = 256;
+
+/// A flow as its two ends see it.
+#[derive(Clone, Debug)]
+struct Flow {
+    proto: u8,
+    local: End,
+    lan: u8,
+    remote: End,
+    /// The link it took, and its port there: learned from what left.
+    external: Option<(u8, u16)>,
+    local_seq: u32,
+    remote_seq: u32,
+    step: u32,
+}
+
+/// Draws packets until it is dropped.
+pub struct Generator {
+    rng: ChaCha8Rng,
+    flows: Vec<Flow>,
+    next_port: u16,
+    pending: VecDeque<Shot>,
+    remembered: Vec<Shot>,
+}
+
+impl Generator {
+    /// The traffic and the settings of a round are its seed's alone, as far as the programs do not draw numbers.
+    pub fn new(seed: u64) -> (Self, Told) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let told = draw_told(&mut rng);
+        let next_port = rng.random_range(1024..20_000);
+        let generator = Generator {
+            rng,
+            flows: Vec::new(),
+            next_port,
+            pending: VecDeque::new(),
+            remembered: Vec::new(),
+        };
+        (generator, told)
+    }
+
+    pub fn next(&mut self) -> Shot {
+        while self.pending.is_empty() {
+            self.draw();
+        }
+        let mut shot = self.pending.pop_front().unwrap_or_else(|| unreachable!());
+        shot.frame.truncate(FRAME_MAX);
+        let is_ipv6 = shot.frame.get(12..14) == Some(&[0x86, 0xdd]);
+        let least = if is_ipv6 { IPV6_FRAME_MIN } else { FRAME_MIN };
+        shot.frame.resize(shot.frame.len().max(least), 0);
+        if self.remembered.len() < REMEMBERED {
+            self.remembered.push(shot.clone());
+        } else {
+            let place = self.rng.random_range(0..REMEMBERED);
+            self.remembered[place] = shot.clone();
+        }
+        shot
+    }
+
+    /// What became of a packet tells where its flow went.
+    pub fn learn(&mut self, shot: &Shot, outcome: &Outcome) {
+        let is_out = matches!(shot.port, Port::Lan(_));
+        let (came, left) = match (Ip::of_frame(&shot.frame), Ip::of_frame(&outcome.frame)) {
+            (Some(came), Some(left)) if is_out => (came, left),
+            _ => return,
+        };
+        let (Some(from), Some(to)) = (came.ports(), left.ports()) else {
+            return;
+        };
+        let Some(link) = link_of(left.src()) else {
+            return;
+        };
+        let (proto, local, remote) = (came.proto(), (came.src(), from.0), (came.dst(), from.1));
+        let is_it = |flow: &&mut Flow| {
+            let is_remote = proto != TCP || flow.remote == remote;
+            flow.proto == proto && flow.local == local && is_remote
+        };
+        if let Some(flow) = self.flows.iter_mut().find(is_it) {
+            flow.external = Some((link, to.0));
+        }
+    }
+
+    fn draw(&mut self) {
+        let percent = self.rng.random_range(0..100);
+        match percent {
+            0..12 => self.open(),
+            12..58 => self.go_on(),
+            58..68 => self.fragments(),
+            68..82 => self.error(),
+            82..87 => self.hairpin(),
+            87..91 => self.stray(),
+            91..93 => self.noise(),
+            _ => self.again(),
+        }
+    }
+
+    /// Queues a packet, perhaps not as it was.
+    fn send(&mut self, port: Port, packet: Vec<u8>) {
+        let mut packet = packet;
+        if self.rng.random_bool(0.5) {
+            mutate::packet(&mut self.rng, &mut packet);
+        }
+        let mut shot = build::arriving(port, packet);
+        if self.rng.random_bool(0.04) {
+            mutate::frame(&mut self.rng, &mut shot);
+        }
+        self.pending.push_back(shot);
+    }
+
+    fn open(&mut self) {
+        let (host, lan) = *HOSTS.choose(&mut self.rng).unwrap_or(&HOSTS[0]);
+        let server = *SERVERS.choose(&mut self.rng).unwrap_or(&SERVERS[0]);
+        self.next_port = self
+            .next_port
+            .wrapping_add(self.rng.random_range(1..5))
+            .max(1);
+        let proto = *[TCP, TCP, UDP, UDP, ICMP]
+            .choose(&mut self.rng)
+            .unwrap_or(&TCP);
+        let server_port = *[80, 443, 53, 8080, 21].choose(&mut self.rng).unwrap_or(&80);
+        let flow = Flow {
+            proto,
+            local: (host, self.next_port),
+            lan,
+            remote: (
+                server,
+                if proto == ICMP {
+                    self.next_port
+                } else {
+                    server_port
+                },
+            ),
+            external: None,
+            local_seq: self.rng.random(),
+            remote_seq: self.rng.random(),
+            step: 0,
+        };
+        if self.flows.len() < FLOWS_MAX {
+            self.flows.push(flow);
+        } else {
+            let place = self.rng.random_range(0..FLOWS_MAX);
+            self.flows[place] = flow;
+        }
+        let last = self.flows.len() - 1;
+        self.step(last);
+    }
+
+    fn any_flow(&mut self) -> Option<usize> {
+        let count = self.flows.len();
+        (count > 0).then(|| self.rng.random_range(0..count))
+    }
+
+    fn go_on(&mut self) {
+        match self.any_flow() {
+            Some(index) => self.step(index),
+            None => self.open(),
+        }
+    }
+
+    /// The next packet of a flow.
+    fn step(&mut self, index: usize) {
+        let mut flow = self.flows[index].clone();
+        flow.step += 1;
+        let answered = flow.answerable();
+        let inward = match flow.proto {
+            TCP if answered && flow.step == 2 => true,
+            TCP if flow.step <= 3 => false,
+            _ => answered && self.rng.random_bool(0.5),
+        };
+        let packet = match flow.proto {
+            TCP => self.segment(&mut flow, inward),
+            _ => {
+                let payload = self.payload();
+                flow.datagram(inward, self.rng.random(), &payload)
+            }
+        };
+        let port = flow.port_of(inward);
+        self.flows[index] = flow;
+        self.send(port, packet);
+    }
+
+    fn segment(&mut self, flow: &mut Flow, inward: bool) -> Vec<u8> {
+        let flags = match (flow.step, inward) {
+            (1, _) => SYN,
+            (2, true) => SYN | ACK,
+            (_, _) if self.rng.random_bool(0.02) => RST | ACK,
+            (_, _) if self.rng.random_bool(0.03) => FIN | ACK,
+            (_, false) if flow.external.is_none() => SYN,
+            _ => ACK,
+        };
+        let payload = match flags {
+            ACK => self.payload(),
+            _ => Vec::new(),
+        };
+        let mss = self.rng.random_range(400u16..9000).to_be_bytes();
+        let with_mss = [2, 4, mss[0], mss[1], 1, 3, 3, 7];
+        let odd_mss = [1, 2, 4, mss[0], mss[1], 4, 2, 1];
+        let options: &[u8] = match (flags & SYN != 0, self.rng.random_bool(0.2)) {
+            (true, false) => &with_mss,
+            (true, true) => &odd_mss,
+            _ => &[],
+        };
+        flow.segment(inward, self.rng.random(), flags, options, &payload)
+    }
+
+    fn payload(&mut self) -> Vec<u8> {
+        let length = match self.rng.random_range(0..20) {
+            0 => self.rng.random_range(400..600),
+            1 => self.rng.random_range(1400..1600),
+            2 => self.rng.random_range(0..3000),
+            _ => self.rng.random_range(0..64),
+        };
+        let first: u8 = self.rng.random();
+        (0..length).map(|at| first.wrapping_add(at as u8)).collect()
+    }
+
+    /// A datagram in pieces, in and out of order, some twice, some overlapping.
+    fn fragments(&mut self) {
+        let Some(index) = self.any_flow() else { return };
+        let mut flow = self.flows[index].clone();
+        let inward = flow.answerable() && self.rng.random_bool(0.5);
+        let length = self.rng.random_range(24..1200);
+        let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        let id = self.rng.random();
+        let whole = match flow.proto {
+            TCP => flow.segment(inward, id, ACK, &[], &payload),
+            _ => flow.datagram(inward, id, &payload),
+        };
+        let whole = build::may_fragment(whole);
+        let body = Ip::of(&whole).map_or(0, |ip| ip.body().len());
+        let pieces = self.rng.random_range(2..5);
+        let size = (body / pieces).max(8).next_multiple_of(8);
+        let starts = (0..body).step_by(size);
+        let ends = starts.map(|at| (at, at + size));
+        let mut pieces: Vec<_> = ends
+            .filter_map(|(from, to)| build::fragment(&whole, from, to))
+            .collect();
+        if self.rng.random_bool(0.2) {
+            let from = self.rng.random_range(0..body / 8) * 8;
+            pieces.extend(build::fragment(&whole, from, from + size));
+        }
+        if self.rng.random_bool(0.5) {
+            let (one, other) = (
+                self.rng.random_range(0..pieces.len()),
+                self.rng.random_range(0..pieces.len()),
+            );
+            pieces.swap(one, other);
+        }
+        let port = flow.port_of(inward);
+        for piece in pieces {
+            self.send(port, piece);
+        }
+    }
+
+    /// An ICMP error about a packet of a flow, as its receiver or a router would send it.
+    fn error(&mut self) {
+        let Some(index) = self.any_flow() else { return };
+        let mut flow = self.flows[index].clone();
+        let inward = flow.answerable() && self.rng.random_bool(0.6);
+        let payload = self.payload();
+        // Its subject went the other way, and is quoted as it was on this side.
+        let subject = match flow.proto {
+            TCP => flow.segment(!inward, self.rng.random(), ACK, &[], &payload),
+            _ => flow.datagram(!inward, self.rng.random(), &payload),
+        };
+        let subject = flow.as_seen_by_sender_of_error(inward, subject);
+        let quoted = match self.rng.random_range(0..4) {
+            0 => 28,
+            1 => self.rng.random_range(20..60),
+            _ => 548,
+        };
+        let quote = &subject[..quoted.min(subject.len())];
+        let kinds = [
+            (3, 0),
+            (3, 1),
+            (3, 3),
+            (3, 4),
+            (3, 13),
+            (11, 0),
+            (11, 1),
+            (12, 0),
+        ];
+        let (kind, code) = *kinds.choose(&mut self.rng).unwrap_or(&kinds[0]);
+        let (src, dst) = match inward {
+            true => (
+                self.router(&flow),
+                EXTERNAL[flow.external.map_or(0, |(link, _)| usize::from(link))],
+            ),
+            false => (flow.local.0, flow.remote.0),
+        };
+        let packet = build::icmp(
+            src,
+            dst,
+            (kind, code, self.rng.random_range(0..1600)),
+            quote,
+        );
+        let port = flow.port_of(inward);
+        self.send(port, packet);
+    }
+
+    fn router(&mut self, flow: &Flow) -> Ipv4Addr {
+        match flow.external {
+            Some((BARE_LINK, _)) => Ipv4Addr::new(8, 0, self.rng.random(), 1),
+            Some((link, _)) if self.rng.random_bool(0.5) => ISP[usize::from(link)],
+            _ => flow.remote.0,
+        }
+    }
+
+    /// One LAN host speaks to another by its external address.
+    fn hairpin(&mut self) {
+        let (Some(from), Some(to)) = (self.any_flow(), self.any_flow()) else {
+            return;
+        };
+        let Some((link, port)) = self.flows[to].external else {
+            return;
+        };
+        let mut flow = self.flows[from].clone();
+        flow.proto = self.flows[to].proto;
+        flow.remote = (EXTERNAL[usize::from(link)], port);
+        let payload = self.payload();
+        let packet = match flow.proto {
+            TCP => flow.segment(
+                false,
+                7,
+                if self.rng.random_bool(0.5) { SYN } else { ACK },
+                &[],
+                &payload,
+            ),
+            _ => flow.datagram(false, 7, &payload),
+        };
+        self.send(Port::Lan(flow.lan), packet);
+    }
+
+    /// Of no flow, from anywhere to anywhere.
+    fn stray(&mut self) {
+        let ports = Port::all();
+        let port = *ports.choose(&mut self.rng).unwrap_or(&ports[0]);
+        let (src, dst) = (
+            mutate::address(&mut self.rng),
+            mutate::address(&mut self.rng),
+        );
+        let ends = ((src, self.rng.random()), (dst, self.rng.random()));
+        let packet = match self.rng.random_range(0..3) {
+            0 => build::udp(ends.0, ends.1, 1, b"stray"),
+            1 => build::icmp(src, dst, (self.rng.random_range(0..20), 0, 9), b"stray"),
+            _ => {
+                let says = Says {
+                    flags: self.rng.random(),
+                    seq: self.rng.random(),
+                    ack: self.rng.random(),
+                    options: &[],
+                    payload: &[],
+                };
+                build::tcp(ends.0, ends.1, 1, &says)
+            }
+        };
+        self.send(port, packet);
+    }
+
+    fn noise(&mut self) {
+        let ports = Port::all();
+        let port = *ports.choose(&mut self.rng).unwrap_or(&ports[0]);
+        let length = self.rng.random_range(1..120);
+        let mut packet: Vec<u8> = (0..length).map(|_| self.rng.random()).collect();
+        if self.rng.random_bool(0.5) {
+            packet[0] = 0x45;
+        }
+        self.pending.push_back(build::arriving(port, packet));
+    }
+
+    /// An earlier packet comes once more, perhaps from elsewhere.
+    fn again(&mut self) {
+        let Some(mut shot) = self.remembered.choose(&mut self.rng).cloned() else {
+            return;
+        };
+        let ports = Port::all();
+        let elsewhere = *ports.choose(&mut self.rng).unwrap_or(&shot.port);
+        if self.rng.random_bool(0.2) && elsewhere.header() == shot.port.header() {
+            shot.port = elsewhere;
+        }
+        self.pending.push_back(shot);
+    }
+}
+
+impl Flow {
+    /// Whether the remote end can answer: on a layer-3 link only some remote addresses can be told (see [`SERVERS`]).
+    fn answerable(&self) -> bool {
+        let is_told = self.remote.0.octets()[..2] == [8, 0];
+        self.external
+            .is_some_and(|(link, _)| link != BARE_LINK || is_told)
+    }
+
+    fn port_of(&self, inward: bool) -> Port {
+        match self.external {
+            Some((link, _)) if inward => Port::Link(link),
+            _ => Port::Lan(self.lan),
+        }
+    }
+
+    /// The end that the remote end knows.
+    fn external_end(&self) -> End {
+        let stands = |(link, port): (u8, u16)| (EXTERNAL[usize::from(link)], port);
+        self.external.map_or(self.local, stands)
+    }
+
+    fn ends(&self, inward: bool) -> (End, End) {
+        match inward {
+            true => (self.remote, self.external_end()),
+            false => (self.local, self.remote),
+        }
+    }
+
+    fn segment(
+        &mut self,
+        inward: bool,
+        id: u16,
+        flags: u8,
+        options: &[u8],
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let (src, dst) = self.ends(inward);
+        let (seq, ack) = match inward {
+            true => (self.remote_seq, self.local_seq),
+            false => (self.local_seq, self.remote_seq),
+        };
+        let occupied = payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
+        let own = if inward {
+            &mut self.remote_seq
+        } else {
+            &mut self.local_seq
+        };
+        *own = own.wrapping_add(occupied);
+        let ack = if flags & ACK != 0 { ack } else { 0 };
+        let says = Says {
+            flags,
+            seq,
+            ack,
+            options,
+            payload,
+        };
+        build::tcp(src, dst, id, &says)
+    }
+
+    fn datagram(&self, inward: bool, id: u16, payload: &[u8]) -> Vec<u8> {
+        let (src, dst) = self.ends(inward);
+        if self.proto == ICMP {
+            let (kind, query) = if inward { (0, dst.1) } else { (8, src.1) };
+            return build::icmp(
+                src.0,
+                dst.0,
+                (kind, 0, u32::from(query) << 16 | u32::from(id)),
+                payload,
+            );
+        }
+        build::udp(src, dst, id, payload)
+    }
+
+    /// A packet of this flow as it looked on the side that an error about it comes from.
+    fn as_seen_by_sender_of_error(&self, inward: bool, subject: Vec<u8>) -> Vec<u8> {
+        let (at, end) = match inward {
+            true => (12, self.external_end()),
+            false => (16, self.local),
+        };
+        let mut seen = subject;
+        seen[at..at + 4].copy_from_slice(&end.0.octets());
+        let port_at = match (self.proto, inward) {
+            (ICMP, _) => 24,
+            (_, true) => 20,
+            (_, false) => 22,
+        };
+        seen[port_at..port_at + 2].copy_from_slice(&end.1.to_be_bytes());
+        crate::sum::mend_header(&mut seen);
+        crate::sum::mend_transport(&mut seen);
+        seen
+    }
+}
+
+fn draw_told(rng: &mut ChaCha8Rng) -> Told {
+    let sizes = [1500, 1500, 1492, 1280, 576];
+    Told {
+        fallback: rng.random_bool(0.5),
+        udp_open: rng.random_bool(0.3),
+        sessions: rng.random_bool(0.3),
+        syn_retry: rng.random_bool(0.3),
+        quota: if rng.random_bool(0.2) { 20 } else { 2000 },
+        mtu: std::array::from_fn(|_| *sizes.choose(rng).unwrap_or(&1500)),
+    }
+}

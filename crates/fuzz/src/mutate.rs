@@ -1,0 +1,315 @@
+//! What is done to a packet, and which checksums are mended afterwards.
+
+use std::net::Ipv4Addr;
+
+use rand::{RngExt, seq::IndexedRandom};
+use rand_chacha::ChaCha8Rng;
+
+use crate::build;
+use crate::read::{ICMP, Ip, TCP, word};
+use crate::script::Shot;
+use crate::site::*;
+use crate::sum;
+
+/// Values at which code decides.
+const EDGES: [u8; 12] = [0, 1, 2, 4, 5, 6, 17, 0x45, 0x7f, 0x80, 0xfe, 0xff];
+
+fn edge(rng: &mut ChaCha8Rng) -> u8 {
+    match rng.random_bool(0.5) {
+        true => *EDGES.choose(rng).unwrap_or(&0),
+        false => rng.random(),
+    }
+}
+
+/// Somebody's.
+pub fn address(rng: &mut ChaCha8Rng) -> Ipv4Addr {
+    let hosts = HOSTS.map(|(address, _)| address);
+    let pools: [&[Ipv4Addr]; 6] = [&hosts, &SERVERS, &EXTERNAL, &GATEWAY, &ISP, &STRANGERS];
+    let pool = pools.choose(rng).unwrap_or(&pools[0]);
+    *pool.choose(rng).unwrap_or(&SERVERS[0])
+}
+
+/// Changes one to three things of an IPv4 packet.
+pub fn packet(rng: &mut ChaCha8Rng, packet: &mut Vec<u8>) {
+    for _ in 0..rng.random_range(1..4) {
+        match rng.random_range(0..10) {
+            0..4 => header(rng, packet),
+            4..8 => transport(rng, packet),
+            8 => length(rng, packet),
+            _ => anything(rng, packet),
+        }
+        if packet.len() < 20 {
+            break;
+        }
+    }
+    if packet.len() < 20 {
+        return;
+    }
+    if rng.random_bool(0.7) {
+        mend_quote(rng, packet);
+        sum::mend_transport(packet);
+    }
+    if rng.random_bool(0.9) {
+        sum::mend_header(packet);
+    }
+}
+
+fn write(packet: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = packet.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+fn header(rng: &mut ChaCha8Rng, packet: &mut Vec<u8>) {
+    match rng.random_range(0..12) {
+        0 => packet[0] = 0x40 | rng.random_range(0..16),
+        1 => packet[0] = edge(rng),
+        2 => packet[1] = rng.random(),
+        3 => {
+            let length = word(packet, 2).wrapping_add_signed(rng.random_range(-24..24));
+            write(packet, 2, &length.to_be_bytes());
+        }
+        4 => {
+            let id = [rng.random_range(0..4), 0];
+            write(packet, 4, &id);
+        }
+        5 => {
+            let flags = *[0x00, 0x20, 0x40, 0x60, 0x80].choose(rng).unwrap_or(&0);
+            packet[6] = flags | (packet[6] & 0x1f);
+        }
+        6 => {
+            let offset = [rng.random_range(0..64), edge(rng)];
+            write(packet, 6, &offset);
+        }
+        7 => packet[8] = *[0, 1, 2, 255].choose(rng).unwrap_or(&1),
+        8 => {
+            packet[9] = *[1, 6, 17, 2, 4, 41, 47, 50, 58, 132, 255]
+                .choose(rng)
+                .unwrap_or(&0)
+        }
+        9 => {
+            let source = address(rng).octets();
+            write(packet, 12, &source);
+        }
+        10 => {
+            let target = address(rng).octets();
+            write(packet, 16, &target);
+        }
+        _ => *packet = build::with_options(packet, &options(rng)),
+    }
+}
+
+/// IP options: harmless ones, those that record or steer, and nonsense.
+fn options(rng: &mut ChaCha8Rng) -> Vec<u8> {
+    let [a, b, c, d] = SERVERS[0].octets();
+    let known: [&[u8]; 6] = [
+        &[1, 1, 1, 0],
+        &[148, 4, 0, 0],
+        &[7, 7, 4, 0, 0, 0, 0, 0],
+        &[131, 7, 4, a, b, c, d, 0],
+        &[137, 7, 4, a, b, c, d, 0],
+        &[68, 8, 5, 0, 0, 0, 0, 0],
+    ];
+    match rng.random_bool(0.8) {
+        true => known
+            .choose(rng)
+            .map_or(Vec::new(), |option| option.to_vec()),
+        false => (0..rng.random_range(1..11) * 4)
+            .map(|_| edge(rng))
+            .collect(),
+    }
+}
+
+fn transport(rng: &mut ChaCha8Rng, packet: &mut [u8]) {
+    let Some(ip) = Ip::of(packet) else { return };
+    let (proto, at, room) = (ip.proto(), ip.header(), ip.body().len());
+    if room < 8 {
+        return;
+    }
+    if rng.random_bool(0.15) {
+        let place = at + rng.random_range(0..room.min(40));
+        packet[place] = edge(rng);
+        return;
+    }
+    match proto {
+        TCP => segment(rng, packet, at),
+        ICMP => message(rng, packet, at),
+        _ => datagram(rng, packet, at),
+    }
+}
+
+fn segment(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
+    let near = |rng: &mut ChaCha8Rng, packet: &mut [u8], place: usize| {
+        if packet.len() < place + 4 {
+            return;
+        }
+        let was = u32::from(word(packet, place)) << 16 | u32::from(word(packet, place + 2));
+        let steps = [1, 1000, 1 << 20, (1 << 20) + 1, 1 << 31];
+        let step: u32 = *steps.choose(rng).unwrap_or(&1);
+        let is = if rng.random() {
+            was.wrapping_add(step)
+        } else {
+            was.wrapping_sub(step)
+        };
+        write(packet, place, &is.to_be_bytes());
+    };
+    match rng.random_range(0..8) {
+        0 => near(rng, packet, at + 4),
+        1 => near(rng, packet, at + 8),
+        2 => {
+            let size = rng.random_range(0..16) << 4;
+            write(packet, at + 12, &[size]);
+        }
+        3..6 => {
+            let common = [1, 2, 4, 5, 16, 17, 18, 20, 41, 0, 255];
+            let flags = *common.choose(rng).unwrap_or(&0);
+            write(packet, at + 13, &[flags]);
+        }
+        6 => {
+            let place = at + 20 + rng.random_range(0..20);
+            let value = edge(rng);
+            write(packet, place, &[value]);
+        }
+        _ => ports(rng, packet, at),
+    }
+}
+
+fn ports(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
+    let common = [
+        0, 1, 53, 80, 443, 1023, 1024, 32_768, 60_999, 61_000, 65_535,
+    ];
+    let port = match rng.random_bool(0.5) {
+        true => *common.choose(rng).unwrap_or(&0),
+        false => rng.random::<u16>(),
+    };
+    let place = at + 2 * rng.random_range(0..2);
+    write(packet, place, &port.to_be_bytes());
+}
+
+fn datagram(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
+    match rng.random_range(0..4) {
+        0 => ports(rng, packet, at),
+        1 => {
+            let length = word(packet, at + 4).wrapping_add_signed(rng.random_range(-12..12));
+            write(packet, at + 4, &length.to_be_bytes());
+        }
+        2 => {
+            let length = [0, edge(rng)];
+            write(packet, at + 4, &length);
+        }
+        _ => write(packet, at + 6, &[0, 0]),
+    }
+}
+
+fn message(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
+    match rng.random_range(0..8) {
+        0 => {
+            let kind = *[0, 3, 4, 5, 8, 11, 12, 13, 255].choose(rng).unwrap_or(&0);
+            write(packet, at, &[kind]);
+        }
+        1 => {
+            let code = rng.random_range(0..16);
+            write(packet, at + 1, &[code]);
+        }
+        2 => {
+            let rest = [edge(rng), edge(rng), edge(rng), edge(rng)];
+            write(packet, at + 4, &rest);
+        }
+        _ => quote(rng, packet, at + 8),
+    }
+}
+
+/// Of the packet that an ICMP error quotes.
+fn quote(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
+    match rng.random_range(0..9) {
+        0 => {
+            let first = 0x40 | rng.random_range(0..16);
+            write(packet, at, &[first]);
+        }
+        1 => {
+            let length = rng.random::<u16>().to_be_bytes();
+            write(packet, at + 2, &length);
+        }
+        2 => {
+            let fragment = [rng.random_range(0..64), rng.random()];
+            write(packet, at + 6, &fragment);
+        }
+        3 => {
+            let proto = *[1, 6, 17, 47].choose(rng).unwrap_or(&1);
+            write(packet, at + 9, &[proto]);
+        }
+        4 => {
+            let source = address(rng).octets();
+            write(packet, at + 12, &source);
+        }
+        5 => {
+            let target = address(rng).octets();
+            write(packet, at + 16, &target);
+        }
+        6 => {
+            let sums = [edge(rng), edge(rng)];
+            write(packet, at + 26, &sums);
+        }
+        _ => {
+            let place = at + rng.random_range(0..40);
+            let value = edge(rng);
+            write(packet, place, &[value]);
+        }
+    }
+}
+
+/// Cut, padded, or longer than it says.
+fn length(rng: &mut ChaCha8Rng, packet: &mut Vec<u8>) {
+    let length = packet.len();
+    match rng.random_range(0..4) {
+        0 => packet.truncate(rng.random_range(1..=length)),
+        1 => packet.resize(length + rng.random_range(1..64), 0),
+        2 => packet.resize(length + rng.random_range(1..64), 0xa5),
+        _ => {
+            // The header agrees.
+            let length = rng.random_range(20..=length.max(20));
+            packet.resize(length, 0);
+            write(packet, 2, &(length as u16).to_be_bytes());
+        }
+    }
+}
+
+fn anything(rng: &mut ChaCha8Rng, packet: &mut [u8]) {
+    let place = rng.random_range(0..packet.len());
+    packet[place] ^= 1 << rng.random_range(0..8);
+}
+
+/// Rights the sum of a quoted header.
+fn mend_quote(rng: &mut ChaCha8Rng, packet: &mut [u8]) {
+    let Some(ip) = Ip::of(packet) else { return };
+    let at = ip.header() + 8;
+    if ip.is_icmp_error() && ip.quote().is_some() && rng.random_bool(0.5) {
+        sum::mend_header(&mut packet[at..]);
+    }
+}
+
+/// Changes what is before the IPv4 header.
+pub fn frame(rng: &mut ChaCha8Rng, shot: &mut Shot) {
+    if shot.port.header() == 0 {
+        return;
+    }
+    let frame = &mut shot.frame;
+    match rng.random_range(0..6) {
+        0 => {
+            let tag = [0x81, 0, 0, rng.random()];
+            frame.splice(12..12, tag);
+        }
+        1 => {
+            let tags = [0x88, 0xa8, 0, 1, 0x81, 0, 0, 2];
+            frame.splice(12..12, tags);
+        }
+        2 => {
+            let kinds = [[0x86, 0xdd], [8, 6], [0, 46], [0x88, 0x64]];
+            let kind = *kinds.choose(rng).unwrap_or(&kinds[0]);
+            frame[12..14].copy_from_slice(&kind);
+        }
+        3 => frame[..6].fill(0xff),
+        4 => frame[11] = rng.random(),
+        _ => frame.resize(frame.len() + rng.random_range(1..40), 0),
+    }
+}

@@ -1,0 +1,134 @@
+//! Frames as the checker reads them.
+
+use std::net::Ipv4Addr;
+
+pub const ETHERNET: usize = 14;
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+pub const ICMP: u8 = 1;
+pub const MORE_FRAGMENTS: u16 = 0x2000;
+pub const DONT_FRAGMENT: u16 = 0x4000;
+const OFFSET: u16 = 0x1fff;
+
+/// An IPv4 packet, as long as its header says.
+#[derive(Clone, Copy, Debug)]
+pub struct Ip<'a> {
+    pub bytes: &'a [u8],
+}
+
+pub fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn address(bytes: &[u8], at: usize) -> Ipv4Addr {
+    Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3])
+}
+
+impl<'a> Ip<'a> {
+    /// None if it is no IPv4, or cut short.
+    pub fn of(bytes: &'a [u8]) -> Option<Self> {
+        if bytes.len() < 20 || bytes[0] >> 4 != 4 {
+            return None;
+        }
+        let (header, length) = (usize::from(bytes[0] & 15) * 4, usize::from(word(bytes, 2)));
+        let fits = header >= 20 && header <= length && length <= bytes.len();
+        fits.then(|| Ip {
+            bytes: &bytes[..length],
+        })
+    }
+
+    /// Of an Ethernet frame that carries nothing but IPv4.
+    pub fn of_frame(frame: &'a [u8]) -> Option<Self> {
+        let is_ip = frame.len() > ETHERNET && frame[12..14] == [8, 0];
+        is_ip.then(|| Ip::of(&frame[ETHERNET..])).flatten()
+    }
+
+    /// Without demanding that the packet is whole: what an ICMP error quotes.
+    pub fn of_quote(bytes: &'a [u8]) -> Option<Self> {
+        let readable = bytes.len() >= 20 && bytes[0] >> 4 == 4 && bytes[0] & 15 >= 5;
+        let ip = Ip { bytes };
+        (readable && bytes.len() >= ip.header() + 8).then_some(ip)
+    }
+
+    pub fn header(&self) -> usize {
+        usize::from(self.bytes[0] & 15) * 4
+    }
+
+    pub fn length(&self) -> usize {
+        usize::from(word(self.bytes, 2))
+    }
+
+    pub fn body(&self) -> &'a [u8] {
+        &self.bytes[self.header()..]
+    }
+
+    pub fn id(&self) -> u16 {
+        word(self.bytes, 4)
+    }
+
+    /// Flags and offset.
+    pub fn fragment(&self) -> u16 {
+        word(self.bytes, 6)
+    }
+
+    pub fn is_fragment(&self) -> bool {
+        self.fragment() & (OFFSET | MORE_FRAGMENTS) != 0
+    }
+
+    pub fn is_later_fragment(&self) -> bool {
+        self.fragment() & OFFSET != 0
+    }
+
+    pub fn may_fragment(&self) -> bool {
+        self.fragment() & DONT_FRAGMENT == 0
+    }
+
+    pub fn ttl(&self) -> u8 {
+        self.bytes[8]
+    }
+
+    pub fn proto(&self) -> u8 {
+        self.bytes[9]
+    }
+
+    pub fn src(&self) -> Ipv4Addr {
+        address(self.bytes, 12)
+    }
+
+    pub fn dst(&self) -> Ipv4Addr {
+        address(self.bytes, 16)
+    }
+
+    /// Source and destination port, or the id of an echo in both.
+    pub fn ports(&self) -> Option<(u16, u16)> {
+        let body = self.body();
+        if self.is_later_fragment() || body.len() < 8 {
+            return None;
+        }
+        match self.proto() {
+            TCP | UDP => Some((word(body, 0), word(body, 2))),
+            ICMP if matches!(body[0], 0 | 8) => Some((word(body, 4), word(body, 4))),
+            _ => None,
+        }
+    }
+
+    pub fn is_icmp_error(&self) -> bool {
+        self.proto() == ICMP
+            && !self.is_later_fragment()
+            && self
+                .body()
+                .first()
+                .is_some_and(|kind| [3, 11, 12].contains(kind))
+    }
+
+    /// The packet an ICMP error is about.
+    pub fn quote(&self) -> Option<Ip<'a>> {
+        Ip::of_quote(self.body().get(8..)?)
+    }
+
+    /// TCP flags.
+    pub fn flags(&self) -> Option<u8> {
+        let is_tcp = self.proto() == TCP && !self.is_later_fragment();
+        self.body().get(13).copied().filter(|_| is_tcp)
+    }
+}

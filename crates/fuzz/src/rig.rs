@@ -1,0 +1,337 @@
+//! The loaded programs in a namespace of their own, whose devices lead nowhere. What a program does with a packet is
+//! what `BPF_PROG_TEST_RUN` says; what it sends beside it (clones) is caught at the devices.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anabranch_core::{Choice, DataPlane, LinkId};
+use anabranch_dataplane::{Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
+use anabranch_lab::netns::{Entered, Namespace};
+use anabranch_policy::{Dispatch, Fate, Load, Reason, abi};
+use anyhow::{Context, Result, ensure};
+use aya::TestRun;
+use aya::maps::{HashMap, Map, MapData, MapType};
+use aya::programs::TestRunOptions;
+use nix::net::if_::if_nametoindex;
+
+use crate::capture::Capture;
+use crate::kernel::RawMap;
+use crate::read::Ip;
+use crate::script::to_hex;
+use crate::site::*;
+use crate::tables::Tables;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Of `struct __sk_buff`: where the device's index stands, and how much of it is given.
+const CONTEXT_IFINDEX: usize = 40;
+const CONTEXT: usize = 44;
+/// `BPF_PROG_TEST_RUN` wants an Ethernet and an IP header, and the packet and room around it in one page.
+pub const FRAME_MIN: usize = 34;
+pub const IPV6_FRAME_MIN: usize = 54;
+pub const FRAME_MAX: usize = 3500;
+const OUTPUT_MAX: usize = 4096 + 128;
+const FALLBACK_MARK: u32 = 0x0ab0_0001;
+/// What is told anew for every round, or lasts. Everything else in the pins is state.
+const TOLD: [&str; 5] = ["settings", "choice", "links", "devices", "routes"];
+
+/// `TC_ACT_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Redirect,
+    Drop,
+    Pass,
+    Other(u32),
+}
+
+/// What became of a packet.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub action: Action,
+    /// Numbers of the reasons counted: one, unless clones of the packet went through the programs as well.
+    pub reasons: Vec<usize>,
+    pub frame: Vec<u8>,
+}
+
+impl Outcome {
+    /// The reason that fits what became of the packet itself.
+    pub fn reason(&self) -> Option<&'static Reason> {
+        let fits = |reason: &&Reason| match self.action {
+            Action::Redirect => matches!(reason.fate, Fate::Sent | Fate::Refused),
+            Action::Drop => matches!(reason.fate, Fate::Dropped | Fate::Refused),
+            Action::Pass => reason.fate == Fate::Passed,
+            Action::Other(_) => false,
+        };
+        let all = anabranch_policy::reasons();
+        self.reasons.iter().map(|&number| &all[number]).find(fits)
+    }
+}
+
+type FlowMap = HashMap<MapData, abi::FlowKey, abi::Flow>;
+
+pub struct Rig {
+    plane: Option<Gateway>,
+    pins: PathBuf,
+    /// Of the devices, in the order of [`Port::all`].
+    indexes: Vec<u32>,
+    state: Vec<RawMap>,
+    counters: RawMap,
+    counted: Vec<u64>,
+    flows: [FlowMap; 2],
+    pub tables: Tables,
+    pub capture: Capture,
+    output: Vec<u8>,
+    pub told: Told,
+    _inside: Entered,
+    _namespace: Namespace,
+}
+
+impl Rig {
+    /// In a namespace that the calling thread stays in while the rig lives.
+    pub fn new() -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let namespace = Namespace::create("fuzz")?;
+        for key in ["all", "default"] {
+            namespace.set_sysctl(&format!("net/ipv6/conf/{key}/disable_ipv6"), "1")?;
+        }
+        for port in Port::all() {
+            namespace.veth(&port.to_string(), &namespace, &format!("{port}-far"))?;
+            namespace.ip(&format!("link set {port} mtu 9000 arp off"))?;
+        }
+        let inside = namespace.enter()?;
+        let names = Port::all().into_iter().map(|port| port.to_string());
+        let indexes: Vec<u32> = names
+            .map(|name| if_nametoindex(name.as_str()))
+            .collect::<Result<_, _>>()?;
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("anabranch-fuzz-{}-{number}", std::process::id());
+        let pins = PathBuf::from("/sys/fs/bpf").join(name);
+        let sizes = Sizes {
+            flows_max: 65_536,
+            embryos_max: 65_536,
+            hosts_max: 4096,
+        };
+        let (mut plane, _) = Gateway::open(&pins, sizes)?;
+        attach(&mut plane, &indexes)?;
+        plane.set_routes(&routes(&indexes))?;
+        let maps = pins.join(format!("v{}", abi::ABI_VERSION));
+        Ok(Rig {
+            state: state_maps(&maps)?,
+            counters: RawMap::open(&maps.join("reasons"))?,
+            counted: vec![0; anabranch_policy::reasons().len()],
+            flows: [flow_map(&maps, "flows")?, flow_map(&maps, "embryos")?],
+            tables: Tables::open(&maps)?,
+            capture: Capture::new()?,
+            output: vec![0; OUTPUT_MAX],
+            told: Told::default(),
+            plane: Some(plane),
+            pins,
+            indexes,
+            _inside: inside,
+            _namespace: namespace,
+        })
+    }
+
+    /// Forgets all state, and tells the gateway anew.
+    pub fn reset(&mut self, told: &Told) -> Result<()> {
+        for map in &mut self.state {
+            map.clear()?;
+        }
+        self.counted.fill(0);
+        self.capture.drain(|_, _| {})?;
+        self.tables.forget();
+        let indexes = self.indexes.clone();
+        let plane = self.plane()?;
+        plane.set_settings(&settings(told))?;
+        for link in 0..LINKS {
+            let path = path(link, told, indexes[usize::from(LANS + link)]);
+            plane.set_link(LinkId(link), Some(&path))?;
+        }
+        plane.install(&choice(told))?;
+        self.told = told.clone();
+        Ok(())
+    }
+
+    fn plane(&mut self) -> Result<&mut Gateway> {
+        self.plane.as_mut().context("closed")
+    }
+
+    pub fn index_of(&self, port: Port) -> u32 {
+        let place = match port {
+            Port::Lan(lan) => lan,
+            Port::Link(link) => LANS + link,
+        };
+        self.indexes[usize::from(place)]
+    }
+
+    pub fn port_of(&self, index: u32) -> Option<Port> {
+        let place = self.indexes.iter().position(|&known| known == index)?;
+        Port::all().get(place).copied()
+    }
+
+    /// A frame arrives.
+    pub fn arrive(&mut self, port: Port, frame: &[u8]) -> Result<Outcome> {
+        let index = self.index_of(port);
+        if let Some(ip) = Ip::of(&frame[port.header().min(frame.len())..]) {
+            self.tables.touched.by(port, &ip);
+        }
+        let program = match port {
+            Port::Lan(_) => "lan",
+            Port::Link(_) => "wan",
+        };
+        let mut context = [0; CONTEXT];
+        context[CONTEXT_IFINDEX..].copy_from_slice(&index.to_ne_bytes());
+        let mut output = std::mem::take(&mut self.output);
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut output),
+            ctx_in: Some(&context),
+            ..TestRunOptions::new()
+        };
+        let ran = self.plane()?.program(program)?.test_run(options);
+        self.output = output;
+        let ran = ran.with_context(|| format!("{port} {}", to_hex(frame)))?;
+        Ok(Outcome {
+            action: match ran.return_value {
+                7 => Action::Redirect,
+                2 => Action::Drop,
+                u32::MAX => Action::Pass,
+                other => Action::Other(other),
+            },
+            reasons: self.count()?,
+            frame: self.output[..ran.data_size_out as usize].to_vec(),
+        })
+    }
+
+    /// The reasons that were counted since the last call.
+    fn count(&mut self) -> Result<Vec<usize>> {
+        let (counted, mut rose) = (&mut self.counted, Vec::with_capacity(1));
+        self.counters.for_each(|key, value| {
+            let number = u32::from_ne_bytes(key.try_into().expect("a number")) as usize;
+            let cpus = value.chunks_exact(8);
+            let now = cpus
+                .map(|cpu| u64::from_ne_bytes(cpu.try_into().expect("8 bytes")))
+                .sum();
+            for _ in counted[number]..now {
+                rose.push(number);
+            }
+            counted[number] = now;
+        })?;
+        Ok(rose)
+    }
+
+    /// One entry of a flow, in whichever table it is.
+    pub fn find(&self, key: &abi::FlowKey) -> Option<abi::Flow> {
+        self.flows.iter().find_map(|map| map.get(key, 0).ok())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(plane) = self.plane.take() {
+            // What is not removed here goes with the namespace's devices; the pins are a few names.
+            let _ = plane.close();
+        }
+        let _ = fs::remove_dir_all(&self.pins);
+    }
+}
+
+fn attach(plane: &mut Gateway, indexes: &[u32]) -> Result<()> {
+    for (port, &index) in Port::all().into_iter().zip(indexes) {
+        let role = match port {
+            Port::Lan(lan) => Role::Lan {
+                address: GATEWAY[usize::from(lan)].into(),
+            },
+            Port::Link(link) => Role::Link(LinkId(link)),
+        };
+        plane.attach(index, role, port.header() == 0, 1500)?;
+    }
+    Ok(())
+}
+
+fn routes(indexes: &[u32]) -> Vec<Route> {
+    let lan = |&(network, length, lan): &(Ipv4Addr, u8, u8)| Route {
+        prefix: (network.into(), length),
+        verdict: Verdict::Lan {
+            ifindex: indexes[usize::from(lan)],
+            via: (network == BEHIND_ROUTER.0).then_some(ROUTER.into()),
+        },
+    };
+    let own = |&address: &Ipv4Addr| Route {
+        prefix: (address.into(), 32),
+        verdict: Verdict::Kernel,
+    };
+    let lans = LAN_PREFIXES.iter().map(lan);
+    let own = GATEWAY.iter().chain(&EXTERNAL).map(own);
+    lans.chain(own).collect()
+}
+
+fn path(link: u8, told: &Told, ifindex: u32) -> LinkPath {
+    let bare = link == BARE_LINK;
+    LinkPath {
+        external: EXTERNAL[usize::from(link)].into(),
+        gateway: (!bare).then_some(ISP[usize::from(link)].into()),
+        ifindex,
+        mtu: told.mtu[usize::from(link)],
+        point_to_point: bare,
+    }
+}
+
+fn settings(told: &Told) -> Settings {
+    Settings {
+        tcp_established_ns: 7440 * SECOND_NS,
+        tcp_transitory_ns: 240 * SECOND_NS,
+        udp_ns: 300 * SECOND_NS,
+        icmp_ns: 60 * SECOND_NS,
+        embryo_ns: 240 * SECOND_NS,
+        quota_per_host: told.quota,
+        flows_max: 65_536,
+        port_min: 1024,
+        port_max: 65535,
+        ephemeral_min: 32768,
+        ephemeral_max: 60999,
+        udp_filter_open: told.udp_open.into(),
+        fallback_mark: if told.fallback { FALLBACK_MARK } else { 0 },
+    }
+}
+
+fn choice(told: &Told) -> Choice {
+    let mut choice = Choice {
+        dispatch: Dispatch::Weighted.into(),
+        load: Load::Dispatched.into(),
+        count: LINKS.into(),
+        usable: (1 << LINKS) - 1,
+        syn_retry: told.syn_retry.into(),
+        granularity: told.sessions.into(),
+        ..Choice::default()
+    };
+    choice.target = [abi::Target {
+        weight: 1,
+        dispatched_base: 0,
+    }; abi::MAX_LINKS];
+    choice
+}
+
+/// Every map that holds what the programs learned.
+fn state_maps(pins: &std::path::Path) -> Result<Vec<RawMap>> {
+    let mut maps = Vec::new();
+    for entry in fs::read_dir(pins).with_context(|| pins.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !TOLD.contains(&name.as_ref()) && !name.starts_with("attach-") {
+            maps.push(RawMap::open(&path)?);
+        }
+    }
+    ensure!(!maps.is_empty(), "no maps in {}", pins.display());
+    Ok(maps)
+}
+
+fn flow_map(pins: &std::path::Path, name: &str) -> Result<FlowMap> {
+    let data = MapData::from_pin(pins.join(name))?;
+    let map = match data.info()?.map_type()? {
+        MapType::LruHash => Map::LruHashMap(data),
+        _ => Map::HashMap(data),
+    };
+    Ok(map.try_into()?)
+}

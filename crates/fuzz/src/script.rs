@@ -1,0 +1,110 @@
+//! Packets as text: what a round was told, then a frame a line. The corpus, and what is kept of a violation.
+//!
+//! ```text
+//! # why it is here
+//! round fallback=true mtu=1500,576,1500
+//! lan0 020000000001020000000002080045…
+//! wan0 …
+//! ```
+//!
+//! A line of the layer-3 link `wan2` begins with the IP header. Keys that `round` does not name have their defaults.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::site::{Port, Told};
+
+/// A frame and where it arrives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shot {
+    pub port: Port,
+    pub frame: Vec<u8>,
+}
+
+/// Packets for a gateway that knows nothing yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    pub told: Told,
+    pub shots: Vec<Shot>,
+}
+
+impl Script {
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        Script::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut script = Script::default();
+        for (number, line) in text.lines().enumerate() {
+            let at = || format!("line {}", number + 1);
+            let line = line.trim();
+            match line.split_once(' ') {
+                _ if line.is_empty() || line.starts_with('#') => {}
+                Some(("round", words)) => script.told = words.parse().with_context(at)?,
+                Some((port, digits)) => script.shots.push(Shot {
+                    port: port.parse().with_context(at)?,
+                    frame: from_hex(digits).with_context(at)?,
+                }),
+                None => anyhow::bail!("line {}: expected a port and a frame", number + 1),
+            }
+        }
+        Ok(script)
+    }
+
+    /// As [`Script::parse`] reads it, below `remark`.
+    pub fn print(&self, remark: &str) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        for line in remark.lines() {
+            let _ = writeln!(text, "# {line}");
+        }
+        let _ = writeln!(text, "round {}", self.told);
+        for Shot { port, frame } in &self.shots {
+            let _ = writeln!(text, "{port} {}", to_hex(frame));
+        }
+        text
+    }
+}
+
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(digits: &str) -> Result<Vec<u8>> {
+    ensure!(
+        digits.len().is_multiple_of(2) && digits.is_ascii(),
+        "expected pairs of hexadecimal digits"
+    );
+    let pair = |at| u8::from_str_radix(&digits[at..at + 2], 16);
+    let bytes = (0..digits.len()).step_by(2).map(pair);
+    bytes
+        .collect::<Result<_, _>>()
+        .context("expected hexadecimal digits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        let shot = |port: &str, frame: &[u8]| Shot {
+            port: port.parse().unwrap(),
+            frame: frame.to_vec(),
+        };
+        let script = Script {
+            told: Told {
+                fallback: true,
+                mtu: [1500, 576, 1492],
+                ..Told::default()
+            },
+            shots: vec![shot("lan1", &[0, 255]), shot("wan2", &[69])],
+        };
+        let text = script.print("two lines\nof why");
+        assert_eq!(Script::parse(&text).unwrap(), script);
+    }
+}

@@ -1,0 +1,192 @@
+//! The addresses of the site under test: two LANs, a network behind a LAN router, three links, some of the internet.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, bail};
+
+/// Devices towards the LAN, and links.
+pub const LANS: u8 = 2;
+pub const LINKS: u8 = 3;
+/// The link that is a layer-3 device: its packets have no Ethernet header.
+pub const BARE_LINK: u8 = 2;
+
+pub const EXTERNAL: [Ipv4Addr; LINKS as usize] = [
+    Ipv4Addr::new(203, 0, 113, 2),
+    Ipv4Addr::new(192, 0, 2, 2),
+    Ipv4Addr::new(198, 18, 0, 2),
+];
+pub const ISP: [Ipv4Addr; LINKS as usize] = [
+    Ipv4Addr::new(203, 0, 113, 1),
+    Ipv4Addr::new(192, 0, 2, 1),
+    Ipv4Addr::new(198, 18, 0, 1),
+];
+pub const GATEWAY: [Ipv4Addr; LANS as usize] =
+    [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 1, 1)];
+/// A router on the first LAN, and what is behind it.
+pub const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+pub const BEHIND_ROUTER: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 9, 0, 0), 16);
+
+/// The LANs' prefixes, with the device that leads there.
+pub const LAN_PREFIXES: [(Ipv4Addr, u8, u8); 3] = [
+    (Ipv4Addr::new(10, 0, 0, 0), 24, 0),
+    (Ipv4Addr::new(10, 0, 1, 0), 24, 1),
+    (BEHIND_ROUTER.0, BEHIND_ROUTER.1, 0),
+];
+
+/// LAN hosts, with the device they are on.
+pub const HOSTS: [(Ipv4Addr, u8); 6] = [
+    (Ipv4Addr::new(10, 0, 0, 2), 0),
+    (Ipv4Addr::new(10, 0, 0, 3), 0),
+    (Ipv4Addr::new(10, 0, 0, 4), 0),
+    (Ipv4Addr::new(10, 0, 1, 2), 1),
+    (Ipv4Addr::new(10, 0, 1, 3), 1),
+    (Ipv4Addr::new(10, 9, 3, 7), 0),
+];
+
+/// Of the internet. `BPF_PROG_TEST_RUN` takes the kind of a packet from bytes 12 and 13, which on a layer-3 link are half
+/// of the source: only 8.0.0.0/16 is IPv4 there.
+pub const SERVERS: [Ipv4Addr; 4] = [
+    Ipv4Addr::new(198, 51, 100, 10),
+    Ipv4Addr::new(198, 51, 100, 11),
+    Ipv4Addr::new(8, 0, 0, 10),
+    Ipv4Addr::new(8, 0, 0, 11),
+];
+
+/// What a packet may claim although nobody has it.
+pub const STRANGERS: [Ipv4Addr; 9] = [
+    Ipv4Addr::new(192, 168, 7, 7),
+    Ipv4Addr::new(127, 0, 0, 1),
+    Ipv4Addr::new(0, 0, 0, 0),
+    Ipv4Addr::new(255, 255, 255, 255),
+    Ipv4Addr::new(224, 0, 0, 251),
+    Ipv4Addr::new(169, 254, 1, 1),
+    Ipv4Addr::new(10, 0, 0, 77),
+    Ipv4Addr::new(10, 0, 0, 255),
+    Ipv4Addr::new(10, 77, 0, 1),
+];
+
+/// Where a packet arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Port {
+    Lan(u8),
+    Link(u8),
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Port::Lan(index) => write!(f, "lan{index}"),
+            Port::Link(index) => write!(f, "wan{index}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Port {
+    type Err = anyhow::Error;
+
+    fn from_str(word: &str) -> anyhow::Result<Self> {
+        let all = Port::all();
+        let named = |port: &Port| port.to_string() == word;
+        let found = all.into_iter().find(named);
+        found.with_context(|| format!("{word}: allowed are lan0, lan1, wan0, wan1, wan2"))
+    }
+}
+
+impl Port {
+    pub fn all() -> Vec<Port> {
+        let lans = (0..LANS).map(Port::Lan);
+        lans.chain((0..LINKS).map(Port::Link)).collect()
+    }
+
+    /// Bytes before the IP header of what arrives here.
+    pub fn header(self) -> usize {
+        match self {
+            Port::Link(BARE_LINK) => 0,
+            _ => crate::read::ETHERNET,
+        }
+    }
+}
+
+/// The LAN device that leads to an address, if it is of the LAN.
+pub fn lan_of(address: Ipv4Addr) -> Option<u8> {
+    let within = |(network, length, _): &&(Ipv4Addr, u8, u8)| {
+        (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0
+    };
+    LAN_PREFIXES.iter().find(within).map(|&(_, _, lan)| lan)
+}
+
+pub fn link_of(external: Ipv4Addr) -> Option<u8> {
+    let found = EXTERNAL.iter().position(|&address| address == external);
+    found.map(|index| index as u8)
+}
+
+/// Never the internet's, or known to the kernel better than to the gateway: routed by the kernel.
+pub fn is_kernels(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    let never = first == 0 || first == 127 || first >= 224 || (first, second) == (169, 254);
+    never || lan_of(address).is_some() || link_of(address).is_some()
+}
+
+/// What one round tells the gateway, drawn from the round's seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub fallback: bool,
+    pub udp_open: bool,
+    pub sessions: bool,
+    pub syn_retry: bool,
+    pub quota: u32,
+    pub mtu: [u32; LINKS as usize],
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Told {
+            fallback: false,
+            udp_open: false,
+            sessions: false,
+            syn_retry: false,
+            quota: 2000,
+            mtu: [1500; LINKS as usize],
+        }
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second, third] = self.mtu;
+        write!(
+            f,
+            "fallback={} udp_open={} sessions={} syn_retry={} quota={} mtu={first},{second},{third}",
+            self.fallback, self.udp_open, self.sessions, self.syn_retry, self.quota
+        )
+    }
+}
+
+impl std::str::FromStr for Told {
+    type Err = anyhow::Error;
+
+    fn from_str(words: &str) -> anyhow::Result<Self> {
+        let mut told = Told::default();
+        for word in words.split_whitespace() {
+            let (key, value) = word.split_once('=').context("expected key=value")?;
+            match key {
+                "fallback" => told.fallback = value.parse()?,
+                "udp_open" => told.udp_open = value.parse()?,
+                "sessions" => told.sessions = value.parse()?,
+                "syn_retry" => told.syn_retry = value.parse()?,
+                "quota" => told.quota = value.parse()?,
+                "mtu" => {
+                    let sizes: Vec<u32> =
+                        value.split(',').map(str::parse).collect::<Result<_, _>>()?;
+                    told.mtu = sizes
+                        .try_into()
+                        .ok()
+                        .context("mtu: one for each of three links")?;
+                }
+                _ => bail!("{key}: no such key of a round"),
+            }
+        }
+        Ok(told)
+    }
+}

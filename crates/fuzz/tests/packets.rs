@@ -1,0 +1,48 @@
+//! As `make fuzz`, in the time a test may take.
+
+use std::path::Path;
+
+use anabranch_fuzz::round::{Arena, PACKETS, Violation, seed_of};
+use anabranch_policy::Fate;
+use rand::RngExt;
+
+const ROUNDS: u64 = 10;
+
+fn refuse(violation: Option<Violation>) {
+    if let Some(violation) = violation {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let path = violation.keep(folder).unwrap();
+        let words = violation.words;
+        panic!("{words}\nagain: anabranch-fuzz --replay {}", path.display());
+    }
+}
+
+#[test]
+fn the_corpus_holds_no_violation() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    refuse(Arena::new().unwrap().corpus(&corpus).unwrap());
+}
+
+#[test]
+fn a_hundred_thousand_mutated_packets_leave_as_they_may() {
+    let seed: u64 = rand::rng().random();
+    println!(
+        "again: anabranch-fuzz --seed {seed} --packets {}",
+        ROUNDS * PACKETS
+    );
+    let mut arena = Arena::new().unwrap();
+    for round in 0..ROUNDS {
+        let violation = arena
+            .round(seed_of(seed, round), PACKETS, |_, _| {})
+            .unwrap();
+        refuse(violation.map(|violation| arena.shrink(violation).unwrap()));
+    }
+    // A fuzzer that reaches nothing finds nothing.
+    for (reason, count) in anabranch_policy::reasons().iter().zip(&arena.tally.0) {
+        assert!(
+            reason.fate != Fate::Sent || *count > 100,
+            "{}: {count}",
+            reason.words
+        );
+    }
+}
