@@ -42,9 +42,10 @@ bench-sim: setup
 	$(CARGO) build --locked --release -p anabranch-bench --bin anabranch-bench-sim
 	$(TARGET)/release/anabranch-bench-sim
 
-fuzz: setup
+fuzz: build
 	$(CARGO) build --locked --release -p anabranch-fuzz
-	$(SUDO) $(TARGET)/release/anabranch-fuzz --packets $(FUZZ_PACKETS) $(FUZZ)
+	$(SUDO) $(TARGET)/release/anabranch-fuzz --product $(TARGET)/release/anabranch --packets $(FUZZ_PACKETS) $(FUZZ)
+	FUZZ_TEXTS=100000 $(CARGO) test --locked --release -p anabranch-fuzz --test texts
 
 build: setup
 	$(CARGO) build --locked --release -p anabranch-cli

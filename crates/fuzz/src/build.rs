@@ -118,7 +118,7 @@ pub fn fragment(whole: &[u8], from: usize, to: usize) -> Option<Vec<u8>> {
 pub const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Of the LAN host with this address, or of the router it is behind.
-fn mac_of(host: Ipv4Addr) -> [u8; 6] {
+pub fn mac_of(host: Ipv4Addr) -> [u8; 6] {
     let known = HOSTS.iter().position(|&(address, _)| address == host);
     [2, 0, 0, 0, 0, known.map_or(0xff, |index| 16 + index as u8)]
 }

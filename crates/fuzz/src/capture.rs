@@ -1,4 +1,4 @@
-//! What leaves by the devices of the thread's namespace.
+//! What leaves or arrives by the devices of the thread's namespace.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,14 +10,22 @@ use socket2::{Domain, Protocol, Socket, Type};
 const FRAME_MAX: usize = 65_536;
 const QUEUE_BYTES: usize = 8 << 20;
 
+/// Frames of which way are met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Leaving,
+    Arriving,
+}
+
 /// A packet socket on every device.
 pub struct Capture {
     socket: Socket,
+    seen: Seen,
     buffer: Vec<u8>,
 }
 
 impl Capture {
-    pub fn new() -> Result<Self> {
+    pub fn new(seen: Seen) -> Result<Self> {
         let every = Protocol::from(i32::from((libc::ETH_P_ALL as u16).to_be()));
         let socket =
             Socket::new(Domain::PACKET, Type::RAW, Some(every)).context("packet socket")?;
@@ -25,11 +33,35 @@ impl Capture {
         socket.set_recv_buffer_size(QUEUE_BYTES)?;
         Ok(Capture {
             socket,
+            seen,
             buffer: vec![0; FRAME_MAX],
         })
     }
 
-    /// Meets every frame that left since the last call, with its device's index.
+    /// Lets a frame leave by a device.
+    pub fn send(&self, index: u32, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: all zero is an address.
+        let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        to.sll_family = libc::AF_PACKET as u16;
+        to.sll_ifindex = index as i32;
+        // SAFETY: frame and address are as long as told.
+        let sent = unsafe {
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                std::ptr::from_ref(&to).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        match sent {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Meets every frame since the last call, with its device's index.
     pub fn drain(&mut self, mut meet: impl FnMut(u32, &[u8])) -> Result<()> {
         loop {
             let mut from = MaybeUninit::<libc::sockaddr_ll>::zeroed();
@@ -54,7 +86,8 @@ impl Capture {
             }
             // SAFETY: any bytes are a valid address, and the kernel has written one.
             let from = unsafe { from.assume_init() };
-            if from.sll_pkttype == libc::PACKET_OUTGOING as u8 {
+            let is_leaving = from.sll_pkttype == libc::PACKET_OUTGOING as u8;
+            if is_leaving == (self.seen == Seen::Leaving) {
                 meet(from.sll_ifindex as u32, &self.buffer[..length as usize]);
             }
         }

@@ -9,12 +9,16 @@
 //! The judge shares nothing with the programs: checksums are summed from scratch, translation is made again byte by byte.
 //! Rounds are numbered; a round's packets are drawn from the seed and its number alone. A violation is kept as a
 //! [`script`]: the packets since the round began, with those left out that it does not need.
+//!
+//! What is left to the kernel counts as leaving: samples of all that was sent or passed arrive once more at the product
+//! itself, in namespaces, and what comes out at the ISPs is judged ([`live`]).
 
 pub mod build;
 pub mod capture;
 pub mod check;
 pub mod generate;
 mod kernel;
+pub mod live;
 pub mod mutate;
 pub mod read;
 pub mod rig;

@@ -1,5 +1,6 @@
 //! `anabranch-fuzz`: as many packets as wanted through the loaded programs; ends with 1 at the first violation.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,8 +8,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use anabranch_fuzz::live::{self, Live};
+use anabranch_fuzz::rig::Outcome;
 use anabranch_fuzz::round::{Arena, PACKETS, Tally, Violation, seed_of};
-use anabranch_fuzz::script::{Script, to_hex};
+use anabranch_fuzz::script::{Script, Shot, to_hex};
+use anabranch_policy::Fate;
 use anyhow::Result;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -40,6 +44,12 @@ struct Args {
     /// Where the corpus is
     #[arg(long, default_value = "crates/fuzz/corpus")]
     corpus: PathBuf,
+    /// The product, for the packets that are sent for real
+    #[arg(long, default_value = "target/release/anabranch")]
+    product: PathBuf,
+    /// How many of those that were sent or left to the kernel are sent for real
+    #[arg(long, default_value_t = 1000)]
+    live: usize,
     /// Where a violation is written to
     #[arg(long, default_value = "target/fuzz")]
     out: PathBuf,
@@ -100,6 +110,8 @@ fn fuzz(args: &Args) -> Result<Option<Violation>> {
 
 /// Rounds in which a reason is looked for.
 const COLLECTED_ROUNDS: u64 = 20;
+/// Of every reason, and of the beginning of a round.
+const SAMPLES: usize = 500;
 
 fn collect(arena: &mut Arena, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
@@ -145,6 +157,7 @@ struct Work {
     over: AtomicBool,
     found: Mutex<Option<Violation>>,
     tally: Mutex<Tally>,
+    samples: Mutex<Samples>,
     bar: ProgressBar,
 }
 
@@ -162,6 +175,7 @@ fn rounds(args: &Args) -> Result<Option<Violation>> {
         over: AtomicBool::new(false),
         found: Mutex::default(),
         tally: Mutex::default(),
+        samples: Mutex::default(),
         bar: ProgressBar::new(rounds * PACKETS).with_style(style),
     };
     let began = Instant::now();
@@ -180,20 +194,84 @@ fn rounds(args: &Args) -> Result<Option<Violation>> {
         .into_inner()
         .unwrap_or_else(|poison| poison.into_inner());
     tell(&tally, began.elapsed().as_secs_f64());
-    Ok(work
+    let found = work
         .found
         .into_inner()
-        .unwrap_or_else(|poison| poison.into_inner()))
+        .unwrap_or_else(|poison| poison.into_inner());
+    if found.is_some() || args.live == 0 {
+        return Ok(found);
+    }
+    let samples = work
+        .samples
+        .into_inner()
+        .unwrap_or_else(|poison| poison.into_inner());
+    send_for_real(args, &samples.take(args.live))
+}
+
+fn send_for_real(args: &Args, shots: &[Shot]) -> Result<Option<Violation>> {
+    let (passed, found) = Live::start(&args.product)?.send(shots)?;
+    println!(
+        "sent for real: {} packets; {} came out at the ISPs, {} on the LAN",
+        passed.sent, passed.at_isps, passed.on_lan
+    );
+    Ok(found)
+}
+
+/// Packets that were sent or left to the kernel: the beginning of a round, whose flows begin with it, and the last of
+/// every reason.
+#[derive(Default)]
+struct Samples {
+    first: Vec<Shot>,
+    by_reason: BTreeMap<usize, VecDeque<Shot>>,
+}
+
+impl Samples {
+    fn add(&mut self, shot: &Shot, outcome: &Outcome) {
+        if self.first.len() < SAMPLES && live::is_sendable(shot) {
+            self.first.push(shot.clone());
+        }
+        let fate = outcome.reason().map(|reason| reason.fate);
+        if !live::is_sendable(shot) || !matches!(fate, Some(Fate::Sent | Fate::Passed)) {
+            return;
+        }
+        for &reason in &outcome.reasons {
+            let kept = self.by_reason.entry(reason).or_default();
+            kept.truncate(SAMPLES - 1);
+            kept.push_front(shot.clone());
+        }
+    }
+
+    fn merge(&mut self, other: Samples) {
+        self.first = other.first;
+        for (reason, shots) in other.by_reason {
+            self.by_reason.entry(reason).or_default().extend(shots);
+        }
+    }
+
+    /// Half of them from a round's beginning, half in turn from all reasons.
+    fn take(mut self, count: usize) -> Vec<Shot> {
+        let mut taken = self.first;
+        taken.truncate(count / 2);
+        while taken.len() < count && self.by_reason.values().any(|shots| !shots.is_empty()) {
+            taken.extend(self.by_reason.values_mut().filter_map(VecDeque::pop_front));
+        }
+        taken
+    }
 }
 
 fn worker(work: &Work) -> Result<()> {
     let mut arena = Arena::new()?;
+    let mut kept = Samples::default();
     while !work.over.load(Ordering::Relaxed) {
         let round = work.next.fetch_add(1, Ordering::Relaxed);
         if round >= work.end {
             break;
         }
-        let violation = arena.round(seed_of(work.seed, round), PACKETS, |_, _| {})?;
+        let mut samples = Samples::default();
+        let violation = arena.round(seed_of(work.seed, round), PACKETS, |shot, outcome| {
+            samples.add(shot, outcome);
+        })?;
+        kept = samples;
         work.bar.inc(PACKETS);
         if let Some(violation) = violation {
             work.over.store(true, Ordering::Relaxed);
@@ -203,6 +281,9 @@ fn worker(work: &Work) -> Result<()> {
                 found.get_or_insert(shrunk);
             }
         }
+    }
+    if let Ok(mut samples) = work.samples.lock() {
+        samples.merge(kept);
     }
     if let Ok(mut tally) = work.tally.lock() {
         tally.merge(&arena.tally);

@@ -16,7 +16,7 @@ use aya::maps::{HashMap, Map, MapData, MapType};
 use aya::programs::TestRunOptions;
 use nix::net::if_::if_nametoindex;
 
-use crate::capture::Capture;
+use crate::capture::{Capture, Seen};
 use crate::kernel::RawMap;
 use crate::read::Ip;
 use crate::script::to_hex;
@@ -122,7 +122,7 @@ impl Rig {
             counted: vec![0; anabranch_policy::reasons().len()],
             flows: [flow_map(&maps, "flows")?, flow_map(&maps, "embryos")?],
             tables: Tables::open(&maps)?,
-            capture: Capture::new()?,
+            capture: Capture::new(Seen::Leaving)?,
             output: vec![0; OUTPUT_MAX],
             told: Told::default(),
             plane: Some(plane),
@@ -279,7 +279,7 @@ fn path(link: u8, told: &Told, ifindex: u32) -> LinkPath {
 }
 
 fn settings(told: &Told) -> Settings {
-    Settings {
+    let mut settings = Settings {
         tcp_established_ns: 7440 * SECOND_NS,
         tcp_transitory_ns: 240 * SECOND_NS,
         udp_ns: 300 * SECOND_NS,
@@ -292,8 +292,12 @@ fn settings(told: &Told) -> Settings {
         ephemeral_min: 32768,
         ephemeral_max: 60999,
         udp_filter_open: told.udp_open.into(),
-        fallback_mark: if told.fallback { FALLBACK_MARK } else { 0 },
+        ..Settings::default()
+    };
+    if told.fallback {
+        settings.fallback_mark = FALLBACK_MARK;
     }
+    settings
 }
 
 fn choice(told: &Told) -> Choice {

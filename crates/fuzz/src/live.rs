@@ -1,0 +1,238 @@
+//! Packets for the product itself: `anabranch run` between hosts and ISPs in namespaces, with the kernel's own forwarding
+//! and the rules of nftables behind the programs. Whatever comes out at an ISP is judged.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anabranch_lab::netns::Namespace;
+use anabranch_lab::topology::Anabranch;
+use anyhow::{Context, Result, bail};
+use nix::net::if_::if_nametoindex;
+
+use crate::build::{self, GATEWAY_MAC, mac_of};
+use crate::capture::{Capture, Seen};
+use crate::check::{self, Verdict};
+use crate::read::{ETHERNET, Ip, UDP};
+use crate::round::Violation;
+use crate::script::{Script, Shot};
+use crate::site::*;
+use crate::sum;
+
+/// Links of the live site: those with an Ethernet header.
+const LIVE_LINKS: u8 = BARE_LINK;
+const READY: Duration = Duration::from_secs(30);
+const BATCH: usize = 16;
+/// Where the packet goes that tells that all before it have gone.
+const SENTINEL_PORT: u16 = 9;
+
+/// How many frames went in, and came out at the ISPs and on the LAN.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passed {
+    pub sent: usize,
+    pub at_isps: usize,
+    pub on_lan: usize,
+}
+
+/// One end of a cable to the gateway.
+struct Far {
+    port: Port,
+    index: u32,
+    capture: Capture,
+    _namespace: Namespace,
+}
+
+pub struct Live {
+    fars: Vec<Far>,
+    sentinels: u16,
+    _product: Anabranch,
+    _gateway: Namespace,
+}
+
+fn ports() -> impl Iterator<Item = Port> {
+    (0..LANS)
+        .map(Port::Lan)
+        .chain((0..LIVE_LINKS).map(Port::Link))
+}
+
+impl Live {
+    /// Starts the product `binary` and waits until it forwards.
+    pub fn start(binary: &Path) -> Result<Self> {
+        let gateway = namespace("gateway")?;
+        let fars = ports()
+            .map(|port| lay(port, &gateway))
+            .collect::<Result<_>>()?;
+        let (network, length) = BEHIND_ROUTER;
+        gateway.ip(&format!(
+            "route add {network}/{length} via {ROUTER} dev lan0"
+        ))?;
+        let product = Anabranch::start(&gateway, binary, &configuration())?;
+        let mut live = Live {
+            fars,
+            sentinels: 0,
+            _product: product,
+            _gateway: gateway,
+        };
+        live.settle(&mut Passed::default())?
+            .map_err(anyhow::Error::msg)?;
+        Ok(live)
+    }
+
+    /// Sends all, in their order, and judges what comes out meanwhile.
+    pub fn send(&mut self, shots: &[Shot]) -> Result<(Passed, Option<Violation>)> {
+        let mut passed = Passed::default();
+        for batch in shots.chunks(BATCH) {
+            for shot in batch {
+                let far = self.fars.iter().find(|far| far.port == shot.port);
+                let far = far.context("a port of the live site")?;
+                far.capture
+                    .send(far.index, &shot.frame)
+                    .with_context(|| shot.port.to_string())?;
+                passed.sent += 1;
+            }
+            if let Err(words) = self.settle(&mut passed)? {
+                let script = Script {
+                    told: Told::default(),
+                    shots: batch.to_vec(),
+                };
+                return Ok((passed, Some(Violation { words, script })));
+            }
+        }
+        Ok((passed, None))
+    }
+
+    /// Until a datagram that was sent now has come out at an ISP, so that what was sent before has as well.
+    fn settle(&mut self, passed: &mut Passed) -> Result<Verdict> {
+        let until = Instant::now() + READY;
+        while Instant::now() < until {
+            self.sentinels = self.sentinels.wrapping_add(1);
+            let number = self.sentinels;
+            let ends = ((HOSTS[0].0, 2000), (SERVERS[0], SENTINEL_PORT));
+            let packet = build::udp(ends.0, ends.1, 1, &number.to_be_bytes());
+            let shot = build::arriving(Port::Lan(0), packet);
+            self.fars[0].capture.send(self.fars[0].index, &shot.frame)?;
+            let next = Instant::now() + Duration::from_millis(200);
+            while Instant::now() < next {
+                match self.drain(number, passed)? {
+                    Ok(false) => std::thread::yield_now(),
+                    Ok(true) => return Ok(Ok(())),
+                    Err(words) => return Ok(Err(words)),
+                }
+            }
+        }
+        bail!("nothing comes out of the gateway")
+    }
+
+    /// Judges what has come out. Whether the sentinel has.
+    fn drain(&mut self, number: u16, passed: &mut Passed) -> Result<Result<bool, String>> {
+        let (mut seen, mut verdict) = (false, Ok(()));
+        for Far { port, capture, .. } in &mut self.fars {
+            capture.drain(|_, frame| {
+                if let Some(ip) = Ip::of_frame(frame) {
+                    seen |= is_sentinel(&ip, number);
+                    match port {
+                        Port::Link(_) => passed.at_isps += 1,
+                        Port::Lan(_) => passed.on_lan += 1,
+                    }
+                }
+                if verdict.is_ok() {
+                    verdict = judge(*port, frame);
+                }
+            })?;
+        }
+        Ok(verdict.map(|()| seen))
+    }
+}
+
+fn is_sentinel(ip: &Ip, number: u16) -> bool {
+    let is_it = ip.proto() == UDP && ip.ports().is_some_and(|(_, to)| to == SENTINEL_PORT);
+    is_it && ip.body()[8..].starts_with(&number.to_be_bytes())
+}
+
+/// Wrong sums stay wrong; here only right ones go in, so that every wrong one is the gateway's.
+pub fn is_sendable(shot: &Shot) -> bool {
+    let is_live = shot.port.header() > 0;
+    let fits = shot.frame.len() <= 1500 + ETHERNET;
+    let ip = Ip::of_frame(&shot.frame);
+    let is_right = ip
+        .and_then(|ip| sum::transport(&ip))
+        .is_none_or(|sum| sum == 0xffff);
+    let is_part = ip.is_some_and(|ip| ip.is_fragment());
+    is_live && fits && (is_right || is_part)
+}
+
+fn judge(port: Port, frame: &[u8]) -> Verdict {
+    let Port::Link(_) = port else { return Ok(()) };
+    let Some(ip) = Ip::of_frame(frame) else {
+        return Ok(());
+    };
+    check::check_clone(port, frame)?;
+    let is_right = ip.is_fragment() || sum::transport(&ip).is_none_or(|sum| sum == 0xffff);
+    match is_right {
+        true => Ok(()),
+        false => Err(format!(
+            "{port}: a wrong transport checksum: {}",
+            crate::script::to_hex(frame)
+        )),
+    }
+}
+
+fn namespace(label: &str) -> Result<Namespace> {
+    let namespace = Namespace::create(label)?;
+    for key in ["all", "default"] {
+        namespace.set_sysctl(&format!("net/ipv6/conf/{key}/disable_ipv6"), "1")?;
+    }
+    Ok(namespace)
+}
+
+/// A cable from the gateway's device to a namespace of its own.
+fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
+    let far = namespace(&port.to_string())?;
+    let device = port.to_string();
+    gateway.veth(&device, &far, "far")?;
+    gateway.set_offloads(&device, false)?;
+    far.set_offloads("far", false)?;
+    gateway.ip(&format!("link set {device} address {}", words(GATEWAY_MAC)))?;
+    match port {
+        Port::Lan(lan) => {
+            gateway.add_address(&device, GATEWAY[usize::from(lan)].into(), 24)?;
+            let hosts = HOSTS
+                .iter()
+                .filter(|&&(host, on)| on == lan && host.octets()[1] == 0);
+            let router = (lan == 0).then_some(ROUTER);
+            for host in hosts.map(|&(host, _)| host).chain(router) {
+                let mac = words(mac_of(host));
+                gateway.ip(&format!(
+                    "neigh replace {host} lladdr {mac} dev {device} nud permanent"
+                ))?;
+            }
+        }
+        Port::Link(link) => {
+            let (isp, metric) = (ISP[usize::from(link)], 100 + u32::from(link));
+            gateway.add_address(&device, EXTERNAL[usize::from(link)].into(), 24)?;
+            far.add_address("far", isp.into(), 24)?;
+            gateway.ip(&format!(
+                "route add default via {isp} dev {device} metric {metric}"
+            ))?;
+        }
+    }
+    let (capture, index) =
+        far.run(|| -> Result<_> { Ok((Capture::new(Seen::Arriving)?, if_nametoindex("far")?)) })??;
+    Ok(Far {
+        port,
+        index,
+        capture,
+        _namespace: far,
+    })
+}
+
+fn words(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn configuration() -> String {
+    let links = (0..LIVE_LINKS).map(|link| {
+        let isp = ISP[usize::from(link)];
+        format!("link.isp{link} = {{ device = \"wan{link}\", down = \"100mbit\", probe = [\"icmp:{isp}\"] }}\n")
+    });
+    format!("lan = [\"lan0\", \"lan1\"]\n{}", links.collect::<String>())
+}
