@@ -28,6 +28,9 @@ macro_rules! demand {
     };
 }
 
+/// Of the LAN devices, as the gateway is told.
+const LAN_MTU: u32 = 1500;
+
 /// Which endpoint changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -97,23 +100,25 @@ impl<'a> Case<'a> {
                 let is_ip = self.port.header() > 0 && self.input[12..14] == [8, 0];
                 demand!(!is_ip, "it is IPv4");
             }
-            // The fallback's NAT translates or refuses it: shown by the packets sent for real.
-            "OTHER_PROTOCOL" => {}
+            "TAGGED" => {}
             "SPECIFIC_ROUTE" if lan => {
                 let to = self.came()?.dst();
                 demand!(is_kernels(to), "{to} is the internet's");
             }
+            // The fallback's NAT translates or refuses it: shown by the packets sent for real.
             name if lan && name.starts_with("FALLBACK_") => {
                 demand!(self.rig.told.fallback, "the kernel's NAT is not there");
             }
-            "NO_FLOW_IN" if !lan => {
+            "FALLBACK_STRAY" | "NO_FLOW_IN" | "OTHER_PROTOCOL" if !lan => {
                 let ip = self.came()?;
                 // The kernel takes no packet that claims one of its own addresses (RFC 1812 section 5.3.7).
-                let own = GATEWAY.contains(&ip.src());
+                let (from, to) = (ip.src(), ip.dst());
+                let own = |address| GATEWAY.contains(&address);
                 demand!(
-                    own || lan_of(ip.src()).is_none(),
+                    own(from) || lan_of(from).is_none(),
                     "its source is of the LAN"
                 );
+                demand!(own(to) || lan_of(to).is_none(), "it is for a LAN host");
             }
             _ => return wrong("the checker knows no rule by which the kernel may have it"),
         }
@@ -189,7 +194,7 @@ impl<'a> Case<'a> {
         demand!(!fixed_id || came.id() == left.id(), "the id changed");
         let mtu = match way {
             Way::Out => link_of(address).map(|link| self.rig.told.mtu[usize::from(link)]),
-            Way::In => None,
+            Way::In => Some(LAN_MTU),
         };
         self.is_the_same(way, &came, &left, mtu)
     }
@@ -228,11 +233,7 @@ impl<'a> Case<'a> {
             demand!(fits && more && came.may_fragment(), "cut short");
         }
         let residue = Ip::of(&expected).map(|ip| sum::transport(&ip));
-        let is_same_sum = match (sum::transport(came), residue.flatten()) {
-            (None, None) => true,
-            (Some(before), Some(after)) => sum::is_same(before, after),
-            _ => false,
-        };
+        let is_same_sum = sum::follows(sum::transport(came), residue.flatten());
         demand!(
             is_same_sum,
             "the transport checksum does not follow the translation"
@@ -247,9 +248,8 @@ impl<'a> Case<'a> {
     /// An ICMP error about a flow's packet: outer and quoted header change, and the sums with them.
     fn error(&self, way: Way) -> Verdict {
         let (came, left) = (self.came()?, self.left()?);
-        let Some((was, is)) = came.quote().zip(left.quote()) else {
-            return Ok(());
-        };
+        let quotes = came.quote().zip(left.quote());
+        let (was, is) = quotes.ok_or("the quote is cut short")?;
         demand_hop(&came, &left)?;
         demand!(
             sum::holds(&[came.body()]),
@@ -277,6 +277,16 @@ impl<'a> Case<'a> {
             sum::is_same(before, after),
             "the quoted header's checksum does not follow"
         );
+        let residues = (sum::transport(&was), sum::transport(&is));
+        let is_same_sum = match residues {
+            (None, None) => true,
+            (Some(before), Some(after)) => sum::is_same(before, after),
+            _ => false,
+        };
+        demand!(
+            is_same_sum,
+            "the quoted transport checksum was not restored"
+        );
         let quote = came.header() + 8;
         let mut expected = came.bytes.to_vec();
         let mut copy = |at: usize, length: usize| {
@@ -294,11 +304,17 @@ impl<'a> Case<'a> {
         ] {
             copy(at, length);
         }
+        if let Some(check) = sum::field(was.proto()).filter(|at| at + 2 <= was.body().len()) {
+            copy(quote + was.header() + check, 2);
+        }
         demand_equal(&expected, left.bytes)
     }
 
     /// What the gateway says itself: an ICMP error about the packet, or a RST in the remote end's name.
     fn answered(&self) -> Verdict {
+        if self.port.header() == 0 {
+            return Ok(());
+        }
         let (came, left) = (self.came()?, self.left()?);
         demand!(left.dst() == came.src(), "answered to {}", left.dst());
         demand!(

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anabranch_core::{Choice, DataPlane, LinkId};
-use anabranch_dataplane::{Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
+use anabranch_dataplane::{
+    EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
+};
 use anabranch_lab::netns::{Entered, Namespace};
 use anabranch_policy::{Dispatch, Fate, Load, Reason, abi};
 use anyhow::{Context, Result, ensure};
@@ -286,6 +288,7 @@ fn settings(told: &Told) -> Settings {
         icmp_ns: 60 * SECOND_NS,
         embryo_ns: 240 * SECOND_NS,
         quota_per_host: told.quota,
+        embryos_per_host: EMBRYOS_PER_HOST,
         flows_max: 65_536,
         port_min: 1024,
         port_max: 65535,

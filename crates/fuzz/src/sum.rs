@@ -52,6 +52,15 @@ pub fn is_same(one: u16, other: u16) -> bool {
     one % 0xffff == other % 0xffff
 }
 
+/// Whether a sum is as right, or as wrong, as it was; and is there if it was.
+pub fn follows(before: Option<u16>, after: Option<u16>) -> bool {
+    match (before, after) {
+        (None, None) => true,
+        (Some(before), Some(after)) => is_same(before, after),
+        _ => false,
+    }
+}
+
 /// Writes the checksum of an IPv4 header.
 pub fn mend_header(packet: &mut [u8]) {
     let header = usize::from(packet[0] & 15) * 4;
