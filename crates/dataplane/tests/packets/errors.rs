@@ -225,9 +225,14 @@ fn one_hosts_errors_cost_no_other_host_and_no_path_mtu() {
     let mut rig = Rig::new();
     rig.tell_links(EXTERNAL, [1400; 2]);
     let expiring = udp(client(4000), server(53), b"x").ttl(1).frame();
+    let begun = std::time::Instant::now();
     let answered = (0..1000).filter(|_| rig.lan_sends(&expiring).was_answered());
-    let answered = answered.count();
-    assert!((100..500).contains(&answered), "{answered}");
+    // 100 at once, and 100 a second.
+    let (answered, allowed) = (answered.count(), 101 + begun.elapsed().as_millis() / 10);
+    assert!(
+        (100..=allowed as usize).contains(&answered),
+        "{answered} of {allowed}"
+    );
     for host in [CLIENT, SECOND_CLIENT] {
         let longer = udp(SocketAddrV4::new(host, 4001), server(53), &[7; 1450]);
         for _ in 0..50 {
