@@ -20,13 +20,13 @@ const TEXTS: u32 = 2000;
 const GATEWAY: &str = r#"lan = ["lan0", "lan1"]
 policy = "WSDM"
 link.fiber = { device = "wan0", down = "40mbit", up = "20mbit", gateway = "192.0.2.1", address = "192.0.2.2" }
-link.lte = { device = "wwan0", metered = true, weight = 3, probe = ["icmp:192.0.2.1", "dns:192.0.2.3"] }
+link.lte = { device = "wwan0", down = "15mbit", metered = true, probe = ["icmp:192.0.2.1", "dns:192.0.2.3"] }
 [probe]
 targets = ["tcp:192.0.2.9:443"]
 [availability]
-silence_ms = 1000
-window = 8
-down_loss = 4
+window_age_ms = 30000
+window = 10
+down_loss = 7
 metered_factor = 10
 [nat]
 tcp_established_s = 7440
