@@ -177,6 +177,10 @@ impl<'a> Case<'a> {
     fn translated(&self, way: Way) -> Verdict {
         let (came, left) = (self.came()?, self.left()?);
         let address = changed_address(way, &left);
+        if let Port::Lan(lan) = self.port {
+            let from = came.src();
+            demand!(lan_of(from) == Some(lan), "{from} is of another LAN device");
+        }
         demand_hop(&came, &left)?;
         match (came.ports(), left.ports()) {
             (Some(from), Some(to)) => {
