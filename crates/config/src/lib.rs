@@ -17,6 +17,6 @@ mod suggestion;
 
 pub use error::BadInput;
 pub use quantity::{Bytes, Share, Span};
-pub use rate::Rate;
+pub use rate::{LineRate, Rate};
 pub use source::{Source, dotted, is_name, read_text};
 pub use suggestion::did_you_mean;

@@ -71,9 +71,86 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
+/// No access line is slower, ...
+const LINE_MIN_BPS: u64 = 64_000;
+/// ... and none faster (400 gigabit Ethernet).
+const LINE_MAX_BPS: u64 = 400_000_000_000;
+/// Who writes a smaller number without a unit thinks in Mbit/s.
+const MEANT_IN_BITS: f64 = 100e3;
+
+/// The rate of an access line, as its owner writes it: with a unit, from 64 kbit/s to 400 Gbit/s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineRate(pub Rate);
+
+impl std::str::FromStr for LineRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(number) = text.trim().parse() {
+            return Err(without_unit(number));
+        }
+        let rate: Rate = text.parse()?;
+        if !(LINE_MIN_BPS..=LINE_MAX_BPS).contains(&rate.bps()) {
+            return Err("a line has 64kbit to 400gbit".to_owned());
+        }
+        Ok(Self(rate))
+    }
+}
+
+/// What somebody may have meant who wrote a number alone.
+fn without_unit(number: f64) -> String {
+    let meant = match number {
+        _ if number.is_nan() || number <= 0.0 => String::new(),
+        _ if number < MEANT_IN_BITS => format!("; did you mean \"{number}mbit\"?"),
+        _ => format!("; did you mean \"{number}bit\"?"),
+    };
+    format!("a rate has a unit (bit, kbit, mbit, gbit){meant}")
+}
+
+impl<'de> Deserialize<'de> for LineRate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = LineRate;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, r#"a rate with its unit, like "500mbit""#)
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<LineRate, E> {
+                Err(E::custom(without_unit(number as f64)))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<LineRate, E> {
+                Err(E::custom(without_unit(number)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<LineRate, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_has_a_unit_and_a_rate_that_lines_have() {
+        for (text, problem) in [
+            ("500", "did you mean \"500mbit\"?"),
+            ("100000000", "did you mean \"100000000bit\"?"),
+            ("500gbit", "a line has 64kbit to 400gbit"),
+            ("9kbit", "a line has 64kbit to 400gbit"),
+        ] {
+            let said = text.parse::<LineRate>().unwrap_err();
+            assert!(said.ends_with(problem), "{text}: {said}");
+        }
+        let fast: LineRate = "400gbit".parse().unwrap();
+        assert_eq!(fast.0.bps(), LINE_MAX_BPS);
+    }
 
     #[test]
     fn units_and_decimals_are_understood() {

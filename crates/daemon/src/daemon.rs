@@ -79,6 +79,8 @@ pub struct Daemon<P, S> {
     orders: Orders,
     pub(crate) plane: P,
     pub(crate) driver: Driver,
+    /// The host as it was seen last; rules and routes follow it at once.
+    seen: Desired,
     /// What the data path has been told of the host.
     pub(crate) told: Desired,
     pub(crate) meter: Meter,
@@ -96,8 +98,8 @@ pub struct Daemon<P, S> {
     incomplete: bool,
     /// The rest is told when the flows that are being ended are.
     is_half_told: bool,
-    /// What was in the way last.
-    trouble: Option<String>,
+    /// What was in the way last, and how often in a row.
+    trouble: Option<(String, u32)>,
     first_usable: Option<LinkId>,
     ticks: u64,
     sweep_at: Instant,
@@ -131,6 +133,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         Ok(Self {
             driver,
             orders,
+            seen: Desired::default(),
             told: Desired::default(),
             meter: Meter::default(),
             swept: Swept::default(),
@@ -273,6 +276,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             let reaches: Vec<_> = view.targets.iter().map(|(_, reach)| *reach).collect();
             self.driver.set_targets(*id, &reaches);
         }
+        self.seen.clone_from(&wanted);
         if wanted != self.told || self.is_half_told {
             self.tell(wanted)?;
         }
@@ -309,13 +313,18 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         Ok(())
     }
 
-    /// The next tick tries again. What is in the way is said once.
+    /// The next tick tries again. What is still in the way then is said, once: the host may have changed since it was
+    /// looked at, and the next look sees that.
     fn put_off(&mut self, trouble: String) {
         self.incomplete = true;
-        if self.trouble.as_ref() != Some(&trouble) {
+        let times = match self.trouble.take() {
+            Some((known, times)) if known == trouble => times.saturating_add(1),
+            _ => 1,
+        };
+        if times == 2 {
             tracing::warn!("{trouble}");
-            self.trouble = Some(trouble);
         }
+        self.trouble = Some((trouble, times));
     }
 
     /// Takes links that are gone out of the choice, and has their flows ended.
@@ -426,7 +435,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     async fn apply_to_host(&mut self) {
         if let Err(error) = self
             .surroundings
-            .apply(&self.config, &self.told, self.first_usable)
+            .apply(&self.config, &self.seen, self.first_usable)
             .await
         {
             self.put_off(format!("host: {error:#}"));
@@ -532,7 +541,11 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         self.forget_links(all_links())?;
         self.look().await?;
         self.end_stale_flows()?;
-        anyhow::ensure!(!self.incomplete, "not everything could be set up");
+        let trouble = self.trouble.as_ref().map_or("", |(trouble, _)| trouble);
+        anyhow::ensure!(
+            !self.incomplete,
+            "not everything could be set up: {trouble}"
+        );
         Ok(())
     }
 

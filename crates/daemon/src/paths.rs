@@ -56,6 +56,11 @@ impl Paths {
         self.file("lock")
     }
 
+    /// Held for a device of a network namespace, whatever the instance; contains process id and instance.
+    pub fn claim(&self, namespace: u64, device: &str) -> PathBuf {
+        self.runtime.join(format!("{namespace}-{device}.device"))
+    }
+
     /// What was changed on the host, and how it was before.
     pub fn state(&self) -> PathBuf {
         self.file("json")

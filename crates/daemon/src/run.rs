@@ -12,7 +12,7 @@ use crate::config::{Config, Configuration};
 use crate::daemon::{Daemon, Surroundings};
 use crate::error::Error;
 use crate::host::{self, Host};
-use crate::lock::Lock;
+use crate::lock::{Claims, Lock};
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::paths::Paths;
 use crate::plane::{self, ReasonCount};
@@ -42,10 +42,11 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
     let config = Configuration::load(path)?;
     check_host(&config).await?;
     let _lock = Lock::take(paths)?;
+    let claims = Claims::take(paths, &config.devices())?;
     let signals = service::signals()?;
     match config {
         Configuration::Gateway(config) => {
-            service::serve(open(*config, paths).await?, paths, signals, ready).await
+            service::serve(open(*config, paths, claims).await?, paths, signals, ready).await
         }
         Configuration::Trunk(config) => {
             service::serve(trunk::open(config, paths).await?, paths, signals, ready).await
@@ -53,10 +54,14 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
     }
 }
 
-async fn open(config: Config, paths: &Paths) -> anyhow::Result<Daemon<Gateway, RealHost>> {
+async fn open(
+    config: Config,
+    paths: &Paths,
+    claims: Claims,
+) -> anyhow::Result<Daemon<Gateway, RealHost>> {
     let (plane, adopted) =
         Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
-    let host = match adopt_host(&config, paths).await {
+    let host = match adopt_host(&config, paths, claims).await {
         Ok(host) => host,
         Err(error) if adopted => return Err(error),
         Err(error) => {
@@ -72,9 +77,9 @@ async fn open(config: Config, paths: &Paths) -> anyhow::Result<Daemon<Gateway, R
 }
 
 /// After the load, before there are threads.
-async fn adopt_host(config: &Config, paths: &Paths) -> anyhow::Result<RealHost> {
+async fn adopt_host(config: &Config, paths: &Paths, claims: Claims) -> anyhow::Result<RealHost> {
     privileges::drop_loading()?;
-    RealHost::adopt(&config.path, paths).await
+    RealHost::adopt(&config.path, paths, claims).await
 }
 
 /// This host.
@@ -82,15 +87,17 @@ struct RealHost {
     netlink: Netlink,
     monitor: Monitor,
     host: Host,
+    claims: Claims,
     config_path: PathBuf,
 }
 
 impl RealHost {
-    async fn adopt(config_path: &Path, paths: &Paths) -> anyhow::Result<Self> {
+    async fn adopt(config_path: &Path, paths: &Paths, claims: Claims) -> anyhow::Result<Self> {
         Ok(Self {
             netlink: Netlink::connect()?,
             monitor: Monitor::connect()?,
             host: Host::adopt(paths).await?,
+            claims,
             config_path: config_path.to_owned(),
         })
     }
@@ -121,7 +128,10 @@ impl Surroundings for RealHost {
         let config = Configuration::load(&self.config_path)?;
         check_devices(&config).await?;
         match config {
-            Configuration::Gateway(config) => Ok(*config),
+            Configuration::Gateway(config) => {
+                self.claims.change(&config.devices())?;
+                Ok(*config)
+            }
             Configuration::Trunk(config) => Err(config
                 .bad("it is of a trunk now; stop the gateway first")
                 .into()),

@@ -108,7 +108,7 @@ fn fingerprint(namespace: &Namespace) -> String {
         ("ip", &["rule"][..]),
         ("ip", &["-4", "route", "show", "table", "all"]),
         ("ip", &["-brief", "address"]),
-        ("nft", &["list", "ruleset"]),
+        ("nft", &["--stateless", "list", "ruleset"]),
     ] {
         text += &namespace.exec(program, words).unwrap();
     }

@@ -1,11 +1,13 @@
 //! The configuration as written: every key once.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::Ipv4Addr;
 
-use serde::Deserialize;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
-use anabranch_config::Rate;
+use anabranch_config::LineRate;
 use anabranch_core::Algorithm;
 
 use super::{Fallback, Forwards, OnReturn, UdpFilter};
@@ -30,16 +32,16 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct LinkTable {
     pub device: String,
-    pub down: Option<Rate>,
-    pub up: Option<Rate>,
+    pub down: Option<LineRate>,
+    pub up: Option<LineRate>,
     #[serde(default)]
     pub metered: bool,
     pub weight: Option<u32>,
-    pub gateway: Option<Ipv4Addr>,
-    pub address: Option<Ipv4Addr>,
+    pub gateway: Option<HostAddress>,
+    pub address: Option<HostAddress>,
     #[serde(default)]
     pub prefixes: Vec<String>,
-    pub probe: Option<Vec<String>>,
+    pub probe: Option<OneOrMore>,
     pub on_return: Option<OnReturn>,
 }
 
@@ -73,7 +75,7 @@ pub(super) struct AvailabilityTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProbeTable {
-    pub targets: Option<Vec<String>>,
+    pub targets: Option<OneOrMore>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,7 +86,7 @@ pub(super) struct NatTable {
     pub tcp_unanswered_s: Option<u64>,
     pub udp_s: Option<u64>,
     pub icmp_s: Option<u64>,
-    pub ports: Option<[u16; 2]>,
+    pub ports: Option<Ports>,
     pub udp_filter: Option<UdpFilter>,
     pub fallback: Option<Fallback>,
     pub forwards: Option<Forwards>,
@@ -95,4 +97,85 @@ pub(super) struct NatTable {
 pub(super) struct LimitsTable {
     pub flows: Option<u32>,
     pub flows_per_host: Option<u32>,
+}
+
+/// `"a"` or `["a", "b"]`.
+#[derive(Debug)]
+pub(super) struct OneOrMore(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMore {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl<'de> Visitor<'de> for Words {
+            type Value = OneOrMore;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"a target or a list of them, like ["dns:1.1.1.1", "icmp:9.9.9.9"]"#)
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<OneOrMore, E> {
+                Ok(OneOrMore(vec![word.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMore, A::Error> {
+                let mut words = Vec::new();
+                while let Some(word) = list.next_element()? {
+                    words.push(word);
+                }
+                Ok(OneOrMore(words))
+            }
+        }
+        deserializer.deserialize_any(Words)
+    }
+}
+
+/// The address of a host, without a network's length.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HostAddress(pub Ipv4Addr);
+
+impl<'de> Deserialize<'de> for HostAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const ALLOWED: &str = r#"write one IPv4 address, like "192.0.2.1""#;
+        struct Address;
+        impl Visitor<'_> for Address {
+            type Value = HostAddress;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"an IPv4 address, like "192.0.2.1""#)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<HostAddress, E> {
+                text.parse()
+                    .map(HostAddress)
+                    .map_err(|_| E::custom(ALLOWED))
+            }
+        }
+        deserializer.deserialize_any(Address)
+    }
+}
+
+/// `[first, last]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports(pub [u16; 2]);
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Range;
+        impl<'de> Visitor<'de> for Range {
+            type Value = Ports;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("[first, last], like [1024, 65535]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Ports, A::Error> {
+                let mut next = || list.next_element::<u16>();
+                match (next()?, next()?, next()?) {
+                    (Some(first), Some(last), None) => Ok(Ports([first, last])),
+                    _ => Err(A::Error::custom("write [first, last], like [1024, 65535]")),
+                }
+            }
+        }
+        deserializer.deserialize_any(Range)
+    }
 }

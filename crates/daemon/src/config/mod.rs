@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_config::{Source, dotted, is_name, read_text};
+use anabranch_config::{LineRate, Source, dotted, is_name, read_text};
 use anabranch_core::{Algorithm, LinkSpec};
 use serde::Deserialize;
 
@@ -22,7 +22,9 @@ pub use anabranch_config::Rate;
 use crate::error::BadInput;
 use crate::probe::{DEFAULT_TARGETS, Target};
 use crate::trunk;
-use file::{AvailabilityTable, File, LimitsTable, LinkTable, NatTable};
+use file::{
+    AvailabilityTable, File, HostAddress, LimitsTable, LinkTable, NatTable, OneOrMore, Ports,
+};
 
 /// Links of one gateway.
 pub const LINKS_MAX: usize = anabranch_policy::abi::MAX_LINKS;
@@ -58,6 +60,14 @@ impl Configuration {
             trunk::Config::parse(path, &text).map(Self::Trunk)
         } else {
             Config::parse(path, &text).map(|config| Self::Gateway(Box::new(config)))
+        }
+    }
+
+    /// Everything the instance has for itself.
+    pub fn devices(&self) -> Vec<&str> {
+        match self {
+            Self::Gateway(config) => config.devices(),
+            Self::Trunk(config) => config.devices(),
         }
     }
 }
@@ -210,6 +220,12 @@ impl Config {
         BadInput::new(format!("{}: {problem}", self.path.display()))
     }
 
+    pub fn devices(&self) -> Vec<&str> {
+        let lan = self.lan.iter().map(String::as_str);
+        lan.chain(self.links.iter().map(|link| link.device.as_str()))
+            .collect()
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.links.iter().map(|link| link.name.as_str())
     }
@@ -299,7 +315,9 @@ fn link(
     {
         return bad("weight", "a weight is a whole number from 1 to 1000");
     }
-    for (key, address) in [("gateway", table.gateway), ("address", table.address)] {
+    let address_of = |written: Option<HostAddress>| written.map(|HostAddress(address)| address);
+    let [gateway, address] = [table.gateway, table.address].map(address_of);
+    for (key, address) in [("gateway", gateway), ("address", address)] {
         if address.is_some_and(|a| {
             a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_broadcast()
         }) {
@@ -316,12 +334,12 @@ fn link(
     };
     Ok(Link {
         device: table.device,
-        down: table.down,
-        up: table.up,
+        down: table.down.map(|LineRate(rate)| rate),
+        up: table.up.map(|LineRate(rate)| rate),
         metered: table.metered,
         weight: table.weight,
-        gateway: table.gateway.map(IpAddr::V4),
-        address: table.address.map(IpAddr::V4),
+        gateway: gateway.map(IpAddr::V4),
+        address: address.map(IpAddr::V4),
         prefixes,
         probes_found: written.is_none(),
         probe: written.unwrap_or_else(|| DEFAULT_TARGETS.to_vec()),
@@ -362,17 +380,20 @@ fn read_prefix(text: &str) -> Option<(Ipv4Addr, u8)> {
 fn targets(
     source: &Source<'_>,
     key: &[&str],
-    written: Option<Vec<String>>,
+    written: Option<OneOrMore>,
 ) -> Result<Option<Vec<Target>>, BadInput> {
-    let Some(written) = written else {
+    let Some(OneOrMore(written)) = written else {
         return Ok(None);
     };
     if !(1..=TARGETS_MAX).contains(&written.len()) {
         return Err(source.bad(key, format!("1 to {TARGETS_MAX} probe targets are allowed")));
     }
     let target = |(index, text): (usize, &String)| {
+        let index = index.to_string();
+        let within = [key, &[&index]].concat();
+        let place = source.span(&within).map_or(key, |_| &within);
         text.parse()
-            .map_err(|problem: String| source.bad(&[key, &[&index.to_string()]].concat(), problem))
+            .map_err(|problem: String| source.bad(place, problem))
     };
     written
         .iter()
@@ -500,11 +521,11 @@ fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
             format!("a time from 1 to {TIMEOUT_S_MAX} seconds"),
         )),
     };
-    let ports = table.ports.unwrap_or([1024, u16::MAX]);
+    let Ports(ports) = table.ports.unwrap_or(Ports([1024, u16::MAX]));
     if ports[0] < 1024 || ports[0] > ports[1] {
         return Err(source.bad(
             &["nat", "ports"],
-            "write [first, last], within 1024 to 65535",
+            "write [first, last], within 1024 to 65535, like [20000, 29999]",
         ));
     }
     Ok(Nat {

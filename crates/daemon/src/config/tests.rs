@@ -109,8 +109,8 @@ fn links_keep_the_order_in_which_they_are_written() {
         lan = ["eth0"]
         [link.zulu]
         device = "eth1"
-        up = 1_000_000
-        down = 1_000_000
+        up = "1mbit"
+        down = "1mbit"
         [link.alpha]
         device = "eth2"
         up = "1mbit"
@@ -215,14 +215,35 @@ fn missing_keys_are_named() {
 fn wrong_values_are_quoted_with_what_is_allowed() {
     let rate = r#"write it like "500mbit" (bit, kbit, mbit, gbit) or as a whole number of bit/s"#;
     for (table, message) in [
-        (r#"device = "eth1", down = "0""#, format!(r#"link.fiber.down = "0": a rate must be above 0: {rate}"#)),
-        (r#"device = "eth1", down = 0"#, format!("link.fiber.down = 0: a rate must be above 0: {rate}")),
+        (r#"device = "eth1", down = 0"#, "link.fiber.down = 0: a rate has a unit (bit, kbit, mbit, gbit)".into()),
+        (
+            r#"device = "eth1", down = 500"#,
+            r#"link.fiber.down = 500: a rate has a unit (bit, kbit, mbit, gbit); did you mean "500mbit"?"#.into(),
+        ),
+        (
+            r#"device = "eth1", down = "500""#,
+            r#"link.fiber.down = "500": a rate has a unit (bit, kbit, mbit, gbit); did you mean "500mbit"?"#.into(),
+        ),
+        (r#"device = "eth1", up = "500gbit""#, r#"link.fiber.up = "500gbit": a line has 64kbit to 400gbit"#.into()),
+        (r#"device = "eth1", up = "9kbit""#, r#"link.fiber.up = "9kbit": a line has 64kbit to 400gbit"#.into()),
         (r#"device = "eth1", up = "fast""#, format!(r#"link.fiber.up = "fast": not a rate: {rate}"#)),
         (r#"device = "eth1", up = "2tbit""#, format!(r#"link.fiber.up = "2tbit": not a rate: {rate}"#)),
         (r#"device = "eth1", weight = 0"#, "link.fiber.weight = 0: a weight is a whole number from 1 to 1000".into()),
         (
             r#"device = "eth1", gateway = "0.0.0.0""#,
             r#"link.fiber.gateway = "0.0.0.0": must be the IPv4 address of one host"#.into(),
+        ),
+        (
+            r#"device = "eth1", gateway = "192.0.2.1/24""#,
+            r#"link.fiber.gateway = "192.0.2.1/24": write one IPv4 address, like "192.0.2.1""#.into(),
+        ),
+        (
+            r#"device = "eth1", prefixes = ["198.51.100.1/24"]"#,
+            r#"link.fiber.prefixes[0] = "198.51.100.1/24": write the network's address, like "198.51.100.0/28""#.into(),
+        ),
+        (
+            r#"device = "eth1", probe = "1.1.1.1""#,
+            r#"link.fiber.probe = "1.1.1.1": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT", with IPv4 addresses"#.into(),
         ),
         (
             r#"device = "eth1", probe = ["dns:example.org"]"#,
@@ -243,11 +264,15 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
         ),
         (
             "[nat]\nports = [80, 90]",
-            "nat.ports = [80, 90]: write [first, last], within 1024 to 65535",
+            "nat.ports = [80, 90]: write [first, last], within 1024 to 65535, like [20000, 29999]",
+        ),
+        (
+            "[nat]\nports = \"1024-65535\"",
+            "nat.ports = \"1024-65535\": invalid type: string \"1024-65535\", expected [first, last], like [1024, 65535]",
         ),
         (
             "[nat]\nports = [3000, 2000]",
-            "nat.ports = [3000, 2000]: write [first, last], within 1024 to 65535",
+            "nat.ports = [3000, 2000]: write [first, last], within 1024 to 65535, like [20000, 29999]",
         ),
         (
             "[limits]\nflows = 0",
@@ -268,9 +293,15 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
 }
 
 #[test]
+fn one_target_needs_no_list() {
+    let config = parse(&format!("{MINIMAL}[probe]\ntargets = \"dns:192.0.2.1\"\n")).unwrap();
+    assert_eq!(config.links[0].probe.len(), 1);
+}
+
+#[test]
 fn a_device_has_one_role() {
     assert_eq!(
-        error("lan = [\"eth0\"]\nlink.a = { device = \"eth0\", down = 1, up = 1 }"),
+        error("lan = [\"eth0\"]\nlink.a = { device = \"eth0\" }"),
         r#"link.a.device = "eth0": this device is lan[0] already; a device is LAN or one link"#
     );
     assert_eq!(
@@ -296,7 +327,7 @@ fn names_and_numbers_of_links_are_bounded() {
         error(&format!("lan = [\"eth0\"]\n{many}")).ends_with("17 links; at most 16 are allowed")
     );
     assert_eq!(
-        error_with(r#"link.c = { device = "eth2", up = 1, down = 1, weight = 2 }"#),
+        error_with(r#"link.c = { device = "eth2", weight = 2 }"#),
         r#"link.fiber = { device = "eth1", down = "500mbit", up = "100mbit" }: has no weight but others have; give every link a weight, or none"#
     );
     assert!(error("lan = [\"eth0\"]\n[link]\n").contains("no link; write link.NAME"));

@@ -9,14 +9,14 @@ mod status;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 pub use client::Client;
@@ -28,8 +28,10 @@ pub use status::{
 use crate::plane::{Explanation, FlowRow, Proto};
 
 const REQUEST_BYTES_MAX: u64 = 4096;
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 64;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// For who does not read what was asked for.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
@@ -125,18 +127,44 @@ impl Drop for Server {
     }
 }
 
+/// Since when a client has asked nothing; none while it is being answered.
+type Idle = Arc<Mutex<Option<Instant>>>;
+
+struct Connection {
+    idle: Idle,
+    task: AbortHandle,
+}
+
+impl Connection {
+    fn begin(stream: UnixStream, calls: mpsc::Sender<Call>) -> Self {
+        let idle = Idle::new(Mutex::new(Some(Instant::now())));
+        let theirs = Arc::clone(&idle);
+        let serving = async move {
+            if let Err(error) = serve(stream, calls, &theirs).await {
+                tracing::debug!("control connection: {error:#}");
+            }
+        };
+        Self {
+            idle,
+            task: tokio::spawn(serving).abort_handle(),
+        }
+    }
+
+    fn idle_since(&self) -> Option<Instant> {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever asks is heard: the client that has been idle for longest makes room.
 async fn accept(listener: UnixListener, calls: mpsc::Sender<Call>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    while let Ok(place) = places.clone().acquire_owned().await {
+    let mut connections: Vec<Connection> = Vec::new();
+    loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let calls = calls.clone();
-                tokio::spawn(async move {
-                    if let Err(error) = serve(stream, calls).await {
-                        tracing::debug!("control connection: {error:#}");
-                    }
-                    drop(place);
-                });
+                connections.retain(|connection| !connection.task.is_finished());
+                if connections.len() < CONNECTIONS_MAX || drop_idlest(&mut connections) {
+                    connections.push(Connection::begin(stream, calls.clone()));
+                }
             }
             Err(error) => {
                 tracing::warn!("control socket: {error}");
@@ -146,14 +174,30 @@ async fn accept(listener: UnixListener, calls: mpsc::Sender<Call>) {
     }
 }
 
-async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>) -> anyhow::Result<()> {
+/// Whether one was idle.
+fn drop_idlest(connections: &mut Vec<Connection>) -> bool {
+    let idle = connections
+        .iter()
+        .enumerate()
+        .filter_map(|(index, connection)| Some((connection.idle_since()?, index)));
+    let Some((_, index)) = idle.min() else {
+        return false;
+    };
+    connections.swap_remove(index).task.abort();
+    true
+}
+
+async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>, idle: &Idle) -> anyhow::Result<()> {
+    let set_idle = |since| *idle.lock().unwrap_or_else(PoisonError::into_inner) = since;
     let (input, mut output) = stream.into_split();
     let mut input = BufReader::new(input);
     loop {
         let mut line = Vec::new();
         let mut bounded = (&mut input).take(REQUEST_BYTES_MAX);
+        set_idle(Some(Instant::now()));
         let length =
             tokio::time::timeout(IDLE_TIMEOUT, bounded.read_until(b'\n', &mut line)).await??;
+        set_idle(None);
         if length == 0 {
             return Ok(());
         }
@@ -165,7 +209,7 @@ async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>) -> anyhow::Result<
         };
         let mut json = encode(response).await?;
         json.push(b'\n');
-        tokio::time::timeout(IDLE_TIMEOUT, output.write_all(&json)).await??;
+        tokio::time::timeout(WRITE_TIMEOUT, output.write_all(&json)).await??;
         anyhow::ensure!(whole, "request cut short");
     }
 }
@@ -288,5 +332,28 @@ mod tests {
         assert!(!path.exists(), "the socket is removed");
         let gone = Client::connect(&path).err().unwrap().to_string();
         assert!(gone.contains("not running"), "{gone}");
+    }
+
+    #[test]
+    fn clients_that_only_wait_make_room_for_one_that_asks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("test.sock");
+        let server = serve_in_background(path.clone());
+        let connect = |_| std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let mut idle: Vec<_> = (0..CONNECTIONS_MAX + 20).map(connect).collect();
+        let asked = std::time::Instant::now();
+        let mut client = Client::connect(&path).unwrap();
+        client.call(&Request::Status).unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(5));
+
+        let mut answer = [0; 64];
+        let oldest = std::io::Read::read(&mut idle[0], &mut answer);
+        assert_eq!(oldest.unwrap(), 0, "the oldest made room");
+        let youngest = idle.last_mut().unwrap();
+        youngest.write_all(b"{\"request\":\"status\"}\n").unwrap();
+        let heard = std::io::Read::read(youngest, &mut answer).unwrap();
+        assert!(heard > 0, "the youngest did not");
+        client.call(&Request::Reload).unwrap();
+        server.join().unwrap();
     }
 }

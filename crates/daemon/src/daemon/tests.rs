@@ -471,7 +471,10 @@ async fn a_start_that_fails_is_undone_unless_flows_of_an_earlier_run_would_end()
         let error = served.unwrap_err().to_string();
         assert_eq!(
             (is_ready, error.as_str()),
-            (false, "not everything could be set up")
+            (
+                false,
+                "not everything could be set up: no device has index 3"
+            )
         );
         let told = &world.lock().unwrap().told;
         let is_undone = told.ends_with(&[Told::Closed, Told::Restored]);

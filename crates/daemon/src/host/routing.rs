@@ -8,6 +8,7 @@
 //! main table's default route does. Packets that match none of them are routed as if we were not there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Context;
@@ -56,6 +57,15 @@ pub struct FirstUsable {
     pub link: LinkId,
     /// It carries the kernel's own NAT, too.
     pub falls_back: bool,
+}
+
+impl fmt::Display for DefaultRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(gateway) = self.gateway {
+            write!(f, "by {gateway} ")?;
+        }
+        write!(f, "from {} through device {}", self.source, self.ifindex)
+    }
 }
 
 /// Rules and tables as they should be.
@@ -253,7 +263,7 @@ async fn add_route(netlink: &Netlink, table: u32, route: &DefaultRoute) -> anyho
     request
         .execute()
         .await
-        .with_context(|| format!("set the default route of table {table}"))
+        .with_context(|| format!("set the default route of table {table} {route}"))
 }
 
 async fn add_rule(netlink: &Netlink, rule: &Rule) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_config::{BadInput, Bytes, Rate, Source, dotted, is_name};
+use anabranch_config::{BadInput, Bytes, LineRate, Rate, Source, dotted, is_name};
 use anabranch_core::multilink::{self, Parameters, Target};
 use anabranch_policy::abi::{MAX_LINKS, Spread};
 use serde::{Deserialize, Serialize};
@@ -129,11 +129,19 @@ struct TrunkTable {
 struct SublinkTable {
     device: String,
     via: Option<Ipv4Addr>,
-    rate: Option<Rate>,
+    rate: Option<LineRate>,
     buffer: Option<Bytes>,
 }
 
 impl Config {
+    /// The trunk and its sublinks.
+    pub fn devices(&self) -> Vec<&str> {
+        let sublinks = self.sublinks.iter().map(|sublink| sublink.device.as_str());
+        std::iter::once(self.device.as_str())
+            .chain(sublinks)
+            .collect()
+    }
+
     /// Whether a file speaks of a trunk.
     pub fn is_meant(source: &Source<'_>) -> bool {
         source.span(&["trunk"]).is_some()
@@ -253,7 +261,7 @@ fn sublink(source: &Source<'_>, name: String, table: SublinkTable) -> Result<Sub
     Ok(Sublink {
         device: table.device,
         via: table.via,
-        rate: table.rate,
+        rate: table.rate.map(|LineRate(rate)| rate),
         buffer: table.buffer,
         name,
     })

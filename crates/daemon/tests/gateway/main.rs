@@ -442,7 +442,7 @@ fn bad_input_is_one_line_and_changes_nothing() {
         (
             "\"100mbit\"",
             "0",
-            "DIR/anabranch.toml: link.fiber.down = 0: a rate must be above 0",
+            "DIR/anabranch.toml: link.fiber.down = 0: a rate has a unit",
         ),
         (
             "policy = \"rr\"",
@@ -466,7 +466,20 @@ fn bad_input_is_one_line_and_changes_nothing() {
             "DIR/test.lock: instance \"test\" runs already as process {pid}; stop it first, or choose another --instance"
         )
     );
+    let said = rig.refused_as("other");
+    assert_eq!(
+        said,
+        format!(
+            "device \"lan0\": instance \"test\" has it already (process {pid}); a device is one instance's"
+        )
+    );
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    let left: Vec<_> = std::fs::read_dir(rig.dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| name != "anabranch.toml" && name != "notify")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

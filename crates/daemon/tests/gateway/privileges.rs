@@ -129,7 +129,7 @@ fn a_pin_folder_that_somebody_else_made_is_refused_by_name() {
     let rig = Rig::new();
     std::fs::create_dir(&rig.pins).unwrap();
     std::os::unix::fs::chown(&rig.pins, Some(65534), Some(65534)).unwrap();
-    let (exit, said) = rig.fails();
+    let (exit, said) = rig.fails(INSTANCE);
     assert_eq!(exit, Exit::Code(1), "{said}");
     let wanted = format!("{} was made by user 65534", rig.pins.display());
     assert!(said.contains(&wanted), "{said}");

@@ -129,18 +129,14 @@ impl Rig {
         Ok(stream)
     }
 
-    pub fn command(&self) -> Command {
-        self.command_under("env", &[])
-    }
-
     /// The daemon's command as an argument of another.
-    fn command_under(&self, program: &str, arguments: &[&str]) -> Command {
+    fn command_under(&self, program: &str, arguments: &[&str], instance: &str) -> Command {
         let mut command = Command::new(program);
         command
             .args(arguments)
             .arg(example())
             .args([self.config().as_path(), self.dir.path(), &self.pins])
-            .arg(INSTANCE);
+            .arg(instance);
         command
     }
 
@@ -154,7 +150,7 @@ impl Rig {
         let _ = std::fs::remove_file(&notify);
         let manager = UnixDatagram::bind(&notify).unwrap();
         manager.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut command = self.command_under(program, arguments);
+        let mut command = self.command_under(program, arguments, INSTANCE);
         command.env("NOTIFY_SOCKET", &notify).stdout(Stdio::piped());
         let mut child = self.gateway.spawn(command).unwrap();
         let mut line = String::new();
@@ -174,7 +170,12 @@ impl Rig {
 
     /// Starts a daemon that refuses to, and returns the one line it says why in.
     pub fn refused(&self) -> String {
-        let (exit, said) = self.fails();
+        self.refused_as(INSTANCE)
+    }
+
+    /// The same of another instance.
+    pub fn refused_as(&self, instance: &str) -> String {
+        let (exit, said) = self.fails(instance);
         assert_eq!(exit, Exit::Code(2), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         said.replace(self.dir.path().to_str().unwrap(), "DIR")
@@ -183,8 +184,8 @@ impl Rig {
     }
 
     /// Starts a daemon that ends by itself, and returns how, and what it said.
-    pub fn fails(&self) -> (Exit, String) {
-        let mut command = self.command();
+    pub fn fails(&self, instance: &str) -> (Exit, String) {
+        let mut command = self.command_under("env", &[], instance);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = self.gateway.spawn(command).unwrap();
         let mut said = String::new();
@@ -201,7 +202,7 @@ impl Rig {
         [
             of("ip", &["rule"]),
             of("ip", &["-4", "route", "show", "table", "all"]),
-            of("nft", &["list", "ruleset"]),
+            of("nft", &["--stateless", "list", "ruleset"]),
             forward,
             pins.to_string(),
         ]
