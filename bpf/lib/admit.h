@@ -36,6 +36,7 @@ static __always_inline void name_sender(struct ab_scratch *s, const struct packe
 
 /* Who opens a flow by `packet`, and holds it then. */
 struct opener {
+	struct __sk_buff *skb;
 	struct packet *packet;
 	struct ab_host *host;
 	struct ab_host *device; /* NULL: devices have no shares */

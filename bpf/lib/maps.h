@@ -88,6 +88,9 @@ struct ab_opening {
 	__u8 via_router;   /* the source is behind a router of the LAN */
 	__u8 is_hairpin;   /* the destination is one of our external addresses */
 	__u32 lan_ifindex; /* where the source is routed to */
+	__be32 remote;	   /* destination, ... */
+	__be16 remote_port; /* ... and port */
+	__u16 zero;
 	__u32 tried;	   /* links that failed the flow already (WSDM) */
 	__u32 full;	   /* links without a port, ... */
 	__u32 failed;	   /* ... and how many of them were tried */

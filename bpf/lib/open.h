@@ -262,7 +262,7 @@ static long try_link(__u32 attempt, struct opener *o)
 		return !tried;
 	}
 	fill_entries(s, o->packet, link, tried);
-	switch (bind_port(s)) {
+	switch (bind_port(o->skb, s)) {
 	case AB_REASON_REFUSED_PORTS:
 		learn_full(s, o->packet, target & (AB_MAX_LINKS - 1));
 		return ++s->opening.failed == LINK_ATTEMPTS;
@@ -282,6 +282,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	s->opening.now = bpf_ktime_get_coarse_ns();
 	s->opening.full = full_links(fullness_of(o->packet), s->opening.now);
 	s->opening.failed = 0;
+	s->opening.remote = o->packet->dst;
+	s->opening.remote_port = o->packet->dport;
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
 	int refused = s->opening.reason ?: enter_embryo(s, set, o);
 	if (!refused)
@@ -293,12 +295,12 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
  * Opens the flow of `p`, whose key is s->lan_key, on a link outside s->opening.tried. 0 with the entries in `embryos`, or
  * the reason why not.
  */
-__noinline int open_flow(struct packet *p)
+__noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
 	const struct ab_choice *now = current_choice();
-	struct opener o = { .packet = p };
+	struct opener o = { .skb = skb, .packet = p };
 	if (!s || !set || !now || !p)
 		return AB_REASON_NOT_CONFIGURED;
 	int refused = admit(s, set, &o);

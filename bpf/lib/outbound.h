@@ -322,7 +322,7 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 	if (!flow || (p->proto == IPPROTO_TCP && is_first_syn(p))) {
 		int why = settle_outbound(skb, p, flow);
 		if (why == TO_OPEN)
-			why = open_flow(p);
+			why = open_flow(skb, p);
 		if (why)
 			return why;
 		flow = find_flow(&key);

@@ -5,7 +5,9 @@
 
 #include <linux/errno.h>
 
+#include "../policy/pick.h"
 #include "flow.h"
+#include "socket.h"
 
 #define PORT_ATTEMPTS 64
 /* Neighbouring attempts far apart, so that a block of taken ports is left at once. */
@@ -65,10 +67,34 @@ static __always_inline __u32 candidate_id(__u32 original, __u32 start, __u32 att
 	return id >> 8 == 0xab ? id ^ 0x8000 : id;
 }
 
-/* Takes a candidate for the flow of s->lan_key. Whether the search is over, by s->opening.reason. */
-static long try_port(__u32 attempt, void *nothing)
+/* No branch per port: see pick.h. */
+static __always_inline int is_reserved(const struct ab_settings *set, __u32 port)
 {
-	(void)nothing;
+	__u32 found = 0;
+	for (__u32 i = 0; i < AB_RESERVED_MAX; i++)
+		found |= ab_is_less(set->reserved[i] ^ port, 1);
+	return found & (port != 0);
+}
+
+/* Whether a packet to s->wan_key would be for a socket of the host. A socket bound to another device is not found. */
+static __always_inline int is_of_host(struct __sk_buff *skb, const struct ab_scratch *s)
+{
+	struct endpoints ends = {
+		.src = s->opening.remote,
+		.dst = s->wan_key.local.word[3],
+		.sport = s->opening.remote_port,
+		.dport = s->wan_key.local_port,
+	};
+	return s->lan_key.proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
+}
+
+struct port_search {
+	struct __sk_buff *skb;
+};
+
+/* Takes a candidate for the flow of s->lan_key. Whether the search is over, by s->opening.reason. */
+static long try_port(__u32 attempt, struct port_search *search)
+{
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
 	if (!s || !set)
@@ -81,6 +107,8 @@ static long try_port(__u32 attempt, void *nothing)
 	s->wan_key.local_port = bpf_htons(port);
 	if (bpf_map_lookup_elem(&flows, &s->wan_key))
 		return 0;
+	if (!icmp && (is_reserved(set, port) || is_of_host(search->skb, s)))
+		return 0;
 	int error = bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST);
 	if (error == -EEXIST)
 		return 0;
@@ -89,11 +117,12 @@ static long try_port(__u32 attempt, void *nothing)
 }
 
 /* Inserts the link entry s->wan under the first free port. 0, or the reason why not. */
-static __always_inline int bind_port(struct ab_scratch *s)
+static __always_inline int bind_port(struct __sk_buff *skb, struct ab_scratch *s)
 {
+	struct port_search search = { .skb = skb };
 	s->opening.first_port = bpf_get_prandom_u32() & 0xffffff;
 	s->opening.reason = AB_REASON_REFUSED_PORTS;
-	bpf_loop(PORT_ATTEMPTS, try_port, NULL, 0);
+	bpf_loop(PORT_ATTEMPTS, try_port, &search, 0);
 	return s->opening.reason;
 }
 

@@ -13,7 +13,7 @@ pub use anabranch_dataplane::{
     Settings, Sizes, Swept, Verdict, Walker, Which,
 };
 
-use crate::config::{Config, Forwards, UdpFilter};
+use crate::config::{Config, Forwards, LanSources, UdpFilter};
 
 /// The gateway as the daemon's loop sees it; every method as of [`Gateway`].
 pub trait Plane: DataPlane<Error = Error> {
@@ -136,9 +136,18 @@ pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32) -> Set
         udp_filter_open: (nat.udp_filter == UdpFilter::EndpointIndependent).into(),
         fallback_mark,
         embryos_per_host: EMBRYOS_PER_HOST,
-        flows_per_device: 0,
-        embryos_per_device: 0,
-        lan_sources_loose: 0,
+        flows_per_device: share_of_device(config, config.limits.flows),
+        embryos_per_device: share_of_device(config, Sizes::default().embryos_max),
+        lan_sources_loose: (nat.lan_sources == LanSources::Loose).into(),
+        reserved: nat.reserved,
+    }
+}
+
+/// What one LAN device may take of `all`; 0 where it is the only one.
+fn share_of_device(config: &Config, all: u32) -> u32 {
+    match config.lan.len() as u32 {
+        0 | 1 => 0,
+        devices => (all / devices).max(1),
     }
 }
 

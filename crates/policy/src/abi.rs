@@ -11,6 +11,8 @@ pub const WEIGHT_MIN: u32 = 1;
 pub const WEIGHT_MAX: u32 = 1_000_000;
 /// Pinned maps of another version are never adopted.
 pub const ABI_VERSION: u32 = 3;
+/// Ports of the host that [`Settings::reserved`] holds.
+pub const RESERVED_MAX: usize = 16;
 /// Flows that `sweep_flows` or `end_link` is asked about at once.
 pub const VISIT_MAX: usize = 512;
 /// Mark of what a link brought for no socket of the host: the kernel's only if its NAT knows the connection.
@@ -294,6 +296,7 @@ structures! {
         flows_per_device: u32,
         embryos_per_device: u32,
         lan_sources_loose: u32,
+        reserved: [u16; RESERVED_MAX],
     }
 
     /// Per link and CPU.
@@ -699,6 +702,7 @@ mod tests {
             ("AB_STRAY_MARK", STRAY_MARK.into()),
             ("AB_PRESSED_CLOSED_NS", PRESSED_CLOSED_NS),
             ("AB_FULL_NS", FULL_NS),
+            ("AB_RESERVED_MAX", RESERVED_MAX as u64),
             ("AB_HOST_IDLE_NS", HOST_IDLE_NS),
             ("AB_SIDE_LAN", SIDE_LAN.into()),
             ("AB_BINS", BINS as u64),

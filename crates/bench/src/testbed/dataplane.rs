@@ -167,5 +167,6 @@ fn settings(namespace: &Namespace) -> Result<Settings> {
         flows_per_device: 0,
         embryos_per_device: 0,
         lan_sources_loose: 0,
+        reserved: [0; abi::RESERVED_MAX],
     })
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use anabranch_config::LineRate;
 use anabranch_core::Algorithm;
 
-use super::{Fallback, Forwards, OnReturn, UdpFilter};
+use super::{Fallback, Forwards, LanSources, OnReturn, UdpFilter};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,6 +90,8 @@ pub(super) struct NatTable {
     pub udp_filter: Option<UdpFilter>,
     pub fallback: Option<Fallback>,
     pub forwards: Option<Forwards>,
+    pub lan_sources: Option<LanSources>,
+    pub reserved: Option<Vec<u16>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

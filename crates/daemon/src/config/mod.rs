@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anabranch_config::{LineRate, Source, dotted, is_name, read_text};
 use anabranch_core::{Algorithm, LinkSpec};
+use anabranch_policy::abi::RESERVED_MAX;
 use serde::Deserialize;
 
 pub use anabranch_config::Rate;
@@ -152,6 +153,19 @@ pub struct Nat {
     pub udp_filter: UdpFilter,
     pub fallback: Fallback,
     pub forwards: Forwards,
+    pub lan_sources: LanSources,
+    /// Ports of the host's own services that no flow is given; 0: none.
+    pub reserved: [u16; RESERVED_MAX],
+}
+
+/// By which LAN device a source may come (RFC 3704).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LanSources {
+    /// By the one its route names.
+    Strict,
+    /// By any, where routes of the LAN are asymmetric.
+    Loose,
 }
 
 /// From whom a UDP mapping accepts packets (RFC 4787 REQ-8).
@@ -538,7 +552,19 @@ fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
         udp_filter: table.udp_filter.unwrap_or(UdpFilter::AddressDependent),
         fallback: table.fallback.unwrap_or(Fallback::Kernel),
         forwards: table.forwards.unwrap_or(Forwards::Drop),
+        lan_sources: table.lan_sources.unwrap_or(LanSources::Strict),
+        reserved: reserved(source, table.reserved.as_deref().unwrap_or_default())?,
     })
+}
+
+fn reserved(source: &Source<'_>, ports: &[u16]) -> Result<[u16; RESERVED_MAX], BadInput> {
+    if ports.len() > RESERVED_MAX || ports.contains(&0) {
+        let allowed = format!("at most {RESERVED_MAX} ports from 1 to 65535 are allowed");
+        return Err(source.bad(&["nat", "reserved"], allowed));
+    }
+    let mut reserved = [0; RESERVED_MAX];
+    reserved[..ports.len()].copy_from_slice(ports);
+    Ok(reserved)
 }
 
 fn limits(source: &Source<'_>, table: &LimitsTable) -> Result<Limits, BadInput> {

@@ -141,6 +141,8 @@ fn everything_optional_is_read() {
         udp_filter = \"endpoint-independent\"
         fallback = \"refuse\"
         forwards = \"kernel\"
+        lan_sources = \"loose\"
+        reserved = [1194, 51820]
         [limits]
         flows = 1000
         flows_per_host = 10"
@@ -159,6 +161,12 @@ fn everything_optional_is_read() {
             udp_filter: UdpFilter::EndpointIndependent,
             fallback: Fallback::Refuse,
             forwards: Forwards::Kernel,
+            lan_sources: LanSources::Loose,
+            reserved: {
+                let mut ports = [0; RESERVED_MAX];
+                (ports[0], ports[1]) = (1194, 51820);
+                ports
+            },
         }
     );
     assert_eq!(
@@ -188,7 +196,7 @@ fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_with("[nat]\nudp = 3"),
         "nat.udp = 3: unknown key; allowed: tcp_established_s, tcp_transitory_s, tcp_unanswered_s, udp_s, icmp_s, ports, \
-         udp_filter, fallback, forwards; did you mean udp_s?"
+         udp_filter, fallback, forwards, lan_sources, reserved; did you mean udp_s?"
     );
     assert!(
         error_with("[wan]\na = 1").starts_with("wan = "),

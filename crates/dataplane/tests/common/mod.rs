@@ -38,6 +38,7 @@ pub fn settings() -> Settings {
         flows_per_device: 0,
         embryos_per_device: 0,
         lan_sources_loose: 0,
+        reserved: [0; abi::RESERVED_MAX],
     }
 }
 

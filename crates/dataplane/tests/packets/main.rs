@@ -5,6 +5,7 @@ mod common;
 mod frame;
 mod rig;
 
+mod admission;
 mod bad_input;
 mod concurrency;
 mod errors;

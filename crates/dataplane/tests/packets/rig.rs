@@ -283,6 +283,17 @@ impl Rig {
         key
     }
 
+    /// Live flows of every LAN host, as they are counted.
+    pub fn held(&self) -> Vec<i64> {
+        let path = self.pins.join(format!("v{}/hosts", abi::ABI_VERSION));
+        let map = Map::HashMap(MapData::from_pin(path).unwrap());
+        let hosts: HashMap<_, abi::HostKey, abi::Host> = map.try_into().unwrap();
+        let hosts = hosts.iter().map(|entry| entry.unwrap().1);
+        hosts
+            .map(|host| host.opened.cast_signed() - host.closed.cast_signed())
+            .collect()
+    }
+
     /// Another handle on the same gateway, for another thread.
     pub fn another_plane(&self) -> Gateway {
         let (plane, adopted) = Gateway::open(&self.pins, small()).unwrap();

@@ -274,6 +274,9 @@ fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
             // A closed embryo shows as an embryo.
             prop_assert!(rig.live() <= open as i64, "{} of {open}", rig.live());
             prop_assert!(rig.live() >= 0);
+            let held = rig.held();
+            prop_assert!(held.iter().all(|live| (0..=3).contains(live)), "{held:?}");
+            prop_assert_eq!(held.iter().sum::<i64>(), rig.live());
         }
         rig.set(|s| {
             (s.tcp_established_ns, s.tcp_transitory_ns, s.embryo_ns) = (0, 0, 0);
