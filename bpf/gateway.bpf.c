@@ -41,6 +41,7 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 	int action;
 	switch (reason) {
 	case AB_REASON_NO_FLOW_OUT:
+	case AB_REASON_LATE_ANSWER:
 		action = answer_rst(skb, p);
 		break;
 	case AB_REASON_TTL_OUT:

@@ -58,7 +58,7 @@ struct ab_flow_tcp {
 	__u32 isn; /* of the first SYN in this direction, host order */
 	__u32 ack; /* highest acknowledgement sent in this direction */
 	__u32 end; /* highest sequence number sent in this direction, plus one */
-	__u32 zero;
+	__u32 tries; /* LAN entry: the links its SYN took before, policy/tries.h */
 };
 
 struct ab_flow {
@@ -162,11 +162,17 @@ struct ab_target {
 	__u32 dispatched_base; /* dispatched when the current window began */
 };
 
-/* When a path is chosen: once per connection (Peng PS_c), or once per pair of addresses (Peng PS_ip, Guo "session"). */
+/*
+ * When a path is chosen: once per connection (Peng PS_c), once per pair of addresses (Peng PS_ip, Guo "session"), or once
+ * per LAN host (RFC 4787 REQ-2, paired pooling). It holds while the link is usable.
+ */
 enum ab_granularity {
 	AB_PER_CONNECTION = 0,
 	AB_PER_SESSION = 1,
+	AB_PER_HOST = 2,
 };
+
+#define AB_EXCEPT_MAX 16
 
 struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
@@ -175,6 +181,8 @@ struct ab_choice {
 	__u32 usable;	    /* bit i: link i takes new flows */
 	__u32 syn_retry;    /* WSDM: a retransmitted SYN fails its path */
 	__u32 granularity;  /* enum ab_granularity */
+	__u32 stick;	    /* per connection: only to the ports of `except`, per session to all others */
+	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
 	struct ab_target target[AB_MAX_LINKS];
 };
 

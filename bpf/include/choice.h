@@ -31,6 +31,7 @@ enum ab_why {
 	AB_WHY_RETRIED = 6, /* all usable targets were avoided: the avoid mask was forgotten */
 	AB_WHY_ROUTE = 7,   /* a specific route of the host names the link */
 	AB_WHY_SESSION = 8, /* the same pair of addresses already uses it */
+	AB_WHY_HOST = 9,    /* the same LAN host already uses it */
 };
 
 #define AB_NO_TARGET 0xff

@@ -56,6 +56,7 @@ enum ab_fate {
 	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                            \
 	X(NO_LINK, REFUSED, "no usable link")                                                                      \
 	X(TTL_OUT, REFUSED, "hop limit reached: answered with time exceeded")                                      \
+	X(LATE_ANSWER, REFUSED, "answer to a SYN that was answered over another link: reset")                      \
 	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                             \
 	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                           \
 	X(REFUSED_FULL, REFUSED, "flow table full")                                                                \

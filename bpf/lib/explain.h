@@ -20,7 +20,7 @@ static __noinline int explain_new(struct packet *p, struct ab_explanation *e)
 {
 	const struct ab_settings *set = current_settings();
 	struct ab_scratch *s = scratch();
-	struct ab_decision d;
+	struct ab_decision d = {};
 	if (!set || !s)
 		return AB_REASON_NOT_CONFIGURED;
 	/* Asked as if it came in where its source is. */

@@ -9,6 +9,7 @@
 #ifndef ANABRANCH_FLOW_H
 #define ANABRANCH_FLOW_H
 
+#include "attempt.h"
 #include "host.h"
 
 /* UDP that keeps sending without an answer is confirmed after this long: a flood of single packets never is. */
@@ -109,6 +110,8 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 	if (before & AB_STATE_CLOSED)
 		return 0;
 	gauge_add(lan->link, 0, 0, 1);
+	if (has_other_tries(lan_key, lan))
+		retire_tries(lan_key, lan);
 	release_flow(lan_key, lan);
 	return 1;
 }

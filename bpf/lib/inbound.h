@@ -132,7 +132,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	make_key(&key, p->proto, AB_SIDE_LINK(link), p->dst, p->dport, p->src, p->sport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
-		return stray_inbound(skb, p);
+		return answers_loser(p, &key) ? AB_REASON_LATE_ANSWER : stray_inbound(skb, p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	struct ab_traffic *t = traffic_of(link);

@@ -13,11 +13,20 @@ AB_MAP(embryos, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, 0);
 AB_MAP(embryo_order, BPF_MAP_TYPE_HASH, 1, struct ab_embryo_key, struct ab_flow_key, 0);
 AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO_PREALLOC);
 
+/*
+ * The link of a session, or of a host. A host has a number of places of its own, which its own sessions contend for: it
+ * makes no other host's forgotten before as many hosts as the table has room for fill all of theirs.
+ */
+#define AB_SESSION_PLACES 256
 struct ab_session_key {
 	union ab_addr local;
-	union ab_addr remote;
+	__u32 place; /* of the remote address; AB_SESSION_PLACES: the host as a whole */
 };
-AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_session_key, __u32, 0);
+struct ab_session {
+	union ab_addr remote;
+	__u32 link;
+};
+AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 65536, struct ab_session_key, struct ab_session, 0);
 
 /* A fragmented datagram, from its first fragment on. */
 struct ab_fragment_key {

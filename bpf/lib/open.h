@@ -84,25 +84,60 @@ static __always_inline void fill_candidates(struct ab_candidates *c, const struc
 	}
 }
 
-static __always_inline void make_session_key(struct ab_session_key *key, const struct packet *p)
+/* Whether connections to this remote port are independent of each other. No branch: see pick.h. */
+static __always_inline int is_excepted(const struct ab_choice *now, const struct packet *p)
 {
+	__u64 found = 0;
+	if (p->proto == IPPROTO_ICMP)
+		return 0;
+	for (__u32 i = 0; i < AB_EXCEPT_MAX; i++)
+		found |= ab_is_less(now->except[i] ^ p->dport, 1);
+	return found;
+}
+
+/* How far the choice for this flow reaches: enum ab_granularity. */
+static __always_inline __u32 reach_of_choice(const struct ab_choice *now, const struct packet *p)
+{
+	if (now->granularity != AB_PER_CONNECTION || !now->stick)
+		return now->granularity;
+	return is_excepted(now, p) ? AB_PER_CONNECTION : AB_PER_SESSION;
+}
+
+/* The place and the remote address that a flow's link is remembered under. */
+static __always_inline void make_session(struct ab_session_key *key, struct ab_session *session,
+					 const struct packet *p, __u32 reach)
+{
+	__builtin_memset(session, 0, sizeof(*session));
 	map_ipv4(&key->local, p->src);
-	map_ipv4(&key->remote, p->dst);
+	key->place = AB_SESSION_PLACES;
+	if (reach == AB_PER_HOST)
+		return;
+	map_ipv4(&session->remote, p->dst);
+	const __u32 *word = session->remote.word;
+	key->place = (word[0] ^ word[1] ^ word[2] ^ word[3]) * 0x9e3779b1u / (0x100000000 / AB_SESSION_PLACES);
 }
 
-static __noinline __u32 session_link(const struct packet *p)
+static __noinline __u32 session_link(const struct packet *p, __u32 reach)
 {
 	struct ab_session_key key;
-	make_session_key(&key, p);
-	__u32 *link = bpf_map_lookup_elem(&sessions, &key);
-	return link ? *link : AB_NO_TARGET;
+	struct ab_session wanted;
+	make_session(&key, &wanted, p, reach);
+	const struct ab_session *session = bpf_map_lookup_elem(&sessions, &key);
+	return session && is_same_addr(&session->remote, &wanted.remote) ? session->link : AB_NO_TARGET;
 }
 
-static __noinline int remember_session(const struct packet *p, __u32 link)
+/* The flows that follow take this link too, as far as the choice reaches. */
+static __noinline int remember_session(struct packet *p, __u32 link)
 {
+	const struct ab_choice *now = current_choice();
+	__u32 reach = now ? reach_of_choice(now, p) : AB_PER_CONNECTION;
 	struct ab_session_key key;
-	make_session_key(&key, p);
-	return bpf_map_update_elem(&sessions, &key, &link, BPF_ANY);
+	struct ab_session session;
+	if (reach == AB_PER_CONNECTION)
+		return 0;
+	make_session(&key, &session, p, reach);
+	session.link = link;
+	return bpf_map_update_elem(&sessions, &key, &session, BPF_ANY);
 }
 
 __noinline __u32 packet_hash(struct packet *p)
@@ -134,13 +169,12 @@ __noinline int choose_link(struct packet *p, __u32 avoid, struct ab_decision *d)
 		d->why = AB_WHY_ROUTE;
 		return 0;
 	}
-	if (now->granularity == AB_PER_SESSION) {
-		__u32 link = session_link(p);
-		if (link < AB_MAX_LINKS && (now->usable & ~avoid) >> link & 1) {
-			d->target = link;
-			d->why = AB_WHY_SESSION;
-			return 0;
-		}
+	__u32 reach = reach_of_choice(now, p);
+	__u32 link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(p, reach);
+	if (link < AB_MAX_LINKS && (now->usable & ~avoid) >> link & 1) {
+		d->target = link;
+		d->why = reach == AB_PER_HOST ? AB_WHY_HOST : AB_WHY_SESSION;
+		return 0;
 	}
 	fill_candidates(&s->candidates, now);
 	s->request.dispatch = now->dispatch;
@@ -311,8 +345,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 		give_back(&o);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
-	if (now->granularity == AB_PER_SESSION)
-		remember_session(p, s->lan.link);
+	remember_session(p, s->lan.link);
 	return 0;
 }
 

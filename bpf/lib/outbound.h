@@ -47,10 +47,56 @@ static __always_inline void count_syn_retry(__u32 link)
 		t->syn_retries++;
 }
 
+/* The attempt goes on over `to`, where it has a try already or is given one. Whether it could. */
+static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u32 to, __u32 tries)
+{
+	__u32 next = ab_try(to), given_up = ab_tries_given_up(tries, next);
+	__u32 is_new = !ab_tries_hold(tries, next);
+	struct ab_flow *wan = find_other(&s->lan_key, flow, &s->wan_key);
+	if (!wan)
+		return 0;
+	__builtin_memcpy(&s->wan, wan, sizeof(s->wan));
+	s->wan.link = to;
+	s->wan.packets = s->wan.bytes = 0;
+	if (!make_try_key(&s->wan_key, &s->lan_key, flow, to))
+		return 0;
+	if (is_new && (bpf_map_lookup_elem(&flows, &s->wan_key) ||
+		       bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST)))
+		return 0;
+	if (!claim_tries(flow, tries)) {
+		if (is_new)
+			bpf_map_delete_elem(&embryos, &s->wan_key);
+		return 1;
+	}
+	if (given_up)
+		retire_try(&s->lan_key, flow, ab_try_link(given_up));
+	gauge_add(to, 1, 0, 0);
+	bind_to_try(flow, &s->wan_key.local, to, ab_tries_next(tries, ab_try(flow->link), next));
+	return 1;
+}
+
+/* Instead of a reason: the next link has the attempt's port taken. */
+#define BEGIN_ANEW -1
+
+/* The attempt goes on outside the links it tried, which may still answer (policy/tries.h). 0, or the reason why it cannot. */
+static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_flow *flow, __u32 tried)
+{
+	struct ab_decision d = {};
+	__u32 tries = flow->tcp.tries;
+	if (!ab_tries_are_free(tries))
+		return 0;
+	choose_link(p, tried, &d);
+	if (d.target >= AB_MAX_LINKS)
+		return AB_REASON_NO_LINK;
+	flow->tried = tried;
+	flow->why = d.why;
+	return d.target == flow->link || go_on_over(s, flow, d.target, tries) ? 0 : BEGIN_ANEW;
+}
+
 /*
- * A SYN whose flow exists. A retransmission that was never answered says that its path failed: under WSDM the flow
- * is unbound and chooses again outside the links it tried (Peng 2005, WSDM); under any policy it leaves a link that
- * is no longer usable. A SYN of another connection on a finished or unanswered flow begins anew.
+ * A SYN whose flow exists. A retransmission that was never answered says that its path may have failed: under WSDM the
+ * attempt goes on over a link it has not tried (Peng 2005, WSDM); under any policy it leaves a link that is no longer
+ * usable. A SYN of another connection on a finished or unanswered flow begins anew.
  */
 static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
@@ -65,6 +111,9 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 			tried = flow->tried | 1u << (flow->link & 15);
 		else if (is_usable(flow->link))
 			return 0;
+		int why = gate(p) ?: go_on(p, s, flow, tried);
+		if (why != BEGIN_ANEW)
+			return why;
 	}
 	forget_flow(&s->lan_key, flow, &s->wan_key);
 	s->opening.tried = tried;
@@ -88,8 +137,11 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 	if (!is_first_syn(p)) {
 		if (!flow)
 			return gate(p) ?: refuse_unknown(s, p);
-		if (flow->state & AB_STATE_REPLIED)
-			confirm_flow();
+		if (!(flow->state & AB_STATE_REPLIED))
+			return 0;
+		if (flow->tried)
+			remember_session(p, flow->link);
+		confirm_flow();
 		return 0;
 	}
 	return flow ? settle_syn(p, s, flow) : (gate(p) ?: TO_OPEN);

@@ -67,13 +67,23 @@ static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, con
 	return is_plausible(p->seq, lan->tcp.ack) ? RST_PLAUSIBLE : RST_FALSE;
 }
 
+/* The LAN entry of a try, its own or not, and its key. */
+static __always_inline struct ab_flow *find_attempt(const struct ab_flow_key *wan_key, const struct ab_flow *wan,
+						    struct ab_flow_key *lan_key)
+{
+	struct ab_flow *lan;
+	make_other_key(lan_key, wan_key, wan);
+	lan = find_flow(lan_key);
+	return lan && lan->other_port == wan_key->local_port ? lan : NULL;
+}
+
 /* A RST or FIN from the remote end, at most two per flow: looks up the LAN entry. 0, or the reason to drop it. */
 __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
 	if (!p || !wan || !wan_key)
 		return AB_REASON_NO_FLOW_IN;
 	struct ab_flow_key lan_key;
-	struct ab_flow *lan = find_other(wan_key, wan, &lan_key);
+	struct ab_flow *lan = find_attempt(wan_key, wan, &lan_key);
 	if (!lan)
 		return AB_REASON_BAD_HANDSHAKE;
 	if (p->tcp_flags & TCP_RST) {
@@ -120,18 +130,34 @@ static __always_inline void learn_reply(struct ab_flow *lan, struct ab_flow *wan
 }
 
 /*
- * A segment from the remote end before the host has completed the handshake. What does not acknowledge the SYN never
- * reaches the host: it would answer with a RST, which ends the flow. 0, or the reason to drop it.
+ * A segment from the remote end before the handshake is known to have gone both ways. Of several tries the one that is
+ * answered first is the flow's. 0, or the reason to drop it.
  */
 static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
 	struct ab_flow_key lan_key;
-	struct ab_flow *lan = find_other(wan_key, wan, &lan_key);
+	struct ab_flow *lan = find_attempt(wan_key, wan, &lan_key);
 	if (!lan || !answers_syn(p, lan))
 		return AB_REASON_BAD_HANDSHAKE;
-	if (p->tcp_flags & TCP_SYN)
-		learn_reply(lan, wan);
-	return lan->state & AB_STATE_REPLIED ? 0 : AB_REASON_BAD_HANDSHAKE;
+	if (p->tcp_flags & TCP_SYN) {
+		if ((lan->state & (AB_STATE_CLOSED | AB_STATE_REPLIED)) == AB_STATE_CLOSED)
+			return AB_REASON_LATE_ANSWER;
+		int answer = answer_attempt(&lan_key, lan, wan_key);
+		if (answer == AB_ANSWER_LATE)
+			return AB_REASON_LATE_ANSWER;
+		if (answer == AB_ANSWER_FIRST || answer == AB_ANSWER_AGAIN)
+			learn_reply(lan, wan);
+	}
+	return wan->state & AB_STATE_REPLIED ? 0 : AB_REASON_BAD_HANDSHAKE;
+}
+
+/* Whether a segment from a link answers a try that is over. */
+static __noinline int answers_loser(struct packet *p, struct ab_flow_key *wan_key)
+{
+	if (p->proto != IPPROTO_TCP || !p->has_ports_header || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
+		return 0;
+	const __u32 *isn = bpf_map_lookup_elem(&losers, wan_key);
+	return isn && p->ack - *isn - 1 < 0x10000;
 }
 
 #define TCP_OPTIONS_MAX 40

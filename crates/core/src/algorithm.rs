@@ -359,6 +359,8 @@ pub enum TupleError {
     PeriodRange(u64),
     #[error("`by_rate` is for session counts: \"dispatched\", \"active\"")]
     ByRateUnused,
+    #[error("`syn_retry` moves single flows to other links: granularity `host` allows none")]
+    SynRetryOfHost,
 }
 
 /// As users write it.
@@ -401,6 +403,7 @@ enum DispatchName {
 enum GranularityName {
     Connection,
     Session,
+    Host,
 }
 
 impl From<Algorithm> for Tuple {
@@ -450,6 +453,9 @@ impl TryFrom<Tuple> for Algorithm {
         }
         if by_rate && !matches!(measure, Measure::Dispatched | Measure::Active) {
             return Err(TupleError::ByRateUnused);
+        }
+        if syn_retry && granularity == Granularity::Host {
+            return Err(TupleError::SynRetryOfHost);
         }
         let period = match (measure.is_periodic(), period_ms) {
             (false, Some(_)) => return Err(TupleError::PeriodUnused),
@@ -528,6 +534,21 @@ mod tests {
             let tuple = toml::Value::try_from(named.algorithm).unwrap();
             assert_eq!(tuple.try_into(), Ok(named.algorithm), "{}", named.name);
         }
+    }
+
+    #[test]
+    fn a_host_keeps_one_link_unless_repeated_syns_may_move_its_flows() {
+        let written = |retry| {
+            parse(&format!(
+                "{{ measure = \"dispatched\", dispatch = \"weighted\", granularity = \"host\", syn_retry = {retry} }}"
+            ))
+        };
+        assert_eq!(written(false).unwrap().granularity, Granularity::Host);
+        let problem = written(true).unwrap_err();
+        assert!(
+            problem.contains("granularity `host` allows none"),
+            "{problem}"
+        );
     }
 
     #[test]

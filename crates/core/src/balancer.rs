@@ -10,6 +10,7 @@ use crate::availability::{Availability, DownCause, Probe, ProbeId, State, Suspic
 use crate::bandwidth::{AvailableBandwidth, LinkLoad};
 use crate::config::{Config, ConfigError};
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, OnReturn};
+use crate::sessions::Sessions;
 use crate::targets::{Reach, TargetRecord};
 use crate::time::Time;
 use crate::weights;
@@ -297,6 +298,7 @@ fn remaining(left: &AvailableBandwidth) -> u64 {
 #[derive(Debug)]
 pub struct Balancer {
     algorithm: Algorithm,
+    sessions: Sessions,
     config: Config,
     slots: Vec<Slot>,
     mixture: Mixture,
@@ -322,6 +324,7 @@ impl Balancer {
         check_links(&algorithm, &links)?;
         Ok(Balancer {
             algorithm,
+            sessions: Sessions::default(),
             slots: links
                 .into_iter()
                 .map(|spec| Slot::new(now, spec, &config))
@@ -479,6 +482,12 @@ impl Balancer {
         self.settle(now);
     }
 
+    /// Which connections stick to the link of their session; by default the algorithm's granularity is all.
+    pub fn set_sessions(&mut self, now: Time, sessions: Sessions) {
+        self.sessions = sessions;
+        self.begin_window(now);
+    }
+
     /// Another algorithm, other links, other windows. A link that keeps its place and its name goes on as it is: known
     /// to be up or down, taken away or not. If the new configuration is refused, nothing changes.
     pub fn reconfigure(
@@ -489,6 +498,7 @@ impl Balancer {
         config: Config,
     ) -> Result<(), BuildError> {
         let before = std::mem::replace(self, Balancer::new(now, algorithm, links, config)?);
+        self.sessions = before.sessions;
         self.counted = before.counted;
         self.installed = before.installed;
         self.mixture = before.mixture;
@@ -817,6 +827,8 @@ impl Balancer {
             usable: self.usable.bits(),
             syn_retry: self.algorithm.syn_retry.into(),
             granularity: self.algorithm.granularity as u32,
+            stick: self.sessions.stick.into(),
+            except: self.sessions.except(),
             ..Choice::default()
         };
         for (target, slot) in choice.target.iter_mut().zip(&self.slots) {

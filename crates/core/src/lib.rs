@@ -31,6 +31,7 @@ mod config;
 mod dataplane;
 mod link;
 pub mod multilink;
+mod sessions;
 pub mod targets;
 mod time;
 pub mod weights;
@@ -42,5 +43,6 @@ pub use balancer::{Balancer, BuildError, Event, LinkStatus, ProbeRequest, Wakeup
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
 pub use link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn};
+pub use sessions::Sessions;
 pub use targets::{Reach, TargetRecord};
 pub use time::Time;

@@ -47,13 +47,15 @@ pub struct Due {
 impl Driver {
     /// `config` has been validated, so the balancer's own refusal is a defect.
     pub fn new(now: Time, config: &Config, slots: &Slots) -> Result<Self, BuildError> {
+        let mut balancer = Balancer::new(
+            now,
+            config.policy,
+            specs(config, slots),
+            config.availability.clone(),
+        )?;
+        balancer.set_sessions(now, config.sessions.clone());
         Ok(Self {
-            balancer: Balancer::new(
-                now,
-                config.policy,
-                specs(config, slots),
-                config.availability.clone(),
-            )?,
+            balancer,
             slots: slots.clone(),
             counters: Vec::new(),
             generation: 0,
@@ -74,6 +76,7 @@ impl Driver {
             specs(config, slots),
             config.availability.clone(),
         )?;
+        self.balancer.set_sessions(now, config.sessions.clone());
         self.generation += 1;
         for link in (0..LINKS_MAX as u8).map(LinkId) {
             if slots.name(link) != self.slots.name(link) {

@@ -133,7 +133,8 @@ pub fn why(value: u8) -> String {
         Ok(Why::Hash) => "hash of addresses and ports",
         Ok(Why::Retried) => "every link had failed this flow",
         Ok(Why::Route) => "a specific route names it",
-        Ok(Why::Session) => "the same pair of hosts uses it",
+        Ok(Why::Session) => "session: the same pair of hosts uses it",
+        Ok(Why::Host) => "the same LAN host uses it",
         Err(_) => "unknown",
     }
     .to_owned()

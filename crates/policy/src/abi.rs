@@ -23,6 +23,8 @@ pub const PRESSED_CLOSED_NS: u64 = 1_000_000_000;
 pub const HOST_IDLE_NS: u64 = 5_000_000_000;
 /// A link without a free port is given no flow of that protocol for this long.
 pub const FULL_NS: u64 = 1_000_000_000;
+/// Remote ports whose connections need not stick to a link.
+pub const EXCEPT_MAX: usize = 16;
 /// In place of a target or link: none.
 pub const NO_TARGET: u8 = 0xff;
 /// Bins of a trunk's table.
@@ -185,7 +187,7 @@ structures! {
         isn: u32,
         ack: u32,
         end: u32,
-        zero: u32,
+        tries: u32,
     }
 
     /// One side of a flow. For UDP and ICMP echo, `tcp` holds [`Flow::first_remote`].
@@ -272,6 +274,8 @@ structures! {
         usable: u32,
         syn_retry: u32,
         granularity: u32,
+        stick: u32,
+        except: [BePort; EXCEPT_MAX],
         target: [Target; MAX_LINKS],
     }
 
@@ -429,10 +433,10 @@ impl Flow {
             isn,
             ack,
             end,
-            zero,
+            tries,
         } = self.tcp;
         let mut bytes = [0; 16];
-        for (chunk, word) in bytes.chunks_exact_mut(4).zip([isn, ack, end, zero]) {
+        for (chunk, word) in bytes.chunks_exact_mut(4).zip([isn, ack, end, tries]) {
             chunk.copy_from_slice(&word.to_ne_bytes());
         }
         Addr(bytes)
@@ -553,6 +557,8 @@ enumerations! {
         "AB_WHY_ROUTE" Route = 7,
         /// the same pair of addresses already uses it
         "AB_WHY_SESSION" Session = 8,
+        /// the same LAN host already uses it
+        "AB_WHY_HOST" Host = 9,
     }
 
     /// When a path is chosen.
@@ -561,6 +567,22 @@ enumerations! {
         "AB_PER_CONNECTION" Connection = 0,
         /// once per pair of addresses (Peng PS_ip, Guo "session")
         "AB_PER_SESSION" Session = 1,
+        /// once per LAN host (RFC 4787 REQ-2, paired pooling)
+        "AB_PER_HOST" Host = 2,
+    }
+
+    /// What an answer is to a connection attempt of several tries.
+    "ab_answer" Answer {
+        /// of none of its tries
+        "AB_ANSWER_FOREIGN" Foreign = 0,
+        /// its try wins
+        "AB_ANSWER_FIRST" First = 1,
+        /// of the try that has won
+        "AB_ANSWER_AGAIN" Again = 2,
+        /// another try has won
+        "AB_ANSWER_LATE" Late = 3,
+        /// the tries are being changed elsewhere: as if lost on the way
+        "AB_ANSWER_BUSY" Busy = 4,
     }
 
     /// What a network device is to the gateway.
@@ -698,6 +720,7 @@ mod tests {
             ("AB_WEIGHT_MIN", WEIGHT_MIN.into()),
             ("AB_WEIGHT_MAX", WEIGHT_MAX.into()),
             ("AB_NO_TARGET", NO_TARGET.into()),
+            ("AB_EXCEPT_MAX", EXCEPT_MAX as u64),
             ("AB_VISIT_MAX", VISIT_MAX as u64),
             ("AB_STRAY_MARK", STRAY_MARK.into()),
             ("AB_PRESSED_CLOSED_NS", PRESSED_CLOSED_NS),
@@ -787,7 +810,7 @@ mod tests {
             isn: 0,
             ack: 0,
             end: word([0, 0, 0xff, 0xff]),
-            zero: word([192, 0, 2, 7]),
+            tries: word([192, 0, 2, 7]),
         };
         let flow = Flow {
             tcp,

@@ -55,6 +55,16 @@ unsafe extern "C" {
         length: u32,
         usable: u32,
     ) -> u8;
+    fn ab_native_try(link: u32) -> u32;
+    fn ab_native_try_link(one: u32) -> u32;
+    fn ab_native_tries_at(tries: u32, i: u32) -> u32;
+    fn ab_native_tries_are_free(tries: u32) -> c_int;
+    #[cfg(test)]
+    fn ab_native_tries_claim(tries: u32) -> u32;
+    fn ab_native_tries_given_up(tries: u32, next: u32) -> u32;
+    fn ab_native_tries_next(tries: u32, current: u32, next: u32) -> u32;
+    fn ab_native_tries_judge(tries: u32, current: u32, from: u32) -> u32;
+    fn ab_native_tries_answered(tries: u32, current: u32, winner: u32) -> u32;
 
     // Declared with one element: the true number stands beside each.
     #[cfg(test)]
@@ -129,6 +139,52 @@ pub fn sublink_by_deficit(
     // SAFETY: a valid, aligned, exclusive reference to a structure whose layout the tests compare with the C headers,
     // and one to as many quanta as the function reads.
     unsafe { ab_native_sublink_by_deficit(drr, quantum.as_ptr(), count, length, usable) }
+}
+
+pub fn one_try(link: u8) -> u32 {
+    // SAFETY: integers in, an integer out; so are all of the tries.
+    unsafe { ab_native_try(link.into()) }
+}
+
+pub fn try_link(one: u32) -> u8 {
+    // SAFETY: as above.
+    unsafe { ab_native_try_link(one) as u8 }
+}
+
+pub fn tries_at(tries: u32, i: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_at(tries, i) }
+}
+
+pub fn tries_are_free(tries: u32) -> bool {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_are_free(tries) != 0 }
+}
+
+#[cfg(test)]
+pub fn tries_claim(tries: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_claim(tries) }
+}
+
+pub fn tries_given_up(tries: u32, next: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_given_up(tries, next) }
+}
+
+pub fn tries_next(tries: u32, current: u32, next: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_next(tries, current, next) }
+}
+
+pub fn tries_judge(tries: u32, current: u32, from: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_judge(tries, current, from) }
+}
+
+pub fn tries_answered(tries: u32, current: u32, winner: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_answered(tries, current, winner) }
 }
 
 /// `(structure, field, offset, size)` as C lays them out; the field is empty for the structure itself.

@@ -20,6 +20,8 @@
 //! A trunk of parallel *sublinks* is spread by [`spread`]: by hash, by bin, by weighted rendezvous, by flowlet, or packet
 //! by packet.
 //!
+//! A connection attempt that was not answered in time goes on over another link; [`tries`] says which answer wins.
+//!
 //! [`abi`] mirrors the whole contract between programs and user space; [`reasons`] and [`trunk_reasons`] name every way
 //! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
 //! build. Beside that, of the pure crates only the simulator has unsafe code: a hint to the cache.
@@ -27,11 +29,12 @@
 pub mod abi;
 mod ffi;
 pub mod spread;
+pub mod tries;
 mod vectors;
 
 use std::sync::OnceLock;
 
-pub use abi::{Candidates, Dispatch, Fate, Granularity, Load, Why};
+pub use abi::{Answer, Candidates, Dispatch, Fate, Granularity, Load, Why};
 pub use vectors::{HashVector, Vector, hash_vectors, vectors};
 
 /// What one target brings to a choice.

@@ -6,6 +6,7 @@
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
 #include "../../../bpf/policy/pick.h"
+#include "../../../bpf/policy/tries.h"
 
 void ab_native_pick(const struct ab_candidates *c, const struct ab_request *q, struct ab_decision *d)
 {
@@ -57,6 +58,51 @@ __u8 ab_native_sublink_by_deficit(struct ab_drr *d, const __u32 *quantum, __u32 
 	return ab_sublink_by_deficit(d, quantum, count, length, usable);
 }
 
+__u32 ab_native_try(__u32 link)
+{
+	return ab_try(link);
+}
+
+__u32 ab_native_try_link(__u32 one)
+{
+	return ab_try_link(one);
+}
+
+__u32 ab_native_tries_at(__u32 tries, __u32 i)
+{
+	return ab_tries_at(tries, i);
+}
+
+int ab_native_tries_are_free(__u32 tries)
+{
+	return ab_tries_are_free(tries);
+}
+
+__u32 ab_native_tries_claim(__u32 tries)
+{
+	return ab_tries_claim(tries);
+}
+
+__u32 ab_native_tries_given_up(__u32 tries, __u32 next)
+{
+	return ab_tries_given_up(tries, next);
+}
+
+__u32 ab_native_tries_next(__u32 tries, __u32 current, __u32 next)
+{
+	return ab_tries_next(tries, current, next);
+}
+
+__u32 ab_native_tries_judge(__u32 tries, __u32 current, __u32 from)
+{
+	return ab_tries_judge(tries, current, from);
+}
+
+__u32 ab_native_tries_answered(__u32 tries, __u32 current, __u32 winner)
+{
+	return ab_tries_answered(tries, current, winner);
+}
+
 /* ---- structures ---- */
 
 struct row {
@@ -95,7 +141,7 @@ const struct row ab_native_layout[] = {
 	FIELD(ab_flow_tcp, isn),
 	FIELD(ab_flow_tcp, ack),
 	FIELD(ab_flow_tcp, end),
-	FIELD(ab_flow_tcp, zero),
+	FIELD(ab_flow_tcp, tries),
 	SELF(ab_flow),
 	FIELD(ab_flow, opened_ns),
 	FIELD(ab_flow, seen_ns),
@@ -155,6 +201,8 @@ const struct row ab_native_layout[] = {
 	FIELD(ab_choice, usable),
 	FIELD(ab_choice, syn_retry),
 	FIELD(ab_choice, granularity),
+	FIELD(ab_choice, stick),
+	FIELD(ab_choice, except),
 	FIELD(ab_choice, target),
 	SELF(ab_settings),
 	FIELD(ab_settings, tcp_established_ns),
@@ -293,8 +341,10 @@ const struct constant ab_native_constants[] = {
 	CONSTANT(AB_WHY_RETRIED),
 	CONSTANT(AB_WHY_ROUTE),
 	CONSTANT(AB_WHY_SESSION),
+	CONSTANT(AB_WHY_HOST),
 	CONSTANT(AB_PER_CONNECTION),
 	CONSTANT(AB_PER_SESSION),
+	CONSTANT(AB_PER_HOST),
 	CONSTANT(AB_STATE_REPLIED),
 	CONSTANT(AB_STATE_CONFIRMED),
 	CONSTANT(AB_STATE_FIN_LOCAL),
@@ -305,6 +355,11 @@ const struct constant ab_native_constants[] = {
 	CONSTANT(AB_STATE_VIA_ROUTER),
 	CONSTANT(AB_STATE_HAIRPIN),
 	CONSTANT(AB_STATE_SHARED),
+	CONSTANT(AB_ANSWER_FOREIGN),
+	CONSTANT(AB_ANSWER_FIRST),
+	CONSTANT(AB_ANSWER_AGAIN),
+	CONSTANT(AB_ANSWER_LATE),
+	CONSTANT(AB_ANSWER_BUSY),
 	CONSTANT(AB_LINK_PRESENT),
 	CONSTANT(AB_LINK_POINT_TO_POINT),
 	CONSTANT(AB_ROLE_NONE),
@@ -323,6 +378,7 @@ const struct constant ab_native_constants[] = {
 	CONSTANT(AB_WEIGHT_MIN),
 	CONSTANT(AB_WEIGHT_MAX),
 	CONSTANT(AB_NO_TARGET),
+	CONSTANT(AB_EXCEPT_MAX),
 	CONSTANT(AB_VISIT_MAX),
 	CONSTANT(AB_STRAY_MARK),
 	CONSTANT(AB_PRESSED_CLOSED_NS),

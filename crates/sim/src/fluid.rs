@@ -121,7 +121,7 @@ impl Gateway {
         if algorithm.measure.is_periodic() {
             return Err(FluidError::Periodic(algorithm));
         }
-        if algorithm.granularity == Granularity::Session {
+        if algorithm.granularity != Granularity::Connection {
             return Err(FluidError::Session(algorithm));
         }
         let choice = first_choice(rates_bps, algorithm)?;

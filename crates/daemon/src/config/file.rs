@@ -26,6 +26,8 @@ pub(super) struct File {
     pub nat: NatTable,
     #[serde(default)]
     pub limits: LimitsTable,
+    #[serde(default)]
+    pub sessions: SessionsTable,
 }
 
 #[derive(Debug, Deserialize)]
@@ -92,6 +94,13 @@ pub(super) struct NatTable {
     pub forwards: Option<Forwards>,
     pub lan_sources: Option<LanSources>,
     pub reserved: Option<Vec<u16>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SessionsTable {
+    pub stick: Option<bool>,
+    pub except: Option<Vec<u16>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{LineRate, Source, dotted, is_name, read_text};
-use anabranch_core::{Algorithm, LinkSpec};
-use anabranch_policy::abi::RESERVED_MAX;
+use anabranch_core::{Algorithm, LinkSpec, Sessions};
+use anabranch_policy::abi::{EXCEPT_MAX, RESERVED_MAX};
 use serde::Deserialize;
 
 pub use anabranch_config::Rate;
@@ -25,6 +25,7 @@ use crate::probe::{DEFAULT_TARGETS, Target};
 use crate::trunk;
 use file::{
     AvailabilityTable, File, HostAddress, LimitsTable, LinkTable, NatTable, OneOrMore, Ports,
+    SessionsTable,
 };
 
 /// Links of one gateway.
@@ -46,6 +47,8 @@ const AVAILABILITY_COUNTS: [&str; 6] = [
     "up_consecutive",
 ];
 const FLOWS_PER_HOST_DEFAULT: u32 = 1 << 13;
+/// Remote ports whose connections nobody ties together: of the web.
+const INDEPENDENT_PORTS: [u16; 2] = [80, 443];
 
 /// What a file is about.
 #[derive(Debug, Clone)]
@@ -82,6 +85,7 @@ pub struct Config {
     /// In the order written, which is the order of preference for what is not balanced.
     pub links: Vec<Link>,
     pub policy: Algorithm,
+    pub sessions: Sessions,
     pub availability: anabranch_core::Config,
     pub nat: Nat,
     pub limits: Limits,
@@ -224,6 +228,7 @@ impl Config {
             links,
             nat: nat(&source, &file.nat)?,
             limits: limits(&source, &file.limits)?,
+            sessions: sessions(&source, file.sessions)?,
             availability: availability(&source, &file.availability)?,
         };
         Ok(config)
@@ -565,6 +570,18 @@ fn reserved(source: &Source<'_>, ports: &[u16]) -> Result<[u16; RESERVED_MAX], B
     let mut reserved = [0; RESERVED_MAX];
     reserved[..ports.len()].copy_from_slice(ports);
     Ok(reserved)
+}
+
+fn sessions(source: &Source<'_>, table: SessionsTable) -> Result<Sessions, BadInput> {
+    let except = table.except.unwrap_or(INDEPENDENT_PORTS.to_vec());
+    if except.len() > EXCEPT_MAX || except.contains(&0) {
+        let allowed = format!("at most {EXCEPT_MAX} ports from 1 to 65535 are allowed");
+        return Err(source.bad(&["sessions", "except"], allowed));
+    }
+    Ok(Sessions {
+        stick: table.stick.unwrap_or(true),
+        except,
+    })
 }
 
 fn limits(source: &Source<'_>, table: &LimitsTable) -> Result<Limits, BadInput> {

@@ -188,6 +188,25 @@ fn what_is_not_toml_names_its_line() {
 }
 
 #[test]
+fn sessions_stick_but_on_the_ports_of_the_web_unless_the_file_says_otherwise() {
+    let sessions = |more: &str| parse(&format!("{MINIMAL}{more}")).unwrap().sessions;
+    let default = sessions("");
+    assert!(default.stick);
+    assert_eq!(default.except, [80, 443]);
+    let written = sessions("[sessions]\nstick = false\nexcept = [8080]\n");
+    assert!(!written.stick);
+    assert_eq!(written.except, [8080]);
+    for ports in ["[0]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"] {
+        let problem = error_with(&format!("[sessions]\nexcept = {ports}"));
+        assert!(problem.starts_with("sessions.except = "), "{problem}");
+        assert!(
+            problem.ends_with(": at most 16 ports from 1 to 65535 are allowed"),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_of_link(r#"device = "eth1", speed = "1mbit""#),

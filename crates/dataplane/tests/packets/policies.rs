@@ -1,6 +1,6 @@
 //! The loaded program chooses as the native build does, from the numbers it was given.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 use anabranch_core::{Choice, DataPlane};
 use anabranch_dataplane::Proto;
@@ -8,7 +8,11 @@ use anabranch_policy::{
     Candidates, Dispatch, Granularity, Request, abi, hash_vectors, pick, vectors,
 };
 
-use crate::{common::*, frame::tcp, rig::*};
+use crate::{
+    common::*,
+    frame::{tcp, udp},
+    rig::*,
+};
 
 /// The choice from which the program must gather `candidates`: loads are what was dispatched since a base.
 fn choice_of(candidates: &Candidates, dispatch: Dispatch) -> Choice {
@@ -147,6 +151,100 @@ fn a_session_keeps_its_link_while_it_is_usable() {
     choice.usable = 0b11;
     rig.install(&choice);
     assert_eq!(rig.connect(client(4011), server(80)).link, moved);
+}
+
+#[test]
+fn connections_stick_to_the_link_of_their_session_but_for_independent_ports() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.stick = 1;
+    choice.except[0] = abi::BePort::new(443);
+    rig.install(&choice);
+    let control = rig.connect(client(4000), server(21)).link;
+    for port in 1..20 {
+        let data = rig.connect(client(4000 + port), server(50_000 + port));
+        assert_eq!(data.link, control, "of the control connection");
+    }
+    assert!(rig.flow(client(4001)).why.starts_with("session"));
+    let web = [(); 4].map(|()| {
+        let port = 5000 + rig.flows().len() as u16;
+        rig.connect(client(port), server(443)).link
+    });
+    assert!(
+        web.iter().any(|link| *link != control),
+        "the policy chooses: {web:?}"
+    );
+    assert_eq!(rig.connect(client(6000), server(21)).link, control);
+}
+
+#[test]
+fn a_session_that_a_second_try_won_stays_with_the_winner() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    (choice.stick, choice.syn_retry) = (1, 1);
+    rig.install(&choice);
+    let syn = tcp(client(4000), server(21), "S", LOCAL_ISN, 0).frame();
+    let first = rig.lan_sends(&syn).sent("translated-out").src();
+    let second = rig.connect(client(4000), server(21));
+    assert_ne!(second.link, link_of(first));
+    let data = rig.connect(client(4001), server(50_000));
+    assert_eq!(data.link, second.link);
+}
+
+#[test]
+fn no_other_host_makes_a_session_forgotten() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.stick = 1;
+    choice.except[0] = abi::BePort::new(443);
+    rig.install(&choice);
+    let control = rig.connect(client(4000), server(21)).link;
+    // Four times the places of a host, from one other host.
+    let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    for number in 0..1024u32 {
+        let remote = SocketAddrV4::new((0xc0a8_0000 + number).into(), 21);
+        let syn = tcp(other, remote, "S", LOCAL_ISN, 0);
+        rig.lan_sends(&syn.frame()).sent("translated-out");
+    }
+    rig.connect(client(4001), server(443));
+    for port in 2..6 {
+        assert_eq!(rig.connect(client(4000 + port), server(21)).link, control);
+    }
+}
+
+#[test]
+fn with_granularity_host_a_host_shows_one_address_while_its_link_is_usable() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.granularity = Granularity::Host.into();
+    rig.install(&choice);
+    let first = rig.connect(client(4000), server(80)).link;
+    for port in 1..8 {
+        assert_eq!(
+            rig.connect(client(4000 + port), second_server(80 + port))
+                .link,
+            first
+        );
+        let query = udp(client(5000 + port), server(53), b"?").frame();
+        assert_eq!(
+            link_of(rig.lan_sends(&query).sent("translated-out").src()),
+            first
+        );
+    }
+    assert_eq!(rig.flow(client(4001)).why, "the same LAN host uses it");
+    let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    assert_ne!(
+        rig.connect(other, server(80)).link,
+        first,
+        "hosts are spread"
+    );
+    choice.usable = 0b11 & !(1 << first);
+    rig.install(&choice);
+    let moved = rig.connect(client(4100), server(80)).link;
+    assert_ne!(moved, first);
+    choice.usable = 0b11;
+    rig.install(&choice);
+    assert_eq!(rig.connect(client(4101), server(80)).link, moved);
 }
 
 #[test]

@@ -239,6 +239,14 @@ impl Rig {
         self.plane().flows().unwrap()
     }
 
+    /// Entries of unconfirmed flows.
+    pub fn embryos(&self) -> usize {
+        let path = self.pins.join(format!("v{}/embryos", abi::ABI_VERSION));
+        let map = Map::HashMap(MapData::from_pin(path).unwrap());
+        let embryos: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
+        embryos.keys().count()
+    }
+
     /// Takes one entry of an unconfirmed flow away, as another CPU that ends it does.
     #[track_caller]
     pub fn evict(&mut self, local: SocketAddrV4, half: Half) {

@@ -358,6 +358,120 @@ fn under_wsdm_a_syn_that_was_answered_keeps_its_link() {
     assert_eq!(rig.lan_sends(&syn).sent("translated-out").src(), external);
 }
 
+/// A gateway under WSDM, and a connection attempt whose SYN was sent twice: over the first link, then over the second.
+fn two_tries() -> (Rig, [SocketAddrV4; 2]) {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.syn_retry = 1;
+    rig.install(&choice);
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    let tries = [(); 2].map(|()| rig.lan_sends(&syn).sent("translated-out").src());
+    assert_ne!(link_of(tries[0]), link_of(tries[1]));
+    (rig, tries)
+}
+
+fn syn_ack(external: SocketAddrV4) -> Vec<u8> {
+    tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame()
+}
+
+#[test]
+fn a_late_answer_to_an_earlier_syn_wins_if_nothing_else_has_answered() {
+    let (mut rig, [first, second]) = two_tries();
+    let got = rig
+        .link_brings(link_of(first), &syn_ack(first))
+        .sent("translated-in");
+    assert_eq!((got.src(), got.dst()), (server(80), client(4000)));
+    let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    let sent = rig.lan_sends(&ack.frame()).sent("translated-out");
+    assert_eq!(sent.src(), first, "the flow is the winner's");
+    let flow = rig.flow(client(4000));
+    assert_eq!(
+        (flow.state, flow.link, flow.external),
+        (FlowState::Established, link_of(first), first.into())
+    );
+    assert_eq!((rig.live(), rig.flows().len()), (1, 1));
+
+    let lost = rig
+        .link_brings(link_of(second), &syn_ack(second))
+        .answered("late-answer");
+    assert_eq!((lost.src(), lost.dst()), (second, server(80)));
+    assert!(lost.tcp().rst && !lost.tcp().ack);
+    assert_eq!(lost.tcp().sequence_number, LOCAL_ISN + 1);
+}
+
+#[test]
+fn the_answer_to_the_last_syn_wins_if_it_comes_first_and_the_earlier_one_is_reset() {
+    let (mut rig, [first, second]) = two_tries();
+    rig.link_brings(link_of(second), &syn_ack(second))
+        .sent("translated-in");
+    rig.link_brings(link_of(first), &syn_ack(first))
+        .answered("late-answer");
+    let again = rig.link_brings(link_of(second), &syn_ack(second));
+    again.sent("translated-in");
+    let ack = tcp(client(4000), server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1);
+    let sent = rig.lan_sends(&ack.frame()).sent("translated-out");
+    assert_eq!(sent.src(), second);
+    rig.link_brings(link_of(first), &syn_ack(first))
+        .answered("late-answer");
+    assert_eq!((rig.live(), rig.flows().len()), (1, 1));
+}
+
+#[test]
+fn a_syn_repeated_over_an_earlier_link_is_the_same_connection_there() {
+    let (mut rig, [first, _]) = two_tries();
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
+    let third = rig.lan_sends(&syn).sent("translated-out").src();
+    assert_eq!(third, first);
+    rig.link_brings(link_of(first), &syn_ack(first))
+        .sent("translated-in");
+    assert_eq!((rig.live(), rig.flows().len()), (1, 1));
+}
+
+#[test]
+fn an_answer_that_does_not_fit_the_syn_wins_nothing_on_any_link() {
+    let (mut rig, tries) = two_tries();
+    for external in tries {
+        for acknowledged in [LOCAL_ISN, LOCAL_ISN + 2, 0] {
+            let lie = tcp(server(80), external, "SA", REMOTE_ISN, acknowledged);
+            rig.link_brings(link_of(external), &lie.frame())
+                .dropped("bad-handshake");
+        }
+        let data = tcp(server(80), external, "PA", REMOTE_ISN + 1, LOCAL_ISN + 1);
+        rig.link_brings(link_of(external), &data.payload(b"early").frame())
+            .dropped("bad-handshake");
+    }
+    rig.link_brings(link_of(tries[0]), &syn_ack(tries[0]))
+        .sent("translated-in");
+}
+
+#[test]
+fn a_refusal_of_any_try_ends_the_attempt_and_its_other_tries() {
+    let (mut rig, [first, second]) = two_tries();
+    let refusal = tcp(server(80), first, "RA", 0, LOCAL_ISN + 1);
+    rig.link_brings(link_of(first), &refusal.frame())
+        .sent("translated-in");
+    assert_eq!((rig.live(), rig.closed()), (0, 2));
+    rig.link_brings(link_of(second), &syn_ack(second))
+        .answered("late-answer");
+}
+
+#[test]
+fn the_entries_of_all_tries_go_with_the_attempt() {
+    let (mut rig, tries) = two_tries();
+    rig.set(|s| s.embryo_ns = 0);
+    rig.sweep_until(|rig, _| rig.flows().is_empty());
+    assert_eq!(rig.live(), 0);
+    assert_eq!(
+        rig.embryos(),
+        0,
+        "both entries of the flow, and the earlier try's"
+    );
+    for external in tries {
+        let late = rig.link_brings(link_of(external), &syn_ack(external));
+        assert_ne!(late.reason, "translated-in", "{external}");
+    }
+}
+
 #[test]
 fn an_unknown_segment_is_answered_with_the_reset_of_rfc_9293() {
     let mut rig = Rig::new();

@@ -73,7 +73,8 @@ fn shape(down: &Line, up: &Line) -> LinkShape {
     }
 }
 
-/// Lines of the gateway's configuration beside its devices. The lab's internet has one host to probe.
+/// Lines of the gateway's configuration beside its devices: the policy as its tuple says, on every port. The lab's internet
+/// has one host to probe.
 pub(super) fn settings(run: &Run) -> Result<String> {
     let Policy::Gateway(algorithm) = run.policy else {
         let why = "the laboratory has gateways that choose a link per connection or session";
@@ -82,7 +83,7 @@ pub(super) fn settings(run: &Run) -> Result<String> {
     let tuple = toml::Value::try_from(algorithm)
         .map_err(|error| LabError::Gateway(format!("writing its policy: {error}")))?;
     Ok(format!(
-        "policy = {tuple}\nprobe.targets = [\"icmp:{SERVER}\"]\n"
+        "policy = {tuple}\nsessions.stick = false\nprobe.targets = [\"icmp:{SERVER}\"]\n"
     ))
 }
 

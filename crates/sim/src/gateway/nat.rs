@@ -62,7 +62,8 @@ pub struct Nat {
     entries: Vec<Entry>,
     /// By flow.
     pairs: Vec<Pair>,
-    sessions: BTreeMap<Pair, LinkId>,
+    /// By user and server; of a user as a whole without a server.
+    sessions: BTreeMap<(u32, Option<u32>), LinkId>,
     traffic: Vec<Traffic>,
     gauges: Vec<Gauge>,
     /// Entries whose host went away without a word, which a sweep will find: when, and of which link.
@@ -199,9 +200,14 @@ impl Nat {
     fn choose(&mut self, net: &Net, flow: FlowId, avoid: u16) -> Option<LinkId> {
         let avoid = u32::from(avoid);
         let pair = self.pairs.get(flow.index()).copied().unwrap_or_default();
-        let per_session = self.choice.granularity == Granularity::Session as u32;
-        if per_session {
-            let known = self.sessions.get(&pair).copied();
+        let reach = Granularity::try_from(self.choice.granularity).expect("the balancer's own");
+        let session = match reach {
+            Granularity::Connection => None,
+            Granularity::Session => Some((pair.user, Some(pair.server))),
+            Granularity::Host => Some((pair.user, None)),
+        };
+        if let Some(session) = session {
+            let known = self.sessions.get(&session).copied();
             let known = known.filter(|link| (self.choice.usable & !avoid) >> link.0 & 1 == 1);
             if known.is_some() {
                 return known;
@@ -217,8 +223,8 @@ impl Nat {
         let Decision { target, why } = pick(&self.candidates(), &request);
         debug_assert!(target.is_some() || why == Why::NoneUsable);
         let link = LinkId(target?);
-        if per_session {
-            self.sessions.insert(pair, link);
+        if let Some(session) = session {
+            self.sessions.insert(session, link);
         }
         Some(link)
     }

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The tries of a connection attempt in the tables (policy/tries.h). Each has a link entry, under one external port; the LAN
+ * entry is bound to one of them at a time. Whatever ends the race ends the other entries, in `retire_tries` alone.
+ */
+#ifndef ANABRANCH_ATTEMPT_H
+#define ANABRANCH_ATTEMPT_H
+
+#include "../policy/tries.h"
+#include "maps.h"
+#include "stats.h"
+
+/* Tries that are over, by their link key: the sequence number of their SYN. What answers one is reset, as far as it is
+ * remembered. */
+AB_MAP(losers, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, __u32, 0);
+
+/* The key of the try over `link`. 0 if the link has no address. */
+static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab_flow_key *lan_key,
+					const struct ab_flow *lan, __u32 link)
+{
+	const struct ab_link *there = link_at(link);
+	if (!there || !(there->flags & AB_LINK_PRESENT))
+		return 0;
+	key->local = there->external;
+	key->remote = lan_key->remote;
+	key->local_port = lan->other_port;
+	key->remote_port = lan_key->remote_port;
+	key->proto = lan_key->proto;
+	key->side = AB_SIDE_LINK(link);
+	key->zero = 0;
+	return 1;
+}
+
+/* A link that changed its address meanwhile may have given the port to somebody else. */
+static __noinline int retire_try(const struct ab_flow_key *lan_key, const struct ab_flow *lan, __u32 link)
+{
+	struct ab_flow_key key;
+	__u32 isn = lan->tcp.isn;
+	if (!make_try_key(&key, lan_key, lan, link))
+		return 0;
+	const struct ab_flow *entry = bpf_map_lookup_elem(&embryos, &key);
+	if (!entry || entry->other_port != lan_key->local_port || entry->other_local.word[3] != lan_key->local.word[3])
+		return 0;
+	bpf_map_delete_elem(&embryos, &key);
+	return bpf_map_update_elem(&losers, &key, &isn, BPF_ANY);
+}
+
+/* Takes the link entries of all tries but the flow's own out of the tables. */
+static __noinline int retire_tries(const struct ab_flow_key *lan_key, struct ab_flow *lan)
+{
+	__u32 tries = lan->tcp.tries;
+	for (__u32 i = 0; i < AB_TRIES_EARLIER; i++) {
+		__u32 one = ab_tries_at(tries, i);
+		if (one)
+			retire_try(lan_key, lan, ab_try_link(one));
+	}
+	lan->tcp.tries = tries & ~AB_TRIES_MASK;
+	return 0;
+}
+
+static __always_inline int has_other_tries(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
+{
+	return lan_key->proto == IPPROTO_TCP && lan->tcp.tries & AB_TRIES_MASK;
+}
+
+/* Whether this CPU may change what `tries` was read of. */
+static __always_inline int claim_tries(struct ab_flow *lan, __u32 tries)
+{
+	return __sync_val_compare_and_swap(&lan->tcp.tries, tries, ab_tries_claim(tries)) == tries;
+}
+
+/* Binds a claimed flow to `link`, and lets go of it. */
+static __always_inline void bind_to_try(struct ab_flow *lan, const union ab_addr *external, __u32 link, __u32 tries)
+{
+	gauge_add(lan->link, 0, 0, 1);
+	gauge_add(link, 0, 1, 0);
+	lan->other_local = *external;
+	lan->link = link;
+	__sync_lock_test_and_set(&lan->tcp.tries, tries);
+}
+
+/* The remote end answered the try of `wan_key`, fittingly. The flow is its from here on, unless it was another's before. */
+static __noinline int answer_attempt(struct ab_flow_key *lan_key, struct ab_flow *lan, struct ab_flow_key *wan_key)
+{
+	__u32 tries = lan->tcp.tries, link = wan_key->side - AB_SIDE_LINK(0);
+	__u32 current = ab_try(lan->link), from = ab_try(link);
+	int answer = lan->other_port == wan_key->local_port ? ab_tries_judge(tries, current, from) : AB_ANSWER_FOREIGN;
+	if (answer != AB_ANSWER_FIRST)
+		return answer;
+	if (!claim_tries(lan, tries))
+		return AB_ANSWER_BUSY;
+	tries = ab_tries_answered(tries, current, from);
+	if (from == current)
+		__sync_lock_test_and_set(&lan->tcp.tries, tries);
+	else
+		bind_to_try(lan, &wan_key->local, link, tries);
+	if (tries & AB_TRIES_MASK)
+		retire_tries(lan_key, lan);
+	return answer;
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The tries of one connection attempt: the links over which its SYN was sent, from one external port.
+ *
+ * A repeated SYN means that a path failed, or that its round trip is longer than the SYN's timer: nobody can tell yet. So
+ * the attempt goes on over another link, and the tries before it stay candidates. The first answer that fits the SYN wins,
+ * whichever try it belongs to; answers to the others come late and are reset.
+ *
+ * A flow is bound to one try at a time, its link; the earlier ones are a word of three, the youngest lowest. The word is
+ * also the lock of both: whoever changes them claims it by compare-and-swap, changes the flow's link, and stores the word
+ * that follows. What was answered is never claimed again.
+ */
+#ifndef ANABRANCH_POLICY_TRIES_H
+#define ANABRANCH_POLICY_TRIES_H
+
+#include <linux/types.h>
+#include "inline.h"
+
+#define AB_TRIES_EARLIER 3
+#define AB_TRY_BITS 5
+#define AB_TRY_MASK ((1u << AB_TRY_BITS) - 1)
+#define AB_TRIES_MASK ((1u << (AB_TRY_BITS * AB_TRIES_EARLIER)) - 1)
+#define AB_TRIES_CLAIMED (1u << 30)
+#define AB_TRIES_ANSWERED (1u << 31)
+
+/* What an answer is to the attempt. */
+enum ab_answer {
+	AB_ANSWER_FOREIGN = 0, /* its try is none of this attempt */
+	AB_ANSWER_FIRST = 1,   /* its try wins, if it can be claimed */
+	AB_ANSWER_AGAIN = 2,   /* of the try that has won */
+	AB_ANSWER_LATE = 3,    /* another try has won: to be reset */
+	AB_ANSWER_BUSY = 4,    /* the tries are claimed: as if lost on the way */
+};
+
+/* The try over a link; never zero. */
+static __always_inline __u32 ab_try(__u32 link)
+{
+	return (link & 15) + 1;
+}
+
+static __always_inline __u32 ab_try_link(__u32 one)
+{
+	return (one - 1) & 15;
+}
+
+/* The i-th earlier try, zero if there is none. */
+static __always_inline __u32 ab_tries_at(__u32 tries, __u32 i)
+{
+	return (tries & AB_TRIES_MASK) >> (AB_TRY_BITS * i) & AB_TRY_MASK;
+}
+
+/* Whether the attempt may go on over another link, or be won. */
+static __always_inline int ab_tries_are_free(__u32 tries)
+{
+	return !(tries & (AB_TRIES_ANSWERED | AB_TRIES_CLAIMED));
+}
+
+static __always_inline __u32 ab_tries_claim(__u32 tries)
+{
+	return tries | AB_TRIES_CLAIMED;
+}
+
+static __always_inline int ab_tries_hold(__u32 tries, __u32 one)
+{
+	return ab_tries_at(tries, 0) == one || ab_tries_at(tries, 1) == one || ab_tries_at(tries, 2) == one;
+}
+
+/* `to` in the place of `from`, which is held. */
+static __always_inline __u32 ab_tries_replace(__u32 tries, __u32 from, __u32 to)
+{
+	__u32 replaced = 0;
+
+	for (__u32 i = 0; i < AB_TRIES_EARLIER; i++) {
+		__u32 one = ab_tries_at(tries, i);
+
+		replaced |= (one == from ? to : one) << (AB_TRY_BITS * i);
+	}
+	return replaced;
+}
+
+/* The earlier try that is given up when `next` follows; zero if none is. */
+static __always_inline __u32 ab_tries_given_up(__u32 tries, __u32 next)
+{
+	return ab_tries_hold(tries, next) ? 0 : ab_tries_at(tries, AB_TRIES_EARLIER - 1);
+}
+
+/* The earlier tries once `next` follows `current`: one that is taken up again changes places with it. */
+static __always_inline __u32 ab_tries_next(__u32 tries, __u32 current, __u32 next)
+{
+	if (ab_tries_hold(tries, next))
+		return ab_tries_replace(tries, next, current);
+	return (tries << AB_TRY_BITS | current) & AB_TRIES_MASK;
+}
+
+static __always_inline enum ab_answer ab_tries_judge(__u32 tries, __u32 current, __u32 from)
+{
+	if (tries & AB_TRIES_CLAIMED)
+		return AB_ANSWER_BUSY;
+	if (from != current && !ab_tries_hold(tries, from))
+		return AB_ANSWER_FOREIGN;
+	if (!(tries & AB_TRIES_ANSWERED))
+		return AB_ANSWER_FIRST;
+	return from == current ? AB_ANSWER_AGAIN : AB_ANSWER_LATE;
+}
+
+/* The other tries once `winner` has answered and is the flow's own. */
+static __always_inline __u32 ab_tries_answered(__u32 tries, __u32 current, __u32 winner)
+{
+	__u32 others = winner == current ? tries & AB_TRIES_MASK : ab_tries_replace(tries, winner, current);
+
+	return others | AB_TRIES_ANSWERED;
+}
+
+#endif
