@@ -22,9 +22,7 @@ use crate::control::{Call, LinkAction, Request, Response};
 use crate::driver::{Driver, ProbeOrder};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{
-    self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Route, Swept, Walk, Which,
-};
+use crate::plane::{self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Route, Swept, Walk, Which};
 use crate::probe::{Target, Via};
 use crate::service::Service;
 use crate::slots::{Orders, Slots};

@@ -47,7 +47,7 @@ pub fn tcp(src: End, dst: End, id: u16, says: &Says) -> Vec<u8> {
     body.extend(dst.1.to_be_bytes());
     body.extend(says.seq.to_be_bytes());
     body.extend(says.ack.to_be_bytes());
-    body.extend([((20 + says.options.len()) / 4 << 4) as u8, says.flags]);
+    body.extend([(((20 + says.options.len()) / 4) << 4) as u8, says.flags]);
     body.extend([0xff, 0xff, 0, 0, 0, 0]);
     body.extend(says.options);
     body.extend(says.payload);

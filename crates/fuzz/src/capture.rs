@@ -86,7 +86,7 @@ impl Capture {
             }
             // SAFETY: any bytes are a valid address, and the kernel has written one.
             let from = unsafe { from.assume_init() };
-            let is_leaving = from.sll_pkttype == libc::PACKET_OUTGOING as u8;
+            let is_leaving = from.sll_pkttype == libc::PACKET_OUTGOING;
             if is_leaving == (self.seen == Seen::Leaving) {
                 meet(from.sll_ifindex as u32, &self.buffer[..length as usize]);
             }

@@ -55,7 +55,7 @@ impl Generator {
         (generator, told)
     }
 
-    pub fn next(&mut self) -> Shot {
+    pub fn next_shot(&mut self) -> Shot {
         while self.pending.is_empty() {
             self.draw();
         }

@@ -127,7 +127,7 @@ impl Arena {
             shots: Vec::new(),
         };
         for _ in 0..packets {
-            let shot = generator.next();
+            let shot = generator.next_shot();
             let (outcome, verdict) = self.take(&shot)?;
             generator.learn(&shot, &outcome);
             meet(&shot, &outcome);
@@ -216,7 +216,7 @@ impl Arena {
             verdict = verdict.and(check::check(&self.rig, port, &outcome.frame, &back));
         }
         self.since_look += 1;
-        let often = BETWEEN_LOOKS.max(self.rig.tables.len() / ENTRIES_PER_PACKET);
+        let often = BETWEEN_LOOKS.max(self.rig.tables.entries() / ENTRIES_PER_PACKET);
         if self.since_look >= often {
             verdict = verdict.and(self.look()?);
         }

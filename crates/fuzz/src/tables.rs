@@ -146,7 +146,7 @@ impl Tables {
     }
 
     /// Entries at the last look.
-    pub fn len(&self) -> usize {
+    pub fn entries(&self) -> usize {
         self.last.len()
     }
 

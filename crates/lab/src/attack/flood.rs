@@ -211,10 +211,10 @@ mod tests {
 
     /// RFC 1071: of what carries its own checksum it is zero.
     fn checksum(bytes: &[u8]) -> u16 {
-        let words = bytes
+        let sum: u32 = bytes
             .chunks(2)
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
-        let sum = words.fold(0, |sum, word| sum + word);
+            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+            .sum();
         let sum = (sum & 0xffff) + (sum >> 16);
         !((sum & 0xffff) + (sum >> 16)) as u16
     }

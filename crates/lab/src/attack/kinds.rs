@@ -52,7 +52,7 @@ const fn attack(name: &'static str, words: &'static str, payload: Payload, rando
 }
 
 impl Attack {
-    const fn from_outside(mut self) -> Self {
+    const fn outside(mut self) -> Self {
         self.from = From::Internet;
         self.recipe.random |= random::SOURCE;
         self
@@ -207,26 +207,26 @@ pub static ATTACKS: [Attack; 17] = [
         Payload::Syn,
         random::PORTS | random::FIRST_WORD,
     )
-    .from_outside(),
+    .outside(),
     attack(
         "wan-udp",
         "from outside: datagrams to random ports",
         Payload::Udp,
         random::PORTS,
     )
-    .from_outside(),
+    .outside(),
     attack(
         "wan-fragments",
         "from outside: first fragments to random ports",
         Payload::FirstFragment,
         random::PORTS | random::IP_ID,
     )
-    .from_outside(),
+    .outside(),
     attack(
         "wan-later-fragments",
         "from outside: last fragments of datagrams never begun",
         Payload::LaterFragment,
         random::IP_ID,
     )
-    .from_outside(),
+    .outside(),
 ];

@@ -126,8 +126,8 @@ pub fn run(trial: &Trial, progress: &mut dyn FnMut(&str)) -> Result<Row> {
     progress("building the site");
     let site = Site::build(trial.subject, &trial.binary, trial.round_trip)?;
     let cable = match trial.attack.from {
-        From::Lan => site.from_lan(),
-        From::Internet => site.from_internet(),
+        From::Lan => site.lan_cable(),
+        From::Internet => site.internet_cable(),
     };
     let mut flood = Flood::load(&trial.attack.plan(&site, &cable)?, cable.index()?)?;
     flood.sink_at(&site.routers)?;

@@ -231,7 +231,7 @@ impl Site {
         self.spec.isps[0].address
     }
 
-    pub fn from_lan(&self) -> Cable<'_> {
+    pub fn lan_cable(&self) -> Cable<'_> {
         Cable {
             near: &self.attacker,
             device: HOST_DEVICE,
@@ -239,7 +239,7 @@ impl Site {
         }
     }
 
-    pub fn from_internet(&self) -> Cable<'_> {
+    pub fn internet_cable(&self) -> Cable<'_> {
         Cable {
             near: &self.routers[0],
             device: ISP_DEVICE,
