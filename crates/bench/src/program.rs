@@ -244,7 +244,7 @@ pub fn first_remote(remote: Ipv4Addr) -> abi::FlowTcp {
         isn: word(0),
         ack: word(4),
         end: word(8),
-        zero: word(12),
+        tries: word(12),
     }
 }
 

@@ -235,6 +235,7 @@ fn requests() -> Vec<Request> {
         Request::Link {
             name: "fiber".into(),
             action: LinkAction::Drain,
+            force: false,
         },
         Request::Reload,
     ]
