@@ -79,7 +79,7 @@ struct ab_flow {
 	__u8 link;
 	__u8 why; /* enum ab_why of the choice */
 	__u8 mac[6];	   /* of the LAN host, or of the router it is behind */
-	__u16 permissions; /* LAN entry of a mapping: how many it was given */
+	__u16 zero;
 	__u32 host;	   /* LAN entry: ab_host.id, ... */
 	__u32 embryo;	   /* ... and the flow's place in the order of its embryos */
 };
@@ -250,7 +250,6 @@ struct ab_table {
 	__u64 evicted;	   /* embryos that made room for others of their host */
 	__u64 hosts;	   /* ids given to hosts */
 	__u64 fallback_ns; /* as ab_host.fallback_ns, of all hosts */
-	__u64 permissions; /* further remote addresses of mappings */
 };
 
 /* A host without live flows is remembered this long after its last attempt to open one. */

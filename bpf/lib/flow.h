@@ -214,12 +214,4 @@ static __always_inline void learn_state(struct ab_flow *flow, __u32 bits)
 		__sync_fetch_and_or(&flow->state, bits);
 }
 
-/* The permission of a mapping to hear from one more remote address (RFC 4787 REQ-8). */
-static __always_inline void make_permission_key(struct ab_flow_key *permission, const struct ab_flow_key *wan_key,
-						__be32 remote)
-{
-	*permission = *wan_key;
-	map_ipv4(&permission->remote, remote);
-}
-
 #endif

@@ -6,6 +6,7 @@
 #include "frag.h"
 #include "icmp.h"
 #include "nat.h"
+#include "permission.h"
 #include "stray.h"
 #include "tcp.h"
 
@@ -13,20 +14,21 @@
  * Address-dependent filtering (RFC 4787 REQ-8): 0 if this remote address may speak to the mapping, or why not. Hosts of
  * one LAN need no permission (REQ-9), and nobody on a link can pretend to be one.
  */
-__noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *wan_key)
+__noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
-	if (!p || !wan_key)
+	if (!p || !wan_key || !wan)
 		return AB_REASON_MALFORMED;
 	const struct ab_settings *set = current_settings();
-	struct ab_flow_key permission;
+	struct ab_flow_key key;
 	if (skb->mark == HAIRPIN_MARK)
 		return 0;
 	if (is_lan_address(p->src) || is_local_address(p->src))
 		return AB_REASON_SPOOFED_WAN;
 	if (set && set->udp_filter_open)
 		return 0;
-	make_permission_key(&permission, wan_key, p->src);
-	return find_flow(&permission) ? 0 : AB_REASON_FILTERED_IN;
+	make_permission_key(&key, wan_key, p->src);
+	const struct ab_flow *permission = bpf_map_lookup_elem(&permissions, &key);
+	return permission && is_granted_to(permission, wan) ? 0 : AB_REASON_FILTERED_IN;
 }
 
 /*
@@ -144,7 +146,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		count_rx(t, flow, load);
 		return forward_in(skb, p, flow, link);
 	}
-	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(skb, p, &key) : 0;
+	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(skb, p, &key, flow) : 0;
 	filtered = filtered ?: fit_to_lan(skb, p, flow, link);
 	if (filtered)
 		return filtered;

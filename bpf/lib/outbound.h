@@ -9,6 +9,7 @@
 #include "icmp.h"
 #include "nat.h"
 #include "open.h"
+#include "permission.h"
 #include "stray.h"
 #include "tcp.h"
 
@@ -233,13 +234,12 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
-	__u64 now = bpf_ktime_get_coarse_ns();
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	make_other_key(&s->wan_key, &s->lan_key, flow);
 	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
-	struct ab_flow *permission = find_flow(&s->lan_key);
-	if (permission) {
-		permission->seen_ns = now;
+	struct ab_flow *permission = bpf_map_lookup_elem(&permissions, &s->lan_key);
+	if (permission && is_granted_to(permission, flow)) {
+		permission->seen_ns = bpf_ktime_get_coarse_ns();
 		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 	}
 	__u32 hairpin = hairpin_link(p) != AB_NO_TARGET;
@@ -247,11 +247,9 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 		return AB_REASON_SPECIFIC_ROUTE;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
-	__builtin_memset(&s->wan, 0, sizeof(s->wan));
-	s->wan.opened_ns = s->wan.seen_ns = now;
-	s->wan.link = flow->link;
-	s->wan.state = AB_STATE_PERMISSION | (hairpin ? AB_STATE_HAIRPIN : 0);
-	bpf_map_update_elem(&embryos, &s->lan_key, &s->wan, BPF_NOEXIST);
+	if (permission)
+		end_permission(&s->lan_key, permission);
+	grant_permission(s, p, flow, hairpin ? AB_STATE_HAIRPIN : 0);
 	return hairpin ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 

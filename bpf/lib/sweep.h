@@ -11,7 +11,7 @@
 #ifndef ANABRANCH_SWEEP_H
 #define ANABRANCH_SWEEP_H
 
-#include "flow.h"
+#include "permission.h"
 
 struct sweep_walk {
 	const struct ab_settings *settings;
@@ -42,11 +42,11 @@ static __always_inline int has_run_out(const struct sweep_walk *walk, const stru
 	return seen_ns + timer_of(walk, key, flow) < walk->now;
 }
 
-/* A link entry lives by its LAN entry; a permission by its own timer. */
+/* A link entry lives by its LAN entry. */
 static __always_inline void expire_wan(struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key lan_key;
-	if (flow->state & AB_STATE_PERMISSION || !find_other(key, flow, &lan_key))
+	if (!find_other(key, flow, &lan_key))
 		delete_entry(key);
 }
 
@@ -67,12 +67,14 @@ static long visit_entry(__u32 index, struct sweep_walk *walk)
 	if (index >= AB_VISIT_MAX)
 		return 1;
 	struct ab_flow_key key = walk->visit->key[index];
-	struct ab_flow *flow = find_flow(&key);
+	struct ab_flow *flow = find_flow(&key) ?: bpf_map_lookup_elem(&permissions, &key);
 	if (!flow)
 		return 0;
 	if (!has_run_out(walk, &key, flow, flow->seen_ns))
 		return 0;
-	if (key.side == AB_SIDE_LAN)
+	if (flow->state & AB_STATE_PERMISSION)
+		end_permission(&key, flow);
+	else if (key.side == AB_SIDE_LAN)
 		expire_lan(walk, &key, flow);
 	else
 		expire_wan(&key, flow);
@@ -89,7 +91,8 @@ static long sweep_host(void *map, struct ab_host_key *of, struct ab_host *host, 
 {
 	struct ab_host_key key = *of;
 	__u64 opened = host->opened;
-	if ((__s64)(opened - host->closed) > 0 || host->opened_ns + host_timer(host, walk->settings) > walk->now)
+	if ((__s64)(opened - host->closed) > 0 || host->permissions ||
+	    host->opened_ns + host_timer(host, walk->settings) > walk->now)
 		return 0;
 	/* From here on nobody opens a flow on it. */
 	if (__sync_val_compare_and_swap(&host->opened, opened, opened + HOST_FORGOTTEN) == opened)

@@ -25,6 +25,12 @@ pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gat
 /// Room in the main table for every flow: two entries, and as much again that stays empty, so that its chains stay short.
 pub const ENTRIES_PER_FLOW: u32 = 4;
 
+/// The LAN's entry and one on each link that was tried (`bpf/policy/tries.h`).
+const ENTRIES_PER_EMBRYO: u32 = 5;
+
+/// Further remote addresses of mappings, of all hosts.
+const PERMISSIONS_MAX: u32 = 1 << 18;
+
 const CLASSIFIERS: [&str; 3] = ["lan", "wan", "explain"];
 const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 
@@ -79,8 +85,12 @@ impl Object {
         let mut bpf = EbpfLoader::new()
             .default_map_pin_directory(pins)
             .map_max_entries("flows", sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW))
-            .map_max_entries("embryos", sizes.embryos_max.saturating_mul(2))
+            .map_max_entries(
+                "embryos",
+                sizes.embryos_max.saturating_mul(ENTRIES_PER_EMBRYO),
+            )
             .map_max_entries("embryo_order", sizes.embryos_max)
+            .map_max_entries("permissions", sizes.flows_max.min(PERMISSIONS_MAX))
             .map_max_entries("hosts", sizes.hosts_max)
             .load(OBJECT)?;
         for name in CLASSIFIERS {

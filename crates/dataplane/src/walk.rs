@@ -87,10 +87,11 @@ pub struct Walker {
     tables: FlowTables,
 }
 
-/// Every flow: two entries, in one of two tables. Keys [`FlowKey`], values [`Flow`]; read in batches only.
+/// Every flow: two entries, in one of two tables; and what mappings may hear besides. Keys [`FlowKey`], values [`Flow`]; read in batches only.
 pub struct FlowTables {
     flows: MapData,
     embryos: MapData,
+    permissions: MapData,
 }
 
 impl FlowTables {
@@ -99,6 +100,7 @@ impl FlowTables {
         Ok(FlowTables {
             flows: pinned(pins, "flows")?,
             embryos: pinned(pins, "embryos")?,
+            permissions: pinned(pins, "permissions")?,
         })
     }
 
@@ -107,7 +109,12 @@ impl FlowTables {
         &self,
         mut meet: impl FnMut(FlowKey, &Flow) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for (map, data) in [("embryos", &self.embryos), ("flows", &self.flows)] {
+        let tables = [
+            ("embryos", &self.embryos),
+            ("flows", &self.flows),
+            ("permissions", &self.permissions),
+        ];
+        for (map, data) in tables {
             let mut reader = Reader::new();
             let error = |source| Error::Batch { map, source };
             while reader.read_on(data.fd()).map_err(error)? {

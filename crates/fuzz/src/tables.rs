@@ -120,9 +120,9 @@ fn is_permission(flow: &Flow) -> bool {
 
 type Entries = HashMap<FlowKey, Flow>;
 
-/// Both tables, as they were at the last look.
+/// All tables of flows, as they were at the last look.
 pub struct Tables {
-    maps: [RawMap; 2],
+    maps: [RawMap; 3],
     last: Entries,
     pub touched: Touched,
 }
@@ -134,6 +134,7 @@ impl Tables {
             maps: [
                 RawMap::open(&pins.join("embryos"))?,
                 RawMap::open(&pins.join("flows"))?,
+                RawMap::open(&pins.join("permissions"))?,
             ],
             last: Entries::new(),
             touched: Touched::default(),

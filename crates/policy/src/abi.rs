@@ -206,7 +206,7 @@ structures! {
         link: u8,
         why: u8,
         mac: [u8; 6],
-        permissions: u16,
+        zero: u16,
         host: u32,
         embryo: u32,
     }
@@ -342,7 +342,6 @@ structures! {
         evicted: u64,
         hosts: u64,
         fallback_ns: u64,
-        permissions: u64,
     }
 
     /// Arguments and results of `sweep_flows`.

@@ -135,3 +135,64 @@ fn what_a_host_gives_to_the_kernels_nat_is_bounded_and_paid_for_once() {
     assert_eq!(rig.lan_sends(&syn(3999)).reason, "refused-rate-host");
     rig.lan_sends(&syn(2000)).passed("fallback-quota");
 }
+
+/// One port of a host that speaks to everybody fills neither the table of embryos nor that of permissions for others.
+#[test]
+fn the_remote_addresses_of_one_mapping_cost_no_other_host_anything() {
+    let mut rig = Rig::new();
+    let speak = |rig: &mut Rig, remote: u32| {
+        let remote = SocketAddrV4::new(Ipv4Addr::from(remote), 6881);
+        let packet = udp(host(66, 6881), remote, b"x").frame();
+        rig.lan_sends(&sent_by(FLOODER, packet))
+            .sent("translated-out")
+            .src()
+    };
+    let quota = settings().quota_per_host;
+    let external = (0..=2 * quota)
+        .map(|i| speak(&mut rig, 0x1400_0000 + i))
+        .last()
+        .unwrap();
+    assert!(rig.embryos() <= 2, "{} entries", rig.embryos());
+    let answer = |remote: u32| {
+        udp(
+            SocketAddrV4::new(Ipv4Addr::from(remote), 6881),
+            external,
+            b"y",
+        )
+        .frame()
+    };
+    rig.link_brings(link_of(external), &answer(0x1400_0000 + quota))
+        .sent("translated-in");
+    rig.link_brings(link_of(external), &answer(0x1400_0000 + 2 * quota))
+        .dropped("filtered-in");
+
+    let other = rig
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out");
+    rig.lan_sends(&udp(client(4000), second_server(53), b"x").frame())
+        .sent("translated-out");
+    rig.link_brings(
+        link_of(other.src()),
+        &udp(second_server(53), other.src(), b"y").frame(),
+    )
+    .sent("translated-in");
+}
+
+#[test]
+fn a_flood_of_syns_takes_no_permission_away() {
+    let mut rig = Rig::new();
+    for remote in [server(53), second_server(53)] {
+        rig.lan_sends(&udp(client(4000), remote, b"x").frame())
+            .sent("translated-out");
+    }
+    let external = rig
+        .lan_sends(&udp(client(4000), server(53), b"x").frame())
+        .sent("translated-out")
+        .src();
+    flood(&mut rig, 10 * settings().embryos_per_host);
+    rig.link_brings(
+        link_of(external),
+        &udp(second_server(53), external, b"y").frame(),
+    )
+    .sent("translated-in");
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Which remote addresses a UDP or ICMP mapping hears (address-dependent filtering, RFC 4787 REQ-8). The first needs no
+ * entry. Each further one stands in `permissions`, under the mapping's link key with that address, and counts against the
+ * LAN host: no host's first packets, nor another host's permissions, make it go. It is worth something only to the mapping
+ * it was given to, which began at the same time.
+ */
+#ifndef ANABRANCH_PERMISSION_H
+#define ANABRANCH_PERMISSION_H
+
+#include "flow.h"
+
+static __always_inline void make_permission_key(struct ab_flow_key *key, const struct ab_flow_key *wan_key, __be32 remote)
+{
+	*key = *wan_key;
+	map_ipv4(&key->remote, remote);
+}
+
+static __always_inline int is_granted_to(const struct ab_flow *permission, const struct ab_flow *mapping)
+{
+	return permission->opened_ns == mapping->opened_ns;
+}
+
+static __always_inline struct ab_host *host_of_permission(const struct ab_flow *permission)
+{
+	return host_of_flow(permission, &permission->other_local);
+}
+
+/* Whoever takes it from the table gives it back to the host. */
+static __always_inline void end_permission(const struct ab_flow_key *key, const struct ab_flow *permission)
+{
+	struct ab_host *host = host_of_permission(permission);
+	if (!bpf_map_delete_elem(&permissions, key) && host)
+		__sync_fetch_and_add(&host->permissions, -1);
+}
+
+/*
+ * Adds the permission of s->lan_key to the mapping of `lan`. A host that has as many as it may have flows gets no more:
+ * its packets leave, and it does not hear the answers.
+ */
+static __always_inline void grant_permission(struct ab_scratch *s, const struct packet *p, const struct ab_flow *lan,
+					     __u32 state)
+{
+	const struct ab_settings *set = current_settings();
+	struct ab_flow *permission = &s->wan;
+	__builtin_memset(permission, 0, sizeof(*permission));
+	permission->opened_ns = lan->opened_ns;
+	permission->seen_ns = bpf_ktime_get_coarse_ns();
+	map_ipv4(&permission->other_local, p->src);
+	permission->lan_ifindex = lan->lan_ifindex;
+	__builtin_memcpy(permission->mac, lan->mac, sizeof(permission->mac));
+	permission->link = lan->link;
+	permission->state = AB_STATE_PERMISSION | state | (lan->state & AB_STATE_VIA_ROUTER);
+	struct ab_host *host = host_of_permission(permission);
+	if (!set || !host)
+		return;
+	if (__sync_fetch_and_add(&host->permissions, 1) >= set->quota_per_host ||
+	    bpf_map_update_elem(&permissions, &s->lan_key, permission, BPF_NOEXIST))
+		__sync_fetch_and_add(&host->permissions, -1);
+}
+
+#endif
