@@ -229,7 +229,12 @@ fn a_drained_link_gets_no_new_flows_and_one_that_is_back_gets_them_again() {
     });
     let seen: Vec<_> = (0..4).map(|_| fetch(&lab)).collect();
     assert_eq!(seen, ["100.64.1.2"; 4]);
-    ask(&mut lab, &["link", "down", "lte"]).unwrap();
+    let refused = ask(&mut lab, &["link", "down", "lte"]).unwrap_err();
+    assert!(
+        refused.contains("lte is the last that works") && refused.contains("--force"),
+        "{refused}"
+    );
+    ask(&mut lab, &["link", "down", "lte", "--force"]).unwrap();
     ask(&mut lab, &["link", "up", "fiber"]).unwrap();
     wait(&mut lab, "fiber up and lte disabled", |status| {
         link(status, "fiber")["state"] == "up" && link(status, "lte")["state"] == "disabled"

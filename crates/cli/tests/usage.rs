@@ -37,7 +37,7 @@ fn a_wrong_configuration_is_told_in_one_line_with_key_value_and_what_is_allowed(
     let cases = [
         (
             "lan = [\"eth0\"]\nlink.fiber = { device = \"eth1\", speed = 5 }".to_owned(),
-            "link.fiber.speed = 5: unknown key; allowed: device, down, up, metered, weight, gateway, address, probe",
+            "link.fiber.speed = 5: unknown key; allowed: device, down, up, metered, weight, gateway, address, prefixes, probe, on_return",
         ),
         (
             LAN.to_owned() + "link.fiber = { device = \"eth1\", down = \"0mbit\", up = 1 }",
@@ -82,9 +82,9 @@ fn the_minimal_configuration_is_right_and_shown_as_understood() {
 LAN     eth0
 policy  WSDM
 
-link   device  address  gateway  MTU         down           up  weight  metered  remark
-fiber  eth1    -        -          -   500 Mbit/s   100 Mbit/s       -  no
-lte    wwan0   -        -          -  50.0 Mbit/s  10.0 Mbit/s       -  yes
+link   device  address  gateway  MTU         down           up  weight  metered  probes a month  remark
+fiber  eth1    -        -          -   500 Mbit/s   100 Mbit/s       -  no               339 MB
+lte    wwan0   -        -          -  50.0 Mbit/s  10.0 Mbit/s       -  yes               17 MB
 
 the configuration is right; the host was not looked at
 ";
