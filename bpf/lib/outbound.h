@@ -379,6 +379,10 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 		if (!flow)
 			return AB_REASON_REFUSED_FULL;
 	}
+	/* Nobody on another device speaks for the host. */
+	int bad = p->ifindex != flow->lan_ifindex ? check_source(p) : 0;
+	if (bad)
+		return bad;
 	return forward_out(skb, p, &key, flow, new_id);
 }
 

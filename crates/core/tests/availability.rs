@@ -294,7 +294,10 @@ fn traffic_with_pauses_costs_few_probes() {
     let mut world = World::new(3, fast(MS(30)), true, vec![load]);
     world.run(Time::from_millis(60_000), |_| false);
     let sent = world.balancer.status(world.now)[0].probes_sent;
-    assert!(sent <= 55, "{sent} probes in a minute, for about 36 exchanges");
+    assert!(
+        sent <= 55,
+        "{sent} probes in a minute, for about 36 exchanges"
+    );
 }
 
 #[test]

@@ -127,7 +127,7 @@ mod tests {
             let found = resolvers(root.path(), "wan0", &device(3, &["203.0.113.2/24"]));
             assert_eq!(found, [ip("203.0.113.1"), ip("192.0.2.53")], "{path}");
             let other = resolvers(root.path(), "wan", &device(4, &["203.0.113.3/24"]));
-            assert_eq!(other, [ip("0.0.0.0"); 0], "{path}: of another device");
+            assert!(other.is_empty(), "{path}: of another device: {other:?}");
         }
     }
 
@@ -139,9 +139,7 @@ mod tests {
             "run/systemd/netif/leases/3",
             "ADDRESS=203.0.113.9\nDNS=203.0.113.1\n",
         );
-        assert_eq!(
-            resolvers(root.path(), "wan0", &device(3, &["203.0.113.2/24"])),
-            [ip("0.0.0.0"); 0]
-        );
+        let found = resolvers(root.path(), "wan0", &device(3, &["203.0.113.2/24"]));
+        assert!(found.is_empty(), "{found:?}");
     }
 }

@@ -118,7 +118,11 @@ fn a_source_of_another_lan_device_is_dropped_unless_lans_may_be_asymmetric() {
     let syn = tcp(local, server(80), "S", LOCAL_ISN, 0).frame();
     rig.lan_sends(&syn).dropped("spoofed-device");
     rig.set(|s| s.lan_sources_loose = 1);
-    rig.lan_sends(&syn).sent("translated-out");
+    rig.connect(local, server(80));
+    let data = tcp(local, server(80), "A", LOCAL_ISN + 1, REMOTE_ISN + 1).frame();
+    rig.lan_sends(&data).sent("translated-out");
+    rig.set(|_| {});
+    rig.lan_sends(&data).dropped("spoofed-device");
 }
 
 #[test]
