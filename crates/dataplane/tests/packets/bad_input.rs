@@ -261,6 +261,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
 fn noise_leaves_for_one_counted_reason_and_changes_no_mapping() {
     let mut rig = Rig::new();
     rig.set(|s| s.quota_per_host = 50);
+    rig.allow_releases();
     let connection = rig.connect(SocketAddrV4::new(SECOND_CLIENT, 4000), server(443));
     let before = rig.flow(connection.local);
     let strategy = proptest::collection::vec((noise(), any::<bool>()), 20);
