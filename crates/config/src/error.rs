@@ -7,9 +7,19 @@ use std::fmt;
 pub struct BadInput(String);
 
 impl BadInput {
-    /// Newlines in `message` (a quoted multi-line value) are folded, so that the error stays one line.
+    /// Newlines in `message` (a quoted multi-line value) are folded, so that the error stays one line, and other control
+    /// characters are shown as escapes, so that a terminal obeys none.
     pub fn new(message: impl fmt::Display) -> Self {
         let message = message.to_string();
-        Self(message.split_whitespace().collect::<Vec<_>>().join(" "))
+        let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self(line.chars().map(shown).collect())
+    }
+}
+
+fn shown(c: char) -> String {
+    if c.is_control() {
+        c.escape_default().to_string()
+    } else {
+        c.to_string()
     }
 }
