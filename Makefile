@@ -12,7 +12,12 @@ DEMO ?=
 FUZZ_PACKETS ?= 10000000
 FUZZ ?=
 
-.PHONY: demo test lint test-kernel verifier bench bench-sim fuzz build setup setup-emulator
+# What `make bench-against` compares with, how often, and which rows: make bench-against REV=HEAD~1 ROWS="packets program"
+REV ?= HEAD~1
+PAIRS ?= 15
+ROWS ?=
+
+.PHONY: demo test lint test-kernel verifier bench bench-against bench-sim fuzz build setup setup-emulator
 
 demo: build
 	$(SUDO) $(TARGET)/release/anabranch demo $(DEMO)
@@ -36,6 +41,10 @@ verifier: setup-emulator
 bench: build
 	$(CARGO) build --locked --release -p anabranch-bench
 	$(SUDO) $(TARGET)/release/anabranch-bench
+
+# Beside a former commit.
+bench-against: setup
+	CARGO='$(CARGO)' SUDO='$(SUDO)' scripts/bench-against $(REV) --pairs $(PAIRS) $(addprefix --only ,$(ROWS))
 
 # Beside ns-2 and ns-3 where they are installed: apt install ns2 libns3-dev
 bench-sim: setup

@@ -5,6 +5,7 @@
 //! meets all three within seconds of each other, in an order that rotates, so that what the machine does meanwhile
 //! hits all alike. A row shows the median of its runs. Then the programs are measured by themselves (`program`).
 
+mod against;
 mod checksum;
 mod cpu;
 mod crowd;
@@ -22,13 +23,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use clap::builder::ArgPredicate;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use against::{Build, FEWEST_PAIRS, Pairs, Verdict};
 use crowd::Crowd;
 use manifest::Manifest;
 use measure::{Measure, Span};
 use program::{FEW_FLOWS, MANY_FLOWS, Programs, Proto, Way};
-use report::{Report, Samples};
+use report::{Report, Samples, write_json};
 use testbed::{AnabranchBy, Conntrack, Contender, Testbed};
 
 /// Measures the gateway against nftables and plain forwarding. Needs root; takes about five minutes.
@@ -38,7 +41,9 @@ use testbed::{AnabranchBy, Conntrack, Contender, Testbed};
     version,
     after_help = "Examples:
   anabranch-bench                          all rows, five runs each
-  anabranch-bench --quick --only packets   a first impression of one row"
+  anabranch-bench --quick --only packets   a first impression of one row
+  anabranch-bench --against old/anabranch-bench
+                                           this build and a former one take turns"
 )]
 struct Args {
     /// The daemon to measure [default: `anabranch` beside this program, if it was built; the programs alone if not]
@@ -48,7 +53,7 @@ struct Args {
     #[arg(long)]
     programs_alone: bool,
     /// Measure only this
-    #[arg(long, value_name = "NAME", value_parser = ["goodput", "connections", "packets", "latency", "program", "crowd"])]
+    #[arg(long, value_name = "NAME", value_parser = MEASURES)]
     only: Vec<String>,
     /// Run only this contender, for a profiler
     #[arg(long, value_name = "NAME")]
@@ -59,10 +64,26 @@ struct Args {
     /// One short run each: for a first impression, not for a claim
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
+    /// Measure this build beside another: its `anabranch-bench`, with `anabranch` beside it. Fails if a row is worse
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["anabranch", "programs_alone", "contender", "runs", "quick"])]
+    against: Option<PathBuf>,
+    /// How often both builds run every row
+    #[arg(long, value_name = "N", default_value_t = 15, requires = "against")]
+    pairs: usize,
     /// Where the result goes
-    #[arg(long, value_name = "FILE", default_value = "target/bench/gateway.json")]
+    #[arg(long, value_name = "FILE", default_value = "target/bench/gateway.json", default_value_if("against", ArgPredicate::IsPresent, "target/bench/against.json"))]
     output: PathBuf,
 }
+
+/// What can be measured by itself.
+const MEASURES: [&str; 6] = [
+    "goodput",
+    "connections",
+    "packets",
+    "latency",
+    "program",
+    "crowd",
+];
 
 impl Args {
     fn runs(&self) -> usize {
@@ -116,6 +137,9 @@ fn main() -> Result<()> {
         "network namespaces and BPF need root"
     );
     pins::remove_stale();
+    if let Some(former) = &args.against {
+        return compare(&args, former);
+    }
     let (by, span) = (args.by()?, args.span());
     let manifest = Manifest::collect(by.clone(), args.runs(), span, Conntrack::enlarge()?)?;
     match &by {
@@ -138,6 +162,35 @@ fn main() -> Result<()> {
     println!("{}", report.table());
     report.write(&args.output)?;
     println!("{}", shown(&args.output));
+    Ok(())
+}
+
+/// This build and a former one take turns.
+fn compare(args: &Args, former: &Path) -> Result<()> {
+    ensure!(
+        args.pairs >= FEWEST_PAIRS,
+        "--pairs {}: an interval of 95 % takes {FEWEST_PAIRS} at least",
+        args.pairs
+    );
+    let builds = [Build::at(former)?, Build::at(&std::env::current_exe()?)?];
+    let measures = MEASURES.into_iter().filter(|name| args.wants(name));
+    let measures: Vec<_> = measures.collect();
+    let (mut pairs, bar) = (Pairs::default(), progress(args.pairs * measures.len()));
+    for pair in 0..args.pairs {
+        for measure in &measures {
+            bar.set_message(*measure);
+            pairs.run(builds.each_ref(), measure, pair % 2 == 0)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let rows = pairs.compare();
+    println!("{}", against::table(&rows));
+    write_json(&args.output, &rows)?;
+    println!("{}", shown(&args.output));
+    let worse = rows.iter().filter(|row| row.verdict == Verdict::Worse);
+    let worse = worse.count();
+    ensure!(worse == 0, "{worse} of {} rows became worse", rows.len());
     Ok(())
 }
 

@@ -29,12 +29,7 @@ impl Samples {
     pub fn median(&self, row: &'static str, contender: Contender) -> Option<f64> {
         let mut values = self.0.get(&(row, contender))?.clone();
         values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        Some(if values.len() % 2 == 0 {
-            (values[middle - 1] + values[middle]) / 2.0
-        } else {
-            values[middle]
-        })
+        Some(median(&values))
     }
 
     /// What follows from other rows.
@@ -93,8 +88,17 @@ impl Line {
     }
 }
 
+pub fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    } else {
+        sorted[middle]
+    }
+}
+
 /// Above 1 where `ours` is better. Differences that are not above zero have no ratio.
-fn ratio(better: Better, ours: f64, other: f64) -> Option<f64> {
+pub fn ratio(better: Better, ours: f64, other: f64) -> Option<f64> {
     let ratio = match better {
         Better::More => ours / other,
         Better::Less => other / ours,
@@ -170,10 +174,7 @@ impl<M: Serialize> Report<M> {
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-        let text = serde_json::to_string_pretty(self)?;
-        fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+        write_json(path, self)
     }
 
     pub fn table(&self) -> Table {
@@ -228,6 +229,13 @@ impl<M: Serialize> Report<M> {
     }
 }
 
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let text = serde_json::to_string_pretty(value)?;
+    fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+}
+
 fn spread(samples: &Samples) -> Vec<Spread> {
     let of = |(&(name, contender), values): (&(&'static str, Contender), &Vec<f64>)| Spread {
         name,
@@ -240,7 +248,7 @@ fn spread(samples: &Samples) -> Vec<Spread> {
 }
 
 /// Three digits or more.
-fn shown(value: Option<f64>) -> String {
+pub fn shown(value: Option<f64>) -> String {
     match value {
         None => String::new(),
         Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
