@@ -29,7 +29,8 @@ static __noinline int explain_new(struct packet *p, struct ab_explanation *e)
 	int reason = gate(p) ?: may_open(s, p, set);
 	if (reason)
 		return set->fallback_mark && way_around(reason) ? way_around(reason) : reason;
-	choose_link(p, 0, &d);
+	begin_choice(p);
+	choose_link(0, &d);
 	e->why = d.why;
 	e->link = d.target;
 	e->seen = s->candidates;

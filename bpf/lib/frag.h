@@ -71,10 +71,10 @@ static __always_inline int is_over(const struct ab_fragment *f, const struct pac
 	       f->dport != p->dport;
 }
 
-/* Gives `p` the ports of its datagram and `new_id` its id on the link. 0, or the reason to drop. */
-__noinline int learn_fragment(struct packet *p, __u32 side, __be16 *new_id)
+/* Gives `p` the ports of its datagram and its id on the link. 0, or the reason to drop. */
+__noinline int learn_fragment(struct packet *p, __u32 side)
 {
-	if (!p || !new_id)
+	if (!p)
 		return AB_REASON_MALFORMED;
 	struct ab_fragment_key key = { .id = p->id, .proto = p->proto, .side = side };
 	map_ipv4(&key.src, p->src);
@@ -106,17 +106,17 @@ __noinline int learn_fragment(struct packet *p, __u32 side, __be16 *new_id)
 		f->total = end;
 	p->sport = f->sport;
 	p->dport = f->dport;
-	*new_id = f->new_id;
+	p->new_id = f->new_id;
 	return 0;
 }
 
 /* A packet of a flow: if it is the first fragment of its datagram, the others are told, and those that wait for it come.
  * 0, or the reason to drop. */
-static __always_inline int begin_datagram(struct __sk_buff *skb, struct packet *p, __u32 side, __be16 *new_id)
+static __always_inline int begin_datagram(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	if (!is_fragment(p) || is_later_fragment(p))
 		return 0;
-	return learn_fragment(p, side, new_id) ?: release_early(skb, p, side);
+	return learn_fragment(p, side) ?: release_early(skb, p, side);
 }
 
 /* skb->mark of a tail on its way back: what to cut off before it, and whether its span is known already. Only this host
@@ -189,9 +189,9 @@ static __always_inline int exceeds_mtu(const struct __sk_buff *skb, const struct
 }
 
 /* What is longer than the next device takes is cut if it may be, or answered. 0, or the reason. */
-__noinline int fit_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __u32 side, __be16 *new_id)
+__noinline int fit_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __u32 side)
 {
-	if (!p || !new_id)
+	if (!p)
 		return AB_REASON_MALFORMED;
 	if (!exceeds_mtu(skb, p, mtu))
 		return 0;
@@ -200,7 +200,7 @@ __noinline int fit_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __
 		return side == AB_SIDE_LAN ? AB_REASON_TOO_BIG_OUT : AB_REASON_TOO_BIG_IN;
 	__u32 was_fragment = is_fragment(p);
 	int bad = split_packet(skb, p, mtu);
-	return bad || was_fragment ? bad : learn_fragment(p, side, new_id);
+	return bad || was_fragment ? bad : learn_fragment(p, side);
 }
 
 static __always_inline int is_tail(const struct __sk_buff *skb)

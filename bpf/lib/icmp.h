@@ -148,13 +148,14 @@ static __always_inline int rewrite_quote(struct __sk_buff *skb, const struct pac
 	return 0;
 }
 
-static __always_inline int rewrite_outer(struct __sk_buff *skb, const struct packet *p, enum direction way, __be32 to)
+/* Not inlined: its copy would stand in the frame of its callers, below which the checksum is taken. */
+static __noinline int rewrite_outer(struct __sk_buff *skb, const struct packet *p, enum direction way, __be32 to)
 {
 	struct packet outer = *p;
 	struct ab_flow as_flow = {};
 	as_flow.other_local.word[3] = to;
 	outer.has_ports_header = 0;
-	return rewrite_packet(skb, &outer, way, &as_flow, p->id);
+	return rewrite_packet(skb, &outer, way, &as_flow);
 }
 
 /* An error from the internet about a packet a LAN host sent. 0: it is about no flow. */

@@ -76,15 +76,14 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow, __u32 link)
 {
 	const struct ab_settings *set = current_settings();
-	__be16 same_id = 0;
-	int bad = begin_datagram(skb, p, AB_SIDE_LINK(link), &same_id);
+	int bad = begin_datagram(skb, p, AB_SIDE_LINK(link));
 	if (bad)
 		return bad;
 	if (!set || !set->lan_mtu || !exceeds_mtu(skb, p, set->lan_mtu))
 		return 0;
 	__u32 ifindex = flow->lan_ifindex;
 	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
-	return device ? fit_to_mtu(skb, p, device->mtu, AB_SIDE_LINK(link), &same_id) : 0;
+	return device ? fit_to_mtu(skb, p, device->mtu, AB_SIDE_LINK(link)) : 0;
 }
 
 /* Only what a flow received is traffic: strays that keep coming prove nothing about a link. */
@@ -104,7 +103,7 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, s
 		const struct ab_link *link = link_at(link_index);
 		bad = link ? clamp_mss(skb, p, link->mtu) : 0;
 	}
-	bad = bad ?: rewrite_packet(skb, p, INBOUND, flow, p->id);
+	bad = bad ?: rewrite_packet(skb, p, INBOUND, flow);
 	return bad ?: send_to_lan(skb, p, flow, flow->other_local.word[3]);
 }
 
@@ -120,14 +119,13 @@ static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *
 static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u32 link)
 {
 	struct ab_flow_key key;
-	__be16 same_id = 0;
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_in(skb, p, link) ?: stray_inbound(skb, p);
 	if (p->kind == PACKET_OTHER ||
 	    (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))
 		return stray_inbound(skb, p);
 	if (is_later_fragment(p)) {
-		int bad = learn_fragment(p, AB_SIDE_LINK(link), &same_id);
+		int bad = learn_fragment(p, AB_SIDE_LINK(link));
 		if (bad)
 			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_fragment(skb, p, link) : bad;
 	}

@@ -100,7 +100,8 @@ struct ab_opening {
 	__u32 lan_ifindex; /* where the source is routed to */
 	__be32 remote;	   /* destination, ... */
 	__be16 remote_port; /* ... and port */
-	__u16 zero;
+	__u8 route_link;   /* that the route of the destination binds the flow to, or AB_NO_TARGET */
+	__u8 session_link; /* that an earlier flow binds it to, or AB_NO_TARGET */
 	__u32 tried;	   /* links that failed the flow already (WSDM) */
 	__u32 full;	   /* links without a port, ... */
 	__u32 failed;	   /* ... and how many of them were tried */

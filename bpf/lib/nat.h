@@ -42,9 +42,9 @@ static __always_inline __u32 port_offset(const struct packet *p, enum direction 
 	return way == OUTBOUND ? 0 : 2;
 }
 
-/* Writes the new local endpoint, one hop less, and `new_id` into the packet. 0, or the reason of failure. */
+/* Writes the new local endpoint, one hop less, and the new id into the packet. 0, or the reason of failure. */
 static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct packet *p, enum direction way,
-					  const struct ab_flow *flow, __be16 new_id)
+					  const struct ab_flow *flow)
 {
 	__be32 from = way == OUTBOUND ? p->src : p->dst, to = flow->other_local.word[3];
 	__be16 from_port = way == OUTBOUND ? p->sport : p->dport, to_port = flow->other_port;
@@ -58,9 +58,9 @@ static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct pa
 	__u64 sum = (__u16)~ip->check;
 	sum = replace_in_sum(sum, from, to);
 	sum = replace_in_sum(sum, bpf_htons((__u16)ip->ttl << 8), bpf_htons((__u16)(ip->ttl - 1) << 8));
-	sum = replace_in_sum(sum, ip->id, new_id);
+	sum = replace_in_sum(sum, ip->id, p->new_id);
 	ip->ttl--;
-	ip->id = new_id;
+	ip->id = p->new_id;
 	if (way == OUTBOUND)
 		ip->saddr = to;
 	else

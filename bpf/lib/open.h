@@ -140,22 +140,42 @@ static __noinline int remember_session(struct packet *p, __u32 link)
 	return bpf_map_update_elem(&sessions, &key, &session, BPF_ANY);
 }
 
-__noinline __u32 packet_hash(struct packet *p)
+static __always_inline __u32 packet_hash(const struct packet *p)
 {
-	if (!p)
-		return 0;
 	union ab_addr src, dst;
 	map_ipv4(&src, p->src);
 	map_ipv4(&dst, p->dst);
 	return ab_flow_hash(&src, &dst, p->sport, p->dport);
 }
 
-/* Which link a new flow takes. Leaves the numbers it was decided from in s->candidates. */
-__noinline int choose_link(struct packet *p, __u32 avoid, struct ab_decision *d)
+/*
+ * What binds a new flow to a link before links are compared: the route of its destination, or an earlier flow. And what they
+ * are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
+ */
+__noinline int begin_choice(struct packet *p)
 {
-	if (!p || !d)
+	struct ab_scratch *s = scratch();
+	const struct ab_choice *now = current_choice();
+	if (!s || !now || !p)
+		return AB_REASON_NOT_CONFIGURED;
+	__u32 reach = reach_of_choice(now, p);
+	const struct ab_route *route = find_route(p->dst);
+	s->opening.route_link = route && route->verdict == AB_VERDICT_LINK ? route->link & 15 : AB_NO_TARGET;
+	s->opening.session_link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(p, reach);
+	s->request.hash = now->dispatch == AB_DISPATCH_HASH ? packet_hash(p) : 0;
+	return 0;
+}
+
+static __always_inline int is_among(__u32 links, __u32 link)
+{
+	return link < AB_MAX_LINKS && links >> link & 1;
+}
+
+/* Which link the flow takes that `begin_choice` was asked about. Leaves the numbers it was decided from in s->candidates. */
+__noinline int choose_link(__u32 avoid, struct ab_decision *d)
+{
+	if (!d)
 		return 0;
-	/* One key for both: this frame is the deepest, where flows are opened. */
 	__u32 zero = 0;
 	struct ab_scratch *s = bpf_map_lookup_elem(&scratches, &zero);
 	const struct ab_choice *now = bpf_map_lookup_elem(&choice, &zero);
@@ -163,23 +183,19 @@ __noinline int choose_link(struct packet *p, __u32 avoid, struct ab_decision *d)
 	d->why = AB_WHY_NONE_USABLE;
 	if (!s || !now)
 		return 0;
-	const struct ab_route *route = find_route(p->dst);
-	if (route && route->verdict == AB_VERDICT_LINK && now->usable >> (route->link & 15) & 1) {
-		d->target = route->link & 15;
+	if (is_among(now->usable, s->opening.route_link)) {
+		d->target = s->opening.route_link;
 		d->why = AB_WHY_ROUTE;
 		return 0;
 	}
-	__u32 reach = reach_of_choice(now, p);
-	__u32 link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(p, reach);
-	if (link < AB_MAX_LINKS && (now->usable & ~avoid) >> link & 1) {
-		d->target = link;
-		d->why = reach == AB_PER_HOST ? AB_WHY_HOST : AB_WHY_SESSION;
+	if (is_among(now->usable & ~avoid, s->opening.session_link)) {
+		d->target = s->opening.session_link;
+		d->why = now->granularity == AB_PER_HOST ? AB_WHY_HOST : AB_WHY_SESSION;
 		return 0;
 	}
 	fill_candidates(&s->candidates, now);
 	s->request.dispatch = now->dispatch;
 	s->request.avoid = avoid;
-	s->request.hash = now->dispatch == AB_DISPATCH_HASH ? packet_hash(p) : 0;
 	s->request.random = bpf_get_prandom_u32();
 	*d = ab_pick(&s->candidates, &s->request);
 	return 0;
@@ -284,7 +300,7 @@ static long try_link(__u32 attempt, struct opener *o)
 	if (!s)
 		return 1;
 	s->opening.reason = AB_REASON_NO_LINK;
-	choose_link(o->packet, s->opening.tried | s->opening.full, &s->decision);
+	choose_link(s->opening.tried | s->opening.full, &s->decision);
 	__u32 target = s->decision.target, tried = s->opening.tried;
 	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target) : NULL;
 	if (!link || !(link->flags & AB_LINK_PRESENT))
@@ -318,6 +334,7 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	s->opening.failed = 0;
 	s->opening.remote = o->packet->dst;
 	s->opening.remote_port = o->packet->dport;
+	begin_choice(o->packet);
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
 	int refused = s->opening.reason ?: enter_embryo(s, set, o);
 	if (!refused)

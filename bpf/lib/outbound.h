@@ -86,7 +86,8 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 	__u32 tries = flow->tcp.tries;
 	if (!ab_tries_are_free(tries))
 		return 0;
-	choose_link(p, tried, &d);
+	begin_choice(p);
+	choose_link(tried, &d);
 	if (d.target >= AB_MAX_LINKS)
 		return AB_REASON_NO_LINK;
 	flow->tried = tried;
@@ -261,7 +262,7 @@ static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow
 	return flow->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
-static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow_key *key, struct ab_flow *flow)
+static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flow)
 {
 	if (!p->has_ports_header)
 		return;
@@ -270,7 +271,7 @@ static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow_key 
 		__sync_fetch_and_and(&flow->state, ~AB_STATE_RESET);
 	follow_tcp(flow, p);
 	if (p->tcp_flags & (TCP_FIN | TCP_RST))
-		follow_end_out(p, key, flow);
+		follow_end_out(p, flow);
 }
 
 static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
@@ -298,8 +299,7 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p)
 }
 
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
-static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
-				       struct ab_flow *flow, __be16 new_id)
+static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
 	const struct ab_link *link = link_at(flow->link);
 	if (!link)
@@ -309,15 +309,15 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 		return way;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
-	int bad = begin_datagram(skb, p, AB_SIDE_LAN, &new_id) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN, &new_id);
+	int bad = begin_datagram(skb, p, AB_SIDE_LAN) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN);
 	if (bad)
 		return bad;
 	if (!is_mapping(p->proto))
-		follow_tcp_out(p, key, flow);
+		follow_tcp_out(p, flow);
 	count_tx(skb, p, flow);
 	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
-	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, flow, new_id);
+	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, flow);
 	if (bad)
 		return bad;
 	if (way == AB_REASON_HAIRPIN)
@@ -353,37 +353,43 @@ static __always_inline int refuse_fragment(struct __sk_buff *skb, struct packet 
 	return hold_early(skb, p, AB_SIDE_LAN) ? AB_REASON_FRAGMENT_HELD : bad;
 }
 
-static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
+/* The flow of `p`, opened if it may be. 0, or the reason why there is none. */
+static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow **flow)
 {
 	struct ab_flow_key key;
+	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	*flow = bpf_map_lookup_elem(&flows, &key);
+	if (*flow && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
+		return 0;
+	int why = settle_outbound(skb, p, *flow);
+	if (why == TO_OPEN)
+		why = open_flow(skb, p);
+	if (why)
+		return why;
+	*flow = find_flow(&key);
+	return *flow ? 0 : AB_REASON_REFUSED_FULL;
+}
+
+static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_flow *flow;
 	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
-	__be16 new_id = p->fragment & IP_DONT_FRAGMENT ? p->id : (__be16)bpf_get_prandom_u32();
+	if (!(p->fragment & IP_DONT_FRAGMENT))
+		p->new_id = bpf_get_prandom_u32();
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p);
 	if (p->kind == PACKET_OTHER || (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO))
 		return outbound_other(skb, p);
 	if (is_later_fragment(p)) {
-		int bad = learn_fragment(p, AB_SIDE_LAN, &new_id);
+		int bad = learn_fragment(p, AB_SIDE_LAN);
 		if (bad)
 			return gate(p) ?: refuse_fragment(skb, p, bad);
 	}
-	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
-	struct ab_flow *flow = bpf_map_lookup_elem(&flows, &key);
-	if (!flow || (p->proto == IPPROTO_TCP && is_first_syn(p))) {
-		int why = settle_outbound(skb, p, flow);
-		if (why == TO_OPEN)
-			why = open_flow(skb, p);
-		if (why)
-			return why;
-		flow = find_flow(&key);
-		if (!flow)
-			return AB_REASON_REFUSED_FULL;
-	}
+	int bad = find_or_open(skb, p, &flow);
 	/* Nobody on another device speaks for the host. */
-	int bad = p->ifindex != flow->lan_ifindex ? check_source(p) : 0;
-	if (bad)
-		return bad;
-	return forward_out(skb, p, &key, flow, new_id);
+	if (!bad && p->ifindex != flow->lan_ifindex)
+		bad = check_source(p);
+	return bad ?: forward_out(skb, p, flow);
 }
 
 #endif

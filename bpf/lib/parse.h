@@ -72,6 +72,7 @@ struct packet {
 	__u16 length;	     /* of the IP packet, as its header says */
 	__u16 fragment;	     /* flags and offset, host order */
 	__be16 id;
+	__be16 new_id;	     /* under which it is sent on */
 	__u8 proto;
 	__u8 ttl;
 	__u8 kind;	/* enum packet_kind */
@@ -346,7 +347,7 @@ static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p,
 	p->dst = ip->daddr;
 	p->proto = ip->protocol;
 	p->ttl = ip->ttl;
-	p->id = ip->id;
+	p->id = p->new_id = ip->id;
 	p->fragment = bpf_ntohs(ip->frag_off);
 	return parse_transport(p, data + p->l4, end, p->length - header);
 }

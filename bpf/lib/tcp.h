@@ -106,14 +106,17 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 }
 
 /* A RST or FIN of the LAN host. */
-static __always_inline void follow_end_out(const struct packet *p, const struct ab_flow_key *lan_key, struct ab_flow *lan)
+static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan)
 {
+	struct ab_flow_key key;
+	make_key(&key, IPPROTO_TCP, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	if (p->tcp_flags & TCP_FIN)
-		learn_fin(lan_key, lan, AB_STATE_FIN_LOCAL);
+		learn_fin(&key, lan, AB_STATE_FIN_LOCAL);
 	if (p->tcp_flags & TCP_RST) {
 		learn_state(lan, AB_STATE_RESET);
-		close_flow(lan_key, lan);
+		close_flow(&key, lan);
 	}
+	return 0;
 }
 
 /* Whether a TCP segment acknowledges what the LAN host's SYN occupies. One without an ACK opens simultaneously. */

@@ -71,7 +71,12 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 15, requires = "against")]
     pairs: usize,
     /// Where the result goes
-    #[arg(long, value_name = "FILE", default_value = "target/bench/gateway.json", default_value_if("against", ArgPredicate::IsPresent, "target/bench/against.json"))]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "target/bench/gateway.json",
+        default_value_if("against", ArgPredicate::IsPresent, "target/bench/against.json")
+    )]
     output: PathBuf,
 }
 

@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
+    ops::Range,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -17,6 +18,7 @@ use aya::{
     EbpfLoader, VerifierLogLevel,
     programs::{Program, ProgramError},
 };
+use aya_obj::generated::bpf_insn;
 use nix::{
     libc::EMFILE,
     mount::{MsFlags, mount},
@@ -30,10 +32,15 @@ use nix::{
 const NOTED: &str = include_str!("../verifier.tsv");
 /// A tenth of what the kernel would walk at most.
 const INSTRUCTIONS_MAX: u32 = 100_000;
-/// What the kernel allows; 6.1 sees some values stored that a later kernel does not.
-const STACK_MAX: u32 = 512;
+/// Leaves a fifth of what the kernel allows.
+const STACK_MAX: u32 = 416;
 /// Linux 6.1 adds frames up in steps of so many bytes; later kernels in smaller ones.
 const FRAME_STEP: u32 = 32;
+/// Three registers, which the kernel adds to the frame of a function that calls `bpf_loop`: after it has held the stack to
+/// its limit (`optimize_bpf_loop` in kernel/bpf/verifier.c), but before it tells the frames.
+const LOOP_ROOM: u32 = 24;
+/// Of `bpf_loop`, in the numbering of the kernel's helpers.
+const LOOP: i32 = 181;
 
 /// What one program takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -238,11 +245,39 @@ fn read_stats(log: &str) -> anyhow::Result<Stats> {
     })
 }
 
-/// Who calls whom in each program, callbacks of helpers included.
+/// What matters to the stack of each program.
 struct Chains(HashMap<String, Calls>);
 
-/// Places of calls and of what they call, in instructions from the start of the program.
-type Calls = Vec<(usize, usize)>;
+/// Who calls whom in a program, callbacks of helpers included. Places are instructions from its start.
+struct Calls {
+    /// Places of calls, and of what they call.
+    calls: Vec<(usize, usize)>,
+    /// Places of loops.
+    loops: Vec<usize>,
+}
+
+impl Calls {
+    fn of(instructions: &[bpf_insn]) -> Self {
+        let places = |is: fn(&bpf_insn) -> bool| {
+            let instructions = instructions.iter().enumerate();
+            instructions.filter(move |(_, instruction)| is(instruction))
+        };
+        let callee = |(place, instruction): (usize, &bpf_insn)| {
+            let callee = place.checked_add_signed(instruction.imm as isize + 1)?;
+            Some((place, callee))
+        };
+        Calls {
+            calls: places(is_call).filter_map(callee).collect(),
+            loops: places(is_loop).map(|(place, _)| place).collect(),
+        }
+    }
+
+    /// Of a function from `place`: what its frame takes while the kernel holds the stack to its limit.
+    fn frame(&self, function: &Range<usize>, told: u32) -> u32 {
+        let loops = self.loops.iter().any(|place| function.contains(place));
+        told - if loops { LOOP_ROOM } else { 0 }
+    }
+}
 
 impl Chains {
     fn of(object: &[u8]) -> anyhow::Result<Self> {
@@ -252,7 +287,7 @@ impl Chains {
         object.relocate_calls(&text)?;
         let calls = object.programs.iter().map(|(name, program)| {
             let function = &object.functions[&program.function_key()];
-            (name.clone(), calls(&function.instructions))
+            (name.clone(), Calls::of(&function.instructions))
         });
         Ok(Chains(calls.collect()))
     }
@@ -260,7 +295,7 @@ impl Chains {
     /// Bytes of the deepest chain of calls from the start of `program`.
     fn deepest(&self, program: &str, frames: &[u32]) -> anyhow::Result<u32> {
         let calls = &self.0[program];
-        let callees = calls.iter().map(|(_, callee)| *callee);
+        let callees = calls.calls.iter().map(|(_, callee)| *callee);
         let starts: BTreeSet<usize> = callees.chain([0]).collect();
         let starts: Vec<usize> = starts.into_iter().collect();
         ensure!(
@@ -275,29 +310,27 @@ impl Chains {
 
 fn deepest_from(function: usize, calls: &Calls, starts: &[usize], frames: &[u32]) -> u32 {
     let end = starts.get(function + 1).copied().unwrap_or(usize::MAX);
-    let inside = |place: usize| (starts[function]..end).contains(&place);
-    let callees = calls.iter().filter(|(place, _)| inside(*place));
+    let function_at = starts[function]..end;
+    let callees = calls
+        .calls
+        .iter()
+        .filter(|(place, _)| function_at.contains(place));
     let below = callees.map(|(_, callee)| {
         let index = starts.binary_search(callee).expect("a callee is a start");
         deepest_from(index, calls, starts, frames)
     });
-    frames[function].max(1).next_multiple_of(FRAME_STEP) + below.max().unwrap_or(0)
+    let frame = calls.frame(&function_at, frames[function]);
+    frame.max(1).next_multiple_of(FRAME_STEP) + below.max().unwrap_or(0)
 }
 
 /// `BPF_JMP | BPF_CALL` of a function of the program; `BPF_LD | BPF_IMM | BPF_DW` of such a function's address.
-fn calls(instructions: &[aya_obj::generated::bpf_insn]) -> Calls {
+fn is_call(instruction: &bpf_insn) -> bool {
     const CALL: (u8, u8) = (0x85, 1);
     const ADDRESS: (u8, u8) = (0x18, 4);
-    let is_call = |instruction: &aya_obj::generated::bpf_insn| {
-        [CALL, ADDRESS].contains(&(instruction.code, instruction.src_reg()))
-    };
-    instructions
-        .iter()
-        .enumerate()
-        .filter(|(_, instruction)| is_call(instruction))
-        .filter_map(|(place, instruction)| {
-            let callee = place.checked_add_signed(instruction.imm as isize + 1)?;
-            Some((place, callee))
-        })
-        .collect()
+    [CALL, ADDRESS].contains(&(instruction.code, instruction.src_reg()))
+}
+
+fn is_loop(instruction: &bpf_insn) -> bool {
+    const HELPER: (u8, u8) = (0x85, 0);
+    (instruction.code, instruction.src_reg()) == HELPER && instruction.imm == LOOP
 }
