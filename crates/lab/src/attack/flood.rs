@@ -108,14 +108,15 @@ impl Flood {
         })
     }
 
-    /// Sends at `rate_pps`, or as fast as this machine can, until it is over. Takes the calling thread to the
-    /// attacker and to one processor.
+    /// Sends at `rate_pps`, or as fast as this machine can, until it is over, and returns how long it sent: from the
+    /// first tick's beginning to the last one's end, so that never more than `rate_pps` are made. Takes the calling
+    /// thread to the attacker and to one processor.
     pub fn send(
         &self,
         attacker: &Namespace,
         rate_pps: u32,
         over: &watch::Receiver<bool>,
-    ) -> Result<()> {
+    ) -> Result<Duration> {
         let generator = self.programs.program("generate").ok_or("no such program");
         let generator: &SchedClassifier = generator
             .map_err(failed("generator"))?
@@ -124,7 +125,8 @@ impl Flood {
         let _inside = attacker.enter()?;
         claim().map_err(failed("claiming a processor"))?;
         nix::sys::prctl::set_timerslack(1).map_err(failed("setting the timer slack"))?;
-        let mut next = Instant::now();
+        let begun = Instant::now();
+        let mut next = begun;
         // The sender gone is the end as well.
         while over.has_changed().is_ok() && !*over.borrow() {
             let frames = (f64::from(rate_pps) * TICK.as_secs_f64()).ceil() as u32;
@@ -134,7 +136,7 @@ impl Flood {
             next = next.max(now.checked_sub(DEBT_MAX).unwrap_or(now));
             std::thread::sleep(next.saturating_duration_since(now));
         }
-        Ok(())
+        Ok(begun.elapsed())
     }
 }
 

@@ -63,7 +63,7 @@ pub struct Trial {
 pub struct Row {
     pub attack: &'static str,
     pub subject: Subject,
-    /// That reached the gateway.
+    /// Of the frames made that reached the gateway, while they were made.
     pub rate_pps: u64,
     pub rtt_ms: u64,
     /// Connections of the innocent host that were there before.
@@ -151,8 +151,8 @@ struct Stage<'a> {
 
 /// What can be read off the site at a moment.
 struct Look {
-    offered: u64,
     counted: flood::Counted,
+    refused: u64,
     softnet_drops: u64,
     device_drops: u64,
     reasons: Vec<ReasonCount>,
@@ -231,11 +231,10 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Returns how long it took.
+    /// Returns how long it sent.
     fn send(&self, over: watch::Receiver<bool>) -> Result<Duration> {
-        let begun = Instant::now();
-        self.flood.send(self.attacker, self.trial.rate_pps, &over)?;
-        Ok(begun.elapsed())
+        let rate_pps = self.trial.rate_pps;
+        self.flood.send(self.attacker, rate_pps, &over)
     }
 
     /// Lets the innocents do what they do, until all of it is done and the attack has lasted long enough.
@@ -292,8 +291,8 @@ impl Stage<'_> {
     fn look(&self) -> Result<Look> {
         let status = self.site.status()?;
         Ok(Look {
-            offered: self.site.offered(self.trial.attack.from)?,
             counted: self.flood.counted()?,
+            refused: self.site.refused(self.trial.attack.from)?,
             softnet_drops: softnet_drops()?,
             device_drops: self.site.device_drops()?,
             reasons: status.map_or_else(Vec::new, |status| status.reasons),
@@ -307,8 +306,8 @@ impl Stage<'_> {
         took: Duration,
         [before, after]: [Look; 2],
     ) -> Row {
-        let offered = after.offered - before.offered;
         let counted = after.counted - before.counted;
+        let offered = counted.made.saturating_sub(after.refused - before.refused);
         let mut row = Row {
             attack: self.trial.attack.name,
             subject: self.trial.subject,

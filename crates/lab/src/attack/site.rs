@@ -247,21 +247,18 @@ impl Site {
         }
     }
 
-    /// Packets that reached the gateway from the LAN's hosts or the first ISP, less those of the innocents.
-    pub fn offered(&self, from: super::From) -> Result<u64> {
-        let innocents = match from {
-            super::From::Lan => {
-                self.victim.counters(HOST_DEVICE)?.tx_packets
-                    + self.newcomer.counters(HOST_DEVICE)?.tx_packets
-            }
-            super::From::Internet => self.routers[0].counters("upstream")?.rx_packets,
+    /// Packets that the cables from the attack's end to the gateway had no room for. Of the attack, but for an
+    /// innocent's now and then.
+    pub fn refused(&self, from: super::From) -> Result<u64> {
+        let cables: &[_] = match from {
+            super::From::Lan => &[(&self.attacker, HOST_DEVICE), (&self.switch, "gateway")],
+            super::From::Internet => &[(&self.routers[0], ISP_DEVICE)],
         };
-        let device = match from {
-            super::From::Lan => LAN_DEVICE,
-            super::From::Internet => "wan0",
-        };
-        let all = self.gateway.counters(device)?.rx_packets;
-        Ok(all.saturating_sub(innocents))
+        let mut refused = 0;
+        for (namespace, device) in cables {
+            refused += namespace.counters(device)?.tx_dropped;
+        }
+        Ok(refused)
     }
 
     /// Packets that devices on the innocents' way have dropped. What the attacker's own cable refuses is not on it.
