@@ -86,11 +86,23 @@ pub struct World {
     loads: Vec<Load>,
     cut: Option<Time>,
     traffic: Traffic,
+    /// At the last reading of the counters.
+    told: Traffic,
     up_free: Time,
     down_free: Time,
     happenings: BTreeMap<(Time, u64), Happening>,
     sequence: u64,
     wakeup_delay: Duration,
+    /// What the counters told, whenever data had come in.
+    pub heard: Vec<Heard>,
+}
+
+/// A reading of the counters.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard {
+    pub at: Time,
+    /// Packets were sent as well, before what came in or after it.
+    pub and_sent: bool,
 }
 
 impl World {
@@ -122,6 +134,8 @@ impl World {
             happenings: BTreeMap::new(),
             sequence: 0,
             wakeup_delay: Duration::ZERO,
+            heard: Vec::new(),
+            told: Traffic::default(),
             loads,
         };
         for load in 0..world.loads.len() {
@@ -169,6 +183,7 @@ impl World {
 
     fn wake(&mut self, wakeup: Wakeup) {
         if wakeup == Wakeup::Counters {
+            self.note_reading();
             let tested = LinkCounters {
                 traffic: self.traffic,
                 ..LinkCounters::default()
@@ -177,6 +192,14 @@ impl World {
                 .handle_counters(self.now, &[tested, LinkCounters::default()]);
         } else {
             self.balancer.handle_timeout(self.now);
+        }
+    }
+
+    fn note_reading(&mut self) {
+        let told = std::mem::replace(&mut self.told, self.traffic);
+        if told.rx_packets < self.traffic.rx_packets {
+            let (at, and_sent) = (self.now, told.tx_packets < self.traffic.tx_packets);
+            self.heard.push(Heard { at, and_sent });
         }
     }
 

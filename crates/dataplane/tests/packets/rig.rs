@@ -83,7 +83,8 @@ pub struct Rig {
     pins: PathBuf,
     role: Option<Role>,
     counted: Vec<u64>,
-    releases: bool,
+    /// Fragments that wait for the first of their datagram.
+    waiting: usize,
     _inside: Entered,
     namespace: Namespace,
 }
@@ -117,7 +118,7 @@ impl Rig {
             pins,
             role: None,
             counted: Vec::new(),
-            releases: false,
+            waiting: 0,
             _inside: inside,
             namespace,
         };
@@ -185,12 +186,6 @@ impl Rig {
         reasons.iter().map(|reason| reason.packets).collect()
     }
 
-    /// From now on a first fragment may send those that waited for it through the loopback device, behind itself: each
-    /// leaves for a reason of its own.
-    pub fn allow_releases(&mut self) {
-        self.releases = true;
-    }
-
     /// A frame arrives from the LAN.
     #[track_caller]
     pub fn lan_sends(&mut self, frame: &[u8]) -> Outcome {
@@ -218,8 +213,13 @@ impl Rig {
             .map(|(reason, before)| (reason.name.clone(), reason.packets - before))
             .collect();
         let left: u64 = rose.iter().map(|(_, times)| times).sum();
-        assert!(
-            left == 1 || (self.releases && left > 1),
+        let waiting = self.fragments_waiting();
+        let waited = std::mem::replace(&mut self.waiting, waiting);
+        // A first fragment sends those that waited for it through the loopback device, behind itself.
+        let released = waited.saturating_sub(self.waiting) as u64;
+        assert_eq!(
+            left,
+            1 + released,
             "every packet leaves for one counted reason: {rose:?}"
         );
         Outcome {
@@ -249,19 +249,29 @@ impl Rig {
 
     /// Entries of unconfirmed flows.
     pub fn embryos(&self) -> usize {
-        let path = self.pins.join(format!("v{}/embryos", abi::ABI_VERSION));
-        let map = Map::HashMap(MapData::from_pin(path).unwrap());
-        let embryos: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
-        embryos.keys().count()
+        self.flow_map("embryos").keys().count()
+    }
+
+    fn fragments_waiting(&self) -> usize {
+        let map = Map::LruHashMap(self.pinned("early"));
+        let early: HashMap<_, [u8; 24], [u8; 2072]> = map.try_into().unwrap();
+        early.keys().count()
+    }
+
+    fn pinned(&self, name: &str) -> MapData {
+        let path = self.pins.join(format!("v{}/{name}", abi::ABI_VERSION));
+        MapData::from_pin(path).unwrap()
+    }
+
+    fn flow_map(&self, name: &str) -> HashMap<MapData, abi::FlowKey, abi::Flow> {
+        Map::HashMap(self.pinned(name)).try_into().unwrap()
     }
 
     /// Takes one entry of an unconfirmed flow away, as another CPU that ends it does.
     #[track_caller]
     pub fn evict(&mut self, local: SocketAddrV4, half: Half) {
         let key = self.key(local, half);
-        let path = self.pins.join(format!("v{}/embryos", abi::ABI_VERSION));
-        let map = Map::HashMap(MapData::from_pin(path).unwrap());
-        let mut embryos: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
+        let mut embryos = self.flow_map("embryos");
         embryos.remove(&key).unwrap();
     }
 
@@ -269,9 +279,7 @@ impl Rig {
     #[track_caller]
     pub fn alter(&mut self, local: SocketAddrV4, half: Half, change: impl FnOnce(&mut abi::Flow)) {
         let key = self.key(local, half);
-        let path = self.pins.join(format!("v{}/flows", abi::ABI_VERSION));
-        let map = Map::HashMap(MapData::from_pin(path).unwrap());
-        let mut flows: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
+        let mut flows = self.flow_map("flows");
         let mut flow = flows.get(&key, 0).unwrap();
         change(&mut flow);
         flows.insert(key, flow, 0).unwrap();
@@ -301,8 +309,7 @@ impl Rig {
 
     /// Live flows of every LAN host, as they are counted.
     pub fn held(&self) -> Vec<i64> {
-        let path = self.pins.join(format!("v{}/hosts", abi::ABI_VERSION));
-        let map = Map::HashMap(MapData::from_pin(path).unwrap());
+        let map = Map::HashMap(self.pinned("hosts"));
         let hosts: HashMap<_, abi::HostKey, abi::Host> = map.try_into().unwrap();
         let hosts = hosts.iter().map(|entry| entry.unwrap().1);
         hosts
