@@ -54,19 +54,26 @@ pub struct Outcome {
     /// Numbers of the reasons counted: one, unless clones of the packet went through the programs as well.
     pub reasons: Vec<usize>,
     pub frame: Vec<u8>,
+    /// The frame is for the device that sent the packet.
+    pub is_returned: bool,
 }
 
 impl Outcome {
     /// The reason that fits what became of the packet itself.
     pub fn reason(&self) -> Option<&'static Reason> {
-        let fits = |reason: &&Reason| match self.action {
+        let returns = |reason: &&Reason| (reason.fate == Fate::Refused) == self.is_returned;
+        self.fitting().find(returns).or(self.fitting().next())
+    }
+
+    fn fitting(&self) -> impl Iterator<Item = &'static Reason> {
+        let fits = |reason: &&'static Reason| match self.action {
             Action::Redirect => matches!(reason.fate, Fate::Sent | Fate::Refused),
             Action::Drop => matches!(reason.fate, Fate::Dropped | Fate::Refused),
             Action::Pass => reason.fate == Fate::Passed,
             Action::Other(_) => false,
         };
         let all = anabranch_policy::reasons();
-        self.reasons.iter().map(|&number| &all[number]).find(fits)
+        self.reasons.iter().map(|&number| &all[number]).filter(fits)
     }
 }
 
@@ -194,7 +201,9 @@ impl Rig {
         let ran = self.plane()?.program(program)?.test_run(options);
         self.output = output;
         let ran = ran.with_context(|| format!("{port} {}", to_hex(frame)))?;
+        let frame_left = self.output[..ran.data_size_out as usize].to_vec();
         Ok(Outcome {
+            is_returned: port.header() > 0 && frame_left.get(..6) == frame.get(6..12),
             action: match ran.return_value {
                 7 => Action::Redirect,
                 2 => Action::Drop,
@@ -202,7 +211,7 @@ impl Rig {
                 other => Action::Other(other),
             },
             reasons: self.count()?,
-            frame: self.output[..ran.data_size_out as usize].to_vec(),
+            frame: frame_left,
         })
     }
 
