@@ -20,7 +20,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    pub fn new(link: u8) -> Self {
+    pub const fn new(link: u8) -> Self {
         Attempt { link, earlier: 0 }
     }
 

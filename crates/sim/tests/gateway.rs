@@ -209,6 +209,30 @@ fn a_repeated_syn_takes_another_link_before_the_failure_is_found() {
 }
 
 #[test]
+fn a_round_trip_longer_than_the_syn_timer_costs_no_policy_a_second_one() {
+    let mut links = two_links();
+    for link in &mut links {
+        link.beyond = Some(Beyond {
+            down: line(50 * MBIT, ms(590)),
+            up: line(50 * MBIT, ms(590)),
+        });
+    }
+    let load = downloads(10, 20_000, ms(50), ms(10_000), ms(20_000));
+    let scenario = scenario(links, load, ms(60_000));
+    for policy in ["RR", "WSDM"] {
+        let record = play(&scenario, gateway(policy), 1);
+        let moved = record.counts.reassignments;
+        assert_eq!(moved > 0, policy == "WSDM", "{policy}: {moved}");
+        for t in &record.transfers {
+            assert_eq!((t.outcome, t.syn_retransmits), (Outcome::Ok, 1), "{t:?}");
+            // 10 ms of the last mile and 590 ms beyond it, both ways, and what 52 bytes and their queues take.
+            let setup_s = t.setup_s.unwrap();
+            assert!((1.2..1.25).contains(&setup_s), "{policy}: {t:?}");
+        }
+    }
+}
+
+#[test]
 fn flows_of_a_dead_link_are_ended_with_rst_at_once() {
     // Long downloads, under way when the link dies.
     let load = downloads(4, 20_000_000, ms(1_000), ms(1_000), ms(9_000));

@@ -1,8 +1,8 @@
 //! The NAT gateway of a site with several links, and the balancer that rules it.
 //!
 //! What the loaded programs do with a packet, [`Nat`] does with a simulated one: flows are bound to links by the same
-//! choice (`anabranch_policy::pick` over the same candidates), a repeated SYN fails its link where the policy says so,
-//! what belongs to no flow is answered with RST, and the same counters count. What the daemon does, [`Gateway`] does in
+//! choice (`anabranch_policy::pick` over the same candidates), a repeated SYN goes on over another link where the policy
+//! says so, and the first answer to any of its tries wins ([`anabranch_policy::tries`]), what belongs to no flow is answered with RST, and the same counters count. What the daemon does, [`Gateway`] does in
 //! virtual time: it drives the same [`Balancer`], sends its probes through the simulated queues, installs its choices,
 //! and then ends the flows of links that are gone.
 //!
@@ -27,6 +27,7 @@ use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
 use crate::world::{Onward, Site};
 
+use nat::Settled;
 pub use nat::{Nat, Pair};
 
 /// Of an ICMP echo request without data with its IP header, as the daemon's prober sends it.
@@ -248,11 +249,14 @@ impl Gateway {
             let Some(flow) = net.flow_of(from) else {
                 return Onward::Nowhere;
             };
-            if let Some((link, fresh)) = self.nat.settle_syn(net, flow) {
-                self.bind(net, flow, from, link, fresh);
-            } else if !self.nat.knows(from) {
-                net.refuse(flow);
-                return Onward::Nowhere;
+            match self.nat.settle_syn(net, flow) {
+                Settled::Bound => {}
+                Settled::Fresh(link) => self.bind(net, flow, link),
+                Settled::Onward(link) => self.go_on(net, flow, link),
+                Settled::NoLink => {
+                    net.refuse(flow);
+                    return Onward::Nowhere;
+                }
             }
         }
         let bytes = net.packet(id).bytes;
@@ -268,16 +272,23 @@ impl Gateway {
         Onward::Along
     }
 
-    /// Another address and port: to the server, a connection that has nothing to do with the one before.
-    fn bind(&mut self, net: &mut Net, flow: FlowId, opener: SideId, link: LinkId, fresh: bool) {
-        let back = self.ports[link.index()].down;
-        if fresh {
-            net.route_peer(flow, back);
+    fn bind(&mut self, net: &mut Net, flow: FlowId, link: LinkId) {
+        net.route_peer(flow, self.ports[link.index()].down);
+        let (opener, peer) = net.sides(flow);
+        self.nat.bind(opener, peer, link);
+    }
+
+    /// Another address: to the server, a connection that has nothing to do with the one before, unless it was tried.
+    fn go_on(&mut self, net: &mut Net, flow: FlowId, link: LinkId) {
+        let (opener, _) = net.sides(flow);
+        let earlier = self.nat.earlier_peer(opener, link);
+        if let Some(peer) = earlier.filter(|peer| net.is_alive(*peer)) {
+            net.take_back_peer(flow, peer);
         } else {
-            net.replace_peer(flow, back);
+            net.replace_peer(flow, self.ports[link.index()].down);
         }
         let (_, peer) = net.sides(flow);
-        self.nat.bind(opener, peer, link);
+        self.nat.go_on(opener, peer, link);
     }
 
     fn inbound(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
@@ -287,6 +298,9 @@ impl Gateway {
             self.hear_answer(net, link, packet.segment.number);
             return Onward::Nowhere;
         }
+        if packet.segment.kind == Kind::SynAck {
+            self.hear_syn_ack(net, link, &packet);
+        }
         if self.nat.follow_in(link, &packet) {
             return Onward::Along;
         }
@@ -294,6 +308,15 @@ impl Gateway {
             self.answer_stray(net, link, &packet);
         }
         Onward::Nowhere
+    }
+
+    fn hear_syn_ack(&mut self, net: &mut Net, link: LinkId, packet: &Packet) {
+        let Some(flow) = net.flow_of(packet.to) else {
+            return;
+        };
+        if net.is_alive(packet.from) && self.nat.answer(link, packet) {
+            net.take_back_peer(flow, packet.from);
+        }
     }
 
     /// The gateway's own stack answers what belongs to no flow.

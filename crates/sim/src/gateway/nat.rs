@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use anabranch_core::{Ended, LinkCounters, LinkId, Time};
-use anabranch_policy::abi::{Choice, Gauge, MAX_LINKS, Traffic};
+use anabranch_policy::abi::{Answer, Choice, Gauge, MAX_LINKS, Traffic};
+use anabranch_policy::tries::Attempt;
 use anabranch_policy::{Candidates, Decision, Dispatch, Granularity, Load, Request, Why, pick};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -32,20 +33,27 @@ struct Entry {
     peer: SideId,
     /// The greatest number that the remote end acknowledged.
     acked: u32,
-    link: LinkId,
+    attempt: Attempt,
     replied: bool,
     confirmed: bool,
     fin_local: bool,
     fin_remote: bool,
     closed: bool,
+    /// Links that failed it.
     tried: u16,
+}
+
+impl Entry {
+    fn link(&self) -> LinkId {
+        LinkId(self.attempt.link())
+    }
 }
 
 const NO_ENTRY: Entry = Entry {
     opener: SideId::NOBODY,
     peer: SideId::NOBODY,
     acked: 0,
-    link: LinkId(0),
+    attempt: Attempt::new(0),
     replied: false,
     confirmed: false,
     fin_local: false,
@@ -54,12 +62,26 @@ const NO_ENTRY: Entry = Entry {
     tried: 0,
 };
 
+/// What a SYN of the LAN asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// Its flow is bound as it should be.
+    Bound,
+    /// A new flow is to be bound to this link.
+    Fresh(LinkId),
+    /// The attempt goes on over this link.
+    Onward(LinkId),
+    NoLink,
+}
+
 /// Flows, the choice among links, and what both count.
 #[derive(Debug)]
 pub struct Nat {
     choice: Choice,
     /// By the place of the flow's opener.
     entries: Vec<Entry>,
+    /// The earlier tries of attempts that nothing answered yet: by the place of the opener, the connections at the server.
+    earlier: BTreeMap<usize, Vec<(LinkId, SideId)>>,
     /// By flow.
     pairs: Vec<Pair>,
     /// By user and server; of a user as a whole without a server.
@@ -79,6 +101,7 @@ impl Nat {
         Nat {
             choice: Choice::default(),
             entries: Vec::new(),
+            earlier: BTreeMap::new(),
             pairs: Vec::new(),
             sessions: BTreeMap::new(),
             traffic: vec![Traffic::default(); links],
@@ -98,7 +121,7 @@ impl Nat {
     /// The link that a flow is bound to.
     pub fn link_of(&self, net: &Net, flow: FlowId) -> Option<LinkId> {
         let (opener, _) = net.sides(flow);
-        self.entry(opener).map(|entry| entry.link)
+        self.entry(opener).map(Entry::link)
     }
 
     /// Flows that are open on a link, as the gateway counts.
@@ -143,7 +166,7 @@ impl Nat {
         let mut ended = Ended::default();
         for place in 0..self.entries.len() {
             let entry = self.entries[place];
-            if !entry.confirmed || entry.link != link {
+            if !entry.confirmed || entry.link() != link {
                 continue;
             }
             if !entry.closed {
@@ -158,42 +181,40 @@ impl Nat {
 
     // ---- packets
 
-    pub(super) fn knows(&self, opener: SideId) -> bool {
-        self.entry(opener).is_some()
-    }
-
     fn entry(&self, opener: SideId) -> Option<&Entry> {
         self.entries
             .get(opener.index())
             .filter(|entry| entry.opener == opener)
     }
 
-    /// A SYN of the LAN (`settle_syn` of bpf/lib/outbound.h): the link to bind its flow to, and whether no server has
-    /// heard of it; none if it is bound as it should be, or if there is no link.
-    pub(super) fn settle_syn(&mut self, net: &Net, flow: FlowId) -> Option<(LinkId, bool)> {
+    /// A SYN of the LAN (`settle_syn` of bpf/lib/outbound.h).
+    pub(super) fn settle_syn(&mut self, net: &Net, flow: FlowId) -> Settled {
         let (opener, _) = net.sides(flow);
         let Some(entry) = self.entry(opener).copied() else {
-            let link = self.choose(net, flow, 0)?;
-            return Some((link, true));
+            let link = self.choose(net, flow, 0);
+            return link.map_or(Settled::NoLink, Settled::Fresh);
         };
         if entry.confirmed || entry.replied {
-            return None;
+            return Settled::Bound;
         }
-        self.traffic[entry.link.index()].syn_retries += 1;
-        let usable = self.choice.usable >> entry.link.0 & 1 == 1;
+        let link = entry.link();
+        self.traffic[link.index()].syn_retries += 1;
+        let usable = self.choice.usable >> link.0 & 1 == 1;
         let tried = if self.choice.syn_retry != 0 {
-            entry.tried | 1 << entry.link.0
+            entry.tried | 1 << link.0
         } else if usable {
-            return None;
+            return Settled::Bound;
         } else {
             0
         };
-        self.close(opener.index());
-        self.entries[opener.index()] = NO_ENTRY;
-        let link = self.choose(net, flow, tried)?;
+        let Some(next) = self.choose(net, flow, tried) else {
+            return Settled::NoLink;
+        };
         self.entries[opener.index()].tried = tried;
-        self.reassigned += u64::from(link != entry.link);
-        Some((link, false))
+        match next == link {
+            true => Settled::Bound,
+            false => Settled::Onward(next),
+        }
     }
 
     /// The link of a new flow (`choose_link` of bpf/lib/open.h).
@@ -252,19 +273,66 @@ impl Nat {
 
     pub(super) fn bind(&mut self, opener: SideId, peer: SideId, link: LinkId) {
         grow(&mut self.entries, opener.index(), NO_ENTRY);
-        let entry = &mut self.entries[opener.index()];
-        *entry = Entry {
+        self.entries[opener.index()] = Entry {
             opener,
             peer,
-            link,
+            attempt: Attempt::new(link.0),
             closed: false,
-            tried: entry.tried,
             ..NO_ENTRY
         };
         let gauge = &mut self.gauges[link.index()];
         gauge.dispatched += 1;
         gauge.opened += 1;
     }
+
+    // ---- tries of an attempt, as in bpf/lib/attempt.h
+
+    /// The connection at the server that an earlier try over this link began.
+    pub(super) fn earlier_peer(&self, opener: SideId, link: LinkId) -> Option<SideId> {
+        let tries = self.earlier.get(&opener.index())?;
+        let one = tries.iter().find(|(tried, _)| *tried == link)?;
+        Some(one.1)
+    }
+
+    /// The attempt goes on over another link; its earlier tries may still answer.
+    pub(super) fn go_on(&mut self, opener: SideId, peer: SideId, link: LinkId) {
+        let entry = &mut self.entries[opener.index()];
+        let before = (entry.link(), std::mem::replace(&mut entry.peer, peer));
+        let given_up = entry.attempt.go_on(link.0).map(LinkId);
+        let tries = self.earlier.entry(opener.index()).or_default();
+        tries.retain(|(tried, _)| *tried != link && Some(*tried) != given_up);
+        tries.push(before);
+        self.gauges[link.index()].dispatched += 1;
+        self.count_move(before.0, link);
+        self.reassigned += 1;
+    }
+
+    /// A SYN-ACK: whether an earlier try has won by it, whose connection is the flow's from here on.
+    pub(super) fn answer(&mut self, link: LinkId, packet: &Packet) -> bool {
+        let (opener, from) = (packet.to, packet.from);
+        let earlier = self.earlier_peer(opener, link) == Some(from);
+        let place = opener.index();
+        let Some(entry) = self.entries.get_mut(place).filter(|e| e.opener == opener) else {
+            return false;
+        };
+        let current = (entry.link(), entry.peer);
+        if !earlier && current != (link, from) || entry.attempt.answer(link.0) != Answer::First {
+            return false;
+        }
+        entry.peer = from;
+        self.earlier.remove(&place);
+        if earlier {
+            self.count_move(current.0, link);
+        }
+        earlier
+    }
+
+    fn count_move(&mut self, from: LinkId, to: LinkId) {
+        self.gauges[from.index()].closed += 1;
+        self.gauges[to.index()].opened += 1;
+    }
+
+    // ---- packets of flows
 
     /// A packet of the LAN: its link and the connection at the server; none if it belongs to no flow.
     pub(super) fn follow_out(
@@ -279,7 +347,7 @@ impl Nat {
         }
         entry.confirmed |= entry.replied && kind != Kind::Syn;
         entry.fin_local |= kind == Kind::Fin;
-        let (link, peer) = (entry.link, entry.peer);
+        let (link, peer) = (entry.link(), entry.peer);
         let over = entry.fin_local && entry.fin_remote || kind == Kind::Rst;
         let traffic = &mut self.traffic[link.index()];
         traffic.tx_packets += 1;
@@ -296,7 +364,7 @@ impl Nat {
         let Some(entry) = self.entries.get_mut(place) else {
             return false;
         };
-        if entry.opener != packet.to || entry.peer != packet.from || entry.link != link {
+        if entry.opener != packet.to || entry.peer != packet.from || entry.link() != link {
             return false;
         }
         let segment = &packet.segment;
@@ -322,15 +390,16 @@ impl Nat {
             return;
         };
         if !entry.closed {
-            self.unanswered.push_back((now + UNANSWERED, entry.link));
+            self.unanswered.push_back((now + UNANSWERED, entry.link()));
         }
         self.entries[opener.index()] = NO_ENTRY;
+        self.earlier.remove(&opener.index());
     }
 
     fn close(&mut self, place: usize) {
         let entry = &mut self.entries[place];
         if !std::mem::replace(&mut entry.closed, true) {
-            self.gauges[entry.link.index()].closed += 1;
+            self.gauges[entry.link().index()].closed += 1;
         }
     }
 }

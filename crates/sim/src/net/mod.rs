@@ -473,11 +473,27 @@ impl Net {
         self.orphan(peer);
         let fresh = self.add_side(flow, role, back, tcp, label);
         self.sides[fresh.index()].other = opener;
-        let opener = &mut self.sides[opener.index()];
-        opener.other = fresh;
-        opener.seen = 0;
-        self.flows[flow.index()].peer = fresh;
+        self.bind_peer(flow, opener, fresh);
         fresh
+    }
+
+    /// Gives the flow a living peer of before again, and lets go of the one in between.
+    pub fn take_back_peer(&mut self, flow: FlowId, peer: SideId) {
+        let Flow {
+            opener,
+            peer: between,
+            ..
+        } = self.flows[flow.index()];
+        self.orphan(between);
+        self.sides[peer.index()].flow = Some(flow);
+        self.bind_peer(flow, opener, peer);
+    }
+
+    fn bind_peer(&mut self, flow: FlowId, opener: SideId, peer: SideId) {
+        let opener = &mut self.sides[opener.index()];
+        opener.other = peer;
+        opener.seen = 0;
+        self.flows[flow.index()].peer = peer;
     }
 
     /// Sends `segment` to a side as if the one in `from` had sent it, over no link.
