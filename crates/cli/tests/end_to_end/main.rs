@@ -10,6 +10,7 @@
 
 mod addresses;
 mod failures;
+mod far;
 mod house;
 mod lifecycle;
 mod limits;
