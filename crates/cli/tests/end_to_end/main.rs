@@ -11,6 +11,7 @@
 mod addresses;
 mod failures;
 mod far;
+mod ftp;
 mod house;
 mod lifecycle;
 mod limits;

@@ -1,7 +1,7 @@
 //! Programs that people use, over all links at once.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io;
+use std::net::UdpSocket;
 use std::str::FromStr;
 use std::thread;
 
@@ -176,36 +176,6 @@ fn tracepath_finds_a_path_of_1300_bytes_and_uploads_fit_into_it() {
 }
 
 #[test]
-fn a_server_that_wants_one_address_per_host_sees_one_with_session_granularity() {
-    let house = House::new(
-        "policy = { measure = \"dispatched\", dispatch = \"weighted\", granularity = \"session\" }",
-    );
-    serve_ftp(&house.lab);
-    let url = format!("ftp://{SERVER}/file[1-3]");
-    for source in house.lab.client_addresses() {
-        let source = source.to_string();
-        let words = [
-            "--silent",
-            "--show-error",
-            "--max-time",
-            "20",
-            "--interface",
-            &source,
-            &url,
-        ];
-        let text = house.lab.clients().exec("curl", &words).unwrap();
-        assert_eq!(text.matches("contents").count(), 3, "{text}");
-    }
-    let mut links: Vec<u8> = flows(&house.gateway).iter().map(|flow| flow.link).collect();
-    links.sort_unstable();
-    links.dedup();
-    assert!(
-        links.len() > 1,
-        "sessions of different hosts take different links"
-    );
-}
-
-#[test]
 fn no_checksum_is_wrong_with_or_without_offloads() {
     let _turn = take_turn();
     for offloads in [true, false] {
@@ -274,54 +244,4 @@ impl Cables {
             internet,
         }
     }
-}
-
-/// Passive FTP (RFC 959, RFC 2428): the data connection has to come from where the control connection came from. Serves
-/// for as long as the test's process lives.
-fn serve_ftp(lab: &Lab) {
-    let listen = |port| {
-        lab.internet()
-            .run(|| TcpListener::bind((SERVER, port)))
-            .unwrap()
-            .unwrap()
-    };
-    let (control, data) = (listen(21), listen(0));
-    thread::spawn(move || {
-        for session in control.incoming().flatten() {
-            // A client that hangs up early has had its say in the test.
-            let _ = serve_ftp_session(session, &data);
-        }
-    });
-}
-
-fn serve_ftp_session(mut control: TcpStream, data: &TcpListener) -> io::Result<()> {
-    let reader = BufReader::new(control.try_clone()?);
-    let (client, port) = (control.peer_addr()?.ip(), data.local_addr()?.port());
-    control.write_all(b"220 ready\r\n")?;
-    for line in reader.lines() {
-        let line = line?;
-        let answer = match line.split(' ').next().unwrap_or_default() {
-            "USER" => "230 logged in".to_owned(),
-            "PWD" => "257 \"/\"".to_owned(),
-            "TYPE" => "200 done".to_owned(),
-            "EPSV" => format!("229 passive (|||{port}|)"),
-            "RETR" => {
-                control.write_all(b"150 coming\r\n")?;
-                let (mut stream, peer) = data.accept()?;
-                send_file(&mut stream, peer, client)?
-            }
-            "QUIT" => return control.write_all(b"221 bye\r\n"),
-            _ => "502 unknown".to_owned(),
-        };
-        write!(control, "{answer}\r\n")?;
-    }
-    Ok(())
-}
-
-fn send_file(stream: &mut TcpStream, peer: SocketAddr, client: IpAddr) -> io::Result<String> {
-    if peer.ip() != client {
-        return Ok(format!("425 {peer} is not {client}"));
-    }
-    stream.write_all(b"contents\n")?;
-    Ok("226 sent".to_owned())
 }
