@@ -5,18 +5,25 @@
 
 #include "outbound.h"
 
+/* Whose packet it would be: the network card of the neighbour that the host sends to `p`'s source by, if it knows one. */
+static __noinline void find_sender(struct __sk_buff *skb, const struct packet *p, struct ab_scratch *s)
+{
+	struct bpf_fib_lookup way = { .family = ANABRANCH_AF_INET, .ifindex = p->ifindex, .ipv4_dst = p->src };
+	bpf_fib_lookup(skb, &way, sizeof(way), BPF_FIB_LOOKUP_OUTPUT);
+	__builtin_memcpy(s->opening.mac, way.dmac, sizeof(s->opening.mac));
+	name_sender(s, p);
+}
+
 /* As `admit`, of a packet that is only asked about. */
-static __always_inline int may_open(struct ab_scratch *s, const struct packet *p, const struct ab_settings *set)
+static __always_inline int may_open(const struct ab_scratch *s, const struct ab_settings *set)
 {
 	if (table_flows() >= set->flows_max)
 		return AB_REASON_REFUSED_FULL;
-	__builtin_memset(s->opening.mac, 0, sizeof(s->opening.mac));
-	name_sender(s, p);
 	struct ab_host *host = bpf_map_lookup_elem(&hosts, &s->host_key);
 	return host && live_flows(host) >= (__s64)set->quota_per_host ? AB_REASON_REFUSED_QUOTA : 0;
 }
 
-static __noinline int explain_new(struct packet *p, struct ab_explanation *e)
+static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struct ab_explanation *e)
 {
 	const struct ab_settings *set = current_settings();
 	struct ab_scratch *s = scratch();
@@ -26,7 +33,11 @@ static __noinline int explain_new(struct packet *p, struct ab_explanation *e)
 	/* Asked as if it came in where its source is. */
 	const struct ab_route *from = find_route(p->src);
 	p->ifindex = from ? from->ifindex : 0;
-	int reason = gate(p) ?: may_open(s, p, set);
+	int reason = gate(p);
+	if (!reason) {
+		find_sender(skb, p, s);
+		reason = may_open(s, set);
+	}
 	if (reason)
 		return set->fallback_mark && way_around(reason) ? way_around(reason) : reason;
 	begin_choice(p);
@@ -51,7 +62,7 @@ static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_expl
 	make_key(&key, p.proto, AB_SIDE_LAN, p.src, p.sport, p.dst, p.dport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow) {
-		e->reason = explain_new(&p, e);
+		e->reason = explain_new(skb, &p, e);
 		return;
 	}
 	if (is_mapping(p.proto) && is_kernels(&p)) {

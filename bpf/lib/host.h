@@ -28,13 +28,19 @@ static __always_inline void make_device_key(struct ab_host_key *key, __u32 ifind
 	key->ifindex = ifindex;
 }
 
+/* The key of the host a flow counts against. */
+static __always_inline void make_holder_key(struct ab_host_key *key, const struct ab_flow *lan, const union ab_addr *local)
+{
+	make_host_key(key, lan->lan_ifindex, lan->mac);
+	if (lan->state & AB_STATE_VIA_ROUTER)
+		key->address = *local;
+}
+
 /* The host a flow counts against: NULL where it is forgotten. */
 static __always_inline struct ab_host *host_of_flow(const struct ab_flow *lan, const union ab_addr *local)
 {
 	struct ab_host_key key;
-	make_host_key(&key, lan->lan_ifindex, lan->mac);
-	if (lan->state & AB_STATE_VIA_ROUTER)
-		key.address = *local;
+	make_holder_key(&key, lan, local);
 	return bpf_map_lookup_elem(&hosts, &key);
 }
 

@@ -15,16 +15,17 @@ AB_MAP(embryo_order, BPF_MAP_TYPE_HASH, 1, struct ab_embryo_key, struct ab_flow_
 AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO_PREALLOC);
 
 /*
- * The link of a session, or of a host. A host has a number of places of its own, which its own sessions contend for: it
- * makes no other host's forgotten before as many hosts as the table has room for fill all of theirs.
+ * The link of a session, or of a LAN address. A host has a number of places of its own, which the sessions of all its addresses
+ * contend for: it makes no other host's forgotten before as many hosts as the table has room for fill all of theirs.
  */
 #define AB_SESSION_PLACES 256
 struct ab_session_key {
-	union ab_addr local;
-	__u32 place; /* of the remote address; AB_SESSION_PLACES: the host as a whole */
+	struct ab_host_key host;
+	__u32 place; /* of both addresses */
 };
 struct ab_session {
-	union ab_addr remote;
+	union ab_addr local;
+	union ab_addr remote; /* zero: whatever the remote address */
 	__u32 link;
 };
 AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 65536, struct ab_session_key, struct ab_session, 0);
@@ -116,6 +117,8 @@ struct ab_scratch {
 	struct ab_flow lan, wan;
 	struct ab_host_key host_key;
 	struct ab_host host;
+	struct ab_session_key session_key;
+	struct ab_session session;
 	struct ab_opening opening;
 	struct ab_request request;
 	struct ab_decision decision;

@@ -103,41 +103,44 @@ static __always_inline __u32 reach_of_choice(const struct ab_choice *now, const 
 	return is_excepted(now, p) ? AB_PER_CONNECTION : AB_PER_SESSION;
 }
 
-/* The place and the remote address that a flow's link is remembered under. */
-static __always_inline void make_session(struct ab_session_key *key, struct ab_session *session,
-					 const struct packet *p, __u32 reach)
+static __always_inline __u32 fold_addr(const union ab_addr *addr)
 {
+	return addr->word[0] ^ addr->word[1] ^ addr->word[2] ^ addr->word[3];
+}
+
+/* What the link of a flow of `p` and the host of s->host_key is remembered under: s->session_key, and s->session but for it. */
+static __always_inline void make_session(struct ab_scratch *s, const struct packet *p, __u32 reach)
+{
+	struct ab_session *session = &s->session;
 	__builtin_memset(session, 0, sizeof(*session));
-	map_ipv4(&key->local, p->src);
-	key->place = AB_SESSION_PLACES;
-	if (reach == AB_PER_HOST)
-		return;
-	map_ipv4(&session->remote, p->dst);
-	const __u32 *word = session->remote.word;
-	key->place = (word[0] ^ word[1] ^ word[2] ^ word[3]) * 0x9e3779b1u / (0x100000000 / AB_SESSION_PLACES);
+	map_ipv4(&session->local, p->src);
+	if (reach != AB_PER_HOST)
+		map_ipv4(&session->remote, p->dst);
+	__u32 hash = fold_addr(&session->local) * 0x85ebca6bu + fold_addr(&session->remote) * 0x9e3779b1u;
+	s->session_key.host = s->host_key;
+	s->session_key.place = hash / (0x100000000 / AB_SESSION_PLACES);
 }
 
-static __noinline __u32 session_link(const struct packet *p, __u32 reach)
+static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, __u32 reach)
 {
-	struct ab_session_key key;
-	struct ab_session wanted;
-	make_session(&key, &wanted, p, reach);
-	const struct ab_session *session = bpf_map_lookup_elem(&sessions, &key);
-	return session && is_same_addr(&session->remote, &wanted.remote) ? session->link : AB_NO_TARGET;
+	make_session(s, p, reach);
+	const struct ab_session *session = bpf_map_lookup_elem(&sessions, &s->session_key);
+	return session && is_same_addr(&session->local, &s->session.local) &&
+			       is_same_addr(&session->remote, &s->session.remote) ?
+		       session->link :
+		       AB_NO_TARGET;
 }
 
-/* The flows that follow take this link too, as far as the choice reaches. */
-static __noinline int remember_session(struct packet *p, __u32 link)
+/* The flows of the host of s->host_key that follow take this link too, as far as the choice reaches. */
+static __noinline int remember_session(struct ab_scratch *s, const struct packet *p, __u32 link)
 {
 	const struct ab_choice *now = current_choice();
 	__u32 reach = now ? reach_of_choice(now, p) : AB_PER_CONNECTION;
-	struct ab_session_key key;
-	struct ab_session session;
 	if (reach == AB_PER_CONNECTION)
 		return 0;
-	make_session(&key, &session, p, reach);
-	session.link = link;
-	return bpf_map_update_elem(&sessions, &key, &session, BPF_ANY);
+	make_session(s, p, reach);
+	s->session.link = link;
+	return bpf_map_update_elem(&sessions, &s->session_key, &s->session, BPF_ANY);
 }
 
 static __always_inline __u32 packet_hash(const struct packet *p)
@@ -149,8 +152,8 @@ static __always_inline __u32 packet_hash(const struct packet *p)
 }
 
 /*
- * What binds a new flow to a link before links are compared: the route of its destination, or an earlier flow. And what they
- * are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
+ * What binds a new flow to a link before links are compared: the route of its destination, or an earlier flow of the host of
+ * s->host_key. And what they are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
  */
 __noinline int begin_choice(struct packet *p)
 {
@@ -161,7 +164,7 @@ __noinline int begin_choice(struct packet *p)
 	__u32 reach = reach_of_choice(now, p);
 	const struct ab_route *route = find_route(p->dst);
 	s->opening.route_link = route && route->verdict == AB_VERDICT_LINK ? route->link & 15 : AB_NO_TARGET;
-	s->opening.session_link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(p, reach);
+	s->opening.session_link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, reach);
 	s->request.hash = now->dispatch == AB_DISPATCH_HASH ? packet_hash(p) : 0;
 	return 0;
 }
@@ -362,7 +365,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 		give_back(&o);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
-	remember_session(p, s->lan.link);
+	remember_session(s, p, s->lan.link);
 	return 0;
 }
 

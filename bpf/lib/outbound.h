@@ -86,6 +86,7 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 	__u32 tries = flow->tcp.tries;
 	if (!ab_tries_are_free(tries))
 		return 0;
+	make_holder_key(&s->host_key, flow, &s->lan_key.local);
 	begin_choice(p);
 	choose_link(tried, &d);
 	if (d.target >= AB_MAX_LINKS)
@@ -141,8 +142,10 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 			return gate(p) ?: refuse_unknown(s, p);
 		if (!(flow->state & AB_STATE_REPLIED))
 			return 0;
-		if (flow->tried)
-			remember_session(p, flow->link);
+		if (flow->tried) {
+			make_holder_key(&s->host_key, flow, &s->lan_key.local);
+			remember_session(s, p, flow->link);
+		}
 		confirm_flow();
 		return 0;
 	}

@@ -6,20 +6,17 @@ use anabranch_dataplane::{Route, Sizes, Verdict};
 
 use crate::{common::*, frame::*, rig::*};
 
-const FLOODER: [u8; 6] = [2, 0, 0, 0, 0, 0x66];
-
 fn host(number: u8, port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, number), port)
 }
 
 /// SYNs of one network card from many addresses to many servers.
 fn flood(rig: &mut Rig, syns: u32) {
-    for i in 0..syns {
+    rig.lan_floods((0..syns).map(|i| {
         let local = host(10 + (i % 200) as u8, 1024 + (i % 60_000) as u16);
         let remote = SocketAddrV4::new(Ipv4Addr::from(0x1400_0000 + i), 80);
-        let syn = tcp(local, remote, "S", i, 0).frame();
-        rig.lan_sends(&sent_by(FLOODER, syn)).sent("translated-out");
-    }
+        sent_by(FLOODER, tcp(local, remote, "S", i, 0).frame())
+    }));
 }
 
 /// 200 k SYN/s for a round trip of 800 ms are 160 000; the order of evictions is the same after ten shares.

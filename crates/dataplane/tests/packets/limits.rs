@@ -6,8 +6,6 @@ use anabranch_dataplane::Sizes;
 
 use crate::{common::*, frame::*, rig::*};
 
-const FLOODER: [u8; 6] = [2, 0, 0, 0, 0, 0x66];
-
 fn refusal(rig: &mut Rig, local: SocketAddrV4) -> String {
     let syn = tcp(local, server(80), "S", LOCAL_ISN, 0);
     rig.lan_sends(&syn.frame()).reason

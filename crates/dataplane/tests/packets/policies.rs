@@ -1,16 +1,16 @@
 //! The loaded program chooses as the native build does, from the numbers it was given.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anabranch_core::{Choice, DataPlane};
-use anabranch_dataplane::Proto;
+use anabranch_dataplane::{Proto, Route, Verdict};
 use anabranch_policy::{
     Candidates, Dispatch, Granularity, Request, abi, hash_vectors, pick, vectors,
 };
 
 use crate::{
     common::*,
-    frame::{tcp, udp},
+    frame::{sent_by, tcp, udp},
     rig::*,
 };
 
@@ -210,6 +210,55 @@ fn no_other_host_makes_a_session_forgotten() {
     for port in 2..6 {
         assert_eq!(rig.connect(client(4000 + port), server(21)).link, control);
     }
+}
+
+/// More sessions than the table has room for, from every address of one card.
+#[test]
+fn one_card_with_many_addresses_makes_no_session_of_another_host_forgotten() {
+    let mut rig = Rig::new();
+    rig.set(|s| s.quota_per_host = u32::MAX);
+    let mut choice = round_robin(0b11);
+    choice.stick = 1;
+    choice.except[0] = abi::BePort::new(443);
+    rig.install(&choice);
+    let lan = Verdict::Lan {
+        ifindex: 1,
+        via: None,
+    };
+    let prefix = (Ipv4Addr::new(10, 0, 0, 0).into(), 8);
+    let lan = Route {
+        prefix,
+        verdict: lan,
+    };
+    rig.plane().set_routes(&[lan]).unwrap();
+    let control = rig.connect(client(4000), server(21)).link;
+    rig.lan_floods((0..70_000u32).map(|number| {
+        let local = SocketAddrV4::new((0x0a01_0000 + number % 1000).into(), 4000);
+        let remote = SocketAddrV4::new((0x1400_0000 + number).into(), 21);
+        sent_by(FLOODER, tcp(local, remote, "S", LOCAL_ISN, 0).frame())
+    }));
+    assert_eq!(rig.connect(client(4001), server(21)).link, control);
+    assert!(rig.flow(client(4001)).why.starts_with("session"));
+}
+
+#[test]
+fn addresses_of_one_card_have_sessions_of_their_own() {
+    let mut rig = Rig::new();
+    let mut choice = round_robin(0b11);
+    choice.granularity = Granularity::Session.into();
+    rig.install(&choice);
+    let mut links = Vec::new();
+    for round in 0..3 {
+        let connect = |number: u8| {
+            let local = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 10 + number), 4000 + round);
+            let syn = tcp(local, server(80), "S", LOCAL_ISN, 0).frame();
+            let sent = rig.lan_sends(&sent_by(FLOODER, syn)).sent("translated-out");
+            link_of(sent.src())
+        };
+        links.push((0..8).map(connect).collect::<Vec<_>>());
+    }
+    assert_eq!(links[0].iter().filter(|link| **link == 0).count(), 4);
+    assert!(links.iter().all(|round| *round == links[0]), "{links:?}");
 }
 
 #[test]

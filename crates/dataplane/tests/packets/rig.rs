@@ -193,6 +193,18 @@ impl Rig {
         self.arrive("lan", Role::Lan { address }, frame)
     }
 
+    /// Many frames arrive from the LAN, each of which leaves it.
+    #[track_caller]
+    pub fn lan_floods(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
+        let address = GATEWAY_LAN.into();
+        self.become_role(Role::Lan { address });
+        for frame in frames {
+            let ran = self.plane().run("lan", &frame, 1).unwrap();
+            assert_eq!(ran.action, TC_ACT_REDIRECT);
+        }
+        self.counted = self.counts();
+    }
+
     /// A frame arrives on a link.
     #[track_caller]
     pub fn link_brings(&mut self, link: u8, frame: &[u8]) -> Outcome {
@@ -466,6 +478,9 @@ pub fn link_of(external: SocketAddrV4) -> u8 {
     let found = EXTERNAL.iter().position(|address| address == external.ip());
     found.unwrap_or_else(|| panic!("{external} is no link's")) as u8
 }
+
+/// A network card that misbehaves.
+pub const FLOODER: [u8; 6] = [2, 0, 0, 0, 0, 0x66];
 
 pub fn client(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(CLIENT, port)
