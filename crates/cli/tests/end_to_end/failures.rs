@@ -1,19 +1,20 @@
 //! Access lines that fail, one way or another, under load.
 
-use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_daemon::control::LinkState;
 use anabranch_lab::run::{Recording, Run, Telling};
-use anabranch_lab::topology::{Anabranch, Lab, SERVER};
+use anabranch_lab::topology::{Anabranch, Lab};
 use anabranch_scenario::{Change, Direction, Fault, Load, Place};
 use anabranch_workload::client::ClientConfig;
 use anabranch_workload::{Outcome, Size, Transfer, Workload};
 
 use crate::house::{House, PAGE_BYTES, by_link, link, logged, until, until_state};
-use crate::programs::{CURLS, Downloads, curl, seen};
+use crate::programs::{CURLS, Conversation, Downloads, curl, seen, serve_echo};
 
+/// Of a question that nobody answers.
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 const USERS: u32 = 4;
 const DOWNLOADS_PER_USER: u32 = 6;
 /// After this, every new flow has to work.
@@ -249,19 +250,13 @@ fn a_udp_conversation_goes_on_over_another_link_when_its_own_is_cut() {
     let house = House::new("policy = \"RR\"");
     let House { lab, gateway, .. } = &house;
     serve_echo(lab);
-    let socket = lab
-        .clients()
-        .run(|| UdpSocket::bind("10.80.1.1:0"))
-        .unwrap()
-        .unwrap();
-    socket.connect((SERVER, ECHO_PORT)).unwrap();
-    socket.set_read_timeout(Some(BETWEEN_TRIES)).unwrap();
-    let before = ask_echo(&socket).expect("an answer");
+    let conversation = Conversation::new(lab.clients(), BETWEEN_TRIES);
+    let before = conversation.ask().expect("an answer");
     let first = lab.external_addresses()[&before].clone();
     let cut = lab.cut(&first).unwrap();
     let mut after = None;
     until("another link answers", || {
-        after = ask_echo(&socket);
+        after = conversation.ask();
         after.is_some()
     });
     println!("UDP goes on after {:?}", cut.elapsed());
@@ -274,26 +269,4 @@ fn a_udp_conversation_goes_on_over_another_link_when_its_own_is_cut() {
             .any(|line| line.ends_with("rebinding 1 UDP flows")),
         "{moved:?}"
     );
-}
-
-const ECHO_PORT: u16 = 7;
-const BETWEEN_TRIES: Duration = Duration::from_millis(100);
-
-/// Tells every client the address it has seen, for as long as the test's process lives.
-fn serve_echo(lab: &Lab) {
-    let bind = || UdpSocket::bind((SERVER, ECHO_PORT));
-    let socket = lab.internet().run(bind).unwrap().unwrap();
-    thread::spawn(move || -> std::io::Result<()> {
-        loop {
-            let (_, client) = socket.recv_from(&mut [0; 16])?;
-            socket.send_to(client.ip().to_string().as_bytes(), client)?;
-        }
-    });
-}
-
-fn ask_echo(socket: &UdpSocket) -> Option<IpAddr> {
-    let mut answer = [0; 64];
-    socket.send(b"?").unwrap();
-    let length = socket.recv(&mut answer).ok()?;
-    std::str::from_utf8(&answer[..length]).ok()?.parse().ok()
 }

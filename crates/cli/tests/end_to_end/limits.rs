@@ -1,14 +1,14 @@
 //! Floods, full tables and quotas: new flows may suffer, live ones may not.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anabranch_lab::netns::Namespace;
-use anabranch_lab::topology::Lab;
+use anabranch_lab::topology::{LAN_PREFIX_LEN, Lab, LabSpec, SERVER};
 use etherparse::PacketBuilder;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::house::{House, PAGE_BYTES, by_link, counted, link, status};
-use crate::programs::{Fetched, Visitor, curl, seen};
+use crate::house::{DEADLINE, House, PAGE_BYTES, by_link, counted, link, status};
+use crate::programs::{Conversation, ECHO_PORT, Fetched, Visitor, curl, seen, serve_echo};
 
 const SYNS: u32 = 30_000;
 
@@ -18,8 +18,9 @@ fn a_flood_of_syns_beside_two_hundred_live_connections_ends_none_of_them() {
     let House { lab, gateway, .. } = &house;
     let mut visitors = Visitor::many(lab, 200);
     let before = Visitor::ask_all(&mut visitors);
-    // Nobody is at this address: no SYN is ever answered.
-    flood(lab.clients(), lab.client_addresses()[1], [203, 0, 113, 66]);
+    let flooder = Flooder::new(lab);
+    let syns = 0..SYNS;
+    flooder.send(syns.map(|number| flooder.syn(number)));
     let after = Visitor::ask_all(&mut visitors);
     assert_eq!(after, before);
     assert_eq!(
@@ -62,8 +63,44 @@ fn over_its_quota_a_host_keeps_its_flows_and_gets_the_kernels_nat_or_a_refusal_f
         );
         // A host is its network card, whatever its addresses.
         judge(lab, fallback, &other);
+        let neighbour = second_host(lab);
+        let balanced = by_link(lab, seen(&curl(&neighbour, &[], PAGE_BYTES, 9)));
+        assert_eq!(balanced.len(), 3, "{fallback}: {balanced:?}");
         let after = Visitor::ask_all(&mut visitors);
         assert_eq!(after, before);
+    }
+}
+
+/// The host asks from twice as many ports as the one link has.
+#[test]
+fn beside_a_host_over_its_quota_another_gets_every_answer() {
+    const QUERIES: u16 = 200;
+    const PORTS_A_QUERY: u16 = 60;
+    let one_link = LabSpec::of_lines(&[("fiber", 200_000_000, 100_000_000, 8)]);
+    for fallback in ["kernel", "refuse"] {
+        let settings = format!("nat.ports = [20000, 25999]\nnat.fallback = \"{fallback}\"");
+        let house = House::of(&one_link, &settings);
+        let House { lab, gateway, .. } = &house;
+        serve_echo(lab);
+        let (neighbour, flooder) = (second_host(lab), Flooder::new(lab));
+        let ask = |number: u16| {
+            let first = 10_000 + number * PORTS_A_QUERY;
+            let ports = first..first + PORTS_A_QUERY;
+            flooder.send(ports.clone().map(|port| flooder.question(port)));
+            let answer = Conversation::new(&neighbour, DEADLINE).ask();
+            // A second answer confirms a mapping.
+            flooder.send(ports.map(|port| flooder.question(port)));
+            answer.is_some()
+        };
+        assert!((0..QUERIES).all(&ask));
+        let words = "host over its";
+        let is_over = status(gateway)
+            .reasons
+            .iter()
+            .any(|reason| reason.words.starts_with(words));
+        assert!(is_over, "{:?}", status(gateway).reasons);
+        let answered = (0..QUERIES).filter(|number| ask(*number));
+        assert_eq!(answered.count(), usize::from(QUERIES), "{fallback}");
     }
 }
 
@@ -97,33 +134,73 @@ fn judge(lab: &Lab, fallback: &str, fetched: &[Fetched]) {
     }
 }
 
-/// SYNs of one LAN host from ever other ports.
-fn flood(clients: &Namespace, from: IpAddr, to: [u8; 4]) {
-    let IpAddr::V4(from) = from else {
-        panic!("{from}")
-    };
-    let send = || {
-        let socket =
-            Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc_raw()))).unwrap();
-        for number in 0..SYNS {
-            let (source, target) = (
-                1024 + (number % 60_000) as u16,
-                80 + (number / 60_000) as u16,
-            );
-            let mut packet = Vec::new();
-            let syn = PacketBuilder::ipv4(from.octets(), to, 64)
-                .tcp(source, target, number, 65_535)
-                .syn();
-            syn.write(&mut packet, &[]).unwrap();
-            // A full queue drops, as a flood's would.
-            let _ = socket.send_to(
-                &packet,
-                &SockAddr::from(std::net::SocketAddr::from((to, 0))),
-            );
-        }
-    };
-    clients.run(send).unwrap();
+/// A host on the LAN with a network card of its own.
+fn second_host(lab: &Lab) -> Namespace {
+    let host = Namespace::create("neighbour").unwrap();
+    let card = format!(
+        "link add link lan name card netns {} type macvlan mode bridge",
+        host.name()
+    );
+    lab.clients().ip(&card).unwrap();
+    host.add_address("card", [10, 80, 2, 1].into(), LAN_PREFIX_LEN)
+        .unwrap();
+    host.ip("link set card up").unwrap();
+    host.ip("route add default via 10.80.0.1").unwrap();
+    host
 }
+
+/// A LAN host that sends packets its own kernel knows nothing of.
+struct Flooder {
+    socket: Socket,
+    from: [u8; 4],
+}
+
+impl Flooder {
+    fn new(lab: &Lab) -> Self {
+        let IpAddr::V4(from) = lab.client_addresses()[1] else {
+            panic!("the lab is an IPv4 one")
+        };
+        let open = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc_raw())));
+        Self {
+            socket: lab.clients().run(open).unwrap().unwrap(),
+            from: from.octets(),
+        }
+    }
+
+    /// Ever other ones. Nobody is at their address: none is ever answered.
+    fn syn(&self, number: u32) -> Packet {
+        let (source, target) = (
+            1024 + (number % 60_000) as u16,
+            80 + (number / 60_000) as u16,
+        );
+        let syn = PacketBuilder::ipv4(self.from, NOBODY.octets(), 64)
+            .tcp(source, target, number, 65_535)
+            .syn();
+        let mut packet = Vec::new();
+        syn.write(&mut packet, &[]).unwrap();
+        (packet, NOBODY)
+    }
+
+    /// A question to the echo server.
+    fn question(&self, source: u16) -> Packet {
+        let question = PacketBuilder::ipv4(self.from, SERVER.octets(), 64).udp(source, ECHO_PORT);
+        let mut packet = Vec::new();
+        question.write(&mut packet, b"?").unwrap();
+        (packet, SERVER)
+    }
+
+    fn send(&self, packets: impl Iterator<Item = Packet>) {
+        for (packet, to) in packets {
+            let to = SockAddr::from(SocketAddr::from((to, 0)));
+            // A full queue drops, as a flood's would.
+            let _ = self.socket.send_to(&packet, &to);
+        }
+    }
+}
+
+type Packet = (Vec<u8>, Ipv4Addr);
+
+const NOBODY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 66);
 
 /// IPPROTO_RAW: the IP header is ours.
 fn libc_raw() -> i32 {

@@ -1,11 +1,11 @@
 //! The programs that make traffic and judge it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_lab::netns::{Child, Exit, Namespace};
 use anabranch_lab::topology::{Lab, SERVER};
@@ -239,6 +239,44 @@ Host: {SERVER}
         }
         reader.read_exact(&mut [0; SMALL_BYTES as usize])?;
         seen.ok_or_else(|| invalid("no X-Client"))
+    }
+}
+
+// ---- UDP
+
+pub const ECHO_PORT: u16 = 7;
+
+/// Tells every client the address it has seen, for as long as the test's process lives.
+pub fn serve_echo(lab: &Lab) {
+    let bind = || UdpSocket::bind((SERVER, ECHO_PORT));
+    let socket = lab.internet().run(bind).unwrap().unwrap();
+    thread::spawn(move || -> io::Result<()> {
+        loop {
+            let (_, client) = socket.recv_from(&mut [0; 16])?;
+            socket.send_to(client.ip().to_string().as_bytes(), client)?;
+        }
+    });
+}
+
+/// A socket that asks the echo server.
+pub struct Conversation(UdpSocket);
+
+impl Conversation {
+    /// Its questions wait so long for their answers.
+    pub fn new(from: &Namespace, patience: Duration) -> Self {
+        let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+        let socket = from.run(bind).unwrap().unwrap();
+        socket.connect((SERVER, ECHO_PORT)).unwrap();
+        socket.set_read_timeout(Some(patience)).unwrap();
+        Self(socket)
+    }
+
+    /// Asks once; returns the address the server saw.
+    pub fn ask(&self) -> Option<IpAddr> {
+        let mut answer = [0; 64];
+        self.0.send(b"?").unwrap();
+        let length = self.0.recv(&mut answer).ok()?;
+        std::str::from_utf8(&answer[..length]).ok()?.parse().ok()
     }
 }
 
