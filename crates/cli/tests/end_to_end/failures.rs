@@ -1,5 +1,6 @@
 //! Access lines that fail, one way or another, under load.
 
+use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,8 @@ use anabranch_scenario::{Change, Direction, Fault, Load, Place};
 use anabranch_workload::client::ClientConfig;
 use anabranch_workload::{Outcome, Size, Transfer, Workload};
 
-use crate::house::{House, PAGE_BYTES, by_link, link, logged, until, until_state};
-use crate::programs::{CURLS, Conversation, Downloads, curl, seen, serve_echo};
+use crate::house::{House, PAGE_BYTES, by_link, link, logged, three_links, until, until_state};
+use crate::programs::{CURLS, Conversation, Downloads, Visitor, curl, seen, serve_echo};
 
 /// Of a question that nobody answers.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
@@ -23,6 +24,9 @@ const SETTLED_S: f64 = 2.0;
 /// cores are taken by others.
 const MEDIAN_MAX: Duration = Duration::from_millis(1500);
 const DETECTED_MAX: Duration = Duration::from_secs(3);
+/// What a busy machine may add to a timer.
+const LATE_S: f64 = 0.5;
+const ON_RETURN_MAX_S: f64 = 5.0 + LATE_S;
 /// From the detection to the last RST.
 const ENDED_S: f64 = 0.5;
 
@@ -269,4 +273,68 @@ fn a_udp_conversation_goes_on_over_another_link_when_its_own_is_cut() {
             .any(|line| line.ends_with("rebinding 1 UDP flows")),
         "{moved:?}"
     );
+}
+
+#[test]
+fn udp_leaves_a_metered_link_within_five_seconds_of_the_better_ones_return_and_tcp_stays() {
+    let mut spec = three_links();
+    spec.isps.remove(1);
+    spec.isps[1].told.metered = true;
+    let house = House::of(&spec, "policy = \"RR\"");
+    let House { lab, gateway, .. } = &house;
+    serve_echo(lab);
+    let conversation = Conversation::new(lab.clients(), BETWEEN_TRIES);
+    let used = |address: Option<IpAddr>| Some(lab.external_addresses()[&address?].clone());
+    assert_eq!(used(conversation.ask()), Some("fiber".to_owned()));
+    lab.cut("fiber").unwrap();
+    until("UDP goes on over lte", || {
+        used(conversation.ask()).is_some_and(|link| link == "lte")
+    });
+    let mut visitor = Visitor::new(lab);
+    let visited_by = visitor.ask().unwrap();
+    assert_eq!(used(Some(visited_by)), Some("lte".to_owned()));
+    lab.restore("fiber").unwrap();
+    // It never pauses.
+    until("UDP is back on fiber", || {
+        used(conversation.ask()).is_some_and(|link| link == "fiber")
+    });
+    let returned = link(gateway, "fiber");
+    assert_eq!(returned.state, LinkState::Up);
+    println!("UDP moved {} s after fiber's return", returned.since_s);
+    assert!(returned.since_s < ON_RETURN_MAX_S, "{returned:?}");
+    assert_eq!(visitor.ask().unwrap(), visited_by);
+}
+
+#[test]
+fn an_idle_link_is_probed_once_a_second_at_most_and_its_failure_found_within_three() {
+    const PROBES: u64 = 5;
+    let house = House::new("");
+    let House { lab, gateway, .. } = &house;
+    for name in ["fiber", "cable", "lte"] {
+        let sent = || link(gateway, name).probe.sent;
+        let first = sent() + 1;
+        until("a probe", || sent() >= first);
+        let took = until("more probes", || sent() >= first + PROBES);
+        println!("{name}: {PROBES} probes in {took:?}");
+        assert!(
+            took.as_secs_f64() > PROBES as f64 - LATE_S,
+            "{name}: {took:?}"
+        );
+        // Nothing is under way that could be missed at once.
+        until("the last one's answer", || {
+            let probe = link(gateway, name).probe;
+            probe.targets.iter().any(|target| {
+                target.answered_s_ago.is_some_and(|ago_s| ago_s < 0.5) && target.lost_in_a_row == 0
+            })
+        });
+        let cut = lab.cut(name).unwrap();
+        let detected = went_down(gateway, name).duration_since(cut);
+        println!("{name}: detected after {detected:?}");
+        assert!(
+            detected < DETECTED_MAX + Duration::from_secs_f64(LATE_S),
+            "{name}: {detected:?}"
+        );
+        lab.restore(name).unwrap();
+        until_state(gateway, name, LinkState::Up);
+    }
 }

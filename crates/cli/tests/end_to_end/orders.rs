@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anabranch_daemon::control::LinkState;
+use anabranch_lab::topology::Anabranch;
 use serde_json::Value;
 
 use crate::house::{House, by_link, link, until, until_state};
@@ -72,4 +73,44 @@ fn a_drained_link_keeps_its_flows_and_takes_no_new_ones_and_one_out_of_use_ends_
         refused.contains("dsl") && refused.contains("fiber, cable, lte"),
         "{refused}"
     );
+}
+
+#[test]
+fn the_last_link_that_works_is_given_up_by_force_alone_and_orders_outlive_the_daemon() {
+    let mut house = House::new("policy = \"RR\"");
+    let House { lab, gateway, .. } = &mut house;
+    gateway.ask(&["link", "drain", "fiber"]).unwrap();
+    gateway.ask(&["link", "down", "cable"]).unwrap();
+    for action in ["drain", "down"] {
+        let refused = gateway.ask(&["link", action, "lte"]).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("lte") && refused.contains("--force"),
+            "{refused}"
+        );
+        assert_eq!(link(gateway, "lte").state, LinkState::Up);
+    }
+    seen(&curl(lab.clients(), &[], 100, 3));
+    gateway.ask(&["link", "drain", "lte", "--force"]).unwrap();
+
+    let ordered = [
+        ("fiber", LinkState::Drained),
+        ("cable", LinkState::Disabled),
+        ("lte", LinkState::Drained),
+    ];
+    let told = |gateway: &Anabranch| ordered.map(|(name, _)| (name, link(gateway, name).state));
+    assert_eq!(told(gateway), ordered);
+    gateway.kill().unwrap();
+    gateway.restart(lab.gateway()).unwrap();
+    assert_eq!(told(gateway), ordered, "after a crash");
+    gateway.stop().unwrap();
+    gateway.restart(lab.gateway()).unwrap();
+    assert_eq!(told(gateway), ordered, "after a clean stop");
+
+    for (name, _) in ordered {
+        gateway.ask(&["link", "up", name]).unwrap();
+    }
+    for (name, _) in ordered {
+        until_state(gateway, name, LinkState::Up);
+    }
 }
