@@ -58,6 +58,7 @@ fuzz: build
 
 build: setup
 	$(CARGO) build --locked --release -p anabranch-cli
+	scripts/check-size $(TARGET)/release/anabranch
 
 setup:
 	scripts/setup
