@@ -27,12 +27,13 @@ static __always_inline void mark_fallback(struct __sk_buff *skb)
 
 static __always_inline int leave(struct __sk_buff *skb, __u32 reason)
 {
+	__u32 fate = fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED];
 	count_reason(reason);
-	if (reason >= AB_REASON_FALLBACK_QUOTA && reason <= AB_REASON_FALLBACK_PROTOCOL)
+	if (fate == AB_TO_NAT)
 		mark_fallback(skb);
-	else if (reason == AB_REASON_FALLBACK_STRAY)
+	else if (fate == AB_STRAY_TO_NAT)
 		skb->mark = AB_STRAY_MARK;
-	return action_of(fate_of[reason < AB_REASON_COUNT ? reason : AB_REASON_MALFORMED]);
+	return action_of(fate & AB_FATE_MASK);
 }
 
 /* A refusal is answered where the rate limit allows; TC_ACT_SHOT otherwise. */

@@ -11,6 +11,11 @@ enum ab_fate {
 	AB_REFUSED = 3,
 };
 
+/* Fates with what the kernel is told: passed to its NAT, or to it if it knows the packet. */
+#define AB_FATE_MASK 3
+#define AB_TO_NAT (AB_PASSED | 4)
+#define AB_STRAY_TO_NAT (AB_PASSED | 8)
+
 /* X(name, fate, words) */
 #define AB_REASONS(X)                                                                                              \
 	X(TRANSLATED_OUT, SENT, "flow packet sent over its link")                                                  \
@@ -25,12 +30,12 @@ enum ab_fate {
 	X(NO_FLOW_IN, PASSED, "from a link to the host itself")                                                    \
 	X(FORWARD_IN, PASSED, "from a link for no flow: perhaps a forward of the kernel's")                        \
 	X(FORWARD_OUT, PASSED, "LAN answer for no flow: perhaps to a forward of the kernel's")                     \
-	X(FALLBACK_QUOTA, PASSED, "host over its quota: kernel NAT")                                               \
-	X(FALLBACK_FULL, PASSED, "flow table full: kernel NAT")                                                    \
-	X(FALLBACK_PORTS, PASSED, "no external port free: kernel NAT")                                             \
-	X(FALLBACK_UNKNOWN, PASSED, "TCP segment of an unknown flow: perhaps of the kernel's NAT")                 \
-	X(FALLBACK_PROTOCOL, PASSED, "neither TCP, UDP nor ICMP: kernel NAT")                                      \
-	X(FALLBACK_STRAY, PASSED, "from a link to no socket of the host: dropped unless the kernel's NAT knows it") \
+	X(FALLBACK_QUOTA, TO_NAT, "host over its quota: kernel NAT")                                               \
+	X(FALLBACK_FULL, TO_NAT, "flow table full: kernel NAT")                                                    \
+	X(FALLBACK_PORTS, TO_NAT, "no external port free: kernel NAT")                                             \
+	X(FALLBACK_UNKNOWN, TO_NAT, "TCP segment of an unknown flow: perhaps of the kernel's NAT")                 \
+	X(FALLBACK_PROTOCOL, TO_NAT, "neither TCP, UDP nor ICMP: kernel NAT")                                      \
+	X(FALLBACK_STRAY, STRAY_TO_NAT, "from a link to no socket of the host: dropped unless the kernel's NAT knows it") \
 	X(NOT_CONFIGURED, PASSED, "settings are not loaded")                                                       \
 	X(MALFORMED, DROPPED, "header cut short or lengths that contradict")                                       \
 	X(BAD_CHECKSUM, DROPPED, "bad IP or ICMP checksum")                                                        \

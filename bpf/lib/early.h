@@ -44,18 +44,7 @@ struct early_room {
 	struct ab_early piece;
 	__u8 first[EARLY_BYTES]; /* the first fragment, while its packet is sent as others */
 };
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct early_room);
-} early_rooms SEC(".maps");
-
-static __always_inline struct early_room *early_room(void)
-{
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&early_rooms, &zero);
-}
+AB_SCRATCH(early_room, struct early_room)
 
 static __always_inline int is_holdable(const struct __sk_buff *skb)
 {

@@ -16,4 +16,18 @@
 		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                               \
 	} name SEC(".maps")
 
+/* One value for each CPU, and `name()` to reach it: for what does not fit the stack. */
+#define AB_SCRATCH(name, value_type)                                                                               \
+	struct {                                                                                                   \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                           \
+		__uint(max_entries, 1);                                                                            \
+		__type(key, __u32);                                                                                \
+		__type(value, value_type);                                                                         \
+	} name##_map SEC(".maps");                                                                              \
+	static __always_inline value_type *name(void)                                                              \
+	{                                                                                                          \
+		__u32 zero = 0;                                                                                    \
+		return bpf_map_lookup_elem(&name##_map, &zero);                                                 \
+	}
+
 #endif

@@ -127,18 +127,7 @@ struct ab_scratch {
 	struct ab_explanation explanation;
 	__u8 bytes[512];
 };
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct ab_scratch);
-} scratches SEC(".maps");
-
-static __always_inline struct ab_scratch *scratch(void)
-{
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&scratches, &zero);
-}
+AB_SCRATCH(scratch, struct ab_scratch)
 
 static __always_inline const struct ab_settings *current_settings(void)
 {

@@ -180,7 +180,7 @@ __noinline int choose_link(__u32 avoid, struct ab_decision *d)
 	if (!d)
 		return 0;
 	__u32 zero = 0;
-	struct ab_scratch *s = bpf_map_lookup_elem(&scratches, &zero);
+	struct ab_scratch *s = bpf_map_lookup_elem(&scratch_map, &zero);
 	const struct ab_choice *now = bpf_map_lookup_elem(&choice, &zero);
 	d->target = AB_NO_TARGET;
 	d->why = AB_WHY_NONE_USABLE;

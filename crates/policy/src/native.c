@@ -405,7 +405,7 @@ struct reason {
 	__u32 fate;
 };
 
-#define REASON(name, fate, words) { #name, words, AB_##fate },
+#define REASON(name, fate, words) { #name, words, AB_##fate & AB_FATE_MASK },
 
 const struct reason ab_native_reasons[] = { AB_REASONS(REASON) };
 const size_t ab_native_reasons_count = AB_REASON_COUNT;
