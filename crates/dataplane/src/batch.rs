@@ -25,15 +25,74 @@ struct BatchAttr {
     flags: u64,
 }
 
+/// Where the kernel goes on with a map: opaque, at most a bucket number.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor(Option<u64>);
+
+/// What a call has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    /// So many entries; there may be more.
+    More(usize),
+    /// So many, the last ones.
+    Last(usize),
+    /// A bucket has more entries than there is room.
+    NoRoom,
+}
+
+/// Reads at most `room` entries, from `cursor` on.
+///
+/// # Errors
+/// What the kernel refuses.
+///
+/// # Safety
+/// `keys` and `values` lead to room for so many of the map's keys and values, as user space reads them.
+pub unsafe fn lookup(
+    map: impl AsFd,
+    cursor: &mut Cursor,
+    (keys, values): (*mut u8, *mut u8),
+    room: usize,
+) -> io::Result<Batch> {
+    let mut next = 0u64;
+    let from = cursor.0.as_ref();
+    let mut attr = BatchAttr {
+        in_batch: from.map_or(0, |from| std::ptr::from_ref(from) as u64),
+        out_batch: std::ptr::from_mut(&mut next) as u64,
+        keys: keys as u64,
+        values: values as u64,
+        count: room as u32,
+        map_fd: map.as_fd().as_raw_fd() as u32,
+        ..BatchAttr::default()
+    };
+    // SAFETY: `attr` has the layout of the kernel's `batch` attributes; its pointers lead to what the caller vouches for
+    // and to 8 bytes for each cursor, all alive until the call returns.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_MAP_LOOKUP_BATCH,
+            std::ptr::from_mut(&mut attr),
+            size_of::<BatchAttr>(),
+        )
+    };
+    let error = (result < 0).then(io::Error::last_os_error);
+    let count = attr.count as usize;
+    match error.as_ref().and_then(io::Error::raw_os_error) {
+        Some(libc::ENOSPC) => return Ok(Batch::NoRoom),
+        Some(libc::ENOENT) => return Ok(Batch::Last(count)),
+        Some(code) => return Err(io::Error::from_raw_os_error(code)),
+        None => cursor.0 = Some(next),
+    }
+    Ok(Batch::More(count))
+}
+
 /// Reads a hash map some thousand entries at a time: about a millisecond of the kernel's. Entries that come or go
 /// meanwhile may be missing or met twice.
-pub struct Reader<K, V> {
+pub(crate) struct Reader<K, V> {
     keys: Vec<K>,
     values: Vec<V>,
     /// Entries that the last call has read.
     count: usize,
-    /// Where the kernel goes on: opaque, at most a bucket number.
-    cursor: Option<u64>,
+    cursor: Cursor,
     is_over: bool,
 }
 
@@ -43,7 +102,7 @@ impl<K: Pod + Default, V: Pod + Default> Reader<K, V> {
             keys: vec![K::default(); ENTRIES_PER_CALL],
             values: vec![V::default(); ENTRIES_PER_CALL],
             count: 0,
-            cursor: None,
+            cursor: Cursor::default(),
             is_over: false,
         }
     }
@@ -59,42 +118,24 @@ impl<K: Pod + Default, V: Pod + Default> Reader<K, V> {
         if self.is_over {
             return Ok(false);
         }
-        let mut next = 0u64;
-        let mut attr = BatchAttr {
-            in_batch: self
-                .cursor
-                .as_ref()
-                .map_or(0, |cursor| std::ptr::from_ref(cursor) as u64),
-            out_batch: std::ptr::from_mut(&mut next) as u64,
-            keys: self.keys.as_mut_ptr() as u64,
-            values: self.values.as_mut_ptr() as u64,
-            count: self.keys.len() as u32,
-            map_fd: map.as_fd().as_raw_fd() as u32,
-            ..BatchAttr::default()
-        };
-        // SAFETY: `attr` has the layout of the kernel's `batch` attributes, and its pointers lead to buffers of
-        // `count` keys and values and to 8 bytes for the cursor, all alive until the call returns.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                BPF_MAP_LOOKUP_BATCH,
-                std::ptr::from_mut(&mut attr),
-                size_of::<BatchAttr>(),
-            )
-        };
-        let error = (result < 0).then(io::Error::last_os_error);
-        match error.as_ref().and_then(io::Error::raw_os_error) {
-            Some(libc::ENOSPC) => {
-                self.keys.resize(self.keys.len() * 2, K::default());
-                self.values.resize(self.values.len() * 2, V::default());
-                self.count = 0;
-                return Ok(true);
+        let room = self.keys.len();
+        let to = (
+            self.keys.as_mut_ptr().cast(),
+            self.values.as_mut_ptr().cast(),
+        );
+        // SAFETY: both have `room` entries, and their types are the map's.
+        self.count = match unsafe { lookup(map, &mut self.cursor, to, room)? } {
+            Batch::More(count) => count,
+            Batch::Last(count) => {
+                self.is_over = true;
+                count
             }
-            Some(code) if code != libc::ENOENT => return Err(io::Error::from_raw_os_error(code)),
-            last => self.is_over = last.is_some(),
-        }
-        self.count = attr.count as usize;
-        self.cursor = Some(next);
+            Batch::NoRoom => {
+                self.keys.resize(room * 2, K::default());
+                self.values.resize(room * 2, V::default());
+                0
+            }
+        };
         Ok(true)
     }
 }

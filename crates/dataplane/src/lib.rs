@@ -18,7 +18,7 @@
 //! [`DataPlane::end_flows`]: anabranch_core::DataPlane::end_flows
 
 mod attach;
-mod batch;
+pub mod batch;
 mod ending;
 mod error;
 mod explain;

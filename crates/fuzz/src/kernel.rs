@@ -4,30 +4,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anabranch_dataplane::batch::{self, Batch, Cursor};
+use anyhow::{Context, Result, bail};
 use aya::maps::{MapData, MapType};
 use aya::util::nr_cpus;
 
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
-const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
 const ENTRIES_PER_CALL: usize = 8192;
 
-/// `batch` of `union bpf_attr`.
-#[repr(C)]
-#[derive(Default)]
-struct BatchAttr {
-    in_batch: u64,
-    out_batch: u64,
-    keys: u64,
-    values: u64,
-    count: u32,
-    map_fd: u32,
-    elem_flags: u64,
-    flags: u64,
-}
-
-/// That of a single element.
+/// `union bpf_attr` of a single element.
 #[repr(C)]
 #[derive(Default)]
 struct ElementAttr {
@@ -102,30 +88,22 @@ impl RawMap {
         let room = ENTRIES_PER_CALL.min(self.entries as usize);
         self.keys.resize(room * self.key, 0);
         self.values.resize(room * self.value, 0);
-        let mut cursor: Option<u64> = None;
+        let mut cursor = Cursor::default();
         loop {
-            let mut next = 0u64;
-            let mut attr = BatchAttr {
-                in_batch: cursor
-                    .as_ref()
-                    .map_or(0, |cursor| std::ptr::from_ref(cursor) as u64),
-                out_batch: std::ptr::from_mut(&mut next) as u64,
-                keys: self.keys.as_mut_ptr() as u64,
-                values: self.values.as_mut_ptr() as u64,
-                count: room as u32,
-                map_fd: self.fd(),
-                ..BatchAttr::default()
+            let to = (self.keys.as_mut_ptr(), self.values.as_mut_ptr());
+            // SAFETY: both have room for so many, by the sizes the kernel told.
+            let batch = unsafe { batch::lookup(self.data.fd(), &mut cursor, to, room) };
+            let batch = batch.context("reading a map")?;
+            let (Batch::More(count) | Batch::Last(count)) = batch else {
+                bail!("a bucket has more than {room} entries");
             };
-            let result = bpf(BPF_MAP_LOOKUP_BATCH, &mut attr);
             let keys = self.keys.chunks_exact(self.key);
             let entries = keys.zip(self.values.chunks_exact(self.value));
             entries
-                .take(attr.count as usize)
+                .take(count)
                 .for_each(|(key, value)| meet(key, value));
-            match result {
-                Ok(()) => cursor = Some(next),
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
-                Err(error) => return Err(error).context("reading a map"),
+            if batch == Batch::Last(count) {
+                return Ok(());
             }
         }
     }
