@@ -116,8 +116,7 @@ impl Watched {
         self.now.bytes = rx_bytes.saturating_sub(bytes);
         self.now.flows = status.flows.live;
         self.now.opened = status.flows.opened.saturating_sub(opened);
-        // The daemon says how long it has been in this state: more exact than when it was asked.
-        let since_s = (now_s - status.since_s).max(0.0);
+        let since_s = (now_s - changed_s_ago(former, state, status.since_s)).max(0.0);
         (state != former).then(|| self.changed(state, since_s, had_flows))
     }
 
@@ -240,7 +239,31 @@ fn belief(state: Found) -> LinkState {
     }
 }
 
+/// The daemon says how long ago a link was lost or came back, which is more exact than when it was asked. When a suspicion
+/// arose or was cleared it does not say.
+fn changed_s_ago(former: LinkState, state: LinkState, since_s: f64) -> f64 {
+    match (former, state) {
+        (_, LinkState::Suspect) | (LinkState::Suspect, LinkState::Up) => 0.0,
+        _ => since_s,
+    }
+}
+
 /// For sentences: not every terminal has a glyph for the narrow space of reports.
 fn seconds(time_s: f64) -> String {
     format::seconds(time_s).replace('\u{202f}', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspicion_is_as_old_as_the_look_and_a_loss_as_the_daemon_says() {
+        use LinkState::{Down, Suspect, Up};
+        let up_for_s = 60.0;
+        assert_eq!(changed_s_ago(Up, Suspect, up_for_s), 0.0);
+        assert_eq!(changed_s_ago(Suspect, Up, up_for_s), 0.0);
+        assert_eq!(changed_s_ago(Suspect, Down, 0.2), 0.2);
+        assert_eq!(changed_s_ago(Down, Up, 0.1), 0.1);
+    }
 }
