@@ -21,9 +21,9 @@ impl Lock {
     /// Refuses a second instance, naming the first.
     pub fn take(paths: &Paths) -> Result<Self, Error> {
         let path = paths.lock();
-        match LockFile::take(&path, &std::process::id().to_string())? {
+        match LockFile::take(&path, &std::process::id().to_string(), |_| true)? {
             Taken::Ours(file) => Ok(Self(file)),
-            Taken::Held(pid) => Err(BadInput::new(format!(
+            Taken::Held(pid) | Taken::Left(pid) => Err(BadInput::new(format!(
                 "{}: instance {:?} runs already as process {pid}; stop it first, or choose another --instance",
                 path.display(),
                 paths.instance()
@@ -33,7 +33,8 @@ impl Lock {
     }
 }
 
-/// The devices of this instance. Those of another network namespace may have the same names.
+/// The devices of this instance. Those of another network namespace may have the same names. A device of an instance
+/// that was killed stays that instance's as long as its programs are pinned: they go on forwarding.
 #[derive(Debug)]
 pub struct Claims {
     paths: Paths,
@@ -72,17 +73,39 @@ impl Claims {
     fn claim(&self, device: &str) -> Result<LockFile, Error> {
         let path = self.paths.claim(self.namespace, device);
         let holder = format!("{} {}", std::process::id(), self.paths.instance());
-        match LockFile::take(&path, &holder)? {
+        match LockFile::take(&path, &holder, |left| !self.is_of_killed(left))? {
             Taken::Ours(file) => Ok(file),
             Taken::Held(holder) => {
-                let (pid, instance) = holder.split_once(' ').unwrap_or((&holder, "?"));
+                let (pid, instance) = owner(&holder);
                 let message = format!(
                     "device {device:?}: instance {instance:?} has it already (process {pid}); a device is one instance's"
                 );
                 Err(BadInput::new(message).into())
             }
+            Taken::Left(holder) => {
+                let (_, instance) = owner(&holder);
+                let message = format!(
+                    "device {device:?}: instance {instance:?} was killed, and its programs go on there; start it again and stop it"
+                );
+                Err(BadInput::new(message).into())
+            }
         }
     }
+
+    /// Whether another instance left this claim and its programs.
+    fn is_of_killed(&self, left: &str) -> bool {
+        let (_, instance) = owner(left);
+        let there = self
+            .paths
+            .of(instance)
+            .is_ok_and(|paths| paths.pins().exists());
+        instance != self.paths.instance() && there
+    }
+}
+
+/// Process and instance of a claim.
+fn owner(written: &str) -> (&str, &str) {
+    written.split_once(' ').unwrap_or((written, "?"))
 }
 
 /// A file that one process has. It is removed when that lets go of it in good order.
@@ -96,11 +119,13 @@ enum Taken {
     Ours(LockFile),
     /// What its holder wrote.
     Held(String),
+    /// What a holder wrote that ended without letting go, and whom nobody may follow.
+    Left(String),
 }
 
 impl LockFile {
-    /// Takes `path` and writes `holder` into it.
-    fn take(path: &Path, holder: &str) -> anyhow::Result<Taken> {
+    /// Takes `path` and writes `holder` into it, if it may follow whoever ended without letting go.
+    fn take(path: &Path, holder: &str, may_follow: impl Fn(&str) -> bool) -> anyhow::Result<Taken> {
         let shown = path.display();
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)
@@ -118,10 +143,7 @@ impl LockFile {
                 Ok(locked) => locked,
                 Err((held, Errno::EWOULDBLOCK)) => {
                     file = held;
-                    let mut holder = String::new();
-                    file.read_to_string(&mut holder)
-                        .with_context(|| format!("read {shown}"))?;
-                    return Ok(Taken::Held(holder.trim().to_owned()));
+                    return Ok(Taken::Held(read(path, &mut file)?));
                 }
                 Err((_, errno)) => {
                     return Err(anyhow::Error::new(errno).context(format!("lock {shown}")));
@@ -129,6 +151,10 @@ impl LockFile {
             };
             if !is_at(path, &locked) {
                 continue;
+            }
+            let left = read(path, &mut locked)?;
+            if !left.is_empty() && !may_follow(&left) {
+                return Ok(Taken::Left(left));
             }
             locked
                 .set_len(0)
@@ -141,6 +167,13 @@ impl LockFile {
             }));
         }
     }
+}
+
+fn read(path: &Path, file: &mut File) -> anyhow::Result<String> {
+    let mut written = String::new();
+    file.read_to_string(&mut written)
+        .with_context(|| format!("read {}", path.display()))?;
+    Ok(written.trim().to_owned())
 }
 
 /// Whoever held it last may have removed it between our opening and our locking it.
@@ -201,5 +234,25 @@ mod tests {
         second.change(&["eth1"]).unwrap();
         drop((first, second));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_device_of_a_killed_instance_is_free_when_its_programs_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, pins) = (dir.path().join("run"), dir.path().join("pins"));
+        let [a, b] = ["a", "b"].map(|name| Paths::under(&run, &pins, name).unwrap());
+        let claims = Claims::take(&b, &["eth0"]).unwrap();
+        let left = a.claim(claims.namespace, "eth1");
+        std::fs::write(&left, "1234 a\n").unwrap();
+        std::fs::create_dir_all(a.pins()).unwrap();
+        let said = refused(Claims::take(&b, &["eth1"]));
+        assert!(
+            said.starts_with("device \"eth1\": instance \"a\" was killed"),
+            "{said}"
+        );
+        drop(Claims::take(&a, &["eth1"]).unwrap());
+        std::fs::write(&left, "1234 a\n").unwrap();
+        std::fs::remove_dir(a.pins()).unwrap();
+        Claims::take(&b, &["eth1"]).unwrap();
     }
 }

@@ -66,6 +66,12 @@ impl Paths {
         self.file("json")
     }
 
+    /// The same of another instance.
+    pub fn of(&self, instance: &str) -> Result<Self, BadInput> {
+        let pins = self.pins.parent().unwrap_or(&self.pins);
+        Self::under(&self.runtime, pins, instance)
+    }
+
     /// Directory of the pinned maps, programs and links.
     pub fn pins(&self) -> &Path {
         &self.pins

@@ -558,29 +558,33 @@ fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
         fallback: table.fallback.unwrap_or(Fallback::Kernel),
         forwards: table.forwards.unwrap_or(Forwards::Drop),
         lan_sources: table.lan_sources.unwrap_or(LanSources::Strict),
-        reserved: reserved(source, table.reserved.as_deref().unwrap_or_default())?,
+        reserved: reserved(source, table.reserved.clone().unwrap_or_default())?,
     })
 }
 
-fn reserved(source: &Source<'_>, ports: &[u16]) -> Result<[u16; RESERVED_MAX], BadInput> {
-    if ports.len() > RESERVED_MAX || ports.contains(&0) {
-        let allowed = format!("at most {RESERVED_MAX} ports from 1 to 65535 are allowed");
-        return Err(source.bad(&["nat", "reserved"], allowed));
+/// Refuses more ports than the programs have room for.
+fn at_most<const MOST: usize>(
+    source: &Source<'_>,
+    key: &[&str],
+    ports: Vec<u16>,
+) -> Result<Vec<u16>, BadInput> {
+    if ports.len() > MOST || ports.contains(&0) {
+        let allowed = format!("at most {MOST} ports from 1 to 65535 are allowed");
+        return Err(source.bad(key, allowed));
     }
-    let mut reserved = [0; RESERVED_MAX];
-    reserved[..ports.len()].copy_from_slice(ports);
-    Ok(reserved)
+    Ok(ports)
+}
+
+fn reserved(source: &Source<'_>, ports: Vec<u16>) -> Result<[u16; RESERVED_MAX], BadInput> {
+    let mut ports = at_most::<RESERVED_MAX>(source, &["nat", "reserved"], ports)?.into_iter();
+    Ok([(); RESERVED_MAX].map(|()| ports.next().unwrap_or(0)))
 }
 
 fn sessions(source: &Source<'_>, table: SessionsTable) -> Result<Sessions, BadInput> {
     let except = table.except.unwrap_or(INDEPENDENT_PORTS.to_vec());
-    if except.len() > EXCEPT_MAX || except.contains(&0) {
-        let allowed = format!("at most {EXCEPT_MAX} ports from 1 to 65535 are allowed");
-        return Err(source.bad(&["sessions", "except"], allowed));
-    }
     Ok(Sessions {
         stick: table.stick.unwrap_or(true),
-        except,
+        except: at_most::<EXCEPT_MAX>(source, &["sessions", "except"], except)?,
     })
 }
 
