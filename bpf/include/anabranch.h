@@ -50,7 +50,7 @@ enum ab_state {
 	AB_STATE_CLOSED = 1 << 5, /* ended: counted as closed, kept for the transitory timer */
 	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
 	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */
-	AB_STATE_HAIRPIN = 1 << 8,    /* mapping or permission: the remote is one of our external addresses */
+	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
 	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
 };
 
@@ -79,7 +79,8 @@ struct ab_flow {
 	__u8 link;
 	__u8 why; /* enum ab_why of the choice */
 	__u8 mac[6];	   /* of the LAN host, or of the router it is behind */
-	__u16 zero;
+	__u8 turned;	   /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
+	__u8 zero;
 	__u32 host;	   /* LAN entry: ab_host.id, ... */
 	__u32 embryo;	   /* ... and the flow's place in the order of its embryos */
 };

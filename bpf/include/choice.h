@@ -32,6 +32,7 @@ enum ab_why {
 	AB_WHY_ROUTE = 7,   /* a specific route of the host names the link */
 	AB_WHY_SESSION = 8, /* the same pair of addresses already uses it */
 	AB_WHY_HOST = 9,    /* the same LAN host already uses it */
+	AB_WHY_ENDPOINT = 10, /* the LAN endpoint stands for one there already; LAN to LAN: or the other's does */
 };
 
 #define AB_NO_TARGET 0xff

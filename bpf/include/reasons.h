@@ -23,6 +23,7 @@ enum ab_fate {
 	X(ERROR_OUT, SENT, "ICMP error of a flow sent over its link")                                              \
 	X(ERROR_IN, SENT, "ICMP error of a flow sent to the LAN")                                                  \
 	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                               \
+	X(HAIRPIN_SYN, SENT, "SYN of a LAN host to another's external address, of no flow of the other's yet")     \
 	X(NOT_IP, PASSED, "not IPv4")                                                                              \
 	X(TAGGED, PASSED, "carries a VLAN tag: another device's")                                                  \
 	X(OTHER_PROTOCOL, PASSED, "from a link to the host itself: neither TCP, UDP nor ICMP")                     \
@@ -51,6 +52,7 @@ enum ab_fate {
 	X(BAD_HANDSHAKE, DROPPED, "does not answer the SYN of its flow")                                           \
 	X(FILTERED_IN, DROPPED, "remote address the mapping never talked to")                                      \
 	X(BAD_RST, DROPPED, "RST outside the window")                                                              \
+	X(HAIRPIN_RST, DROPPED, "RST to the SYN of a LAN host by external address: a SYN may follow")              \
 	X(TTL_IN, DROPPED, "hop limit reached on the way in")                                                      \
 	X(FRAGMENT_HELD, DROPPED, "fragment that waits for the first of its datagram")                             \
 	X(FRAGMENT_ORPHAN, DROPPED, "fragment whose first fragment was not seen")                                  \

@@ -126,7 +126,7 @@ __noinline int fall_back(int refused)
 	const struct ab_settings *set = current_settings();
 	int way = way_around(refused);
 	__u8 one = 1;
-	if (!s || !set || !set->fallback_mark || !way)
+	if (!s || !set || !set->fallback_mark || !way || s->opening.is_hairpin)
 		return refused;
 	if (bpf_map_lookup_elem(&fallbacks, &s->lan_key))
 		return way;

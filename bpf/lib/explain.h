@@ -40,6 +40,7 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	}
 	if (reason)
 		return set->fallback_mark && way_around(reason) ? way_around(reason) : reason;
+	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	begin_choice(p);
 	choose_link(0, &d);
 	e->why = d.why;
@@ -67,6 +68,10 @@ static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_expl
 	}
 	if (is_mapping(p.proto) && is_kernels(&p)) {
 		e->reason = AB_REASON_SPECIFIC_ROUTE;
+		return;
+	}
+	if (!is_mapping(p.proto) && flow->state & AB_STATE_HAIRPIN) {
+		e->reason = AB_REASON_HAIRPIN;
 		return;
 	}
 	e->bound = 1;

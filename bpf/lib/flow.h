@@ -10,6 +10,7 @@
 #define ANABRANCH_FLOW_H
 
 #include "attempt.h"
+#include "endpoint.h"
 #include "host.h"
 
 /* UDP that keeps sending without an answer is confirmed after this long: a flood of single packets never is. */
@@ -59,12 +60,6 @@ static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
 {
 	struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
 	return flow ? flow : find_young(key);
-}
-
-static __always_inline int is_same_addr(const union ab_addr *a, const union ab_addr *b)
-{
-	return a->word[3] == b->word[3] && a->word[2] == b->word[2] && a->word[1] == b->word[1] &&
-	       a->word[0] == b->word[0];
 }
 
 static __always_inline int is_other_of(const struct ab_flow *other, const struct ab_flow_key *key,
@@ -194,6 +189,8 @@ __noinline int confirm_flow(void)
 	}
 	table_add(1, 0);
 	learn_late_state(s, lan);
+	if (!is_mapping(s->lan_key.proto))
+		leave_endpoints();
 	bpf_map_delete_elem(&embryos, &s->wan_key);
 	delete_embryo(&s->lan_key, &s->lan);
 	return 1;

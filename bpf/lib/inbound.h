@@ -4,6 +4,7 @@
 #define ANABRANCH_INBOUND_H
 
 #include "frag.h"
+#include "hairpin.h"
 #include "icmp.h"
 #include "nat.h"
 #include "permission.h"
@@ -131,18 +132,31 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	}
 	make_key(&key, p->proto, AB_SIDE_LINK(link), p->dst, p->dport, p->src, p->sport);
 	struct ab_flow *flow = find_flow(&key);
+	__u32 is_turned = skb->mark == HAIRPIN_MARK, is_call = 0;
+	if (!flow && is_turned) {
+		int refused = find_called(p, link, &key);
+		if (refused)
+			return refused;
+		flow = find_flow(&key);
+		is_call = 1;
+	}
 	if (!flow)
 		return answers_loser(p, &key) ? AB_REASON_LATE_ANSWER : stray_inbound(skb, p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
-	struct ab_traffic *t = traffic_of(link);
+	/* What another LAN host sent is no traffic of the link. */
+	struct ab_traffic *t = traffic_of(link | -is_turned);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
-		int refused = fit_to_lan(skb, p, flow, link) ?: follow_tcp_in(p, &key, flow, t);
+		if (flow->state & AB_STATE_HAIRPIN && !is_turned)
+			return AB_REASON_SPOOFED_WAN;
+		int refused = is_call ? 0 : fit_to_lan(skb, p, flow, link) ?: follow_tcp_in(p, &key, flow, t);
 		if (refused)
 			return refused;
-		count_rx(t, flow, load);
-		return forward_in(skb, p, flow, link);
+		if (!is_call)
+			count_rx(t, flow, load);
+		int way = forward_in(skb, p, flow, link);
+		return is_call && way == AB_REASON_TRANSLATED_IN ? AB_REASON_HAIRPIN_SYN : way;
 	}
 	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(skb, p, &key, flow) : 0;
 	filtered = filtered ?: fit_to_lan(skb, p, flow, link);

@@ -97,12 +97,17 @@ struct {
 struct ab_opening {
 	__u8 mac[6];	   /* source */
 	__u8 via_router;   /* the source is behind a router of the LAN */
-	__u8 is_hairpin;   /* the destination is one of our external addresses */
+	__u8 is_hairpin;   /* the destination is one of our external addresses, ... */
+	__u8 is_answer;	   /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
+	__u8 turned;	   /* ab_flow.turned */
+	__u8 kept_link;	   /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
+	__be16 kept_port;
 	__u32 lan_ifindex; /* where the source is routed to */
 	__be32 remote;	   /* destination, ... */
 	__be16 remote_port; /* ... and port */
 	__u8 route_link;   /* that the route of the destination binds the flow to, or AB_NO_TARGET */
 	__u8 session_link; /* that an earlier flow binds it to, or AB_NO_TARGET */
+	__u8 endpoint_link; /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */
 	__u32 tried;	   /* links that failed the flow already (WSDM) */
 	__u32 full;	   /* links without a port, ... */
 	__u32 failed;	   /* ... and how many of them were tried */
@@ -123,6 +128,7 @@ struct ab_scratch {
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
+	struct ab_flow_key endpoint_key;
 	struct ab_candidates candidates;
 	struct ab_explanation explanation;
 	__u8 bytes[512];

@@ -11,6 +11,8 @@
 
 /* Links looked at for one flow: where the first has no port left, two more. */
 #define LINK_ATTEMPTS 3
+/* No reason: the packet may open a flow. */
+#define TO_OPEN (-1)
 /* No reason: another CPU has opened the flow meanwhile. */
 #define OPENED_ELSEWHERE (-2)
 
@@ -165,6 +167,8 @@ __noinline int begin_choice(struct packet *p)
 	const struct ab_route *route = find_route(p->dst);
 	s->opening.route_link = route && route->verdict == AB_VERDICT_LINK ? route->link & 15 : AB_NO_TARGET;
 	s->opening.session_link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, reach);
+	find_kept();
+	s->opening.endpoint_link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : s->opening.kept_link;
 	s->request.hash = now->dispatch == AB_DISPATCH_HASH ? packet_hash(p) : 0;
 	return 0;
 }
@@ -196,6 +200,11 @@ __noinline int choose_link(__u32 avoid, struct ab_decision *d)
 		d->why = now->granularity == AB_PER_HOST ? AB_WHY_HOST : AB_WHY_SESSION;
 		return 0;
 	}
+	if (is_among(now->usable & ~avoid, s->opening.endpoint_link)) {
+		d->target = s->opening.endpoint_link;
+		d->why = AB_WHY_ENDPOINT;
+		return 0;
+	}
 	fill_candidates(&s->candidates, now);
 	s->request.dispatch = now->dispatch;
 	s->request.avoid = avoid;
@@ -214,7 +223,9 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->why = s->decision.why;
 	wan->tried = tried;
 	wan->lan_ifindex = s->opening.lan_ifindex;
-	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) | (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0);
+	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) |
+		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0);
+	wan->turned = s->opening.turned;
 	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
 	lan->other_local = link->external;
@@ -295,6 +306,20 @@ static __always_inline void learn_full(struct ab_scratch *s, const struct packet
 		f->link_ns[link] = f->found_ns = s->opening.now;
 }
 
+/* Whether the flow is TCP between LAN hosts. */
+static __always_inline int is_call(const struct ab_scratch *s)
+{
+	return s->opening.is_hairpin && !is_mapping(s->lan_key.proto);
+}
+
+/* That leaves by no link: it stays at its endpoint, or begins on the link of the one it calls. */
+static __always_inline void stay_at_endpoint(struct ab_scratch *s)
+{
+	__u8 kept = s->opening.kept_link;
+	s->decision.target = kept < AB_MAX_LINKS ? kept : s->opening.turned;
+	s->decision.why = AB_WHY_ENDPOINT;
+}
+
 /* Tries the next link. Whether the search is over, by s->opening.reason. */
 static long try_link(__u32 attempt, struct opener *o)
 {
@@ -303,7 +328,10 @@ static long try_link(__u32 attempt, struct opener *o)
 	if (!s)
 		return 1;
 	s->opening.reason = AB_REASON_NO_LINK;
-	choose_link(s->opening.tried | s->opening.full, &s->decision);
+	if (is_call(s))
+		stay_at_endpoint(s);
+	else
+		choose_link(s->opening.tried | s->opening.full, &s->decision);
 	__u32 target = s->decision.target, tried = s->opening.tried;
 	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target) : NULL;
 	if (!link || !(link->flags & AB_LINK_PRESENT))
@@ -337,7 +365,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	s->opening.failed = 0;
 	s->opening.remote = o->packet->dst;
 	s->opening.remote_port = o->packet->dport;
-	begin_choice(o->packet);
+	if (!is_call(s))
+		begin_choice(o->packet);
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
 	int refused = s->opening.reason ?: enter_embryo(s, set, o);
 	if (!refused)
@@ -365,7 +394,8 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 		give_back(&o);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
-	remember_session(s, p, s->lan.link);
+	if (!s->opening.is_hairpin)
+		remember_session(s, p, s->lan.link);
 	return 0;
 }
 

@@ -6,15 +6,13 @@
 #include <stddef.h>
 
 #include "frag.h"
+#include "hairpin.h"
 #include "icmp.h"
 #include "nat.h"
 #include "open.h"
 #include "permission.h"
 #include "stray.h"
 #include "tcp.h"
-
-/* No reason: the packet may open a flow. */
-#define TO_OPEN (-1)
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
 static __always_inline int is_kernels(const struct packet *p)
@@ -27,6 +25,13 @@ static __always_inline int is_kernels(const struct packet *p)
 static __always_inline int gate(const struct packet *p)
 {
 	return is_kernels(p) ? AB_REASON_SPECIFIC_ROUTE : check_source(p);
+}
+
+/* The same of a TCP segment of no flow. TO_OPEN, or the reason why it opens none. */
+__noinline int may_begin(struct packet *p)
+{
+	int why = p ? gate(p) : AB_REASON_MALFORMED;
+	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
 static __always_inline int is_usable(__u32 link)
@@ -107,7 +112,7 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	if (state & AB_STATE_CONFIRMED && !(state & AB_STATE_CLOSED))
 		return 0;
 	if (!(state & (AB_STATE_CONFIRMED | AB_STATE_CLOSED)) && flow->tcp.isn == p->seq) {
-		if (state & AB_STATE_REPLIED)
+		if (state & (AB_STATE_REPLIED | AB_STATE_HAIRPIN))
 			return 0;
 		count_syn_retry(flow->link);
 		if (retries_fail_paths())
@@ -120,7 +125,7 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	}
 	forget_flow(&s->lan_key, flow, &s->wan_key);
 	s->opening.tried = tried;
-	return gate(p) ?: TO_OPEN;
+	return may_begin(p);
 }
 
 /* A segment of a flow nobody knows: the host is told, unless the kernel may know it. */
@@ -137,9 +142,11 @@ static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p
 
 static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
+	if (!flow) {
+		int why = may_begin(p);
+		return why != TO_OPEN || is_first_syn(p) || s->opening.is_hairpin ? why : refuse_unknown(s, p);
+	}
 	if (!is_first_syn(p)) {
-		if (!flow)
-			return gate(p) ?: refuse_unknown(s, p);
 		if (!(flow->state & AB_STATE_REPLIED))
 			return 0;
 		if (flow->tried) {
@@ -149,7 +156,7 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 		confirm_flow();
 		return 0;
 	}
-	return flow ? settle_syn(p, s, flow) : (gate(p) ?: TO_OPEN);
+	return settle_syn(p, s, flow);
 }
 
 /*
@@ -202,7 +209,8 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	struct ab_scratch *s = scratch();
 	if (!s || bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), s->opening.mac, sizeof(s->opening.mac)))
 		return NULL;
-	s->opening.is_hairpin = 0;
+	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = 0;
+	s->opening.kept_link = AB_NO_TARGET;
 	s->opening.tried = 0;
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	return s;
@@ -277,22 +285,30 @@ static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flo
 		follow_end_out(p, flow);
 }
 
-static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
+/* What goes to another LAN host is no traffic of a link. */
+static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, int way)
 {
 	struct load load = packet_load(skb, p);
 	touch_flow(flow, bpf_ktime_get_coarse_ns(), load.packets, load.bytes);
-	struct ab_traffic *t = traffic_of(flow->link);
+	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow->link);
 	if (!t)
 		return;
 	t->tx_packets += load.packets;
 	t->tx_bytes += load.bytes;
 }
 
-__noinline int send_hairpin(struct __sk_buff *skb, struct packet *p)
+static __always_inline int way_out(struct packet *p, struct ab_flow *flow)
+{
+	if (is_mapping(p->proto))
+		return follow_mapping(p, flow);
+	return flow->state & AB_STATE_HAIRPIN ? follow_hairpin(p, flow) : AB_REASON_TRANSLATED_OUT;
+}
+
+__noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turned)
 {
 	if (!p)
 		return AB_REASON_FILTERED_IN;
-	__u32 index = hairpin_link(p);
+	__u32 index = is_mapping(p->proto) ? hairpin_link(p) : turned;
 	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index) : NULL;
 	if (!link)
 		return AB_REASON_FILTERED_IN;
@@ -307,7 +323,7 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 	const struct ab_link *link = link_at(flow->link);
 	if (!link)
 		return AB_REASON_NO_LINK;
-	int way = is_mapping(p->proto) ? follow_mapping(p, flow) : AB_REASON_TRANSLATED_OUT;
+	int way = way_out(p, flow);
 	if (way != AB_REASON_TRANSLATED_OUT && way != AB_REASON_HAIRPIN)
 		return way;
 	if (p->ttl <= 1)
@@ -317,14 +333,14 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 		return bad;
 	if (!is_mapping(p->proto))
 		follow_tcp_out(p, flow);
-	count_tx(skb, p, flow);
+	count_tx(skb, p, flow, way);
 	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
 	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, flow);
 	if (bad)
 		return bad;
 	if (way == AB_REASON_HAIRPIN)
-		return send_hairpin(skb, p);
+		return send_hairpin(skb, p, flow->turned);
 	send_over_link(link, p->dst);
 	return AB_REASON_TRANSLATED_OUT;
 }

@@ -131,6 +131,12 @@ static __always_inline void map_ipv4(union ab_addr *addr, __be32 v4)
 	addr->word[3] = v4;
 }
 
+static __always_inline int is_same_addr(const union ab_addr *a, const union ab_addr *b)
+{
+	return a->word[3] == b->word[3] && a->word[2] == b->word[2] && a->word[1] == b->word[1] &&
+	       a->word[0] == b->word[0];
+}
+
 static __always_inline int is_icmp_error(__u8 type)
 {
 	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;

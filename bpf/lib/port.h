@@ -88,6 +88,23 @@ static __always_inline int is_of_host(struct __sk_buff *skb, const struct ab_scr
 	return s->lan_key.proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
 }
 
+/* The port to try next. The first is what the LAN endpoint has on this link already. */
+static __always_inline __u32 next_port(const struct ab_settings *set, const struct ab_scratch *s, __u32 attempt)
+{
+	__u32 original = bpf_ntohs(s->lan_key.local_port);
+	if (s->lan_key.proto == IPPROTO_ICMP)
+		return candidate_id(original, s->opening.first_port, attempt);
+	if (!attempt && s->opening.kept_link == s->decision.target)
+		return bpf_ntohs(s->opening.kept_port);
+	return candidate_port(set, original, s->opening.first_port, attempt);
+}
+
+/* Whether both ends of the flow would be the same: a LAN host calls another at the port it would have itself. */
+static __always_inline int is_remote_end(const struct ab_scratch *s)
+{
+	return s->wan_key.local.word[3] == s->opening.remote && s->wan_key.local_port == s->opening.remote_port;
+}
+
 struct port_search {
 	struct __sk_buff *skb;
 };
@@ -99,15 +116,13 @@ static long try_port(__u32 attempt, struct port_search *search)
 	const struct ab_settings *set = current_settings();
 	if (!s || !set)
 		return 1;
-	__u32 icmp = s->lan_key.proto == IPPROTO_ICMP, original = bpf_ntohs(s->lan_key.local_port);
-	__u32 port = icmp ? candidate_id(original, s->opening.first_port, attempt)
-			  : candidate_port(set, original, s->opening.first_port, attempt);
-	if (!port && !icmp)
+	__u32 icmp = s->lan_key.proto == IPPROTO_ICMP, port = next_port(set, s, attempt);
+	if ((!port && !icmp) || (attempt && s->opening.is_answer))
 		return 1;
 	s->wan_key.local_port = bpf_htons(port);
 	if (bpf_map_lookup_elem(&flows, &s->wan_key))
 		return 0;
-	if (!icmp && (is_reserved(set, port) || is_of_host(search->skb, s)))
+	if (!icmp && (is_reserved(set, port) || is_remote_end(s) || is_of_host(search->skb, s)))
 		return 0;
 	int error = bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST);
 	if (error == -EEXIST)

@@ -135,6 +135,7 @@ pub fn why(value: u8) -> String {
         Ok(Why::Route) => "a specific route names it",
         Ok(Why::Session) => "session: the same pair of hosts uses it",
         Ok(Why::Host) => "the same LAN host uses it",
+        Ok(Why::Endpoint) => "the same LAN address and port uses it",
         Err(_) => "unknown",
     }
     .to_owned()

@@ -129,6 +129,7 @@ impl<'a> Case<'a> {
         match (self.port, self.reason.name) {
             (Port::Lan(_), "TRANSLATED_OUT" | "HAIRPIN") => self.translated(Way::Out),
             (Port::Link(_), "TRANSLATED_IN") => self.translated(Way::In),
+            (Port::Link(_), "HAIRPIN_SYN") => self.called(),
             (Port::Lan(_), "ERROR_OUT") => self.error(Way::Out),
             (Port::Link(_), "ERROR_IN") => self.error(Way::In),
             _ => wrong("the checker knows no rule by which it may be sent"),
@@ -201,6 +202,26 @@ impl<'a> Case<'a> {
             Way::In => Some(LAN_MTU),
         };
         self.is_the_same(way, &came, &left, mtu)
+    }
+
+    /// The SYN of one LAN host to an endpoint that another stands for, though they have no flow.
+    fn called(&self) -> Verdict {
+        let (came, left) = (self.came()?, self.left()?);
+        demand_hop(&came, &left)?;
+        demand!(
+            came.flags().is_some_and(|flags| flags & 0x12 == 2),
+            "it is no SYN"
+        );
+        demand!(link_of(came.src()).is_some(), "from outside");
+        let ports = came.ports().zip(left.ports());
+        let ((_, outer), (_, inner)) = ports.ok_or("it has no ports")?;
+        demand!(
+            self.rig
+                .stands_for((came.dst(), outer), (left.dst(), inner)),
+            "{}:{inner} does not stand for it",
+            left.dst()
+        );
+        self.is_the_same(Way::In, &came, &left, Some(LAN_MTU))
     }
 
     /// Byte by byte, and by its checksum, with the changes of translation made again.

@@ -102,8 +102,8 @@ impl Generator {
             0..12 => self.open(),
             12..58 => self.go_on(),
             58..68 => self.fragments(),
-            68..82 => self.error(),
-            82..87 => self.hairpin(),
+            68..78 => self.error(),
+            78..87 => self.hairpin(),
             87..91 => self.stray(),
             91..93 => self.noise(),
             _ => self.again(),
@@ -324,21 +324,32 @@ impl Generator {
 
     /// One LAN host speaks to another by its external address.
     fn hairpin(&mut self) {
-        let (Some(from), Some(to)) = (self.any_flow(), self.any_flow()) else {
-            return;
+        let to_tcp = self.rng.random_bool(0.75);
+        // A connection is heard of once it is confirmed.
+        let heard = |flow: &Flow| match to_tcp {
+            true => flow.proto == TCP && flow.step > 3,
+            false => flow.proto != TCP,
         };
-        let Some((link, port)) = self.flows[to].external else {
+        let known = self.flows.iter().filter(|flow| heard(flow));
+        let called: Vec<_> = known
+            .filter_map(|flow| flow.external.map(|end| (flow.proto, end)))
+            .collect();
+        let (Some(from), Some(&(proto, (link, port)))) =
+            (self.any_flow(), called.choose(&mut self.rng))
+        else {
             return;
         };
         let mut flow = self.flows[from].clone();
-        flow.proto = self.flows[to].proto;
+        flow.proto = proto;
         flow.remote = (EXTERNAL[usize::from(link)], port);
         let payload = self.payload();
         let packet = match flow.proto {
             TCP => flow.segment(
                 false,
                 7,
-                if self.rng.random_bool(0.5) { SYN } else { ACK },
+                *[SYN, SYN, SYN, SYN | ACK, RST | ACK, ACK]
+                    .choose(&mut self.rng)
+                    .unwrap_or(&SYN),
                 &[],
                 &payload,
             ),

@@ -26,7 +26,8 @@ use crate::site::*;
 use crate::tables::Tables;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Of `struct __sk_buff`: where the device's index stands, and how much of it is given.
+/// Of `struct __sk_buff`: where the mark and the device's index stand, and how much of it is given.
+const CONTEXT_MARK: usize = 8;
 const CONTEXT_IFINDEX: usize = 40;
 const CONTEXT: usize = 44;
 /// `BPF_PROG_TEST_RUN` wants an Ethernet and an IP header, and the packet and room around it in one page.
@@ -35,6 +36,8 @@ pub const IPV6_FRAME_MIN: usize = 54;
 pub const FRAME_MAX: usize = 3500;
 const OUTPUT_MAX: usize = 4096 + 128;
 const FALLBACK_MARK: u32 = 0x0ab0_0001;
+/// Of `bpf/lib/nat.h`.
+const HAIRPIN_MARK: u32 = 0xac00_0000;
 /// What is told anew for every round, or lasts. Everything else in the pins is state.
 const TOLD: [&str; 5] = ["settings", "choice", "links", "devices", "routes"];
 
@@ -181,6 +184,15 @@ impl Rig {
 
     /// A frame arrives.
     pub fn arrive(&mut self, port: Port, frame: &[u8]) -> Result<Outcome> {
+        self.arrive_marked(port, frame, 0)
+    }
+
+    /// What one LAN host sent to another's external address comes back.
+    pub fn come_back(&mut self, port: Port, frame: &[u8]) -> Result<Outcome> {
+        self.arrive_marked(port, frame, HAIRPIN_MARK)
+    }
+
+    fn arrive_marked(&mut self, port: Port, frame: &[u8], mark: u32) -> Result<Outcome> {
         let index = self.index_of(port);
         if let Some(ip) = Ip::of(&frame[port.header().min(frame.len())..]) {
             self.tables.touched.by(port, &ip);
@@ -190,6 +202,7 @@ impl Rig {
             Port::Link(_) => "wan",
         };
         let mut context = [0; CONTEXT];
+        context[CONTEXT_MARK..][..4].copy_from_slice(&mark.to_ne_bytes());
         context[CONTEXT_IFINDEX..].copy_from_slice(&index.to_ne_bytes());
         let mut output = std::mem::take(&mut self.output);
         let options = TestRunOptions {
@@ -235,6 +248,19 @@ impl Rig {
     /// One entry of a flow, in whichever table it is.
     pub fn find(&self, key: &abi::FlowKey) -> Option<abi::Flow> {
         self.flows.iter().find_map(|map| map.get(key, 0).ok())
+    }
+
+    /// Whether a confirmed flow of LAN endpoint `inner` has the external endpoint `outer`, towards whomever.
+    pub fn stands_for(&self, outer: (Ipv4Addr, u16), inner: (Ipv4Addr, u16)) -> bool {
+        let entries = self.flows[0].iter().flatten();
+        let named = |address: abi::Addr, port: abi::BePort| (address.ip(), port.get());
+        let wanted = [outer, inner].map(|(address, port)| (address.into(), port));
+        entries
+            .filter(|(key, _)| key.side != abi::SIDE_LAN)
+            .any(|(key, flow)| {
+                let local = named(key.local, key.local_port);
+                [local, named(flow.other_local, flow.other_port)] == wanted
+            })
     }
 }
 

@@ -211,7 +211,7 @@ impl Arena {
         self.tally.add(&outcome);
         let mut verdict = check::check(&self.rig, shot.port, &shot.frame, &outcome);
         if let Some(port) = turned_at(&outcome) {
-            let back = self.rig.arrive(port, &outcome.frame)?;
+            let back = self.rig.come_back(port, &outcome.frame)?;
             self.tally.add(&back);
             verdict = verdict.and(check::check(&self.rig, port, &outcome.frame, &back));
         }
@@ -246,6 +246,6 @@ impl Arena {
 /// The link by whose ingress a packet between LAN hosts comes back.
 fn turned_at(outcome: &Outcome) -> Option<Port> {
     let is_turned = outcome.action == Action::Redirect && outcome.reason()?.name == "HAIRPIN";
-    let link = link_of(Ip::of_frame(&outcome.frame)?.src())?;
+    let link = link_of(Ip::of_frame(&outcome.frame)?.dst())?;
     (is_turned && link != BARE_LINK).then_some(Port::Link(link))
 }

@@ -206,7 +206,8 @@ structures! {
         link: u8,
         why: u8,
         mac: [u8; 6],
-        zero: u16,
+        turned: u8,
+        zero: u8,
         host: u32,
         embryo: u32,
     }
@@ -558,6 +559,8 @@ enumerations! {
         "AB_WHY_SESSION" Session = 8,
         /// the same LAN host already uses it
         "AB_WHY_HOST" Host = 9,
+        /// an endpoint of the flow is there already
+        "AB_WHY_ENDPOINT" Endpoint = 10,
     }
 
     /// When a path is chosen.

@@ -8,6 +8,7 @@ mod connections;
 mod datagrams;
 mod flood;
 mod fragments;
+mod hairpin;
 mod layer3;
 mod life;
 mod paths;

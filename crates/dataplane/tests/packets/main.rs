@@ -11,6 +11,7 @@ mod concurrency;
 mod errors;
 mod evictions;
 mod fragments;
+mod hairpin;
 mod limits;
 mod mappings;
 mod policies;

@@ -15,7 +15,11 @@ use anabranch_dataplane::{
 };
 use anabranch_lab::netns::{Entered, Namespace};
 use anabranch_policy::abi;
-use aya::maps::{HashMap, Map, MapData};
+use aya::{
+    TestRun, TestRunOptions,
+    maps::{HashMap, Map, MapData},
+    programs::SchedClassifier,
+};
 use proptest::{
     strategy::Strategy,
     test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner},
@@ -190,7 +194,7 @@ impl Rig {
     #[track_caller]
     pub fn lan_sends(&mut self, frame: &[u8]) -> Outcome {
         let address = GATEWAY_LAN.into();
-        self.arrive("lan", Role::Lan { address }, frame)
+        self.arrive("lan", Role::Lan { address }, frame, 0)
     }
 
     /// Many frames arrive from the LAN, each of which leaves it.
@@ -208,13 +212,20 @@ impl Rig {
     /// A frame arrives on a link.
     #[track_caller]
     pub fn link_brings(&mut self, link: u8, frame: &[u8]) -> Outcome {
-        self.arrive("wan", Role::Link(LinkId(link)), frame)
+        self.arrive("wan", Role::Link(LinkId(link)), frame, 0)
+    }
+
+    /// A frame of a LAN host to another's external address comes back, by the link of that address.
+    #[track_caller]
+    pub fn comes_back(&mut self, frame: &[u8]) -> Outcome {
+        let link = link_of(frame::read(frame).dst());
+        self.arrive("wan", Role::Link(LinkId(link)), frame, HAIRPIN_MARK)
     }
 
     #[track_caller]
-    fn arrive(&mut self, program: &'static str, role: Role, frame: &[u8]) -> Outcome {
+    fn arrive(&mut self, program: &'static str, role: Role, frame: &[u8], mark: u32) -> Outcome {
         self.become_role(role);
-        let ran = self.plane().run(program, frame, 1).unwrap();
+        let (action, frame) = run_marked(self.plane().program(program).unwrap(), frame, mark);
         let before = std::mem::take(&mut self.counted);
         let reasons = self.plane().reasons().unwrap();
         self.counted = reasons.iter().map(|reason| reason.packets).collect();
@@ -236,8 +247,8 @@ impl Rig {
         );
         Outcome {
             reason: rose[0].0.clone(),
-            frame: ran.packet,
-            action: ran.action,
+            frame,
+            action,
         }
     }
 
@@ -297,26 +308,29 @@ impl Rig {
         flows.insert(key, flow, 0).unwrap();
     }
 
+    /// Takes both entries of a confirmed flow away.
+    #[track_caller]
+    pub fn forget(&mut self, local: SocketAddrV4, remote: SocketAddrV4) {
+        let ends = (local.into(), remote.into());
+        let rows = self.flows();
+        let flow = rows.iter().find(|flow| (flow.local, flow.remote) == ends);
+        let path = self.pins.join(format!("v{}/flows", abi::ABI_VERSION));
+        let map = Map::HashMap(MapData::from_pin(path).unwrap());
+        let mut flows: HashMap<_, abi::FlowKey, abi::Flow> = map.try_into().unwrap();
+        for half in [Half::Lan, Half::Link] {
+            flows.remove(&key_of(flow.unwrap(), half)).unwrap();
+        }
+    }
+
+    /// The gateway's process ends without a word, and another takes over.
+    pub fn restart(&mut self) {
+        self.plane = Some(self.another_plane());
+        self.role = None;
+    }
+
     #[track_caller]
     fn key(&mut self, local: SocketAddrV4, half: Half) -> abi::FlowKey {
-        let flow = self.flow(local);
-        let (end, side) = match half {
-            Half::Lan => (flow.local, abi::SIDE_LAN),
-            Half::Link => (flow.external, abi::side_of_link(flow.link)),
-        };
-        let mut key = abi::FlowKey {
-            local: end.ip().into(),
-            local_port: abi::BePort::new(end.port()),
-            proto: 17,
-            side,
-            ..Default::default()
-        };
-        if flow.proto == "tcp" {
-            key.remote = flow.remote.ip().into();
-            key.remote_port = abi::BePort::new(flow.remote.port());
-            key.proto = 6;
-        }
-        key
+        key_of(&self.flow(local), half)
     }
 
     /// Live flows of every LAN host, as they are counted.
@@ -432,6 +446,50 @@ impl Drop for Rig {
         }
         std::fs::remove_dir_all(&self.pins).ok();
     }
+}
+
+/// Of `bpf/lib/nat.h`.
+const HAIRPIN_MARK: u32 = 0xac00_0000;
+/// Of `struct __sk_buff`: where the mark stands, and how much of it is given.
+const CONTEXT_MARK: usize = 8;
+const CONTEXT: usize = 12;
+/// What a program may add to a frame: the headers of an ICMP error.
+const ROOM_TO_GROW: usize = 64;
+
+/// Runs a program on a frame whose `skb->mark` is set: its action, and the frame as it left it.
+fn run_marked(program: &mut SchedClassifier, frame: &[u8], mark: u32) -> (u32, Vec<u8>) {
+    let mut context = [0; CONTEXT];
+    context[CONTEXT_MARK..].copy_from_slice(&mark.to_ne_bytes());
+    let mut output = vec![0; frame.len() + ROOM_TO_GROW];
+    let options = TestRunOptions {
+        data_in: Some(frame),
+        data_out: Some(&mut output),
+        ctx_in: Some(&context),
+        ..TestRunOptions::new()
+    };
+    let ran = program.test_run(options).unwrap();
+    output.truncate(ran.data_size_out as usize);
+    (ran.return_value, output)
+}
+
+fn key_of(flow: &FlowRow, half: Half) -> abi::FlowKey {
+    let (end, side) = match half {
+        Half::Lan => (flow.local, abi::SIDE_LAN),
+        Half::Link => (flow.external, abi::side_of_link(flow.link)),
+    };
+    let mut key = abi::FlowKey {
+        local: end.ip().into(),
+        local_port: abi::BePort::new(end.port()),
+        proto: 17,
+        side,
+        ..Default::default()
+    };
+    if flow.proto == "tcp" {
+        key.remote = flow.remote.ip().into();
+        key.remote_port = abi::BePort::new(flow.remote.port());
+        key.proto = 6;
+    }
+    key
 }
 
 /// One of a flow's two entries.

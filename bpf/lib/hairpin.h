@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * TCP between LAN hosts by their external endpoints (hairpinning, RFC 5382 REQ-8).
+ *
+ * Each of the two has a flow of its own, at its own external endpoint and against its own quota, whose remote end is the
+ * other's external endpoint. What one sends is translated, and comes back by the ingress of the link that the other's
+ * endpoint is on, where it is translated again: each sees the other from outside.
+ *
+ * Who calls opens a flow by its SYN. The other's opens by its own SYN (simultaneous open), or by its SYN/ACK. Before that the
+ * SYN reaches who has a live flow at the endpoint, of whichever remote end: LAN hosts hear each other as in UDP (RFC 4787
+ * REQ-9), and nobody on a link is taken for one. A RST in answer goes no further: the host that has not called yet may be
+ * about to (REQ-4).
+ */
+#ifndef ANABRANCH_HAIRPIN_H
+#define ANABRANCH_HAIRPIN_H
+
+#include "nat.h"
+#include "tcp.h"
+
+/* The search for the link on which a segment's destination hears it. */
+struct call {
+	const struct packet *packet;
+	__u32 link; /* AB_NO_TARGET: none yet */
+};
+
+/* Whether a LAN host called the sender at the endpoint it has, from the external endpoint it now sends to. */
+static __always_inline int was_called_from(struct ab_scratch *s, const struct packet *p, __u32 link)
+{
+	const struct ab_link *own = link_at(s->opening.kept_link);
+	if (!own)
+		return 0;
+	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(link), p->dst, p->dport, own->external.word[3],
+		 s->opening.kept_port);
+	const struct ab_flow *call = find_flow(&s->wan_key);
+	return call && call->state & AB_STATE_HAIRPIN && !(call->state & AB_STATE_CLOSED);
+}
+
+static long try_called(__u32 index, struct call *call)
+{
+	struct ab_scratch *s = scratch();
+	const struct packet *p = call->packet;
+	const struct ab_link *link = link_at(index);
+	if (!s || !link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != p->dst)
+		return 0;
+	if (!was_called_from(s, p, index) && !(is_first_syn(p) && flow_of_external(s, index, p->dst, p->dport)))
+		return 0;
+	call->link = index;
+	return 1;
+}
+
+/* A segment of no flow, to what the kernel routes. TO_OPEN if it is a call to another LAN host, or answers one; or the
+ * reason why not. */
+__noinline int meet_call(struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	struct call call = { .packet = p, .link = AB_NO_TARGET };
+	if (!s || !p || !(p->tcp_flags & (TCP_SYN | TCP_RST)))
+		return AB_REASON_SPECIFIC_ROUTE;
+	find_kept();
+	bpf_loop(AB_MAX_LINKS, try_called, &call, 0);
+	if (call.link >= AB_MAX_LINKS)
+		return AB_REASON_SPECIFIC_ROUTE;
+	if (p->tcp_flags & TCP_RST)
+		return AB_REASON_HAIRPIN_RST;
+	s->opening.is_hairpin = 1;
+	s->opening.is_answer = !is_first_syn(p);
+	s->opening.turned = call.link;
+	return check_source(p) ?: TO_OPEN;
+}
+
+/*
+ * What one LAN host sent to an endpoint of another on `link`, where no flow of the two is open: a SYN goes to who has a live flow
+ * there, whose link key becomes `key`, and opens nothing. That host answers from this endpoint, or not. 0, or the reason to drop.
+ */
+__noinline int find_called(struct packet *p, __u32 link, struct ab_flow_key *key)
+{
+	struct ab_scratch *s = scratch();
+	if (!p || !s || !key || p->proto != IPPROTO_TCP || !is_first_syn(p))
+		return AB_REASON_FILTERED_IN;
+	const struct ab_flow *lan = flow_of_external(s, link, p->dst, p->dport);
+	if (!lan)
+		return AB_REASON_FILTERED_IN;
+	make_other_key(key, &s->endpoint_key, lan);
+	set_place(place_of_lan(&s->endpoint_key), &s->endpoint_key);
+	return 0;
+}
+
+/*
+ * The way of a segment of a flow between LAN hosts: HAIRPIN, or, where the other host's flow is gone, why not. The caller is told,
+ * and its flow is over.
+ */
+__noinline int follow_hairpin(struct packet *p, struct ab_flow *flow)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p || !flow)
+		return AB_REASON_MALFORMED;
+	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(flow->turned), p->dst, p->dport, flow->other_local.word[3],
+		 flow->other_port);
+	if (is_first_syn(p) || find_flow(&s->wan_key))
+		return AB_REASON_HAIRPIN;
+	make_key(&s->lan_key, IPPROTO_TCP, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	close_flow(&s->lan_key, flow);
+	return AB_REASON_NO_FLOW_OUT;
+}
+
+#endif

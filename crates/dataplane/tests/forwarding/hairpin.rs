@@ -1,0 +1,175 @@
+//! Two hosts on two LAN devices find each other at a server outside, and connect by their external endpoints from the
+//! ports they used there (RFC 5382 REQ-8).
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+};
+
+use anabranch_dataplane::{Role, Route, Verdict};
+use nix::net::if_::if_nametoindex;
+use socket2::{Domain, Socket, Type};
+
+use crate::{common::*, site::Site, *};
+
+const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+const GATEWAY_NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+/// Both programs use it, as copies of one program do.
+const PORT: u16 = 4000;
+const RENDEZVOUS: (Ipv4Addr, u16) = (SERVER, 3478);
+
+/// A site with a second LAN device, and a host behind it.
+struct Place {
+    neighbour: Namespace,
+    site: Site,
+}
+
+impl Place {
+    fn new() -> Self {
+        let mut site = Site::new();
+        let neighbour = Namespace::create("neighbour").unwrap();
+        neighbour.veth("eth0", &site.gateway, "lan1").unwrap();
+        neighbour.add_address("eth0", NEIGHBOUR.into(), 24).unwrap();
+        site.gateway
+            .add_address("lan1", GATEWAY_NEIGHBOUR.into(), 24)
+            .unwrap();
+        neighbour
+            .ip(&format!("route add default via {GATEWAY_NEIGHBOUR}"))
+            .unwrap();
+        site.in_gateway(|plane| {
+            let lan = |device| Verdict::Lan {
+                ifindex: if_nametoindex(device).unwrap(),
+                via: None,
+            };
+            let address = GATEWAY_NEIGHBOUR.into();
+            let second = if_nametoindex("lan1").unwrap();
+            plane
+                .attach(second, Role::Lan { address }, false, 1500)
+                .unwrap();
+            let own = [GATEWAY_LAN, GATEWAY_NEIGHBOUR, EXTERNAL[0], EXTERNAL[1]];
+            let mut routes: Vec<_> = own
+                .map(|address| Route {
+                    prefix: (address.into(), 32),
+                    verdict: Verdict::Local,
+                })
+                .into();
+            for (network, device) in [([10, 0, 0, 0], "lan0"), ([10, 0, 1, 0], "lan1")] {
+                routes.push(Route {
+                    prefix: (Ipv4Addr::from(network).into(), 24),
+                    verdict: lan(device),
+                });
+            }
+            plane.set_routes(&routes).unwrap();
+        });
+        Place { neighbour, site }
+    }
+
+    fn hosts(&self) -> [(&Namespace, Ipv4Addr); 2] {
+        [(&self.site.client, CLIENT), (&self.neighbour, NEIGHBOUR)]
+    }
+
+    /// Each host's connection to the rendezvous, and the endpoint it is seen at there.
+    fn meet(&self) -> [(TcpStream, SocketAddr); 2] {
+        let listener = listen(&self.site.internet, RENDEZVOUS);
+        self.hosts().map(|(host, address)| {
+            let stream = host
+                .run(|| call(bound(address), RENDEZVOUS.into()).unwrap())
+                .unwrap();
+            let seen = listener.accept().unwrap().1;
+            (stream, seen)
+        })
+    }
+}
+
+/// A socket at the one port, which others of the program have as well.
+fn bound(address: Ipv4Addr) -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    let at = SocketAddr::from((address, PORT));
+    socket.bind(&at.into()).unwrap();
+    socket
+}
+
+fn call(socket: Socket, to: SocketAddr) -> std::io::Result<TcpStream> {
+    socket.connect_timeout(&to.into(), PATIENCE)?;
+    let stream = TcpStream::from(socket);
+    patient(&stream);
+    Ok(stream)
+}
+
+#[test]
+fn two_hosts_that_call_each_other_from_their_ports_are_connected() {
+    for links in [0b01, 0b11] {
+        let mut place = Place::new();
+        place.site.install(links);
+        let met = place.meet();
+        let seen = met.each_ref().map(|(_, seen)| *seen);
+        let calls = place.hosts();
+        let mut streams = std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let (host, address) = calls[0];
+                host.run(|| call(bound(address), seen[1]).unwrap()).unwrap()
+            });
+            let second = scope.spawn(|| {
+                let (host, address) = calls[1];
+                host.run(|| call(bound(address), seen[0]).unwrap()).unwrap()
+            });
+            [first, second].map(|call| call.join().unwrap())
+        });
+        for host in [0, 1] {
+            assert_eq!(streams[host].peer_addr().unwrap(), seen[1 - host]);
+        }
+        let [first, second] = &mut streams;
+        echo_once(first, second, b"from port to port");
+        drop(streams);
+        drop(met);
+        eventually("every flow is closed", || place.site.live() == 0);
+    }
+}
+
+#[test]
+fn a_host_that_listens_at_its_port_is_called_by_any_host_and_large_transfers_pass() {
+    let mut place = Place::new();
+    place.site.install(0b01);
+    let met = place.meet();
+    let (host, address) = (&place.neighbour, NEIGHBOUR);
+    let listener = host
+        .run(|| {
+            let socket = bound(address);
+            socket.listen(1).unwrap();
+            TcpListener::from(socket)
+        })
+        .unwrap();
+    for offloads in [true, false] {
+        place.site.set_offloads(offloads);
+        place.neighbour.set_offloads("eth0", offloads).unwrap();
+        place.site.gateway.set_offloads("lan1", offloads).unwrap();
+        let mut caller = place
+            .site
+            .client
+            .run(|| TcpStream::connect_timeout(&met[1].1, PATIENCE).unwrap())
+            .unwrap();
+        patient(&caller);
+        let (mut called, from) = listener.accept().unwrap();
+        patient(&called);
+        assert_eq!(from.ip(), EXTERNAL[0]);
+        let sent: Vec<u8> = (0..4 << 20).map(|i: u32| (i / 11) as u8).collect();
+        let mut heard = vec![0; sent.len()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| caller.write_all(&sent).unwrap());
+            called.read_exact(&mut heard).unwrap();
+        });
+        assert!(heard == sent, "offloads {offloads}");
+        echo_once(&mut called, &mut caller, b"and back");
+    }
+    for namespace in [&place.site.client, &place.neighbour] {
+        assert_eq!(checksum_errors(namespace), 0);
+    }
+    let stranger = place
+        .site
+        .internet
+        .run(|| TcpStream::connect_timeout(&met[1].1, Duration::from_millis(500)));
+    assert!(stranger.unwrap().is_err(), "a stranger is not let in");
+    assert!(place.site.reason("stray-syn") > 0);
+}
