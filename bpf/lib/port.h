@@ -50,7 +50,7 @@ static __always_inline int is_nat_port(const struct ab_settings *set, __u32 port
 static __always_inline __u32 candidate_port(const struct ab_settings *set, __u32 original, __u32 start, __u32 attempt)
 {
 	if (original < 1024 && attempt < PORT_ATTEMPTS / 2)
-		return attempt ? 512 + (start + attempt * 97) % 512 : original;
+		return attempt || !original ? 512 + (start + attempt * 97) % 512 : original;
 	if (attempt == 0 && is_nat_port(set, original))
 		return original;
 	__u32 below = ports_below(set), all = below + ports_above(set);

@@ -248,3 +248,13 @@ fn two_lan_hosts_meet_at_their_external_endpoints_and_see_no_inside_address() {
             .dropped("spoofed-wan");
     }
 }
+
+#[test]
+fn a_datagram_from_port_zero_costs_nobody_a_mapping() {
+    let mut rig = Rig::new();
+    let nowhere_back = udp(client(0), server(53), b"no reply");
+    let sent = rig.lan_sends(&nowhere_back.frame()).sent("translated-out");
+    assert_ne!(sent.src().port(), 0);
+    rig.lan_sends(&udp(client(4000), server(53), b"query").frame())
+        .sent("translated-out");
+}
