@@ -34,12 +34,13 @@ AB_MAP(early, BPF_MAP_TYPE_LRU_HASH, 1024, struct ab_early_key, struct ab_early,
 
 struct ab_early_source {
 	__u64 latest_ns;
-	__u32 next; /* the place of its next, modulo EARLY_PER_SOURCE */
-	__u32 zero;
+	__u32 next;  /* the place of its next, modulo EARLY_PER_SOURCE */
+	__u32 begun; /* datagrams, see frag.h */
 };
 AB_MAP(early_sources, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_early_key, struct ab_early_source, 0);
 
 struct early_room {
+	struct ab_early_key place;   /* of that datagram, among its source's */
 	struct ab_fragment datagram; /* about to begin */
 	struct ab_early piece;
 	__u8 first[EARLY_BYTES]; /* the first fragment, while its packet is sent as others */
@@ -51,13 +52,14 @@ static __always_inline int is_holdable(const struct __sk_buff *skb)
 	return skb->len && skb->len <= EARLY_BYTES && !skb->gso_size;
 }
 
+static const struct ab_early_source new_source;
+
 static __always_inline struct ab_early_source *early_source(const struct ab_early_key *key)
 {
 	struct ab_early_source *source = bpf_map_lookup_elem(&early_sources, key);
 	if (source)
 		return source;
-	struct ab_early_source fresh = {};
-	bpf_map_update_elem(&early_sources, key, &fresh, BPF_NOEXIST);
+	bpf_map_update_elem(&early_sources, key, &new_source, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&early_sources, key);
 }
 

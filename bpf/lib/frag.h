@@ -71,6 +71,26 @@ static __always_inline int is_over(const struct ab_fragment *f, const struct pac
 	       f->dport != p->dport;
 }
 
+/* A source is remembered so many datagrams of; the next takes the place of its oldest. */
+#define DATAGRAMS_PER_SOURCE 128
+AB_MAP(fragment_order, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_early_key, struct ab_fragment_key, 0);
+
+static __always_inline int take_place(struct early_room *room, const struct ab_fragment_key *key)
+{
+	struct ab_early_key *place = &room->place;
+	place->src = key->src;
+	place->place = 0;
+	place->side = key->side;
+	struct ab_early_source *source = early_source(place);
+	if (!source)
+		return 0;
+	place->place = __sync_fetch_and_add(&source->begun, 1) % DATAGRAMS_PER_SOURCE;
+	const struct ab_fragment_key *oldest = bpf_map_lookup_elem(&fragment_order, place);
+	if (oldest)
+		bpf_map_delete_elem(&fragments, oldest);
+	return !bpf_map_update_elem(&fragment_order, place, key, BPF_ANY);
+}
+
 /* Gives `p` the ports of its datagram and its id on the link. 0, or the reason to drop. */
 __noinline int learn_fragment(struct packet *p, __u32 side)
 {
@@ -93,6 +113,8 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 		fresh->dport = p->dport;
 		fresh->new_id = side == AB_SIDE_LAN ? bpf_get_prandom_u32() : p->id;
 		fresh->seen_ns = now;
+		if (!f)
+			take_place(room, &key);
 		bpf_map_update_elem(&fragments, &key, fresh, BPF_ANY);
 		f = bpf_map_lookup_elem(&fragments, &key);
 	}

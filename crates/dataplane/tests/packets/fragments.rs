@@ -74,6 +74,26 @@ fn two_hosts_with_one_id_towards_one_server_are_not_mixed() {
 }
 
 #[test]
+fn the_datagrams_of_one_host_make_no_other_hosts_forgotten() {
+    let mut rig = Rig::new();
+    let host = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    let datagram = udp(host, server(53), &[7; 2000]).id(7);
+    rig.lan_sends(&datagram.fragment(0, 1480).frame())
+        .sent("translated-out");
+    // More than there is room for.
+    for number in 0..8500 {
+        let flood = udp(client(4000), server(53), &[1; 2000]).id(number);
+        rig.lan_sends(&flood.fragment(0, 1480).frame())
+            .sent("translated-out");
+    }
+    rig.lan_sends(&datagram.fragment(1480, 2008).frame())
+        .sent("translated-out");
+    let latest = udp(client(4000), server(53), &[1; 2000]).id(8499);
+    rig.lan_sends(&latest.fragment(1480, 2008).frame())
+        .sent("translated-out");
+}
+
+#[test]
 fn overlapping_fragments_poison_their_datagram_and_no_other() {
     let mut rig = Rig::new();
     let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
