@@ -211,18 +211,21 @@ static __always_inline int exceeds_mtu(const struct __sk_buff *skb, const struct
 }
 
 /* What is longer than the next device takes is cut if it may be, or answered. 0, or the reason. */
-__noinline int fit_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __u32 side)
+__noinline int cut_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __u32 side)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
-	if (!exceeds_mtu(skb, p, mtu))
-		return 0;
 	p->mtu = mtu;
 	if (p->fragment & IP_DONT_FRAGMENT)
 		return side == AB_SIDE_LAN ? AB_REASON_TOO_BIG_OUT : AB_REASON_TOO_BIG_IN;
 	__u32 was_fragment = is_fragment(p);
 	int bad = split_packet(skb, p, mtu);
 	return bad || was_fragment ? bad : learn_fragment(p, side);
+}
+
+static __always_inline int fit_to_mtu(struct __sk_buff *skb, struct packet *p, __u32 mtu, __u32 side)
+{
+	return exceeds_mtu(skb, p, mtu) ? cut_to_mtu(skb, p, mtu, side) : 0;
 }
 
 static __always_inline int is_tail(const struct __sk_buff *skb)

@@ -235,16 +235,10 @@ static __always_inline int make_readable(struct __sk_buff *skb, __u32 room)
 /* Every segment acknowledges, but the first SYN and some RSTs; one is never two of SYN, RST and FIN (RFC 9293). */
 static __always_inline int has_sane_flags(__u8 flags)
 {
-	switch (flags & (TCP_SYN | TCP_RST | TCP_FIN)) {
-	case TCP_SYN:
-	case TCP_RST:
-		return 1;
-	case TCP_FIN:
-	case 0:
+	__u8 begins_or_breaks = flags & (TCP_SYN | TCP_RST);
+	if (!begins_or_breaks)
 		return flags & TCP_ACK;
-	default:
-		return 0;
-	}
+	return begins_or_breaks != (TCP_SYN | TCP_RST) && !(flags & TCP_FIN);
 }
 
 static __always_inline int parse_tcp(struct packet *p, const struct tcphdr *tcp, void *end, __u32 l4_length)
