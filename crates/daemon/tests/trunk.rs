@@ -1,9 +1,11 @@
 //! A trunk of four sublinks between two nodes, with the real program, in network namespaces.
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::{Child, Exit, Namespace};
+use common::example;
 use nix::sys::signal::Signal;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -260,18 +263,6 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not in {DEADLINE:?}: {what}");
         std::thread::sleep(LOOK_AGAIN);
     }
-}
-
-/// The daemon as a process of its own. `cargo test` builds the examples beside the tests, `cargo test --test` does not.
-fn example() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(Path::parent).unwrap();
-    let path = profile.join("examples/daemon");
-    assert!(
-        path.exists(),
-        "run `cargo build -p anabranch-daemon --example daemon` first"
-    );
-    path
 }
 
 #[test]

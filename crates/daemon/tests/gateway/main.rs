@@ -1,5 +1,7 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod guard;
 mod privileges;
 mod rig;

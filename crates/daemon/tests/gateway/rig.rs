@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ use anabranch_daemon::control::{Client, LinkStatus, Request, Response, Status};
 use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
+
+use crate::common::example;
 
 pub const DEADLINE: Duration = Duration::from_secs(20);
 pub const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -259,18 +261,6 @@ pub fn unique() -> String {
         std::process::id(),
         NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     )
-}
-
-/// The daemon as a process of its own. `cargo test` builds the examples beside the tests, `cargo test --test` does not.
-pub fn example() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(Path::parent).unwrap();
-    let path = profile.join("examples/daemon");
-    assert!(
-        path.exists(),
-        "run `cargo build -p anabranch-daemon --example daemon` first"
-    );
-    path
 }
 
 pub fn cable(near: (&Namespace, &str, &str), far: (&Namespace, &str, &str)) {

@@ -21,7 +21,7 @@ use anabranch_lab::netns::Namespace;
 use aya::programs::TcAttachType;
 use common::*;
 use nix::net::if_::if_nametoindex;
-use site::Site;
+use site::{Site, echo_once};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const DEVICES: [&str; 3] = ["lan0", "wan0", "wan1"];
@@ -83,13 +83,9 @@ fn connect(site: &Site) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
+#[track_caller]
 fn echo((client, server): &mut (TcpStream, TcpStream), word: &[u8]) {
-    let mut heard = vec![0; word.len()];
-    client.write_all(word).unwrap();
-    server.read_exact(&mut heard).unwrap();
-    server.write_all(&heard).unwrap();
-    client.read_exact(&mut heard).unwrap();
-    assert_eq!(heard, word);
+    echo_once(client, server, word);
 }
 
 #[test]

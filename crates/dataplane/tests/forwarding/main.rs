@@ -14,12 +14,13 @@ mod life;
 mod paths;
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{ErrorKind, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     time::{Duration, Instant},
 };
 
 use anabranch_lab::netns::Namespace;
+use site::echo_once;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -69,17 +70,6 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not in {PATIENCE:?}: {what}");
         std::thread::yield_now();
     }
-}
-
-/// There and back.
-#[track_caller]
-fn echo_once(client: &mut TcpStream, server: &mut TcpStream, word: &[u8]) {
-    let mut heard = vec![0; word.len()];
-    client.write_all(word).unwrap();
-    server.read_exact(&mut heard).unwrap();
-    server.write_all(&heard).unwrap();
-    client.read_exact(&mut heard).unwrap();
-    assert_eq!(heard, word);
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {

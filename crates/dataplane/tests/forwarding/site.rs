@@ -2,6 +2,8 @@
 //! the LAN's addresses: only what was translated is answered.
 
 use std::{
+    io::{Read, Write},
+    net::TcpStream,
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
@@ -251,4 +253,15 @@ fn link_path(link: u8, mtu: u32) -> LinkPath {
 
 fn index_of(device: &str) -> u32 {
     if_nametoindex(device).expect("the device was made")
+}
+
+/// There and back.
+#[track_caller]
+pub fn echo_once(client: &mut TcpStream, server: &mut TcpStream, word: &[u8]) {
+    let mut heard = vec![0; word.len()];
+    client.write_all(word).unwrap();
+    server.read_exact(&mut heard).unwrap();
+    server.write_all(&heard).unwrap();
+    client.read_exact(&mut heard).unwrap();
+    assert_eq!(heard, word);
 }

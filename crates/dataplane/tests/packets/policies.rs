@@ -153,13 +153,18 @@ fn a_session_keeps_its_link_while_it_is_usable() {
     assert_eq!(rig.connect(client(4011), server(80)).link, moved);
 }
 
-#[test]
-fn connections_stick_to_the_link_of_their_session_but_for_independent_ports() {
-    let mut rig = Rig::new();
+/// Sessions stick, but for HTTPS.
+fn sticky() -> Choice {
     let mut choice = round_robin(0b11);
     choice.stick = 1;
     choice.except[0] = abi::BePort::new(443);
-    rig.install(&choice);
+    choice
+}
+
+#[test]
+fn connections_stick_to_the_link_of_their_session_but_for_independent_ports() {
+    let mut rig = Rig::new();
+    rig.install(&sticky());
     let control = rig.connect(client(4000), server(21)).link;
     for port in 1..20 {
         let data = rig.connect(client(4000 + port), server(50_000 + port));
@@ -194,10 +199,7 @@ fn a_session_that_a_second_try_won_stays_with_the_winner() {
 #[test]
 fn no_other_host_makes_a_session_forgotten() {
     let mut rig = Rig::new();
-    let mut choice = round_robin(0b11);
-    choice.stick = 1;
-    choice.except[0] = abi::BePort::new(443);
-    rig.install(&choice);
+    rig.install(&sticky());
     let control = rig.connect(client(4000), server(21)).link;
     // Four times the places of a host, from one other host.
     let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
@@ -217,10 +219,7 @@ fn no_other_host_makes_a_session_forgotten() {
 fn one_card_with_many_addresses_makes_no_session_of_another_host_forgotten() {
     let mut rig = Rig::new();
     rig.set(|s| s.quota_per_host = u32::MAX);
-    let mut choice = round_robin(0b11);
-    choice.stick = 1;
-    choice.except[0] = abi::BePort::new(443);
-    rig.install(&choice);
+    rig.install(&sticky());
     let lan = Verdict::Lan {
         ifindex: 1,
         via: None,
