@@ -25,7 +25,7 @@ __noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab
 		return 0;
 	if (is_lan_address(p->src) || is_local_address(p->src))
 		return AB_REASON_SPOOFED_WAN;
-	if (set && set->udp_filter_open)
+	if (set && set->udp_filter_open && p->proto == IPPROTO_UDP)
 		return 0;
 	make_permission_key(&key, wan_key, p->src);
 	const struct ab_flow *permission = bpf_map_lookup_elem(&permissions, &key);
@@ -159,6 +159,9 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		return is_call && way == AB_REASON_TRANSLATED_IN ? AB_REASON_HAIRPIN_SYN : way;
 	}
 	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(skb, p, &key, flow) : 0;
+	/* The host may ask by an id that a LAN host has here. */
+	if (filtered == AB_REASON_FILTERED_IN && p->proto == IPPROTO_ICMP)
+		return stray_inbound(skb, p);
 	filtered = filtered ?: fit_to_lan(skb, p, flow, link);
 	if (filtered)
 		return filtered;

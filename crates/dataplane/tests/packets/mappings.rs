@@ -5,6 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddrV4},
 };
 
+use anabranch_core::{DataPlane, LinkId};
 use anabranch_dataplane::FlowState;
 use proptest::prelude::*;
 
@@ -178,6 +179,27 @@ fn the_ids_of_the_gateways_own_probes_are_left_to_it() {
     }
     let reply = echo_reply(SERVER, EXTERNAL[0], 0xab01, b"");
     rig.link_brings(0, &reply.frame()).passed("no-flow-in");
+}
+
+/// The gateway's own ping may have the id of a LAN host's.
+#[test]
+fn an_echo_reply_of_a_remote_that_the_mapping_never_asked_is_the_gateways_own() {
+    let mut rig = Rig::new();
+    for udp_filter_open in [0, 1] {
+        rig.set(|s| s.udp_filter_open = udp_filter_open);
+        let asked = echo(CLIENT, SERVER, 7, b"LAN").frame();
+        let sent = rig.lan_sends(&asked).sent("translated-out").src();
+        let reply = |from| echo_reply(from, *sent.ip(), sent.port(), b"").frame();
+        let link = link_of(sent);
+        rig.link_brings(link, &reply(SECOND_SERVER))
+            .passed("no-flow-in");
+        rig.link_brings(link, &reply(SERVER)).sent("translated-in");
+        let asked = echo(CLIENT, SECOND_SERVER, 7, b"LAN").frame();
+        rig.lan_sends(&asked).sent("translated-out");
+        rig.link_brings(link, &reply(SECOND_SERVER))
+            .sent("translated-in");
+        rig.plane().end_flows(LinkId(link)).unwrap();
+    }
 }
 
 #[test]
