@@ -109,6 +109,9 @@ impl<'a> Case<'a> {
             name if lan && name.starts_with("FALLBACK_") => {
                 demand!(self.rig.told.fallback, "the kernel's NAT is not there");
             }
+            "FORWARD_IN" | "FORWARD_OUT" => {
+                demand!(self.rig.told.forwards, "the kernel has no forwards");
+            }
             "FALLBACK_STRAY" | "NO_FLOW_IN" | "OTHER_PROTOCOL" if !lan => {
                 let ip = self.came()?;
                 // The kernel takes no packet that claims one of its own addresses (RFC 1812 section 5.3.7).
@@ -180,14 +183,22 @@ impl<'a> Case<'a> {
         let address = changed_address(way, &left);
         if let Port::Lan(lan) = self.port {
             let from = came.src();
-            demand!(lan_of(from) == Some(lan), "{from} is of another LAN device");
+            let on = lan_of(from);
+            let is_there = on == Some(lan) || (on.is_some() && self.rig.told.loose);
+            demand!(is_there, "{from} is of another LAN device");
         }
         demand_hop(&came, &left)?;
         match (came.ports(), left.ports()) {
             (Some(from), Some(to)) => {
                 let (local, remote) = ends(way, &came, from);
                 let flow = self.flow(came.proto(), local, remote)?;
-                self.demand_end(way, &flow, (address, end_of(way, to)))?;
+                let port = end_of(way, to);
+                self.demand_end(way, &flow, (address, port))?;
+                let is_given = way == Way::Out && came.proto() != ICMP && port != 0;
+                demand!(
+                    !is_given || !self.rig.told.reserved().contains(&port),
+                    "port {port} is reserved"
+                );
             }
             (None, None) if came.is_later_fragment() => match way {
                 Way::Out => demand!(link_of(address).is_some(), "{address} left by a link"),

@@ -43,8 +43,8 @@ impl Generator {
     /// The traffic and the settings of a round are its seed's alone, as far as the programs do not draw numbers.
     pub fn new(seed: u64) -> (Self, Told) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let told = draw_told(&mut rng);
         let next_port = rng.random_range(1024..20_000);
+        let told = draw_told(&mut rng, next_port);
         let generator = Generator {
             rng,
             flows: Vec::new(),
@@ -502,13 +502,22 @@ impl Flow {
     }
 }
 
-fn draw_told(rng: &mut ChaCha8Rng) -> Told {
+/// Where the first LAN host has the source port `first_port`.
+fn draw_told(rng: &mut ChaCha8Rng, first_port: u16) -> Told {
     let sizes = [1500, 1500, 1492, 1280, 576];
     Told {
         fallback: rng.random_bool(0.5),
         udp_open: rng.random_bool(0.3),
         sessions: rng.random_bool(0.3),
         syn_retry: rng.random_bool(0.3),
+        forwards: rng.random_bool(0.3),
+        loose: rng.random_bool(0.3),
+        reserved: if rng.random_bool(0.3) {
+            first_port + 8
+        } else {
+            0
+        },
+        device: if rng.random_bool(0.2) { 30 } else { 0 },
         quota: if rng.random_bool(0.2) { 20 } else { 2000 },
         mtu: std::array::from_fn(|_| *sizes.choose(rng).unwrap_or(&1500)),
     }

@@ -297,7 +297,7 @@ fn routes(indexes: &[u32]) -> Vec<Route> {
     };
     let own = |&address: &Ipv4Addr| Route {
         prefix: (address.into(), 32),
-        verdict: Verdict::Kernel,
+        verdict: Verdict::Local,
     };
     let lans = LAN_PREFIXES.iter().map(lan);
     let own = GATEWAY.iter().chain(&EXTERNAL).map(own);
@@ -330,6 +330,11 @@ fn settings(told: &Told) -> Settings {
         ephemeral_min: 32768,
         ephemeral_max: 60999,
         udp_filter_open: told.udp_open.into(),
+        forwards_kernel: told.forwards.into(),
+        lan_sources_loose: told.loose.into(),
+        reserved: told.reserved(),
+        flows_per_device: told.device,
+        embryos_per_device: told.device / 2,
         ..Settings::default()
     };
     if told.fallback {

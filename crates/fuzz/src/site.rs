@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use anabranch_policy::abi;
 use anyhow::{Context, bail};
 
 /// Devices towards the LAN, and links.
@@ -135,6 +136,14 @@ pub struct Told {
     pub udp_open: bool,
     pub sessions: bool,
     pub syn_retry: bool,
+    /// The administrator has forwards in the kernel.
+    pub forwards: bool,
+    /// LAN sources may come by the other LAN device.
+    pub loose: bool,
+    /// The first of the ports that are never given away; 0: there are none.
+    pub reserved: u16,
+    /// A LAN device has so many flows at most, half of them unanswered; 0: as many as its hosts.
+    pub device: u32,
     pub quota: u32,
     pub mtu: [u32; LINKS as usize],
 }
@@ -146,8 +155,22 @@ impl Default for Told {
             udp_open: false,
             sessions: false,
             syn_retry: false,
+            forwards: false,
+            loose: false,
+            reserved: 0,
+            device: 0,
             quota: 2000,
             mtu: [1500; LINKS as usize],
+        }
+    }
+}
+
+impl Told {
+    /// Ports that are never given away.
+    pub fn reserved(&self) -> [u16; abi::RESERVED_MAX] {
+        match self.reserved {
+            0 => [0; abi::RESERVED_MAX],
+            first => std::array::from_fn(|nth| first + nth as u16),
         }
     }
 }
@@ -157,9 +180,15 @@ impl fmt::Display for Told {
         let [first, second, third] = self.mtu;
         write!(
             f,
-            "fallback={} udp_open={} sessions={} syn_retry={} quota={} mtu={first},{second},{third}",
-            self.fallback, self.udp_open, self.sessions, self.syn_retry, self.quota
-        )
+            "fallback={} udp_open={} sessions={} syn_retry={} ",
+            self.fallback, self.udp_open, self.sessions, self.syn_retry
+        )?;
+        write!(
+            f,
+            "forwards={} loose={} reserved={} device={} ",
+            self.forwards, self.loose, self.reserved, self.device
+        )?;
+        write!(f, "quota={} mtu={first},{second},{third}", self.quota)
     }
 }
 
@@ -175,6 +204,10 @@ impl std::str::FromStr for Told {
                 "udp_open" => told.udp_open = value.parse()?,
                 "sessions" => told.sessions = value.parse()?,
                 "syn_retry" => told.syn_retry = value.parse()?,
+                "forwards" => told.forwards = value.parse()?,
+                "loose" => told.loose = value.parse()?,
+                "reserved" => told.reserved = value.parse()?,
+                "device" => told.device = value.parse()?,
                 "quota" => told.quota = value.parse()?,
                 "mtu" => {
                     let sizes: Vec<u32> =

@@ -193,9 +193,14 @@ impl Tables {
 
     fn may_change(&self, key: &FlowKey, flow: &Flow, before: Option<&Flow>, now: &Entries) -> bool {
         if is_permission(flow) {
-            return self.is_mappings(key, now);
+            return self.is_mappings(key, now) || self.is_openers(flow);
         }
         self.is_named(key, flow) || before.is_some_and(|before| self.is_named(key, before))
+    }
+
+    /// Whether a permission is of a host that may have had the mapping to it meanwhile, and lost it.
+    fn is_openers(&self, permission: &Flow) -> bool {
+        self.touched.openers.contains(&v4(permission.other_local))
     }
 
     /// Whether the mapping a permission belongs to was named.
@@ -211,7 +216,7 @@ impl Tables {
 
     fn may_go(&self, key: &FlowKey, flow: &Flow, now: &Entries) -> bool {
         if is_permission(flow) {
-            return self.is_mappings(key, now);
+            return self.is_mappings(key, now) || self.is_openers(flow);
         }
         let host = match key.side {
             abi::SIDE_LAN => key.local,
