@@ -64,20 +64,32 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 
 static __always_inline int leave_or_answer(struct __sk_buff *skb, struct packet *p, __u32 reason)
 {
+	/* The compiler knows the fate of what nearly all packets leave for. */
+	if (reason == AB_REASON_TRANSLATED_OUT)
+		return leave(skb, AB_REASON_TRANSLATED_OUT);
+	if (reason == AB_REASON_TRANSLATED_IN)
+		return leave(skb, AB_REASON_TRANSLATED_IN);
 	int action = leave(skb, reason);
 	if (action == TC_ACT_SHOT && fate_of[reason < AB_REASON_COUNT ? reason : 0] == AB_REFUSED)
 		return refuse(skb, p, reason);
 	return action;
 }
 
-/* Fills `p` from what arrived, or came back as the tail of what was cut. 0, or the reason why it goes no further. */
-static __always_inline int take_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+/* What its mark says of a packet that came back. 0, or the reason why it goes no further. */
+static __always_inline int take_mark(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
 	int accounted = is_tail(skb) ? cut_tail(skb, l3) : 0;
 	if (accounted < 0)
 		return AB_REASON_REWRITE_FAILED;
-	p->is_accounted = accounted;
-	return parse_packet(skb, p, l3);
+	p->flags = (accounted ? PACKET_ACCOUNTED : 0) | (skb->mark == HAIRPIN_MARK ? PACKET_TURNED : 0);
+	return 0;
+}
+
+/* Fills `p` from what arrived. 0, or the reason why it goes no further. */
+static __always_inline int take_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+{
+	int bad = skb->mark ? take_mark(skb, p, l3) : 0;
+	return bad ?: parse_packet(skb, p, l3);
 }
 
 SEC("classifier")

@@ -120,7 +120,7 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 	}
 	if (!f)
 		return AB_REASON_FRAGMENT_ORPHAN;
-	if (f->poisoned || (!p->is_accounted && !add_span(f, start, end))) {
+	if (f->poisoned || (!(p->flags & PACKET_ACCOUNTED) && !add_span(f, start, end))) {
 		f->poisoned = 1;
 		return AB_REASON_FRAGMENT_OVERLAP;
 	}

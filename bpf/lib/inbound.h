@@ -15,13 +15,13 @@
  * Address-dependent filtering (RFC 4787 REQ-8): 0 if this remote address may speak to the mapping, or why not. Hosts of
  * one LAN need no permission (REQ-9), and nobody on a link can pretend to be one.
  */
-__noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *wan_key, struct ab_flow *wan)
+__noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
 	if (!p || !wan_key || !wan)
 		return AB_REASON_MALFORMED;
 	const struct ab_settings *set = current_settings();
 	struct ab_flow_key key;
-	if (skb->mark == HAIRPIN_MARK)
+	if (p->flags & PACKET_TURNED)
 		return 0;
 	if (is_lan_address(p->src) || is_local_address(p->src))
 		return AB_REASON_SPOOFED_WAN;
@@ -132,33 +132,33 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	}
 	make_key(&key, p->proto, AB_SIDE_LINK(link), p->dst, p->dport, p->src, p->sport);
 	struct ab_flow *flow = find_flow(&key);
-	__u32 is_turned = skb->mark == HAIRPIN_MARK, is_call = 0;
-	if (!flow && is_turned) {
+	if (!flow && p->flags & PACKET_TURNED) {
 		int refused = find_called(p, link, &key);
 		if (refused)
 			return refused;
 		flow = find_flow(&key);
-		is_call = 1;
+		p->flags |= PACKET_CALL;
 	}
 	if (!flow)
 		return answers_loser(p, &key) ? AB_REASON_LATE_ANSWER : stray_inbound(skb, p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	/* What another LAN host sent is no traffic of the link. */
-	struct ab_traffic *t = traffic_of(link | -is_turned);
+	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_of(link);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
-		if (flow->state & AB_STATE_HAIRPIN && !is_turned)
+		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_TURNED))
 			return AB_REASON_SPOOFED_WAN;
-		int refused = is_call ? 0 : fit_to_lan(skb, p, flow, link) ?: follow_tcp_in(p, &key, flow, t);
-		if (refused)
-			return refused;
-		if (!is_call)
+		if (!(p->flags & PACKET_CALL)) {
+			int refused = fit_to_lan(skb, p, flow, link) ?: follow_tcp_in(p, &key, flow, t);
+			if (refused)
+				return refused;
 			count_rx(t, flow, load);
+		}
 		int way = forward_in(skb, p, flow, link);
-		return is_call && way == AB_REASON_TRANSLATED_IN ? AB_REASON_HAIRPIN_SYN : way;
+		return p->flags & PACKET_CALL && way == AB_REASON_TRANSLATED_IN ? AB_REASON_HAIRPIN_SYN : way;
 	}
-	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(skb, p, &key, flow) : 0;
+	int filtered = flow->first_remote.word[3] != p->src ? filter_mapping(p, &key, flow) : 0;
 	/* The host may ask by an id that a LAN host has here. */
 	if (filtered == AB_REASON_FILTERED_IN && p->proto == IPPROTO_ICMP)
 		return stray_inbound(skb, p);

@@ -65,6 +65,13 @@ enum packet_kind {
 	PACKET_OTHER,
 };
 
+/* What this host knows of a packet that it has sent back to itself. */
+enum packet_flags {
+	PACKET_ACCOUNTED = 1, /* tail of a fragment whose span is known already */
+	PACKET_TURNED = 2,    /* one LAN host's to another's external address, at the ingress of that one's link */
+	PACKET_CALL = 4,      /* a turned SYN that opens nothing */
+};
+
 struct packet {
 	__u16 l3, l4; /* offsets of the headers */
 	__be32 src, dst;
@@ -80,7 +87,7 @@ struct packet {
 	__u8 tcp_flags; /* TCP with a header only */
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
-	__u8 is_accounted;     /* tail of a fragment whose span is known already */
+	__u8 flags;	       /* enum packet_flags */
 	__u32 mtu;	     /* of the link it does not fit, for the answer */
 	__u32 ifindex;	     /* LAN: where it came in */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
