@@ -103,11 +103,10 @@ int lan(struct __sk_buff *skb)
 SEC("classifier")
 int wan(struct __sk_buff *skb)
 {
-	struct packet p = {};
-	__u32 ifindex = skb->ifindex;
-	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
+	const struct ab_device *device = device_of(skb->ifindex);
 	if (!device || device->role != AB_ROLE_LINK)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
+	struct packet p = { .mtu = device->mtu };
 	__u32 reason = take_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN) ?:
 			       inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
 	return leave_or_answer(skb, &p, reason);

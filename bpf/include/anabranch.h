@@ -127,12 +127,20 @@ enum ab_role {
 	AB_ROLE_LINK = 2,
 };
 
+/*
+ * Devices are found for every packet, and faster than in a hash table: one stands at the place of its index, or at one of the
+ * places behind it if that is taken.
+ */
+#define AB_DEVICE_PLACES 256
+#define AB_DEVICE_STEPS 8
+
 struct ab_device {
+	__u32 ifindex; /* 0: the place is free */
 	__u8 role; /* enum ab_role */
 	__u8 link;
 	__u8 layer3; /* packets begin with the IP header */
 	__u8 zero;
-	__u32 mtu;
+	__u32 mtu; /* LAN: its own; link: the smallest of the LAN devices', 0 without one */
 	union ab_addr address; /* the source of ICMP errors sent out of it */
 };
 
@@ -194,7 +202,6 @@ struct ab_settings {
 	__u64 icmp_ns;
 	__u64 embryo_ns;
 	__u32 forwards_kernel; /* what a link brings for no flow may be a forward of the kernel's: left to it */
-	__u32 lan_mtu;	       /* smallest of the LAN devices' */
 	__u32 quota_per_host; /* live flows of one LAN host */
 	__u32 flows_max;      /* of the main table, for pressure */
 	__u16 port_min;	      /* external ports for NAT, both ends included, ... */
@@ -207,6 +214,7 @@ struct ab_settings {
 	__u32 flows_per_device;	  /* live flows of one LAN device; 0: devices have no shares, there is only one */
 	__u32 embryos_per_device; /* unconfirmed flows of one LAN device */
 	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
+	__u32 zero;
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
 };
 

@@ -101,8 +101,7 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 		struct iphdr ip;
 		struct icmphdr icmp;
 	} head;
-	__u32 ifindex = skb->ifindex;
-	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
+	const struct ab_device *device = device_of(skb->ifindex);
 	struct ab_scratch *s = scratch();
 	if (p->kind == PACKET_ICMP_ERROR || !p->has_ports_header || !device || !s)
 		return -1;

@@ -76,14 +76,12 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
  * take. 0, or the reason. */
 static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow, __u32 link)
 {
-	const struct ab_settings *set = current_settings();
 	int bad = begin_datagram(skb, p, AB_SIDE_LINK(link));
 	if (bad)
 		return bad;
-	if (!set || !set->lan_mtu || !exceeds_mtu(skb, p, set->lan_mtu))
+	if (!exceeds_mtu(skb, p, p->mtu) || !p->mtu)
 		return 0;
-	__u32 ifindex = flow->lan_ifindex;
-	struct ab_device *device = bpf_map_lookup_elem(&devices, &ifindex);
+	const struct ab_device *device = device_of(flow->lan_ifindex);
 	return device ? fit_to_mtu(skb, p, device->mtu, AB_SIDE_LINK(link)) : 0;
 }
 

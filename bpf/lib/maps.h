@@ -71,7 +71,7 @@ AB_MAP(fullness, BPF_MAP_TYPE_ARRAY, AB_FULLNESS_SLOTS, __u32, struct ab_fullnes
 AB_MAP(settings, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_settings, 0);
 AB_MAP(choice, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_choice, 0);
 AB_MAP(links, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_link, 0);
-AB_MAP(devices, BPF_MAP_TYPE_HASH, 256, __u32, struct ab_device, 0);
+AB_MAP(devices, BPF_MAP_TYPE_ARRAY, AB_DEVICE_PLACES, __u32, struct ab_device, 0);
 AB_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, 65536, struct ab_route_key, struct ab_route, BPF_F_NO_PREALLOC);
 
 AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_LINKS, __u32, struct ab_traffic, 0);
@@ -145,6 +145,29 @@ static __always_inline const struct ab_choice *current_choice(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&choice, &zero);
+}
+
+static __always_inline const struct ab_device *device_at(__u32 ifindex, __u32 step)
+{
+	__u32 place = (ifindex + step) % AB_DEVICE_PLACES;
+	const struct ab_device *device = bpf_map_lookup_elem(&devices, &place);
+	return device && device->ifindex == ifindex ? device : NULL;
+}
+
+static __noinline const struct ab_device *find_displaced(__u32 ifindex)
+{
+	for (__u32 step = 1; step < AB_DEVICE_STEPS; step++) {
+		const struct ab_device *device = device_at(ifindex, step);
+		if (device)
+			return device;
+	}
+	return NULL;
+}
+
+static __always_inline const struct ab_device *device_of(__u32 ifindex)
+{
+	const struct ab_device *device = device_at(ifindex, 0);
+	return device ? device : find_displaced(ifindex);
 }
 
 static __always_inline const struct ab_link *link_at(__u32 index)

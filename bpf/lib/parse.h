@@ -88,7 +88,7 @@ struct packet {
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
 	__u8 flags;	       /* enum packet_flags */
-	__u32 mtu;	     /* of the link it does not fit, for the answer */
+	__u32 mtu;	     /* of the device it does not fit, for the answer; from a link: the LAN devices' smallest */
 	__u32 ifindex;	     /* LAN: where it came in */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
 };

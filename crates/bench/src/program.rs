@@ -129,6 +129,7 @@ impl Programs {
             zero: 0,
         };
         let device = abi::Device {
+            ifindex: LOOPBACK,
             role: abi::Role::Link.into(),
             mtu: 1500,
             ..Default::default()
@@ -136,10 +137,9 @@ impl Programs {
         let mut links =
             Array::<_, abi::Link>::try_from(self.bpf.map_mut("links").context("links")?)?;
         links.set(0, link, 0)?;
-        let mut devices = HashMap::<_, u32, abi::Device>::try_from(
-            self.bpf.map_mut("devices").context("devices")?,
-        )?;
-        devices.insert(LOOPBACK, device, 0)?;
+        let mut devices =
+            Array::<_, abi::Device>::try_from(self.bpf.map_mut("devices").context("devices")?)?;
+        devices.set(LOOPBACK, device, 0)?;
         Ok(())
     }
 

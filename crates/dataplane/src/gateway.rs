@@ -8,10 +8,7 @@ use std::{
 
 use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
 use anabranch_policy::abi;
-use aya::{
-    maps::MapError,
-    programs::{SchedClassifier, TcAttachType},
-};
+use aya::programs::{SchedClassifier, TcAttachType};
 
 use crate::{
     Error, FlowRow, Route, Swept, Walker, attach,
@@ -116,8 +113,8 @@ impl Gateway {
     /// Gives the pinned attachments the programs of this process.
     fn refresh_attachments(&mut self) -> Result<(), Error> {
         for ifindex in attach::attached(&self.pins)? {
-            match self.object.maps.devices.get(&ifindex, 0) {
-                Ok(device) if attach::is_alive(&self.pins, ifindex) => {
+            match self.object.maps.devices.get(ifindex)? {
+                Some(device) if attach::is_alive(&self.pins, ifindex) => {
                     self.attach_program(ifindex, device.role)?
                 }
                 _ => self.detach(ifindex)?,
@@ -139,7 +136,6 @@ impl Gateway {
         self.settings = abi::Settings {
             flows_max: settings.flows_max.min(self.flows_max() as u32),
             embryos_per_host: settings.embryos_per_host.min(self.embryos_max / 2),
-            lan_mtu: self.lan_mtu()?,
             ..*settings
         };
         self.tell_settings()
@@ -155,12 +151,23 @@ impl Gateway {
 
     /// The smallest of the LAN devices' MTUs; 0 without a LAN device.
     fn lan_mtu(&self) -> Result<u32, Error> {
-        let devices: Result<Vec<_>, _> = self.object.maps.devices.iter().collect();
-        let devices = devices.map_err(Error::map("devices"))?;
+        let devices = self.object.maps.devices.all()?;
         let lan = devices
             .iter()
-            .filter(|(_, device)| device.role == abi::Role::Lan.into());
-        Ok(lan.map(|(_, device)| device.mtu).min().unwrap_or(0))
+            .filter(|device| device.role == abi::Role::Lan.into());
+        Ok(lan.map(|device| device.mtu).min().unwrap_or(0))
+    }
+
+    /// Tells the links what their packets have to fit.
+    fn tell_lan_mtu(&mut self) -> Result<(), Error> {
+        let mtu = self.lan_mtu()?;
+        let devices = &mut self.object.maps.devices;
+        for link in devices.all()? {
+            if link.role == abi::Role::Link.into() {
+                devices.insert(abi::Device { mtu, ..link })?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells the path of a link, or that it has none.
@@ -195,16 +202,13 @@ impl Gateway {
         layer3: bool,
         mtu: u32,
     ) -> Result<(), Error> {
-        let device = device_entry(role, layer3, mtu);
-        self.object
-            .maps
-            .devices
-            .insert(ifindex, device, 0)
-            .map_err(Error::map("devices"))?;
-        if self.settings != abi::Settings::default() {
-            self.settings.lan_mtu = self.lan_mtu()?;
-            self.tell_settings()?;
-        }
+        let mtu = match role {
+            Role::Lan { .. } => mtu,
+            Role::Link(_) => self.lan_mtu()?,
+        };
+        let device = device_entry(ifindex, role, layer3, mtu);
+        self.object.maps.devices.insert(device)?;
+        self.tell_lan_mtu()?;
         self.attach_program(ifindex, device.role)
     }
 
@@ -228,10 +232,8 @@ impl Gateway {
     /// The kernel refuses.
     pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
         attach::detach(&self.pins, ifindex)?;
-        match self.object.maps.devices.remove(&ifindex) {
-            Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
-            Err(source) => Err(Error::map("devices")(source)),
-        }
+        self.object.maps.devices.remove(ifindex)?;
+        self.tell_lan_mtu()
     }
 
     /// The devices that have a program of this instance.
@@ -368,12 +370,13 @@ fn link_entry(path: &LinkPath) -> abi::Link {
     }
 }
 
-fn device_entry(role: Role, layer3: bool, mtu: u32) -> abi::Device {
+fn device_entry(ifindex: u32, role: Role, layer3: bool, mtu: u32) -> abi::Device {
     let (kind, link, address) = match role {
         Role::Lan { address } => (abi::Role::Lan, 0, address.into()),
         Role::Link(link) => (abi::Role::Link, link.0, abi::Addr::default()),
     };
     abi::Device {
+        ifindex,
         role: kind.into(),
         link,
         layer3: layer3.into(),

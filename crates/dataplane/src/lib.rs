@@ -19,6 +19,7 @@
 
 mod attach;
 pub mod batch;
+mod devices;
 mod ending;
 mod error;
 mod explain;

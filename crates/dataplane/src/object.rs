@@ -10,14 +10,14 @@ use std::{
 use anabranch_policy::abi;
 use aya::{
     Ebpf, EbpfLoader, Pod, include_bytes_aligned,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
+    maps::{Array, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
     programs::{Program, ProgramError, RawTracePoint, SchedClassifier},
 };
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::geteuid;
 
-use crate::{Error, Sizes, attach};
+use crate::{Error, Sizes, attach, devices::Devices};
 
 /// The BPF object as clang made it, for tests and benchmarks that run the programs themselves.
 pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gateway.bpf.o"));
@@ -39,7 +39,7 @@ pub struct Maps {
     pub settings: Array<MapData, abi::Settings>,
     pub choice: Array<MapData, abi::Choice>,
     pub links: Array<MapData, abi::Link>,
-    pub devices: HashMap<MapData, u32, abi::Device>,
+    pub devices: Devices,
     pub routes: LpmTrie<MapData, abi::Addr, abi::Route>,
     pub traffic: PerCpuArray<MapData, abi::Traffic>,
     pub reasons: PerCpuArray<MapData, u64>,

@@ -21,6 +21,10 @@ pub const STRAY_MARK: u32 = 0xad00_0000;
 pub const PRESSED_CLOSED_NS: u64 = 1_000_000_000;
 /// A host without live flows is remembered this long after its last attempt to open one.
 pub const HOST_IDLE_NS: u64 = 5_000_000_000;
+/// Places of devices.
+pub const DEVICE_PLACES: u32 = 256;
+/// Places that a device may stand at, from that of its index on.
+pub const DEVICE_STEPS: u32 = 8;
 /// A link without a free port is given no flow of that protocol for this long.
 pub const FULL_NS: u64 = 1_000_000_000;
 /// Remote ports whose connections need not stick to a link.
@@ -238,6 +242,7 @@ structures! {
 
     /// A network device the programs are attached to.
     "ab_device" Device {
+        ifindex: u32,
         role: u8,
         link: u8,
         layer3: u8,
@@ -288,7 +293,6 @@ structures! {
         icmp_ns: u64,
         embryo_ns: u64,
         forwards_kernel: u32,
-        lan_mtu: u32,
         quota_per_host: u32,
         flows_max: u32,
         port_min: u16,
@@ -301,6 +305,7 @@ structures! {
         flows_per_device: u32,
         embryos_per_device: u32,
         lan_sources_loose: u32,
+        zero: u32,
         reserved: [u16; RESERVED_MAX],
     }
 
@@ -729,6 +734,8 @@ mod tests {
             ("AB_FULL_NS", FULL_NS),
             ("AB_RESERVED_MAX", RESERVED_MAX as u64),
             ("AB_HOST_IDLE_NS", HOST_IDLE_NS),
+            ("AB_DEVICE_PLACES", DEVICE_PLACES.into()),
+            ("AB_DEVICE_STEPS", DEVICE_STEPS.into()),
             ("AB_SIDE_LAN", SIDE_LAN.into()),
             ("AB_BINS", BINS as u64),
             ("AB_TRUNK_ABI_VERSION", TRUNK_ABI_VERSION.into()),

@@ -154,7 +154,7 @@ fn settings(namespace: &Namespace) -> Result<Settings> {
         icmp_ns: 60 * SECOND,
         embryo_ns: 30 * SECOND,
         forwards_kernel: 0,
-        lan_mtu: 0,
+        zero: 0,
         quota_per_host: FLOWS_MAX,
         flows_max: FLOWS_MAX,
         port_min: 1024,

@@ -8,6 +8,7 @@ mod rig;
 mod admission;
 mod bad_input;
 mod concurrency;
+mod devices;
 mod errors;
 mod evictions;
 mod fragments;

@@ -178,6 +178,12 @@ impl Rig {
         self.become_role(Role::Link(LinkId(link)));
     }
 
+    /// One more device in the rig's namespace.
+    pub fn add_device(&self, name: &str, ifindex: u32) {
+        let add = format!("link add {name} index {ifindex} type veth peer name {name}-end");
+        self.namespace.ip(&add).unwrap();
+    }
+
     fn become_role(&mut self, role: Role) {
         if self.role != Some(role) {
             self.plane().attach(LOOPBACK, role, false, MTU).unwrap();
