@@ -225,6 +225,7 @@ const struct row ab_native_layout[] = {
 	FIELD(ab_settings, flows_per_device),
 	FIELD(ab_settings, embryos_per_device),
 	FIELD(ab_settings, lan_sources_loose),
+	FIELD(ab_settings, zero),
 	FIELD(ab_settings, reserved),
 	SELF(ab_traffic),
 	FIELD(ab_traffic, tx_packets),
