@@ -79,7 +79,6 @@ pub struct Gateway {
     occupancy: Occupancy,
     embryos_max: u32,
     walker: Arc<Walker>,
-    settings: abi::Settings,
 }
 
 impl Gateway {
@@ -102,7 +101,6 @@ impl Gateway {
             pins: folder,
             instance: pins.to_owned(),
             walker,
-            settings: abi::Settings::default(),
         };
         if adopted {
             gateway.refresh_attachments()?;
@@ -133,41 +131,16 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the map update.
     pub fn set_settings(&mut self, settings: &abi::Settings) -> Result<(), Error> {
-        self.settings = abi::Settings {
+        let settings = abi::Settings {
             flows_max: settings.flows_max.min(self.flows_max() as u32),
             embryos_per_host: settings.embryos_per_host.min(self.embryos_max / 2),
             ..*settings
         };
-        self.tell_settings()
-    }
-
-    fn tell_settings(&mut self) -> Result<(), Error> {
         self.object
             .maps
             .settings
-            .set(0, self.settings, 0)
+            .set(0, settings, 0)
             .map_err(Error::map("settings"))
-    }
-
-    /// The smallest of the LAN devices' MTUs; 0 without a LAN device.
-    fn lan_mtu(&self) -> Result<u32, Error> {
-        let devices = self.object.maps.devices.all()?;
-        let lan = devices
-            .iter()
-            .filter(|device| device.role == abi::Role::Lan.into());
-        Ok(lan.map(|device| device.mtu).min().unwrap_or(0))
-    }
-
-    /// Tells the links what their packets have to fit.
-    fn tell_lan_mtu(&mut self) -> Result<(), Error> {
-        let mtu = self.lan_mtu()?;
-        let devices = &mut self.object.maps.devices;
-        for link in devices.all()? {
-            if link.role == abi::Role::Link.into() {
-                devices.insert(abi::Device { mtu, ..link })?;
-            }
-        }
-        Ok(())
     }
 
     /// Tells the path of a link, or that it has none.
@@ -202,13 +175,8 @@ impl Gateway {
         layer3: bool,
         mtu: u32,
     ) -> Result<(), Error> {
-        let mtu = match role {
-            Role::Lan { .. } => mtu,
-            Role::Link(_) => self.lan_mtu()?,
-        };
         let device = device_entry(ifindex, role, layer3, mtu);
         self.object.maps.devices.insert(device)?;
-        self.tell_lan_mtu()?;
         self.attach_program(ifindex, device.role)
     }
 
@@ -232,8 +200,7 @@ impl Gateway {
     /// The kernel refuses.
     pub fn detach(&mut self, ifindex: u32) -> Result<(), Error> {
         attach::detach(&self.pins, ifindex)?;
-        self.object.maps.devices.remove(ifindex)?;
-        self.tell_lan_mtu()
+        self.object.maps.devices.remove(ifindex)
     }
 
     /// The devices that have a program of this instance.
