@@ -62,13 +62,11 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 	return action < 0 ? TC_ACT_SHOT : action;
 }
 
-static __always_inline int leave_or_answer(struct __sk_buff *skb, struct packet *p, __u32 reason)
+/* The fate of the `usual` reason, which nearly all packets leave for, is known to the compiler. */
+static __always_inline int leave_or_answer(struct __sk_buff *skb, struct packet *p, __u32 reason, __u32 usual)
 {
-	/* The compiler knows the fate of what nearly all packets leave for. */
-	if (reason == AB_REASON_TRANSLATED_OUT)
-		return leave(skb, AB_REASON_TRANSLATED_OUT);
-	if (reason == AB_REASON_TRANSLATED_IN)
-		return leave(skb, AB_REASON_TRANSLATED_IN);
+	if (reason == usual)
+		return leave(skb, usual);
 	int action = leave(skb, reason);
 	if (action == TC_ACT_SHOT && fate_of[reason < AB_REASON_COUNT ? reason : 0] == AB_REFUSED)
 		return refuse(skb, p, reason);
@@ -97,7 +95,7 @@ int lan(struct __sk_buff *skb)
 {
 	struct packet p = { .ifindex = skb->ifindex };
 	__u32 reason = take_packet(skb, &p, ETH_HLEN) ?: outbound(skb, &p);
-	return leave_or_answer(skb, &p, reason);
+	return leave_or_answer(skb, &p, reason, AB_REASON_TRANSLATED_OUT);
 }
 
 SEC("classifier")
@@ -109,7 +107,7 @@ int wan(struct __sk_buff *skb)
 	struct packet p = { .mtu = device->mtu };
 	__u32 reason = take_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN) ?:
 			       inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
-	return leave_or_answer(skb, &p, reason);
+	return leave_or_answer(skb, &p, reason, AB_REASON_TRANSLATED_IN);
 }
 
 /* The answer is written over the packet, behind the headers it was asked about. */

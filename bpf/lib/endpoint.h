@@ -32,13 +32,19 @@ static __always_inline __u32 place_of_lan(const struct ab_flow_key *lan_key)
 	return ENDPOINT_PLACES + (bpf_ntohs(lan_key->local_port) + host) % ENDPOINT_PLACES;
 }
 
-/* The LAN entry of the live flow at a place; its key is in s->endpoint_key. */
-static __always_inline struct ab_flow *live_flow_at(struct ab_scratch *s, __u32 place)
+/* Copies the LAN key at a place to s->endpoint_key. Whether there is one. */
+static __always_inline int read_place(struct ab_scratch *s, __u32 place)
 {
 	const struct ab_flow_key *found = bpf_map_lookup_elem(&endpoints, &place);
 	if (!found || !found->proto)
-		return NULL;
+		return 0;
 	s->endpoint_key = *found;
+	return 1;
+}
+
+/* The LAN entry of s->endpoint_key, if its flow is live. */
+static __always_inline struct ab_flow *live_flow(const struct ab_scratch *s)
+{
 	struct ab_flow *flow = bpf_map_lookup_elem(&flows, &s->endpoint_key);
 	return flow && !(flow->state & AB_STATE_CLOSED) ? flow : NULL;
 }
@@ -46,17 +52,16 @@ static __always_inline struct ab_flow *live_flow_at(struct ab_scratch *s, __u32 
 /* The LAN entry of a live flow whose LAN endpoint is that of s->lan_key. */
 static __noinline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s)
 {
-	struct ab_flow *flow = live_flow_at(s, place_of_lan(&s->lan_key));
-	if (!flow || s->endpoint_key.local_port != s->lan_key.local_port ||
+	if (!read_place(s, place_of_lan(&s->lan_key)) || s->endpoint_key.local_port != s->lan_key.local_port ||
 	    !is_same_addr(&s->endpoint_key.local, &s->lan_key.local))
 		return NULL;
-	return flow;
+	return live_flow(s);
 }
 
 /* The LAN entry of a live flow whose external endpoint this is. */
 static __noinline struct ab_flow *flow_of_external(struct ab_scratch *s, __u32 link, __be32 address, __be16 port)
 {
-	struct ab_flow *flow = live_flow_at(s, place_of_external(link, port));
+	struct ab_flow *flow = read_place(s, place_of_external(link, port)) ? live_flow(s) : NULL;
 	if (!flow || flow->link != link || flow->other_port != port || flow->other_local.word[3] != address)
 		return NULL;
 	return flow;
@@ -71,7 +76,7 @@ static __always_inline void set_place(__u32 place, const struct ab_flow_key *lan
 
 static __always_inline void claim_place(struct ab_scratch *s, __u32 place)
 {
-	if (!live_flow_at(s, place))
+	if (!read_place(s, place) || !live_flow(s))
 		set_place(place, &s->lan_key);
 }
 

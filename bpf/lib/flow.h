@@ -62,6 +62,12 @@ static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
 	return flow ? flow : find_young(key);
 }
 
+/* What is likely to be where `flow` is: its other entry. */
+static __always_inline struct ab_flow *find_beside(const struct ab_flow_key *key, const struct ab_flow *flow)
+{
+	return flow->state & AB_STATE_CONFIRMED ? find_flow(key) : find_young(key);
+}
+
 static __always_inline int is_other_of(const struct ab_flow *other, const struct ab_flow_key *key,
 				       const struct ab_flow *flow)
 {
@@ -77,7 +83,7 @@ static __always_inline struct ab_flow *find_other(const struct ab_flow_key *key,
 						  struct ab_flow_key *other_key)
 {
 	make_other_key(other_key, key, flow);
-	struct ab_flow *other = find_flow(other_key);
+	struct ab_flow *other = find_beside(other_key, flow);
 	return other && is_other_of(other, key, flow) ? other : NULL;
 }
 

@@ -142,7 +142,12 @@ static __noinline int remember_session(struct ab_scratch *s, const struct packet
 		return 0;
 	make_session(s, p, reach);
 	s->session.link = link;
-	return bpf_map_update_elem(&sessions, &s->session_key, &s->session, BPF_ANY);
+	struct ab_session *place = bpf_map_lookup_elem(&sessions, &s->session_key);
+	if (!place)
+		return bpf_map_update_elem(&sessions, &s->session_key, &s->session, BPF_ANY);
+	/* Without the table's lock: who reads half of this has the addresses of another session, or a link as good. */
+	*place = s->session;
+	return 0;
 }
 
 static __always_inline __u32 packet_hash(const struct packet *p)

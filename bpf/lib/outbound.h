@@ -381,11 +381,12 @@ static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p,
 	if (*flow && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
 		return 0;
 	int why = settle_outbound(skb, p, *flow);
-	if (why == TO_OPEN)
+	int opens = why == TO_OPEN;
+	if (opens)
 		why = open_flow(skb, p);
 	if (why)
 		return why;
-	*flow = find_flow(&key);
+	*flow = opens ? find_young(&key) : find_flow(&key);
 	return *flow ? 0 : AB_REASON_REFUSED_FULL;
 }
 
