@@ -126,7 +126,7 @@ pub fn call(gateway: &Anabranch, request: &Request) -> Response {
     let paths = Paths::new(gateway.instance()).unwrap();
     Client::connect(&paths.socket())
         .and_then(|mut client| client.call(request))
-        .unwrap()
+        .unwrap_or_else(|error| panic!("{error}\n{}", log(gateway)))
 }
 
 pub fn status(gateway: &Anabranch) -> Status {
@@ -189,10 +189,14 @@ pub fn until_quiet(gateway: &Anabranch) {
     });
 }
 
+fn log(gateway: &Anabranch) -> String {
+    std::fs::read_to_string(gateway.log()).unwrap()
+}
+
 /// Lines of the daemon's log that contain `words`.
 pub fn logged(gateway: &Anabranch, words: &str) -> Vec<String> {
-    let log = std::fs::read_to_string(gateway.log()).unwrap();
-    log.lines()
+    log(gateway)
+        .lines()
         .filter(|line| line.contains(words))
         .map(str::to_owned)
         .collect()

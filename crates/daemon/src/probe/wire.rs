@@ -1,6 +1,7 @@
 //! One request, one answer, over one link.
 
 use std::io;
+use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -21,13 +22,18 @@ const ANSWER_BYTES_MAX: usize = 4096;
 /// A name every resolver has in its cache, with a short answer.
 const QUERY_NAME: &str = "a.root-servers.net.";
 
+/// Words of the kernel's `struct tcp_info` (linux/tcp.h).
+const RTT: usize = offset_of!(libc::tcp_info, tcpi_rtt) / size_of::<u32>();
+const TOTAL_RETRANS: usize = offset_of!(libc::tcp_info, tcpi_total_retrans) / size_of::<u32>();
+
 sockopt_impl!(
-    /// What the kernel knows of a connection (tcp(7)).
+    /// What the kernel knows of a connection (tcp(7)), as far as every kernel knows it: the C library's structure may be
+    /// longer than the running kernel's.
     TcpInfo,
     GetOnly,
     libc::IPPROTO_TCP,
     libc::TCP_INFO,
-    libc::tcp_info
+    [u32; TOTAL_RETRANS + 1]
 );
 
 /// The link a probe leaves by: bound to the device and to the address, so that no routing rule can send it elsewhere.
@@ -123,7 +129,7 @@ async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
         }
     }
     let info = getsockopt(&connection, TcpInfo)?;
-    match (info.tcpi_total_retrans, info.tcpi_rtt) {
+    match (info[TOTAL_RETRANS], info[RTT]) {
         (0, _) => Ok(asked.elapsed()),
         (_, 0) => std::future::pending().await,
         (_, round_trip_us) => Ok(Duration::from_micros(round_trip_us.into())),
