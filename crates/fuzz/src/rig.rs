@@ -11,7 +11,7 @@ use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
 };
 use anabranch_lab::netns::{Entered, Namespace};
-use anabranch_policy::{Dispatch, Fate, Load, Reason, abi};
+use anabranch_policy::{Fate, Reason, abi};
 use anyhow::{Context, Result, ensure};
 use aya::TestRun;
 use aya::maps::{HashMap, Map, MapData, MapType};
@@ -344,20 +344,11 @@ fn settings(told: &Told) -> Settings {
 }
 
 fn choice(told: &Told) -> Choice {
-    let mut choice = Choice {
-        dispatch: Dispatch::Weighted.into(),
-        load: Load::Dispatched.into(),
-        count: LINKS.into(),
-        usable: (1 << LINKS) - 1,
+    Choice {
         syn_retry: told.syn_retry.into(),
         granularity: told.sessions.into(),
-        ..Choice::default()
-    };
-    choice.target = [abi::Target {
-        weight: 1,
-        dispatched_base: 0,
-    }; abi::MAX_LINKS];
-    choice
+        ..Choice::round_robin(LINKS.into(), (1 << LINKS) - 1)
+    }
 }
 
 /// Every map that holds what the programs learned.

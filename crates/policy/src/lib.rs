@@ -133,6 +133,24 @@ pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 
     ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
 }
 
+impl abi::Choice {
+    /// The links of `usable` take turns, of `count` links in all.
+    pub fn round_robin(count: u32, usable: u32) -> Self {
+        let target = abi::Target {
+            weight: 1,
+            dispatched_base: 0,
+        };
+        abi::Choice {
+            dispatch: Dispatch::Weighted.into(),
+            load: Load::Dispatched.into(),
+            count,
+            usable,
+            target: [target; abi::MAX_LINKS],
+            ..Self::default()
+        }
+    }
+}
+
 /// One way a packet can leave a program; its number is its place in [`reasons`] or [`trunk_reasons`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use anabranch_core::Choice;
 use anabranch_dataplane::Settings;
-use anabranch_policy::{Dispatch, Load, abi};
+use anabranch_policy::abi;
 
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub const SECOND_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
@@ -44,16 +44,5 @@ pub fn settings() -> Settings {
 
 /// Round-robin over the links in `usable`.
 pub fn round_robin(usable: u32) -> Choice {
-    let mut choice = Choice {
-        dispatch: Dispatch::Weighted.into(),
-        load: Load::Dispatched.into(),
-        count: 2,
-        usable,
-        ..Choice::default()
-    };
-    choice.target = [abi::Target {
-        weight: 1,
-        dispatched_base: 0,
-    }; abi::MAX_LINKS];
-    choice
+    Choice::round_robin(2, usable)
 }
