@@ -9,8 +9,11 @@ use std::net::Ipv4Addr;
 
 use anabranch_policy::{Fate, Reason, abi};
 
-use crate::read::{ETHERNET, ICMP, Ip, TCP, word};
+use crate::build::End;
+use crate::memory::Memory;
+use crate::read::{ETHERNET, ICMP, Ip, TCP, UDP, word};
 use crate::rig::{Action, Outcome, Rig};
+use crate::shares::Limit;
 use crate::site::*;
 use crate::sum;
 
@@ -39,7 +42,13 @@ enum Way {
 }
 
 /// Judges what became of `input`, which arrived at `port`.
-pub fn check(rig: &Rig, port: Port, input: &[u8], outcome: &Outcome) -> Verdict {
+pub fn check(
+    rig: &Rig,
+    memory: &mut Memory,
+    port: Port,
+    input: &[u8],
+    outcome: &Outcome,
+) -> Verdict {
     let Some(reason) = outcome.reason() else {
         let named = outcome
             .reasons
@@ -48,28 +57,34 @@ pub fn check(rig: &Rig, port: Port, input: &[u8], outcome: &Outcome) -> Verdict 
         let named: Vec<_> = named.collect();
         return wrong(format!("{:?} is no fate of {named:?}", outcome.action));
     };
-    let case = Case {
+    let mut case = Case {
         rig,
+        memory,
         port,
         input,
         output: &outcome.frame,
         reason,
+        is_turned: outcome.is_turned,
     };
+    case.remember();
     let verdict = match (outcome.action, reason.fate) {
         (Action::Drop, _) => Ok(()),
         (Action::Pass, _) => case.passed(),
         (_, Fate::Refused) => case.answered(),
         _ => case.sent(),
     };
+    let verdict = verdict.and_then(|()| case.limited());
     verdict.map_err(|words| format!("{port}, {}: {words}", reason.name))
 }
 
 struct Case<'a> {
     rig: &'a Rig,
+    memory: &'a mut Memory,
     port: Port,
     input: &'a [u8],
     output: &'a [u8],
     reason: &'static Reason,
+    is_turned: bool,
 }
 
 impl<'a> Case<'a> {
@@ -89,6 +104,25 @@ impl<'a> Case<'a> {
         let ip = ip.ok_or("what left is no whole IPv4 packet")?;
         demand_sum(&ip, "the packet that left")?;
         Ok(ip)
+    }
+
+    /// What the packet says of those that follow it. A mapping may hear who its host spoke to, whatever became of the packet.
+    fn remember(&mut self) {
+        let Ok(came) = self.came() else { return };
+        let is_sent = self.reason.fate == Fate::Sent;
+        let left = is_sent.then(|| self.left().ok()).flatten();
+        self.memory.begin(self.port, &came, left.as_ref());
+        let (Port::Lan(_), Some(ports)) = (self.port, came.ports()) else {
+            return;
+        };
+        let (local, remote) = ends(Way::Out, &came, ports);
+        if came.proto() == TCP || came.is_icmp_error() {
+            return;
+        }
+        if let Ok(flow) = self.flow(came.proto(), local, remote) {
+            let mapping = (came.proto(), local, flow.opened_ns);
+            self.memory.speak(mapping, remote.0);
+        }
     }
 
     /// Passing with a source of the LAN is leaving, unless the packet is the kernel's own or its NAT takes it.
@@ -126,6 +160,30 @@ impl<'a> Case<'a> {
             _ => return wrong("the checker knows no rule by which the kernel may have it"),
         }
         Ok(())
+    }
+
+    /// A limit is held against who has reached it, and nobody else. Sizes of the tables are beyond a round's packets.
+    fn limited(&self) -> Verdict {
+        let reached = match self.reason.name {
+            "REFUSED_QUOTA" => self.is_at(&[Limit::Quota]),
+            "REFUSED_MAPPINGS" => self.is_at(&[Limit::Mappings]),
+            "REFUSED_DEVICE" => self.is_at(&[Limit::Device]),
+            "FALLBACK_QUOTA" => self.is_at(&[Limit::Quota, Limit::Mappings, Limit::Device]),
+            "REFUSED_EMBRYOS" | "FALLBACK_FULL" => self.is_at(&[Limit::Embryos]),
+            "REFUSED_RATE_HOST" => self.is_at(&[Limit::Fallbacks]),
+            "UNKNOWN_RATE" => self.is_at(&[Limit::Unknown]),
+            "REFUSED_RATE_ALL" => self.is_at(&[Limit::AllFallbacks]),
+            "REFUSED_FULL" | "REFUSED_HOSTS" => false,
+            _ => true,
+        };
+        demand!(reached, "a limit that its sender has not reached");
+        Ok(())
+    }
+
+    /// Whether the sender has reached one of these.
+    fn is_at(&self, limits: &[Limit]) -> bool {
+        let sender = self.rig.sender(self.port, self.input);
+        sender.is_some_and(|host| limits.iter().any(|&limit| self.rig.is_at(&host, limit)))
     }
 
     fn sent(&self) -> Verdict {
@@ -189,21 +247,8 @@ impl<'a> Case<'a> {
         }
         demand_hop(&came, &left)?;
         match (came.ports(), left.ports()) {
-            (Some(from), Some(to)) => {
-                let (local, remote) = ends(way, &came, from);
-                let flow = self.flow(came.proto(), local, remote)?;
-                let port = end_of(way, to);
-                self.demand_end(way, &flow, (address, port))?;
-                let is_given = way == Way::Out && came.proto() != ICMP && port != 0;
-                demand!(
-                    !is_given || !self.rig.told.reserved().contains(&port),
-                    "port {port} is reserved"
-                );
-            }
-            (None, None) if came.is_later_fragment() => match way {
-                Way::Out => demand!(link_of(address).is_some(), "{address} left by a link"),
-                Way::In => demand!(lan_of(address).is_some(), "{address} is not of the LAN"),
-            },
+            (Some(from), Some(to)) => self.of_flow(way, &came, from, (address, end_of(way, to)))?,
+            (None, None) if came.is_later_fragment() => self.of_datagram(way, &came, &left)?,
             _ => return wrong("sent without ports to find its flow by"),
         }
         let fixed_id = way == Way::In || (!came.may_fragment() && !came.is_fragment());
@@ -213,6 +258,57 @@ impl<'a> Case<'a> {
             Way::In => Some(LAN_MTU),
         };
         self.is_the_same(way, &came, &left, mtu)
+    }
+
+    /// Its flow has the end that was written, and lets it pass.
+    fn of_flow(&self, way: Way, came: &Ip, from: (u16, u16), end: End) -> Verdict {
+        let (local, remote) = ends(way, came, from);
+        let flow = self.flow(came.proto(), local, remote)?;
+        self.demand_end(way, &flow, end)?;
+        if way == Way::In {
+            return self.may_speak(came, &flow, end);
+        }
+        let is_given = came.proto() != ICMP && end.1 != 0;
+        demand!(
+            !is_given || !self.rig.told.reserved().contains(&end.1),
+            "port {} is reserved",
+            end.1
+        );
+        Ok(())
+    }
+
+    /// Nobody on a link has an address of ours (RFC 2827), and a mapping hears whom its host spoke to.
+    fn may_speak(&self, came: &Ip, flow: &abi::Flow, local: End) -> Verdict {
+        if self.is_turned {
+            return Ok(());
+        }
+        let from = came.src();
+        let is_ours = lan_of(from).is_some() || link_of(from).is_some();
+        demand!(!is_ours, "{from} is not on a link");
+        let is_open = self.rig.told.udp_open && came.proto() == UDP;
+        let mapping = (came.proto(), local, flow.opened_ns);
+        let hears = is_open || came.proto() == TCP || self.memory.hears(mapping, from);
+        demand!(hears, "{local:?} never spoke to {from}");
+        Ok(())
+    }
+
+    /// A later fragment goes where its first does, under the same id.
+    fn of_datagram(&self, way: Way, came: &Ip, left: &Ip) -> Verdict {
+        let address = changed_address(way, left);
+        let mut begun = self.memory.ports_of(self.port, came);
+        let is_begun = begun.any(|from| {
+            let (local, remote) = ends(way, came, from);
+            let flow = self.flow(came.proto(), local, remote);
+            flow.is_ok_and(|flow| {
+                self.demand_end(way, &flow, (address, flow.other_port.get()))
+                    .is_ok()
+            })
+        });
+        demand!(is_begun, "{address}: not that of its first fragment");
+        let id = self.memory.id_of(self.port, came);
+        let is_same = id.is_none_or(|id| id == left.id());
+        demand!(is_same, "id {}, its first fragment's is {id:?}", left.id());
+        Ok(())
     }
 
     /// The SYN of one LAN host to an endpoint that another stands for, though they have no flow.
@@ -278,7 +374,19 @@ impl<'a> Case<'a> {
             expected[2..4].copy_from_slice(&left.bytes[2..4]);
             expected[6..8].copy_from_slice(&left.bytes[6..8]);
         }
-        demand_equal(&expected[..left.length().min(expected.len())], left.bytes)
+        demand_equal(&expected[..left.length().min(expected.len())], left.bytes)?;
+        self.demand_padding(came, left, is_cut)
+    }
+
+    /// Behind the packet is what was there, or nothing if it was cut.
+    fn demand_padding(&self, came: &Ip, left: &Ip, is_cut: bool) -> Verdict {
+        let before = self.input.len() - self.port.header() - came.length();
+        let after = self.output.len() - ETHERNET - left.length();
+        demand!(
+            after == if is_cut { 0 } else { before },
+            "{before} bytes behind the packet became {after}"
+        );
+        Ok(())
     }
 
     /// An ICMP error about a flow's packet: outer and quoted header change, and the sums with them.
@@ -388,8 +496,6 @@ impl<'a> Case<'a> {
         Ok(())
     }
 }
-
-type End = (Ipv4Addr, u16);
 
 fn demand_sum(ip: &Ip, what: &str) -> Verdict {
     let holds = sum::holds(&[&ip.bytes[..ip.header()]]);

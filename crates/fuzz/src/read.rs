@@ -20,6 +20,13 @@ pub fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
+/// Bytes of a map as what they are.
+pub fn pod<T: aya::Pod>(bytes: &[u8]) -> T {
+    assert_eq!(bytes.len(), size_of::<T>(), "the contract's size");
+    // SAFETY: as long as T, and any bytes are a valid T.
+    unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
+}
+
 fn address(bytes: &[u8], at: usize) -> Ipv4Addr {
     Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3])
 }

@@ -11,6 +11,7 @@ use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
 };
 use anabranch_lab::netns::{Entered, Namespace};
+use anabranch_policy::abi::HostKey;
 use anabranch_policy::{Fate, Reason, abi};
 use anyhow::{Context, Result, ensure};
 use aya::TestRun;
@@ -19,9 +20,11 @@ use aya::programs::TestRunOptions;
 use nix::net::if_::if_nametoindex;
 
 use crate::capture::{Capture, Seen};
+use crate::check;
 use crate::kernel::RawMap;
 use crate::read::Ip;
 use crate::script::to_hex;
+use crate::shares::{self, Limit, Payments};
 use crate::site::*;
 use crate::tables::Tables;
 
@@ -59,6 +62,8 @@ pub struct Outcome {
     pub frame: Vec<u8>,
     /// The frame is for the device that sent the packet.
     pub is_returned: bool,
+    /// The packet was one LAN host's to another, coming back.
+    pub is_turned: bool,
 }
 
 impl Outcome {
@@ -92,6 +97,7 @@ pub struct Rig {
     counted: Vec<u64>,
     flows: [FlowMap; 2],
     pub tables: Tables,
+    payments: Payments,
     pub capture: Capture,
     output: Vec<u8>,
     pub told: Told,
@@ -134,6 +140,7 @@ impl Rig {
             counted: vec![0; anabranch_policy::reasons().len()],
             flows: [flow_map(&maps, "flows")?, flow_map(&maps, "embryos")?],
             tables: Tables::open(&maps)?,
+            payments: Payments::default(),
             capture: Capture::new(Seen::Leaving)?,
             output: vec![0; OUTPUT_MAX],
             told: Told::default(),
@@ -153,6 +160,7 @@ impl Rig {
         self.counted.fill(0);
         self.capture.drain(|_, _| {})?;
         self.tables.forget();
+        self.payments = Payments::default();
         let indexes = self.indexes.clone();
         let plane = self.plane()?;
         plane.set_settings(&settings(told))?;
@@ -196,6 +204,9 @@ impl Rig {
         let index = self.index_of(port);
         if let Some(ip) = Ip::of(&frame[port.header().min(frame.len())..]) {
             self.tables.touched.by(port, &ip);
+            if let Some(host) = self.sender(port, frame) {
+                self.tables.touched.by_host(host, ip.src());
+            }
         }
         let program = match port {
             Port::Lan(_) => "lan",
@@ -214,8 +225,16 @@ impl Rig {
         let ran = self.plane()?.program(program)?.test_run(options);
         self.output = output;
         let ran = ran.with_context(|| format!("{port} {}", to_hex(frame)))?;
+        let reasons = self.count()?;
+        if let Some(host) = self.sender(port, frame) {
+            for &number in &reasons {
+                let name = anabranch_policy::reasons()[number].name;
+                self.payments.add(host, name);
+            }
+        }
         let frame_left = self.output[..ran.data_size_out as usize].to_vec();
         Ok(Outcome {
+            is_turned: mark == HAIRPIN_MARK,
             is_returned: port.header() > 0 && frame_left.get(..6) == frame.get(6..12),
             action: match ran.return_value {
                 7 => Action::Redirect,
@@ -223,9 +242,41 @@ impl Rig {
                 u32::MAX => Action::Pass,
                 other => Action::Other(other),
             },
-            reasons: self.count()?,
+            reasons,
             frame: frame_left,
         })
+    }
+
+    /// Who a frame counts against: the LAN host that sent it.
+    pub fn sender(&self, port: Port, frame: &[u8]) -> Option<HostKey> {
+        let Port::Lan(_) = port else { return None };
+        let address = Ip::of_frame(frame)?.src();
+        let ifindex = self.index_of(Port::Lan(lan_of(address)?));
+        let mac = frame[6..12].try_into().ok()?;
+        Some(shares::sender(ifindex, mac, address))
+    }
+
+    /// Whether a LAN host has reached a limit.
+    pub fn is_at(&self, host: &HostKey, limit: Limit) -> bool {
+        match limit {
+            Limit::Fallbacks | Limit::AllFallbacks | Limit::Unknown => {
+                self.payments.are_at(host, limit)
+            }
+            Limit::Embryos if self.has_embryos(host) => false,
+            _ => self.tables.shares.are_at(&self.told, host, limit),
+        }
+    }
+
+    fn has_embryos(&self, host: &HostKey) -> bool {
+        let mut entries = self.flows[1].iter().flatten();
+        entries.any(|(key, flow)| {
+            key.side == abi::SIDE_LAN && shares::holder(&flow, key.local) == *host
+        })
+    }
+
+    /// At the flow tables.
+    pub fn look(&mut self) -> Result<check::Verdict> {
+        self.tables.look(&self.told)
     }
 
     /// The reasons that were counted since the last call.
@@ -325,10 +376,10 @@ fn settings(told: &Told) -> Settings {
         quota_per_host: told.quota,
         embryos_per_host: EMBRYOS_PER_HOST,
         flows_max: 65_536,
-        port_min: 1024,
-        port_max: 65535,
-        ephemeral_min: 32768,
-        ephemeral_max: 60999,
+        port_min: PORTS.0,
+        port_max: PORTS.1,
+        ephemeral_min: EPHEMERAL.0,
+        ephemeral_max: EPHEMERAL.1,
         udp_filter_open: told.udp_open.into(),
         forwards_kernel: told.forwards.into(),
         lan_sources_loose: told.loose.into(),

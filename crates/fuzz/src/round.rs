@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::check::{self, Verdict};
 use crate::generate::Generator;
+use crate::memory::Memory;
 use crate::read::Ip;
 use crate::rig::{Action, Outcome, Rig};
 use crate::script::{Script, Shot};
@@ -84,6 +85,7 @@ fn scripts(folder: &Path) -> Result<Vec<(PathBuf, Script)>> {
 /// A rig that judges.
 pub struct Arena {
     rig: Rig,
+    memory: Memory,
     pub tally: Tally,
     since_look: usize,
 }
@@ -92,6 +94,7 @@ impl Arena {
     pub fn new() -> Result<Self> {
         Ok(Arena {
             rig: Rig::new()?,
+            memory: Memory::default(),
             tally: Tally::default(),
             since_look: 0,
         })
@@ -121,7 +124,7 @@ impl Arena {
         mut meet: impl FnMut(&Shot, &Outcome),
     ) -> Result<Option<Violation>> {
         let (mut generator, told) = Generator::new(seed);
-        self.rig.reset(&told)?;
+        self.reset(&told)?;
         let mut script = Script {
             told,
             shots: Vec::new(),
@@ -146,7 +149,7 @@ impl Arena {
         script: &Script,
         mut meet: impl FnMut(&Shot, &Outcome),
     ) -> Result<Option<(usize, String)>> {
-        self.rig.reset(&script.told)?;
+        self.reset(&script.told)?;
         let few = script.shots.len() <= BETWEEN_LOOKS;
         for (place, shot) in script.shots.iter().enumerate() {
             let (outcome, verdict) = self.take(shot)?;
@@ -206,14 +209,23 @@ impl Arena {
         Ok(best)
     }
 
+    fn reset(&mut self, told: &Told) -> Result<()> {
+        self.memory = Memory::default();
+        self.since_look = 0;
+        self.rig.reset(told)
+    }
+
+    fn judge(&mut self, port: Port, frame: &[u8], outcome: &Outcome) -> Verdict {
+        self.tally.add(outcome);
+        check::check(&self.rig, &mut self.memory, port, frame, outcome)
+    }
+
     fn take(&mut self, shot: &Shot) -> Result<(Outcome, Verdict)> {
         let outcome = self.rig.arrive(shot.port, &shot.frame)?;
-        self.tally.add(&outcome);
-        let mut verdict = check::check(&self.rig, shot.port, &shot.frame, &outcome);
+        let mut verdict = self.judge(shot.port, &shot.frame, &outcome);
         if let Some(port) = turned_at(&outcome) {
             let back = self.rig.come_back(port, &outcome.frame)?;
-            self.tally.add(&back);
-            verdict = verdict.and(check::check(&self.rig, port, &outcome.frame, &back));
+            verdict = verdict.and(self.judge(port, &outcome.frame, &back));
         }
         self.since_look += 1;
         let often = BETWEEN_LOOKS.max(self.rig.tables.entries() / ENTRIES_PER_PACKET);
@@ -239,7 +251,7 @@ impl Arena {
                 return Ok(verdict);
             }
         }
-        self.rig.tables.look()
+        self.rig.look()
     }
 }
 

@@ -54,6 +54,10 @@ pub const SERVERS: [Ipv4Addr; 4] = [
     Ipv4Addr::new(8, 0, 0, 11),
 ];
 
+/// External ports, and those of them that are the host's own, both ends included.
+pub const PORTS: (u16, u16) = (1024, 65535);
+pub const EPHEMERAL: (u16, u16) = (32768, 60999);
+
 /// What a packet may claim although nobody has it.
 pub const STRANGERS: [Ipv4Addr; 9] = [
     Ipv4Addr::new(192, 168, 7, 7),

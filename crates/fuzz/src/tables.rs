@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anabranch_policy::abi::{self, Flow, FlowKey};
+use anabranch_policy::abi::{self, Flow, FlowKey, HostKey};
 use anyhow::Result;
 
 use crate::kernel::RawMap;
-use crate::read::{Ip, TCP};
-use crate::site::{LINKS, Port, link_of};
+use crate::read::{Ip, TCP, pod};
+use crate::shares::{self, Shares};
+use crate::site::{LINKS, Port, Told, link_of};
 
 /// One end of a flow as a packet names it. Mappings have no remote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,8 +29,10 @@ pub struct Touched {
     flows: HashSet<Named>,
     /// Of fragments, which name no ports.
     hosts: HashSet<(u8, u8, Ipv4Addr)>,
-    /// LAN hosts that may have opened a flow, and so lost an older one that nobody had answered.
-    openers: HashSet<Ipv4Addr>,
+    /// LAN hosts that may have opened a flow, and so lost an older one that nobody had answered, with their addresses.
+    openers: HashMap<HostKey, HashSet<Ipv4Addr>>,
+    /// Protocol, LAN address and the address it spoke to.
+    spoken: HashSet<(u8, Ipv4Addr, Ipv4Addr)>,
 }
 
 impl Touched {
@@ -40,7 +43,7 @@ impl Touched {
             Port::Link(link) => (abi::side_of_link(link), ip.dst(), ip.src()),
         };
         if side == abi::SIDE_LAN {
-            self.openers.insert(local);
+            self.spoken.insert((ip.proto(), local, remote));
         }
         if ip.is_fragment() {
             self.hosts.insert((side, ip.proto(), local));
@@ -69,6 +72,11 @@ impl Touched {
         }
     }
 
+    /// A LAN host sent something from `address`.
+    pub fn by_host(&mut self, host: HostKey, address: Ipv4Addr) {
+        self.openers.entry(host).or_default().insert(address);
+    }
+
     fn holds(&self, name: Named) -> bool {
         let host = (name.side, name.proto, name.local.0);
         self.flows.contains(&name) || self.hosts.contains(&host)
@@ -78,6 +86,7 @@ impl Touched {
         self.flows.clear();
         self.hosts.clear();
         self.openers.clear();
+        self.spoken.clear();
     }
 }
 
@@ -118,11 +127,23 @@ fn is_permission(flow: &Flow) -> bool {
     flow.state & abi::STATE_PERMISSION != 0
 }
 
+/// Whether the mapping that a permission was given to is there.
+fn is_granted(key: &FlowKey, permission: &Flow, now: &Entries) -> bool {
+    let mapping = FlowKey {
+        remote: abi::Addr::default(),
+        remote_port: abi::BePort::default(),
+        ..*key
+    };
+    now.get(&mapping)
+        .is_some_and(|mapping| mapping.opened_ns == permission.opened_ns)
+}
+
 type Entries = HashMap<FlowKey, Flow>;
 
 /// All tables of flows, as they were at the last look.
 pub struct Tables {
     maps: [RawMap; 3],
+    pub shares: Shares,
     last: Entries,
     pub touched: Touched,
 }
@@ -136,6 +157,7 @@ impl Tables {
                 RawMap::open(&pins.join("flows"))?,
                 RawMap::open(&pins.join("permissions"))?,
             ],
+            shares: Shares::open(pins)?,
             last: Entries::new(),
             touched: Touched::default(),
         })
@@ -151,15 +173,17 @@ impl Tables {
         self.last.len()
     }
 
-    /// Compares with the last look. An error in words for a flow that changed although no packet named it.
-    pub fn look(&mut self) -> Result<Result<(), String>> {
+    /// Compares with the last look, and with what is counted. An error in words for a flow that changed although no packet
+    /// named it, or for one that is not counted against its host.
+    pub fn look(&mut self, told: &Told) -> Result<Result<(), String>> {
         let mut now = Entries::with_capacity(self.last.len() + 64);
         for map in &mut self.maps {
             map.for_each(|key, value| {
-                now.insert(read(key), read(value));
+                now.insert(pod(key), pod(value));
             })?;
         }
-        let verdict = self.judge(&now);
+        let counted = self.shares.look(told, now.iter())?;
+        let verdict = self.judge(&now).and(counted);
         self.last = now;
         self.touched.clear();
         Ok(verdict)
@@ -173,6 +197,9 @@ impl Tables {
                     "a flow changed that no packet named: {} was {before:?}, is {flow:?}",
                     words(key)
                 ));
+            }
+            if !self.is_openers(key, flow, before) {
+                return Err(format!("{} counts against another host", words(key)));
             }
             self.is_pair(key, flow, now)?;
         }
@@ -193,37 +220,48 @@ impl Tables {
 
     fn may_change(&self, key: &FlowKey, flow: &Flow, before: Option<&Flow>, now: &Entries) -> bool {
         if is_permission(flow) {
-            return self.is_mappings(key, now) || self.is_openers(flow);
+            let is_new = before.is_none_or(|before| before.opened_ns != flow.opened_ns);
+            let was_granted = before.is_some_and(|before| is_granted(key, before, now));
+            return self.is_spoken(key, flow.other_local) && !(is_new && was_granted);
         }
         self.is_named(key, flow) || before.is_some_and(|before| self.is_named(key, before))
     }
 
-    /// Whether a permission is of a host that may have had the mapping to it meanwhile, and lost it.
-    fn is_openers(&self, permission: &Flow) -> bool {
-        self.touched.openers.contains(&v4(permission.other_local))
+    /// Whether the LAN address `local` spoke to the remote address of a permission.
+    fn is_spoken(&self, permission: &FlowKey, local: abi::Addr) -> bool {
+        let spoken = (permission.proto, v4(local), v4(permission.remote));
+        self.touched.spoken.contains(&spoken)
     }
 
-    /// Whether the mapping a permission belongs to was named.
-    fn is_mappings(&self, permission: &FlowKey, now: &Entries) -> bool {
-        let key = FlowKey {
-            remote: abi::Addr::default(),
-            remote_port: abi::BePort::default(),
-            ..*permission
-        };
-        let mapping = now.get(&key).or_else(|| self.last.get(&key));
-        self.touched.holds(name_of(&key)) || mapping.is_some_and(|flow| self.is_named(&key, flow))
+    /// Whether a new LAN entry counts against a host that sent something from its address.
+    fn is_openers(&self, key: &FlowKey, flow: &Flow, before: Option<&Flow>) -> bool {
+        let host = shares::holder(flow, key.local);
+        let is_old = before.is_some_and(|before| shares::holder(before, key.local) == host);
+        let sent_from = self.touched.openers.get(&host);
+        key.side != abi::SIDE_LAN
+            || is_old
+            || sent_from.is_some_and(|addresses| addresses.contains(&v4(key.local)))
     }
 
+    /// A permission stays until its place is another's, or was: then it is worth nothing.
     fn may_go(&self, key: &FlowKey, flow: &Flow, now: &Entries) -> bool {
         if is_permission(flow) {
-            return self.is_mappings(key, now) || self.is_openers(flow);
+            return !is_granted(key, flow, now) && self.is_spoken_to(key);
         }
-        let host = match key.side {
+        let local = match key.side {
             abi::SIDE_LAN => key.local,
             _ => flow.other_local,
         };
         let is_embryo = flow.state & abi::STATE_CONFIRMED == 0;
-        self.is_named(key, flow) || (is_embryo && self.touched.openers.contains(&v4(host)))
+        let host = shares::holder(flow, local);
+        self.is_named(key, flow) || (is_embryo && self.touched.openers.contains_key(&host))
+    }
+
+    /// Whether anybody of the LAN spoke to the remote address of a permission.
+    fn is_spoken_to(&self, permission: &FlowKey) -> bool {
+        let (proto, remote) = (permission.proto, v4(permission.remote));
+        let mut spoken = self.touched.spoken.iter();
+        spoken.any(|&(by, _, to)| (by, to) == (proto, remote))
     }
 
     /// A confirmed flow has both its entries.
@@ -258,10 +296,4 @@ fn words(key: &FlowKey) -> String {
         end(local),
         end(remote)
     )
-}
-
-fn read<T: aya::Pod>(bytes: &[u8]) -> T {
-    assert_eq!(bytes.len(), size_of::<T>(), "the contract's size");
-    // SAFETY: as long as T, and any bytes are a valid T.
-    unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
 }
