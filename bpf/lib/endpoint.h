@@ -91,6 +91,27 @@ __noinline int leave_endpoints(void)
 	return 0;
 }
 
+static __always_inline int is_same_key(const struct ab_flow_key *a, const struct ab_flow_key *b)
+{
+	return a->local_port == b->local_port && a->remote_port == b->remote_port && a->proto == b->proto &&
+	       a->side == b->side && is_same_addr(&a->local, &b->local) && is_same_addr(&a->remote, &b->remote);
+}
+
+static __always_inline void clear_place(__u32 place, const struct ab_flow_key *lan_key)
+{
+	struct ab_flow_key *at = bpf_map_lookup_elem(&endpoints, &place);
+	if (at && is_same_key(at, lan_key))
+		at->proto = 0;
+}
+
+/* Takes the key of a TCP flow that ends out of its places, so that whoever comes next need not look for the flow. */
+static __noinline int clear_endpoints(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
+{
+	clear_place(place_of_external(lan->link, lan->other_port), lan_key);
+	clear_place(place_of_lan(lan_key), lan_key);
+	return 0;
+}
+
 /*
  * Endpoint-independent mapping (RFC 5382 REQ-1): what the LAN endpoint of s->lan_key stands for already, as
  * s->opening.kept_link and kept_port, if its link has that address still.

@@ -203,7 +203,9 @@ __noinline int clamp_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 	if (bpf_skb_load_bytes(skb, p->l4 + sizeof(struct tcphdr), walk.options, length))
 		return 0;
 	walk.length = length;
-	bpf_loop(TCP_OPTIONS_MAX, step_option, &walk, 0);
+	/* Nearly always it is the first. */
+	if (!step_option(0, &walk))
+		bpf_loop(TCP_OPTIONS_MAX, step_option, &walk, 0);
 	if (!walk.found)
 		return 0;
 	__u32 at = walk.at & 63;
