@@ -223,6 +223,20 @@ fn an_endpoint_that_nobody_stands_for_is_the_kernels() {
 }
 
 #[test]
+fn a_flow_that_ends_leaves_the_places_of_others_alone() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let [first, second] = [80, 81].map(|port| rig.connect(client(4000), server(port)));
+    let other = rig.connect(neighbour(4001), server(80));
+    assert_eq!(rig.places(), 4);
+    for (ends, left) in [(second, 4), (first, 2), (other, 0)] {
+        let end = ends.say("R", LOCAL_ISN + 1, 0);
+        rig.lan_sends(&end.frame()).sent("translated-out");
+        assert_eq!(rig.places(), left, "{}", ends.remote);
+    }
+}
+
+#[test]
 fn a_third_host_answers_for_nobody() {
     let mut pair = Pair::new();
     let syn = pair.segment(0, "S", CALLER_ISN, 0);

@@ -17,7 +17,7 @@ use anabranch_lab::netns::{Entered, Namespace};
 use anabranch_policy::abi;
 use aya::{
     TestRun, TestRunOptions,
-    maps::{HashMap, Map, MapData},
+    maps::{Array, HashMap, Map, MapData},
     programs::SchedClassifier,
 };
 use proptest::{
@@ -285,6 +285,17 @@ impl Rig {
         let map = Map::LruHashMap(self.pinned("early"));
         let early: HashMap<_, [u8; 24], [u8; 2072]> = map.try_into().unwrap();
         early.keys().count()
+    }
+
+    /// Places of endpoints that hold a flow's key.
+    pub fn places(&self) -> usize {
+        let places = Map::Array(self.pinned("endpoints"));
+        let places: Array<MapData, abi::FlowKey> = places.try_into().unwrap();
+        let held = |key: &abi::FlowKey| key.proto != 0;
+        places
+            .iter()
+            .filter(|key| held(key.as_ref().unwrap()))
+            .count()
     }
 
     fn pinned(&self, name: &str) -> MapData {
