@@ -272,6 +272,21 @@ fn two_lan_hosts_meet_at_their_external_endpoints_and_see_no_inside_address() {
 }
 
 #[test]
+fn a_mapping_that_began_towards_a_neighbour_hears_nobody_on_a_link_in_its_name() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let neighbour = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    let query = udp(neighbour, server(53), b"query").frame();
+    let called = rig.lan_sends(&query).sent("translated-out").src();
+    let hello = udp(client(5000), called, b"hello").frame();
+    let caller = rig.lan_sends(&hello).sent("hairpin").src();
+    let answer = udp(called, caller, b"hello").frame();
+    rig.link_brings(0, &answer).dropped("spoofed-wan");
+    let seen = rig.comes_back(&answer).sent("translated-in");
+    assert_eq!(seen.dst(), client(5000));
+}
+
+#[test]
 fn a_datagram_from_port_zero_costs_nobody_a_mapping() {
     let mut rig = Rig::new();
     let nowhere_back = udp(client(0), server(53), b"no reply");
