@@ -9,13 +9,14 @@ use std::net::Ipv4Addr;
 
 use anabranch_policy::{Fate, Reason, abi};
 
-use crate::build::End;
+use crate::build::{End, FIN, RST, SYN};
 use crate::memory::Memory;
 use crate::read::{ETHERNET, ICMP, Ip, TCP, UDP, word};
 use crate::rig::{Action, Outcome, Rig};
 use crate::shares::Limit;
 use crate::site::*;
 use crate::sum;
+use crate::tables::other_key;
 
 pub type Verdict = Result<(), String>;
 
@@ -67,13 +68,14 @@ pub fn check(
         is_turned: outcome.is_turned,
     };
     case.remember();
+    let ended = case.may_end();
     let verdict = match (outcome.action, reason.fate) {
         (Action::Drop, _) => Ok(()),
         (Action::Pass, _) => case.passed(),
         (_, Fate::Refused) => case.answered(),
         _ => case.sent(),
     };
-    let verdict = verdict.and_then(|()| case.limited());
+    let verdict = verdict.and_then(|()| case.limited()).and(ended);
     verdict.map_err(|words| format!("{port}, {}: {words}", reason.name))
 }
 
@@ -112,6 +114,9 @@ impl<'a> Case<'a> {
         let is_sent = self.reason.fate == Fate::Sent;
         let left = is_sent.then(|| self.left().ok()).flatten();
         self.memory.begin(self.port, &came, left.as_ref());
+        if let Some(left) = &left {
+            self.memory.send(&came, left);
+        }
         let (Port::Lan(_), Some(ports)) = (self.port, came.ports()) else {
             return;
         };
@@ -123,6 +128,51 @@ impl<'a> Case<'a> {
             let mapping = (came.proto(), local, flow.opened_ns);
             self.memory.speak(mapping, remote.0);
         }
+    }
+
+    /// A RST from a link ends a connection only if it is exact.
+    fn may_end(&mut self) -> Verdict {
+        let Ok(came) = self.came() else { return Ok(()) };
+        let segment = came.segment();
+        let has = |flag| segment.is_some_and(|segment| segment.flags & flag != 0);
+        let is_last = has(RST | FIN) || self.reason.name == "NO_FLOW_OUT";
+        let is_news = is_last && came.proto() == TCP && self.ends_now(&came);
+        if !is_news || !has(RST) || matches!(self.port, Port::Lan(_)) {
+            return Ok(());
+        }
+        let is_exact = segment.is_some_and(|segment| self.memory.is_exact(&came, &segment));
+        demand!(is_exact, "a RST ended its connection: {segment:?}");
+        Ok(())
+    }
+
+    /// Whether the connection of a packet has ended since the last that was looked at.
+    fn ends_now(&mut self, came: &Ip) -> bool {
+        let begun: Vec<_> = self.memory.ports_of(self.port, came).collect();
+        let ports = came.ports().into_iter().chain(begun);
+        let connections = ports.filter_map(|ports| self.connection(came, ports));
+        let ended: Vec<_> = connections
+            .filter(|(_, flow)| flow.state & abi::STATE_CLOSED != 0)
+            .collect();
+        let news = ended
+            .into_iter()
+            .map(|(key, flow)| self.memory.end(key, flow.opened_ns));
+        news.fold(false, |any, is_news| any | is_news)
+    }
+
+    /// The LAN entry of the TCP flow that has these ports, and its key.
+    fn connection(&self, came: &Ip, ports: (u16, u16)) -> Option<(abi::FlowKey, abi::Flow)> {
+        let way = match self.port {
+            Port::Lan(_) => Way::Out,
+            Port::Link(_) => Way::In,
+        };
+        let (local, remote) = ends(way, came, ports);
+        let key = self.key(TCP, local, remote);
+        let entry = self.rig.find(&key)?;
+        if way == Way::Out {
+            return Some((key, entry));
+        }
+        let key = other_key(&key, &entry);
+        Some((key, self.rig.find(&key)?))
     }
 
     /// Passing with a source of the LAN is leaving, unless the packet is the kernel's own or its NAT takes it.
@@ -162,18 +212,22 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A limit is held against who has reached it, and nobody else. Sizes of the tables are beyond a round's packets.
+    /// A limit is held against who has reached it, and nobody else.
     fn limited(&self) -> Verdict {
         let reached = match self.reason.name {
             "REFUSED_QUOTA" => self.is_at(&[Limit::Quota]),
             "REFUSED_MAPPINGS" => self.is_at(&[Limit::Mappings]),
             "REFUSED_DEVICE" => self.is_at(&[Limit::Device]),
             "FALLBACK_QUOTA" => self.is_at(&[Limit::Quota, Limit::Mappings, Limit::Device]),
-            "REFUSED_EMBRYOS" | "FALLBACK_FULL" => self.is_at(&[Limit::Embryos]),
+            "REFUSED_EMBRYOS" => self.is_at(&[Limit::Embryos]),
+            "REFUSED_FULL" => self.is_at(&[Limit::Table]),
+            "FALLBACK_FULL" => self.is_at(&[Limit::Embryos, Limit::Table]),
+            "REFUSED_HOSTS" => self.is_at(&[Limit::Hosts]),
+            "REFUSED_PORTS" | "FALLBACK_PORTS" => self.rig.told.ports > 0,
+            "NO_LINK" => self.rig.told.usable == 0,
             "REFUSED_RATE_HOST" => self.is_at(&[Limit::Fallbacks]),
             "UNKNOWN_RATE" => self.is_at(&[Limit::Unknown]),
             "REFUSED_RATE_ALL" => self.is_at(&[Limit::AllFallbacks]),
-            "REFUSED_FULL" | "REFUSED_HOSTS" => false,
             _ => true,
         };
         demand!(reached, "a limit that its sender has not reached");
@@ -197,8 +251,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The flow of `local` and `remote` on this side.
-    fn flow(&self, proto: u8, local: End, remote: End) -> Result<abi::Flow, String> {
+    fn key(&self, proto: u8, local: End, remote: End) -> abi::FlowKey {
         let mut key = abi::FlowKey {
             local: local.0.into(),
             local_port: abi::BePort::new(local.1),
@@ -213,7 +266,12 @@ impl<'a> Case<'a> {
             key.remote = remote.0.into();
             key.remote_port = abi::BePort::new(remote.1);
         }
-        let flow = self.rig.find(&key);
+        key
+    }
+
+    /// The flow of `local` and `remote` on this side.
+    fn flow(&self, proto: u8, local: End, remote: End) -> Result<abi::Flow, String> {
+        let flow = self.rig.find(&self.key(proto, local, remote));
         flow.ok_or_else(|| format!("sent, but there is no flow of {local:?} with {remote:?}"))
     }
 
@@ -268,6 +326,9 @@ impl<'a> Case<'a> {
         if way == Way::In {
             return self.may_speak(came, &flow, end);
         }
+        let is_usable = self.rig.told.usable >> flow.link & 1 == 1;
+        let is_call = flow.state & abi::STATE_HAIRPIN != 0;
+        demand!(is_usable || is_call, "link {} takes no flows", flow.link);
         let is_given = came.proto() != ICMP && end.1 != 0;
         demand!(
             !is_given || !self.rig.told.reserved().contains(&end.1),
@@ -289,6 +350,13 @@ impl<'a> Case<'a> {
         let mapping = (came.proto(), local, flow.opened_ns);
         let hears = is_open || came.proto() == TCP || self.memory.hears(mapping, from);
         demand!(hears, "{local:?} never spoke to {from}");
+        let segment = came.segment().filter(|segment| segment.flags & SYN != 0);
+        let answer = segment.and_then(|segment| segment.ack);
+        let is_young = flow.state & abi::STATE_CONFIRMED == 0;
+        demand!(
+            !is_young || answer.is_none_or(|ack| self.memory.answers(came, ack)),
+            "{answer:?} is not what the SYN is answered with"
+        );
         Ok(())
     }
 
@@ -407,6 +475,10 @@ impl<'a> Case<'a> {
             Way::Out => Way::In,
             Way::In => Way::Out,
         };
+        let is_sent = was
+            .seq()
+            .is_none_or(|seq| self.memory.may_be_sent(&was, seq));
+        demand!(is_sent, "it quotes what was not sent yet");
         let (local, remote) = ends(inner, &was, from);
         let flow = self.flow(was.proto(), local, remote)?;
         let address = changed_address(inner, &is);

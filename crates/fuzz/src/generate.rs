@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-use rand::{RngExt, SeedableRng, seq::IndexedRandom};
+use rand::seq::{IndexedRandom, IteratorRandom};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::build::{self, ACK, End, FIN, RST, SYN, Says};
@@ -13,8 +14,12 @@ use crate::rig::{FRAME_MAX, FRAME_MIN, IPV6_FRAME_MIN, Outcome};
 use crate::script::Shot;
 use crate::site::*;
 
-const FLOWS_MAX: usize = 64;
+/// Flows of which packets are drawn.
+const FOLLOWED: usize = 64;
 const REMEMBERED: usize = 256;
+const CALLS_MAX: usize = 32;
+/// Of the packets of a round with a flood.
+const FLOODED: f64 = 0.7;
 
 /// A flow as its two ends see it.
 #[derive(Clone, Debug)]
@@ -30,9 +35,33 @@ struct Flow {
     step: u32,
 }
 
+/// A LAN host has sent to another's external end.
+#[derive(Clone, Debug)]
+struct Call {
+    proto: u8,
+    /// The link and the port there that stand for the caller.
+    external: (u8, u16),
+    called: End,
+}
+
+/// What most packets of a round are, so that limits are met.
+#[derive(Clone, Copy, Debug)]
+enum Flood {
+    /// Segments of unknown flows, by one host.
+    Segments,
+    /// Datagrams, every one of a new flow, by one host.
+    Datagrams,
+    /// Of protocols that have no flows, by many hosts.
+    Protocols,
+    /// SYNs, every one by a new host.
+    Hosts,
+}
+
 /// Draws packets until it is dropped.
 pub struct Generator {
     rng: ChaCha8Rng,
+    flood: Option<Flood>,
+    calls: VecDeque<Call>,
     flows: Vec<Flow>,
     next_port: u16,
     pending: VecDeque<Shot>,
@@ -44,8 +73,17 @@ impl Generator {
     pub fn new(seed: u64) -> (Self, Told) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let next_port = rng.random_range(1024..20_000);
-        let told = draw_told(&mut rng, next_port);
+        let floods = [
+            Flood::Segments,
+            Flood::Datagrams,
+            Flood::Protocols,
+            Flood::Hosts,
+        ];
+        let flood = seldom(&mut rng, &floods);
+        let told = draw_told(&mut rng, next_port, flood.is_some());
         let generator = Generator {
+            flood,
+            calls: VecDeque::new(),
             rng,
             flows: Vec::new(),
             next_port,
@@ -87,6 +125,14 @@ impl Generator {
             return;
         };
         let (proto, local, remote) = (came.proto(), (came.src(), from.0), (came.dst(), from.1));
+        if link_of(remote.0).is_some() {
+            self.calls.truncate(CALLS_MAX - 1);
+            self.calls.push_front(Call {
+                proto,
+                external: (link, to.0),
+                called: remote,
+            });
+        }
         let is_it = |flow: &&mut Flow| {
             let is_remote = proto != TCP || flow.remote == remote;
             flow.proto == proto && flow.local == local && is_remote
@@ -97,14 +143,18 @@ impl Generator {
     }
 
     fn draw(&mut self) {
+        if let Some(flood) = self.flood.filter(|_| self.rng.random_bool(FLOODED)) {
+            return self.flood(flood);
+        }
         let percent = self.rng.random_range(0..100);
         match percent {
             0..12 => self.open(),
             12..58 => self.go_on(),
             58..68 => self.fragments(),
             68..78 => self.error(),
-            78..87 => self.hairpin(),
-            87..91 => self.stray(),
+            78..85 => self.hairpin(),
+            85..88 => self.answer_call(),
+            88..91 => self.stray(),
             91..93 => self.noise(),
             _ => self.again(),
         }
@@ -151,10 +201,10 @@ impl Generator {
             remote_seq: self.rng.random(),
             step: 0,
         };
-        if self.flows.len() < FLOWS_MAX {
+        if self.flows.len() < FOLLOWED {
             self.flows.push(flow);
         } else {
-            let place = self.rng.random_range(0..FLOWS_MAX);
+            let place = self.rng.random_range(0..FOLLOWED);
             self.flows[place] = flow;
         }
         let last = self.flows.len() - 1;
@@ -358,6 +408,71 @@ impl Generator {
         self.send(Port::Lan(flow.lan), packet);
     }
 
+    /// The host that was called answers, or somebody on the link in its name.
+    fn answer_call(&mut self) {
+        let Some(call) = self.calls.iter().choose(&mut self.rng).cloned() else {
+            return;
+        };
+        let (link, port) = call.external;
+        let caller = (EXTERNAL[usize::from(link)], port);
+        let is_called =
+            |flow: &&Flow| flow.proto == call.proto && flow.external_end() == call.called;
+        let called = self.flows.iter().find(is_called);
+        let (from, at) = match called.filter(|_| self.rng.random_bool(0.7)) {
+            Some(flow) => (flow.local, Port::Lan(flow.lan)),
+            None if link != BARE_LINK => (call.called, Port::Link(link)),
+            None => return,
+        };
+        let packet = match call.proto {
+            TCP => {
+                let flags = [SYN | ACK, RST | ACK, RST, SYN];
+                let says = Says {
+                    flags: *flags.choose(&mut self.rng).unwrap_or(&SYN),
+                    seq: self.rng.random(),
+                    ack: 8,
+                    options: &[],
+                    payload: &[],
+                };
+                build::tcp(from, caller, 9, &says)
+            }
+            ICMP => build::icmp(from.0, caller.0, (0, 0, u32::from(port) << 16), b"answer"),
+            _ => build::udp(from, caller, 9, b"answer"),
+        };
+        self.send(at, packet);
+    }
+
+    fn flood(&mut self, flood: Flood) {
+        let (host, lan) = HOSTS[0];
+        let (network, _) = BEHIND_ROUTER;
+        let mut behind = |count: u32| {
+            let nth = self.rng.random_range(0..count);
+            Ipv4Addr::from_bits(network.to_bits() + 256 + nth)
+        };
+        let server = (SERVERS[0], 80);
+        let syn = Says {
+            flags: SYN,
+            seq: 1,
+            ack: 0,
+            options: &[],
+            payload: &[],
+        };
+        let packet = match flood {
+            Flood::Hosts => build::tcp((behind(60_000), 1025), server, 1, &syn),
+            Flood::Protocols => {
+                let host = behind(512);
+                let proto = self.rng.random_range(100..132);
+                build::packet(proto, host, server.0, 1, b"flood of protocols")
+            }
+            Flood::Segments => {
+                let ends = ((host, self.rng.random()), server);
+                build::tcp(ends.0, ends.1, 1, &Says { flags: ACK, ..syn })
+            }
+            Flood::Datagrams => build::udp((host, self.rng.random()), server, 1, b"flood"),
+        };
+        self.pending
+            .push_back(build::arriving(Port::Lan(lan), packet));
+    }
+
     /// Of no flow, from anywhere to anywhere.
     fn stray(&mut self) {
         let ports = Port::all();
@@ -502,11 +617,17 @@ impl Flow {
     }
 }
 
+/// One of these, in every fourth round.
+fn seldom<T: Copy>(rng: &mut ChaCha8Rng, values: &[T]) -> Option<T> {
+    let drawn = values.choose(rng).copied();
+    drawn.filter(|_| rng.random_bool(0.25))
+}
+
 /// Where the first LAN host has the source port `first_port`.
-fn draw_told(rng: &mut ChaCha8Rng, first_port: u16) -> Told {
+fn draw_told(rng: &mut ChaCha8Rng, first_port: u16, is_flooded: bool) -> Told {
     let sizes = [1500, 1500, 1492, 1280, 576];
     Told {
-        fallback: rng.random_bool(0.5),
+        fallback: is_flooded || rng.random_bool(0.5),
         udp_open: rng.random_bool(0.3),
         sessions: rng.random_bool(0.3),
         syn_retry: rng.random_bool(0.3),
@@ -517,8 +638,11 @@ fn draw_told(rng: &mut ChaCha8Rng, first_port: u16) -> Told {
         } else {
             0
         },
-        device: if rng.random_bool(0.2) { 30 } else { 0 },
-        quota: if rng.random_bool(0.2) { 20 } else { 2000 },
+        device: seldom(rng, &[30, 100, 400]).unwrap_or(0),
+        quota: seldom(rng, &[20]).unwrap_or(2000),
+        ports: seldom(rng, &[4, 12]).unwrap_or(0),
+        full: seldom(rng, &[10, 50]).unwrap_or(FLOWS_MAX),
+        usable: seldom(rng, &[0, 1, 3, 6]).unwrap_or((1 << LINKS) - 1),
         mtu: std::array::from_fn(|_| *sizes.choose(rng).unwrap_or(&1500)),
     }
 }

@@ -294,7 +294,13 @@ fn worker(work: &Work) -> Result<()> {
 fn tell(tally: &Tally, seconds: f64) {
     let packets: u64 = tally.0.iter().sum();
     println!("{packets} packets in {seconds:.1} s");
-    for (reason, count) in anabranch_policy::reasons().iter().zip(&tally.0) {
+    let counts = anabranch_policy::reasons().iter().zip(&tally.0);
+    let (reached, not_reached): (Vec<_>, Vec<_>) = counts.partition(|&(_, &count)| count > 0);
+    for (reason, count) in reached {
         println!("{count:>12}  {}", reason.words);
+    }
+    println!("not reached:");
+    for (reason, _) in not_reached {
+        println!("{:>12}  {}", "", reason.words);
     }
 }

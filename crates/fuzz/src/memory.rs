@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
+use anabranch_policy::abi::FlowKey;
+
 use crate::build::End;
-use crate::read::Ip;
+use crate::read::{Ip, Segment};
 use crate::site::Port;
 
 /// A mapping: protocol, LAN endpoint, and when it began.
@@ -42,11 +44,24 @@ struct Begun {
     sent_as: Option<u16>,
 }
 
+/// One direction of a connection, as it left: from and to.
+type Stream = (End, End);
+
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Remote addresses that mappings spoke to.
     spoken: HashSet<(Mapping, Ipv4Addr)>,
     datagrams: HashMap<Datagram, Begun>,
+    /// The sequence numbers behind segments that were sent, and what they acknowledged.
+    ends: HashMap<Stream, HashSet<u32>>,
+    acks: HashMap<Stream, HashSet<u32>>,
+    /// LAN keys of connections that have ended, and when they began.
+    over: HashSet<(FlowKey, u64)>,
+}
+
+fn stream(ip: &Ip) -> Option<Stream> {
+    let (from, to) = ip.ports()?;
+    Some(((ip.src(), from), (ip.dst(), to)))
 }
 
 impl Memory {
@@ -82,5 +97,49 @@ impl Memory {
     /// The id its first fragment was sent under.
     pub fn id_of(&self, port: Port, later: &Ip) -> Option<u16> {
         self.datagrams.get(&Datagram::of(port, later))?.sent_as
+    }
+
+    /// A segment came, and left like this.
+    pub fn send(&mut self, came: &Ip, left: &Ip) {
+        let (Some(stream), Some(segment)) = (stream(left), came.segment()) else {
+            return;
+        };
+        self.ends.entry(stream).or_default().insert(segment.end);
+        if let Some(ack) = segment.ack {
+            self.acks.entry(stream).or_default().insert(ack);
+        }
+    }
+
+    /// Whether a quoted segment may have been sent: not where its sender has sent only what comes before it (RFC 5927
+    /// section 4.1).
+    pub fn may_be_sent(&self, quoted: &Ip, seq: u32) -> bool {
+        let ends = stream(quoted).and_then(|stream| self.ends.get(&stream));
+        ends.is_none_or(|ends| {
+            ends.iter()
+                .any(|end| end.wrapping_sub(seq).cast_signed() >= 0)
+        })
+    }
+
+    /// Whether a segment acknowledges something of its receiver's first segments.
+    pub fn answers(&self, came: &Ip, ack: u32) -> bool {
+        let ends = stream(came).and_then(|(from, to)| self.ends.get(&(to, from)));
+        ends.is_some_and(|ends| ends.iter().any(|end| end.wrapping_sub(ack) < 0x1_0000))
+    }
+
+    /// Whether a RST is what its receiver expects next, or answers its SYN (RFC 5961 section 3).
+    pub fn is_exact(&self, rst: &Ip, segment: &Segment) -> bool {
+        let Some((from, to)) = stream(rst) else {
+            return false;
+        };
+        let has = |seen: &HashMap<Stream, HashSet<u32>>, number| {
+            let numbers = seen.get(&(to, from));
+            numbers.is_some_and(|numbers| numbers.contains(&number))
+        };
+        has(&self.acks, segment.seq) || segment.ack.is_some_and(|ack| has(&self.ends, ack))
+    }
+
+    /// A connection has ended. Whether that is news.
+    pub fn end(&mut self, lan_key: FlowKey, opened_ns: u64) -> bool {
+        self.over.insert((lan_key, opened_ns))
     }
 }

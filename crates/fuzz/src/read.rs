@@ -10,6 +10,16 @@ pub const MORE_FRAGMENTS: u16 = 0x2000;
 pub const DONT_FRAGMENT: u16 = 0x4000;
 const OFFSET: u16 = 0x1fff;
 
+/// What a TCP header says of its place in the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    pub flags: u8,
+    pub seq: u32,
+    /// Behind what it occupies.
+    pub end: u32,
+    pub ack: Option<u32>,
+}
+
 /// An IPv4 packet, as long as its header says.
 #[derive(Clone, Copy, Debug)]
 pub struct Ip<'a> {
@@ -117,6 +127,27 @@ impl<'a> Ip<'a> {
             ICMP if matches!(body[0], 0 | 8) => Some((word(body, 4), word(body, 4))),
             _ => None,
         }
+    }
+
+    /// The sequence number of TCP, also of a quote.
+    pub fn seq(&self) -> Option<u32> {
+        let is_tcp = self.proto() == TCP && !self.is_later_fragment();
+        let seq = self.body().get(4..8).filter(|_| is_tcp)?;
+        Some(u32::from(word(seq, 0)) << 16 | u32::from(word(seq, 2)))
+    }
+
+    pub fn segment(&self) -> Option<Segment> {
+        let (flags, seq, body) = (self.flags()?, self.seq()?, self.body());
+        let header = usize::from(body[12] >> 4) * 4;
+        let occupied =
+            body.len().checked_sub(header)? as u32 + u32::from((flags >> 1 & 1) + (flags & 1));
+        let ack = u32::from(word(body, 8)) << 16 | u32::from(word(body, 10));
+        Some(Segment {
+            flags,
+            seq,
+            end: seq.wrapping_add(occupied),
+            ack: (flags & 0x10 != 0).then_some(ack),
+        })
     }
 
     pub fn is_icmp_error(&self) -> bool {

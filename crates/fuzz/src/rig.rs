@@ -126,9 +126,9 @@ impl Rig {
         let name = format!("anabranch-fuzz-{}-{number}", std::process::id());
         let pins = PathBuf::from("/sys/fs/bpf").join(name);
         let sizes = Sizes {
-            flows_max: 65_536,
-            embryos_max: 65_536,
-            hosts_max: 4096,
+            flows_max: FLOWS_MAX,
+            embryos_max: FLOWS_MAX,
+            hosts_max: HOSTS_MAX,
         };
         let (mut plane, _) = Gateway::open(&pins, sizes)?;
         attach(&mut plane, &indexes)?;
@@ -367,6 +367,7 @@ fn path(link: u8, told: &Told, ifindex: u32) -> LinkPath {
 }
 
 fn settings(told: &Told) -> Settings {
+    let (port_min, port_max) = told.port_range();
     let mut settings = Settings {
         tcp_established_ns: 7440 * SECOND_NS,
         tcp_transitory_ns: 240 * SECOND_NS,
@@ -375,9 +376,9 @@ fn settings(told: &Told) -> Settings {
         embryo_ns: 240 * SECOND_NS,
         quota_per_host: told.quota,
         embryos_per_host: EMBRYOS_PER_HOST,
-        flows_max: 65_536,
-        port_min: PORTS.0,
-        port_max: PORTS.1,
+        flows_max: told.full,
+        port_min,
+        port_max,
         ephemeral_min: EPHEMERAL.0,
         ephemeral_max: EPHEMERAL.1,
         udp_filter_open: told.udp_open.into(),
@@ -398,7 +399,7 @@ fn choice(told: &Told) -> Choice {
     Choice {
         syn_retry: told.syn_retry.into(),
         granularity: told.sessions.into(),
-        ..Choice::round_robin(LINKS.into(), (1 << LINKS) - 1)
+        ..Choice::round_robin(LINKS.into(), told.usable)
     }
 }
 

@@ -1,16 +1,16 @@
 //! What LAN hosts, LAN devices and links hold: as the programs count it, and as the flows themselves say.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anabranch_policy::abi::{self, Flow, FlowKey, Gauge, Host, HostKey};
+use anabranch_policy::abi::{self, Flow, FlowKey, Gauge, Host, HostKey, Table};
 use anyhow::Result;
-use aya::maps::{Map, MapData};
+use aya::maps::{Array, Map, MapData};
 
 use crate::kernel::RawMap;
 use crate::read::{TCP, pod};
-use crate::site::{BEHIND_ROUTER, EPHEMERAL, PORTS, Told};
+use crate::site::{BEHIND_ROUTER, HOSTS_MAX, Told};
 
 /// Who a LAN packet counts against: the sender's MAC on the device its address is routed to, or the address if that is
 /// behind a router. `ifindex` is that device's.
@@ -68,11 +68,11 @@ pub enum Limit {
     Fallbacks,
     AllFallbacks,
     Unknown,
+    /// Flows in the main table, and hosts that are counted.
+    Table,
+    Hosts,
 }
 
-/// A quarter of the ports that NAT has.
-const MAPPINGS_PER_HOST: u32 =
-    ((PORTS.1 - PORTS.0) as u32 + 1 - ((EPHEMERAL.1 - EPHEMERAL.0) as u32 + 1)) / 4;
 /// What the rates of a host, and of all, let pass at once.
 const FALLBACKS_OF_HOST: u32 = 8 * 64;
 const FALLBACKS_OF_ALL: u32 = 4 * 1024;
@@ -137,7 +137,8 @@ fn counted(host: &Host) -> Held {
 struct Holdings {
     holders: HashMap<HostKey, Held>,
     /// Live flows of each link.
-    links: BTreeMap<u8, i64>,
+    links: HashMap<u8, i64>,
+    confirmed: u64,
 }
 
 impl Holdings {
@@ -156,13 +157,15 @@ impl Holdings {
 
     fn add(&mut self, key: &FlowKey, flow: &Flow) {
         let is_live = flow.state & abi::STATE_CLOSED == 0;
+        let is_confirmed = flow.state & abi::STATE_CONFIRMED != 0;
+        self.confirmed += u64::from(is_confirmed);
         let host = self.holders.entry(holder(flow, key.local)).or_default();
         host.flows += i64::from(is_live);
         host.mappings += u32::from(is_live && key.proto != TCP);
         if flow.state & abi::STATE_SHARED != 0 {
             let device = self.holders.entry(device(flow.lan_ifindex)).or_default();
             device.flows += i64::from(is_live);
-            device.embryos += u32::from(flow.state & abi::STATE_CONFIRMED == 0);
+            device.embryos += u32::from(!is_confirmed);
         }
         *self.links.entry(flow.link).or_default() += i64::from(is_live);
     }
@@ -173,6 +176,7 @@ pub struct Shares {
     hosts: RawMap,
     gauges: RawMap,
     host: aya::maps::HashMap<MapData, HostKey, Host>,
+    table: Array<MapData, Table>,
 }
 
 impl Shares {
@@ -183,6 +187,7 @@ impl Shares {
             host: Map::HashMap(MapData::from_pin(&hosts)?).try_into()?,
             hosts: RawMap::open(&hosts)?,
             gauges: RawMap::open(&pins.join("gauges"))?,
+            table: Map::Array(MapData::from_pin(pins.join("table"))?).try_into()?,
         })
     }
 
@@ -192,10 +197,22 @@ impl Shares {
         let device = || counted(&device(host.ifindex));
         match limit {
             Limit::Quota => live_flows(&counted(host)) >= told.quota.into(),
-            Limit::Mappings => counted(host).mappings >= MAPPINGS_PER_HOST,
+            Limit::Mappings => counted(host).mappings >= told.mappings_per_host(),
             Limit::Device => told.device > 0 && live_flows(&device()) >= told.device.into(),
+            Limit::Table => self.confirmed() >= told.full.into(),
+            Limit::Hosts => self.table().hosts >= HOSTS_MAX.into(),
             _ => told.device > 0 && device().embryos >= told.device / 2,
         }
+    }
+
+    fn table(&self) -> Table {
+        self.table.get(&0, 0).unwrap_or_default()
+    }
+
+    /// Flows of the main table.
+    fn confirmed(&self) -> u64 {
+        let table = self.table();
+        table.confirmed.wrapping_sub(table.forgotten)
     }
 
     /// An error in words where a counter is not what the flows say, or beyond its limit.
@@ -224,6 +241,13 @@ impl Shares {
                 verdict = Err(format!("link {link} has {flows} flows, and counts {live}"));
             }
         })?;
+        let confirmed = self.confirmed();
+        if confirmed != held.confirmed && verdict.is_ok() {
+            let flows = held.confirmed;
+            verdict = Err(format!(
+                "{flows} flows are confirmed, and {confirmed} counted"
+            ));
+        }
         Ok(verdict)
     }
 }

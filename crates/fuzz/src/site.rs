@@ -58,6 +58,11 @@ pub const SERVERS: [Ipv4Addr; 4] = [
 pub const PORTS: (u16, u16) = (1024, 65535);
 pub const EPHEMERAL: (u16, u16) = (32768, 60999);
 
+/// LAN hosts that are counted.
+pub const HOSTS_MAX: u32 = 1024;
+/// Flows in the main table, unless a round is told less. More than a round has packets: a look walks all their places.
+pub const FLOWS_MAX: u32 = 16_384;
+
 /// What a packet may claim although nobody has it.
 pub const STRANGERS: [Ipv4Addr; 9] = [
     Ipv4Addr::new(192, 168, 7, 7),
@@ -149,6 +154,12 @@ pub struct Told {
     /// A LAN device has so many flows at most, half of them unanswered; 0: as many as its hosts.
     pub device: u32,
     pub quota: u32,
+    /// External ports, from the first on; 0: all.
+    pub ports: u16,
+    /// Flows in the main table.
+    pub full: u32,
+    /// Bit i: link i takes new flows.
+    pub usable: u32,
     pub mtu: [u32; LINKS as usize],
 }
 
@@ -164,12 +175,31 @@ impl Default for Told {
             reserved: 0,
             device: 0,
             quota: 2000,
+            ports: 0,
+            full: FLOWS_MAX,
+            usable: (1 << LINKS) - 1,
             mtu: [1500; LINKS as usize],
         }
     }
 }
 
 impl Told {
+    /// External ports, both ends included.
+    pub fn port_range(&self) -> (u16, u16) {
+        match self.ports {
+            0 => PORTS,
+            count => (PORTS.0, PORTS.0 + count - 1),
+        }
+    }
+
+    /// UDP and ICMP mappings of a host: a quarter of the ports that are not the host's own.
+    pub fn mappings_per_host(&self) -> u32 {
+        let (first, last) = self.port_range();
+        let is_given = |port: &u16| !(EPHEMERAL.0..=EPHEMERAL.1).contains(port);
+        let ports = (first..=last).filter(is_given).count() as u32;
+        (ports / 4).max(1)
+    }
+
     /// Ports that are never given away.
     pub fn reserved(&self) -> [u16; abi::RESERVED_MAX] {
         match self.reserved {
@@ -192,7 +222,12 @@ impl fmt::Display for Told {
             "forwards={} loose={} reserved={} device={} ",
             self.forwards, self.loose, self.reserved, self.device
         )?;
-        write!(f, "quota={} mtu={first},{second},{third}", self.quota)
+        write!(
+            f,
+            "quota={} ports={} full={} usable={} ",
+            self.quota, self.ports, self.full, self.usable
+        )?;
+        write!(f, "mtu={first},{second},{third}")
     }
 }
 
@@ -213,6 +248,9 @@ impl std::str::FromStr for Told {
                 "reserved" => told.reserved = value.parse()?,
                 "device" => told.device = value.parse()?,
                 "quota" => told.quota = value.parse()?,
+                "ports" => told.ports = value.parse()?,
+                "full" => told.full = value.parse()?,
+                "usable" => told.usable = value.parse()?,
                 "mtu" => {
                     let sizes: Vec<u32> =
                         value.split(',').map(str::parse).collect::<Result<_, _>>()?;

@@ -110,7 +110,7 @@ fn name_of(key: &FlowKey) -> Named {
 }
 
 /// Of the entry on the other side.
-fn other_key(key: &FlowKey, flow: &Flow) -> FlowKey {
+pub fn other_key(key: &FlowKey, flow: &Flow) -> FlowKey {
     let side = match key.side {
         abi::SIDE_LAN => abi::side_of_link(flow.link),
         _ => abi::SIDE_LAN,
