@@ -18,7 +18,7 @@ AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO
  * The link of a session, or of a LAN address. A host has a number of places of its own, which the sessions of all its addresses
  * contend for: it makes no other host's forgotten before as many hosts as the table has room for fill all of theirs.
  */
-#define AB_SESSION_PLACES 256
+#define AB_SESSION_PLACES 1024
 struct ab_session_key {
 	struct ab_host_key host;
 	__u32 place; /* of both addresses */

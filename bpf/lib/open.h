@@ -399,7 +399,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 		give_back(&o);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
-	if (!s->opening.is_hairpin)
+	if (!s->opening.is_hairpin && s->opening.session_link != s->lan.link)
 		remember_session(s, p, s->lan.link);
 	return 0;
 }

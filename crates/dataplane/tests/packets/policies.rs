@@ -203,7 +203,7 @@ fn no_other_host_makes_a_session_forgotten() {
     let control = rig.connect(client(4000), server(21)).link;
     // Four times the places of a host, from one other host.
     let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
-    for number in 0..1024u32 {
+    for number in 0..4096u32 {
         let remote = SocketAddrV4::new((0xc0a8_0000 + number).into(), 21);
         let syn = tcp(other, remote, "S", LOCAL_ISN, 0);
         rig.lan_sends(&syn.frame()).sent("translated-out");
