@@ -10,13 +10,13 @@ use std::net::Ipv4Addr;
 use anabranch_policy::{Fate, Reason, abi};
 
 use crate::build::{End, FIN, RST, SYN};
-use crate::memory::Memory;
+use crate::memory::{Memory, Stream, stream};
 use crate::read::{ETHERNET, ICMP, Ip, TCP, UDP, word};
 use crate::rig::{Action, Outcome, Rig};
 use crate::shares::Limit;
 use crate::site::*;
 use crate::sum;
-use crate::tables::other_key;
+use crate::tables::{ends_of, other_key};
 
 pub type Verdict = Result<(), String>;
 
@@ -114,8 +114,13 @@ impl<'a> Case<'a> {
         let is_sent = self.reason.fate == Fate::Sent;
         let left = is_sent.then(|| self.left().ok()).flatten();
         self.memory.begin(self.port, &came, left.as_ref());
-        if let Some(left) = &left {
-            self.memory.send(&came, left);
+        let seen = match self.port {
+            Port::Lan(_) => Some(&came),
+            Port::Link(_) => left.as_ref(),
+        };
+        let sent = seen.filter(|_| is_sent).and_then(stream);
+        if let (Some(stream), Some(segment)) = (sent, came.segment()) {
+            self.memory.send(stream, &segment);
         }
         let (Port::Lan(_), Some(ports)) = (self.port, came.ports()) else {
             return;
@@ -136,27 +141,34 @@ impl<'a> Case<'a> {
         let segment = came.segment();
         let has = |flag| segment.is_some_and(|segment| segment.flags & flag != 0);
         let is_last = has(RST | FIN) || self.reason.name == "NO_FLOW_OUT";
-        let is_news = is_last && came.proto() == TCP && self.ends_now(&came);
-        if !is_news || !has(RST) || matches!(self.port, Port::Lan(_)) {
-            return Ok(());
-        }
-        let is_exact = segment.is_some_and(|segment| self.memory.is_exact(&came, &segment));
-        demand!(is_exact, "a RST ended its connection: {segment:?}");
+        let ended = match is_last && came.proto() == TCP {
+            true => self.ended(&came),
+            false => Vec::new(),
+        };
+        let is_false = |stream| {
+            let rst = segment.filter(|segment| segment.flags & RST != 0);
+            rst.is_some_and(|rst| !self.memory.is_exact(stream, &rst))
+        };
+        let is_from_link = matches!(self.port, Port::Link(_));
+        demand!(
+            !is_from_link || !ended.into_iter().any(is_false),
+            "a RST ended its connection: {segment:?}"
+        );
         Ok(())
     }
 
-    /// Whether the connection of a packet has ended since the last that was looked at.
-    fn ends_now(&mut self, came: &Ip) -> bool {
+    /// Connections of a packet that have ended since the last that was looked at, as their LAN hosts' streams.
+    fn ended(&mut self, came: &Ip) -> Vec<Stream> {
         let begun: Vec<_> = self.memory.ports_of(self.port, came).collect();
         let ports = came.ports().into_iter().chain(begun);
-        let connections = ports.filter_map(|ports| self.connection(came, ports));
-        let ended: Vec<_> = connections
+        let connections: Vec<_> = ports
+            .filter_map(|ports| self.connection(came, ports))
             .filter(|(_, flow)| flow.state & abi::STATE_CLOSED != 0)
             .collect();
-        let news = ended
+        let news = connections
             .into_iter()
-            .map(|(key, flow)| self.memory.end(key, flow.opened_ns));
-        news.fold(false, |any, is_news| any | is_news)
+            .filter(|(key, flow)| self.memory.end(*key, flow.opened_ns));
+        news.map(|(key, _)| ends_of(&key)).collect()
     }
 
     /// The LAN entry of the TCP flow that has these ports, and its key.
@@ -353,8 +365,9 @@ impl<'a> Case<'a> {
         let segment = came.segment().filter(|segment| segment.flags & SYN != 0);
         let answer = segment.and_then(|segment| segment.ack);
         let is_young = flow.state & abi::STATE_CONFIRMED == 0;
+        let stream = (local, (from, came.ports().map_or(0, |(port, _)| port)));
         demand!(
-            !is_young || answer.is_none_or(|ack| self.memory.answers(came, ack)),
+            !is_young || answer.is_none_or(|ack| self.memory.may_be_sent(stream, ack)),
             "{answer:?} is not what the SYN is answered with"
         );
         Ok(())
@@ -475,9 +488,9 @@ impl<'a> Case<'a> {
             Way::Out => Way::In,
             Way::In => Way::Out,
         };
-        let is_sent = was
-            .seq()
-            .is_none_or(|seq| self.memory.may_be_sent(&was, seq));
+        let seen = if way == Way::In { &is } else { &was };
+        let quoted = stream(seen).zip(was.seq());
+        let is_sent = quoted.is_none_or(|(stream, seq)| self.memory.may_be_sent(stream, seq));
         demand!(is_sent, "it quotes what was not sent yet");
         let (local, remote) = ends(inner, &was, from);
         let flow = self.flow(was.proto(), local, remote)?;
@@ -687,8 +700,8 @@ pub fn check_clone(port: Port, frame: &[u8]) -> Verdict {
             "{port}: a clone left with source {}",
             ip.src()
         ),
-        Port::Lan(_) => demand!(
-            lan_of(ip.dst()).is_some(),
+        Port::Lan(lan) => demand!(
+            lan_of(ip.dst()) == Some(lan),
             "{port}: a clone left for {}",
             ip.dst()
         ),

@@ -161,7 +161,6 @@ pub fn is_sendable(shot: &Shot) -> bool {
 }
 
 fn judge(port: Port, frame: &[u8]) -> Verdict {
-    let Port::Link(_) = port else { return Ok(()) };
     let Some(ip) = Ip::of_frame(frame) else {
         return Ok(());
     };

@@ -44,8 +44,8 @@ struct Begun {
     sent_as: Option<u16>,
 }
 
-/// One direction of a connection, as it left: from and to.
-type Stream = (End, End);
+/// One direction of a connection, as its LAN host sees it: from and to.
+pub type Stream = (End, End);
 
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -53,15 +53,23 @@ pub struct Memory {
     spoken: HashSet<(Mapping, Ipv4Addr)>,
     datagrams: HashMap<Datagram, Begun>,
     /// The sequence numbers behind segments that were sent, and what they acknowledged.
-    ends: HashMap<Stream, HashSet<u32>>,
-    acks: HashMap<Stream, HashSet<u32>>,
+    ends: Numbers,
+    acks: Numbers,
     /// LAN keys of connections that have ended, and when they began.
     over: HashSet<(FlowKey, u64)>,
 }
 
-fn stream(ip: &Ip) -> Option<Stream> {
+pub fn stream(ip: &Ip) -> Option<Stream> {
     let (from, to) = ip.ports()?;
     Some(((ip.src(), from), (ip.dst(), to)))
+}
+
+type Numbers = HashMap<Stream, HashSet<u32>>;
+
+/// Whether any of a stream's numbers is as wanted; none is known of a stream that nothing was seen of.
+fn any(seen: &Numbers, stream: Stream, is_it: impl Fn(u32) -> bool) -> Option<bool> {
+    let numbers = seen.get(&stream)?;
+    Some(numbers.iter().any(|&number| is_it(number)))
 }
 
 impl Memory {
@@ -99,43 +107,27 @@ impl Memory {
         self.datagrams.get(&Datagram::of(port, later))?.sent_as
     }
 
-    /// A segment came, and left like this.
-    pub fn send(&mut self, came: &Ip, left: &Ip) {
-        let (Some(stream), Some(segment)) = (stream(left), came.segment()) else {
-            return;
-        };
+    pub fn send(&mut self, stream: Stream, segment: &Segment) {
         self.ends.entry(stream).or_default().insert(segment.end);
         if let Some(ack) = segment.ack {
             self.acks.entry(stream).or_default().insert(ack);
         }
     }
 
-    /// Whether a quoted segment may have been sent: not where its sender has sent only what comes before it (RFC 5927
-    /// section 4.1).
-    pub fn may_be_sent(&self, quoted: &Ip, seq: u32) -> bool {
-        let ends = stream(quoted).and_then(|stream| self.ends.get(&stream));
-        ends.is_none_or(|ends| {
-            ends.iter()
-                .any(|end| end.wrapping_sub(seq).cast_signed() >= 0)
-        })
+    /// Whether what comes behind `seq` may have been sent, so that it is quoted or acknowledged (RFC 5927 section 4.1): not
+    /// if all that is known of the stream comes before.
+    pub fn may_be_sent(&self, stream: Stream, seq: u32) -> bool {
+        let is_behind = |end: u32| end.wrapping_sub(seq).cast_signed() >= 0;
+        any(&self.ends, stream, is_behind).unwrap_or(true)
     }
 
-    /// Whether a segment acknowledges something of its receiver's first segments.
-    pub fn answers(&self, came: &Ip, ack: u32) -> bool {
-        let ends = stream(came).and_then(|(from, to)| self.ends.get(&(to, from)));
-        ends.is_some_and(|ends| ends.iter().any(|end| end.wrapping_sub(ack) < 0x1_0000))
-    }
-
-    /// Whether a RST is what its receiver expects next, or answers its SYN (RFC 5961 section 3).
-    pub fn is_exact(&self, rst: &Ip, segment: &Segment) -> bool {
-        let Some((from, to)) = stream(rst) else {
-            return false;
-        };
-        let has = |seen: &HashMap<Stream, HashSet<u32>>, number| {
-            let numbers = seen.get(&(to, from));
-            numbers.is_some_and(|numbers| numbers.contains(&number))
-        };
-        has(&self.acks, segment.seq) || segment.ack.is_some_and(|ack| has(&self.ends, ack))
+    /// Whether a RST is what the sender of `stream` expects next, or answers its SYN (RFC 5961 section 3).
+    pub fn is_exact(&self, stream: Stream, rst: &Segment) -> bool {
+        let is_next = any(&self.acks, stream, |ack| ack == rst.seq);
+        let answer = rst
+            .ack
+            .and_then(|ack| any(&self.ends, stream, |end| end == ack));
+        is_next.or(answer).is_none() || is_next == Some(true) || answer == Some(true)
     }
 
     /// A connection has ended. Whether that is news.

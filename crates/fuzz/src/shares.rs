@@ -10,38 +10,35 @@ use aya::maps::{Array, Map, MapData};
 
 use crate::kernel::RawMap;
 use crate::read::{TCP, pod};
-use crate::site::{BEHIND_ROUTER, HOSTS_MAX, Told};
+use crate::site::{BEHIND_ROUTER, HOSTS_MAX, Told, is_within};
 
 /// Who a LAN packet counts against: the sender's MAC on the device its address is routed to, or the address if that is
 /// behind a router. `ifindex` is that device's.
 pub fn sender(ifindex: u32, mac: [u8; 6], address: Ipv4Addr) -> HostKey {
-    let (network, length) = BEHIND_ROUTER;
-    let is_behind = (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0;
-    HostKey {
-        address: if is_behind {
-            address.into()
-        } else {
-            abi::Addr::default()
-        },
+    host(
         ifindex,
         mac,
-        zero: 0,
-    }
+        address.into(),
+        is_within(address, BEHIND_ROUTER),
+    )
 }
 
 /// Who a flow or a permission of LAN address `local` counts against.
 pub fn holder(flow: &Flow, local: abi::Addr) -> HostKey {
     let is_behind = flow.state & abi::STATE_VIA_ROUTER != 0;
-    HostKey {
-        address: if is_behind {
-            local
-        } else {
-            abi::Addr::default()
-        },
-        ifindex: flow.lan_ifindex,
-        mac: flow.mac,
-        zero: 0,
+    host(flow.lan_ifindex, flow.mac, local, is_behind)
+}
+
+fn host(ifindex: u32, mac: [u8; 6], address: abi::Addr, is_behind_router: bool) -> HostKey {
+    let mut key = HostKey {
+        ifindex,
+        mac,
+        ..HostKey::default()
+    };
+    if is_behind_router {
+        key.address = address;
     }
+    key
 }
 
 /// A LAN device as a whole.
@@ -227,7 +224,8 @@ impl Shares {
             let key: HostKey = pod(key);
             let flows = held.holders.remove(&key).unwrap_or_default();
             let count = counted(&pod(value));
-            let judged = is_held(&key, count, flows).and_then(|()| is_within(&key, flows, told));
+            let judged =
+                is_held(&key, count, flows).and_then(|()| keeps_to_share(&key, flows, told));
             verdict = std::mem::replace(&mut verdict, Ok(())).and(judged);
         })?;
         if let Some((key, flows)) = held.holders.into_iter().next() {
@@ -259,7 +257,7 @@ fn is_held(key: &HostKey, count: Held, flows: Held) -> Result<(), String> {
     }
 }
 
-fn is_within(key: &HostKey, held: Held, told: &Told) -> Result<(), String> {
+fn keeps_to_share(key: &HostKey, held: Held, told: &Told) -> Result<(), String> {
     let is_device = *key == device(key.ifindex);
     let flows = if is_device { told.device } else { told.quota };
     let is_within = held.flows <= flows.into()

@@ -118,12 +118,15 @@ impl Port {
     }
 }
 
+pub fn is_within(address: Ipv4Addr, (network, length): (Ipv4Addr, u8)) -> bool {
+    (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0
+}
+
 /// The LAN device that leads to an address, if it is of the LAN.
 pub fn lan_of(address: Ipv4Addr) -> Option<u8> {
-    let within = |(network, length, _): &&(Ipv4Addr, u8, u8)| {
-        (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0
-    };
-    LAN_PREFIXES.iter().find(within).map(|&(_, _, lan)| lan)
+    let mut prefixes = LAN_PREFIXES.iter();
+    let found = prefixes.find(|&&(network, length, _)| is_within(address, (network, length)));
+    found.map(|&(_, _, lan)| lan)
 }
 
 pub fn link_of(external: Ipv4Addr) -> Option<u8> {

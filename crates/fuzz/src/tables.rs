@@ -7,6 +7,7 @@ use std::path::Path;
 use anabranch_policy::abi::{self, Flow, FlowKey, HostKey};
 use anyhow::Result;
 
+use crate::build::End;
 use crate::kernel::RawMap;
 use crate::read::{Ip, TCP, pod};
 use crate::shares::{self, Shares};
@@ -17,11 +18,11 @@ use crate::site::{LINKS, Port, Told, link_of};
 struct Named {
     side: u8,
     proto: u8,
-    local: (Ipv4Addr, u16),
-    remote: (Ipv4Addr, u16),
+    local: End,
+    remote: End,
 }
 
-const NOBODY: (Ipv4Addr, u16) = (Ipv4Addr::UNSPECIFIED, 0);
+const NOBODY: End = (Ipv4Addr::UNSPECIFIED, 0);
 
 /// The flows that packets since the last look may have changed.
 #[derive(Default)]
@@ -97,15 +98,19 @@ fn v4(address: abi::Addr) -> Ipv4Addr {
     }
 }
 
+/// Local and remote end.
+pub fn ends_of(key: &FlowKey) -> (End, End) {
+    let local = (v4(key.local), key.local_port.get());
+    (local, (v4(key.remote), key.remote_port.get()))
+}
+
 fn name_of(key: &FlowKey) -> Named {
+    let (local, remote) = ends_of(key);
     Named {
         side: key.side,
         proto: key.proto,
-        local: (v4(key.local), key.local_port.get()),
-        remote: match key.proto {
-            TCP => (v4(key.remote), key.remote_port.get()),
-            _ => NOBODY,
-        },
+        local,
+        remote: if key.proto == TCP { remote } else { NOBODY },
     }
 }
 
@@ -290,7 +295,7 @@ fn words(key: &FlowKey) -> String {
         local,
         remote,
     } = name_of(key);
-    let end = |(address, port): (Ipv4Addr, u16)| format!("{address}:{port}");
+    let end = |(address, port): End| format!("{address}:{port}");
     format!(
         "side {side} protocol {proto} {} with {}",
         end(local),
