@@ -14,8 +14,8 @@ use anabranch_daemon::plane::FlowRow;
 use anabranch_lab::netns::Namespace;
 use anabranch_lab::topology::{Anabranch, Gateway, Lab, LabSpec, SERVER, configuration};
 
-/// Of every wait: far more than anything takes on a busy machine.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+/// Of every wait: enough for a busy machine, and for an emulated one.
+pub const DEADLINE: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// A file that is not worth its connection.
 pub const SMALL_BYTES: u64 = 100;

@@ -83,6 +83,7 @@ fn a_clean_stop_puts_everything_back_even_what_a_killed_daemon_had_changed() {
     seen(&curl(lab.clients(), &[], 100, 3));
     gateway.kill().unwrap();
     gateway.restart(lab.gateway()).unwrap();
+    assert!(status(gateway).adopted);
     assert_eq!(gateway.stop().unwrap(), Exit::Code(0));
     assert_eq!(fingerprint(lab.gateway()), before);
 }

@@ -23,7 +23,8 @@ use common::*;
 use nix::net::if_::if_nametoindex;
 use site::{Site, echo_once};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Of every wait: enough for an emulated processor.
+const PATIENCE: Duration = Duration::from_secs(60);
 const DEVICES: [&str; 3] = ["lan0", "wan0", "wan1"];
 const SMALL: Sizes = Sizes {
     flows_max: 4096,

@@ -22,7 +22,8 @@ use std::{
 use anabranch_lab::netns::Namespace;
 use site::echo_once;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Of every wait: enough for an emulated processor.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn listen(namespace: &Namespace, at: (Ipv4Addr, u16)) -> TcpListener {
     namespace.run(|| TcpListener::bind(at).unwrap()).unwrap()
