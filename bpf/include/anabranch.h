@@ -40,13 +40,12 @@ struct ab_flow_key {
 	__u16 zero;
 };
 
-/* Bits of ab_flow.state, set atomically, never cleared. Both entries of a TCP flow learn CLOSED. */
+/* Bits of ab_flow.state, set atomically. Of a flow's entries that of the LAN alone learns CLOSED. */
 enum ab_state {
 	AB_STATE_REPLIED = 1 << 0,   /* the remote end has answered */
 	AB_STATE_CONFIRMED = 1 << 1, /* stands in the main table */
 	AB_STATE_FIN_LOCAL = 1 << 2,
 	AB_STATE_FIN_REMOTE = 1 << 3,
-	AB_STATE_RESET = 1 << 4,
 	AB_STATE_CLOSED = 1 << 5, /* ended: counted as closed, kept for the transitory timer */
 	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
 	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */

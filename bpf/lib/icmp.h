@@ -165,7 +165,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 		return AB_REASON_MALFORMED;
 	struct quote q;
 	struct ab_flow_key key;
-	if (is_lan_address(p->src))
+	if (is_lan_address(p->src) || is_local_address(p->src))
 		return AB_REASON_SPOOFED_WAN;
 	if (!icmp_sum_holds(skb, p->l4, p->length - (p->l4 - p->l3)))
 		return AB_REASON_BAD_CHECKSUM;
@@ -210,6 +210,10 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
 		return is_forwarding() ? AB_REASON_FORWARD_OUT : AB_REASON_FOREIGN_ERROR;
+	/* Nobody on another device speaks for the host. */
+	const struct ab_settings *set = current_settings();
+	if (p->ifindex != flow->lan_ifindex && !(set && set->lan_sources_loose))
+		return AB_REASON_SPOOFED_DEVICE;
 	if (!is_in_flight(&q, &key, flow))
 		return AB_REASON_BAD_QUOTE;
 	const struct ab_link *link = link_at(flow->link);

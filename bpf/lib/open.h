@@ -350,6 +350,9 @@ static long try_link(__u32 attempt, struct opener *o)
 	fill_entries(s, o->packet, link, tried);
 	switch (bind_port(o->skb, s)) {
 	case AB_REASON_REFUSED_PORTS:
+		/* That one port is taken says nothing about the link. */
+		if (is_call(s))
+			return 1;
 		learn_full(s, o->packet, target & (AB_MAX_LINKS - 1));
 		return ++s->opening.failed == LINK_ATTEMPTS;
 	case AB_REASON_REFUSED_EMBRYOS:

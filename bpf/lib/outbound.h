@@ -277,9 +277,6 @@ static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flo
 {
 	if (!p->has_ports_header)
 		return;
-	/* The host still speaks: the RST it was sent was a lie. */
-	if (flow->state & AB_STATE_RESET && !(flow->state & AB_STATE_CLOSED))
-		__sync_fetch_and_and(&flow->state, ~AB_STATE_RESET);
 	follow_tcp(flow, p);
 	if (p->tcp_flags & (TCP_FIN | TCP_RST))
 		follow_end_out(p, flow);

@@ -131,6 +131,34 @@ static long try_port(__u32 attempt, struct port_search *search)
 	return 1;
 }
 
+/* Takes the flow that has a candidate out of the tables if it has ended. Stops at one that had. */
+static long yield_port(__u32 attempt, __u32 *yielded)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_settings *set = current_settings();
+	if (!s || !set)
+		return 1;
+	s->wan_key.local_port = bpf_htons(next_port(set, s, attempt));
+	const struct ab_flow *wan = bpf_map_lookup_elem(&flows, &s->wan_key);
+	if (!wan)
+		return 0;
+	make_other_key(&s->evicted_lan_key, &s->wan_key, wan);
+	struct ab_flow *lan = bpf_map_lookup_elem(&flows, &s->evicted_lan_key);
+	if (!lan || !(lan->state & AB_STATE_CLOSED) || !is_other_of(lan, &s->wan_key, wan))
+		return 0;
+	forget_flow(&s->evicted_lan_key, lan, &s->evicted_wan_key);
+	*yielded = 1;
+	return 1;
+}
+
+/* One of the candidates, if it has an ended flow's port: that is kept for late segments, and nobody is charged for it. */
+__noinline __u32 yield_ports(void)
+{
+	__u32 yielded = 0;
+	bpf_loop(PORT_ATTEMPTS, yield_port, &yielded, 0);
+	return yielded;
+}
+
 /* Inserts the link entry s->wan under the first free port. 0, or the reason why not. */
 static __always_inline int bind_port(struct __sk_buff *skb, struct ab_scratch *s)
 {
@@ -138,6 +166,8 @@ static __always_inline int bind_port(struct __sk_buff *skb, struct ab_scratch *s
 	s->opening.first_port = bpf_get_prandom_u32() & 0xffffff;
 	s->opening.reason = AB_REASON_REFUSED_PORTS;
 	bpf_loop(PORT_ATTEMPTS, try_port, &search, 0);
+	if (s->opening.reason == AB_REASON_REFUSED_PORTS && yield_ports())
+		bpf_loop(PORT_ATTEMPTS, try_port, &search, 0);
 	return s->opening.reason;
 }
 

@@ -33,7 +33,7 @@ static __always_inline __u64 timer_of(const struct sweep_walk *walk, const struc
 		return AB_PRESSED_CLOSED_NS;
 	if (!(state & AB_STATE_CONFIRMED))
 		return set->embryo_ns;
-	return state & (AB_STATE_CLOSED | AB_STATE_RESET) ? set->tcp_transitory_ns : set->tcp_established_ns;
+	return state & AB_STATE_CLOSED ? set->tcp_transitory_ns : set->tcp_established_ns;
 }
 
 static __always_inline int has_run_out(const struct sweep_walk *walk, const struct ab_flow_key *key,
@@ -81,7 +81,7 @@ static long visit_entry(__u32 index, struct sweep_walk *walk)
 	return 0;
 }
 
-/* Until its closed embryos have run out a host is remembered: they count against its share. */
+/* Until its closed embryos have run out a host is remembered, as a device is: they count against its share. */
 static __always_inline __u64 host_timer(const struct ab_host *host, const struct ab_settings *set)
 {
 	return host->embryo_head ? set->embryo_ns + AB_HOST_IDLE_NS : AB_HOST_IDLE_NS;
@@ -91,7 +91,7 @@ static long sweep_host(void *map, struct ab_host_key *of, struct ab_host *host, 
 {
 	struct ab_host_key key = *of;
 	__u64 opened = host->opened;
-	if ((__s64)(opened - host->closed) > 0 || host->permissions ||
+	if ((__s64)(opened - host->closed) > 0 || host->permissions || (__s32)host->embryos > 0 ||
 	    host->opened_ns + host_timer(host, walk->settings) > walk->now)
 		return 0;
 	/* From here on nobody opens a flow on it. */

@@ -50,7 +50,7 @@ enum rst_verdict { RST_EXACT, RST_PLAUSIBLE, RST_FALSE };
 
 /*
  * Only a RST with exactly the expected sequence number ends a flow here (RFC 7857 section 2.2, RFC 5961 section 3);
- * a plausible one is translated and the host's challenge ACK tells. During the handshake it must acknowledge the SYN.
+ * a plausible one is translated, and what the host's challenge ACK is answered with is exact. During the handshake it must acknowledge the SYN.
  */
 static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, const struct ab_flow *lan,
 						     const struct ab_flow *wan)
@@ -89,12 +89,9 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 	if (p->tcp_flags & TCP_RST) {
 		switch (judge_rst_in(p, lan, wan)) {
 		case RST_EXACT:
-			learn_state(lan, AB_STATE_RESET);
-			learn_state(wan, AB_STATE_RESET);
 			close_flow(&lan_key, lan);
 			return 0;
 		case RST_PLAUSIBLE:
-			learn_state(lan, AB_STATE_RESET);
 			return 0;
 		default:
 			return AB_REASON_BAD_RST;
@@ -112,10 +109,8 @@ static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan
 	make_key(&key, IPPROTO_TCP, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	if (p->tcp_flags & TCP_FIN)
 		learn_fin(&key, lan, AB_STATE_FIN_LOCAL);
-	if (p->tcp_flags & TCP_RST) {
-		learn_state(lan, AB_STATE_RESET);
+	if (p->tcp_flags & TCP_RST)
 		close_flow(&key, lan);
-	}
 	return 0;
 }
 

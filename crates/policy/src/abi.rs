@@ -662,8 +662,6 @@ bits! {
     "AB_STATE_FIN_LOCAL" STATE_FIN_LOCAL = 1 << 2;
     /// [`Flow::state`]: the remote end has sent its FIN.
     "AB_STATE_FIN_REMOTE" STATE_FIN_REMOTE = 1 << 3;
-    /// [`Flow::state`]: a valid RST was seen.
-    "AB_STATE_RESET" STATE_RESET = 1 << 4;
     /// [`Flow::state`]: ended, kept for the transitory timer.
     "AB_STATE_CLOSED" STATE_CLOSED = 1 << 5;
     /// [`Flow::state`]: no flow, but a further remote address of a mapping.

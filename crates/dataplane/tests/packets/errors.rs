@@ -148,6 +148,26 @@ fn an_error_of_a_lan_host_speaks_with_the_external_address() {
 }
 
 #[test]
+fn nobody_speaks_of_a_flow_from_another_device_or_for_the_gateway() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let out = rig.lan_sends(&udp(client(4000), server(53), b"x").frame());
+    let external = out.sent("translated-out").src();
+    let mut answer = || rig.link_brings(0, &udp(server(53), external, b"y").frame());
+    answer();
+    let quoted = &answer().frame[ETHERNET..];
+    let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], quoted);
+    rig.alter(client(4000), Half::Lan, |flow| flow.lan_ifindex = 7);
+    rig.lan_sends(&error.frame()).dropped("spoofed-device");
+    rig.set(|s| s.lan_sources_loose = 1);
+    rig.lan_sends(&error.frame()).sent("error-out");
+
+    let quoted = &out.frame[ETHERNET..];
+    let error = icmp_error(GATEWAY_LAN, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
+    rig.link_brings(0, &error.frame()).dropped("spoofed-wan");
+}
+
+#[test]
 fn a_quote_with_extensions_keeps_them() {
     let mut rig = Rig::new();
     let out = rig.lan_sends(&udp(client(4000), server(53), &[7; 100]).frame());

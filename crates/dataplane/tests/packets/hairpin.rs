@@ -222,6 +222,28 @@ fn an_endpoint_that_nobody_stands_for_is_the_kernels() {
     pair.rig.lan_sends(&syn.frame()).passed("specific-route");
 }
 
+/// Hosts that call each other crosswise have the one port taken that an answer must come from.
+#[test]
+fn an_answer_without_its_port_makes_no_link_full_for_others() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let hosts = [client(4000), neighbour(4001)].map(|host| rig.connect(host, server(RENDEZVOUS)));
+    let [first, second] = [hosts[0].external, hosts[1].external];
+    let third = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 4), first.port());
+    let syn = tcp(third, second, "S", CALLER_ISN, 0).frame();
+    rig.lan_sends(&syn).sent("hairpin");
+    let syn = tcp(hosts[1].local, first, "S", CALLER_ISN, 0).frame();
+    rig.lan_sends(&syn).sent("hairpin");
+    let answer = tcp(hosts[0].local, second, "SA", CALLED_ISN, CALLER_ISN + 1).frame();
+    assert_eq!(rig.lan_sends(&answer).reason, "refused-ports");
+    for number in 0..1000u16 {
+        let [high, low] = number.to_be_bytes();
+        let remote = SocketAddrV4::new(Ipv4Addr::new(198, 18, high, low), 443 + number);
+        let syn = tcp(client(5000), remote, "S", LOCAL_ISN, 0).frame();
+        rig.lan_sends(&syn).sent("translated-out");
+    }
+}
+
 #[test]
 fn a_flow_that_ends_leaves_the_places_of_others_alone() {
     let mut rig = Rig::new();

@@ -32,8 +32,8 @@ fn every_state_has_its_own_timer() {
     type Timer = fn(&mut anabranch_dataplane::Settings);
     let timers: [(&str, Timer, &[u16]); 5] = [
         ("embryo", |s| s.embryo_ns = 0, &[1]),
-        ("established", |s| s.tcp_established_ns = 0, &[2]),
-        ("transitory", |s| s.tcp_transitory_ns = 0, &[3, 4]),
+        ("established", |s| s.tcp_established_ns = 0, &[2, 4]),
+        ("transitory", |s| s.tcp_transitory_ns = 0, &[3]),
         ("udp", |s| s.udp_ns = 0, &[5]),
         ("icmp", |s| s.icmp_ns = 0, &[6]),
     ];
