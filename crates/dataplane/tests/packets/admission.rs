@@ -1,6 +1,7 @@
 //! Who may open a flow: shares of hosts, of the kernel's NAT, ports of the gateway itself, sources of other devices.
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::time::Instant;
 
 use anabranch_dataplane::{Route, Sizes, Verdict};
 
@@ -80,6 +81,43 @@ fn a_link_without_a_port_is_passed_over_in_the_same_packet() {
 }
 
 #[test]
+fn ended_flows_give_their_ports_to_whom_finds_no_other() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    rig.set(|s| (s.port_min, s.port_max) = (2000, 2015));
+    for port in 5000..5016 {
+        let ended = rig.connect(client(port), server(443));
+        let end = ended.say("R", LOCAL_ISN + 1, 0);
+        rig.lan_sends(&end.frame()).sent("translated-out");
+    }
+    for port in 6000..6016 {
+        rig.connect(host(3, port), server(443));
+    }
+    assert_eq!(rig.live(), 16);
+    let syn = tcp(host(4, 6000), server(443), "S", LOCAL_ISN, 0);
+    assert_eq!(rig.lan_sends(&syn.frame()).reason, "refused-ports");
+    assert_eq!(rig.live(), 16);
+}
+
+/// What ended counts against its device for as long as it is in the table, whichever cards it came from.
+#[test]
+fn a_device_is_charged_for_ended_embryos_until_they_are_gone() {
+    let mut rig = Rig::new();
+    rig.set(|s| (s.flows_per_device, s.embryos_per_device) = (1000, 4));
+    for port in 4000..4004 {
+        for (flags, seq) in [("S", LOCAL_ISN), ("R", LOCAL_ISN + 1)] {
+            let segment = tcp(host(9, port), server(80), flags, seq, 0).frame();
+            rig.lan_sends(&sent_by(FLOODER, segment))
+                .sent("translated-out");
+        }
+    }
+    assert_eq!((rig.live(), rig.embryos()), (0, 8));
+    rig.sweep();
+    let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
+    assert_eq!(rig.lan_sends(&syn.frame()).reason, "refused-embryos");
+}
+
+#[test]
 fn ports_of_the_gateways_sockets_and_reserved_ones_are_never_given_away() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
@@ -127,13 +165,13 @@ fn what_a_host_gives_to_the_kernels_nat_is_bounded_and_paid_for_once() {
     let mut rig = Rig::new();
     rig.set(|s| (s.quota_per_host, s.fallback_mark) = (0, 7));
     let syn = |port| tcp(client(port), server(80), "S", LOCAL_ISN, 0).frame();
-    let mut passed = 0;
-    for port in 2000..4000 {
-        passed += u32::from(rig.lan_sends(&syn(port)).reason == "fallback-quota");
-    }
+    let begun = Instant::now();
+    let left = rig.lan_pours((2000..4000).map(syn));
+    let passed = left["fallback-quota"];
     // 512 at once, and 64 a second for as long as this took.
-    assert!((512..1900).contains(&passed), "{passed}");
-    assert_eq!(rig.lan_sends(&syn(3999)).reason, "refused-rate-host");
+    let refilled = 64 * (begun.elapsed().as_secs() + 1);
+    assert!((512..=512 + refilled).contains(&passed), "{left:?}");
+    assert_eq!(passed + left["refused-rate-host"], 2000, "{left:?}");
     rig.lan_sends(&syn(2000)).passed("fallback-quota");
 }
 

@@ -3,6 +3,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddrV4},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
@@ -213,6 +214,22 @@ impl Rig {
             assert_eq!(ran.action, TC_ACT_REDIRECT);
         }
         self.counted = self.counts();
+    }
+
+    /// Many frames arrive from the LAN: how many left for which reason.
+    #[track_caller]
+    pub fn lan_pours(&mut self, frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<String, u64> {
+        let address = GATEWAY_LAN.into();
+        self.become_role(Role::Lan { address });
+        for frame in frames {
+            self.plane().run("lan", &frame, 1).unwrap();
+        }
+        let reasons = self.plane().reasons().unwrap();
+        let counted = reasons.iter().map(|reason| reason.packets).collect();
+        let before = std::mem::replace(&mut self.counted, counted);
+        let rose = reasons.into_iter().zip(before);
+        rose.map(|(reason, before)| (reason.name, reason.packets - before))
+            .collect()
     }
 
     /// A frame arrives on a link.
@@ -570,7 +587,10 @@ pub fn second_server(port: u16) -> SocketAddrV4 {
 }
 
 /// A property's runner. Its seed is printed, and taken from `ANABRANCH_SEED` (64 hexadecimal digits) if that is set.
+/// `PROPTEST_CASES` are the most that are drawn.
 fn runner(cases: u32) -> TestRunner {
+    let most = std::env::var("PROPTEST_CASES").map(|text| text.parse().expect("a number"));
+    let cases = most.map_or(cases, |most| cases.min(most));
     let seed = match std::env::var("ANABRANCH_SEED") {
         Ok(text) => parse_seed(&text).expect("ANABRANCH_SEED: 64 hexadecimal digits"),
         Err(_) => fresh_seed(),
