@@ -122,16 +122,21 @@ impl<'a> Case<'a> {
         if let (Some(stream), Some(segment)) = (sent, came.segment()) {
             self.memory.send(stream, &segment);
         }
-        let (Port::Lan(_), Some(ports)) = (self.port, came.ports()) else {
-            return;
-        };
-        let (local, remote) = ends(Way::Out, &came, ports);
-        if came.proto() == TCP || came.is_icmp_error() {
-            return;
+        let is_of_mapping = came.proto() != TCP && !came.is_icmp_error();
+        if let (Port::Lan(_), true) = (self.port, is_of_mapping) {
+            self.remember_remote(&came);
         }
-        if let Ok(flow) = self.flow(came.proto(), local, remote) {
-            let mapping = (came.proto(), local, flow.opened_ns);
-            self.memory.speak(mapping, remote.0);
+    }
+
+    /// A later fragment speaks, too, and may begin a mapping where its first fragment's has ended.
+    fn remember_remote(&mut self, came: &Ip) {
+        let begun: Vec<_> = self.memory.ports_of(self.port, came).collect();
+        let ports = came.ports().map_or(begun, |ports| vec![ports]);
+        for (local, remote) in ports.into_iter().map(|ports| ends(Way::Out, came, ports)) {
+            if let Ok(flow) = self.flow(came.proto(), local, remote) {
+                let mapping = (came.proto(), local, flow.opened_ns);
+                self.memory.speak(mapping, remote.0);
+            }
         }
     }
 
