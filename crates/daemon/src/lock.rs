@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +33,8 @@ impl Lock {
     }
 }
 
-/// The devices of this instance. Those of another network namespace may have the same names. A device of an instance
-/// that was killed stays that instance's as long as its programs are pinned: they go on forwarding.
+/// The devices of this instance. Those of another network namespace may have the same names. They stay this instance's
+/// for as long as its programs are pinned, whether a process of it runs or not: the programs go on forwarding.
 #[derive(Debug)]
 pub struct Claims {
     paths: Paths,
@@ -43,7 +43,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Refuses devices of another instance, naming that.
+    /// Refuses devices of another instance, naming that. Takes over what an earlier process of this instance claimed,
+    /// configured or not, since its programs may be there.
     pub fn take(paths: &Paths, devices: &[&str]) -> Result<Self, Error> {
         let namespace =
             std::fs::metadata("/proc/thread-self/ns/net").context("network namespace")?;
@@ -52,28 +53,57 @@ impl Claims {
             namespace: namespace.ino(),
             held: BTreeMap::new(),
         };
-        claims.change(devices)?;
+        for device in claims.left()? {
+            // Somebody else may have followed meanwhile.
+            if let Ok(file) = claims.claim(&device) {
+                claims.held.insert(device, file);
+            }
+        }
+        claims.add(devices)?;
         Ok(claims)
     }
 
-    /// Other devices: all of them are had, or nothing has changed.
-    pub fn change(&mut self, devices: &[&str]) -> Result<(), Error> {
+    /// More devices: all of them are had, or nothing has changed.
+    pub fn add(&mut self, devices: &[&str]) -> Result<(), Error> {
         let mut fresh = BTreeMap::new();
         for device in devices {
             if !self.held.contains_key(*device) {
                 fresh.insert((*device).to_owned(), self.claim(device)?);
             }
         }
-        self.held
-            .retain(|device, _| devices.contains(&device.as_str()));
         self.held.extend(fresh);
         Ok(())
+    }
+
+    /// Lets go of all but `devices`. To be called when no others have programs.
+    pub fn keep_only(&mut self, devices: &[&str]) {
+        self.held
+            .retain(|device, _| devices.contains(&device.as_str()));
+    }
+
+    /// The devices that earlier processes of this instance claimed and did not let go of.
+    fn left(&self) -> anyhow::Result<Vec<String>> {
+        let folder = self.paths.runtime_dir();
+        let entries = match std::fs::read_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.with_context(|| format!("read {}", folder.display()))?,
+        };
+        let is_ours = |path: &Path| {
+            let written = std::fs::read_to_string(path).unwrap_or_default();
+            owner(written.trim()).1 == self.paths.instance()
+        };
+        let left = entries.filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let device = Paths::claimed(self.namespace, &path)?;
+            is_ours(&path).then(|| device.to_owned())
+        });
+        Ok(left.collect())
     }
 
     fn claim(&self, device: &str) -> Result<LockFile, Error> {
         let path = self.paths.claim(self.namespace, device);
         let holder = format!("{} {}", std::process::id(), self.paths.instance());
-        match LockFile::take(&path, &holder, |left| !self.is_of_killed(left))? {
+        match LockFile::take(&path, &holder, |left| !self.is_of_ended(left))? {
             Taken::Ours(file) => Ok(file),
             Taken::Held(holder) => {
                 let (pid, instance) = owner(&holder);
@@ -85,7 +115,7 @@ impl Claims {
             Taken::Left(holder) => {
                 let (_, instance) = owner(&holder);
                 let message = format!(
-                    "device {device:?}: instance {instance:?} was killed, and its programs go on there; start it again and stop it"
+                    "device {device:?}: instance {instance:?} ended without a clean stop, and its programs go on; start it again and stop it"
                 );
                 Err(BadInput::new(message).into())
             }
@@ -93,14 +123,26 @@ impl Claims {
     }
 
     /// Whether another instance left this claim and its programs.
-    fn is_of_killed(&self, left: &str) -> bool {
+    fn is_of_ended(&self, left: &str) -> bool {
         let (_, instance) = owner(left);
         let there = self
             .paths
             .of(instance)
-            .is_ok_and(|paths| paths.pins().exists());
+            .is_ok_and(|paths| has_programs(&paths));
         instance != self.paths.instance() && there
     }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        if has_programs(&self.paths) {
+            self.held.values_mut().for_each(|file| file.stays = true);
+        }
+    }
+}
+
+fn has_programs(instance: &Paths) -> bool {
+    instance.pins().exists()
 }
 
 /// Process and instance of a claim.
@@ -108,10 +150,11 @@ fn owner(written: &str) -> (&str, &str) {
     written.split_once(' ').unwrap_or((written, "?"))
 }
 
-/// A file that one process has. It is removed when that lets go of it in good order.
+/// A file that one process has. It is removed when that lets go of it in good order, unless it is to stay.
 #[derive(Debug)]
 struct LockFile {
     path: PathBuf,
+    stays: bool,
     _file: Flock<File>,
 }
 
@@ -163,6 +206,7 @@ impl LockFile {
                 .with_context(|| format!("write {shown}"))?;
             return Ok(Taken::Ours(Self {
                 path: path.to_owned(),
+                stays: false,
                 _file: locked,
             }));
         }
@@ -185,8 +229,10 @@ fn is_at(path: &Path, file: &File) -> bool {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // Who comes next takes it over if it stays.
-        let _ = std::fs::remove_file(&self.path);
+        if !self.stays {
+            // Who comes next takes it over if it stays.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -219,40 +265,80 @@ mod tests {
         Lock::take(&paths).unwrap();
     }
 
+    /// Where [`instances`] have their files, and how many those are.
+    fn files(dir: &tempfile::TempDir) -> usize {
+        std::fs::read_dir(dir.path().join("run")).unwrap().count()
+    }
+
+    fn instances(dir: &tempfile::TempDir) -> [Paths; 2] {
+        let (run, pins) = (dir.path().join("run"), dir.path().join("pins"));
+        ["a", "b"].map(|name| Paths::under(&run, &pins, name).unwrap())
+    }
+
+    /// Lets go as a process that is killed does.
+    fn kill(mut claims: Claims) {
+        claims.held.values_mut().for_each(|file| file.stays = true);
+    }
+
     #[test]
     fn a_device_is_one_instances_and_free_when_that_has_done_with_it() {
         let dir = tempfile::tempdir().unwrap();
-        let [a, b] = ["a", "b"].map(|name| Paths::under(dir.path(), dir.path(), name).unwrap());
+        let [a, b] = instances(&dir);
         let mut first = Claims::take(&a, &["eth0", "eth1"]).unwrap();
         let said = refused(Claims::take(&b, &["eth2", "eth1"]));
         let wanted = "device \"eth1\": instance \"a\" has it already (process ";
         assert!(said.starts_with(wanted), "{said}");
         let mut second = Claims::take(&b, &["eth2"]).unwrap();
-        refused(first.change(&["eth0", "eth2"]));
-        refused(second.change(&["eth1"]));
-        first.change(&["eth0"]).unwrap();
-        second.change(&["eth1"]).unwrap();
+        refused(first.add(&["eth0", "eth3", "eth2"]));
+        assert_eq!(files(&dir), 3, "what was refused has changed nothing");
+        refused(second.add(&["eth1"]));
+        first.keep_only(&["eth0"]);
+        second.add(&["eth1"]).unwrap();
         drop((first, second));
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(files(&dir), 0);
     }
 
     #[test]
     fn a_device_of_a_killed_instance_is_free_when_its_programs_are_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let (run, pins) = (dir.path().join("run"), dir.path().join("pins"));
-        let [a, b] = ["a", "b"].map(|name| Paths::under(&run, &pins, name).unwrap());
-        let claims = Claims::take(&b, &["eth0"]).unwrap();
-        let left = a.claim(claims.namespace, "eth1");
-        std::fs::write(&left, "1234 a\n").unwrap();
+        let [a, b] = instances(&dir);
+        kill(Claims::take(&a, &["eth1"]).unwrap());
         std::fs::create_dir_all(a.pins()).unwrap();
         let said = refused(Claims::take(&b, &["eth1"]));
-        assert!(
-            said.starts_with("device \"eth1\": instance \"a\" was killed"),
-            "{said}"
-        );
-        drop(Claims::take(&a, &["eth1"]).unwrap());
-        std::fs::write(&left, "1234 a\n").unwrap();
+        let wanted = "device \"eth1\": instance \"a\" ended without a clean stop";
+        assert!(said.starts_with(wanted), "{said}");
+        Claims::take(&a, &["eth1"]).unwrap();
         std::fs::remove_dir(a.pins()).unwrap();
         Claims::take(&b, &["eth1"]).unwrap();
+    }
+
+    #[test]
+    fn a_device_stays_an_instances_whose_programs_stay_however_its_process_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = instances(&dir);
+        std::fs::create_dir_all(a.pins()).unwrap();
+        drop(Claims::take(&a, &["eth1"]).unwrap());
+        refused(Claims::take(&b, &["eth1"]));
+        let other = Claims::take(&b, &["eth2"]).unwrap();
+        refused(Claims::take(&a, &["eth1", "eth2"]));
+        refused(Claims::take(&b, &["eth1"]));
+        drop(other);
+        let again = Claims::take(&a, &["eth1"]).unwrap();
+        std::fs::remove_dir(a.pins()).unwrap();
+        drop(again);
+        assert_eq!(files(&dir), 0);
+    }
+
+    #[test]
+    fn a_device_that_a_killed_instance_had_is_free_when_it_runs_again_without_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = instances(&dir);
+        std::fs::create_dir_all(a.pins()).unwrap();
+        kill(Claims::take(&a, &["eth1", "eth3"]).unwrap());
+        let mut again = Claims::take(&a, &["eth1"]).unwrap();
+        refused(Claims::take(&b, &["eth3"]));
+        again.keep_only(&["eth1"]);
+        Claims::take(&b, &["eth3"]).unwrap();
+        refused(Claims::take(&b, &["eth1"]));
     }
 }

@@ -61,6 +61,12 @@ impl Paths {
         self.runtime.join(format!("{namespace}-{device}.device"))
     }
 
+    /// The device whose [claim](Self::claim) `path` is, if that is one of the namespace.
+    pub fn claimed(namespace: u64, path: &Path) -> Option<&str> {
+        let name = path.file_name()?.to_str()?.strip_suffix(".device")?;
+        name.strip_prefix(&format!("{namespace}-"))
+    }
+
     /// What was changed on the host, and how it was before.
     pub fn state(&self) -> PathBuf {
         self.file("json")

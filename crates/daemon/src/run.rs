@@ -42,68 +42,76 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
     let config = Configuration::load(path)?;
     check_host(&config).await?;
     let _lock = Lock::take(paths)?;
-    let claims = Claims::take(paths, &config.devices())?;
+    let mut claims = Claims::take(paths, &config.devices())?;
     let signals = service::signals()?;
     match config {
         Configuration::Gateway(config) => {
-            service::serve(open(*config, paths, claims).await?, paths, signals, ready).await
+            let gateway = open(*config, paths, &mut claims).await?;
+            service::serve(gateway, paths, signals, ready).await
         }
         Configuration::Trunk(config) => {
-            service::serve(trunk::open(config, paths).await?, paths, signals, ready).await
+            let trunk = trunk::open(config, paths, &mut claims).await?;
+            service::serve(trunk, paths, signals, ready).await
         }
     }
 }
 
-async fn open(
+async fn open<'a>(
     config: Config,
     paths: &Paths,
-    claims: Claims,
-) -> anyhow::Result<Daemon<Gateway, RealHost>> {
-    let (plane, adopted) =
-        Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
-    let host = match adopt_host(&config, paths, claims).await {
-        Ok(host) => host,
-        Err(error) if adopted => return Err(error),
-        Err(error) => {
-            plane.close().context("detach the data path")?;
-            return Err(error);
-        }
-    };
-    if adopted {
+    claims: &'a mut Claims,
+) -> anyhow::Result<Daemon<Gateway, RealHost<'a>>> {
+    let opened = Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
+    let (plane, (netlink, monitor, host)) = adopt_host(paths, opened, Gateway::close).await?;
+    if plane.1 {
         tracing::info!("took over the flows of an earlier run");
     }
-    let former = (host.host.slots().clone(), host.host.orders().clone());
-    Daemon::new(config, paths.instance(), former, (plane, adopted), host)
+    let former = (host.slots().clone(), host.orders().clone());
+    let host = RealHost {
+        netlink,
+        monitor,
+        host,
+        claims,
+        config_path: config.path.clone(),
+    };
+    Daemon::new(config, paths.instance(), former, plane, host)
 }
 
-/// After the load, before there are threads.
-async fn adopt_host(config: &Config, paths: &Paths, claims: Claims) -> anyhow::Result<RealHost> {
-    privileges::drop_loading()?;
-    RealHost::adopt(&config.path, paths, claims).await
+/// What the loop of either kind works on beside its data path.
+pub(crate) type HostParts = (Netlink, Monitor, Host);
+
+/// After the load, before there are threads. If it fails, `close` undoes the load, unless that took over an earlier
+/// run's data path.
+pub(crate) async fn adopt_host<P>(
+    paths: &Paths,
+    (plane, adopted): (P, bool),
+    close: impl FnOnce(P) -> Result<(), anabranch_dataplane::Error>,
+) -> anyhow::Result<((P, bool), HostParts)> {
+    let adopt = async {
+        privileges::drop_loading()?;
+        let host = Host::adopt(paths).await?;
+        Ok((Netlink::connect()?, Monitor::connect()?, host))
+    };
+    match adopt.await {
+        Ok(parts) => Ok(((plane, adopted), parts)),
+        Err(error) if adopted => Err(error),
+        Err(error) => {
+            close(plane).context("detach the data path")?;
+            Err(error)
+        }
+    }
 }
 
 /// This host.
-struct RealHost {
+struct RealHost<'a> {
     netlink: Netlink,
     monitor: Monitor,
     host: Host,
-    claims: Claims,
+    claims: &'a mut Claims,
     config_path: PathBuf,
 }
 
-impl RealHost {
-    async fn adopt(config_path: &Path, paths: &Paths, claims: Claims) -> anyhow::Result<Self> {
-        Ok(Self {
-            netlink: Netlink::connect()?,
-            monitor: Monitor::connect()?,
-            host: Host::adopt(paths).await?,
-            claims,
-            config_path: config_path.to_owned(),
-        })
-    }
-}
-
-impl Surroundings for RealHost {
+impl Surroundings for RealHost<'_> {
     async fn snapshot(&mut self) -> anyhow::Result<Snapshot> {
         self.netlink.snapshot().await
     }
@@ -121,7 +129,9 @@ impl Surroundings for RealHost {
         self.monitor.watch(desired.running());
         self.host
             .apply(&self.netlink, config, desired, first_usable)
-            .await
+            .await?;
+        self.claims.keep_only(&config.devices());
+        Ok(())
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {
@@ -129,7 +139,7 @@ impl Surroundings for RealHost {
         check_devices(&config).await?;
         match config {
             Configuration::Gateway(config) => {
-                self.claims.change(&config.devices())?;
+                self.claims.add(&config.devices())?;
                 Ok(*config)
             }
             Configuration::Trunk(config) => Err(config

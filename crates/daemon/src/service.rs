@@ -24,7 +24,7 @@ const CALLS_WAITING_MAX: usize = 16;
 pub(crate) trait Service: Sized {
     type Config;
     /// What the log says once packets move.
-    const AT_WORK: &str;
+    const AT_WORK: &'static str;
 
     /// Tells the data path everything: packets move from here on.
     async fn start(&mut self) -> anyhow::Result<()>;

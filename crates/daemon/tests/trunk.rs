@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::{Child, Exit, Namespace};
-use common::example;
+use common::{claim, example};
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -86,8 +88,12 @@ impl Rig {
     }
 
     fn write_config(&self, scheme: &str) {
+        self.write_config_of(scheme, 0..SUBLINKS);
+    }
+
+    fn write_config_of(&self, scheme: &str, sublinks: Range<usize>) {
         let mut text = format!("[trunk]\ndevice = \"trunk0\"\nscheme = \"{scheme}\"\n");
-        for i in 0..SUBLINKS {
+        for i in sublinks {
             text += &format!("sublink.s{i} = {{ device = \"sub{i}\", rate = \"10mbit\" }}\n");
         }
         std::fs::write(self.config(), text).unwrap();
@@ -116,21 +122,36 @@ impl Rig {
         assert_eq!(line.trim(), "ready");
         Daemon {
             child,
-            paths: Paths::under(self.dir.path(), &self.pins, INSTANCE).unwrap(),
+            paths: self.paths(),
         }
+    }
+
+    fn paths(&self) -> Paths {
+        Paths::under(self.dir.path(), &self.pins, INSTANCE).unwrap()
     }
 
     /// Starts a daemon that refuses to, and returns the one line it says why in.
     fn refused(&self) -> String {
+        let (exit, said) = self.fails();
+        assert_eq!(exit, Exit::Code(2), "{said}");
+        said.trim()
+            .replace(self.dir.path().to_str().unwrap(), "DIR")
+    }
+
+    /// Starts a daemon that ends by itself, and returns how, and what it said.
+    fn fails(&self) -> (Exit, String) {
         let mut command = self.command();
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = self.near.spawn(command).unwrap();
         let mut said = String::new();
         let mut stderr = child.pipes().stderr.take().unwrap();
         stderr.read_to_string(&mut said).unwrap();
-        assert_eq!(child.wait(DEADLINE).unwrap(), Some(Exit::Code(2)), "{said}");
-        said.trim()
-            .replace(self.dir.path().to_str().unwrap(), "DIR")
+        (child.wait(DEADLINE).unwrap().expect("ended in time"), said)
+    }
+
+    /// Whether an instance has a device of the near node for its own.
+    fn claims(&self, device: &str) -> bool {
+        claim(&self.near, self.dir.path(), device).exists()
     }
 
     /// Everything of the host that the daemon may change.
@@ -164,9 +185,13 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn status(&self) -> TrunkStatus {
+    fn call(&self, request: &Request) -> Response {
         let mut client = Client::connect(&self.paths.socket()).unwrap();
-        match client.call(&Request::Status).unwrap() {
+        client.call(request).unwrap()
+    }
+
+    fn status(&self) -> TrunkStatus {
+        match self.call(&Request::Status) {
             Response::Trunk(status) => *status,
             other => panic!("{other:?}"),
         }
@@ -566,10 +591,7 @@ fn a_killed_daemon_leaves_the_trunk_spreading_and_the_next_adopts_it() {
 fn another_scheme_and_a_wrong_one_are_read_while_it_runs() {
     let rig = Rig::new("SH");
     let daemon = rig.start();
-    let reload = || {
-        let mut client = Client::connect(&daemon.paths.socket()).unwrap();
-        client.call(&Request::Reload).unwrap()
-    };
+    let reload = || daemon.call(&Request::Reload);
     rig.write_config("DRR");
     assert!(matches!(reload(), Response::Done));
     assert_eq!(daemon.status().scheme.to_string(), "DRR");
@@ -579,6 +601,47 @@ fn another_scheme_and_a_wrong_one_are_read_while_it_runs() {
     };
     assert!(message.contains("trunk.scheme = \"FIFO\""), "{message}");
     assert_eq!(daemon.status().scheme.to_string(), "DRR");
+}
+
+#[test]
+fn a_reload_takes_the_devices_of_new_sublinks_and_lets_go_of_others() {
+    let rig = Rig::new("SH");
+    rig.write_config_of("SH", 0..2);
+    let daemon = rig.start();
+    let reload = |sublinks| {
+        rig.write_config_of("SH", sublinks);
+        daemon.call(&Request::Reload)
+    };
+    assert!(rig.claims("sub0") && !rig.claims("sub2"));
+    assert!(matches!(reload(1..3), Response::Done));
+    assert!(!rig.claims("sub0") && rig.claims("sub2"));
+
+    let other = claim(&rig.near, rig.dir.path(), "sub3");
+    let file = std::fs::File::create(&other).unwrap();
+    let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock).unwrap();
+    std::fs::write(&other, "1 other").unwrap();
+    let Response::Refused { message } = reload(0..4) else {
+        panic!("not refused")
+    };
+    let wanted = "device \"sub3\": instance \"other\" has it already (process 1)";
+    assert!(message.starts_with(wanted), "{message}");
+    assert!(!rig.claims("sub0"));
+    drop(locked);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert!(!rig.claims("sub2"));
+}
+
+#[test]
+fn a_start_that_fails_after_the_load_is_undone() {
+    let rig = Rig::new("SH");
+    let before = rig.fingerprint();
+    std::fs::write(rig.paths().state(), "{").unwrap();
+    let (exit, said) = rig.fails();
+    assert_eq!(exit, Exit::Code(1), "{said}");
+    assert_eq!(rig.fingerprint(), before);
+    assert!(!rig.claims("sub0"));
+    std::fs::remove_file(rig.paths().state()).unwrap();
+    assert!(!rig.start().status().adopted);
 }
 
 #[test]

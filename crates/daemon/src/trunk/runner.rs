@@ -19,28 +19,32 @@ use crate::config::Configuration;
 use crate::control::{Call, Request, Response, SublinkStatus, TrunkStatus};
 use crate::error::Error;
 use crate::host::Host;
+use crate::lock::Claims;
 use crate::meter::Meter;
 use crate::observe::{Monitor, Netlink};
 use crate::paths::Paths;
 use crate::preflight;
-use crate::privileges;
+use crate::run::{HostParts, adopt_host};
 use crate::service::Service;
 
 /// Of a scheme that never looks.
 const NEVER: Duration = Duration::from_secs(3600);
 
-pub(crate) async fn open(config: Config, paths: &Paths) -> anyhow::Result<Runner> {
-    let (plane, adopted) = Plane::open(paths.pins()).context("data path")?;
-    privileges::drop_loading()?;
-    let host = Host::adopt(paths).await?;
-    if adopted {
+pub(crate) async fn open<'a>(
+    config: Config,
+    paths: &Paths,
+    claims: &'a mut Claims,
+) -> anyhow::Result<Runner<'a>> {
+    let opened = Plane::open(paths.pins()).context("data path")?;
+    let (plane, host) = adopt_host(paths, opened, Plane::close).await?;
+    if plane.1 {
         tracing::info!("took over the trunk of an earlier run");
     }
-    Runner::new(config, paths, plane, adopted, host)
+    Runner::new(config, paths, claims, plane, host)
 }
 
 /// A trunk, and all that its loop owns.
-pub(crate) struct Runner {
+pub(crate) struct Runner<'a> {
     config: Config,
     config_path: PathBuf,
     instance: String,
@@ -49,6 +53,7 @@ pub(crate) struct Runner {
     host: Host,
     netlink: Netlink,
     monitor: Monitor,
+    claims: &'a mut Claims,
     origin: Instant,
     bins: Bins,
     /// Of DH and DHFV.
@@ -63,13 +68,13 @@ pub(crate) struct Runner {
     trouble: Option<String>,
 }
 
-impl Runner {
+impl<'a> Runner<'a> {
     fn new(
         config: Config,
         paths: &Paths,
-        plane: Plane,
-        adopted: bool,
-        host: Host,
+        claims: &'a mut Claims,
+        (plane, adopted): (Plane, bool),
+        (netlink, monitor, host): HostParts,
     ) -> anyhow::Result<Self> {
         let mut runner = Self {
             config_path: config.path.clone(),
@@ -79,8 +84,9 @@ impl Runner {
             plane,
             adopted,
             host,
-            netlink: Netlink::connect()?,
-            monitor: Monitor::connect()?,
+            netlink,
+            monitor,
+            claims,
             origin: Instant::now(),
             controller: None,
             reassignments: 0,
@@ -205,6 +211,9 @@ impl Runner {
         if let Err(error) = self.host.loosen(devices.into_iter()) {
             self.put_off(format!("host: {error:#}"));
         }
+        if self.trouble.is_none() {
+            self.claims.keep_only(&self.config.devices());
+        }
         Ok(())
     }
 
@@ -322,9 +331,9 @@ impl Runner {
     }
 }
 
-impl Service for Runner {
+impl Service for Runner<'_> {
     type Config = Config;
-    const AT_WORK: &str = "spreading";
+    const AT_WORK: &'static str = "spreading";
 
     async fn start(&mut self) -> anyhow::Result<()> {
         self.plane.set_table(self.bins.table())?;
@@ -425,6 +434,7 @@ impl Service for Runner {
         match Configuration::load(&self.config_path)? {
             Configuration::Trunk(config) => {
                 preflight::check_trunk(&config, &self.netlink).await?;
+                self.claims.add(&config.devices())?;
                 Ok(config)
             }
             Configuration::Gateway(config) => Err(config

@@ -485,6 +485,38 @@ fn bad_input_is_one_line_and_changes_nothing() {
 }
 
 #[test]
+fn devices_stay_an_instances_while_its_programs_stay_and_no_longer() {
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let state = std::fs::read(rig.paths().state()).unwrap();
+    assert_eq!(daemon.end(Signal::SIGKILL), Exit::Signal(9));
+
+    std::fs::write(rig.paths().state(), "{").unwrap();
+    let (exit, said) = rig.fails(INSTANCE);
+    assert_eq!(exit, Exit::Code(1), "{said}");
+    assert_eq!(
+        rig.refused_as("other"),
+        "device \"lan0\": instance \"test\" ended without a clean stop, and its programs go on; start it again and stop it"
+    );
+
+    std::fs::write(rig.paths().state(), state).unwrap();
+    let without_lte = CONFIG.replace("link.lte", "# link.lte");
+    rig.write_config(&without_lte);
+    assert!(rig.claims("wan1"));
+    let daemon = rig.start();
+    assert!(daemon.status().adopted);
+    assert!(!rig.claims("wan1") && rig.claims("wan0"));
+    rig.write_config(CONFIG);
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    assert!(rig.claims("wan1"));
+    rig.write_config(&without_lte);
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    assert!(!rig.claims("wan1"));
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert!(!rig.claims("wan0"));
+}
+
+#[test]
 fn a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes() {
     let rig = Rig::new();
     for device in ["wan0", "wan1", "lan0"] {

@@ -12,7 +12,7 @@ use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
 
-use crate::common::example;
+use crate::common::{claim, example};
 
 pub const DEADLINE: Duration = Duration::from_secs(20);
 pub const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -194,6 +194,11 @@ impl Rig {
         let mut stderr = child.pipes().stderr.take().unwrap();
         stderr.read_to_string(&mut said).unwrap();
         (child.wait(DEADLINE).unwrap().expect("ended in time"), said)
+    }
+
+    /// Whether an instance has a device of the gateway for its own.
+    pub fn claims(&self, device: &str) -> bool {
+        claim(&self.gateway, self.dir.path(), device).exists()
     }
 
     /// Everything of the host that the daemon may change.
