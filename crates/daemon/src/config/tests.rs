@@ -1,5 +1,7 @@
 use super::*;
 
+use crate::plane;
+
 const MINIMAL: &str = r#"
 lan = ["eth0"]
 link.fiber = { device = "eth1", down = "500mbit", up = "100mbit" }
@@ -176,6 +178,29 @@ fn everything_optional_is_read() {
             flows_per_host: 10
         }
     );
+}
+
+#[test]
+fn flows_are_given_the_time_that_the_rfcs_ask_for() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let settings = plane::settings(&parse(MINIMAL).unwrap(), [32_768, 60_999], 0);
+    for (timer, default_ns, least_s) in [
+        (
+            "RFC 5382 REQ-5, established",
+            settings.tcp_established_ns,
+            7440,
+        ),
+        (
+            "RFC 5382 REQ-5, transitory",
+            settings.tcp_transitory_ns,
+            240,
+        ),
+        ("RFC 5382 REQ-5, partially open", settings.embryo_ns, 240),
+        ("RFC 4787 REQ-5, recommended", settings.udp_ns, 300),
+        ("RFC 5508 REQ-2", settings.icmp_ns, 60),
+    ] {
+        assert_eq!(default_ns, least_s * SECOND_NS, "{timer}");
+    }
 }
 
 #[test]

@@ -453,22 +453,34 @@ impl Rig {
         }
     }
 
-    /// Opens a TCP connection through the gateway: what its SYN was translated to, and its link.
+    /// Sends the SYN of a TCP connection through the gateway: what it was translated to, and its link.
     #[track_caller]
-    pub fn connect(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Connection {
+    pub fn open(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Connection {
         let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
         let sent = self.lan_sends(&syn.frame()).sent("translated-out");
-        let connection = Connection {
+        Connection {
             local,
             remote,
             external: sent.src(),
             link: link_of(sent.src()),
-        };
+        }
+    }
+
+    /// The rest of the handshake of a connection whose SYN was sent.
+    #[track_caller]
+    pub fn confirm(&mut self, connection: &Connection) {
         let answer = connection.answer("SA", REMOTE_ISN, LOCAL_ISN + 1);
         self.link_brings(connection.link, &answer.frame())
             .sent("translated-in");
         let ack = connection.say("A", LOCAL_ISN + 1, REMOTE_ISN + 1);
         self.lan_sends(&ack.frame()).sent("translated-out");
+    }
+
+    /// Opens a TCP connection through the gateway.
+    #[track_caller]
+    pub fn connect(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Connection {
+        let connection = self.open(local, remote);
+        self.confirm(&connection);
         connection
     }
 }
