@@ -168,7 +168,10 @@ impl<'a> Case<'a> {
         let ports = came.ports().into_iter().chain(begun);
         let connections: Vec<_> = ports
             .filter_map(|ports| self.connection(came, ports))
-            .filter(|(_, flow)| flow.state & abi::STATE_CLOSED != 0)
+            // One between LAN hosts is ended by either's segments.
+            .filter(|(_, flow)| {
+                flow.state & (abi::STATE_CLOSED | abi::STATE_HAIRPIN) == abi::STATE_CLOSED
+            })
             .collect();
         let news = connections
             .into_iter()
@@ -373,7 +376,8 @@ impl<'a> Case<'a> {
         let stream = (local, (from, came.ports().map_or(0, |(port, _)| port)));
         demand!(
             !is_young || answer.is_none_or(|ack| self.memory.may_be_sent(stream, ack)),
-            "{answer:?} is not what the SYN is answered with"
+            "{answer:?} is not what the SYN of {stream:?} is answered with: {:?}",
+            self.rig.find(&self.key(TCP, stream.0, stream.1))
         );
         Ok(())
     }
