@@ -6,6 +6,7 @@
 //! `clsact`. Each is made before what it tells of, and removed after it.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, ErrorKind},
     os::fd::{AsFd, AsRawFd},
@@ -44,8 +45,11 @@ pub fn stands(pins: &Path, ifindex: u32) -> bool {
     filter_mark(pins, ifindex).exists()
 }
 
-pub fn attached(pins: &Path) -> Result<Vec<u32>, Error> {
-    numbered(pins, FILTER)
+/// The devices with a filter or a qdisc of ours: who is killed between the two leaves the qdisc alone.
+pub fn attached(pins: &Path) -> Result<BTreeSet<u32>, Error> {
+    let mut devices = numbered(pins, FILTER)?;
+    devices.append(&mut numbered(pins, QDISC)?);
+    Ok(devices)
 }
 
 /// Puts `program` in the place of our filter, or makes one.

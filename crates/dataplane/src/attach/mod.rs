@@ -8,6 +8,7 @@ mod filter;
 mod tc;
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::LazyLock,
 };
@@ -128,12 +129,12 @@ pub fn detach_all(pins: &Path) -> Result<(), Error> {
 /// The devices with an attachment.
 pub fn attached(pins: &Path) -> Result<Vec<u32>, Error> {
     let mut devices = numbered(pins, PREFIX)?;
-    devices.extend(filter::attached(pins)?);
-    Ok(devices)
+    devices.append(&mut filter::attached(pins)?);
+    Ok(devices.into_iter().collect())
 }
 
 /// The numbers of the entries of `pins` that are called `prefix` and a number.
-fn numbered(pins: &Path, prefix: &str) -> Result<Vec<u32>, Error> {
+fn numbered(pins: &Path, prefix: &str) -> Result<BTreeSet<u32>, Error> {
     let failed = |source| Error::Pins {
         path: pins.to_owned(),
         source,

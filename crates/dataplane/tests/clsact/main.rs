@@ -18,6 +18,7 @@ use std::{
 
 use anabranch_dataplane::{Gateway, Role, Sizes, programs_at, trunk::Trunk};
 use anabranch_lab::netns::Namespace;
+use anabranch_policy::abi::ABI_VERSION;
 use aya::programs::TcAttachType;
 use common::*;
 use nix::net::if_::if_nametoindex;
@@ -149,6 +150,18 @@ fn a_clean_end_leaves_filters_and_qdiscs_of_others() {
     let left = filters(&site, "wan1");
     assert!(left.contains("u32") && !left.contains("bpf"), "{left}");
     assert!(qdiscs(&site, "wan1").contains("clsact"), "it is in use");
+}
+
+#[test]
+fn a_qdisc_that_a_killed_process_made_goes_though_it_came_to_no_filter() {
+    let mut site = site();
+    let pins = site.pins.join(format!("v{ABI_VERSION}"));
+    let ifindex = site.gateway.run(|| if_nametoindex("lan0").unwrap());
+    tc(&site.gateway, "filter del dev lan0 ingress");
+    std::fs::remove_dir(pins.join(format!("filter-{}", ifindex.unwrap()))).unwrap();
+    assert!(qdiscs(&site, "lan0").contains("clsact"));
+    site.stop().unwrap();
+    assert!(!qdiscs(&site, "lan0").contains("clsact"));
 }
 
 #[test]
