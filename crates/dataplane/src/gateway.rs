@@ -90,16 +90,20 @@ impl Gateway {
     /// # Errors
     /// Missing privileges, a kernel before 6.1, pins that cannot be made.
     pub fn open(pins: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
-        let folder = object::pin_folder(pins, &format!("v{}", abi::ABI_VERSION))?;
-        let mut object = Object::load(&folder, sizes)?;
+        let name = format!("v{}", abi::ABI_VERSION);
+        object::load_in_folder(pins, &name, |folder| Self::load(pins, folder, sizes))
+    }
+
+    fn load(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
+        let mut object = Object::load(folder, sizes)?;
         let adopted = object.adopted;
-        let walker = Arc::new(Walker::open(&mut object, &folder)?);
+        let walker = Arc::new(Walker::open(&mut object, folder)?);
         let mut gateway = Gateway {
-            occupancy: Occupancy::open(&folder)?,
-            embryos_max: object::max_entries(&folder, "embryo_order")?,
+            occupancy: Occupancy::open(folder)?,
+            embryos_max: object::max_entries(folder, "embryo_order")?,
             object,
-            pins: folder,
-            instance: pins.to_owned(),
+            pins: folder.to_owned(),
+            instance: instance.to_owned(),
             walker,
         };
         if adopted {

@@ -171,20 +171,53 @@ pub fn max_entries(pins: &Path, name: &'static str) -> Result<u32, Error> {
     Ok(info.max_entries())
 }
 
-/// The folder `name`, which tells what is pinned there and the version of its contract. An instance is one thing at a
-/// time: all other pins of it are removed, so their programs detach, and what they knew is lost.
-pub fn pin_folder(instance: &Path, name: &str) -> Result<PathBuf, Error> {
+/// Has `load` pin in the folder `name`, which tells what is pinned there and the version of its contract. An instance is
+/// one thing at a time: once that is loaded all other pins of it are removed, so their programs detach, and what they
+/// knew is lost. If it cannot be loaded they go on, and nothing is there that was not before.
+pub fn load_in_folder<T>(
+    instance: &Path,
+    name: &str,
+    load: impl FnOnce(&Path) -> Result<T, Error>,
+) -> Result<T, Error> {
     let folder = instance.join(name);
     mount_bpf_file_system(instance)?;
     own_folders(&folder)?;
-    for entry in fs::read_dir(instance).map_err(at(instance))? {
-        let path = entry.map_err(at(instance))?.path();
-        if path != folder {
-            tracing::warn!(path = %path.display(), "removing what another version or kind of this instance left");
-            remove_pins(&path)?;
+    let was_empty = entries(&folder)?.is_empty();
+    match load(&folder) {
+        Ok(loaded) => {
+            remove_others(instance, &folder)?;
+            Ok(loaded)
+        }
+        Err(error) => {
+            if was_empty {
+                remove_new(instance, &folder).unwrap_or_else(|left| tracing::warn!("{left}"));
+            }
+            Err(error)
         }
     }
-    Ok(folder)
+}
+
+fn remove_others(instance: &Path, folder: &Path) -> Result<(), Error> {
+    for path in entries(instance)?.iter().filter(|path| *path != folder) {
+        tracing::warn!(path = %path.display(), "removing what another version or kind of this instance left");
+        remove_pins(path)?;
+    }
+    Ok(())
+}
+
+fn remove_new(instance: &Path, folder: &Path) -> Result<(), Error> {
+    remove_pins(folder)?;
+    if entries(instance)?.is_empty() {
+        fs::remove_dir(instance).map_err(at(instance))?;
+    }
+    Ok(())
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let found = fs::read_dir(folder).map_err(at(folder))?;
+    found
+        .map(|entry| Ok(entry.map_err(at(folder))?.path()))
+        .collect()
 }
 
 /// Detaches what the pins of an instance's `folder` tell of, removes them, and the folder.
@@ -195,9 +228,9 @@ pub fn remove_pins(folder: &Path) -> Result<(), Error> {
 
 /// The same with all folders of an instance.
 pub fn remove_instance(instance: &Path) -> Result<(), Error> {
-    for entry in fs::read_dir(instance).map_err(at(instance))? {
-        remove_pins(&entry.map_err(at(instance))?.path())?;
-    }
+    entries(instance)?
+        .iter()
+        .try_for_each(|path| remove_pins(path))?;
     fs::remove_dir(instance).map_err(at(instance))
 }
 

@@ -25,7 +25,7 @@ use aya::programs::TcAttachType;
 
 use crate::{
     Error, Ran, ReasonCount, attach,
-    object::{pin_folder, remove_instance},
+    object::{load_in_folder, remove_instance},
     reasons, run,
 };
 pub use object::OBJECT;
@@ -55,11 +55,15 @@ impl Trunk {
     /// # Errors
     /// Missing privileges, a kernel before 6.1, pins that cannot be made.
     pub fn open(instance: &Path) -> Result<(Self, bool), Error> {
-        let pins = pin_folder(instance, &format!("trunk-v{}", abi::TRUNK_ABI_VERSION))?;
-        let (object, adopted) = Object::load(&pins)?;
+        let name = format!("trunk-v{}", abi::TRUNK_ABI_VERSION);
+        load_in_folder(instance, &name, |folder| Self::load(instance, folder))
+    }
+
+    fn load(instance: &Path, folder: &Path) -> Result<(Self, bool), Error> {
+        let (object, adopted) = Object::load(folder)?;
         let mut trunk = Trunk {
             object,
-            pins,
+            pins: folder.to_owned(),
             instance: instance.to_owned(),
         };
         for ifindex in trunk.attached()? {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use anabranch_core::{DataPlane, LinkId};
-use anabranch_dataplane::{Sizes, programs_at};
+use anabranch_dataplane::{Gateway, Sizes, programs_at};
+use anabranch_policy::abi::ABI_VERSION;
 use aya::programs::TcAttachType;
 use nix::net::if_::if_nametoindex;
 
@@ -16,6 +17,30 @@ use crate::{
     site::Site,
     *,
 };
+
+#[test]
+fn a_load_that_fails_leaves_nothing_or_what_another_version_left() {
+    let impossible = Sizes {
+        hosts_max: 0,
+        ..Sizes::default()
+    };
+    let mut site = Site::new();
+    let ours = site.pins.join(format!("v{ABI_VERSION}"));
+    let theirs = site.pins.join("v0");
+    let mut connection = pair(&site, &listen(&site.internet, (SERVER, 8080)));
+    drop(site.plane.take());
+    std::fs::rename(&ours, &theirs).unwrap();
+
+    assert!(Gateway::open(&site.pins, impossible).is_err());
+    assert!(theirs.exists() && !ours.exists());
+    echo_once(&mut connection.0, &mut connection.1, b"as before");
+
+    assert!(!site.start(Sizes::default()), "not adopted");
+    assert!(!theirs.exists() && ours.exists());
+    site.stop().unwrap();
+    assert!(Gateway::open(&site.pins, impossible).is_err());
+    assert!(!site.pins.exists());
+}
 
 /// The link of a connection, as its server sees it.
 fn link_of(server: &TcpStream) -> u8 {
