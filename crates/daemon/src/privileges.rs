@@ -255,6 +255,8 @@ const FILTER_CALLS: &[i64] = &[
     libc::SYS_statx,
     libc::SYS_sysinfo,
     libc::SYS_tgkill,
+    // raise() of musl.
+    libc::SYS_tkill,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
     libc::SYS_umask,
@@ -264,6 +266,9 @@ const FILTER_CALLS: &[i64] = &[
     libc::SYS_waitid,
     libc::SYS_write,
     libc::SYS_writev,
+    // rename() where there is no SYS_rename.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    libc::SYS_renameat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_access,
     #[cfg(target_arch = "x86_64")]
@@ -274,6 +279,9 @@ const FILTER_CALLS: &[i64] = &[
     libc::SYS_dup2,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
+    // fork() of musl.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_lstat,
     #[cfg(target_arch = "x86_64")]
@@ -299,3 +307,57 @@ const FILTER_CALLS: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_vfork,
 ];
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// One function of the C library is one call or another, by architecture, library and version. x86-64 has all of
+    /// them; calls that may be refused because the library then uses another (clone3, fchmodat2) are not here.
+    #[test]
+    fn a_function_is_allowed_whichever_call_it_is() {
+        for (function, calls) in [
+            (
+                "rename",
+                &[libc::SYS_rename, libc::SYS_renameat, libc::SYS_renameat2][..],
+            ),
+            ("fork", &[libc::SYS_fork, libc::SYS_vfork]),
+            ("raise", &[libc::SYS_tkill, libc::SYS_tgkill]),
+            ("open", &[libc::SYS_open, libc::SYS_openat]),
+            (
+                "unlink",
+                &[libc::SYS_unlink, libc::SYS_rmdir, libc::SYS_unlinkat],
+            ),
+            ("mkdir", &[libc::SYS_mkdir, libc::SYS_mkdirat]),
+            ("readlink", &[libc::SYS_readlink, libc::SYS_readlinkat]),
+            ("chmod", &[libc::SYS_chmod, libc::SYS_fchmodat]),
+            (
+                "access",
+                &[libc::SYS_access, libc::SYS_faccessat, libc::SYS_faccessat2],
+            ),
+            (
+                "stat",
+                &[
+                    libc::SYS_stat,
+                    libc::SYS_lstat,
+                    libc::SYS_newfstatat,
+                    libc::SYS_statx,
+                ],
+            ),
+            ("fstat", &[libc::SYS_fstat, libc::SYS_newfstatat]),
+            ("dup2", &[libc::SYS_dup2, libc::SYS_dup3]),
+            ("pipe", &[libc::SYS_pipe, libc::SYS_pipe2]),
+            ("poll", &[libc::SYS_poll, libc::SYS_ppoll]),
+            ("select", &[libc::SYS_select, libc::SYS_pselect6]),
+            ("epoll_wait", &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait]),
+            (
+                "nanosleep",
+                &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep],
+            ),
+            ("waitpid", &[libc::SYS_wait4, libc::SYS_waitid]),
+        ] {
+            let refused = calls.iter().find(|call| !FILTER_CALLS.contains(call));
+            assert_eq!(refused, None, "{function}");
+        }
+    }
+}
