@@ -168,6 +168,16 @@ impl Arena {
             .map(|words| (script.shots.len().max(1) - 1, words)))
     }
 
+    /// Whether one of three replays shows it again.
+    pub fn repeats(&mut self, violation: &Violation) -> Result<bool> {
+        for _ in 0..3 {
+            if self.play(&violation.script, |_, _| {})?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Leaves out packets that the violation does not need.
     pub fn shrink(&mut self, violation: Violation) -> Result<Violation> {
         let mut words = violation.words;
