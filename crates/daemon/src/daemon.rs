@@ -26,6 +26,7 @@ use crate::plane::{self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Route, Sw
 use crate::probe::{Target, Via};
 use crate::service::Service;
 use crate::slots::{Orders, Slots};
+use crate::trouble::Troubles;
 use crate::view;
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
@@ -56,9 +57,9 @@ pub trait Surroundings {
         target: Target,
         via: Via,
     ) -> impl Future<Output = Option<Duration>> + Send + 'static;
-    /// Remembers the numbers of the links beyond this process.
+    /// Remembers the numbers of the links beyond this process. What is remembered already costs nothing.
     fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()>;
-    /// Remembers what was ordered, also beyond a clean stop.
+    /// Remembers what was ordered, also beyond a clean stop; else the orders of before.
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()>;
     /// The ports of the host's own sockets.
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
@@ -92,12 +93,10 @@ pub struct Daemon<P, S> {
     externals: BTreeMap<LinkId, IpAddr>,
     /// The host has, or may have, since it was looked at.
     has_changed: bool,
-    /// Something could not be told, or done on the host: the next tick tries again.
-    incomplete: bool,
     /// The rest is told when the flows that are being ended are.
     is_half_told: bool,
-    /// What was in the way last, and how often in a row.
-    trouble: Option<(String, u32)>,
+    /// What could not be told, or done on the host: the next tick tries again.
+    troubles: Troubles,
     first_usable: Option<LinkId>,
     ticks: u64,
     sweep_at: Instant,
@@ -139,9 +138,8 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             origin: Instant::now(),
             externals: BTreeMap::new(),
             has_changed: false,
-            incomplete: false,
             is_half_told: false,
-            trouble: None,
+            troubles: Troubles::default(),
             first_usable: None,
             ticks: 0,
             sweep_at: Instant::now(),
@@ -261,15 +259,16 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
 
     /// Looks at the host and tells the data path what differs from what it was told.
     async fn look(&mut self) -> anyhow::Result<()> {
+        self.troubles.begin_look();
+        self.keep_state();
         let snapshot = match self.surroundings.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.put_off(format!("host: {error:#}"));
+                self.put_off(&format!("host: {error:#}"));
                 return Ok(());
             }
         };
         let wanted = Desired::derive(&self.config, &self.slots, &snapshot);
-        self.incomplete = false;
         for (id, view) in &wanted.links {
             let reaches: Vec<_> = view.targets.iter().map(|(_, reach)| *reach).collect();
             self.driver.set_targets(*id, &reaches);
@@ -281,9 +280,6 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         self.first_usable = self.driver.first_usable(&self.config);
         // Even if nothing is new: somebody may have flushed the routing rules.
         self.apply_to_host().await;
-        if !self.incomplete {
-            self.trouble = None;
-        }
         Ok(())
     }
 
@@ -311,18 +307,21 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         Ok(())
     }
 
-    /// The next tick tries again. What is still in the way then is said, once: the host may have changed since it was
-    /// looked at, and the next look sees that.
-    fn put_off(&mut self, trouble: String) {
-        self.incomplete = true;
-        let times = match self.trouble.take() {
-            Some((known, times)) if known == trouble => times.saturating_add(1),
-            _ => 1,
-        };
-        if times == 2 {
+    /// Beyond this process. Without room for it the gateway forwards all the same.
+    fn keep_state(&mut self) {
+        let slots = self.surroundings.keep_slots(&self.slots);
+        let kept = slots.and_then(|()| self.surroundings.keep_orders(&self.orders));
+        if let Err(error) = kept {
+            self.put_off(&format!("{error:#}"));
+        }
+    }
+
+    /// The next tick tries again. What lasts is said: the host may have changed since it was looked at, and the next look
+    /// sees that.
+    fn put_off(&mut self, trouble: &str) {
+        if self.troubles.meet(trouble) {
             tracing::warn!("{trouble}");
         }
-        self.trouble = Some((trouble, times));
     }
 
     /// Takes links that are gone out of the choice, and has their flows ended.
@@ -360,7 +359,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .collect();
         for ifindex in gone {
             if let Err(error) = self.plane.detach(ifindex) {
-                self.put_off(error.to_string());
+                self.put_off(&error.to_string());
             }
             self.told.attachments.remove(&ifindex);
         }
@@ -375,7 +374,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 Ok(()) => {
                     self.told.attachments.insert(*ifindex, *attachment);
                 }
-                Err(error) => self.put_off(error.to_string()),
+                Err(error) => self.put_off(&error.to_string()),
             }
         }
     }
@@ -392,7 +391,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     fn tell_routes(&mut self, routes: Vec<Route>) {
         match self.plane.set_routes(&routes) {
             Ok(()) => self.told.routes = routes,
-            Err(error) => self.put_off(error.to_string()),
+            Err(error) => self.put_off(&error.to_string()),
         }
     }
 
@@ -436,7 +435,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .apply(&self.config, &self.seen, self.first_usable)
             .await
         {
-            self.put_off(format!("host: {error:#}"));
+            self.put_off(&format!("host: {error:#}"));
         }
     }
 
@@ -502,8 +501,14 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 "link {name} is the last that works: without it no new flow is forwarded; --force orders it nevertheless"
             ));
         }
+        let before = self.orders.clone();
         self.orders.set(name, action);
-        self.surroundings.keep_orders(&self.orders)?;
+        if let Err(error) = self.surroundings.keep_orders(&self.orders) {
+            self.orders = before;
+            return refuse(format!(
+                "link {name} is as it was, as no order can be kept: {error:#}; make room there, then order again"
+            ));
+        }
         let now = self.now();
         self.driver.set_admin(now, id, admin(action));
         tracing::info!("link {name} {}, by order", words(action));
@@ -533,16 +538,16 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
 
     /// Devices are attached last, when the first choice is installed.
     async fn start(&mut self) -> anyhow::Result<()> {
-        self.surroundings.keep_slots(&self.slots)?;
         self.set_settings()?;
         // An earlier daemon may have had links that this configuration has not.
         self.forget_links(all_links())?;
         self.look().await?;
         self.end_stale_flows()?;
-        let trouble = self.trouble.as_ref().map_or("", |(trouble, _)| trouble);
+        let troubles: Vec<&str> = self.troubles.met().collect();
         anyhow::ensure!(
-            !self.incomplete,
-            "not everything could be set up: {trouble}"
+            troubles.is_empty(),
+            "not everything could be set up: {}",
+            troubles.join("; ")
         );
         Ok(())
     }
@@ -569,7 +574,8 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         self.sweep()?;
         let traffic = all_links().map(|id| self.driver.counters(id).traffic);
         self.meter.tick(self.origin.elapsed(), traffic);
-        self.has_changed |= self.incomplete || self.ticks.is_multiple_of(LOOK_TICKS);
+        self.has_changed |=
+            self.troubles.met().next().is_some() || self.ticks.is_multiple_of(LOOK_TICKS);
         Ok(())
     }
 
@@ -635,12 +641,9 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
                 config.limits.flows
             );
         }
-        self.surroundings.keep_slots(&slots)?;
         self.orders.keep(&slots);
-        self.surroundings.keep_orders(&self.orders)?;
         (self.config, self.slots) = (config, slots);
         self.set_settings()?;
-        self.incomplete = true;
         self.look().await?;
         tracing::info!(
             "configuration reloaded: {} links, policy {}",

@@ -44,6 +44,7 @@ pub mod probe;
 mod run;
 mod service;
 mod slots;
+mod trouble;
 pub mod trunk;
 mod view;
 

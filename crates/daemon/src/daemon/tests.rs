@@ -466,14 +466,14 @@ async fn a_stop_waits_for_flows_that_are_being_ended() {
 async fn a_start_that_fails_is_undone_unless_flows_of_an_earlier_run_would_end() {
     for adopted in [false, true] {
         let world = world();
-        world.lock().unwrap().stubborn = vec![FIBER];
+        world.lock().unwrap().stubborn = vec![LAN, FIBER, LTE];
         let (is_ready, served) = serve_once(&world, adopted).await;
         let error = served.unwrap_err().to_string();
         assert_eq!(
             (is_ready, error.as_str()),
             (
                 false,
-                "not everything could be set up: no device has index 3"
+                "not everything could be set up: no device has index 2; no device has index 3; no device has index 4"
             )
         );
         let told = &world.lock().unwrap().told;

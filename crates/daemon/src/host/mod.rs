@@ -47,19 +47,19 @@ pub struct Host {
     nft_missing: Option<anyhow::Error>,
     state_path: PathBuf,
     state: State,
+    /// The state file's text.
+    saved: Vec<u8>,
 }
 
 impl Host {
     /// Takes over what an earlier daemon of this instance left behind. Changes nothing.
     pub async fn adopt(paths: &Paths) -> anyhow::Result<Self> {
         let state_path = paths.state();
-        let state = match fs::read(&state_path) {
-            Ok(json) => serde_json::from_slice(&json)
-                .with_context(|| format!("read {}", state_path.display()))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => State::default(),
-            Err(error) => {
-                return Err(error).with_context(|| format!("read {}", state_path.display()));
-            }
+        let reading = || format!("read {}", state_path.display());
+        let (state, saved) = match fs::read(&state_path) {
+            Ok(json) => (serde_json::from_slice(&json).with_context(reading)?, json),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Default::default(),
+            Err(error) => return Err(error).with_context(reading),
         };
         let nft_table = format!("anabranch_{}", paths.instance());
         let nft = nft::check(&Guard::example().ruleset(&nft_table, &[])).await;
@@ -71,6 +71,7 @@ impl Host {
             nft_missing: nft.err(),
             state_path,
             state,
+            saved,
         })
     }
 
@@ -88,8 +89,8 @@ impl Host {
     }
 
     pub fn set_orders(&mut self, orders: Orders) -> anyhow::Result<()> {
-        self.state.orders = orders;
-        self.save()
+        let before = std::mem::replace(&mut self.state.orders, orders);
+        self.save().inspect_err(|_| self.state.orders = before)
     }
 
     /// Mark for what the kernel's own NAT is to carry; 0 where it carries nothing.
@@ -226,11 +227,17 @@ impl Host {
         }
     }
 
-    fn save(&self) -> anyhow::Result<()> {
+    fn save(&mut self) -> anyhow::Result<()> {
+        let json = serde_json::to_vec_pretty(&self.state)?;
+        if json == self.saved {
+            return Ok(());
+        }
         let fresh = self.state_path.with_extension("json.new");
-        fs::write(&fresh, serde_json::to_vec_pretty(&self.state)?)
+        fs::write(&fresh, &json)
             .and_then(|()| fs::rename(&fresh, &self.state_path))
-            .with_context(|| format!("write {}", self.state_path.display()))
+            .with_context(|| format!("write {}", self.state_path.display()))?;
+        self.saved = json;
+        Ok(())
     }
 }
 

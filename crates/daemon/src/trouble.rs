@@ -1,0 +1,78 @@
+//! What keeps the host from being as it should, and when to say so.
+
+use std::collections::BTreeMap;
+
+/// A device may vanish between a look at the host and what is done with it: trouble is said if the next look meets it,
+/// too.
+const SAID_AT: u32 = 2;
+
+/// What the looks at the host have met.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles(BTreeMap<String, Trouble>);
+
+#[derive(Debug, Default)]
+struct Trouble {
+    looks_in_a_row: u32,
+    /// In this look.
+    is_met: bool,
+}
+
+impl Troubles {
+    /// What the look before did not meet is gone.
+    pub fn begin_look(&mut self) {
+        self.0
+            .retain(|_, trouble| std::mem::take(&mut trouble.is_met));
+    }
+
+    /// Whether it is to be said: once, for as long as it lasts.
+    pub fn meet(&mut self, words: &str) -> bool {
+        let trouble = self.0.entry(words.to_owned()).or_default();
+        if std::mem::replace(&mut trouble.is_met, true) {
+            return false;
+        }
+        trouble.looks_in_a_row = trouble.looks_in_a_row.saturating_add(1);
+        trouble.looks_in_a_row == SAID_AT
+    }
+
+    /// Those of this look.
+    pub fn met(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(|(_, trouble)| trouble.is_met)
+            .map(|(words, _)| words.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said<'a>(troubles: &mut Troubles, met: &[&'a str]) -> Vec<&'a str> {
+        troubles.begin_look();
+        let said = met.iter().filter(|words| troubles.meet(words));
+        said.copied().collect()
+    }
+
+    #[test]
+    fn each_of_several_troubles_is_said_once_while_it_lasts() {
+        let mut troubles = Troubles::default();
+        let both = ["attach", "route"];
+        let looks: [&[_]; 4] = [&[], &both, &[], &[]];
+        for expected in looks {
+            assert_eq!(said(&mut troubles, &both), expected);
+        }
+        assert!(troubles.met().eq(both));
+    }
+
+    #[test]
+    fn trouble_that_returns_is_said_again_and_one_look_of_it_never() {
+        let mut troubles = Troubles::default();
+        assert_eq!(said(&mut troubles, &["attach", "attach"]), [""; 0]);
+        assert_eq!(said(&mut troubles, &["route"]), [""; 0]);
+        assert_eq!(said(&mut troubles, &["attach", "route"]), ["route"]);
+        assert_eq!(said(&mut troubles, &[]), [""; 0]);
+        assert_eq!(troubles.met().count(), 0);
+        assert_eq!(said(&mut troubles, &["route"]), [""; 0]);
+        assert_eq!(said(&mut troubles, &["route"]), ["route"]);
+    }
+}
