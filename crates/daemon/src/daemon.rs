@@ -447,13 +447,26 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         Ok(self.plane.set_settings(&settings)?)
     }
 
+    /// A start at which nothing works has failed. Where something does, the next tick tries the rest again.
+    fn check_start(&self) -> anyhow::Result<()> {
+        let is_seen = !self.seen.links.is_empty();
+        let is_attached = !self.told.attachments.is_empty() || self.seen.attachments.is_empty();
+        let troubles: Vec<&str> = self.troubles.met().collect();
+        anyhow::ensure!(
+            is_seen && is_attached,
+            "nothing could be set up: {}",
+            troubles.join("; ")
+        );
+        Ok(())
+    }
+
     /// While no daemon ran, devices may have left the configuration, and addresses may have been renewed.
     fn end_stale_flows(&mut self) -> anyhow::Result<()> {
         if !self.adopted {
             return Ok(());
         }
         for ifindex in self.plane.attached()? {
-            if !self.told.attachments.contains_key(&ifindex) {
+            if !self.seen.attachments.contains_key(&ifindex) {
                 self.plane.detach(ifindex)?;
             }
         }
@@ -542,14 +555,8 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         // An earlier daemon may have had links that this configuration has not.
         self.forget_links(all_links())?;
         self.look().await?;
-        self.end_stale_flows()?;
-        let troubles: Vec<&str> = self.troubles.met().collect();
-        anyhow::ensure!(
-            troubles.is_empty(),
-            "not everything could be set up: {}",
-            troubles.join("; ")
-        );
-        Ok(())
+        self.check_start()?;
+        self.end_stale_flows()
     }
 
     fn adopted(&self) -> bool {

@@ -52,6 +52,9 @@ struct World {
     config: Option<Result<Config, Error>>,
     first_usable: Option<LinkId>,
     orders: Orders,
+    slots: Slots,
+    /// Nothing more can be kept.
+    is_full: bool,
     /// Targets that answer on no link.
     filtered: Vec<Target>,
     sent: u64,
@@ -198,6 +201,15 @@ struct FakeHost {
     changed: Arc<Notify>,
 }
 
+impl FakeHost {
+    fn keep(&self, what: impl FnOnce(&mut World)) -> anyhow::Result<()> {
+        let mut world = self.world.lock().unwrap();
+        anyhow::ensure!(!world.is_full, "write state.json: no space");
+        what(&mut world);
+        Ok(())
+    }
+}
+
 impl Surroundings for FakeHost {
     async fn snapshot(&mut self) -> anyhow::Result<Snapshot> {
         Ok(self.world.lock().unwrap().host.clone())
@@ -241,13 +253,12 @@ impl Surroundings for FakeHost {
         }
     }
 
-    fn keep_slots(&mut self, _: &Slots) -> anyhow::Result<()> {
-        Ok(())
+    fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()> {
+        self.keep(|world| world.slots = slots.clone())
     }
 
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()> {
-        self.world.lock().unwrap().orders = orders.clone();
-        Ok(())
+        self.keep(|world| world.orders = orders.clone())
     }
 
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]> {
@@ -473,12 +484,27 @@ async fn a_start_that_fails_is_undone_unless_flows_of_an_earlier_run_would_end()
             (is_ready, error.as_str()),
             (
                 false,
-                "not everything could be set up: no device has index 2; no device has index 3; no device has index 4"
+                "nothing could be set up: no device has index 2; no device has index 3; no device has index 4"
             )
         );
         let told = &world.lock().unwrap().told;
         let is_undone = told.ends_with(&[Told::Closed, Told::Restored]);
         assert_eq!(is_undone, !adopted, "{told:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_goes_on_without_a_device_that_refuses_and_has_it_later() {
+    for adopted in [false, true] {
+        let world = world();
+        world.lock().unwrap().stubborn = vec![FIBER];
+        let rig = Rig::start_in(CONFIG, world, adopted).await;
+        let told = rig.told();
+        assert!(told.contains(&Told::Attach(LAN)), "{told:?}");
+        assert!(!told.contains(&Told::Attach(FIBER)), "{told:?}");
+        rig.world.lock().unwrap().stubborn.clear();
+        rig.pass(Duration::from_secs(2)).await;
+        assert_eq!(rig.told(), [Told::Attach(FIBER)]);
     }
 }
 
@@ -780,6 +806,45 @@ async fn orders_outlive_the_daemon() {
     assert!(!next.told().contains(&Told::Choice(0b11)));
     next.call(order(LinkAction::Up)).await;
     assert!(next.world.lock().unwrap().orders.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_cannot_be_kept_is_refused_and_changes_nothing() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.world.lock().unwrap().is_full = true;
+    let order = || Request::Link {
+        name: "fiber".into(),
+        action: LinkAction::Drain,
+        force: false,
+    };
+    let Response::Refused { message } = rig.call(order()).await else {
+        panic!("not refused")
+    };
+    assert_eq!(
+        message,
+        "link fiber is as it was, as no order can be kept: write state.json: no space; make room there, then order again"
+    );
+    rig.world.lock().unwrap().is_full = false;
+    rig.pass(Duration::from_secs(3)).await;
+    assert_eq!(rig.told(), []);
+    assert!(rig.world.lock().unwrap().orders.is_empty());
+    assert!(matches!(rig.call(order()).await, Response::Done));
+    assert_eq!(rig.told(), [Told::Choice(0b10)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_for_its_state_the_gateway_starts_and_reloads_and_keeps_it_later() {
+    let world = world();
+    world.lock().unwrap().is_full = true;
+    let rig = Rig::start_in(CONFIG, world, false).await;
+    assert!(rig.told().contains(&Told::Choice(0b11)));
+    let reloaded = rig.reload(&CONFIG.replace("lte", "cable")).await;
+    assert!(matches!(reloaded, Response::Done), "{reloaded:?}");
+    rig.world.lock().unwrap().is_full = false;
+    rig.pass(Duration::from_secs(3)).await;
+    let kept = rig.world.lock().unwrap().slots.clone();
+    assert_eq!(kept.id("cable"), Some(LinkId(2)), "{kept:?}");
 }
 
 #[tokio::test(start_paused = true)]
