@@ -22,6 +22,7 @@ link.lte = { device = "wan1", down = "10mbit", up = "10mbit" }
 struct Rig {
     gateway: Namespace,
     outside: Namespace,
+    dir: tempfile::TempDir,
 }
 
 impl Rig {
@@ -29,6 +30,7 @@ impl Rig {
         let rig = Self {
             gateway: Namespace::create("gw").unwrap(),
             outside: Namespace::create("out").unwrap(),
+            dir: tempfile::tempdir().unwrap(),
         };
         for (device, address) in [
             ("lan0", "192.168.1.1/24"),
@@ -268,6 +270,73 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
         assert_eq!(rig.fingerprint(), before);
         assert!(!paths.state().exists());
     });
+}
+
+/// What an instance makes of the rig's host.
+async fn apply(rig: &Rig, instance: &str, first_usable: Option<LinkId>) -> (Host, Netlink) {
+    let paths = Paths::under(rig.dir.path(), rig.dir.path(), instance).unwrap();
+    let netlink = Netlink::connect().unwrap();
+    let mut host = Host::adopt(&paths).await.unwrap();
+    host.set_slots(slots(&config())).unwrap();
+    let seen = desired(&netlink.snapshot().await.unwrap());
+    host.apply(&netlink, &config(), &seen, first_usable)
+        .await
+        .unwrap();
+    (host, netlink)
+}
+
+#[test]
+fn instances_in_one_namespace_leave_each_others_rules_alone() {
+    let rig = Rig::new();
+    let rules = || rig.ip("rule list");
+    rig.run(async || {
+        let before = rules();
+        let (a, netlink) = apply(&rig, "a", Some(LinkId(0))).await;
+        let of_a = rules();
+        let (b, _) = apply(&rig, "b", None).await;
+        let of_both = rules();
+        for rule in of_a.lines() {
+            assert!(of_both.contains(rule), "{rule} is not in {of_both}");
+        }
+        let (b_again, _) = apply(&rig, "b", Some(LinkId(1))).await;
+        a.restore(&netlink).await.unwrap();
+        let of_b = rules();
+        apply(&rig, "b", Some(LinkId(1))).await;
+        assert_eq!(rules(), of_b, "all of b's rules stayed");
+        drop(b);
+        b_again.restore(&netlink).await.unwrap();
+        assert_eq!(rules(), before);
+    });
+}
+
+#[test]
+fn rules_where_an_earlier_version_had_them_go_away() {
+    const SPECIFIC: &str = "from 0.0.0.0/32 iif lo pref 32764 table main suppress_prefixlength 0";
+    let rig = Rig::new();
+    rig.run(async || {
+        let (host, netlink) = apply(&rig, "a", Some(LinkId(0))).await;
+        let rules = rig.ip("rule list");
+        let table = own_table(&rules);
+        rig.ip(&format!("rule add {SPECIFIC} protocol 171"));
+        let anothers = rig.ip("rule list");
+        apply(&rig, "a", Some(LinkId(0))).await;
+        assert_eq!(rig.ip("rule list"), anothers, "nothing of ours beside it");
+        rig.ip(&format!(
+            "rule add from 0.0.0.0/32 iif lo pref 32765 table {table} protocol 171"
+        ));
+        apply(&rig, "a", Some(LinkId(0))).await;
+        assert_eq!(rig.ip("rule list"), rules);
+        host.restore(&netlink).await.unwrap();
+    });
+}
+
+/// The table of the last rule for what the host itself sends.
+fn own_table(rules: &str) -> &str {
+    let mut own = rules.lines().filter(|line| line.contains("iif lo"));
+    let table = own
+        .next_back()
+        .and_then(|line| line.split("lookup ").nth(1));
+    table.unwrap().split_whitespace().next().unwrap()
 }
 
 #[test]

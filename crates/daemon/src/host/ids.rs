@@ -3,6 +3,7 @@
 //! They live in a network namespace of their own kind (tables, rules, marks), so instances in different namespaces never
 //! meet. Instances that share a namespace get different blocks by their names.
 
+use crate::observe::TABLE_MAIN;
 use crate::plane::LinkId;
 
 /// Marks routes and rules as ours (`ip rule` and `ip route` show it as `proto 171`).
@@ -13,8 +14,10 @@ const TABLE_BASE: u32 = 0xAB00;
 const FIRST_USABLE_SLOT: u32 = TABLES_PER_BLOCK - 1;
 const PRIORITY_BASE: u32 = 20_000;
 const PRIORITIES_PER_BLOCK: u32 = 2;
-/// The last before the main table's own (32766): every rule of an administrator stands before them.
-const OWN_PACKETS_PRIORITY: u32 = 32_765;
+/// Where earlier versions had what [`OWN_PRIORITY_BASE`] begins, those of all instances together.
+const FORMER_OWN_PRIORITIES: [u32; 2] = [32_764, 32_765];
+/// The last before those and the main table's own (32766): every rule of an administrator stands before them.
+const OWN_PRIORITY_BASE: u32 = FORMER_OWN_PRIORITIES[0] - BLOCKS * PRIORITIES_PER_BLOCK;
 const MARK_BASE: u32 = 0xAB00_0000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,21 +61,26 @@ impl Ids {
 
     /// Rules for what the host itself sends: specific routes of the main table, ...
     pub fn own_specific_priority(self) -> u32 {
-        OWN_PACKETS_PRIORITY - 1
+        OWN_PRIORITY_BASE + self.block * PRIORITIES_PER_BLOCK
     }
 
     /// ... then one of our tables.
     pub fn own_table_priority(self) -> u32 {
-        OWN_PACKETS_PRIORITY
+        self.own_specific_priority() + 1
     }
 
     /// Whether a rule with our protocol number is of this instance.
-    pub fn owns_rule(self, priority: u32, table: u32) -> bool {
-        match priority {
-            _ if priority == self.own_specific_priority() => true,
-            _ if priority == self.own_table_priority() => self.owns_table(table),
-            _ => (self.specific_priority()..=self.table_priority()).contains(&priority),
-        }
+    pub fn owns_rule(self, priority: u32) -> bool {
+        let of_links = self.specific_priority()..=self.table_priority();
+        let of_own_packets = self.own_specific_priority()..=self.own_table_priority();
+        of_links.contains(&priority) || of_own_packets.contains(&priority)
+    }
+
+    /// Priority and table of the rules that an earlier version of this instance had for what the host itself sends. The
+    /// first may be another instance's, unless the second is there.
+    pub fn former_rules(self) -> [(u32, u32); 2] {
+        let [specific, table] = FORMER_OWN_PRIORITIES;
+        [(specific, TABLE_MAIN), (table, self.first_usable_table())]
     }
 
     /// Packet mark of what the kernel's own NAT is to carry.

@@ -208,10 +208,13 @@ async fn present_routes(ids: Ids, netlink: &Netlink) -> anyhow::Result<Vec<Route
 async fn present_rules(ids: Ids, netlink: &Netlink) -> anyhow::Result<Vec<RuleMessage>> {
     let rules = netlink.handle.rule().get(IpVersion::V4).execute();
     let mut rules: Vec<RuleMessage> = rules.try_collect().await.context("list routing rules")?;
+    let ours = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
+    rules.retain(|message| message.attributes.contains(&ours));
+    let former = ids.former_rules();
+    let has_former = rules.iter().any(|message| place_of(message) == former[1]);
     rules.retain(|message| {
-        let ours = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
-        let (priority, table) = place_of(message);
-        message.attributes.contains(&ours) && ids.owns_rule(priority, table)
+        let place = place_of(message);
+        ids.owns_rule(place.0) || has_former && former.contains(&place)
     });
     Ok(rules)
 }
