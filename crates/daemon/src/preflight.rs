@@ -8,6 +8,7 @@ use nix::sys::utsname;
 use crate::config::Configuration;
 use crate::error::{BadInput, Error};
 use crate::observe::{self, Netlink, Snapshot};
+use crate::plane;
 use crate::privileges::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON};
 use crate::trunk;
 
@@ -72,16 +73,26 @@ pub async fn check_devices(config: &Configuration) -> Result<(), Error> {
     }
 }
 
-/// The programs find room at the hooks of the devices.
+/// The programs find room at the hooks of the devices. One that is gone since `host` was seen is waited for.
 fn check_hooks<'a>(
     host: &Snapshot,
     devices: impl Iterator<Item = &'a String>,
 ) -> Result<(), Error> {
     for device in devices.filter_map(|name| host.devices.get(name)) {
-        anabranch_dataplane::has_room(device.ifindex)
-            .map_err(|error| BadInput::new(error.to_string()))?;
+        refusal(anabranch_dataplane::has_room(device.ifindex))?;
     }
     Ok(())
+}
+
+/// Only what the user can mend is bad input: systemd does not try again after that.
+fn refusal(room: Result<(), plane::Error>) -> Result<(), Error> {
+    match room {
+        Ok(()) | Err(plane::Error::NoDevice { .. }) => Ok(()),
+        Err(foreign @ plane::Error::IngressQdisc { .. }) => {
+            Err(BadInput::new(foreign.to_string()).into())
+        }
+        Err(error) => Err(anyhow::Error::from(error).into()),
+    }
 }
 
 /// The devices of a trunk are there and fit together, and a scheme that watches queues has queues to watch.
@@ -140,6 +151,29 @@ fn privilege(status: &str) -> Result<(), BadInput> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::tests::device;
+
+    #[test]
+    fn a_device_that_is_gone_since_it_was_seen_is_waited_for() {
+        const GONE: u32 = 1 << 30;
+        let mut host = Snapshot::default();
+        host.devices.insert("wwan0".into(), device(GONE, &[]));
+        check_hooks(&host, std::iter::once(&"wwan0".to_owned())).unwrap();
+    }
+
+    #[test]
+    fn only_a_foreign_qdisc_is_the_users_to_mend() {
+        let device = || "wwan0".to_owned();
+        let foreign = plane::Error::IngressQdisc { device: device() };
+        let refused = refusal(Err(foreign)).unwrap_err();
+        assert_eq!(refused.exit_code(), 2, "{refused}");
+        let passing = plane::Error::Filter {
+            device: device(),
+            source: std::io::ErrorKind::WouldBlock.into(),
+        };
+        let failed = refusal(Err(passing)).unwrap_err();
+        assert_eq!(failed.exit_code(), 1, "{failed}");
+    }
 
     #[test]
     fn kernels_from_6_1_on_will_do() {
