@@ -42,13 +42,13 @@ pub trait Surroundings {
     fn snapshot(&mut self) -> impl Future<Output = anyhow::Result<Snapshot>>;
     /// Returns when they have changed. Cancel-safe.
     fn changed(&mut self) -> impl Future<Output = anyhow::Result<()>>;
-    /// Makes routing rules, settings and the fallback as `desired` wants them.
+    /// Makes routing rules, settings and the fallback as `desired` wants them. Returns what could not be done.
     fn apply(
         &mut self,
         config: &Config,
         desired: &Desired,
         first_usable: Option<LinkId>,
-    ) -> impl Future<Output = anyhow::Result<()>>;
+    ) -> impl Future<Output = Vec<anyhow::Error>>;
     /// Reads and checks the configuration again.
     fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
     /// Asks one target.
@@ -430,11 +430,10 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     }
 
     async fn apply_to_host(&mut self) {
-        if let Err(error) = self
+        let failed = self
             .surroundings
-            .apply(&self.config, &self.seen, self.first_usable)
-            .await
-        {
+            .apply(&self.config, &self.seen, self.first_usable);
+        for error in failed.await {
             self.put_off(&format!("host: {error:#}"));
         }
     }

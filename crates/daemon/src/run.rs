@@ -125,13 +125,16 @@ impl Surroundings for RealHost<'_> {
         config: &Config,
         desired: &Desired,
         first_usable: Option<LinkId>,
-    ) -> anyhow::Result<()> {
+    ) -> Vec<anyhow::Error> {
         self.monitor.watch(desired.running());
-        self.host
+        let failed = self
+            .host
             .apply(&self.netlink, config, desired, first_usable)
-            .await?;
-        self.claims.keep_only(&config.devices());
-        Ok(())
+            .await;
+        if failed.is_empty() {
+            self.claims.keep_only(&config.devices());
+        }
+        failed
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {

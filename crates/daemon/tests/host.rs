@@ -202,9 +202,10 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
         let mut monitor = Monitor::connect().unwrap();
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let snapshot = until(netlink, &mut monitor, running).await;
-        host.apply(netlink, &config(), &desired(&snapshot), first_usable)
-            .await
-            .unwrap();
+        let failed = host
+            .apply(netlink, &config(), &desired(&snapshot), first_usable)
+            .await;
+        assert!(failed.is_empty(), "{failed:?}");
         host
     };
     rig.run(async || {
@@ -279,9 +280,8 @@ async fn apply(rig: &Rig, instance: &str, first_usable: Option<LinkId>) -> (Host
     let mut host = Host::adopt(&paths).await.unwrap();
     host.set_slots(slots(&config())).unwrap();
     let seen = desired(&netlink.snapshot().await.unwrap());
-    host.apply(&netlink, &config(), &seen, first_usable)
-        .await
-        .unwrap();
+    let failed = host.apply(&netlink, &config(), &seen, first_usable).await;
+    assert!(failed.is_empty(), "{failed:?}");
     (host, netlink)
 }
 
@@ -306,6 +306,36 @@ fn instances_in_one_namespace_leave_each_others_rules_alone() {
         drop(b);
         b_again.restore(&netlink).await.unwrap();
         assert_eq!(rules(), before);
+    });
+}
+
+#[test]
+fn what_the_kernel_refuses_of_one_link_keeps_nothing_from_the_other() {
+    let rig = Rig::new();
+    let paths = Paths::under(rig.dir.path(), rig.dir.path(), "refused-test").unwrap();
+    rig.run(async || {
+        let netlink = Netlink::connect().unwrap();
+        let mut monitor = Monitor::connect().unwrap();
+        let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
+        let mut seen = desired(&until(&netlink, &mut monitor, running).await);
+        let fiber = seen.links.get_mut(&LinkId(0)).unwrap();
+        let path = fiber.path.as_mut().unwrap();
+        path.gateway = Some(path.external);
+        let mut host = Host::adopt(&paths).await.unwrap();
+        host.set_slots(slots(&config())).unwrap();
+        let failed = host
+            .apply(&netlink, &config(), &seen, Some(LinkId(1)))
+            .await;
+        let [failed] = &failed[..] else {
+            panic!("{failed:?}")
+        };
+        let said = format!("{failed:#}");
+        assert!(said.contains("by 203.0.113.2 "), "{said}");
+        assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 198.51.100.1");
+        assert_eq!(rig.way("1.1.1.1"), "wan1 198.51.100.1");
+        assert_eq!(rig.gateway.sysctl("net/ipv4/ip_forward").unwrap(), "1");
+        assert!(rig.fingerprint().contains("masquerade"));
+        host.restore(&netlink).await.unwrap();
     });
 }
 
@@ -353,7 +383,8 @@ fn two_links_may_have_gateways_of_the_same_address() {
         let mut host = Host::adopt(&paths).await.unwrap();
         host.set_slots(slots(&config)).unwrap();
         let desired = Desired::derive(&config, host.slots(), &snapshot);
-        host.apply(&netlink, &config, &desired, None).await.unwrap();
+        let failed = host.apply(&netlink, &config, &desired, None).await;
+        assert!(failed.is_empty(), "{failed:?}");
         assert_eq!(rig.way("1.1.1.1 from 203.0.113.2"), "wan0 203.0.113.1");
         assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 203.0.113.1");
         host.restore(&netlink).await.unwrap();

@@ -225,9 +225,9 @@ impl Surroundings for FakeHost {
         _: &Config,
         _: &Desired,
         first_usable: Option<LinkId>,
-    ) -> anyhow::Result<()> {
+    ) -> Vec<anyhow::Error> {
         self.world.lock().unwrap().first_usable = first_usable;
-        Ok(())
+        Vec::new()
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {

@@ -112,22 +112,24 @@ impl Host {
     }
 
     /// Rules, tables, settings and nftables as `desired` wants them; `first_usable` carries the fallback and what the host
-    /// itself sends.
+    /// itself sends. Returns what could not be done; nothing is forwarded that is not guarded.
     pub async fn apply(
         &mut self,
         netlink: &Netlink,
         config: &Config,
         desired: &Desired,
         first_usable: Option<LinkId>,
-    ) -> anyhow::Result<()> {
+    ) -> Vec<anyhow::Error> {
         let first = first_usable.map(|link| FirstUsable {
             link,
             falls_back: self.falls_back(config),
         });
         let routing = Routing::derive(self.ids, config, &self.state.slots, desired, first);
-        routing.apply(self.ids, netlink).await?;
-        self.set_guard(config).await?;
-        self.set_sysctls(config, desired)
+        let mut failed = routing.apply(self.ids, netlink).await;
+        let guarded = self.set_guard(config).await;
+        let set = guarded.and_then(|()| self.set_sysctls(config, desired));
+        failed.extend(set.err());
+        failed
     }
 
     fn set_sysctls(&mut self, config: &Config, desired: &Desired) -> anyhow::Result<()> {
@@ -198,6 +200,7 @@ impl Host {
     /// Puts everything back as it was; only orders stay. Goes on after a failure and reports the first.
     pub async fn restore(mut self, netlink: &Netlink) -> anyhow::Result<()> {
         let routing = Routing::default().apply(self.ids, netlink).await;
+        let routing = routing.into_iter().next().map_or(Ok(()), Err);
         let nat = if self.nft_available {
             nft::run(&nft::removal(&self.nft_table)).await
         } else {

@@ -136,49 +136,46 @@ impl Routing {
     }
 
     /// Makes the host's rules and tables so, by difference: what is right is not touched, what is new comes before what
-    /// is stale goes.
-    pub async fn apply(&self, ids: Ids, netlink: &Netlink) -> anyhow::Result<()> {
-        let tables = present_routes(ids, netlink).await?;
+    /// is stale goes. Returns what cannot be done, say for a link whose gateway the kernel refuses; the rest is.
+    pub async fn apply(&self, ids: Ids, netlink: &Netlink) -> Vec<anyhow::Error> {
+        let present = async {
+            let routes = present_routes(ids, netlink).await?;
+            Ok((routes, present_rules(ids, netlink).await?))
+        };
+        let (routes, rules) = match present.await {
+            Ok(present) => present,
+            Err(error) => return vec![error],
+        };
+        let mut failed = Vec::new();
         for (table, route) in &self.tables {
-            if !tables
+            if !routes
                 .iter()
                 .any(|message| is_route(message, *table, route))
             {
-                add_route(netlink, *table, route).await?;
+                failed.extend(add_route(netlink, *table, route).await.err());
             }
         }
-        let rules = present_rules(ids, netlink).await?;
         for rule in &self.rules {
             if !rules
                 .iter()
                 .any(|message| rule_of(message).as_ref() == Some(rule))
             {
-                add_rule(netlink, rule).await?;
+                failed.extend(add_rule(netlink, rule).await.err());
             }
         }
         for message in rules {
             if !rule_of(&message).is_some_and(|rule| self.rules.contains(&rule)) {
-                netlink
-                    .handle
-                    .rule()
-                    .del(message)
-                    .execute()
-                    .await
-                    .context("delete a stale routing rule")?;
+                let deleted = netlink.handle.rule().del(message).execute().await;
+                failed.extend(deleted.context("delete a stale routing rule").err());
             }
         }
-        for message in tables {
+        for message in routes {
             if !self.tables.contains_key(&table_of(&message)) {
-                netlink
-                    .handle
-                    .route()
-                    .del(message)
-                    .execute()
-                    .await
-                    .context("delete a stale default route")?;
+                let deleted = netlink.handle.route().del(message).execute().await;
+                failed.extend(deleted.context("delete a stale default route").err());
             }
         }
-        Ok(())
+        failed
     }
 }
 

@@ -80,6 +80,12 @@ pub struct Hop {
 }
 
 impl Snapshot {
+    fn has(&self, address: IpAddr) -> bool {
+        let own = Prefix::host(address);
+        let mut routes = self.routes.iter();
+        routes.any(|route| route.table == TABLE_LOCAL && route.prefix == own)
+    }
+
     /// The default route through a device: of the main table if it has one, else of any table but our own.
     fn default_route(&self, ifindex: u32) -> Option<(&HostRoute, Hop)> {
         self.routes
@@ -112,6 +118,10 @@ pub enum Missing {
         "no gateway is known: give the link a `gateway`, or the host a default route through the device"
     )]
     Gateway,
+    #[error(
+        "its gateway {0} is this host's own address: correct its `gateway` or the default route"
+    )]
+    OwnGateway(IpAddr),
     #[error("its network {wan} overlaps {lan} of LAN device {device}")]
     OverlapsLan {
         wan: Prefix,
@@ -127,7 +137,7 @@ impl Missing {
             Self::Address | Self::ConfiguredAddress(_) | Self::OverlapsLan { .. } => {
                 core::Missing::Address
             }
-            Self::Gateway => core::Missing::Gateway,
+            Self::Gateway | Self::OwnGateway(_) => core::Missing::Gateway,
         }
     }
 }
@@ -258,6 +268,9 @@ fn link_path(
     let point_to_point = device.layer3 || (gateway.is_none() && default.is_some());
     if gateway.is_none() && !point_to_point {
         return Err(Missing::Gateway);
+    }
+    if let Some(own) = gateway.filter(|address| host.has(*address)) {
+        return Err(Missing::OwnGateway(own));
     }
     let external = external(link, device, default.and_then(|(route, _)| route.source))?;
     Ok(LinkPath {

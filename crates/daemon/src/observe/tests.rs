@@ -297,6 +297,11 @@ fn the_configuration_may_choose_address_and_gateway() {
         path(&derive(&config(&absent), &host()), 0),
         Err(Missing::ConfiguredAddress(ip("203.0.113.10")))
     );
+    let own = CONFIG.replace(r#""wan0""#, r#""wan0", gateway = "203.0.113.2""#);
+    assert_eq!(
+        path(&derive(&config(&own), &host()), 0),
+        Err(Missing::OwnGateway(ip("203.0.113.2")))
+    );
 }
 
 #[test]

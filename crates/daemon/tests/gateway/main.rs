@@ -544,6 +544,20 @@ fn a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes() {
 }
 
 #[test]
+fn a_gateway_with_one_wrong_link_forwards_by_the_other() {
+    let rig = Rig::new();
+    let wrong = CONFIG.replace("\"wan0\",", "\"wan0\", gateway = \"203.0.113.2\",");
+    rig.write_config(&wrong);
+    let daemon = rig.start();
+    assert_eq!(daemon.link("fiber").state, LinkState::Absent);
+    until("lte is up", || daemon.link("lte").state == LinkState::Up);
+    for _ in 0..2 {
+        echo(&mut rig.connect().unwrap()).unwrap();
+    }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
 fn routing_rules_that_somebody_flushed_come_back() {
     let rig = Rig::new();
     let daemon = rig.start();
