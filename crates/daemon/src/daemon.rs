@@ -358,10 +358,10 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .copied()
             .collect();
         for ifindex in gone {
-            if let Err(error) = self.plane.detach(ifindex) {
-                self.put_off(&error.to_string());
+            match self.plane.detach(ifindex) {
+                Ok(()) => drop(self.told.attachments.remove(&ifindex)),
+                Err(error) => self.put_off(&error.to_string()),
             }
-            self.told.attachments.remove(&ifindex);
         }
         for (ifindex, attachment) in wanted {
             if self.told.attachments.get(ifindex) == Some(attachment) {
@@ -465,8 +465,11 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             return Ok(());
         }
         for ifindex in self.plane.attached()? {
-            if !self.seen.attachments.contains_key(&ifindex) {
-                self.plane.detach(ifindex)?;
+            if self.seen.attachments.contains_key(&ifindex) {
+                continue;
+            }
+            if let Err(error) = self.plane.detach(ifindex) {
+                tracing::warn!("{error}");
             }
         }
         let rows = self.plane.walker().flows()?;

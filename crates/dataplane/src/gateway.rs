@@ -171,7 +171,7 @@ impl Gateway {
     /// Puts the right program at a device's ingress; a device that has it keeps it.
     ///
     /// # Errors
-    /// No such device, or the kernel refuses.
+    /// No such device, or the kernel refuses. Nothing is left of a device that had no program.
     pub fn attach(
         &mut self,
         ifindex: u32,
@@ -180,8 +180,14 @@ impl Gateway {
         mtu: u32,
     ) -> Result<(), Error> {
         let device = device_entry(ifindex, role, layer3, mtu);
+        let is_new = self.object.maps.devices.get(ifindex)?.is_none();
         self.object.maps.devices.insert(device)?;
-        self.attach_program(ifindex, device.role)
+        let attached = self.attach_program(ifindex, device.role);
+        if attached.is_err() && is_new {
+            // What attaching met says more than what this may meet.
+            let _ = self.detach(ifindex);
+        }
+        attached
     }
 
     fn attach_program(&mut self, ifindex: u32, role: u8) -> Result<(), Error> {

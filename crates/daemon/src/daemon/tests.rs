@@ -46,7 +46,7 @@ struct World {
     told: Vec<Told>,
     /// Links that lose every packet.
     dead: Vec<&'static str>,
-    /// Devices to which nothing can be attached.
+    /// Devices to which nothing can be attached, and from which nothing can be taken.
     stubborn: Vec<u32>,
     host: Snapshot,
     config: Option<Result<Config, Error>>,
@@ -67,6 +67,13 @@ type Shared = Arc<Mutex<World>>;
 struct FakePlane(Shared);
 
 impl FakePlane {
+    fn move_device(&self, ifindex: u32) -> Result<(), PlaneError> {
+        match self.0.lock().unwrap().stubborn.contains(&ifindex) {
+            true => Err(PlaneError::NoDevice { ifindex }),
+            false => Ok(()),
+        }
+    }
+
     fn tell(&self, told: Told) -> Result<(), PlaneError> {
         self.0.lock().unwrap().told.push(told);
         Ok(())
@@ -152,13 +159,12 @@ impl Plane for FakePlane {
     }
 
     fn attach(&mut self, ifindex: u32, _: Role, _: bool, _: u32) -> Result<(), PlaneError> {
-        if self.0.lock().unwrap().stubborn.contains(&ifindex) {
-            return Err(PlaneError::NoDevice { ifindex });
-        }
+        self.move_device(ifindex)?;
         self.tell(Told::Attach(ifindex))
     }
 
     fn detach(&mut self, ifindex: u32) -> Result<(), PlaneError> {
+        self.move_device(ifindex)?;
         self.tell(Told::Detach(ifindex))
     }
 
@@ -609,6 +615,21 @@ async fn a_device_that_is_deleted_and_made_anew_keeps_its_flows_from_the_others(
         told.contains(&Told::Choice(0b11)),
         "used once it has answered: {told:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_cannot_be_let_go_of_is_tried_again() {
+    let rig = Rig::start().await;
+    rig.world.lock().unwrap().stubborn = vec![LTE];
+    let complete = rig.world.lock().unwrap().host.clone();
+    rig.change_host(|host| drop(host.devices.remove("ppp0")))
+        .await;
+    rig.told();
+    rig.world.lock().unwrap().stubborn.clear();
+    rig.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.told(), [Told::Detach(LTE)]);
+    rig.change_host(|host| *host = complete).await;
+    assert!(rig.told().contains(&Told::Attach(LTE)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_core::LinkId;
 use anabranch_dataplane::Role;
+use anabranch_policy::abi;
 
 use crate::{common::*, frame::*, rig::*};
 
@@ -18,6 +19,18 @@ fn a_device_whose_place_is_taken_is_found_behind_it() {
     rig.connect(client(4000), server(80));
     rig.plane().detach(257).unwrap();
     rig.connect(SocketAddrV4::new(SECOND_CLIENT, 4000), server(80));
+}
+
+#[test]
+fn a_device_that_cannot_be_attached_leaves_its_place_to_others() {
+    let mut rig = Rig::new();
+    rig.add_device("other", 257);
+    let other = Role::Link(LinkId(1));
+    for absent in (2..=abi::DEVICE_STEPS + 1).map(|n| n * abi::DEVICE_PLACES + 1) {
+        let refused = rig.plane().attach(absent, other, false, 1300);
+        refused.expect_err("no such device");
+    }
+    rig.plane().attach(257, other, false, 1300).unwrap();
 }
 
 /// The kernel would answer a flow's packet with a RST.
