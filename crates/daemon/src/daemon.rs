@@ -63,7 +63,7 @@ pub trait Surroundings {
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()>;
     /// The ports of the host's own sockets.
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
-    /// Mark of what the kernel's own NAT carries; 0 if nothing.
+    /// Mark of what the kernel's own NAT carries; 0 if nothing. [`apply`](Self::apply) may find that it can.
     fn fallback_mark(&self, config: &Config) -> u32;
     /// What the host's own filter has dropped for us.
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>>;
@@ -97,6 +97,8 @@ pub struct Daemon<P, S> {
     is_half_told: bool,
     /// What could not be told, or done on the host: the next tick tries again.
     troubles: Troubles,
+    /// As the data path knows it.
+    fallback_mark: u32,
     first_usable: Option<LinkId>,
     ticks: u64,
     sweep_at: Instant,
@@ -140,6 +142,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             has_changed: false,
             is_half_told: false,
             troubles: Troubles::default(),
+            fallback_mark: 0,
             first_usable: None,
             ticks: 0,
             sweep_at: Instant::now(),
@@ -436,6 +439,13 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         for error in failed.await {
             self.put_off(&format!("host: {error:#}"));
         }
+        let mark = self.surroundings.fallback_mark(&self.config);
+        if mark == self.fallback_mark {
+            return;
+        }
+        if let Err(error) = self.set_settings() {
+            self.put_off(&format!("{error:#}"));
+        }
     }
 
     // ---- orders
@@ -443,7 +453,9 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     fn set_settings(&mut self) -> anyhow::Result<()> {
         let mark = self.surroundings.fallback_mark(&self.config);
         let settings = plane::settings(&self.config, self.surroundings.ephemeral_ports()?, mark);
-        Ok(self.plane.set_settings(&settings)?)
+        self.plane.set_settings(&settings)?;
+        self.fallback_mark = mark;
+        Ok(())
     }
 
     /// A start at which nothing works has failed. Where something does, the next tick tries the rest again.

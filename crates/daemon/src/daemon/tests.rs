@@ -55,6 +55,7 @@ struct World {
     slots: Slots,
     /// Nothing more can be kept.
     is_full: bool,
+    fallback_mark: u32,
     /// Targets that answer on no link.
     filtered: Vec<Target>,
     sent: u64,
@@ -276,7 +277,7 @@ impl Surroundings for FakeHost {
     }
 
     fn fallback_mark(&self, _: &Config) -> u32 {
-        0
+        self.world.lock().unwrap().fallback_mark
     }
 
     async fn restore(self) -> anyhow::Result<()> {
@@ -630,6 +631,15 @@ async fn a_device_that_cannot_be_let_go_of_is_tried_again() {
     assert_eq!(rig.told(), [Told::Detach(LTE)]);
     rig.change_host(|host| *host = complete).await;
     assert!(rig.told().contains(&Told::Attach(LTE)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_data_path_learns_when_the_kernels_own_nat_can_be_used() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.world.lock().unwrap().fallback_mark = 1;
+    rig.pass(Duration::from_secs(LOOK_TICKS)).await;
+    assert_eq!(rig.told(), [Told::Settings]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,9 +42,9 @@ pub struct Host {
     ids: Ids,
     nft_table: String,
     nft_loaded: Option<String>,
-    nft_available: bool,
-    /// Why nftables cannot be used, until it is said.
-    nft_missing: Option<anyhow::Error>,
+    /// Why nftables cannot be used, if it cannot.
+    nft_missing: Option<String>,
+    is_missing_said: bool,
     state_path: PathBuf,
     state: State,
     /// The state file's text.
@@ -62,13 +62,13 @@ impl Host {
             Err(error) => return Err(error).with_context(reading),
         };
         let nft_table = format!("anabranch_{}", paths.instance());
-        let nft = nft::check(&Guard::example().ruleset(&nft_table, &[])).await;
+        let nft_missing = missing_nft(&nft_table).await;
         Ok(Self {
             ids: Ids::of(paths.instance()),
             nft_table,
             nft_loaded: None,
-            nft_available: nft.is_ok(),
-            nft_missing: nft.err(),
+            nft_missing,
+            is_missing_said: false,
             state_path,
             state,
             saved,
@@ -103,7 +103,7 @@ impl Host {
     }
 
     fn falls_back(&self, config: &Config) -> bool {
-        config.nat.fallback == Fallback::Kernel && self.nft_available
+        config.nat.fallback == Fallback::Kernel && self.nft_missing.is_none()
     }
 
     /// What our table of nftables has dropped.
@@ -120,6 +120,7 @@ impl Host {
         desired: &Desired,
         first_usable: Option<LinkId>,
     ) -> Vec<anyhow::Error> {
+        self.ask_for_nft().await;
         let first = first_usable.map(|link| FirstUsable {
             link,
             falls_back: self.falls_back(config),
@@ -164,12 +165,7 @@ impl Host {
 
     /// Before the kernel forwards anything. What somebody flushed comes back.
     async fn set_guard(&mut self, config: &Config) -> anyhow::Result<()> {
-        if let Some(missing) = self.nft_missing.take() {
-            tracing::warn!(
-                "nftables cannot be used: {missing:#}; nothing guards what the kernel itself forwards, and nat.fallback is \"refuse\""
-            );
-        }
-        if !self.nft_available {
+        if self.nft_missing.is_some() {
             return Ok(());
         }
         let guard = self.guard(config)?;
@@ -180,6 +176,23 @@ impl Host {
             self.nft_loaded = Some(wanted);
         }
         Ok(())
+    }
+
+    /// What is missing may be there by now.
+    async fn ask_for_nft(&mut self) {
+        if self.nft_missing.is_some() {
+            self.nft_missing = missing_nft(&self.nft_table).await;
+        }
+        if self.nft_missing.is_some() == self.is_missing_said {
+            return;
+        }
+        self.is_missing_said = self.nft_missing.is_some();
+        match &self.nft_missing {
+            Some(missing) => tracing::warn!(
+                "nftables cannot be used: {missing}; nothing guards what the kernel itself forwards, and nat.fallback is \"refuse\""
+            ),
+            None => tracing::info!("nftables can be used again"),
+        }
     }
 
     fn guard<'a>(&self, config: &'a Config) -> anyhow::Result<Guard<'a>> {
@@ -201,7 +214,8 @@ impl Host {
     pub async fn restore(mut self, netlink: &Netlink) -> anyhow::Result<()> {
         let routing = Routing::default().apply(self.ids, netlink).await;
         let routing = routing.into_iter().next().map_or(Ok(()), Err);
-        let nat = if self.nft_available {
+        let is_there = || nft::counted(&self.nft_table).is_ok_and(|c| !c.is_empty());
+        let nat = if self.nft_missing.is_none() || is_there() {
             nft::run(&nft::removal(&self.nft_table)).await
         } else {
             Ok(())
@@ -242,6 +256,13 @@ impl Host {
         self.saved = json;
         Ok(())
     }
+}
+
+/// Why the guard cannot be set, if it cannot: on a host that has just started nft may only be slow.
+async fn missing_nft(table: &str) -> Option<String> {
+    let ruleset = Guard::example().ruleset(table, &[]);
+    let refused = nft::check(&ruleset).await.err()?;
+    Some(format!("{refused:#}"))
 }
 
 impl State {

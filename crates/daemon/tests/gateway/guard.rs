@@ -1,7 +1,9 @@
 //! What the kernel itself may forward, beside the data path.
 
+use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anabranch_daemon::control::{Request, Response};
@@ -18,6 +20,7 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
+const NFT_WORKS: &str = "works";
 const BRIEFLY: Duration = Duration::from_millis(500);
 
 fn with_nat(settings: &str) -> String {
@@ -44,6 +47,32 @@ impl Rig {
         let to: SocketAddr = to.parse().unwrap();
         let connect = || TcpStream::connect_timeout(&to, BRIEFLY);
         self.internet.run(connect).unwrap()
+    }
+
+    fn is_guarded(&self) -> bool {
+        let rules = self.gateway.exec("nft", &["list", "ruleset"]).unwrap();
+        rules.contains("kernel-foreign-source")
+    }
+
+    /// Puts a command before `nft` that fails until it works; returns the search path with it.
+    fn with_nft_that_waits(&self) -> String {
+        let folder = self.dir.path().join("bin");
+        let works = folder.join(NFT_WORKS);
+        std::fs::create_dir_all(&folder).unwrap();
+        let _ = std::fs::remove_file(&works);
+        let path = std::env::var("PATH").unwrap();
+        let script = format!(
+            "#!/bin/sh\n[ -e '{}' ] && PATH='{path}' exec nft \"$@\"\nexit 1\n",
+            works.display()
+        );
+        let command = folder.join("nft");
+        std::fs::write(&command, script).unwrap();
+        std::fs::set_permissions(&command, Permissions::from_mode(0o755)).unwrap();
+        format!("PATH={}:{path}", folder.display())
+    }
+
+    fn nft_works(&self) {
+        std::fs::write(self.dir.path().join("bin").join(NFT_WORKS), "").unwrap();
     }
 
     fn nft(&self, script: &str) {
@@ -318,9 +347,31 @@ fn the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on() {
     rig.gateway.exec("nft", &["flush", "ruleset"]).unwrap();
     // A change that the daemon looks at.
     rig.gateway.ip("addr add 192.168.1.99/24 dev lan0").unwrap();
-    until("the table is back", || {
-        let rules = rig.gateway.exec("nft", &["list", "ruleset"]).unwrap();
-        rules.contains("kernel-foreign-source")
+    until("the table is back", || rig.is_guarded());
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn an_nft_that_fails_at_first_is_asked_again() {
+    let rig = Rig::new();
+    let path = rig.with_nft_that_waits();
+    assert_eq!(rig.start().end(Signal::SIGKILL), Exit::Signal(9));
+    assert!(rig.is_guarded());
+    let daemon = rig.start_under("env", &[&path]);
+    rig.nft_works();
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert!(!rig.is_guarded(), "the table of the earlier run is gone");
+
+    let path = rig.with_nft_that_waits();
+    let daemon = rig.start_under("env", &[&path]);
+    assert!(!rig.is_guarded());
+    rig.nft_works();
+    // A change that the daemon looks at.
+    rig.gateway.ip("addr add 192.168.1.99/24 dev lan0").unwrap();
+    until("the table is there", || rig.is_guarded());
+    until("the kernel's own NAT has its route", || {
+        let rules = rig.gateway.ip("rule list").unwrap();
+        rules.contains("fwmark")
     });
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
