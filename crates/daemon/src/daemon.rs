@@ -65,6 +65,8 @@ pub trait Surroundings {
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
     /// Mark of what the kernel's own NAT carries; 0 if nothing. [`apply`](Self::apply) may find that it can.
     fn fallback_mark(&self, config: &Config) -> u32;
+    /// Somebody took away what guards the host; asked often.
+    fn has_lost_guard(&self) -> bool;
     /// What the host's own filter has dropped for us.
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>>;
     /// Puts back what was changed.
@@ -595,6 +597,7 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         self.sweep()?;
         let traffic = all_links().map(|id| self.driver.counters(id).traffic);
         self.meter.tick(self.origin.elapsed(), traffic);
+        self.has_changed |= self.surroundings.has_lost_guard();
         self.has_changed |=
             self.troubles.met().next().is_some() || self.ticks.is_multiple_of(LOOK_TICKS);
         Ok(())

@@ -175,6 +175,10 @@ impl Surroundings for RealHost<'_> {
         self.host.fallback_mark(config)
     }
 
+    fn has_lost_guard(&self) -> bool {
+        self.host.has_lost_guard()
+    }
+
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
         self.host.drops()
     }

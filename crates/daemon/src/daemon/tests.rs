@@ -280,6 +280,10 @@ impl Surroundings for FakeHost {
         self.world.lock().unwrap().fallback_mark
     }
 
+    fn has_lost_guard(&self) -> bool {
+        false
+    }
+
     async fn restore(self) -> anyhow::Result<()> {
         self.world.lock().unwrap().told.push(Told::Restored);
         Ok(())

@@ -106,6 +106,11 @@ impl Host {
         config.nat.fallback == Fallback::Kernel && self.nft_missing.is_none()
     }
 
+    /// Somebody flushed nftables, with the guard in it.
+    pub fn has_lost_guard(&self) -> bool {
+        self.nft_loaded.is_some() && nft::counted(&self.nft_table).is_ok_and(|c| c.is_empty())
+    }
+
     /// What our table of nftables has dropped.
     pub fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
         nft::reasons(&self.nft_table)
