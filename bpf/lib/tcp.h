@@ -50,7 +50,8 @@ enum rst_verdict { RST_EXACT, RST_PLAUSIBLE, RST_FALSE };
 
 /*
  * Only a RST with exactly the expected sequence number ends a flow here (RFC 7857 section 2.2, RFC 5961 section 3);
- * a plausible one is translated, and what the host's challenge ACK is answered with is exact. During the handshake it must acknowledge the SYN.
+ * a plausible one is translated, and what the host's challenge ACK is answered with is exact. During the handshake it must
+ * acknowledge the SYN.
  */
 static __always_inline enum rst_verdict judge_rst_in(const struct packet *p, const struct ab_flow *lan,
 						     const struct ab_flow *wan)

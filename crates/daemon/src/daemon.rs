@@ -598,8 +598,7 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         let traffic = all_links().map(|id| self.driver.counters(id).traffic);
         self.meter.tick(self.origin.elapsed(), traffic);
         self.has_changed |= self.surroundings.has_lost_guard();
-        self.has_changed |=
-            self.troubles.met().next().is_some() || self.ticks.is_multiple_of(LOOK_TICKS);
+        self.has_changed |= !self.troubles.is_clear() || self.ticks.is_multiple_of(LOOK_TICKS);
         Ok(())
     }
 

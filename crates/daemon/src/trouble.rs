@@ -34,6 +34,11 @@ impl Troubles {
         trouble.looks_in_a_row == SAID_AT
     }
 
+    /// This look met none.
+    pub fn is_clear(&self) -> bool {
+        self.met().next().is_none()
+    }
+
     /// Those of this look.
     pub fn met(&self) -> impl Iterator<Item = &str> {
         self.0

@@ -26,6 +26,7 @@ use crate::paths::Paths;
 use crate::preflight;
 use crate::run::{HostParts, adopt_host};
 use crate::service::Service;
+use crate::trouble::Troubles;
 
 /// Of a scheme that never looks.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -64,8 +65,8 @@ pub(crate) struct Runner<'a> {
     meter: Meter,
     /// The host has, or may have, since it was looked at.
     has_changed: bool,
-    /// What was in the way last.
-    trouble: Option<String>,
+    /// What could not be told, or done on the host: the next tick tries again.
+    troubles: Troubles,
 }
 
 impl<'a> Runner<'a> {
@@ -94,7 +95,7 @@ impl<'a> Runner<'a> {
             queues: BTreeMap::new(),
             meter: Meter::default(),
             has_changed: false,
-            trouble: None,
+            troubles: Troubles::default(),
         };
         runner.deal()?;
         Ok(runner)
@@ -155,7 +156,7 @@ impl<'a> Runner<'a> {
     async fn read_queues(&mut self) {
         match queues::read(&self.netlink).await {
             Ok(queues) => self.queues = queues,
-            Err(error) => self.put_off(format!("queues: {error:#}")),
+            Err(error) => self.put_off(&format!("queues: {error:#}")),
         }
     }
 
@@ -187,14 +188,14 @@ impl<'a> Runner<'a> {
 
     /// Looks at the host and tells the program what differs from what it was told.
     async fn look(&mut self) -> anyhow::Result<()> {
+        self.troubles.begin_look();
         let snapshot = match self.netlink.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.put_off(format!("host: {error:#}"));
+                self.put_off(&format!("host: {error:#}"));
                 return Ok(());
             }
         };
-        self.trouble = None;
         let view = View::derive(&self.config, &snapshot);
         self.tell_changes(&view);
         self.monitor.watch(view.running());
@@ -209,9 +210,9 @@ impl<'a> Runner<'a> {
             .filter(|sublink| snapshot.devices.contains_key(&sublink.device));
         let devices: Vec<&str> = present.map(|sublink| sublink.device.as_str()).collect();
         if let Err(error) = self.host.loosen(devices.into_iter()) {
-            self.put_off(format!("host: {error:#}"));
+            self.put_off(&format!("host: {error:#}"));
         }
-        if self.trouble.is_none() {
+        if self.troubles.is_clear() {
             self.claims.keep_only(&self.config.devices());
         }
         Ok(())
@@ -263,7 +264,7 @@ impl<'a> Runner<'a> {
             None => Err(format!("{}: no such device", self.config.device)),
         };
         if let Err(trouble) = attached {
-            self.put_off(trouble);
+            self.put_off(&trouble);
         }
     }
 
@@ -276,11 +277,10 @@ impl<'a> Runner<'a> {
         self.plane.attach(ifindex)
     }
 
-    /// The next tick tries again. What is in the way is said once.
-    fn put_off(&mut self, trouble: String) {
-        if self.trouble.as_ref() != Some(&trouble) {
+    /// The next tick tries again. What lasts is said once.
+    fn put_off(&mut self, trouble: &str) {
+        if self.troubles.meet(trouble) {
             tracing::warn!("{trouble}");
-            self.trouble = Some(trouble);
         }
     }
 
@@ -338,10 +338,11 @@ impl Service for Runner<'_> {
     async fn start(&mut self) -> anyhow::Result<()> {
         self.plane.set_table(self.bins.table())?;
         self.look().await?;
+        let troubles: Vec<&str> = self.troubles.met().collect();
         anyhow::ensure!(
-            self.trouble.is_none(),
+            self.troubles.is_clear(),
             "not everything could be set up: {}",
-            self.trouble.as_deref().unwrap_or_default()
+            troubles.join("; ")
         );
         Ok(())
     }
@@ -364,7 +365,7 @@ impl Service for Runner<'_> {
             ..Traffic::default()
         });
         self.meter.tick(self.origin.elapsed(), traffic);
-        self.has_changed |= self.trouble.is_some();
+        self.has_changed |= !self.troubles.is_clear();
         Ok(())
     }
 
