@@ -241,7 +241,9 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 		map_ipv4(&wan->first_remote, p->dst);
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
 	} else {
+		/* Known even if the SYN goes no further: what is acknowledged is never more. */
 		lan->tcp.isn = p->seq;
+		lan->tcp.end = p->end;
 	}
 	s->wan_key = s->lan_key;
 	s->wan_key.local = link->external;

@@ -139,11 +139,13 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	if (!lan || !answers_syn(p, lan))
 		return AB_REASON_BAD_HANDSHAKE;
 	if (p->tcp_flags & TCP_SYN) {
+		/* A RST in answer takes its number from an ACK. */
+		int late = p->tcp_flags & TCP_ACK ? AB_REASON_LATE_ANSWER : AB_REASON_BAD_HANDSHAKE;
 		if ((lan->state & (AB_STATE_CLOSED | AB_STATE_REPLIED)) == AB_STATE_CLOSED)
-			return AB_REASON_LATE_ANSWER;
+			return late;
 		int answer = answer_attempt(&lan_key, lan, wan_key);
 		if (answer == AB_ANSWER_LATE)
-			return AB_REASON_LATE_ANSWER;
+			return late;
 		if (answer == AB_ANSWER_FIRST || answer == AB_ANSWER_AGAIN)
 			learn_reply(lan, wan);
 	}

@@ -220,20 +220,25 @@ fn datagrams_longer_than_the_lan_takes_are_cut_or_answered() {
     assert_eq!(site.reason("too-big-in"), 0);
     assert_eq!(checksum_errors(&site.client), 0);
 
-    let must_not_fragment = udp_socket(&site.internet, (SERVER, 54));
+    learns_the_lan_mtu(&site, &client, 1472);
+    assert!(site.reason("too-big-in") > 0);
+}
+
+/// The server's datagrams of `length` bytes are too long for the LAN, which takes 1300 bytes, and it hears so.
+pub fn learns_the_lan_mtu(site: &Site, client: &UdpSocket, length: usize) {
+    let server = udp_socket(&site.internet, (SERVER, 54));
     client.send_to(b"hello", (SERVER, 54)).unwrap();
-    let (_, external) = receive(&must_not_fragment);
-    must_not_fragment.connect(external).unwrap();
-    let payload = [7; 1472];
+    let (_, external) = receive(&server);
+    server.connect(external).unwrap();
+    let payload = vec![7; length];
     eventually("the server learns the LAN's MTU", || {
         // The error of one datagram is reported by the next, or fragments it.
-        must_not_fragment.send(&payload).ok();
+        server.send(&payload).ok();
         site.internet
             .exec("ip", &["route", "get", &external.ip().to_string()])
             .unwrap()
             .contains("mtu 1300")
     });
-    assert!(site.reason("too-big-in") > 0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use nix::{
     poll::{PollFd, PollFlags, poll},
 };
 
-use crate::{common::*, connections::pair, site::Site, *};
+use crate::{common::*, connections::pair, datagrams::learns_the_lan_mtu, site::Site, *};
 
 const EXTERNAL_END: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 const ISP_END: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -91,6 +91,7 @@ fn a_link_without_ethernet_carries_connections_datagrams_and_errors() {
             .unwrap();
     });
     site.install(0b01);
+    site.set_lan_mtu(1300);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| carry(ends, &ended));
@@ -101,6 +102,7 @@ fn a_link_without_ethernet_carries_connections_datagrams_and_errors() {
         }
     });
     assert!(site.reason("error-in") > 0);
+    assert!(site.reason("too-big-in") > 0);
     assert_eq!(checksum_errors(&site.internet), 0);
     assert_eq!(checksum_errors(&site.client), 0);
 }
@@ -134,4 +136,7 @@ fn converse(site: &Site) {
     socket.send(b"anybody?").unwrap();
     let error = socket.recv(&mut [0; 8]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+
+    let socket = udp_socket(&site.client, (CLIENT, 4001));
+    learns_the_lan_mtu(site, &socket, 1380);
 }

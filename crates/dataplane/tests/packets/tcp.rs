@@ -1,6 +1,6 @@
 //! Connections: handshakes, ends, and lies about ends.
 
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddrV4};
 
 use anabranch_dataplane::FlowState;
 
@@ -218,6 +218,37 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
     rig.lan_sends(&ack.frame()).sent("translated-out");
     let flow = rig.flow(local);
     assert_eq!((flow.state, flow.packets_in), (FlowState::Established, 1));
+}
+
+#[test]
+fn nothing_answers_a_syn_that_did_not_leave_but_what_would_have() {
+    const ISN: u32 = 1 << 31;
+    let mut rig = Rig::new();
+    let (local, remote) = (client(4000), server(80));
+    let syn = tcp(local, remote, "S", ISN, 0).ip().ttl(1);
+    rig.lan_sends(&syn.frame()).answered("ttl-out");
+    let IpAddr::V4(address) = rig.flow(local).external.ip() else {
+        panic!("not of IPv4");
+    };
+    let external = SocketAddrV4::new(address, rig.flow(local).external.port());
+    for ahead in [2, 1 << 20, 1 << 30] {
+        let lie = tcp(remote, external, "SA", REMOTE_ISN, ISN + ahead);
+        rig.link_brings(link_of(external), &lie.frame())
+            .dropped("bad-handshake");
+    }
+}
+
+#[test]
+fn a_syn_without_an_acknowledgement_for_an_attempt_that_is_over_is_not_answered() {
+    let mut rig = Rig::new();
+    let (local, remote) = (client(4000), server(4000));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let reset = tcp(local, remote, "R", LOCAL_ISN + 1, 0);
+    rig.lan_sends(&reset.frame()).sent("translated-out");
+    let theirs = tcp(remote, external, "S", REMOTE_ISN, 0);
+    rig.link_brings(link_of(external), &theirs.frame())
+        .dropped("bad-handshake");
 }
 
 #[test]
