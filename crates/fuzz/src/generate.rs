@@ -149,11 +149,11 @@ impl Generator {
         let percent = self.rng.random_range(0..100);
         match percent {
             0..12 => self.open(),
-            12..58 => self.go_on(),
-            58..68 => self.fragments(),
-            68..78 => self.error(),
-            78..85 => self.hairpin(),
-            85..88 => self.answer_call(),
+            12..54 => self.go_on(),
+            54..63 => self.fragments(),
+            63..73 => self.error(),
+            73..84 => self.hairpin(),
+            84..88 => self.answer_call(),
             88..91 => self.stray(),
             91..93 => self.noise(),
             _ => self.again(),

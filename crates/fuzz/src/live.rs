@@ -94,7 +94,7 @@ impl Live {
                     told: Told::default(),
                     shots: batch.to_vec(),
                 };
-                return Ok((passed, Some(Violation { words, script })));
+                return Ok((passed, Some(Violation::repeating(words, script))));
             }
         }
         Ok((passed, None))

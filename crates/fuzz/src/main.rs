@@ -80,19 +80,9 @@ fn main() -> Result<ExitCode> {
 fn replay(path: &Path) -> Result<Option<Violation>> {
     let script = Script::read(path)?;
     let found = Arena::new()?.play(&script, |shot, outcome| {
-        let names = outcome
-            .reasons
-            .iter()
-            .map(|&number| anabranch_policy::reasons()[number].name);
-        println!("{} {}", shot.port, to_hex(&shot.frame));
-        println!(
-            "  {:?} {} {}",
-            outcome.action,
-            names.collect::<Vec<_>>().join(" "),
-            to_hex(&outcome.frame)
-        );
+        println!("{} {}\n  {outcome}", shot.port, to_hex(&shot.frame));
     })?;
-    Ok(found.map(|(_, words)| Violation { words, script }))
+    Ok(found.map(|(_, words)| Violation::repeating(words, script)))
 }
 
 fn fuzz(args: &Args) -> Result<Option<Violation>> {
@@ -143,7 +133,7 @@ fn collect(arena: &mut Arena, folder: &Path) -> Result<()> {
         })?;
         let name = reason.name.to_lowercase().replace('_', "-");
         let path = folder.join(format!("{name}.hex"));
-        fs::write(&path, script.print(reason.words))?;
+        fs::write(&path, script.print(reason.words, &[]))?;
         println!("{}: {} packets", path.display(), script.shots.len());
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! The loaded programs in a namespace of their own, whose devices lead nowhere. What a program does with a packet is
 //! what `BPF_PROG_TEST_RUN` says; what it sends beside it (clones) is caught at the devices.
 
+use std::fmt;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -53,6 +54,26 @@ pub enum Action {
     Other(u32),
 }
 
+impl Action {
+    fn of(returned: u32) -> Self {
+        match returned {
+            7 => Action::Redirect,
+            2 => Action::Drop,
+            u32::MAX => Action::Pass,
+            other => Action::Other(other),
+        }
+    }
+}
+
+/// Whether what left is for who sent the packet: his device, or on a layer-3 link an IP packet without the room for
+/// Ethernet that others are given.
+fn is_for_sender(port: Port, came: &[u8], left: &[u8]) -> bool {
+    match port.header() {
+        0 => left.first().is_some_and(|byte| byte >> 4 == 4),
+        _ => left.get(..6) == came.get(6..12),
+    }
+}
+
 /// What became of a packet.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -60,10 +81,20 @@ pub struct Outcome {
     /// Numbers of the reasons counted: one, unless clones of the packet went through the programs as well.
     pub reasons: Vec<usize>,
     pub frame: Vec<u8>,
-    /// The frame is for the device that sent the packet.
+    /// The frame is the gateway's answer, and goes back to where the packet came from.
     pub is_returned: bool,
     /// The packet was one LAN host's to another, coming back.
     pub is_turned: bool,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{:?}", self.action)?;
+        for &number in &self.reasons {
+            write!(f, " {}", anabranch_policy::reasons()[number].name)?;
+        }
+        write!(f, " {}", to_hex(&self.frame))
+    }
 }
 
 impl Outcome {
@@ -233,15 +264,11 @@ impl Rig {
             }
         }
         let frame_left = self.output[..ran.data_size_out as usize].to_vec();
+        let action = Action::of(ran.return_value);
         Ok(Outcome {
             is_turned: mark == HAIRPIN_MARK,
-            is_returned: port.header() > 0 && frame_left.get(..6) == frame.get(6..12),
-            action: match ran.return_value {
-                7 => Action::Redirect,
-                2 => Action::Drop,
-                u32::MAX => Action::Pass,
-                other => Action::Other(other),
-            },
+            is_returned: action == Action::Redirect && is_for_sender(port, frame, &frame_left),
+            action,
             reasons,
             frame: frame_left,
         })

@@ -32,6 +32,8 @@ pub struct Violation {
     pub words: String,
     /// The packets that lead to it, the last one last.
     pub script: Script,
+    /// What became of each when it was seen: what does not repeat cannot be asked again. None for a script that repeats.
+    pub became: Vec<String>,
 }
 
 /// How often packets left for each reason.
@@ -45,13 +47,29 @@ impl Default for Tally {
 }
 
 impl Violation {
+    fn seen(words: String, script: Script, became: &[Outcome]) -> Self {
+        Violation {
+            words,
+            script,
+            became: became.iter().map(Outcome::to_string).collect(),
+        }
+    }
+
+    pub fn repeating(words: String, script: Script) -> Self {
+        Violation {
+            words,
+            script,
+            became: Vec::new(),
+        }
+    }
+
     /// Writes the packets to a file of `folder`, and tells its name.
     pub fn keep(&self, folder: &Path) -> Result<PathBuf> {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         let free = |number: &u32| !folder.join(format!("violation-{number}.hex")).exists();
         let number = (0..).find(free).unwrap_or_default();
         let path = folder.join(format!("violation-{number}.hex"));
-        fs::write(&path, self.script.print(&self.words))
+        fs::write(&path, self.script.print(&self.words, &self.became))
             .with_context(|| path.display().to_string())?;
         Ok(path)
     }
@@ -110,7 +128,7 @@ impl Arena {
         for (path, script) in scripts(folder)? {
             if let Some((_, words)) = self.play(&script, |_, _| {})? {
                 let words = format!("{}: {words}", path.display());
-                return Ok(Some(Violation { words, script }));
+                return Ok(Some(Violation::repeating(words, script)));
             }
         }
         Ok(None)
@@ -129,18 +147,22 @@ impl Arena {
             told,
             shots: Vec::new(),
         };
+        let mut became = Vec::new();
         for _ in 0..packets {
             let shot = generator.next_shot();
             let (outcome, verdict) = self.take(&shot)?;
             generator.learn(&shot, &outcome);
             meet(&shot, &outcome);
             script.shots.push(shot);
+            became.push(outcome);
             if let Err(words) = verdict {
-                return Ok(Some(Violation { words, script }));
+                return Ok(Some(Violation::seen(words, script, &became)));
             }
         }
         let last = self.look()?;
-        Ok(last.err().map(|words| Violation { words, script }))
+        Ok(last
+            .err()
+            .map(|words| Violation::seen(words, script, &became)))
     }
 
     /// Plays a script. The place of the packet at which the first violation was seen, and its words.
@@ -180,15 +202,15 @@ impl Arena {
 
     /// Leaves out packets that the violation does not need.
     pub fn shrink(&mut self, violation: Violation) -> Result<Violation> {
-        let mut words = violation.words;
-        let script = self.fewest(violation.script, |arena, script| {
+        let mut words = None;
+        let script = self.fewest(violation.script.clone(), |arena, script| {
             let found = arena.play(script, |_, _| {})?;
             Ok(found.map(|(place, found)| {
-                words = found;
+                words = Some(found);
                 place
             }))
         })?;
-        Ok(Violation { words, script })
+        Ok(words.map_or(violation, |words| Violation::repeating(words, script)))
     }
 
     /// Leaves packets out as long as `still` names the place of one that matters; those after it are not needed.

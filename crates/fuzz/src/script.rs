@@ -55,16 +55,19 @@ impl Script {
         Ok(script)
     }
 
-    /// As [`Script::parse`] reads it, below `remark`.
-    pub fn print(&self, remark: &str) -> String {
+    /// As [`Script::parse`] reads it, below `remark`, with a note behind each of the first shots.
+    pub fn print(&self, remark: &str, notes: &[String]) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
         for line in remark.lines() {
             let _ = writeln!(text, "# {line}");
         }
         let _ = writeln!(text, "round {}", self.told);
-        for Shot { port, frame } in &self.shots {
+        for (place, Shot { port, frame }) in self.shots.iter().enumerate() {
             let _ = writeln!(text, "{port} {}", to_hex(frame));
+            if let Some(note) = notes.get(place) {
+                let _ = writeln!(text, "#   {note}");
+            }
         }
         text
     }
@@ -104,7 +107,7 @@ mod tests {
             },
             shots: vec![shot("lan1", &[0, 255]), shot("wan2", &[69])],
         };
-        let text = script.print("two lines\nof why");
+        let text = script.print("two lines\nof why", &["a note".to_string()]);
         assert_eq!(Script::parse(&text).unwrap(), script);
     }
 }

@@ -1,0 +1,89 @@
+//! ICMP errors about a flow's packets.
+
+use super::same::{changed_at, demand_equal, port_at};
+use super::{Case, Verdict, Way, changed_address, demand_hop, end_of, ends};
+use crate::memory::stream;
+use crate::read::Ip;
+use crate::sum;
+
+impl Case<'_> {
+    /// An ICMP error about a flow's packet: outer and quoted header change, and the sums with them.
+    pub(super) fn error(&self, way: Way) -> Verdict {
+        let (came, left) = (self.came()?, self.left()?);
+        let quotes = came.quote().zip(left.quote());
+        let (was, is) = quotes.ok_or("the quote is cut short")?;
+        demand_hop(&came, &left)?;
+        demand!(
+            sum::holds(&[came.body()]),
+            "its ICMP checksum was wrong when it came"
+        );
+        demand!(sum::holds(&[left.body()]), "the ICMP checksum is wrong");
+        let ports = was.ports().zip(is.ports());
+        let (from, to) = ports.ok_or("the quote has no ports")?;
+        // What the remote end saw as source is what it quotes as source.
+        let inner = way.back();
+        let quoted = stream(&is).zip(was.seq());
+        let is_sent = quoted.is_none_or(|(stream, seq)| self.memory.may_be_sent(stream, seq));
+        // Of a LAN host's errors the programs follow more than what left.
+        demand!(
+            way == Way::Out || is_sent,
+            "it quotes what was not sent yet"
+        );
+        let (local, remote) = ends(inner, &was, from);
+        let flow = self.flow(was.proto(), local, remote)?;
+        let address = changed_address(inner, &is);
+        self.demand_end(way, &flow, (address, end_of(inner, to)))?;
+        demand!(
+            changed_address(way, &left) == address,
+            "outer and quoted address differ"
+        );
+        demand_quoted_sums(&was, &is)?;
+        is_the_same_error(way, &came, &left, &was)
+    }
+}
+
+fn demand_quoted_sums(was: &Ip, is: &Ip) -> Verdict {
+    let before = sum::sum(&[&was.bytes[..was.header()]]);
+    let after = sum::sum(&[&is.bytes[..is.header()]]);
+    demand!(
+        sum::is_same(before, after),
+        "the quoted header's checksum does not follow"
+    );
+    let residues = (sum::transport(was), sum::transport(is));
+    let is_same_sum = match residues {
+        (None, None) => true,
+        (Some(before), Some(after)) => sum::is_same(before, after),
+        _ => false,
+    };
+    demand!(
+        is_same_sum,
+        "the quoted transport checksum was not restored"
+    );
+    Ok(())
+}
+
+/// Nothing changed but what translation does, outside and in the quote, which was `was`.
+fn is_the_same_error(way: Way, came: &Ip, left: &Ip, was: &Ip) -> Verdict {
+    let inner = way.back();
+    let quote = came.header() + 8;
+    let mut expected = came.bytes.to_vec();
+    let mut copy = |at: usize, length: usize| {
+        expected[at..at + length].copy_from_slice(&left.bytes[at..at + length]);
+    };
+    for (at, length) in [
+        (changed_at(way), 4),
+        (4, 2),
+        (8, 1),
+        (10, 2),
+        (came.header() + 2, 2),
+        (quote + changed_at(inner), 4),
+        (quote + 10, 2),
+        (quote + was.header() + port_at(inner, was.proto()), 2),
+    ] {
+        copy(at, length);
+    }
+    if let Some(check) = sum::field(was.proto()).filter(|at| at + 2 <= was.body().len()) {
+        copy(quote + was.header() + check, 2);
+    }
+    demand_equal(&expected, left.bytes)
+}
