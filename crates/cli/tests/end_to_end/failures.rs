@@ -91,11 +91,10 @@ fn went_down(gateway: &Anabranch, name: &str) -> Instant {
     Instant::now() - Duration::from_secs_f64(link(gateway, name).since_s)
 }
 
-/// Only transfers of the link that was cut failed, by a reset, and before `settled_s`.
-fn judge(transfers: &[Transfer], cut: &Fault, settled_s: f64, restored_s: f64) {
-    let during = |transfer: &&Transfer| {
-        transfer.end_s() > cut.at.as_secs_f64() && transfer.start_s < restored_s + SETTLED_S
-    };
+/// Of the transfers that end between a cut and the next, only those of its link failed, by a reset, and before `settled_s`.
+fn judge(transfers: &[Transfer], cut: &Fault, settled_s: f64, next_s: f64) {
+    let from_s = cut.at.as_secs_f64();
+    let during = |transfer: &&Transfer| (from_s..next_s).contains(&transfer.end_s());
     let around: Vec<&Transfer> = transfers.iter().filter(during).collect();
     let failed: Vec<_> = around
         .iter()
@@ -150,20 +149,13 @@ fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_
         .iter()
         .filter(|fault| fault.change == Change::Cut)
         .collect();
-    let up: Vec<&Fault> = recording
-        .faults
-        .iter()
-        .filter(|fault| fault.change == Change::Restore)
-        .collect();
-    for ((cut, restored), detected) in down.iter().zip(&up).zip(&detected) {
+    let nexts = down.iter().skip(1).map(|cut| cut.at.as_secs_f64());
+    let nexts = nexts.chain([f64::INFINITY]);
+    for ((cut, next_s), detected) in down.iter().zip(nexts).zip(&detected) {
         assert!(*detected < DETECTED_MAX, "{}: {detected:?}", cut.link);
         let settled_s = SETTLED_S.max(detected.as_secs_f64() + ENDED_S);
-        judge(
-            &recording.transfers,
-            cut,
-            cut.at.as_secs_f64() + settled_s,
-            restored.at.as_secs_f64(),
-        );
+        let settled_s = cut.at.as_secs_f64() + settled_s;
+        judge(&recording.transfers, cut, settled_s, next_s);
     }
     for (name, _) in cuts {
         until_state(&house.gateway, name, LinkState::Up);

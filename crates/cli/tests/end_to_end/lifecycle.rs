@@ -7,6 +7,7 @@ use std::thread;
 use anabranch_daemon::paths::Paths;
 use anabranch_dataplane::programs_at;
 use anabranch_lab::netns::{Exit, Namespace};
+use anabranch_lab::topology::Anabranch;
 use aya::programs::TcAttachType;
 use nix::net::if_::if_nametoindex;
 
@@ -15,6 +16,38 @@ use crate::programs::{Downloads, Visitor, curl, iperf, iperf_server, seen};
 
 const IDLE: usize = 20;
 
+/// The flows of these local ends, as `anabranch flows` tells them.
+fn rows(gateway: &Anabranch, visitors: &[Visitor]) -> BTreeSet<String> {
+    let locals: BTreeSet<SocketAddr> = visitors.iter().map(Visitor::local).collect();
+    let mine = flows(gateway)
+        .into_iter()
+        .filter(|flow| locals.contains(&flow.local));
+    mine.map(|flow| {
+        format!(
+            "{} {} {} over {}",
+            flow.local, flow.external, flow.remote, flow.link
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn a_killed_daemon_leaves_its_flows_alone_and_the_next_one_adopts_them() {
+    let mut house = House::new("policy = \"RR\"");
+    let House { lab, gateway, .. } = &mut house;
+    let mut visitors = Visitor::many(lab, 3);
+    let before = Visitor::ask_all(&mut visitors);
+    let flows_before = rows(gateway, &visitors);
+    assert_eq!(flows_before.len(), 3);
+    gateway.kill().unwrap();
+    assert_eq!(Visitor::ask_all(&mut visitors), before, "without a daemon");
+    gateway.restart(lab.gateway()).unwrap();
+    assert!(status(gateway).adopted);
+    assert_eq!(rows(gateway, &visitors), flows_before);
+    assert_eq!(Visitor::ask_all(&mut visitors), before, "adopted");
+    seen(&curl(lab.clients(), &[], 100, 3));
+}
+
 #[test]
 fn killing_the_daemon_under_load_loses_nothing_and_the_next_one_adopts_every_flow() {
     let mut house = House::new("policy = \"WRR\"");
@@ -22,23 +55,10 @@ fn killing_the_daemon_under_load_loses_nothing_and_the_next_one_adopts_every_flo
     let _server = iperf_server(lab.internet());
     let mut visitors = Visitor::many(lab, IDLE);
     let before = Visitor::ask_all(&mut visitors);
-    let locals: BTreeSet<SocketAddr> = visitors.iter().map(Visitor::local).collect();
-    let rows = |gateway: &_| -> BTreeSet<String> {
-        let mine = flows(gateway)
-            .into_iter()
-            .filter(|flow| locals.contains(&flow.local));
-        mine.map(|flow| {
-            format!(
-                "{} {} {} over {}",
-                flow.local, flow.external, flow.remote, flow.link
-            )
-        })
-        .collect()
-    };
     let ((), downloads) = thread::scope(|scope| {
         let long = scope.spawn(|| iperf(lab.clients(), 6, &["--reverse"]));
         let done = Downloads::during(lab, |downloads| {
-            let flows_before = rows(gateway);
+            let flows_before = rows(gateway, &visitors);
             assert_eq!(flows_before.len(), IDLE);
             gateway.kill().unwrap();
             downloads.more(100);
@@ -47,7 +67,7 @@ fn killing_the_daemon_under_load_loses_nothing_and_the_next_one_adopts_every_flo
             assert_eq!(again, before, "each over the link it had");
             gateway.restart(lab.gateway()).unwrap();
             assert!(status(gateway).adopted);
-            assert_eq!(rows(gateway), flows_before);
+            assert_eq!(rows(gateway, &visitors), flows_before);
             downloads.more(100);
         });
         assert!(long.join().unwrap() > 1e6, "iperf3 goes on");
