@@ -1,0 +1,44 @@
+//! What the daemon answers to questions.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn while_flows_are_being_ended_the_other_link_is_watched_and_questions_are_answered() {
+    let rig = Rig::start().await;
+    let held = hold_flows(&rig.world).await;
+    rig.told();
+    let order = Request::Link {
+        name: "fiber".into(),
+        action: LinkAction::Down,
+        force: false,
+    };
+    let (reply, mut response) = oneshot::channel();
+    rig.calls.send((order, reply)).await.unwrap();
+    rig.pass_meanwhile(Duration::from_millis(100)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b10)]);
+    rig.world.lock().unwrap().dead = vec!["ppp0"];
+    rig.pass_meanwhile(Duration::from_secs(1)).await;
+    assert_eq!(rig.status().await.links[1].state, Shown::Down);
+    assert!(response.try_recv().is_err(), "the order is not carried out");
+    drop(held);
+    assert!(matches!(response.await.unwrap(), Response::Done));
+    assert_eq!(rig.told(), [Told::Ended(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_resolvers_are_filtered_the_gateway_is_asked_and_status_says_so() {
+    let world = world();
+    world.lock().unwrap().filtered = DEFAULT_TARGETS.to_vec();
+    let rig = Rig::start_in(CONFIG, world, false).await;
+    rig.pass(Duration::from_secs(10)).await;
+    let fiber = rig.status().await.links.remove(0);
+    let named: Vec<_> = fiber
+        .probe
+        .targets
+        .iter()
+        .map(|target| (target.target.as_str(), target.near))
+        .collect();
+    assert_eq!(named[4], ("icmp:203.0.113.1", true));
+    // Traffic is proof already: both links carry some.
+    assert_eq!((fiber.state, fiber.usable), (Shown::Up, true));
+}

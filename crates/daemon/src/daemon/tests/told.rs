@@ -1,0 +1,162 @@
+//! What the data path is told when links and the host change.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_link_leaves_the_choice_before_its_flows_end_and_returns_when_it_answers() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.world.lock().unwrap().dead = vec!["wan0"];
+    rig.pass(Duration::from_secs(1)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b10), Told::Ended(0)]);
+    assert_eq!(
+        rig.world.lock().unwrap().first_usable,
+        Some(LinkId(1)),
+        "the fallback moves too"
+    );
+    rig.world.lock().unwrap().dead.clear();
+    rig.pass(Duration::from_secs(3)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b11)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn flows_of_an_address_that_was_renewed_end_once_the_new_one_is_known() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.change_host(|host| {
+        host.devices
+            .insert("wan0".into(), device(FIBER, &["203.0.113.99/24"]));
+    })
+    .await;
+    assert_eq!(
+        rig.told(),
+        [Told::Link(0, Some("203.0.113.99".into())), Told::Ended(0)]
+    );
+    rig.change_host(|host| host.routes[0] = route("0.0.0.0/0", FIBER, Some("203.0.113.8"), 1))
+        .await;
+    assert_eq!(
+        rig.told(),
+        [Told::Link(0, Some("203.0.113.99".into()))],
+        "another gateway ends no flow"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn flows_of_a_former_address_end_also_if_the_link_was_away_in_between() {
+    let rig = Rig::start().await;
+    rig.change_host(|host| drop(host.devices.insert("wan0".into(), device(FIBER, &[]))))
+        .await;
+    rig.told();
+    rig.change_host(|host| {
+        drop(
+            host.devices
+                .insert("wan0".into(), device(FIBER, &["203.0.113.99/24"])),
+        )
+    })
+    .await;
+    assert_eq!(
+        rig.told(),
+        [Told::Link(0, Some("203.0.113.99".into())), Told::Ended(0)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_is_deleted_and_made_anew_keeps_its_flows_from_the_others() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.change_host(|host| drop(host.devices.remove("ppp0")))
+        .await;
+    assert_eq!(
+        rig.told(),
+        [
+            Told::Choice(0b01),
+            Told::Ended(1),
+            Told::Link(1, None),
+            Told::Detach(LTE)
+        ]
+    );
+    assert_eq!(rig.status().await.links[1].state, Shown::Absent);
+    rig.world.lock().unwrap().stubborn = vec![9];
+    rig.change_host(|host| {
+        host.devices
+            .insert("ppp0".into(), device(9, &["198.51.100.7/24"]));
+        host.routes[1] = route("0.0.0.0/0", 9, Some("198.51.100.1"), 200);
+    })
+    .await;
+    assert_eq!(rig.told(), [Told::Link(1, Some("198.51.100.7".into()))]);
+    rig.world.lock().unwrap().stubborn.clear();
+    rig.pass(Duration::from_secs(3)).await;
+    let told = rig.told();
+    assert!(told.contains(&Told::Attach(9)), "tried again: {told:?}");
+    assert!(
+        told.contains(&Told::Choice(0b11)),
+        "used once it has answered: {told:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_cannot_be_let_go_of_is_tried_again() {
+    let rig = Rig::start().await;
+    rig.world.lock().unwrap().stubborn = vec![LTE];
+    let complete = rig.world.lock().unwrap().host.clone();
+    rig.change_host(|host| drop(host.devices.remove("ppp0")))
+        .await;
+    rig.told();
+    rig.world.lock().unwrap().stubborn.clear();
+    rig.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.told(), [Told::Detach(LTE)]);
+    rig.change_host(|host| *host = complete).await;
+    assert!(rig.told().contains(&Told::Attach(LTE)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_data_path_learns_when_the_kernels_own_nat_can_be_used() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.world.lock().unwrap().fallback_mark = 1;
+    rig.pass(Duration::from_secs(LOOK_TICKS)).await;
+    assert_eq!(rig.told(), [Told::Settings]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_comes_back_while_its_flows_are_being_ended_is_used_after_them() {
+    let rig = Rig::start().await;
+    let held = hold_flows(&rig.world).await;
+    rig.told();
+    rig.world.lock().unwrap().host.devices.remove("ppp0");
+    rig.changed.notify_one();
+    rig.pass_meanwhile(Duration::from_millis(500)).await;
+    assert_eq!(rig.told(), [Told::Choice(0b01)]);
+    assert_eq!(rig.status().await.links[1].state, Shown::Absent);
+
+    rig.world.lock().unwrap().host = host();
+    rig.changed.notify_one();
+    rig.pass_meanwhile(Duration::from_secs(3)).await;
+    assert_eq!(rig.told(), [], "it keeps its address, and is not used");
+    drop(held);
+    rig.pass(Duration::from_secs(3)).await;
+    assert_eq!(rig.told(), [Told::Ended(1), Told::Choice(0b11)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn udp_flows_leave_a_metered_link_when_another_is_back() {
+    let metered = CONFIG.replace("device = \"ppp0\"", "device = \"ppp0\", metered = true");
+    let rig = Rig::start_in(&metered, world(), false).await;
+    rig.pass(Duration::from_secs(10)).await;
+    rig.world.lock().unwrap().dead = vec!["wan0"];
+    rig.pass(Duration::from_secs(2)).await;
+    rig.told();
+    rig.world.lock().unwrap().dead.clear();
+    rig.pass(Duration::from_secs(8)).await;
+    let second = Duration::from_secs(1);
+    assert_eq!(
+        rig.told(),
+        [
+            Told::Choice(0b01),
+            Told::Moved(1, second),
+            Told::Moved(1, second),
+            Told::Moved(1, second),
+            Told::Moved(1, Duration::ZERO)
+        ]
+    );
+}
