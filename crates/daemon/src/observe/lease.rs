@@ -1,8 +1,8 @@
 //! The resolvers that a link's lease names, from the files of those who took the lease.
 //!
-//! systemd-networkd, dhclient, and whatever speaks with resolvconf (dhcpcd, ifupdown, pppd) write them down per device. A
-//! lease that names its address must be of an address that the device has: files outlive leases, and network namespaces
-//! share them.
+//! systemd-networkd, NetworkManager, dhclient, and whatever speaks with resolvconf (dhcpcd, ifupdown, pppd) write them
+//! down per device. A lease that names its address must be of an address that the device has: files outlive leases, and
+//! network namespaces share them.
 
 use std::fs;
 use std::net::IpAddr;
@@ -17,12 +17,16 @@ const RESOLVCONF: [&str; 3] = [
     "run/resolvconf/interface",
     "run/dhcpcd/hook-state/resolv.conf",
 ];
+/// Of a connection of NetworkManager, in letters.
+const UUID_LENGTH: usize = 36;
 
-/// In the order of the files; none if nobody wrote any. `root` is the root of the file system.
-pub fn resolvers(root: &Path, name: &str, device: &Device) -> Vec<IpAddr> {
+/// In the order of the files; none if nobody wrote any. `root` is the root of the file system, `devices` are all of the
+/// host's.
+pub fn resolvers(root: &Path, name: &str, device: &Device, devices: &[String]) -> Vec<IpAddr> {
     let mut all = networkd(root, device);
+    all.extend(network_manager(root, name, device));
     all.extend(dhclient(root, name, device));
-    all.extend(resolvconf(root, name));
+    all.extend(resolvconf(root, name, devices));
     let mut distinct: Vec<IpAddr> = Vec::new();
     for address in all {
         if address.is_ipv4() && !address.is_loopback() && !distinct.contains(&address) {
@@ -44,21 +48,81 @@ fn addresses(words: &str) -> impl Iterator<Item = IpAddr> {
         .filter_map(|word| word.parse().ok())
 }
 
-fn networkd(root: &Path, device: &Device) -> Vec<IpAddr> {
-    let path = root.join(format!("run/systemd/netif/leases/{}", device.ifindex));
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
-    if value("ADDRESS=").is_some_and(|address| has(device, address)) {
-        addresses(value("DNS=").unwrap_or("")).collect()
+fn read(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path)).unwrap_or_default()
+}
+
+/// The files of several folders, by name and text.
+fn files(root: &Path, folders: &[&str], is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+    let folders = folders.iter().map(|folder| fs::read_dir(root.join(folder)));
+    let files = folders.flatten().flatten().flatten();
+    let wanted = files.filter_map(|file| {
+        let name = file.file_name().into_string().ok()?;
+        let is_wanted = is_wanted(&name);
+        let text = is_wanted.then(|| fs::read_to_string(file.path()))?;
+        Some((name, text.ok()?))
+    });
+    wanted.collect()
+}
+
+/// What a lease of lines `key=value` says, if it is of an address of the device.
+fn of_pairs(text: &str, [address, servers]: [&str; 2], device: &Device) -> Vec<IpAddr> {
+    let value = |key: &str| {
+        let mut lines = text.lines();
+        lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+    };
+    if value(address).is_some_and(|address| has(device, address)) {
+        addresses(value(servers).unwrap_or("")).collect()
     } else {
         Vec::new()
     }
 }
 
-/// The last lease of a file is the newest (dhclient.leases(5)).
+fn networkd(root: &Path, device: &Device) -> Vec<IpAddr> {
+    let text = read(
+        root,
+        &format!("run/systemd/netif/leases/{}", device.ifindex),
+    );
+    of_networkd(&text, device)
+}
+
+fn of_networkd(text: &str, device: &Device) -> Vec<IpAddr> {
+    of_pairs(text, ["ADDRESS", "DNS"], device)
+}
+
+/// The lease in force is a section of the device's state (1.42 and newer). The lease files of its own client hold an
+/// address and nothing else, but those of its first versions are like systemd-networkd's; those of dhclient, where that
+/// takes the leases for it, hold all.
+fn network_manager(root: &Path, name: &str, device: &Device) -> Vec<IpAddr> {
+    let state = read(
+        root,
+        &format!("run/NetworkManager/devices/{}", device.ifindex),
+    );
+    let sections = state.split("\n[");
+    let mut in_force = sections.filter_map(|section| section.strip_prefix("dhcp4]\n"));
+    let keys = ["ip_address", "domain_name_servers"];
+    let mut all = of_pairs(in_force.next().unwrap_or(""), keys, device);
+    let of_device = |file: &str| {
+        let lease = format!("-{name}.lease");
+        let connection = file.split_once('-').map(|(_, connection)| connection);
+        connection.and_then(|connection| connection.get(UUID_LENGTH..)) == Some(&lease)
+    };
+    for (file, text) in files(root, &["var/lib/NetworkManager"], of_device) {
+        all.extend(match file.starts_with("dhclient-") {
+            true => of_dhclient(&text, device),
+            false => of_networkd(&text, device),
+        });
+    }
+    all
+}
+
 fn dhclient(root: &Path, name: &str, device: &Device) -> Vec<IpAddr> {
-    let path = root.join(format!("var/lib/dhcp/dhclient.{name}.leases"));
-    let text = fs::read_to_string(path).unwrap_or_default();
+    let text = read(root, &format!("var/lib/dhcp/dhclient.{name}.leases"));
+    of_dhclient(&text, device)
+}
+
+/// The last lease of a file is the newest (dhclient.leases(5)).
+fn of_dhclient(text: &str, device: &Device) -> Vec<IpAddr> {
     let Some(newest) = text.rsplit("lease {").next() else {
         return Vec::new();
     };
@@ -73,25 +137,24 @@ fn dhclient(root: &Path, name: &str, device: &Device) -> Vec<IpAddr> {
     }
 }
 
-/// Files are named after device and program: `eth1.dhclient`, `eth1.dhcp`.
-fn resolvconf(root: &Path, name: &str) -> Vec<IpAddr> {
-    let folders = RESOLVCONF.map(|folder| fs::read_dir(root.join(folder)));
-    let files = folders.into_iter().flatten().flatten().flatten();
-    let of_device = files.filter(|file| {
-        let file = file.file_name();
-        let rest = file.to_str().and_then(|file| file.strip_prefix(name));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+fn resolvconf(root: &Path, name: &str, devices: &[String]) -> Vec<IpAddr> {
+    let texts = files(root, &RESOLVCONF, |file| is_record_of(file, name, devices));
+    let servers = texts.iter().flat_map(|(_, text)| {
+        text.lines()
+            .filter_map(|line| line.strip_prefix("nameserver "))
     });
-    let texts = of_device.filter_map(|file| fs::read_to_string(file.path()).ok());
-    let words: Vec<String> = texts
-        .flat_map(|text| {
-            let servers = text
-                .lines()
-                .filter_map(|line| line.strip_prefix("nameserver "));
-            servers.map(str::to_owned).collect::<Vec<_>>()
+    servers.flat_map(addresses).collect()
+}
+
+/// Records are named after device and program: `eth1.dhclient`, `eth1.dhcp`. `eth1.100` is another device, there or not.
+fn is_record_of(file: &str, name: &str, devices: &[String]) -> bool {
+    let is_program = |rest: &str| {
+        rest.strip_prefix('.').is_some_and(|program| {
+            !program.contains('.') && !program.starts_with(|c: char| c.is_ascii_digit())
         })
-        .collect();
-    words.iter().flat_map(|words| addresses(words)).collect()
+    };
+    let is_other = || devices.iter().any(|device| device == file);
+    file == name || file.strip_prefix(name).is_some_and(is_program) && !is_other()
 }
 
 #[cfg(test)]
@@ -103,6 +166,10 @@ mod tests {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    }
+
+    fn found(root: &Path, name: &str, device: &Device) -> Vec<IpAddr> {
+        resolvers(root, name, device, &[name.to_owned()])
     }
 
     #[test]
@@ -121,14 +188,50 @@ mod tests {
                 "run/resolvconf/interface/wan0.dhclient",
                 "domain example.org\nnameserver 203.0.113.1\nnameserver 192.0.2.53\nnameserver ::1\nnameserver 127.0.0.1\n",
             ),
+            (
+                "run/NetworkManager/devices/3",
+                "[device]\nmanaged=true\nconnection-uuid=7e73a292-0051-3bb8-8369-5e9349961078\n\n[dhcp4]\n\
+                 domain_name_servers=203.0.113.1 192.0.2.53\nip_address=203.0.113.2\nrouters=203.0.113.1\n\n\
+                 [dhcp6]\nip_address=203.0.113.3\n",
+            ),
+            (
+                "var/lib/NetworkManager/internal-7e73a292-0051-3bb8-8369-5e9349961078-wan0.lease",
+                "# private\nADDRESS=203.0.113.2\nDNS=203.0.113.1 192.0.2.53\n",
+            ),
+            (
+                "var/lib/NetworkManager/dhclient-7e73a292-0051-3bb8-8369-5e9349961078-wan0.lease",
+                "lease {\n  interface \"wan0\";\n  fixed-address 203.0.113.2;\n  \
+                 option domain-name-servers 203.0.113.1,192.0.2.53;\n}\n",
+            ),
         ] {
             let root = tempfile::tempdir().unwrap();
             write(root.path(), path, text);
-            let found = resolvers(root.path(), "wan0", &device(3, &["203.0.113.2/24"]));
-            assert_eq!(found, [ip("203.0.113.1"), ip("192.0.2.53")], "{path}");
-            let other = resolvers(root.path(), "wan", &device(4, &["203.0.113.3/24"]));
-            assert!(other.is_empty(), "{path}: of another device: {other:?}");
+            let own = found(root.path(), "wan0", &device(3, &["203.0.113.2/24"]));
+            assert_eq!(own, [ip("203.0.113.1"), ip("192.0.2.53")], "{path}");
+            for name in ["wan", "0"] {
+                let other = found(root.path(), name, &device(4, &["203.0.113.2/24"]));
+                assert!(other.is_empty(), "{path}: of another device: {other:?}");
+            }
         }
+    }
+
+    #[test]
+    fn a_record_of_a_vlan_or_of_another_device_is_not_the_devices() {
+        let devices = ["eth1", "eth1.lan"].map(str::to_owned);
+        let is_of = |file: &str| is_record_of(file, "eth1", &devices);
+        for own in ["eth1", "eth1.dhclient", "eth1.dhcp", "eth1.inet"] {
+            assert!(is_of(own), "{own}");
+        }
+        for other in [
+            "eth1.100",
+            "eth1.100.dhclient",
+            "eth1.lan",
+            "eth1.lan.dhcp",
+            "eth10.dhcp",
+        ] {
+            assert!(!is_of(other), "{other}");
+        }
+        assert!(is_record_of("eth1.100.dhclient", "eth1.100", &devices));
     }
 
     #[test]
@@ -139,7 +242,7 @@ mod tests {
             "run/systemd/netif/leases/3",
             "ADDRESS=203.0.113.9\nDNS=203.0.113.1\n",
         );
-        let found = resolvers(root.path(), "wan0", &device(3, &["203.0.113.2/24"]));
+        let found = found(root.path(), "wan0", &device(3, &["203.0.113.2/24"]));
         assert!(found.is_empty(), "{found:?}");
     }
 }

@@ -78,8 +78,9 @@ impl Netlink {
                 device.addresses.push(address);
             }
         }
+        let names: Vec<String> = devices.keys().cloned().collect();
         for (name, device) in &mut devices {
-            device.resolvers = lease::resolvers(Path::new("/"), name, device);
+            device.resolvers = lease::resolvers(Path::new("/"), name, device, &names);
         }
         Ok(Snapshot {
             devices,
