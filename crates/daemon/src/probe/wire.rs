@@ -172,13 +172,19 @@ fn is_echo_reply(packet: &[u8], echo: IcmpEchoHeader) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddrV4};
 
+    use etherparse::TcpHeader;
     use hickory_proto::op::ResponseCode;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
     const DEADLINE: Duration = Duration::from_secs(5);
+    const BRIEFLY: Duration = Duration::from_millis(100);
+    /// Codes of "destination unreachable" (RFC 792).
+    const HOST: u8 = 1;
+    const PORT: u8 = 3;
 
     fn loopback() -> Via {
         Via {
@@ -251,9 +257,7 @@ mod tests {
         let server = closed.local_addr().unwrap();
         drop(closed);
         let asking = tokio::spawn(async move { answered(Target::Dns(server)).await });
-        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP)).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let raw = UdpSocket::from_std(socket.into()).unwrap();
+        let raw = raw(Protocol::UDP);
         let mut packet = [0; 512];
         let (client, query) = loop {
             let length = raw.recv(&mut packet).await.unwrap();
@@ -275,6 +279,134 @@ mod tests {
             .await
             .unwrap();
         assert!(asking.await.unwrap());
+    }
+
+    /// A server whose queue is full: it hears a SYN and does not answer until somebody is let in.
+    struct Full {
+        listener: TcpListener,
+        _first: TcpStream,
+        address: SocketAddrV4,
+    }
+
+    impl Full {
+        async fn new() -> Self {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = socket.listen(0).unwrap();
+            let SocketAddr::V4(address) = listener.local_addr().unwrap() else {
+                panic!("IPv4")
+            };
+            let first = TcpStream::connect(address).await.unwrap();
+            Self {
+                listener,
+                _first: first,
+                address,
+            }
+        }
+
+        async fn let_in(&self) {
+            self.listener.accept().await.unwrap();
+        }
+    }
+
+    /// Somebody who can send what he likes, and sees what comes in.
+    fn raw(protocol: Protocol) -> UdpSocket {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(protocol)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        UdpSocket::from_std(socket.into()).unwrap()
+    }
+
+    /// The first SYN to a port, with its IP header.
+    async fn next_syn(raw: &UdpSocket, port: u16) -> Vec<u8> {
+        let mut packet = [0; 512];
+        loop {
+            let length = raw.recv(&mut packet).await.unwrap();
+            let sliced = LaxSlicedPacket::from_ip(&packet[..length]).unwrap();
+            if let Some(TransportSlice::Tcp(tcp)) = sliced.transport
+                && tcp.destination_port() == port
+                && tcp.syn()
+            {
+                return packet[..length].to_vec();
+            }
+        }
+    }
+
+    /// An error that quotes a packet's header and its first eight bytes, its sequence number moved by `off`.
+    fn unreachable(syn: &[u8], code: u8, off: u32) -> Vec<u8> {
+        const QUOTED: usize = 28;
+        const SEQUENCE: std::ops::Range<usize> = 24..28;
+        let mut quote = syn[..QUOTED].to_vec();
+        let sequence = u32::from_be_bytes(quote[SEQUENCE].try_into().unwrap());
+        quote[SEQUENCE].copy_from_slice(&sequence.wrapping_add(off).to_be_bytes());
+        let code = etherparse::icmpv4::DestUnreachableHeader::from_values(code, 0).unwrap();
+        let header = Icmpv4Header::with_checksum(Icmpv4Type::DestinationUnreachable(code), &quote);
+        [header.to_bytes().as_slice(), &quote].concat()
+    }
+
+    /// The refusal of a SYN by who saw its ports alone: a guessed acknowledgement, or none.
+    fn forged_reset(syn: &[u8], acknowledgement: Option<u32>) -> Vec<u8> {
+        let sliced = LaxSlicedPacket::from_ip(syn).unwrap();
+        let Some(TransportSlice::Tcp(syn)) = sliced.transport else {
+            panic!("a SYN")
+        };
+        let mut reset = TcpHeader::new(syn.destination_port(), syn.source_port(), 0, 0);
+        reset.rst = true;
+        reset.ack = acknowledgement.is_some();
+        reset.acknowledgment_number = acknowledgement.unwrap_or(0);
+        let localhost = Ipv4Addr::LOCALHOST.octets();
+        reset.checksum = reset
+            .calc_checksum_ipv4_raw(localhost, localhost, &[])
+            .unwrap();
+        reset.to_bytes().to_vec()
+    }
+
+    #[tokio::test]
+    async fn what_somebody_forges_is_no_answer_and_the_real_one_is_heard() {
+        let server = Full::new().await;
+        let (tcp, icmp) = (raw(Protocol::TCP), raw(Protocol::ICMPV4));
+        let target = Target::Tcp(server.address.into());
+        let asking = tokio::spawn(async move { answered(target).await });
+        let syn = next_syn(&tcp, server.address.port()).await;
+        let anybody = (Ipv4Addr::LOCALHOST, 0);
+        for acknowledgement in [None, Some(0), Some(0x8000_0000)] {
+            let reset = forged_reset(&syn, acknowledgement);
+            tcp.send_to(&reset, anybody).await.unwrap();
+        }
+        for code in [HOST, PORT] {
+            let error = unreachable(&syn, code, 0x8000_0000);
+            icmp.send_to(&error, anybody).await.unwrap();
+        }
+        server.let_in().await;
+        assert!(asking.await.unwrap());
+    }
+
+    /// Even one that quotes what only somebody on the way can know.
+    #[tokio::test]
+    async fn an_icmp_error_is_no_answer_to_a_connection_attempt() {
+        for code in [HOST, PORT] {
+            let server = Full::new().await;
+            let (tcp, icmp) = (raw(Protocol::TCP), raw(Protocol::ICMPV4));
+            let target = Target::Tcp(server.address.into());
+            let mut asking = tokio::spawn(async move { ask(target, &loopback()).await });
+            let syn = next_syn(&tcp, server.address.port()).await;
+            assert!(is_attempted(server.address.port()));
+            let error = unreachable(&syn, code, 0);
+            icmp.send_to(&error, (Ipv4Addr::LOCALHOST, 0))
+                .await
+                .unwrap();
+            while is_attempted(server.address.port()) {
+                tokio::task::yield_now().await;
+            }
+            let told = tokio::time::timeout(BRIEFLY, &mut asking).await;
+            assert!(told.is_err(), "code {code}: {told:?}");
+            asking.abort();
+        }
+    }
+
+    /// Whether the kernel waits for the answer to a SYN (proc_net_tcp of its documentation: state 2).
+    fn is_attempted(port: u16) -> bool {
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+        sockets.contains(&format!(":{port:04X} 02 "))
     }
 
     #[tokio::test]
