@@ -104,7 +104,7 @@ impl Rig {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(example());
+        let mut command = Command::new(example("daemon"));
         command
             .args([self.config().as_path(), self.dir.path(), &self.pins])
             .arg(INSTANCE);

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::Namespace;
 
-/// The daemon as a process of its own. `cargo test` builds the examples beside the tests, `cargo test --test` does not.
-pub fn example() -> PathBuf {
+/// A process of its own, as `daemon`. `cargo test` builds the examples beside the tests, `cargo test --test` does not.
+pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
-    let path = profile.join("examples/daemon");
+    let path = profile.join("examples").join(name);
     assert!(
         path.exists(),
-        "run `cargo build -p anabranch-daemon --example daemon` first"
+        "run `cargo build --locked --workspace --examples` first"
     );
     path
 }

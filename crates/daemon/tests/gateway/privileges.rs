@@ -7,6 +7,7 @@ use anabranch_daemon::plane::Proto;
 use anabranch_lab::netns::Exit;
 use nix::sys::signal::Signal;
 
+use crate::common::example;
 use crate::rig::*;
 
 /// CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
@@ -101,6 +102,66 @@ fn loading_needs_no_more_than_the_unit_leaves() {
     echo(&mut rig.connect().unwrap()).unwrap();
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
     assert_eq!(rig.fingerprint(), before);
+}
+
+/// `examples/confined.rs` does to the process what systemd would.
+#[test]
+fn a_whole_life_needs_no_more_than_the_unit_leaves() {
+    let rig = Rig::new();
+    let before = rig.fingerprint();
+    let confined = example("confined");
+    let confined = confined.to_str().unwrap();
+    let dir = rig.dir.path().to_str().unwrap();
+    let killed = rig.start_under(confined, &[UNIT, dir]);
+    let mut stream = rig.connect().unwrap();
+    echo(&mut stream).unwrap();
+    assert_eq!(killed.end(Signal::SIGKILL), Exit::Signal(9));
+
+    let daemon = rig.start_under(confined, &[UNIT, dir]);
+    assert!(daemon.status().adopted);
+    echo(&mut stream).unwrap();
+    rig.write_config(&CONFIG.replace("\"rr\"", "\"wsdm\""));
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    rig.gateway.ip("link del wan1").unwrap();
+    until("lte is absent", || {
+        daemon.link("lte").state == LinkState::Absent
+    });
+    rig.link("wan1", "198.51.100", 200);
+    until("lte is up again", || {
+        daemon.link("lte").state == LinkState::Up
+    });
+    rig.gateway.exec("nft", &["flush", "ruleset"]).unwrap();
+    until("the guard is back", || {
+        let rules = rig.gateway.exec("nft", &["list", "ruleset"]).unwrap();
+        rules.contains("kernel-foreign-source")
+    });
+    assert_eq!(daemon.status().troubles, [""; 0]);
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    assert_eq!(rig.fingerprint(), before);
+}
+
+#[test]
+fn a_unit_that_leaves_too_little_ends_the_start() {
+    let rig = Rig::new();
+    let unit = std::fs::read_to_string(UNIT).unwrap();
+    let confined = example("confined");
+    let dir = rig.dir.path().to_str().unwrap();
+    let path = rig.dir.path().join("unit");
+    for (leaves, too_little) in [
+        ("@system-service bpf", "@system-service"),
+        ("bpf seccomp", "bpf"),
+        ("@system-service bpf", "@basic-io @file-system bpf"),
+        ("AF_NETLINK AF_PACKET", "AF_PACKET"),
+        ("CAP_NET_RAW CAP_BPF", "CAP_NET_RAW"),
+    ] {
+        assert!(unit.contains(leaves));
+        std::fs::write(&path, unit.replace(leaves, too_little)).unwrap();
+        let arguments = [path.to_str().unwrap(), dir];
+        let (exit, said) = rig.fails_under(confined.to_str().unwrap(), &arguments, INSTANCE);
+        assert_ne!(exit, Exit::Code(0), "{too_little}: {said}");
+        assert!(!said.contains("unknown here"), "{too_little}: {said}");
+        println!("{too_little}: {exit:?}, {said}");
+    }
 }
 
 const UNIT: &str = concat!(

@@ -136,7 +136,7 @@ impl Rig {
         let mut command = Command::new(program);
         command
             .args(arguments)
-            .arg(example())
+            .arg(example("daemon"))
             .args([self.config().as_path(), self.dir.path(), &self.pins])
             .arg(instance);
         command
@@ -160,14 +160,23 @@ impl Rig {
             .read_line(&mut line)
             .unwrap();
         assert_eq!(line.trim(), "ready");
-        let mut message = [0; 64];
-        let length = manager.recv(&mut message).unwrap();
-        assert_eq!(&message[..length], b"READY=1");
-        Daemon {
+        let daemon = Daemon {
             child,
             paths: self.paths(),
-            _manager: manager,
-        }
+            manager,
+        };
+        assert_eq!(daemon.tells_manager(), "READY=1");
+        daemon
+    }
+
+    /// Starts it with its log in a file.
+    pub fn start_logging(&self) -> Daemon {
+        let log = format!("exec \"$@\" 2>'{}'", self.log().display());
+        self.start_under("sh", &["-c", &log, "sh"])
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.dir.path().join("log")
     }
 
     /// Starts a daemon that refuses to, and returns the one line it says why in.
@@ -187,7 +196,11 @@ impl Rig {
 
     /// Starts a daemon that ends by itself, and returns how, and what it said.
     pub fn fails(&self, instance: &str) -> (Exit, String) {
-        let mut command = self.command_under("env", &[], instance);
+        self.fails_under("env", &[], instance)
+    }
+
+    pub fn fails_under(&self, program: &str, arguments: &[&str], instance: &str) -> (Exit, String) {
+        let mut command = self.command_under(program, arguments, instance);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = self.gateway.spawn(command).unwrap();
         let mut said = String::new();
@@ -226,8 +239,8 @@ impl Drop for Rig {
 pub struct Daemon {
     pub child: Child,
     paths: Paths,
-    /// Told of the end, too.
-    _manager: UnixDatagram,
+    /// The service manager's end.
+    manager: UnixDatagram,
 }
 
 impl Daemon {
@@ -251,6 +264,13 @@ impl Daemon {
             .into_iter()
             .find(|link| link.name == name)
             .unwrap()
+    }
+
+    /// The next message to the service manager.
+    pub fn tells_manager(&self) -> String {
+        let mut message = [0; 1024];
+        let length = self.manager.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
     }
 
     pub fn end(mut self, signal: Signal) -> Exit {
