@@ -65,11 +65,15 @@ pub enum Command {
     /// Show links, rates, flows and what became of packets
     #[command(after_help = "Examples:
   anabranch status
-  anabranch status --json | jq '.links[] | {name, state, flows}'")]
+  anabranch status --json | jq '.links[] | {name, state, flows}'
+  anabranch status --check > /dev/null || mail ...")]
     Status {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// Fail if anything keeps the daemon from being as it should
+        #[arg(long)]
+        check: bool,
     },
     /// Show the flows and the links that carry them
     Flows(FlowsArgs),

@@ -39,7 +39,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Run { config } => commands::run::run(instance, &config),
         Command::Check { config, offline } => commands::check::run(&config, offline),
-        Command::Status { json } => commands::status::run(instance, json),
+        Command::Status { json, check } => commands::status::run(instance, json, check),
         Command::Flows(args) => commands::flows::run(instance, &args),
         Command::Explain(args) => commands::explain::run(instance, &args),
         Command::Link {

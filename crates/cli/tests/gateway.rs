@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anabranch_lab::emulator::LinkShape;
-use anabranch_lab::netns::{Exit, Namespace};
+use anabranch_lab::netns::{Child, Exit, Namespace};
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec, SERVER};
 use serde_json::Value;
 
@@ -423,4 +423,114 @@ fn a_second_instance_is_refused_and_the_first_goes_on() {
     assert!(error.contains(&instance), "{error}");
     fetch(&lab);
     assert_eq!(lab.anabranch().unwrap().stop().unwrap(), Exit::Code(0));
+}
+
+/// How a process of the executable that was refused ended, and what it said.
+fn start_second(lab: &mut Lab, instance: &str) -> (Option<i32>, String) {
+    let config = lab.anabranch().unwrap().configuration();
+    let config = config.to_str().unwrap();
+    let words = ["run", "--config", config, "--instance", instance];
+    let output = inside(lab.gateway(), &words, None);
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
+}
+
+/// Stopped with the value.
+struct Second {
+    process: Child,
+    instance: String,
+}
+
+impl Second {
+    fn start(lab: &mut Lab, instance: &str) -> Self {
+        let mut command = Command::new(BINARY);
+        let config = lab.anabranch().unwrap().configuration();
+        command.args(["run", "--instance", instance, "--config"]);
+        command.arg(config);
+        Self {
+            process: lab.gateway().spawn(command).unwrap(),
+            instance: instance.to_owned(),
+        }
+    }
+
+    fn wait_until_it_answers(&mut self) -> Value {
+        let deadline = Instant::now() + DEADLINE;
+        let words = ["status", "--json", "--instance", &self.instance];
+        loop {
+            let output = Command::new(BINARY).args(words).output().unwrap();
+            if output.status.success() {
+                return serde_json::from_slice(&output.stdout).unwrap();
+            }
+            let ended = self.process.wait(Duration::from_millis(10)).unwrap();
+            assert!(ended.is_none() && Instant::now() < deadline, "{output:?}");
+        }
+    }
+}
+
+#[test]
+fn the_devices_of_an_instance_are_no_others_until_it_has_stopped() {
+    let mut lab = lab("WSDM");
+    let first = lab.anabranch().unwrap().instance().to_owned();
+    let other = format!("{first}-other");
+    let pid = ask_json(&mut lab, &["status"])["pid"].clone();
+    let (code, said) = start_second(&mut lab, &other);
+    let wanted = format!(
+        "anabranch: device \"lan0\": instance \"{first}\" has it already (process {pid}); a device is one instance's\n"
+    );
+    assert_eq!((code, said), (Some(2), wanted));
+    fetch(&lab);
+
+    lab.anabranch().unwrap().kill().unwrap();
+    let (code, said) = start_second(&mut lab, &other);
+    let wanted = format!(
+        "anabranch: device \"lan0\": instance \"{first}\" ended without a clean stop, and its programs go on; \
+         start it again and stop it\n"
+    );
+    assert_eq!((code, said), (Some(2), wanted));
+    fetch(&lab);
+    let mut second = Second::start(&mut lab, &first);
+    assert_eq!(second.wait_until_it_answers()["adopted"], true);
+    fetch(&lab);
+    let (code, said) = start_second(&mut lab, &first);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("runs already as process"), "{said}");
+    assert_eq!(second.process.terminate(DEADLINE).unwrap(), Exit::Code(0));
+
+    let mut third = Second::start(&mut lab, &other);
+    assert_eq!(third.wait_until_it_answers()["adopted"], false);
+    fetch(&lab);
+    assert_eq!(third.process.terminate(DEADLINE).unwrap(), Exit::Code(0));
+}
+
+#[test]
+fn what_is_wrong_stands_in_the_status_and_fails_its_check() {
+    let mut lab = lab("WSDM");
+    let missing = "LAN device lan9: it does not exist yet";
+    ask(&mut lab, &["status", "--check"]).unwrap();
+    let path = lab.anabranch().unwrap().configuration();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let with_more = text.replace("[\"lan0\"]", "[\"lan0\", \"lan9\"]");
+    assert_ne!(text, with_more);
+    std::fs::write(&path, with_more).unwrap();
+    lab.anabranch().unwrap().reload();
+    let status = wait(&mut lab, "a trouble", |status| {
+        status["troubles"] != Value::Array(Vec::new())
+    });
+    let told = status["troubles"][0].as_str().unwrap();
+    assert!(told.starts_with(missing), "{status:#}");
+    let table = ask(&mut lab, &["status"]).unwrap();
+    assert!(
+        table.contains(&format!("\nTROUBLE  {told}\n\nlink ")),
+        "{table}"
+    );
+    let failed = ask(&mut lab, &["status", "--check"]).unwrap_err();
+    assert!(failed.contains("troubles: 1, as shown"), "{failed}");
+
+    lab.gateway()
+        .ip("link add lan9 type veth peer name lan9-far")
+        .unwrap();
+    wait(&mut lab, "nothing", |status| {
+        status["troubles"] == Value::Array(Vec::new())
+    });
+    ask(&mut lab, &["status", "--check"]).unwrap();
 }

@@ -20,9 +20,12 @@ use tokio::time::Instant;
 use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::{Call, LinkAction, Request, Response};
 use crate::driver::{Driver, ProbeOrder};
+use crate::error::with_causes;
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Route, Swept, Walk, Which};
+use crate::plane::{
+    self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Role, Route, Swept, Walk, Which,
+};
 use crate::probe::{Target, Via};
 use crate::service::Service;
 use crate::slots::{Orders, Slots};
@@ -59,6 +62,9 @@ pub trait Surroundings {
     ) -> impl Future<Output = Option<Duration>> + Send + 'static;
     /// Remembers the numbers of the links beyond this process. What is remembered already costs nothing.
     fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()>;
+    /// Remembers whose the devices are beyond this process, and lets go of those that left the configuration and have
+    /// no program.
+    fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()>;
     /// Remembers what was ordered, also beyond a clean stop; else the orders of before.
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()>;
     /// The ports of the host's own sockets.
@@ -67,6 +73,8 @@ pub trait Surroundings {
     fn fallback_mark(&self, config: &Config) -> u32;
     /// Somebody took away what guards the host; asked often.
     fn has_lost_guard(&self) -> bool;
+    /// What the host lacks, and what of that is the consequence.
+    fn lacks(&self) -> Option<String>;
     /// What the host's own filter has dropped for us.
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>>;
     /// Puts back what was changed.
@@ -84,6 +92,8 @@ pub struct Daemon<P, S> {
     seen: Desired,
     /// What the data path has been told of the host.
     pub(crate) told: Desired,
+    /// Devices that an earlier daemon left its programs on.
+    inherited: BTreeSet<u32>,
     pub(crate) meter: Meter,
     /// What the last sweep saw.
     pub(crate) swept: Swept,
@@ -136,6 +146,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             orders,
             seen: Desired::default(),
             told: Desired::default(),
+            inherited: BTreeSet::new(),
             meter: Meter::default(),
             swept: Swept::default(),
             instance: instance.to_owned(),
@@ -279,12 +290,19 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             self.driver.set_targets(*id, &reaches);
         }
         self.seen.clone_from(&wanted);
-        if wanted != self.told || self.is_half_told {
+        if wanted != self.told || self.is_half_told || self.has_stale_programs() {
             self.tell(wanted)?;
         }
         self.first_usable = self.driver.first_usable(&self.config);
         // Even if nothing is new: somebody may have flushed the routing rules.
         self.apply_to_host().await;
+        let has_stale_programs = self.has_stale_programs();
+        let kept = self
+            .surroundings
+            .keep_claims(&self.config, has_stale_programs);
+        if let Err(error) = kept {
+            self.put_off(&format!("{error:#}"));
+        }
         Ok(())
     }
 
@@ -300,7 +318,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         self.tell_routes(wanted.routes);
         for name in &wanted.absent_lan {
             if !self.told.absent_lan.contains(name) {
-                tracing::warn!("LAN device {name}: it does not exist yet");
+                tracing::warn!("{}", absent(name));
             }
         }
         self.told.absent_lan = wanted.absent_lan;
@@ -355,17 +373,14 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
 
     /// A device may vanish between the look and the attachment: the next look sees that.
     fn tell_devices(&mut self, wanted: &BTreeMap<u32, Attachment>) {
-        let gone: Vec<u32> = self
-            .told
-            .attachments
-            .keys()
-            .filter(|ifindex| !wanted.contains_key(ifindex))
-            .copied()
-            .collect();
-        for ifindex in gone {
+        let stale = self.stale_programs(wanted);
+        for ifindex in stale {
             match self.plane.detach(ifindex) {
-                Ok(()) => drop(self.told.attachments.remove(&ifindex)),
-                Err(error) => self.put_off(&error.to_string()),
+                Ok(()) => {
+                    self.told.attachments.remove(&ifindex);
+                    self.inherited.remove(&ifindex);
+                }
+                Err(error) => self.put_off(&self.not_detached(ifindex, &error)),
             }
         }
         for (ifindex, attachment) in wanted {
@@ -377,11 +392,51 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 .attach(*ifindex, attachment.role, attachment.layer3, attachment.mtu)
             {
                 Ok(()) => {
-                    self.told.attachments.insert(*ifindex, *attachment);
+                    self.told.attachments.insert(*ifindex, attachment.clone());
                 }
-                Err(error) => self.put_off(&error.to_string()),
+                Err(error) => self.put_off(&self.not_attached(attachment, &error)),
             }
         }
+    }
+
+    /// Devices that have, or may have, a program that is not `wanted`.
+    fn stale_programs(&self, wanted: &BTreeMap<u32, Attachment>) -> BTreeSet<u32> {
+        let known = self.told.attachments.keys().chain(&self.inherited);
+        known
+            .filter(|ifindex| !wanted.contains_key(ifindex))
+            .copied()
+            .collect()
+    }
+
+    fn has_stale_programs(&self) -> bool {
+        !self.stale_programs(&self.seen.attachments).is_empty()
+    }
+
+    fn not_attached(&self, attachment: &Attachment, error: &plane::Error) -> String {
+        let device = &attachment.device;
+        let place = match attachment.role {
+            Role::Lan { .. } => format!("LAN device {device}"),
+            Role::Link(id) => {
+                let link = self.slots.name(id).unwrap_or("?");
+                format!("link {link}, device {device}")
+            }
+        };
+        format!(
+            "{place}: its packets are not forwarded: {}; tried again every second",
+            with_causes(error)
+        )
+    }
+
+    fn not_detached(&self, ifindex: u32, error: &plane::Error) -> String {
+        let known = self.told.attachments.get(&ifindex);
+        let device = known.map_or_else(
+            || format!("number {ifindex} of an earlier run"),
+            |known| known.device.clone(),
+        );
+        format!(
+            "device {device}: its packets still meet the program: {}; tried again every second",
+            with_causes(error)
+        )
     }
 
     /// Those that are no longer configured.
@@ -396,7 +451,10 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     fn tell_routes(&mut self, routes: Vec<Route>) {
         match self.plane.set_routes(&routes) {
             Ok(()) => self.told.routes = routes,
-            Err(error) => self.put_off(&error.to_string()),
+            Err(error) => self.put_off(&format!(
+                "routes: the programs know those of before: {}; tried again every second",
+                with_causes(&error)
+            )),
         }
     }
 
@@ -473,18 +531,10 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         Ok(())
     }
 
-    /// While no daemon ran, devices may have left the configuration, and addresses may have been renewed.
+    /// While no daemon ran, links may have left the configuration, and addresses may have been renewed.
     fn end_stale_flows(&mut self) -> anyhow::Result<()> {
         if !self.adopted {
             return Ok(());
-        }
-        for ifindex in self.plane.attached()? {
-            if self.seen.attachments.contains_key(&ifindex) {
-                continue;
-            }
-            if let Err(error) = self.plane.detach(ifindex) {
-                tracing::warn!("{error}");
-            }
         }
         let rows = self.plane.walker().flows()?;
         let stale = |row: &FlowRow| {
@@ -545,6 +595,12 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     }
 }
 
+fn absent(lan_device: &str) -> String {
+    format!(
+        "LAN device {lan_device}: it does not exist yet; its hosts have no gateway until it does"
+    )
+}
+
 fn admin(action: LinkAction) -> Admin {
     match action {
         LinkAction::Drain => Admin::Drain,
@@ -568,8 +624,11 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
     /// Devices are attached last, when the first choice is installed.
     async fn start(&mut self) -> anyhow::Result<()> {
         self.set_settings()?;
-        // An earlier daemon may have had links that this configuration has not.
+        // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;
+        if self.adopted {
+            self.inherited = self.plane.attached()?.into_iter().collect();
+        }
         self.look().await?;
         self.check_start()?;
         self.end_stale_flows()
@@ -577,6 +636,15 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
 
     fn adopted(&self) -> bool {
         self.adopted
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        let standing = self.troubles.standing().map(str::to_owned);
+        let absent = self.seen.absent_lan.iter().map(|name| absent(name));
+        standing
+            .chain(absent)
+            .chain(self.surroundings.lacks())
+            .collect()
     }
 
     async fn event(&mut self) -> anyhow::Result<()> {

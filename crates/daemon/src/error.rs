@@ -1,5 +1,7 @@
 //! Two kinds of failure: what the user can mend (exit code 2) and everything else.
 
+use std::io::{self, ErrorKind};
+
 pub use anabranch_config::BadInput;
 
 /// Why the daemon did not start, or ended.
@@ -19,4 +21,24 @@ impl Error {
             Self::Failed(_) => 1,
         }
     }
+}
+
+/// An error with its causes, where it does not name them itself.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    for cause in causes.map(ToString::to_string) {
+        if !words.contains(&cause) {
+            words += &format!(": {cause}");
+        }
+    }
+    words
+}
+
+/// No room is left where it would be written.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
 }

@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::error::{BadInput, Error};
+use crate::error::{BadInput, Error, is_full};
 use crate::paths::Paths;
 
 /// Held while the daemon runs. The kernel lets go of it when the process ends, however it ends.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "held, not read")] LockFile);
+pub struct Lock(LockFile);
 
 impl Lock {
     /// Refuses a second instance, naming the first.
@@ -24,12 +27,30 @@ impl Lock {
         match LockFile::take(&path, &std::process::id().to_string(), |_| true)? {
             Taken::Ours(file) => Ok(Self(file)),
             Taken::Held(pid) | Taken::Left(pid) => Err(BadInput::new(format!(
-                "{}: instance {:?} runs already as process {pid}; stop it first, or choose another --instance",
+                "{}: instance {:?} runs already as process {}; stop it first, or choose another --instance",
                 path.display(),
-                paths.instance()
+                paths.instance(),
+                known(&pid)
             ))
             .into()),
         }
+    }
+}
+
+impl Lock {
+    /// Says so if there was no room for it.
+    pub fn tell(&self) {
+        if let Err(error) = &self.0.written {
+            tracing::warn!("{error:#}; the instance starts all the same, and only once");
+        }
+    }
+}
+
+/// What a holder wrote, if there was room for it.
+fn known(written: &str) -> &str {
+    match written {
+        "" => "(unknown: there was no room to write its id)",
+        written => written,
     }
 }
 
@@ -75,6 +96,11 @@ impl Claims {
         Ok(())
     }
 
+    /// Writes down what there was no room for.
+    pub fn keep(&mut self) -> anyhow::Result<()> {
+        self.held.values_mut().try_for_each(LockFile::keep)
+    }
+
     /// Lets go of all but `devices`. To be called when no others have programs.
     pub fn keep_only(&mut self, devices: &[&str]) {
         self.held
@@ -107,8 +133,13 @@ impl Claims {
             Taken::Ours(file) => Ok(file),
             Taken::Held(holder) => {
                 let (pid, instance) = owner(&holder);
+                let instance = match instance {
+                    "" => "an instance".to_owned(),
+                    named => format!("instance {named:?}"),
+                };
                 let message = format!(
-                    "device {device:?}: instance {instance:?} has it already (process {pid}); a device is one instance's"
+                    "device {device:?}: {instance} has it already (process {}); a device is one instance's",
+                    known(pid)
                 );
                 Err(BadInput::new(message).into())
             }
@@ -147,70 +178,151 @@ fn has_programs(instance: &Paths) -> bool {
 
 /// Process and instance of a claim.
 fn owner(written: &str) -> (&str, &str) {
-    written.split_once(' ').unwrap_or((written, "?"))
+    written.split_once(' ').unwrap_or((written, ""))
 }
 
 /// A file that one process has. It is removed when that lets go of it in good order, unless it is to stay.
 #[derive(Debug)]
 struct LockFile {
     path: PathBuf,
+    holder: String,
     stays: bool,
-    _file: Flock<File>,
+    held: Held,
+    /// Whether `holder` is in the file.
+    written: anyhow::Result<()>,
+}
+
+/// What the kernel lets go of with the process.
+#[derive(Debug)]
+enum Held {
+    File(Flock<File>),
+    /// For want of room for a file: an abstract address, which one socket of the network namespace has (unix(7)).
+    Address(#[expect(dead_code, reason = "held, not read")] UnixListener),
 }
 
 enum Taken {
     Ours(LockFile),
-    /// What its holder wrote.
+    /// What its holder wrote; empty if there was no room.
     Held(String),
     /// What a holder wrote that ended without letting go, and whom nobody may follow.
     Left(String),
 }
 
+/// A file that was opened, if there was room for it, and locked.
+enum Opened {
+    Locked(Flock<File>),
+    Held(String),
+    NoRoom(io::Error),
+}
+
 impl LockFile {
-    /// Takes `path` and writes `holder` into it, if it may follow whoever ended without letting go.
+    /// Takes `path` and writes `holder` into it, if it may follow whoever ended without letting go. Without room it is
+    /// taken all the same, and not written.
     fn take(path: &Path, holder: &str, may_follow: impl Fn(&str) -> bool) -> anyhow::Result<Taken> {
-        let shown = path.display();
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("create {}", folder.display()))?;
+        let address = bind(path);
+        if address
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+        {
+            return Ok(Taken::Held(String::new()));
         }
-        loop {
-            let file = OpenOptions::new()
+        let (held, written) = match open(path)? {
+            Opened::Held(holder) => return Ok(Taken::Held(holder)),
+            Opened::Locked(mut file) => {
+                let left = read(path, &mut file)?;
+                if !left.is_empty() && !may_follow(&left) {
+                    return Ok(Taken::Left(left));
+                }
+                let written = write(path, &mut file, holder);
+                (Held::File(file), written)
+            }
+            Opened::NoRoom(error) => {
+                let address = address.with_context(|| format!("hold {}", path.display()))?;
+                (Held::Address(address), Err(no_room(path, error)))
+            }
+        };
+        Ok(Taken::Ours(Self {
+            path: path.to_owned(),
+            holder: holder.to_owned(),
+            stays: false,
+            held,
+            written,
+        }))
+    }
+
+    /// Writes down what there was no room for.
+    fn keep(&mut self) -> anyhow::Result<()> {
+        if self.written.is_ok() {
+            return Ok(());
+        }
+        if let Held::Address(_) = self.held {
+            match open(&self.path)? {
+                Opened::Locked(file) => self.held = Held::File(file),
+                Opened::Held(other) => bail!(
+                    "{}: process {} has it, too",
+                    self.path.display(),
+                    known(&other)
+                ),
+                Opened::NoRoom(error) => return Err(no_room(&self.path, error)),
+            }
+        }
+        if let Held::File(file) = &mut self.held {
+            write(&self.path, file, &self.holder)?;
+            self.written = Ok(());
+        }
+        Ok(())
+    }
+}
+
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let address = SocketAddr::from_abstract_name(path.as_os_str().as_bytes())?;
+    UnixListener::bind_addr(&address)
+}
+
+fn open(path: &Path) -> anyhow::Result<Opened> {
+    let shown = path.display();
+    loop {
+        let created = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let opened = created.and_then(|()| {
+            OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create(true)
                 .truncate(false)
-                .open(path);
-            let mut file = file.with_context(|| format!("open {shown}"))?;
-            let mut locked = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(locked) => locked,
-                Err((held, Errno::EWOULDBLOCK)) => {
-                    file = held;
-                    return Ok(Taken::Held(read(path, &mut file)?));
-                }
-                Err((_, errno)) => {
-                    return Err(anyhow::Error::new(errno).context(format!("lock {shown}")));
-                }
-            };
-            if !is_at(path, &locked) {
-                continue;
+                .open(path)
+        });
+        let file = match opened {
+            Err(error) if is_full(&error) => return Ok(Opened::NoRoom(error)),
+            opened => opened.with_context(|| format!("open {shown}"))?,
+        };
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) if is_at(path, &locked) => return Ok(Opened::Locked(locked)),
+            Ok(_) => {}
+            Err((mut held, Errno::EWOULDBLOCK)) => {
+                return Ok(Opened::Held(read(path, &mut held)?));
             }
-            let left = read(path, &mut locked)?;
-            if !left.is_empty() && !may_follow(&left) {
-                return Ok(Taken::Left(left));
+            Err((_, errno)) => {
+                return Err(anyhow::Error::new(errno).context(format!("lock {shown}")));
             }
-            locked
-                .set_len(0)
-                .and_then(|()| locked.rewind())
-                .and_then(|()| writeln!(locked, "{holder}"))
-                .with_context(|| format!("write {shown}"))?;
-            return Ok(Taken::Ours(Self {
-                path: path.to_owned(),
-                stays: false,
-                _file: locked,
-            }));
         }
     }
+}
+
+/// In place: what is there keeps its room.
+fn write(path: &Path, file: &mut File, holder: &str) -> anyhow::Result<()> {
+    let line = format!("{holder}\n");
+    file.rewind()
+        .and_then(|()| file.write_all(line.as_bytes()))
+        .and_then(|()| file.set_len(line.len() as u64))
+        .map_err(|error| no_room(path, error))
+}
+
+fn no_room(path: &Path, error: io::Error) -> anyhow::Error {
+    let folder = path.parent().unwrap_or(path).display();
+    anyhow::Error::new(error).context(format!(
+        "cannot write {}: make room in {folder}",
+        path.display()
+    ))
 }
 
 fn read(path: &Path, file: &mut File) -> anyhow::Result<String> {
@@ -238,6 +350,8 @@ impl Drop for LockFile {
 
 #[cfg(test)]
 mod tests {
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
     use super::*;
 
     fn refused<T: std::fmt::Debug>(taken: Result<T, Error>) -> String {
@@ -273,6 +387,73 @@ mod tests {
     fn instances(dir: &tempfile::TempDir) -> [Paths; 2] {
         let (run, pins) = (dir.path().join("run"), dir.path().join("pins"));
         ["a", "b"].map(|name| Paths::under(&run, &pins, name).unwrap())
+    }
+
+    /// A file system without room: for the text of any file, or for any file.
+    struct Full(tempfile::TempDir);
+
+    impl Full {
+        fn new(limit: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let full = Self(dir);
+            full.mount(MsFlags::empty(), limit);
+            // One file fits.
+            std::fs::write(full.0.path().join("large"), "x").unwrap();
+            full
+        }
+
+        fn mount(&self, flags: MsFlags, limit: &str) {
+            let tmpfs = Some("tmpfs");
+            mount(tmpfs, self.0.path(), tmpfs, flags, Some(limit)).unwrap();
+        }
+
+        fn paths(&self) -> [Paths; 2] {
+            let pins = self.0.path().join("pins");
+            ["a", "b"].map(|name| Paths::under(self.0.path(), &pins, name).unwrap())
+        }
+    }
+
+    impl Drop for Full {
+        fn drop(&mut self) {
+            let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
+        }
+    }
+
+    #[test]
+    fn without_room_a_start_goes_on_once_and_what_it_holds_is_written_when_there_is_room() {
+        for (limit, room) in [("size=4k", "size=1m"), ("nr_inodes=2", "nr_inodes=100")] {
+            let full = Full::new(limit);
+            let [a, b] = full.paths();
+            let lock = Lock::take(&a).unwrap();
+            let said = refused(Lock::take(&a));
+            let wanted = "instance \"a\" runs already as process (unknown: there was no room to write its id)";
+            assert!(said.contains(wanted), "{limit}: {said}");
+            let mut first = Claims::take(&a, &["eth1"]).unwrap();
+            let said = refused(Claims::take(&b, &["eth1"]));
+            let wanted =
+                "device \"eth1\": an instance has it already (process (unknown: there was no room";
+            assert!(said.starts_with(wanted), "{limit}: {said}");
+            Claims::take(&b, &["eth2"]).unwrap();
+            let said = format!("{:#}", first.keep().unwrap_err());
+            let place = full.0.path().display();
+            assert!(
+                said.starts_with(&format!("cannot write {place}/")),
+                "{said}"
+            );
+            assert!(
+                said.contains(&format!("-eth1.device: make room in {place}: No space")),
+                "{said}"
+            );
+
+            full.mount(MsFlags::MS_REMOUNT, room);
+            first.keep().unwrap();
+            let said = refused(Claims::take(&b, &["eth1"]));
+            let wanted = "device \"eth1\": instance \"a\" has it already (process ";
+            assert!(said.starts_with(wanted), "{limit}: {said}");
+            drop((lock, first));
+            Lock::take(&a).unwrap();
+            Claims::take(&b, &["eth1"]).unwrap();
+        }
     }
 
     /// Lets go as a process that is killed does.

@@ -41,8 +41,9 @@ pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Err
 async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
     let config = Configuration::load(path)?;
     check_host(&config).await?;
-    let _lock = Lock::take(paths)?;
+    let lock = Lock::take(paths)?;
     let mut claims = Claims::take(paths, &config.devices())?;
+    lock.tell();
     let signals = service::signals()?;
     match config {
         Configuration::Gateway(config) => {
@@ -127,14 +128,9 @@ impl Surroundings for RealHost<'_> {
         first_usable: Option<LinkId>,
     ) -> Vec<anyhow::Error> {
         self.monitor.watch(desired.running());
-        let failed = self
-            .host
+        self.host
             .apply(&self.netlink, config, desired, first_usable)
-            .await;
-        if failed.is_empty() {
-            self.claims.keep_only(&config.devices());
-        }
-        failed
+            .await
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {
@@ -163,6 +159,13 @@ impl Surroundings for RealHost<'_> {
         self.host.set_slots(slots.clone())
     }
 
+    fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()> {
+        if !has_stale_programs {
+            self.claims.keep_only(&config.devices());
+        }
+        self.claims.keep()
+    }
+
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()> {
         self.host.set_orders(orders.clone())
     }
@@ -177,6 +180,10 @@ impl Surroundings for RealHost<'_> {
 
     fn has_lost_guard(&self) -> bool {
         self.host.has_lost_guard()
+    }
+
+    fn lacks(&self) -> Option<String> {
+        self.host.lacks()
     }
 
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {

@@ -30,6 +30,8 @@ pub(crate) trait Service: Sized {
     async fn start(&mut self) -> anyhow::Result<()>;
     /// Whether an earlier run's data path was taken over: a start that fails lets it go on.
     fn adopted(&self) -> bool;
+    /// What keeps it from being as it should, a line each: what, where, and what to do.
+    fn troubles(&self) -> Vec<String>;
     /// Takes in what happens beside orders and time. Cancel-safe: what then has to be waited for is [`turn`](Self::turn)'s.
     async fn event(&mut self) -> anyhow::Result<()>;
     fn tick(&mut self) -> anyhow::Result<()>;
@@ -112,6 +114,22 @@ pub(crate) async fn serve<S: Service>(
     Ok(())
 }
 
+/// What `systemctl status` shows in a line.
+fn status_line<S: Service>(service: &S) -> String {
+    let troubles = service.troubles();
+    match troubles.first() {
+        Some(first) => format!("{}, with {} troubles: {first}", S::AT_WORK, troubles.len()),
+        None => S::AT_WORK.to_owned(),
+    }
+}
+
+fn tell_manager(line: String, told: &mut String) {
+    if line != *told {
+        notify(&format!("STATUS={line}"));
+        *told = line;
+    }
+}
+
 /// The loop, until a signal says stop.
 pub(crate) async fn take_turns<S: Service>(
     service: &mut S,
@@ -120,6 +138,7 @@ pub(crate) async fn take_turns<S: Service>(
 ) -> anyhow::Result<()> {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = String::new();
     loop {
         let turn_at = service.turn_at();
         tokio::select! {
@@ -129,7 +148,10 @@ pub(crate) async fn take_turns<S: Service>(
             },
             taken_in = service.event() => taken_in?,
             Some(call) = calls.recv() => service.answer(call).await?,
-            _ = tick.tick() => service.tick()?,
+            _ = tick.tick() => {
+                service.tick()?;
+                tell_manager(status_line(service), &mut told);
+            }
             () = tokio::time::sleep_until(turn_at) => {}
         }
         service.turn().await?;

@@ -34,6 +34,14 @@ impl Troubles {
         trouble.looks_in_a_row == SAID_AT
     }
 
+    /// Those that more than one look has met: what was said and is still so.
+    pub fn standing(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(|(_, trouble)| trouble.is_met && trouble.looks_in_a_row >= SAID_AT)
+            .map(|(words, _)| words.as_str())
+    }
+
     /// This look met none.
     pub fn is_clear(&self) -> bool {
         self.met().next().is_none()
@@ -62,9 +70,10 @@ mod tests {
     fn each_of_several_troubles_is_said_once_while_it_lasts() {
         let mut troubles = Troubles::default();
         let both = ["attach", "route"];
-        let looks: [&[_]; 4] = [&[], &both, &[], &[]];
-        for expected in looks {
+        let looks: [(&[_], &[_]); 4] = [(&[], &[]), (&both, &both), (&[], &both), (&[], &both)];
+        for (expected, standing) in looks {
             assert_eq!(said(&mut troubles, &both), expected);
+            assert!(troubles.standing().eq(standing.iter().copied()));
         }
         assert!(troubles.met().eq(both));
     }
@@ -76,7 +85,10 @@ mod tests {
         assert_eq!(said(&mut troubles, &["route"]), [""; 0]);
         assert_eq!(said(&mut troubles, &["attach", "route"]), ["route"]);
         assert_eq!(said(&mut troubles, &[]), [""; 0]);
-        assert_eq!(troubles.met().count(), 0);
+        assert_eq!(
+            (troubles.met().count(), troubles.standing().count()),
+            (0, 0)
+        );
         assert_eq!(said(&mut troubles, &["route"]), [""; 0]);
         assert_eq!(said(&mut troubles, &["route"]), ["route"]);
     }

@@ -12,6 +12,7 @@ use crate::control::{
 use crate::daemon::{Daemon, Surroundings, all_links};
 use crate::observe::LinkView;
 use crate::plane::{Error, Plane, ReasonCount};
+use crate::service::Service;
 
 pub fn status<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Status, Error> {
     let config = &daemon.config;
@@ -22,6 +23,7 @@ pub fn status<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Status
         policy: config.policy.to_string(),
         uptime_s: daemon.now().since(Time::ZERO).as_secs_f64(),
         adopted: daemon.adopted,
+        troubles: daemon.troubles(),
         links: config
             .links
             .iter()

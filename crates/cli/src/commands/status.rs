@@ -4,29 +4,58 @@ use anabranch_daemon::control::{
     LinkState, LinkStatus, Rates, Request, Response, Status, TrunkStatus,
 };
 use anabranch_daemon::plane::ReasonCount;
+use anyhow::bail;
+use serde::Serialize;
 
 use crate::control::{Daemon, unexpected};
 use crate::output::{print, print_json};
 use crate::table::{self, Columns, optional};
 
-pub fn run(instance: &str, json: bool) -> anyhow::Result<()> {
-    match Daemon::of(instance)?.ask(&Request::Status)? {
-        Response::Status(status) if json => print_json(&status),
-        Response::Trunk(status) if json => print_json(&status),
-        Response::Status(status) => print(gateway(&status)),
-        Response::Trunk(status) => print(trunk(&status)),
-        other => unexpected(&other),
+/// `judges`: troubles are a failure of the command.
+pub fn run(instance: &str, json: bool, judges: bool) -> anyhow::Result<()> {
+    let troubles = match Daemon::of(instance)?.ask(&Request::Status)? {
+        Response::Status(status) => {
+            show(&*status, json, gateway)?;
+            status.troubles
+        }
+        Response::Trunk(status) => {
+            show(&*status, json, trunk)?;
+            status.troubles
+        }
+        other => return unexpected(&other),
+    };
+    match troubles.len() {
+        0 => Ok(()),
+        _ if !judges => Ok(()),
+        count => bail!("troubles: {count}, as shown"),
+    }
+}
+
+fn show<S: Serialize>(status: &S, json: bool, table: fn(&S) -> String) -> anyhow::Result<()> {
+    if json {
+        print_json(status)
+    } else {
+        print(table(status))
     }
 }
 
 fn gateway(status: &Status) -> String {
     format!(
-        "{}\n\n{}\n{}\n{}",
+        "{}\n{}\n{}\n{}\n{}",
         head(status),
+        troubles(&status.troubles),
         links(&status.links),
         targets(&status.links),
         reasons(&status.reasons)
     )
+}
+
+/// Nothing, if nothing is wrong.
+fn troubles(troubles: &[String]) -> String {
+    let lines = troubles
+        .iter()
+        .map(|trouble| format!("{}  {trouble}\n", table::bad("TROUBLE")));
+    lines.collect()
 }
 
 /// How the targets of the links' probes fare.
@@ -89,13 +118,14 @@ fn trunk(status: &TrunkStatus) -> String {
         ]);
     }
     format!(
-        "anabranch {version}, pid {pid}, up {}{}\ntrunk {device}, {scheme}, {reassignments} reassignments\n\n{columns}\n{}",
+        "anabranch {version}, pid {pid}, up {}{}\ntrunk {device}, {scheme}, {reassignments} reassignments\n{}\n{columns}\n{}",
         table::time(status.uptime_s),
         if status.adopted {
             ", took over the trunk of an earlier daemon"
         } else {
             ""
         },
+        troubles(&status.troubles),
         reasons(&status.reasons)
     )
 }
@@ -210,6 +240,7 @@ mod tests {
             pid: 1,
             uptime_s: 1.0,
             adopted: false,
+            troubles: vec!["queues: no answer".into()],
             device: "trunk0".into(),
             scheme: Scheme::Dhfv,
             sublinks: vec![sublink("fiber", 31), sublink("radio", 77)],
@@ -226,6 +257,7 @@ mod tests {
                 .split_whitespace();
             words.map(str::to_owned).collect::<Vec<_>>()
         };
+        assert_eq!(row("TROUBLE"), ["TROUBLE", "queues:", "no", "answer"]);
         assert!(row("sublink").contains(&"opened".to_owned()), "{text}");
         assert!(row("fiber").contains(&"31".to_owned()), "{text}");
         assert!(row("radio").contains(&"77".to_owned()), "{text}");

@@ -6,6 +6,7 @@
 mod client;
 mod status;
 
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,11 +26,13 @@ pub use status::{
     TargetStatus, Traffic, TrunkStatus,
 };
 
+use crate::error::is_full;
 use crate::plane::{Explanation, FlowRow, Proto};
 
 const REQUEST_BYTES_MAX: u64 = 4096;
 const CONNECTIONS_MAX: usize = 64;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const BIND_AGAIN: Duration = Duration::from_secs(1);
 /// For who does not read what was asked for.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -101,22 +104,50 @@ pub struct Server {
 
 impl Server {
     /// Listens at `path`, in place of a socket that a killed daemon left there: the caller holds the instance's lock.
+    /// Where there is no room for the socket, as soon as there is.
     pub fn listen(path: &Path, calls: mpsc::Sender<Call>) -> anyhow::Result<Self> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("remove {}", path.display()));
+        let path = path.to_owned();
+        let listener = match bind(&path) {
+            Err(error) if is_full(&error) => {
+                let shown = path.display();
+                tracing::warn!(
+                    "control socket {shown}: {error}; nothing can be asked until there is room"
+                );
+                None
             }
-            _ => {}
-        }
-        let listener =
-            UnixListener::bind(path).with_context(|| format!("listen at {}", path.display()))?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-            .with_context(|| format!("protect {}", path.display()))?;
-        let task = tokio::spawn(accept(listener, calls)).abort_handle();
+            bound => Some(bound.with_context(|| format!("listen at {}", path.display()))?),
+        };
+        let place = path.clone();
+        let task = tokio::spawn(async move {
+            let listener = match listener {
+                Some(listener) => listener,
+                None => bind_later(&place).await,
+            };
+            accept(listener, calls).await;
+        });
         Ok(Self {
-            path: path.to_owned(),
-            task,
+            path,
+            task: task.abort_handle(),
         })
+    }
+}
+
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn bind_later(path: &Path) -> UnixListener {
+    loop {
+        tokio::time::sleep(BIND_AGAIN).await;
+        if let Ok(listener) = bind(path) {
+            return listener;
+        }
     }
 }
 

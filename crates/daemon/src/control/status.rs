@@ -18,6 +18,9 @@ pub struct Status {
     pub uptime_s: f64,
     /// The flows of an earlier daemon were taken over.
     pub adopted: bool,
+    /// What keeps the gateway from being as it should, a line each: what, where, and what to do.
+    #[serde(default)]
+    pub troubles: Vec<String>,
     /// In the order of the configuration.
     pub links: Vec<LinkStatus>,
     pub flows: FlowsStatus,
@@ -143,6 +146,9 @@ pub struct TrunkStatus {
     pub uptime_s: f64,
     /// Table and counters of an earlier daemon were taken over.
     pub adopted: bool,
+    /// What keeps the trunk from being as it should, a line each: what, where, and what to do.
+    #[serde(default)]
+    pub troubles: Vec<String>,
     /// The trunk device.
     pub device: String,
     pub scheme: Scheme,

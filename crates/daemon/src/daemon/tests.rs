@@ -62,6 +62,9 @@ struct World {
     slots: Slots,
     /// Nothing more can be kept.
     is_full: bool,
+    /// Devices that are claimed, and devices that left the configuration and still are.
+    claims: Vec<String>,
+    lacks: Option<String>,
     fallback_mark: u32,
     /// Targets that answer on no link.
     filtered: Vec<Target>,
@@ -289,6 +292,22 @@ impl Surroundings for FakeHost {
 
     fn has_lost_guard(&self) -> bool {
         false
+    }
+
+    fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()> {
+        self.keep(|world| {
+            if !has_stale_programs {
+                world.claims.clear();
+            }
+            let devices = config.devices().into_iter().map(str::to_owned);
+            world.claims.extend(devices);
+            world.claims.sort();
+            world.claims.dedup();
+        })
+    }
+
+    fn lacks(&self) -> Option<String> {
+        self.world.lock().unwrap().lacks.clone()
     }
 
     async fn restore(self) -> anyhow::Result<()> {

@@ -192,12 +192,18 @@ impl Host {
             return;
         }
         self.is_missing_said = self.nft_missing.is_some();
-        match &self.nft_missing {
-            Some(missing) => tracing::warn!(
-                "nftables cannot be used: {missing}; nothing guards what the kernel itself forwards, and nat.fallback is \"refuse\""
-            ),
+        match self.lacks() {
+            Some(lacks) => tracing::warn!("{lacks}"),
             None => tracing::info!("nftables can be used again"),
         }
+    }
+
+    /// What cannot be done without what the host lacks.
+    pub fn lacks(&self) -> Option<String> {
+        let missing = self.nft_missing.as_ref()?;
+        Some(format!(
+            "nftables cannot be used: {missing}; nothing guards what the kernel itself forwards, and nat.fallback is \"refuse\""
+        ))
     }
 
     fn guard<'a>(&self, config: &'a Config) -> anyhow::Result<Guard<'a>> {

@@ -165,8 +165,10 @@ impl LinkView {
 }
 
 /// How a program is to be attached to a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
+    /// What the device is called.
+    pub device: String,
     pub role: Role,
     pub layer3: bool,
     pub mtu: u32,
@@ -343,12 +345,13 @@ fn roles(config: &Config, slots: &Slots, host: &Snapshot) -> BTreeMap<u32, Role>
 
 fn attachments(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> BTreeMap<u32, Attachment> {
     host.devices
-        .values()
-        .filter_map(|device| {
+        .iter()
+        .filter_map(|(name, device)| {
             let role = *roles.get(&device.ifindex)?;
             Some((
                 device.ifindex,
                 Attachment {
+                    device: name.clone(),
                     role,
                     layer3: device.layer3,
                     mtu: device.mtu,

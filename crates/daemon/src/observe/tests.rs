@@ -195,6 +195,7 @@ fn programs_are_attached_to_the_devices_that_exist() {
             (
                 LAN,
                 Attachment {
+                    device: "lan0".into(),
                     role: Role::Lan {
                         address: ip("192.168.1.1")
                     },
@@ -205,6 +206,7 @@ fn programs_are_attached_to_the_devices_that_exist() {
             (
                 FIBER,
                 Attachment {
+                    device: "wan0".into(),
                     role: Role::Link(LinkId(0)),
                     layer3: false,
                     mtu: 1500

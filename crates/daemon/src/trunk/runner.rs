@@ -215,6 +215,9 @@ impl<'a> Runner<'a> {
         if self.troubles.is_clear() {
             self.claims.keep_only(&self.config.devices());
         }
+        if let Err(error) = self.claims.keep() {
+            self.put_off(&format!("{error:#}"));
+        }
         Ok(())
     }
 
@@ -322,6 +325,7 @@ impl<'a> Runner<'a> {
             pid: std::process::id(),
             uptime_s: self.origin.elapsed().as_secs_f64(),
             adopted: self.adopted,
+            troubles: self.troubles(),
             device: self.config.device.clone(),
             scheme: self.config.scheme,
             sublinks: sublinks.collect(),
@@ -338,10 +342,15 @@ impl Service for Runner<'_> {
     async fn start(&mut self) -> anyhow::Result<()> {
         self.plane.set_table(self.bins.table())?;
         self.look().await?;
+        let is_attached = match self.view.ifindex {
+            Some(ifindex) => self.plane.attached()?.contains(&ifindex),
+            None => false,
+        };
         let troubles: Vec<&str> = self.troubles.met().collect();
         anyhow::ensure!(
-            self.troubles.is_clear(),
-            "not everything could be set up: {}",
+            is_attached,
+            "trunk {} could not be set up: {}",
+            self.config.device,
             troubles.join("; ")
         );
         Ok(())
@@ -349,6 +358,10 @@ impl Service for Runner<'_> {
 
     fn adopted(&self) -> bool {
         self.adopted
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        self.troubles.standing().map(str::to_owned).collect()
     }
 
     async fn event(&mut self) -> anyhow::Result<()> {

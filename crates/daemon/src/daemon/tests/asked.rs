@@ -42,3 +42,27 @@ async fn where_resolvers_are_filtered_the_gateway_is_asked_and_status_says_so() 
     // Traffic is proof already: both links carry some.
     assert_eq!((fiber.state, fiber.usable), (Shown::Up, true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn status_tells_what_lasts_and_where_and_nothing_of_what_has_passed() {
+    let world = world();
+    world.lock().unwrap().stubborn = vec![LAN];
+    world.lock().unwrap().lacks = Some("nftables cannot be used".into());
+    let rig = Rig::start_in(CONFIG, world, false).await;
+    let refused = "LAN device lan0: its packets are not forwarded: no device has index 2; tried again every second";
+    assert_eq!(
+        rig.status().await.troubles,
+        [refused, "nftables cannot be used"]
+    );
+    rig.world.lock().unwrap().stubborn.clear();
+    rig.world.lock().unwrap().lacks = None;
+    rig.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.status().await.troubles, [""; 0]);
+    rig.change_host(|host| drop(host.devices.remove("lan0")))
+        .await;
+    let troubles = rig.status().await.troubles;
+    assert_eq!(
+        troubles,
+        ["LAN device lan0: it does not exist yet; its hosts have no gateway until it does"]
+    );
+}

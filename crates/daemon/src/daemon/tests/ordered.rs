@@ -171,3 +171,27 @@ async fn without_room_for_its_state_the_gateway_starts_and_reloads_and_keeps_it_
     let kept = rig.world.lock().unwrap().slots.clone();
     assert_eq!(kept.id("cable"), Some(LinkId(2)), "{kept:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_left_the_configuration_is_claimed_until_its_flows_have_ended_and_it_is_detached()
+ {
+    let rig = Rig::start().await;
+    let without: Vec<&str> = CONFIG.lines().filter(|l| !l.contains("fiber")).collect();
+    let held = hold_flows(&rig.world).await;
+    rig.told();
+    rig.world.lock().unwrap().config =
+        Some(Config::parse(Path::new("a.toml"), &without.join("\n")).map_err(Error::from));
+    let (reply, response) = oneshot::channel();
+    rig.calls.send((Request::Reload, reply)).await.unwrap();
+    rig.pass_meanwhile(Duration::from_millis(100)).await;
+    let claimed = || rig.world.lock().unwrap().claims.contains(&"wan0".into());
+    assert!(claimed() && !rig.told().contains(&Told::Detach(FIBER)));
+    rig.world.lock().unwrap().stubborn = vec![FIBER];
+    drop(held);
+    assert!(matches!(response.await.unwrap(), Response::Done));
+    rig.pass(Duration::from_secs(2)).await;
+    assert!(claimed() && !rig.told().contains(&Told::Detach(FIBER)));
+    rig.world.lock().unwrap().stubborn.clear();
+    rig.pass(Duration::from_secs(2)).await;
+    assert!(!claimed() && rig.told().contains(&Told::Detach(FIBER)));
+}

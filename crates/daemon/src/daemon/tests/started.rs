@@ -71,7 +71,10 @@ async fn a_start_that_fails_is_undone_unless_flows_of_an_earlier_run_would_end()
             (is_ready, error.as_str()),
             (
                 false,
-                "nothing could be set up: no device has index 2; no device has index 3; no device has index 4"
+                "nothing could be set up: \
+                 LAN device lan0: its packets are not forwarded: no device has index 2; tried again every second; \
+                 link fiber, device wan0: its packets are not forwarded: no device has index 3; tried again every second; \
+                 link lte, device ppp0: its packets are not forwarded: no device has index 4; tried again every second"
             )
         );
         let told = &world.lock().unwrap().told;
@@ -104,6 +107,30 @@ async fn an_adopting_daemon_lets_go_of_devices_that_left_the_configuration() {
             .contains(&Told::Detach(77))
     );
     assert!(!Rig::start().await.told().contains(&Told::Detach(77)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_of_an_earlier_run_that_cannot_be_let_go_of_is_tried_again() {
+    const EARLIER: u32 = 77;
+    let world = world();
+    world.lock().unwrap().stubborn = vec![EARLIER];
+    world.lock().unwrap().claims = vec!["eth7".into()];
+    let rig = Rig::start_in(CONFIG, world, true).await;
+    assert!(!rig.told().contains(&Told::Detach(EARLIER)));
+    let claimed = || rig.world.lock().unwrap().claims.contains(&"eth7".into());
+    assert!(claimed(), "its packets still meet our program");
+    let troubles = rig.status().await.troubles;
+    assert_eq!(
+        troubles,
+        [
+            "device number 77 of an earlier run: its packets still meet the program: no device has index 77; tried again every second"
+        ]
+    );
+    rig.world.lock().unwrap().stubborn.clear();
+    rig.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.told(), [Told::Detach(EARLIER)]);
+    assert!(!claimed());
+    assert_eq!(rig.status().await.troubles, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

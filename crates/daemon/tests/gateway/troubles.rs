@@ -1,0 +1,150 @@
+//! What goes wrong beside the links: it is told where one looks, and the rest goes on.
+
+use std::path::Path;
+use std::process::Command;
+
+use anabranch_daemon::control::LinkState;
+use anabranch_lab::netns::Exit;
+use nix::sys::signal::Signal;
+
+use crate::rig::*;
+
+#[test]
+fn a_gateway_whose_lan_device_is_refused_says_so_until_that_is_mended() {
+    let rig = Rig::new();
+    let tc = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        rig.gateway.exec("tc", &words).unwrap();
+    };
+    tc("qdisc add dev lan0 clsact");
+    // A program of classic BPF, which matches nothing.
+    let foreign = "filter add dev lan0 ingress protocol all pref 171 handle 0xab bpf bytecode";
+    let words = foreign.split(' ').chain(["1,6 0 0 0"]);
+    rig.gateway.exec("tc", &words.collect::<Vec<_>>()).unwrap();
+    let daemon = rig.start_under("env", &["ANABRANCH_ATTACH=clsact"]);
+    until("it is in the status", || {
+        !daemon.status().troubles.is_empty()
+    });
+    let troubles = daemon.status().troubles;
+    let wanted = "LAN device lan0: its packets are not forwarded: device lan0 has a filter";
+    assert!(troubles[0].starts_with(wanted), "{troubles:?}");
+    assert!(troubles[0].contains("give that one another priority"));
+    assert_eq!(troubles.len(), 1, "{troubles:?}");
+    assert_eq!(daemon.tells_manager(), "STATUS=forwarding");
+    let told = daemon.tells_manager();
+    let wanted = format!("STATUS=forwarding, with 1 troubles: {}", troubles[0]);
+    assert_eq!(told, wanted);
+
+    tc("filter del dev lan0 ingress pref 171");
+    until("it is gone", || daemon.status().troubles.is_empty());
+    assert_eq!(daemon.tells_manager(), "STATUS=forwarding");
+    until("connections are balanced", || {
+        echo(&mut rig.connect().unwrap()).unwrap();
+        daemon.link("fiber").flows.opened > 0
+    });
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// The rig's folder on a file system of its own.
+struct Run<'a>(&'a Path);
+
+impl<'a> Run<'a> {
+    fn new(rig: &'a Rig, limit: &str) -> Self {
+        let run = Self(rig.dir.path());
+        run.mount(limit);
+        rig.write_config(CONFIG);
+        run
+    }
+
+    fn mount(&self, options: &str) {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", options, "none"]);
+        assert!(command.arg(self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn without_room_for_its_files_a_gateway_starts_alone_and_writes_them_later() {
+    let rig = Rig::new();
+    let before = rig.fingerprint();
+    // Beside the configuration, and the service manager's socket.
+    for (limit, room) in [("size=4k", "size=1m"), ("nr_inodes=3", "nr_inodes=99")] {
+        let run = Run::new(&rig, limit);
+        let daemon = rig.start();
+        echo(&mut rig.connect().unwrap()).unwrap();
+        for instance in [INSTANCE, "other"] {
+            let said = rig.refused_as(instance);
+            assert!(said.contains("there was no room to write its id"), "{said}");
+        }
+        run.mount(&format!("remount,{room}"));
+        until("everything is written", || {
+            rig.paths().socket().exists()
+                && rig.paths().state().exists()
+                && ["lan0", "wan0", "wan1"].iter().all(|name| rig.claims(name))
+        });
+        until("nothing is wrong", || daemon.status().troubles.is_empty());
+        let said = rig.refused_as("other");
+        assert!(said.contains("instance \"test\" has it already"), "{said}");
+        assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    }
+    assert_eq!(rig.fingerprint(), before);
+}
+
+#[test]
+fn every_line_about_a_lost_link_says_what_it_is_about() {
+    const ROUNDS: usize = 3;
+    let rig = Rig::new();
+    let unheld = "availability = { hold_down_ms = 10, hold_down_max_ms = 10 }";
+    rig.write_config(&format!("{CONFIG}{unheld}\n"));
+    let daemon = rig.start_logging();
+    let until_state = |name: &str, state| {
+        until("the link follows", || daemon.link(name).state == state);
+    };
+    let far = |state: &str| rig.internet.ip(&format!("link set wan0-far {state}"));
+    let near = |line: &str| rig.gateway.ip(line).unwrap();
+    for _ in 0..ROUNDS {
+        near("link del wan1");
+        until_state("lte", LinkState::Absent);
+        far("down").unwrap();
+        until_state("fiber", LinkState::Absent);
+        rig.link("wan1", "198.51.100", 200);
+        until_state("lte", LinkState::Up);
+        far("up").unwrap();
+        until_state("fiber", LinkState::Up);
+        near("addr del 203.0.113.2/24 dev wan0");
+        until_state("fiber", LinkState::Absent);
+        near("addr add 203.0.113.2/24 dev wan0");
+        near("route add default via 203.0.113.1 metric 100");
+        until_state("fiber", LinkState::Up);
+        near("link set wan0 down");
+        until_state("fiber", LinkState::Absent);
+        near("link set wan0 up");
+        near("route add default via 203.0.113.1 metric 100");
+        until_state("fiber", LinkState::Up);
+    }
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    let log = std::fs::read_to_string(rig.log()).unwrap();
+    let said = log.lines().filter_map(|line| {
+        let (_, said) = line.split_once(" WARN ").or(line.split_once(" ERROR "))?;
+        Some(said.split_once(": ")?.1)
+    });
+    let said: Vec<&str> = said.collect();
+    assert!(said.len() >= 4 * ROUNDS, "{log}");
+    for line in said {
+        let about = [
+            "link fiber ",
+            "link lte ",
+            "link fiber,",
+            "link lte,",
+            "host: ",
+        ];
+        assert!(about.iter().any(|begin| line.starts_with(begin)), "{line}");
+        assert!(!line.contains("Invalid argument"), "{line}");
+    }
+}
