@@ -73,6 +73,8 @@ pub trait Surroundings {
     fn fallback_mark(&self, config: &Config) -> u32;
     /// Somebody took away what guards the host; asked often.
     fn has_lost_guard(&self) -> bool;
+    /// The host's own sockets that would go on asking from this address, of a link that has been left, are told.
+    fn abandon(&self, link: &str, address: IpAddr);
     /// What the host lacks, and what of that is the consequence.
     fn lacks(&self) -> Option<String>;
     /// What the host's own filter has dropped for us.
@@ -103,6 +105,8 @@ pub struct Daemon<P, S> {
     origin: Instant,
     /// The last address of every link, known while the link is away.
     externals: BTreeMap<LinkId, IpAddr>,
+    /// Addresses of links that are left, until the host's own traffic is led elsewhere.
+    abandoned: Vec<(LinkId, IpAddr)>,
     /// The host has, or may have, since it was looked at.
     has_changed: bool,
     /// The rest is told when the flows that are being ended are.
@@ -152,6 +156,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             instance: instance.to_owned(),
             origin: Instant::now(),
             externals: BTreeMap::new(),
+            abandoned: Vec::new(),
             has_changed: false,
             is_half_told: false,
             troubles: Troubles::default(),
@@ -182,6 +187,9 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         let now = self.now();
         let due = self.driver.turn(now, &mut self.plane)?;
         for (link, which) in due.ended {
+            if let (Which::All, Some(address)) = (which, self.externals.get(&link)) {
+                self.abandoned.push((link, *address));
+            }
             self.end_flows(link, which);
         }
         for order in due.probes {
@@ -485,7 +493,8 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 None => tracing::info!("link {name}: {}, MTU {}", after.external, after.mtu),
             }
             let former = self.externals.insert(*id, after.external);
-            if former.is_some_and(|former| former != after.external) {
+            if let Some(former) = former.filter(|former| *former != after.external) {
+                self.abandoned.push((*id, former));
                 self.end_flows(*id, Which::All);
             }
         }
@@ -683,6 +692,10 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         let first = self.driver.first_usable(&self.config);
         if std::mem::replace(&mut self.first_usable, first) != first {
             self.apply_to_host().await;
+        }
+        for (link, address) in std::mem::take(&mut self.abandoned) {
+            let name = self.slots.name(link).unwrap_or("of before");
+            self.surroundings.abandon(name, address);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! From a configuration file to a running gateway, and back.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -180,6 +181,18 @@ impl Surroundings for RealHost<'_> {
 
     fn has_lost_guard(&self) -> bool {
         self.host.has_lost_guard()
+    }
+
+    fn abandon(&self, link: &str, address: IpAddr) {
+        let IpAddr::V4(source) = address else { return };
+        let link = link.to_owned();
+        tokio::task::spawn_blocking(move || match host::abort_udp(source) {
+            Ok(0) => {}
+            Ok(count) => tracing::info!("link {link}: aborted {count} UDP sockets of this host's"),
+            Err(error) => tracing::warn!(
+                "link {link}: UDP sockets of this host's that are connected from {source} stay with it: {error}"
+            ),
+        });
     }
 
     fn lacks(&self) -> Option<String> {

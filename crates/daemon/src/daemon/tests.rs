@@ -58,6 +58,8 @@ struct World {
     host: Snapshot,
     config: Option<Result<Config, Error>>,
     first_usable: Option<LinkId>,
+    /// Addresses whose sockets were told, and which link the host's own traffic took then.
+    abandoned: Vec<(String, Option<LinkId>)>,
     orders: Orders,
     slots: Slots,
     /// Nothing more can be kept.
@@ -304,6 +306,12 @@ impl Surroundings for FakeHost {
             world.claims.sort();
             world.claims.dedup();
         })
+    }
+
+    fn abandon(&self, _: &str, address: IpAddr) {
+        let mut world = self.world.lock().unwrap();
+        let first = world.first_usable;
+        world.abandoned.push((address.to_string(), first));
     }
 
     fn lacks(&self) -> Option<String> {

@@ -7,6 +7,7 @@
 pub mod ids;
 mod nft;
 mod routing;
+mod sockets;
 mod sysctl;
 
 use std::fs;
@@ -24,6 +25,7 @@ use crate::slots::{Orders, Slots};
 use ids::Ids;
 use nft::{Guard, GuardedLink};
 use routing::{FirstUsable, Routing};
+pub use sockets::abort_udp;
 pub use sysctl::ephemeral_ports;
 
 const DEFAULT_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

@@ -141,6 +141,60 @@ fn what_the_box_itself_sends_follows_the_links() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
+/// The resolver of the box: asks from a socket for each question, and from one that it keeps.
+#[test]
+fn questions_of_the_boxs_resolver_follow_the_links() {
+    const FOLLOWS: Duration = Duration::from_secs(1);
+    let rig = Rig::new();
+    let daemon = rig.start();
+    let patience = Some(Duration::from_millis(100));
+    let bound = || {
+        let socket = rig.gateway.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        let socket = socket.unwrap();
+        socket.set_read_timeout(patience).unwrap();
+        socket
+    };
+    let connected = || {
+        let socket = bound();
+        socket.connect(SERVER).unwrap();
+        socket
+    };
+    let answers = |socket: &UdpSocket| {
+        let asked = socket.send_to(b"who?", SERVER).is_ok();
+        asked && socket.recv(&mut [0; 16]).is_ok()
+    };
+    let kept = bound();
+    let mut kept_connected = connected();
+    let from = |socket: &UdpSocket| socket.local_addr().unwrap().ip().to_string();
+    assert_eq!(from(&kept_connected), "203.0.113.2");
+    assert!(answers(&kept) && ask(&kept_connected).is_ok());
+
+    let cut = "table ip cut { chain c { type filter hook prerouting priority raw; iifname wan0-far drop; }; }";
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], cut)
+        .unwrap();
+    until("fiber is down", || {
+        daemon.link("fiber").state == LinkState::Down
+    });
+    let mut followed = vec![until("a new socket is answered", || {
+        ask(&connected()).is_ok()
+    })];
+    followed.push(until("a socket without an address is", || answers(&kept)));
+    let begun = Instant::now();
+    while let Err(error) = ask(&kept_connected) {
+        assert!(begun.elapsed() < DEADLINE, "{error}");
+        // As resolvers do whose socket has failed. Silence is no failure.
+        if error.kind() != std::io::ErrorKind::WouldBlock {
+            kept_connected = connected();
+        }
+    }
+    followed.push(begun.elapsed());
+    assert_eq!(from(&kept_connected), "198.51.100.2");
+    println!("followed after {followed:?}");
+    assert!(followed.iter().all(|time| *time < FOLLOWS), "{followed:?}");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
 #[test]
 fn two_cables_pulled_in_quick_succession_are_both_missed_at_once() {
     // The kernel tells of the second up to a second late.

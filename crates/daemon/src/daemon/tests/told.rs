@@ -14,6 +14,11 @@ async fn a_dead_link_leaves_the_choice_before_its_flows_end_and_returns_when_it_
         Some(LinkId(1)),
         "the fallback moves too"
     );
+    assert_eq!(
+        rig.world.lock().unwrap().abandoned,
+        [("203.0.113.2".to_owned(), Some(LinkId(1)))],
+        "the host's sockets are told when there is another way"
+    );
     rig.world.lock().unwrap().dead.clear();
     rig.pass(Duration::from_secs(3)).await;
     assert_eq!(rig.told(), [Told::Choice(0b11)]);
@@ -38,6 +43,11 @@ async fn flows_of_an_address_that_was_renewed_end_once_the_new_one_is_known() {
         rig.told(),
         [Told::Link(0, Some("203.0.113.99".into()))],
         "another gateway ends no flow"
+    );
+    let first = Some(LinkId(0));
+    assert_eq!(
+        rig.world.lock().unwrap().abandoned,
+        [("203.0.113.2".to_owned(), first)]
     );
 }
 
