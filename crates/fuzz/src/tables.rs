@@ -259,12 +259,23 @@ impl Tables {
         };
         let is_embryo = flow.state & abi::STATE_CONFIRMED == 0;
         let host = shares::holder(flow, local);
-        self.is_named(key, flow) || (is_embryo && self.touched.openers.contains_key(&host))
+        let is_evicted = is_embryo && self.touched.openers.contains_key(&host);
+        let has_yielded = self.has_ended(key, flow) && self.is_spoken_to(key);
+        self.is_named(key, flow) || is_evicted || has_yielded
     }
 
-    /// Whether anybody of the LAN spoke to the remote address of a permission.
-    fn is_spoken_to(&self, permission: &FlowKey) -> bool {
-        let (proto, remote) = (permission.proto, v4(permission.remote));
+    /// Whether a connection had ended at the last look: its port may be another's towards the same remote end.
+    fn has_ended(&self, key: &FlowKey, flow: &Flow) -> bool {
+        let lan = match key.side {
+            abi::SIDE_LAN => Some(flow),
+            _ => self.last.get(&other_key(key, flow)),
+        };
+        key.proto == TCP && lan.is_some_and(|lan| lan.state & abi::STATE_CLOSED != 0)
+    }
+
+    /// Whether anybody of the LAN spoke to the remote address of a permission or a connection.
+    fn is_spoken_to(&self, key: &FlowKey) -> bool {
+        let (proto, remote) = (key.proto, v4(key.remote));
         let mut spoken = self.touched.spoken.iter();
         spoken.any(|&(by, _, to)| (by, to) == (proto, remote))
     }
