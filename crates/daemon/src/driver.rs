@@ -50,7 +50,7 @@ impl Driver {
         let mut balancer = Balancer::new(
             now,
             config.policy,
-            specs(config, slots),
+            specs(config, slots, slots),
             config.availability.clone(),
         )?;
         balancer.set_sessions(now, config.sessions.clone());
@@ -73,7 +73,7 @@ impl Driver {
         self.balancer.reconfigure(
             now,
             config.policy,
-            specs(config, slots),
+            specs(config, &self.slots, slots),
             config.availability.clone(),
         )?;
         self.balancer.set_sessions(now, config.sessions.clone());
@@ -218,8 +218,9 @@ impl Driver {
     }
 }
 
-/// One for every slot up to the last; a slot without a link gets one that is never present.
-fn specs(config: &Config, slots: &Slots) -> Vec<LinkSpec> {
+/// One for every slot up to the last, that of a link which is just leaving included: its flows are to end. A slot without
+/// a link gets one that is never present.
+fn specs(config: &Config, former: &Slots, slots: &Slots) -> Vec<LinkSpec> {
     let weighted = config.links.iter().any(|link| link.weight.is_some());
     let nobody = LinkSpec {
         name: String::new(),
@@ -231,6 +232,7 @@ fn specs(config: &Config, slots: &Slots) -> Vec<LinkSpec> {
     };
     let count = slots
         .iter()
+        .chain(former.iter())
         .map(|(_, id)| id.index() + 1)
         .max()
         .unwrap_or(0);

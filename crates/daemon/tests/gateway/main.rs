@@ -294,11 +294,13 @@ fn orders_and_reloads_leave_other_flows_alone() {
     rig.write_config(&without_lte);
     assert!(matches!(daemon.call(&Request::Reload), Response::Done));
     assert_eq!(daemon.status().links.len(), 1);
+    let asked = Instant::now();
     let alive = streams
         .iter_mut()
         .filter_map(|stream| echo(stream).ok())
         .count();
     assert_eq!(alive, 2, "the flows of the link that stays");
+    assert!(asked.elapsed() < DEADLINE, "the others are told");
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 

@@ -195,3 +195,16 @@ async fn a_device_that_left_the_configuration_is_claimed_until_its_flows_have_en
     rig.pass(Duration::from_secs(2)).await;
     assert!(!claimed() && rig.told().contains(&Told::Detach(FIBER)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn flows_of_a_link_that_leaves_the_configuration_end_whichever_it_is() {
+    for (name, slot) in [("fiber", 0), ("lte", 1)] {
+        let rig = Rig::start().await;
+        rig.told();
+        let without: Vec<&str> = CONFIG.lines().filter(|line| !line.contains(name)).collect();
+        let reloaded = rig.reload(&without.join("\n")).await;
+        assert!(matches!(reloaded, Response::Done), "{reloaded:?}");
+        let told = rig.told();
+        assert!(told.contains(&Told::Ended(slot)), "{name}: {told:?}");
+    }
+}
