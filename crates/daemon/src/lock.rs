@@ -1,6 +1,7 @@
 //! One daemon per instance, and one instance per device.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -12,6 +13,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::geteuid;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::error::{BadInput, Error, is_full};
 use crate::paths::Paths;
@@ -196,8 +201,9 @@ struct LockFile {
 #[derive(Debug)]
 enum Held {
     File(Flock<File>),
-    /// For want of room for a file: an abstract address, which one socket of the network namespace has (unix(7)).
-    Address(#[expect(dead_code, reason = "held, not read")] UnixListener),
+    /// For want of room for a file: an abstract address, which one socket of the network namespace has (unix(7)). None if
+    /// another user has it, as anybody may: that keeps nobody from starting.
+    Address(#[expect(dead_code, reason = "held, not read")] Option<UnixListener>),
 }
 
 enum Taken {
@@ -219,12 +225,9 @@ impl LockFile {
     /// Takes `path` and writes `holder` into it, if it may follow whoever ended without letting go. Without room it is
     /// taken all the same, and not written.
     fn take(path: &Path, holder: &str, may_follow: impl Fn(&str) -> bool) -> anyhow::Result<Taken> {
-        let address = bind(path);
-        if address
-            .as_ref()
-            .is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
-        {
-            return Ok(Taken::Held(String::new()));
+        let address = bind(path).ok();
+        if let Some(process) = address.is_none().then(|| bound_by_us(path)).flatten() {
+            return Ok(Taken::Held(process));
         }
         let (held, written) = match open(path)? {
             Opened::Held(holder) => return Ok(Taken::Held(holder)),
@@ -236,10 +239,7 @@ impl LockFile {
                 let written = write(path, &mut file, holder);
                 (Held::File(file), written)
             }
-            Opened::NoRoom(error) => {
-                let address = address.with_context(|| format!("hold {}", path.display()))?;
-                (Held::Address(address), Err(no_room(path, error)))
-            }
+            Opened::NoRoom(error) => (Held::Address(address), Err(no_room(path, error))),
         };
         Ok(Taken::Ours(Self {
             path: path.to_owned(),
@@ -277,6 +277,17 @@ impl LockFile {
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let address = SocketAddr::from_abstract_name(path.as_os_str().as_bytes())?;
     UnixListener::bind_addr(&address)
+}
+
+/// The process of this user that has bound `path` as an abstract address. Whoever fills its queue is not waited for.
+fn bound_by_us(path: &Path) -> Option<String> {
+    let name = [b"\0", path.as_os_str().as_bytes()].concat();
+    let address = SockAddr::unix(OsStr::from_bytes(&name)).ok()?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).ok()?;
+    socket.set_nonblocking(true).ok()?;
+    socket.connect(&address).ok()?;
+    let peer = getsockopt(&socket, PeerCredentials).ok()?;
+    (peer.uid() == geteuid().as_raw()).then(|| peer.pid().to_string())
 }
 
 fn open(path: &Path) -> anyhow::Result<Opened> {
@@ -350,6 +361,9 @@ impl Drop for LockFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+
+    use nix::fcntl::{FcntlArg, FdFlag};
     use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
     use super::*;
@@ -425,14 +439,18 @@ mod tests {
             let full = Full::new(limit);
             let [a, b] = full.paths();
             let lock = Lock::take(&a).unwrap();
+            let process = match limit {
+                "nr_inodes=2" => std::process::id().to_string(),
+                _ => "(unknown: there was no room to write its id)".to_owned(),
+            };
             let said = refused(Lock::take(&a));
-            let wanted = "instance \"a\" runs already as process (unknown: there was no room to write its id)";
-            assert!(said.contains(wanted), "{limit}: {said}");
+            let wanted = format!("instance \"a\" runs already as process {process};");
+            assert!(said.contains(&wanted), "{limit}: {said}");
             let mut first = Claims::take(&a, &["eth1"]).unwrap();
             let said = refused(Claims::take(&b, &["eth1"]));
             let wanted =
-                "device \"eth1\": an instance has it already (process (unknown: there was no room";
-            assert!(said.starts_with(wanted), "{limit}: {said}");
+                format!("device \"eth1\": an instance has it already (process {process});");
+            assert!(said.starts_with(&wanted), "{limit}: {said}");
             Claims::take(&b, &["eth2"]).unwrap();
             let said = format!("{:#}", first.keep().unwrap_err());
             let place = full.0.path().display();
@@ -454,6 +472,36 @@ mod tests {
             Lock::take(&a).unwrap();
             Claims::take(&b, &["eth1"]).unwrap();
         }
+    }
+
+    /// A process of nobody's that has an address.
+    fn nobody_at(path: &Path) -> std::process::Child {
+        let address = SocketAddr::from_abstract_name(path.as_os_str().as_bytes()).unwrap();
+        let mut command = std::process::Command::new("sleep");
+        // SAFETY: plain system calls; nothing is allocated or locked between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                nix::unistd::setuid(nix::unistd::Uid::from_raw(65_534))?;
+                let listener = UnixListener::bind_addr(&address)?;
+                nix::fcntl::fcntl(&listener, FcntlArg::F_SETFD(FdFlag::empty()))?;
+                std::mem::forget(listener);
+                Ok(())
+            });
+        }
+        command.arg("60").spawn().unwrap()
+    }
+
+    #[test]
+    fn an_address_that_somebody_else_has_keeps_nobody_from_starting() {
+        let full = Full::new("nr_inodes=2");
+        let [a, _] = full.paths();
+        let mut nobody = nobody_at(&a.lock());
+        assert_eq!(bind(&a.lock()).unwrap_err().kind(), ErrorKind::AddrInUse);
+        Lock::take(&a).unwrap();
+        full.mount(MsFlags::MS_REMOUNT, "nr_inodes=100");
+        Lock::take(&a).unwrap();
+        nobody.kill().unwrap();
+        nobody.wait().unwrap();
     }
 
     /// Lets go as a process that is killed does.
