@@ -343,7 +343,9 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         let slots = self.surroundings.keep_slots(&self.slots);
         let kept = slots.and_then(|()| self.surroundings.keep_orders(&self.orders));
         if let Err(error) = kept {
-            self.put_off(&format!("{error:#}"));
+            self.put_off(&format!(
+                "{error:#}: make room there, or a crash forgets the orders and what was changed on the host"
+            ));
         }
     }
 

@@ -116,10 +116,10 @@ pub(crate) async fn serve<S: Service>(
 
 /// What `systemctl status` shows in a line.
 fn status_line<S: Service>(service: &S) -> String {
-    let troubles = service.troubles();
-    match troubles.first() {
-        Some(first) => format!("{}, with {} troubles: {first}", S::AT_WORK, troubles.len()),
-        None => S::AT_WORK.to_owned(),
+    match &service.troubles()[..] {
+        [] => S::AT_WORK.to_owned(),
+        [one] => format!("{}, but {one}", S::AT_WORK),
+        [first, more @ ..] => format!("{}, but {first} (and {} more)", S::AT_WORK, more.len()),
     }
 }
 

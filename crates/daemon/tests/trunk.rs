@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::{Child, Exit, Namespace};
-use common::{claim, example};
+use common::{Limited, claim, example};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 
@@ -664,5 +664,23 @@ fn a_host_that_cannot_run_the_trunk_is_told_so_and_left_alone() {
         ),
         "{refused}"
     );
+    assert_eq!(rig.fingerprint(), before);
+}
+
+#[test]
+fn without_room_for_its_files_a_trunk_starts_and_says_so_until_there_is() {
+    let rig = Rig::new("DHFV");
+    let before = rig.fingerprint();
+    let run = Limited::new(rig.dir.path(), "size=4k");
+    rig.write_config("DHFV");
+    let daemon = rig.start();
+    eventually("it is in the status", || {
+        let troubles = daemon.status().troubles;
+        troubles.iter().any(|trouble| trouble.contains("make room"))
+    });
+    run.set("size=1m");
+    eventually("nothing is wrong", || daemon.status().troubles.is_empty());
+    assert!(rig.claims("trunk0") && rig.paths().state().exists());
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
     assert_eq!(rig.fingerprint(), before);
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anabranch_daemon::paths::Paths;
 use anabranch_lab::netns::Namespace;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// A process of its own, as `daemon`. `cargo test` builds the examples beside the tests, `cargo test --test` does not.
 pub fn example(name: &str) -> PathBuf {
@@ -23,4 +24,31 @@ pub fn claim(node: &Namespace, dir: &Path, device: &str) -> PathBuf {
     let namespace = node.run(|| std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
     let paths = Paths::under(dir, dir, "any").unwrap();
     paths.claim(namespace.unwrap(), device)
+}
+
+/// A file system of its own at a folder, with an option that limits it.
+pub struct Limited<'a>(&'a Path);
+
+impl<'a> Limited<'a> {
+    pub fn new(folder: &'a Path, limit: &str) -> Self {
+        let limited = Self(folder);
+        limited.mount(MsFlags::empty(), limit);
+        limited
+    }
+
+    /// Another limit.
+    pub fn set(&self, limit: &str) {
+        self.mount(MsFlags::MS_REMOUNT, limit);
+    }
+
+    fn mount(&self, flags: MsFlags, limit: &str) {
+        let tmpfs = Some("tmpfs");
+        mount(tmpfs, self.0, tmpfs, flags, Some(limit)).unwrap();
+    }
+}
+
+impl Drop for Limited<'_> {
+    fn drop(&mut self) {
+        let _ = umount2(self.0, MntFlags::MNT_DETACH);
+    }
 }

@@ -1,12 +1,10 @@
 //! What goes wrong beside the links: it is told where one looks, and the rest goes on.
 
-use std::path::Path;
-use std::process::Command;
-
 use anabranch_daemon::control::LinkState;
 use anabranch_lab::netns::Exit;
 use nix::sys::signal::Signal;
 
+use crate::common::Limited;
 use crate::rig::*;
 
 #[test]
@@ -32,7 +30,7 @@ fn a_gateway_whose_lan_device_is_refused_says_so_until_that_is_mended() {
     assert_eq!(troubles.len(), 1, "{troubles:?}");
     assert_eq!(daemon.tells_manager(), "STATUS=forwarding");
     let told = daemon.tells_manager();
-    let wanted = format!("STATUS=forwarding, with 1 troubles: {}", troubles[0]);
+    let wanted = format!("STATUS=forwarding, but {}", troubles[0]);
     assert_eq!(told, wanted);
 
     tc("filter del dev lan0 ingress pref 171");
@@ -45,37 +43,14 @@ fn a_gateway_whose_lan_device_is_refused_says_so_until_that_is_mended() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-/// The rig's folder on a file system of its own.
-struct Run<'a>(&'a Path);
-
-impl<'a> Run<'a> {
-    fn new(rig: &'a Rig, limit: &str) -> Self {
-        let run = Self(rig.dir.path());
-        run.mount(limit);
-        rig.write_config(CONFIG);
-        run
-    }
-
-    fn mount(&self, options: &str) {
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", options, "none"]);
-        assert!(command.arg(self.0).status().unwrap().success());
-    }
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
-}
-
 #[test]
 fn without_room_for_its_files_a_gateway_starts_alone_and_writes_them_later() {
     let rig = Rig::new();
     let before = rig.fingerprint();
     // Beside the configuration, and the service manager's socket.
     for (limit, room) in [("size=4k", "size=1m"), ("nr_inodes=3", "nr_inodes=99")] {
-        let run = Run::new(&rig, limit);
+        let run = Limited::new(rig.dir.path(), limit);
+        rig.write_config(CONFIG);
         let daemon = rig.start();
         echo(&mut rig.connect().unwrap()).unwrap();
         for instance in [INSTANCE, "other"] {
@@ -86,7 +61,7 @@ fn without_room_for_its_files_a_gateway_starts_alone_and_writes_them_later() {
             };
             assert!(said.contains(&format!("process {process}")), "{said}");
         }
-        run.mount(&format!("remount,{room}"));
+        run.set(room);
         until("everything is written", || {
             rig.paths().socket().exists()
                 && rig.paths().state().exists()
