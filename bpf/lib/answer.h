@@ -6,8 +6,9 @@
 #ifndef ANABRANCH_ANSWER_H
 #define ANABRANCH_ANSWER_H
 
-#include "parse.h"
-#include "maps.h"
+#include <stddef.h>
+
+#include "turn.h"
 
 /* Quoted: the IPv4 header and enough of the transport header for every sender to find its socket. */
 #define QUOTED_TRANSPORT 20
@@ -65,16 +66,26 @@ static __always_inline void swap_macs(struct ethhdr *eth)
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 }
 
-/* Sends what the packet, whose IP header is at `l3`, has become to where it came from. */
-static __always_inline int send_back(struct __sk_buff *skb, __u32 l3)
+/* Sends what a turned packet has become to the LAN host it came from. Only a layer-3 link has brought it without Ethernet. */
+static __always_inline int turn_back(struct __sk_buff *skb, struct packet *p)
 {
-	if (l3 == 0)
-		return bpf_redirect(skb->ifindex, 0);
-	struct ethhdr *eth = (void *)(long)skb->data;
-	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
+	__be16 type = bpf_htons(ETH_P_IP);
+	if (p->l3 == 0 && (bpf_skb_change_head(skb, ETH_HLEN, 0) ||
+			   bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0)))
 		return -1;
-	swap_macs(eth);
-	return bpf_redirect(skb->ifindex, 0);
+	return turn_to(skb, link_of_sender(p));
+}
+
+/* Sends what the packet has become to where it came from. */
+static __always_inline int send_back(struct __sk_buff *skb, struct packet *p)
+{
+	struct ethhdr *eth = (void *)(long)skb->data;
+	if (p->l3 != 0) {
+		if ((void *)(eth + 1) > (void *)(long)skb->data_end)
+			return -1;
+		swap_macs(eth);
+	}
+	return p->flags & PACKET_TURNED ? turn_back(skb, p) : bpf_redirect(skb->ifindex, 0);
 }
 
 static __always_inline void fill_ip(struct iphdr *ip, __u8 proto, __u32 length, __be32 src, __be32 dst)
@@ -128,7 +139,7 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.icmp, sizeof(head.icmp), 0);
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)s->bytes, padded, sum);
 	head.icmp.checksum = ~fold_sum((__u32)sum);
-	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb, p->l3);
+	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb, p);
 }
 
 /* Answers a segment, which has an ACK, with the RST of RFC 9293 section 3.5.2, as if from the remote end. */
@@ -153,7 +164,7 @@ __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 	__s64 sum = bpf_csum_diff(NULL, 0, pseudo, sizeof(pseudo), 0);
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.tcp, sizeof(head.tcp), sum);
 	head.tcp.check = ~fold_sum((__u32)sum);
-	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb, p->l3);
+	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb, p);
 }
 
 #endif

@@ -6,6 +6,8 @@
 #ifndef ANABRANCH_ATTEMPT_H
 #define ANABRANCH_ATTEMPT_H
 
+#include <linux/in.h>
+
 #include "../policy/tries.h"
 #include "maps.h"
 #include "stats.h"

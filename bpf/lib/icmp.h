@@ -165,7 +165,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 		return AB_REASON_MALFORMED;
 	struct quote q;
 	struct ab_flow_key key;
-	if (is_lan_address(p->src) || is_local_address(p->src))
+	if (!(p->flags & PACKET_TURNED) && (is_lan_address(p->src) || is_local_address(p->src)))
 		return AB_REASON_SPOOFED_WAN;
 	if (!icmp_sum_holds(skb, p->l4, p->length - (p->l4 - p->l3)))
 		return AB_REASON_BAD_CHECKSUM;

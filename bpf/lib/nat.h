@@ -7,10 +7,6 @@
 #include "open.h"
 #include "redirect.h"
 
-/* skb->mark of a packet that one LAN host sent to another by its external address, on its way back through the link's
- * ingress. Only this host sets marks. */
-#define HAIRPIN_MARK 0xac000000u
-
 enum direction { OUTBOUND, INBOUND };
 
 /* RFC 1624 eq. 3, for one 32-bit word. */

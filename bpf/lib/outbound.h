@@ -13,6 +13,7 @@
 #include "permission.h"
 #include "stray.h"
 #include "tcp.h"
+#include "turn.h"
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
 static __always_inline int is_kernels(const struct packet *p)
@@ -159,28 +160,6 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 	return settle_syn(p, s, flow);
 }
 
-/*
- * Hairpinning (RFC 4787 REQ-9): the link whose external address and port stand for a mapping and are this packet's
- * destination, or AB_NO_TARGET. The packet is translated and comes back as if that link had brought it.
- */
-__noinline int hairpin_link(struct packet *p)
-{
-	if (!p)
-		return AB_NO_TARGET;
-	struct ab_flow_key key;
-	if (!is_mapping(p->proto))
-		return AB_NO_TARGET;
-	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		const struct ab_link *link = link_at(i);
-		if (!link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != p->dst)
-			continue;
-		make_key(&key, p->proto, AB_SIDE_LINK(i), p->dst, p->dport, p->src, p->sport);
-		if (find_flow(&key))
-			return i;
-	}
-	return AB_NO_TARGET;
-}
-
 static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
 {
 	int why = gate(p);
@@ -306,12 +285,7 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turne
 	if (!p)
 		return AB_REASON_FILTERED_IN;
 	__u32 index = is_mapping(p->proto) ? hairpin_link(p) : turned;
-	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index) : NULL;
-	if (!link)
-		return AB_REASON_FILTERED_IN;
-	skb->mark = HAIRPIN_MARK;
-	bpf_redirect(link->ifindex, BPF_F_INGRESS);
-	return AB_REASON_HAIRPIN;
+	return turn_to(skb, index) < 0 ? AB_REASON_FILTERED_IN : AB_REASON_HAIRPIN;
 }
 
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */

@@ -140,7 +140,7 @@ fn datagrams_longer_than_a_packet_pass_both_ways() {
 }
 
 /// `IP_PMTUDISC_DONT`: packets may be fragmented, and the sender does not care.
-fn may_fragment(socket: &UdpSocket) {
+pub fn may_fragment(socket: &UdpSocket) {
     use std::os::fd::AsRawFd;
     let value = libc::IP_PMTUDISC_DONT;
     // SAFETY: the option takes an int, and `value` is one that lives through the call.

@@ -10,7 +10,7 @@ use anabranch_dataplane::{Role, Route, Verdict};
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Socket, Type};
 
-use crate::{common::*, site::Site, *};
+use crate::{common::*, datagrams::may_fragment, site::Site, *};
 
 const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 const GATEWAY_NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
@@ -36,16 +36,12 @@ impl Place {
         neighbour
             .ip(&format!("route add default via {GATEWAY_NEIGHBOUR}"))
             .unwrap();
+        attach_second_lan(&mut site, 1500);
         site.in_gateway(|plane| {
             let lan = |device| Verdict::Lan {
                 ifindex: if_nametoindex(device).unwrap(),
                 via: None,
             };
-            let address = GATEWAY_NEIGHBOUR.into();
-            let second = if_nametoindex("lan1").unwrap();
-            plane
-                .attach(second, Role::Lan { address }, false, 1500)
-                .unwrap();
             let own = [GATEWAY_LAN, GATEWAY_NEIGHBOUR, EXTERNAL[0], EXTERNAL[1]];
             let mut routes: Vec<_> = own
                 .map(|address| Route {
@@ -68,6 +64,16 @@ impl Place {
         [(&self.site.client, CLIENT), (&self.neighbour, NEIGHBOUR)]
     }
 
+    /// The neighbour's device takes packets of `mtu` bytes, and senders leave no checksum to theirs.
+    fn narrow(&mut self, mtu: u32) {
+        self.neighbour.set_mtu("eth0", mtu).unwrap();
+        self.site.gateway.set_mtu("lan1", mtu).unwrap();
+        self.site.set_offloads(false);
+        self.neighbour.set_offloads("eth0", false).unwrap();
+        self.site.gateway.set_offloads("lan1", false).unwrap();
+        attach_second_lan(&mut self.site, mtu);
+    }
+
     /// Each host's connection to the rendezvous, and the endpoint it is seen at there.
     fn meet(&self) -> [(TcpStream, SocketAddr); 2] {
         let listener = listen(&self.site.internet, RENDEZVOUS);
@@ -79,6 +85,16 @@ impl Place {
             (stream, seen)
         })
     }
+}
+
+fn attach_second_lan(site: &mut Site, mtu: u32) {
+    site.in_gateway(|plane| {
+        let address = GATEWAY_NEIGHBOUR.into();
+        let second = if_nametoindex("lan1").unwrap();
+        plane
+            .attach(second, Role::Lan { address }, false, mtu)
+            .unwrap();
+    });
 }
 
 /// A socket at the one port, which others of the program have as well.
@@ -172,4 +188,39 @@ fn a_host_that_listens_at_its_port_is_called_by_any_host_and_large_transfers_pas
         .run(|| TcpStream::connect_timeout(&met[1].1, Duration::from_millis(500)));
     assert!(stranger.unwrap().is_err(), "a stranger is not let in");
     assert!(place.site.reason("stray-syn") > 0);
+}
+
+#[test]
+fn datagrams_too_long_for_the_other_hosts_device_are_cut_or_answered() {
+    for links in [0b01, 0b11] {
+        let mut place = Place::new();
+        place.site.install(links);
+        place.narrow(1300);
+        let rendezvous = udp_socket(&place.site.internet, RENDEZVOUS);
+        let sockets = place.hosts().map(|(host, address)| {
+            let socket = udp_socket(host, (address, PORT));
+            socket.send_to(b"stun", RENDEZVOUS).unwrap();
+            (socket, receive(&rendezvous).1)
+        });
+        let [(caller, from), (called, to)] = &sockets;
+        may_fragment(caller);
+        for length in [1272, 1273, 1472, 4000] {
+            let payload: Vec<u8> = (0..length).map(|i| (i / 7) as u8).collect();
+            caller.send_to(&payload, to).unwrap();
+            assert!(receive(called) == (payload, *from), "{length} bytes");
+        }
+        assert_eq!(checksum_errors(&place.neighbour), 0);
+
+        let must_not_fragment = udp_socket(&place.site.client, (CLIENT, PORT + 1));
+        must_not_fragment.connect(to).unwrap();
+        eventually("the caller learns the MTU", || {
+            // The error of one datagram is reported by the next, or fragments it.
+            must_not_fragment.send(&[7; 1472]).ok();
+            let route = ["route", "get", &to.ip().to_string()];
+            let said = place.site.client.exec("ip", &route).unwrap();
+            said.contains("mtu 1300")
+        });
+        assert!(place.site.reason("too-big-in") > 0);
+        assert!(place.site.reason("error-in") > 0);
+    }
 }

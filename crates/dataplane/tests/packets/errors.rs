@@ -10,34 +10,6 @@ const TTL_EXCEEDED: (u8, u8) = (11, 0);
 /// A router of the internet that no flow knows.
 const ROUTER: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 1);
 
-fn quote(seen: &Seen) -> Seen {
-    read_quote(seen.payload())
-}
-
-/// The packet an error quotes, headers only.
-fn read_quote(quoted: &[u8]) -> Seen {
-    let mut whole = quoted.to_vec();
-    let length = u16::from_be_bytes([quoted[2], quoted[3]]);
-    whole.resize(usize::from(length), 0);
-    let (ip, body) = etherparse::Ipv4Header::from_slice(&whole).unwrap();
-    assert_eq!(ip.header_checksum, ip.calc_header_checksum());
-    let inside = match ip.protocol {
-        etherparse::IpNumber::TCP => {
-            let (tcp, rest) = etherparse::TcpHeader::from_slice(body).unwrap();
-            Inside::Tcp(tcp, rest.to_vec())
-        }
-        etherparse::IpNumber::UDP => {
-            let (udp, rest) = etherparse::UdpHeader::from_slice(body).unwrap();
-            Inside::Udp(udp, rest.to_vec())
-        }
-        _ => {
-            let word = [body[4], body[5], body[6], body[7]];
-            Inside::Icmp(body[0], body[1], word, Vec::new())
-        }
-    };
-    Seen { ip, inside }
-}
-
 #[test]
 fn an_error_about_a_flow_reaches_its_host_as_if_there_were_no_gateway() {
     let mut rig = Rig::new();

@@ -254,6 +254,31 @@ pub fn read_packet(packet: &[u8]) -> Seen {
     Seen { ip, inside }
 }
 
+/// The packet an error quotes, headers only.
+pub fn quote(error: &Seen) -> Seen {
+    let quoted = error.payload();
+    let mut whole = quoted.to_vec();
+    let length = u16::from_be_bytes([quoted[2], quoted[3]]);
+    whole.resize(usize::from(length), 0);
+    let (ip, body) = Ipv4Header::from_slice(&whole).unwrap();
+    assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+    let inside = match ip.protocol {
+        IpNumber::TCP => {
+            let (tcp, rest) = TcpHeader::from_slice(body).unwrap();
+            Inside::Tcp(tcp, rest.to_vec())
+        }
+        IpNumber::UDP => {
+            let (udp, rest) = UdpHeader::from_slice(body).unwrap();
+            Inside::Udp(udp, rest.to_vec())
+        }
+        _ => {
+            let word = [body[4], body[5], body[6], body[7]];
+            Inside::Icmp(body[0], body[1], word, Vec::new())
+        }
+    };
+    Seen { ip, inside }
+}
+
 fn read_transport(ip: &Ipv4Header, body: &[u8]) -> Inside {
     match ip.protocol {
         IpNumber::TCP => {

@@ -7,7 +7,7 @@ use anabranch_dataplane::FlowState;
 
 use crate::{
     common::*,
-    frame::{Seen, Segment, tcp},
+    frame::{Inside, Seen, Segment, quote, read, tcp, udp},
     rig::*,
 };
 
@@ -242,6 +242,74 @@ fn an_answer_without_its_port_makes_no_link_full_for_others() {
         let syn = tcp(client(5000), remote, "S", LOCAL_ISN, 0).frame();
         rig.lan_sends(&syn).sent("translated-out");
     }
+}
+
+const NARROW_DEVICE: u32 = 300;
+const NARROW_MTU: u16 = 1300;
+
+/// The neighbour is behind a device that takes shorter packets than the links do.
+fn narrow(links: u32) -> Rig {
+    let mut rig = Rig::new();
+    rig.set(|s| s.lan_sources_loose = 1);
+    rig.install(&round_robin(links));
+    rig.add_lan((SECOND_CLIENT, 32), NARROW_DEVICE, NARROW_MTU.into());
+    rig
+}
+
+/// The packet comes back too long, and its host is told of what it sent.
+#[track_caller]
+fn is_told(rig: &mut Rig, frame: &[u8], called: SocketAddrV4) {
+    let out = rig.lan_sends(frame);
+    let sent = out.sent("hairpin");
+    let answer = rig.comes_back(&out.frame);
+    let seen = answer.answered("too-big-in");
+    assert_eq!(
+        (seen.src().ip(), seen.dst().ip()),
+        (called.ip(), sent.src().ip())
+    );
+    let told = rig.comes_back(&answer.frame).sent("error-in");
+    assert_eq!((told.src().ip(), told.dst().ip()), (called.ip(), &CLIENT));
+    let Inside::Icmp(3, 4, [0, 0, high, low], _) = &told.inside else {
+        panic!("{told:?}")
+    };
+    assert_eq!(u16::from_be_bytes([*high, *low]), NARROW_MTU);
+    let (was, is) = (read(frame), quote(&told));
+    assert_eq!((was.src(), was.dst()), (is.src(), is.dst()));
+    assert_eq!(was.ip.identification, is.ip.identification);
+}
+
+#[test]
+fn a_packet_too_long_for_the_other_hosts_device_is_answered_to_who_sent_it() {
+    for links in [0b01, 0b11] {
+        let mut rig = narrow(links);
+        let asked = udp(neighbour(5000), server(RENDEZVOUS), b"stun");
+        let called = rig.lan_sends(&asked.frame()).sent("translated-out").src();
+        let fits = usize::from(NARROW_MTU) - 28;
+        let datagram = |length| udp(client(5000), called, &vec![7; length]).id(77).frame();
+        let out = rig.lan_sends(&datagram(fits));
+        out.sent("hairpin");
+        rig.comes_back(&out.frame).sent("translated-in");
+        is_told(&mut rig, &datagram(fits + 1), called);
+
+        let mut pair = Pair::of(rig);
+        pair.shake_hands();
+        let data = pair.segment(0, "PA", CALLER_ISN + 1, CALLED_ISN + 1);
+        let data = data.payload(&[7; 1400]).ip().id(78).frame();
+        let called = pair.outer(1);
+        is_told(&mut pair.rig, &data, called);
+    }
+}
+
+#[test]
+fn a_packet_too_long_for_the_other_hosts_device_arrives_in_pieces() {
+    let mut rig = narrow(0b01);
+    let asked = udp(neighbour(5000), server(RENDEZVOUS), b"stun");
+    let called = rig.lan_sends(&asked.frame()).sent("translated-out").src();
+    let long = udp(client(5000), called, &[7; 1400]).may_fragment();
+    let out = rig.lan_sends(&long.frame());
+    out.sent("hairpin");
+    let left = rig.comes_back_in_pieces(&out.frame);
+    assert_eq!(left["translated-in"], 2, "{left:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddrV4},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
@@ -46,7 +46,7 @@ pub struct Outcome {
 }
 
 const TC_ACT_SHOT: u32 = 2;
-const TC_ACT_REDIRECT: u32 = 7;
+pub const TC_ACT_REDIRECT: u32 = 7;
 const TC_ACT_UNSPEC: u32 = u32::MAX;
 
 impl Outcome {
@@ -88,6 +88,7 @@ pub struct Rig {
     pins: PathBuf,
     role: Option<Role>,
     counted: Vec<u64>,
+    routes: Vec<Route>,
     /// Fragments that wait for the first of their datagram.
     waiting: usize,
     _inside: Entered,
@@ -123,6 +124,7 @@ impl Rig {
             pins,
             role: None,
             counted: Vec::new(),
+            routes: Vec::new(),
             waiting: 0,
             _inside: inside,
             namespace,
@@ -135,11 +137,8 @@ impl Rig {
     }
 
     pub fn tell_links(&mut self, external: [Ipv4Addr; 2], mtu: [u32; 2]) {
-        let lan = Verdict::Lan {
-            ifindex: LOOPBACK,
-            via: None,
-        };
-        let mut routes = vec![
+        let lan = on_device(LOOPBACK, None);
+        self.routes = vec![
             route(Ipv4Addr::new(10, 0, 0, 0), 24, lan),
             route(GATEWAY_LAN, 32, Verdict::Local),
         ];
@@ -154,10 +153,26 @@ impl Rig {
             let id = LinkId(link as u8);
             self.plane().set_link(id, Some(&path)).unwrap();
             if EXTERNAL.contains(&external) {
-                routes.push(route(external, 32, Verdict::Local));
+                self.routes.push(route(external, 32, Verdict::Local));
             }
         }
-        self.plane().set_routes(&routes).unwrap();
+        self.set_routes();
+    }
+
+    fn set_routes(&mut self) {
+        let plane = self.plane.as_mut().expect("it lives as long as the rig");
+        plane.set_routes(&self.routes).unwrap();
+    }
+
+    /// Some of the LAN is behind another device, which takes packets of `mtu` bytes. Its packets still arrive where all do.
+    pub fn add_lan(&mut self, prefix: (Ipv4Addr, u8), ifindex: u32, mtu: u32) {
+        self.add_device("lan", ifindex);
+        let address = GATEWAY_LAN.into();
+        let role = Role::Lan { address };
+        self.plane().attach(ifindex, role, false, mtu).unwrap();
+        let lan = on_device(ifindex, None);
+        self.routes.push(route(prefix.0, prefix.1, lan));
+        self.set_routes();
     }
 
     pub fn plane(&mut self) -> &mut Gateway {
@@ -224,6 +239,11 @@ impl Rig {
         for frame in frames {
             self.plane().run("lan", &frame, 1).unwrap();
         }
+        self.rose().into_iter().collect()
+    }
+
+    /// How often packets left for each reason since this was asked.
+    fn rose(&mut self) -> Vec<(String, u64)> {
         let reasons = self.plane().reasons().unwrap();
         let counted = reasons.iter().map(|reason| reason.packets).collect();
         let before = std::mem::replace(&mut self.counted, counted);
@@ -245,19 +265,21 @@ impl Rig {
         self.arrive("wan", Role::Link(LinkId(link)), frame, HAIRPIN_MARK)
     }
 
+    /// The same of a frame that may be cut: how many pieces left for which reason.
+    #[track_caller]
+    pub fn comes_back_in_pieces(&mut self, frame: &[u8]) -> BTreeMap<String, u64> {
+        let link = link_of(frame::read(frame).dst());
+        self.become_role(Role::Link(LinkId(link)));
+        run_marked(self.plane().program("wan").unwrap(), frame, HAIRPIN_MARK);
+        self.rose().into_iter().collect()
+    }
+
     #[track_caller]
     fn arrive(&mut self, program: &'static str, role: Role, frame: &[u8], mark: u32) -> Outcome {
         self.become_role(role);
         let (action, frame) = run_marked(self.plane().program(program).unwrap(), frame, mark);
-        let before = std::mem::take(&mut self.counted);
-        let reasons = self.plane().reasons().unwrap();
-        self.counted = reasons.iter().map(|reason| reason.packets).collect();
-        let rose: Vec<_> = reasons
-            .iter()
-            .zip(before)
-            .filter(|(reason, before)| reason.packets != *before)
-            .map(|(reason, before)| (reason.name.clone(), reason.packets - before))
-            .collect();
+        let mut rose = self.rose();
+        rose.retain(|(_, times)| *times > 0);
         let left: u64 = rose.iter().map(|(_, times)| times).sum();
         let waiting = self.fragments_waiting();
         let waited = std::mem::replace(&mut self.waiting, waiting);
@@ -494,7 +516,7 @@ impl Drop for Rig {
     }
 }
 
-/// Of `bpf/lib/nat.h`.
+/// Of `bpf/lib/turn.h`.
 const HAIRPIN_MARK: u32 = 0xac00_0000;
 /// Of `struct __sk_buff`: where the mark stands, and how much of it is given.
 const CONTEXT_MARK: usize = 8;
@@ -543,6 +565,10 @@ fn key_of(flow: &FlowRow, half: Half) -> abi::FlowKey {
 pub enum Half {
     Lan,
     Link,
+}
+
+fn on_device(ifindex: u32, via: Option<IpAddr>) -> Verdict {
+    Verdict::Lan { ifindex, via }
 }
 
 fn route(address: Ipv4Addr, length: u8, verdict: Verdict) -> Route {

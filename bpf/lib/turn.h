@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Hairpinning (RFC 4787 REQ-9): what one LAN host sends to another's external address is translated, and comes back as if
+ * the link of that address had brought it. What the gateway answers to it takes the same way, by the link of the sender's.
+ */
+#ifndef ANABRANCH_TURN_H
+#define ANABRANCH_TURN_H
+
+#include "flow.h"
+
+/* skb->mark of a packet on that way. Only this host sets marks. */
+#define HAIRPIN_MARK 0xac000000u
+
+/* The link on which the local end of `key` is a flow's, or AB_NO_TARGET. The key's side is given by that. */
+static __always_inline __u32 link_of_end(struct ab_flow_key *key)
+{
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
+		const struct ab_link *link = link_at(i);
+		if (!link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != key->local.word[3])
+			continue;
+		key->side = AB_SIDE_LINK(i);
+		if (find_flow(key))
+			return i;
+	}
+	return AB_NO_TARGET;
+}
+
+/* The link whose external address and port stand for a mapping and are this packet's destination, or AB_NO_TARGET. */
+__noinline int hairpin_link(struct packet *p)
+{
+	struct ab_flow_key key;
+	if (!p || !is_mapping(p->proto))
+		return AB_NO_TARGET;
+	make_key(&key, p->proto, AB_SIDE_LAN, p->dst, p->dport, p->src, p->sport);
+	return link_of_end(&key);
+}
+
+/* The link that the sender of a turned packet has its external endpoint on, or AB_NO_TARGET. */
+__noinline int link_of_sender(struct packet *p)
+{
+	struct ab_flow_key key;
+	if (!p)
+		return AB_NO_TARGET;
+	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	return link_of_end(&key);
+}
+
+/* To the ingress of a link. Below zero if there is no such link. */
+static __always_inline int turn_to(struct __sk_buff *skb, __u32 index)
+{
+	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index) : NULL;
+	if (!link)
+		return -1;
+	skb->mark = HAIRPIN_MARK;
+	return bpf_redirect(link->ifindex, BPF_F_INGRESS);
+}
+
+#endif
