@@ -55,7 +55,7 @@ enum ab_fate {
 	X(HAIRPIN_RST, DROPPED, "RST to the SYN of a LAN host by external address: a SYN may follow")              \
 	X(TTL_IN, DROPPED, "hop limit reached on the way in")                                                      \
 	X(FRAGMENT_HELD, DROPPED, "fragment that waits for the first of its datagram")                             \
-	X(FRAGMENT_ORPHAN, DROPPED, "fragment whose first fragment was not seen")                                  \
+	X(FRAGMENT_ORPHAN, DROPPED, "fragment whose first fragment was not seen, or whose flow is gone")           \
 	X(FRAGMENT_OVERLAP, DROPPED, "overlapping fragments")                                                      \
 	X(FOREIGN_ERROR, DROPPED, "ICMP error about no flow of ours")                                              \
 	X(BAD_QUOTE, DROPPED, "ICMP error about a TCP segment that is not in flight")                              \

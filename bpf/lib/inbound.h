@@ -76,13 +76,21 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
  * take. 0, or the reason. */
 static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow, __u32 link)
 {
-	int bad = begin_datagram(skb, p, AB_SIDE_LINK(link));
-	if (bad)
-		return bad;
 	if (!exceeds_mtu(skb, p, p->mtu) || !p->mtu)
 		return 0;
 	const struct ab_device *device = device_of(flow->lan_ifindex);
 	return device ? fit_to_mtu(skb, p, device->mtu, AB_SIDE_LINK(link)) : 0;
+}
+
+/* As begin_datagram and fit_to_lan. While others were sent beside a fragment its flow's memory may have become another's. */
+static __always_inline int take_for_lan(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
+					struct ab_flow **flow, __u32 link)
+{
+	int bad = begin_datagram(skb, p, AB_SIDE_LINK(link)) ?: fit_to_lan(skb, p, *flow, link);
+	if (bad || !is_fragment(p))
+		return bad;
+	*flow = find_flow(key);
+	return *flow ? 0 : AB_REASON_FRAGMENT_ORPHAN;
 }
 
 /* Only what a flow received is traffic: strays that keep coming prove nothing about a link. */
@@ -148,7 +156,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_TURNED))
 			return AB_REASON_SPOOFED_WAN;
 		if (!(p->flags & PACKET_CALL)) {
-			int refused = fit_to_lan(skb, p, flow, link) ?: follow_tcp_in(p, &key, flow, t);
+			int refused = take_for_lan(skb, p, &key, &flow, link) ?: follow_tcp_in(p, &key, flow, t);
 			if (refused)
 				return refused;
 			count_rx(t, flow, load);
@@ -161,7 +169,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	/* The host may ask by an id that a LAN host has here. */
 	if (filtered == AB_REASON_FILTERED_IN && p->proto == IPPROTO_ICMP)
 		return stray_inbound(skb, p);
-	filtered = filtered ?: fit_to_lan(skb, p, flow, link);
+	filtered = filtered ?: take_for_lan(skb, p, &key, &flow, link);
 	if (filtered)
 		return filtered;
 	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(&key, flow)) {

@@ -288,6 +288,14 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turne
 	return turn_to(skb, index) < 0 ? AB_REASON_FILTERED_IN : AB_REASON_HAIRPIN;
 }
 
+/* The flow of `p`. Not inlined: its key would stand in the frame below which flows are opened. */
+static __noinline struct ab_flow *find_again(const struct packet *p)
+{
+	struct ab_flow_key key;
+	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	return find_flow(&key);
+}
+
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
 static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
@@ -302,6 +310,13 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 	int bad = begin_datagram(skb, p, AB_SIDE_LAN) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN);
 	if (bad)
 		return bad;
+	if (is_fragment(p)) {
+		/* While others were sent beside it the flow's memory may have become another's. */
+		flow = find_again(p);
+		link = flow ? link_at(flow->link) : NULL;
+		if (!link)
+			return AB_REASON_FRAGMENT_ORPHAN;
+	}
 	if (!is_mapping(p->proto))
 		follow_tcp_out(p, flow);
 	count_tx(skb, p, flow, way);
