@@ -105,6 +105,12 @@ static __always_inline int is_remote_end(const struct ab_scratch *s)
 	return s->wan_key.local.word[3] == s->opening.remote && s->wan_key.local_port == s->opening.remote_port;
 }
 
+/* A SYN/ACK must come from the endpoint that was called. */
+static __always_inline __u32 port_attempts(const struct ab_scratch *s)
+{
+	return s->opening.is_answer ? 1 : PORT_ATTEMPTS;
+}
+
 struct port_search {
 	struct __sk_buff *skb;
 };
@@ -117,7 +123,7 @@ static long try_port(__u32 attempt, struct port_search *search)
 	if (!s || !set)
 		return 1;
 	__u32 icmp = s->lan_key.proto == IPPROTO_ICMP, port = next_port(set, s, attempt);
-	if ((!port && !icmp) || (attempt && s->opening.is_answer))
+	if (!port && !icmp)
 		return 1;
 	s->wan_key.local_port = bpf_htons(port);
 	if (bpf_map_lookup_elem(&flows, &s->wan_key))
@@ -152,10 +158,10 @@ static long yield_port(__u32 attempt, __u32 *yielded)
 }
 
 /* One of the candidates, if it has an ended flow's port: that is kept for late segments, and nobody is charged for it. */
-__noinline __u32 yield_ports(void)
+__noinline __u32 yield_ports(__u32 attempts)
 {
 	__u32 yielded = 0;
-	bpf_loop(PORT_ATTEMPTS, yield_port, &yielded, 0);
+	bpf_loop(attempts, yield_port, &yielded, 0);
 	return yielded;
 }
 
@@ -163,11 +169,12 @@ __noinline __u32 yield_ports(void)
 static __always_inline int bind_port(struct __sk_buff *skb, struct ab_scratch *s)
 {
 	struct port_search search = { .skb = skb };
+	__u32 attempts = port_attempts(s);
 	s->opening.first_port = bpf_get_prandom_u32() & 0xffffff;
 	s->opening.reason = AB_REASON_REFUSED_PORTS;
-	bpf_loop(PORT_ATTEMPTS, try_port, &search, 0);
-	if (s->opening.reason == AB_REASON_REFUSED_PORTS && yield_ports())
-		bpf_loop(PORT_ATTEMPTS, try_port, &search, 0);
+	bpf_loop(attempts, try_port, &search, 0);
+	if (s->opening.reason == AB_REASON_REFUSED_PORTS && yield_ports(attempts))
+		bpf_loop(attempts, try_port, &search, 0);
 	return s->opening.reason;
 }
 

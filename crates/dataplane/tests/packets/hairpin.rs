@@ -244,6 +244,36 @@ fn an_answer_without_its_port_makes_no_link_full_for_others() {
     }
 }
 
+/// Who ended is forgotten for those alone who can take what it had.
+#[test]
+fn an_answer_without_its_port_takes_no_other_port_from_who_has_ended() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    rig.set(|s| (s.port_min, s.port_max) = (4000, 4007));
+    let hosts = [client(4000), neighbour(4001)].map(|host| rig.connect(host, server(RENDEZVOUS)));
+    let [first, second] = [hosts[0].external, hosts[1].external];
+    let call = |last, port| {
+        let host = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port);
+        tcp(host, second, "S", CALLER_ISN, 0)
+    };
+    let ended = call(4, 4005);
+    let outer = passes(&mut rig, &ended, "hairpin-syn").src();
+    let answer = tcp(hosts[1].local, outer, "SA", CALLED_ISN, CALLER_ISN + 1);
+    passes(&mut rig, &answer, "translated-in");
+    for (flags, reason) in [("A", "translated-in"), ("R", "translated-in")] {
+        let segment = tcp(ended.src, second, flags, CALLER_ISN + 1, CALLED_ISN + 1);
+        passes(&mut rig, &segment, reason);
+    }
+    rig.lan_sends(&call(5, first.port()).frame())
+        .sent("hairpin");
+    let syn = tcp(hosts[1].local, first, "S", CALLER_ISN, 0);
+    rig.lan_sends(&syn.frame()).sent("hairpin");
+    let before = rig.flows().len();
+    let answer = tcp(hosts[0].local, second, "SA", CALLED_ISN, CALLER_ISN + 1);
+    assert_eq!(rig.lan_sends(&answer.frame()).reason, "refused-ports");
+    assert_eq!(rig.flows().len(), before);
+}
+
 const NARROW_DEVICE: u32 = 300;
 const NARROW_MTU: u16 = 1300;
 
