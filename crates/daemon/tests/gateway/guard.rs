@@ -20,6 +20,8 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
+/// GRE, ESP, SCTP, and one for experiments (RFC 3692).
+const PROTOCOLS: [u8; 4] = [47, 50, 132, 253];
 const NFT_WORKS: &str = "works";
 const BRIEFLY: Duration = Duration::from_millis(500);
 
@@ -85,6 +87,12 @@ impl Rig {
     /// Sends `count` TCP segments of connections that do not exist, from all over the LAN.
     fn segments(&self, flags: u8, count: u16) {
         self.segments_of(100, flags, count);
+    }
+
+    /// Sends a packet of each of some protocols that are neither TCP, UDP nor ICMP.
+    fn packets_of(&self, protocols: &[u8]) {
+        let send = || segments::send_of(protocols);
+        self.client.run(send).unwrap();
     }
 
     /// The same, from so many hosts.
@@ -244,6 +252,17 @@ fn nothing_leaves_a_link_with_a_source_that_is_not_the_links() {
         for flags in [SYN | ACK, RST, FIN | PSH | URG, 0] {
             rig.segments(flags, 4);
         }
+        let untranslated = || {
+            // SCTP that begins no association is invalid to the kernel.
+            packets(&daemon, "kernel-foreign-source") + packets(&daemon, "kernel-invalid")
+        };
+        let before = untranslated();
+        rig.packets_of(&PROTOCOLS);
+        if fallback == "refuse" {
+            until("nothing translates them, so none leaves", || {
+                untranslated() == before + PROTOCOLS.len() as u64
+            });
+        }
         let _ = rig.client.exec(
             "ping",
             &["-c", "2", "-W", "1", "-I", "10.9.0.1", "192.0.2.1"],
@@ -376,11 +395,11 @@ fn an_nft_that_fails_at_first_is_asked_again() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-/// TCP segments from nowhere.
+/// TCP segments from nowhere, and packets of other protocols.
 mod segments {
     use std::net::{Ipv4Addr, SocketAddrV4};
 
-    use etherparse::{PacketBuilder, TcpHeader};
+    use etherparse::{IpNumber, PacketBuilder, TcpHeader};
     use socket2::{Domain, Protocol, Socket, Type};
 
     use super::{ACK, FIN, PSH, RST, SYN, URG};
@@ -388,14 +407,30 @@ mod segments {
     const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
     pub fn send(hosts: u8, flags: u8, count: u16) {
+        send_all((0..count).map(|number| {
+            let host = 100 + (number % u16::from(hosts)) as u8;
+            let from = Ipv4Addr::new(192, 168, 1, host);
+            segment(from, flags, 1024 + number)
+        }));
+    }
+
+    pub fn send_of(protocols: &[u8]) {
+        let from = Ipv4Addr::new(192, 168, 1, 20);
+        send_all(protocols.iter().map(|protocol| {
+            let mut bytes = Vec::new();
+            PacketBuilder::ipv4(from.octets(), SERVER.octets(), 64)
+                .write(&mut bytes, IpNumber(*protocol), &[0; 32])
+                .unwrap();
+            bytes
+        }));
+    }
+
+    fn send_all(packets: impl Iterator<Item = Vec<u8>>) {
         let raw = Some(Protocol::from(libc::IPPROTO_RAW));
         let socket = Socket::new(Domain::IPV4, Type::RAW, raw).unwrap();
         socket.set_header_included_v4(true).unwrap();
         let to = SocketAddrV4::new(SERVER, 0).into();
-        for number in 0..count {
-            let host = 100 + (number % u16::from(hosts)) as u8;
-            let from = Ipv4Addr::new(192, 168, 1, host);
-            let packet = segment(from, flags, 1024 + number);
+        for packet in packets {
             socket.send_to(&packet, &to).unwrap();
         }
     }

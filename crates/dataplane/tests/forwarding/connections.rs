@@ -137,16 +137,19 @@ fn an_idle_host_whose_flow_is_forgotten_is_told_when_it_speaks() {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
-#[test]
-fn a_host_over_its_quota_is_carried_by_the_kernels_nat() {
-    let mut site = Site::new();
-    let gateway = &site.gateway;
+/// Of [`kernel_nat`].
+pub const FALLBACK_MARK: u32 = 7;
+
+/// The gateway's kernel forwards everything, and translates what leaves the first link.
+pub fn kernel_nat(gateway: &Namespace) {
     gateway.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
     for device in ["all", "wan0", "lan0"] {
         let key = format!("net/ipv4/conf/{device}/rp_filter");
         gateway.set_sysctl(&key, "0").unwrap();
     }
-    gateway.ip("rule add fwmark 7 lookup 100").unwrap();
+    gateway
+        .ip(&format!("rule add fwmark {FALLBACK_MARK} lookup 100"))
+        .unwrap();
     let isp = ISP[0];
     gateway
         .ip(&format!("route add default via {isp} dev wan0 table 100"))
@@ -157,11 +160,21 @@ fn a_host_over_its_quota_is_carried_by_the_kernels_nat() {
                 type nat hook postrouting priority 100
                 oifname wan0 masquerade
             }
+            chain forward {
+                type filter hook forward priority 0
+                ct state invalid drop
+            }
         }
     ";
     gateway.exec_with_input("nft", &["-f", "-"], rules).unwrap();
+}
+
+#[test]
+fn a_host_over_its_quota_is_carried_by_the_kernels_nat() {
+    let mut site = Site::new();
+    kernel_nat(&site.gateway);
     let mut strict = settings();
-    (strict.quota_per_host, strict.fallback_mark) = (0, 7);
+    (strict.quota_per_host, strict.fallback_mark) = (0, FALLBACK_MARK);
     site.plane().set_settings(&strict).unwrap();
 
     let listener = listen(&site.internet, (SERVER, 8080));

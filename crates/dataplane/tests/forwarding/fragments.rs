@@ -1,4 +1,4 @@
-//! Packets written by hand: fragments in any order, twice, or among a flood of others, and frames with tags.
+//! Packets written by hand: fragments in any order, twice, or among a flood of others, frames with tags, other protocols.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
@@ -7,6 +7,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::{
     common::*,
+    connections::{FALLBACK_MARK, kernel_nat},
     flood::{frame_socket, mac_of, sum_of},
     site::Site,
     *,
@@ -20,6 +21,7 @@ fn packet_socket(namespace: &Namespace) -> Socket {
 }
 
 const PIECE: usize = 1024;
+const PROTOCOL_AT: usize = 9;
 
 /// A UDP datagram without a checksum, in pieces.
 fn pieces(from: SocketAddrV4, to: SocketAddrV4, id: u16, payload: &[u8]) -> Vec<Vec<u8>> {
@@ -134,6 +136,67 @@ fn a_flood_of_first_fragments_from_outside_costs_no_datagram_of_a_flow() {
         assert!(receive(&client).0 == payload, "datagram {round}");
     }
     assert!(site.reason("stray") >= 20_000);
+}
+
+/// GRE, ESP, SCTP, and one for experiments (RFC 3692).
+const PROTOCOLS: [u8; 4] = [47, 50, 132, 253];
+
+/// How often the internet's rules have counted what they name so.
+fn counted(site: &Site, name: &str) -> u64 {
+    let arguments = ["list", "counter", "ip", "seen", name];
+    let said = site.internet.exec("nft", &arguments).unwrap();
+    let packets = said
+        .split_whitespace()
+        .skip_while(|word| *word != "packets");
+    packets.into_iter().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn no_other_protocol_leaves_a_link_with_its_lan_source() {
+    let mut site = Site::new();
+    kernel_nat(&site.gateway);
+    let back = format!("route add default via {} dev wan0", ISP[0]);
+    site.gateway.ip(&back).unwrap();
+    let [lan, external] = [CLIENT, EXTERNAL[0]];
+    let protocols = "meta l4proto { 47, 50, 132, 253 }";
+    let rules = format!(
+        "table ip seen {{
+            counter untranslated {{ }}
+            counter translated {{ }}
+            chain seen {{
+                type filter hook prerouting priority raw
+                {protocols} ip saddr {lan} counter name untranslated
+                {protocols} ip saddr {external} counter name translated
+            }}
+        }}"
+    );
+    site.internet
+        .exec_with_input("nft", &["-f", "-"], &rules)
+        .unwrap();
+    let send_all = |site: &Site| {
+        let socket = packet_socket(&site.client);
+        let at = |address| SocketAddrV4::new(address, 0);
+        for protocol in PROTOCOLS {
+            let mut packet = pieces(at(CLIENT), at(SERVER), 1, b"something").remove(0);
+            packet[PROTOCOL_AT] = protocol;
+            send(&socket, &[packet], SERVER);
+        }
+    };
+    let count = PROTOCOLS.len() as u64;
+    send_all(&site);
+    eventually("all are refused", || {
+        site.reason("refused-protocol") == count
+    });
+    let mut lenient = settings();
+    lenient.fallback_mark = FALLBACK_MARK;
+    site.plane().set_settings(&lenient).unwrap();
+    send_all(&site);
+    // SCTP that begins no association is invalid to the kernel.
+    eventually("the kernel's NAT has carried all the others", || {
+        counted(&site, "translated") == count - 1
+    });
+    assert_eq!(site.reason("fallback-protocol"), count);
+    assert_eq!(counted(&site, "untranslated"), 0);
 }
 
 /// A datagram of the client's in an Ethernet frame with an 802.1Q tag.

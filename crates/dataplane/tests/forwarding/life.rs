@@ -51,6 +51,26 @@ fn link_of(server: &TcpStream) -> u8 {
     found.expect("one of ours") as u8
 }
 
+/// RFC 5382 REQ-4: for six seconds nobody is told that nobody listens, whether or not a LAN host has a connection there.
+#[test]
+fn a_stranger_who_calls_an_external_endpoint_meets_silence() {
+    const SILENCE: Duration = Duration::from_millis(6100);
+    let site = Site::new();
+    let (_client, server) = pair(&site, &listen(&site.internet, (SERVER, 8080)));
+    let mapped = server.peer_addr().unwrap();
+    let nobodys = SocketAddr::new(mapped.ip(), mapped.port() ^ 1);
+    let call = |to: SocketAddr| {
+        let internet = &site.internet;
+        internet.run(move || TcpStream::connect_timeout(&to, SILENCE).unwrap_err())
+    };
+    std::thread::scope(|scope| {
+        let calls = [mapped, nobodys].map(|to| scope.spawn(move || call(to).unwrap()));
+        for call in calls {
+            assert_eq!(call.join().unwrap().kind(), ErrorKind::TimedOut);
+        }
+    });
+}
+
 #[test]
 fn when_a_link_ends_its_clients_are_told_at_once_and_those_of_the_other_notice_nothing() {
     let mut site = Site::new();

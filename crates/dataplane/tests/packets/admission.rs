@@ -1,8 +1,9 @@
 //! Who may open a flow: shares of hosts, of the kernel's NAT, ports of the gateway itself, sources of other devices.
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use anabranch_core::DataPlane;
 use anabranch_dataplane::{Route, Sizes, Verdict};
 
 use crate::{common::*, frame::*, rig::*};
@@ -78,6 +79,58 @@ fn a_link_without_a_port_is_passed_over_in_the_same_packet() {
         let external = ask(&mut rig, 20 + (i / 16) as u8, 5000 + i);
         assert_eq!(link_of(external), 1);
     }
+}
+
+/// Fills every external port of one link, by hosts that are not asked about again.
+fn fill_ports(rig: &mut Rig, ports: std::ops::Range<u16>) {
+    rig.set(|s| (s.port_min, s.port_max) = (ports.start, ports.end - 1));
+    // The most that one host may have.
+    let share = ports.len() / 4;
+    for (i, port) in ports.enumerate() {
+        let local = host(10 + (i / share) as u8, port);
+        let sent = rig.lan_sends(&udp(local, server(53), b"q").frame());
+        assert_eq!(sent.sent("translated-out").src().port(), port);
+    }
+}
+
+#[test]
+fn in_turns_every_query_is_answered_beside_a_full_link_which_is_left_alone_for_a_second() {
+    const QUERIES: u16 = 100;
+    let second = Duration::from_millis(1010);
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    fill_ports(&mut rig, 2000..2256);
+    let mut choice = round_robin(0b11);
+    choice.target[0].dispatched_base = 256;
+    rig.install(&choice);
+    // A try in vain counts as dispatched, not as opened.
+    let tries = |rig: &mut Rig| {
+        let full = rig.plane().counters().unwrap()[0].flows;
+        full.dispatched - full.opened
+    };
+    let ask = |rig: &mut Rig, number, port| {
+        let local = host(number, port);
+        let query = udp(local, server(53), b"query").frame();
+        let external = rig.lan_sends(&query).sent("translated-out").src();
+        assert_eq!(link_of(external), 1);
+        let answer = udp(server(53), external, b"answer").frame();
+        let seen = rig.link_brings(1, &answer).sent("translated-in");
+        assert_eq!(seen.dst(), local);
+    };
+    let begun = Instant::now();
+    for i in 0..QUERIES {
+        ask(&mut rig, 20 + (i / 25) as u8, 2000 + i);
+    }
+    let (tried, most) = (tries(&mut rig), 1 + begun.elapsed().as_secs());
+    assert!((1..=most).contains(&tried), "{tried} of {most}");
+    let asked = Instant::now();
+    while asked.elapsed() < second {
+        ask(&mut rig, 20, 2000);
+    }
+    assert_eq!(tries(&mut rig), tried, "nobody new has asked");
+    ask(&mut rig, 30, 2000 + QUERIES);
+    ask(&mut rig, 30, 2001 + QUERIES);
+    assert_eq!(tries(&mut rig), tried + 1);
 }
 
 #[test]
@@ -173,6 +226,155 @@ fn what_a_host_gives_to_the_kernels_nat_is_bounded_and_paid_for_once() {
     assert!((512..=512 + refilled).contains(&passed), "{left:?}");
     assert_eq!(passed + left["refused-rate-host"], 2000, "{left:?}");
     rig.lan_sends(&syn(2000)).passed("fallback-quota");
+}
+
+/// The kernel's table keeps what it is given for minutes, whoever answers: a server that helps the host changes nothing.
+#[test]
+fn what_all_hosts_give_to_the_kernels_nat_is_bounded_in_sum() {
+    const HOSTS: u8 = 20;
+    let mut rig = Rig::new();
+    rig.set(|s| (s.quota_per_host, s.fallback_mark) = (0, 7));
+    let begun = Instant::now();
+    let syns = (0..8000u16).map(|i| {
+        let local = host(
+            10 + (i % u16::from(HOSTS)) as u8,
+            2000 + i / u16::from(HOSTS),
+        );
+        tcp(local, server(80), "S", LOCAL_ISN, 0).frame()
+    });
+    let left = rig.lan_pours(syns);
+    let passed = left["fallback-quota"];
+    // 4096 at once, and 1024 a second for as long as this took.
+    let refilled = 1024 * (begun.elapsed().as_secs() + 1);
+    assert!((4096..=4096 + refilled).contains(&passed), "{left:?}");
+    assert_eq!(passed + left["refused-rate-all"], 8000, "{left:?}");
+}
+
+#[test]
+fn segments_of_no_flow_that_one_host_gives_to_the_kernel_are_bounded_and_cost_no_other() {
+    const SEGMENTS: u16 = 3000;
+    let mut rig = Rig::new();
+    rig.set(|s| s.fallback_mark = 7);
+    let begun = Instant::now();
+    let segments = (0..SEGMENTS).map(|i| tcp(client(2000 + i), server(80), "A", 1, 1).frame());
+    let left = rig.lan_pours(segments);
+    let passed = left["fallback-unknown"];
+    // 1024 at once, and 256 a second.
+    let refilled = 256 * (begun.elapsed().as_secs() + 1);
+    assert!((1024..=1024 + refilled).contains(&passed), "{left:?}");
+    assert_eq!(passed + left["unknown-rate"], u64::from(SEGMENTS));
+    let other = tcp(host(3, 4000), server(80), "A", 1, 1).frame();
+    rig.lan_sends(&other).passed("fallback-unknown");
+    // What the server answers is the kernel's only if that knows it.
+    for flags in ["A", "SA", "R"] {
+        let answer = tcp(
+            server(80),
+            SocketAddrV4::new(EXTERNAL[0], 2000),
+            flags,
+            1,
+            1,
+        );
+        rig.link_brings(0, &answer.frame()).passed("fallback-stray");
+    }
+    rig.connect(client(4000), server(443));
+}
+
+const ROUTER: u8 = 254;
+
+/// A host behind the LAN's router, whose card is all that is seen of it.
+fn behind_router(number: u8, port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 0, 9, number), port)
+}
+
+fn rig_with_router() -> Rig {
+    let mut rig = Rig::new();
+    let router = *host(ROUTER, 0).ip();
+    rig.add_router((Ipv4Addr::new(10, 0, 9, 0), 24), router);
+    rig
+}
+
+/// A SYN by the router's card, in the name of whoever it says.
+fn by_router(local: SocketAddrV4, remote: SocketAddrV4) -> Vec<u8> {
+    let mac = [2, 0, 10, 0, 0, ROUTER];
+    sent_by(mac, tcp(local, remote, "S", LOCAL_ISN, 0).frame())
+}
+
+#[test]
+fn each_address_behind_a_lan_router_has_a_quota_of_its_own_and_a_card_has_one_for_all_of_its() {
+    let mut rig = rig_with_router();
+    rig.set(|s| s.quota_per_host = 3);
+    let mut syn = |local| rig.lan_sends(&by_router(local, server(80))).reason;
+    for (number, port) in [(2, 4000), (2, 4001), (2, 4002), (3, 4000)] {
+        assert_eq!(syn(behind_router(number, port)), "translated-out");
+    }
+    assert_eq!(syn(behind_router(2, 4003)), "refused-quota");
+    assert_eq!(syn(behind_router(3, 4001)), "translated-out");
+    // The router's own, on the device's prefix, are one host's.
+    for last in 100..103 {
+        assert_eq!(syn(host(last, 4000)), "translated-out");
+    }
+    assert_eq!(syn(host(103, 4000)), "refused-quota");
+    assert_eq!(syn(behind_router(4, 4000)), "translated-out");
+}
+
+#[test]
+fn a_flood_of_one_address_behind_a_lan_router_evicts_no_handshake_of_another() {
+    let mut rig = rig_with_router();
+    let waiting = by_router(behind_router(2, 4000), server(80));
+    let external = rig.lan_sends(&waiting).sent("translated-out").src();
+    let syns = 10 * settings().embryos_per_host;
+    rig.lan_floods((0..syns).map(|i| {
+        let remote = SocketAddrV4::new(Ipv4Addr::from(0x1400_0000 + i), 80);
+        by_router(behind_router(3, 4000), remote)
+    }));
+    let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
+    rig.link_brings(link_of(external), &answer.frame())
+        .sent("translated-in");
+}
+
+#[test]
+fn the_cards_of_one_device_share_what_it_may_have_and_leave_another_device_its_own() {
+    let mut rig = Rig::new();
+    rig.add_lan((Ipv4Addr::new(10, 0, 9, 0), 24), 300, MTU);
+    rig.set(|s| {
+        (s.flows_per_device, s.embryos_per_device) = (8, 1000);
+        s.lan_sources_loose = 1;
+    });
+    let syn = |rig: &mut Rig, local| {
+        let syn = tcp(local, server(80), "S", LOCAL_ISN, 0);
+        rig.lan_sends(&syn.frame()).reason
+    };
+    let held = rig.connect(client(4000), server(80));
+    for number in 10..17 {
+        assert_eq!(syn(&mut rig, host(number, 4000)), "translated-out");
+    }
+    assert_eq!(syn(&mut rig, host(17, 4000)), "refused-device");
+    assert_eq!(syn(&mut rig, client(4001)), "refused-device");
+    let elsewhere = |port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 9, 2), port);
+    for port in 4000..4008 {
+        assert_eq!(syn(&mut rig, elsewhere(port)), "translated-out");
+    }
+    assert_eq!(syn(&mut rig, elsewhere(4008)), "refused-device");
+    let end = held.say("R", LOCAL_ISN + 1, 0);
+    rig.lan_sends(&end.frame()).sent("translated-out");
+    assert_eq!(syn(&mut rig, host(17, 4000)), "translated-out");
+    assert_eq!(syn(&mut rig, host(18, 4000)), "refused-device");
+}
+
+#[test]
+fn the_embryos_of_one_device_make_room_among_themselves() {
+    const SHARE: u32 = 8;
+    let mut rig = Rig::new();
+    rig.add_lan((Ipv4Addr::new(10, 0, 9, 0), 24), 300, MTU);
+    rig.set(|s| {
+        (s.flows_per_device, s.embryos_per_device) = (1000, SHARE);
+        s.lan_sources_loose = 1;
+    });
+    let elsewhere = SocketAddrV4::new(Ipv4Addr::new(10, 0, 9, 2), 4000);
+    let waiting = rig.open(elsewhere, server(80));
+    flood(&mut rig, 10 * SHARE);
+    assert_eq!(rig.embryos(), 2 * (SHARE as usize + 1));
+    rig.confirm(&waiting);
 }
 
 /// One port of a host that speaks to everybody fills neither the table of embryos nor that of permissions for others.

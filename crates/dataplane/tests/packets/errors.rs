@@ -119,6 +119,42 @@ fn an_error_of_a_lan_host_speaks_with_the_external_address() {
     assert_eq!((inner.src(), inner.dst()), (server(53), sent.src()));
 }
 
+/// RFC 5508, section 4.2: the quote is as its sender wrote it, also where the endpoint was translated.
+#[test]
+fn a_quoted_datagram_bears_the_id_and_the_checksum_of_its_sender_both_ways() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    rig.lan_sends(&udp(other, server(53), b"x").frame());
+    let query = udp(client(4000), server(53), b"query").id(4711);
+    let out = rig.lan_sends(&query.frame());
+    let external = out.sent("translated-out").src();
+    let error = |src, dst, frame: &[u8]| {
+        let quoted = &frame[ETHERNET..];
+        icmp_error(src, dst, PORT_UNREACHABLE, [0; 4], quoted).frame()
+    };
+    let inward = error(ROUTER, *external.ip(), &out.frame);
+    let told = rig.link_brings(0, &inward).sent("error-in");
+
+    let answer = udp(server(53), external, b"answer").id(4712);
+    let got = rig.link_brings(0, &answer.frame());
+    got.sent("translated-in");
+    let outward = error(CLIENT, SERVER, &got.frame);
+    let said = rig.lan_sends(&outward).sent("error-out");
+    for (error, written) in [(told, query), (said, answer)] {
+        let (is, was) = (quote(&error), read(&written.frame()));
+        assert_eq!(is.ip.identification, was.ip.identification);
+        assert_eq!(header_of(&is), header_of(&was));
+    }
+}
+
+fn header_of(seen: &Seen) -> &etherparse::UdpHeader {
+    match &seen.inside {
+        Inside::Udp(header, _) => header,
+        other => panic!("no datagram: {other:?}"),
+    }
+}
+
 #[test]
 fn nobody_speaks_of_a_flow_from_another_device_or_for_the_gateway() {
     let mut rig = Rig::new();

@@ -1,6 +1,9 @@
 //! What is bounded: states of a host, of the table, of unfinished handshakes.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::{
+    net::{Ipv4Addr, SocketAddrV4},
+    time::Instant,
+};
 
 use anabranch_dataplane::Sizes;
 
@@ -81,6 +84,47 @@ fn a_host_takes_a_quarter_of_the_ports_and_leaves_the_others_theirs() {
         is_forbidden(&ask(&mut rig, host, 5002), "refused-mappings");
     }
     is_forbidden(&ask(&mut rig, 6, 5000), "refused-ports");
+}
+
+/// The same however much of it the kernel's NAT takes: what that does not is answered, and not without end.
+#[test]
+fn who_finds_no_port_is_told_so_at_a_bounded_rate_also_beside_the_kernels_nat() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    for fallback_mark in [0, 7] {
+        rig.set(|s| {
+            (s.port_min, s.port_max) = (40000, 40003);
+            s.fallback_mark = fallback_mark;
+        });
+        let reason = match fallback_mark {
+            0 => "refused-ports",
+            _ => "refused-rate-host",
+        };
+        let local =
+            |port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2 + fallback_mark as u8), port);
+        let begun = Instant::now();
+        let (mut refused, mut answered) = (0, 0);
+        for port in 2000..4000 {
+            let query = udp(local(port), server(53), b"query").frame();
+            let outcome = rig.lan_sends(&query);
+            if outcome.reason == "fallback-ports" {
+                assert_ne!(fallback_mark, 0);
+                continue;
+            }
+            assert_eq!(outcome.reason, reason);
+            refused += 1;
+            if outcome.was_answered() {
+                is_forbidden(&outcome, reason);
+                answered += 1;
+            }
+        }
+        // 100 at once, and 100 a second.
+        let most = 101 + begun.elapsed().as_millis() / 10;
+        assert!(
+            refused > 1000 && (100..=most).contains(&answered),
+            "{answered} of {refused}"
+        );
+    }
 }
 
 #[test]

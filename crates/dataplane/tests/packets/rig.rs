@@ -175,6 +175,13 @@ impl Rig {
         self.set_routes();
     }
 
+    /// Some of the LAN is behind a router in it.
+    pub fn add_router(&mut self, prefix: (Ipv4Addr, u8), router: Ipv4Addr) {
+        let behind = on_device(LOOPBACK, Some(router.into()));
+        self.routes.push(route(prefix.0, prefix.1, behind));
+        self.set_routes();
+    }
+
     pub fn plane(&mut self) -> &mut Gateway {
         self.plane.as_mut().expect("it lives as long as the rig")
     }

@@ -175,12 +175,40 @@ fn of_a_lan_nothing_leaves_by_the_kernel_but_what_its_nat_carries() {
     rig.set(|s| s.fallback_mark = MARK);
     for ip in &ours {
         rig.lan_sends(&ip.frame()).passed("fallback-protocol");
+        let later = ip.fragment(8, 16);
+        rig.lan_sends(&later.frame()).passed("fallback-protocol");
     }
     // Echo replies, redirects, timestamps, ...
     for kind in [0, 5, 9, 10, 13, 14, 17, 18, 40] {
         rig.lan_sends(&icmp_of_type(kind, CLIENT, SERVER).frame())
             .dropped("icmp-other");
     }
+}
+
+/// Whoever else routes it: nothing but the kernel's NAT may take it on, and that alone where it is there.
+#[test]
+fn no_protocol_but_those_that_are_translated_leaves_a_link() {
+    let mut rig = Rig::new();
+    let translated = [IpNumber::ICMP, IpNumber::TCP, IpNumber::UDP];
+    let others = (0..=255)
+        .map(IpNumber)
+        .filter(|number| !translated.contains(number));
+    for protocol in others {
+        let ip = of_protocol(protocol, CLIENT, SERVER);
+        rig.set(|s| s.fallback_mark = 0);
+        for frame in [ip.frame(), ip.fragment(8, 16).frame()] {
+            let refused = rig.lan_sends(&frame);
+            if !refused.was_answered() {
+                refused.dropped("refused-protocol");
+                continue;
+            }
+            let answer = refused.answered("refused-protocol");
+            assert_eq!(answer.dst().ip(), &CLIENT, "{protocol:?}");
+        }
+        rig.set(|s| s.fallback_mark = MARK);
+        rig.lan_sends(&ip.frame()).passed("fallback-protocol");
+    }
+    assert!(rig.flows().is_empty());
 }
 
 #[test]
