@@ -73,9 +73,9 @@ pub trait Surroundings {
     fn fallback_mark(&self, config: &Config) -> u32;
     /// Somebody took away what guards the host; asked often.
     fn has_lost_guard(&self) -> bool;
-    /// The host's own sockets that would go on asking from this address, of a link that has been left, are told.
+    /// Aborts the host's own UDP sockets that are connected from `address`, which `link` has or had.
     fn abandon(&self, link: &str, address: IpAddr);
-    /// What the host lacks, and what of that is the consequence.
+    /// What the host lacks, and what cannot be done without.
     fn lacks(&self) -> Option<String>;
     /// What the host's own filter has dropped for us.
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>>;

@@ -40,9 +40,7 @@ impl Lock {
             .into()),
         }
     }
-}
 
-impl Lock {
     /// Says so if there was no room for it.
     pub fn tell(&self) {
         if let Err(error) = &self.0.written {
@@ -186,7 +184,7 @@ fn owner(written: &str) -> (&str, &str) {
     written.split_once(' ').unwrap_or((written, ""))
 }
 
-/// A file that one process has. It is removed when that lets go of it in good order, unless it is to stay.
+/// A file that one process has, or in its stead an address that has its name. It is removed when that lets go of it in good order, unless it is to stay.
 #[derive(Debug)]
 struct LockFile {
     path: PathBuf,
@@ -226,7 +224,9 @@ impl LockFile {
     /// taken all the same, and not written.
     fn take(path: &Path, holder: &str, may_follow: impl Fn(&str) -> bool) -> anyhow::Result<Taken> {
         let address = bind(path).ok();
-        if let Some(process) = address.is_none().then(|| bound_by_us(path)).flatten() {
+        if address.is_none()
+            && let Some(process) = bound_by_us(path)
+        {
             return Ok(Taken::Held(process));
         }
         let (held, written) = match open(path)? {
