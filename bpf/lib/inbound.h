@@ -72,11 +72,17 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 	return 0;
 }
 
+/* Whether there are LAN devices that do not take the packet as it is. */
+static __always_inline int is_too_long_for_some(const struct __sk_buff *skb, const struct packet *p)
+{
+	return exceeds_mtu(skb, p, p->mtu) && p->mtu;
+}
+
 /* What is longer than its LAN device takes is cut or answered; devices are asked only about what the smallest does not
  * take. 0, or the reason. */
 static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow, __u32 link)
 {
-	if (!exceeds_mtu(skb, p, p->mtu) || !p->mtu)
+	if (!is_too_long_for_some(skb, p))
 		return 0;
 	const struct ab_device *device = device_of(flow->lan_ifindex);
 	return device ? fit_to_mtu(skb, p, device->mtu, AB_SIDE_LINK(link)) : 0;
@@ -86,6 +92,8 @@ static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, c
 static __always_inline int take_for_lan(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					struct ab_flow **flow, __u32 link)
 {
+	if (!is_fragment(p) && !is_too_long_for_some(skb, p))
+		return 0;
 	int bad = begin_datagram(skb, p, AB_SIDE_LINK(link)) ?: fit_to_lan(skb, p, *flow, link);
 	if (bad || !is_fragment(p))
 		return bad;

@@ -307,10 +307,11 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 		return way;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
-	int bad = begin_datagram(skb, p, AB_SIDE_LAN) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN);
-	if (bad)
-		return bad;
-	if (is_fragment(p)) {
+	int bad = 0;
+	if (is_fragment(p) || exceeds_mtu(skb, p, link->mtu)) {
+		bad = begin_datagram(skb, p, AB_SIDE_LAN) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN);
+		if (bad)
+			return bad;
 		/* While others were sent beside it the flow's memory may have become another's. */
 		flow = find_again(p);
 		link = flow ? link_at(flow->link) : NULL;
