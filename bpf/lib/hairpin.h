@@ -48,7 +48,7 @@ static long try_called(__u32 index, struct call *call)
 	return 1;
 }
 
-/* A segment of no flow, to what the kernel routes. TO_OPEN if it is a call to another LAN host, or answers one; or the
+/* A segment of no flow, to what the kernel routes, whose source is right. TO_OPEN if it is a call to another LAN host, or answers one; or the
  * reason why not. */
 __noinline int meet_call(struct packet *p)
 {
@@ -65,7 +65,7 @@ __noinline int meet_call(struct packet *p)
 	s->opening.is_hairpin = 1;
 	s->opening.is_answer = !is_first_syn(p);
 	s->opening.turned = call.link;
-	return check_source(p) ?: TO_OPEN;
+	return TO_OPEN;
 }
 
 /*

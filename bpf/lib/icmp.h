@@ -194,11 +194,11 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_MALFORMED;
 	struct quote q;
 	struct ab_flow_key key;
+	if (!is_lan_address(p->src))
+		return AB_REASON_SPOOFED_LAN;
 	const struct ab_route *route = find_route(p->dst);
 	if (route && route->verdict != AB_VERDICT_LINK)
 		return AB_REASON_SPECIFIC_ROUTE;
-	if (!is_lan_address(p->src))
-		return AB_REASON_SPOOFED_LAN;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
 	if (!icmp_sum_holds(skb, p->l4, p->length - (p->l4 - p->l3)))

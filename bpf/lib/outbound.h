@@ -16,16 +16,24 @@
 #include "turn.h"
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
-static __always_inline int is_kernels(const struct packet *p)
+static __always_inline int has_specific_route(const struct packet *p)
 {
 	const struct ab_route *to = find_route(p->dst);
-	return is_never_forwarded(p->dst) || (to && to->verdict != AB_VERDICT_LINK);
+	return to && to->verdict != AB_VERDICT_LINK;
 }
 
-/* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. */
+static __always_inline int is_kernels(const struct packet *p)
+{
+	return is_never_forwarded(p->dst) || has_specific_route(p);
+}
+
+/* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. A source that lies to the kernel
+ * would have its answers out of a link. */
 static __always_inline int gate(const struct packet *p)
 {
-	return is_kernels(p) ? AB_REASON_SPECIFIC_ROUTE : check_source(p);
+	if (is_never_forwarded(p->dst))
+		return AB_REASON_SPECIFIC_ROUTE;
+	return check_source(p) ?: has_specific_route(p) ? AB_REASON_SPECIFIC_ROUTE : 0;
 }
 
 /* The same of a TCP segment of no flow. TO_OPEN, or the reason why it opens none. */
@@ -167,7 +175,7 @@ static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
 		return AB_REASON_FORWARD_OUT;
 	if (why == AB_REASON_SPECIFIC_ROUTE && hairpin_link(p) != AB_NO_TARGET) {
 		s->opening.is_hairpin = 1;
-		why = check_source(p);
+		why = 0;
 	}
 	return why ?: TO_OPEN;
 }

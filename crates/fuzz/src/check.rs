@@ -13,6 +13,7 @@ use crate::build::{End, SYN};
 use crate::memory::{Memory, stream};
 use crate::read::{ETHERNET, ICMP, Ip, TCP, UDP};
 use crate::rig::{Action, Outcome, Rig};
+use crate::script::to_hex;
 use crate::shares::Limit;
 use crate::site::*;
 use crate::sum;
@@ -167,8 +168,12 @@ impl<'a> Case<'a> {
             }
             "TAGGED" => {}
             "SPECIFIC_ROUTE" if lan => {
-                let to = self.came()?.dst();
+                let came = self.came()?;
+                let to = came.dst();
                 demand!(is_kernels(to), "{to} is the internet's");
+                if !is_never_forwarded(to) {
+                    self.demand_lan_source(&came)?;
+                }
             }
             // The fallback's NAT translates or refuses it: shown by the packets sent for real.
             name if lan && name.starts_with("FALLBACK_") => {
@@ -278,12 +283,7 @@ impl<'a> Case<'a> {
     fn translated(&self, way: Way) -> Verdict {
         let (came, left) = (self.came()?, self.left()?);
         let address = changed_address(way, &left);
-        if let Port::Lan(lan) = self.port {
-            let from = came.src();
-            let on = lan_of(from);
-            let is_there = on == Some(lan) || (on.is_some() && self.rig.told.loose);
-            demand!(is_there, "{from} is of another LAN device");
-        }
+        self.demand_lan_source(&came)?;
         demand_hop(&came, &left)?;
         match (came.ports(), left.ports()) {
             (Some(from), Some(to)) => self.of_flow(way, &came, from, (address, end_of(way, to)))?,
@@ -297,6 +297,20 @@ impl<'a> Case<'a> {
             Way::In => Some(LAN_MTU),
         };
         self.is_the_same(way, &came, &left, mtu)
+    }
+
+    /// What a LAN device brings is from there.
+    fn demand_lan_source(&self, came: &Ip) -> Verdict {
+        let Port::Lan(lan) = self.port else {
+            return Ok(());
+        };
+        let from = came.src();
+        let on = lan_of(from);
+        // A router may report with any of its addresses.
+        let is_loose = self.rig.told.loose || came.is_icmp_error();
+        let is_there = on == Some(lan) || (on.is_some() && is_loose);
+        demand!(is_there, "{from} is of another LAN device, or of none");
+        Ok(())
     }
 
     /// Its flow has the end that was written, and lets it pass.
@@ -480,13 +494,15 @@ pub fn check_clone(port: Port, frame: &[u8]) -> Verdict {
     match port {
         Port::Link(link) => demand!(
             ip.src() == EXTERNAL[usize::from(link)],
-            "{port}: a clone left with source {}",
-            ip.src()
+            "{port}: a clone left with source {}: {}",
+            ip.src(),
+            to_hex(frame)
         ),
         Port::Lan(lan) => demand!(
             lan_of(ip.dst()) == Some(lan),
-            "{port}: a clone left for {}",
-            ip.dst()
+            "{port}: a clone left for {}: {}",
+            ip.dst(),
+            to_hex(frame)
         ),
     }
     Ok(())

@@ -40,7 +40,7 @@ pub const IPV6_FRAME_MIN: usize = 54;
 pub const FRAME_MAX: usize = 3500;
 const OUTPUT_MAX: usize = 4096 + 128;
 const FALLBACK_MARK: u32 = 0x0ab0_0001;
-/// Of `bpf/lib/nat.h`.
+/// Of `bpf/lib/turn.h`.
 const HAIRPIN_MARK: u32 = 0xac00_0000;
 /// What is told anew for every round, or lasts. Everything else in the pins is state.
 const TOLD: [&str; 5] = ["settings", "choice", "links", "devices", "routes"];

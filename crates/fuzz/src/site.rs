@@ -134,11 +134,15 @@ pub fn link_of(external: Ipv4Addr) -> Option<u8> {
     found.map(|index| index as u8)
 }
 
+/// No router forwards what is for such an address.
+pub fn is_never_forwarded(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    first == 0 || first == 127 || first >= 224 || (first, second) == (169, 254)
+}
+
 /// Never the internet's, or known to the kernel better than to the gateway: routed by the kernel.
 pub fn is_kernels(address: Ipv4Addr) -> bool {
-    let [first, second, ..] = address.octets();
-    let never = first == 0 || first == 127 || first >= 224 || (first, second) == (169, 254);
-    never || lan_of(address).is_some() || link_of(address).is_some()
+    is_never_forwarded(address) || lan_of(address).is_some() || link_of(address).is_some()
 }
 
 /// What one round tells the gateway, drawn from the round's seed.

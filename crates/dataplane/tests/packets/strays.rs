@@ -185,6 +185,38 @@ fn of_a_lan_nothing_leaves_by_the_kernel_but_what_its_nat_carries() {
     }
 }
 
+/// Else the kernel's answer would leave by a link, with the gateway's LAN address for a source.
+#[test]
+fn a_source_that_lies_does_not_reach_the_kernel_either() {
+    let mut rig = Rig::new();
+    let liar = ISP[0];
+    for ip in [
+        udp(
+            SocketAddrV4::new(liar, 4000),
+            SocketAddrV4::new(GATEWAY_LAN, 9),
+            b"x",
+        ),
+        tcp(
+            SocketAddrV4::new(liar, 4000),
+            SocketAddrV4::new(GATEWAY_LAN, 9),
+            "S",
+            1,
+            0,
+        )
+        .ip(),
+        echo(liar, GATEWAY_LAN, 1, b"x"),
+        of_protocol(IpNumber::IPV4, liar, GATEWAY_LAN),
+    ] {
+        rig.lan_sends(&ip.frame()).dropped("spoofed-lan");
+    }
+    let unaddressed = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
+    let everybody = SocketAddrV4::new(Ipv4Addr::BROADCAST, 67);
+    rig.lan_sends(&udp(unaddressed, everybody, b"discover").frame())
+        .passed("specific-route");
+    rig.lan_sends(&echo(CLIENT, GATEWAY_LAN, 1, b"x").frame())
+        .passed("specific-route");
+}
+
 /// Whoever else routes it: nothing but the kernel's NAT may take it on, and that alone where it is there.
 #[test]
 fn no_protocol_but_those_that_are_translated_leaves_a_link() {
