@@ -160,7 +160,7 @@ struct ab_route {
 	__u8 verdict; /* enum ab_verdict */
 	__u8 link;
 	__u16 zero;
-	__u32 ifindex;	   /* LAN: its device */
+	__u32 ifindex;	   /* LAN: its device; LOCAL: the LAN device that has the address, or zero */
 	union ab_addr via; /* LAN behind a router: the router; zero if directly connected */
 };
 

@@ -60,6 +60,13 @@ static __always_inline int has_socket(struct __sk_buff *skb, const struct packet
 	return p->proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
 }
 
+/* What links bring for the host's address in a LAN is for that LAN. */
+static __always_inline int is_local_to_links(__be32 addr)
+{
+	const struct ab_route *route = find_route(addr);
+	return route && route->verdict == AB_VERDICT_LOCAL && !route->ifindex;
+}
+
 /* To an address of the host: NO_FLOW_IN or OTHER_PROTOCOL if its stack is to have it, or why not. */
 static __always_inline int stray_to_host(struct __sk_buff *skb, const struct packet *p, const struct ab_settings *set)
 {
@@ -91,7 +98,7 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_SPOOFED_WAN;
 	if (is_never_forwarded(p->dst))
 		return AB_REASON_NO_FLOW_IN;
-	if (is_local_address(p->dst))
+	if (is_local_to_links(p->dst))
 		reason = stray_to_host(skb, p, set);
 	if (!set->forwards_kernel || !is_dropped_stray(reason))
 		return reason;

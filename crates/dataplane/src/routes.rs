@@ -16,6 +16,8 @@ pub enum Verdict {
     Kernel,
     /// An address of this host: its sockets hear what a link brings there.
     Local,
+    /// The same in the LAN of a device: what a link brings there is dropped as what is for the LAN.
+    LocalInLan { ifindex: u32 },
     /// A LAN prefix: its sources are valid, and the kernel routes to it. `via` is the LAN's router before it, if any.
     Lan { ifindex: u32, via: Option<IpAddr> },
     /// A specific route over one link: balanced flows, but always there.
@@ -47,6 +49,11 @@ fn entry(verdict: Verdict) -> abi::Route {
         },
         Verdict::Local => abi::Route {
             verdict: abi::Verdict::Local.into(),
+            ..Default::default()
+        },
+        Verdict::LocalInLan { ifindex } => abi::Route {
+            verdict: abi::Verdict::Local.into(),
+            ifindex,
             ..Default::default()
         },
         Verdict::Link(link) => abi::Route {

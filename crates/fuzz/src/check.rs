@@ -191,7 +191,7 @@ impl<'a> Case<'a> {
                     own(from) || lan_of(from).is_none(),
                     "its source is of the LAN"
                 );
-                demand!(own(to) || lan_of(to).is_none(), "it is for a LAN host");
+                demand!(lan_of(to).is_none(), "it is for the LAN");
             }
             _ => return wrong("the checker knows no rule by which the kernel may have it"),
         }

@@ -375,7 +375,12 @@ fn routes(indexes: &[u32]) -> Vec<Route> {
     };
     let own = |&address: &Ipv4Addr| Route {
         prefix: (address.into(), 32),
-        verdict: Verdict::Local,
+        verdict: match lan_of(address) {
+            Some(lan) => Verdict::LocalInLan {
+                ifindex: indexes[usize::from(lan)],
+            },
+            None => Verdict::Local,
+        },
     };
     let lans = LAN_PREFIXES.iter().map(lan);
     let own = GATEWAY.iter().chain(&EXTERNAL).map(own);

@@ -392,14 +392,14 @@ fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
 }
 
 fn verdict(roles: &BTreeMap<u32, Role>, route: &HostRoute) -> Verdict {
+    let hop = route.hops.first();
     if route.table == TABLE_LOCAL {
-        return Verdict::Local;
+        return match hop.and_then(|hop| Some((hop.ifindex, roles.get(&hop.ifindex)?))) {
+            Some((ifindex, Role::Lan { .. })) => Verdict::LocalInLan { ifindex },
+            _ => Verdict::Local,
+        };
     }
-    let Some(hop) = route
-        .hops
-        .first()
-        .filter(|_| route.kind == RouteKind::Unicast)
-    else {
+    let Some(hop) = hop.filter(|_| route.kind == RouteKind::Unicast) else {
         return Verdict::Kernel;
     };
     match roles.get(&hop.ifindex) {

@@ -95,7 +95,10 @@ pub(crate) fn host() -> Snapshot {
         route("192.168.7.0/24", LAN, Some("192.168.1.254"), 0),
         route("203.0.113.0/24", FIBER, None, 0),
         route("10.9.0.0/24", VPN, None, 0),
-        local("192.168.1.1/32"),
+        HostRoute {
+            hops: route("192.168.1.1/32", LAN, None, 0).hops,
+            ..local("192.168.1.1/32")
+        },
         local("203.0.113.2/32"),
     ];
     Snapshot {
@@ -161,7 +164,8 @@ fn specific_routes_win_over_balancing() {
         ),
         ("203.0.113.0/24", Some(Verdict::Link(LinkId(0)))),
         ("10.9.0.0/24", Some(Verdict::Kernel)),
-        ("192.168.1.1/32", Some(Verdict::Local)),
+        ("192.168.1.1/32", Some(Verdict::LocalInLan { ifindex: LAN })),
+        ("203.0.113.2/32", Some(Verdict::Local)),
         ("224.0.0.0/4", Some(Verdict::Kernel)),
         ("0.0.0.0/0", None),
     ] {

@@ -140,7 +140,7 @@ impl Rig {
         let lan = on_device(LOOPBACK, None);
         self.routes = vec![
             route(Ipv4Addr::new(10, 0, 0, 0), 24, lan),
-            route(GATEWAY_LAN, 32, Verdict::Local),
+            route(GATEWAY_LAN, 32, Verdict::LocalInLan { ifindex: LOOPBACK }),
         ];
         for (link, external) in external.into_iter().enumerate() {
             let path = LinkPath {

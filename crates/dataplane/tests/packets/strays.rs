@@ -217,6 +217,26 @@ fn a_source_that_lies_does_not_reach_the_kernel_either() {
         .passed("specific-route");
 }
 
+#[test]
+fn what_a_link_brings_for_the_gateway_in_its_lan_is_dropped_whoever_listens_there() {
+    let mut rig = Rig::new();
+    let end = |port| SocketAddrV4::new(GATEWAY_LAN, port);
+    let strays = [
+        tcp(server(80), end(22), "S", 1, 0).ip(),
+        udp(server(53), end(53), b"x"),
+        echo(SERVER, GATEWAY_LAN, 1, b"x"),
+        of_protocol(IpNumber::GRE, SERVER, GATEWAY_LAN),
+        udp(server(53), end(53), &[0; 64]).fragment(8, 16),
+    ];
+    for ip in &strays {
+        rig.link_brings(0, &ip.frame()).dropped("not-forwarded");
+    }
+    rig.set(|s| s.forwards_kernel = 1);
+    for ip in &strays {
+        rig.link_brings(0, &ip.frame()).passed("forward-in");
+    }
+}
+
 /// Whoever else routes it: nothing but the kernel's NAT may take it on, and that alone where it is there.
 #[test]
 fn no_protocol_but_those_that_are_translated_leaves_a_link() {
