@@ -110,7 +110,7 @@ impl KernelMemory {
 }
 
 impl Programs {
-    /// The programs with `flows` confirmed flows of `proto`, and the kernel memory of all that per flow.
+    /// The programs with `flows` confirmed flows of `proto`, and the kernel memory of all that in bytes.
     pub fn load(flows: u32, proto: Proto) -> Result<(Self, f64)> {
         let before = KernelMemory::settled()?;
         let pins = PinFolder::name();
@@ -132,7 +132,7 @@ impl Programs {
         for name in ["lan", "wan"] {
             programs.program(name)?.load()?;
         }
-        Ok((programs, memory as f64 / f64::from(flows)))
+        Ok((programs, memory as f64))
     }
 
     fn program(&mut self, name: &str) -> Result<&mut SchedClassifier> {

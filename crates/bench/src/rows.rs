@@ -174,4 +174,11 @@ pub const ROWS: &[Row] = &[
         Better::Less,
         &[Target::AtMost(600.0)],
     ),
+    row(
+        "memory_beside_flows",
+        "kernel memory beside the flows",
+        "MB",
+        Better::Less,
+        &[],
+    ),
 ];
