@@ -48,8 +48,8 @@ static long try_called(__u32 index, struct call *call)
 	return 1;
 }
 
-/* A segment of no flow, to what the kernel routes, whose source is right. TO_OPEN if it is a call to another LAN host, or answers one; or the
- * reason why not. */
+/* A segment of no flow, to what the kernel routes, whose source is right. TO_OPEN if it is a call to another LAN host, or
+ * answers one; or the reason why not. */
 __noinline int meet_call(struct packet *p)
 {
 	struct ab_scratch *s = scratch();

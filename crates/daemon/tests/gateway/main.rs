@@ -110,6 +110,17 @@ fn a_blackholed_link_is_left_and_its_flows_end() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
+/// Until its daemon has noticed.
+fn cut_fiber(rig: &Rig, daemon: &Daemon) {
+    let cut = "table ip cut { chain c { type filter hook prerouting priority raw; iifname wan0-far drop; }; }";
+    rig.internet
+        .exec_with_input("nft", &["-f", "-"], cut)
+        .unwrap();
+    until("fiber is down", || {
+        daemon.link("fiber").state == LinkState::Down
+    });
+}
+
 #[test]
 fn what_the_box_itself_sends_follows_the_links() {
     const FOLLOWS: Duration = Duration::from_secs(1);
@@ -121,13 +132,7 @@ fn what_the_box_itself_sends_follows_the_links() {
         Some(stream.local_addr().unwrap().ip().to_string())
     };
     assert_eq!(seen_from().as_deref(), Some("203.0.113.2"));
-    let cut = "table ip cut { chain c { type filter hook prerouting priority raw; iifname wan0-far drop; }; }";
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], cut)
-        .unwrap();
-    until("fiber is down", || {
-        daemon.link("fiber").state == LinkState::Down
-    });
+    cut_fiber(&rig, &daemon);
     let followed = until("the box's own connections leave by lte", || {
         seen_from().as_deref() == Some("198.51.100.2")
     });
@@ -169,13 +174,7 @@ fn questions_of_the_boxs_resolver_follow_the_links() {
     assert_eq!(from(&kept_connected), "203.0.113.2");
     assert!(answers(&kept) && ask(&kept_connected).is_ok());
 
-    let cut = "table ip cut { chain c { type filter hook prerouting priority raw; iifname wan0-far drop; }; }";
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], cut)
-        .unwrap();
-    until("fiber is down", || {
-        daemon.link("fiber").state == LinkState::Down
-    });
+    cut_fiber(&rig, &daemon);
     let mut followed = vec![until("a new socket is answered", || {
         ask(&connected()).is_ok()
     })];

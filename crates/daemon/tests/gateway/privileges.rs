@@ -56,16 +56,7 @@ fn a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_
     };
     assert!(explained.bound);
 
-    rig.write_config(&CONFIG.replace("\"rr\"", "\"wsdm\""));
-    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
-    rig.gateway.ip("link del wan1").unwrap();
-    until("lte is absent", || {
-        daemon.link("lte").state == LinkState::Absent
-    });
-    rig.link("wan1", "198.51.100", 200);
-    until("lte is up again", || {
-        daemon.link("lte").state == LinkState::Up
-    });
+    reload_and_replace_a_device(&rig, &daemon);
     echo(&mut rig.connect().unwrap()).unwrap();
     rig.internet.ip("link set wan0-far down").unwrap();
     until("fiber is absent", || {
@@ -81,6 +72,19 @@ fn a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_
         .ip("route replace default via 203.0.113.1 metric 100")
         .unwrap();
     assert_eq!(rig.fingerprint(), before);
+}
+
+fn reload_and_replace_a_device(rig: &Rig, daemon: &Daemon) {
+    rig.write_config(&CONFIG.replace("\"rr\"", "\"wsdm\""));
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    rig.gateway.ip("link del wan1").unwrap();
+    until("lte is absent", || {
+        daemon.link("lte").state == LinkState::Absent
+    });
+    rig.link("wan1", "198.51.100", 200);
+    until("lte is up again", || {
+        daemon.link("lte").state == LinkState::Up
+    });
 }
 
 /// As the unit of the package bounds it.
@@ -120,16 +124,7 @@ fn a_whole_life_needs_no_more_than_the_unit_leaves() {
     let daemon = rig.start_under(confined, &[UNIT, dir]);
     assert!(daemon.status().adopted);
     echo(&mut stream).unwrap();
-    rig.write_config(&CONFIG.replace("\"rr\"", "\"wsdm\""));
-    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
-    rig.gateway.ip("link del wan1").unwrap();
-    until("lte is absent", || {
-        daemon.link("lte").state == LinkState::Absent
-    });
-    rig.link("wan1", "198.51.100", 200);
-    until("lte is up again", || {
-        daemon.link("lte").state == LinkState::Up
-    });
+    reload_and_replace_a_device(&rig, &daemon);
     rig.gateway.exec("nft", &["flush", "ruleset"]).unwrap();
     until("the guard is back", || {
         let rules = rig.gateway.exec("nft", &["list", "ruleset"]).unwrap();
