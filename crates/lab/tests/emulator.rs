@@ -1,6 +1,7 @@
 //! The link emulator on the real kernel, with bounds wide enough for a machine that does other work. Exact figures
 //! are the business of `examples/emulator.rs`.
 
+use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,18 +68,35 @@ fn run(trial: Trial) -> Figures {
     anabranch_lab::calibrate::run(trial).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs until the emulator was in time and `keeps_up` holds of the sender, whose cores may be others' meanwhile.
-fn run_undisturbed(trial: &Trial, keeps_up: impl Fn(&Figures) -> bool) -> Figures {
-    const ATTEMPTS_MAX: usize = 8;
-    let mut disturbed = Vec::new();
-    for _ in 0..ATTEMPTS_MAX {
-        let figures = run(trial.clone());
-        if figures.problems.is_empty() && keeps_up(&figures) {
-            return figures;
-        }
-        disturbed.push(figures);
+/// The share of a trial in which the host may have run no real-time thread: more leaves too little to judge.
+const STALLED_SHARE_MAX: f64 = 0.5;
+/// A timer's and a packet's time through the kernel on a slow host.
+const LATE_P50_MAX_US: f64 = 1_000.0;
+
+/// What a link owes on any host: order, no packet early, none lost unless the host dropped it. And what a host that is
+/// in time can show: no packet late.
+fn keeps_rate_and_delay(figures: &Figures) {
+    assert!(figures.in_order, "{figures:#?}");
+    assert!(figures.early_max_us <= 1.0, "{figures:#?}");
+    let up = &figures.link.up;
+    let dropped_by_host = up.faults.unread + figures.link.device_drops;
+    let accounted = figures.received + up.fates.overflowed.packets + dropped_by_host;
+    assert!(accounted >= figures.sent, "{figures:#?}");
+    if dropped_by_host > 0 {
+        return not_judged(&format!("the host dropped {dropped_by_host} packets"));
     }
-    panic!("no run of {ATTEMPTS_MAX} was undisturbed: {disturbed:#?}");
+    let surplus = figures.received.abs_diff(figures.expected_received);
+    assert!(surplus <= figures.sent / 100, "{figures:#?}");
+    if figures.stalled_share > STALLED_SHARE_MAX {
+        let percent = figures.stalled_share * 100.0;
+        return not_judged(&format!("the host stalled for {percent:.0} % of the trial"));
+    }
+    assert!(figures.late_p50_us < LATE_P50_MAX_US, "{figures:#?}");
+}
+
+/// Past the test harness, which keeps what a test that passes prints to itself.
+fn not_judged(why: &str) {
+    let _ = writeln!(io::stderr(), "lateness of the emulator not judged: {why}");
 }
 
 /// The queue is large enough for a sender that was kept off its core and catches up.
@@ -97,23 +115,15 @@ fn overload(rate_bps: u64) -> Trial {
 #[test]
 fn the_mean_rate_of_a_loaded_link_is_its_rate() {
     for rate_bps in [20_000_000, 100_000_000] {
-        let share = |figures: &Figures| figures.expected_rate_bps / rate_bps as f64;
-        let figures = run_undisturbed(&overload(rate_bps), |figures| share(figures) >= 0.9);
-        assert!(figures.rate_error.abs() < 0.01, "{figures:#?}");
-        assert!(share(&figures) < 1.000_001, "{figures:#?}");
-        assert!(figures.link.up.fates.overflowed.packets > 0, "{figures:#?}");
+        keeps_rate_and_delay(&run(overload(rate_bps)));
     }
 }
 
 #[test]
 fn packets_arrive_when_the_pipe_says() {
-    let trial = Trial {
-        load: 0.5,
-        ..overload(20_000_000)
-    };
-    let figures = run_undisturbed(&trial, |_| true);
-    assert_eq!(figures.received, figures.sent);
-    assert!(figures.delay_error_p50_us < 2_000.0, "{figures:#?}");
+    let mut trial = overload(20_000_000);
+    (trial.load, trial.line.buffer) = (0.5, Buffer::Unlimited);
+    keeps_rate_and_delay(&run(trial));
 }
 
 #[test]

@@ -132,15 +132,16 @@ struct Due {
 
 /// Both clocks at one moment.
 struct Now {
-    monotonic_ns: u64,
     realtime_ns: u64,
+    monotonic_ns: u64,
 }
 
 impl Now {
+    /// In this order: a pause in between makes packets late, never early.
     fn read() -> Self {
         Self {
-            monotonic_ns: monotonic_ns(),
             realtime_ns: clock_ns(Clock::CLOCK_REALTIME),
+            monotonic_ns: monotonic_ns(),
         }
     }
 
@@ -288,8 +289,12 @@ impl Engine {
         let lane = &mut self.lanes[index];
         let mtu_bytes = lane.mtu_bytes;
         for _ in 0..BATCHES_PER_TURN {
-            let now = Now::read();
-            let take_in = |frames: &mut Frames, received| lane.take_in(frames, &now, received);
+            let mut now = None;
+            let take_in = |frames: &mut Frames, received| {
+                // Not before the packets were stamped: they would be taken for earlier than they are.
+                let now = now.get_or_insert_with(Now::read);
+                lane.take_in(frames, now, received);
+            };
             let count =
                 self.receiver
                     .receive(&self.sockets[index], &mut self.frames, mtu_bytes, take_in);
@@ -360,7 +365,7 @@ fn pollfd(fd: &impl AsFd) -> libc::pollfd {
 
 /// Exact timers, and the core whenever there is work: a late emulator is a wrong emulator. It sleeps between packets,
 /// so the real-time priority takes nothing from the others that a packet would not.
-fn prepare_thread() -> io::Result<()> {
+pub(crate) fn prepare_thread() -> io::Result<()> {
     nix::sys::prctl::set_timerslack(1)?;
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: plain system call; 0 is the calling thread.

@@ -1,5 +1,8 @@
 //! Does the emulator keep its word on this machine? UDP is sent through one link and compared with what the link's
-//! [`Pipe`] says should have happened to exactly these packets.
+//! [`Pipe`] says should have happened to exactly these packets, and with the bounds that the line's rate and delay put
+//! on them.
+
+mod host;
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -11,7 +14,7 @@ use std::time::Duration;
 
 use anabranch_scenario::Line;
 use hdrhistogram::Histogram;
-use nix::sys::socket::sockopt::ReceiveTimestampns;
+use nix::sys::socket::sockopt::{RcvBufForce, ReceiveTimestampns};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
@@ -19,9 +22,12 @@ use serde::Serialize;
 
 use crate::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape, Pipe};
 use crate::netns::{Namespace, NetnsError};
+use host::Stalls;
 
 const PORT: u16 = 9;
 const UDP_IP_BYTES: u32 = 28;
+/// All of a trial, should the thread that receives be kept off its core.
+const RECEIVE_BUFFER_BYTES: usize = 96 << 20;
 /// Everything is sent, and nothing has come for so long: nothing more comes.
 const SILENCE: Duration = Duration::from_millis(500);
 const SENDER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -56,6 +62,10 @@ pub struct Figures {
     pub trial: Trial,
     pub sent: u64,
     pub received: u64,
+    /// What the pipe makes of exactly these packets.
+    pub expected_received: u64,
+    /// As they were sent, each once.
+    pub in_order: bool,
     pub mean_rate_bps: f64,
     /// What the pipe makes of exactly these packets: the line's rate as long as the sender keeps its queue filled.
     pub expected_rate_bps: f64,
@@ -65,6 +75,12 @@ pub struct Figures {
     pub delay_error_p50_us: f64,
     pub delay_error_p99_us: f64,
     pub delay_error_max_us: f64,
+    /// Before the earliest time that rate and delay allow, at most; negative if none was.
+    pub early_max_us: f64,
+    /// After the latest time that rate and delay allow, but for stalls of the host.
+    pub late_p50_us: f64,
+    /// The share of the trial in which a real-time thread was due on one of the CPUs and did not run.
+    pub stalled_share: f64,
     pub link: LinkReport,
     /// Why the figures cannot be trusted.
     pub problems: Vec<String>,
@@ -86,8 +102,8 @@ pub fn run(trial: Trial) -> Result<Figures> {
     near.add_address("eth0", SENDER.into(), 24)?;
     far.add_address("eth0", SINK.into(), 24)?;
     resolve(&near)?;
-    let (sent_ns, received) = transfer(&near, &far, &trial)?;
-    compare(trial, &sent_ns, &received, &link)
+    let transfer = transfer(&near, &far, &trial)?;
+    compare(trial, &transfer, &link)
 }
 
 /// Lets the neighbours find each other, so that no packet of the trial waits for ARP.
@@ -96,25 +112,47 @@ fn resolve(near: &Namespace) -> Result<()> {
     Ok(())
 }
 
+/// It reached the link's device between these times.
+struct Sent {
+    begun_ns: u64,
+    done_ns: u64,
+}
+
 struct Packet {
     number: u64,
     received_ns: u64,
 }
 
-/// Sends on one thread and receives on another, each in its namespace; returns the times of both.
-fn transfer(near: &Namespace, far: &Namespace, trial: &Trial) -> Result<(Vec<u64>, Vec<Packet>)> {
-    let (ready, all_sent) = (Barrier::new(2), AtomicBool::new(false));
+struct Transfer {
+    sent: Vec<Sent>,
+    received: Vec<Packet>,
+    stalls: Stalls,
+}
+
+/// Sends on one thread and receives on another, each in its namespace, and watches the host meanwhile.
+fn transfer(near: &Namespace, far: &Namespace, trial: &Trial) -> Result<Transfer> {
+    let (ready, all_sent, over) = (
+        Barrier::new(2),
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+    );
     thread::scope(|scope| {
+        let control = scope.spawn(|| Stalls::watch(&over));
         let sink = scope.spawn(|| far.run(|| receive(&ready, &all_sent, trial)));
         let sent = near.run(|| send(&ready, trial));
         all_sent.store(true, Ordering::Relaxed);
-        let sent = sent??;
-        let received = sink.join().expect("receiving does not panic")??;
-        Ok((sent, received))
+        let received = sink.join().expect("receiving does not panic");
+        over.store(true, Ordering::Relaxed);
+        let stalls = control.join().expect("watching does not panic")?;
+        Ok(Transfer {
+            sent: sent??,
+            received: received??,
+            stalls,
+        })
     })
 }
 
-fn send(ready: &Barrier, trial: &Trial) -> io::Result<Vec<u64>> {
+fn send(ready: &Barrier, trial: &Trial) -> io::Result<Vec<Sent>> {
     let socket = UdpSocket::bind(SocketAddrV4::new(SENDER, 0))?;
     socket.connect(SocketAddrV4::new(SINK, PORT))?;
     nix::sys::prctl::set_timerslack(1)?;
@@ -122,22 +160,24 @@ fn send(ready: &Barrier, trial: &Trial) -> io::Result<Vec<u64>> {
     let bits = f64::from(trial.packet_bytes) * 8.0;
     let interval_ns = bits * 1e9 / (trial.line.rate_bps as f64 * trial.load);
     let count = (trial.seconds * 1e9 / interval_ns) as u64;
-    let mut sent_ns = Vec::with_capacity(count as usize);
+    let mut sent = Vec::with_capacity(count as usize);
     ready.wait();
     let start_ns = monotonic_ns()?;
     for number in 0..count {
         sleep_until(start_ns + (number as f64 * interval_ns) as u64)?;
         payload[..8].copy_from_slice(&number.to_ne_bytes());
-        sent_ns.push(monotonic_ns()?);
+        let begun_ns = monotonic_ns()?;
         socket.send(&payload)?;
+        let done_ns = monotonic_ns()?;
+        sent.push(Sent { begun_ns, done_ns });
     }
-    Ok(sent_ns)
+    Ok(sent)
 }
 
 fn receive(ready: &Barrier, all_sent: &AtomicBool, trial: &Trial) -> io::Result<Vec<Packet>> {
     let socket = UdpSocket::bind(SocketAddrV4::new(SINK, PORT))?;
     setsockopt(&socket, ReceiveTimestampns, &true)?;
-    socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20)?;
+    setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)?;
     let travel = trial.line.delay + SILENCE;
     socket.set_read_timeout(Some(travel))?;
     let mut received = Vec::new();
@@ -162,7 +202,8 @@ fn receive_one(socket: &UdpSocket) -> io::Result<Option<Packet>> {
         Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
         other => other?,
     };
-    let (monotonic_ns, realtime_ns) = (monotonic_ns()?, clock_ns(ClockId::CLOCK_REALTIME)?);
+    // In this order: a pause in between must not make it early.
+    let (realtime_ns, monotonic_ns) = (clock_ns(ClockId::CLOCK_REALTIME)?, monotonic_ns()?);
     let stamp_ns = message.cmsgs()?.find_map(|control| match control {
         ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp).as_nanos() as u64),
         _ => None,
@@ -174,21 +215,77 @@ fn receive_one(socket: &UdpSocket) -> io::Result<Option<Packet>> {
     }))
 }
 
+/// A transmitter that sends one packet at a time at the line's rate, and the way to the far end.
+struct Transmitter {
+    packet_ns: f64,
+    delay_ns: f64,
+    free_ns: f64,
+}
+
+impl Transmitter {
+    fn new(trial: &Trial) -> Self {
+        Self {
+            packet_ns: f64::from(trial.packet_bytes) * 8e9 / trial.line.rate_bps as f64,
+            delay_ns: trial.line.delay.as_nanos() as f64,
+            free_ns: 0.0,
+        }
+    }
+
+    /// When a packet arrives that reached the transmitter at `at_ns`.
+    fn arrival_ns(&mut self, at_ns: u64) -> f64 {
+        self.free_ns = self.free_ns.max(at_ns as f64) + self.packet_ns;
+        self.free_ns + self.delay_ns
+    }
+}
+
+/// Holds the packets against two transmitters, one of which got each as early as can be, the other as late. Says how
+/// early they were at most, and how late by the median.
+fn bounds(trial: &Trial, transfer: &Transfer) -> (f64, f64) {
+    let [mut early, mut late] = [Transmitter::new(trial), Transmitter::new(trial)];
+    let mut early_max_ns = f64::NEG_INFINITY;
+    let mut lateness = histogram();
+    for packet in &transfer.received {
+        let sent = &transfer.sent[packet.number as usize];
+        let received_ns = packet.received_ns;
+        let earliest_ns = early.arrival_ns(sent.begun_ns);
+        early_max_ns = early_max_ns.max(earliest_ns - received_ns as f64);
+        let latest_ns = late.arrival_ns(sent.done_ns).ceil() as u64;
+        let stalled_ns = transfer.stalls.within_ns(latest_ns, received_ns);
+        lateness.saturating_record(received_ns.saturating_sub(latest_ns + stalled_ns));
+    }
+    (
+        early_max_ns / 1e3,
+        lateness.value_at_quantile(0.5) as f64 / 1e3,
+    )
+}
+
+fn stalled_share(transfer: &Transfer) -> f64 {
+    let (Some(first), Some(last)) = (transfer.sent.first(), transfer.received.last()) else {
+        return 0.0;
+    };
+    let (from, to) = (first.begun_ns, last.received_ns);
+    transfer.stalls.within_ns(from, to) as f64 / (to - from) as f64
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds are in order")
+}
+
 /// Sends the same packets through a pipe of the same shape and compares arrivals.
-fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> Result<Figures> {
-    let mut due_ns = vec![None; sent_ns.len()];
-    let mut arrivals_ns = Vec::with_capacity(sent_ns.len());
+fn compare(trial: Trial, transfer: &Transfer, link: &Link) -> Result<Figures> {
+    let Transfer { sent, received, .. } = transfer;
+    let mut due_ns = vec![None; sent.len()];
+    let mut arrivals_ns = Vec::with_capacity(sent.len());
     let mut pipe = Pipe::new(trial.line.clone(), 0);
-    for (number, &sent_ns) in sent_ns.iter().enumerate() {
+    for (number, sent) in sent.iter().enumerate() {
         // A full queue refuses here as it does there.
-        let _ = pipe.offer(sent_ns, trial.packet_bytes, number);
+        let _ = pipe.offer(sent.begun_ns, trial.packet_bytes, number);
     }
     while let Some(arrival) = pipe.pop(u64::MAX) {
         due_ns[arrival.packet] = Some(arrival.due_ns);
         arrivals_ns.push(arrival.due_ns);
     }
-    let mut errors =
-        Histogram::<u64>::new_with_bounds(1, 10_000_000_000, 3).expect("bounds are in order");
+    let mut errors = histogram();
     for packet in received {
         if let Some(due_ns) = due_ns[packet.number as usize] {
             errors.saturating_record(packet.received_ns.abs_diff(due_ns));
@@ -197,18 +294,25 @@ fn compare(trial: Trial, sent_ns: &[u64], received: &[Packet], link: &Link) -> R
     let expected_rate_bps = mean_rate_bps(&arrivals_ns, &trial);
     let received_ns = received.iter().map(|packet| packet.received_ns);
     let mean_rate_bps = mean_rate_bps(&received_ns.collect::<Vec<_>>(), &trial);
+    let (early_max_us, late_p50_us) = bounds(&trial, transfer);
+    let in_order = received.is_sorted_by(|one, next| one.number < next.number);
     let report = link.report()?;
     let us = |ns: u64| ns as f64 / 1000.0;
     Ok(Figures {
         trial,
-        sent: sent_ns.len() as u64,
+        sent: sent.len() as u64,
         received: received.len() as u64,
+        expected_received: arrivals_ns.len() as u64,
+        in_order,
         mean_rate_bps,
         expected_rate_bps,
         rate_error: mean_rate_bps / expected_rate_bps - 1.0,
         delay_error_p50_us: us(errors.value_at_quantile(0.5)),
         delay_error_p99_us: us(errors.value_at_quantile(0.99)),
         delay_error_max_us: us(errors.max()),
+        early_max_us,
+        late_p50_us,
+        stalled_share: stalled_share(transfer),
         problems: report.problems(),
         link: report,
     })
