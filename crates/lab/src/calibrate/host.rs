@@ -8,7 +8,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::{monotonic_ns, sleep_until};
-use crate::emulator::prepare_thread;
+use crate::emulator::{PRIORITY, prepare_thread};
 
 const TICK_NS: u64 = 500_000;
 
@@ -62,7 +62,8 @@ fn watch_one(cpu: usize, over: &AtomicBool) -> io::Result<Vec<(u64, u64)>> {
     let mut only = CpuSet::new();
     only.set(cpu)?;
     sched_setaffinity(Pid::from_raw(0), &only)?;
-    prepare_thread()?;
+    // Above the emulator, which must not pass for a host that stalls.
+    prepare_thread(PRIORITY + 1)?;
     let mut seen = Vec::new();
     let mut deadline_ns = monotonic_ns()?;
     while !over.load(Ordering::Relaxed) {

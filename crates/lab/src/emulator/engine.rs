@@ -27,6 +27,9 @@ const BATCHES_PER_TURN: usize = 4;
 /// Descriptors of [`Engine::watched`] that are not sockets.
 const OWN_FDS: usize = 2;
 
+/// Of the engine's thread, among real-time threads.
+pub(crate) const PRIORITY: i32 = 1;
+
 /// Packets that were not treated as the line says. A run in which one of these moves is not valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Faults {
@@ -201,7 +204,7 @@ impl Engine {
 
     /// Carries packets until a request ends it.
     pub(super) fn run(mut self) -> io::Result<()> {
-        prepare_thread()?;
+        prepare_thread(PRIORITY)?;
         while self.running {
             self.sleep()?;
             for index in 0..self.lanes.len() {
@@ -365,9 +368,11 @@ fn pollfd(fd: &impl AsFd) -> libc::pollfd {
 
 /// Exact timers, and the core whenever there is work: a late emulator is a wrong emulator. It sleeps between packets,
 /// so the real-time priority takes nothing from the others that a packet would not.
-pub(crate) fn prepare_thread() -> io::Result<()> {
+pub(crate) fn prepare_thread(priority: i32) -> io::Result<()> {
     nix::sys::prctl::set_timerslack(1)?;
-    let priority = libc::sched_param { sched_priority: 1 };
+    let priority = libc::sched_param {
+        sched_priority: priority,
+    };
     // SAFETY: plain system call; 0 is the calling thread.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } < 0 {
         return Err(io::Error::last_os_error());

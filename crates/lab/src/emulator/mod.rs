@@ -32,7 +32,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::Serialize;
 
 pub use engine::Faults;
-pub(crate) use engine::prepare_thread;
+pub(crate) use engine::{PRIORITY, prepare_thread};
 pub use packet::MTU_MAX_BYTES;
 pub use pipe::{Fates, Pipe, lossless};
 
