@@ -284,15 +284,12 @@ fn a_control_request_is_read_or_refused_and_printed_as_it_was() {
             })
     });
     let outcome = runner().run(&strategy, |line| {
-        match serde_json::from_slice::<Request>(&line) {
-            Ok(request) => {
-                let printed = serde_json::to_vec(&request).expect("JSON");
-                prop_assert_eq!(
-                    serde_json::from_slice::<Request>(&printed).ok(),
-                    Some(request)
-                );
-            }
-            Err(error) => prop_assert!(!error.to_string().contains('\n'), "{}", error),
+        if let Ok(request) = serde_json::from_slice::<Request>(&line) {
+            let printed = serde_json::to_vec(&request).expect("JSON");
+            prop_assert_eq!(
+                serde_json::from_slice::<Request>(&printed).ok(),
+                Some(request)
+            );
         }
         Ok(())
     });
