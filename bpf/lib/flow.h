@@ -16,6 +16,9 @@
 /* UDP that keeps sending without an answer is confirmed after this long: a flood of single packets never is. */
 #define UDP_STREAM_NS 1000000000ull
 
+#define STATE_TRACE 0xffff0000u
+#define STATE_TRACED 0x10000u
+
 static __always_inline int is_mapping(__u8 proto)
 {
 	return proto != IPPROTO_TCP;
@@ -104,11 +107,45 @@ static __always_inline void delete_embryo(const struct ab_flow_key *lan_key, con
 		release_embryo(&place, device);
 }
 
-/* Counts the end of a flow, once, whoever comes first. */
+/*
+ * What a LAN entry of this key has in the upper half of its state, never 0. As soon as an entry is deleted, another CPU may
+ * give its memory to another flow: whoever found it before sees that here, and in the very operation that sets a bit.
+ */
+static __always_inline __u32 trace_of(const struct ab_flow_key *lan_key)
+{
+	const __u32 *local = lan_key->local.word, *remote = lan_key->remote.word;
+	__u32 hosts = (local[0] ^ local[1] ^ local[2] ^ local[3]) - (remote[0] ^ remote[1] ^ remote[2] ^ remote[3]);
+	__u32 ports = (__u32)lan_key->local_port << 16 ^ lan_key->remote_port ^ (__u32)lan_key->proto << 8;
+	return ((hosts * PLACE_SPREAD ^ ports) * PLACE_SPREAD & STATE_TRACE) | STATE_TRACED;
+}
+
+static __always_inline int is_entry_of(const struct ab_flow *lan, const struct ab_flow_key *lan_key)
+{
+	return (lan->state & STATE_TRACE) == trace_of(lan_key);
+}
+
+/* Sets a bit of the LAN entry of a key. The state before; 0 if the memory is that entry's no more, which then stays as it is. */
+static __noinline __u32 mark_entry(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 bit)
+{
+	if (!is_entry_of(lan, lan_key))
+		return 0;
+	__u32 before = __sync_fetch_and_or(&lan->state, bit);
+	if ((before & STATE_TRACE) == trace_of(lan_key))
+		return before;
+	if (!(before & bit))
+		__sync_fetch_and_and(&lan->state, ~bit);
+	return 0;
+}
+
+/* Counts the end of a flow, once, whoever comes first. An embryo that moved meanwhile ends where it is now. */
 static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
-	__u32 before = __sync_fetch_and_or(&lan->state, AB_STATE_CLOSED);
-	if (before & AB_STATE_CLOSED)
+	__u32 before = mark_entry(lan_key, lan, AB_STATE_CLOSED);
+	if (!before) {
+		lan = bpf_map_lookup_elem(&flows, lan_key);
+		before = lan ? mark_entry(lan_key, lan, AB_STATE_CLOSED) : 0;
+	}
+	if (!lan || !before || before & AB_STATE_CLOSED)
 		return 0;
 	gauge_add(lan->link, 0, 0, 1);
 	if (before & AB_STATE_CONFIRMED && !is_mapping(lan_key->proto))
@@ -143,10 +180,13 @@ static __always_inline void forget_flow(const struct ab_flow_key *lan_key, const
 }
 
 /* Whether this CPU is the one to move the embryo: whoever sets the bit. A closed one stays where it is. */
-static __always_inline int claim_embryo(struct ab_flow *lan)
+static __always_inline int claim_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
 	__u32 settled = AB_STATE_CONFIRMED | AB_STATE_CLOSED;
-	return !(lan->state & settled) && !(__sync_fetch_and_or(&lan->state, AB_STATE_CONFIRMED) & settled);
+	if (lan->state & settled)
+		return 0;
+	__u32 before = mark_entry(lan_key, lan, AB_STATE_CONFIRMED);
+	return before && !(before & settled);
 }
 
 /* Puts copies of both entries into the main table. The link entry goes first: a flow found from the LAN can always be
@@ -165,11 +205,17 @@ static __always_inline int copy_to_flows(struct ab_scratch *s, const struct ab_f
 	return 0;
 }
 
-/* What another CPU taught the embryo while it was copied, unless its memory is another embryo's since. */
-static __always_inline void learn_late_state(struct ab_scratch *s, const struct ab_flow *embryo)
+/* Nobody marks the embryo from here on. What another CPU taught it while it was copied, the flow learns. */
+static __always_inline void leave_embryo(struct ab_scratch *s, struct ab_flow *embryo)
 {
-	__u32 is_same = embryo->embryo == s->lan.embryo && embryo->host == s->lan.host;
-	__u32 late = is_same ? embryo->state & ~s->lan.state : 0;
+	if (!is_entry_of(embryo, &s->lan_key))
+		return;
+	__u32 last = __sync_fetch_and_and(&embryo->state, ~STATE_TRACE), trace = last & STATE_TRACE;
+	if (trace != trace_of(&s->lan_key)) {
+		__sync_fetch_and_or(&embryo->state, trace);
+		return;
+	}
+	__u32 late = last & ~s->lan.state;
 	struct ab_flow *moved = late ? bpf_map_lookup_elem(&flows, &s->lan_key) : NULL;
 	if (moved)
 		__sync_fetch_and_or(&moved->state, late);
@@ -189,14 +235,14 @@ __noinline int confirm_flow(void)
 		return 0;
 	make_other_key(&s->wan_key, &s->lan_key, lan);
 	struct ab_flow *wan = bpf_map_lookup_elem(&embryos, &s->wan_key);
-	if (!wan || !is_other_of(wan, &s->lan_key, lan) || !claim_embryo(lan))
+	if (!wan || !is_other_of(wan, &s->lan_key, lan) || !claim_embryo(&s->lan_key, lan))
 		return 0;
 	if (!copy_to_flows(s, lan, wan)) {
 		__sync_fetch_and_and(&lan->state, ~AB_STATE_CONFIRMED);
 		return 0;
 	}
 	table_add(1, 0);
-	learn_late_state(s, lan);
+	leave_embryo(s, lan);
 	if (!is_mapping(s->lan_key.proto))
 		leave_endpoints();
 	bpf_map_delete_elem(&embryos, &s->wan_key);

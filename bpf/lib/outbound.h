@@ -203,6 +203,27 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	return s;
 }
 
+static __always_inline int is_whole(struct ab_scratch *s, const struct ab_flow *flow)
+{
+	return is_entry_of(flow, &s->lan_key) && find_other(&s->lan_key, flow, &s->wan_key);
+}
+
+/*
+ * The flow of s->lan_key, if both its entries are there; of one that is half gone the rest goes. `confirmed` is what the main
+ * table had of it. That is asked again: another CPU may have confirmed the embryo found, whose memory is the next one's then.
+ */
+static __always_inline struct ab_flow *find_whole(struct ab_scratch *s, struct ab_flow *confirmed)
+{
+	struct ab_flow *flow = confirmed ?: find_young(&s->lan_key), *moved;
+	if (!flow || is_whole(s, flow))
+		return flow;
+	moved = bpf_map_lookup_elem(&flows, &s->lan_key);
+	if (moved && is_whole(s, moved))
+		return moved;
+	forget_flow(&s->lan_key, flow, &s->wan_key);
+	return NULL;
+}
+
 /*
  * Everything that is not an established flow's packet. `confirmed` is what the main table has of the flow of s->lan_key. 0 if
  * that exists, TO_OPEN, or why neither.
@@ -214,11 +235,7 @@ __noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct a
 	struct ab_scratch *s = begin_opening(skb, p);
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
-	struct ab_flow *flow = confirmed ? confirmed : find_young(&s->lan_key);
-	if (flow && !find_other(&s->lan_key, flow, &s->wan_key)) {
-		forget_flow(&s->lan_key, flow, &s->wan_key);
-		flow = NULL;
-	}
+	struct ab_flow *flow = find_whole(s, confirmed);
 	return p->proto == IPPROTO_TCP ? settle_tcp(p, s, flow) : settle_mapping(p, s, flow);
 }
 
