@@ -41,7 +41,7 @@ struct ab_flow_key {
 };
 
 /* Bits of ab_flow.state, set atomically. Of a flow's entries that of the LAN alone learns CLOSED, and has a trace of its key in
- * the upper half (flow.h). */
+ * the upper half (policy/trace.h). */
 enum ab_state {
 	AB_STATE_REPLIED = 1 << 0,   /* the remote end has answered */
 	AB_STATE_CONFIRMED = 1 << 1, /* stands in the main table */

@@ -9,15 +9,13 @@
 #ifndef ANABRANCH_FLOW_H
 #define ANABRANCH_FLOW_H
 
+#include "../policy/trace.h"
 #include "attempt.h"
 #include "endpoint.h"
 #include "host.h"
 
 /* UDP that keeps sending without an answer is confirmed after this long: a flood of single packets never is. */
 #define UDP_STREAM_NS 1000000000ull
-
-#define STATE_TRACE 0xffff0000u
-#define STATE_TRACED 0x10000u
 
 static __always_inline int is_mapping(__u8 proto)
 {
@@ -107,21 +105,9 @@ static __always_inline void delete_embryo(const struct ab_flow_key *lan_key, con
 		release_embryo(&place, device);
 }
 
-/*
- * What a LAN entry of this key has in the upper half of its state, never 0. As soon as an entry is deleted, another CPU may
- * give its memory to another flow: whoever found it before sees that here, and in the very operation that sets a bit.
- */
-static __always_inline __u32 trace_of(const struct ab_flow_key *lan_key)
-{
-	const __u32 *local = lan_key->local.word, *remote = lan_key->remote.word;
-	__u32 hosts = (local[0] ^ local[1] ^ local[2] ^ local[3]) - (remote[0] ^ remote[1] ^ remote[2] ^ remote[3]);
-	__u32 ports = (__u32)lan_key->local_port << 16 ^ lan_key->remote_port ^ (__u32)lan_key->proto << 8;
-	return ((hosts * PLACE_SPREAD ^ ports) * PLACE_SPREAD & STATE_TRACE) | STATE_TRACED;
-}
-
 static __always_inline int is_entry_of(const struct ab_flow *lan, const struct ab_flow_key *lan_key)
 {
-	return (lan->state & STATE_TRACE) == trace_of(lan_key);
+	return (lan->state & AB_STATE_TRACE) == ab_trace(lan_key);
 }
 
 /* Sets a bit of the LAN entry of a key. The state before; 0 if the memory is that entry's no more, which then stays as it is. */
@@ -130,7 +116,7 @@ static __noinline __u32 mark_entry(const struct ab_flow_key *lan_key, struct ab_
 	if (!is_entry_of(lan, lan_key))
 		return 0;
 	__u32 before = __sync_fetch_and_or(&lan->state, bit);
-	if ((before & STATE_TRACE) == trace_of(lan_key))
+	if ((before & AB_STATE_TRACE) == ab_trace(lan_key))
 		return before;
 	if (!(before & bit))
 		__sync_fetch_and_and(&lan->state, ~bit);
@@ -210,8 +196,8 @@ static __always_inline void leave_embryo(struct ab_scratch *s, struct ab_flow *e
 {
 	if (!is_entry_of(embryo, &s->lan_key))
 		return;
-	__u32 last = __sync_fetch_and_and(&embryo->state, ~STATE_TRACE), trace = last & STATE_TRACE;
-	if (trace != trace_of(&s->lan_key)) {
+	__u32 last = __sync_fetch_and_and(&embryo->state, ~AB_STATE_TRACE), trace = last & AB_STATE_TRACE;
+	if (trace != ab_trace(&s->lan_key)) {
 		__sync_fetch_and_or(&embryo->state, trace);
 		return;
 	}

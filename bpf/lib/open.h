@@ -262,7 +262,7 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 {
 	int error = -ENOSPC;
 	s->lan.other_port = s->wan_key.local_port;
-	s->lan.state |= trace_of(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0);
+	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0);
 	if (enqueue_embryo(s, o->host, set->embryos_per_host)) {
 		error = bpf_map_update_elem(&embryos, &s->lan_key, &s->lan, BPF_NOEXIST);
 		if (!error)

@@ -2,8 +2,10 @@
 //! order. The flows are written into the gateway's table as if they had been confirmed long ago.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
 use anabranch_policy::abi::{self, BePort, Flow, FlowKey};
+use anabranch_policy::trace;
 use anyhow::{Context, Result};
 use aya::maps::{HashMap, Map, MapData};
 use nix::time::{ClockId, clock_gettime};
@@ -35,10 +37,11 @@ impl Crowd {
             MapData::from_pin(&path).with_context(|| format!("opening {}", path.display()))?;
         let mut table = HashMap::<_, FlowKey, Flow>::try_from(Map::HashMap(map))?;
         let mut flows: Vec<_> = (0..count).map(endpoint).collect();
-        let entry = entry()?;
+        let now_ns = now_ns()?;
         for &flow in &flows {
+            let key = key(flow);
             table
-                .insert(key(flow), entry, 0)
+                .insert(key, entry(&key, now_ns), 0)
                 .context("filling the gateway's flow table")?;
         }
         flows.shuffle(&mut SmallRng::seed_from_u64(SEED));
@@ -67,16 +70,19 @@ fn key(local: SocketAddrV4) -> FlowKey {
 }
 
 /// Fresh, so that no sweep takes it away meanwhile.
-fn entry() -> Result<Flow> {
-    let now_ns = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
-    let now_ns = (now_ns.tv_sec() as u64) * 1_000_000_000 + now_ns.tv_nsec() as u64;
-    Ok(Flow {
+fn entry(lan_key: &FlowKey, now_ns: u64) -> Flow {
+    Flow {
         opened_ns: now_ns,
         seen_ns: now_ns,
         other_local: external(0).into(),
         tcp: first_remote(SERVER),
-        state: abi::STATE_REPLIED | abi::STATE_CONFIRMED,
+        state: abi::STATE_REPLIED | abi::STATE_CONFIRMED | trace(lan_key),
         other_port: BePort::new(1024),
         ..Default::default()
-    })
+    }
+}
+
+fn now_ns() -> Result<u64> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    Ok(Duration::from(now).as_nanos() as u64)
 }

@@ -35,6 +35,7 @@ unsafe extern "C" {
         sport: u16,
         dport: u16,
     ) -> u32;
+    fn ab_native_trace(lan_key: *const abi::FlowKey) -> u32;
     fn ab_native_bin(hash: u32) -> u32;
     fn ab_native_sublink_by_hash(hash: u32, usable: u32) -> u8;
     fn ab_native_sublink_by_bin(table: *const u8, hash: u32, usable: u32) -> u8;
@@ -91,6 +92,11 @@ pub fn pick(candidates: &abi::Candidates, request: &abi::Request) -> abi::Decisi
 pub fn flow_hash(src: &abi::Addr, dst: &abi::Addr, sport: abi::BePort, dport: abi::BePort) -> u32 {
     // SAFETY: two valid references to 16 bytes aligned to 4, as `union ab_addr` is.
     unsafe { ab_native_flow_hash(src, dst, sport.0, dport.0) }
+}
+
+pub fn trace(lan_key: &abi::FlowKey) -> u32 {
+    // SAFETY: a valid, aligned reference to a structure whose layout the tests compare with the C headers.
+    unsafe { ab_native_trace(lan_key) }
 }
 
 pub fn bin(hash: u32) -> u32 {

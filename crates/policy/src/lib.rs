@@ -128,6 +128,11 @@ pub fn pick(candidates: &Candidates, request: &Request) -> Decision {
         .expect("pick.h and abi.rs know the same reasons")
 }
 
+/// What the state of a LAN entry bears of its key: `ab_trace` of `bpf/policy/trace.h`.
+pub fn trace(lan_key: &abi::FlowKey) -> u32 {
+    ffi::trace(lan_key)
+}
+
 /// The hash of a flow: `ab_flow_hash` of `bpf/policy/hash.h`. Ports in host order.
 pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
     ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))

@@ -6,6 +6,7 @@
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
 #include "../../../bpf/policy/pick.h"
+#include "../../../bpf/policy/trace.h"
 #include "../../../bpf/policy/tries.h"
 
 void ab_native_pick(const struct ab_candidates *c, const struct ab_request *q, struct ab_decision *d)
@@ -16,6 +17,11 @@ void ab_native_pick(const struct ab_candidates *c, const struct ab_request *q, s
 __u32 ab_native_flow_hash(const union ab_addr *src, const union ab_addr *dst, __be16 sport, __be16 dport)
 {
 	return ab_flow_hash(src, dst, sport, dport);
+}
+
+__u32 ab_native_trace(const struct ab_flow_key *lan_key)
+{
+	return ab_trace(lan_key);
 }
 
 __u32 ab_native_bin(__u32 hash)

@@ -19,6 +19,7 @@ use anabranch_lab::netns::Exit;
 use anabranch_policy::abi::{
     ABI_VERSION, BePort, Flow, FlowKey, Gauge, SIDE_LAN, STATE_CONFIRMED, Table,
 };
+use anabranch_policy::trace;
 use aya::maps::{Array, HashMap, Map, MapData};
 use nix::sys::signal::Signal;
 
@@ -309,11 +310,7 @@ fn enter_flows(pins: &Path, count: u32) {
     let mut flows: HashMap<_, FlowKey, Flow> =
         Map::HashMap(open("flows").unwrap()).try_into().unwrap();
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
-    let flow = Flow {
-        seen_ns: Duration::from(now).as_nanos() as u64,
-        state: STATE_CONFIRMED,
-        ..Flow::default()
-    };
+    let seen_ns = Duration::from(now).as_nanos() as u64;
     for number in 0..count {
         let [_, high, middle, low] = number.to_be_bytes();
         let key = FlowKey {
@@ -322,6 +319,11 @@ fn enter_flows(pins: &Path, count: u32) {
             proto: 17,
             side: SIDE_LAN,
             ..FlowKey::default()
+        };
+        let flow = Flow {
+            seen_ns,
+            state: STATE_CONFIRMED | trace(&key),
+            ..Flow::default()
         };
         flows.insert(key, flow, 0).unwrap();
     }

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Whose a LAN entry is: a trace of its key in the upper half of its state. As soon as an entry is deleted, another CPU may give
+ * its memory to another flow. Whoever found it before sees that here, and in the very operation that sets a bit.
+ */
+#ifndef ANABRANCH_POLICY_TRACE_H
+#define ANABRANCH_POLICY_TRACE_H
+
+#include "../include/anabranch.h"
+#include "inline.h"
+
+#define AB_STATE_TRACE 0xffff0000u
+/* Of every trace: none is 0. */
+#define AB_STATE_TRACED 0x10000u
+#define AB_TRACE_SPREAD 2654435761u
+
+static __always_inline __u32 ab_trace(const struct ab_flow_key *lan_key)
+{
+	const __u32 *local = lan_key->local.word, *remote = lan_key->remote.word;
+	__u32 hosts = (local[0] ^ local[1] ^ local[2] ^ local[3]) - (remote[0] ^ remote[1] ^ remote[2] ^ remote[3]);
+	__u32 ports = (__u32)lan_key->local_port << 16 ^ lan_key->remote_port ^ (__u32)lan_key->proto << 8;
+	return ((hosts * AB_TRACE_SPREAD ^ ports) * AB_TRACE_SPREAD & AB_STATE_TRACE) | AB_STATE_TRACED;
+}
+
+#endif
