@@ -121,7 +121,7 @@ fn who_finds_no_port_is_told_so_at_a_bounded_rate_also_beside_the_kernels_nat() 
         // 100 at once, and 100 a second.
         let most = 101 + begun.elapsed().as_millis() / 10;
         assert!(
-            refused > 1000 && (100..=most).contains(&answered),
+            refused > answered && (100..=most).contains(&answered),
             "{answered} of {refused}"
         );
     }
