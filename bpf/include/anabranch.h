@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a key or value below changes shape: pinned maps of another version are never adopted. */
-#define AB_ABI_VERSION 3
+#define AB_ABI_VERSION 4
 
 union ab_addr {
 	__u8 byte[16];
