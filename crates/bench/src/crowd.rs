@@ -15,7 +15,7 @@ use rand::seq::SliceRandom;
 
 use crate::measure::{Span, packets_of_flows};
 use crate::program::first_remote;
-use crate::testbed::{SERVER, Testbed, external};
+use crate::testbed::{LAN_DEVICE, SERVER, Testbed, external};
 
 const HOSTS: u32 = 250;
 const FIRST_PORT: u32 = 10_000;
@@ -37,11 +37,12 @@ impl Crowd {
             MapData::from_pin(&path).with_context(|| format!("opening {}", path.display()))?;
         let mut table = HashMap::<_, FlowKey, Flow>::try_from(Map::HashMap(map))?;
         let mut flows: Vec<_> = (0..count).map(endpoint).collect();
+        let lan_ifindex = lan_ifindex(bed)?;
         let now_ns = now_ns()?;
         for &flow in &flows {
             let key = key(flow);
             table
-                .insert(key, entry(&key, now_ns), 0)
+                .insert(key, entry(&key, lan_ifindex, now_ns), 0)
                 .context("filling the gateway's flow table")?;
         }
         flows.shuffle(&mut SmallRng::seed_from_u64(SEED));
@@ -69,14 +70,21 @@ fn key(local: SocketAddrV4) -> FlowKey {
     }
 }
 
+/// Where the flows' hosts are: a packet from elsewhere would have its source examined.
+fn lan_ifindex(bed: &Testbed) -> Result<u32> {
+    let gateway = &bed.network.gateway;
+    Ok(gateway.run(|| nix::net::if_::if_nametoindex(LAN_DEVICE))??)
+}
+
 /// Fresh, so that no sweep takes it away meanwhile.
-fn entry(lan_key: &FlowKey, now_ns: u64) -> Flow {
+fn entry(lan_key: &FlowKey, lan_ifindex: u32, now_ns: u64) -> Flow {
     Flow {
         opened_ns: now_ns,
         seen_ns: now_ns,
         other_local: external(0).into(),
         tcp: first_remote(SERVER),
         state: abi::STATE_REPLIED | abi::STATE_CONFIRMED | trace(lan_key),
+        lan_ifindex,
         other_port: BePort::new(1024),
         ..Default::default()
     }
