@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a key or value below changes shape: pinned maps of another version are never adopted. */
-#define AB_ABI_VERSION 4
+#define AB_ABI_VERSION 5
 
 union ab_addr {
 	__u8 byte[16];
@@ -252,13 +252,14 @@ struct ab_host {
 	__u32 permissions; /* further remote addresses of its mappings */
 };
 
-/* Of the tables as a whole, atomic, all but the last monotonic: confirmed flows = confirmed - forgotten. */
+/* Of the tables as a whole, atomic; counts are monotonic: confirmed flows = confirmed - forgotten. */
 struct ab_table {
 	__u64 confirmed;
 	__u64 forgotten;
 	__u64 evicted;	   /* embryos that made room for others of their host */
 	__u64 hosts;	   /* ids given to hosts */
 	__u64 fallback_ns; /* as ab_host.fallback_ns, of all hosts */
+	__u64 secret;	   /* of recent.h */
 };
 
 /* A host without live flows is remembered this long after its last attempt to open one. */

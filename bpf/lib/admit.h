@@ -4,6 +4,7 @@
 #define ANABRANCH_ADMIT_H
 
 #include "port.h"
+#include "recent.h"
 
 #define SECOND_NS 1000000000ull
 
@@ -18,6 +19,9 @@ static const struct rate fallback_of_host = { SECOND_NS / 64, 8 * SECOND_NS };
 static const struct rate fallback_of_all = { SECOND_NS / 1024, 4 * SECOND_NS };
 /* Segments of a host that may be of flows the kernel's NAT has. */
 static const struct rate unknown_of_host = { SECOND_NS / 256, 4 * SECOND_NS };
+
+/* Flows that were given to the kernel's NAT, by their LAN keys. */
+AB_MAP(fallbacks, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
 
 /* Takes a token from a bucket that is full at `*full_at`. Whether there was one. */
 static __always_inline int take_token(__u64 *full_at, __u64 now, const struct rate *rate)
@@ -125,15 +129,16 @@ __noinline int fall_back(int refused)
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
 	int way = way_around(refused);
-	__u8 one = 1;
 	if (!s || !set || !set->fallback_mark || !way || s->opening.is_hairpin)
 		return refused;
-	if (bpf_map_lookup_elem(&fallbacks, &s->lan_key))
+	__u64 hash = hash_recent((const __u32 *)&s->lan_key, sizeof(s->lan_key) / 4);
+	struct ab_recent *paid = row_in(&fallbacks, hash);
+	if (is_recent(paid, hash))
 		return way;
 	struct ab_host *host = find_or_make_host(s);
 	int unpaid = host ? pay_fallback(host, way) : AB_REASON_REFUSED_HOSTS;
 	if (!unpaid)
-		bpf_map_update_elem(&fallbacks, &s->lan_key, &one, BPF_ANY);
+		enter_recent(paid, hash);
 	return unpaid ?: way;
 }
 

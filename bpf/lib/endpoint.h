@@ -3,9 +3,10 @@
  * What a TCP endpoint stands for: the LAN's on a link, and back.
  *
  * A port serves several LAN endpoints at once, towards different remote ends (RFC 7857 section 4), so flows are keyed by both
- * ends and none is found by one. A confirmed flow leaves its LAN key in a place of its LAN endpoint and in one of its
- * external endpoint. The place says only where to look: whoever reads it looks up the flow, which must be live and of this
- * endpoint. So a place of a flow that has ended is free, and a live flow keeps its own against others.
+ * ends and none is found by one. A confirmed flow leaves its remote end in a place of its LAN endpoint and in one of its
+ * external endpoint. An endpoint and that are a key of the flow, which whoever reads the place looks up: it must be live. So a
+ * place of a flow that has ended is free, and a live flow keeps its own against others of its endpoint. Where endpoints
+ * share a place, who comes last has it.
  */
 #ifndef ANABRANCH_ENDPOINT_H
 #define ANABRANCH_ENDPOINT_H
@@ -14,101 +15,108 @@
 #include "parse.h"
 
 #define ENDPOINT_PLACES 65536
+
+struct ab_endpoint {
+	union ab_addr remote;
+	__be16 remote_port;
+	__u16 zero;
+	__u32 trace; /* of the endpoint; 0: free */
+};
 /* First those of external endpoints, then those of the LAN. */
-AB_MAP(endpoints, BPF_MAP_TYPE_ARRAY, 2 * ENDPOINT_PLACES, __u32, struct ab_flow_key, 0);
+AB_MAP(endpoints, BPF_MAP_TYPE_ARRAY, 2 * ENDPOINT_PLACES, __u32, struct ab_endpoint, 0);
 
 #define PLACE_SPREAD 2654435761u
 
-/* Of one link no two ports share a place. */
-static __always_inline __u32 place_of_external(__u32 link, __be16 port)
+/* Where the endpoint is that is local in a key, and how it is told from others there. */
+struct place {
+	__u32 index, trace;
+};
+
+static __always_inline struct place place_of(const union ab_addr *local, __be16 port, __u32 side)
 {
-	return (bpf_ntohs(port) + (link * PLACE_SPREAD >> 16)) % ENDPOINT_PLACES;
+	const __u32 *word = local->word;
+	__u32 host = (word[0] ^ word[1] ^ word[2] ^ word[3]) * PLACE_SPREAD;
+	/* Of one link no two ports share a place. */
+	__u32 spread = side == AB_SIDE_LAN ? host : side * PLACE_SPREAD;
+	__u32 index = (bpf_ntohs(port) + (spread >> 16)) % ENDPOINT_PLACES;
+	return (struct place){
+		.index = side == AB_SIDE_LAN ? ENDPOINT_PLACES + index : index,
+		.trace = (host ^ port ^ side << 16) | 1,
+	};
 }
 
-static __always_inline __u32 place_of_lan(const struct ab_flow_key *lan_key)
+static __always_inline struct ab_endpoint *endpoint_at(const struct place *at)
 {
-	const __u32 *word = lan_key->local.word;
-	__u32 host = (word[0] ^ word[1] ^ word[2] ^ word[3]) * PLACE_SPREAD >> 16;
-	return ENDPOINT_PLACES + (bpf_ntohs(lan_key->local_port) + host) % ENDPOINT_PLACES;
+	return bpf_map_lookup_elem(&endpoints, &at->index);
 }
 
-/* Copies the LAN key at a place to s->endpoint_key. Whether there is one. */
-static __always_inline int read_place(struct ab_scratch *s, __u32 place)
+/* Gives `key`, whose local end is an endpoint, the remote end that stands at its place. Whether there is one. */
+static __always_inline int recall_remote(struct ab_flow_key *key)
 {
-	const struct ab_flow_key *found = bpf_map_lookup_elem(&endpoints, &place);
-	if (!found || !found->proto)
+	struct place at = place_of(&key->local, key->local_port, key->side);
+	const struct ab_endpoint *endpoint = endpoint_at(&at);
+	if (!endpoint || endpoint->trace != at.trace)
 		return 0;
-	s->endpoint_key = *found;
+	key->remote = endpoint->remote;
+	key->remote_port = endpoint->remote_port;
 	return 1;
 }
 
-/* The LAN entry of s->endpoint_key, if its flow is live. */
-static __always_inline struct ab_flow *live_flow(const struct ab_scratch *s)
+static __always_inline void leave_remote(const struct ab_flow_key *key)
 {
-	struct ab_flow *flow = bpf_map_lookup_elem(&flows, &s->endpoint_key);
+	struct place at = place_of(&key->local, key->local_port, key->side);
+	struct ab_endpoint *endpoint = endpoint_at(&at);
+	if (!endpoint)
+		return;
+	endpoint->remote = key->remote;
+	endpoint->remote_port = key->remote_port;
+	endpoint->trace = at.trace;
+}
+
+/* The LAN entry of a live flow whose LAN endpoint is that of s->lan_key. Its key is s->endpoint_key. */
+static __noinline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s)
+{
+	s->endpoint_key = s->lan_key;
+	struct ab_flow *flow = recall_remote(&s->endpoint_key) ? bpf_map_lookup_elem(&flows, &s->endpoint_key) : NULL;
 	return flow && !(flow->state & AB_STATE_CLOSED) ? flow : NULL;
 }
 
-/* The LAN entry of a live flow whose LAN endpoint is that of s->lan_key. */
-static __noinline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s)
+/* The link entry of a flow whose external endpoint is local in s->endpoint_key, which becomes its key. */
+static __noinline struct ab_flow *flow_of_external_endpoint(struct ab_scratch *s)
 {
-	if (!read_place(s, place_of_lan(&s->lan_key)) || s->endpoint_key.local_port != s->lan_key.local_port ||
-	    !is_same_addr(&s->endpoint_key.local, &s->lan_key.local))
-		return NULL;
-	return live_flow(s);
+	return recall_remote(&s->endpoint_key) ? bpf_map_lookup_elem(&flows, &s->endpoint_key) : NULL;
 }
 
-/* The LAN entry of a live flow whose external endpoint this is. */
-static __noinline struct ab_flow *flow_of_external(struct ab_scratch *s, __u32 link, __be32 address, __be16 port)
-{
-	struct ab_flow *flow = read_place(s, place_of_external(link, port)) ? live_flow(s) : NULL;
-	if (!flow || flow->link != link || flow->other_port != port || flow->other_local.word[3] != address)
-		return NULL;
-	return flow;
-}
-
-static __always_inline void set_place(__u32 place, const struct ab_flow_key *lan_key)
-{
-	struct ab_flow_key *at = bpf_map_lookup_elem(&endpoints, &place);
-	if (at)
-		*at = *lan_key;
-}
-
-static __always_inline void claim_place(struct ab_scratch *s, __u32 place)
-{
-	if (!read_place(s, place) || !live_flow(s))
-		set_place(place, &s->lan_key);
-}
-
-/* Leaves the key of a TCP flow that was confirmed, s->lan_key with the entry s->lan, under both its endpoints. */
+/* Leaves the remote end of a TCP flow that was confirmed, of s->lan_key and s->wan_key, with both its endpoints. */
 __noinline int leave_endpoints(void)
 {
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return 0;
-	claim_place(s, place_of_external(s->lan.link, s->lan.other_port));
-	claim_place(s, place_of_lan(&s->lan_key));
+	if (!flow_of_lan_endpoint(s))
+		leave_remote(&s->lan_key);
+	s->endpoint_key = s->wan_key;
+	if (!flow_of_external_endpoint(s))
+		leave_remote(&s->wan_key);
 	return 0;
 }
 
-static __always_inline int is_same_key(const struct ab_flow_key *a, const struct ab_flow_key *b)
+/* Takes the remote end of `lan_key` from one of its flow's endpoints. */
+static __always_inline void clear_endpoint(const struct ab_flow_key *lan_key, const struct place *at)
 {
-	return a->local_port == b->local_port && a->remote_port == b->remote_port && a->proto == b->proto &&
-	       a->side == b->side && is_same_addr(&a->local, &b->local) && is_same_addr(&a->remote, &b->remote);
+	struct ab_endpoint *endpoint = endpoint_at(at);
+	if (endpoint && endpoint->trace == at->trace && endpoint->remote_port == lan_key->remote_port &&
+	    is_same_addr(&endpoint->remote, &lan_key->remote))
+		endpoint->trace = 0;
 }
 
-static __always_inline void clear_place(__u32 place, const struct ab_flow_key *lan_key)
-{
-	struct ab_flow_key *at = bpf_map_lookup_elem(&endpoints, &place);
-	if (at && is_same_key(at, lan_key))
-		at->proto = 0;
-}
-
-/* Takes the key of a TCP flow that ends out of its places, so that whoever comes next need not look for the flow. */
+/* The same from both when the TCP flow ends, so that whoever comes next need not look for it. */
 static __noinline int clear_endpoints(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
 {
-	clear_place(place_of_external(lan->link, lan->other_port), lan_key);
-	clear_place(place_of_lan(lan_key), lan_key);
+	struct place own = place_of(&lan_key->local, lan_key->local_port, AB_SIDE_LAN);
+	struct place external = place_of(&lan->other_local, lan->other_port, AB_SIDE_LINK(lan->link));
+	clear_endpoint(lan_key, &own);
+	clear_endpoint(lan_key, &external);
 	return 0;
 }
 

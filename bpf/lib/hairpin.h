@@ -17,6 +17,16 @@
 #include "nat.h"
 #include "tcp.h"
 
+/* The link key of a live flow whose external endpoint this is, as s->endpoint_key, and its LAN key, as s->called_key. Whether
+ * there is one. */
+static __noinline int find_external(struct ab_scratch *s, __u32 link, __be32 address, __be16 port)
+{
+	make_key(&s->endpoint_key, IPPROTO_TCP, AB_SIDE_LINK(link), address, port, 0, 0);
+	const struct ab_flow *wan = flow_of_external_endpoint(s);
+	const struct ab_flow *lan = wan ? find_other(&s->endpoint_key, wan, &s->called_key) : NULL;
+	return lan && !(lan->state & AB_STATE_CLOSED);
+}
+
 /* The search for the link on which a segment's destination hears it. */
 struct call {
 	const struct packet *packet;
@@ -42,7 +52,7 @@ static long try_called(__u32 index, struct call *call)
 	const struct ab_link *link = link_at(index);
 	if (!s || !link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != p->dst)
 		return 0;
-	if (!was_called_from(s, p, index) && !(is_first_syn(p) && flow_of_external(s, index, p->dst, p->dport)))
+	if (!was_called_from(s, p, index) && !(is_first_syn(p) && find_external(s, index, p->dst, p->dport)))
 		return 0;
 	call->link = index;
 	return 1;
@@ -77,11 +87,10 @@ __noinline int find_called(struct packet *p, __u32 link, struct ab_flow_key *key
 	struct ab_scratch *s = scratch();
 	if (!p || !s || !key || p->proto != IPPROTO_TCP || !is_first_syn(p))
 		return AB_REASON_FILTERED_IN;
-	const struct ab_flow *lan = flow_of_external(s, link, p->dst, p->dport);
-	if (!lan)
+	if (!find_external(s, link, p->dst, p->dport))
 		return AB_REASON_FILTERED_IN;
-	make_other_key(key, &s->endpoint_key, lan);
-	set_place(place_of_lan(&s->endpoint_key), &s->endpoint_key);
+	*key = s->endpoint_key;
+	leave_remote(&s->called_key);
 	return 0;
 }
 

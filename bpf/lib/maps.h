@@ -15,20 +15,19 @@ AB_MAP(embryo_order, BPF_MAP_TYPE_HASH, 1, struct ab_embryo_key, struct ab_flow_
 AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO_PREALLOC);
 
 /*
- * The link of a session, or of a LAN address. A host has a number of places of its own, which the sessions of all its addresses
- * contend for: it makes no other host's forgotten before as many hosts as the table has room for fill all of theirs.
+ * The link of a session, or of a LAN address. A host has a number of places of its own, in rows, which the sessions of all its
+ * addresses contend for: it makes no other host's forgotten before as many hosts as the table has room for fill all of theirs.
  */
-#define AB_SESSION_PLACES 1024
+#define AB_SESSION_ROWS 64 /* of a host */
+#define AB_SESSION_PLACES 16
 struct ab_session_key {
 	struct ab_host_key host;
-	__u32 place; /* of both addresses */
+	__u32 row;
 };
-struct ab_session {
-	union ab_addr local;
-	union ab_addr remote; /* zero: whatever the remote address */
-	__u32 link;
+struct ab_sessions {
+	__u64 place[AB_SESSION_PLACES]; /* 0: free; else the session's trace, and its link in the lowest 8 bits */
 };
-AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 65536, struct ab_session_key, struct ab_session, 0);
+AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_session_key, struct ab_sessions, 0);
 
 /* A fragmented datagram, from its first fragment on. */
 struct ab_fragment_key {
@@ -56,9 +55,6 @@ struct ab_fragment {
 	} span[AB_FRAGMENT_SPANS]; /* payload bytes seen, in units of 8 */
 };
 AB_MAP(fragments, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_fragment_key, struct ab_fragment, 0);
-
-/* Flows that were given to the kernel's NAT, by their LAN keys. */
-AB_MAP(fallbacks, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_flow_key, __u8, 0);
 
 /* When a link was last found to have no port left, by what the port was for. */
 #define AB_FULLNESS_SLOTS 64
@@ -89,7 +85,7 @@ AB_MAP(doomed, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_visit, 0); /* of a link t
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, 1 << 16); /* of two visits */
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } ended SEC(".maps");
 
@@ -123,12 +119,14 @@ struct ab_scratch {
 	struct ab_host_key host_key;
 	struct ab_host host;
 	struct ab_session_key session_key;
-	struct ab_session session;
+	struct ab_sessions sessions;
+	__u64 session; /* trace of what the link is remembered under, ... */
+	__u32 session_place; /* ... and its place in the row */
 	struct ab_opening opening;
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
-	struct ab_flow_key endpoint_key;
+	struct ab_flow_key endpoint_key, called_key;
 	struct ab_candidates candidates;
 	struct ab_explanation explanation;
 	__u8 bytes[512];

@@ -110,27 +110,31 @@ static __always_inline __u32 fold_addr(const union ab_addr *addr)
 	return addr->word[0] ^ addr->word[1] ^ addr->word[2] ^ addr->word[3];
 }
 
-/* What the link of a flow of `p` and the host of s->host_key is remembered under: s->session_key, and s->session but for it. */
+#define SESSION_LINK 0xffull
+/* Of every trace: none is 0. */
+#define SESSION_TRACED 0x100ull
+
+/* What the link of a flow of `p` and the host of s->host_key is remembered under. Two sessions of a host have one trace by
+ * chance of 2^-55, and then a link as good. */
 static __always_inline void make_session(struct ab_scratch *s, const struct packet *p, __u32 reach)
 {
-	struct ab_session *session = &s->session;
-	__builtin_memset(session, 0, sizeof(*session));
-	map_ipv4(&session->local, p->src);
+	union ab_addr local, remote = {};
+	map_ipv4(&local, p->src);
 	if (reach != AB_PER_HOST)
-		map_ipv4(&session->remote, p->dst);
-	__u32 hash = fold_addr(&session->local) * 0x85ebca6bu + fold_addr(&session->remote) * 0x9e3779b1u;
+		map_ipv4(&remote, p->dst);
+	__u64 hash = fold_addr(&local) * 0xff51afd7ed558ccdull + fold_addr(&remote) * 0x9e3779b97f4a7c15ull;
 	s->session_key.host = s->host_key;
-	s->session_key.place = hash / (0x100000000 / AB_SESSION_PLACES);
+	s->session_key.row = (hash >> 58) % AB_SESSION_ROWS;
+	s->session_place = (hash >> 54) % AB_SESSION_PLACES;
+	s->session = (hash & ~SESSION_LINK) | SESSION_TRACED;
 }
 
 static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, __u32 reach)
 {
 	make_session(s, p, reach);
-	const struct ab_session *session = bpf_map_lookup_elem(&sessions, &s->session_key);
-	return session && is_same_addr(&session->local, &s->session.local) &&
-			       is_same_addr(&session->remote, &s->session.remote) ?
-		       session->link :
-		       AB_NO_TARGET;
+	const struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &s->session_key);
+	__u64 found = row ? row->place[s->session_place % AB_SESSION_PLACES] : 0;
+	return (found & ~SESSION_LINK) == s->session ? found & SESSION_LINK : AB_NO_TARGET;
 }
 
 /* The flows of the host of s->host_key that follow take this link too, as far as the choice reaches. */
@@ -141,12 +145,14 @@ static __noinline int remember_session(struct ab_scratch *s, const struct packet
 	if (reach == AB_PER_CONNECTION)
 		return 0;
 	make_session(s, p, reach);
-	s->session.link = link;
-	struct ab_session *place = bpf_map_lookup_elem(&sessions, &s->session_key);
-	if (!place)
-		return bpf_map_update_elem(&sessions, &s->session_key, &s->session, BPF_ANY);
-	/* Without the table's lock: who reads half of this has the addresses of another session, or a link as good. */
-	*place = s->session;
+	struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &s->session_key);
+	if (!row) {
+		__builtin_memset(&s->sessions, 0, sizeof(s->sessions));
+		bpf_map_update_elem(&sessions, &s->session_key, &s->sessions, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&sessions, &s->session_key);
+	}
+	if (row)
+		row->place[s->session_place % AB_SESSION_PLACES] = s->session | link;
 	return 0;
 }
 

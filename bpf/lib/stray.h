@@ -7,6 +7,7 @@
 #define ANABRANCH_STRAY_H
 
 #include "open.h"
+#include "recent.h"
 #include "socket.h"
 
 /* A remote end the kernel may have forwarded to a LAN host: that host's answers are the kernel's. Fragments after the
@@ -17,24 +18,19 @@ struct ab_forward_key {
 	__u8 proto;
 	__u8 zero;
 };
-AB_MAP(forwards, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_forward_key, __u32, 0);
+AB_MAP(forwards, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
 
-static __always_inline void make_forward_key(struct ab_forward_key *key, __u8 proto, __be32 remote, __be16 port)
+static __always_inline __u64 hash_of_forward(__u8 proto, __be32 remote, __be16 port)
 {
-	__builtin_memset(key, 0, sizeof(*key));
-	map_ipv4(&key->remote, remote);
-	key->remote_port = proto == IPPROTO_ICMP ? 0 : port;
-	key->proto = proto;
+	struct ab_forward_key key = { .proto = proto, .remote_port = proto == IPPROTO_ICMP ? 0 : port };
+	map_ipv4(&key.remote, remote);
+	return hash_recent((const __u32 *)&key, sizeof(key) / 4);
 }
 
-static __always_inline void remember_forward(const struct packet *p)
+static __always_inline void remember_forward(const struct packet *p, __be16 port)
 {
-	struct ab_forward_key key;
-	__u32 known = 1;
-	make_forward_key(&key, p->proto, p->src, p->sport);
-	bpf_map_update_elem(&forwards, &key, &known, BPF_ANY);
-	key.remote_port = 0;
-	bpf_map_update_elem(&forwards, &key, &known, BPF_ANY);
+	__u64 hash = hash_of_forward(p->proto, p->src, port);
+	enter_recent(row_in(&forwards, hash), hash);
 }
 
 /* Whether the administrator has forwards of his own in the kernel. */
@@ -47,11 +43,10 @@ static __always_inline int is_forwarding(void)
 /* Whether a LAN packet may answer a forward of the kernel's. */
 __noinline int answers_forward(struct packet *p)
 {
-	struct ab_forward_key key;
 	if (!p || !is_forwarding())
 		return 0;
-	make_forward_key(&key, p->proto, p->dst, p->dport);
-	return bpf_map_lookup_elem(&forwards, &key) != NULL;
+	__u64 hash = hash_of_forward(p->proto, p->dst, p->dport);
+	return is_recent(row_in(&forwards, hash), hash);
 }
 
 static __always_inline int has_socket(struct __sk_buff *skb, const struct packet *p)
@@ -102,7 +97,8 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 		reason = stray_to_host(skb, p, set);
 	if (!set->forwards_kernel || !is_dropped_stray(reason))
 		return reason;
-	remember_forward(p);
+	remember_forward(p, p->sport);
+	remember_forward(p, 0);
 	return AB_REASON_FORWARD_IN;
 }
 

@@ -10,7 +10,7 @@ pub const MAX_LINKS: usize = 16;
 pub const WEIGHT_MIN: u32 = 1;
 pub const WEIGHT_MAX: u32 = 1_000_000;
 /// Pinned maps of another version are never adopted.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// Ports of the host that [`Settings::reserved`] holds.
 pub const RESERVED_MAX: usize = 16;
 /// Flows that `sweep_flows` or `end_link` is asked about at once.
@@ -348,6 +348,7 @@ structures! {
         evicted: u64,
         hosts: u64,
         fallback_ns: u64,
+        secret: u64,
     }
 
     /// Arguments and results of `sweep_flows`.

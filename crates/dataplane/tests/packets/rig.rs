@@ -242,9 +242,28 @@ impl Rig {
     #[track_caller]
     pub fn lan_pours(&mut self, frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<String, u64> {
         let address = GATEWAY_LAN.into();
-        self.become_role(Role::Lan { address });
+        self.pours("lan", Role::Lan { address }, frames)
+    }
+
+    /// The same of a link.
+    #[track_caller]
+    pub fn link_pours(
+        &mut self,
+        link: u8,
+        frames: impl Iterator<Item = Vec<u8>>,
+    ) -> BTreeMap<String, u64> {
+        self.pours("wan", Role::Link(LinkId(link)), frames)
+    }
+
+    fn pours(
+        &mut self,
+        program: &'static str,
+        role: Role,
+        frames: impl Iterator<Item = Vec<u8>>,
+    ) -> BTreeMap<String, u64> {
+        self.become_role(role);
         for frame in frames {
-            self.plane().run("lan", &frame, 1).unwrap();
+            self.plane().run(program, &frame, 1).unwrap();
         }
         self.rose().into_iter().collect()
     }
@@ -333,14 +352,14 @@ impl Rig {
         early.keys().count()
     }
 
-    /// Places of endpoints that hold a flow's key.
+    /// Places of endpoints that hold a remote end.
     pub fn places(&self) -> usize {
         let places = Map::Array(self.pinned("endpoints"));
-        let places: Array<MapData, abi::FlowKey> = places.try_into().unwrap();
-        let held = |key: &abi::FlowKey| key.proto != 0;
+        let places: Array<MapData, [u32; 6]> = places.try_into().unwrap();
+        let held = |[.., trace]: [u32; 6]| trace != 0;
         places
             .iter()
-            .filter(|key| held(key.as_ref().unwrap()))
+            .filter(|place| held(*place.as_ref().unwrap()))
             .count()
     }
 

@@ -146,6 +146,25 @@ fn the_kernels_own_forwards_and_the_answers_to_them_are_the_kernels() {
         .passed("no-flow-in");
 }
 
+/// Beside strays of ever new remote ends.
+#[test]
+fn a_forward_in_use_outlives_any_number_of_others() {
+    let mut rig = Rig::new();
+    rig.set(|s| s.forwards_kernel = 1);
+    rig.link_brings(0, &udp(server(5001), external(8080), b"q").frame())
+        .passed("forward-in");
+    let answer = udp(client(53), server(5001), b"a").frame();
+    for round in 0..50u32 {
+        let strays = (0..1000).map(|i| {
+            let stranger = SocketAddrV4::new((0x1400_0000 + round * 1000 + i).into(), 7);
+            udp(stranger, external(8080), b"q").frame()
+        });
+        let left = rig.link_pours(0, strays);
+        assert_eq!(left["forward-in"], 1000, "{left:?}");
+        rig.lan_sends(&answer).passed("forward-out");
+    }
+}
+
 #[test]
 fn an_answer_to_a_forward_does_not_take_the_mapping_of_its_port() {
     let mut rig = Rig::new();

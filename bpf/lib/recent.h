@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Sets that forget: was this used lately? A key has the places of one row, by its hash, and takes the one that was used least
+ * recently. The hash is by a secret, so that nobody can choose whose place that is.
+ */
+#ifndef ANABRANCH_RECENT_H
+#define ANABRANCH_RECENT_H
+
+#include "../policy/pick.h"
+#include "stats.h"
+
+#define RECENT_ROWS 2048
+#define RECENT_PLACES 8
+
+struct ab_recent {
+	struct {
+		__u64 hash; /* of a key; 0: free */
+		__u64 used_ns;
+	} place[RECENT_PLACES];
+};
+
+/* Made when it is first asked for, and kept as long as the tables. */
+static __always_inline __u64 secret(void)
+{
+	struct ab_table *counts = table_counts();
+	if (!counts)
+		return 0;
+	if (!counts->secret)
+		__sync_val_compare_and_swap(&counts->secret, 0, (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32() | 1);
+	return counts->secret;
+}
+
+/* Of a key of so many words, a constant at every call. */
+static __always_inline __u64 hash_recent(const __u32 *word, __u32 words)
+{
+	__u64 hash = secret();
+	for (__u32 i = 0; i < words; i++) {
+		hash = (hash ^ word[i]) * 0x9e3779b97f4a7c15ull;
+		hash ^= hash >> 32;
+	}
+	return hash | 1;
+}
+
+/* The row of a hash in one of the sets. */
+static __always_inline struct ab_recent *row_in(void *set, __u64 hash)
+{
+	__u32 index = hash >> 1 & (RECENT_ROWS - 1);
+	return bpf_map_lookup_elem(set, &index);
+}
+
+/* The place of a hash in its row, or else the one used least recently. No branch per place: see pick.h. */
+static __always_inline __u32 place_in_row(const struct ab_recent *row, __u64 hash)
+{
+	__u64 best = 0, least = ~0ull >> 1;
+	for (__u32 i = 0; i < RECENT_PLACES; i++) {
+		__u64 other = row->place[i].hash ^ hash;
+		__u64 rank = (row->place[i].used_ns + 1) * ((other | -other) >> 63);
+		__u64 is_less = ab_is_less(rank, least);
+		best = ab_select(is_less, i, best);
+		least = ab_select(is_less, rank, least);
+	}
+	return best & (RECENT_PLACES - 1);
+}
+
+/* Whether the hash is in its row, and from now on used. */
+static __always_inline int is_recent(struct ab_recent *row, __u64 hash)
+{
+	__u32 place = row ? place_in_row(row, hash) : 0;
+	if (!row || row->place[place].hash != hash)
+		return 0;
+	row->place[place].used_ns = bpf_ktime_get_coarse_ns();
+	return 1;
+}
+
+static __always_inline void enter_recent(struct ab_recent *row, __u64 hash)
+{
+	if (!row)
+		return;
+	__u32 place = place_in_row(row, hash);
+	row->place[place].hash = hash;
+	row->place[place].used_ns = bpf_ktime_get_coarse_ns();
+}
+
+#endif
