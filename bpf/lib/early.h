@@ -11,7 +11,8 @@
 #include "parse.h"
 
 #define EARLY_NS 5000000000ull
-#define EARLY_BYTES 2048
+/* An Ethernet frame. */
+#define EARLY_BYTES 1536
 #define EARLY_PER_SOURCE 16
 
 struct ab_early_key {
@@ -42,6 +43,8 @@ AB_MAP(early_sources, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_early_key, struct a
 struct early_room {
 	struct ab_early_key place;   /* of that datagram, among its source's */
 	struct ab_fragment datagram; /* about to begin */
+	struct ab_fragment_name name;
+	struct ab_fragment_key oldest;
 	struct ab_early piece;
 	__u8 first[EARLY_BYTES]; /* the first fragment, while its packet is sent as others */
 };

@@ -123,6 +123,18 @@ static __noinline __u32 mark_entry(const struct ab_flow_key *lan_key, struct ab_
 	return 0;
 }
 
+/* The same of taking bits away. */
+static __always_inline __u32 unmark_entry(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 bits)
+{
+	if (!is_entry_of(lan, lan_key))
+		return 0;
+	__u32 before = __sync_fetch_and_and(&lan->state, ~bits);
+	if ((before & AB_STATE_TRACE) == ab_trace(lan_key))
+		return before;
+	__sync_fetch_and_or(&lan->state, before & bits);
+	return 0;
+}
+
 /* Counts the end of a flow, once, whoever comes first. An embryo that moved meanwhile ends where it is now. */
 static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
@@ -194,14 +206,7 @@ static __always_inline int copy_to_flows(struct ab_scratch *s, const struct ab_f
 /* Nobody marks the embryo from here on. What another CPU taught it while it was copied, the flow learns. */
 static __always_inline void leave_embryo(struct ab_scratch *s, struct ab_flow *embryo)
 {
-	if (!is_entry_of(embryo, &s->lan_key))
-		return;
-	__u32 last = __sync_fetch_and_and(&embryo->state, ~AB_STATE_TRACE), trace = last & AB_STATE_TRACE;
-	if (trace != ab_trace(&s->lan_key)) {
-		__sync_fetch_and_or(&embryo->state, trace);
-		return;
-	}
-	__u32 late = last & ~s->lan.state;
+	__u32 late = unmark_entry(&s->lan_key, embryo, AB_STATE_TRACE) & ~s->lan.state;
 	struct ab_flow *moved = late ? bpf_map_lookup_elem(&flows, &s->lan_key) : NULL;
 	if (moved)
 		__sync_fetch_and_or(&moved->state, late);
@@ -224,7 +229,7 @@ __noinline int confirm_flow(void)
 	if (!wan || !is_other_of(wan, &s->lan_key, lan) || !claim_embryo(&s->lan_key, lan))
 		return 0;
 	if (!copy_to_flows(s, lan, wan)) {
-		__sync_fetch_and_and(&lan->state, ~AB_STATE_CONFIRMED);
+		unmark_entry(&s->lan_key, lan, AB_STATE_CONFIRMED);
 		return 0;
 	}
 	table_add(1, 0);

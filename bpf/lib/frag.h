@@ -74,7 +74,7 @@ static __always_inline int is_over(const struct ab_fragment *f, const struct pac
 
 /* A source is remembered so many datagrams of; the next takes the place of its oldest. */
 #define DATAGRAMS_PER_SOURCE 128
-AB_MAP(fragment_order, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_early_key, struct ab_fragment_key, 0);
+AB_MAP(fragment_order, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_early_key, struct ab_fragment_name, 0);
 
 static __always_inline int take_place(struct early_room *room, const struct ab_fragment_key *key)
 {
@@ -86,10 +86,16 @@ static __always_inline int take_place(struct early_room *room, const struct ab_f
 	if (!source)
 		return 0;
 	place->place = __sync_fetch_and_add(&source->begun, 1) % DATAGRAMS_PER_SOURCE;
-	const struct ab_fragment_key *oldest = bpf_map_lookup_elem(&fragment_order, place);
-	if (oldest)
-		bpf_map_delete_elem(&fragments, oldest);
-	return !bpf_map_update_elem(&fragment_order, place, key, BPF_ANY);
+	const struct ab_fragment_name *oldest = bpf_map_lookup_elem(&fragment_order, place);
+	if (oldest) {
+		room->oldest = *key;
+		room->oldest.dst = oldest->dst;
+		room->oldest.id = oldest->id;
+		room->oldest.proto = oldest->proto;
+		bpf_map_delete_elem(&fragments, &room->oldest);
+	}
+	room->name = (struct ab_fragment_name){ .dst = key->dst, .id = key->id, .proto = key->proto };
+	return !bpf_map_update_elem(&fragment_order, place, &room->name, BPF_ANY);
 }
 
 /* Gives `p` the ports of its datagram and its id on the link. 0, or the reason to drop. */

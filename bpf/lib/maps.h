@@ -39,6 +39,13 @@ struct ab_fragment_key {
 	__u16 zero;
 };
 
+/* The same among those of its source. */
+struct ab_fragment_name {
+	union ab_addr dst;
+	__u32 id;
+	__u32 proto;
+};
+
 #define AB_FRAGMENT_SPANS 48
 
 struct ab_fragment {

@@ -106,11 +106,14 @@ static __always_inline int is_later_fragment(const struct packet *p)
 /* Keeps the compiler from dropping the bounds check that follows: the verifier wants to see it. */
 #define keep_bound(value) __asm__ volatile("" : "+r"(value))
 
-/* `length`, which is 1 to `max`, a power of two: Linux 6.1 learns no lower bound from a comparison with zero. */
+/* `length`, which is 1 to `max`: Linux 6.1 learns no lower bound from a comparison with zero. */
 static __always_inline __u32 bounded_length(__u32 length, __u32 max)
 {
-	keep_bound(length);
-	return ((length - 1) & (max - 1)) + 1;
+	__u32 last = length - 1;
+	keep_bound(last);
+	if (last >= max)
+		last = max - 1;
+	return last + 1;
 }
 
 /*
