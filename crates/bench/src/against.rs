@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
+use crate::memory;
 use crate::report::{median, ratio, shown};
 use crate::rows::{ROWS, Row};
 
@@ -43,8 +44,9 @@ impl Build {
         })
     }
 
-    /// One run of a measure: its rows and their values.
+    /// One run of a measure: its rows and their values. The next begins when the kernel has taken back what it gave.
     fn run(&self, measure: &str, result: &Path) -> Result<BTreeMap<String, f64>> {
+        let level = memory::used()?;
         let output = Command::new(&self.bench)
             .args(["--contender", "anabranch", "--runs", "1", "--only", measure])
             .arg("--output")
@@ -59,6 +61,7 @@ impl Build {
             File::open(result).with_context(|| format!("what {measure} wrote is missing"))?;
         let written: Written = serde_json::from_reader(BufReader::new(file))?;
         fs::remove_file(result)?;
+        memory::wait_for_return_to(level)?;
         Ok(written.rows.into_iter().map(Value::into_pair).collect())
     }
 }

@@ -12,6 +12,7 @@ mod crowd;
 mod machine;
 mod manifest;
 mod measure;
+mod memory;
 mod pins;
 mod program;
 mod report;

@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anabranch_dataplane::OBJECT;
 use anabranch_policy::abi::{self, Addr, BePort, Flow, FlowKey};
@@ -19,8 +19,8 @@ use aya::{Ebpf, EbpfLoader};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
-use serde::Serialize;
 
+use crate::memory;
 use crate::pins::PinFolder;
 
 pub const FEW_FLOWS: u32 = 1_000;
@@ -36,11 +36,6 @@ const TC_ACT_REDIRECT: u32 = 7;
 /// Test runs use the loopback device.
 const LOOPBACK: u32 = 1;
 const SEED: u64 = 1;
-/// When the kernel's memory has come to rest: so long within so much, and when that is given up.
-const SETTLED_FOR: Duration = Duration::from_millis(500);
-const SETTLED_BYTES: u64 = 4 << 20;
-const SETTLED_WITHIN: Duration = Duration::from_secs(30);
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proto {
     Tcp,
@@ -59,60 +54,10 @@ pub struct Programs {
     order: Vec<u32>,
 }
 
-/// What the kernel says of its own memory, bytes.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct KernelMemory {
-    slab: u64,
-    vmalloc: u64,
-    per_cpu: u64,
-}
-
-impl KernelMemory {
-    fn now() -> Result<Self> {
-        let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
-        let bytes = |key: &str| -> Result<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(key));
-            let kib = line.and_then(|rest| rest.split_whitespace().next());
-            Ok(kib
-                .with_context(|| format!("no {key} in /proc/meminfo"))?
-                .parse::<u64>()?
-                * 1024)
-        };
-        Ok(KernelMemory {
-            slab: bytes("Slab:")?,
-            vmalloc: bytes("VmallocUsed:")?,
-            per_cpu: bytes("Percpu:")?,
-        })
-    }
-
-    fn total(self) -> u64 {
-        self.slab + self.vmalloc + self.per_cpu
-    }
-
-    /// In all, once it has stayed the same for a while: the kernel frees large maps in its own time, and what goes while
-    /// others come would be taken off their size.
-    fn settled() -> Result<u64> {
-        let until = Instant::now() + SETTLED_WITHIN;
-        let (mut total, mut since) = (Self::now()?.total(), Instant::now());
-        while since.elapsed() < SETTLED_FOR {
-            ensure!(
-                Instant::now() < until,
-                "the kernel's memory does not come to rest"
-            );
-            std::thread::sleep(SETTLED_FOR / 10);
-            let now = Self::now()?.total();
-            if now.abs_diff(total) > SETTLED_BYTES {
-                (total, since) = (now, Instant::now());
-            }
-        }
-        Ok(total)
-    }
-}
-
 impl Programs {
     /// The programs with `flows` confirmed flows of `proto`, and the kernel memory of all that in bytes.
     pub fn load(flows: u32, proto: Proto) -> Result<(Self, f64)> {
-        let before = KernelMemory::settled()?;
+        let before = memory::settled()?;
         let pins = PinFolder::name();
         fs::create_dir_all(pins.path())
             .with_context(|| format!("making {}", pins.path().display()))?;
@@ -128,7 +73,7 @@ impl Programs {
         let mut programs = Programs { bpf, order };
         programs.configure()?;
         programs.fill(proto)?;
-        let memory = KernelMemory::now()?.total().saturating_sub(before);
+        let memory = memory::used()?.saturating_sub(before);
         for name in ["lan", "wan"] {
             programs.program(name)?.load()?;
         }
