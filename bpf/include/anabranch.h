@@ -52,6 +52,7 @@ enum ab_state {
 	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */
 	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
 	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
+	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be taken out of its table */
 };
 
 struct ab_flow_tcp {

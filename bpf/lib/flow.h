@@ -95,16 +95,6 @@ static __always_inline void delete_entry(const struct ab_flow_key *key)
 	bpf_map_delete_elem(&embryos, key);
 }
 
-/* Takes a LAN entry from the table of embryos: whoever does frees its place. */
-static __always_inline void delete_embryo(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
-{
-	/* Its memory may be another embryo's as soon as it is deleted. */
-	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
-	__u32 device = device_counted(lan);
-	if (!bpf_map_delete_elem(&embryos, lan_key))
-		release_embryo(&place, device);
-}
-
 static __always_inline int is_entry_of(const struct ab_flow *lan, const struct ab_flow_key *lan_key)
 {
 	return (lan->state & AB_STATE_TRACE) == ab_trace(lan_key);
@@ -155,9 +145,46 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 }
 
 /*
- * Takes a flow out of the tables, live or closed. What stands under its key is closed, not what was found there before:
- * another CPU may have forgotten that, and opened the flow anew. An embryo that is moving is closed where it moves to.
+ * A LAN entry is taken out of its table by one CPU, and nothing comes under its key before that: otherwise another CPU, stopped
+ * between its look at a flow and the deletion, would delete the next flow of that key, which nobody has closed. An embryo goes
+ * to who sets LEAVING, or to who sets CONFIRMED before and moves it.
  */
+static __always_inline int may_take(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 others)
+{
+	__u32 before = mark_entry(lan_key, lan, AB_STATE_LEAVING);
+	return before && !(before & (AB_STATE_LEAVING | others));
+}
+
+static __always_inline void take_confirmed(const struct ab_flow_key *lan_key, struct ab_flow *lan)
+{
+	if (!may_take(lan_key, lan, 0))
+		return;
+	if (!bpf_map_delete_elem(&flows, lan_key))
+		table_add(0, 1);
+	else
+		unmark_entry(lan_key, lan, AB_STATE_LEAVING);
+}
+
+/* Whoever deletes it frees its place. 0 if the table did not let it go. */
+static __always_inline int delete_embryo(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
+{
+	/* Its memory may be another embryo's as soon as it is deleted. */
+	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
+	__u32 device = device_counted(lan);
+	if (bpf_map_delete_elem(&embryos, lan_key))
+		return 0;
+	release_embryo(&place, device);
+	return 1;
+}
+
+static __always_inline void take_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan)
+{
+	if (may_take(lan_key, lan, AB_STATE_CONFIRMED) && !delete_embryo(lan_key, lan))
+		unmark_entry(lan_key, lan, AB_STATE_LEAVING);
+}
+
+/* Takes a flow out of the tables, live or closed. What stands under its key is closed, not what was found there before:
+ * another CPU may have forgotten that, and opened the flow anew. An embryo that is moving goes on where it moves to. */
 static __always_inline void forget_flow(const struct ab_flow_key *lan_key, const struct ab_flow *lan,
 					struct ab_flow_key *wan_key)
 {
@@ -166,21 +193,19 @@ static __always_inline void forget_flow(const struct ab_flow_key *lan_key, const
 	struct ab_flow *confirmed = bpf_map_lookup_elem(&flows, lan_key);
 	if (confirmed) {
 		close_flow(lan_key, confirmed);
-		if (!bpf_map_delete_elem(&flows, lan_key))
-			table_add(0, 1);
+		take_confirmed(lan_key, confirmed);
 	}
 	struct ab_flow *embryo = bpf_map_lookup_elem(&embryos, lan_key);
-	if (embryo) {
-		if (!(embryo->state & AB_STATE_CONFIRMED))
-			close_flow(lan_key, embryo);
-		delete_embryo(lan_key, embryo);
+	if (embryo && !(embryo->state & AB_STATE_CONFIRMED)) {
+		close_flow(lan_key, embryo);
+		take_embryo(lan_key, embryo);
 	}
 }
 
 /* Whether this CPU is the one to move the embryo: whoever sets the bit. A closed one stays where it is. */
 static __always_inline int claim_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
-	__u32 settled = AB_STATE_CONFIRMED | AB_STATE_CLOSED;
+	__u32 settled = AB_STATE_CONFIRMED | AB_STATE_CLOSED | AB_STATE_LEAVING;
 	if (lan->state & settled)
 		return 0;
 	__u32 before = mark_entry(lan_key, lan, AB_STATE_CONFIRMED);
@@ -193,7 +218,7 @@ static __always_inline int copy_to_flows(struct ab_scratch *s, const struct ab_f
 {
 	__builtin_memcpy(&s->lan, lan, sizeof(s->lan));
 	__builtin_memcpy(&s->wan, wan, sizeof(s->wan));
-	s->lan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
+	s->lan.state = (s->lan.state & ~AB_STATE_LEAVING) | AB_STATE_CONFIRMED | AB_STATE_REPLIED;
 	s->wan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
 	if (bpf_map_update_elem(&flows, &s->wan_key, &s->wan, BPF_NOEXIST))
 		return 0;
@@ -206,10 +231,18 @@ static __always_inline int copy_to_flows(struct ab_scratch *s, const struct ab_f
 /* Nobody marks the embryo from here on. What another CPU taught it while it was copied, the flow learns. */
 static __always_inline void leave_embryo(struct ab_scratch *s, struct ab_flow *embryo)
 {
-	__u32 late = unmark_entry(&s->lan_key, embryo, AB_STATE_TRACE) & ~s->lan.state;
+	__u32 last = unmark_entry(&s->lan_key, embryo, AB_STATE_TRACE), late = last & ~(s->lan.state | AB_STATE_LEAVING);
 	struct ab_flow *moved = late ? bpf_map_lookup_elem(&flows, &s->lan_key) : NULL;
 	if (moved)
 		__sync_fetch_and_or(&moved->state, late);
+}
+
+/* What the main table had no room for stays an embryo, unless another CPU was to forget it meanwhile. */
+static __always_inline void stay_embryo(struct ab_scratch *s, struct ab_flow *embryo)
+{
+	__u32 last = unmark_entry(&s->lan_key, embryo, AB_STATE_CONFIRMED);
+	if (last & AB_STATE_LEAVING && !delete_embryo(&s->lan_key, &s->lan))
+		unmark_entry(&s->lan_key, embryo, AB_STATE_LEAVING);
 }
 
 /*
@@ -229,7 +262,7 @@ __noinline int confirm_flow(void)
 	if (!wan || !is_other_of(wan, &s->lan_key, lan) || !claim_embryo(&s->lan_key, lan))
 		return 0;
 	if (!copy_to_flows(s, lan, wan)) {
-		unmark_entry(&s->lan_key, lan, AB_STATE_CONFIRMED);
+		stay_embryo(s, lan);
 		return 0;
 	}
 	table_add(1, 0);
@@ -237,7 +270,9 @@ __noinline int confirm_flow(void)
 	if (!is_mapping(s->lan_key.proto))
 		leave_endpoints();
 	bpf_map_delete_elem(&embryos, &s->wan_key);
-	delete_embryo(&s->lan_key, &s->lan);
+	/* One that the table did not let go is forgotten as a closed one. */
+	if (!delete_embryo(&s->lan_key, &s->lan))
+		lan->state = ab_trace(&s->lan_key) | AB_STATE_CLOSED;
 	return 1;
 }
 

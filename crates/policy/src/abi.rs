@@ -673,6 +673,8 @@ bits! {
     "AB_STATE_HAIRPIN" STATE_HAIRPIN = 1 << 8;
     /// [`Flow::state`]: counted against its LAN device, too.
     "AB_STATE_SHARED" STATE_SHARED = 1 << 9;
+    /// [`Flow::state`]: about to be taken out of its table.
+    "AB_STATE_LEAVING" STATE_LEAVING = 1 << 10;
     /// [`Link::flags`]: device, address and gateway are known.
     "AB_LINK_PRESENT" LINK_PRESENT = 1 << 0;
     /// [`Link::flags`]: no neighbour to resolve.

@@ -23,8 +23,7 @@ use nix::{
 
 use crate::{common::*, frame::*, rig::*};
 
-const ROUNDS: u32 = 3000;
-const FLOWS: u16 = 4;
+const ROUNDS: u32 = 6000;
 
 /// The packets of connection `port`, whose external port is its own, on link 0.
 fn connection(port: u16, round: u32) -> Vec<(&'static str, Vec<u8>)> {
@@ -55,10 +54,14 @@ fn connection(port: u16, round: u32) -> Vec<(&'static str, Vec<u8>)> {
     packets
 }
 
-fn drive(mut plane: Gateway, offset: u16) {
-    for round in 0..ROUNDS {
-        let port = 4000 + (round as u16 + offset) % FLOWS;
-        for (program, frame) in connection(port, round) {
+/// One connection after another of the same endpoints. Every packet is stopped at another moment.
+fn drive(mut plane: Gateway, begin: u32) {
+    const STEP: Duration = Duration::from_nanos(100);
+    const STEPS: u32 = 211;
+    let interrupt = Interrupt::new();
+    for round in begin..begin + ROUNDS {
+        for (number, (program, frame)) in connection(4000, round).into_iter().enumerate() {
+            interrupt.come_after(STEP * ((round + 31 * number as u32) % STEPS));
             plane.run(program, &frame, 1).unwrap();
         }
     }
@@ -77,8 +80,8 @@ fn packets_of_the_same_flows_on_two_cpus_beside_sweeps_leave_balanced_books() {
         let drivers: Vec<_> = planes
             .into_iter()
             .enumerate()
-            .map(|(offset, plane)| {
-                scope.spawn(move || namespace.run(|| drive(plane, offset as u16)).unwrap())
+            .map(|(begin, plane)| {
+                scope.spawn(move || namespace.run(|| drive(plane, begin as u32)).unwrap())
             })
             .collect();
         scope.spawn(|| {
