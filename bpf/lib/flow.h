@@ -159,6 +159,7 @@ static __always_inline void take_confirmed(const struct ab_flow_key *lan_key, st
 {
 	if (!may_take(lan_key, lan, 0))
 		return;
+	close_flow(lan_key, lan);
 	if (!bpf_map_delete_elem(&flows, lan_key))
 		table_add(0, 1);
 	else
@@ -179,27 +180,26 @@ static __always_inline int delete_embryo(const struct ab_flow_key *lan_key, cons
 
 static __always_inline void take_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
-	if (may_take(lan_key, lan, AB_STATE_CONFIRMED) && !delete_embryo(lan_key, lan))
+	if (!may_take(lan_key, lan, AB_STATE_CONFIRMED))
+		return;
+	close_flow(lan_key, lan);
+	if (!delete_embryo(lan_key, lan))
 		unmark_entry(lan_key, lan, AB_STATE_LEAVING);
 }
 
-/* Takes a flow out of the tables, live or closed. What stands under its key is closed, not what was found there before:
- * another CPU may have forgotten that, and opened the flow anew. An embryo that is moving goes on where it moves to. */
+/* Takes a flow out of the tables, live or closed: what stands under its key, not what was found there before, which another CPU
+ * may have forgotten. An embryo that is moving goes on where it moves to. */
 static __always_inline void forget_flow(const struct ab_flow_key *lan_key, const struct ab_flow *lan,
 					struct ab_flow_key *wan_key)
 {
 	if (find_other(lan_key, lan, wan_key))
 		delete_entry(wan_key);
 	struct ab_flow *confirmed = bpf_map_lookup_elem(&flows, lan_key);
-	if (confirmed) {
-		close_flow(lan_key, confirmed);
+	if (confirmed)
 		take_confirmed(lan_key, confirmed);
-	}
 	struct ab_flow *embryo = bpf_map_lookup_elem(&embryos, lan_key);
-	if (embryo && !(embryo->state & AB_STATE_CONFIRMED)) {
-		close_flow(lan_key, embryo);
+	if (embryo)
 		take_embryo(lan_key, embryo);
-	}
 }
 
 /* Whether this CPU is the one to move the embryo: whoever sets the bit. A closed one stays where it is. */
@@ -241,8 +241,10 @@ static __always_inline void leave_embryo(struct ab_scratch *s, struct ab_flow *e
 static __always_inline void stay_embryo(struct ab_scratch *s, struct ab_flow *embryo)
 {
 	__u32 last = unmark_entry(&s->lan_key, embryo, AB_STATE_CONFIRMED);
-	if (last & AB_STATE_LEAVING && !delete_embryo(&s->lan_key, &s->lan))
-		unmark_entry(&s->lan_key, embryo, AB_STATE_LEAVING);
+	if (!(last & AB_STATE_LEAVING))
+		return;
+	unmark_entry(&s->lan_key, embryo, AB_STATE_LEAVING);
+	take_embryo(&s->lan_key, embryo);
 }
 
 /*
