@@ -34,8 +34,7 @@ struct place {
 
 static __always_inline struct place place_of(const union ab_addr *local, __be16 port, __u32 side)
 {
-	const __u32 *word = local->word;
-	__u32 host = (word[0] ^ word[1] ^ word[2] ^ word[3]) * PLACE_SPREAD;
+	__u32 host = fold_addr(local) * PLACE_SPREAD;
 	/* Of one link no two ports share a place. */
 	__u32 spread = side == AB_SIDE_LAN ? host : side * PLACE_SPREAD;
 	__u32 index = (bpf_ntohs(port) + (spread >> 16)) % ENDPOINT_PLACES;

@@ -105,11 +105,6 @@ static __always_inline __u32 reach_of_choice(const struct ab_choice *now, const 
 	return is_excepted(now, p) ? AB_PER_CONNECTION : AB_PER_SESSION;
 }
 
-static __always_inline __u32 fold_addr(const union ab_addr *addr)
-{
-	return addr->word[0] ^ addr->word[1] ^ addr->word[2] ^ addr->word[3];
-}
-
 #define SESSION_LINK 0xffull
 /* Of every trace: none is 0. */
 #define SESSION_TRACED 0x100ull

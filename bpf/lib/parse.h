@@ -147,6 +147,11 @@ static __always_inline int is_same_addr(const union ab_addr *a, const union ab_a
 	       a->word[0] == b->word[0];
 }
 
+static __always_inline __u32 fold_addr(const union ab_addr *addr)
+{
+	return addr->word[0] ^ addr->word[1] ^ addr->word[2] ^ addr->word[3];
+}
+
 static __always_inline int is_icmp_error(__u8 type)
 {
 	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;

@@ -36,6 +36,7 @@ const TC_ACT_REDIRECT: u32 = 7;
 /// Test runs use the loopback device.
 const LOOPBACK: u32 = 1;
 const SEED: u64 = 1;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proto {
     Tcp,
