@@ -68,10 +68,7 @@ struct ab_flow {
 	__u64 packets; /* GSO segments counted one by one */
 	__u64 bytes;   /* of IP packets */
 	union ab_addr other_local; /* what this direction's local address is rewritten to */
-	union {
-		struct ab_flow_tcp tcp;
-		union ab_addr first_remote; /* UDP, ICMP: the remote address that needs no permission entry */
-	};
+	struct ab_flow_tcp tcp; /* UDP, ICMP: the remote address that needs no permission entry, ab_first_remote() */
 	__u32 state;	   /* enum ab_state */
 	__u32 lan_ifindex; /* where the LAN host is */
 	__be16 other_port;
@@ -85,6 +82,11 @@ struct ab_flow {
 	__u32 host;	   /* LAN entry: ab_host.id, ... */
 	__u32 embryo;	   /* ... and the flow's place in the order of its embryos */
 };
+
+static inline union ab_addr *ab_first_remote(struct ab_flow *flow)
+{
+	return (union ab_addr *)&flow->tcp;
+}
 
 /*
  * Who may open flows. A host on the LAN device's own prefix is its MAC, whatever addresses it uses: `address` is zero. What is

@@ -172,7 +172,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		int way = forward_in(skb, p, flow, link);
 		return p->flags & PACKET_CALL && way == AB_REASON_TRANSLATED_IN ? AB_REASON_HAIRPIN_SYN : way;
 	}
-	__u32 is_first = flow->first_remote.word[3] == p->src && !(flow->state & AB_STATE_HAIRPIN);
+	__u32 is_first = ab_first_remote(flow)->word[3] == p->src && !(flow->state & AB_STATE_HAIRPIN);
 	int filtered = is_first ? 0 : filter_mapping(p, &key, flow);
 	/* The host may ask by an id that a LAN host has here. */
 	if (filtered == AB_REASON_FILTERED_IN && p->proto == IPPROTO_ICMP)

@@ -238,8 +238,8 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->other_local = s->lan_key.local;
 	wan->other_port = s->lan_key.local_port;
 	if (is_mapping(p->proto)) {
-		map_ipv4(&lan->first_remote, p->dst);
-		map_ipv4(&wan->first_remote, p->dst);
+		map_ipv4(ab_first_remote(lan), p->dst);
+		map_ipv4(ab_first_remote(wan), p->dst);
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
 	} else {
 		/* Known even if the SYN goes no further: what is acknowledged is never more. */

@@ -272,7 +272,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 /* As permit_remote; the first remote address was let in when the mapping began. */
 static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow)
 {
-	if (flow->first_remote.word[3] != p->dst)
+	if (ab_first_remote(flow)->word[3] != p->dst)
 		return permit_remote(p, flow);
 	return flow->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }

@@ -1,10 +1,22 @@
-//! Compiles the decisions of `bpf/policy` for this machine.
+//! Compiles the decisions of `bpf/policy` for this machine, and writes the contract of `bpf/include` in Rust.
+
+use std::path::{Path, PathBuf};
+
+use bindgen::callbacks::{
+    AttributeInfo, DeriveInfo, EnumVariantValue, IntKind, ItemInfo, ParseCallbacks, TypeKind,
+};
+
+const INCLUDE: &str = "../../bpf/include";
 
 fn main() {
-    println!("cargo::rerun-if-changed=../../bpf/include");
+    println!("cargo::rerun-if-changed={INCLUDE}");
     println!("cargo::rerun-if-changed=../../bpf/policy");
     println!("cargo::rerun-if-changed=src/native.c");
+    compile_decisions();
+    generate_contract();
+}
 
+fn compile_decisions() {
     let mut build = cc::Build::new();
     build
         .file("src/native.c")
@@ -19,4 +31,125 @@ fn main() {
             .flag("-fsanitize-undefined-trap-on-error");
     }
     build.compile("anabranch_policy_native");
+}
+
+/// Structures, enumerations and numbers as the headers have them, with their comments.
+fn generate_contract() {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let header = |name| Path::new(INCLUDE).join(name).display().to_string();
+    bindgen::Builder::default()
+        .header(header("anabranch.h"))
+        .header(header("bins.h"))
+        .header("../../bpf/policy/tries.h")
+        // The comments of the headers are ordinary ones.
+        .clang_arg("-fparse-all-comments")
+        .raw_line("use core::primitive::{u8 as __u8, u16 as __u16, u32 as __u32, u64 as __u64};")
+        .allowlist_item("(ab|AB)_.*")
+        .allowlist_recursively(false)
+        // Reasons are rows of a table, see `reasons`.
+        .blocklist_item("AB_REASON.*|AB_TRUNK_REASON.*|ab_reason|ab_trunk_reason")
+        // What policy/tries.h has beside its answers.
+        .blocklist_item("AB_TR(Y|IES)_.*|AB_SIDE_LINK")
+        .blocklist_function(".*")
+        .blocklist_type("ab_addr")
+        .rustified_enum("ab_(answer|dispatch|fate|granularity|load|role|spread|verdict|why)")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .derive_copy(false)
+        .derive_debug(false)
+        .parse_callbacks(Box::new(Names))
+        .generate()
+        .expect("bindgen reads bpf/include with libclang: install clang 14 or later")
+        .write_to_file(out.join("contract.rs"))
+        .expect("OUT_DIR can be written to");
+}
+
+/// `ab_flow_key` is `FlowKey`, `AB_DISPATCH_BEST` is `Dispatch::Best`, `AB_MAX_LINKS` is `MAX_LINKS`.
+#[derive(Debug)]
+struct Names;
+
+impl ParseCallbacks for Names {
+    fn item_name(&self, item: ItemInfo) -> Option<String> {
+        if let Some(name) = item.name.strip_prefix("AB_") {
+            return Some(name.to_owned());
+        }
+        match item.name {
+            "__be16" => Some("BePort".to_owned()),
+            "__be32" => Some("BeAddr".to_owned()),
+            name => name.strip_prefix("ab_").map(camel),
+        }
+    }
+
+    fn enum_variant_name(
+        &self,
+        enumeration: Option<&str>,
+        variant: &str,
+        _: EnumVariantValue,
+    ) -> Option<String> {
+        let name = variant.strip_prefix("AB_")?;
+        let family = enumeration?
+            .trim_start_matches("enum ")
+            .strip_prefix("ab_")?;
+        let prefix = match family {
+            "granularity" => "PER".to_owned(),
+            "fate" => String::new(),
+            // Bits are constants, which keep their names.
+            "state" | "link_flags" | "sublink_flags" => return Some(name.to_owned()),
+            family => family.to_uppercase(),
+        };
+        Some(camel(&name.strip_prefix(&prefix)?.to_lowercase()))
+    }
+
+    fn int_macro(&self, name: &str, _: i64) -> Option<IntKind> {
+        let is_size = ["_MAX", "_BINS", "_WORDS"]
+            .iter()
+            .any(|end| name.ends_with(end) && !name.starts_with("AB_WEIGHT"));
+        let kind = match name {
+            "AB_MAX_LINKS" => "usize",
+            "AB_NO_TARGET" | "AB_SIDE_LAN" => "u8",
+            _ if is_size => "usize",
+            _ if name.ends_with("_NS") => "u64",
+            _ => "u32",
+        };
+        Some(IntKind::Custom {
+            name: kind,
+            is_signed: false,
+        })
+    }
+
+    fn add_derives(&self, info: &DeriveInfo<'_>) -> Vec<String> {
+        let derives: &[&str] = match info.kind {
+            TypeKind::Enum => &["Copy", "Debug", "PartialOrd", "Ord"],
+            // Pod refuses padding, and whatever else may not cross to the programs.
+            _ => &[
+                "Clone",
+                "Copy",
+                "Debug",
+                "PartialEq",
+                "Eq",
+                "Hash",
+                "Pod",
+                "Zeroable",
+            ],
+        };
+        derives.iter().map(|&derive| derive.to_owned()).collect()
+    }
+
+    fn add_attributes(&self, info: &AttributeInfo<'_>) -> Vec<String> {
+        match info.kind {
+            TypeKind::Enum => vec![
+                "#[derive(num_enum::TryFromPrimitive)]".to_owned(),
+                "#[num_enum(error_type(name = UnknownValue, constructor = UnknownValue))]"
+                    .to_owned(),
+            ],
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn camel(name: &str) -> String {
+    let words = name.split('_').filter(|word| !word.is_empty());
+    words
+        .map(|word| word[..1].to_uppercase() + &word[1..])
+        .collect()
 }

@@ -4,22 +4,6 @@ use std::ffi::{CStr, c_char, c_int};
 
 use crate::abi;
 
-#[cfg(test)]
-#[repr(C)]
-struct RawRow {
-    structure: *const c_char,
-    field: *const c_char,
-    offset: u32,
-    size: u32,
-}
-
-#[cfg(test)]
-#[repr(C)]
-struct RawConstant {
-    name: *const c_char,
-    value: u64,
-}
-
 #[repr(C)]
 struct RawReason {
     name: *const c_char,
@@ -68,14 +52,6 @@ unsafe extern "C" {
     fn ab_native_tries_answered(tries: u32, current: u32, winner: u32) -> u32;
 
     // Declared with one element: the true number stands beside each.
-    #[cfg(test)]
-    static ab_native_layout: [RawRow; 1];
-    #[cfg(test)]
-    static ab_native_layout_count: usize;
-    #[cfg(test)]
-    static ab_native_constants: [RawConstant; 1];
-    #[cfg(test)]
-    static ab_native_constants_count: usize;
     static ab_native_reasons: [RawReason; 1];
     static ab_native_reasons_count: usize;
     static ab_native_trunk_reasons: [RawReason; 1];
@@ -84,7 +60,7 @@ unsafe extern "C" {
 
 pub fn pick(candidates: &abi::Candidates, request: &abi::Request) -> abi::Decision {
     let mut decision = abi::Decision::default();
-    // SAFETY: three valid, aligned references to structures whose layout the tests compare with the C headers.
+    // SAFETY: three valid, aligned references to structures generated from the C headers.
     unsafe { ab_native_pick(candidates, request, &mut decision) };
     decision
 }
@@ -95,7 +71,7 @@ pub fn flow_hash(src: &abi::Addr, dst: &abi::Addr, sport: abi::BePort, dport: ab
 }
 
 pub fn trace(lan_key: &abi::FlowKey) -> u32 {
-    // SAFETY: a valid, aligned reference to a structure whose layout the tests compare with the C headers.
+    // SAFETY: a valid, aligned reference to a structure generated from the C headers.
     unsafe { ab_native_trace(lan_key) }
 }
 
@@ -115,7 +91,7 @@ pub fn sublink_by_bin(table: &[u8; abi::BINS], hash: u32, usable: u32) -> u8 {
 }
 
 pub fn sublink_by_rendezvous(candidates: &abi::Candidates, hash: u32) -> u8 {
-    // SAFETY: a valid, aligned reference to a structure whose layout the tests compare with the C headers.
+    // SAFETY: a valid, aligned reference to a structure generated from the C headers.
     unsafe { ab_native_sublink_by_rendezvous(candidates, hash) }
 }
 
@@ -126,7 +102,7 @@ pub fn neg_log2(draw: u32) -> u64 {
 }
 
 pub fn flowlet_lasts(flowlet: &abi::Flowlet, usable: u32, now_ns: u64, gap_ns: u64) -> bool {
-    // SAFETY: a valid, aligned reference to a structure whose layout the tests compare with the C headers.
+    // SAFETY: a valid, aligned reference to a structure generated from the C headers.
     unsafe { ab_native_flowlet_lasts(flowlet, usable, now_ns, gap_ns) != 0 }
 }
 
@@ -142,7 +118,7 @@ pub fn sublink_by_deficit(
     length: u32,
     usable: u32,
 ) -> u8 {
-    // SAFETY: a valid, aligned, exclusive reference to a structure whose layout the tests compare with the C headers,
+    // SAFETY: a valid, aligned, exclusive reference to a structure generated from the C headers,
     // and one to as many quanta as the function reads.
     unsafe { ab_native_sublink_by_deficit(drr, quantum.as_ptr(), count, length, usable) }
 }
@@ -191,40 +167,6 @@ pub fn tries_judge(tries: u32, current: u32, from: u32) -> u32 {
 pub fn tries_answered(tries: u32, current: u32, winner: u32) -> u32 {
     // SAFETY: as above.
     unsafe { ab_native_tries_answered(tries, current, winner) }
-}
-
-/// `(structure, field, offset, size)` as C lays them out; the field is empty for the structure itself.
-#[cfg(test)]
-pub fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
-    // SAFETY: native.c defines the table with this many rows, and nothing writes to it.
-    let rows = unsafe {
-        std::slice::from_raw_parts((&raw const ab_native_layout).cast(), ab_native_layout_count)
-    };
-    rows.iter()
-        .map(|row: &RawRow| {
-            (
-                text(row.structure),
-                text(row.field),
-                row.offset as usize,
-                row.size as usize,
-            )
-        })
-        .collect()
-}
-
-/// Every enumerator and limit of the contract.
-#[cfg(test)]
-pub fn constants() -> Vec<(&'static str, u64)> {
-    // SAFETY: native.c defines the table with this many rows, and nothing writes to it.
-    let rows = unsafe {
-        std::slice::from_raw_parts(
-            (&raw const ab_native_constants).cast(),
-            ab_native_constants_count,
-        )
-    };
-    rows.iter()
-        .map(|row: &RawConstant| (text(row.name), row.value))
-        .collect()
 }
 
 /// `(name, words, fate)` of every reason of the gateway, in the order of their numbers.
