@@ -1,8 +1,7 @@
 //! Two builds of this program take turns, so that what the machine does meanwhile hits both alike.
 //!
 //! A pair is a run of one measure by each build, seconds apart, in an order that changes from pair to pair. A row is
-//! judged by the ratios of its pairs: their median, and its exact interval by order statistics (David & Nagaraja,
-//! Order Statistics, section 7.1), which supposes no distribution.
+//! judged by the ratios of its pairs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,11 +14,10 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
 use crate::memory;
-use crate::report::{median, ratio, shown};
-use crate::rows::{ROWS, Row};
+use crate::ratios::{Ratios, median, sorted};
+use crate::report::shown;
+use crate::rows::{LESS_REDIRECT, ROWS, Row};
 
-/// Fewer pairs have no interval of 95 %.
-pub const FEWEST_PAIRS: usize = 6;
 /// A row whose whole interval is below has become worse.
 const WORSE_BELOW: f64 = 0.97;
 /// An interval that reaches farther to both sides, in the mean, shows nothing.
@@ -45,7 +43,7 @@ impl Build {
     }
 
     /// One run of a measure: its rows and their values. The next begins when the kernel has taken back what it gave.
-    fn run(&self, measure: &str, result: &Path) -> Result<BTreeMap<String, f64>> {
+    fn run(&self, measure: &str, result: &Path) -> Result<Values> {
         let level = memory::used()?;
         let output = Command::new(&self.bench)
             .args(["--contender", "anabranch", "--runs", "1", "--only", measure])
@@ -62,9 +60,21 @@ impl Build {
         let written: Written = serde_json::from_reader(BufReader::new(file))?;
         fs::remove_file(result)?;
         memory::wait_for_return_to(level)?;
-        Ok(written.rows.into_iter().map(Value::into_pair).collect())
+        let named = |value: Value| (value.name.clone(), value);
+        Ok(written.rows.into_iter().map(named).collect())
+    }
+
+    /// Whether `measure` is one of those this build knows.
+    pub fn knows(&self, measure: &str) -> Result<bool> {
+        let mut command = Command::new(&self.bench);
+        let asked = command.args(["--only", measure, "--version"]).output();
+        let answer = asked.with_context(|| format!("starting {}", self.bench.display()))?;
+        Ok(answer.status.success())
     }
 }
+
+/// By row.
+type Values = BTreeMap<String, Value>;
 
 /// What a build writes, as far as it is read here.
 #[derive(Deserialize)]
@@ -72,15 +82,30 @@ struct Written {
     rows: Vec<Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Value {
     name: String,
     anabranch: f64,
+    /// Redirect alone, of builds that have it.
+    #[serde(default)]
+    redirect: Option<f64>,
 }
 
-impl Value {
-    fn into_pair(self) -> (String, f64) {
-        (self.name, self.anabranch)
+/// What remains of both builds' rows without redirect alone, which is the same whichever build measures it: the new one does.
+fn add_less_redirect(former: &mut Values, new: &mut Values) {
+    for (from, to) in LESS_REDIRECT {
+        let alone = new.get(from).and_then(|value| value.redirect);
+        let (Some(alone), Some(_)) = (alone, former.get(from)) else {
+            continue;
+        };
+        for values in [&mut *former, &mut *new] {
+            let less = Value {
+                name: to.to_owned(),
+                anabranch: values[from].anabranch - alone,
+                redirect: None,
+            };
+            values.insert(to.to_owned(), less);
+        }
     }
 }
 
@@ -98,16 +123,18 @@ impl Pairs {
     ) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let result = folder.path().join("run.json");
-        let (before, after) = if former_first {
+        let (mut before, mut after) = if former_first {
             let before = former.run(measure, &result)?;
             (before, new.run(measure, &result)?)
         } else {
             let after = new.run(measure, &result)?;
             (former.run(measure, &result)?, after)
         };
-        for (row, value) in after {
-            if let Some(&old) = before.get(&row) {
-                self.0.entry(row).or_default().push([old, value]);
+        add_less_redirect(&mut before, &mut after);
+        for (row, new) in after {
+            if let Some(old) = before.get(&row) {
+                let pair = [old.anabranch, new.anabranch];
+                self.0.entry(row).or_default().push(pair);
             }
         }
         Ok(())
@@ -168,16 +195,15 @@ pub struct Comparison {
 
 impl Comparison {
     fn of(row: &Row, pairs: &[[f64; 2]]) -> Option<Self> {
-        let of = |pair: &[f64; 2]| ratio(row.better, pair[1], pair[0]);
-        let ratios = sorted(pairs.iter().filter_map(of));
-        let interval = interval(&ratios)?;
+        let ratios = Ratios::of(row.better, pairs)?;
+        let interval = ratios.interval?;
         Some(Comparison {
             name: row.name,
             unit: row.unit,
-            pairs: ratios.len(),
+            pairs: ratios.pairs,
             former: median(&sorted(pairs.iter().map(|pair| pair[0]))),
             new: median(&sorted(pairs.iter().map(|pair| pair[1]))),
-            ratio: median(&ratios),
+            ratio: ratios.median,
             interval,
             verdict: Verdict::of(interval),
         })
@@ -215,42 +241,13 @@ pub fn table(comparisons: &[Comparison]) -> Table {
     table
 }
 
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-/// Holds the median of what the values were drawn from, in 95 % of cases at least: how many values lie below that
-/// median is a binomial variate of chance ½.
-fn interval(sorted: &[f64]) -> Option<(f64, f64)> {
-    let n = sorted.len();
-    let (mut below, mut chance) = (0, 0.5_f64.powi(i32::try_from(n).ok()?));
-    let mut tail = chance;
-    while tail <= 0.025 {
-        below += 1;
-        chance *= (n + 1 - below) as f64 / below as f64;
-        tail += chance;
-    }
-    (below > 0).then(|| (sorted[below - 1], sorted[n - below]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ratios::FEWEST_PAIRS;
 
     fn row(name: &str) -> &'static Row {
         ROWS.iter().find(|row| row.name == name).unwrap()
-    }
-
-    #[test]
-    fn the_interval_is_that_of_the_sign_test() {
-        let values: Vec<_> = (1..=15).map(f64::from).collect();
-        assert_eq!(interval(&values), Some((4.0, 12.0)));
-        let fewest = values.iter().take(FEWEST_PAIRS);
-        assert_eq!(interval(&sorted(fewest.copied())), Some((1.0, 6.0)));
-        let fewer = values.iter().take(FEWEST_PAIRS - 1);
-        assert_eq!(interval(&sorted(fewer.copied())), None);
     }
 
     #[test]
@@ -268,5 +265,23 @@ mod tests {
         let ratio_of = |name| Comparison::of(row(name), &pairs).unwrap().ratio;
         assert_eq!(ratio_of("latency_p50"), 0.5);
         assert_eq!(ratio_of("connections"), 2.0);
+    }
+
+    #[test]
+    fn what_remains_without_redirect_alone_is_compared_though_the_former_build_did_not_measure_it()
+    {
+        let values = |anabranch, redirect| {
+            let name = "established_tcp_out".to_owned();
+            let value = Value {
+                name: name.clone(),
+                anabranch,
+                redirect,
+            };
+            Values::from([(name, value)])
+        };
+        let (mut former, mut new) = (values(150.0, None), values(140.0, Some(60.0)));
+        add_less_redirect(&mut former, &mut new);
+        let less = "established_tcp_out_less_redirect";
+        assert_eq!([former[less].anabranch, new[less].anabranch], [90.0, 80.0]);
     }
 }

@@ -28,25 +28,30 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Enters `count` flows into the gateway's table.
-    pub fn enter(bed: &Testbed, count: u32) -> Result<Self> {
-        let path = bed
-            .flow_table()
-            .context("this contender has no flow table")?;
+    pub fn new(count: u32) -> Self {
+        let mut flows: Vec<_> = (0..count).map(endpoint).collect();
+        flows.shuffle(&mut SmallRng::seed_from_u64(SEED));
+        Crowd { flows }
+    }
+
+    /// Enters the flows into the gateway's table, if the contender has one: in another order than they send in, or they would
+    /// send in the order of memory.
+    pub fn enter(&self, bed: &Testbed) -> Result<()> {
+        let Some(path) = bed.flow_table() else {
+            return Ok(());
+        };
         let map =
             MapData::from_pin(&path).with_context(|| format!("opening {}", path.display()))?;
         let mut table = HashMap::<_, FlowKey, Flow>::try_from(Map::HashMap(map))?;
-        let mut flows: Vec<_> = (0..count).map(endpoint).collect();
         let lan_ifindex = lan_ifindex(bed)?;
         let now_ns = now_ns()?;
-        for &flow in &flows {
-            let key = key(flow);
+        for flow in 0..self.flows.len() as u32 {
+            let key = key(endpoint(flow));
             table
                 .insert(key, entry(&key, lan_ifindex, now_ns), 0)
                 .context("filling the gateway's flow table")?;
         }
-        flows.shuffle(&mut SmallRng::seed_from_u64(SEED));
-        Ok(Crowd { flows })
+        Ok(())
     }
 
     pub fn measure(&self, bed: &Testbed, span: Span) -> Result<f64> {

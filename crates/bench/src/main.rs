@@ -1,20 +1,23 @@
 //! Measures the gateway against what the kernel offers: nftables with a random mark per connection, policy routing
-//! and masquerade; and plain forwarding without translation, which no gateway can beat by much.
+//! and masquerade; plain forwarding without translation; and redirect alone, a program that does nothing but send packets on:
+//! the limit of the gateway's path.
 //!
 //! The contenders stand in networks of their own, built alike (`testbed`), and take turns: every run of a measure
-//! meets all three within seconds of each other, in an order that rotates, so that what the machine does meanwhile
-//! hits all alike. A row shows the median of its runs. Then the programs are measured by themselves (`program`).
+//! meets all of them within seconds of each other, in an order that rotates, so that what the machine does meanwhile
+//! hits all alike. A row shows the median of its runs. Then the programs are measured by themselves (`program`, `opening`).
 
 mod against;
-mod checksum;
 mod cpu;
 mod crowd;
+mod frame;
 mod machine;
 mod manifest;
 mod measure;
 mod memory;
+mod opening;
 mod pins;
 mod program;
+mod ratios;
 mod report;
 mod rows;
 mod testbed;
@@ -27,13 +30,14 @@ use clap::Parser;
 use clap::builder::ArgPredicate;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use against::{Build, FEWEST_PAIRS, Pairs, Verdict};
+use against::{Build, Pairs, Verdict};
 use crowd::Crowd;
 use manifest::Manifest;
 use measure::{Measure, Span};
 use program::{FEW_FLOWS, MANY_FLOWS, Programs, Proto, Way};
+use ratios::FEWEST_PAIRS;
 use report::{Report, Samples, write_json};
-use testbed::{AnabranchBy, Conntrack, Contender, Testbed};
+use testbed::{AnabranchBy, Conntrack, Contender, LOOPBACK, Redirect, Testbed, isp};
 
 /// Measures the gateway against nftables and plain forwarding. Needs root; takes about five minutes.
 #[derive(Debug, Parser)]
@@ -68,8 +72,8 @@ struct Args {
     /// Measure this build beside another: its `anabranch-bench`, with `anabranch` beside it. Fails if a row is worse
     #[arg(long, value_name = "PATH", conflicts_with_all = ["anabranch", "programs_alone", "contender", "runs", "quick"])]
     against: Option<PathBuf>,
-    /// How often both builds run every row
-    #[arg(long, value_name = "N", default_value_t = 15, requires = "against")]
+    /// How often both builds run every row; without --against: anabranch and redirect alone their packets
+    #[arg(long, value_name = "N", default_value_t = 15)]
     pairs: usize,
     /// Where the result goes
     #[arg(
@@ -82,12 +86,13 @@ struct Args {
 }
 
 /// What can be measured by itself.
-const MEASURES: [&str; 6] = [
+const MEASURES: [&str; 7] = [
     "goodput",
     "connections",
     "packets",
     "latency",
     "program",
+    "opening",
     "crowd",
 ];
 
@@ -160,6 +165,9 @@ fn main() -> Result<()> {
     if args.wants("program") {
         measure_program(args.runs(), &mut samples)?;
     }
+    if args.wants("opening") {
+        measure_opening(args.runs(), &mut samples)?;
+    }
     if args.wants("crowd") {
         measure_crowd(&args, &by, span, &mut samples)?;
     }
@@ -179,8 +187,14 @@ fn compare(args: &Args, former: &Path) -> Result<()> {
         args.pairs
     );
     let builds = [Build::at(former)?, Build::at(&std::env::current_exe()?)?];
-    let measures = MEASURES.into_iter().filter(|name| args.wants(name));
-    let measures: Vec<_> = measures.collect();
+    let mut measures = Vec::new();
+    for measure in MEASURES.into_iter().filter(|name| args.wants(name)) {
+        if builds[0].knows(measure)? {
+            measures.push(measure);
+        } else {
+            println!("{measure} is left out: the former build does not measure it.");
+        }
+    }
     let (mut pairs, bar) = (Pairs::default(), progress(args.pairs * measures.len()));
     for pair in 0..args.pairs {
         for measure in &measures {
@@ -219,14 +233,46 @@ fn race(args: &Args, by: &AnabranchBy, span: Span, samples: &mut Samples) -> Res
     for measure in measures {
         for _ in 0..args.runs() {
             for bed in &beds {
-                bar.set_message(format!("{}: {:?}", measure.name(), bed.contender).to_lowercase());
+                bar.set_message(format!("{}: {}", measure.name(), bed.contender.label()));
                 samples.add(bed.contender, measure.run(bed, span)?);
                 bar.inc(1);
             }
             beds.rotate_left(1);
         }
+        if measure == Measure::Packets && !args.quick {
+            pair_with_redirect(measure, &beds, args.pairs, span, samples, &bar)?;
+        }
     }
     bar.finish_and_clear();
+    Ok(())
+}
+
+/// Lets the gateway and redirect alone take more turns, until there are `pairs` of them.
+fn pair_with_redirect(
+    measure: Measure,
+    beds: &[Testbed],
+    pairs: usize,
+    span: Span,
+    samples: &mut Samples,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let of = |contender| beds.iter().find(|bed| bed.contender == contender);
+    let both = (of(Contender::Anabranch), of(Contender::Redirect));
+    let (Some(ours), Some(alone)) = both else {
+        return Ok(());
+    };
+    let mut turns = [ours, alone];
+    let row = "packets_64_byte";
+    let had = samples.pairs(row, turns.map(|bed| bed.contender)).len();
+    for _ in had..pairs {
+        bar.inc_length(2);
+        for bed in turns {
+            bar.set_message(format!("{}: {}", measure.name(), bed.contender.label()));
+            samples.add(bed.contender, measure.run(bed, span)?);
+            bar.inc(1);
+        }
+        turns.reverse();
+    }
     Ok(())
 }
 
@@ -288,12 +334,14 @@ fn measure_flows(
     bar: &ProgressBar,
 ) -> Result<Cost> {
     let (mut programs, bytes) = Programs::load(flows, proto)?;
+    let mut redirect = Redirect::load(LOOPBACK, isp(0))?;
     for _ in 0..runs {
-        let values = [
-            (out, programs.measure(proto, Way::Out)?),
-            (back, programs.measure(proto, Way::In)?),
-        ];
-        samples.add(Contender::Anabranch, values);
+        for (row, way) in [(out, Way::Out), (back, Way::In)] {
+            let ours = programs.measure(proto, way)?;
+            samples.add(Contender::Anabranch, [(row, ours)]);
+            let alone = program::measure_redirect(&mut redirect, proto, way)?;
+            samples.add(Contender::Redirect, [(row, alone)]);
+        }
         bar.inc(1);
     }
     let median = |row| {
@@ -307,22 +355,47 @@ fn measure_flows(
     })
 }
 
+/// The first packets of flows.
+fn measure_opening(runs: usize, samples: &mut Samples) -> Result<()> {
+    let bar = progress(2 * runs);
+    bar.set_message("opening flows");
+    for _ in 0..runs {
+        for (row, proto) in [("opening_tcp", Proto::Tcp), ("opening_udp", Proto::Udp)] {
+            let cost = opening::measure(proto)?;
+            samples.add(Contender::Anabranch, [(row, cost.opening)]);
+            samples.add(Contender::Redirect, [(row, cost.redirect)]);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
 /// The whole box with few and with many flows, taking turns.
 fn measure_crowd(args: &Args, by: &AnabranchBy, span: Span, samples: &mut Samples) -> Result<()> {
-    let bar = progress(2 * args.runs());
-    bar.set_message("packets of 1000 and of 1 000 000 flows");
-    let bed = Testbed::build(Contender::Anabranch, by)?;
+    let contenders: Vec<_> = [Contender::Anabranch, Contender::Redirect]
+        .into_iter()
+        .filter(|contender| args.contenders().contains(contender))
+        .collect();
     let crowds = [
-        (
-            "packets_64_byte_1000000_flows",
-            Crowd::enter(&bed, MANY_FLOWS)?,
-        ),
-        ("packets_64_byte_1000_flows", Crowd::enter(&bed, FEW_FLOWS)?),
+        ("packets_64_byte_1000000_flows", Crowd::new(MANY_FLOWS)),
+        ("packets_64_byte_1000_flows", Crowd::new(FEW_FLOWS)),
     ];
+    let bar = progress(crowds.len() * contenders.len() * args.runs());
+    bar.set_message("packets of 1000 and of 1 000 000 flows");
+    let mut beds = Vec::new();
+    for contender in contenders {
+        let bed = Testbed::build(contender, by)?;
+        crowds.iter().try_for_each(|(_, crowd)| crowd.enter(&bed))?;
+        beds.push(bed);
+    }
     for _ in 0..args.runs() {
         for (row, crowd) in &crowds {
-            samples.add(Contender::Anabranch, [(*row, crowd.measure(&bed, span)?)]);
-            bar.inc(1);
+            for bed in &beds {
+                samples.add(bed.contender, [(*row, crowd.measure(bed, span)?)]);
+                bar.inc(1);
+            }
+            beds.reverse();
         }
     }
     bar.finish_and_clear();

@@ -7,7 +7,7 @@
 //! every step was a translation.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use anabranch_dataplane::OBJECT;
@@ -20,8 +20,11 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
+use crate::frame::Ends;
 use crate::memory;
 use crate::pins::PinFolder;
+use crate::ratios::{median, sorted};
+use crate::testbed::{LOOPBACK, Redirect};
 
 pub const FEW_FLOWS: u32 = 1_000;
 pub const MANY_FLOWS: u32 = 1_000_000;
@@ -33,8 +36,7 @@ const STEPS: usize = 250;
 const TTL: u8 = 255;
 const WALKS: usize = 2_000;
 const TC_ACT_REDIRECT: u32 = 7;
-/// Test runs use the loopback device.
-const LOOPBACK: u32 = 1;
+const TTL_AT: usize = 22;
 const SEED: u64 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,47 +128,73 @@ impl Programs {
         Ok(())
     }
 
-    /// Median over many walks, nanoseconds per packet.
+    /// Nanoseconds per packet.
     pub fn measure(&mut self, proto: Proto, way: Way) -> Result<f64> {
         let flows = self.order.len();
-        let starts: Vec<usize> = (0..WALKS).map(|walk| walk * STEPS % flows).collect();
-        let mut durations = Vec::with_capacity(WALKS);
-        for start in starts {
-            durations.push(self.walk(proto, way, start)?.as_nanos() as f64);
-        }
-        durations.sort_by(f64::total_cmp);
-        Ok(durations[WALKS / 2])
+        median_of_walks(|walk| self.walk(proto, way, walk * STEPS % flows))
     }
 
     /// From the flow at `start` in the order over `STEPS` flows; the average per packet.
     fn walk(&mut self, proto: Proto, way: Way, start: usize) -> Result<Duration> {
         let flows = self.order.len();
         let (first, last) = (self.order[start], self.order[(start + STEPS) % flows]);
-        let packet = packet(proto, way, address(first));
-        let mut after = vec![0; packet.len()];
-        let options = TestRunOptions {
-            data_in: Some(&packet),
-            data_out: Some(&mut after),
-            repeat: STEPS as u32,
-            ..TestRunOptions::new()
-        };
+        let packet = packet(proto, way, address(first))?;
         let name = match way {
             Way::Out => "lan",
             Way::In => "wan",
         };
-        let result = self.program(name)?.test_run(options)?;
-        ensure!(
-            result.return_value == TC_ACT_REDIRECT,
-            "{proto:?} {way:?}: the program answered {}",
-            result.return_value
-        );
+        let ran = test_run(self.program(name)?, &packet, STEPS as u32)?;
         let at = local_offset(way);
         ensure!(
-            after[at..at + 4] == address(last).octets() && after[22] == TTL - STEPS as u8,
+            ran.packet[at..at + 4] == address(last).octets(),
             "{proto:?} {way:?}: the packet did not pass through every flow"
         );
-        Ok(result.duration)
+        Ok(ran.took)
     }
+}
+
+/// Redirect alone on the same packets, nanoseconds per packet.
+pub fn measure_redirect(redirect: &mut Redirect, proto: Proto, way: Way) -> Result<f64> {
+    let packet = packet(proto, way, address(0))?;
+    median_of_walks(|_| Ok(redirect.run(&packet, STEPS as u32)?.took))
+}
+
+fn median_of_walks(mut walk: impl FnMut(usize) -> Result<Duration>) -> Result<f64> {
+    let durations: Result<Vec<_>> = (0..WALKS).map(&mut walk).collect();
+    let nanoseconds = durations?.into_iter().map(|took| took.as_nanos() as f64);
+    Ok(median(&sorted(nanoseconds)))
+}
+
+/// What a program made of a packet that it sent on each time.
+pub struct Run {
+    packet: Vec<u8>,
+    /// Mean of the repetitions.
+    pub took: Duration,
+}
+
+/// Runs `program` on a frame, and on what it made of that, `repeat` times.
+pub fn test_run(program: &mut SchedClassifier, frame: &[u8], repeat: u32) -> Result<Run> {
+    let mut packet = vec![0; frame.len()];
+    let options = TestRunOptions {
+        data_in: Some(frame),
+        data_out: Some(&mut packet),
+        repeat,
+        ..TestRunOptions::new()
+    };
+    let ran = program.test_run(options)?;
+    ensure!(
+        ran.return_value == TC_ACT_REDIRECT,
+        "the program answered {}",
+        ran.return_value
+    );
+    ensure!(
+        u32::from(packet[TTL_AT]) + repeat == u32::from(frame[TTL_AT]),
+        "the packet was not sent on each time"
+    );
+    Ok(Run {
+        packet,
+        took: ran.duration,
+    })
 }
 
 fn address(flow: u32) -> Ipv4Addr {
@@ -233,39 +261,22 @@ fn local_offset(way: Way) -> usize {
 }
 
 /// A full TCP data segment, or a UDP datagram of 64 bytes on the wire.
-fn packet(proto: Proto, way: Way, local: Ipv4Addr) -> Vec<u8> {
-    let length = match proto {
-        Proto::Tcp => 1514,
-        Proto::Udp => 60,
+fn packet(proto: Proto, way: Way, local: Ipv4Addr) -> Result<Vec<u8>> {
+    let local = SocketAddrV4::new(local, LOCAL_PORT);
+    let remote = SocketAddrV4::new(REMOTE, REMOTE_PORT);
+    let (from, to) = match way {
+        Way::Out => (local, remote),
+        Way::In => (remote, local),
     };
-    let mut bytes = vec![0; length];
-    let ip_length = (length - 14) as u16;
-    let (remote_at, ports) = match way {
-        Way::Out => (30, [LOCAL_PORT, REMOTE_PORT]),
-        Way::In => (26, [REMOTE_PORT, LOCAL_PORT]),
+    let ends = Ends {
+        from_mac: [0; 6],
+        to_mac: [0; 6],
+        from,
+        to,
+        ttl: TTL,
     };
-    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
-    bytes[14] = 0x45;
-    bytes[16..18].copy_from_slice(&ip_length.to_be_bytes());
-    bytes[20] = 0x40;
-    bytes[22..24].copy_from_slice(&[TTL, number(proto)]);
-    bytes[local_offset(way)..][..4].copy_from_slice(&local.octets());
-    bytes[remote_at..][..4].copy_from_slice(&REMOTE.octets());
-    let sum = crate::checksum::of(&bytes[14..34]);
-    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-    bytes[34..36].copy_from_slice(&ports[0].to_be_bytes());
-    bytes[36..38].copy_from_slice(&ports[1].to_be_bytes());
     match proto {
-        Proto::Tcp => {
-            bytes[38..46].copy_from_slice(&[0, 0, 1, 0, 0, 0, 1, 0]);
-            // 20 bytes of header; ACK and PSH.
-            bytes[46..48].copy_from_slice(&[0x50, 0x18]);
-        }
-        Proto::Udp => {
-            bytes[38..40].copy_from_slice(&(ip_length - 20).to_be_bytes());
-            // Not zero: a datagram with a checksum.
-            bytes[40] = 1;
-        }
+        Proto::Tcp => ends.segment(1514),
+        Proto::Udp => ends.udp(60),
     }
-    bytes
 }

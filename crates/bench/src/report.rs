@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::rows::{Better, ROWS, Row, Target};
+use crate::ratios::{Ratios, median, ratio, sorted};
+use crate::rows::{LESS_REDIRECT, ROWS, Row, Target};
 use crate::testbed::Contender;
 
 /// Every value of every run.
@@ -27,9 +28,14 @@ impl Samples {
     }
 
     pub fn median(&self, row: &'static str, contender: Contender) -> Option<f64> {
-        let mut values = self.0.get(&(row, contender))?.clone();
-        values.sort_by(f64::total_cmp);
-        Some(median(&values))
+        let values = self.0.get(&(row, contender))?;
+        Some(median(&sorted(values.iter().copied())))
+    }
+
+    /// The runs of two contenders that took turns.
+    pub fn pairs(&self, row: &'static str, [a, b]: [Contender; 2]) -> Vec<[f64; 2]> {
+        let of = |contender| self.0.get(&(row, contender)).into_iter().flatten();
+        of(a).zip(of(b)).map(|(&a, &b)| [a, b]).collect()
     }
 
     /// What follows from other rows.
@@ -38,12 +44,30 @@ impl Samples {
             ("latency_p50", "added_latency_p50"),
             ("latency_p99", "added_latency_p99"),
         ] {
-            let plain = self.median(from, Contender::Forwarding);
-            for contender in [Contender::Anabranch, Contender::Nftables] {
-                if let (Some(plain), Some(value)) = (plain, self.median(from, contender)) {
-                    self.add(contender, [(to, value - plain)]);
-                }
+            for contender in [
+                Contender::Anabranch,
+                Contender::Nftables,
+                Contender::Redirect,
+            ] {
+                self.subtract(from, to, contender, Contender::Forwarding);
             }
+        }
+        for (from, to) in LESS_REDIRECT {
+            self.subtract(from, to, Contender::Anabranch, Contender::Redirect);
+        }
+    }
+
+    /// What the median of a row exceeds another contender's by, as a row of its own.
+    fn subtract(
+        &mut self,
+        from: &'static str,
+        to: &'static str,
+        contender: Contender,
+        other: Contender,
+    ) {
+        let medians = (self.median(from, contender), self.median(from, other));
+        if let (Some(value), Some(less)) = medians {
+            self.add(contender, [(to, value - less)]);
         }
     }
 }
@@ -56,9 +80,14 @@ pub struct Line {
     anabranch: f64,
     nftables: Option<f64>,
     forwarding: Option<f64>,
+    redirect: Option<f64>,
     /// Above 1: better than nftables, whichever way is better in this row.
     vs_nftables: Option<f64>,
     vs_forwarding: Option<f64>,
+    /// Median of the ratios of runs that took turns, its interval of 95 % where there are enough of them, and how many.
+    vs_redirect: Option<f64>,
+    vs_redirect_interval: Option<(f64, f64)>,
+    vs_redirect_pairs: usize,
 }
 
 impl Line {
@@ -67,43 +96,40 @@ impl Line {
         let nftables = samples.median(row.name, Contender::Nftables);
         let forwarding = samples.median(row.name, Contender::Forwarding);
         let ratio = |other: Option<f64>| ratio(row.better, anabranch, other?);
+        let turns = samples.pairs(row.name, [Contender::Redirect, Contender::Anabranch]);
+        let redirect = Ratios::of(row.better, &turns);
         Some(Line {
             name: row.name,
             unit: row.unit,
             anabranch,
             nftables,
             forwarding,
+            redirect: samples.median(row.name, Contender::Redirect),
             vs_nftables: ratio(nftables),
             vs_forwarding: ratio(forwarding),
+            vs_redirect: redirect.map(|ratios| ratios.median),
+            vs_redirect_interval: redirect.and_then(|ratios| ratios.interval),
+            vs_redirect_pairs: redirect.map_or(0, |ratios| ratios.pairs),
         })
+    }
+
+    fn share_of_redirect(&self) -> String {
+        match (self.vs_redirect, self.vs_redirect_interval) {
+            (None, _) => String::new(),
+            (Some(ratio), None) => format!("{ratio:.2}"),
+            (Some(ratio), Some((low, high))) => format!("{ratio:.3}\n{low:.3} to {high:.3}"),
+        }
     }
 
     fn value(&self, target: Target) -> Option<f64> {
         match target {
             Target::Times(_, Contender::Nftables) => self.vs_nftables,
             Target::Times(_, Contender::Forwarding) => self.vs_forwarding,
+            Target::Times(_, Contender::Redirect) => self.vs_redirect,
             Target::Times(_, Contender::Anabranch) => Some(1.0),
             Target::AtMost(_) => Some(self.anabranch),
         }
     }
-}
-
-pub fn median(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) {
-        f64::midpoint(sorted[middle - 1], sorted[middle])
-    } else {
-        sorted[middle]
-    }
-}
-
-/// Above 1 where `ours` is better. Differences that are not above zero have no ratio.
-pub fn ratio(better: Better, ours: f64, other: f64) -> Option<f64> {
-    let ratio = match better {
-        Better::More => ours / other,
-        Better::Less => other / ours,
-    };
-    (ours > 0.0 && other > 0.0).then_some(ratio)
 }
 
 /// A demand and what became of it.
@@ -119,8 +145,8 @@ impl Judgement {
         let value = line.value(target)?;
         let (text, reached) = match target {
             Target::Times(times, contender) => {
-                let contender = format!("{contender:?}").to_lowercase();
-                (format!("≥ {times} × {contender}"), value >= times)
+                let text = format!("≥ {times} × {}", contender.label());
+                (text, value >= times)
             }
             Target::AtMost(most) => (format!("≤ {most} {}", line.unit), value <= most),
         };
@@ -186,11 +212,13 @@ impl<M: Serialize> Report<M> {
             "anabranch",
             "nftables",
             "forwarding",
+            "redirect alone",
             "× nftables",
             "× forwarding",
+            "× redirect alone",
             "target",
         ]);
-        for column in 2..7 {
+        for column in 2..9 {
             if let Some(column) = table.column_mut(column) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
@@ -222,8 +250,10 @@ impl<M: Serialize> Report<M> {
             Cell::new(shown(Some(line.anabranch))),
             Cell::new(shown(line.nftables)),
             Cell::new(shown(line.forwarding)),
+            Cell::new(shown(line.redirect)),
             Cell::new(times(line.vs_nftables)),
             Cell::new(times(line.vs_forwarding)),
+            Cell::new(line.share_of_redirect()),
             Cell::new(targets.join("\n")),
         ]
     }
@@ -321,5 +351,21 @@ mod tests {
             .map(|t| (t.target.as_str(), t.reached))
             .collect();
         assert_eq!(outcomes, [("≥ 1.3 × nftables", true)]);
+    }
+
+    #[test]
+    fn the_share_of_redirect_alone_is_of_runs_that_took_turns() {
+        let mut samples = Samples::default();
+        for (ours, alone) in [(80.0, 100.0), (90.0, 100.0), (170.0, 200.0)].repeat(2) {
+            samples.add(Contender::Redirect, [("packets_64_byte", alone)]);
+            samples.add(Contender::Anabranch, [("packets_64_byte", ours)]);
+        }
+        let (line, targets) = only_line(&samples);
+        assert_eq!(line.share_of_redirect(), "0.850\n0.800 to 0.900");
+        let outcomes: Vec<_> = targets
+            .iter()
+            .map(|t| (t.target.as_str(), t.reached))
+            .collect();
+        assert_eq!(outcomes, [("≥ 0.85 × redirect alone", true)]);
     }
 }

@@ -46,6 +46,14 @@ const GOODPUT: &[Target] = &[
 ];
 const ESTABLISHED: &[Target] = &[Target::AtMost(200.0)];
 
+/// Rows, and those of what remains of them without redirect alone.
+pub const LESS_REDIRECT: [(&str, &str); 4] = [
+    ("established_tcp_out", "established_tcp_out_less_redirect"),
+    ("established_tcp_in", "established_tcp_in_less_redirect"),
+    ("established_udp_out", "established_udp_out_less_redirect"),
+    ("established_udp_in", "established_udp_in_less_redirect"),
+];
+
 /// All rows, in the order of the table.
 pub const ROWS: &[Row] = &[
     row(
@@ -74,7 +82,10 @@ pub const ROWS: &[Row] = &[
         "64-byte UDP packets, one processor",
         "1/s",
         Better::More,
-        &[Target::Times(2.0, Contender::Nftables)],
+        &[
+            Target::Times(2.0, Contender::Nftables),
+            Target::Times(0.85, Contender::Redirect),
+        ],
     ),
     row(
         "latency_p50",
@@ -133,6 +144,34 @@ pub const ROWS: &[Row] = &[
         ESTABLISHED,
     ),
     row(
+        "established_tcp_out_less_redirect",
+        "… TCP out, less redirect alone",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_tcp_in_less_redirect",
+        "… TCP in, less redirect alone",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_udp_out_less_redirect",
+        "… UDP out, less redirect alone",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_udp_in_less_redirect",
+        "… UDP in, less redirect alone",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
         "established_tcp_out_1000000_flows",
         "… TCP out, 1 000 000 flows at random",
         "ns",
@@ -153,6 +192,8 @@ pub const ROWS: &[Row] = &[
         Better::Less,
         &[Target::AtMost(2.0)],
     ),
+    row("opening_tcp", "opening a TCP flow", "ns", Better::Less, &[]),
+    row("opening_udp", "opening a UDP flow", "ns", Better::Less, &[]),
     row(
         "packets_64_byte_1000_flows",
         "64-byte UDP packets, 1000 flows in turn",

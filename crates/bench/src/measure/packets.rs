@@ -6,7 +6,7 @@
 //! carries each packet through the gateway to the ISP's device, where a TC program counts and drops it. So the figure
 //! is what one processor forwards; what does not fit is lost before the gateway sees it.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -21,8 +21,8 @@ use aya::programs::{
 use aya::{Ebpf, EbpfLoader, Pod, include_bytes_aligned};
 
 use super::Span;
-use crate::checksum;
 use crate::cpu::{THIS_THREAD, pin};
+use crate::frame::Ends;
 use crate::testbed::{CLIENT, CLIENT_DEVICE, LAN_DEVICE, LINKS, Network, SERVER, isp_device};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/packets.bpf.o"));
@@ -88,12 +88,12 @@ fn load(network: &Network, flows: &[SocketAddrV4]) -> Result<Ebpf> {
         .load(OBJECT)?;
     let mut frames =
         Array::<_, Frame>::try_from(programs.map_mut("frames").context("map frames")?)?;
-    let (to, from) = (
-        mac(&network.gateway, LAN_DEVICE)?,
+    let (from, to) = (
         mac(&network.client, CLIENT_DEVICE)?,
+        mac(&network.gateway, LAN_DEVICE)?,
     );
     for (index, &flow) in (0..).zip(flows) {
-        frames.set(index, frame(to, from, flow), 0)?;
+        frames.set(index, frame(from, to, flow)?, 0)?;
     }
     let generator: &mut Xdp = programs
         .program_mut("generate")
@@ -139,36 +139,16 @@ fn generate(generator: &Xdp, client: &Namespace, stop: &AtomicBool) -> Result<()
     Ok(())
 }
 
-/// Ethernet, IPv4 and UDP, padded with zeros.
-fn frame(to: [u8; 6], from: [u8; 6], source: SocketAddrV4) -> Frame {
-    let mut frame = [0; FRAME_BYTES];
-    let (ip_length, udp_length) = (FRAME_BYTES - 14, FRAME_BYTES - 34);
-    frame[..6].copy_from_slice(&to);
-    frame[6..12].copy_from_slice(&from);
-    frame[12..14].copy_from_slice(&[0x08, 0x00]);
-    frame[14..18].copy_from_slice(&[0x45, 0, 0, ip_length as u8]);
-    // Do not fragment, TTL 64.
-    frame[20..24].copy_from_slice(&[0x40, 0, 64, 17]);
-    frame[26..30].copy_from_slice(&source.ip().octets());
-    frame[30..34].copy_from_slice(&SERVER.octets());
-    let sum = checksum::of(&frame[14..34]);
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame[34..36].copy_from_slice(&source.port().to_be_bytes());
-    frame[36..38].copy_from_slice(&SINK_PORT.to_be_bytes());
-    frame[38..40].copy_from_slice(&(udp_length as u16).to_be_bytes());
-    let sum = udp_checksum(*source.ip(), SERVER, &frame[34..]);
-    frame[40..42].copy_from_slice(&sum.to_be_bytes());
-    Frame(frame)
-}
-
-/// RFC 768: with the pseudo header.
-fn udp_checksum(from: Ipv4Addr, to: Ipv4Addr, datagram: &[u8]) -> u16 {
-    let length = datagram.len() as u16;
-    let mut bytes = [from.octets(), to.octets()].concat();
-    bytes.extend([0, 17]);
-    bytes.extend(length.to_be_bytes());
-    bytes.extend(datagram);
-    checksum::of(&bytes)
+fn frame(from_mac: [u8; 6], to_mac: [u8; 6], from: SocketAddrV4) -> Result<Frame> {
+    let ends = Ends {
+        from_mac,
+        to_mac,
+        from,
+        to: SocketAddrV4::new(SERVER, SINK_PORT),
+        ttl: 64,
+    };
+    let bytes = ends.udp(FRAME_BYTES)?;
+    Ok(Frame(bytes[..].try_into()?))
 }
 
 fn mac(namespace: &Namespace, device: &str) -> Result<[u8; 6]> {

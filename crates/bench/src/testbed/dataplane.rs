@@ -12,11 +12,11 @@ use anabranch_dataplane::{
 };
 use anabranch_lab::netns::Namespace;
 use anabranch_policy::{Dispatch, Granularity, Load, abi};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
 use crate::pins::PinFolder;
 
-use super::{GATEWAY, LAN_DEVICE, LINKS, Network, external, isp, wan_device};
+use super::{GATEWAY, LAN_DEVICE, LINKS, Network, external, ifindex, isp, wan_device};
 
 const MTU: u32 = 1500;
 /// As much room as connection tracking gets.
@@ -76,19 +76,12 @@ fn open(namespace: &Namespace, pins: &Path) -> Result<Gateway> {
     };
     let (mut gateway, _) = Gateway::open(pins, sizes)?;
     let lan = ifindex(LAN_DEVICE)?;
-    gateway.set_settings(&settings(namespace)?)?;
-    gateway.set_routes(&routes(lan))?;
-    gateway.install(&choice())?;
-    for i in 0..LINKS {
-        let wan = ifindex(&wan_device(i))?;
-        let path = LinkPath {
-            external: external(i).into(),
-            gateway: Some(isp(i).into()),
-            ifindex: wan,
-            mtu: MTU,
-            point_to_point: false,
-        };
-        gateway.set_link(LinkId(i), Some(&path))?;
+    let mut wan = [0; LINKS as usize];
+    for (i, wan) in (0..).zip(&mut wan) {
+        *wan = ifindex(&wan_device(i))?;
+    }
+    describe(&mut gateway, namespace, lan, wan)?;
+    for (i, wan) in (0..).zip(wan) {
         gateway.attach(wan, Role::Link(LinkId(i)), false, MTU)?;
     }
     let role = Role::Lan {
@@ -98,8 +91,27 @@ fn open(namespace: &Namespace, pins: &Path) -> Result<Gateway> {
     Ok(gateway)
 }
 
-fn ifindex(device: &str) -> Result<u32> {
-    nix::net::if_::if_nametoindex(device).with_context(|| format!("no device {device}"))
+/// Tells the programs what the daemon would, of these devices.
+pub fn describe(
+    gateway: &mut Gateway,
+    namespace: &Namespace,
+    lan: u32,
+    wan: [u32; LINKS as usize],
+) -> Result<()> {
+    gateway.set_settings(&settings(namespace)?)?;
+    gateway.set_routes(&routes(lan))?;
+    gateway.install(&choice())?;
+    for (i, ifindex) in (0..).zip(wan) {
+        let path = LinkPath {
+            external: external(i).into(),
+            gateway: Some(isp(i).into()),
+            ifindex,
+            mtu: MTU,
+            point_to_point: false,
+        };
+        gateway.set_link(LinkId(i), Some(&path))?;
+    }
+    Ok(())
 }
 
 fn routes(lan: u32) -> Vec<Route> {

@@ -14,16 +14,19 @@ mod forwarding;
 mod nftables;
 mod polling;
 mod product;
+mod redirect;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anabranch_lab::netns::Namespace;
 use anabranch_policy::abi;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 pub use conntrack::Conntrack;
+pub use dataplane::describe;
+pub use redirect::Redirect;
 
 /// Uplinks of the gateway.
 pub const LINKS: u8 = 2;
@@ -34,6 +37,9 @@ pub const SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// The client's and the gateway's devices on the LAN.
 pub const CLIENT_DEVICE: &str = "lan";
 pub const LAN_DEVICE: &str = "lan";
+
+/// Test runs use the loopback device.
+pub const LOOPBACK: u32 = 1;
 
 /// Where frames of the packet generator are forwarded; they are made on processor 0.
 const FORWARDING_CPU: usize = 1;
@@ -58,6 +64,11 @@ pub fn wan_device(i: u8) -> String {
 
 pub fn isp_device(i: u8) -> String {
     format!("isp{i}")
+}
+
+/// The index of a device of the thread's namespace.
+fn ifindex(device: &str) -> Result<u32> {
+    nix::net::if_::if_nametoindex(device).with_context(|| format!("no device {device}"))
 }
 
 pub struct Network {
@@ -136,20 +147,33 @@ pub enum Contender {
     Anabranch,
     Nftables,
     Forwarding,
+    Redirect,
 }
 
 impl Contender {
-    pub const ALL: [Contender; 3] = [
+    pub const ALL: [Contender; 4] = [
         Contender::Anabranch,
         Contender::Nftables,
         Contender::Forwarding,
+        Contender::Redirect,
     ];
+
+    /// For people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Contender::Anabranch => "anabranch",
+            Contender::Nftables => "nftables",
+            Contender::Forwarding => "forwarding",
+            Contender::Redirect => "redirect alone",
+        }
+    }
 }
 
 /// What keeps a gateway forwarding; its work ends with the value.
 enum Work {
     Program { running: dataplane::Running },
     Daemon { running: product::Running },
+    Redirect { _attached: [Redirect; 2] },
     Kernel,
 }
 
@@ -183,6 +207,9 @@ impl Testbed {
             },
             (Contender::Nftables, _) => nftables::configure(&network).map(|()| Work::Kernel)?,
             (Contender::Forwarding, _) => forwarding::configure(&network).map(|()| Work::Kernel)?,
+            (Contender::Redirect, _) => Work::Redirect {
+                _attached: redirect::start(&network)?,
+            },
         };
         Ok(Testbed {
             contender,
@@ -196,7 +223,7 @@ impl Testbed {
         let pins = match &self.work {
             Work::Program { running } => running.pins().to_owned(),
             Work::Daemon { running } => running.pins(),
-            Work::Kernel => return None,
+            Work::Redirect { .. } | Work::Kernel => return None,
         };
         Some(pins.join(format!("v{}", abi::ABI_VERSION)).join("flows"))
     }

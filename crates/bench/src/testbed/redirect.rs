@@ -1,0 +1,66 @@
+//! Redirect alone: a program that takes a hop off each packet and sends it to one neighbour. No gateway that stands where
+//! ours does can do less.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+
+use crate::program::{Run, test_run};
+
+use super::{CLIENT, CONGESTION_CONTROL, LAN_DEVICE, Network, external, ifindex, isp, wan_device};
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
+
+/// The program, loaded for one way.
+pub struct Redirect(Ebpf);
+
+impl Redirect {
+    /// To `next_hop` out of the device `ifindex`.
+    pub fn load(ifindex: u32, next_hop: Ipv4Addr) -> Result<Self> {
+        let address = u32::from_ne_bytes(next_hop.octets());
+        let bpf = EbpfLoader::new()
+            .override_global("device", &ifindex, true)
+            .override_global("next_hop", &address, true)
+            .load(OBJECT)?;
+        let mut redirect = Redirect(bpf);
+        redirect.program()?.load()?;
+        Ok(redirect)
+    }
+
+    fn program(&mut self) -> Result<&mut SchedClassifier> {
+        let program = self.0.program_mut("redirect");
+        Ok(program.context("program redirect")?.try_into()?)
+    }
+
+    /// On a frame of one's own, `repeat` times.
+    pub fn run(&mut self, frame: &[u8], repeat: u32) -> Result<Run> {
+        test_run(self.program()?, frame, repeat)
+    }
+
+    /// At the ingress of a device of the thread's namespace, for as long as the value lives.
+    fn attach(&mut self, device: &str) -> Result<()> {
+        let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+        let program = self.program()?;
+        program.attach_with_options(device, TcAttachType::Ingress, options)?;
+        Ok(())
+    }
+}
+
+/// Both ways over the first link; the internet knows the way back to the client.
+pub fn start(network: &Network) -> Result<[Redirect; 2]> {
+    network.internet.ip(&format!(
+        "route add 10.0.0.0/24 via {} congctl {CONGESTION_CONTROL}",
+        external(0)
+    ))?;
+    network.gateway.run(|| {
+        let wan = wan_device(0);
+        let mut out = Redirect::load(ifindex(&wan)?, isp(0))?;
+        out.attach(LAN_DEVICE)?;
+        let mut back = Redirect::load(ifindex(LAN_DEVICE)?, CLIENT)?;
+        back.attach(&wan)?;
+        Ok([out, back])
+    })?
+}
