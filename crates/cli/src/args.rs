@@ -10,8 +10,8 @@ use anabranch_config::did_you_mean;
 use anabranch_core::Algorithm;
 use anabranch_core::algorithm::{self, UnknownAlgorithm};
 use anabranch_daemon::paths::DEFAULT_INSTANCE;
-use anabranch_scenario::{Policy, Spread};
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use anabranch_scenario::{Policy, Spread, World};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
@@ -306,7 +306,7 @@ pub enum ExperimentCommand {
         #[arg(value_name = "NAME[/FIGURE]", value_parser = hinted(figures), hide_possible_values = true)]
         name: String,
         /// Where to run it; in the simulator if left out, or where it can be run
-        #[arg(long)]
+        #[arg(long, value_parser = world())]
         world: Option<World>,
         /// Fewer seeds or shorter runs; claims that need more are left out
         #[arg(long)]
@@ -320,12 +320,16 @@ pub enum ExperimentCommand {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum World {
-    /// The simulator
-    Sim,
-    /// Network namespaces on this machine's kernel
-    Lab,
+fn world() -> impl TypedValueParser<Value = World> {
+    let value = |world: World| {
+        PossibleValue::new(world.name()).help(match world {
+            World::Sim => "The simulator",
+            World::Lab => "Network namespaces on this machine's kernel",
+        })
+    };
+    let named = |name: String| World::ALL.into_iter().find(|world| world.name() == name);
+    PossibleValuesParser::new(World::ALL.map(value))
+        .map(move |name| named(name).expect("a possible value is a world's name"))
 }
 
 /// Any word, of which completions offer these. Whether it is right is judged where it is used.

@@ -1,21 +1,9 @@
 //! Runs side by side on a terminal: one row per point and policy.
 
-use anabranch_scenario::{Compared, Comparison};
+use anabranch_results::{Compared, Comparison, FIGURES, Figure};
 
 use crate::table::{self, Columns};
 
-/// A column: its title, the key of the figure it shows, and how it writes the mean over the seeds.
-type Column = (&'static str, &'static str, fn(f64) -> String);
-
-const COLUMNS: [Column; 7] = [
-    (">goodput", "goodput_bps", table::rate),
-    (">per transfer", "mean_throughput_bps", table::rate),
-    (">median", "duration_p50_s", table::time),
-    (">p99", "duration_p99_s", table::time),
-    (">users differ", "user_deviation_bps", table::rate),
-    (">failed", "failed_ratio", table::percent),
-    (">lost", "loss_ratio", table::percent),
-];
 /// The figure whose 95 % interval is shown.
 const WITH_INTERVAL: &str = "goodput_bps";
 
@@ -24,7 +12,8 @@ pub fn columns(comparison: &Comparison) -> Columns {
     let swept: Vec<&str> = swept.into_iter().flatten().map(String::as_str).collect();
     let mut titles = swept.clone();
     titles.extend(["policy", ">runs"]);
-    titles.extend(COLUMNS.iter().map(|(title, ..)| *title));
+    let figures: Vec<String> = shown().map(|(title, _)| format!(">{title}")).collect();
+    titles.extend(figures.iter().map(String::as_str));
     titles.extend([">goodput ±", "invalid"]);
     let mut columns = Columns::new(&titles);
     for row in &comparison.rows {
@@ -33,13 +22,20 @@ pub fn columns(comparison: &Comparison) -> Columns {
     columns
 }
 
+/// The figures there is room for, the means over the seeds, with the titles of their columns.
+fn shown() -> impl Iterator<Item = (&'static str, &'static Figure)> {
+    FIGURES
+        .iter()
+        .filter_map(|figure| Some((figure.short?, figure)))
+}
+
 fn cells(row: &Compared, swept: &[&str]) -> Vec<String> {
     let point = swept.iter().map(|key| row.point.get(*key));
     let mut cells: Vec<String> = point.map(table::optional).collect();
     cells.extend([row.policy.clone(), row.runs.to_string()]);
-    cells.extend(COLUMNS.iter().map(|(_, key, write)| {
-        let mean = row.figures.get(key).map(|estimate| estimate.mean);
-        table::optional(mean.map(write))
+    cells.extend(shown().map(|(_, figure)| {
+        let mean = row.figures.get(figure.key).map(|estimate| estimate.mean);
+        table::optional(mean.map(|mean| table::quantity(figure.quantity, mean)))
     }));
     let interval = row.figures.get(WITH_INTERVAL);
     let interval = interval.filter(|estimate| estimate.count > 1);

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write, stdout};
 
 use anabranch_daemon::BadInput;
-use anabranch_scenario::ResultsDirError;
+use anabranch_results::ResultsDirError;
 use anyhow::Context;
 use serde::Serialize;
 

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_scenario::{Progress, Run, Sweep};
+use anabranch_results::{Progress, Sweep};
+use anabranch_scenario::Run;
 use indicatif::{ProgressBar, ProgressStyle};
 
 const BAR: &str = "{bar:40} {percent:>3} %  {msg}  {eta} left";

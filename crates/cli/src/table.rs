@@ -3,6 +3,7 @@
 //! Columns are aligned with spaces and nothing else, so that `awk` reads them as people do. Colour says what the words
 //! say already, and only on a terminal that wants it (`NO_COLOR`, `CLICOLOR`).
 
+use anabranch_results::Quantity;
 use anabranch_scenario::format;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use console::{Style, StyledObject};
@@ -93,6 +94,14 @@ pub fn time(time_s: f64) -> String {
 
 pub fn percent(ratio: f64) -> String {
     plain(format::percent(ratio))
+}
+
+/// A figure of merit.
+pub fn quantity(quantity: Quantity, value: f64) -> String {
+    match quantity {
+        Quantity::Time => time(value),
+        other => plain(other.text(value)),
+    }
 }
 
 /// Reports set numbers with a narrow space, for which not every terminal has a glyph.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anabranch_lab::scenario::Setup;
 use anabranch_lab::trunk;
+use anabranch_results::Summary;
 use anabranch_scenario::{LinkState, Record, ScenarioFile};
 use anabranch_workload::client::Stop;
 
@@ -88,7 +89,7 @@ fn in_time(record: &Record, holds: bool, seen: impl Debug) {
 
 /// Every connection sends one SYN-ACK over the trunk, and as many more as were lost or late.
 fn flows_are_connections(record: &Record) {
-    let summary = record.summary();
+    let summary = Summary::of(record);
     let flows: Vec<u64> = summary.links.iter().map(|link| link.flows).collect();
     let total: u64 = flows.iter().sum();
     println!("{:?}: {total} flows, {flows:?}", record.world);

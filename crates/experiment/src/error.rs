@@ -1,5 +1,5 @@
 use anabranch_config::did_you_mean;
-use anabranch_scenario::{OutputError, ResultsDirError};
+use anabranch_results::{OutputError, ResultsDirError};
 
 use crate::{Experiment, World, all};
 

@@ -3,10 +3,12 @@
 use std::num::NonZeroUsize;
 
 use anabranch_lab::scenario::{Setup, run};
-use anabranch_scenario::{
-    self as scenario, BuildId, Finished, OutputError, Record, ResultsDir, Rows, Run, RunError,
-    RunFailed, Sweep, SweepError,
+use anabranch_report::layout;
+use anabranch_results::{
+    BuildId, Finished, OutputError, Progress, ResultsDir, Rows, RunError, RunFailed, Sweep,
+    SweepError,
 };
+use anabranch_scenario::{Record, Run, World};
 
 use crate::{Context, ExperimentError};
 
@@ -43,12 +45,12 @@ fn kept(context: &Context, runs: &[Run]) -> Result<Vec<Finished>, ExperimentErro
     };
     let build = BuildId::running().map_err(unkept)?;
     let directory = ResultsDir::open(&context.options.out.join(RUNS))?;
-    let sweep = Sweep::plan(&directory, scenario::World::Lab, build, runs.to_vec());
+    let sweep = Sweep::plan(&directory, World::Lab, build, runs.to_vec());
     context.progress.resumed(&sweep);
     let mut done = sweep.done();
     context.progress.runs(done, runs.len());
     let on_progress = |progress| {
-        if let scenario::Progress::Done(_) = progress {
+        if let Progress::Done(_) = progress {
             done += 1;
             context.progress.runs(done, runs.len());
         }
@@ -56,7 +58,7 @@ fn kept(context: &Context, runs: &[Run]) -> Result<Vec<Finished>, ExperimentErro
     let world = |run: &Run, _: &mut dyn FnMut(std::time::Duration)| valid(run, &setup);
     let alone = Some(NonZeroUsize::MIN);
     sweep
-        .run(alone, Rows::Parquet, world, on_progress)
+        .run(alone, layout(Rows::Parquet), world, on_progress)
         .map_err(explained)
 }
 

@@ -22,6 +22,7 @@ mod run;
 mod simulate;
 mod validation;
 
+pub use anabranch_scenario::World;
 pub use claim::{Bound, Check, Claim};
 pub use error::{ExperimentError, SelectError};
 pub use findings::Findings;
@@ -29,26 +30,7 @@ pub use laboratory::carry_out;
 pub use run::{Context, Options, Progress, Summary, run};
 pub use simulate::simulate;
 
-use serde::{Deserialize, Serialize};
-
-/// Where a figure's runs take place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum World {
-    /// The simulator, in virtual time.
-    Sim,
-    /// Network namespaces on this machine's kernel.
-    Lab,
-}
-
-impl World {
-    pub fn name(self) -> &'static str {
-        match self {
-            World::Sim => "sim",
-            World::Lab => "lab",
-        }
-    }
-}
+use serde::Serialize;
 
 /// What one paper says, figure by figure.
 #[derive(Debug)]

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use anabranch_scenario::{Drawings, Drawn, OutputError, ResultsDir, Sweep, repeat, write_json};
+use anabranch_report::{Drawings, Drawn};
+use anabranch_results::{OutputError, ResultsDir, Sweep, repeat, write_json};
 use anabranch_workload::client::Stop;
 use serde::Serialize;
 
@@ -268,7 +269,7 @@ fn judge(
 pub(crate) mod tests {
     use std::fs;
 
-    use anabranch_scenario::ResultsDirError;
+    use anabranch_results::ResultsDirError;
     use serde_json::Value;
 
     use super::*;

@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use anabranch_scenario::{self as scenario, Record, Run, execute};
+use anabranch_results::{Progress, execute};
+use anabranch_scenario::{Record, Run};
 
 use crate::{Context, ExperimentError};
 
@@ -48,7 +49,7 @@ fn each<T: Send>(
     };
     let mut done = 0;
     let on_progress = |progress| {
-        if let scenario::Progress::Done(_) = progress {
+        if let Progress::Done(_) = progress {
             done += 1;
             context.progress.runs(done, runs.len());
         }

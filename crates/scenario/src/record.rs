@@ -3,8 +3,8 @@
 use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::ratio;
-use crate::{Event, Link, LinkSeries, Summary};
+use crate::stats::ratio;
+use crate::{Event, LinkSeries};
 
 /// Where a run took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +17,18 @@ pub enum World {
 }
 
 impl World {
+    pub const ALL: [World; 2] = [World::Sim, World::Lab];
+
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            World::Sim => "sim",
+            World::Lab => "lab",
+        }
+    }
+
     /// In a sentence.
-    pub(crate) fn place(self) -> &'static str {
+    pub fn place(self) -> &'static str {
         match self {
             World::Sim => "in the simulator",
             World::Lab => "in the laboratory",
@@ -27,12 +37,20 @@ impl World {
 
     /// What the names of its results end with: the laboratory's stand beside the simulator's, which cost less to have
     /// again.
-    pub(crate) fn suffix(self) -> &'static str {
+    pub fn suffix(self) -> &'static str {
         match self {
             World::Sim => "",
             World::Lab => "-lab",
         }
     }
+}
+
+/// A link as capacity: its rate in the direction of the transfers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    pub name: String,
+    pub rate_bps: u64,
 }
 
 /// The evidence of one run.
@@ -67,24 +85,6 @@ impl Record {
         ];
         let differs = parts.iter().find(|(_, same)| !same);
         differs.map(|(part, _)| *part)
-    }
-
-    /// The figures of the run.
-    pub fn summary(&self) -> Summary {
-        let mut summary = Summary::of(&self.transfers, &self.links);
-        summary.counts = Some(self.counts);
-        let nobody_tells = summary.without_link == summary.transfers;
-        for link in &mut summary.links {
-            let series = self.series.iter().find(|series| series.name == link.name);
-            if let Some(last) = series.and_then(|series| series.samples.last()) {
-                link.down_bytes = last.down_bytes;
-                link.up_bytes = last.up_bytes;
-                if nobody_tells {
-                    link.flows = last.opened;
-                }
-            }
-        }
-        summary
     }
 }
 
@@ -161,56 +161,11 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LinkReading;
-    use crate::metrics::tests::transfer;
-
-    /// Two links that 7 and 3 flows begin on, and one transfer.
-    fn record(link: Option<&str>) -> Record {
-        let series = |name: &str, opened: u64| {
-            let mut series = LinkSeries::new(name, 1_000_000, 0);
-            let reading = |opened| LinkReading {
-                down_bytes: 100 * opened,
-                opened,
-                ..LinkReading::default()
-            };
-            series.push(0.0, reading(5));
-            series.push(1.0, reading(5 + opened));
-            series
-        };
-        let name_of = |series: &LinkSeries| Link {
-            name: series.name.clone(),
-            rate_bps: series.down_rate_bps,
-        };
-        let series = vec![series("0", 7), series("1", 3)];
-        Record {
-            world: World::Sim,
-            transfers: vec![Transfer {
-                link: link.map(str::to_owned),
-                ..transfer(0, 0.0, 1.0)
-            }],
-            links: series.iter().map(name_of).collect(),
-            series,
-            events: Vec::new(),
-            counts: Counts::default(),
-            conditions: Vec::new(),
-            problems: Vec::new(),
-        }
-    }
 
     #[test]
     fn packets_without_bytes_are_packets_whose_bytes_nobody_counted() {
         let bytes = |packets, bytes| Tally { packets, bytes }.counted_bytes();
         assert_eq!([bytes(0, 0), bytes(2, 90)], [Some(0), Some(90)]);
         assert_eq!(bytes(2, 0), None);
-    }
-
-    #[test]
-    fn flows_are_the_transfers_that_name_their_link_or_those_that_began_on_it_if_none_does() {
-        let flows = |link| -> Vec<_> {
-            let links = record(link).summary().links.into_iter();
-            links.map(|link| (link.flows, link.down_bytes)).collect()
-        };
-        assert_eq!(flows(Some("1")), [(0, 700), (1, 300)]);
-        assert_eq!(flows(None), [(7, 700), (3, 300)]);
     }
 }

@@ -1,4 +1,4 @@
-//! What several runs say together: mean, median, and the 95 % confidence interval of the mean.
+//! What several observations say together: mean, median, and the 95 % confidence interval of the mean.
 
 use std::ops::RangeInclusive;
 
@@ -104,6 +104,11 @@ pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     median_of_sorted(&sorted)
+}
+
+/// `part` / `whole`, and 0 of nothing.
+pub fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 /// Standard deviation of a sample; 0 for fewer than two values.

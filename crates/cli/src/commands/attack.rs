@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_config::did_you_mean;
 use anabranch_daemon::BadInput;
 use anabranch_lab::attack::{self, ATTACKS, Attack, PINGS, Row, Subject, Trial};
-use anabranch_scenario::write_json;
+use anabranch_results::write_json;
 use anabranch_workload::client::Stop;
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};

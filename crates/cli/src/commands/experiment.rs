@@ -8,13 +8,12 @@ use anabranch_experiment::{
     Experiment, ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World,
     all,
 };
-use anabranch_scenario::Sweep;
+use anabranch_results::Sweep;
 use anabranch_workload::client::Stop;
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::args;
 use crate::interrupt::{self, Interrupted};
 use crate::output::{print, print_json, unusable};
 use crate::privilege;
@@ -72,7 +71,7 @@ pub fn list(json: bool) -> anyhow::Result<()> {
 
 pub fn run(
     name: &str,
-    world: Option<args::World>,
+    world: Option<World>,
     quick: bool,
     out: PathBuf,
     png: bool,
@@ -146,11 +145,10 @@ fn explained(error: ExperimentError, out: &Path) -> anyhow::Error {
 }
 
 /// Without a world, the first that can run what is asked for.
-fn select(name: &str, world: Option<args::World>) -> Result<(Selection, World), SelectError> {
+fn select(name: &str, world: Option<World>) -> Result<(Selection, World), SelectError> {
     let parse = |world| Selection::parse(name, world).map(|selection| (selection, world));
     match world {
-        Some(args::World::Sim) => parse(World::Sim),
-        Some(args::World::Lab) => parse(World::Lab),
+        Some(world) => parse(world),
         None => parse(World::Sim).or_else(|error| match error {
             SelectError::World { .. } => parse(World::Lab),
             other => Err(other),

@@ -8,10 +8,11 @@ use anabranch_core::Time;
 use anabranch_daemon::BadInput;
 use anabranch_lab::scenario::Setup;
 use anabranch_lab::topology::LabError;
-use anabranch_scenario::{
-    BuildId, Comparison, Finished, Record, ResultsDir, Rows, Run, RunError, RunFailed,
-    ScenarioFile, Sweep, SweepError, World, draw_pngs, twice,
+use anabranch_report::{ComparisonPage, draw_pngs, layout};
+use anabranch_results::{
+    BuildId, Comparison, Finished, ResultsDir, Rows, RunError, RunFailed, Sweep, SweepError, twice,
 };
+use anabranch_scenario::{Record, Run, ScenarioFile, World};
 use anyhow::bail;
 
 use crate::args::TrialArgs;
@@ -118,7 +119,7 @@ fn complete<E: Display + Send>(
 ) -> Result<Vec<Finished>, SweepError<E>> {
     let trials = Trials::new(&sweep);
     let rows = if args.csv { Rows::Csv } else { Rows::Parquet };
-    let finished = sweep.run(jobs, rows, world, |progress| trials.show(progress));
+    let finished = sweep.run(jobs, layout(rows), world, |progress| trials.show(progress));
     trials.finish();
     finished
 }
@@ -145,7 +146,7 @@ fn conclude(
     let comparison = Comparison::of(world, finished)?;
     let page = match finished {
         [only] => only.page(),
-        _ => comparison.write(results, args.png)?,
+        _ => ComparisonPage(&comparison).write(results, args.png)?,
     };
     if args.png {
         finished

@@ -6,7 +6,7 @@
 //! on ([`screen`]), and what is told of it in the end ([`outcome`]). What the clients received, not what the gateway
 //! claims, makes the figures.
 //!
-//! Nothing here measures or judges by itself: the record comes from `lab`, figures and plots from `scenario`. An
+//! Nothing here measures or judges by itself: the record comes from `lab`, figures from `results`, plots from `report`. An
 //! interrupt ends the run early and everything is taken down the same way.
 
 mod outcome;
@@ -14,7 +14,7 @@ mod plan;
 mod screen;
 
 use anabranch_lab::scenario::{LinkNow, Moment, Setup};
-use anabranch_scenario::{ResultsDir, write_json};
+use anabranch_results::{ResultsDir, write_json};
 use anyhow::Context;
 
 use crate::args::DemoArgs;

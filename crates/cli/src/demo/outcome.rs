@@ -1,9 +1,9 @@
 //! What came of a run: figures, the report, and a few lines for the terminal.
 
 use anabranch_lab::scenario::LinkNow;
-use anabranch_scenario::{
-    Cut, CutSeen, DemoLink, DemoResult, DemoRun, Event, EventKind, Headline, Record, Report,
-};
+use anabranch_report::{Headline, Report};
+use anabranch_results::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
+use anabranch_scenario::{Event, EventKind, Record};
 
 use super::plan::Plan;
 use crate::table::{self, Columns};

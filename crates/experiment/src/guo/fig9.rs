@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use anabranch_report::chart::Chart;
 use anabranch_scenario::Direction;
-use anabranch_scenario::chart::Chart;
 use anabranch_sim::fluid::{Counted, Flow, Served, Sharing, serve};
 
 use crate::run::FIRST_SEED;

@@ -1,4 +1,4 @@
-use anabranch_scenario::chart::Bars;
+use anabranch_report::chart::Bars;
 use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE, median};
 use anabranch_scenario::{Record, Run};
 

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_scenario::chart::Chart;
+use anabranch_report::chart::Chart;
 use anabranch_scenario::stats::median;
 use anabranch_scenario::{Direction, Network, Scenario};
 use anabranch_sim::fluid::{Counted, Flow, Sharing, serve};

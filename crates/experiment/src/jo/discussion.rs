@@ -1,7 +1,7 @@
 //! Section IV.E: what the paper claims without a figure.
 
+use anabranch_report::chart::{Bars, Chart};
 use anabranch_scenario::Policy;
-use anabranch_scenario::chart::{Bars, Chart};
 use anabranch_scenario::stats::Estimate;
 
 use super::SEEDS;

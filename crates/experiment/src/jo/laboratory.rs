@@ -1,7 +1,7 @@
 //! The scaled load on real kernels, spread by the product.
 
+use anabranch_report::chart::Bars;
 use anabranch_scenario::Policy;
-use anabranch_scenario::chart::Bars;
 
 use super::runs::{DH, DHFV, Outcome, Outcomes, SH, lab, trials, unplotted, words};
 use crate::{Context, ExperimentError, Findings, carry_out};

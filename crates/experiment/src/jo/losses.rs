@@ -1,7 +1,7 @@
 //! Figures 9 and 10: bytes lost in the sublinks' queues, and bins moved.
 
+use anabranch_report::chart::Bars;
 use anabranch_scenario::Policy;
-use anabranch_scenario::chart::Bars;
 
 use super::SEEDS;
 use super::runs::{DH, DHFV, Outcomes, SH, jo, unplotted, words};

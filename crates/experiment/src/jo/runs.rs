@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use anabranch_results::OutputError;
 use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE, mean};
 use anabranch_scenario::{
-    Direction, Load, OutputError, Policy, Record, Run, Scenario, ScenarioFile, Spread, Transfer,
+    Direction, Load, Policy, Record, Run, Scenario, ScenarioFile, Spread, Transfer,
 };
 
 use crate::{Context, ExperimentError, simulate};

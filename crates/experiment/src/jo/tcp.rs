@@ -1,7 +1,7 @@
 //! Figures 11 and 12: what the lines carried, and what TCP made of it.
 
+use anabranch_report::chart::{Bars, Chart};
 use anabranch_scenario::Policy;
-use anabranch_scenario::chart::{Bars, Chart};
 use anabranch_scenario::stats::mean;
 
 use super::SEEDS;

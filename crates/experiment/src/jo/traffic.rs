@@ -1,7 +1,7 @@
 //! Figures 6 to 8: what each sublink carries over time.
 
+use anabranch_report::chart::Chart;
 use anabranch_scenario::Policy;
-use anabranch_scenario::chart::Chart;
 
 use super::SEEDS;
 use super::runs::{CAPACITY_BPS, DH, DHFV, INTERVAL_S, Outcome, Outcomes, SH, jo, unplotted};

@@ -1,4 +1,4 @@
-use anabranch_scenario::chart::Chart;
+use anabranch_report::chart::Chart;
 
 use super::SEEDS;
 use super::runs::{

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use anabranch_scenario::chart::Chart;
+use anabranch_report::chart::Chart;
+use anabranch_results::Summary;
 use anabranch_scenario::{Control, Record, Run, ScenarioFile};
 
 use crate::{Bound, Context, ExperimentError, Findings, carry_out, simulate};
@@ -57,7 +58,7 @@ impl Seen {
     fn of(_: &Run, record: &Record) -> Self {
         let succeeded = record.transfers.iter().filter(|each| each.outcome.is_ok());
         Self {
-            goodput_bps: vec![record.summary().goodput_bps],
+            goodput_bps: vec![Summary::of(record).goodput_bps],
             durations_s: succeeded.map(|each| each.duration_s).collect(),
             overflowed: record.counts.overflowed.packets,
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anabranch_scenario::chart::Chart;
+use anabranch_report::chart::Chart;
 use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE};
 use anabranch_sim::validation::{
     CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, Kind, LINUX_MBPS, Observed,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Record, Run};
+use anabranch_scenario::{Record, Run};
 
 /// Does something twice, which costs twice the time: what came of the first time, and the problem if `difference` tells
 /// a part in which the second is another.

@@ -1,18 +1,10 @@
 use std::collections::BTreeMap;
 
+use anabranch_scenario::stats::ratio;
+use anabranch_scenario::{Counts, Link, Record};
 use anabranch_workload::{Outcome, Transfer, UserId};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-
-use crate::Counts;
-
-/// A link as capacity: its rate in the direction of the transfers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Link {
-    pub name: String,
-    pub rate_bps: u64,
-}
 
 /// The figures of a run, from its transfers and the rates of its links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,7 +96,7 @@ impl Percentiles {
 
 /// Times in seconds as a histogram with three significant digits: as much memory for a million as for one.
 #[derive(Clone, Debug)]
-pub(crate) struct Distribution(Histogram<u64>);
+pub struct Distribution(Histogram<u64>);
 
 impl Default for Distribution {
     fn default() -> Self {
@@ -114,12 +106,12 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    pub(crate) fn record(&mut self, time_s: f64) {
+    pub fn record(&mut self, time_s: f64) {
         let time_us = (time_s.max(0.0) * 1e6).round() as u64;
         self.0.saturating_record(time_us);
     }
 
-    pub(crate) fn percentiles(&self) -> Percentiles {
+    pub fn percentiles(&self) -> Percentiles {
         let histogram = &self.0;
         let seconds = |micros: u64| micros as f64 / 1e6;
         Percentiles {
@@ -134,7 +126,7 @@ impl Distribution {
     }
 
     /// Times and the share of all that took at most so long, from the shortest to the longest.
-    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
+    pub fn curve(&self) -> Vec<(f64, f64)> {
         let all = self.0.len() as f64;
         let mut below = 0;
         let mut corners = Vec::new();
@@ -149,7 +141,26 @@ impl Distribution {
 }
 
 impl Summary {
-    pub fn of(transfers: &[Transfer], links: &[Link]) -> Summary {
+    /// All that a record tells.
+    pub fn of(record: &Record) -> Summary {
+        let mut summary = Summary::of_transfers(&record.transfers, &record.links);
+        summary.counts = Some(record.counts);
+        let nobody_tells = summary.without_link == summary.transfers;
+        for link in &mut summary.links {
+            let series = record.series.iter().find(|series| series.name == link.name);
+            if let Some(last) = series.and_then(|series| series.samples.last()) {
+                link.down_bytes = last.down_bytes;
+                link.up_bytes = last.up_bytes;
+                if nobody_tells {
+                    link.flows = last.opened;
+                }
+            }
+        }
+        summary
+    }
+
+    /// What the transfers alone tell.
+    pub fn of_transfers(transfers: &[Transfer], links: &[Link]) -> Summary {
         let count = |matches: fn(Outcome) -> bool| {
             transfers.iter().filter(|t| matches(t.outcome)).count() as u64
         };
@@ -212,7 +223,8 @@ impl LinkSummary {
     }
 }
 
-pub(crate) fn succeeded(transfers: &[Transfer]) -> impl Iterator<Item = &Transfer> {
+/// Those whose file arrived whole.
+pub fn succeeded(transfers: &[Transfer]) -> impl Iterator<Item = &Transfer> {
     transfers.iter().filter(|transfer| transfer.outcome.is_ok())
 }
 
@@ -265,15 +277,12 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     ratio(sum, count)
 }
 
-/// `part` / `whole`, and 0 of nothing.
-pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
+    use anabranch_scenario::{LinkReading, LinkSeries, World};
     use anabranch_workload::TransferId;
+
+    use super::*;
 
     /// A successful transfer of Peng's file over `fiber`.
     pub(crate) fn transfer(user: u32, start_s: f64, duration_s: f64) -> Transfer {
@@ -324,7 +333,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_run_without_transfers_has_zeroes_and_no_division_by_zero() {
-        let summary = Summary::of(&[], &links());
+        let summary = Summary::of_transfers(&[], &links());
         assert_eq!(
             (summary.transfers, summary.ebu, summary.completion_s),
             (0, 0.0, 0.0)
@@ -348,7 +357,7 @@ pub(crate) mod tests {
                 name: "T1".into(),
                 rate_bps: 1_536_000,
             }];
-            let found = Summary::of(&transfers, &t1).ebu;
+            let found = Summary::of_transfers(&transfers, &t1).ebu;
             assert!(
                 (found - ebu).abs() < 0.005,
                 "{files} files: {found}, the paper {ebu}"
@@ -368,7 +377,7 @@ pub(crate) mod tests {
         };
         transfers[3].outcome = Outcome::Unfinished;
         transfers[3].bytes = 1_000;
-        let summary = Summary::of(&transfers, &links());
+        let summary = Summary::of_transfers(&transfers, &links());
         assert_eq!(
             (
                 summary.ok,
@@ -394,7 +403,8 @@ pub(crate) mod tests {
     #[test]
     fn the_deviation_of_users_is_the_mean_distance_of_their_mean_throughputs() {
         // Users at 402 and 201 kbit/s: the mean is 301.5 and each is 100.5 away.
-        let summary = Summary::of(&[transfer(0, 0.0, 1.0), transfer(1, 0.0, 2.0)], &links());
+        let summary =
+            Summary::of_transfers(&[transfer(0, 0.0, 1.0), transfer(1, 0.0, 2.0)], &links());
         assert!((summary.user_deviation_bps - 100_500.0).abs() < 1e-6);
     }
 
@@ -410,6 +420,49 @@ pub(crate) mod tests {
             assert!((value / expected - 1.0).abs() < 1e-3, "{found:?}");
         }
         assert_eq!(found.count, 1000);
+    }
+
+    /// Two links that 7 and 3 flows begin on, and one transfer.
+    fn record(link: Option<&str>) -> Record {
+        let series = |name: &str, opened: u64| {
+            let mut series = LinkSeries::new(name, 1_000_000, 0);
+            let reading = |opened| LinkReading {
+                down_bytes: 100 * opened,
+                opened,
+                ..LinkReading::default()
+            };
+            series.push(0.0, reading(5));
+            series.push(1.0, reading(5 + opened));
+            series
+        };
+        let name_of = |series: &LinkSeries| Link {
+            name: series.name.clone(),
+            rate_bps: series.down_rate_bps,
+        };
+        let series = vec![series("0", 7), series("1", 3)];
+        Record {
+            world: World::Sim,
+            transfers: vec![Transfer {
+                link: link.map(str::to_owned),
+                ..transfer(0, 0.0, 1.0)
+            }],
+            links: series.iter().map(name_of).collect(),
+            series,
+            events: Vec::new(),
+            counts: Counts::default(),
+            conditions: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn flows_are_the_transfers_that_name_their_link_or_those_that_began_on_it_if_none_does() {
+        let flows = |link| -> Vec<_> {
+            let links = Summary::of(&record(link)).links.into_iter();
+            links.map(|link| (link.flows, link.down_bytes)).collect()
+        };
+        assert_eq!(flows(Some("1")), [(0, 700), (1, 300)]);
+        assert_eq!(flows(None), [(7, 700), (3, 300)]);
     }
 
     /// Peng's Appendix A: WMORBF, L3(3,1), 20 rounds, BL2 congested. All 60 rows are readable in the scan but for the
@@ -481,7 +534,7 @@ pub(crate) mod tests {
                 name: format!("BL{n}"),
                 rate_bps: 512_000,
             };
-            Summary::of(&transfers(), &[link(1), link(2), link(3)])
+            Summary::of_transfers(&transfers(), &[link(1), link(2), link(3)])
         }
 
         #[test]

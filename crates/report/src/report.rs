@@ -1,21 +1,28 @@
+//! The page of one run.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anabranch_results::{
+    Figure, Finished, Layout, LinkSummary, Manifest, OutputError, Rows, Summary, write_json,
+    write_timeline, write_transfers_csv,
+};
+use anabranch_scenario::{Counts, Event, EventKind, Link, LinkSeries, Record, Run, Tally, format};
 use anabranch_workload::Transfer;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use serde::{Deserialize, Serialize};
 
-use crate::figure::{Figure, css_colour};
-use crate::output::{OutputError, write_json, write_series_csv, write_transfers_csv};
-use crate::plots;
-use crate::{
-    Change, Counts, Direction, Fault, Link, LinkSeries, LinkSummary, Place, Summary, Tally, format,
-    words,
-};
+use crate::figure::{Drawing, css_colour};
+use crate::{plots, words};
 
-/// The links over time.
-pub(crate) const SERIES: &str = "links.csv";
-pub(crate) const EVENTS: &str = "events.json";
+/// Keys of the figures that the page lists, in its order.
+const LISTED: [&str; 6] = [
+    "ebu",
+    "completion_s",
+    "goodput_bps",
+    "mean_throughput_bps",
+    "user_deviation_bps",
+    "duration_sum_s",
+];
 /// Failed transfers that the page lists; all of them are in the table of transfers beside it.
 const FAILURES_SHOWN: usize = 40;
 
@@ -67,113 +74,50 @@ impl Headline {
     }
 }
 
-/// A moment that the reader wants marked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Event {
-    /// Since the epoch of the run.
-    pub t_s: f64,
-    pub kind: EventKind,
-    pub link: Option<String>,
-    /// A sentence for the time-line.
-    pub text: String,
-}
-
-/// What happened to a link, in the world or in the gateway's belief.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
-    /// The link was cut by the run.
-    Cut,
-    /// The run made the link whole again.
-    Restored,
-    /// The gateway doubts the link.
-    Suspect,
-    /// The gateway declared the link down.
-    Down,
-    /// The gateway declared the link usable.
-    Up,
-    /// Anything else.
-    Note,
-}
-
-impl EventKind {
-    fn word(self) -> &'static str {
-        match self {
-            EventKind::Cut => "cut",
-            EventKind::Restored => "restored",
-            EventKind::Suspect => "suspected",
-            EventKind::Down => "declared down",
-            EventKind::Up => "declared up",
-            EventKind::Note => "note",
-        }
-    }
-
-    fn class(self) -> &'static str {
-        match self {
-            EventKind::Cut => "cut",
-            EventKind::Down => "down",
-            _ => "other",
-        }
+/// Runs kept with their pages.
+pub fn layout(rows: Rows) -> Layout {
+    Layout {
+        rows,
+        page: write_page,
     }
 }
 
-impl Event {
-    /// A fault in words, at its time.
-    pub fn of(fault: &Fault) -> Event {
-        let link = &fault.link;
-        let place = match fault.place {
-            Place::LastMile => "",
-            Place::Beyond => " beyond the last mile",
-        };
-        let way = match fault.direction {
-            None => "",
-            Some(Direction::Down) => " downwards",
-            Some(Direction::Up) => " upwards",
-        };
-        let (kind, change) = match fault.change {
-            Change::Cut => (EventKind::Cut, "is cut".to_owned()),
-            Change::Restore => (EventKind::Restored, "is whole again".to_owned()),
-            Change::Rate(rate_bps) => {
-                let rate = format::bps(rate_bps as f64);
-                (EventKind::Note, format!("has {rate}"))
-            }
-            Change::Loss(loss) => (EventKind::Note, words::loss(loss)),
-            Change::Delay(delay) => {
-                let delay = format::seconds(delay.as_secs_f64());
-                (EventKind::Note, format!("has a delay of {delay}"))
-            }
-        };
-        let what = match fault.change {
-            Change::Cut => ": its packets vanish, its carrier stays",
-            _ => "",
-        };
-        Event {
-            t_s: fault.at.as_secs_f64(),
-            kind,
-            link: Some(link.clone()),
-            text: format!("{link} {change}{way}{place}{what}"),
-        }
-    }
+/// Writes the page of a run that is kept, and its plots, beside its tables: a [`WritePage`](anabranch_results::WritePage).
+pub fn write_page(
+    directory: &Path,
+    finished: &Finished,
+    run: &Run,
+    record: Record,
+) -> Result<(), OutputError> {
+    Report::of(finished, run, record).write_page(directory)?;
+    Ok(())
+}
 
-    /// The same of a sublink, whose line ends at the trunk's own devices: cut, it loses its carrier.
-    pub fn of_sublink(fault: &Fault) -> Event {
-        let event = Event::of(fault);
-        let text = match fault.change {
-            Change::Cut => format!("sublink {} loses its carrier", fault.link),
-            Change::Restore => format!("sublink {} has its carrier again", fault.link),
-            Change::Rate(_) | Change::Loss(_) | Change::Delay(_) => {
-                format!("sublink {}", event.text)
-            }
-        };
-        Event { text, ..event }
-    }
-
-    /// A few words for the mark in a plot.
-    pub(crate) fn label(&self) -> String {
-        match &self.link {
-            Some(link) => format!("{link} {}", self.kind.word()),
-            None => self.text.chars().take(32).collect(),
+impl Report {
+    /// Of a run that was kept.
+    pub fn of(finished: &Finished, run: &Run, record: Record) -> Report {
+        let Manifest {
+            scenario,
+            policy,
+            seed,
+            world,
+            ..
+        } = &finished.manifest;
+        Report {
+            title: format!("{scenario}: {policy}"),
+            lead: format!(
+                "{} transfers {}, seed {seed}.",
+                finished.summary.transfers,
+                world.place()
+            ),
+            headline: headline(&finished.summary),
+            manifest: facts(&finished.manifest, run),
+            problems: record.problems,
+            links: record.links,
+            series: record.series,
+            events: record.events,
+            transfers: record.transfers,
+            counts: Some(record.counts),
         }
     }
 }
@@ -199,20 +143,21 @@ impl Report {
     }
 
     pub fn summary(&self) -> Summary {
-        Summary::of(&self.transfers, &self.links)
+        Summary::of_transfers(&self.transfers, &self.links)
     }
 
     /// Writes the page, its plots and all tables behind it into `directory`, which is made if it is missing, and
     /// returns the path of the page.
     pub fn write(&self, directory: &Path) -> Result<PathBuf, OutputError> {
         let page = self.write_page(directory)?;
+        write_timeline(directory, &self.series, &self.events)?;
         write_transfers_csv(&directory.join("transfers.csv"), &self.transfers)?;
         write_json(&directory.join("summary.json"), &self.summary())?;
         Ok(page)
     }
 
-    /// The same without transfers and summary.
-    pub(crate) fn write_page(&self, directory: &Path) -> Result<PathBuf, OutputError> {
+    /// The page and its plots alone.
+    fn write_page(&self, directory: &Path) -> Result<PathBuf, OutputError> {
         let file = |name: &str, text: String| {
             let path = directory.join(name);
             fs::write(&path, text).map_err(|error| OutputError::Io { path, error })
@@ -224,16 +169,14 @@ impl Report {
         file("report.html", self.render()?)?;
         file("throughput.svg", self.throughput_figure()?.standalone())?;
         file("durations.svg", self.duration_figure()?.standalone())?;
-        write_series_csv(&directory.join(SERIES), &self.series)?;
-        write_json(&directory.join(EVENTS), &self.events)?;
         Ok(directory.join("report.html"))
     }
 
-    fn throughput_figure(&self) -> Result<Figure, OutputError> {
+    fn throughput_figure(&self) -> Result<Drawing, OutputError> {
         plots::throughput(&self.series, &self.events)
     }
 
-    fn duration_figure(&self) -> Result<Figure, OutputError> {
+    fn duration_figure(&self) -> Result<Drawing, OutputError> {
         let links: Vec<String> = self.links.iter().map(|link| link.name.clone()).collect();
         plots::durations(&self.transfers, &links)
     }
@@ -309,7 +252,7 @@ impl Report {
                 h2 { "What happened" }
                 ol.events {
                     @for event in &self.events {
-                        li class=(event.kind.class()) { time { (format!("{:.2} s", event.t_s)) } (event.text) }
+                        li class=(class(event.kind)) { time { (format!("{:.2} s", event.t_s)) } (event.text) }
                     }
                 }
             }
@@ -431,6 +374,52 @@ impl Report {
     }
 }
 
+/// What to know to judge and repeat a run.
+fn facts(manifest: &Manifest, run: &Run) -> Vec<(String, String)> {
+    let Manifest {
+        version,
+        build,
+        hash,
+        seed,
+        point,
+        conditions,
+        ..
+    } = manifest;
+    let fact = |key: &str, value: String| (key.to_owned(), value);
+    let mut facts = vec![
+        fact("anabranch", version.clone()),
+        fact("build", build.as_str().to_owned()),
+        fact("hash", hash.clone()),
+        fact("seed", seed.to_string()),
+    ];
+    facts.extend(point.clone());
+    // A world may tell the seed and the policy too.
+    let told = conditions
+        .iter()
+        .filter(|(key, _)| !["seed", "policy"].contains(&key.as_str()));
+    facts.extend(told.map(|(key, value)| fact(key, value.clone())));
+    facts.extend(words::plan(run));
+    facts
+}
+fn headline(summary: &Summary) -> Vec<Headline> {
+    let ended = summary.ok + summary.failed;
+    let mut tiles = vec![
+        Headline::new("Goodput", format::bps(summary.goodput_bps))
+            .note(format!("{} of the links", format::percent(summary.ebu))),
+        Headline::new("Median duration", format::seconds(summary.duration.p50_s))
+            .note(format!("p99 {}", format::seconds(summary.duration.p99_s))),
+        Headline::new("Failed", summary.failed.to_string()).note(format!("of {ended} transfers")),
+    ];
+    if let Some(counts) = &summary.counts {
+        let dropped = counts.dropped();
+        tiles.push(
+            Headline::new("Packets lost", dropped.packets.to_string())
+                .note(format::percent(counts.loss_ratio())),
+        );
+    }
+    tiles
+}
+
 /// A self-contained page.
 pub(crate) fn page(title: &str, body: &Markup) -> String {
     let page = html! {
@@ -449,6 +438,15 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
         }
     };
     page.into_string()
+}
+
+/// The class of an event in the page's style sheet.
+fn class(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Cut => "cut",
+        EventKind::Down => "down",
+        _ => "other",
+    }
 }
 
 fn link_row(index: usize, link: &LinkSummary, summary: &Summary) -> Markup {
@@ -501,16 +499,17 @@ fn figures_section(summary: &Summary) -> Markup {
     let Summary {
         duration, setup, ..
     } = summary;
+    let text = |figure: &Figure| {
+        let value = (figure.value)(summary).unwrap_or_default();
+        figure.quantity.text(value)
+    };
     html! {
         h2 { "Figures" }
         table {
             tbody {
-                (figure_row("EBU", "bits asked for and received / (sum of link rates × T_c)", format!("{:.3}", summary.ebu)))
-                (figure_row("T_c", "first start to last end", format::seconds(summary.completion_s)))
-                (figure_row("goodput", "bytes of files over T_c", format::bps(summary.goodput_bps)))
-                (figure_row("mean throughput", "mean over successful transfers of each one's own", format::bps(summary.mean_throughput_bps)))
-                (figure_row("deviation of users", "mean absolute deviation of users' mean throughput", format::bps(summary.user_deviation_bps)))
-                (figure_row("sum of durations", "successful transfers", format::seconds(summary.duration_sum_s)))
+                @for figure in LISTED.into_iter().filter_map(Figure::of) {
+                    (figure_row(figure.name, figure.meaning, text(figure)))
+                }
                 (figure_row("duration", "p50 / p90 / p99 / max, set-up included", quantiles([duration.p50_s, duration.p90_s, duration.p99_s, duration.max_s])))
                 (figure_row("set-up", "p50 / p90 / p99 / max of the TCP handshake", quantiles([setup.p50_s, setup.p90_s, setup.p99_s, setup.max_s])))
                 (figure_row("SYN sent again", "transfers whose first SYN got no answer", summary.with_syn_retransmits.to_string()))
@@ -530,10 +529,12 @@ fn quantiles(values_s: [f64; 4]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::metrics::tests::transfer;
-    use crate::{LinkReading, LinkState, Loss};
+    use anabranch_results::BuildId;
+    use anabranch_scenario::{LinkReading, LinkState, ScenarioFile, World};
     use anabranch_workload::Outcome;
+
+    use super::*;
+    use crate::testing::transfer;
 
     fn report() -> Report {
         let mut series = LinkSeries::new("fiber", 50_000_000, 10_000_000);
@@ -687,60 +688,35 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_has_words() {
-        let said = |place, direction, change| {
-            let fault = Fault {
-                at: std::time::Duration::from_millis(1500),
-                link: "lte".into(),
-                place,
-                direction,
-                change,
-            };
-            let event = Event::of(&fault);
-            assert_eq!((event.t_s, event.link.as_deref()), (1.5, Some("lte")));
-            event.text
+    fn a_kept_run_has_a_page_that_tells_its_plan_and_its_problems() {
+        let text = "seeds = [4]\nlink.fiber = { rate = \"1mbit\" }";
+        let file = ScenarioFile::parse(Path::new("house.toml"), text).unwrap();
+        let evidence = report();
+        let record = Record {
+            world: World::Sim,
+            transfers: evidence.transfers,
+            series: evidence.series,
+            events: evidence.events,
+            links: evidence.links,
+            counts: Counts::default(),
+            conditions: vec![("trajectory".into(), "0123".into())],
+            problems: vec!["3 packets appeared from nowhere".into()],
         };
-        let near = Place::LastMile;
-        assert_eq!(
-            said(near, None, Change::Cut),
-            "lte is cut: its packets vanish, its carrier stays"
-        );
-        let cut = Fault {
-            at: std::time::Duration::ZERO,
-            link: "3".into(),
-            place: near,
-            direction: None,
-            change: Change::Cut,
-        };
-        let of_sublink = |change| {
-            Event::of_sublink(&Fault {
-                change,
-                ..cut.clone()
-            })
-            .text
-        };
-        assert_eq!(of_sublink(Change::Cut), "sublink 3 loses its carrier");
-        assert_eq!(
-            of_sublink(Change::Rate(5_000)),
-            "sublink 3 has 5.00\u{202f}kbit/s"
-        );
-        assert_eq!(
-            said(Place::Beyond, Some(Direction::Up), Change::Restore),
-            "lte is whole again upwards beyond the last mile"
-        );
-        assert_eq!(
-            said(near, Some(Direction::Down), Change::Rate(5_000)),
-            "lte has 5.00\u{202f}kbit/s downwards"
-        );
-        let bursts = Loss::Bursty {
-            good_to_bad: 0.01,
-            bad_to_good: 0.25,
-            loss_good: 0.0,
-            loss_bad: 1.0,
-        };
-        assert_eq!(
-            said(near, None, Change::Loss(bursts)),
-            "lte loses 3.85\u{202f}% of packets in bursts"
-        );
+        let out = tempfile::tempdir().unwrap();
+        let build = BuildId::running().unwrap();
+        let (directory, run) = (out.path().join("run"), &file.runs()[0]);
+        let finished = Finished::write(&directory, run, record, layout(Rows::Csv), &build);
+        let page = fs::read_to_string(finished.unwrap().page()).unwrap();
+        for words in [
+            "house: WSDM",
+            "0123",
+            "fiber down",
+            "This run is invalid",
+            "from nowhere",
+        ] {
+            assert!(page.contains(words), "the page lacks {words}");
+        }
+        assert!(!page.contains("{&quot;"), "the plan is told in words");
+        assert!(directory.join("durations.svg").exists() && directory.join("links.csv").exists());
     }
 }

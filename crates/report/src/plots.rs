@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::ops::Range;
 
+use anabranch_results::{OutputError, succeeded};
+use anabranch_scenario::{Event, EventKind, LinkSeries, LinkState};
 use anabranch_workload::Transfer;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -10,20 +12,17 @@ use plotters::style::text_anchor::HPos;
 
 use crate::chart::{Chart, shortened};
 use crate::figure::{
-    Area, BOTTOM_AXIS, CHARACTER_WIDTH, Drawn, Figure, INK, LABEL_ROW, LEFT_AXIS, MARGIN_LEFT,
+    Area, BOTTOM_AXIS, CHARACTER_WIDTH, Drawing, Drawn, INK, LABEL_ROW, LEFT_AXIS, MARGIN_LEFT,
     MARGIN_RIGHT, MAX_BINS, WIDTH, colour, mesh, text, text_width,
 };
-use crate::metrics::succeeded;
-use crate::report::{Event, EventKind};
-use crate::{LinkSeries, LinkState, OutputError};
 
 type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// What the links carried, stacked, under the capacity that existed, above what the gateway believed of each link.
-pub(crate) fn throughput(series: &[LinkSeries], events: &[Event]) -> Result<Figure, OutputError> {
+pub(crate) fn throughput(series: &[LinkSeries], events: &[Event]) -> Result<Drawing, OutputError> {
     let stack = Stack::of(series, events);
     let lanes_height = LABEL_ROW as u32 * series.len() as u32 + BOTTOM_AXIS + 10;
-    Figure::draw("throughput", 330 + lanes_height, |area| {
+    Drawing::draw("throughput", 330 + lanes_height, |area| {
         let (upper, lower) = area.split_vertically(330);
         draw_stack(&upper, &stack, series, events)?;
         draw_lanes(area, &lower, &stack, series)
@@ -221,7 +220,7 @@ fn draw_events(area: &Area, chart: &mut Plane, stack: &Stack, events: &[Event]) 
             INK.mix(0.8).stroke_width(1),
         ))?;
         let (x, y) = chart.backend_coord(&(event.t_s, top));
-        let label = event.label();
+        let label = label(event);
         let width = text_width(&label);
         let left = (x + 3).min(WIDTH as i32 - width - 2);
         let Some(row) = row_ends.iter().position(|&end| end < left) else {
@@ -236,6 +235,14 @@ fn draw_events(area: &Area, chart: &mut Plane, stack: &Stack, events: &[Event]) 
         area.draw(&Text::new(label, (left, label_y), text(HPos::Left)))?;
     }
     Ok(())
+}
+
+/// A few words for the mark of an event.
+fn label(event: &Event) -> String {
+    match &event.link {
+        Some(link) => format!("{link} {}", event.kind.word()),
+        None => event.text.chars().take(32).collect(),
+    }
 }
 
 /// One bar per link on `strip`; `whole` is the figure, whose pixels a chart's coordinates mean.
@@ -304,7 +311,7 @@ fn draw_lane(
 }
 
 /// Share of successful transfers that took at most so long, for all and for each link.
-pub(crate) fn durations(transfers: &[Transfer], links: &[String]) -> Result<Figure, OutputError> {
+pub(crate) fn durations(transfers: &[Transfer], links: &[String]) -> Result<Drawing, OutputError> {
     let of = |link: Option<&str>| {
         let matches =
             move |transfer: &&Transfer| link.is_none() || transfer.link.as_deref() == link;

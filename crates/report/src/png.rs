@@ -7,10 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
+use anabranch_results::OutputError;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
-
-use crate::OutputError;
 
 /// Pixels of the image per pixel of the figure: sharp on paper and on dense screens.
 const SCALE: f32 = 2.0;

@@ -4,196 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use anabranch_results::{
+    Compared, Comparison, FIGURES, Figure, OutputError, ResultsDir, write_json, write_records,
+};
+use anabranch_scenario::stats::Estimate;
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use crate::chart::{Bars, Chart};
 use crate::drawings::{Drawings, Drawn};
-use crate::metrics::{Distribution, succeeded};
-use crate::output::{write_json, write_records};
 use crate::report::page;
-use crate::stats::{Estimate, NOT_NEGATIVE, SHARE};
-use crate::{Finished, OutputError, ResultsDir, Summary, World, format};
 
 /// Points whose distributions of durations are drawn; all of them are in the tables.
 const DISTRIBUTIONS_MAX: usize = 6;
-
-/// A figure of a run.
-struct Figure {
-    key: &'static str,
-    name: &'static str,
-    value: fn(&Summary) -> Option<f64>,
-    quantity: Quantity,
-    /// Whether it is drawn; all are in the tables.
-    plotted: bool,
-}
-
-/// What a figure is of: how people read it, and what it can be.
-#[derive(Clone, Copy)]
-enum Quantity {
-    /// Of the links' rates over T_c.
-    Ratio,
-    Rate,
-    Time,
-    Share,
-    Bytes,
-    Count,
-}
-
-impl Quantity {
-    fn text(self, value: f64) -> String {
-        match self {
-            Quantity::Ratio => format!("{value:.3}"),
-            Quantity::Rate => format::bps(value),
-            Quantity::Time => format::seconds(value),
-            Quantity::Share => format::percent(value),
-            Quantity::Bytes => format::bytes(value.round() as u64),
-            Quantity::Count => {
-                let text = format!("{value:.1}");
-                text.strip_suffix(".0").unwrap_or(&text).to_owned()
-            }
-        }
-    }
-
-    /// The unit of its plots, and how many base units that is; amounts have none.
-    fn unit(self) -> Option<(&'static str, f64)> {
-        match self {
-            Quantity::Ratio => Some(("share of the links' rate × T_c", 1.0)),
-            Quantity::Rate => Some(("Mbit/s", 1e6)),
-            Quantity::Time => Some(("s", 1.0)),
-            Quantity::Share => Some(("%", 0.01)),
-            Quantity::Bytes | Quantity::Count => None,
-        }
-    }
-
-    /// What it cannot be outside of.
-    fn range(self) -> RangeInclusive<f64> {
-        match self {
-            Quantity::Share => SHARE,
-            _ => NOT_NEGATIVE,
-        }
-    }
-}
-
-static FIGURES: [Figure; 15] = [
-    Figure {
-        key: "goodput_bps",
-        name: "goodput",
-        value: |s| Some(s.goodput_bps),
-        quantity: Quantity::Rate,
-        plotted: true,
-    },
-    Figure {
-        key: "mean_throughput_bps",
-        name: "mean throughput",
-        value: |s| (s.ok > 0).then_some(s.mean_throughput_bps),
-        quantity: Quantity::Rate,
-        plotted: true,
-    },
-    Figure {
-        key: "ebu",
-        name: "EBU",
-        value: |s| Some(s.ebu),
-        quantity: Quantity::Ratio,
-        plotted: true,
-    },
-    Figure {
-        key: "completion_s",
-        name: "T_c",
-        value: |s| Some(s.completion_s),
-        quantity: Quantity::Time,
-        plotted: false,
-    },
-    Figure {
-        key: "duration_sum_s",
-        name: "sum of durations",
-        value: |s| Some(s.duration_sum_s),
-        quantity: Quantity::Time,
-        plotted: true,
-    },
-    Figure {
-        key: "duration_p50_s",
-        name: "median duration",
-        value: |s| (s.ok > 0).then_some(s.duration.p50_s),
-        quantity: Quantity::Time,
-        plotted: true,
-    },
-    Figure {
-        key: "duration_p99_s",
-        name: "p99 duration",
-        value: |s| (s.ok > 0).then_some(s.duration.p99_s),
-        quantity: Quantity::Time,
-        plotted: true,
-    },
-    Figure {
-        key: "user_deviation_bps",
-        name: "deviation of users",
-        value: |s| Some(s.user_deviation_bps),
-        quantity: Quantity::Rate,
-        plotted: true,
-    },
-    Figure {
-        key: "failed_ratio",
-        name: "failed",
-        value: |s| Some(s.failed_ratio),
-        quantity: Quantity::Share,
-        plotted: true,
-    },
-    Figure {
-        key: "loss_ratio",
-        name: "packets lost",
-        value: |s| Some(s.counts?.loss_ratio()),
-        quantity: Quantity::Share,
-        plotted: true,
-    },
-    Figure {
-        key: "lost_bytes",
-        name: "bytes lost",
-        value: |s| Some(s.counts?.dropped().bytes as f64),
-        quantity: Quantity::Bytes,
-        plotted: false,
-    },
-    Figure {
-        key: "retransmitted_bytes",
-        name: "sent again",
-        value: |s| Some(s.counts?.retransmitted.counted_bytes()? as f64),
-        quantity: Quantity::Bytes,
-        plotted: false,
-    },
-    Figure {
-        key: "reordered",
-        name: "reordered",
-        value: |s| Some(s.counts?.reordered as f64),
-        quantity: Quantity::Count,
-        plotted: false,
-    },
-    Figure {
-        key: "reassignments",
-        name: "reassigned",
-        value: |s| Some(s.counts?.reassignments as f64),
-        quantity: Quantity::Count,
-        plotted: false,
-    },
-    Figure {
-        key: "probe_packets",
-        name: "probes",
-        value: |s| Some(s.counts?.probes.packets as f64),
-        quantity: Quantity::Count,
-        plotted: false,
-    },
-];
-
-/// What several runs say about the policies of a scenario.
-#[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
-    pub scenario: String,
-    pub world: World,
-    /// Points in the order of the sweep, in each the policies in the order of the scenario.
-    pub rows: Vec<Compared>,
-}
 
 /// `comparison.json`.
 #[derive(Serialize)]
@@ -203,47 +28,17 @@ struct Written<'a> {
     plots: Drawn,
 }
 
-/// One policy at one point of the sweep.
-#[derive(Clone, Debug, Serialize)]
-pub struct Compared {
-    pub point: BTreeMap<String, String>,
-    pub policy: String,
-    /// Valid runs, one per seed.
-    pub runs: u64,
-    pub invalid: u64,
-    /// By the key of the figure, over the valid runs.
-    pub figures: BTreeMap<&'static str, Estimate>,
-    /// Of the successful transfers of all valid runs.
-    #[serde(skip)]
-    durations: Distribution,
-}
+/// A comparison for readers.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparisonPage<'a>(pub &'a Comparison);
 
-impl Comparison {
-    /// `finished` are runs of one scenario in one world, in their order.
-    pub fn of(world: World, finished: &[Finished]) -> Result<Comparison, OutputError> {
-        let mut groups: Vec<Vec<&Finished>> = Vec::new();
-        for run in finished {
-            let same = |group: &&mut Vec<&Finished>| is_beside(group[0], run);
-            match groups.iter_mut().find(same) {
-                Some(group) => group.push(run),
-                None => groups.push(vec![run]),
-            }
-        }
-        let rows = groups.into_iter().map(|group| Compared::of(&group));
-        let scenario = finished.first().map(|run| run.manifest.scenario.clone());
-        Ok(Comparison {
-            scenario: scenario.unwrap_or_default(),
-            world,
-            rows: rows.collect::<Result<_, _>>()?,
-        })
-    }
-
+impl ComparisonPage<'_> {
     /// Writes `comparison.json`, `comparison.csv`, `comparison.html` and the plots of that page, with `png` in both
     /// formats, in place of an earlier comparison in the same world, whose plots go away. The names of the laboratory's end
     /// with `-lab`. Returns the path of the page.
     pub fn write(&self, results: &ResultsDir, png: bool) -> Result<PathBuf, OutputError> {
         let directory = results.path();
-        let suffix = self.world.suffix();
+        let suffix = self.0.world.suffix();
         let [json, csv, html] =
             ["json", "csv", "html"].map(|end| directory.join(format!("comparison{suffix}.{end}")));
         let svg = |(name, plot): (String, Plot)| Ok((format!("{name}{suffix}"), plot.svg()?));
@@ -252,11 +47,11 @@ impl Comparison {
         let page = self.render()?;
         Drawn::of(&json).remove_from(directory)?;
         let written = Written {
-            comparison: self,
+            comparison: self.0,
             plots: drawings.drawn(),
         };
         write_json(&json, &written)?;
-        write_records(&csv, self.records())?;
+        write_records(&csv, self.0.records())?;
         drawings.write(directory)?;
         match fs::write(&html, page) {
             Ok(()) => Ok(html),
@@ -266,52 +61,28 @@ impl Comparison {
 
     /// The page: no scripts, no external resources.
     pub fn render(&self) -> Result<String, OutputError> {
-        let invalid: u64 = self.rows.iter().map(|row| row.invalid).sum();
-        let runs: u64 = self.rows.iter().map(|row| row.runs).sum();
+        let invalid: u64 = self.0.rows.iter().map(|row| row.invalid).sum();
+        let runs: u64 = self.0.rows.iter().map(|row| row.runs).sum();
         let plots = self.plots().into_iter().map(|(_, plot)| plot.inline());
         let plots: Vec<String> = plots.collect::<Result<_, _>>()?;
         let body = html! {
-            p.lead { (runs) " valid runs " (self.world.place()) "." }
+            p.lead { (runs) " valid runs " (self.0.world.place()) "." }
             @if invalid > 0 { p.bad { "Invalid and left out: " (invalid) "; the manifests say why." } }
             p.hint { "The median over the seeds, and below it the 95 % confidence interval of the mean, if they differ: "
                 "Student's, cut off where a figure cannot be." }
-            @for point in self.points() { (self.table(&point)) }
+            @for point in self.0.points() { (self.table(&point)) }
             h2 { "Plots" }
             p.hint { "Bars are means over the seeds, with the 95 % confidence interval of the mean." }
             @for plot in &plots { figure.wide { (PreEscaped(plot)) } }
         };
         Ok(page(
-            &format!("{}: policies compared", self.scenario),
+            &format!("{}: policies compared", self.0.scenario),
             &body,
         ))
     }
 
-    fn points(&self) -> Vec<BTreeMap<String, String>> {
-        let mut points = Vec::new();
-        for row in &self.rows {
-            if !points.contains(&row.point) {
-                points.push(row.point.clone());
-            }
-        }
-        points
-    }
-
-    fn policies(&self) -> Vec<&str> {
-        let mut policies = Vec::new();
-        for row in &self.rows {
-            if !policies.contains(&row.policy.as_str()) {
-                policies.push(row.policy.as_str());
-            }
-        }
-        policies
-    }
-
-    fn at<'a>(&'a self, point: &'a BTreeMap<String, String>) -> impl Iterator<Item = &'a Compared> {
-        self.rows.iter().filter(move |row| row.point == *point)
-    }
-
     fn table(&self, point: &BTreeMap<String, String>) -> Markup {
-        let rows: Vec<&Compared> = self.at(point).collect();
+        let rows: Vec<&Compared> = self.0.at(point).collect();
         let known = |figure: &&Figure| rows.iter().any(|row| row.figures.contains_key(figure.key));
         html! {
             @if !point.is_empty() { h2 { (label(point)) } }
@@ -340,7 +111,7 @@ impl Comparison {
 
     /// Every plot and the name of its file.
     fn plots(&self) -> Vec<(String, Plot)> {
-        let points = self.points();
+        let points = self.0.points();
         let bars = FIGURES.iter().filter_map(|figure| {
             let (unit, scale) = figure.quantity.unit().filter(|_| figure.plotted)?;
             let plot = self.bars(figure, unit, scale, &points)?;
@@ -367,14 +138,14 @@ impl Comparison {
     ) -> Option<Bars> {
         let of = |row: &Compared| row.figures.get(figure.key).map(|found| found.scaled(scale));
         let some = |estimate: Option<Estimate>| estimate.is_some_and(|found| found.max > 0.0);
-        if !self.rows.iter().any(|row| some(of(row))) {
+        if !self.0.rows.iter().any(|row| some(of(row))) {
             return None;
         }
         let title = figure.name;
         let missing = Estimate::exact(f64::NAN);
-        let policies = self.policies();
+        let policies = self.0.policies();
         if let [point] = points {
-            let values = self.at(point).map(|row| of(row).unwrap_or(missing));
+            let values = self.0.at(point).map(|row| of(row).unwrap_or(missing));
             return Some(Bars::new(title, unit, policies).series("", values));
         }
         // Below a group is room for the values; what they are of is the same for all.
@@ -392,7 +163,8 @@ impl Comparison {
         let bars = Bars::new(title, unit, points.iter().map(values));
         Some(policies.iter().fold(bars, |bars, policy| {
             let found = |point| {
-                self.at(point)
+                self.0
+                    .at(point)
                     .find(|row| row.policy == *policy)
                     .and_then(of)
             };
@@ -408,42 +180,9 @@ impl Comparison {
             "share of transfers",
         );
         let chart = chart.log_x().seconds_x().range_y(0.0..1.0);
-        self.at(point).fold(chart, |chart, row| {
+        self.0.at(point).fold(chart, |chart, row| {
             chart.line(&row.policy, row.durations.curve())
         })
-    }
-
-    /// The rows of the CSV, its header first.
-    fn records(&self) -> Vec<Vec<String>> {
-        let keys: Vec<&String> = self
-            .rows
-            .iter()
-            .take(1)
-            .flat_map(|row| row.point.keys())
-            .collect();
-        let mut header: Vec<String> = keys.iter().map(|key| (*key).clone()).collect();
-        header.extend(["policy", "runs", "invalid"].map(str::to_owned));
-        for figure in &FIGURES {
-            let columns = ["median", "mean", "low", "high"];
-            header.extend(columns.map(|column| format!("{}_{column}", figure.key)));
-        }
-        let mut records = vec![header];
-        for row in &self.rows {
-            let mut record: Vec<String> = row.point.values().cloned().collect();
-            record.extend([
-                row.policy.clone(),
-                row.runs.to_string(),
-                row.invalid.to_string(),
-            ]);
-            for figure in &FIGURES {
-                let found = row.figures.get(figure.key);
-                let values =
-                    found.map(|e| [e.median, e.mean, e.low, e.high].map(|v| v.to_string()));
-                record.extend(values.unwrap_or_default());
-            }
-            records.push(record);
-        }
-        records
     }
 }
 
@@ -466,10 +205,6 @@ impl Plot {
             Plot::Chart(chart) => chart.inline(),
         }
     }
-}
-
-fn is_beside(a: &Finished, b: &Finished) -> bool {
-    a.manifest.policy == b.manifest.policy && a.manifest.point == b.manifest.point
 }
 
 /// A point in words.
@@ -506,40 +241,16 @@ fn figure_cell(figure: &Figure, row: &Compared) -> Markup {
     }
 }
 
-impl Compared {
-    /// Runs of one policy at one point; at least one.
-    fn of(group: &[&Finished]) -> Result<Compared, OutputError> {
-        let valid: Vec<&&Finished> = group.iter().filter(|run| run.manifest.valid).collect();
-        let mut durations = Distribution::default();
-        for run in &valid {
-            let transfers = run.transfers()?;
-            succeeded(&transfers).for_each(|transfer| durations.record(transfer.duration_s));
-        }
-        let figures = FIGURES.iter().filter_map(|figure| {
-            let values = valid.iter().filter_map(|run| (figure.value)(&run.summary));
-            let estimate = Estimate::of(values)?.within(figure.quantity.range());
-            Some((figure.key, estimate))
-        });
-        let manifest = &group[0].manifest;
-        Ok(Compared {
-            point: manifest.point.clone(),
-            policy: manifest.policy.clone(),
-            runs: valid.len() as u64,
-            invalid: (group.len() - valid.len()) as u64,
-            figures: figures.collect(),
-            durations,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use anabranch_results::{BuildId, Rows, Sweep};
+    use anabranch_scenario::{Counts, Link, Record, Run, ScenarioFile, World};
+
     use super::*;
-    use crate::metrics::tests::transfer;
-    use crate::{BuildId, Counts, Link, Record, Rows, Run, ScenarioFile, Sweep, World};
+    use crate::{layout, testing::transfer};
 
     /// Transfers take as long as the seed says, ten times as long by RR; seed 3 of RR is invalid.
     fn world(run: &Run, _: &mut dyn FnMut(Duration)) -> Result<Record, String> {
@@ -576,10 +287,12 @@ mod tests {
         );
         let file = ScenarioFile::parse(Path::new("house.toml"), &text).unwrap();
         let out = ResultsDir::open(out).unwrap();
-        let sweep = Sweep::plan(&out, World::Sim, BuildId::named("a"), file.runs());
-        let finished = sweep.run(None, Rows::Parquet, world, |_| {}).unwrap();
+        let sweep = Sweep::plan(&out, World::Sim, BuildId::running().unwrap(), file.runs());
+        let finished = sweep
+            .run(None, layout(Rows::Parquet), world, |_| {})
+            .unwrap();
         let comparison = Comparison::of(World::Sim, &finished).unwrap();
-        comparison.write(&out, png).unwrap();
+        ComparisonPage(&comparison).write(&out, png).unwrap();
         comparison
     }
 
@@ -676,7 +389,7 @@ mod tests {
             world: World::Lab,
             ..sim
         };
-        let page = lab.write(&ResultsDir::open(out.path()).unwrap(), false);
+        let page = ComparisonPage(&lab).write(&ResultsDir::open(out.path()).unwrap(), false);
         assert_eq!(page.unwrap(), out.path().join("comparison-lab.html"));
         for (page, place) in [
             ("comparison.html", "simulator"),
@@ -693,6 +406,6 @@ mod tests {
     #[test]
     fn no_runs_make_an_empty_comparison() {
         let comparison = Comparison::of(World::Lab, &[]).unwrap();
-        assert!(comparison.rows.is_empty() && comparison.render().is_ok());
+        assert!(comparison.rows.is_empty() && ComparisonPage(&comparison).render().is_ok());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-use crate::Run;
+use anabranch_scenario::Run;
 
 /// A world tells how far it has come at least this many times, if it tells often enough.
 const STEPS: u32 = 100;
@@ -133,8 +133,9 @@ mod tests {
     use std::path::Path;
     use std::sync::Barrier;
 
+    use anabranch_scenario::ScenarioFile;
+
     use super::*;
-    use crate::ScenarioFile;
 
     fn runs(seeds: usize) -> Vec<Run> {
         let text = format!("length = \"10s\"\nseeds = {seeds}\nlink.a = {{ rate = \"1mbit\" }}");

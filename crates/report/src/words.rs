@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use anabranch_workload::{ArrivalPlan, Bursts, Direction, Extent, Pattern, Size, Workload};
-
-use crate::report::Event;
-use crate::{
-    Buffer, Control, Growth, Line, LinkPlan, Load, Loss, Network, Recovery, Red, Run, Tcp, Trunk,
-    format,
+use anabranch_scenario::{
+    Buffer, Control, Event, Growth, Line, LinkPlan, Load, Network, Recovery, Red, Run, Tcp, Trunk,
+    format, loss_text,
 };
+use anabranch_workload::{ArrivalPlan, Bursts, Direction, Extent, Pattern, Size, Workload};
 
 type Fact = (String, String);
 
@@ -50,29 +48,6 @@ pub(crate) fn plan(run: &Run) -> Vec<Fact> {
     facts
 }
 
-/// What a line loses.
-pub(crate) fn loss(loss: Loss) -> String {
-    match loss {
-        Loss::None => "loses no packets".to_owned(),
-        Loss::Independent { probability } => {
-            format!("loses {} of packets", format::percent(probability))
-        }
-        Loss::Bursty {
-            good_to_bad,
-            bad_to_good,
-            loss_good,
-            loss_bad,
-        } => {
-            let bad = match good_to_bad {
-                0.0 => 0.0,
-                enter => enter / (enter + bad_to_good),
-            };
-            let mean = loss_good * (1.0 - bad) + loss_bad * bad;
-            format!("loses {} of packets in bursts", format::percent(mean))
-        }
-    }
-}
-
 fn fact(key: impl ToString, value: impl ToString) -> Fact {
     (key.to_string(), value.to_string())
 }
@@ -97,7 +72,10 @@ fn line(line: &Line) -> String {
     };
     let red = line.red.as_ref().map(red).unwrap_or_default();
     let delay = time(line.delay);
-    format!("{rate}, {delay} away, {buffer}{red}, {}", loss(line.loss))
+    format!(
+        "{rate}, {delay} away, {buffer}{red}, {}",
+        loss_text(line.loss)
+    )
 }
 
 fn red(red: &Red) -> String {
@@ -309,8 +287,9 @@ fn tcp(tcp: &Tcp) -> String {
 mod tests {
     use std::path::Path;
 
+    use anabranch_scenario::ScenarioFile;
+
     use super::*;
-    use crate::ScenarioFile;
 
     fn told(text: &str) -> String {
         let file = ScenarioFile::parse(Path::new("house.toml"), text).unwrap();
@@ -358,16 +337,5 @@ mod tests {
             other.contains("sublink 1: 1.00 Mbit/s, 7.00 ms away"),
             "{other}"
         );
-    }
-
-    #[test]
-    fn bursts_that_never_begin_lose_what_the_good_state_loses() {
-        let never = Loss::Bursty {
-            good_to_bad: 0.0,
-            bad_to_good: 0.0,
-            loss_good: 0.01,
-            loss_bad: 1.0,
-        };
-        assert_eq!(loss(never), "loses 1.00\u{202f}% of packets in bursts");
     }
 }

@@ -1,7 +1,6 @@
+use anabranch_scenario::stats::ratio;
 use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
-
-use crate::metrics::ratio;
 
 /// The machine-readable result of `anabranch demo`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

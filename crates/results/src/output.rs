@@ -2,11 +2,10 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anabranch_scenario::{LinkSample, LinkSeries, LinkState};
 use anabranch_workload::Transfer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-use crate::{LinkSample, LinkSeries, LinkState};
 
 /// A result file that could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +135,7 @@ fn write_csv(path: &Path, rows: impl Iterator<Item = impl Serialize>) -> Result<
 }
 
 /// Writes rows of text, the header first.
-pub(crate) fn write_records(path: &Path, records: Vec<Vec<String>>) -> Result<(), OutputError> {
+pub fn write_records(path: &Path, records: Vec<Vec<String>>) -> Result<(), OutputError> {
     let mut writer = csv::Writer::from_writer(create(path)?);
     for record in records {
         writer
@@ -163,7 +162,7 @@ pub fn write_json(path: &Path, result: &impl Serialize) -> Result<(), OutputErro
 }
 
 /// Reads what [`write_json`] wrote.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, OutputError> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, OutputError> {
     let file = File::open(path).map_err(|error| OutputError::Io {
         path: path.into(),
         error,

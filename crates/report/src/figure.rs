@@ -9,7 +9,7 @@ use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::OutputError;
+use anabranch_results::OutputError;
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Drawn = Result<(), Box<dyn Error>>;
@@ -56,17 +56,17 @@ pub(crate) fn css_colour(link: usize) -> String {
 }
 
 /// One drawn figure.
-pub(crate) struct Figure {
+pub(crate) struct Drawing {
     svg: String,
 }
 
-impl Figure {
+impl Drawing {
     /// `name` is for messages only.
     pub(crate) fn draw(
         name: &str,
         height: u32,
         draw: impl FnOnce(&Area) -> Drawn,
-    ) -> Result<Figure, OutputError> {
+    ) -> Result<Drawing, OutputError> {
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
@@ -76,7 +76,7 @@ impl Figure {
                 reason: error.to_string(),
             })?;
         }
-        Ok(Figure { svg })
+        Ok(Drawing { svg })
     }
 
     /// For a page: scales with its container and takes the colour of the page's text.

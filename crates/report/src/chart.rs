@@ -6,17 +6,17 @@
 
 use std::ops::Range;
 
+use anabranch_results::OutputError;
+use anabranch_scenario::stats::Estimate;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use crate::OutputError;
 use crate::figure::{
-    Area, BOTTOM_AXIS, CHARACTER_WIDTH, Drawn, Figure, INK, LABEL_ROW, LEFT_AXIS, MARGIN_LEFT,
+    Area, BOTTOM_AXIS, CHARACTER_WIDTH, Drawing, Drawn, INK, LABEL_ROW, LEFT_AXIS, MARGIN_LEFT,
     MARGIN_RIGHT, MAX_BINS, WIDTH, colour, mesh, text, text_width,
 };
-use crate::stats::Estimate;
 
 type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, Scale>>;
 
@@ -231,8 +231,8 @@ impl Chart {
         Ok(self.figure()?.inline())
     }
 
-    pub(crate) fn figure(&self) -> Result<Figure, OutputError> {
-        Figure::draw(&self.title, HEIGHT, |area| self.draw(area))
+    pub(crate) fn figure(&self) -> Result<Drawing, OutputError> {
+        Drawing::draw(&self.title, HEIGHT, |area| self.draw(area))
     }
 
     fn layer(
@@ -584,8 +584,8 @@ impl Bars {
         Ok(self.figure()?.inline())
     }
 
-    fn figure(&self) -> Result<Figure, OutputError> {
-        Figure::draw(&self.title, HEIGHT, |area| self.draw(area))
+    fn figure(&self) -> Result<Drawing, OutputError> {
+        Drawing::draw(&self.title, HEIGHT, |area| self.draw(area))
     }
 
     fn draw(&self, area: &Area) -> Drawn {

@@ -8,11 +8,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use anabranch_results::{OutputError, read_json};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::OutputError;
-use crate::output::read_json;
 use crate::png::Painter;
 
 /// Plots that are to be written, by the name of the file.
@@ -103,10 +102,10 @@ fn digest(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_results::write_json;
     use serde_json::json;
 
     use super::*;
-    use crate::write_json;
 
     fn svg(width: u32) -> String {
         format!(r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="40"></svg>"#)

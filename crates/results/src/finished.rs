@@ -16,22 +16,22 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anabranch_scenario::{Event, Link, LinkSeries, Record, Run, World};
 use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::output::{read_json, read_series_csv, write_json};
-use crate::report::{EVENTS, Headline, Report, SERIES};
+use crate::output::{read_json, read_series_csv, write_json, write_series_csv};
 use crate::rows::{read_transfers_parquet, write_transfers_parquet};
-use crate::{
-    BuildId, Link, OutputError, Record, Run, Summary, World, format, read_transfers_csv, words,
-    write_transfers_csv,
-};
+use crate::{BuildId, OutputError, Summary, read_transfers_csv, write_transfers_csv};
 
 const MANIFEST: &str = "manifest.json";
 const SUMMARY: &str = "summary.json";
 const PARQUET: &str = "transfers.parquet";
 const CSV: &str = "transfers.csv";
+const SERIES: &str = "links.csv";
+const EVENTS: &str = "events.json";
+const PAGE: &str = "report.html";
 
 /// How transfers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,16 @@ pub enum Rows {
     #[default]
     Parquet,
     Csv,
+}
+
+/// Writes into a directory what a reader opens first: `report.html` and its plots.
+pub type WritePage = fn(&Path, &Finished, &Run, Record) -> Result<(), OutputError>;
+
+/// How the directory of a run is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    pub rows: Rows,
+    pub page: WritePage,
 }
 
 /// What ran, and whether its result can be trusted.
@@ -88,7 +98,7 @@ impl Manifest {
             valid: record.problems.is_empty(),
             problems: record.problems.clone(),
             conditions: record.conditions.iter().cloned().collect(),
-            plan: run.plan(),
+            plan: plan(run),
         }
     }
 
@@ -106,7 +116,7 @@ impl Finished {
         directory: &Path,
         run: &Run,
         record: Record,
-        rows: Rows,
+        layout: Layout,
         build: &BuildId,
     ) -> Result<Finished, OutputError> {
         let unfinished = unfinished(directory);
@@ -115,9 +125,9 @@ impl Finished {
         let finished = Finished {
             directory: directory.to_owned(),
             manifest: Manifest::of(run, &record, build),
-            summary: record.summary(),
+            summary: Summary::of(&record),
         };
-        match rows {
+        match layout.rows {
             Rows::Parquet => {
                 write_transfers_parquet(&unfinished.join(PARQUET), &record.transfers)?;
             }
@@ -125,7 +135,8 @@ impl Finished {
         }
         write_json(&unfinished.join(SUMMARY), &finished.summary)?;
         write_json(&unfinished.join(MANIFEST), &finished.manifest)?;
-        finished.report(run, record).write_page(&unfinished)?;
+        write_timeline(&unfinished, &record.series, &record.events)?;
+        (layout.page)(&unfinished, &finished, run, record)?;
         remove(directory)?;
         fs::rename(&unfinished, directory).map_err(|error| io_error(directory, error))?;
         Ok(finished)
@@ -141,9 +152,9 @@ impl Finished {
     }
 
     /// Writes again what names and trials beside the run decide and its hash does not, or how its transfers are
-    /// written: all that `run` and `rows` want otherwise than they are.
-    pub fn renamed(self, run: &Run, rows: Rows) -> Result<Finished, OutputError> {
-        let name = match rows {
+    /// written: all that `run` and `layout` want otherwise than they are.
+    pub fn renamed(self, run: &Run, layout: Layout) -> Result<Finished, OutputError> {
+        let name = match layout.rows {
             Rows::Parquet => PARQUET,
             Rows::Csv => CSV,
         };
@@ -151,14 +162,14 @@ impl Finished {
             return Ok(self);
         }
         let record = self.record(run)?;
-        Finished::write(&self.directory, run, record, rows, &self.manifest.build)
+        Finished::write(&self.directory, run, record, layout, &self.manifest.build)
     }
 
     /// Whether the evidence can be read, and is what the summary is of: a machine that lost its power may have kept a
     /// file's name and not its bytes.
     pub(crate) fn is_whole(&self, run: &Run) -> bool {
         let record = self.record(run);
-        record.is_ok_and(|record| record.summary() == self.summary)
+        record.is_ok_and(|record| Summary::of(&record) == self.summary)
     }
 
     pub fn transfers(&self) -> Result<Vec<Transfer>, OutputError> {
@@ -193,97 +204,33 @@ impl Finished {
 
     /// Where the page for readers is.
     pub fn page(&self) -> PathBuf {
-        self.directory.join("report.html")
-    }
-
-    fn report(&self, run: &Run, record: Record) -> Report {
-        let Manifest {
-            scenario,
-            policy,
-            seed,
-            world,
-            ..
-        } = &self.manifest;
-        Report {
-            title: format!("{scenario}: {policy}"),
-            lead: format!(
-                "{} transfers {}, seed {seed}.",
-                self.summary.transfers,
-                world.place()
-            ),
-            headline: headline(&self.summary),
-            manifest: self.facts(run),
-            problems: record.problems,
-            links: record.links,
-            series: record.series,
-            events: record.events,
-            transfers: record.transfers,
-            counts: Some(record.counts),
-        }
-    }
-
-    fn facts(&self, run: &Run) -> Vec<(String, String)> {
-        let Manifest {
-            version,
-            build,
-            hash,
-            seed,
-            point,
-            conditions,
-            ..
-        } = &self.manifest;
-        let fact = |key: &str, value: String| (key.to_owned(), value);
-        let mut facts = vec![
-            fact("anabranch", version.clone()),
-            fact("build", build.as_str().to_owned()),
-            fact("hash", hash.clone()),
-            fact("seed", seed.to_string()),
-        ];
-        facts.extend(point.clone());
-        // A world may tell the seed and the policy too.
-        let told = conditions
-            .iter()
-            .filter(|(key, _)| !["seed", "policy"].contains(&key.as_str()));
-        facts.extend(told.map(|(key, value)| fact(key, value.clone())));
-        facts.extend(words::plan(run));
-        facts
+        self.directory.join(PAGE)
     }
 }
 
-impl Run {
-    /// The resolved scenario of this run as JSON.
-    fn plan(&self) -> Value {
-        let scenario = &self.scenario;
-        serde_json::json!({
-            "network": scenario.network,
-            "faults": scenario.faults,
-            "load": self.load(),
-            "policy": self.policy,
-            "limit_s": scenario.limit.as_secs_f64(),
-            "sample_s": scenario.sample.as_secs_f64(),
-            "patience_s": scenario.patience.as_secs_f64(),
-            "tcp": scenario.tcp,
-        })
-    }
+/// The links over time and what happened to them, beside the other tables in `directory`.
+pub fn write_timeline(
+    directory: &Path,
+    series: &[LinkSeries],
+    events: &[Event],
+) -> Result<(), OutputError> {
+    write_series_csv(&directory.join(SERIES), series)?;
+    write_json(&directory.join(EVENTS), &events)
 }
 
-fn headline(summary: &Summary) -> Vec<Headline> {
-    let ended = summary.ok + summary.failed;
-    let mut tiles = vec![
-        Headline::new("Goodput", format::bps(summary.goodput_bps))
-            .note(format!("{} of the links", format::percent(summary.ebu))),
-        Headline::new("Median duration", format::seconds(summary.duration.p50_s))
-            .note(format!("p99 {}", format::seconds(summary.duration.p99_s))),
-        Headline::new("Failed", summary.failed.to_string()).note(format!("of {ended} transfers")),
-    ];
-    if let Some(counts) = &summary.counts {
-        let dropped = counts.dropped();
-        tiles.push(
-            Headline::new("Packets lost", dropped.packets.to_string())
-                .note(format::percent(counts.loss_ratio())),
-        );
-    }
-    tiles
+/// The resolved scenario of a run.
+fn plan(run: &Run) -> Value {
+    let scenario = &run.scenario;
+    serde_json::json!({
+        "network": scenario.network,
+        "faults": scenario.faults,
+        "load": run.load(),
+        "policy": run.policy,
+        "limit_s": scenario.limit.as_secs_f64(),
+        "sample_s": scenario.sample.as_secs_f64(),
+        "patience_s": scenario.patience.as_secs_f64(),
+        "tcp": scenario.tcp,
+    })
 }
 
 /// Where a directory is before it is complete. Whatever stands there is of a run that was interrupted.
