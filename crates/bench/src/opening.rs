@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anabranch_core::DataPlane;
 use anabranch_dataplane::{Gateway, Role, Sizes};
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result, ensure};
 
 use crate::frame::Ends;

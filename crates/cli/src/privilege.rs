@@ -1,7 +1,7 @@
 //! What only root may do.
 
 use anabranch_daemon::BadInput;
-use anabranch_lab::netns::check_privilege;
+use anabranch_testbed::netns::check_privilege;
 
 /// Refuses to begin what would end in the laboratory's refusal.
 pub fn laboratory() -> Result<(), BadInput> {

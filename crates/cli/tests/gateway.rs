@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use anabranch_lab::emulator::LinkShape;
-use anabranch_lab::netns::{Child, Exit, Namespace};
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec, SERVER};
+use anabranch_testbed::emulator::LinkShape;
+use anabranch_testbed::netns::{Child, Exit, Namespace};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");

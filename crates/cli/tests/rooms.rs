@@ -80,3 +80,12 @@ fn results_draw_nothing() {
     let drawing = ["anabranch-report", "maud", "plotters", "resvg"];
     assert_apart("anabranch-results", &drawing);
 }
+
+#[test]
+fn the_testbed_knows_no_gateway_and_the_product_no_laboratory() {
+    let rooms = ["anabranch-scenario", "anabranch-daemon", "anabranch-lab"];
+    assert_apart("anabranch-testbed", &rooms);
+    assert_apart("anabranch-testbed", &["anabranch-dataplane"]);
+    assert_apart("anabranch-dataplane", &rooms);
+    assert_apart("anabranch-daemon", &["anabranch-scenario", "anabranch-lab"]);
+}

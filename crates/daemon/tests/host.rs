@@ -9,7 +9,7 @@ use anabranch_daemon::config::Config;
 use anabranch_daemon::host::Host;
 use anabranch_daemon::observe::{self, Desired, Monitor, Netlink, Snapshot};
 use anabranch_daemon::paths::Paths;
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const CONFIG: &str = r#"

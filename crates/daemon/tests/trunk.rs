@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_daemon::paths::Paths;
-use anabranch_lab::netns::{Child, Exit, Namespace};
+use anabranch_testbed::netns::{Child, Exit, Namespace};
 use common::{Limited, claim, example};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anabranch_lab::netns::Namespace;
 use anabranch_lab::topology::Anabranch;
+use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result, bail};
 use nix::net::if_::if_nametoindex;
 

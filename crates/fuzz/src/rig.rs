@@ -11,9 +11,9 @@ use anabranch_core::{Choice, DataPlane, LinkId};
 use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
 };
-use anabranch_lab::netns::{Entered, Namespace};
 use anabranch_policy::abi::HostKey;
 use anabranch_policy::{Fate, Reason, abi};
+use anabranch_testbed::netns::{Entered, Namespace};
 use anyhow::{Context, Result, ensure};
 use aya::TestRun;
 use aya::maps::{HashMap, Map, MapData, MapType};

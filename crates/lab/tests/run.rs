@@ -3,10 +3,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use anabranch_lab::emulator::LinkShape;
 use anabranch_lab::run::{Run, Telling};
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
 use anabranch_scenario::{Change, Fault, Load, Place};
+use anabranch_testbed::emulator::LinkShape;
 use anabranch_workload::client::TransferEvent;
 use anabranch_workload::{
     Arrival, ArrivalPlan, ClassId, Direction, Outcome, Pattern, ServerId, Size, UserId, Workload,

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use anabranch_lab::emulator::LinkShape;
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
 use anabranch_scenario::{Change, Control, Direction, Fault, Place};
+use anabranch_testbed::emulator::LinkShape;
 
 const URL: &str = "http://198.51.100.10/bytes";
 

@@ -20,12 +20,13 @@ mod record;
 mod series;
 pub mod stats;
 
+pub use anabranch_line::{Buffer, Change, Line, Loss, Red, Tally};
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use event::{Event, EventKind, loss_text};
 pub use file::ScenarioFile;
 pub use plan::{
-    Beyond, Buffer, Change, Control, Fault, Growth, Line, LinkPlan, Load, Loss, Network, Place,
-    Point, Policy, Recovery, Red, Run, Scenario, Site, Spread, Tcp, Trunk,
+    Beyond, Control, Fault, Growth, LinkPlan, Load, Network, Place, Point, Policy, Recovery, Run,
+    Scenario, Site, Spread, Tcp, Trunk,
 };
-pub use record::{Counts, Link, Record, Tally, World};
+pub use record::{Counts, Link, Record, World};
 pub use series::{LinkReading, LinkSample, LinkSeries, LinkState};

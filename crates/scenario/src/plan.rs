@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{Algorithm, LinkSpec, multilink};
+use anabranch_line::{Change, Line, seconds};
 use anabranch_workload::{ArrivalPlan, Direction, Workload};
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
@@ -130,88 +131,11 @@ struct Parameters {
     target: multilink::Target,
 }
 
-fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
-}
-
 fn perhaps_seconds<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     time.map(|time| time.as_secs_f64()).serialize(serializer)
-}
-
-/// One direction of a line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
-    /// Of IP packets, above 0.
-    pub rate_bps: u64,
-    /// Propagation, one way.
-    #[serde(rename = "delay_s", serialize_with = "seconds")]
-    pub delay: Duration,
-    pub buffer: Buffer,
-    pub loss: Loss,
-    pub red: Option<Red>,
-}
-
-/// How much may wait for a line, the packet in transmission included; what finds no room is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Buffer {
-    Bytes(u64),
-    Packets(u64),
-    Unlimited,
-}
-
-/// What a line loses, whatever its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Loss {
-    None,
-    /// Each packet with the same probability, independently.
-    Independent {
-        probability: f64,
-    },
-    /// Gilbert–Elliott: a chain of two states that steps before each packet, and begins in the good one.
-    Bursty {
-        good_to_bad: f64,
-        bad_to_good: f64,
-        loss_good: f64,
-        loss_bad: f64,
-    },
-}
-
-impl Loss {
-    /// Whether it takes the next packet. `bad` is the state of its chain, `happens` draws with a given probability.
-    pub fn strikes(self, bad: &mut bool, mut happens: impl FnMut(f64) -> bool) -> bool {
-        match self {
-            Loss::None => false,
-            Loss::Independent { probability } => happens(probability),
-            Loss::Bursty {
-                good_to_bad,
-                bad_to_good,
-                loss_good,
-                loss_bad,
-            } => {
-                *bad ^= happens(if *bad { bad_to_good } else { good_to_bad });
-                happens(if *bad { loss_bad } else { loss_good })
-            }
-        }
-    }
-}
-
-/// Random early detection (Floyd and Jacobson 1993): packets are dropped with a probability that rises from 0 at
-/// `min_bytes` of mean queue to `max_probability` at `max_bytes`, and all of them above that, or above twice that if it
-/// is gentle.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Red {
-    pub min_bytes: u64,
-    pub max_bytes: u64,
-    pub max_probability: f64,
-    /// Whether the probability rises on, from `max_probability` at `max_bytes` to 1 at twice that (Floyd 2000).
-    pub gentle: bool,
-    /// Of the present queue in the moving mean.
-    pub weight: f64,
 }
 
 /// Something that happens to a line.
@@ -233,23 +157,6 @@ pub struct Fault {
 pub enum Place {
     LastMile,
     Beyond,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// The line becomes a blackhole: what is on it and what comes is swallowed, and its carrier stays. A sublink of a trunk
-    /// loses its carrier, and the trunk goes around it as soon as it sees that.
-    Cut,
-    /// The line is whole again.
-    Restore,
-    /// In bit/s. What waits is sent at the new rate.
-    #[serde(rename = "rate_bps")]
-    Rate(u64),
-    Loss(Loss),
-    /// For packets whose transmission begins after the change; none overtakes another.
-    #[serde(rename = "delay_s", serialize_with = "seconds")]
-    Delay(Duration),
 }
 
 /// What the users ask for.

@@ -1,5 +1,6 @@
 //! What a world hands back. Figures, tables and pages are derived from it.
 
+use anabranch_line::Tally;
 use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
 
@@ -88,33 +89,6 @@ impl Record {
     }
 }
 
-/// Packets and bytes on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tally {
-    pub packets: u64,
-    pub bytes: u64,
-}
-
-impl Tally {
-    pub fn add(&mut self, bytes: u64) {
-        self.packets += 1;
-        self.bytes += bytes;
-    }
-
-    /// None if packets were counted and their bytes were not: no packet is empty.
-    pub fn counted_bytes(&self) -> Option<u64> {
-        (self.packets == 0 || self.bytes > 0).then_some(self.bytes)
-    }
-}
-
-impl std::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
-    }
-}
-
 /// What a run counted that no transfer tells, over all links and both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -155,17 +129,5 @@ impl Counts {
     /// Share of offered packets that did not arrive.
     pub fn loss_ratio(&self) -> f64 {
         ratio(self.dropped().packets as f64, self.offered.packets as f64)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packets_without_bytes_are_packets_whose_bytes_nobody_counted() {
-        let bytes = |packets, bytes| Tally { packets, bytes }.counted_bytes();
-        assert_eq!([bytes(0, 0), bytes(2, 90)], [Some(0), Some(90)]);
-        assert_eq!(bytes(2, 0), None);
     }
 }

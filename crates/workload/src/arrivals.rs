@@ -14,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use anabranch_line::Direction;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -32,21 +33,6 @@ pub struct ServerId(pub u32);
 )]
 #[serde(transparent)]
 pub struct ClassId(pub u32);
-
-/// Which way the bytes of a transfer go. The user always opens the connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// From the server to the user.
-    #[default]
-    Down,
-    /// From the user to the server.
-    Up,
-}
-
-impl Direction {
-    pub const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
-}
 
 /// One transfer over a connection of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,9 +24,9 @@ mod pages;
 mod size;
 mod transfer;
 
+pub use anabranch_line::Direction;
 pub use arrivals::{
-    Arrival, ArrivalPlan, Arrivals, BadPlan, Bursts, Class, ClassId, Direction, Mix, Pattern,
-    ServerId, Trace,
+    Arrival, ArrivalPlan, Arrivals, BadPlan, Bursts, Class, ClassId, Mix, Pattern, ServerId, Trace,
 };
 pub use pages::{Extent, Pacing, Round, RoundTimes, Tab, Workload};
 pub use size::{BadSize, Size};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result, ensure};
 use aya::maps::{Array, PerCpuArray};
 use aya::programs::tc::TcAttachOptions;

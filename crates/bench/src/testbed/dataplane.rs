@@ -10,8 +10,8 @@ use anabranch_core::{DataPlane, LinkId};
 use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
 };
-use anabranch_lab::netns::Namespace;
 use anabranch_policy::{Dispatch, Granularity, Load, abi};
+use anabranch_testbed::netns::Namespace;
 use anyhow::{Result, anyhow};
 
 use crate::pins::PinFolder;

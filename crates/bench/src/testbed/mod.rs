@@ -19,8 +19,8 @@ mod redirect;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use anabranch_lab::netns::Namespace;
 use anabranch_policy::abi;
+use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result};
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 use anyhow::{Result, ensure};
 use nix::unistd::Pid;
 

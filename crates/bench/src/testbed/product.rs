@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anabranch_lab::netns::Child;
+use anabranch_testbed::netns::Child;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::SigSet;
 use tempfile::TempDir;

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anabranch_lab::netns::Child;
 use anabranch_lab::topology::{Lab, SERVER};
+use anabranch_testbed::netns::Child;
 use tempfile::TempDir;
 
 use crate::house::{House, PAGE_BYTES, flows, three_links, until_listening};

@@ -11,8 +11,8 @@ use anabranch_daemon::control::{
 };
 use anabranch_daemon::paths::Paths;
 use anabranch_daemon::plane::FlowRow;
-use anabranch_lab::netns::Namespace;
 use anabranch_lab::topology::{Anabranch, Gateway, Lab, LabSpec, SERVER, configuration};
+use anabranch_testbed::netns::Namespace;
 
 /// Of every wait: enough for a busy machine, and for an emulated one.
 pub const DEADLINE: Duration = Duration::from_secs(120);

@@ -6,8 +6,8 @@ use std::thread;
 
 use anabranch_daemon::paths::Paths;
 use anabranch_dataplane::programs_at;
-use anabranch_lab::netns::{Exit, Namespace};
 use anabranch_lab::topology::Anabranch;
+use anabranch_testbed::netns::{Exit, Namespace};
 use aya::programs::TcAttachType;
 use nix::net::if_::if_nametoindex;
 

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use anabranch_lab::netns::Namespace;
 use anabranch_lab::topology::{LAN_PREFIX_LEN, Lab, LabSpec, SERVER};
+use anabranch_testbed::netns::Namespace;
 use etherparse::PacketBuilder;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_lab::netns::{Child, Exit, Namespace};
 use anabranch_lab::topology::{Lab, SERVER};
+use anabranch_testbed::netns::{Child, Exit, Namespace};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::house::{DEADLINE, PAGE_BYTES, SMALL_BYTES, until, until_listening};

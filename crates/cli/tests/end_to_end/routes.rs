@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anabranch_lab::netns::Namespace;
 use anabranch_lab::topology::{HttpServer, Lab};
 use anabranch_scenario::Direction;
+use anabranch_testbed::netns::Namespace;
 
 use crate::house::{House, by_link, counted};
 use crate::programs::{curl, curl_url, seen};

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::thread;
 
 use anabranch_daemon::control::Status;
-use anabranch_lab::netns::{Exit, Namespace};
 use anabranch_lab::topology::{Anabranch, Lab, SERVER};
+use anabranch_testbed::netns::{Exit, Namespace};
 use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record};

@@ -164,7 +164,7 @@ fn question(ifindex: u32) -> Vec<u8> {
 mod tests {
     use std::time::Instant;
 
-    use anabranch_lab::netns::Namespace;
+    use anabranch_testbed::netns::Namespace;
     use nix::net::if_::if_nametoindex;
 
     use super::*;

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anabranch_daemon::paths::Paths;
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// A process of its own, as `daemon`. `cargo test` builds the examples beside the tests, `cargo test --test` does not.

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anabranch_daemon::control::{Request, Response};
-use anabranch_lab::netns::Exit;
+use anabranch_testbed::netns::Exit;
 use aya::programs::{SchedClassifier, TcAttachType};
 use nix::sys::signal::Signal;
 

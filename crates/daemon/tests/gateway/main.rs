@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use anabranch_daemon::control::{LinkAction, LinkState, Request, Response};
 use anabranch_daemon::plane::Proto;
-use anabranch_lab::netns::Exit;
 use anabranch_policy::abi::{
     ABI_VERSION, BePort, Flow, FlowKey, Gauge, SIDE_LAN, STATE_CONFIRMED, Table,
 };
 use anabranch_policy::trace;
+use anabranch_testbed::netns::Exit;
 use aya::maps::{Array, HashMap, Map, MapData};
 use nix::sys::signal::Signal;
 

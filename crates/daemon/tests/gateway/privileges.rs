@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use anabranch_daemon::control::{LinkState, Request, Response};
 use anabranch_daemon::plane::Proto;
-use anabranch_lab::netns::Exit;
+use anabranch_testbed::netns::Exit;
 use nix::sys::signal::Signal;
 
 use crate::common::example;

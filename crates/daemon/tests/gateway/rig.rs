@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_daemon::control::{Client, LinkStatus, Request, Response, Status};
 use anabranch_daemon::paths::Paths;
-use anabranch_lab::netns::{Child, Exit, Namespace};
+use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
 
 use crate::common::{claim, example};

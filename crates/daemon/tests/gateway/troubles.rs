@@ -1,7 +1,7 @@
 //! What goes wrong beside the links: it is told where one looks, and the rest goes on.
 
 use anabranch_daemon::control::LinkState;
-use anabranch_lab::netns::Exit;
+use anabranch_testbed::netns::Exit;
 use nix::sys::signal::Signal;
 
 use crate::common::Limited;

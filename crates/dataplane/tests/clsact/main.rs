@@ -17,8 +17,8 @@ use std::{
 };
 
 use anabranch_dataplane::{Gateway, Role, Sizes, programs_at, trunk::Trunk};
-use anabranch_lab::netns::Namespace;
 use anabranch_policy::abi::ABI_VERSION;
+use anabranch_testbed::netns::Namespace;
 use aya::programs::TcAttachType;
 use common::*;
 use nix::net::if_::if_nametoindex;

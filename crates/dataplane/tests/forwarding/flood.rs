@@ -65,7 +65,7 @@ pub fn frame_socket(device: &str) -> Socket {
     socket
 }
 
-pub fn mac_of(namespace: &anabranch_lab::netns::Namespace, device: &str) -> [u8; 6] {
+pub fn mac_of(namespace: &anabranch_testbed::netns::Namespace, device: &str) -> [u8; 6] {
     let text = namespace
         .exec("ip", &["-o", "link", "show", device])
         .unwrap();

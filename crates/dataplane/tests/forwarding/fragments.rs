@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::{

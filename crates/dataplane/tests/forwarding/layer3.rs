@@ -10,7 +10,7 @@ use std::{
 
 use anabranch_core::LinkId;
 use anabranch_dataplane::{LinkPath, Role};
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 use nix::{
     net::if_::if_nametoindex,
     poll::{PollFd, PollFlags, poll},

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 use site::echo_once;
 
 /// Of every wait: enough for an emulated processor.

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 
 use crate::site::Site;
 

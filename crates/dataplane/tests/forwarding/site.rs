@@ -11,7 +11,7 @@ use std::{
 
 use anabranch_core::{DataPlane, LinkCounters, LinkId};
 use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Sizes, Verdict};
-use anabranch_lab::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 use nix::net::if_::if_nametoindex;
 
 use crate::common::*;

@@ -14,8 +14,8 @@ use anabranch_core::{Choice, DataPlane, LinkId};
 use anabranch_dataplane::{
     FlowRow, Gateway, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict,
 };
-use anabranch_lab::netns::{Entered, Namespace};
 use anabranch_policy::abi;
+use anabranch_testbed::netns::{Entered, Namespace};
 use aya::{
     TestRun, TestRunOptions,
     maps::{Array, HashMap, Map, MapData},

@@ -12,12 +12,12 @@ use anabranch_dataplane::{
     Ran,
     trunk::{SublinkPath, Trunk},
 };
-use anabranch_lab::netns::{Entered, Namespace};
 use anabranch_policy::{
     abi::{BINS, Flowlet, MAX_LINKS, Spread, Spreading, TRUNK_ABI_VERSION},
     flow_hash,
     spread::{Table, bin, by_bin, by_hash, by_rendezvous},
 };
+use anabranch_testbed::netns::{Entered, Namespace};
 use etherparse::IpNumber;
 
 use crate::{

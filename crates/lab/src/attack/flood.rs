@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use super::frame::{FRAME_BYTES, Plan};
 use super::kinds;
 use super::site::{HOST_DEVICE, ISP_DEVICE};
-use crate::netns::Namespace;
 use crate::topology::{LabError, Result};
+use anabranch_testbed::netns::Namespace;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/flood.bpf.o"));
 

@@ -27,8 +27,8 @@ use anabranch_workload::client::Stop;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::netns::Namespace;
 use crate::topology::{LabError, Result, SERVER, io_error};
+use anabranch_testbed::netns::Namespace;
 use flood::Flood;
 use innocent::{TCP_PORT, UDP_PORT};
 pub use kinds::{ATTACKS, Attack, From};

@@ -18,12 +18,12 @@ use anabranch_daemon::control::{Client, LinkState, Request, Response, Status};
 use anabranch_daemon::paths::Paths;
 
 use super::Subject;
-use crate::emulator::{Emulator, Link, LinkShape};
-use crate::netns::{Counters, Namespace};
 use crate::topology::{
     Anabranch, LAN_DEVICE, LAN_GATEWAY, LAN_PREFIX_LEN, LabError, LabSpec, Result, SERVER,
     address_wan, configuration, io_error, lay_transit, masquerade, settle, tcp, wan,
 };
+use anabranch_testbed::emulator::{Emulator, Link, LinkShape};
+use anabranch_testbed::netns::{Counters, Namespace};
 
 pub(super) const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
 const NEWCOMER: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 2);

@@ -7,10 +7,10 @@ use anabranch_workload::Transfer;
 use hdrhistogram::Histogram;
 
 use super::Daemon;
-use crate::emulator::{Fates, LinkReport};
-use crate::netns::{Counters, Namespace};
 use crate::run::Recording;
 use crate::topology::{Lab, LabError, LabSpec, Result, tcp};
+use anabranch_testbed::emulator::{Fates, LinkReport};
+use anabranch_testbed::netns::{Counters, Namespace};
 
 /// Of the gateway's ICMP echo requests, with their IP header (RFC 792).
 const PROBE_BYTES: u64 = 28;

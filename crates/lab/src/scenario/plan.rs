@@ -4,9 +4,9 @@ use anabranch_scenario::{Line, Link, LinkPlan, Load, Network, Policy, Run, Site}
 use anabranch_workload::client::ClientConfig;
 
 use super::Setup;
-use crate::emulator::{LinkShape, MTU_MAX_BYTES};
 use crate::run;
 use crate::topology::{IspSpec, Lab, LabError, LabSpec, Result, SERVER, Told};
+use anabranch_testbed::emulator::{LinkShape, MTU_MAX_BYTES};
 
 /// The site, if the lab can build it.
 pub(super) fn site(run: &Run) -> Result<&Site> {

@@ -16,7 +16,7 @@ use super::{
     IspSpec, LAN_DEVICE, LAN_NETWORK, Lab, LabError, LabSpec, Result, io_error, last_words, tcp,
     transit, wan,
 };
-use crate::netns::{Child, Exit, Namespace};
+use anabranch_testbed::netns::{Child, Exit, Namespace};
 
 const READY: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(10);
@@ -328,8 +328,8 @@ fn launch(namespace: &Namespace, binary: &Path, instance: &str, directory: &Path
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulator::LinkShape;
     use crate::topology::Told;
+    use anabranch_testbed::emulator::LinkShape;
 
     #[test]
     fn an_instance_names_the_process_of_its_lab() {

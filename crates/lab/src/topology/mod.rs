@@ -23,8 +23,8 @@ use std::{io, path::PathBuf};
 
 use anabranch_scenario::{Change, Fault, Place, Tcp};
 
-use crate::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
-use crate::netns::{Counters, Namespace, NetnsError};
+use anabranch_testbed::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
+use anabranch_testbed::netns::{Counters, Namespace, NetnsError};
 
 pub(crate) use gateway::masquerade;
 pub use gateway::{Anabranch, Gateway, configuration};
@@ -70,7 +70,7 @@ pub enum LabError {
     #[error("{program} ended before it was ready ({exit:?}): {log}")]
     Ended {
         program: String,
-        exit: crate::netns::Exit,
+        exit: anabranch_testbed::netns::Exit,
         log: String,
     },
     #[error("`{command}` failed: {stderr}")]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::{LabError, Result, ZEROS, io_error, last_words};
-use crate::netns::{Child, Namespace};
+use anabranch_testbed::netns::{Child, Namespace};
 
 const READY: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(2);

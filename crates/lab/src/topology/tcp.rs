@@ -8,7 +8,7 @@
 use anabranch_scenario::{Control, Growth, Recovery, Tcp};
 
 use super::{LabError, Result};
-use crate::netns::Namespace;
+use anabranch_testbed::netns::Namespace;
 
 /// IP and TCP without options.
 const PLAIN_HEADER_BYTES: u32 = 40;

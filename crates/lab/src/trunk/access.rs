@@ -10,8 +10,8 @@ use std::net::Ipv4Addr;
 use anabranch_scenario::Line;
 
 use super::plan::{FRAME_BYTES, frame_limit_bytes, frame_rate_bps};
-use crate::netns::Namespace;
 use crate::topology::Result;
+use anabranch_testbed::netns::Namespace;
 
 /// What a token bucket lets go at once: a frame and the shaper's rounding.
 pub(super) const BURST_BYTES: u64 = 1600;
@@ -65,7 +65,7 @@ mod tests {
     use anabranch_scenario::Buffer;
 
     use super::*;
-    use crate::emulator::lossless;
+    use anabranch_testbed::emulator::lossless;
 
     /// Two hosts' packets, 40 kB each, at 800 kbit/s of IP packets per host.
     #[test]

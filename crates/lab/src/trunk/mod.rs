@@ -33,9 +33,9 @@ use anabranch_scenario::{Fault, Load, Record, Run, World};
 use anabranch_workload::Transfer;
 use anabranch_workload::client::{self, ClientConfig, Demand};
 
-use crate::netns::Namespace;
 use crate::scenario::Setup;
 use crate::topology::{LabError, Result, ZEROS};
+use anabranch_testbed::netns::Namespace;
 use nodes::Nodes;
 use order::Watcher;
 use plan::Plan;

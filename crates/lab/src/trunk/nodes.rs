@@ -7,10 +7,10 @@ use anabranch_scenario::{Change, Direction, Event, Fault, Line, Tally, Tcp};
 
 use super::access::{self, BURST_BYTES, Host};
 use super::plan::{Plan, frame_limit_bytes, frame_rate_bps, sublink_of};
-use crate::emulator::{Emulator, End, Lateness, Link, LinkShape, MTU_MAX_BYTES};
-use crate::netns::Namespace;
 use crate::scenario::{Setup, retransmitted};
 use crate::topology::{Anabranch, HttpServer, LabError, Result, io_error, settle, tcp};
+use anabranch_testbed::emulator::{Emulator, End, Lateness, Link, LinkShape, MTU_MAX_BYTES};
+use anabranch_testbed::netns::Namespace;
 
 /// The trunk device of each node.
 pub(super) const TRUNK: &str = "trunk0";

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::netns::Namespace;
 use crate::topology::{Result, io_error};
+use anabranch_testbed::netns::Namespace;
 
 /// The longest IP and TCP headers.
 const HEADERS_BYTES: usize = 120;

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anabranch_lab::calibrate::{Figures, Trial};
-use anabranch_lab::emulator::{Emulator, End, Link, LinkReport, LinkShape, lossless};
-use anabranch_lab::netns::Namespace;
-use anabranch_scenario::{Buffer, Change, Direction, Line, Loss};
+use anabranch_line::{Buffer, Change, Direction, Line, Loss};
+use anabranch_testbed::calibrate::{Figures, Trial};
+use anabranch_testbed::emulator::{Emulator, End, Link, LinkReport, LinkShape, lossless};
+use anabranch_testbed::netns::Namespace;
 
 /// Two hosts, 192.0.2.1 and 192.0.2.2, joined by a link.
 struct Pair {
@@ -71,7 +71,7 @@ fn fast() -> LinkShape {
 fn run(trial: Trial) -> Figures {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    anabranch_lab::calibrate::run(trial).unwrap_or_else(|error| panic!("{error}"))
+    anabranch_testbed::calibrate::run(trial).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The share of a trial in which the host may have run no real-time thread: more leaves too little to judge.

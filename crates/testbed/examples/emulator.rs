@@ -2,13 +2,13 @@
 //! JSON document; exits with 1 if the contract (mean rate within 0.5 %, delay within 0.5 ms p99 at ≤ 100 Mbit/s) or
 //! the validity of a trial is broken.
 //!
-//! `cargo run --release -p anabranch-lab --example emulator [seconds per trial]`
+//! `cargo run --release -p anabranch-testbed --example emulator [seconds per trial]`
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anabranch_lab::calibrate::{Figures, Trial, run};
-use anabranch_lab::emulator::lossless;
+use anabranch_testbed::calibrate::{Figures, Trial, run};
+use anabranch_testbed::emulator::lossless;
 
 const RATE_ERROR_MAX: f64 = 0.005;
 const DELAY_ERROR_P99_MAX_US: f64 = 500.0;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anabranch_lab::netns::{Exit, Namespace};
+use anabranch_testbed::netns::{Exit, Namespace};
 
 fn namespace(label: &str) -> Namespace {
     Namespace::create(label).unwrap_or_else(|error| panic!("{error}"))
@@ -138,7 +138,7 @@ fn what_a_dead_process_left_behind_is_removed_and_what_lives_is_kept() {
         .args(["netns", "add", left_behind])
         .status();
     assert!(add.unwrap().success());
-    anabranch_lab::netns::remove_stale();
+    anabranch_testbed::netns::remove_stale();
     assert!(!Path::new("/run/netns").join(left_behind).exists());
     assert!(kept.path().exists());
 }

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anabranch_scenario::{Buffer, Line, Loss, Tally};
+use anabranch_line::{Buffer, Line, Loss, Tally};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver as Requests;
 use std::time::Duration;
 
-use anabranch_scenario::Line;
+use anabranch_line::Line;
 use hdrhistogram::Histogram;
 use nix::sys::eventfd::EventFd;
 use nix::sys::time::TimeSpec;

@@ -1,0 +1,161 @@
+//! A line, as a scenario describes it and as the simulator and the emulator carry it out: a rate, a delay, a buffer before
+//! it, losses on it, and what may change while packets are on it.
+//!
+//! Nothing here carries a packet. [`Loss::strikes`] alone is a law that both follow with their own random numbers.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Which way along a line, or the bytes of a transfer go. The user always opens the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the server to the user.
+    #[default]
+    Down,
+    /// From the user to the server.
+    Up,
+}
+
+impl Direction {
+    pub const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
+}
+
+/// One direction of a line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// Of IP packets, above 0.
+    pub rate_bps: u64,
+    /// Propagation, one way.
+    #[serde(rename = "delay_s", serialize_with = "seconds")]
+    pub delay: Duration,
+    pub buffer: Buffer,
+    pub loss: Loss,
+    pub red: Option<Red>,
+}
+
+/// How much may wait for a line, the packet in transmission included; what finds no room is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Buffer {
+    Bytes(u64),
+    Packets(u64),
+    Unlimited,
+}
+
+/// What a line loses, whatever its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    None,
+    /// Each packet with the same probability, independently.
+    Independent {
+        probability: f64,
+    },
+    /// Gilbert–Elliott: a chain of two states that steps before each packet, and begins in the good one.
+    Bursty {
+        good_to_bad: f64,
+        bad_to_good: f64,
+        loss_good: f64,
+        loss_bad: f64,
+    },
+}
+
+impl Loss {
+    /// Whether it takes the next packet. `bad` is the state of its chain, `happens` draws with a given probability.
+    pub fn strikes(self, bad: &mut bool, mut happens: impl FnMut(f64) -> bool) -> bool {
+        match self {
+            Loss::None => false,
+            Loss::Independent { probability } => happens(probability),
+            Loss::Bursty {
+                good_to_bad,
+                bad_to_good,
+                loss_good,
+                loss_bad,
+            } => {
+                *bad ^= happens(if *bad { bad_to_good } else { good_to_bad });
+                happens(if *bad { loss_bad } else { loss_good })
+            }
+        }
+    }
+}
+
+/// Random early detection (Floyd and Jacobson 1993): packets are dropped with a probability that rises from 0 at
+/// `min_bytes` of mean queue to `max_probability` at `max_bytes`, and all of them above that, or above twice that if it
+/// is gentle.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Red {
+    pub min_bytes: u64,
+    pub max_bytes: u64,
+    pub max_probability: f64,
+    /// Whether the probability rises on, from `max_probability` at `max_bytes` to 1 at twice that (Floyd 2000).
+    pub gentle: bool,
+    /// Of the present queue in the moving mean.
+    pub weight: f64,
+}
+
+/// What may happen to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// The line becomes a blackhole: what is on it and what comes is swallowed, and its carrier stays. A sublink of a trunk
+    /// loses its carrier, and the trunk goes around it as soon as it sees that.
+    Cut,
+    /// The line is whole again.
+    Restore,
+    /// In bit/s. What waits is sent at the new rate.
+    #[serde(rename = "rate_bps")]
+    Rate(u64),
+    Loss(Loss),
+    /// For packets whose transmission begins after the change; none overtakes another.
+    #[serde(rename = "delay_s", serialize_with = "seconds")]
+    Delay(Duration),
+}
+
+/// Packets and bytes on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tally {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, bytes: u64) {
+        self.packets += 1;
+        self.bytes += bytes;
+    }
+
+    /// None if packets were counted and their bytes were not: no packet is empty.
+    pub fn counted_bytes(&self) -> Option<u64> {
+        (self.packets == 0 || self.bytes > 0).then_some(self.bytes)
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Writes a time as seconds, for fields whose names end with `_s`.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_without_bytes_are_packets_whose_bytes_nobody_counted() {
+        let bytes = |packets, bytes| Tally { packets, bytes }.counted_bytes();
+        assert_eq!([bytes(0, 0), bytes(2, 90)], [Some(0), Some(90)]);
+        assert_eq!(bytes(2, 0), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Real kernels to try things on: network namespaces, and links between them with a chosen rate, delay, loss and fate.
+//!
+//! - [`netns`]: network namespaces, the devices between them and the processes inside them. Whatever it creates goes
+//!   away with the value that stands for it; what a killed process left behind is removed by the next one.
+//! - [`emulator`]: a link between two devices, carried by this process. It is a pure queue on a virtual clock
+//!   ([`emulator::pipe`]), driven by a thread that owns the sockets.
+//!   [`calibrate`] compares what it does on this machine with what it should do.
+//!
+//! Nothing here touches the host's own namespace, its addresses or its sysctls. Everything needs root (CAP_NET_ADMIN
+//! and CAP_SYS_ADMIN) and says so in one line when it is missing.
+
+pub mod calibrate;
+pub mod emulator;
+pub mod netns;
