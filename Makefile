@@ -17,7 +17,11 @@ REV ?= HEAD~1
 PAIRS ?= 15
 ROWS ?=
 
-.PHONY: demo test lint test-kernel verifier bench bench-against bench-sim fuzz build setup setup-emulator
+# Folders whose C is held to .clang-format.
+C_FORMATTED := crates
+
+.PHONY: demo test lint advisories test-kernel verifier bench bench-against bench-sim fuzz build setup setup-checks \
+	setup-emulator
 
 demo: build
 	$(SUDO) $(TARGET)/release/anabranch demo $(DEMO)
@@ -25,9 +29,16 @@ demo: build
 test: lint
 	$(CARGO) test --locked --workspace $(AS_ROOT)
 
-lint: setup
+lint: setup-checks
 	$(CARGO) fmt --all --check
+	scripts/check-c $(C_FORMATTED)
+	scripts/tool cargo-machete crates
+	scripts/tool cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+# What is known against the dependencies: not part of `test`, which must not fail because of today's news.
+advisories: setup-checks
+	scripts/check-advisories
 
 # On the oldest kernel that is supported, emulated.
 test-kernel: setup-emulator
@@ -62,6 +73,9 @@ build: setup
 
 setup:
 	scripts/setup
+
+setup-checks:
+	CARGO='$(CARGO)' scripts/setup checks
 
 setup-emulator:
 	scripts/setup emulator

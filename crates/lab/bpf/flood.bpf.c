@@ -148,11 +148,11 @@ int generate(struct __sk_buff *skb)
 	return TC_ACT_OK;
 }
 
-#define SWAP(a, b)                 \
-	do {                       \
-		typeof(a) was = a; \
-		a = b;             \
-		b = was;           \
+#define SWAP(a, b)                                                                                                     \
+	do {                                                                                                           \
+		typeof(a) was = a;                                                                                     \
+		a = b;                                                                                                 \
+		b = was;                                                                                               \
 	} while (0)
 
 /* The next step of a handshake, for whoever receives a SYN or a SYN/ACK. */
