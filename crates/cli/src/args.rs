@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anabranch_config::did_you_mean;
-use anabranch_core::Algorithm;
 use anabranch_core::algorithm::{self, UnknownAlgorithm};
+use anabranch_core::catalogue::{self, Target};
+use anabranch_core::{Algorithm, Typed};
 use anabranch_daemon::paths::DEFAULT_INSTANCE;
-use anabranch_scenario::{Policy, Spread, World};
+use anabranch_scenario::World;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
@@ -96,13 +97,14 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
-    /// List the algorithms that `policy` may name
+    /// List the policies of gateways and trunks, what they need and what they cost
     #[command(after_help = "Examples:
   anabranch policies
   anabranch policies --json | jq -r '.[].name'
 
-A configuration may also write the tuple itself:
-  policy = { measure = \"st-in\", dispatch = \"weighted\", granularity = \"session\", period_ms = 500 }")]
+Those of links are for `policy` of a gateway, those of sublinks for `scheme` of a trunk; scenarios name either.
+In place of a link's policy the tuple itself may be written, and be given a name:
+  policy = { name = \"mine\", measure = \"st-in\", dispatch = \"weighted\", granularity = \"session\", period = \"500ms\" }")]
     Policies {
         /// Print JSON
         #[arg(long)]
@@ -264,7 +266,7 @@ pub struct TrialArgs {
     /// TOML file with links, faults, workload, policies and seeds
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// This policy in place of the file's; may be given several times
+    /// This policy or tuple in place of the file's; may be given several times
     #[arg(long = "policy", value_name = "NAME", value_parser = hinted(policies), hide_possible_values = true)]
     pub policies: Vec<String>,
     /// This seed in place of the file's; may be given several times
@@ -357,23 +359,10 @@ impl TypedValueParser for Hinted {
     }
 }
 
-/// What a scenario may name: the algorithms of gateways, and what shares trunks.
+/// What a scenario may name.
 fn policies() -> Vec<String> {
-    let gateways = algorithm::TABLE.iter().map(|named| named.name.to_owned());
-    let shared = [
-        Policy::Packet,
-        Policy::Trunk(Spread::Hash),
-        Policy::Trunk(Spread::Dh),
-        Policy::Trunk(Spread::Dhfv),
-        Policy::Trunk(Spread::Drr),
-        Policy::Trunk(Spread::Rendezvous),
-        Policy::Trunk(Spread::Single),
-    ];
-    let shared = shared.iter().map(Policy::to_string);
-    gateways
-        .chain(shared)
-        .chain(["flowlet".to_owned()])
-        .collect()
+    let rows = catalogue::ROWS.iter();
+    rows.map(|row| row.name.to_owned()).collect()
 }
 
 fn attacks() -> Vec<String> {
@@ -399,9 +388,9 @@ pub struct DemoArgs {
     /// How long traffic flows
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(10..=3600))]
     pub seconds: u16,
-    /// One of `anabranch policies`
-    #[arg(long, value_name = "NAME", default_value = algorithm::TABLE[0].name, value_parser = gateway_policy)]
-    pub policy: Algorithm,
+    /// One of `anabranch policies`, or a tuple: '{ measure = "active", dispatch = "weighted" }'
+    #[arg(long, value_name = "NAME", default_value = catalogue::default(Target::Link).name, value_parser = gateway_policy)]
+    pub policy: Typed<Algorithm>,
     /// Also write the result to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -436,10 +425,16 @@ pub enum ExplainProto {
 /// Stands for the port that a client would take: the first of the range that IANA set aside for that (RFC 6335 §6).
 const CLIENT_PORT: u16 = 49152;
 
-fn gateway_policy(name: &str) -> Result<Algorithm, String> {
-    name.parse().map_err(|error: UnknownAlgorithm| {
-        format!("{error}{}", did_you_mean(name, algorithm::names()))
-    })
+fn gateway_policy(text: &str) -> Result<Typed<Algorithm>, String> {
+    if let Some(tuple) =
+        anabranch_scenario::inline_policy(text).map_err(|error| error.to_string())?
+    {
+        return Ok(tuple);
+    }
+    let named: Result<Algorithm, UnknownAlgorithm> = text.parse();
+    named
+        .map(Typed::from)
+        .map_err(|error| format!("{error}{}", did_you_mean(text, algorithm::names())))
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {

@@ -150,7 +150,25 @@ fn policies_are_a_table_and_json() {
         .map(|p| &p["name"])
         .collect();
     for name in [
-        "WSDM", "RR", "WRR", "random", "hash", "LCF", "WLC", "MORBF", "MIRBF", "WMORBF", "WMIRBF",
+        "WSDM",
+        "RR",
+        "WRR",
+        "random",
+        "hash",
+        "LCF",
+        "WLC",
+        "MORBF",
+        "MIRBF",
+        "WMORBF",
+        "WMIRBF",
+        "packet",
+        "SH",
+        "DH",
+        "DHFV",
+        "DRR",
+        "flowlet",
+        "rendezvous",
+        "single",
     ] {
         assert!(
             names.iter().any(|found| *found == name),
@@ -158,6 +176,17 @@ fn policies_are_a_table_and_json() {
         );
     }
     assert_eq!(policies[0]["default"], true);
+    let row = |name: &str| names.iter().position(|found| *found == name).unwrap();
+    let dhfv = &policies[row("DHFV")];
+    assert_eq!(
+        (&dhfv["target"], &dhfv["default"]),
+        (&"sublink".into(), &true.into())
+    );
+    assert_eq!(dhfv["parameters"][0]["name"], "check");
+    assert!(
+        !names.iter().any(|name| *name == "toy"),
+        "an example of tests"
+    );
     let table = anabranch(&["policies"]);
     assert_eq!(text(&table.stdout).lines().count(), names.len() + 1);
 }

@@ -78,6 +78,11 @@ impl<'a> Source<'a> {
         self.value(key).map(Spanned::span)
     }
 
+    /// What stands there, as typed.
+    pub fn text(&self, key: &[&str]) -> Option<&str> {
+        self.text.get(self.span(key)?)
+    }
+
     fn value(&self, key: &[&str]) -> Option<&Spanned<DeValue<'a>>> {
         let (first, rest) = key.split_first()?;
         rest.iter().try_fold(self.root.get(*first)?, |value, part| {
@@ -95,7 +100,11 @@ impl<'a> Source<'a> {
             .and_then(|span| locate_in_table(&self.root, "", &span));
         let message = reword(error.message());
         match place {
-            Some(place) => self.compose(&place.key, Some(place.value), &message),
+            Some(place) => {
+                let value = self.quote(place.value.clone());
+                let message = with_unit(error.message(), &value).unwrap_or(message);
+                self.compose(&place.key, Some(place.value), &message)
+            }
             None => BadInput::new(format!("{}: {message}", self.path.display())),
         }
     }
@@ -220,6 +229,22 @@ fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     !inner.is_empty() && outer.start <= inner.start && inner.end <= outer.end
 }
 
+/// What to write in place of an unknown key that bears the unit of its value, which then bears it itself.
+fn with_unit(message: &str, value: &str) -> Option<String> {
+    let unknown = message.strip_prefix("unknown field `")?;
+    let (key, known) = unknown.split_once("`, expected ")?;
+    let units = [("_ms", "ms"), ("_s", "s"), ("_percent", "%")];
+    let unit_of = |(suffix, unit)| Some((key.strip_suffix(suffix)?, unit));
+    let (stem, unit) = units.into_iter().find_map(unit_of)?;
+    let mut known = known.split('`').skip(1).step_by(2);
+    let key = known.find(|key| {
+        let rest = stem.strip_prefix(key);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    })?;
+    value.parse::<f64>().ok()?;
+    Some(format!("unknown key; write {key} = \"{value}{unit}\""))
+}
+
 /// Serde's words in the user's: keys, not fields; and what somebody may have meant who wrote an unknown word.
 fn reword(message: &str) -> String {
     let unknown = |what: &str, between: &str| message.strip_prefix(what)?.split_once(between);
@@ -306,6 +331,19 @@ mod tests {
             ),
         ] {
             assert_eq!(reword(said), reworded);
+        }
+    }
+
+    #[test]
+    fn a_key_that_bears_a_unit_is_told_to_leave_it_to_the_value() {
+        let message = "unknown field `check_period_ms`, expected one of `slot`, `check`";
+        for (message, value, said) in [
+            (message, "25", Some("unknown key; write check = \"25ms\"")),
+            (message, "\"25\"", None),
+            ("unknown field `check_ms`, expected `slot`", "25", None),
+            ("unknown field `slots`, expected `slot`", "25", None),
+        ] {
+            assert_eq!(with_unit(message, value).as_deref(), said, "{message}");
         }
     }
 

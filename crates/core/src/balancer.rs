@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anabranch_policy::abi::{self, Choice, Traffic};
 
-use crate::algorithm::{Algorithm, Measure, RateNeed};
+use crate::algorithm::{Algorithm, Retry};
 use crate::availability::{Availability, DownCause, Probe, ProbeId, State, Suspicion};
 use crate::bandwidth::{AvailableBandwidth, LinkLoad};
 use crate::config::{Config, ConfigError};
-use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, OnReturn};
+use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, OnReturn, RateNeed};
+use crate::measure::{Better, Mixture, Observed, Taken};
 use crate::sessions::Sessions;
 use crate::targets::{Reach, TargetRecord};
 use crate::time::Time;
@@ -144,6 +145,7 @@ struct Slot {
     is_counted: bool,
     /// When the current measuring period began.
     period_bytes: u64,
+    period_packets: u64,
     period_dispatched: u64,
     /// What it was given beyond its share in this window's earlier periods, in thousandths of a flow.
     surplus_milli: i64,
@@ -169,6 +171,7 @@ impl Slot {
             counters: LinkCounters::default(),
             is_counted: false,
             period_bytes: 0,
+            period_packets: 0,
             period_dispatched: 0,
             surplus_milli: 0,
             weight: abi::WEIGHT_MAX,
@@ -236,50 +239,19 @@ impl Slot {
     fn bytes(&self) -> u64 {
         self.counters.traffic.tx_bytes + self.counters.traffic.rx_bytes
     }
-}
 
-/// Traffic of the site in both directions, forgetting with a time constant.
-#[derive(Clone, Copy, Debug)]
-struct Mixture {
-    up_byte: u64,
-    down_byte: u64,
-}
-
-impl Mixture {
-    const MEMORY: Duration = Duration::from_secs(10);
-
-    /// Nine parts of ten come down, until more than a page's worth of traffic says otherwise.
-    const PRIOR: Mixture = Mixture {
-        up_byte: 10_000,
-        down_byte: 90_000,
-    };
-
-    fn add(&mut self, elapsed: Duration, up_byte: u64, down_byte: u64) {
-        let kept = Self::MEMORY.saturating_sub(elapsed).as_nanos();
-        let decay = |bytes: u64| (u128::from(bytes) * kept / Self::MEMORY.as_nanos()) as u64;
-        self.up_byte = decay(self.up_byte) + up_byte;
-        self.down_byte = decay(self.down_byte) + down_byte;
+    fn packets(&self) -> u64 {
+        self.counters.traffic.tx_packets + self.counters.traffic.rx_packets
     }
 
-    /// How much of this mixture the link can still take, in bit/s of both directions together.
-    fn room(&self, load: &LinkLoad) -> u64 {
-        let up = self.up_byte + Self::PRIOR.up_byte;
-        let down = self.down_byte + Self::PRIOR.down_byte;
-        let room = |left: Option<&AvailableBandwidth>, part: u64| {
-            let all = u128::from(up + down);
-            left.map(|left| (u128::from(remaining(left)) * all / u128::from(part)) as u64)
-        };
-        [room(load.up(), up), room(load.down(), down)]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(0)
+    fn observed<'a>(&'a self, mixture: &'a Mixture) -> Observed<'a> {
+        Observed {
+            load: &self.load,
+            carried_bytes: self.bytes().saturating_sub(self.period_bytes),
+            carried_packets: self.packets().saturating_sub(self.period_packets),
+            mixture,
+        }
     }
-}
-
-/// Available bandwidth, but never less than a hundredth of the rate: saturated links share by their rates.
-fn remaining(left: &AvailableBandwidth) -> u64 {
-    left.bps().max(left.rate_bps() / 100)
 }
 
 /// The balancer of one gateway.
@@ -329,10 +301,7 @@ impl Balancer {
                 .into_iter()
                 .map(|spec| Slot::new(now, spec, &config))
                 .collect(),
-            mixture: Mixture {
-                up_byte: 0,
-                down_byte: 0,
-            },
+            mixture: Mixture::default(),
             usable: LinkSet::default(),
             counted: None,
             started: now,
@@ -773,6 +742,7 @@ impl Balancer {
         self.weigh();
         for slot in &mut self.slots {
             slot.period_bytes = slot.bytes();
+            slot.period_packets = slot.packets();
             slot.period_dispatched = slot.counters.flows.dispatched;
         }
         let choice = self.choice();
@@ -781,7 +751,7 @@ impl Balancer {
 
     /// Peng eq. 5 over the usable links.
     fn weigh(&mut self) {
-        let measured: Vec<u64> = self.slots.iter().map(|slot| self.measure(slot)).collect();
+        let (measured, better) = self.measured();
         let of_usable = || {
             self.ids()
                 .filter(|&link| self.usable.contains(link))
@@ -791,31 +761,30 @@ impl Balancer {
             of_usable().min().unwrap_or(0),
             of_usable().max().unwrap_or(0),
         );
-        let less_is_better = self.algorithm.measure == Measure::Carried;
         for (slot, measured) in self.slots.iter_mut().zip(measured) {
-            slot.weight = if less_is_better {
-                weights::of_less(measured, least)
-            } else {
-                weights::of_more(measured, most)
+            slot.weight = match better {
+                Better::More => weights::of_more(measured, most),
+                Better::Less => weights::of_less(measured, least),
             };
         }
     }
 
-    fn measure(&self, slot: &Slot) -> u64 {
-        let left = |direction: Option<&AvailableBandwidth>| direction.map_or(0, remaining);
-        let spec = &slot.spec;
-        match self.algorithm.measure {
-            Measure::Carried => 1 + slot.bytes().saturating_sub(slot.period_bytes),
-            Measure::StOut => left(slot.load.up()),
-            Measure::StIn => left(slot.load.down()),
-            Measure::StMix => self.mixture.room(&slot.load),
-            _ if self.algorithm.by_rate => spec
-                .weight
-                .map(u64::from)
-                .or(spec.rate_down_bps)
-                .or(spec.rate_up_bps)
-                .unwrap_or(1),
-            _ => 1,
+    /// What the links' weights are in the ratio of, and which value of it is better.
+    fn measured(&self) -> (Vec<u64>, Better) {
+        let Algorithm {
+            measure, weighting, ..
+        } = self.algorithm;
+        let slots = self.slots.iter();
+        match measure.taken {
+            Taken::EveryPeriod(take) => {
+                let values = slots.map(|slot| take(&slot.observed(&self.mixture)));
+                (values.collect(), measure.better)
+            }
+            // The data path has the measure; weights say by what it is divided.
+            Taken::AtChoice(_) | Taken::Never => {
+                let weights = slots.map(|slot| weighting.of(&slot.spec));
+                (weights.collect(), Better::More)
+            }
         }
     }
 
@@ -825,7 +794,7 @@ impl Balancer {
             load: self.algorithm.load() as u32,
             count: self.slots.len() as u32,
             usable: self.usable.bits(),
-            syn_retry: self.algorithm.syn_retry.into(),
+            syn_retry: u32::from(self.algorithm.retry == Retry::Elsewhere),
             granularity: self.algorithm.granularity as u32,
             stick: self.sessions.stick.into(),
             except: self.sessions.except(),

@@ -49,6 +49,12 @@ impl AvailableBandwidth {
         self.available_bit
     }
 
+    /// What new flows are shared by: never less than a hundredth of the rate, so that saturated links share by their
+    /// rates.
+    pub fn shared_bps(&self) -> u64 {
+        self.bps().max(self.rate_bps / 100)
+    }
+
     pub fn rate_bps(&self) -> u64 {
         self.rate_bps
     }

@@ -1,6 +1,7 @@
 //! The balancer without its surroundings.
 //!
-//! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]). The choice itself
+//! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]); those that have a name are
+//! rows of one table ([`catalogue`]), what may be measured has a file each ([`measure`]). The choice itself
 //! falls in the packet path (`bpf/policy`); this crate does everything slower than a packet. Every measuring period it
 //! measures the links — available bandwidth ([`bandwidth`]), bytes carried, or nothing where session counts decide —
 //! turns the measures into weights ([`weights`]), and hands the packet path one [`Choice`]: dispatching scheme, weights,
@@ -27,22 +28,29 @@ pub mod algorithm;
 pub mod availability;
 mod balancer;
 pub mod bandwidth;
+pub mod catalogue;
 mod config;
 mod dataplane;
 mod link;
+pub mod measure;
 pub mod multilink;
 mod sessions;
 pub mod targets;
 mod time;
+mod typed;
 pub mod weights;
 
 pub use algorithm::Algorithm;
 pub use anabranch_policy::abi::Choice;
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{Balancer, BuildError, Event, LinkStatus, ProbeRequest, Wakeup};
+pub use catalogue::Policy;
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
-pub use link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn};
+pub use link::{
+    Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn, RateNeed,
+};
 pub use sessions::Sessions;
 pub use targets::{Reach, TargetRecord};
 pub use time::Time;
+pub use typed::Typed;

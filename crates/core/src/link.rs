@@ -59,6 +59,43 @@ pub struct LinkSpec {
     pub on_return: OnReturn,
 }
 
+/// Rates of its links that a policy cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateNeed {
+    None,
+    Up,
+    Down,
+    /// At least one direction of every link.
+    Either,
+    /// At least one direction of every link, or a weight.
+    EitherOrWeight,
+}
+
+impl RateNeed {
+    pub fn is_met_by(self, spec: &LinkSpec) -> bool {
+        let either = spec.rate_up_bps.is_some() || spec.rate_down_bps.is_some();
+        match self {
+            RateNeed::None => true,
+            RateNeed::Up => spec.rate_up_bps.is_some(),
+            RateNeed::Down => spec.rate_down_bps.is_some(),
+            RateNeed::Either => either,
+            RateNeed::EitherOrWeight => either || spec.weight.is_some(),
+        }
+    }
+}
+
+impl fmt::Display for RateNeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RateNeed::None => "nothing",
+            RateNeed::Up => "`up`",
+            RateNeed::Down => "`down`",
+            RateNeed::Either => "`down` or `up`",
+            RateNeed::EitherOrWeight => "`weight`, `down` or `up`",
+        })
+    }
+}
+
 /// What the flows on a link do when a better one returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnReturn {

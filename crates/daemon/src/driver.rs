@@ -49,7 +49,7 @@ impl Driver {
     pub fn new(now: Time, config: &Config, slots: &Slots) -> Result<Self, BuildError> {
         let mut balancer = Balancer::new(
             now,
-            config.policy,
+            config.policy.policy,
             specs(config, slots, slots),
             config.availability.clone(),
         )?;
@@ -72,7 +72,7 @@ impl Driver {
     ) -> Result<(), BuildError> {
         self.balancer.reconfigure(
             now,
-            config.policy,
+            config.policy.policy,
             specs(config, &self.slots, slots),
             config.availability.clone(),
         )?;

@@ -20,7 +20,7 @@ pub fn status<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Status
         instance: daemon.instance.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        policy: config.policy.to_string(),
+        policy: config.policy.name.clone(),
         uptime_s: daemon.now().since(Time::ZERO).as_secs_f64(),
         adopted: daemon.adopted,
         troubles: daemon.troubles(),

@@ -594,13 +594,13 @@ fn another_scheme_and_a_wrong_one_are_read_while_it_runs() {
     let reload = || daemon.call(&Request::Reload);
     rig.write_config("DRR");
     assert!(matches!(reload(), Response::Done));
-    assert_eq!(daemon.status().scheme.to_string(), "DRR");
+    assert_eq!(daemon.status().scheme, "DRR");
     rig.write_config("FIFO");
     let Response::Refused { message } = reload() else {
         panic!("not refused")
     };
     assert!(message.contains("trunk.scheme = \"FIFO\""), "{message}");
-    assert_eq!(daemon.status().scheme.to_string(), "DRR");
+    assert_eq!(daemon.status().scheme, "DRR");
 }
 
 #[test]

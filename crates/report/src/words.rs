@@ -34,7 +34,7 @@ pub(crate) fn plan(run: &Run) -> Vec<Fact> {
         fact(format!("at {}", time(fault.at)), event.text)
     }));
     facts.extend(load(&scenario.load));
-    facts.push(fact("policy", run.policy));
+    facts.push(fact("policy", &run.policy_name));
     facts.push(fact(
         "length",
         format!(

@@ -91,7 +91,7 @@ impl Manifest {
             build: build.clone(),
             scenario: run.scenario.name.clone(),
             world: record.world,
-            policy: run.policy.to_string(),
+            policy: run.policy_name.clone(),
             seed: run.seed,
             point: run.point.iter().cloned().collect(),
             hash: run.hash.clone(),
@@ -105,7 +105,7 @@ impl Manifest {
     /// Whether names, policy and point are those of `run`, whose hash this has.
     fn is_of(&self, run: &Run) -> bool {
         self.scenario == run.scenario.name
-            && self.policy == run.policy.to_string()
+            && self.policy == run.policy_name
             && self.point == run.point.iter().cloned().collect()
     }
 }

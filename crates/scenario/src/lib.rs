@@ -20,13 +20,15 @@ mod record;
 mod series;
 pub mod stats;
 
+pub use anabranch_core::multilink::Spread;
+pub use anabranch_core::{Policy, Typed};
 pub use anabranch_line::{Buffer, Change, Line, Loss, Red, Tally};
 pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
 pub use event::{Event, EventKind, loss_text};
-pub use file::ScenarioFile;
+pub use file::{ScenarioFile, inline_policy};
 pub use plan::{
-    Beyond, Control, Fault, Growth, LinkPlan, Load, Network, Place, Point, Policy, Recovery, Run,
-    Scenario, Site, Spread, Tcp, Trunk,
+    Beyond, Control, Fault, Growth, LinkPlan, Load, Network, Place, Point, Recovery, Run, Scenario,
+    Site, Tcp, Trunk,
 };
 pub use record::{Counts, Link, Record, World};
 pub use series::{LinkReading, LinkSample, LinkSeries, LinkState};

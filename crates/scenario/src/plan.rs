@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Algorithm, LinkSpec, multilink};
+use anabranch_core::multilink::{self, Spread};
+use anabranch_core::{LinkSpec, Policy, Typed};
 use anabranch_line::{Change, Line, seconds};
 use anabranch_workload::{ArrivalPlan, Direction, Workload};
 use serde::{Serialize, Serializer};
@@ -24,7 +25,7 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     pub load: Load,
     /// At least one, none twice.
-    pub policies: Vec<Policy>,
+    pub policies: Vec<Typed<Policy>>,
     /// At least one, none twice.
     pub seeds: Vec<u64>,
     /// The run ends here even if the load has not.
@@ -169,65 +170,6 @@ pub enum Load {
     Arrivals(ArrivalPlan),
 }
 
-/// How a path is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Policy {
-    /// The gateway's, over the links of a site.
-    Gateway(Algorithm),
-    /// Packet by packet in proportion to rates (deficit round robin), over the links of a site without NAT.
-    Packet,
-    /// Over the sublinks of a trunk.
-    Trunk(Spread),
-}
-
-/// How a trunk is shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Spread {
-    /// SH: flow hash modulo the number of sublinks.
-    Hash,
-    /// DH: bins, a part of which move from an overloaded sublink.
-    Dh,
-    /// DHFV: bins, the largest of which moves from an overloaded sublink.
-    Dhfv,
-    /// Packet by packet, deficit round robin.
-    Drr,
-    /// A flow chooses anew, at random, after every gap of so long.
-    Flowlet {
-        #[serde(rename = "gap_s", serialize_with = "seconds")]
-        gap: Duration,
-    },
-    /// Weighted rendezvous hashing, rates as weights.
-    Rendezvous,
-    /// The undivided link: what every other is measured against.
-    Single,
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Policy::Gateway(algorithm) => algorithm.fmt(f),
-            Policy::Packet => f.write_str("packet"),
-            Policy::Trunk(spread) => spread.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Spread::Hash => f.write_str("SH"),
-            Spread::Dh => f.write_str("DH"),
-            Spread::Dhfv => f.write_str("DHFV"),
-            Spread::Drr => f.write_str("DRR"),
-            Spread::Flowlet { gap } => write!(f, "flowlet {} ms", gap.as_secs_f64() * 1e3),
-            Spread::Rendezvous => f.write_str("rendezvous"),
-            Spread::Single => f.write_str("single"),
-        }
-    }
-}
-
 /// The TCP of all hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tcp {
@@ -311,6 +253,8 @@ pub struct Run {
     /// Its `policies` and `seeds` are those of the whole scenario, of which this run is one.
     pub scenario: Arc<Scenario>,
     pub policy: Policy,
+    /// What people are shown of the policy; decides nothing.
+    pub policy_name: String,
     pub seed: u64,
     /// Empty without a sweep.
     pub point: Point,
@@ -345,14 +289,20 @@ impl fmt::Display for Run {
     /// Scenario, policy, seed, and the point of the sweep.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.scenario.name;
-        write!(f, "{name}, {}, seed {}", self.policy, self.seed)?;
+        write!(f, "{name}, {}, seed {}", self.policy_name, self.seed)?;
         let mut point = self.point.iter();
         point.try_for_each(|(key, value)| write!(f, ", {key} = {value}"))
     }
 }
 
 impl Run {
-    pub fn new(scenario: Arc<Scenario>, policy: Policy, seed: u64, point: Point) -> Run {
+    pub fn new(
+        scenario: Arc<Scenario>,
+        policy: impl Into<Typed<Policy>>,
+        seed: u64,
+        point: Point,
+    ) -> Run {
+        let Typed { policy, name } = policy.into();
         let deciding = Deciding {
             format: HASH_FORMAT,
             network: &scenario.network,
@@ -372,6 +322,7 @@ impl Run {
             hash: hash[..HASH_DIGITS].to_owned(),
             scenario,
             policy,
+            policy_name: name,
             seed,
             point,
         }

@@ -114,7 +114,7 @@ fn run_trunk(
         return Err(SimError::Policy {
             policy: run.policy,
             network: "the sublinks of a trunk",
-            allowed: "one of SH, DH, DHFV, DRR, flowlet, rendezvous and single does",
+            allowed: "name one of a trunk's",
         });
     };
     let mut network = World::new(run.seed);
@@ -194,7 +194,7 @@ fn conditions(net: &crate::net::Net, run: &Run) -> Vec<(String, String)> {
     let trajectory = net.trajectory();
     [
         ("simulator", env!("CARGO_PKG_VERSION").to_owned()),
-        ("policy", run.policy.to_string()),
+        ("policy", run.policy_name.clone()),
         ("seed", run.seed.to_string()),
         (
             "simulated_s",

@@ -30,8 +30,6 @@ use crate::packet::PacketId;
 use crate::tcp::Kind;
 use crate::world::{Onward, Site};
 
-/// A visit of the round robin is worth a full packet to the slowest sublink.
-const QUANTUM_BYTES: u32 = 1500;
 /// Between two looks at the carriers of the devices, as the daemon does it.
 const CARRIERS_EVERY_NS: u64 = 50_000_000;
 /// Wake-ups: of the controller, and to look at the carriers.
@@ -109,7 +107,7 @@ impl Trunk {
         let way = match spread {
             Spread::Hash | Spread::Single => Way::Hash,
             Spread::Rendezvous => Way::Rendezvous,
-            Spread::Drr => Way::Packets(Drr::new(&multilink::quanta(&rates_bps, QUANTUM_BYTES))?),
+            Spread::Drr => Way::Packets(Drr::new(&multilink::quanta(&rates_bps))?),
             Spread::Dh => Keeper::way(Controller::dh(bins, control, Time::ZERO)?, random),
             Spread::Dhfv => Keeper::way(
                 Controller::dhfv(bins, control, Time::ZERO, &[0; BINS])?,

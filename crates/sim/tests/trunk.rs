@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch_core::Time;
-use anabranch_core::multilink::{Parameters, SublinkId};
+use anabranch_core::multilink::{Parameters, QUANTUM_BYTES, SublinkId};
 use anabranch_scenario::Spread;
 use anabranch_sim::link::{Buffer, LinkSpec, Loss};
 use anabranch_sim::tcp::TcpConfig;
@@ -153,7 +153,7 @@ proptest! {
         let world = run(Spread::Drr, &downloads, 1);
         let bytes = offered_bytes(&world);
         let apart = bytes.iter().max().unwrap() - bytes.iter().min().unwrap();
-        prop_assert!(apart <= 1500 + 1500, "{bytes:?}");
+        prop_assert!(apart <= u64::from(QUANTUM_BYTES) + 1500, "{bytes:?}");
     }
 
     #[test]

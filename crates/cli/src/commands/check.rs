@@ -72,7 +72,8 @@ fn trunk(config: &trunk::Config, host: Option<&Snapshot>) -> String {
     }
     format!(
         "trunk   {}\nscheme  {}\n\n{columns}",
-        config.device, config.scheme
+        config.device,
+        config.scheme.row().name
     )
 }
 

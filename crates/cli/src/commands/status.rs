@@ -205,7 +205,6 @@ fn reasons(reasons: &[ReasonCount]) -> Columns {
 #[cfg(test)]
 mod tests {
     use anabranch_daemon::control::SublinkStatus;
-    use anabranch_daemon::trunk::Scheme;
 
     use super::*;
 
@@ -242,7 +241,7 @@ mod tests {
             adopted: false,
             troubles: vec!["queues: no answer".into()],
             device: "trunk0".into(),
-            scheme: Scheme::Dhfv,
+            scheme: "DHFV".into(),
             sublinks: vec![sublink("fiber", 31), sublink("radio", 77)],
             reassignments: 0,
             reasons: Vec::new(),

@@ -29,7 +29,7 @@ impl Evidence {
             flows: link.opened,
         });
         DemoRun {
-            policy: self.plan.run.policy.to_string(),
+            policy: self.plan.run.policy_name.clone(),
             began_s,
             ended_s: began_s + f64::from(self.plan.seconds),
             links: links.collect(),
@@ -60,7 +60,7 @@ impl Evidence {
         let mut manifest = vec![
             entry("command", std::env::args().collect::<Vec<_>>().join(" ")),
             entry("version", env!("CARGO_PKG_VERSION").to_owned()),
-            entry("policy", run.policy.to_string()),
+            entry("policy", run.policy_name.clone()),
             entry("workload", self.plan.workload.to_string()),
             entry("seed", run.seed.to_string()),
         ];

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::Algorithm;
+use anabranch_core::{Algorithm, Typed};
 use anabranch_scenario::{LinkPlan, Load, Network, Policy, Run, Scenario, ScenarioFile};
 use anabranch_workload::{Extent, Workload};
 use anyhow::bail;
@@ -23,7 +23,7 @@ pub struct Plan {
 
 impl Plan {
     /// The scenario with this policy and length; faults keep their place in it.
-    pub fn new(policy: Algorithm, seconds: u16) -> anyhow::Result<Self> {
+    pub fn new(policy: Typed<Algorithm>, seconds: u16) -> anyhow::Result<Self> {
         let file = ScenarioFile::parse(Path::new("demo.toml"), FILE)?;
         let mut scenario = Scenario::clone(file.first());
         let (Network::Site(site), Load::Pages(workload)) = (&scenario.network, &scenario.load)
@@ -38,7 +38,7 @@ impl Plan {
         }
         scenario.limit = length;
         scenario.load = Load::Pages(workload.clone());
-        let policy = Policy::Gateway(policy);
+        let policy: Typed<Policy> = policy.into();
         Ok(Self {
             run: Run::new(Arc::new(scenario), policy, SEED, Vec::new()),
             links,
@@ -62,7 +62,7 @@ impl Plan {
             count(self.links.len()),
             self.workload.users,
             self.workload.tabs_per_user,
-            self.run.policy,
+            self.run.policy_name,
             self.seconds,
             links.collect::<Vec<_>>().join("\n")
         )
@@ -85,8 +85,7 @@ mod tests {
     #[test]
     fn a_link_dies_half_way_through_whatever_the_length() {
         for seconds in [10, 24, 60] {
-            let policy = anabranch_core::algorithm::TABLE[0].algorithm;
-            let plan = Plan::new(policy, seconds).unwrap();
+            let plan = Plan::new(Algorithm::default().into(), seconds).unwrap();
             let [fault] = &plan.run.scenario.faults[..] else {
                 panic!("{:?}", plan.run.scenario.faults);
             };
@@ -101,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_introduction_names_the_links_as_they_are() {
-        let policy = anabranch_core::algorithm::TABLE[0].algorithm;
+        let policy = Algorithm::default().into();
         let expected = "\
 Three links in network namespaces, 8 users with 5 downloads each, policy WSDM, 24 s:
   fiber  40.0 Mbit/s down, 20.0 Mbit/s up, 12 ms

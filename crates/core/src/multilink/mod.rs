@@ -33,6 +33,7 @@ mod bins;
 mod controller;
 mod drr;
 mod overload;
+mod spread;
 mod traffic;
 mod volumes;
 
@@ -50,6 +51,7 @@ use serde::{Deserialize, Serialize};
 pub use bins::Bins;
 pub use controller::{Controller, Wakeup};
 pub use drr::Drr;
+pub use spread::{FLOWLET_GAP, Spread};
 pub use volumes::Counters;
 
 /// A longer memory than this is not kept.
@@ -209,11 +211,16 @@ pub enum TrunkError {
     },
 }
 
-/// Quanta of [`Drr`] in the ratio of the sublinks' rates; that of the slowest is `least_bytes`.
-pub fn quanta(rates_bps: &[u64], least_bytes: u32) -> Vec<u32> {
+/// What a turn of the slowest sublink is worth: an Ethernet frame of a full packet, without its FCS, which is what the
+/// program at a device's egress counts. At least a packet, so that no visit is in vain (Shreedhar and Varghese 1995); no
+/// more, so that the shares are as fine as that allows.
+pub const QUANTUM_BYTES: u32 = 1514;
+
+/// Quanta of [`Drr`] in the ratio of the sublinks' rates; that of the slowest is [`QUANTUM_BYTES`].
+pub fn quanta(rates_bps: &[u64]) -> Vec<u32> {
     let slowest_bps = rates_bps.iter().copied().min().unwrap_or(1).max(1);
     let quantum = |&rate_bps: &u64| {
-        let bytes = u128::from(least_bytes) * u128::from(rate_bps) / u128::from(slowest_bps);
+        let bytes = u128::from(QUANTUM_BYTES) * u128::from(rate_bps) / u128::from(slowest_bps);
         u32::try_from(bytes).unwrap_or(u32::MAX)
     };
     rates_bps.iter().map(quantum).collect()

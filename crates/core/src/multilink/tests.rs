@@ -300,9 +300,9 @@ fn nothing_moves_while_every_sublink_is_equally_full() {
 #[test]
 fn quanta_and_weights_are_in_the_ratio_of_the_rates() {
     let rates_bps = [10_000_000, 5_000_000, 20_000_000];
-    assert_eq!(quanta(&rates_bps, 1500), [3000, 1500, 6000]);
+    assert_eq!(quanta(&rates_bps), [3028, 1514, 6056]);
     assert_eq!(weights(&rates_bps), [500_000, 250_000, 1_000_000]);
-    assert_eq!(quanta(&[0, u64::MAX], 1500), [0, u32::MAX]);
+    assert_eq!(quanta(&[0, u64::MAX]), [0, u32::MAX]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use anabranch_config::LineRate;
-use anabranch_core::Algorithm;
+use anabranch_core::{Algorithm, Typed};
 
 use super::{Fallback, Forwards, LanSources, OnReturn, UdpFilter};
 
@@ -17,7 +17,7 @@ use super::{Fallback, Forwards, LanSources, OnReturn, UdpFilter};
 pub(super) struct File {
     pub lan: Vec<String>,
     pub link: BTreeMap<String, LinkTable>,
-    pub policy: Option<Algorithm>,
+    pub policy: Option<Typed<Algorithm>>,
     #[serde(default)]
     pub availability: AvailabilityTable,
     #[serde(default)]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{LineRate, Source, dotted, is_name, read_text};
-use anabranch_core::{Algorithm, LinkSpec, Sessions};
+use anabranch_core::{Algorithm, LinkSpec, Sessions, Typed};
 use anabranch_policy::abi::{EXCEPT_MAX, RESERVED_MAX};
 use serde::Deserialize;
 
@@ -84,7 +84,7 @@ pub struct Config {
     pub lan: Vec<String>,
     /// In the order written, which is the order of preference for what is not balanced.
     pub links: Vec<Link>,
-    pub policy: Algorithm,
+    pub policy: Typed<Algorithm>,
     pub sessions: Sessions,
     pub availability: anabranch_core::Config,
     pub nat: Nat,
@@ -425,25 +425,28 @@ fn targets(
 /// The algorithm, if every link says what it needs to know.
 fn policy(
     source: &Source<'_>,
-    written: Option<Algorithm>,
+    written: Option<Typed<Algorithm>>,
     links: &[Link],
-) -> Result<Algorithm, BadInput> {
-    let algorithm = written.unwrap_or_default();
-    let need = algorithm.needs_rate();
+) -> Result<Typed<Algorithm>, BadInput> {
     let default = if written.is_none() {
         "the default "
     } else {
         ""
     };
+    let typed = match written {
+        Some(typed) => typed.as_typed(source.text(&["policy"])),
+        None => Algorithm::default().into(),
+    };
+    let need = typed.policy.needs_rate();
     match links.iter().find(|link| !need.is_met_by(&link.spec())) {
         Some(link) => Err(source.bad(
             &["policy"],
             format!(
-                "{default}{algorithm} needs {need} of every link, and link.{} has none",
+                "{default}{typed} needs {need} of every link, and link.{} has none",
                 link.name
             ),
         )),
-        None => Ok(algorithm),
+        None => Ok(typed),
     }
 }
 

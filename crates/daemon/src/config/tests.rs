@@ -1,3 +1,5 @@
+use anabranch_core::algorithm::Retry;
+
 use super::*;
 
 use crate::plane;
@@ -401,8 +403,15 @@ fn a_policy_is_a_name_or_a_tuple_and_has_the_rates_it_needs() {
     let text = format!(
         "{MINIMAL}policy = {{ measure = \"active\", dispatch = \"weighted\", syn_retry = true }}"
     );
-    assert!(parse(&text).unwrap().policy.syn_retry);
-    assert_eq!(parse(MINIMAL).unwrap().policy, Algorithm::default());
+    let policy = parse(&text).unwrap().policy;
+    assert_eq!(policy.policy.retry, Retry::Elsewhere);
+    assert!(text.ends_with(&policy.name), "as typed: {policy}");
+    assert_eq!(parse(MINIMAL).unwrap().policy, Algorithm::default().into());
+    let old = error_with("policy = { measure = \"st-in\", dispatch = \"best\", period_ms = 100 }");
+    assert_eq!(
+        old,
+        "policy.period_ms = 100: unknown key; write period = \"100ms\""
+    );
     let unknown = error_with("policy = \"fastest\"");
     assert!(
         unknown.starts_with("policy = \"fastest\": unknown policy fastest, allowed: WSDM, RR, "),
@@ -412,7 +421,7 @@ fn a_policy_is_a_name_or_a_tuple_and_has_the_rates_it_needs() {
     assert!(meant.ends_with("; did you mean WSDM?"), "{meant}");
     let key = error_with("policy = { dispatch = \"hash\", speed = 1 }");
     assert!(
-        key.starts_with("policy.speed = 1: unknown key; allowed: measure, "),
+        key.starts_with("policy.speed = 1: unknown key; allowed: name, measure, "),
         "{key}"
     );
     let bare = "lan = [\"eth0\"]\nlink.fiber.device = \"eth1\"\n";

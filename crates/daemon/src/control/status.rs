@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::plane::ReasonCount;
-use crate::trunk::Scheme;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -151,7 +150,8 @@ pub struct TrunkStatus {
     pub troubles: Vec<String>,
     /// The trunk device.
     pub device: String,
-    pub scheme: Scheme,
+    /// Its name in the catalogue.
+    pub scheme: String,
     /// In the order of the configuration.
     pub sublinks: Vec<SublinkStatus>,
     /// Bins moved to another sublink since the daemon started.

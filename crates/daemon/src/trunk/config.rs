@@ -6,76 +6,23 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_config::{BadInput, Bytes, LineRate, Rate, Source, dotted, is_name};
-use anabranch_core::multilink::{self, Parameters, Target};
-use anabranch_policy::abi::{MAX_LINKS, Spread};
-use serde::{Deserialize, Serialize};
+use anabranch_config::{
+    BadInput, Bytes, LineRate, Rate, Share, Source, Span, did_you_mean, dotted, is_name,
+};
+use anabranch_core::Policy;
+use anabranch_core::catalogue::{self, Target as TargetKind};
+use anabranch_core::multilink::{self, FLOWLET_GAP, Parameters, Spread, Target};
+use anabranch_policy::abi::MAX_LINKS;
+use serde::Deserialize;
 
 use crate::config::{DEVICE_NAME_CHARS_MAX, is_device_name};
 
 const SUBLINK_NAME_CHARS_MAX: usize = 32;
-const PERIOD_MS_MAX: u64 = 60_000;
+const SPAN_MIN: Duration = Duration::from_millis(1);
+const SPAN_MAX: Duration = Duration::from_secs(60);
 const SLOTS_MAX: usize = 1000;
-/// The greatest difference between the delays of two sublinks with the buffers of Jo 2002, 100 ms each, half full.
-const FLOWLET_GAP: Duration = Duration::from_millis(50);
 /// What a sublink may queue if nothing else says so (Jo 2002, section IV.A).
 const BUFFER_TIME: Duration = Duration::from_millis(100);
-/// A full Ethernet frame: what a turn of the slowest sublink is worth.
-const QUANTUM_BYTES: u32 = 1514;
-
-/// How a trunk is spread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Scheme {
-    /// Static hashing.
-    #[serde(rename = "SH")]
-    Sh,
-    /// Dynamic hashing: a part of an overloaded sublink's bins moves.
-    #[serde(rename = "DH")]
-    Dh,
-    /// Dynamic hashing with flow volume: an overloaded sublink's largest bin moves.
-    #[serde(rename = "DHFV")]
-    Dhfv,
-    /// Anew after every gap of a bin.
-    #[serde(rename = "flowlet")]
-    Flowlet,
-    /// Weighted rendezvous hashing, rates as weights.
-    #[serde(rename = "rendezvous")]
-    Rendezvous,
-    /// Packet by packet, deficit round robin.
-    #[serde(rename = "DRR")]
-    Drr,
-}
-
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sh => "SH",
-            Self::Dh => "DH",
-            Self::Dhfv => "DHFV",
-            Self::Flowlet => "flowlet",
-            Self::Rendezvous => "rendezvous",
-            Self::Drr => "DRR",
-        })
-    }
-}
-
-impl Scheme {
-    /// As the program knows it.
-    pub fn spread(self) -> Spread {
-        match self {
-            Self::Sh => Spread::Hash,
-            Self::Dh | Self::Dhfv => Spread::Bins,
-            Self::Flowlet => Spread::Flowlet,
-            Self::Rendezvous => Spread::Rendezvous,
-            Self::Drr => Spread::Packet,
-        }
-    }
-
-    /// Watches the queues and moves bins.
-    pub fn is_dynamic(self) -> bool {
-        matches!(self, Self::Dh | Self::Dhfv)
-    }
-}
 
 /// A trunk's configuration that is right in itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +30,7 @@ pub struct Config {
     pub path: PathBuf,
     /// The logical link: it has the addresses, the routes and the MTU.
     pub device: String,
-    pub scheme: Scheme,
+    pub scheme: Spread,
     /// In the order written, which is that of their numbers.
     pub sublinks: Vec<Sublink>,
     /// Of DH and DHFV.
@@ -114,14 +61,14 @@ struct File {
 struct TrunkTable {
     device: String,
     sublink: BTreeMap<String, SublinkTable>,
-    scheme: Option<Scheme>,
-    check_period_ms: Option<u64>,
-    overload_percent: Option<u8>,
-    moved_percent: Option<u8>,
-    slot_ms: Option<u64>,
+    scheme: Option<String>,
+    check: Option<Span>,
+    overload: Option<Share>,
+    moved: Option<Share>,
+    slot: Option<Span>,
     slots: Option<usize>,
     target: Option<Target>,
-    flowlet_gap_ms: Option<u64>,
+    flowlet_gap: Option<Span>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -160,11 +107,12 @@ impl Config {
             return Err(source.bad(&["trunk"], problem));
         }
         let File { trunk } = source.read()?;
+        let scheme = scheme(&source, trunk.scheme.as_deref())?;
         let config = Self {
             path: path.to_owned(),
-            scheme: trunk.scheme.unwrap_or(Scheme::Dhfv),
             parameters: parameters(&source, &trunk)?,
-            flowlet_gap: span(&source, "flowlet_gap_ms", trunk.flowlet_gap_ms, FLOWLET_GAP)?,
+            flowlet_gap: span(&source, "flowlet_gap", trunk.flowlet_gap, gap(scheme))?,
+            scheme,
             sublinks: sublinks(&source, trunk.sublink)?,
             device: trunk.device,
         };
@@ -184,13 +132,40 @@ impl Config {
 
     /// Quanta in the ratio of the sublinks' rates: a full frame for the slowest.
     pub fn quanta(&self) -> [u32; MAX_LINKS] {
-        slots(&multilink::quanta(&self.rates_bps(), QUANTUM_BYTES))
+        slots(&multilink::quanta(&self.rates_bps()))
     }
 
     /// All alike if none is known.
     fn rates_bps(&self) -> Vec<u64> {
         let rate_bps = |sublink: &Sublink| sublink.rate.map_or(1, Rate::bps);
         self.sublinks.iter().map(rate_bps).collect()
+    }
+}
+
+/// The policy of this name, or the default.
+fn scheme(source: &Source<'_>, written: Option<&str>) -> Result<Spread, BadInput> {
+    let bad = |problem: &dyn fmt::Display| source.bad(&["trunk", "scheme"], problem);
+    let policy = match written {
+        None => Some(Ok(catalogue::default(TargetKind::Sublink).policy)),
+        Some(name) => catalogue::parse(TargetKind::Sublink, name),
+    };
+    match policy {
+        Some(Ok(policy @ Policy::Trunk(spread))) if policy.is_configurable() => Ok(spread),
+        Some(Err(problem)) => Err(bad(&problem)),
+        _ => {
+            let named = catalogue::of(TargetKind::Sublink);
+            let allowed = named.filter(|row| row.policy.is_configurable());
+            let allowed: Vec<_> = allowed.map(|row| row.name).collect();
+            let meant = did_you_mean(written.unwrap_or_default(), allowed.iter().copied());
+            Err(bad(&format!("allowed: {}{meant}", allowed.join(", "))))
+        }
+    }
+}
+
+fn gap(scheme: Spread) -> Duration {
+    match scheme {
+        Spread::Flowlet { gap } => gap,
+        _ => FLOWLET_GAP,
     }
 }
 
@@ -293,54 +268,37 @@ fn devices(source: &Source<'_>, config: &Config) -> Result<(), BadInput> {
 
 fn parameters(source: &Source<'_>, table: &TrunkTable) -> Result<Parameters, BadInput> {
     let default = Parameters::default();
-    let percent = |key, written: Option<u8>, default, least| match written.unwrap_or(default) {
-        percent if (least..=100).contains(&percent) => Ok(percent),
-        _ => Err(source.bad(
-            &["trunk", key],
-            format!("a whole number of percent from {least} to 100"),
-        )),
+    let percent = |key, written: Option<Share>, default, least| {
+        let written = written.map(|Share(share)| (share * 100.0).round() as u8);
+        match written.unwrap_or(default) {
+            percent if percent >= least => Ok(percent),
+            _ => Err(source.bad(&["trunk", key], format!("from {least}% to 100%"))),
+        }
     };
     let slots = table.slots.unwrap_or(default.slots);
     if !(1..=SLOTS_MAX).contains(&slots) {
         return Err(source.bad(&["trunk", "slots"], format!("1 to {SLOTS_MAX} are allowed")));
     }
     Ok(Parameters {
-        check_period: span(
-            source,
-            "check_period_ms",
-            table.check_period_ms,
-            default.check_period,
-        )?,
-        overload_percent: percent(
-            "overload_percent",
-            table.overload_percent,
-            default.overload_percent,
-            0,
-        )?,
-        moved_percent: percent(
-            "moved_percent",
-            table.moved_percent,
-            default.moved_percent,
-            1,
-        )?,
-        slot: span(source, "slot_ms", table.slot_ms, default.slot)?,
+        check_period: span(source, "check", table.check, default.check_period)?,
+        overload_percent: percent("overload", table.overload, default.overload_percent, 0)?,
+        moved_percent: percent("moved", table.moved, default.moved_percent, 1)?,
+        slot: span(source, "slot", table.slot, default.slot)?,
         slots,
         target: table.target.unwrap_or(default.target),
     })
 }
 
+/// From a millisecond to a minute.
 fn span(
     source: &Source<'_>,
     key: &str,
-    written_ms: Option<u64>,
+    written: Option<Span>,
     default: Duration,
 ) -> Result<Duration, BadInput> {
-    match written_ms {
+    match written {
         None => Ok(default),
-        Some(ms @ 1..=PERIOD_MS_MAX) => Ok(Duration::from_millis(ms)),
-        Some(_) => Err(source.bad(
-            &["trunk", key],
-            format!("a time from 1 to {PERIOD_MS_MAX} ms"),
-        )),
+        Some(Span(time)) if (SPAN_MIN..=SPAN_MAX).contains(&time) => Ok(time),
+        Some(_) => Err(source.bad(&["trunk", key], "a time from 1ms to 60s")),
     }
 }

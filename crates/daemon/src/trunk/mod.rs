@@ -23,7 +23,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Scheme, Sublink};
+pub use config::{Config, Sublink};
 pub use queues::DeviceQueue;
 pub use view::{Missing, SublinkView, View};
 

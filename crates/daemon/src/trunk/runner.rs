@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anabranch_config::Rate;
 use anabranch_core::Time;
-use anabranch_core::multilink::{Bins, Controller, Queue, SublinkId, Wakeup};
+use anabranch_core::multilink::{Bins, Controller, Queue, Spread, SublinkId, Wakeup};
 use anabranch_dataplane::trunk::Trunk as Plane;
 use anabranch_policy::abi::{MAX_LINKS, Spreading, Traffic};
 use anyhow::Context;
 use tokio::time::Instant;
 
-use super::config::{Config, Scheme};
+use super::config::Config;
 use super::queues::{self, DeviceQueue};
 use super::view::View;
 use crate::config::Configuration;
@@ -111,8 +111,8 @@ impl<'a> Runner<'a> {
         };
         let (bins, parameters, now) = (self.bins.clone(), &self.config.parameters, self.now());
         self.controller = match self.config.scheme {
-            Scheme::Dh => Some(Controller::dh(bins, parameters, now)?),
-            Scheme::Dhfv => {
+            Spread::Dh => Some(Controller::dh(bins, parameters, now)?),
+            Spread::Dhfv => {
                 let volumes = self.plane.volumes()?;
                 Some(Controller::dhfv(bins, parameters, now, &volumes)?)
             }
@@ -249,7 +249,7 @@ impl<'a> Runner<'a> {
 
     fn spreading(&self) -> Spreading {
         let mut spreading = Spreading {
-            spread: self.config.scheme.spread().into(),
+            spread: self.config.scheme.program().into(),
             flowlet_gap_ns: u64::try_from(self.config.flowlet_gap.as_nanos()).unwrap_or(u64::MAX),
             quantum: self.config.quanta(),
             ..Spreading::default()
@@ -327,7 +327,7 @@ impl<'a> Runner<'a> {
             adopted: self.adopted,
             troubles: self.troubles(),
             device: self.config.device.clone(),
-            scheme: self.config.scheme,
+            scheme: self.config.scheme.row().name.to_owned(),
             sublinks: sublinks.collect(),
             reassignments: self.reassignments,
             reasons,
@@ -466,7 +466,7 @@ impl Service for Runner<'_> {
         tracing::info!(
             "configuration reloaded: {} sublinks, {}",
             self.config.sublinks.len(),
-            self.config.scheme
+            self.config.scheme.row().name
         );
         Ok(())
     }

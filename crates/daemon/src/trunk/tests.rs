@@ -3,11 +3,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_config::BadInput;
-use anabranch_core::multilink::{Parameters, Target};
+use anabranch_core::multilink::{Parameters, Spread, Target};
 use anabranch_dataplane::trunk::SublinkPath;
 
 use super::view::{Missing, View, check, check_queues};
-use super::{Config, DeviceQueue, Scheme};
+use super::{Config, DeviceQueue};
 use crate::observe::tests::device;
 use crate::observe::{Device, Snapshot};
 
@@ -39,7 +39,7 @@ fn error_with(line: &str) -> String {
 #[test]
 fn a_device_and_its_sublinks_are_enough_and_keep_their_order() {
     let config = parse(MINIMAL).unwrap();
-    assert_eq!(config.scheme, Scheme::Dhfv);
+    assert_eq!(config.scheme, Spread::Dhfv);
     assert_eq!(config.parameters, Parameters::default());
     let names: Vec<_> = config.sublinks.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["zulu", "alpha"]);
@@ -52,13 +52,13 @@ fn everything_optional_is_read() {
         [trunk]
         device = "trunk0"
         scheme = "DH"
-        check_period_ms = 50
-        overload_percent = 60
-        moved_percent = 20
-        slot_ms = 5
+        check = "50ms"
+        overload = "60%"
+        moved = 0.2
+        slot = "5ms"
         slots = 7
         target = "traffic"
-        flowlet_gap_ms = 2
+        flowlet_gap = "2ms"
         [trunk.sublink.a]
         device = "eth1"
         via = "192.0.2.1"
@@ -75,7 +75,7 @@ fn everything_optional_is_read() {
         slots: 7,
         target: Target::Traffic,
     };
-    assert_eq!((config.scheme, config.parameters), (Scheme::Dh, parameters));
+    assert_eq!((config.scheme, config.parameters), (Spread::Dh, parameters));
     assert_eq!(config.flowlet_gap, Duration::from_millis(2));
     assert_eq!(config.sublinks[0].buffer_bytes(Some(1)), Some(64_000));
 }
@@ -132,20 +132,37 @@ fn what_is_wrong_is_named_with_key_value_and_what_is_allowed() {
     for (line, expected) in [
         (
             "scheme = \"dhvf\"",
-            "trunk.scheme = \"dhvf\": allowed: SH, DH, DHFV, flowlet, rendezvous, DRR; did you mean DHFV?",
+            "trunk.scheme = \"dhvf\": allowed: SH, DH, DHFV, DRR, flowlet, rendezvous; did you mean DHFV?",
         ),
         (
-            "slot_ms = 0",
-            "trunk.slot_ms = 0: a time from 1 to 60000 ms",
+            "scheme = \"single\"",
+            "trunk.scheme = \"single\": allowed: SH, DH, DHFV, DRR, flowlet, rendezvous",
         ),
         (
-            "overload_percent = 101",
-            "trunk.overload_percent = 101: a whole number of percent from 0 to 100",
+            "scheme = \"flowlet 0ms\"",
+            "trunk.scheme = \"flowlet 0ms\": a gap is 1 ms at least",
         ),
         (
-            "moved_percent = 0",
-            "trunk.moved_percent = 0: a whole number of percent from 1 to 100",
+            "slot = \"0ms\"",
+            "trunk.slot = \"0ms\": a time from 1ms to 60s",
         ),
+        (
+            "slot_ms = 5",
+            "trunk.slot_ms = 5: unknown key; write slot = \"5ms\"",
+        ),
+        (
+            "check_period_ms = 25",
+            "trunk.check_period_ms = 25: unknown key; write check = \"25ms\"",
+        ),
+        (
+            "overload_percent = 40",
+            "trunk.overload_percent = 40: unknown key; write overload = \"40%\"",
+        ),
+        (
+            "overload = \"101%\"",
+            "trunk.overload = \"101%\": not a share: write it like \"1%\" or 0.01, from 0 to 1",
+        ),
+        ("moved = 0", "trunk.moved = 0: from 1% to 100%"),
         ("slots = 0", "trunk.slots = 0: 1 to 1000 are allowed"),
         (
             "sublink.c = { device = \"eth3\", via = \"127.0.0.1\" }",

@@ -189,7 +189,7 @@ pub fn check_queues(
         let queue = queues.get(&path.ifindex).cloned().unwrap_or_default();
         let Sublink { name, device, .. } = sublink;
         let bad = |problem: String| {
-            let scheme = config.scheme;
+            let scheme = config.scheme.row().name;
             Err(config.bad(format!("trunk.sublink.{name}: {scheme} {problem}")))
         };
         if !queue.exists() {

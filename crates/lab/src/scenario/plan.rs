@@ -73,17 +73,16 @@ fn shape(down: &Line, up: &Line) -> LinkShape {
     }
 }
 
-/// Lines of the gateway's configuration beside its devices: the policy as its tuple says, on every port. The lab's internet
+/// Lines of the gateway's configuration beside its devices: the policy, on every port. The lab's internet
 /// has one host to probe.
 pub(super) fn settings(run: &Run) -> Result<String> {
     let Policy::Gateway(algorithm) = run.policy else {
         let why = "the laboratory has gateways that choose a link per connection or session";
         return Err(simulator_only("policies", run.policy, why));
     };
-    let tuple = toml::Value::try_from(algorithm)
-        .map_err(|error| LabError::Gateway(format!("writing its policy: {error}")))?;
     Ok(format!(
-        "policy = {tuple}\nsessions.stick = false\nprobe.targets = [\"icmp:{SERVER}\"]\n"
+        "policy = {}\nsessions.stick = false\nprobe.targets = [\"icmp:{SERVER}\"]\n",
+        algorithm.written()
     ))
 }
 

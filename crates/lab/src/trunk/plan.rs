@@ -94,19 +94,19 @@ impl<'a> Plan<'a> {
     pub fn configuration(&self) -> String {
         let control = &self.trunk.control;
         let mut text = format!(
-            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck_period_ms = {}\noverload_percent = {}\nmoved_percent = {}\nslot_ms = {}\nslots = {}\ntarget = \"{}\"\n",
+            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck = \"{}ms\"\noverload = \"{}%\"\nmoved = \"{}%\"\nslot = \"{}ms\"\nslots = {}\ntarget = \"{}\"\n",
             super::nodes::TRUNK,
             self.scheme(),
-            control.check_period.as_millis(),
+            control.check_period.as_secs_f64() * 1e3,
             control.overload_percent,
             control.moved_percent,
-            control.slot.as_millis(),
+            control.slot.as_secs_f64() * 1e3,
             control.slots,
             control.target
         );
         if let Spread::Flowlet { gap } = self.spread {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "flowlet_gap_ms = {}", gap.as_millis().max(1));
+            let _ = writeln!(text, "flowlet_gap = \"{}ms\"", gap.as_millis().max(1));
         }
         for (i, line) in self.lines.iter().enumerate() {
             let _ = writeln!(
@@ -119,14 +119,11 @@ impl<'a> Plan<'a> {
         text
     }
 
+    /// The undivided link is a trunk of one sublink, where every scheme does the same.
     fn scheme(&self) -> &'static str {
         match self.spread {
-            Spread::Hash | Spread::Single => "SH",
-            Spread::Dh => "DH",
-            Spread::Dhfv => "DHFV",
-            Spread::Drr => "DRR",
-            Spread::Flowlet { .. } => "flowlet",
-            Spread::Rendezvous => "rendezvous",
+            Spread::Single => Spread::Hash.row().name,
+            spread => spread.row().name,
         }
     }
 

@@ -37,6 +37,7 @@ use anabranch_config::{BadInput, Source, Span, is_name, read_text};
 
 use crate::{Network, Point, Policy, Run, Scenario};
 use policies::Ground;
+pub use policies::inline as inline_policy;
 use written::{File, Seeds};
 
 const NAME_CHARS_MAX: usize = 64;
@@ -100,26 +101,15 @@ impl ScenarioFile {
         self.points.iter().map(|at| (&at.point, &at.scenario))
     }
 
-    /// The same with other policies, by name as in the file.
+    /// The same with other policies, each a name or a tuple as in the file.
     pub fn with_policies(mut self, names: &[String]) -> Result<ScenarioFile, BadInput> {
         for at in &mut self.points {
             let ground = Ground {
                 network: &at.scenario.network,
                 faults: &at.scenario.faults,
             };
-            let named = |name: &String| policies::named(name, ground);
-            let policies: Vec<Policy> = names
-                .iter()
-                .map(named)
-                .collect::<Result<_, _>>()
-                .map_err(|problem| BadInput::new(format!("--policy: {problem}")))?;
             let mut scenario = Scenario::clone(&at.scenario);
-            scenario.policies.clear();
-            for policy in policies {
-                if !scenario.policies.contains(&policy) {
-                    scenario.policies.push(policy);
-                }
-            }
+            scenario.policies = policies::on_command_line(names, ground)?;
             at.scenario = Arc::new(scenario);
         }
         self.bounded()
@@ -142,9 +132,9 @@ impl ScenarioFile {
         let of = |at: &At| {
             let scenario = Arc::clone(&at.scenario);
             let point = at.point.clone();
-            let trials = at.scenario.policies.iter().flat_map(|&policy| {
+            let trials = at.scenario.policies.iter().flat_map(|policy| {
                 let seeds = at.scenario.seeds.iter();
-                seeds.map(move |&seed| (policy, seed))
+                seeds.map(move |&seed| (policy.clone(), seed))
             });
             trials
                 .map(|(policy, seed)| Run::new(Arc::clone(&scenario), policy, seed, point.clone()))
@@ -185,7 +175,7 @@ impl ScenarioFile {
             points.iter().enumerate().find_map(|(index, at)| {
                 let trials = at.scenario.policies.iter().flat_map(|policy| {
                     let seeds = at.scenario.seeds.iter();
-                    seeds.map(move |&seed| (policy.to_string(), seed))
+                    seeds.map(move |&seed| (policy.policy.to_string(), seed))
                 });
                 let mut before = trials.filter_map(|trial| seen.insert(trial, index));
                 before

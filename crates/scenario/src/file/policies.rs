@@ -1,16 +1,14 @@
 //! `policies`: what can work on which network.
 
-use std::time::Duration;
+use std::path::Path;
 
-use anabranch_config::{BadInput, Source, Span, did_you_mean};
-use anabranch_core::{Algorithm, algorithm};
+use anabranch_config::{BadInput, Source, did_you_mean};
+use anabranch_core::catalogue::{self, Needs, Target};
+use anabranch_core::{Algorithm, Typed};
+use serde::Deserialize;
 
 use super::written::PolicyText;
-use crate::{Fault, Network, Policy, Site, Spread};
-
-/// Longer than sublinks of one trunk differ in delay.
-const FLOWLET_GAP: Duration = Duration::from_millis(50);
-const SPREADS: &str = "SH, DH, DHFV, DRR, flowlet, \"flowlet 50ms\", rendezvous, single";
+use crate::{Fault, Network, Policy};
 
 /// Where a policy is to work.
 #[derive(Clone, Copy)]
@@ -19,142 +17,167 @@ pub(super) struct Ground<'a> {
     pub faults: &'a [Fault],
 }
 
+impl Ground<'_> {
+    fn target(self) -> Target {
+        match self.network {
+            Network::Site(_) => Target::Link,
+            Network::Trunk(_) => Target::Sublink,
+        }
+    }
+}
+
 pub(super) fn policies(
     source: &Source<'_>,
     written: Option<Vec<PolicyText>>,
     ground: Ground<'_>,
-) -> Result<Vec<Policy>, BadInput> {
+) -> Result<Vec<Typed<Policy>>, BadInput> {
     let Some(written) = written else {
-        let default = default(ground.network);
-        return fits(&default, ground)
-            .map(|()| vec![default])
+        let default = catalogue::default(ground.target()).policy;
+        return fits(&default.into(), ground)
+            .map(|()| vec![default.into()])
             .map_err(|problem| source.bad(&["policies"], problem));
     };
     if written.is_empty() {
         return Err(source.bad(&["policies"], "name one policy at least"));
     }
     let mut policies = Vec::new();
-    for (index, text) in written.iter().enumerate() {
-        let bad = |problem| source.bad(&["policies", &index.to_string()], problem);
+    for (index, text) in written.into_iter().enumerate() {
+        let key = ["policies", &index.to_string()];
         let policy = match text {
-            PolicyText::Name(name) => named(name, ground),
-            PolicyText::Tuple(algorithm) => tuple(*algorithm, ground),
+            PolicyText::Name(name) => named(&name, ground),
+            PolicyText::Tuple(typed) => tuple(typed.as_typed(source.text(&key)), ground),
         };
-        let policy = policy.map_err(bad)?;
-        if policies.contains(&policy) {
-            return Err(bad(format!("{policy} is there already")));
-        }
-        policies.push(policy);
+        policy
+            .and_then(|policy| add(&mut policies, policy))
+            .map_err(|problem| source.bad(&key, problem))?;
     }
     Ok(policies)
 }
 
-fn default(network: &Network) -> Policy {
-    match network {
-        Network::Site(_) => Policy::Gateway(Algorithm::default()),
-        Network::Trunk(_) => Policy::Trunk(Spread::Dhfv),
+/// The policies of `--policy`; what is there twice is tried once.
+pub(super) fn on_command_line(
+    texts: &[String],
+    ground: Ground<'_>,
+) -> Result<Vec<Typed<Policy>>, BadInput> {
+    let bad = |problem| BadInput::new(format!("--policy: {problem}"));
+    let mut policies: Vec<Typed<Policy>> = Vec::new();
+    for text in texts {
+        let policy = match inline(text)? {
+            Some(typed) => tuple(typed, ground),
+            None => named(text, ground),
+        };
+        let policy = policy.map_err(bad)?;
+        if !policies.contains(&policy) {
+            add(&mut policies, policy).map_err(bad)?;
+        }
+    }
+    Ok(policies)
+}
+
+/// The tuple that stands for a policy on a command line; `None` if `text` is a name.
+pub fn inline(text: &str) -> Result<Option<Typed<Algorithm>>, BadInput> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Line {
+        policy: Typed<Algorithm>,
+    }
+
+    if !text.trim_start().starts_with('{') {
+        return Ok(None);
+    }
+    let line = format!("policy = {text}");
+    let Line { policy } = Source::parse(Path::new("--policy"), &line)?.read()?;
+    Ok(Some(policy.as_typed(Some(text))))
+}
+
+/// Results tell policies apart by their names, and runs by what the policies are.
+fn add(policies: &mut Vec<Typed<Policy>>, policy: Typed<Policy>) -> Result<(), String> {
+    let same = |other: &&Typed<Policy>| other.policy == policy.policy || other.name == policy.name;
+    match policies.iter().find(same) {
+        None => {
+            policies.push(policy);
+            Ok(())
+        }
+        Some(other) if other.name == policy.name => Err(format!("{policy} is there already")),
+        Some(other) => Err(format!("is {other}, which is there already")),
     }
 }
 
 /// The policy of this name on this network, or why there is none.
-pub(super) fn named(name: &str, ground: Ground<'_>) -> Result<Policy, String> {
-    let spread = spread(name);
-    let policy = match ground.network {
-        Network::Trunk(_) => match (spread, name.parse::<Algorithm>()) {
-            (Some(spread), _) => Policy::Trunk(spread?),
-            (None, Ok(gateway)) => {
-                return Err(format!(
-                    "{gateway} is a gateway's policy and this is a trunk; allowed: {SPREADS}"
-                ));
-            }
-            (None, Err(_)) => return Err(unknown(name, SPREADS)),
-        },
-        Network::Site(_) if is_packet(name) => Policy::Packet,
-        Network::Site(_) => match (name.parse(), spread) {
-            (Ok(algorithm), _) => Policy::Gateway(algorithm),
-            (Err(_), Some(_)) => {
-                return Err(format!(
-                    "{name} shares a trunk and this is a site with links; allowed: {}",
-                    gateways()
-                ));
-            }
-            (Err(_), None) => {
-                return Err(unknown(name, &gateways()));
-            }
-        },
+pub(super) fn named(name: &str, ground: Ground<'_>) -> Result<Typed<Policy>, String> {
+    let target = ground.target();
+    let policy = match catalogue::parse(target, name) {
+        Some(policy) => policy?.into(),
+        None => return Err(unknown(name, target)),
     };
     fits(&policy, ground).map(|()| policy)
 }
 
-fn unknown(name: &str, allowed: &str) -> String {
-    let meant = did_you_mean(name, allowed.split(", "));
-    format!("unknown policy {name}; allowed: {allowed}{meant}")
-}
-
-fn is_packet(name: &str) -> bool {
-    ["packet", "drr"].contains(&name.to_ascii_lowercase().as_str())
-}
-
-fn gateways() -> String {
-    let names: Vec<_> = algorithm::names().chain(["packet"]).collect();
-    names.join(", ")
-}
-
-/// `None` if the name is no spread's.
-fn spread(name: &str) -> Option<Result<Spread, String>> {
-    let lower = name.to_ascii_lowercase();
-    if let Some(gap) = lower.strip_prefix("flowlet ") {
-        let gap = gap.parse::<Span>();
-        return Some(gap.and_then(|Span(gap)| match gap.as_millis() {
-            0 => Err("a gap is 1 ms at least".to_owned()),
-            _ => Ok(Spread::Flowlet { gap }),
-        }));
+fn unknown(name: &str, target: Target) -> String {
+    let allowed = names(target);
+    let (other, of_other, this) = match target {
+        Target::Link => (Target::Sublink, "shares a trunk", "a site with links"),
+        Target::Sublink => (Target::Link, "is a gateway's policy", "a trunk"),
+    };
+    match catalogue::parse(other, name) {
+        Some(Ok(policy)) => format!("{policy} {of_other} and this is {this}; allowed: {allowed}"),
+        _ => {
+            let meant = did_you_mean(name, allowed.split(", "));
+            format!("unknown policy {name}; allowed: {allowed}{meant}")
+        }
     }
-    Some(Ok(match lower.as_str() {
-        "sh" => Spread::Hash,
-        "dh" => Spread::Dh,
-        "dhfv" => Spread::Dhfv,
-        "drr" | "packet" => Spread::Drr,
-        "flowlet" => Spread::Flowlet { gap: FLOWLET_GAP },
-        "rendezvous" => Spread::Rendezvous,
-        "single" => Spread::Single,
-        _ => return None,
-    }))
 }
 
-fn tuple(algorithm: Algorithm, ground: Ground<'_>) -> Result<Policy, String> {
-    let policy = Policy::Gateway(algorithm);
-    match ground.network {
-        Network::Site(_) => fits(&policy, ground).map(|()| policy),
-        Network::Trunk(_) => Err(format!(
-            "a tuple is a gateway's policy and this is a trunk; allowed: {SPREADS}"
+fn names(target: Target) -> String {
+    let spellings: Vec<_> = catalogue::of(target)
+        .flat_map(|row| row.spellings())
+        .collect();
+    spellings.join(", ")
+}
+
+fn tuple(typed: Typed<Algorithm>, ground: Ground<'_>) -> Result<Typed<Policy>, String> {
+    let policy = typed.into();
+    match ground.target() {
+        Target::Link => fits(&policy, ground).map(|()| policy),
+        Target::Sublink => Err(format!(
+            "a tuple is a gateway's policy and this is a trunk; allowed: {}",
+            names(Target::Sublink)
         )),
     }
 }
 
 /// Whether the network has what the policy needs.
-fn fits(policy: &Policy, ground: Ground<'_>) -> Result<(), String> {
-    match (policy, ground.network) {
-        (Policy::Trunk(Spread::Single), _) if !ground.faults.is_empty() => Err(
+fn fits(policy: &Typed<Policy>, ground: Ground<'_>) -> Result<(), String> {
+    let Needs {
+        rates,
+        no_nat,
+        no_faults,
+    } = policy.policy.needs();
+    if no_faults && !ground.faults.is_empty() {
+        return Err(
             "is the undivided link, which has no sublinks for faults to happen to; leave it or the faults out"
                 .to_owned(),
-        ),
-        (Policy::Packet, Network::Site(Site { nat: true, .. })) => Err(
+        );
+    }
+    let Network::Site(site) = ground.network else {
+        return Ok(());
+    };
+    if no_nat && site.nat {
+        return Err(
             "sends the packets of one connection over several links, which have different addresses behind NAT; \
              choose per connection, or write nat = false for a site whose addresses are reachable over every link"
                 .to_owned(),
-        ),
-        (Policy::Gateway(algorithm), Network::Site(site)) => {
-            let need = algorithm.needs_rate();
-            match site.links.iter().find(|link| !need.is_met_by(&link.spec())) {
-                Some(link) => Err(format!(
-                    "{algorithm} needs {need} of every link, and link.{} is not declared to the gateway; leave out \
-                     declared = false",
-                    link.name
-                )),
-                None => Ok(()),
-            }
-        }
-        _ => Ok(()),
+        );
+    }
+    match site
+        .links
+        .iter()
+        .find(|link| !rates.is_met_by(&link.spec()))
+    {
+        Some(link) => Err(format!(
+            "{policy} needs {rates} of every link, and link.{} is not declared to the gateway; leave out declared = false",
+            link.name
+        )),
+        None => Ok(()),
     }
 }

@@ -51,7 +51,11 @@ fn too_fast(rate_bps: u64, what: &str) -> String {
 }
 
 fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Result<(), BadInput> {
-    if scenario.policies.contains(&Policy::Packet) {
+    if scenario
+        .policies
+        .iter()
+        .any(|typed| typed.policy == Policy::Packet)
+    {
         let problem =
             "the laboratory's gateway chooses per connection or session; leave packet out";
         return Err(source.bad(&["policies"], problem));

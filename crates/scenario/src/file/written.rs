@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_config::{Bytes, Rate, Share, Span};
-use anabranch_core::Algorithm;
 use anabranch_core::multilink;
+use anabranch_core::{Algorithm, Typed};
 use anabranch_workload::Direction;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -49,7 +49,7 @@ pub(super) enum Seeds {
 #[derive(Debug, Clone)]
 pub(super) enum PolicyText {
     Name(String),
-    Tuple(Algorithm),
+    Tuple(Typed<Algorithm>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -508,7 +508,9 @@ impl<'de> Deserialize<'de> for PolicyText {
             type Value = PolicyText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a policy, or a table of measure, dispatch, granularity and period_ms")
+                f.write_str(
+                    "the name of a policy, or a table of measure, dispatch, granularity and period",
+                )
             }
 
             fn visit_str<E: Error>(self, name: &str) -> Result<PolicyText, E> {
@@ -516,7 +518,7 @@ impl<'de> Deserialize<'de> for PolicyText {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PolicyText, A::Error> {
-                Algorithm::deserialize(MapAccessDeserializer::new(map)).map(PolicyText::Tuple)
+                Typed::deserialize(MapAccessDeserializer::new(map)).map(PolicyText::Tuple)
             }
         }
         deserializer.deserialize_any(NameOrTuple)

@@ -153,12 +153,9 @@ struct Stripe {
     paths: Vec<Path>,
 }
 
-/// The least quantum lets every choice look at two links at most.
-const LEAST_QUANTUM_BYTES: u32 = 1500;
-
 impl Stripe {
     fn new(rates_bps: &[u64], paths: Vec<Path>) -> Result<Self, SimError> {
-        let quanta = multilink::quanta(rates_bps, LEAST_QUANTUM_BYTES);
+        let quanta = multilink::quanta(rates_bps);
         Ok(Stripe {
             turns: Drr::new(&quanta)?,
             paths,

@@ -90,6 +90,7 @@ pub fn fault(at: Duration, link: &str, change: Change) -> Fault {
 pub fn of(scenario: &Scenario, policy: Policy, seed: u64) -> Run {
     Run {
         scenario: Arc::new(scenario.clone()),
+        policy_name: policy.to_string(),
         policy,
         seed,
         point: Vec::new(),

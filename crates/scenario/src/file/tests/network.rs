@@ -78,7 +78,7 @@ fn a_trunk_is_divided_evenly_and_its_single_link_has_all_of_it() {
     assert_eq!(trunk.single.delay, Duration::from_millis(1));
     assert_eq!(trunk.back.rate_bps, 44_736_000);
     assert_eq!(
-        scenario.policies[1],
+        scenario.policies[1].policy,
         Policy::Trunk(Spread::Flowlet {
             gap: Duration::from_millis(5)
         })
@@ -90,7 +90,7 @@ fn a_trunk_is_divided_evenly_and_its_single_link_has_all_of_it() {
     for policy in &scenario.policies {
         assert_eq!(
             policies::named(&policy.to_string(), ground),
-            Ok(*policy),
+            Ok(policy.clone()),
             "a policy's name is what one writes"
         );
     }

@@ -29,6 +29,81 @@ fn policies_and_seeds_can_be_others_than_the_files() {
 }
 
 #[test]
+fn a_tuple_is_a_policy_wherever_a_name_is_and_shown_as_it_was_typed() {
+    let names = |file: ScenarioFile| -> Vec<_> {
+        file.runs().into_iter().map(|run| run.policy_name).collect()
+    };
+    let spellings = [
+        r#"{ measure = "active", dispatch = "weighted" }"#,
+        r#"{dispatch="weighted",measure='st-in',period="0.5 s"}"#,
+        r#"  {  measure = "active" , granularity="session", dispatch = "weighted", syn_retry=true}  "#,
+        r#"{ name = "mine", measure = "carried", dispatch = "best", period = "200ms" }"#,
+    ];
+    let shown = |text: &str| match text.contains("mine") {
+        true => "mine".to_owned(),
+        false => text.trim().to_owned(),
+    };
+    let shown = spellings.map(shown);
+    let typed = parse(MINIMAL).unwrap();
+    let typed = typed.with_policies(&spellings.map(str::to_owned)).unwrap();
+    let written = parse(&format!("policies = [{}]\n{MINIMAL}", spellings.join(",")));
+    let written = written.unwrap();
+    for (one, other) in typed.runs().iter().zip(written.runs()) {
+        assert_eq!((&one.hash, one.policy), (&other.hash, other.policy));
+    }
+    assert_eq!(names(typed), shown);
+    assert_eq!(names(written), shown);
+    let table = parse(&format!(
+        "{MINIMAL}\n[[policies]]\nmeasure = \"active\"\ndispatch = \"weighted\""
+    ));
+    assert_eq!(names(table.unwrap()), [spellings[0]]);
+}
+
+#[test]
+fn what_is_wrong_with_a_tuple_on_the_command_line_is_said_in_one_line() {
+    for (text, says) in [
+        (
+            r#"{ measure = "active", dispatch = "weighted", period_ms = 100 }"#,
+            "--policy: policy.period_ms = 100: unknown key; write period = \"100ms\"",
+        ),
+        (
+            r#"{ measure = "actve", dispatch = "weighted" }"#,
+            "--policy: policy.measure = \"actve\": allowed: none, dispatched, active, carried, st-out, st-in, st-mix",
+        ),
+        (
+            r#"{ name = "wsdm", dispatch = "hash" }"#,
+            "name is that of a policy of the catalogue, WSDM: choose another",
+        ),
+        (r#"{ dispatch = "hash" } more"#, "--policy:1: not TOML"),
+        ("{ dispatch = hash }", "--policy:1: not TOML"),
+        (
+            "{ dispatch = \"hash\" }\nx = 1",
+            "unknown key; allowed: policy",
+        ),
+    ] {
+        let file = parse(MINIMAL).unwrap();
+        let refused = file.with_policies(&[text.to_owned()]).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains(says), "{refused}");
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+    }
+}
+
+#[test]
+fn results_tell_policies_apart_by_name_and_runs_by_what_they_are() {
+    let mine =
+        |measure| format!("{{ name = \"mine\", measure = {measure:?}, dispatch = \"weighted\" }}");
+    let twice = error_with(&format!(
+        "policies = [{}, {}]",
+        mine("active"),
+        mine("dispatched")
+    ));
+    assert!(twice.ends_with("mine is there already"), "{twice}");
+    let same = error_with(&format!("policies = [\"LCF\", {}]", mine("active")));
+    assert!(same.ends_with("is LCF, which is there already"), "{same}");
+}
+
+#[test]
 fn a_policy_that_cannot_work_there_is_refused_with_the_reason() {
     assert_eq!(
         error_with("policies = [\"RR\", \"DRR\"]"),

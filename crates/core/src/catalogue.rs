@@ -1,0 +1,491 @@
+//! Every policy that has a name, of links and of sublinks: one table, and nobody else lists names.
+//!
+//! Configurations, scenario files, `anabranch policies`, completions and documentation read it. A policy that uses known
+//! measures is added by a row of [`ROWS`]; a measure by a file under `measure/` and a row of
+//! [`MEASURES`](crate::measure::MEASURES).
+
+use std::fmt;
+use std::time::Duration;
+
+use anabranch_config::Span;
+use anabranch_policy::{Dispatch, Granularity};
+use serde::Serialize;
+
+use crate::algorithm::{Algorithm, PERIOD, Retry, Weighting};
+use crate::link::RateNeed;
+use crate::measure;
+use crate::multilink::{FLOWLET_GAP, Spread};
+
+/// How a path is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// The gateway's, over the links of a site.
+    Gateway(Algorithm),
+    /// Packet by packet in proportion to rates (deficit round robin), over the links of a site without NAT.
+    Packet,
+    /// Over the sublinks of a trunk.
+    Trunk(Spread),
+}
+
+/// What a policy chooses among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// Access lines of a site.
+    Link,
+    /// Lines of a trunk.
+    Sublink,
+}
+
+/// A name of the field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub name: &'static str,
+    /// Understood as well: the same idea has another name among the other kind of target.
+    pub alias: Option<&'static str>,
+    pub policy: Policy,
+    pub meaning: &'static str,
+    pub source: &'static str,
+}
+
+/// What is measured, how that becomes a choice, and for what the choice holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    pub measure: &'static str,
+    pub dispatch: &'static str,
+    pub granularity: &'static str,
+}
+
+/// A number that may be set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Parameter {
+    /// The key in files.
+    pub name: &'static str,
+    /// As files write it.
+    pub default: String,
+    pub meaning: &'static str,
+}
+
+/// What has to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    pub rates: RateNeed,
+    /// Packets of one connection take several links: the site's addresses are reachable over each.
+    pub no_nat: bool,
+    /// There are no sublinks for faults to happen to.
+    pub no_faults: bool,
+}
+
+/// What it costs beside the choice itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    pub state: &'static str,
+    /// Packets sent for its measure alone. Probes of a suspected link are sent under every policy.
+    pub probes: &'static str,
+}
+
+const SESSIONS: Algorithm = Algorithm {
+    measure: &measure::DISPATCHED,
+    dispatch: Dispatch::Weighted,
+    granularity: Granularity::Connection,
+    period: None,
+    weighting: Weighting::Equal,
+    retry: Retry::None,
+};
+const PERIODIC: Algorithm = Algorithm {
+    measure: &measure::ST_OUT,
+    period: Some(PERIOD),
+    ..SESSIONS
+};
+const BLIND: Algorithm = Algorithm {
+    measure: &measure::NONE,
+    ..SESSIONS
+};
+
+const fn gateway(
+    name: &'static str,
+    algorithm: Algorithm,
+    meaning: &'static str,
+    source: &'static str,
+) -> Row {
+    Row {
+        name,
+        alias: None,
+        policy: Policy::Gateway(algorithm),
+        meaning,
+        source,
+    }
+}
+
+const fn trunk(
+    name: &'static str,
+    spread: Spread,
+    meaning: &'static str,
+    source: &'static str,
+) -> Row {
+    Row {
+        name,
+        alias: None,
+        policy: Policy::Trunk(spread),
+        meaning,
+        source,
+    }
+}
+
+/// Every name, links first, and of these the default first.
+pub static ROWS: [Row; 20] = [
+    gateway(
+        "WSDM",
+        Algorithm {
+            measure: &measure::ST_MIX,
+            retry: Retry::Elsewhere,
+            ..PERIODIC
+        },
+        "by available bandwidth; a retransmitted SYN tries another link",
+        "Peng 2005 §4.2",
+    ),
+    gateway("RR", SESSIONS, "each link in turn", "Peng 2005 table 1"),
+    gateway(
+        "WRR",
+        Algorithm {
+            weighting: Weighting::Rate,
+            ..SESSIONS
+        },
+        "each link in turn, as often as its rate",
+        "Peng 2005 §3.1.4, static weights",
+    ),
+    gateway(
+        "random",
+        Algorithm {
+            dispatch: Dispatch::Random,
+            ..BLIND
+        },
+        "any usable link",
+        "common practice: a random mark per connection",
+    ),
+    gateway(
+        "hash",
+        Algorithm {
+            dispatch: Dispatch::Hash,
+            ..BLIND
+        },
+        "CRC-32 of addresses and ports modulo the number of usable links",
+        "Guo 2004 §III.C, table III",
+    ),
+    gateway(
+        "LCF",
+        Algorithm {
+            measure: &measure::ACTIVE,
+            ..SESSIONS
+        },
+        "fewest flows still open",
+        "Peng 2005 table 1; LLF in RFC 2391",
+    ),
+    gateway(
+        "WLC",
+        Algorithm {
+            measure: &measure::ACTIVE,
+            weighting: Weighting::Rate,
+            ..SESSIONS
+        },
+        "fewest flows still open for its rate",
+        "WLLF in RFC 2391",
+    ),
+    gateway(
+        "LTF",
+        Algorithm {
+            measure: &measure::CARRIED,
+            dispatch: Dispatch::Best,
+            ..PERIODIC
+        },
+        "fewest bytes in the last period",
+        "Peng 2005 table 1; RFC 2391",
+    ),
+    gateway(
+        "MORBF",
+        Algorithm {
+            measure: &measure::ST_OUT,
+            dispatch: Dispatch::Best,
+            ..PERIODIC
+        },
+        "most available bandwidth towards the internet",
+        "Peng 2005 table 1",
+    ),
+    gateway(
+        "MIRBF",
+        Algorithm {
+            measure: &measure::ST_IN,
+            dispatch: Dispatch::Best,
+            ..PERIODIC
+        },
+        "most available bandwidth towards the LAN",
+        "Peng 2005 table 1",
+    ),
+    gateway(
+        "WMORBF",
+        Algorithm {
+            measure: &measure::ST_OUT,
+            ..PERIODIC
+        },
+        "in proportion to available bandwidth towards the internet",
+        "Peng 2005 table 1",
+    ),
+    gateway(
+        "WMIRBF",
+        Algorithm {
+            measure: &measure::ST_IN,
+            ..PERIODIC
+        },
+        "in proportion to available bandwidth towards the LAN",
+        "Peng 2005 table 1",
+    ),
+    Row {
+        name: "packet",
+        alias: Some("DRR"),
+        policy: Policy::Packet,
+        meaning: "packet by packet in proportion to rates, in the simulator",
+        source: "Guo 2004 §III; Shreedhar and Varghese 1996",
+    },
+    trunk(
+        "SH",
+        Spread::Hash,
+        "hash of the flow modulo the number of sublinks",
+        "Jo 2002, static hashing",
+    ),
+    trunk(
+        "DH",
+        Spread::Dh,
+        "by a table of bins; a part of an overloaded sublink's bins moves",
+        "Jo 2002 §II.A, dynamic hashing",
+    ),
+    trunk(
+        "DHFV",
+        Spread::Dhfv,
+        "by a table of bins; an overloaded sublink's largest bin moves",
+        "Jo 2002 §II.A, dynamic hashing with flow volume",
+    ),
+    Row {
+        alias: Some("packet"),
+        ..trunk(
+            "DRR",
+            Spread::Drr,
+            "packet by packet in proportion to rates, in no order",
+            "Shreedhar and Varghese 1996",
+        )
+    },
+    trunk(
+        "flowlet",
+        Spread::Flowlet { gap: FLOWLET_GAP },
+        "by rates, at random, anew after every gap of a bin",
+        "Sinha, Kandula and Katabi 2004",
+    ),
+    trunk(
+        "rendezvous",
+        Spread::Rendezvous,
+        "weighted rendezvous hashing, rates as weights",
+        "Schindelhauer and Schomaker 2005",
+    ),
+    trunk(
+        "single",
+        Spread::Single,
+        "the undivided link that others are measured against, in scenarios",
+        "Jo 2002 §III.B",
+    ),
+];
+
+/// A policy that nobody needs, as the example of how one is added.
+#[cfg(any(test, feature = "toys"))]
+static TOYS: &[Row] = &[gateway(
+    "toy",
+    Algorithm {
+        measure: &measure::toy::PACKETS,
+        dispatch: Dispatch::Best,
+        ..PERIODIC
+    },
+    "fewest packets in the last period",
+    "none",
+)];
+#[cfg(not(any(test, feature = "toys")))]
+static TOYS: &[Row] = &[];
+
+/// The rows of one kind of target.
+pub fn of(target: Target) -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().filter(move |row| row.policy.target() == target)
+}
+
+/// What is used where nothing is named.
+pub fn default(target: Target) -> &'static Row {
+    let name = match target {
+        Target::Link => "WSDM",
+        Target::Sublink => "DHFV",
+    };
+    find(target, name).expect("a row of the table")
+}
+
+/// The row of this name or alias. Case does not matter.
+pub fn find(target: Target, name: &str) -> Option<&'static Row> {
+    let rows = || all().filter(|row| row.policy.target() == target);
+    let is = |known: &str| known.eq_ignore_ascii_case(name);
+    rows()
+        .find(|row| is(row.name))
+        .or_else(|| rows().find(|row| row.alias.is_some_and(is)))
+}
+
+/// The policy that `text` names, with its parameter after it if it takes one there: `flowlet 50ms`. `None` if the name is
+/// nobody's.
+pub fn parse(target: Target, text: &str) -> Option<Result<Policy, String>> {
+    let Some((name, parameter)) = text.split_once(' ') else {
+        return find(target, text).map(|row| Ok(row.policy));
+    };
+    match find(target, name)?.policy {
+        Policy::Trunk(Spread::Flowlet { .. }) => Some(flowlet(parameter)),
+        _ => None,
+    }
+}
+
+fn flowlet(gap: &str) -> Result<Policy, String> {
+    let Span(gap) = gap.parse()?;
+    match gap.as_millis() {
+        0 => Err("a gap is 1 ms at least".to_owned()),
+        _ => Ok(Policy::Trunk(Spread::Flowlet { gap })),
+    }
+}
+
+/// The row with these parts and parameters.
+pub fn row_of(policy: &Policy) -> Option<&'static Row> {
+    all().find(|row| row.policy == *policy)
+}
+
+fn all() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().chain(TOYS)
+}
+
+impl Row {
+    /// Its name, and with its parameter after it where it takes one there.
+    pub fn spellings(&self) -> Vec<String> {
+        let mut spellings = vec![self.name.to_owned()];
+        if let Policy::Trunk(Spread::Flowlet { gap }) = self.policy {
+            spellings.push(format!("\"{} {}\"", self.name, in_ms(gap)));
+        }
+        spellings
+    }
+}
+
+impl Policy {
+    pub fn target(&self) -> Target {
+        match self {
+            Policy::Gateway(_) | Policy::Packet => Target::Link,
+            Policy::Trunk(_) => Target::Sublink,
+        }
+    }
+
+    /// A configuration may name it, too; others are for scenarios.
+    pub fn is_configurable(&self) -> bool {
+        !matches!(self, Policy::Packet | Policy::Trunk(Spread::Single))
+    }
+
+    pub fn parts(&self) -> Parts {
+        match self {
+            Policy::Gateway(algorithm) => Parts {
+                measure: algorithm.measure.name,
+                dispatch: algorithm.dispatch_word(),
+                granularity: algorithm.granularity_word(),
+            },
+            Policy::Packet => Spread::Drr.parts(),
+            Policy::Trunk(spread) => spread.parts(),
+        }
+    }
+
+    pub fn parameters(&self) -> Vec<Parameter> {
+        match self {
+            Policy::Gateway(algorithm) => {
+                let period = algorithm.period.map(|period| Parameter {
+                    name: "period",
+                    default: in_ms(period),
+                    meaning: "between two measurements",
+                });
+                period.into_iter().collect()
+            }
+            Policy::Packet => Vec::new(),
+            Policy::Trunk(spread) => spread.parameters(),
+        }
+    }
+
+    pub fn needs(&self) -> Needs {
+        let rates = match self {
+            Policy::Gateway(algorithm) => algorithm.needs_rate(),
+            Policy::Packet | Policy::Trunk(_) => RateNeed::None,
+        };
+        Needs {
+            rates,
+            no_nat: *self == Policy::Packet,
+            no_faults: *self == Policy::Trunk(Spread::Single),
+        }
+    }
+
+    pub fn cost(&self) -> Cost {
+        let state = match self {
+            Policy::Gateway(algorithm) => algorithm.measure.state,
+            Policy::Packet => Spread::Drr.state(),
+            Policy::Trunk(spread) => spread.state(),
+        };
+        Cost {
+            state,
+            probes: "none",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    /// As it may be written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Policy::Gateway(algorithm) = self {
+            return algorithm.fmt(f);
+        }
+        if let Policy::Trunk(Spread::Flowlet { gap }) = self {
+            return write!(f, "flowlet {} ms", gap.as_secs_f64() * 1e3);
+        }
+        f.write_str(match self {
+            Policy::Trunk(spread) => spread.row().name,
+            _ => row_of(self).map_or("unnamed", |row| row.name),
+        })
+    }
+}
+
+impl Spread {
+    /// Whatever its parameters.
+    pub fn row(self) -> &'static Row {
+        let is = |row: &&Row| match row.policy {
+            Policy::Trunk(named) => std::mem::discriminant(&named) == std::mem::discriminant(&self),
+            Policy::Gateway(_) | Policy::Packet => false,
+        };
+        all().find(is).expect("every spread has a row")
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Policy::Trunk(*self).fmt(f)
+    }
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Needs { no_nat: true, .. } => f.write_str("a site without NAT"),
+            Needs {
+                no_faults: true, ..
+            } => f.write_str("no faults"),
+            Needs { rates, .. } => rates.fmt(f),
+        }
+    }
+}
+
+/// As files write a time.
+pub(crate) fn in_ms(time: Duration) -> String {
+    format!("{}ms", time.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests;

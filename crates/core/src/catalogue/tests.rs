@@ -1,0 +1,210 @@
+use std::collections::BTreeSet;
+
+use anabranch_policy::Load;
+use serde::Deserialize;
+
+use super::*;
+use crate::algorithm::TupleError;
+use crate::typed::Typed;
+
+#[derive(Debug, Deserialize)]
+struct File {
+    policy: Typed<Algorithm>,
+}
+
+fn parse(text: &str) -> Result<Typed<Algorithm>, String> {
+    toml::from_str::<File>(&format!("policy = {text}"))
+        .map(|file| file.policy)
+        .map_err(|error| error.to_string())
+}
+
+fn algorithms() -> impl Iterator<Item = (&'static str, Algorithm)> {
+    all().filter_map(|row| match row.policy {
+        Policy::Gateway(algorithm) => Some((row.name, algorithm)),
+        Policy::Packet | Policy::Trunk(_) => None,
+    })
+}
+
+#[test]
+fn a_name_is_found_whatever_its_case() {
+    for (name, algorithm) in algorithms() {
+        let typed = parse(&format!("{:?}", name.to_lowercase())).unwrap();
+        assert_eq!((typed.policy, typed.name.as_str()), (algorithm, name));
+        assert_eq!(name.to_uppercase().parse(), Ok(algorithm));
+    }
+}
+
+#[test]
+fn every_algorithm_reads_back_from_the_tuple_it_writes() {
+    for (name, algorithm) in algorithms() {
+        let read = parse(&algorithm.tuple()).unwrap();
+        assert_eq!(read.policy, algorithm, "{name}");
+    }
+}
+
+#[test]
+fn no_two_names_of_a_kind_are_alike_or_mean_the_same() {
+    for target in [Target::Link, Target::Sublink] {
+        let names = of(target).flat_map(|row| [Some(row.name), row.alias]);
+        let names: Vec<_> = names.flatten().map(str::to_lowercase).collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    }
+    for row in all() {
+        let first = row_of(&row.policy).map(|row| row.name);
+        assert_eq!(first, Some(row.name), "hidden by an earlier row");
+    }
+}
+
+#[test]
+fn every_row_is_complete() {
+    for row in all() {
+        let Parts {
+            measure,
+            dispatch,
+            granularity,
+        } = row.policy.parts();
+        let words = [row.meaning, row.source, measure, dispatch, granularity];
+        assert!(words.iter().all(|word| !word.is_empty()), "{}", row.name);
+        assert_ne!(dispatch, "unnamed");
+        assert!(!row.policy.cost().state.is_empty());
+    }
+}
+
+#[test]
+fn the_defaults_are_wsdm_and_dhfv() {
+    assert_eq!(Algorithm::default().to_string(), "WSDM");
+    assert_eq!(ROWS[0].name, "WSDM");
+    assert_eq!(default(Target::Sublink).policy.to_string(), "DHFV");
+}
+
+#[test]
+fn one_idea_has_a_name_of_its_own_among_links_and_among_sublinks() {
+    assert_eq!(find(Target::Link, "drr").unwrap().policy, Policy::Packet);
+    let packet = find(Target::Sublink, "packet").unwrap();
+    assert_eq!(packet.policy, Policy::Trunk(Spread::Drr));
+}
+
+#[test]
+fn a_host_keeps_one_link_unless_repeated_syns_may_move_its_flows() {
+    let written = |retry| {
+        parse(&format!(
+            "{{ measure = \"dispatched\", dispatch = \"weighted\", granularity = \"host\", syn_retry = {retry} }}"
+        ))
+    };
+    let granularity = written(false).unwrap().policy.granularity;
+    assert_eq!(granularity, Granularity::Host);
+    let problem = written(true).unwrap_err();
+    assert!(
+        problem.contains("granularity `host` allows none"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn an_unknown_name_is_told_what_is_allowed() {
+    let error = parse("\"fastest\"").unwrap_err();
+    assert!(
+        error.contains("unknown policy `fastest`, allowed: WSDM, RR, WRR, random, hash"),
+        "{error}"
+    );
+    assert!(!error.contains("packet"), "{error}");
+}
+
+#[test]
+fn a_tuple_is_shown_as_it_was_typed_whatever_else_it_is() {
+    let text = r#"{dispatch='weighted',  measure = "st-out" , period="0.1 s" }"#;
+    let typed = parse(text).unwrap();
+    assert_eq!(typed.policy.to_string(), "WMORBF");
+    assert_eq!(
+        typed.clone().as_typed(None).name,
+        r#"{ measure = "st-out", dispatch = "weighted" }"#
+    );
+    assert_eq!(typed.as_typed(Some(&format!(" {text}\n"))).name, text);
+}
+
+#[test]
+fn a_tuple_may_be_given_a_name_that_nobody_else_has() {
+    let named = |name: &str| {
+        parse(&format!(
+            "{{ name = {name:?}, measure = \"active\", dispatch = \"weighted\" }}"
+        ))
+    };
+    let mine = named("mine").unwrap();
+    assert_eq!(mine.policy, "LCF".parse().unwrap());
+    assert_eq!(mine.as_typed(Some("{ … }")).name, "mine");
+    for (name, error) in [
+        ("wsdm", TupleError::NameTaken("WSDM")),
+        ("DRR", TupleError::NameTaken("packet")),
+        ("a b", TupleError::Name),
+        ("", TupleError::Name),
+    ] {
+        let message = named(name).unwrap_err();
+        assert!(message.contains(&error.to_string()), "{name}: {message}");
+    }
+}
+
+#[test]
+fn a_tuple_without_a_name_is_an_algorithm_too() {
+    let written = r#"{ measure = "active", dispatch = "weighted", granularity = "session", syn_retry = true }"#;
+    let algorithm = parse(written).unwrap().policy;
+    assert_eq!(algorithm.load(), Load::Active);
+    assert_eq!(algorithm.retry, Retry::Elsewhere);
+    assert_eq!(row_of(&Policy::Gateway(algorithm)), None);
+    assert_eq!(algorithm.to_string(), written);
+}
+
+#[test]
+fn a_tuple_with_an_unknown_key_or_value_is_refused_with_what_is_allowed() {
+    for (text, says) in [
+        (
+            r#"{ dispatch = "hash", speed = 1 }"#,
+            "unknown field `speed`, expected",
+        ),
+        (
+            r#"{ dispatch = "luck" }"#,
+            "unknown variant `luck`, expected one of `weighted`, `best`, `random`, `hash`",
+        ),
+        (
+            r#"{ dispatch = "best", measure = "speed" }"#,
+            "unknown variant `speed`, expected one of `none`, `dispatched`",
+        ),
+    ] {
+        let message = parse(text).unwrap_err();
+        assert!(message.contains(says), "{text}: {message}");
+    }
+}
+
+#[test]
+fn a_tuple_whose_parts_do_not_fit_is_refused() {
+    let refused = [
+        (r#"{ dispatch = "weighted" }"#, TupleError::MeasureMissing),
+        (
+            r#"{ dispatch = "hash", measure = "st-in" }"#,
+            TupleError::MeasureUnused("hash"),
+        ),
+        (
+            r#"{ dispatch = "best", measure = "active" }"#,
+            TupleError::MeasureDoesNotRank,
+        ),
+        (
+            r#"{ dispatch = "weighted", measure = "active", period = "100ms" }"#,
+            TupleError::PeriodUnused,
+        ),
+        (
+            r#"{ dispatch = "best", measure = "st-in", period = "1ms" }"#,
+            TupleError::PeriodRange(Duration::from_millis(1)),
+        ),
+        (
+            r#"{ dispatch = "best", measure = "st-in", period = "20.5ms" }"#,
+            TupleError::PeriodRange(Duration::from_micros(20_500)),
+        ),
+        (
+            r#"{ dispatch = "best", measure = "st-in", by_rate = true }"#,
+            TupleError::ByRateUnused,
+        ),
+    ];
+    for (text, error) in refused {
+        let message = parse(text).unwrap_err();
+        assert!(message.contains(&error.to_string()), "{text}: {message}");
+    }
+}

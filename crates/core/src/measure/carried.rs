@@ -1,0 +1,17 @@
+use super::{Better, Distance, Measure, Observed, Taken};
+use crate::link::RateNeed;
+
+/// Bytes carried in the last period, in both directions.
+pub static CARRIED: Measure = Measure {
+    name: "carried",
+    distance: Distance::LastMile,
+    better: Better::Less,
+    taken: Taken::EveryPeriod(take),
+    rates: RateNeed::None,
+    state: "two counters, read every period",
+};
+
+/// Never 0, of which no ratio can be taken.
+fn take(link: &Observed<'_>) -> u64 {
+    1 + link.carried_bytes
+}

@@ -1,0 +1,14 @@
+use anabranch_policy::Load;
+
+use super::{Better, Distance, Measure, Taken};
+use crate::link::RateNeed;
+
+/// CSN: flows dispatched.
+pub static DISPATCHED: Measure = Measure {
+    name: "dispatched",
+    distance: Distance::Local,
+    better: Better::Less,
+    taken: Taken::AtChoice(Load::Dispatched),
+    rates: RateNeed::None,
+    state: "a counter",
+};

@@ -1,0 +1,63 @@
+use std::time::Duration;
+
+use super::{Better, Distance, Measure, Observed, Taken};
+use crate::bandwidth::{AvailableBandwidth, LinkLoad};
+use crate::link::RateNeed;
+
+/// ST: how much of the site's own mixture of directions the link can still take.
+///
+/// If of the site's traffic a part f goes down and 1−f up, that is `min(AB_down / f, AB_up / (1−f))`, over the
+/// declared directions. Neither direction alone will do: downloads hardly use the way up until their
+/// acknowledgements do not get through, and taking the lesser of the two outright would let a small but idle
+/// uplink hide a large downlink.
+pub static ST_MIX: Measure = Measure {
+    name: "st-mix",
+    distance: Distance::LastMile,
+    better: Better::More,
+    taken: Taken::EveryPeriod(take),
+    rates: RateNeed::Either,
+    state: "a bucket of each declared rate, filled every 50 ms",
+};
+
+fn take(link: &Observed<'_>) -> u64 {
+    link.mixture.room(link.load)
+}
+
+/// Traffic of the site in both directions, forgetting with a time constant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mixture {
+    up_byte: u64,
+    down_byte: u64,
+}
+
+impl Mixture {
+    const MEMORY: Duration = Duration::from_secs(10);
+
+    /// Nine parts of ten come down, until more than a page's worth of traffic says otherwise.
+    const PRIOR: Mixture = Mixture {
+        up_byte: 10_000,
+        down_byte: 90_000,
+    };
+
+    pub(crate) fn add(&mut self, elapsed: Duration, up_byte: u64, down_byte: u64) {
+        let kept = Self::MEMORY.saturating_sub(elapsed).as_nanos();
+        let decay = |bytes: u64| (u128::from(bytes) * kept / Self::MEMORY.as_nanos()) as u64;
+        self.up_byte = decay(self.up_byte) + up_byte;
+        self.down_byte = decay(self.down_byte) + down_byte;
+    }
+
+    /// How much of this mixture the link can still take, in bit/s of both directions together.
+    fn room(&self, load: &LinkLoad) -> u64 {
+        let up = self.up_byte + Self::PRIOR.up_byte;
+        let down = self.down_byte + Self::PRIOR.down_byte;
+        let room = |left: Option<&AvailableBandwidth>, part: u64| {
+            let all = u128::from(up + down);
+            left.map(|left| (u128::from(left.shared_bps()) * all / u128::from(part)) as u64)
+        };
+        [room(load.up(), up), room(load.down(), down)]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(0)
+    }
+}

@@ -1,0 +1,18 @@
+//! A measure that nobody needs, as the example of how one is added: this file, and a row.
+
+use super::{Better, Distance, Measure, Observed, Taken};
+use crate::link::RateNeed;
+
+/// Packets carried in the last period, in both directions.
+pub static PACKETS: Measure = Measure {
+    name: "toy-packets",
+    distance: Distance::LastMile,
+    better: Better::Less,
+    taken: Taken::EveryPeriod(take),
+    rates: RateNeed::None,
+    state: "two counters, read every period",
+};
+
+fn take(link: &Observed<'_>) -> u64 {
+    1 + link.carried_packets
+}

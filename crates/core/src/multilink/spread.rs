@@ -1,0 +1,146 @@
+//! How a trunk is shared: what of each sublink is known, and at which grain packets are kept together.
+
+use std::time::Duration;
+
+use anabranch_policy::abi;
+use serde::{Serialize, Serializer};
+
+use super::Parameters;
+use crate::catalogue::{Parameter, Parts, in_ms};
+
+/// Longer than sublinks of one trunk differ in delay: with the buffers of Jo 2002, 100 ms each, half full.
+pub const FLOWLET_GAP: Duration = Duration::from_millis(50);
+
+/// Serialized with every default filled in, in SI units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spread {
+    /// SH: flow hash modulo the number of sublinks.
+    Hash,
+    /// DH: bins, a part of which move from an overloaded sublink.
+    Dh,
+    /// DHFV: bins, the largest of which moves from an overloaded sublink.
+    Dhfv,
+    /// Packet by packet, deficit round robin.
+    Drr,
+    /// A flow chooses anew, at random, after every gap of so long.
+    Flowlet {
+        #[serde(rename = "gap_s", serialize_with = "seconds")]
+        gap: Duration,
+    },
+    /// Weighted rendezvous hashing, rates as weights.
+    Rendezvous,
+    /// The undivided link: what every other is measured against.
+    Single,
+}
+
+impl Spread {
+    /// As the program at the trunk's device knows it.
+    pub fn program(self) -> abi::Spread {
+        match self {
+            Spread::Hash | Spread::Single => abi::Spread::Hash,
+            Spread::Dh | Spread::Dhfv => abi::Spread::Bins,
+            Spread::Flowlet { .. } => abi::Spread::Flowlet,
+            Spread::Rendezvous => abi::Spread::Rendezvous,
+            Spread::Drr => abi::Spread::Packet,
+        }
+    }
+}
+
+impl Spread {
+    /// Somebody watches the queues and moves bins.
+    pub fn is_dynamic(self) -> bool {
+        matches!(self, Spread::Dh | Spread::Dhfv)
+    }
+
+    pub(crate) fn parts(self) -> Parts {
+        let (measure, dispatch, granularity) = match self {
+            Spread::Hash => ("none", "hash", "connection"),
+            Spread::Dh => ("queue", "bins", "connection"),
+            Spread::Dhfv => ("queue and volume", "bins", "connection"),
+            Spread::Drr => ("transmitted", "weighted", "packet"),
+            Spread::Flowlet { .. } => ("none", "random", "flowlet"),
+            Spread::Rendezvous => ("none", "rendezvous", "connection"),
+            Spread::Single => ("none", "none", "connection"),
+        };
+        Parts {
+            measure,
+            dispatch,
+            granularity,
+        }
+    }
+
+    /// What the data path keeps for it.
+    pub(crate) fn state(self) -> &'static str {
+        match self {
+            Spread::Hash | Spread::Rendezvous | Spread::Single => "nothing",
+            Spread::Dh => "a place for each of 1024 bins",
+            Spread::Dhfv => "a place and a counter for each of 1024 bins",
+            Spread::Drr => "a deficit",
+            Spread::Flowlet { .. } => "a place and a time for each of 1024 bins",
+        }
+    }
+
+    pub(crate) fn parameters(self) -> Vec<Parameter> {
+        let default = Parameters::default();
+        let of = |name, default, meaning| Parameter {
+            name,
+            default,
+            meaning,
+        };
+        let check = || {
+            of(
+                "check",
+                in_ms(default.check_period),
+                "between two looks at the queues",
+            )
+        };
+        let overload = || {
+            of(
+                "overload",
+                format!("{}%", default.overload_percent),
+                "a queue above this part of its buffer is overloaded",
+            )
+        };
+        let target = || {
+            of(
+                "target",
+                default.target.to_string(),
+                "by what the sublink is found that takes bins",
+            )
+        };
+        match self {
+            Spread::Dh => {
+                let moved = of(
+                    "moved",
+                    format!("{}%", default.moved_percent),
+                    "the part of an overloaded sublink's bins that moves",
+                );
+                vec![check(), overload(), moved, target()]
+            }
+            Spread::Dhfv => {
+                let slot = of(
+                    "slot",
+                    in_ms(default.slot),
+                    "a bin's bytes are counted so long",
+                );
+                let slots = of(
+                    "slots",
+                    default.slots.to_string(),
+                    "a bin is judged by so many of them",
+                );
+                vec![check(), overload(), slot, slots, target()]
+            }
+            Spread::Flowlet { gap } => vec![of(
+                "flowlet_gap",
+                in_ms(gap),
+                "the pause after which a bin may take another sublink",
+            )],
+            Spread::Hash | Spread::Drr | Spread::Rendezvous | Spread::Single => Vec::new(),
+        }
+    }
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}

@@ -1,0 +1,92 @@
+//! A policy as somebody wrote it.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::algorithm::{Algorithm, Tuple};
+use crate::catalogue::Policy;
+
+/// A policy and what people are shown of it: the name of the catalogue, the name that a tuple was given, or the tuple as
+/// it was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Typed<P> {
+    pub policy: P,
+    pub name: String,
+}
+
+impl Typed<Algorithm> {
+    /// `text` is what stands in the file or on the command line. A tuple on one line, to which nobody gave a name, is
+    /// shown as that.
+    #[must_use]
+    pub fn as_typed(self, text: Option<&str>) -> Self {
+        let text = text.map(str::trim).filter(|text| {
+            text.starts_with('{') && !text.contains('\n') && self.name == self.policy.tuple()
+        });
+        match text {
+            Some(text) => Typed {
+                name: text.to_owned(),
+                ..self
+            },
+            None => self,
+        }
+    }
+}
+
+impl From<Typed<Algorithm>> for Typed<Policy> {
+    fn from(typed: Typed<Algorithm>) -> Self {
+        Typed {
+            policy: Policy::Gateway(typed.policy),
+            name: typed.name,
+        }
+    }
+}
+
+/// By its name in the catalogue, if it has one.
+impl<P: fmt::Display> From<P> for Typed<P> {
+    fn from(policy: P) -> Self {
+        Typed {
+            name: policy.to_string(),
+            policy,
+        }
+    }
+}
+
+impl<P> fmt::Display for Typed<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// A name of the catalogue, or a tuple.
+impl<'de> Deserialize<'de> for Typed<Algorithm> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrTuple;
+
+        impl<'de> Visitor<'de> for NameOrTuple {
+            type Value = Typed<Algorithm>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "the name of a policy, or a table of measure, dispatch, granularity and period",
+                )
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+                let algorithm: Algorithm = name.parse().map_err(E::custom)?;
+                Ok(algorithm.into())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let tuple = Tuple::deserialize(MapAccessDeserializer::new(map))?;
+                let policy = Algorithm::try_from(&tuple).map_err(A::Error::custom)?;
+                let name = tuple.name.unwrap_or_else(|| policy.tuple());
+                Ok(Typed { policy, name })
+            }
+        }
+
+        deserializer.deserialize_any(NameOrTuple)
+    }
+}
