@@ -23,6 +23,7 @@
 //! is bound to; refuse new flows while any link is present that the operator has not taken away.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod algorithm;
 pub mod availability;

@@ -3,6 +3,8 @@
 //!
 //! Nothing here carries a packet. [`Loss::strikes`] alone is a law that both follow with their own random numbers.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};

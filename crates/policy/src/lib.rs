@@ -26,6 +26,8 @@
 //! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
 //! build. Beside that, of the pure crates only the simulator has unsafe code: a hint to the cache.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub mod abi;
 mod ffi;
 pub mod spread;

@@ -12,6 +12,8 @@
 //!
 //! Nothing in this crate reads a clock or a random number, or writes a file.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod event;
 mod file;
 pub mod format;

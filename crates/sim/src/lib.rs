@@ -24,6 +24,8 @@
 //! own, so that a component added to a scenario changes nothing for the others. What has ended is forgotten, so that
 //! memory follows what is alive and not how long the world has lived.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub mod crowd;
 pub mod dumbbell;
 pub mod fluid;
