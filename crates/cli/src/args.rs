@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anabranch_api::paths::DEFAULT_INSTANCE;
 use anabranch_config::did_you_mean;
 use anabranch_core::algorithm::{self, UnknownAlgorithm};
 use anabranch_core::catalogue::{self, Target};
 use anabranch_core::{Algorithm, Typed};
-use anabranch_daemon::paths::DEFAULT_INSTANCE;
 use anabranch_scenario::World;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};

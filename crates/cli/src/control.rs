@@ -1,15 +1,15 @@
 //! Asking the daemon.
 
-use anabranch_daemon::control::{Client, LinkStatus, Request, Response, Status};
-use anabranch_daemon::paths::Paths;
-use anabranch_daemon::{BadInput, Error};
+use anabranch_api::Paths;
+use anabranch_api::{Client, LinkStatus, Request, Response, Status};
+use anabranch_config::BadInput;
 use anyhow::{anyhow, bail};
 
 /// A connection to the daemon of one instance.
 pub struct Daemon(Client);
 
 impl Daemon {
-    pub fn of(instance: &str) -> Result<Self, Error> {
+    pub fn of(instance: &str) -> anyhow::Result<Self> {
         Ok(Self(Client::connect(&Paths::new(instance)?.socket())?))
     }
 

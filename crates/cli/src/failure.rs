@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use anabranch_daemon::{BadInput, Error};
+use anabranch_api::ClientError;
+use anabranch_config::BadInput;
+use anabranch_daemon::Error;
 
 use crate::interrupt::{self, Interrupted};
 
@@ -23,10 +25,16 @@ fn line(error: &anyhow::Error) -> String {
 
 /// Context around an error does not change whose turn it is.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    let of = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
-        Some(error) => Some(error.exit_code()),
-        None if cause.is::<Interrupted>() => Some(interrupt::EXIT_CODE),
-        None => cause.is::<BadInput>().then_some(BAD_INPUT),
+    let of = |cause: &(dyn std::error::Error + 'static)| {
+        if let Some(error) = cause.downcast_ref::<Error>() {
+            return Some(error.exit_code());
+        }
+        if cause.is::<Interrupted>() {
+            return Some(interrupt::EXIT_CODE);
+        }
+        let unasked = cause.downcast_ref::<ClientError>();
+        let is_bad_input = cause.is::<BadInput>() || unasked.is_some_and(ClientError::is_mendable);
+        is_bad_input.then_some(BAD_INPUT)
     };
     error.chain().find_map(of).unwrap_or(FAILED)
 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stdout};
 
-use anabranch_daemon::BadInput;
+use anabranch_config::BadInput;
 use anabranch_results::ResultsDirError;
 use anyhow::Context;
 use serde::Serialize;

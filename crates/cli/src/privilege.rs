@@ -1,6 +1,6 @@
 //! What only root may do.
 
-use anabranch_daemon::BadInput;
+use anabranch_config::BadInput;
 use anabranch_testbed::netns::check_privilege;
 
 /// Refuses to begin what would end in the laboratory's refusal.

@@ -76,6 +76,13 @@ fn what_runs_a_scenario_neither_keeps_nor_draws_results() {
 }
 
 #[test]
+fn asking_the_daemon_takes_none_of_it() {
+    for room in ["anabranch-api", "anabranch-lab"] {
+        assert_apart(room, &["anabranch-daemon", "anabranch-dataplane"]);
+    }
+}
+
+#[test]
 fn results_draw_nothing() {
     let drawing = ["anabranch-report", "maud", "plotters", "resvg"];
     assert_apart("anabranch-results", &drawing);

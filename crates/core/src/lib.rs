@@ -26,6 +26,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod algorithm;
+mod answers;
 pub mod availability;
 mod balancer;
 pub mod bandwidth;
@@ -43,6 +44,7 @@ pub mod weights;
 
 pub use algorithm::Algorithm;
 pub use anabranch_policy::abi::Choice;
+pub use answers::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{Balancer, BuildError, Event, LinkStatus, ProbeRequest, Wakeup};
 pub use catalogue::Policy;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
 use anabranch_daemon::{Error, run};
 use tracing_subscriber::EnvFilter;
 

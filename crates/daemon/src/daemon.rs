@@ -18,19 +18,19 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::config::{Config, LINKS_MAX, Link};
-use crate::control::{Call, LinkAction, Request, Response};
+use crate::control::Call;
 use crate::driver::{Driver, ProbeOrder};
 use crate::error::with_causes;
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{
-    self, Ended, FlowRow, LinkPath, Plane, ReasonCount, Role, Route, Swept, Walk, Which,
-};
+use crate::plane::{self, Ended, LinkPath, Plane, Role, Route, Swept, Walk, Which};
 use crate::probe::{Target, Via};
 use crate::service::Service;
 use crate::slots::{Orders, Slots};
 use crate::trouble::Troubles;
 use crate::view;
+use anabranch_api::{FlowRow, ReasonCount};
+use anabranch_api::{LinkAction, Request, Response};
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
 const SWEEP_REST: u32 = 200;

@@ -36,7 +36,6 @@ mod lock;
 mod meter;
 mod notify;
 pub mod observe;
-pub mod paths;
 pub mod plane;
 pub mod preflight;
 mod privileges;

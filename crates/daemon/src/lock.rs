@@ -19,7 +19,7 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::error::{BadInput, Error, is_full};
-use crate::paths::Paths;
+use anabranch_api::Paths;
 
 /// Held while the daemon runs. The kernel lets go of it when the process ends, however it ends.
 #[derive(Debug)]

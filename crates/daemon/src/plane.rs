@@ -5,12 +5,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
 use anabranch_core::DataPlane;
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
-    EMBRYOS_PER_HOST, Error, Explanation, FlowRow, LinkPath, Proto, ReasonCount, Role, Route,
-    Settings, Sizes, Swept, Verdict, Walker, Which,
+    EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict, Walker, Which,
 };
 
 use crate::config::{Config, Forwards, LanSources, UdpFilter};

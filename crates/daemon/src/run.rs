@@ -15,14 +15,15 @@ use crate::error::Error;
 use crate::host::{self, Host};
 use crate::lock::{Claims, Lock};
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
-use crate::paths::Paths;
-use crate::plane::{self, ReasonCount};
+use crate::plane;
 use crate::preflight::{check_devices, check_host};
 use crate::privileges;
 use crate::probe::{self, Target, Via};
 use crate::service;
 use crate::slots::{Orders, Slots};
 use crate::trunk;
+use anabranch_api::Paths;
+use anabranch_api::ReasonCount;
 
 /// Runs the gateway or trunk of the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
 /// was. `ready` is called once packets are forwarded.

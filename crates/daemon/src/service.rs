@@ -10,10 +10,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::control::{Call, Response, Server};
+use crate::control::{Call, Server};
 use crate::error::Error;
 use crate::notify::notify;
-use crate::paths::Paths;
+use anabranch_api::Paths;
+use anabranch_api::Response;
 
 /// Rates are taken, and what failed is tried again.
 const TICK: Duration = Duration::from_secs(1);

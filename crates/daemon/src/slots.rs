@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::config::LINKS_MAX;
-use crate::control::LinkAction;
 use crate::plane::LinkId;
+use anabranch_api::LinkAction;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slots(BTreeMap<String, u8>);

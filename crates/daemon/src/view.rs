@@ -5,14 +5,15 @@ use std::time::Duration;
 use anabranch_core::{Admin, DownCause, LinkCounters, LinkStatus as Balanced, Reach, State, Time};
 
 use crate::config::{Link, Rate};
-use crate::control::{
+use crate::daemon::{Daemon, Surroundings, all_links};
+use crate::observe::LinkView;
+use crate::plane::{Error, Plane};
+use crate::service::Service;
+use anabranch_api::ReasonCount;
+use anabranch_api::{
     FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, TargetStatus,
     Traffic,
 };
-use crate::daemon::{Daemon, Surroundings, all_links};
-use crate::observe::LinkView;
-use crate::plane::{Error, Plane, ReasonCount};
-use crate::service::Service;
 
 pub fn status<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Status, Error> {
     let config = &daemon.config;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use anabranch_api::Paths;
 use anabranch_core::LinkId;
 use anabranch_daemon::Slots;
 use anabranch_daemon::config::Config;
 use anabranch_daemon::host::Host;
 use anabranch_daemon::observe::{self, Desired, Monitor, Netlink, Snapshot};
-use anabranch_daemon::paths::Paths;
 use anabranch_testbed::netns::Namespace;
 
 const DEADLINE: Duration = Duration::from_secs(10);

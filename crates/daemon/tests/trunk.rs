@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
+use anabranch_api::{Client, Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use common::{Limited, claim, example};
 use nix::fcntl::{Flock, FlockArg};

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use anabranch_core::{Explanation, Proto, Weighed};
 use anabranch_policy::abi;
-use serde::{Deserialize, Serialize};
 
 use crate::{Error, flows, gateway::Gateway};
 
@@ -13,39 +13,6 @@ const IP: usize = 20;
 const TRANSPORT: usize = 20;
 const ANSWER_AT: usize = ETHERNET + IP + TRANSPORT;
 const PACKET: usize = ANSWER_AT + size_of::<abi::Explanation>();
-
-/// The transport of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Proto {
-    Tcp,
-    Udp,
-}
-
-/// What one link brought to the choice.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Weighed {
-    pub link: u8,
-    pub usable: bool,
-    pub weight: u32,
-    /// Flows dispatched in the current window, or active, as the policy counts.
-    pub load: u32,
-}
-
-/// The program's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Explanation {
-    /// None: the kernel's own routing decides, or nothing can be sent.
-    pub link: Option<u8>,
-    /// Why this link, or why none.
-    pub why: String,
-    /// The flow exists already: the link is a fact, not a forecast.
-    pub bound: bool,
-    /// CRC-32 of addresses and ports, for the policy `hash`.
-    pub hash: u32,
-    /// What the choice was made from; empty if it fell otherwise.
-    pub weighed: Vec<Weighed>,
-}
 
 impl Gateway {
     /// Where the first packet of a flow would go now. Nothing is bound, counted or sent.

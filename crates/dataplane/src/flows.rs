@@ -2,46 +2,8 @@
 
 use std::{collections::HashMap, net::SocketAddr, time::Duration};
 
+use anabranch_core::{FlowRow, FlowState};
 use anabranch_policy::abi::{self, Flow, FlowKey, Why};
-use serde::{Deserialize, Serialize};
-
-/// Where a flow stands in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FlowState {
-    /// Not answered yet, or its handshake is not complete.
-    Embryo,
-    Established,
-    /// One side has sent its FIN.
-    Closing,
-    /// Over; its entries serve the last segments.
-    Closed,
-}
-
-/// One flow.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FlowRow {
-    /// `tcp`, `udp` or `icmp`.
-    pub proto: String,
-    pub state: FlowState,
-    /// The link's number.
-    pub link: u8,
-    /// Why it was chosen.
-    pub why: String,
-    pub local: SocketAddr,
-    /// What the local end is to the internet.
-    pub external: SocketAddr,
-    /// UDP and ICMP: the first of possibly several.
-    pub remote: SocketAddr,
-    pub packets_out: u64,
-    pub bytes_out: u64,
-    pub packets_in: u64,
-    pub bytes_in: u64,
-    pub age_ms: u64,
-    pub idle_ms: u64,
-    /// Links on which its SYN got no answer.
-    pub tried: Vec<u8>,
-}
 
 /// Rows from the entries of both tables. `now` is CLOCK_MONOTONIC.
 pub fn rows(entries: Vec<(FlowKey, Flow)>, now: Duration) -> Vec<FlowRow> {

@@ -11,11 +11,10 @@ use anabranch_policy::abi;
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use crate::{
-    Error, FlowRow, Route, Swept, Walker, attach,
+    Error, FlowRow, ReasonCount, Route, Swept, Walker, attach,
     ending::Which,
     object::{self, Object},
-    reasons::{self, ReasonCount},
-    routes,
+    reasons, routes,
     run::{self, Ran},
     walk::Occupancy,
 };

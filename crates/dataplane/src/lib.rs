@@ -33,15 +33,13 @@ mod run;
 pub mod trunk;
 mod walk;
 
+pub use anabranch_core::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use anabranch_policy::abi::Settings;
 pub use attach::{has_room, programs_at};
 pub use ending::Which;
 pub use error::Error;
-pub use explain::{Explanation, Proto, Weighed};
-pub use flows::{FlowRow, FlowState};
 pub use gateway::{EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Sizes};
 pub use object::OBJECT;
-pub use reasons::ReasonCount;
 pub use routes::{Route, Verdict};
 pub use run::Ran;
 pub use walk::{Swept, Walker};

@@ -1,20 +1,10 @@
 //! Why packets left a program.
 
+use anabranch_core::ReasonCount;
 use anabranch_policy::{Fate, Reason};
 use aya::maps::{MapData, PerCpuArray};
-use serde::{Deserialize, Serialize};
 
 use crate::Error;
-
-/// How often packets left for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReasonCount {
-    pub name: String,
-    /// `sent`, `passed`, `dropped` or `refused`.
-    pub fate: String,
-    pub words: String,
-    pub packets: u64,
-}
 
 /// The counters of `known`, all CPUs added up.
 pub fn read(

@@ -6,9 +6,9 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use anabranch_api::{LinkAction, Request};
 use anabranch_config::Source;
 use anabranch_daemon::config::Config;
-use anabranch_daemon::control::{LinkAction, Request};
 use anabranch_daemon::trunk;
 use anabranch_scenario::ScenarioFile;
 use proptest::prelude::*;

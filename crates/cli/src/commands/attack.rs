@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use anabranch_config::BadInput;
 use anabranch_config::did_you_mean;
-use anabranch_daemon::BadInput;
 use anabranch_lab::attack::{self, ATTACKS, Attack, PINGS, Row, Subject, Trial};
 use anabranch_results::write_json;
 use anabranch_workload::client::Stop;

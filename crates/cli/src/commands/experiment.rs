@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use anabranch_daemon::BadInput;
+use anabranch_config::BadInput;
 use anabranch_experiment::{
     Experiment, ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World,
     all,

@@ -1,7 +1,7 @@
 //! Which link a flow would take, and why: the loaded program's own answer.
 
-use anabranch_daemon::control::{Request, Response};
-use anabranch_daemon::plane::{Explanation, Proto};
+use anabranch_api::{Explanation, Proto};
+use anabranch_api::{Request, Response};
 use serde_json::json;
 
 use crate::args::{ExplainArgs, ExplainProto};

@@ -1,7 +1,7 @@
 //! Flows and the links that carry them.
 
-use anabranch_daemon::control::{Request, Response};
-use anabranch_daemon::plane::FlowRow;
+use anabranch_api::FlowRow;
+use anabranch_api::{Request, Response};
 use serde::Serialize;
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-use anabranch_daemon::control::{LinkAction as Order, Request, Response};
+use anabranch_api::{LinkAction as Order, Request, Response};
 
 use crate::args::LinkAction;
 use crate::control::{Daemon, unexpected};

@@ -1,7 +1,7 @@
 use std::io::{IsTerminal, stderr};
 use std::path::Path;
 
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
 use tracing_subscriber::EnvFilter;
 
 /// Runs the daemon until it is told to stop. `RUST_LOG` chooses what it tells.

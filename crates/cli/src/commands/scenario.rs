@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use anabranch_config::BadInput;
 use anabranch_core::Time;
-use anabranch_daemon::BadInput;
 use anabranch_lab::scenario::Setup;
 use anabranch_lab::topology::LabError;
 use anabranch_report::{ComparisonPage, draw_pngs, layout};

@@ -1,9 +1,7 @@
 //! Links, rates, flows, and what became of packets.
 
-use anabranch_daemon::control::{
-    LinkState, LinkStatus, Rates, Request, Response, Status, TrunkStatus,
-};
-use anabranch_daemon::plane::ReasonCount;
+use anabranch_api::ReasonCount;
+use anabranch_api::{LinkState, LinkStatus, Rates, Request, Response, Status, TrunkStatus};
 use anyhow::bail;
 use serde::Serialize;
 
@@ -204,7 +202,7 @@ fn reasons(reasons: &[ReasonCount]) -> Columns {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_daemon::control::SublinkStatus;
+    use anabranch_api::SublinkStatus;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use anabranch_daemon::control::LinkState;
+use anabranch_api::LinkState;
 use anabranch_lab::topology::{IspSpec, Lab};
 use anabranch_scenario::Direction;
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::LinkState;
+use anabranch_api::LinkState;
 use anabranch_lab::run::{Recording, Run, Telling};
 use anabranch_lab::topology::{Anabranch, Lab};
 use anabranch_scenario::{Change, Direction, Fault, Load, Place};

@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{
-    Client, LinkAction, LinkState, LinkStatus, Request, Response, Status,
-};
-use anabranch_daemon::paths::Paths;
-use anabranch_daemon::plane::FlowRow;
+use anabranch_api::FlowRow;
+use anabranch_api::Paths;
+use anabranch_api::{Client, LinkAction, LinkState, LinkStatus, Request, Response, Status};
 use anabranch_lab::topology::{Anabranch, Gateway, Lab, LabSpec, SERVER, configuration};
 use anabranch_testbed::netns::Namespace;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::thread;
 
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
 use anabranch_dataplane::programs_at;
 use anabranch_lab::topology::Anabranch;
 use anabranch_testbed::netns::{Exit, Namespace};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_daemon::control::LinkState;
+use anabranch_api::LinkState;
 use anabranch_lab::topology::Anabranch;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Another configuration while everything goes on.
 
-use anabranch_daemon::control::{LinkAction, LinkState};
+use anabranch_api::{LinkAction, LinkState};
 use anabranch_lab::topology::{Anabranch, LabSpec, configuration};
 
 use crate::house::{

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::str::FromStr;
 use std::thread;
 
-use anabranch_daemon::control::Status;
+use anabranch_api::Status;
 use anabranch_lab::topology::{Anabranch, Lab, SERVER};
 use anabranch_testbed::netns::{Exit, Namespace};
 use hickory_proto::op::{Message, MessageType};

@@ -3,31 +3,20 @@
 //! Connections are served by tasks that only read and write; every request is answered by the daemon's own loop, which
 //! owns all state. Requests are small and bounded; so are the connections.
 
-mod client;
-mod status;
-
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anabranch_api::{Request, Response, from_line, to_line};
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-pub use client::Client;
-pub use status::{
-    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, SublinkStatus,
-    TargetStatus, Traffic, TrunkStatus,
-};
-
 use crate::error::is_full;
-use crate::plane::{Explanation, FlowRow, Proto};
 
 const REQUEST_BYTES_MAX: u64 = 4096;
 const CONNECTIONS_MAX: usize = 64;
@@ -35,63 +24,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const BIND_AGAIN: Duration = Duration::from_secs(1);
 /// For who does not read what was asked for.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
-    Status,
-    /// At most `limit` rows.
-    Flows {
-        limit: usize,
-    },
-    /// Which link a packet would take, and why: asks the loaded program.
-    Explain {
-        from: SocketAddr,
-        to: SocketAddr,
-        proto: Proto,
-    },
-    Link {
-        name: String,
-        action: LinkAction,
-        /// Even if no other link works.
-        #[serde(default)]
-        force: bool,
-    },
-    /// Reads the configuration again, like SIGHUP.
-    Reload,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LinkAction {
-    /// No new flows; the present ones stay.
-    Drain,
-    /// Back in use.
-    Up,
-    /// Out of use: its flows end.
-    Down,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "response", rename_all = "kebab-case")]
-pub enum Response {
-    Status(Box<Status>),
-    /// The status of an instance that runs a trunk.
-    Trunk(Box<TrunkStatus>),
-    Flows {
-        total: usize,
-        flows: Vec<FlowRow>,
-    },
-    Explanation(Box<Explanation>),
-    Done,
-    /// The request cannot be fulfilled; nothing was changed.
-    Refused {
-        message: String,
-    },
-    Failed {
-        message: String,
-    },
-}
 
 /// A request and where its answer goes.
 pub type Call = (Request, oneshot::Sender<Response>);
@@ -238,9 +170,8 @@ async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>, idle: &Idle) -> an
         } else {
             too_long()
         };
-        let mut json = encode(response).await?;
-        json.push(b'\n');
-        tokio::time::timeout(WRITE_TIMEOUT, output.write_all(&json)).await??;
+        let line = encode(response).await?;
+        tokio::time::timeout(WRITE_TIMEOUT, output.write_all(&line)).await??;
         anyhow::ensure!(whole, "request cut short");
     }
 }
@@ -248,7 +179,7 @@ async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>, idle: &Idle) -> an
 /// A list of flows may be long: the daemon's loop, on this thread, does not wait for it.
 async fn encode(response: Response) -> anyhow::Result<Vec<u8>> {
     let is_long = matches!(response, Response::Flows { .. });
-    let encode = move || serde_json::to_vec(&response);
+    let encode = move || to_line(&response);
     Ok(match is_long {
         true => tokio::task::spawn_blocking(encode).await??,
         false => encode()?,
@@ -262,7 +193,7 @@ fn too_long() -> Response {
 }
 
 async fn answer(line: &[u8], calls: &mpsc::Sender<Call>) -> Response {
-    let request = match serde_json::from_slice(line) {
+    let request = match from_line(line) {
         Ok(request) => request,
         Err(error) => {
             return Response::Refused {
@@ -283,6 +214,8 @@ async fn answer(line: &[u8], calls: &mpsc::Sender<Call>) -> Response {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
+
+    use anabranch_api::{Client, LinkAction};
 
     use super::*;
 
@@ -338,12 +271,19 @@ mod tests {
         assert_eq!(message, format!("{asked:?}"));
 
         let mut raw = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        raw.write_all(b"{\"request\":\"status\",\"extra\":1}\n")
+        raw.write_all(b"{\"request\":\"flows\",\"limit\":1,\"extra\":1}\n")
             .unwrap();
         let mut lines = BufReader::new(raw.try_clone().unwrap()).lines();
         assert!(
-            lines.next().unwrap().unwrap().contains("refused"),
+            lines.next().unwrap().unwrap().contains("not a request"),
             "an unknown key"
+        );
+        raw.write_all(b"{\"api\":99,\"request\":\"status\"}\n")
+            .unwrap();
+        let refused = lines.next().unwrap().unwrap();
+        assert!(
+            refused.contains("version 99 of the control protocol"),
+            "{refused}"
         );
         raw.write_all(&vec![b'x'; REQUEST_BYTES_MAX as usize])
             .unwrap();

@@ -14,13 +14,14 @@ use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::Error;
-use crate::control::LinkState as Shown;
 use crate::error::BadInput;
 use crate::observe::tests::{FIBER, LAN, LTE, device, host, route};
-use crate::paths::Paths;
-use crate::plane::{Error as PlaneError, Explanation, Proto, ReasonCount, Role, Route, Settings};
+use crate::plane::{Error as PlaneError, Role, Route, Settings};
 use crate::probe::DEFAULT_TARGETS;
 use crate::service::{Signal, serve, take_turns};
+use anabranch_api::LinkState as Shown;
+use anabranch_api::Paths;
+use anabranch_api::{Explanation, Proto, ReasonCount};
 
 const CONFIG: &str = r#"
 lan = ["lan0"]
@@ -284,7 +285,7 @@ impl Surroundings for FakeHost {
         Ok([32_768, 60_999])
     }
 
-    fn drops(&self) -> anyhow::Result<Vec<plane::ReasonCount>> {
+    fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
         Ok(Vec::new())
     }
 
@@ -380,7 +381,7 @@ impl Rig {
         response.await.unwrap()
     }
 
-    async fn status(&self) -> crate::control::Status {
+    async fn status(&self) -> anabranch_api::Status {
         match self.call(Request::Status).await {
             Response::Status(status) => *status,
             other => panic!("{other:?}"),

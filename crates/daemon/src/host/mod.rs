@@ -19,9 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Fallback, Link};
 use crate::observe::{Desired, Netlink};
-use crate::paths::Paths;
-use crate::plane::{LinkId, ReasonCount};
+use crate::plane::LinkId;
 use crate::slots::{Orders, Slots};
+use anabranch_api::Paths;
+use anabranch_api::ReasonCount;
 use ids::Ids;
 use nft::{Guard, GuardedLink};
 use routing::{FirstUsable, Routing};

@@ -16,17 +16,18 @@ use super::config::Config;
 use super::queues::{self, DeviceQueue};
 use super::view::View;
 use crate::config::Configuration;
-use crate::control::{Call, Request, Response, SublinkStatus, TrunkStatus};
+use crate::control::Call;
 use crate::error::Error;
 use crate::host::Host;
 use crate::lock::Claims;
 use crate::meter::Meter;
 use crate::observe::{Monitor, Netlink};
-use crate::paths::Paths;
 use crate::preflight;
 use crate::run::{HostParts, adopt_host};
 use crate::service::Service;
 use crate::trouble::Troubles;
+use anabranch_api::Paths;
+use anabranch_api::{Request, Response, SublinkStatus, TrunkStatus};
 
 /// Of a scheme that never looks.
 const NEVER: Duration = Duration::from_secs(3600);

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
 use anabranch_testbed::netns::Namespace;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use anabranch_daemon::control::{Request, Response};
+use anabranch_api::{Request, Response};
 use anabranch_testbed::netns::Exit;
 use aya::programs::{SchedClassifier, TcAttachType};
 use nix::sys::signal::Signal;

@@ -13,8 +13,8 @@ use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{LinkAction, LinkState, Request, Response};
-use anabranch_daemon::plane::Proto;
+use anabranch_api::Proto;
+use anabranch_api::{LinkAction, LinkState, Request, Response};
 use anabranch_policy::abi::{
     ABI_VERSION, BePort, Flow, FlowKey, Gauge, SIDE_LAN, STATE_CONFIRMED, Table,
 };

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use anabranch_daemon::control::{LinkState, Request, Response};
-use anabranch_daemon::plane::Proto;
+use anabranch_api::Proto;
+use anabranch_api::{LinkState, Request, Response};
 use anabranch_testbed::netns::Exit;
 use nix::sys::signal::Signal;
 

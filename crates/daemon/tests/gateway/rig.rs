@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{Client, LinkStatus, Request, Response, Status};
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
+use anabranch_api::{Client, LinkStatus, Request, Response, Status};
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
 

@@ -1,6 +1,6 @@
 //! What goes wrong beside the links: it is told where one looks, and the rest goes on.
 
-use anabranch_daemon::control::LinkState;
+use anabranch_api::LinkState;
 use anabranch_testbed::netns::Exit;
 use nix::sys::signal::Signal;
 

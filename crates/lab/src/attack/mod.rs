@@ -22,7 +22,7 @@ use std::sync::mpsc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::plane::ReasonCount;
+use anabranch_api::ReasonCount;
 use anabranch_workload::client::Stop;
 use serde::Serialize;
 use tokio::sync::watch;

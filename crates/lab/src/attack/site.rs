@@ -14,8 +14,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{Client, LinkState, Request, Response, Status};
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
+use anabranch_api::{Client, LinkState, Request, Response, Status};
 
 use super::Subject;
 use crate::topology::{
@@ -188,7 +188,7 @@ impl Site {
         let deadline = Instant::now() + READY;
         loop {
             let links = self.status()?.map_or_else(Vec::new, |status| status.links);
-            let answered = |link: &anabranch_daemon::control::LinkStatus| {
+            let answered = |link: &anabranch_api::LinkStatus| {
                 link.state == LinkState::Up && link.probe.round_trip_ms.is_some()
             };
             if links.iter().all(answered) {

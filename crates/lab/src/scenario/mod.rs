@@ -15,10 +15,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{
-    Client, LinkState as Found, LinkStatus, Request, Response, Status,
-};
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
+use anabranch_api::{Client, LinkState as Found, LinkStatus, Request, Response, Status};
 use anabranch_scenario::{Fault, Network, Record, Run, Site, World};
 use anabranch_workload::client::{Stop, TransferEvent};
 

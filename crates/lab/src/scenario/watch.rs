@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::control::{LinkState as Found, LinkStatus, Traffic};
+use anabranch_api::{LinkState as Found, LinkStatus, Traffic};
 use anabranch_scenario::{
     Change, Direction, Event, EventKind, Fault, LinkPlan, LinkReading, LinkSeries, LinkState, Site,
     format,

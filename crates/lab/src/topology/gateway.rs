@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anabranch_daemon::control::{Client, Request, Response, SublinkStatus, TrunkStatus};
-use anabranch_daemon::paths::Paths;
+use anabranch_api::Paths;
+use anabranch_api::{Client, Request, Response, SublinkStatus, TrunkStatus};
 use anabranch_scenario::{Counts, Event, LinkReading, LinkSeries, LinkState, Tally};
 
 use super::nodes::Nodes;

@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::config::Forwards;
-use crate::plane::ReasonCount;
+use anabranch_api::ReasonCount;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that the kernel carries for one LAN address.

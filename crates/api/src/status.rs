@@ -2,9 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use anabranch_core::ReasonCount;
 use serde::{Deserialize, Serialize};
-
-use crate::plane::ReasonCount;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {

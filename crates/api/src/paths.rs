@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anabranch_config::is_name;
-
-use crate::error::BadInput;
+use anabranch_config::{BadInput, is_name};
 
 pub const DEFAULT_INSTANCE: &str = "default";
 const INSTANCE_CHARS_MAX: usize = 32;

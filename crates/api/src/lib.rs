@@ -1,0 +1,19 @@
+//! How the daemon is asked: one JSON object per line on a Unix socket, a [`Request`] each, answered in order by a
+//! [`Response`]. Every line tells the [`VERSION`] of the protocol; who reads one of another says so and does nothing.
+//!
+//! [`Client`] is the end of whoever asks, and [`paths`] tells where the socket is. Who listens is in the daemon. This is all
+//! of it that a command or a laboratory links.
+
+mod client;
+mod messages;
+pub mod paths;
+mod status;
+
+pub use anabranch_core::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
+pub use client::{Client, ClientError};
+pub use messages::{LinkAction, Misread, Request, Response, VERSION, from_line, to_line};
+pub use paths::Paths;
+pub use status::{
+    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, SublinkStatus,
+    TargetStatus, Traffic, TrunkStatus,
+};

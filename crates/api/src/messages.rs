@@ -1,0 +1,172 @@
+//! Requests and responses, and the lines they are sent as.
+
+use std::net::SocketAddr;
+
+use anabranch_core::{Explanation, FlowRow, Proto};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{Status, TrunkStatus};
+
+/// Of the control protocol. It counts up when a message of an older command or daemon would be misread.
+pub const VERSION: u32 = 1;
+
+/// What the daemon may be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    Status,
+    /// At most `limit` rows.
+    Flows {
+        limit: usize,
+    },
+    /// Which link a packet would take, and why: asks the loaded program.
+    Explain {
+        from: SocketAddr,
+        to: SocketAddr,
+        proto: Proto,
+    },
+    Link {
+        name: String,
+        action: LinkAction,
+        /// Even if no other link works.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Reads the configuration again, like SIGHUP.
+    Reload,
+}
+
+/// An order for a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkAction {
+    /// No new flows; the present ones stay.
+    Drain,
+    /// Back in use.
+    Up,
+    /// Out of use: its flows end.
+    Down,
+}
+
+/// Its answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "response", rename_all = "kebab-case")]
+pub enum Response {
+    Status(Box<Status>),
+    /// The status of an instance that runs a trunk.
+    Trunk(Box<TrunkStatus>),
+    Flows {
+        total: usize,
+        flows: Vec<FlowRow>,
+    },
+    Explanation(Box<Explanation>),
+    Done,
+    /// The request cannot be fulfilled; nothing was changed.
+    Refused {
+        message: String,
+    },
+    Failed {
+        message: String,
+    },
+}
+
+/// A message with the version it is written in.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    api: u32,
+    #[serde(flatten)]
+    message: &'a T,
+}
+
+/// A line that is no message.
+#[derive(Debug, thiserror::Error)]
+pub enum Misread {
+    #[error(
+        "version {0} of the control protocol; this program speaks version {VERSION}: the command and the daemon must be of one installation"
+    )]
+    Version(u32),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// A message as a line of JSON, its end included.
+///
+/// # Errors
+/// If it cannot be written as JSON.
+pub fn to_line<T: Serialize>(message: &T) -> serde_json::Result<Vec<u8>> {
+    let versioned = Versioned {
+        api: VERSION,
+        message,
+    };
+    let mut line = serde_json::to_vec(&versioned)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// The message of a line; without a version, it is of the present one.
+///
+/// # Errors
+/// [`Misread::Version`] if it is of another version, whatever else is wrong with it.
+pub fn from_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, Misread> {
+    let mut message: Map<String, Value> = serde_json::from_slice(line)?;
+    let api = message.remove("api").map(serde_json::from_value);
+    match api.transpose()?.unwrap_or(VERSION) {
+        VERSION => Ok(serde_json::from_value(message.into())?),
+        other => Err(Misread::Version(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(line: &str) -> Result<Request, Misread> {
+        from_line(line.as_bytes())
+    }
+
+    #[test]
+    fn a_request_tells_its_version_and_is_read_back() {
+        let asked = Request::Link {
+            name: "fiber".into(),
+            action: LinkAction::Drain,
+            force: false,
+        };
+        let line = String::from_utf8(to_line(&asked).unwrap()).unwrap();
+        let json = r#"{"api":1,"request":"link","name":"fiber","action":"drain","force":false}"#;
+        assert_eq!(line, format!("{json}\n"));
+        assert_eq!(request(&line).unwrap(), asked);
+    }
+
+    #[test]
+    fn a_line_without_a_version_is_of_the_present_one() {
+        let read = request(r#"{"request":"flows","limit":5}"#).unwrap();
+        assert_eq!(read, Request::Flows { limit: 5 });
+        assert_eq!(request(r#"{"request":"status"}"#).unwrap(), Request::Status);
+    }
+
+    #[test]
+    fn another_version_is_named_before_anything_else_that_is_wrong() {
+        for line in [
+            r#"{"api":2,"request":"status"}"#,
+            r#"{"api":2,"request":"dance"}"#,
+        ] {
+            let error = request(line).unwrap_err();
+            assert!(matches!(error, Misread::Version(2)), "{error}");
+            assert!(error.to_string().contains("speaks version 1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused() {
+        for line in [
+            r#"{"request":"flows","limit":5,"extra":1}"#,
+            r#"{"request":"dance"}"#,
+            r#"{"limit":5}"#,
+            "[]",
+        ] {
+            assert!(matches!(request(line), Err(Misread::Json(_))), "{line}");
+        }
+    }
+}

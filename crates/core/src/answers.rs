@@ -1,0 +1,86 @@
+//! What a data path tells when it is asked.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a flow stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowState {
+    /// Not answered yet, or its handshake is not complete.
+    Embryo,
+    Established,
+    /// One side has sent its FIN.
+    Closing,
+    /// Over; its entries serve the last segments.
+    Closed,
+}
+
+/// One flow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowRow {
+    /// `tcp`, `udp` or `icmp`.
+    pub proto: String,
+    pub state: FlowState,
+    /// The link's number.
+    pub link: u8,
+    /// Why it was chosen.
+    pub why: String,
+    pub local: SocketAddr,
+    /// What the local end is to the internet.
+    pub external: SocketAddr,
+    /// UDP and ICMP: the first of possibly several.
+    pub remote: SocketAddr,
+    pub packets_out: u64,
+    pub bytes_out: u64,
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    pub age_ms: u64,
+    pub idle_ms: u64,
+    /// Links on which its SYN got no answer.
+    pub tried: Vec<u8>,
+}
+
+/// The transport of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proto {
+    Tcp,
+    Udp,
+}
+
+/// What one link brought to the choice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weighed {
+    pub link: u8,
+    pub usable: bool,
+    pub weight: u32,
+    /// Flows dispatched in the current window, or active, as the policy counts.
+    pub load: u32,
+}
+
+/// The program's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// None: the kernel's own routing decides, or nothing can be sent.
+    pub link: Option<u8>,
+    /// Why this link, or why none.
+    pub why: String,
+    /// The flow exists already: the link is a fact, not a forecast.
+    pub bound: bool,
+    /// CRC-32 of addresses and ports, for the policy `hash`.
+    pub hash: u32,
+    /// What the choice was made from; empty if it fell otherwise.
+    pub weighed: Vec<Weighed>,
+}
+
+/// How often packets left for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReasonCount {
+    pub name: String,
+    /// `sent`, `passed`, `dropped` or `refused`.
+    pub fate: String,
+    pub words: String,
+    pub packets: u64,
+}
