@@ -1,5 +1,7 @@
 //! Compiles BPF programs with clang, for the build scripts of the crates that carry the objects.
 
+#![deny(missing_docs)]
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;

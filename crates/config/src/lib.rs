@@ -7,6 +7,7 @@
 //!
 //! Quantities carry their unit: [`Rate`], [`Span`], [`Bytes`], [`Share`].
 
+#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod error;

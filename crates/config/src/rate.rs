@@ -15,6 +15,7 @@ const ALLOWED: &str =
 pub struct Rate(NonZeroU64);
 
 impl Rate {
+    /// Bit/s.
     pub fn bps(self) -> u64 {
         self.0.get()
     }

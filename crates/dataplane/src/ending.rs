@@ -19,9 +19,11 @@ use crate::{
 /// Which flows of a link end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
+    /// Every one.
     All,
     /// Those that are not TCP and have had no packet for so long: nobody notices that they move.
     Udp {
+        /// Without a packet of either direction.
         idle: Duration,
     },
 }

@@ -11,6 +11,7 @@ use aya::{
 
 /// Every failure names the step; the source names the cause.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Error {
     #[error(
         "cannot mount the BPF file system on {path}: {source}; is this root, with CAP_SYS_ADMIN?"

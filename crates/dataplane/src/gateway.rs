@@ -53,6 +53,7 @@ pub struct LinkPath {
     pub external: IpAddr,
     /// None: destinations are neighbours.
     pub gateway: Option<IpAddr>,
+    /// Of the device that leads there.
     pub ifindex: u32,
     /// In bytes of IP packet.
     pub mtu: u32,
@@ -65,8 +66,10 @@ pub struct LinkPath {
 pub enum Role {
     /// `address` is the source of ICMP errors towards its hosts.
     Lan {
+        /// The gateway's own in this part of the LAN.
         address: IpAddr,
     },
+    /// The device of this link.
     Link(LinkId),
 }
 

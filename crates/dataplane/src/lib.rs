@@ -17,6 +17,8 @@
 //! [`DataPlane::install`]: anabranch_core::DataPlane::install
 //! [`DataPlane::end_flows`]: anabranch_core::DataPlane::end_flows
 
+#![deny(missing_docs)]
+
 mod attach;
 pub mod batch;
 mod devices;

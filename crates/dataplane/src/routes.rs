@@ -17,9 +17,17 @@ pub enum Verdict {
     /// An address of this host: its sockets hear what a link brings there.
     Local,
     /// The same in the LAN of a device: what a link brings there is dropped as what is for the LAN.
-    LocalInLan { ifindex: u32 },
+    LocalInLan {
+        /// Of the LAN's device.
+        ifindex: u32,
+    },
     /// A LAN prefix: its sources are valid, and the kernel routes to it. `via` is the LAN's router before it, if any.
-    Lan { ifindex: u32, via: Option<IpAddr> },
+    Lan {
+        /// Of the LAN's device.
+        ifindex: u32,
+        /// The router's address.
+        via: Option<IpAddr>,
+    },
     /// A specific route over one link: balanced flows, but always there.
     Link(LinkId),
 }
@@ -29,6 +37,7 @@ pub enum Verdict {
 pub struct Route {
     /// Address and prefix length in its own family.
     pub prefix: (IpAddr, u8),
+    /// What becomes of packets there.
     pub verdict: Verdict,
 }
 

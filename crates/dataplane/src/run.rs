@@ -11,6 +11,7 @@ use crate::Error;
 pub struct Ran {
     /// A `TC_ACT_*` value: 7 redirect, 2 drop, 0xffffffff leave to the stack.
     pub action: u32,
+    /// As the program left it.
     pub packet: Vec<u8>,
     /// Mean of the repetitions.
     pub took: Duration,

@@ -9,13 +9,16 @@ use crate::{ExperimentError, World};
 /// The numbers that count as reproduced; one side may be open.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
+    /// The least that holds; unbounded below if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
+    /// The most that holds; unbounded above if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
 }
 
 impl Bound {
+    /// `min` and all above.
     pub fn at_least(min: f64) -> Self {
         Bound {
             min: Some(min),
@@ -23,6 +26,7 @@ impl Bound {
         }
     }
 
+    /// `max` and all below.
     pub fn at_most(max: f64) -> Self {
         Bound {
             min: None,
@@ -30,6 +34,7 @@ impl Bound {
         }
     }
 
+    /// Both ends hold.
     pub fn within(min: f64, max: f64) -> Self {
         Bound {
             min: Some(min),
@@ -68,8 +73,11 @@ pub struct Claim {
     pub claim: String,
     /// The published value, if there is one.
     pub published: Option<f64>,
+    /// The least observation that agrees.
     pub min: Option<f64>,
+    /// The greatest observation that agrees.
     pub max: Option<f64>,
+    /// Of all these values; empty if they have none.
     #[serde(default)]
     pub unit: String,
     /// Where it is claimed.
@@ -85,6 +93,7 @@ fn sim() -> World {
 }
 
 impl Claim {
+    /// What an observation must keep.
     pub fn bound(&self) -> Bound {
         Bound {
             min: self.min,
@@ -134,19 +143,27 @@ pub(crate) fn read(experiment: &str, text: &str) -> Result<Claims, ExperimentErr
 /// A claim, what was observed, and the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
+    /// The figure's `id`.
     pub figure: String,
+    /// The sentence.
     pub claim: String,
+    /// In `unit`.
     pub observed: f64,
     /// `bound` in words, with its unit.
     pub expected: String,
+    /// Whether `observed` lies within `bound`.
     pub pass: bool,
+    /// What was expected.
     pub bound: Bound,
+    /// Empty if there is none.
     pub unit: String,
+    /// The published value, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<f64>,
 }
 
 impl Check {
+    /// Judges an observation.
     pub fn new(figure: &str, claim: &str, observed: f64, bound: Bound, unit: &str) -> Self {
         let words = [bound.words(), unit.into()];
         Check {

@@ -5,6 +5,7 @@ use crate::{Experiment, World, all};
 
 /// Why what was asked for cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SelectError {
     #[error("there is no experiment {name}; there are: {known}{meant}")]
     Experiment {
@@ -71,6 +72,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// Why an experiment came to no result.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ExperimentError {
     #[error("expected.toml of {experiment}: {reason}")]
     Expected { experiment: String, reason: String },

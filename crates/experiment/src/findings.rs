@@ -27,6 +27,7 @@ impl Findings {
         self.checks.push((claim.into(), observed, bound, unit));
     }
 
+    /// A plot of the figure, by its name without ending.
     pub fn plot(&mut self, name: impl Into<String>, svg: String) {
         self.plots.push((name.into(), svg));
     }

@@ -12,6 +12,8 @@
 //! figure is taken from a simulator that says otherwise the second time: the first seed of everything that is simulated is
 //! simulated twice ([`Context::trial`]).
 
+#![deny(missing_docs)]
+
 mod claim;
 mod error;
 mod findings;
@@ -39,6 +41,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line for the list.
     pub title: &'static str,
+    /// What of it is reproduced.
     pub figures: &'static [Figure],
     /// What the source shows and nothing here can.
     pub omitted: &'static [Omitted],
@@ -51,9 +54,11 @@ pub struct Experiment {
 pub struct Figure {
     /// As the paper numbers it: `fig9`, `table3`.
     pub id: &'static str,
+    /// What it shows, in one line.
     pub title: &'static str,
     /// Where it can be run; the first is the default.
     pub worlds: &'static [World],
+    /// Carries out its runs and says what they show.
     pub run: fn(&Context) -> Result<Findings, ExperimentError>,
 }
 
@@ -75,7 +80,9 @@ pub fn all() -> &'static [&'static Experiment] {
 /// Figures of one experiment that are to be run.
 #[derive(Debug)]
 pub struct Selection {
+    /// Whose they are.
     pub experiment: &'static Experiment,
+    /// In the order of the experiment.
     pub figures: Vec<&'static Figure>,
 }
 

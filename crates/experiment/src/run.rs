@@ -22,8 +22,10 @@ pub trait Progress: Sync {
     fn resumed(&self, _sweep: &Sweep) {}
 }
 
+/// How an experiment is run.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Where its runs take place.
     pub world: World,
     /// Fewer seeds and shorter runs; claims that need more are left out.
     pub quick: bool,
@@ -57,13 +59,16 @@ pub(crate) const FIRST_SEED: u64 = 1;
 
 /// What a figure is given.
 pub struct Context<'a> {
+    /// How the experiment is run.
     pub options: &'a Options,
+    /// Hears of runs as they begin and end.
     pub progress: &'a dyn Progress,
     /// What was carried out twice.
     repeated: Mutex<BTreeSet<String>>,
 }
 
 impl<'a> Context<'a> {
+    /// With nothing carried out yet.
     pub fn new(options: &'a Options, progress: &'a dyn Progress) -> Self {
         Context {
             options,
@@ -121,8 +126,11 @@ impl<'a> Context<'a> {
 /// The result of an experiment; written as `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
+    /// Its name.
     pub experiment: &'static str,
+    /// Where it ran.
     pub world: World,
+    /// Whether it had fewer seeds and shorter runs.
     pub quick: bool,
     /// No problems.
     pub valid: bool,
@@ -130,7 +138,9 @@ pub struct Summary {
     pub problems: Vec<String>,
     /// Runs that were carried out twice.
     pub repeated: usize,
+    /// Every claim with its verdict.
     pub checks: Vec<Check>,
+    /// What a reader should know beside them.
     pub notes: Vec<Note>,
     /// Those of all figures.
     pub plots: Drawn,
@@ -157,6 +167,7 @@ impl Summary {
         }
     }
 
+    /// Whether the runs can be trusted and all claims hold.
     pub fn passes(&self) -> bool {
         self.valid && self.checks.iter().all(|check| check.pass)
     }

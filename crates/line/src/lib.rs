@@ -3,6 +3,7 @@
 //!
 //! Nothing here carries a packet. [`Loss::strikes`] alone is a law that both follow with their own random numbers.
 
+#![deny(missing_docs)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// Both, downstream first.
     pub const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
 }
 
@@ -32,8 +34,11 @@ pub struct Line {
     /// Propagation, one way.
     #[serde(rename = "delay_s", serialize_with = "seconds")]
     pub delay: Duration,
+    /// Of the queue before the line.
     pub buffer: Buffer,
+    /// Of what the line carries, whatever its queue.
     pub loss: Loss,
+    /// How the queue is managed; drop-tail if absent.
     pub red: Option<Red>,
 }
 
@@ -41,8 +46,11 @@ pub struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffer {
+    /// Bytes of packets.
     Bytes(u64),
+    /// Packets, whatever their size.
     Packets(u64),
+    /// Everything.
     Unlimited,
 }
 
@@ -50,16 +58,22 @@ pub enum Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
+    /// Nothing.
     None,
     /// Each packet with the same probability, independently.
     Independent {
+        /// Of losing a packet, 0 to 1.
         probability: f64,
     },
     /// Gilbert–Elliott: a chain of two states that steps before each packet, and begins in the good one.
     Bursty {
+        /// Probability of a step from the good state to the bad, 0 to 1.
         good_to_bad: f64,
+        /// Probability of a step back, 0 to 1.
         bad_to_good: f64,
+        /// Probability of losing a packet in the good state, 0 to 1.
         loss_good: f64,
+        /// The same in the bad state.
         loss_bad: f64,
     },
 }
@@ -88,8 +102,11 @@ impl Loss {
 /// is gentle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Red {
+    /// Mean queue up to which nothing is dropped.
     pub min_bytes: u64,
+    /// Mean queue at which the probability is `max_probability`.
     pub max_bytes: u64,
+    /// Of a drop at `max_bytes`, 0 to 1.
     pub max_probability: f64,
     /// Whether the probability rises on, from `max_probability` at `max_bytes` to 1 at twice that (Floyd 2000).
     pub gentle: bool,
@@ -109,6 +126,7 @@ pub enum Change {
     /// In bit/s. What waits is sent at the new rate.
     #[serde(rename = "rate_bps")]
     Rate(u64),
+    /// Of packets whose transmission begins after the change.
     Loss(Loss),
     /// For packets whose transmission begins after the change; none overtakes another.
     #[serde(rename = "delay_s", serialize_with = "seconds")]
@@ -119,11 +137,14 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tally {
+    /// How many.
     pub packets: u64,
+    /// Theirs together.
     pub bytes: u64,
 }
 
 impl Tally {
+    /// Counts one packet of so many bytes.
     pub fn add(&mut self, bytes: u64) {
         self.packets += 1;
         self.bytes += bytes;

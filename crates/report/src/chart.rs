@@ -95,6 +95,7 @@ impl Datum {
 }
 
 impl Chart {
+    /// An empty chart with linear axes.
     pub fn new(
         title: impl Into<String>,
         x_label: impl Into<String>,
@@ -142,6 +143,7 @@ impl Chart {
         self
     }
 
+    /// One more layer: a line through these points, in their order.
     pub fn line(
         self,
         name: impl Into<String>,
@@ -159,6 +161,7 @@ impl Chart {
         self.layer(name, Mark::Dashed, points.into_iter().map(Datum::exact))
     }
 
+    /// One more layer: a mark at each of these points.
     pub fn points(
         self,
         name: impl Into<String>,
@@ -541,6 +544,7 @@ pub struct Bars {
 }
 
 impl Bars {
+    /// Empty groups of bars, one for each category.
     pub fn new(
         title: impl Into<String>,
         y_label: impl Into<String>,

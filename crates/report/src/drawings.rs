@@ -40,6 +40,7 @@ impl Drawings {
         Ok(Drawings(files))
     }
 
+    /// The digests of all files, by their names.
     pub fn drawn(&self) -> Drawn {
         let files = self.0.iter();
         Drawn(
@@ -49,6 +50,7 @@ impl Drawings {
         )
     }
 
+    /// Writes all files into `directory`, which must exist.
     pub fn write(&self, directory: &Path) -> Result<(), OutputError> {
         self.0.iter().try_for_each(|(name, bytes)| {
             let path = directory.join(name);
@@ -67,6 +69,7 @@ impl Drawn {
         read_json(result).map_or(Drawn::default(), |named: Named| named.plots)
     }
 
+    /// Adds those of another result of the same folder; of one name the latter stands.
     pub fn extend(&mut self, more: Drawn) {
         self.0.extend(more.0);
     }

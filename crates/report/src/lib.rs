@@ -6,6 +6,8 @@
 //!
 //! Nothing here reads a clock or a random number: the same evidence renders to the same bytes.
 
+#![deny(missing_docs)]
+
 pub mod chart;
 mod comparison;
 mod drawings;

@@ -29,9 +29,11 @@ const FAILURES_SHOWN: usize = 40;
 /// The evidence of a run, ready to be shown to an owner of several links and to a researcher.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// The heading of the page.
     pub title: String,
     /// One or two sentences that say what ran and what came of it.
     pub lead: String,
+    /// The figures that stand first.
     pub headline: Vec<Headline>,
     /// Everything needed to judge and repeat the run: command, seed, versions, kernel, congestion control…
     pub manifest: Vec<(String, String)>,
@@ -41,6 +43,7 @@ pub struct Report {
     pub series: Vec<LinkSeries>,
     /// Events in the order of time.
     pub events: Vec<Event>,
+    /// Every transfer of the run, finished or not.
     pub transfers: Vec<Transfer>,
     /// Why nobody should believe the figures, if so.
     pub problems: Vec<String>,
@@ -51,13 +54,16 @@ pub struct Report {
 /// A figure that a reader should see first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
+    /// What the figure is.
     pub label: String,
+    /// The figure with its unit.
     pub value: String,
     /// What the figure is measured against.
     pub note: Option<String>,
 }
 
 impl Headline {
+    /// A figure that is measured against nothing.
     pub fn new(label: impl Into<String>, value: impl Into<String>) -> Headline {
         Headline {
             label: label.into(),
@@ -66,6 +72,7 @@ impl Headline {
         }
     }
 
+    /// The same, measured against something.
     pub fn note(self, note: impl Into<String>) -> Headline {
         Headline {
             note: Some(note.into()),
@@ -142,6 +149,7 @@ impl Report {
         Ok(page(&self.title, &body))
     }
 
+    /// What all transfers together came to.
     pub fn summary(&self) -> Summary {
         Summary::of_transfers(&self.transfers, &self.links)
     }

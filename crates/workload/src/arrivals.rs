@@ -40,11 +40,16 @@ pub struct ClassId(pub u32);
 pub struct Arrival {
     /// When the user opens the connection, since the workload began.
     pub at: Duration,
+    /// Who opens it.
     pub user: UserId,
+    /// Whom it asks.
     pub server: ServerId,
+    /// Of which kind it is.
     #[serde(default)]
     pub class: ClassId,
+    /// Of the file, without headers.
     pub bytes: u64,
+    /// Which way the file goes.
     #[serde(default)]
     pub direction: Direction,
 }
@@ -53,7 +58,9 @@ pub struct Arrival {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrivalPlan {
+    /// What is known of the transfers.
     pub pattern: Pattern,
+    /// Of the draws: same seed, same arrivals.
     pub seed: u64,
 }
 
@@ -61,7 +68,9 @@ pub struct ArrivalPlan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pattern {
+    /// Kinds of transfers at mean rates.
     Mix(Mix),
+    /// A synthetic recording with exact totals.
     Trace(Trace),
     /// In any order.
     Rows(Vec<Arrival>),
@@ -71,6 +80,7 @@ pub enum Pattern {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
+    /// How many, each with its own address.
     pub users: u32,
     /// Each transfer asks any of these, with equal probability.
     pub servers: u32,
@@ -80,6 +90,7 @@ pub struct Mix {
     /// given its totals, sizes scaled to theirs. Runs of different seeds then differ in when and whom, not in how much.
     #[serde(default)]
     pub exact: bool,
+    /// The kinds; at least one.
     pub classes: Vec<Class>,
 }
 
@@ -87,10 +98,13 @@ pub struct Mix {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
+    /// For people; part of figures and tables.
     pub name: String,
     /// Mean rate at which each user begins transfers of this class.
     pub per_user_per_s: f64,
+    /// Of one transfer.
     pub size: Size,
+    /// Which way the bytes go.
     #[serde(default)]
     pub direction: Direction,
     /// Poisson arrivals if absent.
@@ -114,6 +128,7 @@ pub struct Bursts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trace {
+    /// How many transfers, exactly.
     pub connections: u32,
     /// Bytes of all transfers together.
     pub bytes: u64,
@@ -121,9 +136,12 @@ pub struct Trace {
     pub duration_s: f64,
     /// Shape of the distribution of sizes; its scale follows from the totals.
     pub size: Size,
+    /// Which way the bytes go.
     #[serde(default)]
     pub direction: Direction,
+    /// Transfers fall to any of so many, with equal probability.
     pub users: u32,
+    /// And ask any of so many.
     pub servers: u32,
     /// Arrivals uniform over the recording if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,6 +150,7 @@ pub struct Trace {
 
 /// Why a plan cannot be carried out.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadPlan {
     #[error("{key} = {value} is not possible; {allowed}")]
     Value {

@@ -106,14 +106,20 @@ impl ClientConfig {
 pub enum TransferEvent {
     /// The first SYN is about to leave.
     Started {
+        /// Which transfer.
         id: TransferId,
+        /// Whose.
         user: UserId,
+        /// Seconds since the epoch of the run.
         start_s: f64,
     },
     /// More bytes of the file have arrived.
     Progress {
+        /// Which transfer.
         id: TransferId,
+        /// Of the file so far.
         bytes: u64,
+        /// The link that carries the flow, if a response told.
         link: Option<Arc<str>>,
     },
     /// The transfer has ended, however it did.
@@ -122,6 +128,7 @@ pub enum TransferEvent {
 
 /// Why a run could not begin.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ClientError {
     #[error("no server to ask; name one at least")]
     NoServer,
@@ -144,7 +151,9 @@ pub enum ClientError {
 /// What a run asks for, and when.
 #[derive(Clone, Copy, Debug)]
 pub enum Demand<'a> {
+    /// Rounds of files, the next when the last is through.
     Pages(&'a Workload),
+    /// Transfers at times drawn beforehand.
     Arrivals(&'a ArrivalPlan),
 }
 

@@ -18,6 +18,8 @@
 //! others. A simulator drives tabs with virtual time; [`client`] drives the same tabs with real sockets. Both report
 //! what happened to each file as a [`Transfer`].
 
+#![deny(missing_docs)]
+
 mod arrivals;
 pub mod client;
 mod pages;

@@ -56,8 +56,11 @@ pub struct Workload {
     pub tabs_per_user: u32,
     /// SN in page rounds: files asked for at once in a round.
     pub files_per_round: u32,
+    /// Of a file.
     pub size: Size,
+    /// When the next round of a tab begins.
     pub pacing: Pacing,
+    /// When the workload ends.
     pub extent: Extent,
     /// Same seed, same sizes in the same order for each tab.
     pub seed: u64,
@@ -127,13 +130,16 @@ pub struct Round {
     pub index: u32,
     /// Bytes of each file.
     pub sizes: Vec<u64>,
+    /// When the round after this one begins.
     pub pacing: Pacing,
 }
 
 /// When the last round of a tab started and when its last file arrived, since the workload began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTimes {
+    /// The first file was asked for.
     pub started: Duration,
+    /// The last file arrived, or was given up.
     pub ended: Duration,
 }
 
@@ -149,7 +155,9 @@ impl Round {
 /// One sequence of rounds: an iterator that ends with its last round, or never when the extent is a duration.
 #[derive(Clone, Debug)]
 pub struct Tab {
+    /// Whose.
     pub user: UserId,
+    /// Among the user's, from 0.
     pub tab: u32,
     files_per_round: u32,
     size: Size,

@@ -12,15 +12,26 @@ pub enum Size {
     /// Every object has the same size, in bytes.
     Fixed(u64),
     /// Exponential, without a cap: the files and pages of Jo 2002.
-    Exponential { mean_bytes: f64 },
+    Exponential {
+        /// Above 0.
+        mean_bytes: f64,
+    },
     /// The logarithm is normal with standard deviation `sigma`; half of the objects are larger than `median_bytes`.
     /// Without a cap: the mean converges.
-    Lognormal { median_bytes: f64, sigma: f64 },
+    Lognormal {
+        /// Above 0.
+        median_bytes: f64,
+        /// Of the natural logarithm, above 0.
+        sigma: f64,
+    },
     /// Pareto with shape `alpha`, truncated to `min_bytes ..= max_bytes`: the heavy tail of web objects with the cap
     /// made explicit, since an uncapped sample mean for `alpha` < 2 does not converge within a run.
     BoundedPareto {
+        /// Shape, above 0.
         alpha: f64,
+        /// The least, above 0.
         min_bytes: u64,
+        /// The largest, above the least.
         max_bytes: u64,
     },
 }
@@ -31,6 +42,7 @@ pub enum Size {
 pub struct BadSize {
     /// The field of [`Size`].
     pub key: &'static str,
+    /// What it was given.
     pub value: f64,
     /// What would be possible.
     pub allowed: &'static str,

@@ -18,7 +18,9 @@ pub struct TransferId(pub u64);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
+    /// Of no other in the run.
     pub id: TransferId,
+    /// Who asked.
     pub user: UserId,
     /// The address that the user's connection started from.
     pub source: IpAddr,
@@ -41,6 +43,7 @@ pub struct Transfer {
     pub bytes: u64,
     /// The link that carried the flow; none if no response told.
     pub link: Option<String>,
+    /// How it ended.
     pub outcome: Outcome,
     /// SYNs sent again before the handshake completed. The client itself never repeats a request.
     pub syn_retransmits: u32,
@@ -91,6 +94,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether the whole file arrived.
     pub fn is_ok(self) -> bool {
         self == Outcome::Ok
     }

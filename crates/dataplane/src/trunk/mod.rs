@@ -34,6 +34,7 @@ use object::{Object, PROGRAM};
 /// Where a sublink leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SublinkPath {
+    /// Of its device.
     pub ifindex: u32,
     /// The other node's address on this sublink; none on a layer-3 device, which has one other end.
     pub next_hop: Option<Ipv4Addr>,

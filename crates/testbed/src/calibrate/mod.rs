@@ -33,7 +33,9 @@ const SILENCE: Duration = Duration::from_millis(500);
 const SENDER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const SINK: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
+/// Why a trial could not be run.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum CalibrationError {
     #[error(transparent)]
     Namespace(#[from] NetnsError),
@@ -43,29 +45,36 @@ pub enum CalibrationError {
     Io(#[from] io::Error),
 }
 
+/// Of a trial.
 pub type Result<T, E = CalibrationError> = std::result::Result<T, E>;
 
 /// What to send, and through what.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trial {
+    /// What the link does on the way.
     pub line: Line,
     /// Offered load as a share of the rate; above 1 the queue is always full.
     pub load: f64,
     /// IP packets of this size.
     pub packet_bytes: u32,
+    /// How long packets are sent.
     pub seconds: f64,
 }
 
 /// What came of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Figures {
+    /// What was sent, and through what.
     pub trial: Trial,
+    /// Packets.
     pub sent: u64,
+    /// Packets.
     pub received: u64,
     /// What the pipe makes of exactly these packets.
     pub expected_received: u64,
     /// As they were sent, each once.
     pub in_order: bool,
+    /// Over the packets that were received.
     pub mean_rate_bps: f64,
     /// What the pipe makes of exactly these packets: the line's rate as long as the sender keeps its queue filled.
     pub expected_rate_bps: f64,
@@ -73,7 +82,9 @@ pub struct Figures {
     pub rate_error: f64,
     /// Arrival against the time the pipe computes from the time of sending.
     pub delay_error_p50_us: f64,
+    /// 99th percentile of the same.
     pub delay_error_p99_us: f64,
+    /// The largest of the same.
     pub delay_error_max_us: f64,
     /// Before the earliest time that rate and delay allow, at most; negative if none was.
     pub early_max_us: f64,
@@ -81,6 +92,7 @@ pub struct Figures {
     pub late_p50_us: f64,
     /// The share of the trial in which a real-time thread was due on one of the CPUs and did not run.
     pub stalled_share: f64,
+    /// What the emulator says of itself.
     pub link: LinkReport,
     /// Why the figures cannot be trusted.
     pub problems: Vec<String>,

@@ -33,8 +33,11 @@ pub(crate) const PRIORITY: i32 = 1;
 /// Packets that were not treated as the line says. A run in which one of these moves is not valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Faults {
+    /// Longer than the link takes.
     pub oversize: u64,
+    /// Superpackets that could not be cut into segments.
     pub unsegmented: u64,
+    /// Packets whose checksum was left to a device, and could not be completed.
     pub partial_checksum: u64,
     /// The kernel refused a frame we sent.
     pub device: u64,

@@ -45,7 +45,9 @@ pub const LATENESS_P99_MAX_US: f64 = 600.0;
 /// Fewer packets than this have no p99 worth judging.
 const LATENESS_PACKETS_MIN: u64 = 1000;
 
+/// Why a link cannot be made or changed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum EmulatorError {
     #[error(transparent)]
     Namespace(#[from] NetnsError),
@@ -66,6 +68,7 @@ pub enum EmulatorError {
     Stopped,
 }
 
+/// Of whatever concerns a link.
 pub type Result<T, E = EmulatorError> = std::result::Result<T, E>;
 
 fn io_error(what: &'static str) -> impl Fn(io::Error) -> EmulatorError {
@@ -75,7 +78,9 @@ fn io_error(what: &'static str) -> impl Fn(io::Error) -> EmulatorError {
 /// What a link does in each direction: up leads away from the near end, down towards it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkShape {
+    /// Away from the near end.
     pub up: Line,
+    /// Towards the near end.
     pub down: Line,
     /// Of IP packets; the devices at both ends get it too.
     pub mtu_bytes: u32,
@@ -103,7 +108,9 @@ fn word(direction: Direction) -> &'static str {
 /// One end of a link: a device to be made in a namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct End<'a> {
+    /// Where it is made.
     pub namespace: &'a Namespace,
+    /// Its name there.
     pub device: &'a str,
 }
 
@@ -260,6 +267,7 @@ pub struct Link {
 }
 
 impl Link {
+    /// As it was given.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -364,9 +372,13 @@ fn alter(line: &mut Line, change: Change) {
 /// How long after its time a packet was handed to the device, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Lateness {
+    /// How many were measured.
     pub packets: u64,
+    /// Median, in µs.
     pub p50_us: f64,
+    /// 99th percentile, in µs.
     pub p99_us: f64,
+    /// The largest, in µs.
     pub max_us: f64,
 }
 
@@ -385,13 +397,17 @@ impl Lateness {
 /// One direction of a link, since it was made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DirectionReport {
+    /// As it is by now.
     pub line: Line,
+    /// What became of its packets.
     pub fates: Fates,
     /// Packets that have no fate yet.
     pub inside: u64,
     /// Packets that came out while their device was gone or down.
     pub unplugged: u64,
+    /// Packets not treated as the line says.
     pub faults: Faults,
+    /// Of what it handed on.
     pub lateness: Lateness,
 }
 
@@ -479,8 +495,11 @@ impl DirectionReport {
 /// A link, since it was made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkReport {
+    /// As it was given.
     pub name: String,
+    /// Away from the near end.
     pub up: DirectionReport,
+    /// Towards the near end.
     pub down: DirectionReport,
     /// Frames the kernel dropped between the cables' ends.
     pub device_drops: u64,

@@ -75,15 +75,20 @@ fn probabilities(loss: &Loss) -> Vec<f64> {
 /// Why a packet was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
+    /// There was no room in the buffer.
     Queue,
+    /// The line is cut.
     Outage,
 }
 
 /// Packets and bytes by fate. `inside` of the conservation law is what is left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Fates {
+    /// All that came.
     pub offered: Tally,
+    /// Came out at the far end.
     pub delivered: Tally,
+    /// Lost on the way, by the law of the line.
     pub lost: Tally,
     /// Found no room in the buffer.
     pub overflowed: Tally,
@@ -113,9 +118,11 @@ impl Chance {
 /// A packet that has come out at the far end, or has got lost on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival<T> {
+    /// What was offered.
     pub packet: T,
     /// When it should have arrived; the driver's lateness is measured from here.
     pub due_ns: u64,
+    /// It got lost on the way: nobody is to be given it.
     pub lost: bool,
 }
 
@@ -164,10 +171,12 @@ impl<T: Copy> Pipe<T> {
         }
     }
 
+    /// As it is by now.
     pub fn line(&self) -> &Line {
         &self.line
     }
 
+    /// Of everything offered so far.
     pub fn fates(&self) -> Fates {
         self.fates
     }

@@ -23,7 +23,9 @@ pub struct Child {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
+    /// It ended by itself, with this code.
     Code(i32),
+    /// This signal ended it.
     Signal(i32),
 }
 

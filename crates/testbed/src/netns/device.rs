@@ -10,11 +10,17 @@ use super::{Namespace, NetnsError, Result};
 /// What the kernel counted on a device since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
+    /// Received.
     pub rx_packets: u64,
+    /// Received.
     pub rx_bytes: u64,
+    /// Not taken in, for want of room.
     pub rx_dropped: u64,
+    /// Sent.
     pub tx_packets: u64,
+    /// Sent.
     pub tx_bytes: u64,
+    /// Not sent, for want of room.
     pub tx_dropped: u64,
 }
 
@@ -30,11 +36,13 @@ impl Namespace {
         Ok(())
     }
 
+    /// Gives a device an address and its network.
     pub fn add_address(&self, device: &str, address: IpAddr, prefix_len: u8) -> Result<()> {
         self.ip(&format!("address add {address}/{prefix_len} dev {device}"))
             .map(drop)
     }
 
+    /// Sets the largest IP packet a device carries.
     pub fn set_mtu(&self, device: &str, mtu_bytes: u32) -> Result<()> {
         self.ip(&format!("link set {device} mtu {mtu_bytes}"))
             .map(drop)

@@ -27,7 +27,9 @@ use nix::sched::{CloneFlags, setns};
 const RUN_DIR: &str = "/run/netns";
 const PREFIX: &str = "anabranch-";
 
+/// Why something could not be done in a namespace.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum NetnsError {
     #[error("network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run as root")]
     Privilege,
@@ -54,6 +56,7 @@ pub enum NetnsError {
     },
 }
 
+/// Of what is done in a namespace.
 pub type Result<T, E = NetnsError> = std::result::Result<T, E>;
 
 /// Whether this process may make namespaces.
