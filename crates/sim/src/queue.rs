@@ -137,10 +137,10 @@ impl<E: Copy> EventQueue<E> {
     fn turn(&mut self, end_ns: u64) -> Option<Entry<E>> {
         let waiting = (self.elsewhere_key >> (64 + BUCKET_NS_LOG2)) as u64;
         let tick = self.wheel.first_tick(waiting);
-        if tick < waiting {
-            if let Some(time_ns) = self.wheel.alone_at(tick) {
-                return (time_ns <= end_ns).then(|| self.wheel.take_first(tick));
-            }
+        if tick < waiting
+            && let Some(time_ns) = self.wheel.alone_at(tick)
+        {
+            return (time_ns <= end_ns).then(|| self.wheel.take_first(tick));
         }
         self.turn_slowly(tick, waiting, end_ns)
     }

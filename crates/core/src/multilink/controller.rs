@@ -100,10 +100,10 @@ impl Controller {
 
     /// What every bin has carried until `now`. DH does not ask for it.
     pub fn record_volumes(&mut self, now: Time, counters: &Counters) {
-        if let Scheme::Dhfv { volumes, slots } = &mut self.scheme {
-            if slots.tick(now) {
-                volumes.record(counters);
-            }
+        if let Scheme::Dhfv { volumes, slots } = &mut self.scheme
+            && slots.tick(now)
+        {
+            volumes.record(counters);
         }
     }
 

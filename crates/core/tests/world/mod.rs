@@ -324,10 +324,10 @@ impl World {
 
     /// A flow of a loop sends its lost packet again after a second.
     fn retry(&mut self, packet: Packet) {
-        if let Packet::Data { load, .. } = packet {
-            if matches!(self.loads[load], Load::Loop { .. }) {
-                self.schedule(self.now + Duration::from_secs(1), Happening::Send(load));
-            }
+        if let Packet::Data { load, .. } = packet
+            && matches!(self.loads[load], Load::Loop { .. })
+        {
+            self.schedule(self.now + Duration::from_secs(1), Happening::Send(load));
         }
     }
 

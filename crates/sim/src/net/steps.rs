@@ -162,12 +162,12 @@ impl Net {
         side.heard_ns = now_ns;
         let endpoint = &mut side.endpoint;
         endpoint.handle_segment(&packet.segment, sack, now_ns, tcp);
-        if let Role::Answers { after, bytes } = side.role {
-            if endpoint.received_segments() >= after {
-                endpoint.write(bytes, tcp);
-                endpoint.close();
-                side.role = Role::Takes;
-            }
+        if let Role::Answers { after, bytes } = side.role
+            && endpoint.received_segments() >= after
+        {
+            endpoint.write(bytes, tcp);
+            endpoint.close();
+            side.role = Role::Takes;
         }
         if endpoint.received_all() {
             endpoint.close();
@@ -249,12 +249,12 @@ impl Net {
     #[inline(always)]
     pub(crate) fn arm(&mut self, id: SideId) {
         let side = &mut self.sides[id.index()];
-        if let Some(deadline_ns) = side.endpoint.poll_timeout() {
-            if deadline_ns < side.armed_ns {
-                side.armed_ns = deadline_ns;
-                self.events
-                    .push(Time::from_nanos(deadline_ns), Event::Timer(id.index));
-            }
+        if let Some(deadline_ns) = side.endpoint.poll_timeout()
+            && deadline_ns < side.armed_ns
+        {
+            side.armed_ns = deadline_ns;
+            self.events
+                .push(Time::from_nanos(deadline_ns), Event::Timer(id.index));
         }
     }
 

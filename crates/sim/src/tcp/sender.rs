@@ -192,10 +192,10 @@ impl Sender {
             board.resend(number);
             number
         };
-        if self.phase != Phase::Open {
-            if let Some(number) = self.board.next_lost() {
-                return Some(resend(&mut self.board, number));
-            }
+        if self.phase != Phase::Open
+            && let Some(number) = self.board.next_lost()
+        {
+            return Some(resend(&mut self.board, number));
         }
         if self.may_send_next(config) {
             self.next += 1;
