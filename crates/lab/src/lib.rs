@@ -15,6 +15,8 @@
 //! Nothing here touches the host's own namespace, its addresses or its sysctls. Everything needs root (CAP_NET_ADMIN
 //! and CAP_SYS_ADMIN) and says so in one line when it is missing.
 
+#![deny(missing_docs)]
+
 pub mod attack;
 pub mod run;
 pub mod scenario;

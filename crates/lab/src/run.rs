@@ -13,6 +13,7 @@ use crate::topology::{Lab, LabError, LabReport, Result, ZEROS};
 /// What to do on a lab.
 #[derive(Debug, Clone)]
 pub struct Run {
+    /// What the users ask for, and when.
     pub load: Load,
     /// Begin with [`Lab::client_config`]; its epoch is the run's.
     pub client: ClientConfig,
@@ -23,6 +24,7 @@ pub struct Run {
 /// Who hears of what happens while it happens.
 #[derive(Debug, Clone)]
 pub struct Telling {
+    /// Every step of every transfer.
     pub transfers: mpsc::Sender<TransferEvent>,
     /// Those that have happened, with their times.
     pub faults: mpsc::Sender<Fault>,
@@ -45,6 +47,7 @@ pub struct Recording {
     pub ended: Instant,
     /// Those that happened, at the times when they did.
     pub faults: Vec<Fault>,
+    /// In the order in which they ended.
     pub transfers: Vec<Transfer>,
     /// Conditions, lateness, drops; `lab.problems` says why the figures cannot be trusted, if they cannot.
     pub lab: LabReport,

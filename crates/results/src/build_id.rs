@@ -36,6 +36,7 @@ impl BuildId {
         Ok(BuildId(hex.collect()))
     }
 
+    /// In hexadecimal.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -15,7 +15,9 @@ use crate::{Finished, OutputError};
 /// What several runs say about the policies of a scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
+    /// Its name.
     pub scenario: String,
+    /// Where the runs took place.
     pub world: World,
     /// Points in the order of the sweep, in each the policies in the order of the scenario.
     pub rows: Vec<Compared>,
@@ -24,10 +26,13 @@ pub struct Comparison {
 /// One policy at one point of the sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
+    /// What the sweep set, by dotted key.
     pub point: BTreeMap<String, String>,
+    /// Its name, or its tuple.
     pub policy: String,
     /// Valid runs, one per seed.
     pub runs: u64,
+    /// Runs that cannot be trusted.
     pub invalid: u64,
     /// By the key of the figure, over the valid runs.
     pub figures: BTreeMap<&'static str, Estimate>,

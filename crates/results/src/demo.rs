@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DemoResult {
+    /// Its name, or its tuple.
     pub policy: String,
     /// Mean capacity that existed during the run: every link counts its rate for the time it was whole. A cut link
     /// counts nothing from the instant of the cut, not from its detection, until it is restored.
@@ -15,9 +16,13 @@ pub struct DemoResult {
     pub goodput_bps: f64,
     /// `goodput_bps` / `capacity_bps`. Link rates include headers, so full links of 1500-byte packets give 0.965.
     pub utilisation: f64,
+    /// All that started.
     pub transfers: u64,
+    /// Those that ended without the whole file.
     pub failed: u64,
+    /// In the order of the scenario.
     pub links: Vec<DemoLink>,
+    /// None if no link was cut.
     pub cut: Option<Cut>,
 }
 
@@ -25,9 +30,13 @@ pub struct DemoResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DemoLink {
+    /// As in the scenario.
     pub name: String,
+    /// Towards the users.
     pub rate_bps: u64,
+    /// Of balanced flows, towards the users.
     pub bytes: u64,
+    /// Opened on it.
     pub flows: u64,
 }
 
@@ -35,6 +44,7 @@ pub struct DemoLink {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cut {
+    /// Its name.
     pub link: String,
     /// Since the epoch of the run.
     pub at_s: f64,
@@ -49,24 +59,35 @@ pub struct Cut {
 /// What a demo run observed; times are seconds since the epoch of the run.
 #[derive(Clone, Debug)]
 pub struct DemoRun<'a> {
+    /// Its name, or its tuple.
     pub policy: String,
+    /// When the load began.
     pub began_s: f64,
+    /// When the load ended.
     pub ended_s: f64,
+    /// In the order of the scenario.
     pub links: Vec<DemoLink>,
+    /// None if no link was cut.
     pub cut: Option<CutSeen>,
+    /// All that started.
     pub transfers: &'a [Transfer],
 }
 
 /// When a link was cut, declared down, and made whole again; seconds since the epoch of the run.
 #[derive(Clone, Debug)]
 pub struct CutSeen {
+    /// Its name.
     pub link: String,
+    /// When it was cut.
     pub cut_s: f64,
+    /// When the gateway gave it up; none if it never did.
     pub declared_down_s: Option<f64>,
+    /// When it was whole again; none if it stayed cut.
     pub restored_s: Option<f64>,
 }
 
 impl DemoRun<'_> {
+    /// What came of it.
     pub fn result(&self) -> DemoResult {
         let goodput_bps = ratio(self.useful_bits(), self.duration_s());
         let capacity_bps = self.capacity_bps();

@@ -15,9 +15,11 @@ const STEPS: u32 = 100;
 /// What becomes of a run, by its place in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
+    /// It has begun.
     Started(usize),
     /// So much of the run is over.
     At(usize, Duration),
+    /// It has ended, well or not.
     Done(usize),
 }
 
@@ -27,6 +29,7 @@ pub enum Progress {
 pub struct RunFailed<E: fmt::Display> {
     /// Scenario, policy, seed, point.
     pub run: String,
+    /// Why.
     pub error: E,
 }
 

@@ -13,6 +13,7 @@ use crate::Summary;
 pub struct Figure {
     /// In tables for machines, and as the name of its plot.
     pub key: &'static str,
+    /// For people.
     pub name: &'static str,
     /// What it is of, as an apposition to its name.
     pub meaning: &'static str,
@@ -20,6 +21,7 @@ pub struct Figure {
     pub short: Option<&'static str>,
     /// None if the run has no such figure.
     pub value: fn(&Summary) -> Option<f64>,
+    /// What its values are.
     pub quantity: Quantity,
     /// Whether it is drawn; all are in the tables.
     pub plotted: bool,
@@ -37,10 +39,15 @@ impl Figure {
 pub enum Quantity {
     /// Of the links' rates over T_c.
     Ratio,
+    /// Bit/s.
     Rate,
+    /// Seconds.
     Time,
+    /// Of a whole, 0 to 1.
     Share,
+    /// Bytes.
     Bytes,
+    /// A number of things.
     Count,
 }
 

@@ -36,8 +36,10 @@ const PAGE: &str = "report.html";
 /// How transfers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rows {
+    /// Compressed, in columns.
     #[default]
     Parquet,
+    /// Text, for spreadsheets.
     Csv,
 }
 
@@ -47,7 +49,9 @@ pub type WritePage = fn(&Path, &Finished, &Run, Record) -> Result<(), OutputErro
 /// How the directory of a run is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
+    /// Of the transfers.
     pub rows: Rows,
+    /// What a reader opens first.
     pub page: WritePage,
 }
 
@@ -59,9 +63,13 @@ pub struct Manifest {
     pub version: String,
     /// The executable that made this.
     pub build: BuildId,
+    /// Its name.
     pub scenario: String,
+    /// Where it ran.
     pub world: World,
+    /// Its name, or its tuple.
     pub policy: String,
+    /// Of all that is drawn.
     pub seed: u64,
     /// What the sweep set, by dotted key.
     pub point: BTreeMap<String, String>,
@@ -69,6 +77,7 @@ pub struct Manifest {
     pub hash: String,
     /// No problems.
     pub valid: bool,
+    /// Why the result cannot be trusted; empty if it can.
     pub problems: Vec<String>,
     /// Kernel, congestion control, lateness, trajectory hash…
     pub conditions: BTreeMap<String, String>,
@@ -79,8 +88,11 @@ pub struct Manifest {
 /// A run whose directory is complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
+    /// Where it is.
     pub directory: PathBuf,
+    /// What ran.
     pub manifest: Manifest,
+    /// What came of it.
     pub summary: Summary,
 }
 
@@ -172,6 +184,7 @@ impl Finished {
         record.is_ok_and(|record| Summary::of(&record) == self.summary)
     }
 
+    /// Every transfer, in the order in which they were written.
     pub fn transfers(&self) -> Result<Vec<Transfer>, OutputError> {
         let parquet = self.directory.join(PARQUET);
         if parquet.exists() {

@@ -12,6 +12,8 @@
 //! The page of a run is drawn by whoever keeps it ([`Layout`]): this crate draws nothing. Nothing here reads a clock or a
 //! random number: the same evidence gives the same bytes.
 
+#![deny(missing_docs)]
+
 mod build_id;
 mod comparison;
 mod demo;

@@ -10,8 +10,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
+    /// All that started.
     pub transfers: u64,
+    /// Whole.
     pub ok: u64,
+    /// Ended otherwise, by themselves.
     pub failed: u64,
     /// Cut off by the end of the run.
     pub unfinished: u64,
@@ -39,6 +42,7 @@ pub struct Summary {
     pub setup: Percentiles,
     /// Transfers whose first SYN was lost or refused by silence.
     pub with_syn_retransmits: u64,
+    /// In the order of the scenario.
     pub links: Vec<LinkSummary>,
     /// Transfers that no response attributed to a link.
     pub without_link: u64,
@@ -51,11 +55,14 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSummary {
+    /// As in the scenario.
     pub name: String,
+    /// Towards the users.
     pub rate_bps: u64,
     /// Transfers that its responses told of; where no transfer is told its link, as on a trunk, flows that began on it by
     /// the series of the link.
     pub flows: u64,
+    /// Of those it carried.
     pub failed: u64,
     /// Bytes of files, useful or not.
     pub bytes: u64,
@@ -67,6 +74,7 @@ pub struct LinkSummary {
     pub up_bytes: u64,
     /// Of successful transfers.
     pub mean_throughput_bps: f64,
+    /// Of successful transfers, set-up included.
     pub duration: Percentiles,
 }
 
@@ -77,16 +85,24 @@ const DAY_US: u64 = 86_400_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Percentiles {
+    /// How many times; all others are 0 without any.
     pub count: u64,
+    /// Mean.
     pub mean_s: f64,
+    /// The shortest.
     pub min_s: f64,
+    /// Median.
     pub p50_s: f64,
+    /// 90th percentile.
     pub p90_s: f64,
+    /// 99th percentile.
     pub p99_s: f64,
+    /// The longest.
     pub max_s: f64,
 }
 
 impl Percentiles {
+    /// Of times in seconds.
     pub fn of(times_s: impl Iterator<Item = f64>) -> Percentiles {
         let mut distribution = Distribution::default();
         times_s.for_each(|time_s| distribution.record(time_s));
@@ -106,11 +122,13 @@ impl Default for Distribution {
 }
 
 impl Distribution {
+    /// Counts one time, in seconds.
     pub fn record(&mut self, time_s: f64) {
         let time_us = (time_s.max(0.0) * 1e6).round() as u64;
         self.0.saturating_record(time_us);
     }
 
+    /// Summed up.
     pub fn percentiles(&self) -> Percentiles {
         let histogram = &self.0;
         let seconds = |micros: u64| micros as f64 / 1e6;

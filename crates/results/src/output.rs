@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A result file that could not be written or read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum OutputError {
     #[error("{}: {error}; check that the directory exists and may be written", path.display())]
     Io { path: PathBuf, error: io::Error },

@@ -16,6 +16,7 @@ pub struct ResultsDir {
 
 /// Why a directory cannot take results.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ResultsDirError {
     #[error(
         "{}: another anabranch is writing its results there; wait until it has ended, or name another directory",
@@ -54,6 +55,7 @@ impl ResultsDir {
         })
     }
 
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -27,6 +27,7 @@ pub struct Sweep<'a> {
 
 /// Why a sweep did not complete. What was complete before remains.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SweepError<E: fmt::Display> {
     #[error(transparent)]
     Run(#[from] RunFailed<RunError<E>>),
@@ -37,7 +38,9 @@ pub enum SweepError<E: fmt::Display> {
 /// A run went wrong in its world, or could not be written.
 #[derive(Debug)]
 pub enum RunError<E> {
+    /// The world could not carry it out.
     World(E),
+    /// Its directory could not be written.
     Output(OutputError),
 }
 

@@ -10,6 +10,7 @@ use anabranch_core::Time;
 /// in either direction. All are plain.
 #[derive(Debug)]
 pub struct Dumbbell {
+    /// The network, for who adds flows.
     pub world: World,
     access: LinkSpec,
     there: LinkId,
@@ -17,6 +18,7 @@ pub struct Dumbbell {
 }
 
 impl Dumbbell {
+    /// Without flows.
     pub fn new(seed: u64, bottleneck: LinkSpec, access: LinkSpec) -> Self {
         let mut world = World::new(seed);
         Dumbbell {

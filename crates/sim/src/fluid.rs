@@ -48,6 +48,7 @@ pub enum Counted {
 pub struct Flow {
     /// When it begins.
     pub at: Duration,
+    /// Of the transfer; above 0.
     pub bytes: u64,
     /// Which way the bytes go.
     pub direction: Direction,
@@ -66,6 +67,7 @@ pub struct Served {
 
 /// Why there is no fluid model of this.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum FluidError {
     #[error(transparent)]
     Build(#[from] BuildError),

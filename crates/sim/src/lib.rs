@@ -24,6 +24,7 @@
 //! own, so that a component added to a scenario changes nothing for the others. What has ended is forgotten, so that
 //! memory follows what is alive and not how long the world has lived.
 
+#![deny(missing_docs)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod crowd;

@@ -13,20 +13,25 @@ use crate::packet::PacketId;
 use line::Line;
 use transmitter::Transmitter;
 
+/// One direction of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
     /// Bits per second; at least 1.
     pub rate_bps: u64,
     /// Propagation.
     pub delay_ns: u64,
+    /// Before the line.
     pub buffer: Buffer,
+    /// On the line.
     pub loss: Loss,
 }
 
 /// Packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
+    /// How many.
     pub packets: u64,
+    /// Theirs together.
     pub bytes: u64,
 }
 
@@ -47,7 +52,9 @@ impl Tally {
 /// What a link has done. At any time `offered` is the sum of the others and of what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
+    /// All that came.
     pub offered: Tally,
+    /// Came out at the far end.
     pub delivered: Tally,
     /// Dropped for want of buffer.
     pub overflowed: Tally,
@@ -72,6 +79,7 @@ impl LinkCounters {
 pub enum Offer {
     /// It arrives at this time, unless the line changes before.
     Arrives(Time),
+    /// There was no room in the buffer.
     Overflowed,
     /// By the line, by random early detection, or because the line is cut.
     Lost,
@@ -116,6 +124,7 @@ impl Link {
         }
     }
 
+    /// Whether nothing can happen on it but delay and overflow: no loss, no early drops, no changes.
     pub fn is_plain(&self) -> bool {
         self.line.is_none()
     }

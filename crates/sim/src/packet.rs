@@ -37,11 +37,13 @@ impl<P: Copy> Slab<P> {
         id
     }
 
+    /// What stands at a place that is taken.
     #[inline]
     pub fn get(&self, id: PacketId) -> &P {
         &self.places[id.0 as usize]
     }
 
+    /// The same, to be changed.
     #[inline]
     pub fn get_mut(&mut self, id: PacketId) -> &mut P {
         &mut self.places[id.0 as usize]
@@ -76,6 +78,7 @@ impl<P: Copy> Slab<P> {
         self.places.len()
     }
 
+    /// Whether no place is taken.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

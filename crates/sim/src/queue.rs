@@ -196,10 +196,12 @@ impl<E: Copy> EventQueue<E> {
         self.wheel.scout()
     }
 
+    /// Events that wait.
     pub fn len(&self) -> usize {
         (self.pushed - self.popped) as usize
     }
 
+    /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -26,6 +26,7 @@ use trunking::Trunking;
 
 /// Why a scenario cannot be run in virtual time.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SimError {
     #[error("policy {policy} does not choose among {network}; {allowed}")]
     Policy {

@@ -41,8 +41,11 @@ const STREAM: u64 = 1 << 32;
 /// One line of a trunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sublink {
+    /// Of the simulated network.
     pub link: LinkId,
+    /// Bit/s.
     pub rate_bps: u64,
+    /// Before it.
     pub buffer: Buffer,
 }
 
@@ -136,6 +139,7 @@ impl Trunk {
         })
     }
 
+    /// In the order of their numbers.
     pub fn sublinks(&self) -> &[Sublink] {
         &self.sublinks
     }

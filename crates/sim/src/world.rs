@@ -60,6 +60,7 @@ impl Site for Straight {
 #[derive(Debug)]
 pub struct World<S = Straight> {
     net: Net,
+    /// What stands in the packets' way, and decides.
     pub site: S,
 }
 
@@ -110,6 +111,7 @@ impl<S: Site> World<S> {
         (&mut self.site, &mut self.net)
     }
 
+    /// Takes it apart.
     pub fn into_parts(self) -> (S, Net) {
         (self.site, self.net)
     }

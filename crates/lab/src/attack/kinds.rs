@@ -27,9 +27,11 @@ pub enum From {
 /// A flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attack {
+    /// As it is asked for and reported.
     pub name: &'static str,
     /// What is sent, in a few words.
     pub words: &'static str,
+    /// Who sends it.
     pub from: From,
     pub(super) recipe: Recipe,
     /// It pretends to be the innocent host.

@@ -38,6 +38,7 @@ use site::Site;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
+    /// Ours, started from `Trial::binary`.
     Anabranch,
     /// Masquerading, a random link per connection.
     Nftables,
@@ -46,42 +47,54 @@ pub enum Subject {
 /// One attack on one gateway.
 #[derive(Debug, Clone)]
 pub struct Trial {
+    /// What is sent.
     pub attack: &'static Attack,
+    /// Against whom.
     pub subject: Subject,
     /// Of the innocents' packets.
     pub round_trip: Duration,
+    /// Frames of the attack per second.
     pub rate_pps: u32,
     /// At least; a flood goes on until the last connection and query have met their ends.
     pub length: Duration,
     /// The executable whose `run` is the gateway.
     pub binary: PathBuf,
+    /// Ends the trial early.
     pub stop: Stop,
 }
 
 /// What came of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
+    /// The attack's name.
     pub attack: &'static str,
+    /// Who was attacked.
     pub subject: Subject,
     /// Of the frames made that reached the gateway, while they were made.
     pub rate_pps: u64,
+    /// Round trip of the innocents' packets, as asked for.
     pub rtt_ms: u64,
     /// Connections of the innocent host that were there before.
     pub flows_live: usize,
+    /// Of them, those that did not live through the attack.
     pub flows_lost: usize,
     /// Its new connections, established within ten seconds.
     pub connects_tried: usize,
+    /// Of them, those that were.
     pub connects_ok: usize,
     /// Its questions over UDP, answered within five seconds, sent again once after two.
     pub queries_tried: usize,
+    /// Of them, those that were.
     pub queries_ok: usize,
     /// Of five.
     pub own_pings_ok: usize,
     /// New connections of a host that was not seen before the attack.
     pub newcomer_tried: usize,
+    /// Of them, those that were established.
     pub newcomer_ok: usize,
     /// Packets of the attack that left by a link, and of these with a source of the LAN.
     pub passed: u64,
+    /// With a source of the LAN.
     pub leaked: u64,
     /// On this machine's processors, whoever's packets they were.
     pub softnet_drops: u64,
@@ -93,9 +106,13 @@ pub struct Row {
     pub reasons: Vec<ReasonCount>,
 }
 
+/// Connections that stand before the attack.
 pub const FLOWS: usize = 1000;
+/// Attempts of the innocent host during the attack.
 pub const CONNECTS: usize = 80;
+/// Questions of the innocent host during the attack.
 pub const QUERIES: usize = 100;
+/// Echo requests of the gateway itself during the attack.
 pub const PINGS: usize = 5;
 const NEWCOMER_CONNECTS: usize = 20;
 const QUERY_BYTES: usize = 40;

@@ -20,6 +20,7 @@ pub struct Moment<'a> {
     pub elapsed: Duration,
     /// In the order of the scenario.
     pub links: Vec<&'a LinkNow>,
+    /// So far.
     pub transfers: Transfers,
     /// What has happened since the moment before.
     pub news: &'a [Event],
@@ -28,9 +29,11 @@ pub struct Moment<'a> {
 /// A link at one moment, as the gateway sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkNow {
+    /// As in the scenario.
     pub name: String,
     /// Of the line, towards the users.
     pub rate_bps: u64,
+    /// As the gateway judges it.
     pub state: LinkState,
     /// Towards the users, over the last second.
     pub now_bps: f64,
@@ -45,8 +48,11 @@ pub struct LinkNow {
 /// Transfers by their fate so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Transfers {
+    /// Begun, not ended.
     pub running: u64,
+    /// Whole.
     pub done: u64,
+    /// Ended otherwise.
     pub failed: u64,
 }
 

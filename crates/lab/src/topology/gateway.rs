@@ -30,7 +30,12 @@ const FIRST_TABLE: usize = 101;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gateway {
     /// The product. `settings` are lines of TOML that follow the generated `lan` and `link` entries.
-    Anabranch { binary: PathBuf, settings: String },
+    Anabranch {
+        /// The executable.
+        binary: PathBuf,
+        /// TOML.
+        settings: String,
+    },
     /// nftables: a random connection mark per flow, a routing table per mark, masquerading.
     NftMasquerade,
     /// The kernel's own forwarding over the first ISP, without translation: the internet is told the way to the LAN.
@@ -165,6 +170,7 @@ impl Anabranch {
         &self.instance
     }
 
+    /// The daemon.
     pub fn process(&mut self) -> &mut Child {
         &mut self.process
     }

@@ -30,7 +30,9 @@ pub(crate) use gateway::masquerade;
 pub use gateway::{Anabranch, Gateway, configuration};
 pub use server::HttpServer;
 
+/// The gateway's device towards the clients.
 pub const LAN_DEVICE: &str = "lan0";
+/// Of the clients' network.
 pub const LAN_PREFIX_LEN: u8 = 16;
 pub(crate) const LAN_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
 const LAN_NETWORK: &str = "10.80.0.0/16";
@@ -43,7 +45,9 @@ pub const ZEROS: &str = "/zeros";
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 const SERVER_PORT: u16 = 80;
 
+/// Why a laboratory cannot be built or used.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum LabError {
     #[error(transparent)]
     Namespace(#[from] NetnsError),
@@ -83,6 +87,7 @@ pub enum LabError {
     Gateway(String),
 }
 
+/// Of what is done in a laboratory.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
 pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
@@ -93,6 +98,7 @@ pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Lab
 /// One ISP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IspSpec {
+    /// Of the link in the gateway's configuration.
     pub name: String,
     /// The last mile.
     pub shape: LinkShape,
@@ -100,6 +106,7 @@ pub struct IspSpec {
     pub beyond: Option<LinkShape>,
     /// The gateway's external address.
     pub address: Ipv4Addr,
+    /// Of the network that `address` is in.
     pub prefix_len: u8,
     /// The ISP's router. Several ISPs may give theirs the same address.
     pub next_hop: Ipv4Addr,
@@ -114,7 +121,9 @@ pub struct IspSpec {
 pub struct Told {
     /// Its rates.
     pub rates: bool,
+    /// That it is metered.
     pub metered: bool,
+    /// Its weight for weighted policies, if any is told.
     pub weight: Option<u32>,
 }
 
@@ -159,6 +168,7 @@ impl IspSpec {
 pub struct LabSpec {
     /// Client addresses on the LAN.
     pub clients: u16,
+    /// In the order of their links.
     pub isps: Vec<IspSpec>,
     /// Addresses of the web server, from [`SERVER`] on.
     pub servers: u8,
@@ -307,18 +317,22 @@ impl Lab {
         Ok(lab)
     }
 
+    /// What was built.
     pub fn spec(&self) -> &LabSpec {
         &self.spec
     }
 
+    /// The namespace of all clients.
     pub fn clients(&self) -> &Namespace {
         &self.clients
     }
 
+    /// The namespace of the gateway under test.
     pub fn gateway(&self) -> &Namespace {
         &self.gateway
     }
 
+    /// The namespace of the web server.
     pub fn internet(&self) -> &Namespace {
         &self.internet
     }
@@ -333,6 +347,7 @@ impl Lab {
         Ok(&self.links[self.index(name)?])
     }
 
+    /// The emulated access lines, in the order of the ISPs.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
@@ -386,6 +401,7 @@ impl Lab {
         Ok(self.link(link)?.apply(None, Change::Cut)?)
     }
 
+    /// Makes a link's last mile whole again. Returns when it took effect.
     pub fn restore(&self, link: &str) -> Result<Instant> {
         Ok(self.link(link)?.apply(None, Change::Restore)?)
     }
@@ -532,8 +548,11 @@ impl Lab {
 /// What a run needs to be believed, or not.
 #[derive(Debug, Clone)]
 pub struct LabReport {
+    /// Its release.
     pub kernel: String,
+    /// Processors this process may use.
     pub cores: usize,
+    /// What was built.
     pub spec: LabSpec,
     /// By namespace.
     pub congestion_control: BTreeMap<String, String>,
@@ -541,6 +560,7 @@ pub struct LabReport {
     pub settings: BTreeMap<String, BTreeMap<String, String>>,
     /// The kernel's counters by namespace and device.
     pub devices: BTreeMap<String, Counters>,
+    /// The last miles.
     pub links: Vec<LinkReport>,
     /// The second hops.
     pub beyond: Vec<LinkReport>,

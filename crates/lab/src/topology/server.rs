@@ -60,6 +60,7 @@ impl HttpServer {
         })
     }
 
+    /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

@@ -71,6 +71,7 @@ impl Port {
 /// A gateway and its balancer.
 #[derive(Debug)]
 pub struct Gateway {
+    /// Its flows.
     pub nat: Nat,
     balancer: Balancer,
     ports: Vec<Port>,

@@ -21,7 +21,9 @@ const UNANSWERED: Duration = Duration::from_secs(240);
 /// The two addresses of a flow, as numbers of user and server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
+    /// From 0.
     pub user: u32,
+    /// From 0.
     pub server: u32,
 }
 

@@ -47,6 +47,7 @@ impl Link {
         self.line_mut().postpone(&times_ns);
     }
 
+    /// For packets offered from here on.
     pub fn set_loss(&mut self, loss: Loss) {
         self.line_mut().rare.set_loss(loss);
     }

@@ -54,7 +54,9 @@ pub enum Work {
     Endless,
     /// The opener sends so many bytes, the peer answers with so many and closes.
     Request {
+        /// From the opener.
         request_bytes: u64,
+        /// From its peer.
         response_bytes: u64,
     },
 }
@@ -62,11 +64,15 @@ pub enum Work {
 /// Where and when a connection lives.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowSpec {
+    /// When the SYN is sent.
     pub start: Time,
+    /// What is sent.
     pub work: Work,
     /// From the opener to its peer.
     pub forward: PathId,
+    /// From the peer to the opener.
     pub back: PathId,
+    /// Of both ends.
     pub tcp: TcpConfig,
 }
 
@@ -86,8 +92,11 @@ pub struct FlowTimes {
 /// What a site hears of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
+    /// The SYN-ACK came.
     Established,
+    /// The first data of the peer came.
     FirstByte,
+    /// All is sent and received, as [`FlowTimes::finished`] says.
     Finished,
     /// The peer, or somebody in its name, sent RST.
     Reset,

@@ -25,8 +25,11 @@ pub use trajectory::Trajectory;
 /// Carries all that forwarding needs, so that a hop touches the packet and the link and nothing else.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
+    /// What TCP says.
     pub segment: Segment,
+    /// Who sent it.
     pub from: SideId,
+    /// Who is to receive it.
     pub to: SideId,
     /// What is ahead of it.
     pub path: Path,
@@ -109,6 +112,7 @@ impl Net {
 
     // ---- what there is
 
+    /// The time of the event that is being treated, or of the last one.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -118,14 +122,17 @@ impl Net {
         self.link(id).counters(self.now)
     }
 
+    /// One of them.
     pub fn link(&self, id: LinkId) -> &Link {
         &self.links[id.index()]
     }
 
+    /// The same, to be changed.
     pub fn link_mut(&mut self, id: LinkId) -> &mut Link {
         &mut self.links[id.index()]
     }
 
+    /// All of them, in the order in which they were added.
     pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
         let feeders = self.feeders.clone();
         (0..).zip(feeders).map(|(i, feeder)| match feeder {
@@ -159,10 +166,12 @@ impl Net {
         self.packets.places()
     }
 
+    /// What happened to it so far.
     pub fn times(&self, flow: FlowId) -> FlowTimes {
         self.flow(flow).times
     }
 
+    /// As it was opened.
     pub fn spec(&self, flow: FlowId) -> &FlowSpec {
         &self.flow(flow).spec
     }
@@ -193,6 +202,7 @@ impl Net {
         Time::from_nanos(self.side(self.flow(flow).opener).heard_ns)
     }
 
+    /// Whether it is known: its flow is not over, or it has something left to do.
     pub fn is_alive(&self, side: SideId) -> bool {
         let place = self.sides.get(side.index());
         place.is_some_and(|place| place.generation == side.generation && !place.free)
@@ -203,11 +213,13 @@ impl Net {
         self.side(self.flow(flow).opener).label
     }
 
+    /// One that is on its way.
     #[inline]
     pub fn packet(&self, id: PacketId) -> &Packet {
         self.packets.get(id)
     }
 
+    /// The same, to be changed.
     #[inline]
     pub fn packet_mut(&mut self, id: PacketId) -> &mut Packet {
         self.packets.get_mut(id)
@@ -282,6 +294,7 @@ impl Net {
         self.expect(id);
     }
 
+    /// As [`Link::set_loss`].
     pub fn set_loss(&mut self, id: LinkId, loss: Loss) {
         self.link_mut(id).set_loss(loss);
     }

@@ -3,6 +3,7 @@
 /// Hops of one path.
 pub const MAX_HOPS: usize = 3;
 
+/// One link of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkId(u32);
 
@@ -33,6 +34,7 @@ impl LinkId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteId(pub u16);
 
+/// One path of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathId(pub(super) u32);
 

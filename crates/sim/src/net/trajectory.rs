@@ -5,7 +5,9 @@ use anabranch_core::Time;
 /// A running hash of everything that happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trajectory {
+    /// How many.
     pub events: u64,
+    /// Of what they were and when.
     pub hash: u64,
 }
 

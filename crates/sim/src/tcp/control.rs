@@ -11,6 +11,7 @@ const RENO_BETA: f64 = 0.5;
 /// Of a window that must leave room for growth, RFC 5681 equation 4.
 const LEAST_THRESHOLD: f64 = 2.;
 
+/// The congestion window, in segments (RFC 5681), and what makes it grow.
 #[derive(Clone, Debug)]
 pub struct Window {
     cwnd: f64,
@@ -20,6 +21,7 @@ pub struct Window {
 }
 
 impl Window {
+    /// Of a new connection, in segments: slow start without a threshold.
     pub fn new(initial: u32) -> Self {
         Window {
             cwnd: f64::from(initial),
@@ -39,10 +41,12 @@ impl Window {
         f64::from(segments) + 1. > self.cwnd
     }
 
+    /// Where slow start ends, in segments; infinite before the first loss.
     pub fn ssthresh(&self) -> f64 {
         self.ssthresh
     }
 
+    /// Sets the window, in segments.
     pub fn set(&mut self, cwnd: f64) {
         self.cwnd = cwnd;
     }

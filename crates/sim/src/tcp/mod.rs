@@ -30,12 +30,16 @@ const SYN_RETRIES: u32 = 6;
 /// Timeouts in a row before giving up.
 const DATA_RETRIES: u32 = 15;
 
+/// How both ends of a connection behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
+    /// What finds and repairs losses.
     pub recovery: Recovery,
+    /// What the window follows.
     pub control: Control,
     /// Whether CUBIC's first slow start is that of HyStart++ (RFC 9406); Reno has none.
     pub hystart: bool,
+    /// What the window grows by.
     pub growth: Growth,
     /// Payload of a full segment, up to 65 535.
     pub mss_bytes: u32,
@@ -45,6 +49,7 @@ pub struct TcpConfig {
     pub initial_window: u32,
     /// Constant, in segments.
     pub receive_window: u32,
+    /// The least retransmission timeout.
     pub min_rto_ns: u64,
     /// How long an acknowledgement may wait for a second segment; `None` acknowledges each.
     pub delayed_ack_ns: Option<u64>,
@@ -71,20 +76,29 @@ impl Default for TcpConfig {
 /// Numbers from `start` up to, not including, `end`; empty if both are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
+    /// The first.
     pub start: u32,
+    /// Behind the last.
     pub end: u32,
 }
 
+/// What one segment can tell of; the rest are empty.
 pub type SackBlocks = [Block; MAX_BLOCKS];
 
 /// What a segment is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// Opens the connection.
     Syn,
+    /// Answers it.
     SynAck,
+    /// Carries payload.
     Data,
+    /// Ends a direction.
     Fin,
+    /// Only acknowledges.
     Ack,
+    /// Ends the connection at once.
     Rst,
 }
 
@@ -92,11 +106,15 @@ pub enum Kind {
 /// [`Endpoint::poll_segment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
+    /// What it is for.
     pub kind: Kind,
     /// Whether blocks go with it.
     pub sacks: bool,
+    /// 0 but for data.
     pub payload_bytes: u16,
+    /// Of the segment, counted from 0 in each direction.
     pub number: u32,
+    /// The next number that its sender expects.
     pub ack: u32,
 }
 
@@ -113,11 +131,14 @@ impl Segment {
     }
 }
 
+/// Where a connection stands, for one of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Waits for a SYN.
     Listen,
+    /// The opener has sent its SYN.
     SynSent,
+    /// The peer has answered it.
     SynReceived,
     /// Both SYNs are acknowledged; FINs travel as data does.
     Established,
@@ -152,15 +173,18 @@ impl Endpoint {
         }
     }
 
+    /// Where it stands.
     #[inline]
     pub fn state(&self) -> State {
         self.state
     }
 
+    /// Of what it sends.
     pub fn window(&self) -> &Window {
         self.sender.window()
     }
 
+    /// Of what it has sent.
     pub fn counters(&self) -> SenderCounters {
         self.sender.counters()
     }

@@ -22,9 +22,13 @@ enum Phase {
 /// Events of one sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounters {
+    /// Segments, whether for the first time or again.
     pub sent: u64,
+    /// Of them, those sent again.
     pub retransmitted: u64,
+    /// Recoveries begun without a timeout.
     pub fast_retransmits: u64,
+    /// Timeouts that ran out.
     pub timeouts: u64,
 }
 

@@ -54,18 +54,22 @@ impl RetransmissionTimeout {
         self.backoffs = 0;
     }
 
+    /// After a lost SYN it starts from 3 s (RFC 6298 section 5.7).
     pub fn lost_syn(&mut self) {
         self.base_ns = AFTER_LOST_SYN_NS;
     }
 
+    /// Timeouts in a row, since something new was acknowledged.
     pub fn backoffs(&self) -> u32 {
         self.backoffs
     }
 
+    /// Smoothed round trip; 0 before the first.
     pub fn smoothed_ns(&self) -> u64 {
         self.srtt_ns
     }
 
+    /// How long until a segment counts as lost, backed off.
     pub fn current_ns(&self) -> u64 {
         (self.base_ns << self.backoffs.min(6)).min(MAX_NS)
     }

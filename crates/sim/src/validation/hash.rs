@@ -9,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Check, Effort, Observed, Tolerance, Topic};
 
+/// How evenly the flow hash spreads.
 pub const HASHES: &[Topic] = &[Topic {
     title: "hash of equal flows",
     random: true,

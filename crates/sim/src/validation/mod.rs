@@ -34,6 +34,7 @@ pub const SEEDS: u64 = 20;
 pub enum Effort {
     /// A test's worth: fewer points, shorter runs.
     Brief,
+    /// As much as the claim needs.
     Full,
 }
 
@@ -49,11 +50,13 @@ impl Effort {
 /// A question with a known answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Topic {
+    /// For people.
     pub title: &'static str,
     /// Whether the answer depends on the seed.
     pub random: bool,
     /// What one seed gives, in the order in which `judge` reads it.
     pub measure: fn(seed: u64, effort: Effort) -> Vec<f64>,
+    /// Compares what all seeds gave with what is known.
     pub judge: fn(observed: &Observed, effort: Effort) -> Vec<Check>,
 }
 
@@ -76,6 +79,7 @@ impl Topic {
 pub struct Observed(Vec<Vec<f64>>);
 
 impl Observed {
+    /// The numbers of each seed, in the order of seeds.
     pub fn new(by_seed: impl IntoIterator<Item = Vec<f64>>) -> Self {
         Observed(by_seed.into_iter().collect())
     }
@@ -102,18 +106,31 @@ enum Tolerance {
 /// What is expected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expected {
-    Around { value: f64, tolerance: f64 },
+    /// The mean is near.
+    Around {
+        /// The known answer.
+        value: f64,
+        /// How far the mean may lie from it, on either side.
+        tolerance: f64,
+    },
+    /// The mean is no less.
     AtLeast(f64),
 }
 
 /// A number beside what it should be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
+    /// In `docs/validation.md`.
     pub number: u8,
+    /// What is compared.
     pub name: String,
+    /// Of observed and expected.
     pub unit: &'static str,
+    /// The mean over the seeds.
     pub observed: f64,
+    /// The known answer.
     pub expected: Expected,
+    /// How many were measured.
     pub seeds: usize,
     /// Of the mean over the seeds.
     pub standard_error: f64,
@@ -166,6 +183,7 @@ impl Check {
         }
     }
 
+    /// Whether the observation is as expected.
     pub fn holds(&self) -> bool {
         match self.expected {
             Expected::Around { value, tolerance } => (self.observed - value).abs() <= tolerance,

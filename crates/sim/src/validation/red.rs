@@ -7,6 +7,7 @@ use crate::dumbbell::line;
 use crate::link::{Buffer, Link, Offer, Red};
 use crate::packet::PacketId;
 
+/// Drops of random early detection against its curve (Floyd and Jacobson 1993).
 pub const RED: Topic = Topic {
     title: "gentle random early detection",
     random: true,

@@ -11,6 +11,7 @@ use crate::world::{FlowId, FlowSpec, Work, World};
 
 const MS: u64 = 1_000_000;
 
+/// The time of a transfer over a pipe that is never full.
 pub const IDLE: Topic = Topic {
     title: "idle pipe",
     random: false,
@@ -18,6 +19,7 @@ pub const IDLE: Topic = Topic {
     judge: judge_idle,
 };
 
+/// How the window doubles.
 pub const SLOW_START: Topic = Topic {
     title: "slow start",
     random: false,
@@ -25,6 +27,7 @@ pub const SLOW_START: Topic = Topic {
     judge: judge_slow_start,
 };
 
+/// One flow and a buffer: the window's sawtooth.
 pub const SAWTOOTH: Topic = Topic {
     title: "one flow and a buffer",
     random: false,
@@ -32,6 +35,7 @@ pub const SAWTOOTH: Topic = Topic {
     judge: judge_sawtooth,
 };
 
+/// The window against RFC 9438's curve.
 pub const CUBIC: Topic = Topic {
     title: "CUBIC's curve",
     random: false,
@@ -39,6 +43,7 @@ pub const CUBIC: Topic = Topic {
     judge: judge_cubic,
 };
 
+/// Where HyStart++ ends slow start (RFC 9406).
 pub const HYSTART: Topic = Topic {
     title: "the end of slow start",
     random: false,
@@ -46,6 +51,7 @@ pub const HYSTART: Topic = Topic {
     judge: judge_hystart,
 };
 
+/// Shares of equal flows.
 pub const FAIRNESS: Topic = Topic {
     title: "equal flows",
     random: true,
@@ -53,6 +59,7 @@ pub const FAIRNESS: Topic = Topic {
     judge: judge_fairness,
 };
 
+/// Same seed, same run.
 pub const REPEATS: Topic = Topic {
     title: "repetition",
     random: true,
@@ -60,6 +67,7 @@ pub const REPEATS: Topic = Topic {
     judge: judge_repeats,
 };
 
+/// Goodput against loss (Mathis 1997, Padhye 1998).
 pub const GOODPUT: Topic = Topic {
     title: "goodput against loss",
     random: true,
@@ -438,10 +446,12 @@ pub enum Kind {
     Reno,
     /// As Linux does: delayed acknowledgements, growth by acknowledged segments.
     LinuxReno,
+    /// The same with CUBIC.
     LinuxCubic,
 }
 
 impl Kind {
+    /// In the order of the checks.
     pub const ALL: [Kind; 4] = [Kind::Sack, Kind::Reno, Kind::LinuxReno, Kind::LinuxCubic];
 
     fn tcp(self) -> TcpConfig {
