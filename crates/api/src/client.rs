@@ -9,6 +9,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the daemon did not answer.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ClientError {
     #[error(
         "{}: anabranch is not running here; start it with `anabranch run --config FILE`",

@@ -4,6 +4,8 @@
 //! [`Client`] is the end of whoever asks, and [`paths`] tells where the socket is. Who listens is in the daemon. This is all
 //! of it that a command or a laboratory links.
 
+#![deny(missing_docs)]
+
 mod client;
 mod messages;
 pub mod paths;

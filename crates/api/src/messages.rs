@@ -16,19 +16,27 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
+    /// How the instance fares.
     Status,
     /// At most `limit` rows.
     Flows {
+        /// Rows that are wanted.
         limit: usize,
     },
     /// Which link a packet would take, and why: asks the loaded program.
     Explain {
+        /// The LAN host's end.
         from: SocketAddr,
+        /// The remote end.
         to: SocketAddr,
+        /// Its protocol.
         proto: Proto,
     },
+    /// An order for a link.
     Link {
+        /// As in the configuration.
         name: String,
+        /// What is ordered.
         action: LinkAction,
         /// Even if no other link works.
         #[serde(default)]
@@ -54,20 +62,29 @@ pub enum LinkAction {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "kebab-case")]
 pub enum Response {
+    /// The status of an instance that runs a gateway.
     Status(Box<Status>),
     /// The status of an instance that runs a trunk.
     Trunk(Box<TrunkStatus>),
+    /// Some of the flows.
     Flows {
+        /// How many there are.
         total: usize,
+        /// At most as many as were asked for.
         flows: Vec<FlowRow>,
     },
+    /// Where a packet would go.
     Explanation(Box<Explanation>),
+    /// The order is carried out.
     Done,
     /// The request cannot be fulfilled; nothing was changed.
     Refused {
+        /// Why, for people.
         message: String,
     },
+    /// The request could have been fulfilled, but something went wrong.
     Failed {
+        /// What, for people.
         message: String,
     },
 }
@@ -82,6 +99,7 @@ struct Versioned<'a, T> {
 
 /// A line that is no message.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Misread {
     #[error(
         "version {0} of the control protocol; this program speaks version {VERSION}: the command and the daemon must be of one installation"

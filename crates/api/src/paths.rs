@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anabranch_config::{BadInput, is_name};
 
+/// Of an instance that was given no name.
 pub const DEFAULT_INSTANCE: &str = "default";
 const INSTANCE_CHARS_MAX: usize = 32;
 const RUNTIME_DIR: &str = "/run/anabranch";
@@ -18,6 +19,7 @@ pub struct Paths {
 }
 
 impl Paths {
+    /// The files of the instance of this name, which need not exist.
     pub fn new(instance: &str) -> Result<Self, BadInput> {
         Self::under(Path::new(RUNTIME_DIR), Path::new(PINS_DIR), instance)
     }
@@ -36,10 +38,12 @@ impl Paths {
         })
     }
 
+    /// Its name.
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
+    /// Where sockets and state are.
     pub fn runtime_dir(&self) -> &Path {
         &self.runtime
     }

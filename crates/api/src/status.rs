@@ -5,14 +5,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use anabranch_core::ReasonCount;
 use serde::{Deserialize, Serialize};
 
+/// What `anabranch status` shows of a gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// Its name.
     pub instance: String,
+    /// Of the daemon.
     pub version: String,
     /// Process id of the daemon.
     pub pid: u32,
     /// Name of the algorithm, or its tuple.
     pub policy: String,
+    /// Of the daemon, in seconds.
     pub uptime_s: f64,
     /// The flows of an earlier daemon were taken over.
     pub adopted: bool,
@@ -21,17 +25,22 @@ pub struct Status {
     pub troubles: Vec<String>,
     /// In the order of the configuration.
     pub links: Vec<LinkStatus>,
+    /// Of the whole gateway.
     pub flows: FlowsStatus,
     /// How packets left the programs, most frequent first; those that never happened are left out.
     pub reasons: Vec<ReasonCount>,
 }
 
+/// How a link fares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkStatus {
+    /// As in the configuration.
     pub name: String,
+    /// As in the configuration.
     pub device: String,
     /// Its number in the data path.
     pub slot: u8,
+    /// As the gateway judges it.
     pub state: LinkState,
     /// Since it last came into use, was lost, or was ordered otherwise. A suspicion is no change.
     pub since_s: f64,
@@ -39,17 +48,25 @@ pub struct LinkStatus {
     pub why: String,
     /// Takes new flows.
     pub usable: bool,
+    /// As in the configuration.
     pub metered: bool,
+    /// The one that flows have on this link; none if the device has none.
     pub address: Option<IpAddr>,
+    /// The next hop; none if there is none or it is not known.
     pub gateway: Option<IpAddr>,
+    /// Of the device, in bytes of IP packet; none if there is no device.
     pub mtu: Option<u32>,
     /// As declared.
     pub rate: Option<Rates>,
     /// As estimated from the declared rates and what is in use; absent for algorithms that do not measure it.
     pub available: Option<Rates>,
+    /// As it stands in the choice, without a unit.
     pub weight: u32,
+    /// Balanced flows.
     pub flows: LinkFlows,
+    /// Theirs.
     pub traffic: Traffic,
+    /// What its probes say.
     pub probe: ProbeStatus,
 }
 
@@ -57,8 +74,11 @@ pub struct LinkStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
+    /// In use.
     Up,
+    /// Suspected: probes are on their way.
     PossiblyDown,
+    /// Given up.
     Down,
     /// No device, address, gateway or carrier.
     Absent,
@@ -71,12 +91,16 @@ pub enum LinkState {
 /// In bit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
+    /// From the internet.
     pub down_bps: Option<u64>,
+    /// Towards the internet.
     pub up_bps: Option<u64>,
 }
 
+/// The flows of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkFlows {
+    /// Not closed.
     pub live: u64,
     /// Since the data path was loaded.
     pub opened: u64,
@@ -85,17 +109,24 @@ pub struct LinkFlows {
 /// Of balanced flows; `tx` is towards the internet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
+    /// Towards the internet, since the data path was loaded.
     pub tx_packets: u64,
+    /// Of IP packets, towards the internet.
     pub tx_bytes: u64,
+    /// From the internet, since the data path was loaded.
     pub rx_packets: u64,
+    /// Of IP packets, from the internet.
     pub rx_bytes: u64,
     /// Over the last second.
     pub tx_bps: f64,
+    /// Over the last second.
     pub rx_bps: f64,
 }
 
+/// How the probes of a link fare.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProbeStatus {
+    /// Since the daemon started.
     pub sent: u64,
     /// Of the last ones, those that were judged, ...
     pub judged: usize,
@@ -103,6 +134,7 @@ pub struct ProbeStatus {
     pub lost: usize,
     /// Smoothed.
     pub round_trip_ms: Option<f64>,
+    /// In the order of the configuration.
     pub targets: Vec<TargetStatus>,
 }
 
@@ -113,15 +145,19 @@ pub struct TargetStatus {
     pub target: String,
     /// It stands in the link's own network, so that its answer proves nothing of the internet.
     pub near: bool,
+    /// Since the daemon started.
     pub sent: u64,
+    /// Of those.
     pub answered: u64,
     /// Since its last answer.
     pub lost_in_a_row: u32,
+    /// Seconds since its last answer; none before the first.
     pub answered_s_ago: Option<f64>,
     /// Of the last answer.
     pub round_trip_ms: Option<f64>,
 }
 
+/// The flows of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowsStatus {
     /// Not closed.
@@ -137,10 +173,13 @@ pub struct FlowsStatus {
 /// What `anabranch status` shows of a trunk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrunkStatus {
+    /// Its name.
     pub instance: String,
+    /// Of the daemon.
     pub version: String,
     /// Process id of the daemon.
     pub pid: u32,
+    /// Of the daemon, in seconds.
     pub uptime_s: f64,
     /// Table and counters of an earlier daemon were taken over.
     pub adopted: bool,
@@ -159,9 +198,12 @@ pub struct TrunkStatus {
     pub reasons: Vec<ReasonCount>,
 }
 
+/// How a sublink fares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SublinkStatus {
+    /// As in the configuration.
     pub name: String,
+    /// As in the configuration.
     pub device: String,
     /// The other node's address on it; absent on a layer-3 device.
     pub via: Option<Ipv4Addr>,

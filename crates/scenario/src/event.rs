@@ -10,7 +10,9 @@ use crate::{Change, Direction, Fault, Loss, Place, format};
 pub struct Event {
     /// Since the epoch of the run.
     pub t_s: f64,
+    /// What happened.
     pub kind: EventKind,
+    /// Whose; none if it concerns no link alone.
     pub link: Option<String>,
     /// A sentence for the time-line.
     pub text: String,

@@ -12,6 +12,7 @@
 //!
 //! Nothing in this crate reads a clock or a random number, or writes a file.
 
+#![deny(missing_docs)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod event;

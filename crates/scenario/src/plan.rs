@@ -19,10 +19,13 @@ use crate::LinkSeries;
 /// One world, and the policies and seeds to be tried in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
+    /// Of the file, unless it says otherwise.
     pub name: String,
+    /// What the load crosses.
     pub network: Network,
     /// In the order of time.
     pub faults: Vec<Fault>,
+    /// What the users ask for, and when.
     pub load: Load,
     /// At least one, none twice.
     pub policies: Vec<Typed<Policy>>,
@@ -34,6 +37,7 @@ pub struct Scenario {
     pub sample: Duration,
     /// A user gives a connection up that is silent for so long, from its SYN on.
     pub patience: Duration,
+    /// Of all hosts.
     pub tcp: Tcp,
 }
 
@@ -41,7 +45,9 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
+    /// A gateway with several access links.
     Site(Site),
+    /// Parallel sublinks between two nodes.
     Trunk(Box<Trunk>),
 }
 
@@ -58,6 +64,7 @@ pub struct Site {
 /// An access link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkPlan {
+    /// As in the file.
     pub name: String,
     /// The last mile, from the internet to the users.
     pub down: Line,
@@ -91,7 +98,9 @@ impl LinkPlan {
 /// The hop behind the provider.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Beyond {
+    /// From the internet to the users.
     pub down: Line,
+    /// From the users to the internet.
     pub up: Line,
 }
 
@@ -104,6 +113,7 @@ pub struct Trunk {
     pub sublinks: Vec<Line>,
     /// The undivided link that [`Spread::Single`] uses in place of the sublinks.
     pub single: Line,
+    /// What the clients' side sends over.
     pub back: Line,
     /// Between every client and its end of the trunk; the same in both directions.
     pub access: Line,
@@ -147,16 +157,21 @@ pub struct Fault {
     pub at: Duration,
     /// A link of the site by its name, or a sublink of the trunk by its number from 0.
     pub link: String,
+    /// Which hop of the link.
     pub place: Place,
     /// `None` for both.
     pub direction: Option<Direction>,
+    /// What becomes of the line.
     pub change: Change,
 }
 
+/// Which hop of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
+    /// Between gateway and provider.
     LastMile,
+    /// Behind the provider.
     Beyond,
 }
 
@@ -173,10 +188,13 @@ pub enum Load {
 /// The TCP of all hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tcp {
+    /// How the window grows and shrinks.
     pub control: Control,
     /// Whether the first slow start is that of HyStart++ (RFC 9406); of CUBIC only.
     pub hystart: bool,
+    /// How losses are found.
     pub recovery: Recovery,
+    /// What the window grows by.
     pub growth: Growth,
     /// How long an acknowledgement may wait for a second segment; `None` acknowledges each.
     #[serde(rename = "delayed_ack_s", serialize_with = "perhaps_seconds")]
@@ -189,6 +207,7 @@ pub struct Tcp {
     pub mss_bytes: u32,
     /// Of IP and TCP with its options, on every packet.
     pub header_bytes: u32,
+    /// The least retransmission timeout.
     #[serde(rename = "min_rto_s", serialize_with = "seconds")]
     pub min_rto: Duration,
 }
@@ -252,9 +271,11 @@ pub type Point = Vec<(String, String)>;
 pub struct Run {
     /// Its `policies` and `seeds` are those of the whole scenario, of which this run is one.
     pub scenario: Arc<Scenario>,
+    /// Who chooses, and how.
     pub policy: Policy,
     /// What people are shown of the policy; decides nothing.
     pub policy_name: String,
+    /// Of all that is drawn.
     pub seed: u64,
     /// Empty without a sweep.
     pub point: Point,
@@ -296,6 +317,7 @@ impl fmt::Display for Run {
 }
 
 impl Run {
+    /// One run of `scenario`, of one of its policies and seeds, at a point of the sweep.
     pub fn new(
         scenario: Arc<Scenario>,
         policy: impl Into<Typed<Policy>>,

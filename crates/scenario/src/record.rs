@@ -18,6 +18,7 @@ pub enum World {
 }
 
 impl World {
+    /// Both, the simulator first.
     pub const ALL: [World; 2] = [World::Sim, World::Lab];
 
     /// As people write it.
@@ -50,13 +51,16 @@ impl World {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
+    /// As in the scenario.
     pub name: String,
+    /// Towards the users, or in the trunk's direction.
     pub rate_bps: u64,
 }
 
 /// The evidence of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
+    /// Where the run took place.
     pub world: World,
     /// In the order of their ids.
     pub transfers: Vec<Transfer>,
@@ -66,6 +70,7 @@ pub struct Record {
     pub events: Vec<Event>,
     /// As capacity, in the order of the scenario.
     pub links: Vec<Link>,
+    /// What the world counted beside the transfers.
     pub counts: Counts,
     /// What one needs to know to repeat or to doubt the run: versions, kernel, congestion control, lateness, trajectory
     /// hash…

@@ -4,13 +4,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkState {
+    /// It carries packets.
     #[default]
     Up,
+    /// It may have failed.
     Suspect,
+    /// It is given up.
     Down,
 }
 
 impl LinkState {
+    /// As in tables.
     pub fn name(self) -> &'static str {
         match self {
             LinkState::Up => "up",
@@ -31,6 +35,7 @@ pub struct LinkReading {
     pub opened: u64,
     /// Flows alive on the link.
     pub flows: u64,
+    /// What the gateway believes at that instant.
     pub state: LinkState,
 }
 
@@ -44,8 +49,11 @@ pub struct LinkSample {
     pub down_bytes: u64,
     /// Bytes from the users to the internet since the first sample.
     pub up_bytes: u64,
+    /// Bit/s from the internet to the users.
     pub down_bps: f64,
+    /// Bit/s from the users to the internet.
     pub up_bps: f64,
+    /// What the gateway believes at that instant.
     pub state: LinkState,
     /// Flows alive on the link; 0 on a sublink of a trunk, which does not see them end.
     pub flows: u64,
@@ -58,10 +66,13 @@ pub struct LinkSample {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSeries {
+    /// As in the scenario.
     pub name: String,
     /// Capacity in each direction.
     pub down_rate_bps: u64,
+    /// Towards the internet.
     pub up_rate_bps: u64,
+    /// In the order of time.
     pub samples: Vec<LinkSample>,
     #[serde(skip)]
     origin: Option<LinkReading>,
@@ -76,6 +87,7 @@ impl PartialEq for LinkSeries {
 }
 
 impl LinkSeries {
+    /// A series without samples.
     pub fn new(name: impl Into<String>, down_rate_bps: u64, up_rate_bps: u64) -> LinkSeries {
         LinkSeries {
             name: name.into(),

@@ -24,12 +24,17 @@ const T_MANY: f64 = 1.960;
 pub struct Estimate {
     /// Observations.
     pub count: u64,
+    /// Arithmetic mean.
     pub mean: f64,
+    /// The one in the middle, or the mean of both.
     pub median: f64,
     /// The 95 % confidence interval of the mean (Student's t); the mean itself for a single observation.
     pub low: f64,
+    /// The upper end of that interval.
     pub high: f64,
+    /// The least observation.
     pub min: f64,
+    /// The greatest observation.
     pub max: f64,
 }
 

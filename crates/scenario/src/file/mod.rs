@@ -69,6 +69,7 @@ struct At {
 }
 
 impl ScenarioFile {
+    /// Reads and expands the file at `path`. An error names file, line, key and what is allowed.
     pub fn load(path: &Path) -> Result<ScenarioFile, BadInput> {
         ScenarioFile::parse(path, &read_text(path)?)
     }
