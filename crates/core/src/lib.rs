@@ -13,8 +13,9 @@
 //! its flows end only after that, and only if another link takes them.
 //!
 //! [`Balancer`] is all of this as one state machine. It reads no clock and does no IO: the daemon drives it with real
-//! time and real packets, the simulator with virtual ones, and both run the same balancer. [`DataPlane`] is what a
-//! driver needs of whatever moves the packets.
+//! time and real packets, the simulator with virtual ones, and both run the same balancer by the same [`Driver`], which
+//! keeps the order: install the choice, send probes, tell events. [`DataPlane`] is what it needs of whatever moves the
+//! packets.
 //!
 //! A trunk of parallel sublinks is another matter: its flows are spread by hash over bins, and [`multilink`] moves bins
 //! from sublinks whose queues grow.
@@ -33,6 +34,7 @@ pub mod bandwidth;
 pub mod catalogue;
 mod config;
 mod dataplane;
+mod driver;
 mod link;
 pub mod measure;
 pub mod multilink;
@@ -50,6 +52,7 @@ pub use balancer::{Balancer, BuildError, Event, LinkStatus, ProbeRequest, Wakeup
 pub use catalogue::Policy;
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
+pub use driver::{Driver, Effect};
 pub use link::{
     Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn, RateNeed,
 };

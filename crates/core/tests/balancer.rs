@@ -1,10 +1,11 @@
 //! What the balancer asks of the data path, and in which order.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Algorithm, Balancer, BuildError, Choice, Config, DownCause, Event, LinkCounters, LinkId,
-    LinkSpec, LinkState, Missing, OnReturn, State, Suspicion, Time, Wakeup,
+    Admin, Algorithm, Balancer, BuildError, Choice, Config, DataPlane, DownCause, Effect, Ended,
+    Event, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn, State, Suspicion, Time,
 };
 use anabranch_policy::abi::WEIGHT_MAX;
 use anabranch_policy::{Candidate, Dispatch, Request, pick};
@@ -12,9 +13,36 @@ use proptest::prelude::*;
 
 const MBIT: u64 = 1_000_000;
 
-/// Two or more links, told of what the test wants, polled in the order the balancer documents.
+/// What the counters are, and what was installed.
+struct Plane<'a> {
+    counters: &'a [LinkCounters],
+    choice: &'a mut Option<Choice>,
+}
+
+impl DataPlane for Plane<'_> {
+    type Error = Infallible;
+
+    fn counters(&mut self) -> Result<Vec<LinkCounters>, Infallible> {
+        Ok(self.counters.to_vec())
+    }
+
+    fn install(&mut self, choice: &Choice) -> Result<(), Infallible> {
+        *self.choice = Some(*choice);
+        Ok(())
+    }
+
+    fn end_flows(&mut self, _: LinkId) -> Result<Ended, Infallible> {
+        Ok(Ended::default())
+    }
+}
+
+/// A way to drive: with what time has made due, or without.
+type Drive =
+    fn(&mut anabranch_core::Driver, Time, &mut Plane<'_>) -> Result<Vec<Effect>, Infallible>;
+
+/// Two or more links, told of what the test wants.
 struct Driver {
-    balancer: Balancer,
+    core: anabranch_core::Driver,
     now: Time,
     counters: Vec<LinkCounters>,
     choice: Option<Choice>,
@@ -61,7 +89,7 @@ impl Driver {
         let algorithm: Algorithm = algorithm.parse().unwrap();
         let balancer = Balancer::new(Time::ZERO, algorithm, links, Config::default()).unwrap();
         Driver {
-            balancer,
+            core: anabranch_core::Driver::new(balancer),
             now: Time::ZERO,
             counters,
             choice: None,
@@ -92,65 +120,79 @@ impl Driver {
     }
 
     fn set_present(&mut self, i: usize) {
-        self.balancer
+        self.core
+            .balancer_mut()
             .handle_link_state(self.now, Self::id(i), LinkState::Present);
         self.poll(&|_| true);
     }
 
     fn set_absent(&mut self, i: usize) {
         let absent = LinkState::Absent(Missing::Carrier);
-        self.balancer
+        self.core
+            .balancer_mut()
             .handle_link_state(self.now, Self::id(i), absent);
         self.poll(&|_| true);
     }
 
     fn set_admin(&mut self, i: usize, admin: Admin) {
-        self.balancer.set_admin(self.now, Self::id(i), admin);
+        self.core
+            .balancer_mut()
+            .set_admin(self.now, Self::id(i), admin);
         self.poll(&|_| true);
     }
 
     fn count(&mut self) {
-        self.balancer.handle_counters(self.now, &self.counters);
+        let now = self.now;
+        let (core, mut plane) = self.parts();
+        let Ok(()) = core.read_counters(now, &mut plane);
         self.poll(&|_| true);
     }
 
     /// Lets time pass; probes of the links that `answer` are answered at once.
     fn run(&mut self, duration: Duration, answer: impl Fn(LinkId) -> bool) {
         let end = self.now + duration;
-        loop {
-            let (at, wakeup) = self.balancer.poll_timeout();
-            if at > end {
-                self.now = end;
-                return;
-            }
-            self.now = at.max(self.now);
-            match wakeup {
-                Wakeup::Counters => self.balancer.handle_counters(self.now, &self.counters),
-                _ => self.balancer.handle_timeout(self.now),
-            }
+        while self.core.next_turn() <= end {
+            self.now = self.core.next_turn().max(self.now);
+            self.drive(|core, now, plane| core.turn(now, plane), &answer);
             self.poll(&answer);
         }
+        self.now = end;
     }
 
     fn poll(&mut self, answer: &dyn Fn(LinkId) -> bool) {
-        self.poll_effects();
-        while let Some(probe) = self.balancer.poll_probe(self.now) {
-            if answer(probe.link) {
-                let round_trip = Duration::from_millis(20);
-                self.balancer
-                    .handle_answer(self.now, probe.link, probe.id, round_trip);
-            }
-        }
-        self.poll_effects();
+        while self.drive(|core, now, plane| core.poll(now, plane), answer) {}
     }
 
-    fn poll_effects(&mut self) {
-        while let Some(choice) = self.balancer.poll_choice() {
-            self.choice = Some(choice);
+    /// Whether anything came of it.
+    fn drive(&mut self, by: Drive, answer: &dyn Fn(LinkId) -> bool) -> bool {
+        let now = self.now;
+        let (core, mut plane) = self.parts();
+        let Ok(effects) = by(core, now, &mut plane);
+        for effect in &effects {
+            self.take(*effect, answer);
         }
-        while let Some(event) = self.balancer.poll_event() {
-            self.events.push((event, self.usable()));
+        !effects.is_empty()
+    }
+
+    fn take(&mut self, effect: Effect, answer: &dyn Fn(LinkId) -> bool) {
+        match effect {
+            Effect::Event(event) => self.events.push((event, self.usable())),
+            Effect::Probe(probe) if answer(probe.link) => {
+                let round_trip = Duration::from_millis(20);
+                self.core
+                    .balancer_mut()
+                    .handle_answer(self.now, probe.link, probe.id, round_trip);
+            }
+            Effect::Probe(_) => {}
         }
+    }
+
+    fn parts(&mut self) -> (&mut anabranch_core::Driver, Plane<'_>) {
+        let plane = Plane {
+            counters: &self.counters,
+            choice: &mut self.choice,
+        };
+        (&mut self.core, plane)
     }
 
     /// As installed.
@@ -256,19 +298,24 @@ fn events_wait_for_the_choice_to_be_polled() {
     let mut driver = Driver::new("WSDM", equal(2));
     let absent = LinkState::Absent(Missing::Device);
     driver
-        .balancer
+        .core
+        .balancer_mut()
         .handle_link_state(driver.now, LinkId(0), absent);
-    assert_eq!(driver.balancer.poll_event(), None);
+    assert_eq!(driver.core.balancer_mut().poll_event(), None);
     assert_eq!(
-        driver.balancer.poll_choice().map(|choice| choice.usable),
+        driver
+            .core
+            .balancer_mut()
+            .poll_choice()
+            .map(|choice| choice.usable),
         Some(0b10)
     );
     assert!(matches!(
-        driver.balancer.poll_event(),
+        driver.core.balancer_mut().poll_event(),
         Some(Event::LinkDown { .. })
     ));
     assert_eq!(
-        driver.balancer.poll_event(),
+        driver.core.balancer_mut().poll_event(),
         Some(Event::EndFlows { link: LinkId(0) })
     );
 }
@@ -276,7 +323,7 @@ fn events_wait_for_the_choice_to_be_polled() {
 #[test]
 fn a_link_without_traffic_is_probed_once_a_second_and_looks_as_steady_as_it_is() {
     let mut driver = Driver::new("WSDM", equal(2));
-    let status = |driver: &Driver| driver.balancer.status(driver.now).remove(0);
+    let status = |driver: &Driver| driver.core.balancer().status(driver.now).remove(0);
     driver.run(Duration::from_secs(2), |_| true);
     let before = status(&driver);
     driver.run(Duration::from_millis(9900), |_| true);
@@ -298,7 +345,7 @@ fn the_only_link_is_not_held_down_and_one_of_two_is() {
             driver.silence(&[0]);
             driver.run(Duration::from_secs(2), |_| true);
         }
-        let status = driver.balancer.status(driver.now).remove(0);
+        let status = driver.core.balancer().status(driver.now).remove(0);
         assert_eq!(status.held_until.is_some(), held, "{status:?}");
         assert_eq!(driver.usable() & 1 == 0, held);
         assert!(status.falls > 1);
@@ -328,7 +375,7 @@ fn the_last_link_that_works_is_known() {
         "WSDM",
         vec![equal(1).remove(0), metered(link("lte", MBIT, MBIT))],
     );
-    let is_last = |driver: &Driver| [0, 1].map(|i| driver.balancer.is_last(Driver::id(i)));
+    let is_last = |driver: &Driver| [0, 1].map(|i| driver.core.balancer().is_last(Driver::id(i)));
     assert_eq!(
         is_last(&driver),
         [false, false],
@@ -395,7 +442,7 @@ fn flows_of_the_only_link_are_not_ended_until_another_can_take_them() {
     driver.events.clear();
     driver.silence(&[0]);
     assert!(matches!(
-        driver.balancer.status(driver.now)[0].state,
+        driver.core.balancer().status(driver.now)[0].state,
         State::Down(_)
     ));
     assert!(
@@ -420,7 +467,8 @@ fn when_probes_say_every_link_is_down_all_that_are_present_are_used() {
     driver.silence(&[0, 1]);
     assert!(
         driver
-            .balancer
+            .core
+            .balancer()
             .status(driver.now)
             .iter()
             .all(|link| matches!(link.state, State::Down(_)))
@@ -449,7 +497,8 @@ fn a_metered_link_is_probed_less_often() {
     );
     driver.run(Duration::from_secs(115), |_| true);
     let sent: Vec<_> = driver
-        .balancer
+        .core
+        .balancer()
         .status(driver.now)
         .iter()
         .map(|link| link.probes_sent)
@@ -515,7 +564,7 @@ fn counters_that_begin_anew_are_no_evidence_and_no_load() {
     driver.counters[0].traffic.tx_bytes = 1;
     driver.run(Duration::from_millis(60), |_| true);
     assert!(
-        driver.balancer.status(driver.now)[0]
+        driver.core.balancer().status(driver.now)[0]
             .available_up_bps
             .unwrap()
             > 9 * MBIT
@@ -733,11 +782,12 @@ fn a_new_configuration_leaves_what_is_known_of_links_that_stay() {
     links[2].name = "another".into();
     let round_robin = "RR".parse().unwrap();
     driver
-        .balancer
+        .core
+        .balancer_mut()
         .reconfigure(driver.now, round_robin, links, Config::default())
         .unwrap();
     driver.poll(&|_| false);
-    let status = driver.balancer.status(driver.now);
+    let status = driver.core.balancer().status(driver.now);
     assert!(matches!(
         status[0].state,
         State::Down(DownCause::Unanswered(Suspicion::Silent))
@@ -756,14 +806,19 @@ fn a_new_configuration_that_is_refused_changes_nothing() {
     let mut driver = Driver::new("WSDM", equal(2));
     driver.choice = None;
     let none = vec![];
-    let refused =
-        driver
-            .balancer
-            .reconfigure(driver.now, "RR".parse().unwrap(), none, Config::default());
+    let refused = driver.core.balancer_mut().reconfigure(
+        driver.now,
+        "RR".parse().unwrap(),
+        none,
+        Config::default(),
+    );
     assert_eq!(refused, Err(BuildError::LinkCount(0)));
     driver.run(Duration::from_secs(1), |_| true);
     assert_eq!(
-        (driver.balancer.status(driver.now).len(), driver.choice),
+        (
+            driver.core.balancer().status(driver.now).len(),
+            driver.choice
+        ),
         (2, None)
     );
 }
@@ -874,7 +929,7 @@ impl Oracle {
         let usable = driver.usable();
         assert_eq!(
             usable,
-            driver.balancer.usable().bits(),
+            driver.core.balancer().usable().bits(),
             "the installed choice is the balancer's"
         );
         let eligible = |i: &usize| self.present[*i] && self.admin[*i] == Admin::Up;
@@ -892,7 +947,8 @@ impl Oracle {
             "refused only if nothing is left"
         );
         let alive_unmetered = driver
-            .balancer
+            .core
+            .balancer()
             .status(driver.now)
             .iter()
             .any(|l| l.usable && !l.metered && !matches!(l.state, State::Down(_)));

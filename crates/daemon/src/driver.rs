@@ -1,15 +1,11 @@
-//! The balancer driven with real time: what it asks of the data path is done, what it asks to be probed is handed out,
-//! what it tells is logged.
-//!
-//! The one order that matters is kept here: a choice is installed before any flow's end is asked for, so that a client
-//! that tries again at once finds the links that are left.
+//! The driver of [`anabranch_core`] for links that are known by their slots: what it wants probed is handed out with the
+//! configuration it is of, what it tells is logged by the names of links.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Balancer, BuildError, DataPlane, Event, LinkCounters, LinkId, LinkSpec, LinkState,
-    LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach, Time, Wakeup,
+    Admin, Balancer, BuildError, DataPlane, Effect, Event, LinkCounters, LinkId, LinkSpec,
+    LinkState, LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach, Time,
 };
 
 use crate::config::{Config, LINKS_MAX};
@@ -18,9 +14,8 @@ use crate::slots::Slots;
 
 /// Drives one balancer over one data path. Links are known by their slots.
 pub struct Driver {
-    balancer: Balancer,
+    core: anabranch_core::Driver,
     slots: Slots,
-    counters: Vec<LinkCounters>,
     /// Raised with every configuration.
     generation: u64,
     /// The generation in which a slot got another link: older probes are not its own.
@@ -55,9 +50,8 @@ impl Driver {
         )?;
         balancer.set_sessions(now, config.sessions.clone());
         Ok(Self {
-            balancer,
+            core: anabranch_core::Driver::new(balancer),
             slots: slots.clone(),
-            counters: Vec::new(),
             generation: 0,
             changed: [0; LINKS_MAX],
         })
@@ -70,13 +64,14 @@ impl Driver {
         config: &Config,
         slots: &Slots,
     ) -> Result<(), BuildError> {
-        self.balancer.reconfigure(
+        let balancer = self.core.balancer_mut();
+        balancer.reconfigure(
             now,
             config.policy.policy,
             specs(config, &self.slots, slots),
             config.availability.clone(),
         )?;
-        self.balancer.set_sessions(now, config.sessions.clone());
+        balancer.set_sessions(now, config.sessions.clone());
         self.generation += 1;
         for link in (0..LINKS_MAX as u8).map(LinkId) {
             if slots.name(link) != self.slots.name(link) {
@@ -90,19 +85,17 @@ impl Driver {
     // ---- getters
 
     pub fn status(&self, now: Time, link: LinkId) -> Option<LinkStatus> {
-        self.balancer
-            .status(now)
-            .into_iter()
-            .find(|status| status.link == link)
+        let statuses = self.core.balancer().status(now);
+        statuses.into_iter().find(|status| status.link == link)
     }
 
     pub fn counters(&self, link: LinkId) -> LinkCounters {
-        self.counters.get(link.index()).copied().unwrap_or_default()
+        self.core.counters(link)
     }
 
     /// New flows find no link that works without this one.
     pub fn is_last(&self, link: LinkId) -> bool {
-        self.balancer.is_last(link)
+        self.core.balancer().is_last(link)
     }
 
     /// The first link of the configuration's order that takes new flows.
@@ -111,89 +104,66 @@ impl Driver {
             .links
             .iter()
             .filter_map(|link| self.slots.id(&link.name));
-        ids.find(|id| self.balancer.usable().contains(*id))
+        ids.find(|id| self.core.balancer().usable().contains(*id))
     }
 
     // ---- what happened
 
     pub fn handle_link_state(&mut self, now: Time, link: LinkId, state: LinkState) {
-        self.balancer.handle_link_state(now, link, state);
+        self.core.balancer_mut().handle_link_state(now, link, state);
     }
 
     pub fn set_targets(&mut self, link: LinkId, reaches: &[Reach]) {
-        self.balancer.set_targets(link, reaches);
+        self.core.balancer_mut().set_targets(link, reaches);
     }
 
     pub fn handle_answer(&mut self, now: Time, order: ProbeOrder, round_trip: Duration) {
         if order.generation >= self.changed[order.link.index()] {
-            self.balancer
+            self.core
+                .balancer_mut()
                 .handle_answer(now, order.link, order.id, round_trip);
         }
     }
 
     pub fn set_admin(&mut self, now: Time, link: LinkId, admin: Admin) {
-        self.balancer.set_admin(now, link, admin);
+        self.core.balancer_mut().set_admin(now, link, admin);
     }
 
     // ---- what is to be done
 
     /// When to call [`Driver::turn`] next, if nothing happens before.
     pub fn next_turn(&self) -> Time {
-        self.balancer.poll_timeout().0
+        self.core.next_turn()
     }
 
     /// Does what is due at `now` and returns the rest. Call it after anything that happened, too.
     pub fn turn<P: DataPlane>(&mut self, now: Time, plane: &mut P) -> Result<Due, P::Error> {
-        self.timeouts(now, plane)?;
         let mut due = Due::default();
-        loop {
-            if let Some(choice) = self.balancer.poll_choice() {
-                plane.install(&choice)?;
-            } else if let Some(probe) = self.balancer.poll_probe(now) {
-                let ProbeRequest {
-                    link,
-                    id,
-                    target_index,
-                    ..
-                } = probe;
-                due.probes.push(ProbeOrder {
-                    link,
-                    target_index,
-                    id,
-                    generation: self.generation,
-                });
-            } else if let Some(event) = self.balancer.poll_event() {
-                self.tell(event, &mut due);
-            } else {
-                return Ok(due);
+        for effect in self.core.turn(now, plane)? {
+            match effect {
+                Effect::Probe(probe) => due.probes.push(self.order(probe)),
+                Effect::Event(event) => self.tell(event, &mut due),
             }
+        }
+        Ok(due)
+    }
+
+    fn order(&self, probe: ProbeRequest) -> ProbeOrder {
+        ProbeOrder {
+            link: probe.link,
+            target_index: probe.target_index,
+            id: probe.id,
+            generation: self.generation,
         }
     }
 
-    fn timeouts<P: DataPlane>(&mut self, now: Time, plane: &mut P) -> Result<(), P::Error> {
-        let mut done = BTreeSet::new();
-        loop {
-            let (at, wakeup) = self.balancer.poll_timeout();
-            if at > now || !done.insert(wakeup) {
-                return Ok(());
-            }
-            match wakeup {
-                Wakeup::Counters => self.read_counters(now, plane)?,
-                Wakeup::Availability(_) => self.balancer.handle_timeout(now),
-                Wakeup::Probe(_) => return Ok(()),
-            }
-        }
-    }
-
-    /// In its time, or before it for somebody who asks.
+    /// Before their time, for somebody who asks.
     pub fn read_counters<P: DataPlane>(
         &mut self,
         now: Time,
         plane: &mut P,
     ) -> Result<(), P::Error> {
-        self.counters = plane.counters()?;
-        self.balancer.handle_counters(now, &self.counters);
-        Ok(())
+        self.core.read_counters(now, plane)
     }
 
     fn tell(&self, event: Event, due: &mut Due) {

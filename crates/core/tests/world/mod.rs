@@ -1,11 +1,12 @@
 //! One link with a queue at each end of its access line, its traffic, and the balancer that watches it, in virtual time.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Algorithm, Balancer, Config, Event, LinkCounters, LinkId, LinkSpec, LinkState, ProbeId, Time,
-    Wakeup,
+    Algorithm, Balancer, Choice, Config, DataPlane, Driver, Effect, Ended, Event, LinkCounters,
+    LinkId, LinkSpec, LinkState, ProbeId, ProbeRequest, Time,
 };
 use anabranch_policy::abi::Traffic;
 
@@ -28,6 +29,9 @@ impl Draw {
         Duration::from_micros(least * 1000 + self.below((most - least) * 1000 + 1))
     }
 }
+
+/// A way to drive: with what time has made due, or without.
+type Drive = fn(&mut Driver, Time, &mut Meter<'_>) -> Result<Vec<Effect>, Infallible>;
 
 /// A packet that the LAN sends, and what it makes the remote end do.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +83,7 @@ enum Happening {
 
 pub struct World {
     pub now: Time,
-    pub balancer: Balancer,
+    pub driver: Driver,
     pub events: Vec<(Time, Event)>,
     pub draw: Draw,
     path: Path,
@@ -123,7 +127,7 @@ impl World {
         }
         let mut world = World {
             now: Time::ZERO,
-            balancer,
+            driver: Driver::new(balancer),
             events: Vec::new(),
             draw: Draw(seed),
             path,
@@ -159,21 +163,20 @@ impl World {
     /// Runs until `end`, or until an event satisfies `stop`; says when that was.
     pub fn run(&mut self, end: Time, stop: impl Fn(&Event) -> bool) -> Option<Time> {
         loop {
-            let (deadline, wakeup) = self.balancer.poll_timeout();
-            let wake = (deadline + self.wakeup_delay).max(self.now);
+            let wake = (self.driver.next_turn() + self.wakeup_delay).max(self.now);
             let next = self.happenings.first_key_value().map(|(&(at, _), _)| at);
             if wake.min(next.unwrap_or(wake)) > end {
                 self.now = end;
                 return None;
             }
+            let told = self.events.len();
             if next.is_some_and(|at| at <= wake) {
                 self.happen();
             } else {
                 self.now = wake;
                 self.wakeup_delay = self.draw.ms(0, 3);
-                self.wake(wakeup);
+                self.drive(|driver, now, plane| driver.turn(now, plane));
             }
-            let told = self.events.len();
             self.poll();
             if self.events[told..].iter().any(|(_, event)| stop(event)) {
                 return Some(self.now);
@@ -181,47 +184,38 @@ impl World {
         }
     }
 
-    fn wake(&mut self, wakeup: Wakeup) {
-        if wakeup == Wakeup::Counters {
-            self.note_reading();
-            let tested = LinkCounters {
-                traffic: self.traffic,
-                ..LinkCounters::default()
-            };
-            self.balancer
-                .handle_counters(self.now, &[tested, LinkCounters::default()]);
-        } else {
-            self.balancer.handle_timeout(self.now);
-        }
-    }
-
-    fn note_reading(&mut self) {
-        let told = std::mem::replace(&mut self.told, self.traffic);
-        if told.rx_packets < self.traffic.rx_packets {
-            let (at, and_sent) = (self.now, told.tx_packets < self.traffic.tx_packets);
-            self.heard.push(Heard { at, and_sent });
-        }
-    }
-
+    /// The quiet link answers its probes at once, which may be reason for more.
     fn poll(&mut self) {
-        while self.balancer.poll_choice().is_some() {}
-        while let Some(probe) = self.balancer.poll_probe(self.now) {
-            if probe.link == LINK {
-                self.send_up(
-                    Packet::Probe {
-                        id: probe.id,
-                        sent: self.now,
-                    },
-                    60,
-                );
-            } else {
-                self.balancer
-                    .handle_answer(self.now, OTHER, probe.id, Duration::from_millis(10));
+        while self.drive(|driver, now, plane| driver.poll(now, plane)) {}
+    }
+
+    /// Whether anything came of it.
+    fn drive(&mut self, by: Drive) -> bool {
+        let mut plane = Meter {
+            now: self.now,
+            traffic: self.traffic,
+            told: &mut self.told,
+            heard: &mut self.heard,
+        };
+        let Ok(effects) = by(&mut self.driver, self.now, &mut plane);
+        for effect in &effects {
+            match effect {
+                Effect::Probe(probe) => self.send_probe(probe),
+                Effect::Event(event) => self.events.push((self.now, *event)),
             }
         }
-        while let Some(event) = self.balancer.poll_event() {
-            self.events.push((self.now, event));
+        !effects.is_empty()
+    }
+
+    fn send_probe(&mut self, probe: &ProbeRequest) {
+        if probe.link == LINK {
+            let (id, sent) = (probe.id, self.now);
+            return self.send_up(Packet::Probe { id, sent }, 60);
         }
+        let round_trip = Duration::from_millis(10);
+        self.driver
+            .balancer_mut()
+            .handle_answer(self.now, OTHER, probe.id, round_trip);
     }
 
     fn happen(&mut self) {
@@ -316,7 +310,8 @@ impl World {
                 }
             }
             Packet::Probe { id, sent } => {
-                self.balancer
+                self.driver
+                    .balancer_mut()
                     .handle_answer(self.now, LINK, id, self.now.since(sent));
             }
         }
@@ -338,6 +333,39 @@ impl World {
     fn schedule(&mut self, at: Time, happening: Happening) {
         self.sequence += 1;
         self.happenings.insert((at, self.sequence), happening);
+    }
+}
+
+/// The counters of both links, and what of them is noted; nobody moves packets by a choice.
+struct Meter<'a> {
+    now: Time,
+    traffic: Traffic,
+    told: &'a mut Traffic,
+    heard: &'a mut Vec<Heard>,
+}
+
+impl DataPlane for Meter<'_> {
+    type Error = Infallible;
+
+    fn counters(&mut self) -> Result<Vec<LinkCounters>, Infallible> {
+        let told = std::mem::replace(self.told, self.traffic);
+        if told.rx_packets < self.traffic.rx_packets {
+            let (at, and_sent) = (self.now, told.tx_packets < self.traffic.tx_packets);
+            self.heard.push(Heard { at, and_sent });
+        }
+        let tested = LinkCounters {
+            traffic: self.traffic,
+            ..LinkCounters::default()
+        };
+        Ok(vec![tested, LinkCounters::default()])
+    }
+
+    fn install(&mut self, _: &Choice) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn end_flows(&mut self, _: LinkId) -> Result<Ended, Infallible> {
+        Ok(Ended::default())
     }
 }
 

@@ -3,7 +3,7 @@
 //! What the loaded programs do with a packet, [`Nat`] does with a simulated one: flows are bound to links by the same
 //! choice (`anabranch_policy::pick` over the same candidates), a repeated SYN goes on over another link where the policy
 //! says so, and the first answer to any of its tries wins ([`anabranch_policy::tries`]), what belongs to no flow is answered with RST, and the same counters count. What the daemon does, [`Gateway`] does in
-//! virtual time: it drives the same [`Balancer`], sends its probes through the simulated queues, installs its choices,
+//! virtual time: it drives the same [`Balancer`] by the same [`Driver`], sends its probes through the simulated queues, installs its choices,
 //! and then ends the flows of links that are gone.
 //!
 //! The hosts of the LAN stand at the gateway: their packets need no time to reach it, nor to come back from it. A flow's
@@ -11,13 +11,13 @@
 
 mod nat;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Balancer, DataPlane, Ended, Event, LinkCounters, LinkId, LinkState, LinkStatus, ProbeId,
-    ProbeRequest, Time, Wakeup,
+    Balancer, DataPlane, Driver, Effect, Ended, Event, LinkCounters, LinkId, LinkState, LinkStatus,
+    ProbeId, ProbeRequest, Time,
 };
 use anabranch_policy::abi::Choice;
 
@@ -73,7 +73,7 @@ impl Port {
 pub struct Gateway {
     /// Its flows.
     pub nat: Nat,
-    balancer: Balancer,
+    driver: Driver,
     ports: Vec<Port>,
     /// When each probe that was not answered yet was sent.
     probes: BTreeMap<(LinkId, ProbeId), Time>,
@@ -98,7 +98,7 @@ impl Gateway {
         let ports = lines.iter().enumerate();
         Gateway {
             nat: Nat::new(lines.len(), seed),
-            balancer,
+            driver: Driver::new(balancer),
             ports: ports.map(|(link, lines)| Port::new(link, lines)).collect(),
             probes: BTreeMap::new(),
             probed: Tally::default(),
@@ -112,7 +112,8 @@ impl Gateway {
     /// All links are there; the first counters are read, and the first choice is installed.
     pub fn begin(&mut self, net: &mut Net) {
         for link in self.links() {
-            self.balancer
+            self.driver
+                .balancer_mut()
                 .handle_link_state(net.now(), link, LinkState::Present);
         }
         self.turn(net);
@@ -126,7 +127,7 @@ impl Gateway {
 
     /// As of the last turn.
     pub fn status(&self) -> Vec<LinkStatus> {
-        self.balancer.status(self.turned)
+        self.driver.balancer().status(self.turned)
     }
 
     /// What the balancer told, in the order of time.
@@ -146,58 +147,32 @@ impl Gateway {
 
     // ---- the daemon's part
 
-    /// Does what is due, as the daemon's loop: installs a choice before it tells of anything that follows from it.
+    /// Does what is due, and what follows from it in the order it comes in.
     fn turn(&mut self, net: &mut Net) {
-        let now = net.now();
-        self.turned = now;
-        self.timeouts(net);
-        loop {
-            let mut plane = Plane {
-                nat: &mut self.nat,
-                net,
-            };
-            if let Some(choice) = self.balancer.poll_choice() {
-                let Ok(()) = plane.install(&choice);
-            } else if let Some(probe) = self.balancer.poll_probe(now) {
-                self.send_probe(net, probe);
-            } else if let Some(event) = self.balancer.poll_event() {
-                self.events.push((now, event));
-                if let Event::EndFlows { link } = event {
-                    let Ok(ended) = plane.end_flows(link);
-                    self.ended.tcp += ended.tcp;
-                }
-            } else {
-                break;
+        self.turned = net.now();
+        let mut plane = Plane {
+            nat: &mut self.nat,
+            net,
+        };
+        let Ok(effects) = self.driver.turn(self.turned, &mut plane);
+        for effect in effects {
+            match effect {
+                Effect::Probe(probe) => self.send_probe(net, probe),
+                Effect::Event(event) => self.hear(net, event),
             }
         }
         self.wake_in_time(net);
     }
 
-    fn timeouts(&mut self, net: &mut Net) {
-        let now = net.now();
-        let mut done = BTreeSet::new();
-        loop {
-            let (at, wakeup) = self.balancer.poll_timeout();
-            if at > now || !done.insert(wakeup) {
-                return;
-            }
-            match wakeup {
-                Wakeup::Counters => {
-                    let mut plane = Plane {
-                        nat: &mut self.nat,
-                        net,
-                    };
-                    let Ok(counters) = plane.counters();
-                    self.balancer.handle_counters(now, &counters);
-                }
-                Wakeup::Availability(_) => self.balancer.handle_timeout(now),
-                Wakeup::Probe(_) => return,
-            }
+    fn hear(&mut self, net: &mut Net, event: Event) {
+        self.events.push((self.turned, event));
+        if let Event::EndFlows { link } = event {
+            self.ended.tcp += self.nat.end_flows(net, link).tcp;
         }
     }
 
     fn wake_in_time(&mut self, net: &mut Net) {
-        let (at, _) = self.balancer.poll_timeout();
+        let at = self.driver.next_turn();
         // Time passes between two turns, as it does for the daemon.
         let at = at.max(net.now() + Duration::from_nanos(1));
         if self.wakes <= net.now() || at < self.wakes {
@@ -236,7 +211,9 @@ impl Gateway {
         let id = ProbeId(u64::from(number));
         if let Some(sent) = self.probes.remove(&(link, id)) {
             let round_trip = net.now().since(sent);
-            self.balancer.handle_answer(net.now(), link, id, round_trip);
+            self.driver
+                .balancer_mut()
+                .handle_answer(net.now(), link, id, round_trip);
             self.turn(net);
         }
     }
