@@ -119,6 +119,22 @@ fn status_tells_links_traffic_and_reasons_as_a_table_and_as_json() {
     }
 }
 
+/// The example of `anabranch_core::catalogue`, as a configuration names it.
+#[test]
+fn a_toy_policy_by_a_toy_measure_runs_in_the_daemon() {
+    let mut lab = lab("toy");
+    let deadline = Instant::now() + DEADLINE;
+    let status = loop {
+        fetch(&lab);
+        let status = ask_json(&mut lab, &["status"]);
+        if links(&status).all(|link| link["flows"]["opened"].as_u64() > Some(1)) {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "not both links: {status:#}");
+    };
+    assert_eq!(status["policy"], "toy");
+}
+
 #[test]
 fn flows_are_shown_with_link_and_reason_and_can_be_chosen() {
     let mut lab = lab("RR");

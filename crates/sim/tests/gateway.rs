@@ -110,6 +110,19 @@ fn fewest_open_flows_sends_more_flows_where_they_end_sooner() {
     assert!(all_ok(&lcf) && share(&lcf) > 0.7 && mean(&lcf) < mean(&rr) / 2.);
 }
 
+/// The example of `anabranch_core::catalogue`: after a period in which a link carried packets, the other has carried fewer.
+#[test]
+fn a_toy_policy_by_a_toy_measure_gives_links_their_turn() {
+    let scenario = scenario(two_links(), steady(), ms(60_000));
+    let record = play(&scenario, gateway("toy"), 1);
+    assert!(all_ok(&record));
+    let carried = carried(&record, &["a", "b"]);
+    assert!(carried.iter().all(|&flows| flows > 130), "{carried:?}");
+    let links = record.transfers.iter().map(|transfer| &transfer.link);
+    let changes = links.clone().zip(links.skip(1)).filter(|(a, b)| a != b);
+    assert!(changes.count() > 100);
+}
+
 #[test]
 fn a_session_keeps_its_link() {
     let mut policy: anabranch_core::Algorithm = "RR".parse().unwrap();

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use anabranch_core::{Choice, DataPlane};
+use anabranch_core::{
+    Balancer, Choice, Config, DataPlane, Driver, LinkId, LinkSpec, LinkState, Time,
+};
 use anabranch_dataplane::{Proto, Route, Verdict};
 use anabranch_policy::{
     Candidates, Dispatch, Granularity, Request, abi, hash_vectors, pick, vectors,
@@ -113,6 +115,32 @@ fn round_robin_gives_every_link_its_turn_and_weights_their_share() {
         (counters[0].flows.dispatched, counters[1].flows.dispatched),
         (300, 100)
     );
+}
+
+/// The example of `anabranch_core::catalogue`, decided by the balancer and carried out by the loaded program.
+#[test]
+fn a_toy_policy_by_a_toy_measure_takes_the_link_of_fewer_packets() {
+    let mut rig = Rig::new();
+    let links = ["a", "b"].map(|name| LinkSpec {
+        name: name.into(),
+        ..LinkSpec::default()
+    });
+    let toy = "toy".parse().unwrap();
+    let balancer = Balancer::new(Time::ZERO, toy, links.into(), Config::default()).unwrap();
+    let mut driver = Driver::new(balancer);
+    for link in [0, 1].map(LinkId) {
+        let balancer = driver.balancer_mut();
+        balancer.handle_link_state(Time::ZERO, link, LinkState::Present);
+    }
+    driver.turn(Time::ZERO, rig.plane()).unwrap();
+    let mut last = rig.connect(client(4000), server(80)).link;
+    for period in 1..=6u16 {
+        let now = Time::from_millis(100 * u64::from(period));
+        driver.turn(now, rig.plane()).unwrap();
+        let next = rig.connect(client(4000 + period), server(80)).link;
+        assert_ne!(next, last, "its packets were the last period's");
+        last = next;
+    }
 }
 
 #[test]
