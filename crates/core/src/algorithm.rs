@@ -19,12 +19,17 @@ use crate::measure::{self, Measure, Taken};
 /// One algorithm as its tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithm {
+    /// What is known of a link when a path is chosen.
     pub measure: &'static Measure,
+    /// How that becomes a choice.
     pub dispatch: Dispatch,
+    /// For what the choice holds.
     pub granularity: Granularity,
     /// Measuring period T; none where a measure is taken at each choice, or never.
     pub period: Option<Duration>,
+    /// What flows are divided by before they are compared.
     pub weighting: Weighting,
+    /// What a retransmitted SYN means.
     pub retry: Retry,
 }
 
@@ -84,6 +89,7 @@ fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str 
 }
 
 impl Algorithm {
+    /// What the data path counts for it.
     pub fn load(&self) -> Load {
         match self.measure.taken {
             Taken::AtChoice(load) => load,
@@ -91,6 +97,7 @@ impl Algorithm {
         }
     }
 
+    /// The rates without which it cannot choose.
     pub fn needs_rate(&self) -> RateNeed {
         match (self.measure.rates, self.weighting) {
             (RateNeed::None, Weighting::Rate) => RateNeed::EitherOrWeight,
@@ -162,6 +169,7 @@ impl fmt::Display for Algorithm {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown policy `{name}`, allowed: {}", names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownAlgorithm {
+    /// As it was given.
     pub name: String,
 }
 
@@ -187,6 +195,7 @@ impl FromStr for Algorithm {
 
 /// Why a tuple makes no algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum TupleError {
     #[error("dispatch `{0}` looks at no measure: leave `measure` out or \"none\"")]
     MeasureUnused(&'static str),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum FlowState {
     /// Not answered yet, or its handshake is not complete.
     Embryo,
+    /// Answered: a packet has passed each way.
     Established,
     /// One side has sent its FIN.
     Closing,
@@ -22,21 +23,29 @@ pub enum FlowState {
 pub struct FlowRow {
     /// `tcp`, `udp` or `icmp`.
     pub proto: String,
+    /// Where it stands.
     pub state: FlowState,
     /// The link's number.
     pub link: u8,
     /// Why it was chosen.
     pub why: String,
+    /// The LAN host's end.
     pub local: SocketAddr,
     /// What the local end is to the internet.
     pub external: SocketAddr,
     /// UDP and ICMP: the first of possibly several.
     pub remote: SocketAddr,
+    /// Over its link; segments of superpackets counted one by one.
     pub packets_out: u64,
+    /// Of IP packets, over its link.
     pub bytes_out: u64,
+    /// Into the LAN.
     pub packets_in: u64,
+    /// Of IP packets, into the LAN.
     pub bytes_in: u64,
+    /// Since its first packet.
     pub age_ms: u64,
+    /// Since its last packet of either direction.
     pub idle_ms: u64,
     /// Links on which its SYN got no answer.
     pub tried: Vec<u8>,
@@ -46,15 +55,20 @@ pub struct FlowRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proto {
+    /// IP protocol 6.
     Tcp,
+    /// IP protocol 17.
     Udp,
 }
 
 /// What one link brought to the choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weighed {
+    /// The link's number.
     pub link: u8,
+    /// Whether it takes new flows.
     pub usable: bool,
+    /// As the choice has it, without a unit.
     pub weight: u32,
     /// Flows dispatched in the current window, or active, as the policy counts.
     pub load: u32,
@@ -78,9 +92,12 @@ pub struct Explanation {
 /// How often packets left for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasonCount {
+    /// Its name in `reasons.h`.
     pub name: String,
     /// `sent`, `passed`, `dropped` or `refused`.
     pub fate: String,
+    /// What it means, for people.
     pub words: String,
+    /// Since the instance began.
     pub packets: u64,
 }

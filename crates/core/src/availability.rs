@@ -77,6 +77,7 @@ impl fmt::Display for Suspicion {
 pub enum DownCause {
     /// Probes that this suspicion started were lost.
     Unanswered(Suspicion),
+    /// It lacks what it needs to carry packets.
     Absent(Missing),
     /// It is present again after an absence, and has not answered yet.
     Returning,
@@ -98,8 +99,11 @@ impl fmt::Display for DownCause {
 /// UP, POSSIBLY DOWN, DOWN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
+    /// In use.
     Up,
+    /// In use, and probes are on their way.
     PossiblyDown(Suspicion),
+    /// Out of use.
     Down(DownCause),
 }
 
@@ -110,6 +114,7 @@ pub struct ProbeId(pub u64);
 /// A probe to send at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
+    /// Of no other probe of this link.
     pub id: ProbeId,
     /// When it counts as lost, or later if load explains it. Answers after that still count, see [`Availability::answer`].
     pub deadline: Time,
@@ -164,6 +169,7 @@ impl Watch {
 
 /// Readings of the counters in which users sent, and a silence between them after which it is another matter.
 pub const COMPLAINT_POLLS: u32 = 6;
+/// SYNs sent again meanwhile.
 pub const COMPLAINT_SYNS: u64 = 3;
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(5);
 
@@ -334,6 +340,7 @@ impl Availability {
 
     // ---- getters
 
+    /// What it is by now.
     pub fn state(&self) -> State {
         self.state
     }
@@ -343,6 +350,7 @@ impl Availability {
         self.heard
     }
 
+    /// Whether it has what it needs to carry packets.
     pub fn is_present(&self) -> bool {
         !matches!(self.state, State::Down(DownCause::Absent(_)))
     }
@@ -366,6 +374,7 @@ impl Availability {
         far.or(near).map(|round_trip| round_trip.smoothed)
     }
 
+    /// Since the beginning.
     pub fn probes_sent(&self) -> u64 {
         self.targets.sent()
     }

@@ -26,6 +26,7 @@ const MOVE_WITHIN: Duration = Duration::from_secs(4);
 
 /// Why no balancer can be built of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BuildError {
     #[error("there are {0} links, allowed: 1 to {max}", max = abi::MAX_LINKS)]
     LinkCount(usize),
@@ -50,7 +51,9 @@ pub enum BuildError {
 /// A probe to send over its link at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeRequest {
+    /// Over which it is sent.
     pub link: LinkId,
+    /// Of no other probe of this link.
     pub id: ProbeId,
     /// The balancer counts it as lost from here on, or [`Config::queue_max`] later on a loaded link. It wants to hear of
     /// answers up to then and for as long again.
@@ -64,26 +67,37 @@ pub struct ProbeRequest {
 pub enum Event {
     /// The link has missed a probe, and is still used.
     Suspected {
+        /// Which.
         link: LinkId,
+        /// Why.
         suspicion: Suspicion,
     },
+    /// The link is used again.
     LinkUp {
+        /// Which.
         link: LinkId,
+        /// Since it went down.
         down_for: Duration,
     },
     /// `after`: since it was last heard.
     LinkDown {
+        /// Which.
         link: LinkId,
+        /// Since it was last heard.
         after: Duration,
+        /// Why.
         cause: DownCause,
     },
     /// End this link's flows: another link takes them, and the choice that says so was polled before.
     EndFlows {
+        /// Whose.
         link: LinkId,
     },
     /// Forget this link's UDP flows that had no packet for `idle`: their next one binds them to a better link.
     MoveUdp {
+        /// Whose.
         link: LinkId,
+        /// Without a packet of either direction.
         idle: Duration,
     },
 }
@@ -102,25 +116,33 @@ pub enum Wakeup {
 /// One link for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkStatus {
+    /// Which.
     pub link: LinkId,
+    /// As configured.
     pub name: String,
     /// A suspicion shows when its first probe is lost, as in [`Event::Suspected`].
     pub state: State,
     /// When it was last taken away, or came back, by itself or by order. Suspicions change nothing.
     pub since: Time,
+    /// What the operator wants of it.
     pub admin: Admin,
     /// Takes new flows.
     pub usable: bool,
+    /// As configured.
     pub metered: bool,
     /// What is left in each direction (Peng eq. 6); none where no rate is declared.
     pub available_up_bps: Option<u64>,
+    /// The same towards the LAN.
     pub available_down_bps: Option<u64>,
+    /// As it stands in the choice, without a unit.
     pub weight: u32,
     /// Lost and all probes of the window.
     pub probes_lost: usize,
+    /// The size of that window so far.
     pub probes_judged: usize,
     /// All that were ever sent.
     pub probes_sent: u64,
+    /// Smoothed; none before the first answer.
     pub round_trip: Option<Duration>,
     /// In the order of [`Balancer::set_targets`].
     pub targets: Vec<TargetRecord>,
@@ -130,7 +152,9 @@ pub struct LinkStatus {
     pub held_until: Option<Time>,
     /// How often it went down of late, and the first of those times.
     pub falls: usize,
+    /// None without a fall.
     pub first_fall: Option<Time>,
+    /// As of the last reading.
     pub counters: LinkCounters,
 }
 
@@ -315,6 +339,7 @@ impl Balancer {
 
     // ---- getters
 
+    /// As it was built with.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }

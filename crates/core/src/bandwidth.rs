@@ -55,6 +55,7 @@ impl AvailableBandwidth {
         self.bps().max(self.rate_bps / 100)
     }
 
+    /// Of the line.
     pub fn rate_bps(&self) -> u64 {
         self.rate_bps
     }
@@ -104,6 +105,7 @@ pub struct LinkLoad {
 }
 
 impl LinkLoad {
+    /// From the declared rates of a link, all of them unused at `now`.
     pub fn new(now: Time, spec: &LinkSpec, queue_max: Duration) -> Self {
         LinkLoad {
             up: spec

@@ -41,19 +41,26 @@ pub enum Target {
 /// A name of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
+    /// As files, commands and reports write it.
     pub name: &'static str,
     /// Understood as well: the same idea has another name among the other kind of target.
     pub alias: Option<&'static str>,
+    /// What it stands for.
     pub policy: Policy,
+    /// In a few words, for people.
     pub meaning: &'static str,
+    /// Where it is defined.
     pub source: &'static str,
 }
 
 /// What is measured, how that becomes a choice, and for what the choice holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
+    /// As files name it.
     pub measure: &'static str,
+    /// As files name it.
     pub dispatch: &'static str,
+    /// As files name it.
     pub granularity: &'static str,
 }
 
@@ -64,12 +71,14 @@ pub struct Parameter {
     pub name: &'static str,
     /// As files write it.
     pub default: String,
+    /// In a few words, for people.
     pub meaning: &'static str,
 }
 
 /// What has to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
+    /// Of each of its targets.
     pub rates: RateNeed,
     /// Packets of one connection take several links: the site's addresses are reachable over each.
     pub no_nat: bool,
@@ -80,6 +89,7 @@ pub struct Needs {
 /// What it costs beside the choice itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cost {
+    /// What has to be kept, and of what.
     pub state: &'static str,
     /// Packets sent for its measure alone. Probes of a suspected link are sent under every policy.
     pub probes: &'static str,
@@ -373,6 +383,7 @@ impl Row {
 }
 
 impl Policy {
+    /// What it chooses among.
     pub fn target(&self) -> Target {
         match self {
             Policy::Gateway(_) | Policy::Packet => Target::Link,
@@ -385,6 +396,7 @@ impl Policy {
         !matches!(self, Policy::Packet | Policy::Trunk(Spread::Single))
     }
 
+    /// Its tuple in words.
     pub fn parts(&self) -> Parts {
         match self {
             Policy::Gateway(algorithm) => Parts {
@@ -397,6 +409,7 @@ impl Policy {
         }
     }
 
+    /// What may be set, with its defaults.
     pub fn parameters(&self) -> Vec<Parameter> {
         match self {
             Policy::Gateway(algorithm) => {
@@ -412,6 +425,7 @@ impl Policy {
         }
     }
 
+    /// What has to be there.
     pub fn needs(&self) -> Needs {
         let rates = match self {
             Policy::Gateway(algorithm) => algorithm.needs_rate(),
@@ -424,6 +438,7 @@ impl Policy {
         }
     }
 
+    /// What it costs.
     pub fn cost(&self) -> Cost {
         let state = match self {
             Policy::Gateway(algorithm) => algorithm.measure.state,

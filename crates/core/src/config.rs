@@ -85,8 +85,11 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` is {value}, allowed: {allowed}")]
 pub struct ConfigError {
+    /// Within the table it stands in.
     pub key: &'static str,
+    /// As it was given.
     pub value: String,
+    /// What would be possible.
     pub allowed: String,
 }
 

@@ -15,6 +15,7 @@ pub struct Ended {
 
 /// Moves packets as the installed choice says.
 pub trait DataPlane {
+    /// Why something could not be done.
     type Error;
 
     /// What every link has carried, in the order of their ids.

@@ -29,6 +29,7 @@ pub enum Effect {
 }
 
 impl Driver {
+    /// For a balancer that nobody has asked anything yet.
     pub fn new(balancer: Balancer) -> Self {
         Driver {
             balancer,
@@ -36,6 +37,7 @@ impl Driver {
         }
     }
 
+    /// What decides.
     pub fn balancer(&self) -> &Balancer {
         &self.balancer
     }

@@ -23,6 +23,7 @@
 //! What the balancer never does: declare a link down without lost probes or a missing part; keep a flow from a link it
 //! is bound to; refuse new flows while any link is present that the operator has not taken away.
 
+#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

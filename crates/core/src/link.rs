@@ -9,6 +9,7 @@ use anabranch_policy::abi;
 pub struct LinkId(pub u8);
 
 impl LinkId {
+    /// For tables with a place for each link.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -25,14 +26,17 @@ impl fmt::Display for LinkId {
 pub struct LinkSet(u32);
 
 impl LinkSet {
+    /// Bit i stands for link i.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
+    /// Without a link.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    /// Whether a link is among them.
     pub const fn contains(self, link: LinkId) -> bool {
         (self.0 >> link.0) & 1 == 1
     }
@@ -47,6 +51,7 @@ impl FromIterator<LinkId> for LinkSet {
 /// What is configured of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSpec {
+    /// As configured; of no other link.
     pub name: String,
     /// Physical rate towards the internet (Peng's FB, outbound).
     pub rate_up_bps: Option<u64>,
@@ -56,14 +61,18 @@ pub struct LinkSpec {
     pub weight: Option<u32>,
     /// Takes new flows only while no unmetered link is usable, and is probed less often.
     pub metered: bool,
+    /// What flows on it do when a better one returns, if it is metered.
     pub on_return: OnReturn,
 }
 
 /// Rates of its links that a policy cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateNeed {
+    /// None.
     None,
+    /// Towards the internet, of every link.
     Up,
+    /// Towards the LAN, of every link.
     Down,
     /// At least one direction of every link.
     Either,
@@ -72,6 +81,7 @@ pub enum RateNeed {
 }
 
 impl RateNeed {
+    /// Whether a link's declared rates will do.
     pub fn is_met_by(self, spec: &LinkSpec) -> bool {
         let either = spec.rate_up_bps.is_some() || spec.rate_down_bps.is_some();
         match self {
@@ -113,23 +123,31 @@ pub enum OnReturn {
 /// The traffic is that of forwarded flows. If it contained the driver's own probes, each would be a reason for the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
+    /// Packets and bytes of both directions, and what they tell of the link.
     pub traffic: abi::Traffic,
+    /// Dispatched, opened and closed.
     pub flows: abi::Gauge,
 }
 
 /// Whether a link has what it needs to carry packets at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
+    /// It has.
     Present,
+    /// It has not.
     Absent(Missing),
 }
 
 /// The first thing that an absent link lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
+    /// Its device.
     Device,
+    /// Its device is down or unplugged.
     Carrier,
+    /// An address to send from.
     Address,
+    /// A next hop.
     Gateway,
 }
 
@@ -147,6 +165,7 @@ impl fmt::Display for Missing {
 /// What the operator wants of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admin {
+    /// In use.
     #[default]
     Up,
     /// No new flows; those it has live on.

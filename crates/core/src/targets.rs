@@ -32,10 +32,15 @@ pub const TRY_EVERY: u64 = 8;
 /// What became of the probes to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetRecord {
+    /// Where it stands.
     pub reach: Reach,
+    /// Since it was set.
     pub sent: u64,
+    /// Of those.
     pub answered: u64,
+    /// Since its last answer.
     pub lost_in_a_row: u32,
+    /// None before the first.
     pub last_answer: Option<Time>,
     /// Since the first probe that was lost after the last answer.
     pub losing_since: Option<Time>,

@@ -8,16 +8,20 @@ use std::time::Duration;
 pub struct Time(u64);
 
 impl Time {
+    /// When the clock began.
     pub const ZERO: Time = Time(0);
 
+    /// So long after [`Time::ZERO`].
     pub const fn from_nanos(ns: u64) -> Self {
         Time(ns)
     }
 
+    /// So long after [`Time::ZERO`].
     pub const fn from_millis(ms: u64) -> Self {
         Time(ms * 1_000_000)
     }
 
+    /// Since [`Time::ZERO`].
     pub const fn as_nanos(self) -> u64 {
         self.0
     }

@@ -13,7 +13,9 @@ use crate::catalogue::Policy;
 /// it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Typed<P> {
+    /// What it is.
     pub policy: P,
+    /// What people are shown.
     pub name: String,
 }
 

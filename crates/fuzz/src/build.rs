@@ -7,9 +7,13 @@ use crate::script::Shot;
 use crate::site::{HOSTS, Port};
 use crate::sum;
 
+/// Flag of RFC 9293 section 3.1.
 pub const SYN: u8 = 2;
+/// Flag of RFC 9293 section 3.1.
 pub const RST: u8 = 4;
+/// Flag of RFC 9293 section 3.1.
 pub const FIN: u8 = 1;
+/// Flag of RFC 9293 section 3.1.
 pub const ACK: u8 = 16;
 
 /// An address and a port.
@@ -33,14 +37,19 @@ pub fn packet(proto: u8, src: Ipv4Addr, dst: Ipv4Addr, id: u16, body: &[u8]) -> 
 
 /// What a TCP segment says besides its ends.
 pub struct Says<'a> {
+    /// The bits above, or others.
     pub flags: u8,
+    /// Of the first byte, or of the SYN.
     pub seq: u32,
+    /// Written with or without the flag.
     pub ack: u32,
     /// A multiple of four bytes.
     pub options: &'a [u8],
+    /// Behind the header.
     pub payload: &'a [u8],
 }
 
+/// An IPv4 packet with a TCP segment, checksums right.
 pub fn tcp(src: End, dst: End, id: u16, says: &Says) -> Vec<u8> {
     let mut body = Vec::with_capacity(20 + says.options.len() + says.payload.len());
     body.extend(src.1.to_be_bytes());
@@ -54,6 +63,7 @@ pub fn tcp(src: End, dst: End, id: u16, says: &Says) -> Vec<u8> {
     packet(TCP, src.0, dst.0, id, &body)
 }
 
+/// An IPv4 packet with a UDP datagram, checksums right.
 pub fn udp(src: End, dst: End, id: u16, payload: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(8 + payload.len());
     body.extend(src.1.to_be_bytes());
@@ -115,6 +125,7 @@ pub fn fragment(whole: &[u8], from: usize, to: usize) -> Option<Vec<u8>> {
     Some(packet)
 }
 
+/// Whom frames are for.
 pub const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Of the LAN host with this address, or of the router it is behind.

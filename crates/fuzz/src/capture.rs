@@ -13,7 +13,9 @@ const QUEUE_BYTES: usize = 8 << 20;
 /// Frames of which way are met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
+    /// Those that a device sends.
     Leaving,
+    /// Those that a device receives.
     Arriving,
 }
 
@@ -25,6 +27,7 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// On every device of the thread's namespace.
     pub fn new(seen: Seen) -> Result<Self> {
         let every = Protocol::from(i32::from((libc::ETH_P_ALL as u16).to_be()));
         let socket =

@@ -18,6 +18,7 @@ use crate::shares::Limit;
 use crate::site::*;
 use crate::sum;
 
+/// What is wrong, for people.
 pub type Verdict = Result<(), String>;
 
 fn wrong(what: impl Into<String>) -> Verdict {

@@ -93,6 +93,7 @@ impl Generator {
         (generator, told)
     }
 
+    /// The next packet, in the order in which they are to arrive.
     pub fn next_shot(&mut self) -> Shot {
         while self.pending.is_empty() {
             self.draw();

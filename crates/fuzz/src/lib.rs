@@ -13,6 +13,8 @@
 //! What is left to the kernel counts as leaving: samples of all that was sent or passed arrive once more at the product
 //! itself, in namespaces, and what comes out at the ISPs is judged ([`live`]).
 
+#![deny(missing_docs)]
+
 pub mod build;
 pub mod capture;
 pub mod check;

@@ -28,8 +28,11 @@ const SENTINEL_PORT: u16 = 9;
 /// How many frames went in, and came out at the ISPs and on the LAN.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
+    /// Into the gateway.
     pub sent: usize,
+    /// Out of its links.
     pub at_isps: usize,
+    /// Out of its LAN devices.
     pub on_lan: usize,
 }
 
@@ -41,6 +44,7 @@ struct Far {
     _namespace: Namespace,
 }
 
+/// The product between namespaces, and the far ends of its cables.
 pub struct Live {
     fars: Vec<Far>,
     sentinels: u16,

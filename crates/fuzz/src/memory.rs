@@ -47,6 +47,7 @@ struct Begun {
 /// One direction of a connection, as its LAN host sees it: from and to.
 pub type Stream = (End, End);
 
+/// What the packets of a round have said, as far as a check asks for it.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Remote addresses that mappings spoke to.
@@ -59,6 +60,7 @@ pub struct Memory {
     over: HashSet<(FlowKey, u64)>,
 }
 
+/// Of a packet; none without ports.
 pub fn stream(ip: &Ip) -> Option<Stream> {
     let (from, to) = ip.ports()?;
     Some(((ip.src(), from), (ip.dst(), to)))
@@ -107,6 +109,7 @@ impl Memory {
         self.datagrams.get(&Datagram::of(port, later))?.sent_as
     }
 
+    /// A segment has left for the internet.
     pub fn send(&mut self, stream: Stream, segment: &Segment) {
         self.ends.entry(stream).or_default().insert(segment.end);
         if let Some(ack) = segment.ack {

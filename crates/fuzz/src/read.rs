@@ -2,30 +2,41 @@
 
 use std::net::Ipv4Addr;
 
+/// Bytes of an Ethernet header without a tag.
 pub const ETHERNET: usize = 14;
+/// IP protocol number.
 pub const TCP: u8 = 6;
+/// IP protocol number.
 pub const UDP: u8 = 17;
+/// IP protocol number.
 pub const ICMP: u8 = 1;
+/// Bit of the fragment field (RFC 791).
 pub const MORE_FRAGMENTS: u16 = 0x2000;
+/// Bit of the fragment field (RFC 791).
 pub const DONT_FRAGMENT: u16 = 0x4000;
 const OFFSET: u16 = 0x1fff;
 
 /// What a TCP header says of its place in the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
+    /// As in [`crate::build`].
     pub flags: u8,
+    /// Of its first byte, or of its SYN.
     pub seq: u32,
     /// Behind what it occupies.
     pub end: u32,
+    /// If it acknowledges anything.
     pub ack: Option<u32>,
 }
 
 /// An IPv4 packet, as long as its header says.
 #[derive(Clone, Copy, Debug)]
 pub struct Ip<'a> {
+    /// From the header on.
     pub bytes: &'a [u8],
 }
 
+/// Two bytes in network order.
 pub fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
@@ -67,18 +78,22 @@ impl<'a> Ip<'a> {
         (readable && bytes.len() >= ip.header() + 8).then_some(ip)
     }
 
+    /// Bytes of the header, options included.
     pub fn header(&self) -> usize {
         usize::from(self.bytes[0] & 15) * 4
     }
 
+    /// Bytes of the packet, as its header says.
     pub fn length(&self) -> usize {
         usize::from(word(self.bytes, 2))
     }
 
+    /// Behind the header.
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[self.header()..]
     }
 
+    /// Identification.
     pub fn id(&self) -> u16 {
         word(self.bytes, 4)
     }
@@ -88,30 +103,37 @@ impl<'a> Ip<'a> {
         word(self.bytes, 6)
     }
 
+    /// A part of a datagram.
     pub fn is_fragment(&self) -> bool {
         self.fragment() & (OFFSET | MORE_FRAGMENTS) != 0
     }
 
+    /// A part of a datagram that does not begin it.
     pub fn is_later_fragment(&self) -> bool {
         self.fragment() & OFFSET != 0
     }
 
+    /// Without "do not fragment".
     pub fn may_fragment(&self) -> bool {
         self.fragment() & DONT_FRAGMENT == 0
     }
 
+    /// Time to live.
     pub fn ttl(&self) -> u8 {
         self.bytes[8]
     }
 
+    /// IP protocol number.
     pub fn proto(&self) -> u8 {
         self.bytes[9]
     }
 
+    /// Source address.
     pub fn src(&self) -> Ipv4Addr {
         address(self.bytes, 12)
     }
 
+    /// Destination address.
     pub fn dst(&self) -> Ipv4Addr {
         address(self.bytes, 16)
     }
@@ -136,6 +158,7 @@ impl<'a> Ip<'a> {
         Some(u32::from(word(seq, 0)) << 16 | u32::from(word(seq, 2)))
     }
 
+    /// Its TCP segment; none if it has no whole TCP header.
     pub fn segment(&self) -> Option<Segment> {
         let (flags, seq, body) = (self.flags()?, self.seq()?, self.body());
         let header = usize::from(body[12] >> 4) * 4;
@@ -150,6 +173,7 @@ impl<'a> Ip<'a> {
         })
     }
 
+    /// An ICMP error, with a packet in it.
     pub fn is_icmp_error(&self) -> bool {
         self.proto() == ICMP
             && !self.is_later_fragment()

@@ -36,7 +36,9 @@ const CONTEXT_IFINDEX: usize = 40;
 const CONTEXT: usize = 44;
 /// `BPF_PROG_TEST_RUN` wants an Ethernet and an IP header, and the packet and room around it in one page.
 pub const FRAME_MIN: usize = 34;
+/// The same for IPv6.
 pub const IPV6_FRAME_MIN: usize = 54;
+/// The longest frame that a test run takes.
 pub const FRAME_MAX: usize = 3500;
 const OUTPUT_MAX: usize = 4096 + 128;
 const FALLBACK_MARK: u32 = 0x0ab0_0001;
@@ -48,9 +50,13 @@ const TOLD: [&str; 5] = ["settings", "choice", "links", "devices", "routes"];
 /// `TC_ACT_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// It was sent on.
     Redirect,
+    /// It was dropped.
     Drop,
+    /// It was left to the kernel.
     Pass,
+    /// Any other value.
     Other(u32),
 }
 
@@ -77,9 +83,11 @@ fn is_for_sender(port: Port, came: &[u8], left: &[u8]) -> bool {
 /// What became of a packet.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// What the program answered.
     pub action: Action,
     /// Numbers of the reasons counted: one, unless clones of the packet went through the programs as well.
     pub reasons: Vec<usize>,
+    /// As the program left it.
     pub frame: Vec<u8>,
     /// The frame is the gateway's answer, and goes back to where the packet came from.
     pub is_returned: bool,
@@ -118,6 +126,7 @@ impl Outcome {
 
 type FlowMap = HashMap<MapData, abi::FlowKey, abi::Flow>;
 
+/// The loaded programs, without devices, in a namespace of their own.
 pub struct Rig {
     plane: Option<Gateway>,
     pins: PathBuf,
@@ -127,10 +136,13 @@ pub struct Rig {
     counters: RawMap,
     counted: Vec<u64>,
     flows: [FlowMap; 2],
+    /// All flows, as they were at the last look.
     pub tables: Tables,
     payments: Payments,
+    /// Frames that the programs sent beside the packet.
     pub capture: Capture,
     output: Vec<u8>,
+    /// What this round has told the gateway.
     pub told: Told,
     _inside: Entered,
     _namespace: Namespace,
@@ -208,6 +220,7 @@ impl Rig {
         self.plane.as_mut().context("closed")
     }
 
+    /// Of the device that stands for a port.
     pub fn index_of(&self, port: Port) -> u32 {
         let place = match port {
             Port::Lan(lan) => lan,
@@ -216,6 +229,7 @@ impl Rig {
         self.indexes[usize::from(place)]
     }
 
+    /// The port whose device this is.
     pub fn port_of(&self, index: u32) -> Option<Port> {
         let place = self.indexes.iter().position(|&known| known == index)?;
         Port::all().get(place).copied()

@@ -29,6 +29,7 @@ const SHRINK_FOR: Duration = Duration::from_secs(30);
 /// What must not be.
 #[derive(Clone, Debug)]
 pub struct Violation {
+    /// What is wrong, for people.
     pub words: String,
     /// The packets that lead to it, the last one last.
     pub script: Script,
@@ -55,6 +56,7 @@ impl Violation {
         }
     }
 
+    /// Of a script that leads to it again and again.
     pub fn repeating(words: String, script: Script) -> Self {
         Violation {
             words,
@@ -82,6 +84,7 @@ impl Tally {
         }
     }
 
+    /// Adds another's counts.
     pub fn merge(&mut self, other: &Tally) {
         for (sum, count) in self.0.iter_mut().zip(&other.0) {
             *sum += count;
@@ -104,11 +107,13 @@ fn scripts(folder: &Path) -> Result<Vec<(PathBuf, Script)>> {
 pub struct Arena {
     rig: Rig,
     memory: Memory,
+    /// Of everything since it was made.
     pub tally: Tally,
     since_look: usize,
 }
 
 impl Arena {
+    /// With a gateway of its own.
     pub fn new() -> Result<Self> {
         Ok(Arena {
             rig: Rig::new()?,

@@ -20,23 +20,29 @@ use crate::site::{Port, Told};
 /// A frame and where it arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shot {
+    /// Where it arrives.
     pub port: Port,
+    /// Ethernet, but on the bare link.
     pub frame: Vec<u8>,
 }
 
 /// Packets for a gateway that knows nothing yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
+    /// What the gateway is told first.
     pub told: Told,
+    /// In the order in which they arrive.
     pub shots: Vec<Shot>,
 }
 
 impl Script {
+    /// A script from a file.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         Script::parse(&text).with_context(|| path.display().to_string())
     }
 
+    /// A script from its text. An error names the line.
     pub fn parse(text: &str) -> Result<Self> {
         let mut script = Script::default();
         for (number, line) in text.lines().enumerate() {
@@ -73,6 +79,7 @@ impl Script {
     }
 }
 
+/// Two lower-case digits for each byte.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -63,10 +63,13 @@ pub enum Limit {
     Embryos,
     /// New flows of the host for the kernel's NAT, of all hosts, and segments of unknown flows.
     Fallbacks,
+    /// The same of all hosts together.
     AllFallbacks,
+    /// Segments of the host for flows that nobody knows.
     Unknown,
     /// Flows in the main table, and hosts that are counted.
     Table,
+    /// LAN hosts that are counted.
     Hosts,
 }
 
@@ -87,6 +90,7 @@ pub struct Paid {
 pub struct Payments(HashMap<HostKey, Paid>);
 
 impl Payments {
+    /// A packet of the host has left for this reason.
     pub fn add(&mut self, host: HostKey, reason: &str) {
         let paid = self.0.entry(host).or_default();
         match reason {
@@ -97,6 +101,7 @@ impl Payments {
         }
     }
 
+    /// Whether the rate behind a refusal may be used up.
     pub fn are_at(&self, host: &HostKey, limit: Limit) -> bool {
         let paid = self.0.get(host).copied().unwrap_or_default();
         match limit {

@@ -8,24 +8,29 @@ use anyhow::{Context, bail};
 
 /// Devices towards the LAN, and links.
 pub const LANS: u8 = 2;
+/// Of the gateway.
 pub const LINKS: u8 = 3;
 /// The link that is a layer-3 device: its packets have no Ethernet header.
 pub const BARE_LINK: u8 = 2;
 
+/// The gateway's address on each link.
 pub const EXTERNAL: [Ipv4Addr; LINKS as usize] = [
     Ipv4Addr::new(203, 0, 113, 2),
     Ipv4Addr::new(192, 0, 2, 2),
     Ipv4Addr::new(198, 18, 0, 2),
 ];
+/// The next hop of each link.
 pub const ISP: [Ipv4Addr; LINKS as usize] = [
     Ipv4Addr::new(203, 0, 113, 1),
     Ipv4Addr::new(192, 0, 2, 1),
     Ipv4Addr::new(198, 18, 0, 1),
 ];
+/// The gateway's address on each LAN device.
 pub const GATEWAY: [Ipv4Addr; LANS as usize] =
     [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 1, 1)];
 /// A router on the first LAN, and what is behind it.
 pub const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+/// Network and length of its prefix.
 pub const BEHIND_ROUTER: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 9, 0, 0), 16);
 
 /// The LANs' prefixes, with the device that leads there.
@@ -56,6 +61,7 @@ pub const SERVERS: [Ipv4Addr; 4] = [
 
 /// External ports, and those of them that are the host's own, both ends included.
 pub const PORTS: (u16, u16) = (1024, 65535);
+/// Those of [`PORTS`] that sockets of the host use.
 pub const EPHEMERAL: (u16, u16) = (32768, 60999);
 
 /// LAN hosts that are counted.
@@ -79,7 +85,9 @@ pub const STRANGERS: [Ipv4Addr; 9] = [
 /// Where a packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Port {
+    /// A device of a LAN, from 0.
     Lan(u8),
+    /// A link, from 0.
     Link(u8),
 }
 
@@ -104,6 +112,7 @@ impl std::str::FromStr for Port {
 }
 
 impl Port {
+    /// LAN devices first.
     pub fn all() -> Vec<Port> {
         let lans = (0..LANS).map(Port::Lan);
         lans.chain((0..LINKS).map(Port::Link)).collect()
@@ -118,6 +127,7 @@ impl Port {
     }
 }
 
+/// Whether an address is of a prefix.
 pub fn is_within(address: Ipv4Addr, (network, length): (Ipv4Addr, u8)) -> bool {
     (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0
 }
@@ -129,6 +139,7 @@ pub fn lan_of(address: Ipv4Addr) -> Option<u8> {
     found.map(|&(_, _, lan)| lan)
 }
 
+/// The link that has this external address.
 pub fn link_of(external: Ipv4Addr) -> Option<u8> {
     let found = EXTERNAL.iter().position(|&address| address == external);
     found.map(|index| index as u8)
@@ -148,9 +159,13 @@ pub fn is_kernels(address: Ipv4Addr) -> bool {
 /// What one round tells the gateway, drawn from the round's seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
+    /// What finds no room is the kernel's NAT's.
     pub fallback: bool,
+    /// Mappings hear every remote address.
     pub udp_open: bool,
+    /// Sessions stay on their link.
     pub sessions: bool,
+    /// A retransmitted SYN tries another link.
     pub syn_retry: bool,
     /// The administrator has forwards in the kernel.
     pub forwards: bool,
@@ -160,6 +175,7 @@ pub struct Told {
     pub reserved: u16,
     /// A LAN device has so many flows at most, half of them unanswered; 0: as many as its hosts.
     pub device: u32,
+    /// Flows of one LAN host.
     pub quota: u32,
     /// External ports, from the first on; 0: all.
     pub ports: u16,
@@ -167,6 +183,7 @@ pub struct Told {
     pub full: u32,
     /// Bit i: link i takes new flows.
     pub usable: u32,
+    /// Of each link, in bytes of IP packet.
     pub mtu: [u32; LINKS as usize],
 }
 

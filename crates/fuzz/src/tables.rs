@@ -148,8 +148,10 @@ type Entries = HashMap<FlowKey, Flow>;
 /// All tables of flows, as they were at the last look.
 pub struct Tables {
     maps: [RawMap; 3],
+    /// What hosts and devices hold.
     pub shares: Shares,
     last: Entries,
+    /// Entries changed since the last look.
     pub touched: Touched,
 }
 
@@ -168,6 +170,7 @@ impl Tables {
         })
     }
 
+    /// As if nothing had been seen.
     pub fn forget(&mut self) {
         self.last.clear();
         self.touched.clear();

@@ -49,9 +49,13 @@ static TOYS: &[&Measure] = &[];
 pub struct Measure {
     /// As files name it.
     pub name: &'static str,
+    /// How far away it looks.
     pub distance: Distance,
+    /// Which of two values is the better one.
     pub better: Better,
+    /// When and by whom.
     pub taken: Taken,
+    /// Without which it has no value.
     pub rates: RateNeed,
     /// What has to be kept of each target.
     pub state: &'static str,
@@ -69,13 +73,16 @@ pub enum Distance {
 /// Which of two values is the better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
+    /// The greater.
     More,
+    /// The smaller.
     Less,
 }
 
 /// When a measure is taken, and by whom.
 #[derive(Clone, Copy, Debug)]
 pub enum Taken {
+    /// Not at all: the dispatch looks at nothing.
     Never,
     /// By the data path, at each choice.
     AtChoice(Load),
@@ -86,15 +93,18 @@ pub enum Taken {
 /// What the balancer knows of a link at the end of a period.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
+    /// Its rates and what is left of them.
     pub load: &'a LinkLoad,
     /// In both directions, since the period began.
     pub carried_bytes: u64,
+    /// The same in packets.
     pub carried_packets: u64,
     /// Of the site's traffic over all links.
     pub mixture: &'a Mixture,
 }
 
 impl Measure {
+    /// Whether the balancer takes it, every period.
     pub fn is_periodic(&self) -> bool {
         matches!(self.taken, Taken::EveryPeriod(_))
     }

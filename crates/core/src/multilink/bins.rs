@@ -37,6 +37,7 @@ impl Bins {
         &self.table
     }
 
+    /// Where the packets of a bin go.
     pub fn sublink(&self, bin: BinId) -> SublinkId {
         SublinkId(self.table[bin.index()])
     }

@@ -62,6 +62,7 @@ const CHECKS_MAX: usize = 10_000;
 pub struct SublinkId(pub u8);
 
 impl SublinkId {
+    /// For tables with a place for each sublink.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -83,6 +84,7 @@ impl BinId {
         BinId(anabranch_policy::spread::bin(hash))
     }
 
+    /// For tables with a place for each bin.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -95,8 +97,11 @@ impl BinId {
 /// A bin's new place, to be written into the packet path's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
+    /// Which.
     pub bin: BinId,
+    /// Where it was.
     pub from: SublinkId,
+    /// Where its packets go from here on.
     pub to: SublinkId,
 }
 
@@ -150,6 +155,7 @@ pub struct Parameters {
     pub slot: Duration,
     /// DHFV judges by this many slots, at least one.
     pub slots: usize,
+    /// What DHFV evens out.
     pub target: Target,
 }
 
@@ -199,6 +205,7 @@ impl Parameters {
 
 /// What cannot be a trunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum TrunkError {
     #[error("a trunk has 1 to {MAX_LINKS} sublinks, not {0}")]
     Sublinks(usize),

@@ -25,6 +25,7 @@ pub enum Spread {
     Drr,
     /// A flow chooses anew, at random, after every gap of so long.
     Flowlet {
+        /// Without a packet of the flow.
         #[serde(rename = "gap_s", serialize_with = "seconds")]
         gap: Duration,
     },
