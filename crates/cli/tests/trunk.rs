@@ -27,8 +27,8 @@ servers = 4
 kind = "mix"
 users = 60
 servers = 4
-class.ftp = { per_user_per_s = 0.08, size = { exponential = "600kB" } }
-class.http = { per_user_per_s = 0.5, size = { exponential = "10kB" } }
+class.ftp = { per_user = "0.08/s", size = { exponential = "600kB" } }
+class.http = { per_user = "0.5/s", size = { exponential = "10kB" } }
 
 [tcp]
 control = "reno"

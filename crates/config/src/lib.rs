@@ -5,19 +5,17 @@
 //! in it, the key, the value as written, and what is allowed. [`Source`] keeps the text with its positions for that;
 //! [`BadInput`] is the line.
 //!
-//! Quantities carry their unit: [`Rate`], [`Span`], [`Bytes`], [`Share`].
+//! Quantities carry their unit: [`Rate`], [`Span`], [`Bytes`], [`Share`], [`Frequency`].
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod error;
 mod quantity;
-mod rate;
 mod source;
 mod suggestion;
 
 pub use error::BadInput;
-pub use quantity::{Bytes, Share, Span};
-pub use rate::{LineRate, Rate};
+pub use quantity::{Bytes, Frequency, LineRate, Rate, Share, Span};
 pub use source::{Source, dotted, is_name, read_text};
 pub use suggestion::did_you_mean;

@@ -233,14 +233,20 @@ fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
 fn with_unit(message: &str, value: &str) -> Option<String> {
     let unknown = message.strip_prefix("unknown field `")?;
     let (key, known) = unknown.split_once("`, expected ")?;
-    let units = [("_ms", "ms"), ("_s", "s"), ("_percent", "%")];
+    let units = [
+        ("_ms", "ms"),
+        ("_per_s", "/s"),
+        ("_s", "s"),
+        ("_percent", "%"),
+    ];
     let unit_of = |(suffix, unit)| Some((key.strip_suffix(suffix)?, unit));
     let (stem, unit) = units.into_iter().find_map(unit_of)?;
-    let mut known = known.split('`').skip(1).step_by(2);
-    let key = known.find(|key| {
-        let rest = stem.strip_prefix(key);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-    })?;
+    let known = || known.split('`').skip(1).step_by(2);
+    let begins = |key: &&str| {
+        stem.strip_prefix(key)
+            .is_some_and(|rest| rest.starts_with('_'))
+    };
+    let key = known().find(|key| *key == stem).or(known().find(begins))?;
     value.parse::<f64>().ok()?;
     Some(format!("unknown key; write {key} = \"{value}{unit}\""))
 }
@@ -341,6 +347,11 @@ mod tests {
             (message, "25", Some("unknown key; write check = \"25ms\"")),
             (message, "\"25\"", None),
             ("unknown field `check_ms`, expected `slot`", "25", None),
+            (
+                "unknown field `hold_down_max_ms`, expected `hold_down`, `hold_down_max`",
+                "5",
+                Some("unknown key; write hold_down_max = \"5ms\""),
+            ),
             ("unknown field `slots`, expected `slot`", "25", None),
         ] {
             assert_eq!(with_unit(message, value).as_deref(), said, "{message}");

@@ -24,13 +24,13 @@ link.lte = { device = "wwan0", down = "15mbit", metered = true, probe = ["icmp:1
 [probe]
 targets = ["tcp:192.0.2.9:443"]
 [availability]
-window_age_ms = 30000
+window_age = "30s"
 window = 10
 down_loss = 7
 metered_factor = 10
 [nat]
-tcp_established_s = 7440
-udp_s = 300
+tcp_established = "124min"
+udp = "5min"
 ports = [1024, 65535]
 udp_filter = "address-dependent"
 fallback = "refuse"

@@ -304,7 +304,7 @@ mod tests {
             r#"
             length = "9s"
             fault = [{ at = "3s", link = "lte", rate = "1mbit" }]
-            workload = { kind = "mix", class.web = { per_user_per_s = 0.5, size = { lognormal = "10kB", sigma = 1.5 } } }
+            workload = { kind = "mix", class.web = { per_user = "0.5/s", size = { lognormal = "10kB", sigma = 1.5 } } }
             [link.lte]
             down = { rate = "15mbit", delay = "22.5ms", loss = "1%" }
             up = "8mbit"

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use anabranch_config::LineRate;
+use anabranch_config::{LineRate, Span};
 use anabranch_core::{Algorithm, Typed};
 
 use super::{Fallback, Forwards, LanSources, OnReturn, UdpFilter};
@@ -47,27 +47,27 @@ pub(super) struct LinkTable {
     pub on_return: Option<OnReturn>,
 }
 
-/// The fields of [`anabranch_core::Config`], times in milliseconds.
+/// The fields of [`anabranch_core::Config`].
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AvailabilityTable {
-    pub poll_ms: Option<u64>,
-    pub silence_ms: Option<u64>,
-    pub one_way_ms: Option<u64>,
-    pub idle_probe_ms: Option<u64>,
-    pub probe_interval_ms: Option<u64>,
-    pub down_interval_ms: Option<u64>,
+    pub poll: Option<Span>,
+    pub silence: Option<Span>,
+    pub one_way: Option<Span>,
+    pub idle_probe: Option<Span>,
+    pub probe_interval: Option<Span>,
+    pub down_interval: Option<Span>,
     pub metered_factor: Option<u32>,
-    pub far_silence_ms: Option<u64>,
-    pub hold_down_ms: Option<u64>,
-    pub hold_down_max_ms: Option<u64>,
-    pub hold_forget_ms: Option<u64>,
-    pub deadline_min_ms: Option<u64>,
-    pub deadline_unmeasured_ms: Option<u64>,
-    pub deadline_max_ms: Option<u64>,
-    pub queue_max_ms: Option<u64>,
+    pub far_silence: Option<Span>,
+    pub hold_down: Option<Span>,
+    pub hold_down_max: Option<Span>,
+    pub hold_forget: Option<Span>,
+    pub deadline_min: Option<Span>,
+    pub deadline_unmeasured: Option<Span>,
+    pub deadline_max: Option<Span>,
+    pub queue_max: Option<Span>,
     pub window: Option<usize>,
-    pub window_age_ms: Option<u64>,
+    pub window_age: Option<Span>,
     pub down_loss: Option<usize>,
     pub down_consecutive: Option<u32>,
     pub up_loss: Option<usize>,
@@ -83,11 +83,11 @@ pub(super) struct ProbeTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NatTable {
-    pub tcp_established_s: Option<u64>,
-    pub tcp_transitory_s: Option<u64>,
-    pub tcp_unanswered_s: Option<u64>,
-    pub udp_s: Option<u64>,
-    pub icmp_s: Option<u64>,
+    pub tcp_established: Option<Span>,
+    pub tcp_transitory: Option<Span>,
+    pub tcp_unanswered: Option<Span>,
+    pub udp: Option<Span>,
+    pub icmp: Option<Span>,
     pub ports: Option<Ports>,
     pub udp_filter: Option<UdpFilter>,
     pub fallback: Option<Fallback>,

@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_config::{LineRate, Source, dotted, is_name, read_text};
-use anabranch_core::{Algorithm, LinkSpec, Sessions, Typed};
+use anabranch_config::{LineRate, Source, Span, dotted, is_name, read_text};
+use anabranch_core::{Algorithm, ConfigError, LinkSpec, Sessions, Typed};
 use anabranch_policy::abi::{EXCEPT_MAX, RESERVED_MAX};
 use serde::Deserialize;
 
@@ -33,19 +33,11 @@ pub const LINKS_MAX: usize = anabranch_policy::abi::MAX_LINKS;
 
 const LINK_NAME_CHARS_MAX: usize = 32;
 pub(crate) const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
-const TIMEOUT_S_MAX: u64 = 7 * 24 * 3600;
+const TIMEOUT_MIN: Duration = Duration::from_secs(1);
+const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 const TARGETS_MAX: usize = 16;
 const FLOWS_MAX: u32 = 16_000_000;
 const FLOWS_DEFAULT: u32 = 1 << 18;
-/// Keys of `[availability]` that are no times.
-const AVAILABILITY_COUNTS: [&str; 6] = [
-    "metered_factor",
-    "window",
-    "down_loss",
-    "down_consecutive",
-    "up_loss",
-    "up_consecutive",
-];
 const FLOWS_PER_HOST_DEFAULT: u32 = 1 << 13;
 /// Remote ports whose connections nobody ties together: of the web.
 const INDEPENDENT_PORTS: [u16; 2] = [80, 443];
@@ -496,51 +488,53 @@ fn availability(
     table: &AvailabilityTable,
 ) -> Result<anabranch_core::Config, BadInput> {
     let default = anabranch_core::Config::default();
-    let time = |written: Option<u64>, default| written.map_or(default, Duration::from_millis);
+    let time = |written: Option<Span>, default| written.map_or(default, |Span(time)| time);
     let config = anabranch_core::Config {
-        poll: time(table.poll_ms, default.poll),
-        silence: time(table.silence_ms, default.silence),
-        one_way: time(table.one_way_ms, default.one_way),
-        idle_probe: time(table.idle_probe_ms, default.idle_probe),
-        probe_interval: time(table.probe_interval_ms, default.probe_interval),
-        down_interval: time(table.down_interval_ms, default.down_interval),
+        poll: time(table.poll, default.poll),
+        silence: time(table.silence, default.silence),
+        one_way: time(table.one_way, default.one_way),
+        idle_probe: time(table.idle_probe, default.idle_probe),
+        probe_interval: time(table.probe_interval, default.probe_interval),
+        down_interval: time(table.down_interval, default.down_interval),
         metered_factor: table.metered_factor.unwrap_or(default.metered_factor),
-        far_silence: time(table.far_silence_ms, default.far_silence),
-        hold_down: time(table.hold_down_ms, default.hold_down),
-        hold_down_max: time(table.hold_down_max_ms, default.hold_down_max),
-        hold_forget: time(table.hold_forget_ms, default.hold_forget),
-        deadline_min: time(table.deadline_min_ms, default.deadline_min),
-        deadline_unmeasured: time(table.deadline_unmeasured_ms, default.deadline_unmeasured),
-        deadline_max: time(table.deadline_max_ms, default.deadline_max),
-        queue_max: time(table.queue_max_ms, default.queue_max),
+        far_silence: time(table.far_silence, default.far_silence),
+        hold_down: time(table.hold_down, default.hold_down),
+        hold_down_max: time(table.hold_down_max, default.hold_down_max),
+        hold_forget: time(table.hold_forget, default.hold_forget),
+        deadline_min: time(table.deadline_min, default.deadline_min),
+        deadline_unmeasured: time(table.deadline_unmeasured, default.deadline_unmeasured),
+        deadline_max: time(table.deadline_max, default.deadline_max),
+        queue_max: time(table.queue_max, default.queue_max),
         window: table.window.unwrap_or(default.window),
-        window_age: time(table.window_age_ms, default.window_age),
+        window_age: time(table.window_age, default.window_age),
         down_loss: table.down_loss.unwrap_or(default.down_loss),
         down_consecutive: table.down_consecutive.unwrap_or(default.down_consecutive),
         up_loss: table.up_loss.unwrap_or(default.up_loss),
         up_consecutive: table.up_consecutive.unwrap_or(default.up_consecutive),
     };
-    let Err(error) = config.validate() else {
-        return Ok(config);
-    };
-    let unit = if AVAILABILITY_COUNTS.contains(&error.key) {
-        ""
-    } else {
-        "_ms"
-    };
-    let key = format!("{}{unit}", error.key);
-    Err(source.bad(
-        &["availability", &key],
-        format!("{} is outside of {}", error.value, error.allowed),
-    ))
+    match config.validate() {
+        Ok(()) => Ok(config),
+        Err(ConfigError {
+            key,
+            value,
+            allowed,
+        }) => Err(source.bad(
+            &["availability", key],
+            format!("{value} is outside of {allowed}"),
+        )),
+    }
 }
 
 fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
-    let seconds = |key, value: Option<u64>, default| match value.unwrap_or(default) {
-        seconds @ 1..=TIMEOUT_S_MAX => Ok(Duration::from_secs(seconds)),
-        _ => Err(source.bad(
+    let time = |key, written: Option<Span>, default_s| match written {
+        None => Ok(Duration::from_secs(default_s)),
+        Some(Span(time)) if (TIMEOUT_MIN..=TIMEOUT_MAX).contains(&time) => Ok(time),
+        Some(_) => Err(source.bad(
             &["nat", key],
-            format!("a time from 1 to {TIMEOUT_S_MAX} seconds"),
+            format!(
+                "a time from {TIMEOUT_MIN:?} to {}h",
+                TIMEOUT_MAX.as_secs() / 3600
+            ),
         )),
     };
     let Ports(ports) = table.ports.unwrap_or(Ports([1024, u16::MAX]));
@@ -551,11 +545,11 @@ fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
         ));
     }
     Ok(Nat {
-        tcp_established: seconds("tcp_established_s", table.tcp_established_s, 7440)?,
-        tcp_transitory: seconds("tcp_transitory_s", table.tcp_transitory_s, 240)?,
-        tcp_unanswered: seconds("tcp_unanswered_s", table.tcp_unanswered_s, 240)?,
-        udp: seconds("udp_s", table.udp_s, 300)?,
-        icmp: seconds("icmp_s", table.icmp_s, 60)?,
+        tcp_established: time("tcp_established", table.tcp_established, 7440)?,
+        tcp_transitory: time("tcp_transitory", table.tcp_transitory, 240)?,
+        tcp_unanswered: time("tcp_unanswered", table.tcp_unanswered, 240)?,
+        udp: time("udp", table.udp, 300)?,
+        icmp: time("icmp", table.icmp, 60)?,
         ports,
         udp_filter: table.udp_filter.unwrap_or(UdpFilter::AddressDependent),
         fallback: table.fallback.unwrap_or(Fallback::Kernel),

@@ -136,11 +136,11 @@ fn everything_optional_is_read() {
         [probe]
         targets = [\"dns:192.0.2.1\", \"tcp:192.0.2.2:443\"]
         [nat]
-        tcp_established_s = 100
-        tcp_transitory_s = 20
-        tcp_unanswered_s = 5
-        udp_s = 30
-        icmp_s = 10
+        tcp_established = \"100s\"
+        tcp_transitory = \"20s\"
+        tcp_unanswered = \"5s\"
+        udp = \"30s\"
+        icmp = \"10s\"
         ports = [20000, 29999]
         udp_filter = \"endpoint-independent\"
         fallback = \"refuse\"
@@ -240,9 +240,9 @@ fn unknown_keys_are_named_with_those_that_exist() {
         r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, weight, gateway, address, prefixes, probe, on_return"#
     );
     assert_eq!(
-        error_with("[nat]\nudp = 3"),
-        "nat.udp = 3: unknown key; allowed: tcp_established_s, tcp_transitory_s, tcp_unanswered_s, udp_s, icmp_s, ports, \
-         udp_filter, fallback, forwards, lan_sources, reserved; did you mean udp_s?"
+        error_with("[nat]\nudb = \"3s\""),
+        "nat.udb = \"3s\": unknown key; allowed: tcp_established, tcp_transitory, tcp_unanswered, udp, icmp, ports, udp_filter, \
+         fallback, forwards, lan_sources, reserved; did you mean udp?"
     );
     assert!(
         error_with("[wan]\na = 1").starts_with("wan = "),
@@ -313,8 +313,16 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
     }
     for (lines, message) in [
         (
-            "[nat]\nudp_s = 0",
-            "nat.udp_s = 0: a time from 1 to 604800 seconds",
+            "[nat]\nudp = \"0s\"",
+            "nat.udp = \"0s\": a time from 1s to 168h",
+        ),
+        (
+            "[nat]\ntcp_established_s = 300",
+            "nat.tcp_established_s = 300: unknown key; write tcp_established = \"300s\"",
+        ),
+        (
+            "[availability]\nhold_down_max_ms = 9000",
+            "availability.hold_down_max_ms = 9000: unknown key; write hold_down_max = \"9000ms\"",
         ),
         (
             "[nat]\nports = [80, 90]",
@@ -442,7 +450,7 @@ fn a_policy_is_a_name_or_a_tuple_and_has_the_rates_it_needs() {
 #[test]
 fn the_availability_machine_is_told_what_is_written_and_refuses_what_does_not_fit() {
     let config = parse(&format!(
-        "{MINIMAL}[availability]\nsilence_ms = 500\nwindow = 20"
+        "{MINIMAL}[availability]\nsilence = \"500ms\"\nwindow = 20"
     ))
     .unwrap();
     assert_eq!(
@@ -450,8 +458,8 @@ fn the_availability_machine_is_told_what_is_written_and_refuses_what_does_not_fi
         (Duration::from_millis(500), 20)
     );
     assert_eq!(
-        error_with("[availability]\nsilence_ms = 10"),
-        "availability.silence_ms = 10: 10ms is outside of 50ms to 60s"
+        error_with("[availability]\nsilence = \"10ms\""),
+        "availability.silence = \"10ms\": 10ms is outside of 50ms to 60s"
     );
     assert_eq!(
         error_with("[availability]\nup_loss = 7"),

@@ -79,7 +79,7 @@ fn without_room_for_its_files_a_gateway_starts_alone_and_writes_them_later() {
 fn every_line_about_a_lost_link_says_what_it_is_about() {
     const ROUNDS: usize = 3;
     let rig = Rig::new();
-    let unheld = "availability = { hold_down_ms = 10, hold_down_max_ms = 10 }";
+    let unheld = "availability = { hold_down = \"10ms\", hold_down_max = \"10ms\" }";
     rig.write_config(&format!("{CONFIG}{unheld}\n"));
     let daemon = rig.start_logging();
     let until_state = |name: &str, state| {

@@ -168,7 +168,7 @@ impl Reader<'_> {
         let Some(tables) = &self.table.class else {
             return Err(self.bad(
                 "class",
-                r#"missing; write class.NAME = { per_user_per_s = 0.1, size = "10kB" }"#,
+                r#"missing; write class.NAME = { per_user = "0.1/s", size = "10kB" }"#,
             ));
         };
         let mut tables: Vec<_> = tables.iter().collect();
@@ -181,7 +181,7 @@ impl Reader<'_> {
             })?;
             Ok(Class {
                 name: name.clone(),
-                per_user_per_s: table.per_user_per_s,
+                per_user_per_s: table.per_user.0,
                 size,
                 direction: table.direction.unwrap_or_default(),
                 bursts: table.bursts.map(bursts),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anabranch_config::{Bytes, Rate, Share, Span};
+use anabranch_config::{Bytes, Frequency, Rate, Share, Span};
 use anabranch_core::multilink;
 use anabranch_core::{Algorithm, Typed};
 use anabranch_workload::Direction;
@@ -218,7 +218,8 @@ pub(super) struct WorkloadTable {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClassTable {
-    pub per_user_per_s: f64,
+    /// Transfers that a user begins.
+    pub per_user: Frequency,
     pub size: SizeText,
     pub direction: Option<Direction>,
     pub bursts: Option<BurstsTable>,

@@ -15,7 +15,7 @@ use crate::tcp::{Kind, Segment};
 
 /// The stream of the gateway's random numbers; those of links are their numbers.
 const STREAM: u64 = 1 << 40;
-/// `tcp_unanswered_s` of the gateway's configuration.
+/// `nat.tcp_unanswered` of the gateway's configuration.
 const UNANSWERED: Duration = Duration::from_secs(240);
 
 /// The two addresses of a flow, as numbers of user and server.

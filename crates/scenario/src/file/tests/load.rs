@@ -13,8 +13,8 @@ fn workloads_of_every_kind_are_read() {
         r#"[workload]
         kind = "mix"
         users = 10
-        class.ftp = { per_user_per_s = 0.5, size = { exponential = "600kB" } }
-        class.http = { per_user_per_s = 1, size = "10kB", bursts = { burst = "1s", quiet = "2s", share = "60%" } }"#,
+        class.ftp = { per_user = "0.5/s", size = { exponential = "600kB" } }
+        class.http = { per_user = "1/s", size = "10kB", bursts = { burst = "1s", quiet = "2s", share = "60%" } }"#,
     );
     let Load::Arrivals(mix) = mix else {
         panic!("{mix:?}")
@@ -63,11 +63,11 @@ fn workloads_that_fit_into_no_memory_are_refused() {
             "1000000000000 transfers at once; at most 1000000",
         ),
         (
-            "kind = \"mix\", users = 1000000, class.x = { per_user_per_s = 1000.0, size = \"1kB\" }",
+            "kind = \"mix\", users = 1000000, class.x = { per_user = \"1000.0/s\", size = \"1kB\" }",
             "30000000000 transfers are expected; at most 10000000",
         ),
         (
-            "kind = \"mix\", class.x = { per_user_per_s = 1.0, size = \"1kB\", bursts = { burst = \"1ns\", quiet = \"1ns\", share = \"50%\" } }",
+            "kind = \"mix\", class.x = { per_user = \"1.0/s\", size = \"1kB\", bursts = { burst = \"1ns\", quiet = \"1ns\", share = \"50%\" } }",
             "35000000000 bursts; at most 1000000",
         ),
         (
@@ -79,7 +79,7 @@ fn workloads_that_fit_into_no_memory_are_refused() {
         assert!(message.ends_with(problem), "{message}");
     }
     let classes = "users = 1000000, class = { a = X, b = X, c = X, d = X, e = X, f = X, g = X, h = X, i = X, j = X, k = X }";
-    let rare = classes.replace('X', "{ per_user_per_s = 0.00001, size = \"1kB\" }");
+    let rare = classes.replace('X', "{ per_user = \"0.00001/s\", size = \"1kB\" }");
     assert!(
         error_with(&format!("workload = {{ kind = \"mix\", {rare} }}"))
             .ends_with("11000000 users times classes; at most 10000000")

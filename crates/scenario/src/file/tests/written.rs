@@ -98,12 +98,16 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
             "workload.size = { pareto = 1.2 }: write one of { exponential = MEAN }, { lognormal = MEDIAN, sigma = 1.5 }, { pareto = 1.2, min = \"4kB\", max = \"1MB\" }",
         ),
         (
-            "workload = { kind = \"mix\", duration = \"31s\", class.a = { per_user_per_s = 1, size = 9 } }",
+            "workload = { kind = \"mix\", duration = \"31s\", class.a = { per_user = \"1/s\", size = 9 } }",
             "workload.duration = \"31s\": is longer than the run; make length longer",
         ),
         (
+            "workload = { kind = \"mix\", class.a = { per_user_per_s = 0.5, size = 9 } }",
+            "workload.class.a.per_user_per_s = 0.5: unknown key; write per_user = \"0.5/s\"",
+        ),
+        (
             "workload = { kind = \"mix\" }",
-            "workload.class: missing; write class.NAME = { per_user_per_s = 0.1, size = \"10kB\" }",
+            "workload.class: missing; write class.NAME = { per_user = \"0.1/s\", size = \"10kB\" }",
         ),
     ] {
         if message.is_empty() {
