@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a key or value below changes shape: pinned maps of another version are never adopted. */
-#define AB_ABI_VERSION 5
+#define AB_ABI_VERSION 6
 
 union ab_addr {
 	__u8 byte[16];
@@ -73,12 +73,11 @@ struct ab_flow {
 	__u32 lan_ifindex; /* where the LAN host is */
 	__be16 other_port;
 	__be16 first_remote_port; /* UDP: for people; TCP: zero */
-	__u16 tried;		  /* links on which a SYN of this flow got no answer (WSDM) */
-	__u8 link;
-	__u8 why; /* enum ab_why of the choice */
-	__u8 mac[6];	   /* of the LAN host, or of the router it is behind */
-	__u8 turned;	   /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
-	__u8 zero;
+	__u16 tried; /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
+	__u16 link;
+	__u8 why;    /* enum ab_why of the choice */
+	__u8 turned; /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
+	__u8 mac[6]; /* of the LAN host, or of the router it is behind */
 	__u32 host;	   /* LAN entry: ab_host.id, ... */
 	__u32 embryo;	   /* ... and the flow's place in the order of its embryos */
 };
@@ -139,10 +138,9 @@ enum ab_role {
 
 struct ab_device {
 	__u32 ifindex; /* 0: the place is free */
-	__u8 role; /* enum ab_role */
-	__u8 link;
+	__u16 link;
+	__u8 role;   /* enum ab_role */
 	__u8 layer3; /* packets begin with the IP header */
-	__u8 zero;
 	__u32 mtu; /* LAN: its own; link: the smallest of the LAN devices', 0 without one */
 	union ab_addr address; /* the source of ICMP errors sent out of it */
 };
@@ -161,41 +159,11 @@ struct ab_route_key {
 };
 
 struct ab_route {
+	__u16 link;
 	__u8 verdict; /* enum ab_verdict */
-	__u8 link;
-	__u16 zero;
+	__u8 zero;
 	__u32 ifindex;	   /* LAN: its device; LOCAL: the LAN device that has the address, or zero */
 	union ab_addr via; /* LAN behind a router: the router; zero if directly connected */
-};
-
-/* Load balancing as it stands: replaced as a whole at every measuring period. */
-struct ab_target {
-	__u32 weight;
-	__u32 dispatched_base; /* dispatched when the current window began */
-};
-
-/*
- * When a path is chosen: once per connection (Peng PS_c), once per pair of addresses (Peng PS_ip, Guo "session"), or once
- * per LAN host (RFC 4787 REQ-2, paired pooling). It holds while the link is usable.
- */
-enum ab_granularity {
-	AB_PER_CONNECTION = 0,
-	AB_PER_SESSION = 1,
-	AB_PER_HOST = 2,
-};
-
-#define AB_EXCEPT_MAX 16
-
-struct ab_choice {
-	__u32 dispatch; /* enum ab_dispatch */
-	__u32 load;	/* enum ab_load */
-	__u32 count;
-	__u32 usable;	    /* bit i: link i takes new flows */
-	__u32 syn_retry;    /* WSDM: a retransmitted SYN fails its path */
-	__u32 granularity;  /* enum ab_granularity */
-	__u32 stick;	    /* per connection: only to the ports of `except`, per session to all others */
-	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
-	struct ab_target target[AB_MAX_LINKS];
 };
 
 struct ab_settings {
@@ -231,13 +199,6 @@ struct ab_traffic {
 	__u64 rx_bytes;
 	__u64 rx_progress; /* TCP segments that acknowledge new data or the SYN: proof that both directions work */
 	__u64 syn_retries; /* SYNs retransmitted on this link */
-};
-
-/* Per link, monotonic, atomic. live = opened - closed. */
-struct ab_gauge {
-	__u64 dispatched;
-	__u64 opened;
-	__u64 closed;
 };
 
 /* Per LAN host, and per LAN device that has a share. live = opened - closed: counted when a flow opens. Atomic. */
@@ -315,12 +276,14 @@ struct ab_ended {
 /* What `explain` writes over the packet it was asked about. */
 struct ab_explanation {
 	__u8 reason; /* enum ab_reason */
-	__u8 link;   /* AB_NO_TARGET: the kernel decides */
 	__u8 why;    /* enum ab_why */
-	__u8 bound;  /* the flow exists already */
+	__u16 link;  /* AB_NO_TARGET: the kernel decides */
 	__u32 hash;
-	__u32 usable;
-	struct ab_candidates seen; /* the numbers the choice was made from */
+	__u32 bound;  /* the flow exists already */
+	__u32 count;  /* the numbers the choice was made from, of so many links, ... */
+	__u64 usable; /* ... of which these take new flows */
+	__u32 weight[AB_MAX_LINKS];
+	__u32 load[AB_MAX_LINKS];
 };
 
 #endif

@@ -12,7 +12,7 @@
 #include "reasons.h"
 
 /* Raised whenever a value below changes shape: pinned maps of another version are never adopted. */
-#define AB_TRUNK_ABI_VERSION 2
+#define AB_TRUNK_ABI_VERSION 3
 
 /* Bins of a trunk (Jo 2002, section III.D). A flow is in the bin of its hash; a table gives each bin a sublink. */
 #define AB_BINS 1024
@@ -40,10 +40,18 @@ enum ab_spread {
 	AB_SPREAD_PACKET = 4,	  /* packet by packet, by deficit round robin */
 };
 
+/* The sublinks of a trunk as a choice sees them. Bit i of `usable` says that sublink i may take packets. */
+struct ab_sublinks {
+	__u64 usable;
+	__u32 count;
+	__u32 zero;
+	__u32 weight[AB_MAX_LINKS];
+};
+
 /* What user space tells of the trunk as a whole. */
 struct ab_spreading {
-	struct ab_candidates sublinks; /* their number, which are usable, their weights */
-	__u32 spread;		       /* enum ab_spread */
+	struct ab_sublinks sublinks;
+	__u32 spread; /* enum ab_spread */
 	__u32 zero;
 	__u64 flowlet_gap_ns;
 	__u32 quantum[AB_MAX_LINKS]; /* bytes a visit grants, for AB_SPREAD_PACKET */

@@ -6,15 +6,28 @@
 #include <linux/types.h>
 #include "limits.h"
 
-/* How a target is chosen. Names as in Peng 2005, section "dispatching scheme"; Guo 2004 for the hash. */
-enum ab_dispatch {
-	AB_DISPATCH_WEIGHTED = 0, /* argmin load / weight (Peng eq. 4) */
-	AB_DISPATCH_BEST = 1,	  /* argmax weight */
-	AB_DISPATCH_RANDOM = 2,	  /* uniform over the usable targets */
-	AB_DISPATCH_HASH = 3,	  /* flow hash modulo the number of usable targets */
+/* In place of a target's index: none. */
+#define AB_NO_TARGET 0xffff
+
+#define AB_SET_WORDS (AB_MAX_TARGETS / 64)
+
+/* A set of targets: bit i of word w is target 64 w + i. */
+struct ab_set {
+	__u64 word[AB_SET_WORDS];
 };
 
-/* What `load` counts for AB_DISPATCH_WEIGHTED. */
+/* How a target is chosen. Names as in Peng 2005, section "dispatching scheme"; Guo 2004 for the hash. */
+enum ab_dispatch {
+	AB_DISPATCH_WEIGHTED = 0,   /* argmin load / weight (Peng eq. 4) */
+	AB_DISPATCH_BEST = 1,	    /* argmax weight */
+	AB_DISPATCH_RANDOM = 2,	    /* uniform over the usable targets */
+	AB_DISPATCH_HASH = 3,	    /* flow hash modulo the number of usable targets */
+	AB_DISPATCH_TABLE = 4,	    /* the consistent table's entry for the flow hash */
+	AB_DISPATCH_RANDOM_TWO = 5, /* of two at random that with the lesser load / weight (Mitzenmacher 2001) */
+	AB_DISPATCH_TURNS = 6,	    /* the usable targets in turn */
+};
+
+/* What the load of a target counts. */
 enum ab_load {
 	AB_LOAD_DISPATCHED = 0, /* flows dispatched in the current window (SD) */
 	AB_LOAD_ACTIVE = 1,	/* flows still incomplete: opened - closed (CSN) */
@@ -28,33 +41,88 @@ enum ab_why {
 	AB_WHY_BEST = 3,
 	AB_WHY_RANDOM = 4,
 	AB_WHY_HASH = 5,
-	AB_WHY_RETRIED = 6, /* all usable targets were avoided: the avoid mask was forgotten */
-	AB_WHY_ROUTE = 7,   /* a specific route of the host names the link */
-	AB_WHY_SESSION = 8, /* the same pair of addresses already uses it */
-	AB_WHY_HOST = 9,    /* the same LAN host already uses it */
+	AB_WHY_RETRIED = 6,   /* all usable targets were to be avoided: that was forgotten */
+	AB_WHY_ROUTE = 7,     /* a specific route of the host names the link */
+	AB_WHY_SESSION = 8,   /* the same pair of addresses already uses it */
+	AB_WHY_HOST = 9,      /* the same LAN host already uses it */
 	AB_WHY_ENDPOINT = 10, /* the LAN endpoint stands for one there already; LAN to LAN: or the other's does */
+	AB_WHY_TABLE = 11,
+	AB_WHY_RANDOM_TWO = 12,
+	AB_WHY_TURN = 13,
 };
 
-#define AB_NO_TARGET 0xff
-
-/* The targets of one choice. Bit i of `usable` says that target i may take a flow. */
-struct ab_candidates {
-	__u32 count;
-	__u32 usable;
-	__u32 weight[AB_MAX_LINKS];
-	__u32 load[AB_MAX_LINKS];
+/*
+ * When a path is chosen: once per connection (Peng PS_c), once per pair of addresses (Peng PS_ip, Guo "session"), or once
+ * per LAN host (RFC 4787 REQ-2, paired pooling). It holds while the target is usable.
+ */
+enum ab_granularity {
+	AB_PER_CONNECTION = 0,
+	AB_PER_SESSION = 1,
+	AB_PER_HOST = 2,
 };
 
-struct ab_request {
+struct ab_target {
+	__u32 weight;
+	__u32 dispatched_base; /* dispatched when the current window began */
+};
+
+#define AB_EXCEPT_MAX 16
+
+/* Load balancing as it stands: replaced as a whole at every measuring period. */
+struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
-	__u32 avoid;	/* targets that failed this very flow (WSDM) */
-	__u32 hash;	/* of the flow, for AB_DISPATCH_HASH */
-	__u32 random;	/* uniform, for AB_DISPATCH_RANDOM */
+	__u32 load;	/* enum ab_load */
+	__u32 count;
+	__u32 syn_retry;   /* WSDM: a retransmitted SYN fails its path */
+	__u32 granularity; /* enum ab_granularity */
+	__u32 stick;	   /* per connection: only to the ports of `except`, per session to all others */
+	struct ab_set usable;	      /* take new flows */
+	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
+	struct ab_target target[AB_MAX_TARGETS];
+};
+
+/* Per target, monotonic, atomic. live = opened - closed. */
+struct ab_gauge {
+	__u64 dispatched;
+	__u64 opened;
+	__u64 closed;
+};
+
+struct ab_gauges {
+	struct ab_gauge target[AB_MAX_TARGETS];
+};
+
+/* A prime, and 64 slots for each of as many targets as there may be: shares are true to 1.6 % (Eisenbud et al. 2016, section 3.4). */
+#define AB_CONSISTENT_SLOTS 16381
+
+/* For AB_DISPATCH_TABLE. */
+struct ab_consistent {
+	__u16 target[AB_CONSISTENT_SLOTS];
+	__u16 zero;
+};
+
+/* The best of the targets that a scan has seen so far. */
+struct ab_leader {
+	__u64 target, load, weight;
+};
+
+/* What is known of a flow whose target is to be chosen. */
+struct ab_request {
+	struct ab_set avoid; /* failed this very flow (WSDM), or cannot take it */
+	struct ab_set pool;  /* of the choice itself: what it is made among, ... */
+	struct ab_leader best; /* ... how far it has come, ... */
+	__u32 hash;	     /* of the flow, for AB_DISPATCH_HASH and _TABLE */
+	__u32 draw;	     /* AB_DISPATCH_RANDOM and _RANDOM_TWO: uniform; AB_DISPATCH_TURNS: one more each time */
+	__u16 route;	     /* that the route of the destination binds the flow to, or AB_NO_TARGET */
+	__u16 session;	     /* that an earlier flow binds it to, or AB_NO_TARGET */
+	__u16 endpoint;	     /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */
+	__u16 retried;	     /* ... and whether what was to be avoided is forgotten */
 };
 
 struct ab_decision {
-	__u8 target; /* AB_NO_TARGET if none */
-	__u8 why;    /* enum ab_why */
+	__u16 target; /* AB_NO_TARGET if none */
+	__u8 why;     /* enum ab_why */
+	__u8 zero;
 };
 
 #endif

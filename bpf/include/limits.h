@@ -3,7 +3,10 @@
 #ifndef ANABRANCH_LIMITS_H
 #define ANABRANCH_LIMITS_H
 
+/* Links of a gateway, sublinks of a trunk. */
 #define AB_MAX_LINKS 16
+/* Targets of one choice. */
+#define AB_MAX_TARGETS 256
 /* Weights are dimensionless 32-bit integers so that load * weight fits 64 bits. */
 #define AB_WEIGHT_MAX 1000000u
 #define AB_WEIGHT_MIN 1u

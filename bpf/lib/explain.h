@@ -23,11 +23,24 @@ static __always_inline int may_open(const struct ab_scratch *s, const struct ab_
 	return host && live_flows(host) >= (__s64)set->quota_per_host ? AB_REASON_REFUSED_QUOTA : 0;
 }
 
+/* What the choice among the links is made from. */
+static __always_inline void tell_numbers(const struct ab_choice *now, struct ab_explanation *e)
+{
+	const struct ab_gauges *all = all_gauges();
+	if (!all)
+		return;
+	e->count = now->count;
+	e->usable = now->usable.word[0];
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
+		e->weight[i] = now->target[i].weight;
+		e->load[i] = ab_load_of(now, &now->target[i], &all->target[i]);
+	}
+}
+
 static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struct ab_explanation *e)
 {
 	const struct ab_settings *set = current_settings();
 	struct ab_scratch *s = scratch();
-	struct ab_decision d = {};
 	if (!set || !s)
 		return AB_REASON_NOT_CONFIGURED;
 	/* Asked as if it came in where its source is. */
@@ -42,11 +55,10 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 		return set->fallback_mark && way_around(reason) ? way_around(reason) : reason;
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	begin_choice(p);
-	choose_link(0, &d);
-	e->why = d.why;
-	e->link = d.target;
-	e->seen = s->candidates;
-	return d.target == AB_NO_TARGET ? AB_REASON_NO_LINK : AB_REASON_TRANSLATED_OUT;
+	choose_link(0, 0);
+	e->why = s->decision.why;
+	e->link = s->decision.target;
+	return e->link == AB_NO_TARGET ? AB_REASON_NO_LINK : AB_REASON_TRANSLATED_OUT;
 }
 
 static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_explanation *e)
@@ -55,7 +67,8 @@ static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_expl
 	struct ab_flow_key key;
 	const struct ab_choice *now = current_choice();
 	e->link = AB_NO_TARGET;
-	e->usable = now ? now->usable : 0;
+	if (now)
+		tell_numbers(now, e);
 	e->reason = parse_packet(skb, &p, ETH_HLEN);
 	if (e->reason || p.kind != PACKET_FLOW)
 		return;

@@ -25,7 +25,7 @@ struct ab_session_key {
 	__u32 row;
 };
 struct ab_sessions {
-	__u64 place[AB_SESSION_PLACES]; /* 0: free; else the session's trace, and its link in the lowest 8 bits */
+	__u64 place[AB_SESSION_PLACES]; /* 0: free; else the session's trace, and its link in the lowest 16 bits */
 };
 AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_session_key, struct ab_sessions, 0);
 
@@ -73,13 +73,15 @@ AB_MAP(fullness, BPF_MAP_TYPE_ARRAY, AB_FULLNESS_SLOTS, __u32, struct ab_fullnes
 
 AB_MAP(settings, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_settings, 0);
 AB_MAP(choice, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_choice, 0);
+AB_MAP(consistent, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_consistent, 0);
+AB_MAP(turn, BPF_MAP_TYPE_ARRAY, 1, __u32, __u32, 0); /* choices made so far, for AB_DISPATCH_TURNS */
 AB_MAP(links, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_link, 0);
 AB_MAP(devices, BPF_MAP_TYPE_ARRAY, AB_DEVICE_PLACES, __u32, struct ab_device, 0);
 AB_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, 65536, struct ab_route_key, struct ab_route, BPF_F_NO_PREALLOC);
 
 AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_LINKS, __u32, struct ab_traffic, 0);
 AB_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_REASON_COUNT, __u32, __u64, 0);
-AB_MAP(gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_gauge, 0);
+AB_MAP(gauges, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_gauges, 0);
 AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);
 AB_MAP(sweeping, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_sweep, 0);
 AB_MAP(ending, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_ending, 0);
@@ -103,16 +105,13 @@ struct ab_opening {
 	__u8 is_hairpin;   /* the destination is one of our external addresses, ... */
 	__u8 is_answer;	   /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
 	__u8 turned;	   /* ab_flow.turned */
-	__u8 kept_link;	   /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
+	__u16 kept_link;   /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
 	__u32 lan_ifindex; /* where the source is routed to */
 	__be32 remote;	   /* destination, ... */
 	__be16 remote_port; /* ... and port */
-	__u8 route_link;   /* that the route of the destination binds the flow to, or AB_NO_TARGET */
-	__u8 session_link; /* that an earlier flow binds it to, or AB_NO_TARGET */
-	__u8 endpoint_link; /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */
-	__u32 tried;	   /* links that failed the flow already (WSDM) */
-	__u32 full;	   /* links without a port, ... */
+	__u32 tried;	   /* links that failed the flow already (WSDM), as ab_tried() */
+	__u64 full;	   /* links without a port, ... */
 	__u32 failed;	   /* ... and how many of them were tried */
 	__u32 first_port;  /* where the walk over the ports begins */
 	__u32 reason;	   /* 0: found */
@@ -134,7 +133,6 @@ struct ab_scratch {
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
 	struct ab_flow_key endpoint_key, called_key;
-	struct ab_candidates candidates;
 	struct ab_explanation explanation;
 	__u8 bytes[512];
 };
@@ -150,6 +148,12 @@ static __always_inline const struct ab_choice *current_choice(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&choice, &zero);
+}
+
+static __always_inline struct ab_gauges *all_gauges(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&gauges, &zero);
 }
 
 static __always_inline const struct ab_device *device_at(__u32 ifindex, __u32 step)

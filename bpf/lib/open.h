@@ -3,8 +3,8 @@
 #ifndef ANABRANCH_OPEN_H
 #define ANABRANCH_OPEN_H
 
+#include "../policy/choose.h"
 #include "../policy/hash.h"
-#include "../policy/pick.h"
 #include "admit.h"
 #include "embryo.h"
 #include "tcp.h"
@@ -62,55 +62,18 @@ static __always_inline int is_never_forwarded(__be32 addr)
 	return first == 0 || first == 127 || first >= 224 || host >> 16 == 0xa9fe;
 }
 
-/* Never below zero, though the two may be read apart. No branch: see pick.h. */
-static __always_inline __u32 active_flows(const struct ab_gauge *gauge)
-{
-	__s64 active = gauge->opened - gauge->closed;
-	return active & ~(active >> 63);
-}
-
-static __always_inline void fill_candidates(struct ab_candidates *c, const struct ab_choice *now)
-{
-	c->count = now->count;
-	c->usable = now->usable;
-	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		__u32 index = i;
-		struct ab_gauge *gauge = bpf_map_lookup_elem(&gauges, &index);
-		c->weight[i] = now->target[i].weight;
-		if (!gauge)
-			c->load[i] = 0;
-		else if (now->load == AB_LOAD_ACTIVE)
-			c->load[i] = active_flows(gauge);
-		else
-			c->load[i] = (__u32)gauge->dispatched - now->target[i].dispatched_base;
-	}
-}
-
-/* Whether connections to this remote port are independent of each other. No branch: see pick.h. */
-static __always_inline int is_excepted(const struct ab_choice *now, const struct packet *p)
-{
-	__u64 found = 0;
-	if (p->proto == IPPROTO_ICMP)
-		return 0;
-	for (__u32 i = 0; i < AB_EXCEPT_MAX; i++)
-		found |= ab_is_less(now->except[i] ^ p->dport, 1);
-	return found;
-}
-
 /* How far the choice for this flow reaches: enum ab_granularity. */
-static __always_inline __u32 reach_of_choice(const struct ab_choice *now, const struct packet *p)
+static __always_inline __u32 reach_of(const struct ab_choice *now, const struct packet *p)
 {
-	if (now->granularity != AB_PER_CONNECTION || !now->stick)
-		return now->granularity;
-	return is_excepted(now, p) ? AB_PER_CONNECTION : AB_PER_SESSION;
+	return ab_reach(now, p->proto == IPPROTO_ICMP ? 0 : p->dport);
 }
 
-#define SESSION_LINK 0xffull
+#define SESSION_LINK 0xffffull
 /* Of every trace: none is 0. */
-#define SESSION_TRACED 0x100ull
+#define SESSION_TRACED 0x10000ull
 
 /* What the link of a flow of `p` and the host of s->host_key is remembered under. Two sessions of a host have one trace by
- * chance of 2^-55, and then a link as good. */
+ * chance of 2^-47, and then a link as good. */
 static __always_inline void make_session(struct ab_scratch *s, const struct packet *p, __u32 reach)
 {
 	union ab_addr local, remote = {};
@@ -136,7 +99,7 @@ static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *
 static __noinline int remember_session(struct ab_scratch *s, const struct packet *p, __u32 link)
 {
 	const struct ab_choice *now = current_choice();
-	__u32 reach = now ? reach_of_choice(now, p) : AB_PER_CONNECTION;
+	__u32 reach = now ? reach_of(now, p) : AB_PER_CONNECTION;
 	if (reach == AB_PER_CONNECTION)
 		return 0;
 	make_session(s, p, reach);
@@ -159,6 +122,11 @@ static __always_inline __u32 packet_hash(const struct packet *p)
 	return ab_flow_hash(&src, &dst, p->sport, p->dport);
 }
 
+static __always_inline int goes_by_hash(const struct ab_choice *now)
+{
+	return now->dispatch == AB_DISPATCH_HASH || now->dispatch == AB_DISPATCH_TABLE;
+}
+
 /*
  * What binds a new flow to a link before links are compared: the route of its destination, or an earlier flow of the host of
  * s->host_key. And what they are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
@@ -169,53 +137,42 @@ __noinline int begin_choice(struct packet *p)
 	const struct ab_choice *now = current_choice();
 	if (!s || !now || !p)
 		return AB_REASON_NOT_CONFIGURED;
-	__u32 reach = reach_of_choice(now, p);
+	__u32 reach = reach_of(now, p);
 	const struct ab_route *route = find_route(p->dst);
-	s->opening.route_link = route && route->verdict == AB_VERDICT_LINK ? route->link & 15 : AB_NO_TARGET;
-	s->opening.session_link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, reach);
+	s->request.route = route && route->verdict == AB_VERDICT_LINK ? route->link : AB_NO_TARGET;
+	s->request.session = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, reach);
 	find_kept();
-	s->opening.endpoint_link = reach == AB_PER_CONNECTION ? AB_NO_TARGET : s->opening.kept_link;
-	s->request.hash = now->dispatch == AB_DISPATCH_HASH ? packet_hash(p) : 0;
+	s->request.endpoint = reach == AB_PER_CONNECTION ? AB_NO_TARGET : s->opening.kept_link;
+	s->request.hash = goes_by_hash(now) ? packet_hash(p) : 0;
 	return 0;
 }
 
-static __always_inline int is_among(__u32 links, __u32 link)
+static __always_inline __u32 draw_for(const struct ab_choice *now)
 {
-	return link < AB_MAX_LINKS && links >> link & 1;
+	__u32 zero = 0;
+	if (now->dispatch != AB_DISPATCH_TURNS)
+		return bpf_get_prandom_u32();
+	__u32 *next = bpf_map_lookup_elem(&turn, &zero);
+	return next ? __sync_fetch_and_add(next, 1) : 0;
 }
 
-/* Which link the flow takes that `begin_choice` was asked about. Leaves the numbers it was decided from in s->candidates. */
-__noinline int choose_link(__u32 avoid, struct ab_decision *d)
+/* Which link the flow takes that `begin_choice` was asked about, but for those it tried, as ab_tried(), and the full ones: as
+ * s->decision. */
+__noinline int choose_link(__u32 tried, __u64 full)
 {
-	if (!d)
-		return 0;
 	__u32 zero = 0;
-	struct ab_scratch *s = bpf_map_lookup_elem(&scratch_map, &zero);
-	const struct ab_choice *now = bpf_map_lookup_elem(&choice, &zero);
-	d->target = AB_NO_TARGET;
-	d->why = AB_WHY_NONE_USABLE;
-	if (!s || !now)
+	struct ab_scratch *s = scratch();
+	if (!s)
 		return 0;
-	if (is_among(now->usable, s->opening.route_link)) {
-		d->target = s->opening.route_link;
-		d->why = AB_WHY_ROUTE;
+	const struct ab_choice *now = current_choice();
+	const struct ab_gauges *all = all_gauges();
+	const struct ab_consistent *shares = bpf_map_lookup_elem(&consistent, &zero);
+	s->decision.target = AB_NO_TARGET;
+	if (!now || !all || !shares)
 		return 0;
-	}
-	if (is_among(now->usable & ~avoid, s->opening.session_link)) {
-		d->target = s->opening.session_link;
-		d->why = now->granularity == AB_PER_HOST ? AB_WHY_HOST : AB_WHY_SESSION;
-		return 0;
-	}
-	if (is_among(now->usable & ~avoid, s->opening.endpoint_link)) {
-		d->target = s->opening.endpoint_link;
-		d->why = AB_WHY_ENDPOINT;
-		return 0;
-	}
-	fill_candidates(&s->candidates, now);
-	s->request.dispatch = now->dispatch;
-	s->request.avoid = avoid;
-	s->request.random = bpf_get_prandom_u32();
-	*d = ab_pick(&s->candidates, &s->request);
+	ab_avoid(&s->request, tried, full);
+	s->request.draw = draw_for(now);
+	ab_choose(now, all, shares, &s->request, &s->decision);
 	return 0;
 }
 
@@ -293,10 +250,10 @@ static __always_inline struct ab_fullness *fullness_of(const struct packet *p)
 	return bpf_map_lookup_elem(&fullness, &index);
 }
 
-/* No branch per link: see pick.h. */
-static __always_inline __u32 full_links(const struct ab_fullness *f, __u64 now)
+/* No branch per link: see set.h. */
+static __always_inline __u64 full_links(const struct ab_fullness *f, __u64 now)
 {
-	__u32 full = 0;
+	__u64 full = 0;
 	if (!f || now - f->found_ns > AB_FULL_NS)
 		return 0;
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++)
@@ -309,7 +266,7 @@ static __always_inline void learn_full(struct ab_scratch *s, const struct packet
 {
 	struct ab_fullness *f = fullness_of(p);
 	gauge_add(link, 1, 0, 0);
-	s->opening.full |= 1u << link;
+	s->opening.full |= 1ull << link;
 	if (f)
 		f->link_ns[link] = f->found_ns = s->opening.now;
 }
@@ -323,7 +280,7 @@ static __always_inline int is_call(const struct ab_scratch *s)
 /* That leaves by no link: it stays at its endpoint, or begins on the link of the one it calls. */
 static __always_inline void stay_at_endpoint(struct ab_scratch *s)
 {
-	__u8 kept = s->opening.kept_link;
+	__u16 kept = s->opening.kept_link;
 	s->decision.target = kept < AB_MAX_LINKS ? kept : s->opening.turned;
 	s->decision.why = AB_WHY_ENDPOINT;
 }
@@ -339,7 +296,7 @@ static long try_link(__u32 attempt, struct opener *o)
 	if (is_call(s))
 		stay_at_endpoint(s);
 	else
-		choose_link(s->opening.tried | s->opening.full, &s->decision);
+		choose_link(s->opening.tried, s->opening.full);
 	__u32 target = s->decision.target, tried = s->opening.tried;
 	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target) : NULL;
 	if (!link || !(link->flags & AB_LINK_PRESENT))
@@ -405,7 +362,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 		give_back(&o);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
-	if (!s->opening.is_hairpin && s->opening.session_link != s->lan.link)
+	if (!s->opening.is_hairpin && s->request.session != s->lan.link)
 		remember_session(s, p, s->lan.link);
 	return 0;
 }

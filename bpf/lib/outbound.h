@@ -43,18 +43,6 @@ __noinline int may_begin(struct packet *p)
 	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
-static __always_inline int is_usable(__u32 link)
-{
-	const struct ab_choice *now = current_choice();
-	return now && now->usable >> (link & 15) & 1;
-}
-
-static __always_inline int retries_fail_paths(void)
-{
-	const struct ab_choice *now = current_choice();
-	return now && now->syn_retry;
-}
-
 static __always_inline void count_syn_retry(__u32 link)
 {
 	struct ab_traffic *t = traffic_of(link);
@@ -96,41 +84,42 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 /* The attempt goes on outside the links it tried, which may still answer (policy/tries.h). 0, or the reason why it cannot. */
 static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_flow *flow, __u32 tried)
 {
-	struct ab_decision d = {};
 	__u32 tries = flow->tcp.tries;
 	if (!ab_tries_are_free(tries))
 		return 0;
 	make_holder_key(&s->host_key, flow, &s->lan_key.local);
 	begin_choice(p);
-	choose_link(tried, &d);
-	if (d.target >= AB_MAX_LINKS)
+	choose_link(tried, 0);
+	__u32 target = s->decision.target;
+	if (target >= AB_MAX_LINKS)
 		return AB_REASON_NO_LINK;
 	flow->tried = tried;
-	flow->why = d.why;
-	return d.target == flow->link || go_on_over(s, flow, d.target, tries) ? 0 : BEGIN_ANEW;
+	flow->why = s->decision.why;
+	return target == flow->link || go_on_over(s, flow, target, tries) ? 0 : BEGIN_ANEW;
 }
 
-/*
- * A SYN whose flow exists. A retransmission that was never answered says that its path may have failed: under WSDM the
- * attempt goes on over a link it has not tried (Peng 2005, WSDM); under any policy it leaves a link that is no longer
- * usable. A SYN of another connection on a finished or unanswered flow begins anew.
- */
+/* A SYN whose flow exists. TO_OPEN, 0, or the reason why it goes no further. */
 static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
-	__u32 state = flow->state, tried = 0;
-	if (state & AB_STATE_CONFIRMED && !(state & AB_STATE_CLOSED))
+	const struct ab_choice *now = current_choice();
+	__u32 tried = 0;
+	if (!now)
+		return AB_REASON_NOT_CONFIGURED;
+	switch (ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link)) {
+	case AB_SYN_FOLLOWS:
 		return 0;
-	if (!(state & (AB_STATE_CONFIRMED | AB_STATE_CLOSED)) && flow->tcp.isn == p->seq) {
-		if (state & (AB_STATE_REPLIED | AB_STATE_HAIRPIN))
-			return 0;
+	case AB_SYN_AGAIN:
 		count_syn_retry(flow->link);
-		if (retries_fail_paths())
-			tried = flow->tried | 1u << (flow->link & 15);
-		else if (is_usable(flow->link))
-			return 0;
+		return 0;
+	case AB_SYN_GOES_ON:
+		count_syn_retry(flow->link);
+		tried = ab_tried_with(now, flow->tried, flow->link);
 		int why = gate(p) ?: go_on(p, s, flow, tried);
 		if (why != BEGIN_ANEW)
 			return why;
+		break;
+	case AB_SYN_ANEW:
+		break;
 	}
 	forget_flow(&s->lan_key, flow, &s->wan_key);
 	s->opening.tried = tried;

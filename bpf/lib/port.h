@@ -5,7 +5,7 @@
 
 #include <linux/errno.h>
 
-#include "../policy/pick.h"
+#include "../policy/set.h"
 #include "flow.h"
 #include "socket.h"
 
@@ -67,7 +67,7 @@ static __always_inline __u32 candidate_id(__u32 original, __u32 start, __u32 att
 	return id >> 8 == 0xab ? id ^ 0x8000 : id;
 }
 
-/* No branch per port: see pick.h. */
+/* No branch per port: see set.h. */
 static __always_inline int is_reserved(const struct ab_settings *set, __u32 port)
 {
 	__u32 found = 0;

@@ -6,7 +6,7 @@
 #ifndef ANABRANCH_RECENT_H
 #define ANABRANCH_RECENT_H
 
-#include "../policy/pick.h"
+#include "../policy/set.h"
 #include "stats.h"
 
 #define RECENT_ROWS 2048
@@ -48,7 +48,7 @@ static __always_inline struct ab_recent *row_in(void *set, __u64 hash)
 	return bpf_map_lookup_elem(set, &index);
 }
 
-/* The place of a hash in its row, or else the one used least recently. No branch per place: see pick.h. */
+/* The place of a hash in its row, or else the one used least recently. No branch per place: see set.h. */
 static __always_inline __u32 place_in_row(const struct ab_recent *row, __u64 hash)
 {
 	__u64 best = 0, least = ~0ull >> 1;

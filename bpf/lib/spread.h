@@ -117,7 +117,7 @@ static __always_inline __u32 read_packet(struct __sk_buff *skb, struct trunk_pac
 	return 0;
 }
 
-static __noinline __u32 by_bin(__u32 hash, __u32 usable)
+static __noinline __u32 by_bin(__u32 hash, __u64 usable)
 {
 	__u32 zero = 0;
 	const struct ab_table_of_bins *table = bpf_map_lookup_elem(&bins, &zero);
@@ -132,7 +132,7 @@ static __noinline __u32 by_rendezvous(__u32 hash)
 }
 
 /* Where a flowlet begins, chance decides with the sublinks' weights. */
-static __noinline __u32 by_flowlet(__u32 hash, __u32 usable, __u64 gap_ns)
+static __noinline __u32 by_flowlet(__u32 hash, __u64 usable, __u64 gap_ns)
 {
 	__u32 bin = ab_bin(hash), sublink;
 	__u64 now_ns = bpf_ktime_get_ns();
@@ -165,7 +165,7 @@ static __noinline __u32 by_deficit(__u32 length)
 
 static __always_inline __u32 choose_sublink(const struct ab_spreading *set, const struct trunk_packet *p)
 {
-	__u32 usable = ab_usable(&set->sublinks);
+	__u64 usable = ab_usable_of(&set->sublinks);
 
 	switch (set->spread) {
 	case AB_SPREAD_BINS:

@@ -19,11 +19,13 @@ static __always_inline struct ab_traffic *traffic_of(__u32 link)
 	return bpf_map_lookup_elem(&traffic, &link);
 }
 
-static __always_inline void gauge_add(__u32 link, __u64 dispatched, __u64 opened, __u64 closed)
+/* Not inlined: the frames of its callers are deep enough. */
+static __noinline void gauge_add(__u32 link, __u64 dispatched, __u64 opened, __u64 closed)
 {
-	struct ab_gauge *gauge = bpf_map_lookup_elem(&gauges, &link);
-	if (!gauge)
+	struct ab_gauges *all = all_gauges();
+	if (!all)
 		return;
+	struct ab_gauge *gauge = &all->target[link % AB_MAX_TARGETS];
 	if (dispatched)
 		__sync_fetch_and_add(&gauge->dispatched, dispatched);
 	if (opened)

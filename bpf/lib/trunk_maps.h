@@ -10,9 +10,9 @@
 AB_MAP(spreading, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_spreading, 0);
 AB_MAP(sublinks, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_sublink, 0);
 
-/* The sublink of every bin. Moving a bin changes one byte, which a packet reads before or after. */
+/* The sublink of every bin. Moving a bin changes one number, which a packet reads before or after. */
 struct ab_table_of_bins {
-	__u8 sublink[AB_BINS];
+	__u16 sublink[AB_BINS];
 };
 AB_MAP(bins, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table_of_bins, 0);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The sublink of a packet: how a trunk is spread over parallel lines, written once as pick.h is.
+ * The sublink of a packet: how a trunk is spread over parallel lines, written once as choose.h is.
  *
  * By hash: the sublink is the flow's hash modulo their number (SH of Jo 2002). By bin: the hash names a bin, and a
  * table that user space keeps gives the bin a sublink (DH, DHFV). By rendezvous: every sublink draws a score for the
@@ -13,21 +13,32 @@
 #define ANABRANCH_POLICY_BINS_H
 
 #include "../include/bins.h"
-#include "pick.h"
+#include "set.h"
 
-static __always_inline __u32 ab_usable_sublinks(__u32 usable)
+static __always_inline __u64 ab_usable_sublinks(__u64 usable)
 {
 	return usable & ((1u << AB_MAX_LINKS) - 1);
 }
 
-/* SH (Jo 2002, section II.A.1): hash modulo the number of usable sublinks. */
-static __always_inline __u8 ab_sublink_by_hash(__u32 hash, __u32 usable)
+static __always_inline int ab_is_usable_sublink(__u64 usable, __u32 sublink)
 {
-	__u32 pool = ab_usable_sublinks(usable);
+	return sublink < AB_MAX_LINKS && usable >> sublink & 1;
+}
+
+/* SH (Jo 2002, section II.A.1): hash modulo the number of usable sublinks. */
+static __always_inline __u16 ab_sublink_by_hash(__u32 hash, __u64 usable)
+{
+	__u64 pool = ab_usable_sublinks(usable);
 
 	if (!pool)
 		return AB_NO_TARGET;
-	return ab_pick_nth(pool, hash % ab_pool_size(pool));
+	return ab_nth_bit(pool, hash % ab_count_bits(pool));
+}
+
+/* Those of `s` that take packets. */
+static __always_inline __u64 ab_usable_of(const struct ab_sublinks *s)
+{
+	return ab_usable_sublinks(s->usable) & ab_first_bits(s->count, 0);
 }
 
 static __always_inline __u32 ab_bin(__u32 hash)
@@ -36,11 +47,11 @@ static __always_inline __u32 ab_bin(__u32 hash)
 }
 
 /* DH and DHFV: `table` has AB_BINS sublinks. Flows of a bin whose sublink is not usable are spread by hash meanwhile. */
-static __always_inline __u8 ab_sublink_by_bin(const __u8 *table, __u32 hash, __u32 usable)
+static __always_inline __u16 ab_sublink_by_bin(const __u16 *table, __u32 hash, __u64 usable)
 {
 	__u32 sublink = table[ab_bin(hash)];
 
-	if (sublink < AB_MAX_LINKS && ab_usable_sublinks(usable) >> sublink & 1)
+	if (ab_is_usable_sublink(usable, sublink))
 		return sublink;
 	return ab_sublink_by_hash(hash, usable);
 }
@@ -103,13 +114,13 @@ static __always_inline __u64 ab_neg_log2(__u32 draw)
  * (net/ceph/crush/mapper.c); the base does not matter; the division becomes a product on either side, below
  * 33 << 36 times AB_WEIGHT_MAX < 2^61. Ties go to the lower index.
  */
-static __always_inline __u8 ab_sublink_by_rendezvous(const struct ab_candidates *c, __u32 hash)
+static __always_inline __u16 ab_sublink_by_rendezvous(const struct ab_sublinks *s, __u32 hash)
 {
 	__u64 best = AB_NO_TARGET, best_score = 1, best_weight = 0; /* score / weight of no target: infinite */
-	__u32 pool = ab_usable(c);
+	__u64 pool = ab_usable_of(s);
 
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		__u64 weight = ab_weight(c, pool, i);
+		__u64 weight = ab_clamp_weight(s->weight[i]) * (pool >> i & 1);
 		__u64 score = ab_neg_log2(ab_mix((__u64)hash << 32 | (i + 1)) >> 32);
 		__u64 better = ab_is_less(score * best_weight, best_score * weight);
 
@@ -126,16 +137,15 @@ static __always_inline __u8 ab_sublink_by_rendezvous(const struct ab_candidates 
  * the last one (Sinha, Kandula, Katabi 2004, "Harnessing TCP's burstiness with flowlet switching"; FLARE 2007). A last
  * packet in the future is that of another CPU, a moment ago.
  */
-static __always_inline int ab_flowlet_lasts(const struct ab_flowlet *f, __u32 usable, __u64 now_ns, __u64 gap_ns)
+static __always_inline int ab_flowlet_lasts(const struct ab_flowlet *f, __u64 usable, __u64 now_ns, __u64 gap_ns)
 {
 	__u64 pause_ns = now_ns > f->seen_ns ? now_ns - f->seen_ns : 0;
 
-	return f->begun && f->sublink < AB_MAX_LINKS && (ab_usable_sublinks(usable) >> f->sublink & 1) &&
-	       pause_ns <= gap_ns;
+	return f->begun && ab_is_usable_sublink(usable, f->sublink) && pause_ns <= gap_ns;
 }
 
 /* A packet of the flowlet takes `sublink`: its own if it lasts, else a fresh choice. */
-static __always_inline void ab_flowlet_send(struct ab_flowlet *f, __u8 sublink, __u64 now_ns)
+static __always_inline void ab_flowlet_send(struct ab_flowlet *f, __u16 sublink, __u64 now_ns)
 {
 	if (now_ns > f->seen_ns)
 		f->seen_ns = now_ns;

@@ -13,7 +13,7 @@
 #define ANABRANCH_POLICY_DRR_H
 
 #include "../include/bins.h"
-#include "pick.h"
+#include "set.h"
 
 /* Steps until the sublink `ahead` of the visited one covers `length` bytes. */
 static __always_inline __u64 ab_drr_steps(__u64 deficit, __u64 quantum, __u64 length, __u64 ahead, __u64 count)
@@ -46,11 +46,11 @@ static __always_inline __u64 ab_drr_quantum(const __u32 *quantum, __u32 i)
 }
 
 /* The sublink of a packet of `length` bytes among the first `count`; AB_NO_TARGET if none of them is usable. */
-static __always_inline __u8 ab_sublink_by_deficit(struct ab_drr *d, const __u32 *quantum, __u32 count, __u32 length,
-						  __u32 usable)
+static __always_inline __u16 ab_sublink_by_deficit(struct ab_drr *d, const __u32 *quantum, __u32 count, __u32 length,
+						   __u64 usable)
 {
 	__u64 sublinks = count < AB_MAX_LINKS ? count : AB_MAX_LINKS;
-	__u32 pool = usable & ((1u << sublinks) - 1);
+	__u64 pool = usable & ((1u << sublinks) - 1);
 	__u64 visited = d->visited, best = 0, steps = 1ull << 62;
 
 	if (!pool)

@@ -6,4 +6,14 @@
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 
+/*
+ * A global function of a BPF program: the verifier walks it once, on its own, whoever calls it with what. Its pointers may be
+ * null for all that the verifier knows.
+ */
+#ifdef __bpf__
+#define AB_GLOBAL __attribute__((noinline))
+#else
+#define AB_GLOBAL static inline
+#endif
+
 #endif

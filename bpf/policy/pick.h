@@ -1,151 +1,192 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The choice of a target, written once: clang compiles it into the BPF programs, cc into crates/policy.
- *
- * The pool is what is usable less what failed this very flow (`avoid`). If the flow has failed everywhere, the avoid
- * mask is forgotten: trying again beats refusing. Within the pool the dispatching scheme decides.
- *
- * The scans over the targets have no branches: the verifier walks each once, whatever the program around it, instead
- * of once for every way the comparisons can turn out. Outcomes are bits to multiply with, not masks: Linux 6.18 walks on
- * from an AND with a mask of all ones or zero as from a branch. Weights are clamped to [AB_WEIGHT_MIN, AB_WEIGHT_MAX], so that
- * no product or key reaches 2^63 and a comparison is the sign of a difference.
+ * Dispatching: one target out of a pool. The scans over all targets have no branches, see set.h.
  */
 #ifndef ANABRANCH_POLICY_PICK_H
 #define ANABRANCH_POLICY_PICK_H
 
-#include "../include/choice.h"
-#include "inline.h"
+#include "set.h"
 
-/* 1 if a < b, else 0; a and b below 2^63. The barrier keeps the compiler from making it a branch. */
-static __always_inline __u64 ab_is_less(__u64 a, __u64 b)
+/* Entries of the consistent table that are looked at before the hash alone decides. */
+#define AB_CONSISTENT_STEPS 16
+/* 2^32 / golden ratio: the entries looked at lie far apart. */
+#define AB_CONSISTENT_STRIDE 0x9e3779b9u
+
+/* Never below zero, though the two may be read apart. */
+static __always_inline __u32 ab_active_flows(const struct ab_gauge *gauge)
 {
-	__u64 bit = (a - b) >> 63;
+	__u64 active = gauge->opened - gauge->closed;
 
-	__asm__ volatile("" : "+r"(bit));
-	return bit;
+	return active * (1 - (active >> 63));
 }
 
-static __always_inline __u64 ab_select(__u64 bit, __u64 yes, __u64 no)
+/* In flows, as now->load says. */
+static __always_inline __u32 ab_load_of(const struct ab_choice *now, const struct ab_target *target,
+					const struct ab_gauge *gauge)
 {
-	return no + (yes - no) * bit;
+	__u32 dispatched = (__u32)gauge->dispatched - target->dispatched_base;
+
+	return ab_select(ab_is_less(now->load ^ AB_LOAD_ACTIVE, 1), ab_active_flows(gauge), dispatched);
 }
 
-/* The weight of target i, zero outside the pool. */
-static __always_inline __u64 ab_weight(const struct ab_candidates *c, __u32 pool, __u32 i)
+/* argmin load / weight (Peng eq. 4). Ties go to the greater weight, then to the lower index. A weight of 0 never leads. */
+static __always_inline void ab_lead_by_ratio(struct ab_leader *best, __u64 target, __u64 load, __u64 weight)
 {
-	__u64 weight = c->weight[i];
+	__u64 ours = load * best->weight, theirs = best->load * weight;
+	__u64 worse = ab_is_less(theirs, ours);
+	__u64 better = ab_is_less(ours, theirs) | ((1 - worse) & ab_is_less(best->weight, weight));
 
-	weight = ab_select(ab_is_less(weight, AB_WEIGHT_MIN), AB_WEIGHT_MIN, weight);
-	weight = ab_select(ab_is_less(AB_WEIGHT_MAX, weight), AB_WEIGHT_MAX, weight);
-	return weight * (pool >> i & 1);
+	best->target = ab_select(better, target, best->target);
+	best->load = ab_select(better, load, best->load);
+	best->weight = ab_select(better, weight, best->weight);
 }
 
-static __always_inline __u32 ab_usable(const struct ab_candidates *c)
+/* The barrier keeps the compiler from carrying a pointer along for each array, which would take stack. */
+static __always_inline const struct ab_target *ab_target_at(const struct ab_choice *now, __u64 *i)
 {
-	__u32 count = c->count < AB_MAX_LINKS ? c->count : AB_MAX_LINKS;
-
-	return c->usable & ((1u << count) - 1);
+	__asm__ volatile("" : "+r"(*i));
+	return &now->target[*i];
 }
 
-static __always_inline __u32 ab_pool_size(__u32 pool)
+/*
+ * Argmin load / weight among 64 targets from `first` on, those whose bit in `word` is set, and the leader of those before. A
+ * word at a time: what has 256 rounds is walked by the verifier as often.
+ */
+AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best, __u64 word,
+			     __u32 first)
 {
-	__u32 n = 0;
+	struct ab_leader lead;
 
-	for (__u32 i = 0; i < AB_MAX_LINKS; i++)
-		n += pool >> i & 1;
-	return n;
-}
+	if (!now || !gauges || !best)
+		return 0;
+	lead = *best;
+	first &= AB_MAX_TARGETS - 64;
+	for (__u64 i = first; word; word >>= 1, i++) {
+		const struct ab_target *target = ab_target_at(now, &i);
+		__u64 weight = ab_clamp_weight(target->weight) * (word & 1);
 
-/* The n-th target of the pool, from 0: its index is the number of prefixes that hold at most n of the pool. */
-static __always_inline __u8 ab_pick_nth(__u32 pool, __u32 n)
-{
-	__u64 held = 0, index = 0;
-
-	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		held += pool >> i & 1;
-		index += ab_is_less(held, (__u64)n + 1);
+		ab_lead_by_ratio(&lead, i, ab_load_of(now, target, &gauges->target[i]), weight);
 	}
-	return index;
+	*best = lead;
+	return 0;
 }
 
-/* argmin load / weight (Peng eq. 4). Ties go to the greater weight, then to the lower index. */
-static __always_inline __u8 ab_pick_weighted(const struct ab_candidates *c, __u32 pool)
+/* The same with the greatest weight. Ties go to the lower load, then to the lower index. */
+AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best, __u64 word,
+			      __u32 first)
 {
-	__u64 best = AB_NO_TARGET, best_load = 1, best_weight = 0; /* load / weight of no target: infinite */
+	__u64 leader, lead;
 
-	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		__u64 load = c->load[i], weight = ab_weight(c, pool, i);
-		__u64 ours = load * best_weight, theirs = best_load * weight;
-		__u64 worse = ab_is_less(theirs, ours);
-		__u64 better = ab_is_less(ours, theirs) | ((1 - worse) & ab_is_less(best_weight, weight));
+	if (!now || !gauges || !best)
+		return 0;
+	leader = best->target;
+	lead = best->weight;
+	first &= AB_MAX_TARGETS - 64;
+	for (__u64 i = first; word; word >>= 1, i++) {
+		const struct ab_target *target = ab_target_at(now, &i);
+		__u32 idle = ~ab_load_of(now, target, &gauges->target[i]);
+		__u64 key = (ab_clamp_weight(target->weight) << 32 | idle) * (word & 1);
+		__u64 better = ab_is_less(lead, key);
 
-		best = ab_select(better, i, best);
-		best_load = ab_select(better, load, best_load);
-		best_weight = ab_select(better, weight, best_weight);
+		leader = ab_select(better, i, leader);
+		lead = ab_select(better, key, lead);
 	}
-	return best;
+	best->target = leader;
+	best->weight = lead;
+	return 0;
 }
 
-/* argmax weight. Ties go to the lower load, then to the lower index. */
-static __always_inline __u8 ab_pick_best(const struct ab_candidates *c, __u32 pool)
+/* No target leads: its load / weight is infinite, its weight the least. */
+static __always_inline void ab_begin_scan(struct ab_leader *best)
 {
-	__u64 best = AB_NO_TARGET, best_key = 0;
+	best->target = AB_NO_TARGET;
+	best->load = 1;
+	best->weight = 0;
+}
 
-	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		__u64 key = ab_weight(c, pool, i) << 32 | (~c->load[i] * (pool >> i & 1));
-		__u64 better = ab_is_less(best_key, key);
+static __always_inline __u16 ab_pick_weighted(const struct ab_choice *now, const struct ab_gauges *gauges,
+					      struct ab_request *q)
+{
+	ab_begin_scan(&q->best);
+	for (__u32 w = 0; w < AB_SET_WORDS; w++)
+		ab_scan_ratios(now, gauges, &q->best, q->pool.word[w], 64 * w);
+	return q->best.target;
+}
 
-		best = ab_select(better, i, best);
-		best_key = ab_select(better, key, best_key);
+static __always_inline __u16 ab_pick_best(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q)
+{
+	ab_begin_scan(&q->best);
+	for (__u32 w = 0; w < AB_SET_WORDS; w++)
+		ab_scan_weights(now, gauges, &q->best, q->pool.word[w], 64 * w);
+	return q->best.target;
+}
+
+/* Of two different ones that the two halves of q->draw name, `size` being at least two. */
+static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
+					    __u64 size)
+{
+	__u64 first = (q->draw >> 16) * size >> 16, second = (q->draw & 0xffff) * (size - 1) >> 16;
+
+	ab_begin_scan(&q->best);
+	second += 1 - ab_is_less(second, first);
+	for (__u32 i = 0; i < 2; i++) {
+		__u32 index = ab_nth(&q->pool, i ? second : first) % AB_MAX_TARGETS;
+
+		ab_scan_ratios(now, gauges, &q->best, 1ull << (index & 63), index);
 	}
-	return best;
+	return q->best.target;
 }
 
-/* `size`, of the pool, is not zero. */
-static __always_inline struct ab_decision ab_dispatch(const struct ab_candidates *c, const struct ab_request *q,
-						      __u32 pool, __u32 size)
+/* The table's entry for the hash or, while that is not in the pool, one of those that the hash names next. */
+AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const struct ab_set *pool, __u64 size,
+				   __u32 hash)
 {
-	struct ab_decision d;
+	if (!table || !pool)
+		return AB_NO_TARGET;
+	for (__u32 i = 0; i < AB_CONSISTENT_STEPS; i++) {
+		__u32 spread = hash + i * AB_CONSISTENT_STRIDE;
+		__u32 target = table->target[(__u64)spread * AB_CONSISTENT_SLOTS >> 32];
 
-	switch (q->dispatch) {
+		if (ab_has(pool, target))
+			return target;
+	}
+	return ab_nth(pool, hash % size);
+}
+
+/* Out of the pool q->pool, of `size` at least two. */
+static __always_inline void ab_dispatch(const struct ab_choice *now, const struct ab_gauges *gauges,
+					const struct ab_consistent *table, struct ab_request *q, __u64 size,
+					struct ab_decision *d)
+{
+	switch (now->dispatch) {
 	case AB_DISPATCH_BEST:
-		d.target = ab_pick_best(c, pool);
-		d.why = AB_WHY_BEST;
+		d->target = ab_pick_best(now, gauges, q);
+		d->why = AB_WHY_BEST;
 		break;
 	case AB_DISPATCH_RANDOM:
-		d.target = ab_pick_nth(pool, (__u64)q->random * size >> 32);
-		d.why = AB_WHY_RANDOM;
+		d->target = ab_nth(&q->pool, q->draw * size >> 32);
+		d->why = AB_WHY_RANDOM;
 		break;
 	case AB_DISPATCH_HASH:
-		d.target = ab_pick_nth(pool, q->hash % size);
-		d.why = AB_WHY_HASH;
+		d->target = ab_nth(&q->pool, q->hash % size);
+		d->why = AB_WHY_HASH;
+		break;
+	case AB_DISPATCH_TABLE:
+		d->target = ab_pick_consistent(table, &q->pool, size, q->hash);
+		d->why = AB_WHY_TABLE;
+		break;
+	case AB_DISPATCH_RANDOM_TWO:
+		d->target = ab_pick_of_two(now, gauges, q, size);
+		d->why = AB_WHY_RANDOM_TWO;
+		break;
+	case AB_DISPATCH_TURNS:
+		d->target = ab_nth(&q->pool, q->draw % size);
+		d->why = AB_WHY_TURN;
 		break;
 	default:
-		d.target = ab_pick_weighted(c, pool);
-		d.why = AB_WHY_WEIGHTED;
+		d->target = ab_pick_weighted(now, gauges, q);
+		d->why = AB_WHY_WEIGHTED;
 	}
-	return d;
-}
-
-static __always_inline struct ab_decision ab_pick(const struct ab_candidates *c, const struct ab_request *q)
-{
-	struct ab_decision d = { .target = AB_NO_TARGET, .why = AB_WHY_NONE_USABLE };
-	__u32 usable = ab_usable(c);
-	__u32 pool = usable & ~q->avoid;
-	__u32 retried = usable && !pool;
-	__u32 size;
-
-	if (!usable)
-		return d;
-	if (retried)
-		pool = usable;
-	size = ab_pool_size(pool);
-	d = ab_dispatch(c, q, pool, size);
-	if (size == 1)
-		d.why = AB_WHY_ONLY_ONE;
-	if (retried)
-		d.why = AB_WHY_RETRIED;
-	return d;
 }
 
 #endif

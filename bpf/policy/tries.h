@@ -13,11 +13,11 @@
 #ifndef ANABRANCH_POLICY_TRIES_H
 #define ANABRANCH_POLICY_TRIES_H
 
-#include <linux/types.h>
+#include "../include/choice.h"
 #include "inline.h"
 
 #define AB_TRIES_EARLIER 3
-#define AB_TRY_BITS 5
+#define AB_TRY_BITS 9
 #define AB_TRY_MASK ((1u << AB_TRY_BITS) - 1)
 #define AB_TRIES_MASK ((1u << (AB_TRY_BITS * AB_TRIES_EARLIER)) - 1)
 #define AB_TRIES_CLAIMED (1u << 30)
@@ -35,12 +35,12 @@ enum ab_answer {
 /* The try over a link; never zero. */
 static __always_inline __u32 ab_try(__u32 link)
 {
-	return (link & 15) + 1;
+	return link % AB_MAX_TARGETS + 1;
 }
 
 static __always_inline __u32 ab_try_link(__u32 one)
 {
-	return (one - 1) & 15;
+	return (one - 1) % AB_MAX_TARGETS;
 }
 
 /* The i-th earlier try, zero if there is none. */

@@ -40,6 +40,7 @@ fn generate_contract() {
     bindgen::Builder::default()
         .header(header("anabranch.h"))
         .header(header("bins.h"))
+        .header("../../bpf/policy/choose.h")
         .header("../../bpf/policy/tries.h")
         // The comments of the headers are ordinary ones.
         .clang_arg("-fparse-all-comments")
@@ -48,11 +49,11 @@ fn generate_contract() {
         .allowlist_recursively(false)
         // Reasons are rows of a table, see `reasons`.
         .blocklist_item("AB_REASON.*|AB_TRUNK_REASON.*|ab_reason|ab_trunk_reason")
-        // What policy/tries.h has beside its answers.
-        .blocklist_item("AB_TR(Y|IES)_.*|AB_SIDE_LINK")
+        // What bpf/policy has beside its enumerations.
+        .blocklist_item("AB_(CONSISTENT_ST.*|POLICY_.*|TRIED_CLASSES|TRIES_.*|TRY_.*)")
         .blocklist_function(".*")
         .blocklist_type("ab_addr")
-        .rustified_enum("ab_(answer|dispatch|fate|granularity|load|role|spread|verdict|why)")
+        .rustified_enum("ab_(answer|dispatch|fate|granularity|load|role|spread|syn|verdict|why)")
         .prepend_enum_name(false)
         .derive_default(true)
         .derive_copy(false)
@@ -101,12 +102,13 @@ impl ParseCallbacks for Names {
     }
 
     fn int_macro(&self, name: &str, _: i64) -> Option<IntKind> {
-        let is_size = ["_MAX", "_BINS", "_WORDS"]
+        let is_size = ["_MAX", "_BINS", "_SLOTS", "_WORDS"]
             .iter()
             .any(|end| name.ends_with(end) && !name.starts_with("AB_WEIGHT"));
         let kind = match name {
-            "AB_MAX_LINKS" => "usize",
-            "AB_NO_TARGET" | "AB_SIDE_LAN" => "u8",
+            "AB_MAX_LINKS" | "AB_MAX_TARGETS" => "usize",
+            "AB_NO_TARGET" => "u16",
+            "AB_SIDE_LAN" => "u8",
             _ if is_size => "usize",
             _ if name.ends_with("_NS") => "u64",
             _ => "u32",

@@ -39,7 +39,7 @@ pub struct LinkStatus {
     /// As in the configuration.
     pub device: String,
     /// Its number in the data path.
-    pub slot: u8,
+    pub slot: u16,
     /// As the gateway judges it.
     pub state: LinkState,
     /// Since it last came into use, was lost, or was ordered otherwise. A suspicion is no change.

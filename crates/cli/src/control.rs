@@ -51,7 +51,7 @@ pub struct Names(Vec<LinkStatus>);
 
 impl Names {
     /// The name; a link that has left the configuration keeps its number while it has flows.
-    pub fn of(&self, slot: u8) -> String {
+    pub fn of(&self, slot: u16) -> String {
         let known = self.0.iter().find(|link| link.slot == slot);
         known.map_or_else(|| format!("#{slot}"), |link| link.name.clone())
     }

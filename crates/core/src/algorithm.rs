@@ -70,11 +70,14 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 const PERIOD_MIN: Duration = Duration::from_millis(20);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
 
-const DISPATCHES: [(&str, Dispatch); 4] = [
+/// Of links nobody keeps a consistent table.
+const DISPATCHES: [(&str, Dispatch); 6] = [
     ("weighted", Dispatch::Weighted),
     ("best", Dispatch::Best),
     ("random", Dispatch::Random),
     ("hash", Dispatch::Hash),
+    ("random-two", Dispatch::RandomTwo),
+    ("turns", Dispatch::Turns),
 ];
 
 const GRANULARITIES: [(&str, Granularity); 3] = [
@@ -199,8 +202,8 @@ impl FromStr for Algorithm {
 pub enum TupleError {
     #[error("dispatch `{0}` looks at no measure: leave `measure` out or \"none\"")]
     MeasureUnused(&'static str),
-    #[error("dispatch `weighted` needs a measure other than \"none\"")]
-    MeasureMissing,
+    #[error("dispatch `{0}` needs a measure other than \"none\"")]
+    MeasureMissing(&'static str),
     #[error(
         "dispatch `best` needs a measure that ranks links: {}",
         measure::periodic_names()
@@ -347,12 +350,14 @@ impl Tuple {
 
     fn check_parts(&self) -> Result<(), TupleError> {
         let is_measured = *self.measure != measure::NONE;
+        let dispatch = word_of(&DISPATCHES, self.dispatch);
         match self.dispatch {
-            Dispatch::Random | Dispatch::Hash if is_measured => {
-                let dispatch = word_of(&DISPATCHES, self.dispatch);
+            Dispatch::Random | Dispatch::Hash | Dispatch::Turns if is_measured => {
                 return Err(TupleError::MeasureUnused(dispatch));
             }
-            Dispatch::Weighted if !is_measured => return Err(TupleError::MeasureMissing),
+            Dispatch::Weighted | Dispatch::RandomTwo if !is_measured => {
+                return Err(TupleError::MeasureMissing(dispatch));
+            }
             Dispatch::Best if !self.measure.is_periodic() => {
                 return Err(TupleError::MeasureDoesNotRank);
             }

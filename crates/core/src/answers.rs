@@ -26,7 +26,7 @@ pub struct FlowRow {
     /// Where it stands.
     pub state: FlowState,
     /// The link's number.
-    pub link: u8,
+    pub link: u16,
     /// Why it was chosen.
     pub why: String,
     /// The LAN host's end.
@@ -48,7 +48,7 @@ pub struct FlowRow {
     /// Since its last packet of either direction.
     pub idle_ms: u64,
     /// Links on which its SYN got no answer.
-    pub tried: Vec<u8>,
+    pub tried: Vec<u16>,
 }
 
 /// The transport of a flow.
@@ -65,7 +65,7 @@ pub enum Proto {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weighed {
     /// The link's number.
-    pub link: u8,
+    pub link: u16,
     /// Whether it takes new flows.
     pub usable: bool,
     /// As the choice has it, without a unit.
@@ -78,7 +78,7 @@ pub struct Weighed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// None: the kernel's own routing decides, or nothing can be sent.
-    pub link: Option<u8>,
+    pub link: Option<u16>,
     /// Why this link, or why none.
     pub why: String,
     /// The flow exists already: the link is a fact, not a forecast.

@@ -575,7 +575,7 @@ impl Balancer {
     // ---- rules
 
     fn ids(&self) -> impl Iterator<Item = LinkId> + use<> {
-        (0..self.slots.len() as u8).map(LinkId)
+        (0..self.slots.len() as u16).map(LinkId)
     }
 
     /// Brings events and choice up to date with the links' states.
@@ -818,7 +818,7 @@ impl Balancer {
             dispatch: self.algorithm.dispatch.into(),
             load: self.algorithm.load() as u32,
             count: self.slots.len() as u32,
-            usable: self.usable.bits(),
+            usable: self.usable.targets(),
             syn_retry: u32::from(self.algorithm.retry == Retry::Elsewhere),
             granularity: self.algorithm.granularity as u32,
             stick: self.sessions.stick.into(),

@@ -6,7 +6,7 @@ use anabranch_policy::abi;
 
 /// A link by its place in the list given to [`Balancer::new`](crate::Balancer::new), which is its index in every map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub u8);
+pub struct LinkId(pub u16);
 
 impl LinkId {
     /// For tables with a place for each link.
@@ -21,14 +21,14 @@ impl fmt::Display for LinkId {
     }
 }
 
-/// A set of links, as the programs' bit masks have it.
+/// A set of links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkSet(u32);
+pub struct LinkSet(u64);
 
 impl LinkSet {
-    /// Bit i stands for link i.
-    pub const fn bits(self) -> u32 {
-        self.0
+    /// As the programs have it.
+    pub const fn targets(self) -> abi::Set {
+        abi::Set::of_word(self.0)
     }
 
     /// Without a link.

@@ -8,7 +8,7 @@ use anabranch_core::{
     Event, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn, State, Suspicion, Time,
 };
 use anabranch_policy::abi::WEIGHT_MAX;
-use anabranch_policy::{Candidate, Dispatch, Request, pick};
+use anabranch_policy::{Gauges, NO_TABLE, Request, choose};
 use proptest::prelude::*;
 
 const MBIT: u64 = 1_000_000;
@@ -47,7 +47,7 @@ struct Driver {
     counters: Vec<LinkCounters>,
     choice: Option<Choice>,
     /// In the order they were polled, with the usable links installed at that moment.
-    events: Vec<(Event, u32)>,
+    events: Vec<(Event, u64)>,
 }
 
 fn link(name: &str, up_bps: u64, down_bps: u64) -> LinkSpec {
@@ -100,23 +100,18 @@ impl Driver {
     /// Chooses as the programs do, and counts the flow.
     fn choose(&mut self) -> usize {
         let choice = self.choice.expect("a choice was made");
-        let candidates = self
-            .counters
-            .iter()
-            .enumerate()
-            .map(|(i, counters)| Candidate {
-                weight: choice.target[i].weight,
-                load: counters.flows.dispatched as u32 - choice.target[i].dispatched_base,
-                usable: choice.usable >> i & 1 == 1,
-            });
-        let decision = pick(&candidates.collect(), &Request::new(Dispatch::Weighted));
+        let mut gauges = Gauges::default();
+        for (gauge, counters) in gauges.target.iter_mut().zip(&self.counters) {
+            *gauge = counters.flows;
+        }
+        let decision = choose(&choice, &gauges, &NO_TABLE, &Request::default());
         let chosen = usize::from(decision.target.expect("a link is usable"));
         self.counters[chosen].flows.dispatched += 1;
         chosen
     }
 
     fn id(i: usize) -> LinkId {
-        LinkId(i as u8)
+        LinkId(i as u16)
     }
 
     fn set_present(&mut self, i: usize) {
@@ -196,8 +191,8 @@ impl Driver {
     }
 
     /// As installed.
-    fn usable(&self) -> u32 {
-        self.choice.map_or(0, |choice| choice.usable)
+    fn usable(&self) -> u64 {
+        self.choice.map_or(0, |choice| choice.usable.word[0])
     }
 
     fn weights(&self) -> Vec<u32> {
@@ -250,7 +245,7 @@ fn there_is_no_choice_before_the_first_counters() {
     assert_eq!(balancer.poll_choice(), None);
     balancer.handle_counters(Time::ZERO, &[LinkCounters::default(); 2]);
     assert_eq!(
-        balancer.poll_choice().map(|choice| choice.usable),
+        balancer.poll_choice().map(|choice| choice.usable.word[0]),
         Some(0b01)
     );
 }
@@ -307,7 +302,7 @@ fn events_wait_for_the_choice_to_be_polled() {
             .core
             .balancer_mut()
             .poll_choice()
-            .map(|choice| choice.usable),
+            .map(|choice| choice.usable.word[0]),
         Some(0b10)
     );
     assert!(matches!(
@@ -769,7 +764,7 @@ fn flows_that_an_adopted_data_path_has_on_a_metered_link_live_on() {
     driver.count();
     driver.run(Duration::from_secs(3), |_| true);
     assert_eq!(driver.usable(), 0b01);
-    let ended = |(event, _): &(Event, u32)| matches!(event, Event::EndFlows { .. });
+    let ended = |(event, _): &(Event, u64)| matches!(event, Event::EndFlows { .. });
     assert!(!driver.events.iter().any(ended), "{:?}", driver.events);
 }
 
@@ -889,7 +884,7 @@ fn links_that_all_fail_and_return_at_once_keep_their_flows() {
     driver.run(Duration::from_millis(650), |_| false);
     driver.run(Duration::from_millis(700), |_| true);
     assert_eq!(driver.usable(), 0b11);
-    let ends = |(event, _): &(Event, u32)| matches!(event, Event::EndFlows { .. });
+    let ends = |(event, _): &(Event, u64)| matches!(event, Event::EndFlows { .. });
     assert!(!driver.events.iter().any(ends), "{:?}", driver.events);
 }
 
@@ -929,7 +924,7 @@ impl Oracle {
         let usable = driver.usable();
         assert_eq!(
             usable,
-            driver.core.balancer().usable().bits(),
+            driver.core.balancer().usable().targets().word[0],
             "the installed choice is the balancer's"
         );
         let eligible = |i: &usize| self.present[*i] && self.admin[*i] == Admin::Up;

@@ -555,7 +555,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 .is_some_and(|path| path.external != row.external.ip());
             moved || self.slots.name(id).is_none()
         };
-        let links: BTreeSet<u8> = rows
+        let links: BTreeSet<u16> = rows
             .iter()
             .filter(|row| stale(row))
             .map(|row| row.link)
@@ -795,7 +795,7 @@ fn tell_ended(link: &str, Ended { tcp, udp }: Ended) {
 }
 
 pub(crate) fn all_links() -> impl Iterator<Item = LinkId> {
-    (0..LINKS_MAX as u8).map(LinkId)
+    (0..LINKS_MAX as u16).map(LinkId)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Driver {
         )?;
         balancer.set_sessions(now, config.sessions.clone());
         self.generation += 1;
-        for link in (0..LINKS_MAX as u8).map(LinkId) {
+        for link in (0..LINKS_MAX as u16).map(LinkId) {
             if slots.name(link) != self.slots.name(link) {
                 self.changed[link.index()] = self.generation;
             }

@@ -12,7 +12,7 @@ use crate::plane::LinkId;
 use anabranch_api::LinkAction;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slots(BTreeMap<String, u8>);
+pub struct Slots(BTreeMap<String, u16>);
 
 impl Slots {
     /// Numbers for `names`, of which there are at most [`LINKS_MAX`]: known names keep theirs.
@@ -47,9 +47,9 @@ impl Slots {
             .map(|(name, number)| (name.as_str(), LinkId(*number)))
     }
 
-    fn free(&self, former: &Self) -> u8 {
-        let taken = |slots: &Self, number: u8| slots.0.values().any(|other| *other == number);
-        (0..LINKS_MAX as u8)
+    fn free(&self, former: &Self) -> u16 {
+        let taken = |slots: &Self, number: u16| slots.0.values().any(|other| *other == number);
+        (0..LINKS_MAX as u16)
             .filter(|number| !taken(self, *number))
             .min_by_key(|number| (taken(former, *number), *number))
             .expect("the configuration allows no more links than there are numbers")
@@ -86,7 +86,7 @@ impl Orders {
 mod tests {
     use super::*;
 
-    fn assign(slots: &Slots, names: &[&str]) -> Vec<u8> {
+    fn assign(slots: &Slots, names: &[&str]) -> Vec<u16> {
         let next = slots.assign(names.iter().copied());
         names.iter().map(|name| next.id(name).unwrap().0).collect()
     }

@@ -56,12 +56,12 @@ fn explanation(raw: &abi::Explanation) -> Explanation {
 }
 
 fn weighed(raw: &abi::Explanation) -> Vec<Weighed> {
-    (0..(raw.seen.count as u8).min(abi::MAX_LINKS as u8))
+    (0..(raw.count as u16).min(abi::MAX_LINKS as u16))
         .map(|link| Weighed {
             link,
             usable: raw.usable >> link & 1 == 1,
-            weight: raw.seen.weight[usize::from(link)],
-            load: raw.seen.load[usize::from(link)],
+            weight: raw.weight[usize::from(link)],
+            load: raw.load[usize::from(link)],
         })
         .collect()
 }

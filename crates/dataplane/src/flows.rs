@@ -3,6 +3,7 @@
 use std::{collections::HashMap, net::SocketAddr, time::Duration};
 
 use anabranch_core::{FlowRow, FlowState};
+use anabranch_policy::Tried;
 use anabranch_policy::abi::{self, Flow, FlowKey, Why};
 
 /// Rows from the entries of both tables. `now` is CLOCK_MONOTONIC.
@@ -50,8 +51,8 @@ fn row(key: &FlowKey, lan: &Flow, wan: Option<&Flow>, now: Duration) -> FlowRow 
         bytes_in: wan.map_or(0, |flow| flow.bytes),
         age_ms: millis(lan.opened_ns),
         idle_ms: millis(seen_ns),
-        tried: (0..abi::MAX_LINKS as u8)
-            .filter(|link| lan.tried >> link & 1 == 1)
+        tried: (0..abi::MAX_LINKS as u16)
+            .filter(|&link| Tried(lan.tried).contains(link))
             .collect(),
     }
 }
@@ -98,6 +99,9 @@ pub fn why(value: u8) -> String {
         Ok(Why::Session) => "session: the same pair of hosts uses it",
         Ok(Why::Host) => "the same LAN host uses it",
         Ok(Why::Endpoint) => "the same LAN address and port uses it",
+        Ok(Why::Table) => "table of shares",
+        Ok(Why::RandomTwo) => "the less loaded of two at random",
+        Ok(Why::Turn) => "its turn",
         Err(_) => "unknown",
     }
     .to_owned()

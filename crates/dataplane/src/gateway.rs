@@ -299,22 +299,15 @@ impl DataPlane for Gateway {
     type Error = Error;
 
     fn counters(&mut self) -> Result<Vec<LinkCounters>, Error> {
-        (0..abi::MAX_LINKS as u32)
-            .map(|link| {
-                let per_cpu = self
-                    .object
-                    .maps
-                    .traffic
-                    .get(&link, 0)
-                    .map_err(Error::map("traffic"))?;
+        let gauges = self.object.maps.gauges.get(&0, 0);
+        let gauges = gauges.map_err(Error::map("gauges"))?;
+        let links = (0..abi::MAX_LINKS as u32).zip(gauges.target);
+        links
+            .map(|(link, flows)| {
+                let per_cpu = self.object.maps.traffic.get(&link, 0);
                 let mut traffic = abi::Traffic::default();
+                let per_cpu = per_cpu.map_err(Error::map("traffic"))?;
                 per_cpu.iter().for_each(|cpu| traffic += *cpu);
-                let flows = self
-                    .object
-                    .maps
-                    .gauges
-                    .get(&link, 0)
-                    .map_err(Error::map("gauges"))?;
                 Ok(LinkCounters { traffic, flows })
             })
             .collect()
@@ -359,7 +352,6 @@ fn device_entry(ifindex: u32, role: Role, layer3: bool, mtu: u32) -> abi::Device
         role: kind.into(),
         link,
         layer3: layer3.into(),
-        zero: 0,
         mtu,
         address,
     }

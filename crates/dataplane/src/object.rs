@@ -43,7 +43,7 @@ pub struct Maps {
     pub routes: LpmTrie<MapData, abi::Addr, abi::Route>,
     pub traffic: PerCpuArray<MapData, abi::Traffic>,
     pub reasons: PerCpuArray<MapData, u64>,
-    pub gauges: Array<MapData, abi::Gauge>,
+    pub gauges: Array<MapData, abi::Gauges>,
 }
 
 impl Maps {

@@ -138,7 +138,7 @@ pub fn mac_of(host: Ipv4Addr) -> [u8; 6] {
 pub fn arriving(port: Port, packet: Vec<u8>) -> Shot {
     let sender = match port {
         Port::Lan(_) => Ip::of(&packet).map_or([2, 0, 0, 0, 0, 0xfe], |ip| mac_of(ip.src())),
-        Port::Link(link) => [2, 0, 0, 0, 1, link],
+        Port::Link(link) => [2, 0, 0, 0, 1, link as u8],
     };
     let mut frame = Vec::with_capacity(ETHERNET + packet.len());
     if port.header() > 0 {

@@ -29,7 +29,7 @@ struct Flow {
     lan: u8,
     remote: End,
     /// The link it took, and its port there: learned from what left.
-    external: Option<(u8, u16)>,
+    external: Option<(u16, u16)>,
     local_seq: u32,
     remote_seq: u32,
     step: u32,
@@ -40,7 +40,7 @@ struct Flow {
 struct Call {
     proto: u8,
     /// The link and the port there that stand for the caller.
-    external: (u8, u16),
+    external: (u16, u16),
     called: End,
 }
 
@@ -542,7 +542,7 @@ impl Flow {
 
     /// The end that the remote end knows.
     fn external_end(&self) -> End {
-        let stands = |(link, port): (u8, u16)| (EXTERNAL[usize::from(link)], port);
+        let stands = |(link, port): (u16, u16)| (EXTERNAL[usize::from(link)], port);
         self.external.map_or(self.local, stands)
     }
 

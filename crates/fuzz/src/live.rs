@@ -19,7 +19,7 @@ use crate::site::*;
 use crate::sum;
 
 /// Links of the live site: those with an Ethernet header.
-const LIVE_LINKS: u8 = BARE_LINK;
+const LIVE_LINKS: u16 = BARE_LINK;
 const READY: Duration = Duration::from_secs(30);
 const BATCH: usize = 16;
 /// Where the packet goes that tells that all before it have gone.

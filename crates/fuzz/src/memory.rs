@@ -15,7 +15,7 @@ type Mapping = (u8, End, u64);
 /// A fragmented datagram on one side of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Datagram {
-    link: Option<u8>,
+    link: Option<u16>,
     proto: u8,
     src: Ipv4Addr,
     dst: Ipv4Addr,

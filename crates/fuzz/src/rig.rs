@@ -208,7 +208,7 @@ impl Rig {
         let plane = self.plane()?;
         plane.set_settings(&settings(told))?;
         for link in 0..LINKS {
-            let path = path(link, told, indexes[usize::from(LANS + link)]);
+            let path = path(link, told, indexes[usize::from(LANS) + usize::from(link)]);
             plane.set_link(LinkId(link), Some(&path))?;
         }
         plane.install(&choice(told))?;
@@ -223,10 +223,10 @@ impl Rig {
     /// Of the device that stands for a port.
     pub fn index_of(&self, port: Port) -> u32 {
         let place = match port {
-            Port::Lan(lan) => lan,
-            Port::Link(link) => LANS + link,
+            Port::Lan(lan) => usize::from(lan),
+            Port::Link(link) => usize::from(LANS) + usize::from(link),
         };
-        self.indexes[usize::from(place)]
+        self.indexes[place]
     }
 
     /// The port whose device this is.
@@ -401,7 +401,7 @@ fn routes(indexes: &[u32]) -> Vec<Route> {
     lans.chain(own).collect()
 }
 
-fn path(link: u8, told: &Told, ifindex: u32) -> LinkPath {
+fn path(link: u16, told: &Told, ifindex: u32) -> LinkPath {
     let bare = link == BARE_LINK;
     LinkPath {
         external: EXTERNAL[usize::from(link)].into(),

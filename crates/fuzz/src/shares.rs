@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anabranch_policy::abi::{self, Flow, FlowKey, Gauge, Host, HostKey, Table};
+use anabranch_policy::abi::{self, Flow, FlowKey, Gauges, Host, HostKey, Table};
 use anyhow::Result;
 use aya::maps::{Array, Map, MapData};
 
@@ -139,7 +139,7 @@ fn counted(host: &Host) -> Held {
 struct Holdings {
     holders: HashMap<HostKey, Held>,
     /// Live flows of each link.
-    links: HashMap<u8, i64>,
+    links: HashMap<u16, i64>,
     confirmed: u64,
 }
 
@@ -236,12 +236,14 @@ impl Shares {
         if let Some((key, flows)) = held.holders.into_iter().next() {
             verdict = Err(format!("{key:?} is not counted, and holds {flows:?}"));
         }
-        self.gauges.for_each(|key, value| {
-            let (link, gauge): (u32, Gauge) = (pod(key), pod(value));
-            let flows = held.links.get(&(link as u8)).copied().unwrap_or_default();
-            let live = gauge.opened.wrapping_sub(gauge.closed).cast_signed();
-            if live != flows && verdict.is_ok() {
-                verdict = Err(format!("link {link} has {flows} flows, and counts {live}"));
+        self.gauges.for_each(|_, value| {
+            let gauges: Gauges = pod(value);
+            for (link, gauge) in (0..).zip(&gauges.target) {
+                let flows = held.links.get(&link).copied().unwrap_or_default();
+                let live = gauge.opened.wrapping_sub(gauge.closed).cast_signed();
+                if live != flows && verdict.is_ok() {
+                    verdict = Err(format!("link {link} has {flows} flows, and counts {live}"));
+                }
             }
         })?;
         let confirmed = self.confirmed();

@@ -9,9 +9,9 @@ use anyhow::{Context, bail};
 /// Devices towards the LAN, and links.
 pub const LANS: u8 = 2;
 /// Of the gateway.
-pub const LINKS: u8 = 3;
+pub const LINKS: u16 = 3;
 /// The link that is a layer-3 device: its packets have no Ethernet header.
-pub const BARE_LINK: u8 = 2;
+pub const BARE_LINK: u16 = 2;
 
 /// The gateway's address on each link.
 pub const EXTERNAL: [Ipv4Addr; LINKS as usize] = [
@@ -88,7 +88,7 @@ pub enum Port {
     /// A device of a LAN, from 0.
     Lan(u8),
     /// A link, from 0.
-    Link(u8),
+    Link(u16),
 }
 
 impl fmt::Display for Port {
@@ -140,9 +140,9 @@ pub fn lan_of(address: Ipv4Addr) -> Option<u8> {
 }
 
 /// The link that has this external address.
-pub fn link_of(external: Ipv4Addr) -> Option<u8> {
+pub fn link_of(external: Ipv4Addr) -> Option<u16> {
     let found = EXTERNAL.iter().position(|&address| address == external);
-    found.map(|index| index as u8)
+    found.map(|index| index as u16)
 }
 
 /// No router forwards what is for such an address.
@@ -182,7 +182,7 @@ pub struct Told {
     /// Flows in the main table.
     pub full: u32,
     /// Bit i: link i takes new flows.
-    pub usable: u32,
+    pub usable: u64,
     /// Of each link, in bytes of IP packet.
     pub mtu: [u32; LINKS as usize],
 }

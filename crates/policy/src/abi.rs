@@ -9,9 +9,42 @@ use bytemuck::{Pod, Zeroable};
 
 include!(concat!(env!("OUT_DIR"), "/contract.rs"));
 
-/// [`FlowKey::side`] of link `link`.
-pub const fn side_of_link(link: u8) -> u8 {
-    link + 1
+/// [`FlowKey::side`] of link `link`, below [`MAX_LINKS`].
+pub const fn side_of_link(link: u16) -> u8 {
+    link as u8 + 1
+}
+
+impl Set {
+    /// No targets.
+    pub const EMPTY: Set = Set {
+        word: [0; SET_WORDS],
+    };
+
+    /// The targets below 64 whose bits are set.
+    pub const fn of_word(word: u64) -> Set {
+        let mut set = Set::EMPTY;
+        set.word[0] = word;
+        set
+    }
+
+    /// Whether `target` is in the set.
+    pub const fn contains(&self, target: u16) -> bool {
+        let (word, bit) = (target as usize / 64, target % 64);
+        word < SET_WORDS && self.word[word] >> bit & 1 == 1
+    }
+}
+
+impl FromIterator<u16> for Set {
+    /// Targets beyond [`MAX_TARGETS`] are left out.
+    fn from_iter<I: IntoIterator<Item = u16>>(targets: I) -> Self {
+        let mut set = Set::EMPTY;
+        for target in targets {
+            if let Some(word) = set.word.get_mut(usize::from(target) / 64) {
+                *word |= 1 << (target % 64);
+            }
+        }
+        set
+    }
 }
 
 /// An address of 16 bytes in network order, IPv4 mapped (::ffff:a.b.c.d).
@@ -108,7 +141,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Answer Dispatch Fate Granularity Load Role Spread Verdict Why);
+numbers!(Answer Dispatch Fate Granularity Load Role Spread Syn Verdict Why);
 
 /// What is a key or value of a map, or an argument of a program.
 #[cfg(feature = "aya")]
@@ -125,8 +158,8 @@ mod plain {
     }
 
     plain! {
-        Addr BeAddr BePort Candidates Carried Choice Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
-        Gauge Host HostKey Link Route RouteKey Settings Spreading Sublink Sweep Table Target Traffic
+        Addr BeAddr BePort Carried Choice Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
+        Gauges Host HostKey Link Route RouteKey Settings Spreading Sublink Sweep Table Traffic
     }
 }
 

@@ -12,7 +12,20 @@ struct RawReason {
 }
 
 unsafe extern "C" {
-    fn ab_native_pick(c: *const abi::Candidates, q: *const abi::Request, d: *mut abi::Decision);
+    fn ab_native_choose(
+        now: *const abi::Choice,
+        gauges: *const abi::Gauges,
+        table: *const abi::Consistent,
+        q: *mut abi::Request,
+        tried: u32,
+        full: u64,
+        d: *mut abi::Decision,
+    );
+    fn ab_native_reach(now: *const abi::Choice, remote_port: u16) -> u32;
+    fn ab_native_judge_syn(now: *const abi::Choice, state: u32, is_same: c_int, target: u32)
+    -> u32;
+    fn ab_native_tried_with(now: *const abi::Choice, tried: u32, target: u32) -> u32;
+    fn ab_native_tried(target: u32) -> u32;
     fn ab_native_flow_hash(
         src: *const abi::Addr,
         dst: *const abi::Addr,
@@ -21,25 +34,25 @@ unsafe extern "C" {
     ) -> u32;
     fn ab_native_trace(lan_key: *const abi::FlowKey) -> u32;
     fn ab_native_bin(hash: u32) -> u32;
-    fn ab_native_sublink_by_hash(hash: u32, usable: u32) -> u8;
-    fn ab_native_sublink_by_bin(table: *const u8, hash: u32, usable: u32) -> u8;
-    fn ab_native_sublink_by_rendezvous(c: *const abi::Candidates, hash: u32) -> u8;
+    fn ab_native_sublink_by_hash(hash: u32, usable: u64) -> u16;
+    fn ab_native_sublink_by_bin(table: *const u16, hash: u32, usable: u64) -> u16;
+    fn ab_native_sublink_by_rendezvous(s: *const abi::Sublinks, hash: u32) -> u16;
     #[cfg(test)]
     fn ab_native_neg_log2(draw: u32) -> u64;
     fn ab_native_flowlet_lasts(
         f: *const abi::Flowlet,
-        usable: u32,
+        usable: u64,
         now_ns: u64,
         gap_ns: u64,
     ) -> c_int;
-    fn ab_native_flowlet_send(f: *mut abi::Flowlet, sublink: u8, now_ns: u64);
+    fn ab_native_flowlet_send(f: *mut abi::Flowlet, sublink: u16, now_ns: u64);
     fn ab_native_sublink_by_deficit(
         d: *mut abi::Drr,
         quantum: *const u32,
         count: u32,
         length: u32,
-        usable: u32,
-    ) -> u8;
+        usable: u64,
+    ) -> u16;
     fn ab_native_try(link: u32) -> u32;
     fn ab_native_try_link(one: u32) -> u32;
     fn ab_native_tries_at(tries: u32, i: u32) -> u32;
@@ -58,11 +71,38 @@ unsafe extern "C" {
     static ab_native_trunk_reasons_count: usize;
 }
 
-pub fn pick(candidates: &abi::Candidates, request: &abi::Request) -> abi::Decision {
+pub fn choose(
+    now: &abi::Choice,
+    gauges: &abi::Gauges,
+    table: &abi::Consistent,
+    request: &mut abi::Request,
+    tried: u32,
+    full: u64,
+) -> abi::Decision {
     let mut decision = abi::Decision::default();
-    // SAFETY: three valid, aligned references to structures generated from the C headers.
-    unsafe { ab_native_pick(candidates, request, &mut decision) };
+    // SAFETY: valid, aligned references to structures generated from the C headers, the request and the decision exclusive.
+    unsafe { ab_native_choose(now, gauges, table, request, tried, full, &mut decision) };
     decision
+}
+
+pub fn reach(now: &abi::Choice, remote_port: abi::BePort) -> u32 {
+    // SAFETY: a valid, aligned reference to a structure generated from the C headers; so in the two below.
+    unsafe { ab_native_reach(now, remote_port.0) }
+}
+
+pub fn judge_syn(now: &abi::Choice, state: u32, is_same: bool, target: u16) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_judge_syn(now, state, is_same.into(), target.into()) }
+}
+
+pub fn tried_with(now: &abi::Choice, tried: u32, target: u16) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tried_with(now, tried, target.into()) }
+}
+
+pub fn tried(target: u16) -> u32 {
+    // SAFETY: an integer in, an integer out.
+    unsafe { ab_native_tried(target.into()) }
 }
 
 pub fn flow_hash(src: &abi::Addr, dst: &abi::Addr, sport: abi::BePort, dport: abi::BePort) -> u32 {
@@ -80,19 +120,19 @@ pub fn bin(hash: u32) -> u32 {
     unsafe { ab_native_bin(hash) }
 }
 
-pub fn sublink_by_hash(hash: u32, usable: u32) -> u8 {
+pub fn sublink_by_hash(hash: u32, usable: u64) -> u16 {
     // SAFETY: integers in, an integer out.
     unsafe { ab_native_sublink_by_hash(hash, usable) }
 }
 
-pub fn sublink_by_bin(table: &[u8; abi::BINS], hash: u32, usable: u32) -> u8 {
-    // SAFETY: a valid reference to as many bytes as the function may read.
+pub fn sublink_by_bin(table: &[u16; abi::BINS], hash: u32, usable: u64) -> u16 {
+    // SAFETY: a valid reference to as many sublinks as the function may read.
     unsafe { ab_native_sublink_by_bin(table.as_ptr(), hash, usable) }
 }
 
-pub fn sublink_by_rendezvous(candidates: &abi::Candidates, hash: u32) -> u8 {
+pub fn sublink_by_rendezvous(sublinks: &abi::Sublinks, hash: u32) -> u16 {
     // SAFETY: a valid, aligned reference to a structure generated from the C headers.
-    unsafe { ab_native_sublink_by_rendezvous(candidates, hash) }
+    unsafe { ab_native_sublink_by_rendezvous(sublinks, hash) }
 }
 
 #[cfg(test)]
@@ -101,12 +141,12 @@ pub fn neg_log2(draw: u32) -> u64 {
     unsafe { ab_native_neg_log2(draw) }
 }
 
-pub fn flowlet_lasts(flowlet: &abi::Flowlet, usable: u32, now_ns: u64, gap_ns: u64) -> bool {
+pub fn flowlet_lasts(flowlet: &abi::Flowlet, usable: u64, now_ns: u64, gap_ns: u64) -> bool {
     // SAFETY: a valid, aligned reference to a structure generated from the C headers.
     unsafe { ab_native_flowlet_lasts(flowlet, usable, now_ns, gap_ns) != 0 }
 }
 
-pub fn flowlet_send(flowlet: &mut abi::Flowlet, sublink: u8, now_ns: u64) {
+pub fn flowlet_send(flowlet: &mut abi::Flowlet, sublink: u16, now_ns: u64) {
     // SAFETY: as above, and exclusive.
     unsafe { ab_native_flowlet_send(flowlet, sublink, now_ns) }
 }
@@ -116,21 +156,21 @@ pub fn sublink_by_deficit(
     quantum: &[u32; abi::MAX_LINKS],
     count: u32,
     length: u32,
-    usable: u32,
-) -> u8 {
+    usable: u64,
+) -> u16 {
     // SAFETY: a valid, aligned, exclusive reference to a structure generated from the C headers,
     // and one to as many quanta as the function reads.
     unsafe { ab_native_sublink_by_deficit(drr, quantum.as_ptr(), count, length, usable) }
 }
 
-pub fn one_try(link: u8) -> u32 {
+pub fn one_try(link: u16) -> u32 {
     // SAFETY: integers in, an integer out; so are all of the tries.
     unsafe { ab_native_try(link.into()) }
 }
 
-pub fn try_link(one: u32) -> u8 {
+pub fn try_link(one: u32) -> u16 {
     // SAFETY: as above.
-    unsafe { ab_native_try_link(one) as u8 }
+    unsafe { ab_native_try_link(one) as u16 }
 }
 
 pub fn tries_at(tries: u32, i: u32) -> u32 {

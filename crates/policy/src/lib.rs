@@ -3,9 +3,10 @@
 //! Every decision that falls on a packet is written once, as C headers in `bpf/policy`. The BPF programs include them,
 //! and this crate compiles the same text for this machine, so that the simulator and the tests run what the kernel runs.
 //!
-//! A choice is made among up to [`abi::MAX_LINKS`] targets. The pool is what is usable, less what has failed this very
-//! flow; if the flow has failed everywhere, that memory is dropped ([`Why::Retried`]), because trying again beats
-//! refusing. In the pool one of four schemes decides:
+//! A choice is made among up to [`abi::MAX_TARGETS`] targets by [`choose`]: the route of the destination binds a flow, then its
+//! session, then its endpoint. Otherwise the pool is what is usable, less what has failed this very flow; if the flow has
+//! failed everywhere, that memory is dropped ([`Why::Retried`]), because trying again beats refusing. In the pool one of these
+//! schemes decides:
 //!
 //! | scheme | chosen | ties |
 //! |---|---|---|
@@ -13,9 +14,13 @@
 //! | [`Dispatch::Best`] | greatest weight | lower load, then lower index |
 //! | [`Dispatch::Random`] | uniform | |
 //! | [`Dispatch::Hash`] | CRC-32 of the flow modulo the size of the pool (Guo 2004) | |
+//! | [`Dispatch::Table`] | the consistent table's entry for that hash (Eisenbud et al. 2016) | |
+//! | [`Dispatch::RandomTwo`] | of two at random the one with least load for its weight (Mitzenmacher 2001) | as Weighted |
+//! | [`Dispatch::Turns`] | each in turn | |
 //!
-//! The hash spreads without state, and promises nothing when a target leaves: modulo moves most flows' choice. Flows
-//! that are bound already stay, whatever the scheme.
+//! Weighted and Best look at all targets; what the others take does not grow with their number. The hash spreads without
+//! state, and promises nothing when a target leaves: modulo moves most flows' choice; the table moves those of that target.
+//! Flows that are bound already stay, whatever the scheme.
 //!
 //! A trunk of parallel *sublinks* is spread by [`spread`]: by hash, by bin, by weighted rendezvous, by flowlet, or packet
 //! by packet.
@@ -36,7 +41,9 @@ mod vectors;
 
 use std::sync::OnceLock;
 
-pub use abi::{Answer, Candidates, Dispatch, Fate, Granularity, Load, Why};
+pub use abi::{
+    Answer, Choice, Consistent, Dispatch, Fate, Gauges, Granularity, Load, Set, Sublinks, Syn, Why,
+};
 pub use vectors::{HashVector, Vector, hash_vectors, vectors};
 
 /// What one target brings to a choice.
@@ -49,58 +56,52 @@ pub struct Candidate {
     pub usable: bool,
 }
 
-impl FromIterator<Candidate> for Candidates {
-    /// Targets beyond [`abi::MAX_LINKS`] are left out.
+impl FromIterator<Candidate> for Sublinks {
+    /// Without their loads; sublinks beyond [`abi::MAX_LINKS`] are left out.
     fn from_iter<I: IntoIterator<Item = Candidate>>(candidates: I) -> Self {
-        let mut all = Candidates::default();
+        let mut all = Sublinks::default();
         for (i, candidate) in candidates.into_iter().take(abi::MAX_LINKS).enumerate() {
             all.count += 1;
-            all.usable |= u32::from(candidate.usable) << i;
+            all.usable |= u64::from(candidate.usable) << i;
             all.weight[i] = candidate.weight;
-            all.load[i] = candidate.load;
         }
         all
     }
 }
 
-/// What is asked of a choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is known of a flow whose target is to be chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    pub dispatch: Dispatch,
-    /// Bit i: target i has failed this flow.
-    pub avoid: u32,
-    /// Of the flow, for [`Dispatch::Hash`].
+    /// Targets that have failed it, see [`Tried`].
+    pub tried: Tried,
+    /// Bit i: target i, below 64, cannot take it.
+    pub full: u64,
+    /// Of the flow, for [`Dispatch::Hash`] and [`Dispatch::Table`].
     pub hash: u32,
-    /// Uniform over all values, for [`Dispatch::Random`].
-    pub random: u32,
+    /// [`Dispatch::Random`] and [`Dispatch::RandomTwo`]: uniform over all values; [`Dispatch::Turns`]: one more each time.
+    pub draw: u32,
+    /// That the route of its destination binds it to.
+    pub route: Option<u16>,
+    /// That an earlier flow of its session binds it to.
+    pub session: Option<u16>,
+    /// That an earlier flow of the same LAN endpoint binds it to.
+    pub endpoint: Option<u16>,
 }
 
-impl Request {
-    /// A request that avoids nothing, with hash and random number zero.
-    pub fn new(dispatch: Dispatch) -> Self {
-        Request {
-            dispatch,
-            avoid: 0,
-            hash: 0,
-            random: 0,
-        }
+/// The targets on which a SYN of a flow got no answer. Up to 16 targets are told apart; beyond, those whose indices differ by a
+/// multiple of 16 are one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tried(pub u16);
+
+impl Tried {
+    /// With `target`.
+    pub fn with(self, target: u16) -> Tried {
+        Tried(self.0 | ffi::tried(target) as u16)
     }
-}
 
-impl From<Request> for abi::Request {
-    fn from(request: Request) -> Self {
-        let Request {
-            dispatch,
-            avoid,
-            hash,
-            random,
-        } = request;
-        abi::Request {
-            dispatch: dispatch.into(),
-            avoid,
-            hash,
-            random,
-        }
+    /// Whether `target`, or one that is not told apart from it, was tried.
+    pub fn contains(self, target: u16) -> bool {
+        u32::from(self.0) & ffi::tried(target) != 0
     }
 }
 
@@ -108,7 +109,7 @@ impl From<Request> for abi::Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Index of the target; none if no target is usable.
-    pub target: Option<u8>,
+    pub target: Option<u16>,
     pub why: Why,
 }
 
@@ -124,10 +125,91 @@ impl TryFrom<abi::Decision> for Decision {
     }
 }
 
-/// Chooses a target: `ab_pick` of `bpf/policy/pick.h`.
-pub fn pick(candidates: &Candidates, request: &Request) -> Decision {
-    Decision::try_from(ffi::pick(candidates, &(*request).into()))
-        .expect("pick.h and abi.rs know the same reasons")
+/// Where no target is chosen by [`Dispatch::Table`].
+pub static NO_TABLE: Consistent = Consistent {
+    target: [abi::NO_TARGET; abi::CONSISTENT_SLOTS],
+    zero: 0,
+};
+
+/// Chooses the target of a new flow: `ab_choose` of `bpf/policy/choose.h`. `table` is that of [`Dispatch::Table`], else
+/// [`NO_TABLE`].
+pub fn choose(now: &Choice, gauges: &Gauges, table: &Consistent, request: &Request) -> Decision {
+    let index = |target: Option<u16>| target.unwrap_or(abi::NO_TARGET);
+    let mut raw = abi::Request {
+        hash: request.hash,
+        draw: request.draw,
+        route: index(request.route),
+        session: index(request.session),
+        endpoint: index(request.endpoint),
+        ..abi::Request::default()
+    };
+    let tried = request.tried.0.into();
+    Decision::try_from(ffi::choose(
+        now,
+        gauges,
+        table,
+        &mut raw,
+        tried,
+        request.full,
+    ))
+    .expect("choose.h and the enumeration know the same reasons")
+}
+
+impl Choice {
+    /// A choice among `candidates` with the gauges that bring their loads. Those beyond [`abi::MAX_TARGETS`] are left out.
+    pub fn among(dispatch: Dispatch, candidates: &[Candidate]) -> (Choice, Gauges) {
+        let mut choice = Choice {
+            dispatch: dispatch.into(),
+            load: Load::Dispatched.into(),
+            ..Choice::default()
+        };
+        let mut gauges = Gauges::default();
+        let targets = choice.target.iter_mut().zip(&mut gauges.target);
+        for ((target, gauge), candidate) in targets.zip(candidates) {
+            target.weight = candidate.weight;
+            gauge.dispatched = candidate.load.into();
+            choice.count += 1;
+        }
+        let usable = (0..)
+            .zip(candidates)
+            .filter(|(_, candidate)| candidate.usable);
+        choice.usable = usable.map(|(target, _)| target).collect();
+        (choice, gauges)
+    }
+
+    /// The links of `usable` take turns, of `count` links in all.
+    pub fn round_robin(count: u32, usable: u64) -> Self {
+        let target = abi::Target {
+            weight: 1,
+            dispatched_base: 0,
+        };
+        Choice {
+            dispatch: Dispatch::Weighted.into(),
+            load: Load::Dispatched.into(),
+            count,
+            usable: Set::of_word(usable),
+            target: [target; abi::MAX_TARGETS],
+            ..Self::default()
+        }
+    }
+
+    /// How far the choice for a flow to `remote_port` reaches: `ab_reach`. 0 for ICMP.
+    pub fn reach(&self, remote_port: u16) -> Granularity {
+        Granularity::try_from(ffi::reach(self, abi::BePort::new(remote_port)))
+            .expect("a granularity that was installed")
+    }
+
+    /// What a SYN means whose flow is bound to `target` in `state`, bits of `abi::STATE_…`: `ab_judge_syn`. `is_same`: with
+    /// the sequence number of the flow's first.
+    pub fn judge_syn(&self, state: u32, is_same: bool, target: u16) -> Syn {
+        Syn::try_from(ffi::judge_syn(self, state, is_same, target))
+            .expect("choose.h and the enumeration know the same")
+    }
+
+    /// What an attempt that goes on from `target` has tried: `ab_tried_with`.
+    pub fn tried_with(&self, tried: Tried, target: u16) -> Tried {
+        Tried(ffi::tried_with(self, tried.0.into(), target) as u16)
+    }
 }
 
 /// What the state of a LAN entry bears of its key: `ab_trace` of `bpf/policy/trace.h`.
@@ -138,24 +220,6 @@ pub fn trace(lan_key: &abi::FlowKey) -> u32 {
 /// The hash of a flow: `ab_flow_hash` of `bpf/policy/hash.h`. Ports in host order.
 pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
     ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
-}
-
-impl abi::Choice {
-    /// The links of `usable` take turns, of `count` links in all.
-    pub fn round_robin(count: u32, usable: u32) -> Self {
-        let target = abi::Target {
-            weight: 1,
-            dispatched_base: 0,
-        };
-        abi::Choice {
-            dispatch: Dispatch::Weighted.into(),
-            load: Load::Dispatched.into(),
-            count,
-            usable,
-            target: [target; abi::MAX_LINKS],
-            ..Self::default()
-        }
-    }
 }
 
 /// One way a packet can leave a program; its number is its place in [`reasons`] or [`trunk_reasons`].

@@ -3,15 +3,37 @@
 #include <stddef.h>
 
 #include "../../../bpf/policy/bins.h"
+#include "../../../bpf/policy/choose.h"
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
-#include "../../../bpf/policy/pick.h"
 #include "../../../bpf/policy/trace.h"
 #include "../../../bpf/policy/tries.h"
 
-void ab_native_pick(const struct ab_candidates *c, const struct ab_request *q, struct ab_decision *d)
+void ab_native_choose(const struct ab_choice *now, const struct ab_gauges *gauges, const struct ab_consistent *table,
+		      struct ab_request *q, __u32 tried, __u64 full, struct ab_decision *d)
 {
-	*d = ab_pick(c, q);
+	ab_avoid(q, tried, full);
+	ab_choose(now, gauges, table, q, d);
+}
+
+__u32 ab_native_reach(const struct ab_choice *now, __be16 remote_port)
+{
+	return ab_reach(now, remote_port);
+}
+
+__u32 ab_native_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target)
+{
+	return ab_judge_syn(now, state, is_same, target);
+}
+
+__u32 ab_native_tried_with(const struct ab_choice *now, __u32 tried, __u32 target)
+{
+	return ab_tried_with(now, tried, target);
+}
+
+__u32 ab_native_tried(__u32 target)
+{
+	return ab_tried(target);
 }
 
 __u32 ab_native_flow_hash(const union ab_addr *src, const union ab_addr *dst, __be16 sport, __be16 dport)
@@ -29,19 +51,19 @@ __u32 ab_native_bin(__u32 hash)
 	return ab_bin(hash);
 }
 
-__u8 ab_native_sublink_by_hash(__u32 hash, __u32 usable)
+__u16 ab_native_sublink_by_hash(__u32 hash, __u64 usable)
 {
 	return ab_sublink_by_hash(hash, usable);
 }
 
-__u8 ab_native_sublink_by_bin(const __u8 *table, __u32 hash, __u32 usable)
+__u16 ab_native_sublink_by_bin(const __u16 *table, __u32 hash, __u64 usable)
 {
 	return ab_sublink_by_bin(table, hash, usable);
 }
 
-__u8 ab_native_sublink_by_rendezvous(const struct ab_candidates *c, __u32 hash)
+__u16 ab_native_sublink_by_rendezvous(const struct ab_sublinks *s, __u32 hash)
 {
-	return ab_sublink_by_rendezvous(c, hash);
+	return ab_sublink_by_rendezvous(s, hash);
 }
 
 __u64 ab_native_neg_log2(__u32 draw)
@@ -49,17 +71,17 @@ __u64 ab_native_neg_log2(__u32 draw)
 	return ab_neg_log2(draw);
 }
 
-int ab_native_flowlet_lasts(const struct ab_flowlet *f, __u32 usable, __u64 now_ns, __u64 gap_ns)
+int ab_native_flowlet_lasts(const struct ab_flowlet *f, __u64 usable, __u64 now_ns, __u64 gap_ns)
 {
 	return ab_flowlet_lasts(f, usable, now_ns, gap_ns);
 }
 
-void ab_native_flowlet_send(struct ab_flowlet *f, __u8 sublink, __u64 now_ns)
+void ab_native_flowlet_send(struct ab_flowlet *f, __u16 sublink, __u64 now_ns)
 {
 	ab_flowlet_send(f, sublink, now_ns);
 }
 
-__u8 ab_native_sublink_by_deficit(struct ab_drr *d, const __u32 *quantum, __u32 count, __u32 length, __u32 usable)
+__u16 ab_native_sublink_by_deficit(struct ab_drr *d, const __u32 *quantum, __u32 count, __u32 length, __u64 usable)
 {
 	return ab_sublink_by_deficit(d, quantum, count, length, usable);
 }

@@ -11,14 +11,15 @@
 //! A set of usable sublinks is a mask: bit `i` for sublink `i`, up to [`MAX_LINKS`](crate::abi::MAX_LINKS). No function
 //! names a sublink outside it; none usable is `None`.
 
-use crate::abi::{BINS, Candidates, Drr, Flowlet, MAX_LINKS, NO_TARGET};
+use crate::abi::{BINS, Drr, Flowlet, MAX_LINKS, NO_TARGET, Sublinks};
+
 use crate::ffi;
 
 /// The sublink of every bin.
-pub type Table = [u8; BINS];
+pub type Table = [u16; BINS];
 
 /// SH: the `hash mod n`-th of the `n` usable sublinks.
-pub fn by_hash(hash: u32, usable: u32) -> Option<u8> {
+pub fn by_hash(hash: u32, usable: u64) -> Option<u16> {
     some(ffi::sublink_by_hash(hash, usable))
 }
 
@@ -28,14 +29,14 @@ pub fn bin(hash: u32) -> u16 {
 }
 
 /// DH and DHFV: what the table says, or [`by_hash`] while that sublink is not usable.
-pub fn by_bin(table: &Table, hash: u32, usable: u32) -> Option<u8> {
+pub fn by_bin(table: &Table, hash: u32, usable: u64) -> Option<u16> {
     some(ffi::sublink_by_bin(table, hash, usable))
 }
 
-/// Weighted rendezvous hashing: each usable sublink has its weight's share of the flows. Loads are ignored, weights
-/// clamped as by [`pick`](crate::pick).
-pub fn by_rendezvous(candidates: &Candidates, hash: u32) -> Option<u8> {
-    some(ffi::sublink_by_rendezvous(candidates, hash))
+/// Weighted rendezvous hashing: each usable sublink has its weight's share of the flows. Weights are
+/// clamped as by [`choose`](crate::choose).
+pub fn by_rendezvous(sublinks: &Sublinks, hash: u32) -> Option<u16> {
+    some(ffi::sublink_by_rendezvous(sublinks, hash))
 }
 
 impl Flowlet {
@@ -43,13 +44,13 @@ impl Flowlet {
     /// sublink is still usable, and else what `fresh` chooses. If `fresh` chooses none, nothing is remembered.
     pub fn sublink(
         &mut self,
-        usable: u32,
+        usable: u64,
         now_ns: u64,
         gap_ns: u64,
-        fresh: impl FnOnce() -> Option<u8>,
-    ) -> Option<u8> {
+        fresh: impl FnOnce() -> Option<u16>,
+    ) -> Option<u16> {
         let sublink = if ffi::flowlet_lasts(self, usable, now_ns, gap_ns) {
-            self.sublink as u8
+            self.sublink as u16
         } else {
             fresh()?
         };
@@ -65,15 +66,15 @@ impl Drr {
         quantum: &[u32; MAX_LINKS],
         count: u32,
         length: u32,
-        usable: u32,
-    ) -> Option<u8> {
+        usable: u64,
+    ) -> Option<u16> {
         some(ffi::sublink_by_deficit(
             self, quantum, count, length, usable,
         ))
     }
 }
 
-fn some(sublink: u8) -> Option<u8> {
+fn some(sublink: u16) -> Option<u16> {
     (sublink != NO_TARGET).then_some(sublink)
 }
 

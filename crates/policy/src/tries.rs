@@ -15,22 +15,22 @@ pub const TRIES_MAX: usize = 4;
 /// The tries of one connection attempt, by their links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    link: u8,
+    link: u16,
     earlier: u32,
 }
 
 impl Attempt {
-    pub const fn new(link: u8) -> Self {
+    pub const fn new(link: u16) -> Self {
         Attempt { link, earlier: 0 }
     }
 
     /// The link that the flow's packets take: the last one tried, or the winner.
-    pub fn link(&self) -> u8 {
+    pub fn link(&self) -> u16 {
         self.link
     }
 
     /// The links of the other tries, the youngest first; once answered, of the losers.
-    pub fn others(&self) -> impl Iterator<Item = u8> + use<> {
+    pub fn others(&self) -> impl Iterator<Item = u16> + use<> {
         let earlier = self.earlier;
         (0..TRIES_MAX as u32 - 1).filter_map(move |i| read(ffi::tries_at(earlier, i)))
     }
@@ -41,7 +41,7 @@ impl Attempt {
     }
 
     /// Goes on over another link, new or tried before; not once it was answered. The link whose try is given up for it.
-    pub fn go_on(&mut self, link: u8) -> Option<u8> {
+    pub fn go_on(&mut self, link: u16) -> Option<u16> {
         if !self.is_open() || link == self.link {
             return None;
         }
@@ -53,7 +53,7 @@ impl Attempt {
     }
 
     /// The remote end has answered the SYN that took this link.
-    pub fn answer(&mut self, link: u8) -> Answer {
+    pub fn answer(&mut self, link: u16) -> Answer {
         let (current, from) = (ffi::one_try(self.link), ffi::one_try(link));
         let raw = ffi::tries_judge(self.earlier, current, from);
         let answer = Answer::try_from(raw).expect("tries.h and abi.rs know the same answers");
@@ -65,7 +65,7 @@ impl Attempt {
     }
 }
 
-fn read(one: u32) -> Option<u8> {
+fn read(one: u32) -> Option<u16> {
     (one != 0).then(|| ffi::try_link(one))
 }
 
@@ -75,14 +75,14 @@ mod tests {
 
     use super::*;
 
-    fn one() -> impl Strategy<Value = u8> {
-        0..7u8
+    fn one() -> impl Strategy<Value = u16> {
+        0..7u16
     }
 
     #[derive(Clone, Copy, Debug)]
     enum Event {
-        GoOn(u8),
-        Answer(u8),
+        GoOn(u16),
+        Answer(u16),
     }
 
     fn event() -> impl Strategy<Value = Event> {
@@ -91,12 +91,12 @@ mod tests {
 
     /// The attempt in words: its tries, the present one first, and who has won.
     struct Model {
-        tries: Vec<u8>,
-        winner: Option<u8>,
+        tries: Vec<u16>,
+        winner: Option<u16>,
     }
 
     impl Model {
-        fn go_on(&mut self, next: u8) -> Option<u8> {
+        fn go_on(&mut self, next: u16) -> Option<u16> {
             if self.winner.is_some() || self.tries[0] == next {
                 return None;
             }
@@ -108,7 +108,7 @@ mod tests {
             (self.tries.len() > TRIES_MAX).then(|| self.tries.pop().expect("more than four"))
         }
 
-        fn answer(&mut self, from: u8) -> Answer {
+        fn answer(&mut self, from: u16) -> Answer {
             let Some(place) = self.tries.iter().position(|held| *held == from) else {
                 return Answer::Foreign;
             };
@@ -144,7 +144,7 @@ mod tests {
         }
 
         #[test]
-        fn a_try_is_read_as_it_was_written(link in 0..16u8) {
+        fn a_try_is_read_as_it_was_written(link in 0..16u16) {
             prop_assert_eq!(read(ffi::one_try(link)), Some(link));
         }
 

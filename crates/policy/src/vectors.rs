@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::abi::{self, Addr};
-use crate::{Candidates, Decision, Dispatch, Request, flow_hash, pick};
+use crate::{Candidate, Choice, Decision, Dispatch, NO_TABLE, Request, Tried, choose, flow_hash};
 
 /// One choice and its outcome.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Vector {
-    pub candidates: Candidates,
+    pub dispatch: Dispatch,
+    pub candidates: Vec<Candidate>,
     pub request: Request,
     pub decision: Decision,
 }
@@ -23,21 +24,29 @@ pub struct HashVector {
     pub hash: u32,
 }
 
-const SCHEMES: [Dispatch; 4] = [
+const SCHEMES: [Dispatch; 6] = [
     Dispatch::Weighted,
     Dispatch::Best,
     Dispatch::Random,
     Dispatch::Hash,
+    Dispatch::RandomTwo,
+    Dispatch::Turns,
 ];
 
-/// The same 2000-odd choices at every call: all small pools under every scheme, then a seeded mixture.
+/// The same 3000-odd choices at every call: all small pools under every scheme, then a seeded mixture, then pools of 1, 16, 17,
+/// 255 and 256 targets.
 pub fn vectors() -> Vec<Vector> {
     corners()
         .chain(mixture())
-        .map(|(candidates, request)| Vector {
-            candidates,
-            request,
-            decision: pick(&candidates, &request),
+        .chain(sizes())
+        .map(|(dispatch, candidates, request)| {
+            let (choice, gauges) = Choice::among(dispatch, &candidates);
+            Vector {
+                dispatch,
+                request,
+                decision: choose(&choice, &gauges, &NO_TABLE, &request),
+                candidates,
+            }
         })
         .collect()
 }
@@ -63,63 +72,66 @@ pub fn hash_vectors() -> Vec<HashVector> {
         .collect()
 }
 
-/// Three targets: every usable mask, every avoid mask, every scheme, extreme weights and loads.
-fn corners() -> impl Iterator<Item = (Candidates, Request)> {
+type Input = (Dispatch, Vec<Candidate>, Request);
+
+/// Three targets: every usable set, every set of tries, every scheme, extreme weights and loads.
+fn corners() -> impl Iterator<Item = Input> {
     let numbers = [
         ([5, 5, 5], [1, 0, 0]),
         ([0, abi::WEIGHT_MAX, u32::MAX], [0, u32::MAX, u32::MAX]),
     ];
     numbers.into_iter().flat_map(|(weight, load)| {
         SCHEMES.into_iter().flat_map(move |dispatch| {
-            (0..64).map(move |masks| {
-                // Bits beyond `count` must not matter.
-                let mut candidates = Candidates {
-                    count: 3,
-                    usable: 0xfff8 | masks & 7,
-                    ..Candidates::default()
+            (0..64u16).map(move |sets| {
+                let candidates = (0..3).map(|i| Candidate {
+                    weight: weight[i],
+                    load: load[i],
+                    usable: sets >> i & 1 == 1,
+                });
+                let request = Request {
+                    tried: Tried(sets >> 3),
+                    hash: sets.into(),
+                    draw: u32::from(sets) << 26,
+                    ..Request::default()
                 };
-                candidates.weight[..3].copy_from_slice(&weight);
-                candidates.load[..3].copy_from_slice(&load);
-                (
-                    candidates,
-                    Request {
-                        dispatch,
-                        avoid: masks >> 3,
-                        hash: masks,
-                        random: masks << 26,
-                    },
-                )
+                (dispatch, candidates.collect(), request)
             })
         })
     })
 }
 
-fn mixture() -> impl Iterator<Item = (Candidates, Request)> {
+fn mixture() -> impl Iterator<Item = Input> {
     let mut draw = SplitMix64(1);
     (0..1500).map(move |_| {
-        let mut number = |bits: u32| draw.next() as u32 & ((1u64 << bits) - 1) as u32;
-        let mut candidates = Candidates {
-            count: number(5) % 18,
-            usable: number(17),
-            ..Candidates::default()
-        };
-        // Few bits make ties, many make products of full width.
-        let bits = [2, 8, 20, 32][number(2) as usize];
-        for i in 0..abi::MAX_LINKS {
-            candidates.weight[i] = number(bits);
-            candidates.load[i] = number(bits);
-        }
-        let dispatch = SCHEMES[number(2) as usize];
-        (
-            candidates,
-            Request {
-                dispatch,
-                avoid: number(16) & number(16),
-                hash: number(32),
-                random: number(32),
-            },
-        )
+        let count = draw.bits(5) % 18;
+        drawn(&mut draw, count)
     })
+}
+
+fn sizes() -> impl Iterator<Item = Input> {
+    let mut draw = SplitMix64(3);
+    let counts = [1, 16, 17, 255, 256].into_iter().cycle().take(600);
+    counts.map(move |count| drawn(&mut draw, count))
+}
+
+fn drawn(draw: &mut SplitMix64, count: u32) -> Input {
+    // Few bits make ties, many make products of full width.
+    let bits = [2, 8, 20, 32][draw.bits(2) as usize];
+    let candidates = (0..count).map(|_| Candidate {
+        weight: draw.bits(bits),
+        load: draw.bits(bits),
+        usable: draw.bits(2) != 0,
+    });
+    let candidates = candidates.collect();
+    let request = Request {
+        tried: Tried((draw.bits(16) & draw.bits(16)) as u16),
+        full: u64::from(draw.bits(16) & draw.bits(16) & draw.bits(16)),
+        hash: draw.bits(32),
+        draw: draw.bits(32),
+        ..Request::default()
+    };
+    let scheme = SCHEMES[draw.bits(16) as usize % SCHEMES.len()];
+    (scheme, candidates, request)
 }
 
 fn address(draw: &mut SplitMix64, v4: bool) -> Addr {
@@ -137,6 +149,10 @@ fn address(draw: &mut SplitMix64, v4: bool) -> Addr {
 struct SplitMix64(u64);
 
 impl SplitMix64 {
+    fn bits(&mut self, bits: u32) -> u32 {
+        self.next() as u32 & ((1u64 << bits) - 1) as u32
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -2,10 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use anabranch_policy::abi::{Addr, MAX_LINKS, WEIGHT_MAX, WEIGHT_MIN};
+use anabranch_policy::abi::{
+    Addr, CONSISTENT_SLOTS, MAX_TARGETS, STATE_CLOSED, STATE_CONFIRMED, STATE_HAIRPIN,
+    STATE_REPLIED, WEIGHT_MAX, WEIGHT_MIN,
+};
 use anabranch_policy::{
-    Candidate, Candidates, Decision, Dispatch, Fate, Request, Why, flow_hash, hash_vectors, pick,
-    reasons, vectors,
+    Candidate, Choice, Consistent, Decision, Dispatch, Fate, Granularity, NO_TABLE, Request, Set,
+    Syn, Tried, Why, choose, flow_hash, hash_vectors, reasons, vectors,
 };
 use proptest::prelude::*;
 
@@ -18,8 +21,11 @@ fn candidate() -> impl Strategy<Value = Candidate> {
     })
 }
 
-fn candidates() -> impl Strategy<Value = Candidates> {
-    prop::collection::vec(candidate(), 0..=MAX_LINKS).prop_map(Candidates::from_iter)
+/// Few, as many as a gateway's links, and as many as there may be.
+fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
+    let edges = prop::sample::select(vec![1, 16, 17, 255, 256]);
+    let count = prop_oneof![4 => 0..=16usize, 1 => edges, 1 => 0..=MAX_TARGETS];
+    count.prop_flat_map(|count| prop::collection::vec(candidate(), count))
 }
 
 fn dispatch() -> impl Strategy<Value = Dispatch> {
@@ -28,30 +34,41 @@ fn dispatch() -> impl Strategy<Value = Dispatch> {
         Dispatch::Best,
         Dispatch::Random,
         Dispatch::Hash,
+        Dispatch::RandomTwo,
+        Dispatch::Turns,
     ])
 }
 
+/// Mostly of a flow that nothing binds.
 fn request() -> impl Strategy<Value = Request> {
-    (dispatch(), any::<u16>(), any::<u32>(), any::<u32>()).prop_map(
-        |(dispatch, avoid, hash, random)| Request {
-            dispatch,
-            avoid: avoid.into(),
+    let bound = || prop_oneof![8 => Just(None), 1 => (0..20u16).prop_map(Some), 1 => any::<u16>().prop_map(Some)];
+    let full = prop_oneof![3 => Just(0), 1 => any::<u64>()];
+    let tried = prop_oneof![1 => Just(0), 2 => any::<u16>()];
+    let numbers = (any::<u32>(), any::<u32>());
+    (numbers, tried, full, bound(), bound(), bound()).prop_map(
+        |((hash, draw), tried, full, route, session, endpoint)| Request {
+            tried: Tried(tried),
+            full,
             hash,
-            random,
+            draw,
+            route,
+            session,
+            endpoint,
         },
     )
 }
 
+fn is_avoided(request: &Request, target: usize) -> bool {
+    request.tried.0 >> (target % 16) & 1 == 1 || target < 64 && request.full >> target & 1 == 1
+}
+
 /// The pool in words: usable and not avoided, or all usable if that leaves none.
-fn pool(candidates: &Candidates, avoid: u32) -> (Vec<usize>, bool) {
-    let usable: Vec<_> = (0..candidates.count as usize)
-        .filter(|i| candidates.usable >> i & 1 == 1)
+fn pool(candidates: &[Candidate], request: &Request) -> (Vec<usize>, bool) {
+    let usable: Vec<_> = (0..candidates.len())
+        .filter(|&i| candidates[i].usable)
         .collect();
-    let left: Vec<_> = usable
-        .iter()
-        .copied()
-        .filter(|i| avoid >> i & 1 == 0)
-        .collect();
+    let left = usable.iter().copied();
+    let left: Vec<_> = left.filter(|&i| !is_avoided(request, i)).collect();
     if left.is_empty() {
         (usable, true)
     } else {
@@ -59,47 +76,85 @@ fn pool(candidates: &Candidates, avoid: u32) -> (Vec<usize>, bool) {
     }
 }
 
+/// What binds the flow, if that may take it.
+fn bound(candidates: &[Candidate], request: &Request) -> Option<Decision> {
+    let usable = |target: &u16| {
+        let candidate = candidates.get(usize::from(*target));
+        candidate.is_some_and(|candidate| candidate.usable)
+    };
+    let stays = |target: &u16| usable(target) && !is_avoided(request, usize::from(*target));
+    let decision = |target, why| Decision {
+        target: Some(target),
+        why,
+    };
+    let route = request.route.filter(usable);
+    let session = request.session.filter(stays);
+    let endpoint = request.endpoint.filter(stays);
+    route
+        .map(|target| decision(target, Why::Route))
+        .or(session.map(|target| decision(target, Why::Session)))
+        .or(endpoint.map(|target| decision(target, Why::Endpoint)))
+}
+
 /// The choice as its table of rules says it, with 128-bit rational comparison.
-fn model(candidates: &Candidates, request: &Request) -> Decision {
-    let (pool, retried) = pool(candidates, request.avoid);
-    let weight = |i: usize| u128::from(candidates.weight[i].clamp(WEIGHT_MIN, WEIGHT_MAX));
-    let load = |i: usize| u128::from(candidates.load[i]);
+fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Decision {
+    if let Some(decision) = bound(candidates, request) {
+        return decision;
+    }
+    let (pool, retried) = pool(candidates, request);
+    let weight = |i: usize| u128::from(candidates[i].weight.clamp(WEIGHT_MIN, WEIGHT_MAX));
+    let load = |i: usize| u128::from(candidates[i].load);
     let by_ratio = |a: &usize, b: &usize| (load(*a) * weight(*b)).cmp(&(load(*b) * weight(*a)));
     let by_weight = |a: &usize, b: &usize| weight(*b).cmp(&weight(*a));
     let by_load = |a: &usize, b: &usize| load(*a).cmp(&load(*b));
+    let least = |among: &[usize]| {
+        let all = among.iter().copied();
+        all.min_by(|a, b| by_ratio(a, b).then(by_weight(a, b)))
+    };
     let nth = |n: u64| pool.get(n as usize).copied();
     let size = pool.len() as u64;
-    let (target, why) = match request.dispatch {
-        _ if pool.is_empty() => {
-            return Decision {
-                target: None,
-                why: Why::NoneUsable,
-            };
-        }
-        Dispatch::Weighted => (
-            pool.iter()
-                .copied()
-                .min_by(|a, b| by_ratio(a, b).then(by_weight(a, b)).then(a.cmp(b))),
-            Why::Weighted,
-        ),
+    let draw = u64::from(request.draw);
+    let (target, why) = match dispatch {
+        _ if pool.is_empty() => (None, Why::NoneUsable),
+        _ if size == 1 => (nth(0), Why::OnlyOne),
+        Dispatch::Weighted => (least(&pool), Why::Weighted),
         Dispatch::Best => (
             pool.iter()
                 .copied()
-                .min_by(|a, b| by_weight(a, b).then(by_load(a, b)).then(a.cmp(b))),
+                .min_by(|a, b| by_weight(a, b).then(by_load(a, b))),
             Why::Best,
         ),
-        Dispatch::Random => (nth((u64::from(request.random) * size) >> 32), Why::Random),
+        Dispatch::Random => (nth((draw * size) >> 32), Why::Random),
         Dispatch::Hash => (nth(u64::from(request.hash) % size), Why::Hash),
-    };
-    let why = match (retried, size) {
-        (true, _) => Why::Retried,
-        (false, 1) => Why::OnlyOne,
-        _ => why,
+        Dispatch::Turns => (nth(draw % size), Why::Turn),
+        Dispatch::RandomTwo => {
+            let first = ((draw >> 16) * size) >> 16;
+            let second = ((draw & 0xffff) * (size - 1)) >> 16;
+            let second = second + u64::from(second >= first);
+            (
+                least(&[pool[first as usize], pool[second as usize]]),
+                Why::RandomTwo,
+            )
+        }
+        Dispatch::Table => unreachable!("it has a test of its own"),
     };
     Decision {
-        target: target.map(|i| i as u8),
-        why,
+        target: target.map(|i| i as u16),
+        why: if retried && target.is_some() {
+            Why::Retried
+        } else {
+            why
+        },
     }
+}
+
+fn decide(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Decision {
+    let (choice, gauges) = Choice::among(dispatch, candidates);
+    let choice = Choice {
+        granularity: Granularity::Session.into(),
+        ..choice
+    };
+    choose(&choice, &gauges, &NO_TABLE, request)
 }
 
 /// CRC-32 bit by bit from its definition: polynomial 0x04c11db7, reflected, all ones in and out.
@@ -122,33 +177,86 @@ fn dispatched(weights: &[u32], flows: u32, mut each: impl FnMut(u32, &[u32])) {
                 load,
                 usable: true,
             });
-        let decision = pick(&all.collect(), &Request::new(Dispatch::Weighted));
+        let all: Vec<_> = all.collect();
+        let decision = decide(Dispatch::Weighted, &all, &Request::default());
         loads[usize::from(decision.target.unwrap())] += 1;
         each(flow, &loads);
     }
 }
 
+/// Entries of all targets in turn.
+fn table(targets: u16) -> Box<Consistent> {
+    let mut table = Box::new(NO_TABLE);
+    for (slot, entry) in (0..CONSISTENT_SLOTS as u32).zip(&mut table.target) {
+        *entry = (slot % u32::from(targets)) as u16;
+    }
+    table
+}
+
+fn all_usable(count: usize) -> Vec<Candidate> {
+    let candidate = Candidate {
+        weight: 1,
+        load: 0,
+        usable: true,
+    };
+    vec![candidate; count]
+}
+
 proptest! {
     #[test]
-    fn a_choice_is_what_the_rules_say(c in candidates(), q in request()) {
-        prop_assert_eq!(pick(&c, &q), model(&c, &q));
+    fn a_choice_is_what_the_rules_say(d in dispatch(), c in candidates(), q in request()) {
+        prop_assert_eq!(decide(d, &c, &q), model(d, &c, &q));
     }
 
     #[test]
-    fn a_target_that_is_not_usable_is_never_chosen(c in candidates(), q in request()) {
-        if let Some(target) = pick(&c, &q).target {
-            prop_assert!(u32::from(target) < c.count && c.usable >> target & 1 == 1);
+    fn a_target_that_is_not_usable_is_never_chosen(d in dispatch(), c in candidates(), q in request()) {
+        if let Some(target) = decide(d, &c, &q).target {
+            prop_assert!(c[usize::from(target)].usable);
         } else {
-            prop_assert_eq!(pool(&c, 0).0.len(), 0);
+            prop_assert!(!c.iter().any(|candidate| candidate.usable));
         }
     }
 
     #[test]
-    fn a_target_that_failed_the_flow_is_chosen_only_if_all_have(c in candidates(), q in request()) {
-        let decision = pick(&c, &q);
+    fn a_target_that_failed_the_flow_is_chosen_only_if_all_have(d in dispatch(), c in candidates(), q in request()) {
+        let decision = decide(d, &c, &q);
         if let Some(target) = decision.target {
-            prop_assert!(q.avoid >> target & 1 == 0 || decision.why == Why::Retried);
+            prop_assert!(!is_avoided(&q, target.into()) || [Why::Retried, Why::Route].contains(&decision.why));
         }
+    }
+
+    #[test]
+    fn targets_beyond_the_count_do_not_matter(c in candidates(), q in request(), d in dispatch(), beyond: u64) {
+        let (mut choice, gauges) = Choice::among(d, &c);
+        let expected = choose(&choice, &gauges, &NO_TABLE, &q);
+        for target in c.len()..MAX_TARGETS {
+            choice.usable.word[target / 64] |= beyond & 1 << (target % 64);
+        }
+        prop_assert_eq!(choose(&choice, &gauges, &NO_TABLE, &q), expected);
+    }
+
+    #[test]
+    fn the_table_moves_only_the_flows_of_a_target_that_leaves(count in 2..=MAX_TARGETS as u16, gone: u16, hash: u32) {
+        let gone = gone % count;
+        let (mut choice, gauges) = Choice::among(Dispatch::Table, &all_usable(count.into()));
+        let (table, request) = (table(count), Request { hash, ..Request::default() });
+        let before = choose(&choice, &gauges, &table, &request);
+        let slot = (u64::from(hash) * CONSISTENT_SLOTS as u64) >> 32;
+        prop_assert_eq!(before, Decision { target: Some(table.target[slot as usize]), why: Why::Table });
+        choice.usable = (0..count).filter(|&target| target != gone).collect();
+        let after = choose(&choice, &gauges, &table, &request).target;
+        prop_assert!(after.is_some() && after != Some(gone));
+        prop_assert!(before.target == Some(gone) || after == before.target);
+    }
+
+    #[test]
+    fn a_choice_holds_for_the_session_but_for_excepted_ports(port: u16, excepted in 1..u16::MAX, stick: bool) {
+        let mut choice = Choice { stick: stick.into(), ..Choice::default() };
+        choice.except[3] = anabranch_policy::abi::BePort::new(excepted);
+        let expected = if stick && port != excepted { Granularity::Session } else { Granularity::Connection };
+        prop_assert_eq!(choice.reach(port), expected);
+        choice.granularity = Granularity::Host.into();
+        prop_assert_eq!(choice.reach(port), Granularity::Host);
     }
 
     #[test]
@@ -201,13 +309,6 @@ fn the_reference_crc_gives_the_published_check_value() {
 
 #[test]
 fn flows_hash_evenly_over_three_targets() {
-    let c: Candidates = [Candidate {
-        weight: 1,
-        load: 0,
-        usable: true,
-    }; 3]
-        .into_iter()
-        .collect();
     let mut counts = [0u32; 3];
     for port in 0..30_000u16 {
         let hash = flow_hash(
@@ -216,17 +317,12 @@ fn flows_hash_evenly_over_three_targets() {
             port,
             443,
         );
-        counts[usize::from(
-            pick(
-                &c,
-                &Request {
-                    hash,
-                    ..Request::new(Dispatch::Hash)
-                },
-            )
-            .target
-            .unwrap(),
-        )] += 1;
+        let request = Request {
+            hash,
+            ..Request::default()
+        };
+        let decision = decide(Dispatch::Hash, &all_usable(3), &request);
+        counts[usize::from(decision.target.unwrap())] += 1;
     }
     assert!(
         counts.iter().all(|count| count.abs_diff(10_000) < 400),
@@ -236,28 +332,16 @@ fn flows_hash_evenly_over_three_targets() {
 
 #[test]
 fn random_numbers_spread_over_the_usable_targets_in_equal_parts() {
-    let mut c: Candidates = [Candidate {
-        weight: 1,
-        load: 0,
-        usable: true,
-    }; 4]
-        .into_iter()
-        .collect();
-    c.usable = 0b1011;
+    let mut four = all_usable(4);
+    four[2].usable = false;
     let mut counts = [0u32; 4];
     for step in 0..3000u32 {
-        let random = step * (u32::MAX / 3000);
-        counts[usize::from(
-            pick(
-                &c,
-                &Request {
-                    random,
-                    ..Request::new(Dispatch::Random)
-                },
-            )
-            .target
-            .unwrap(),
-        )] += 1;
+        let request = Request {
+            draw: step * (u32::MAX / 3000),
+            ..Request::default()
+        };
+        let decision = decide(Dispatch::Random, &four, &request);
+        counts[usize::from(decision.target.unwrap())] += 1;
     }
     assert!(
         counts[2] == 0
@@ -266,6 +350,37 @@ fn random_numbers_spread_over_the_usable_targets_in_equal_parts() {
                 .all(|&i: &usize| counts[i].abs_diff(1000) <= 1),
         "{counts:?}"
     );
+}
+
+#[test]
+fn a_repeated_syn_moves_on_where_paths_are_failed_or_gone() {
+    let mut choice = Choice::round_robin(2, 0b01);
+    for retries in [0, 1] {
+        choice.syn_retry = retries;
+        let judge = |state, is_same, target| choice.judge_syn(state, is_same, target);
+        let again = if retries == 1 {
+            Syn::GoesOn
+        } else {
+            Syn::Again
+        };
+        assert_eq!(judge(0, true, 0), again);
+        assert_eq!(judge(0, true, 1), Syn::GoesOn, "its link is not usable");
+        assert_eq!(judge(0, false, 0), Syn::Anew, "another connection");
+        assert_eq!(judge(STATE_REPLIED, true, 1), Syn::Follows);
+        assert_eq!(judge(STATE_HAIRPIN, true, 1), Syn::Follows);
+        assert_eq!(judge(STATE_CONFIRMED, false, 1), Syn::Follows);
+        assert_eq!(judge(STATE_CONFIRMED | STATE_CLOSED, true, 0), Syn::Anew);
+        assert_eq!(judge(STATE_CLOSED, true, 0), Syn::Anew);
+        let tried = choice.tried_with(Tried(0b100), 17);
+        assert_eq!(tried, Tried(if retries == 1 { 0b110 } else { 0 }));
+    }
+}
+
+#[test]
+fn a_set_has_the_targets_it_was_made_of() {
+    let made: Set = [0, 63, 64, 255, 256, 999].into_iter().collect();
+    let found: Vec<_> = (0..1000).filter(|&target| made.contains(target)).collect();
+    assert_eq!(found, [0, 63, 64, 255]);
 }
 
 #[test]
@@ -283,13 +398,22 @@ fn the_vectors_are_the_same_every_time_and_meet_every_outcome() {
         Why::Random,
         Why::Hash,
         Why::Retried,
+        Why::RandomTwo,
+        Why::Turn,
     ] {
         assert!(
             seen.iter().filter(|d| d.why == why).count() >= 10,
             "{why:?} must occur often enough to mean something"
         );
     }
-    assert!((0..MAX_LINKS as u8).all(|i| seen.iter().any(|d| d.target == Some(i))));
+    for count in [1, 16, 17, 255, 256] {
+        let among = vectors()
+            .into_iter()
+            .filter(|v| v.candidates.len() == count);
+        assert!(among.count() >= 100, "choices among {count}");
+    }
+    assert!((0..16).all(|i| seen.iter().any(|d| d.target == Some(i))));
+    assert!(seen.iter().any(|d| d.target > Some(200)));
     assert_eq!(hash_vectors().len(), 256);
 }
 

@@ -2,14 +2,14 @@
 
 use anabranch_policy::abi::{BINS, Flowlet, MAX_LINKS, WEIGHT_MAX, WEIGHT_MIN};
 use anabranch_policy::spread::{Table, bin, by_bin, by_hash, by_rendezvous};
-use anabranch_policy::{Candidate, Candidates};
+use anabranch_policy::{Candidate, Sublinks};
 use proptest::prelude::*;
 
-fn all(sublinks: u32) -> u32 {
+fn all(sublinks: u32) -> u64 {
     (1 << sublinks) - 1
 }
 
-fn weighted(weights: &[u32]) -> Candidates {
+fn weighted(weights: &[u32]) -> Sublinks {
     weights
         .iter()
         .map(|&weight| Candidate {
@@ -26,10 +26,10 @@ fn weights() -> impl Strategy<Value = Vec<u32>> {
 }
 
 /// Flows that each sublink gets.
-fn shares(candidates: &Candidates, flows: u32) -> [u32; MAX_LINKS] {
+fn shares(sublinks: &Sublinks, flows: u32) -> [u32; MAX_LINKS] {
     let mut shares = [0; MAX_LINKS];
     for flow in 0..flows {
-        let sublink = by_rendezvous(candidates, flow.wrapping_mul(0x9e37_79b9)).unwrap();
+        let sublink = by_rendezvous(sublinks, flow.wrapping_mul(0x9e37_79b9)).unwrap();
         shares[usize::from(sublink)] += 1;
     }
     shares
@@ -46,14 +46,15 @@ fn assert_share(found: u32, flows: u32, share: f64) {
 }
 
 fn table() -> impl Strategy<Value = Table> {
-    prop::collection::vec(any::<u8>(), BINS).prop_map(|sublinks| sublinks.try_into().unwrap())
+    prop::collection::vec(prop_oneof![4 => 0..18u16, 1 => any::<u16>()], BINS)
+        .prop_map(|sublinks| sublinks.try_into().unwrap())
 }
 
 #[test]
 fn static_hashing_over_k_sublinks_is_the_hash_modulo_k() {
     for sublinks in 1..=MAX_LINKS as u32 {
         for hash in (0..1000).chain(u32::MAX - 1000..=u32::MAX) {
-            let expected = (hash % sublinks) as u8;
+            let expected = (hash % sublinks) as u16;
             assert_eq!(by_hash(hash, all(sublinks)), Some(expected));
         }
     }
@@ -63,7 +64,7 @@ fn static_hashing_over_k_sublinks_is_the_hash_modulo_k() {
 fn no_scheme_finds_a_sublink_when_none_is_usable() {
     assert_eq!(by_hash(7, 0), None);
     assert_eq!(by_bin(&[0; BINS], 7, 0), None);
-    assert_eq!(by_rendezvous(&Candidates::default(), 7), None);
+    assert_eq!(by_rendezvous(&Sublinks::default(), 7), None);
     assert_eq!(Flowlet::default().sublink(0, 1, 1, || None), None);
 }
 
@@ -142,12 +143,12 @@ proptest! {
     fn every_scheme_names_a_usable_sublink(
         hash: u32, usable in 1..=all(16), table in table(), weights in weights(),
     ) {
-        let is_usable = |sublink: Option<u8>| sublink.is_some_and(|s| usable >> s & 1 == 1);
+        let is_usable = |sublink: Option<u16>| sublink.is_some_and(|s| usable >> s & 1 == 1);
         prop_assert!(is_usable(by_hash(hash, usable)));
         prop_assert!(is_usable(by_bin(&table, hash, usable)));
-        let candidates = Candidates { usable, ..weighted(&weights) };
+        let sublinks = Sublinks { usable, ..weighted(&weights) };
         let some_usable = usable & all(weights.len() as u32) != 0;
-        prop_assert_eq!(is_usable(by_rendezvous(&candidates, hash)), some_usable);
+        prop_assert_eq!(is_usable(by_rendezvous(&sublinks, hash)), some_usable);
     }
 
     #[test]
@@ -155,14 +156,14 @@ proptest! {
         hash: u32, usable in 1..=all(16), table in table(),
     ) {
         let assigned = table[usize::from(bin(hash))];
-        let usable_one = assigned < MAX_LINKS as u8 && usable >> assigned & 1 == 1;
+        let usable_one = assigned < MAX_LINKS as u16 && usable >> assigned & 1 == 1;
         let expected = if usable_one { Some(assigned) } else { by_hash(hash, usable) };
         prop_assert_eq!(by_bin(&table, hash, usable), expected);
     }
 
     #[test]
     fn bits_beyond_the_last_sublink_do_not_matter(hash: u32, usable in 0..=all(16), high: u16) {
-        let noisy = usable | u32::from(high) << 16;
+        let noisy = usable | u64::from(high) << 16;
         prop_assert_eq!(by_hash(hash, noisy), by_hash(hash, usable));
     }
 
@@ -182,8 +183,8 @@ proptest! {
     #[test]
     fn when_a_sublink_leaves_only_its_own_flows_move(weights in weights(), gone: prop::sample::Index, seed: u32) {
         let before = weighted(&weights);
-        let gone = gone.index(weights.len()) as u8;
-        let after = Candidates { usable: before.usable & !(1 << gone), ..before };
+        let gone = gone.index(weights.len()) as u16;
+        let after = Sublinks { usable: before.usable & !(1 << gone), ..before };
         for hash in (0..500).map(|i: u32| seed.wrapping_add(i)) {
             let (was, is) = (by_rendezvous(&before, hash), by_rendezvous(&after, hash));
             prop_assert!(was == is || was == Some(gone), "flow {hash} went from {was:?} to {is:?}");
@@ -200,7 +201,7 @@ proptest! {
         after.weight[grown] = (after.weight[grown] * 2).min(WEIGHT_MAX);
         for hash in (0..500).map(|i: u32| seed.wrapping_add(i)) {
             let (was, is) = (by_rendezvous(&before, hash), by_rendezvous(&after, hash));
-            prop_assert!(was == is || is == Some(grown as u8), "flow {hash} went from {was:?} to {is:?}");
+            prop_assert!(was == is || is == Some(grown as u16), "flow {hash} went from {was:?} to {is:?}");
         }
     }
 
@@ -208,7 +209,7 @@ proptest! {
     #[test]
     fn flowlets_never_reorder_if_the_gap_covers_the_difference_of_the_delays(
         delays_ns in prop::collection::vec(0..10_000u64, 2..=MAX_LINKS),
-        packets in prop::collection::vec((0..20_000u64, any::<u8>()), 1..200),
+        packets in prop::collection::vec((0..20_000u64, any::<u16>()), 1..200),
     ) {
         let gap_ns = delays_ns.iter().max().unwrap() - delays_ns.iter().min().unwrap();
         let sublinks = delays_ns.len() as u32;

@@ -9,7 +9,7 @@
 //! bits that each flow was served since the link was last idle, is a clock by which every flow's end is known when it
 //! begins. An event costs the logarithm of the number of flows.
 //!
-//! The gateway's links are chosen by the balancer's own weights and the choice of `bpf/policy/pick.h`. Algorithms that
+//! The gateway's links are chosen by the balancer's own weights and the choice of `bpf/policy/choose.h`. Algorithms that
 //! measure links periodically have nothing to measure here and are refused.
 
 use std::cmp::{Ordering, Reverse};
@@ -19,8 +19,8 @@ use std::time::Duration;
 use anabranch_core::{
     Algorithm, Balancer, BuildError, Config, LinkCounters, LinkId, LinkSpec, LinkState, Time,
 };
-use anabranch_policy::abi::{Choice, UnknownValue};
-use anabranch_policy::{Candidate, Candidates, Dispatch, Granularity, Load, Request, pick};
+use anabranch_policy::abi::Choice;
+use anabranch_policy::{Dispatch, Gauges, Granularity, NO_TABLE, Request, choose};
 use anabranch_scenario::Direction;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -79,8 +79,6 @@ pub enum FluidError {
         "{0} chooses once for each pair of hosts, and fluid flows have no hosts: choose one per connection"
     )]
     Session(Algorithm),
-    #[error(transparent)]
-    Choice(#[from] UnknownValue),
 }
 
 /// Serves `flows`, which must come in the order of their beginnings, over links of `rates_bps`, and says what became of
@@ -104,12 +102,12 @@ pub fn serve(
 /// The gateway's part: which link a flow takes.
 #[derive(Debug)]
 struct Gateway {
-    dispatch: Dispatch,
-    load: Load,
     counted: Counted,
     choice: Choice,
+    gauges: Box<Gauges>,
     /// By link and direction.
     dispatched: Vec<[u32; 2]>,
+    turn: u32,
     random: ChaCha8Rng,
 }
 
@@ -128,11 +126,11 @@ impl Gateway {
         }
         let choice = first_choice(rates_bps, algorithm)?;
         Ok(Gateway {
-            dispatch: Dispatch::try_from(choice.dispatch)?,
-            load: Load::try_from(choice.load)?,
             counted,
             choice,
+            gauges: Box::default(),
             dispatched: vec![[0; 2]; rates_bps.len()],
+            turn: 0,
             random: ChaCha8Rng::seed_from_u64(seed),
         })
     }
@@ -140,32 +138,32 @@ impl Gateway {
     /// Of links that carry `active` flows each, by direction.
     fn choose(&mut self, flow: &Flow, active: impl Iterator<Item = [u32; 2]>) -> usize {
         let way = way(flow.direction);
-        let links = active.zip(&self.dispatched).enumerate();
-        let candidates: Candidates = links
-            .map(|(link, (active, dispatched))| {
-                let load = match self.load {
-                    Load::Active => &active,
-                    Load::Dispatched => dispatched,
-                };
-                Candidate {
-                    weight: self.choice.target[link].weight,
-                    load: match self.counted {
-                        Counted::BothWays => load.iter().sum(),
-                        Counted::OwnWay => load[way],
-                    },
-                    usable: true,
-                }
-            })
-            .collect();
+        let counted = |flows: [u32; 2]| match self.counted {
+            Counted::BothWays => u64::from(flows[0]) + u64::from(flows[1]),
+            Counted::OwnWay => flows[way].into(),
+        };
+        let links = active.zip(&self.dispatched);
+        for (gauge, (active, dispatched)) in self.gauges.target.iter_mut().zip(links) {
+            gauge.opened = counted(active);
+            gauge.dispatched = counted(*dispatched);
+        }
         let request = Request {
             hash: flow.hash,
-            random: self.random.random(),
-            ..Request::new(self.dispatch)
+            draw: self.draw(),
+            ..Request::default()
         };
-        let target = pick(&candidates, &request).target;
+        let target = choose(&self.choice, &self.gauges, &NO_TABLE, &request).target;
         let link = usize::from(target.expect("every link is usable"));
         self.dispatched[link][way] += 1;
         link
+    }
+
+    fn draw(&mut self) -> u32 {
+        if self.choice.dispatch != u32::from(Dispatch::Turns) {
+            return self.random.random();
+        }
+        self.turn = self.turn.wrapping_add(1);
+        self.turn
     }
 }
 
@@ -189,7 +187,7 @@ fn first_choice(rates_bps: &[u64], algorithm: Algorithm) -> Result<Choice, Build
             ..LinkSpec::default()
         });
     let mut balancer = Balancer::new(Time::ZERO, algorithm, links.collect(), Config::default())?;
-    for link in 0..rates_bps.len() as u8 {
+    for link in 0..rates_bps.len() as u16 {
         balancer.handle_link_state(Time::ZERO, LinkId(link), LinkState::Present);
     }
     balancer.handle_counters(Time::ZERO, &vec![LinkCounters::default(); rates_bps.len()]);
@@ -238,7 +236,7 @@ impl Fluid {
         shared.add(now_s, flow.bytes, self.served.len());
         self.served.push(Served {
             duration_s: 0.0,
-            link: link.map(|link| LinkId(link as u8)),
+            link: link.map(|link| LinkId(link as u16)),
         });
     }
 

@@ -19,7 +19,7 @@ use anabranch_core::multilink::{
     self, Bins, Controller, Counters, Drr, Parameters, Queue, SublinkId, TrunkError, Wakeup,
 };
 use anabranch_policy::abi::{BINS, Flowlet};
-use anabranch_policy::{Candidate, Candidates, spread};
+use anabranch_policy::{Candidate, Sublinks, spread};
 use anabranch_scenario::Spread;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -54,7 +54,7 @@ pub struct Sublink {
 pub struct Trunk {
     sublinks: Vec<Sublink>,
     /// Which sublinks take packets, and with what weights.
-    candidates: Candidates,
+    candidates: Sublinks,
     way: Way,
     /// Of each sublink.
     opened: Vec<u64>,
@@ -188,7 +188,7 @@ impl Trunk {
 
     fn look_at_carriers(&mut self) {
         for i in 0..self.sublinks.len() {
-            self.set_usable(SublinkId(i as u8), self.carriers[i]);
+            self.set_usable(SublinkId(i as u16), self.carriers[i]);
         }
     }
 
@@ -240,7 +240,7 @@ impl Trunk {
                 buffer_bytes,
                 sent_bytes: counters.offered.bytes - dropped_bytes - waiting.bytes,
                 rate_bps: sublink.rate_bps,
-                usable: self.is_usable(SublinkId(i as u8)),
+                usable: self.is_usable(SublinkId(i as u16)),
             }
         };
         self.sublinks.iter().enumerate().map(queue).collect()

@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sublink_that_is_not_usable_gets_nothing(downloads in downloads(), gone in 0..K as u8) {
+    fn a_sublink_that_is_not_usable_gets_nothing(downloads in downloads(), gone in 0..K as u16) {
         for spread in SPREADS {
             let mut world = world(spread, &downloads, 1);
             world.site.set_usable(SublinkId(gone), false);
@@ -265,7 +265,7 @@ fn a_connection_is_counted_again_whenever_its_first_packet_is_repeated() {
 #[test]
 fn a_packet_that_finds_no_usable_sublink_is_counted_and_gone() {
     let mut world = world(Spread::Dhfv, &crowded(), 1);
-    for sublink in 0..K as u8 {
+    for sublink in 0..K as u16 {
         world.site.set_usable(SublinkId(sublink), false);
     }
     world.run_until(Time::from_millis(500));

@@ -109,7 +109,7 @@ pub fn describe(
             mtu: MTU,
             point_to_point: false,
         };
-        gateway.set_link(LinkId(i), Some(&path))?;
+        gateway.set_link(LinkId(i.into()), Some(&path))?;
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ fn choice() -> abi::Choice {
         dispatch: Dispatch::Random.into(),
         load: Load::Dispatched.into(),
         count: LINKS.into(),
-        usable: (1 << LINKS) - 1,
+        usable: abi::Set::of_word((1 << LINKS) - 1),
         syn_retry: 1,
         granularity: Granularity::Connection.into(),
         ..Default::default()

@@ -33,7 +33,7 @@ fn passive_ftp_transfers_every_file_however_long_its_session_lasts() {
             .map(|number| transfer(lab, sources[number % sources.len()], number % 2 == 0))
             .sum();
         assert_eq!(transferred, SESSIONS * FILES, "{policy}");
-        let mut links: Vec<u8> = flows(gateway).iter().map(|flow| flow.link).collect();
+        let mut links: Vec<u16> = flows(gateway).iter().map(|flow| flow.link).collect();
         links.sort_unstable();
         links.dedup();
         assert_eq!(links.len(), 2, "{policy}: hosts take different links");

@@ -81,7 +81,7 @@ fn iperf3_gets_the_rate_of_several_links_in_both_directions() {
         up_bps > 12e6,
         "{up_bps} bit/s is what fiber alone would give"
     );
-    let mut links: Vec<u8> = flows(&house.gateway).iter().map(|flow| flow.link).collect();
+    let mut links: Vec<u16> = flows(&house.gateway).iter().map(|flow| flow.link).collect();
     links.sort_unstable();
     links.dedup();
     assert_eq!(links.len(), 3);

@@ -177,7 +177,10 @@ fn a_tuple_with_an_unknown_key_or_value_is_refused_with_what_is_allowed() {
 #[test]
 fn a_tuple_whose_parts_do_not_fit_is_refused() {
     let refused = [
-        (r#"{ dispatch = "weighted" }"#, TupleError::MeasureMissing),
+        (
+            r#"{ dispatch = "weighted" }"#,
+            TupleError::MeasureMissing("weighted"),
+        ),
         (
             r#"{ dispatch = "hash", measure = "st-in" }"#,
             TupleError::MeasureUnused("hash"),

@@ -9,14 +9,14 @@ use super::{BinId, Move, SublinkId, TrunkError, sublinks};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bins {
     table: Table,
-    sublinks: u8,
+    sublinks: u16,
 }
 
 impl Bins {
     /// Bin `i` on sublink `i mod count`.
     pub fn new(count: usize) -> Result<Self, TrunkError> {
         let sublinks = sublinks(count)?;
-        let table = std::array::from_fn(|bin| (bin % count) as u8);
+        let table = std::array::from_fn(|bin| (bin % count) as u16);
         Ok(Bins { table, sublinks })
     }
 

@@ -11,7 +11,7 @@ use super::{SublinkId, TrunkError, sublinks};
 #[derive(Clone, Debug)]
 pub struct Drr {
     quanta_bytes: [u32; MAX_LINKS],
-    sublinks: u8,
+    sublinks: u16,
     turn: abi::Drr,
 }
 
@@ -19,7 +19,7 @@ impl Drr {
     /// Quanta in the ratio of the sublinks' rates. Smaller ones share more finely.
     pub fn new(quanta_bytes: &[u32]) -> Result<Self, TrunkError> {
         let count = sublinks(quanta_bytes.len())?;
-        if let Some(empty) = (0u8..)
+        if let Some(empty) = (0u16..)
             .zip(quanta_bytes)
             .find(|(_, quantum)| **quantum == 0)
         {
@@ -36,7 +36,7 @@ impl Drr {
 
     /// The sublink of the next packet, among those whose bit in `usable` is set; none if there is none. A sublink that
     /// is passed over as unusable keeps no deficit.
-    pub fn choose(&mut self, length_bytes: u32, usable: u32) -> Option<SublinkId> {
+    pub fn choose(&mut self, length_bytes: u32, usable: u64) -> Option<SublinkId> {
         self.turn
             .sublink(
                 &self.quanta_bytes,
@@ -54,10 +54,10 @@ mod tests {
 
     use super::*;
 
-    fn sent(drr: &mut Drr, lengths_bytes: &[u32]) -> Vec<u8> {
+    fn sent(drr: &mut Drr, lengths_bytes: &[u32]) -> Vec<u16> {
         lengths_bytes
             .iter()
-            .map(|&length| drr.choose(length, u32::MAX).unwrap().0)
+            .map(|&length| drr.choose(length, u64::MAX).unwrap().0)
             .collect()
     }
 
@@ -115,7 +115,7 @@ mod tests {
             let mut drr = Drr::new(&quanta).unwrap();
             let mut carried = vec![0u64; quanta.len()];
             for &length in &lengths {
-                carried[drr.choose(length, u32::MAX).unwrap().index()] += u64::from(length);
+                carried[drr.choose(length, u64::MAX).unwrap().index()] += u64::from(length);
             }
             let visits = |i: usize| carried[i] as f64 / f64::from(quanta[i]);
             let slack = |i: usize| 9000.0 / f64::from(quanta[i]);

@@ -59,7 +59,7 @@ const CHECKS_MAX: usize = 10_000;
 
 /// A sublink by its place in the trunk, which is its number in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SublinkId(pub u8);
+pub struct SublinkId(pub u16);
 
 impl SublinkId {
     /// For tables with a place for each sublink.
@@ -241,9 +241,9 @@ pub fn weights(rates_bps: &[u64]) -> Vec<u32> {
 }
 
 /// The number of a trunk's sublinks, if it can be one.
-fn sublinks(count: usize) -> Result<u8, TrunkError> {
+fn sublinks(count: usize) -> Result<u16, TrunkError> {
     if (1..=MAX_LINKS).contains(&count) {
-        Ok(count as u8)
+        Ok(count as u16)
     } else {
         Err(TrunkError::Sublinks(count))
     }

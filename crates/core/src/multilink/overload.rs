@@ -22,7 +22,7 @@ impl Watch {
 
     /// The overloaded sublinks, in order.
     pub fn check(&mut self, queues: &[Queue]) -> Vec<SublinkId> {
-        let overloaded = (0u8..)
+        let overloaded = (0u16..)
             .zip(queues.iter().zip(&self.last_bytes))
             .filter(|(_, (queue, last_bytes))| {
                 queue.usable && self.exceeds(queue) && queue.length_bytes >= **last_bytes
@@ -44,7 +44,7 @@ impl Watch {
 pub fn lightest(queues: &[Queue], from: SublinkId) -> Vec<SublinkId> {
     let mut lightest = Vec::new();
     let mut least = &queues[from.index()];
-    for (i, queue) in (0u8..).zip(queues).filter(|(_, queue)| queue.usable) {
+    for (i, queue) in (0u16..).zip(queues).filter(|(_, queue)| queue.usable) {
         match fill(queue, least) {
             Ordering::Less => {
                 least = queue;

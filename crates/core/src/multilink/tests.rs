@@ -458,7 +458,7 @@ proptest! {
             });
             prop_assert_eq!(&table, controller.bins().table());
             prop_assert!(table.iter().all(|&sublink| usize::from(sublink) < sublinks));
-            let total: usize = (0..sublinks).map(|s| controller.bins().of(SublinkId(s as u8)).count()).sum();
+            let total: usize = (0..sublinks).map(|s| controller.bins().of(SublinkId(s as u16)).count()).sum();
             prop_assert_eq!(total, BINS);
         }
     }

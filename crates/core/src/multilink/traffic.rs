@@ -37,7 +37,7 @@ impl Traffic {
     /// The next usable sublink after `from`, the first following the last, that uses less of its rate than all usable
     /// ones together use of theirs.
     pub fn next_below_mean(&self, queues: &[Queue], from: SublinkId) -> Option<SublinkId> {
-        let usable = || (0u8..).zip(queues).filter(|(_, queue)| queue.usable);
+        let usable = || (0u16..).zip(queues).filter(|(_, queue)| queue.usable);
         let sent = usable()
             .map(|(i, _)| self.sent_bytes(SublinkId(i)))
             .sum::<u128>();
@@ -61,7 +61,7 @@ impl Traffic {
 
 /// The usable sublinks but `from`, beginning after it.
 fn others(queues: &[Queue], from: SublinkId) -> impl Iterator<Item = SublinkId> {
-    let (before, after) = (0..from.0, from.0 + 1..queues.len() as u8);
+    let (before, after) = (0..from.0, from.0 + 1..queues.len() as u16);
     after
         .chain(before)
         .map(SublinkId)

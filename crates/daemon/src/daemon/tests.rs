@@ -35,14 +35,14 @@ link.lte = { device = "ppp0", down = "10mbit", up = "10mbit" }
 enum Told {
     Settings,
     /// The links that take new flows, as bits.
-    Choice(u32),
+    Choice(u64),
     /// The external address.
-    Link(u8, Option<String>),
+    Link(u16, Option<String>),
     Attach(u32),
     Detach(u32),
-    Ended(u8),
+    Ended(u16),
     /// UDP flows without a packet for so long.
-    Moved(u8, Duration),
+    Moved(u16, Duration),
     Closed,
     /// The host, not the data path.
     Restored,
@@ -124,7 +124,7 @@ impl DataPlane for FakePlane {
     }
 
     fn install(&mut self, choice: &Choice) -> Result<(), PlaneError> {
-        self.tell(Told::Choice(choice.usable))
+        self.tell(Told::Choice(choice.usable.word[0]))
     }
 
     fn end_flows(&mut self, link: LinkId) -> Result<Ended, PlaneError> {

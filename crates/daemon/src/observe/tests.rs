@@ -110,7 +110,7 @@ pub(crate) fn host() -> Snapshot {
     }
 }
 
-fn path(desired: &Desired, link: u8) -> Result<LinkPath, Missing> {
+fn path(desired: &Desired, link: u16) -> Result<LinkPath, Missing> {
     desired.links[&LinkId(link)].path.clone()
 }
 

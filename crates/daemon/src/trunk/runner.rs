@@ -243,7 +243,7 @@ impl<'a> Runner<'a> {
     fn tell_sublinks(&mut self) -> anyhow::Result<()> {
         for i in 0..MAX_LINKS {
             let path = self.view.sublinks.get(i).and_then(|sublink| sublink.path);
-            self.plane.set_sublink(SublinkId(i as u8), path)?;
+            self.plane.set_sublink(SublinkId(i as u16), path)?;
         }
         Ok(())
     }
@@ -311,7 +311,7 @@ impl<'a> Runner<'a> {
                 opened: carried[i].opened,
                 tx_bps: self.meter.rate(i).tx_bps,
                 share: carried[i].bytes as f64 / total.max(1) as f64,
-                bins: self.bins.of(SublinkId(i as u8)).count(),
+                bins: self.bins.of(SublinkId(i as u16)).count(),
                 queue_bytes: queue.length_bytes,
                 queue_packets: queue.length_packets,
                 buffer_bytes: sublink.buffer_bytes(queue.limit_bytes),

@@ -59,9 +59,9 @@ impl View {
     }
 
     /// Bit i: sublink i may take packets.
-    pub fn usable(&self) -> u32 {
+    pub fn usable(&self) -> u64 {
         let bits = self.sublinks.iter().enumerate();
-        bits.map(|(i, sublink)| u32::from(sublink.missing.is_none()) << i)
+        bits.map(|(i, sublink)| u64::from(sublink.missing.is_none()) << i)
             .sum()
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anabranch_api::Proto;
 use anabranch_api::{LinkAction, LinkState, Request, Response};
 use anabranch_policy::abi::{
-    ABI_VERSION, BePort, Flow, FlowKey, Gauge, SIDE_LAN, STATE_CONFIRMED, Table,
+    ABI_VERSION, BePort, Flow, FlowKey, Gauges, SIDE_LAN, STATE_CONFIRMED, Table,
 };
 use anabranch_policy::trace;
 use anabranch_testbed::netns::Exit;
@@ -331,10 +331,10 @@ fn enter_flows(pins: &Path, count: u32) {
     let mut counted = table.get(&0, 0).unwrap();
     counted.confirmed += u64::from(count);
     table.set(0, counted, 0).unwrap();
-    let mut gauges: Array<_, Gauge> = Map::Array(open("gauges").unwrap()).try_into().unwrap();
-    let mut gauge = gauges.get(&0, 0).unwrap();
-    gauge.opened += u64::from(count);
-    gauges.set(0, gauge, 0).unwrap();
+    let mut gauges: Array<_, Gauges> = Map::Array(open("gauges").unwrap()).try_into().unwrap();
+    let mut all = gauges.get(&0, 0).unwrap();
+    all.target[0].opened += u64::from(count);
+    gauges.set(0, all, 0).unwrap();
 }
 
 /// The longest that somebody waits for the daemon's status, who asks while it is `wanted` and no longer.

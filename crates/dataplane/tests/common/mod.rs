@@ -43,6 +43,6 @@ pub fn settings() -> Settings {
 }
 
 /// Round-robin over the links in `usable`.
-pub fn round_robin(usable: u32) -> Choice {
+pub fn round_robin(usable: u64) -> Choice {
     Choice::round_robin(2, usable)
 }

@@ -43,12 +43,12 @@ fn a_load_that_fails_leaves_nothing_or_what_another_version_left() {
 }
 
 /// The link of a connection, as its server sees it.
-fn link_of(server: &TcpStream) -> u8 {
+fn link_of(server: &TcpStream) -> u16 {
     let peer = server.peer_addr().unwrap().ip();
     let found = EXTERNAL
         .iter()
         .position(|address| peer == IpAddr::from(*address));
-    found.expect("one of ours") as u8
+    found.expect("one of ours") as u16
 }
 
 /// RFC 5382 REQ-4: for six seconds nobody is told that nobody listens, whether or not a LAN host has a connection there.

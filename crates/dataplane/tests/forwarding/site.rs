@@ -122,7 +122,7 @@ impl Site {
     }
 
     /// Tells the gateway of a link, whose path takes packets of `mtu` bytes.
-    pub fn set_link_mtu(&mut self, link: u8, mtu: u32) {
+    pub fn set_link_mtu(&mut self, link: u16, mtu: u32) {
         self.in_gateway(|plane| {
             let path = link_path(link, mtu);
             plane.set_link(LinkId(link), Some(&path)).unwrap();
@@ -140,7 +140,7 @@ impl Site {
     }
 
     /// New flows take the links in `usable`.
-    pub fn install(&mut self, usable: u32) {
+    pub fn install(&mut self, usable: u64) {
         self.plane().install(&round_robin(usable)).unwrap();
     }
 
@@ -228,7 +228,7 @@ fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
         },
     ];
     for (link, external) in EXTERNAL.into_iter().enumerate() {
-        let id = LinkId(link as u8);
+        let id = LinkId(link as u16);
         let path = link_path(id.0, 1500);
         plane.set_link(id, Some(&path))?;
         plane.attach(path.ifindex, Role::Link(id), false, 1500)?;
@@ -241,7 +241,7 @@ fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
 }
 
 /// In the gateway's namespace.
-fn link_path(link: u8, mtu: u32) -> LinkPath {
+fn link_path(link: u16, mtu: u32) -> LinkPath {
     LinkPath {
         external: EXTERNAL[usize::from(link)].into(),
         gateway: Some(ISP[usize::from(link)].into()),

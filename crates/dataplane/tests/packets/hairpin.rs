@@ -278,7 +278,7 @@ const NARROW_DEVICE: u32 = 300;
 const NARROW_MTU: u16 = 1300;
 
 /// The neighbour is behind a device that takes shorter packets than the links do.
-fn narrow(links: u32) -> Rig {
+fn narrow(links: u64) -> Rig {
     let mut rig = Rig::new();
     rig.set(|s| s.lan_sources_loose = 1);
     rig.install(&round_robin(links));

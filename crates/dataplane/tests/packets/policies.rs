@@ -6,8 +6,10 @@ use anabranch_core::{
     Balancer, Choice, Config, DataPlane, Driver, LinkId, LinkSpec, LinkState, Time,
 };
 use anabranch_dataplane::{Proto, Route, Verdict};
+use anabranch_policy::abi::BePort;
 use anabranch_policy::{
-    Candidates, Dispatch, Granularity, Request, abi, hash_vectors, pick, vectors,
+    Candidate, Dispatch, Granularity, NO_TABLE, Request, Set, Tried, Vector, choose, hash_vectors,
+    vectors,
 };
 
 use crate::{
@@ -16,14 +18,11 @@ use crate::{
     rig::*,
 };
 
-/// The choice from which the program must gather `candidates`: loads are what was dispatched since a base.
-fn choice_of(candidates: &Candidates, dispatch: Dispatch) -> Choice {
-    let mut choice = round_robin(candidates.usable);
-    choice.dispatch = dispatch.into();
-    choice.count = candidates.count;
-    for (i, target) in choice.target.iter_mut().enumerate() {
-        target.weight = candidates.weight[i];
-        target.dispatched_base = candidates.load[i].wrapping_neg();
+/// The choice from which the program must gather the candidates' loads: what was dispatched since a base.
+fn choice_of(vector: &Vector) -> Choice {
+    let (mut choice, _) = Choice::among(vector.dispatch, &vector.candidates);
+    for (target, candidate) in choice.target.iter_mut().zip(&vector.candidates) {
+        target.dispatched_base = candidate.load.wrapping_neg();
     }
     choice
 }
@@ -33,28 +32,31 @@ fn every_vector_of_the_native_build_is_decided_alike_by_the_loaded_program() {
     let mut rig = Rig::new();
     let (from, to) = (SocketAddr::from(client(4000)), SocketAddr::from(server(80)));
     for (number, vector) in vectors().into_iter().enumerate() {
-        rig.install(&choice_of(&vector.candidates, vector.request.dispatch));
+        let choice = choice_of(&vector);
+        rig.install(&choice);
         let explained = rig.plane().explain(from, to, Proto::Tcp).unwrap();
-        let native = pick(
-            &vector.candidates,
-            &Request {
-                hash: explained.hash,
-                ..Request::new(vector.request.dispatch)
-            },
-        );
         let told = format!("vector {number}: {vector:?}, explained {explained:?}");
-        if vector.request.dispatch == Dispatch::Random {
-            let usable = explained
-                .link
-                .map(|link| explained.weighed[usize::from(link)].usable);
-            assert!(usable.unwrap_or(true), "{told}");
+        let (_, gauges) = Choice::among(vector.dispatch, &vector.candidates);
+        let request = Request {
+            hash: explained.hash,
+            ..Request::default()
+        };
+        let based = Choice {
+            target: Choice::among(vector.dispatch, &vector.candidates).0.target,
+            ..choice
+        };
+        let native = choose(&based, &gauges, &NO_TABLE, &request);
+        let draws = [Dispatch::Random, Dispatch::RandomTwo, Dispatch::Turns];
+        if draws.contains(&vector.dispatch) {
+            let is_usable = |link: u16| vector.candidates[usize::from(link)].usable;
+            assert!(explained.link.is_none_or(is_usable), "{told}");
             assert_eq!(explained.link.is_some(), native.target.is_some(), "{told}");
         } else {
             assert_eq!(explained.link, native.target, "{told}");
         }
-        for (i, weighed) in explained.weighed.iter().enumerate() {
-            assert_eq!(weighed.weight, vector.candidates.weight[i], "{told}");
-            assert_eq!(weighed.load, vector.candidates.load[i], "{told}");
+        for (weighed, candidate) in explained.weighed.iter().zip(&vector.candidates) {
+            assert_eq!(weighed.weight, candidate.weight, "{told}");
+            assert_eq!(weighed.load, candidate.load, "{told}");
         }
     }
 }
@@ -172,11 +174,11 @@ fn a_session_keeps_its_link_while_it_is_usable() {
     for port in 1..6 {
         assert_eq!(rig.connect(client(4000 + port), server(443)).link, first);
     }
-    choice.usable = 0b11 & !(1 << first);
+    choice.usable = Set::of_word(0b11 & !(1 << first));
     rig.install(&choice);
     let moved = rig.connect(client(4010), server(80)).link;
     assert_ne!(moved, first);
-    choice.usable = 0b11;
+    choice.usable = Set::of_word(0b11);
     rig.install(&choice);
     assert_eq!(rig.connect(client(4011), server(80)).link, moved);
 }
@@ -185,7 +187,7 @@ fn a_session_keeps_its_link_while_it_is_usable() {
 fn sticky() -> Choice {
     let mut choice = round_robin(0b11);
     choice.stick = 1;
-    choice.except[0] = abi::BePort::new(443);
+    choice.except[0] = BePort::new(443);
     choice
 }
 
@@ -314,11 +316,11 @@ fn with_granularity_host_a_host_shows_one_address_while_its_link_is_usable() {
         first,
         "hosts are spread"
     );
-    choice.usable = 0b11 & !(1 << first);
+    choice.usable = Set::of_word(0b11 & !(1 << first));
     rig.install(&choice);
     let moved = rig.connect(client(4100), server(80)).link;
     assert_ne!(moved, first);
-    choice.usable = 0b11;
+    choice.usable = Set::of_word(0b11);
     rig.install(&choice);
     assert_eq!(rig.connect(client(4101), server(80)).link, moved);
 }
@@ -335,19 +337,20 @@ fn a_retransmitted_syn_avoids_what_it_tried_as_the_native_build_would() {
     let links: Vec<_> = (0..3)
         .map(|_| link_of(rig.lan_sends(&syn).sent("translated-out").src()))
         .collect();
-    let mut candidates = Candidates {
-        count: 2,
-        usable: 0b11,
-        ..Candidates::default()
-    };
-    candidates.weight[..2].copy_from_slice(&[9, 1]);
-    let native = |avoid| {
+    let candidates = [9, 1].map(|weight| Candidate {
+        weight,
+        load: 0,
+        usable: true,
+    });
+    let (choice, gauges) = Choice::among(Dispatch::Best, &candidates);
+    let native = |tried| {
         let request = Request {
-            avoid,
-            ..Request::new(Dispatch::Best)
+            tried: Tried(tried),
+            ..Request::default()
         };
-        pick(&candidates, &request).target.unwrap()
+        choose(&choice, &gauges, &NO_TABLE, &request)
+            .target
+            .unwrap()
     };
     assert_eq!(links, [native(0), native(0b01), native(0b11)]);
-    assert_eq!(abi::NO_TARGET, 0xff);
 }

@@ -150,7 +150,7 @@ impl Rig {
                 mtu: mtu[link],
                 point_to_point: false,
             };
-            let id = LinkId(link as u8);
+            let id = LinkId(link as u16);
             self.plane().set_link(id, Some(&path)).unwrap();
             if EXTERNAL.contains(&external) {
                 self.routes.push(route(external, 32, Verdict::Local));
@@ -197,7 +197,7 @@ impl Rig {
     }
 
     /// Lets frames arrive on a link, for those who run programs by themselves.
-    pub fn role_of_link(&mut self, link: u8) {
+    pub fn role_of_link(&mut self, link: u16) {
         self.become_role(Role::Link(LinkId(link)));
     }
 
@@ -249,7 +249,7 @@ impl Rig {
     #[track_caller]
     pub fn link_pours(
         &mut self,
-        link: u8,
+        link: u16,
         frames: impl Iterator<Item = Vec<u8>>,
     ) -> BTreeMap<String, u64> {
         self.pours("wan", Role::Link(LinkId(link)), frames)
@@ -280,7 +280,7 @@ impl Rig {
 
     /// A frame arrives on a link.
     #[track_caller]
-    pub fn link_brings(&mut self, link: u8, frame: &[u8]) -> Outcome {
+    pub fn link_brings(&mut self, link: u16, frame: &[u8]) -> Outcome {
         self.arrive("wan", Role::Link(LinkId(link)), frame, 0)
     }
 
@@ -613,7 +613,7 @@ pub struct Connection {
     pub local: SocketAddrV4,
     pub remote: SocketAddrV4,
     pub external: SocketAddrV4,
-    pub link: u8,
+    pub link: u16,
 }
 
 impl Connection {
@@ -630,9 +630,9 @@ impl Connection {
 
 /// The link an external endpoint belongs to.
 #[track_caller]
-pub fn link_of(external: SocketAddrV4) -> u8 {
+pub fn link_of(external: SocketAddrV4) -> u16 {
     let found = EXTERNAL.iter().position(|address| address == external.ip());
-    found.unwrap_or_else(|| panic!("{external} is no link's")) as u8
+    found.unwrap_or_else(|| panic!("{external} is no link's")) as u16
 }
 
 /// A network card that misbehaves.

@@ -101,7 +101,7 @@ fn ending_a_link_ends_its_flows_and_no_others() {
                 .src()
         })
         .collect();
-    let of = |link: u8, all: &[SocketAddrV4]| {
+    let of = |link: u16, all: &[SocketAddrV4]| {
         all.iter()
             .filter(|external| link_of(**external) == link)
             .count() as u64
@@ -193,8 +193,8 @@ enum Event {
     Udp,
     UdpAnswer,
     Sweep,
-    EndLink(u8),
-    Usable(u32),
+    EndLink(u16),
+    Usable(u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -209,8 +209,8 @@ fn event() -> impl Strategy<Value = Event> {
         3 => Just(Event::Udp),
         3 => Just(Event::UdpAnswer),
         1 => Just(Event::Sweep),
-        1 => (0..2u8).prop_map(Event::EndLink),
-        1 => (0..4u32).prop_map(Event::Usable),
+        1 => (0..2u16).prop_map(Event::EndLink),
+        1 => (0..4u64).prop_map(Event::Usable),
     ]
 }
 

@@ -37,14 +37,14 @@ struct Outcome {
     reason: String,
     action: u32,
     /// The sublink it was sent over, and the bin it was counted in.
-    went: Option<(u8, u16)>,
+    went: Option<(u16, u16)>,
     /// It counted as the first of a connection on that sublink.
     opened: bool,
 }
 
 impl Outcome {
     #[track_caller]
-    fn sublink(&self) -> u8 {
+    fn sublink(&self) -> u16 {
         assert_eq!(self.action, TC_ACT_REDIRECT, "{self:?}");
         self.went.expect("what is sent is counted").0
     }
@@ -88,10 +88,10 @@ impl Rig {
         ));
         let (mut trunk, adopted) = Trunk::open(&pins).unwrap();
         assert!(!adopted);
-        for sublink in 0..MAX_LINKS as u8 {
+        for sublink in 0..MAX_LINKS as u16 {
             let path = SublinkPath {
                 ifindex: 1,
-                next_hop: (sublink % 2 == 0).then_some(Ipv4Addr::new(192, 0, 2, sublink)),
+                next_hop: (sublink % 2 == 0).then_some(Ipv4Addr::new(192, 0, 2, sublink as u8)),
             };
             trunk.set_sublink(SublinkId(sublink), Some(path)).unwrap();
         }
@@ -138,7 +138,7 @@ impl Rig {
             ([], []) => None,
             ([(sublink, 1)], [(bin, bytes)]) => {
                 assert_eq!(*bytes, frame.len() as u64);
-                Some((*sublink as u8, *bin as u16))
+                Some((*sublink as u16, *bin as u16))
             }
             other => panic!("one packet is counted once: {other:?}"),
         };
@@ -241,10 +241,10 @@ fn every_flow_takes_the_sublink_that_the_native_build_names() {
         let spread = [Spread::Hash, Spread::Bins, Spread::Rendezvous][round % 3];
         let mut told = spreading(spread, 1 + draw.next() % 17);
         // Bits beyond the last sublink must not matter.
-        told.sublinks.usable = draw.next() | draw.next();
+        told.sublinks.usable = (draw.next() | draw.next()).into();
         let bits = [2, 8, 20, 32][draw.next() as usize % 4];
         told.sublinks.weight = std::array::from_fn(|_| draw.next() >> (32 - bits));
-        let table: Table = std::array::from_fn(|_| (draw.next() % 18) as u8);
+        let table: Table = std::array::from_fn(|_| (draw.next() % 18) as u16);
         rig.tell(told);
         rig.trunk().set_table(&table).unwrap();
 
@@ -275,7 +275,7 @@ fn packet_by_packet_the_sublinks_take_their_turns_as_in_the_native_build() {
         let mut rig = Rig::of(told);
         for _ in 0..200 {
             if draw.next().is_multiple_of(8) {
-                told.sublinks.usable = draw.next();
+                told.sublinks.usable = draw.next().into();
                 rig.tell(told);
             }
             let payload = vec![0; (draw.next() % 1400) as usize];
@@ -565,7 +565,7 @@ fn what_a_trunk_cannot_carry_leaves_for_a_reason_of_its_own() {
 #[test]
 fn another_process_finds_table_and_counters_as_they_were() {
     let mut rig = Rig::of(spreading(Spread::Bins, 8));
-    let table: Table = std::array::from_fn(|bin| (bin / 7 % 8) as u8);
+    let table: Table = std::array::from_fn(|bin| (bin / 7 % 8) as u16);
     rig.trunk().set_table(&table).unwrap();
     let packet = tcp(client(1), server(2), "A", 1, 1).frame();
     let first = rig.send(&packet);

@@ -122,7 +122,7 @@ impl Gateway {
     // ---- getters
 
     fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
-        (0..self.ports.len() as u8).map(LinkId)
+        (0..self.ports.len() as u16).map(LinkId)
     }
 
     /// As of the last turn.
@@ -238,7 +238,7 @@ impl Gateway {
             }
         }
         let bytes = net.packet(id).bytes;
-        let Some((link, peer)) = self.nat.follow_out(from, kind, bytes) else {
+        let Some((link, peer)) = self.nat.follow_out(net, from, kind, bytes) else {
             if kind != Kind::Rst {
                 net.tell(Segment::bare(Kind::Rst), SideId::NOBODY, from);
             }
@@ -321,8 +321,8 @@ impl Site for Gateway {
     fn pass(&mut self, net: &mut Net, site: SiteId, packet: PacketId) -> Onward {
         match site.0 {
             0 => self.outbound(net, packet),
-            inner @ 1..=LINKS => self.inbound(net, LinkId((inner - 1) as u8), packet),
-            outer => self.reflect(net, LinkId((outer - 1 - LINKS) as u8), packet),
+            inner @ 1..=LINKS => self.inbound(net, LinkId(inner - 1), packet),
+            outer => self.reflect(net, LinkId(outer - 1 - LINKS), packet),
         }
     }
 

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use anabranch_core::{Ended, LinkCounters, LinkId, Time};
-use anabranch_policy::abi::{Answer, Choice, Gauge, MAX_LINKS, Traffic};
+use anabranch_policy::abi::{
+    Answer, Choice, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL, STATE_FIN_REMOTE,
+    STATE_REPLIED, Traffic,
+};
 use anabranch_policy::tries::Attempt;
-use anabranch_policy::{Candidates, Decision, Dispatch, Granularity, Load, Request, Why, pick};
+use anabranch_policy::{Dispatch, Gauges, Granularity, NO_TABLE, Request, Syn, Tried, choose};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -36,18 +39,23 @@ struct Entry {
     /// The greatest number that the remote end acknowledged.
     acked: u32,
     attempt: Attempt,
-    replied: bool,
-    confirmed: bool,
-    fin_local: bool,
-    fin_remote: bool,
-    closed: bool,
+    /// Bits of `STATE_…`.
+    state: u32,
     /// Links that failed it.
-    tried: u16,
+    tried: Tried,
 }
 
 impl Entry {
     fn link(&self) -> LinkId {
         LinkId(self.attempt.link())
+    }
+
+    fn is(&self, state: u32) -> bool {
+        self.state & state == state
+    }
+
+    fn note(&mut self, state: u32, holds: bool) {
+        self.state |= if holds { state } else { 0 };
     }
 }
 
@@ -56,12 +64,8 @@ const NO_ENTRY: Entry = Entry {
     peer: SideId::NOBODY,
     acked: 0,
     attempt: Attempt::new(0),
-    replied: false,
-    confirmed: false,
-    fin_local: false,
-    fin_remote: false,
-    closed: true,
-    tried: 0,
+    state: STATE_CLOSED,
+    tried: Tried(0),
 };
 
 /// What a SYN of the LAN asks for.
@@ -87,14 +91,18 @@ pub struct Nat {
     /// By flow.
     pairs: Vec<Pair>,
     /// By user and server; of a user as a whole without a server.
-    sessions: BTreeMap<(u32, Option<u32>), LinkId>,
+    sessions: BTreeMap<Session, LinkId>,
     traffic: Vec<Traffic>,
-    gauges: Vec<Gauge>,
+    gauges: Box<Gauges>,
     /// Entries whose host went away without a word, which a sweep will find: when, and of which link.
     unanswered: VecDeque<(Time, LinkId)>,
     reassigned: u64,
+    turn: u32,
     random: ChaCha8Rng,
 }
+
+/// A user and a server, or a user as a whole.
+type Session = (u32, Option<u32>);
 
 impl Nat {
     pub(super) fn new(links: usize, seed: u64) -> Self {
@@ -107,9 +115,10 @@ impl Nat {
             pairs: Vec::new(),
             sessions: BTreeMap::new(),
             traffic: vec![Traffic::default(); links],
-            gauges: vec![Gauge::default(); links],
+            gauges: Box::default(),
             unanswered: VecDeque::new(),
             reassigned: 0,
+            turn: 0,
             random,
         }
     }
@@ -128,13 +137,13 @@ impl Nat {
 
     /// Flows that are open on a link, as the gateway counts.
     pub fn active(&self, link: LinkId) -> u64 {
-        let gauge = &self.gauges[link.index()];
+        let gauge = &self.gauges.target[link.index()];
         gauge.opened.saturating_sub(gauge.closed)
     }
 
     /// Flows that were ever opened on a link.
     pub fn opened(&self, link: LinkId) -> u64 {
-        self.gauges[link.index()].opened
+        self.gauges.target[link.index()].opened
     }
 
     /// Flows that a repeated SYN moved to another link.
@@ -150,10 +159,10 @@ impl Nat {
 
     pub(super) fn counters(&mut self, now: Time) -> Vec<LinkCounters> {
         while let Some((_, link)) = self.unanswered.front().filter(|(due, _)| *due <= now) {
-            self.gauges[link.index()].closed += 1;
+            self.gauges.target[link.index()].closed += 1;
             self.unanswered.pop_front();
         }
-        let all = self.traffic.iter().zip(&self.gauges);
+        let all = self.traffic.iter().zip(&self.gauges.target);
         all.map(|(&traffic, &flows)| LinkCounters { traffic, flows })
             .collect()
     }
@@ -168,10 +177,10 @@ impl Nat {
         let mut ended = Ended::default();
         for place in 0..self.entries.len() {
             let entry = self.entries[place];
-            if !entry.confirmed || entry.link() != link {
+            if !entry.is(STATE_CONFIRMED) || entry.link() != link {
                 continue;
             }
-            if !entry.closed {
+            if !entry.is(STATE_CLOSED) {
                 ended.tcp += 1;
                 net.tell(Segment::bare(Kind::Rst), entry.peer, entry.opener);
             }
@@ -193,26 +202,40 @@ impl Nat {
     pub(super) fn settle_syn(&mut self, net: &Net, flow: FlowId) -> Settled {
         let (opener, _) = net.sides(flow);
         let Some(entry) = self.entry(opener).copied() else {
-            let link = self.choose(net, flow, 0);
-            return link.map_or(Settled::NoLink, Settled::Fresh);
+            return self.open(net, flow);
         };
-        if entry.confirmed || entry.replied {
-            return Settled::Bound;
-        }
         let link = entry.link();
-        self.traffic[link.index()].syn_retries += 1;
-        let usable = self.choice.usable >> link.0 & 1 == 1;
-        let tried = if self.choice.syn_retry != 0 {
-            entry.tried | 1 << link.0
-        } else if usable {
-            return Settled::Bound;
-        } else {
-            0
+        let retries = &mut self.traffic[link.index()].syn_retries;
+        match self.choice.judge_syn(entry.state, true, link.0) {
+            Syn::Follows => Settled::Bound,
+            Syn::Again => {
+                *retries += 1;
+                Settled::Bound
+            }
+            Syn::GoesOn => {
+                *retries += 1;
+                self.leave(net, flow, entry)
+            }
+            Syn::Anew => self.open(net, flow),
+        }
+    }
+
+    fn open(&mut self, net: &Net, flow: FlowId) -> Settled {
+        let Some(link) = self.choose(net, flow, Tried::default()) else {
+            return Settled::NoLink;
         };
+        self.remember(flow, link);
+        Settled::Fresh(link)
+    }
+
+    /// The attempt goes on elsewhere, if there is a link for it (`go_on` of bpf/lib/outbound.h).
+    fn leave(&mut self, net: &Net, flow: FlowId, entry: Entry) -> Settled {
+        let link = entry.link();
+        let tried = self.choice.tried_with(entry.tried, link.0);
         let Some(next) = self.choose(net, flow, tried) else {
             return Settled::NoLink;
         };
-        self.entries[opener.index()].tried = tried;
+        self.entries[entry.opener.index()].tried = tried;
         match next == link {
             true => Settled::Bound,
             false => Settled::Onward(next),
@@ -220,57 +243,41 @@ impl Nat {
     }
 
     /// The link of a new flow (`choose_link` of bpf/lib/open.h).
-    fn choose(&mut self, net: &Net, flow: FlowId, avoid: u16) -> Option<LinkId> {
-        let avoid = u32::from(avoid);
+    fn choose(&mut self, net: &Net, flow: FlowId, tried: Tried) -> Option<LinkId> {
+        let known = |session| self.sessions.get(&session).map(|link| link.0);
+        let request = Request {
+            tried,
+            hash: net.label(flow),
+            session: self.session(flow).and_then(known),
+            draw: self.draw(),
+            ..Request::default()
+        };
+        let decision = choose(&self.choice, &self.gauges, &NO_TABLE, &request);
+        decision.target.map(LinkId)
+    }
+
+    fn draw(&mut self) -> u32 {
+        if self.choice.dispatch != u32::from(Dispatch::Turns) {
+            return self.random.random();
+        }
+        self.turn = self.turn.wrapping_add(1);
+        self.turn
+    }
+
+    /// What binds the flows of a pair, or of a user, to one link. There are no ports here that are excepted.
+    fn session(&self, flow: FlowId) -> Option<Session> {
         let pair = self.pairs.get(flow.index()).copied().unwrap_or_default();
-        let reach = Granularity::try_from(self.choice.granularity).expect("the balancer's own");
-        let session = match reach {
+        match self.choice.reach(0) {
             Granularity::Connection => None,
             Granularity::Session => Some((pair.user, Some(pair.server))),
             Granularity::Host => Some((pair.user, None)),
-        };
-        if let Some(session) = session {
-            let known = self.sessions.get(&session).copied();
-            let known = known.filter(|link| (self.choice.usable & !avoid) >> link.0 & 1 == 1);
-            if known.is_some() {
-                return known;
-            }
         }
-        let dispatch = Dispatch::try_from(self.choice.dispatch).expect("the balancer's own");
-        let request = Request {
-            dispatch,
-            avoid,
-            hash: net.label(flow),
-            random: self.random.random(),
-        };
-        let Decision { target, why } = pick(&self.candidates(), &request);
-        debug_assert!(target.is_some() || why == Why::NoneUsable);
-        let link = LinkId(target?);
-        if let Some(session) = session {
-            self.sessions.insert(session, link);
-        }
-        Some(link)
     }
 
-    fn candidates(&self) -> Candidates {
-        let choice = &self.choice;
-        let mut candidates = Candidates {
-            count: choice.count,
-            usable: choice.usable,
-            ..Candidates::default()
-        };
-        for (i, target) in choice.target.iter().enumerate().take(MAX_LINKS) {
-            candidates.weight[i] = target.weight;
-            let Some(gauge) = self.gauges.get(i) else {
-                continue;
-            };
-            candidates.load[i] = if choice.load == Load::Active as u32 {
-                gauge.opened.saturating_sub(gauge.closed) as u32
-            } else {
-                (gauge.dispatched as u32).wrapping_sub(target.dispatched_base)
-            };
+    fn remember(&mut self, flow: FlowId, link: LinkId) {
+        if let Some(session) = self.session(flow) {
+            self.sessions.insert(session, link);
         }
-        candidates
     }
 
     pub(super) fn bind(&mut self, opener: SideId, peer: SideId, link: LinkId) {
@@ -279,10 +286,10 @@ impl Nat {
             opener,
             peer,
             attempt: Attempt::new(link.0),
-            closed: false,
+            state: 0,
             ..NO_ENTRY
         };
-        let gauge = &mut self.gauges[link.index()];
+        let gauge = &mut self.gauges.target[link.index()];
         gauge.dispatched += 1;
         gauge.opened += 1;
     }
@@ -304,7 +311,7 @@ impl Nat {
         let tries = self.earlier.entry(opener.index()).or_default();
         tries.retain(|(tried, _)| *tried != link && Some(*tried) != given_up);
         tries.push(before);
-        self.gauges[link.index()].dispatched += 1;
+        self.gauges.target[link.index()].dispatched += 1;
         self.count_move(before.0, link);
         self.reassigned += 1;
     }
@@ -330,8 +337,8 @@ impl Nat {
     }
 
     fn count_move(&mut self, from: LinkId, to: LinkId) {
-        self.gauges[from.index()].closed += 1;
-        self.gauges[to.index()].opened += 1;
+        self.gauges.target[from.index()].closed += 1;
+        self.gauges.target[to.index()].opened += 1;
     }
 
     // ---- packets of flows
@@ -339,6 +346,7 @@ impl Nat {
     /// A packet of the LAN: its link and the connection at the server; none if it belongs to no flow.
     pub(super) fn follow_out(
         &mut self,
+        net: &Net,
         opener: SideId,
         kind: Kind,
         bytes: u32,
@@ -347,10 +355,15 @@ impl Nat {
         if entry.opener != opener {
             return None;
         }
-        entry.confirmed |= entry.replied && kind != Kind::Syn;
-        entry.fin_local |= kind == Kind::Fin;
+        let confirms = entry.is(STATE_REPLIED) && !entry.is(STATE_CONFIRMED) && kind != Kind::Syn;
+        let moved = confirms && entry.tried != Tried::default();
+        entry.note(STATE_CONFIRMED, confirms);
+        entry.note(STATE_FIN_LOCAL, kind == Kind::Fin);
         let (link, peer) = (entry.link(), entry.peer);
-        let over = entry.fin_local && entry.fin_remote || kind == Kind::Rst;
+        let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || kind == Kind::Rst;
+        if let Some(flow) = net.flow_of(opener).filter(|_| moved) {
+            self.remember(flow, link);
+        }
         let traffic = &mut self.traffic[link.index()];
         traffic.tx_packets += 1;
         traffic.tx_bytes += u64::from(bytes);
@@ -370,9 +383,9 @@ impl Nat {
             return false;
         }
         let segment = &packet.segment;
-        entry.replied |= segment.kind == Kind::SynAck;
-        entry.fin_remote |= segment.kind == Kind::Fin;
-        let over = entry.fin_local && entry.fin_remote || segment.kind == Kind::Rst;
+        entry.note(STATE_REPLIED, segment.kind == Kind::SynAck);
+        entry.note(STATE_FIN_REMOTE, segment.kind == Kind::Fin);
+        let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || segment.kind == Kind::Rst;
         let traffic = &mut self.traffic[link.index()];
         traffic.rx_packets += 1;
         traffic.rx_bytes += u64::from(packet.bytes);
@@ -391,7 +404,7 @@ impl Nat {
         let Some(entry) = self.entry(opener) else {
             return;
         };
-        if !entry.closed {
+        if !entry.is(STATE_CLOSED) {
             self.unanswered.push_back((now + UNANSWERED, entry.link()));
         }
         self.entries[opener.index()] = NO_ENTRY;
@@ -400,8 +413,9 @@ impl Nat {
 
     fn close(&mut self, place: usize) {
         let entry = &mut self.entries[place];
-        if !std::mem::replace(&mut entry.closed, true) {
-            self.gauges[entry.link().index()].closed += 1;
+        if !entry.is(STATE_CLOSED) {
+            entry.state |= STATE_CLOSED;
+            self.gauges.target[entry.link().index()].closed += 1;
         }
     }
 }

@@ -141,7 +141,7 @@ fn events(gateway: &Gateway, names: &[String]) -> Vec<Told> {
 pub(super) struct Stripes {
     watch: Gateway,
     /// Links that are not down, a bit for each; all, if all are down.
-    usable: u32,
+    usable: u64,
     up: Stripe,
     down: Stripe,
     route: Option<Route>,
@@ -162,9 +162,9 @@ impl Stripe {
         })
     }
 
-    fn choose(&mut self, bytes: u32, usable: u32) -> Option<(LinkId, Path)> {
+    fn choose(&mut self, bytes: u32, usable: u64) -> Option<(LinkId, Path)> {
         let chosen = self.turns.choose(bytes, usable)?.index();
-        Some((LinkId(chosen as u8), self.paths[chosen]))
+        Some((LinkId(chosen as u16), self.paths[chosen]))
     }
 }
 
@@ -189,7 +189,7 @@ impl Stripes {
         let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
         Ok(Stripes {
             watch: Gateway::new(balancer, &lines, 0),
-            usable: u32::MAX,
+            usable: u64::MAX,
             up: Stripe::new(&rates(|link| link.up.rate_bps), up.collect())?,
             down: Stripe::new(&rates(|link| link.down.rate_bps), down.collect())?,
             route: None,
@@ -229,7 +229,7 @@ impl Stripes {
         let all = self.watch.status().into_iter();
         let alive = all.filter(|status| !matches!(status.state, State::Down(_)));
         let usable = alive.fold(0, |usable, status| usable | 1 << status.link.0);
-        self.usable = if usable == 0 { u32::MAX } else { usable };
+        self.usable = if usable == 0 { u64::MAX } else { usable };
     }
 }
 
@@ -239,7 +239,7 @@ impl Site for Stripes {
             Stripes::UP => self.up(net, packet),
             Stripes::DOWN => self.down(net, packet),
             SiteId(arrival) if arrival >= Stripes::ARRIVAL.0 => {
-                let link = LinkId((arrival - Stripes::ARRIVAL.0) as u8);
+                let link = LinkId(arrival - Stripes::ARRIVAL.0);
                 self.arrive(net, link, packet)
             }
             probed => {

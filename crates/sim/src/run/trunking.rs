@@ -125,7 +125,7 @@ impl Way for Trunking {
     fn set_carrier(&mut self, net: &mut Net, line: LinkId, on: bool) {
         let mut sublinks = self.trunk.sublinks().iter();
         if let Some(i) = sublinks.position(|sublink| sublink.link == line) {
-            self.trunk.set_carrier(net, SublinkId(i as u8), on);
+            self.trunk.set_carrier(net, SublinkId(i as u16), on);
         }
     }
 

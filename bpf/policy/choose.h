@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The whole decision on a new flow, written once: clang compiles it into the BPF programs, cc into crates/policy, and so the
+ * gateway, the simulator and the fluid model decide alike.
+ *
+ * First what binds the flow: the route of its destination, then an earlier flow of its session, then one of its endpoint.
+ * Otherwise the pool is what is usable less what is to be avoided; if nothing is left, that is forgotten: trying again beats
+ * refusing. Out of the pool the dispatching scheme takes one.
+ */
+#ifndef ANABRANCH_POLICY_CHOOSE_H
+#define ANABRANCH_POLICY_CHOOSE_H
+
+#include "../include/anabranch.h"
+#include "pick.h"
+
+/* The classes of targets that a flow's memory of failures tells apart. Up to 16 targets, each is one of its own; beyond,
+ * all of a class are avoided when one has failed. 64 is a multiple, so that each word of a set has the same pattern. */
+#define AB_TRIED_CLASSES 16
+
+static __always_inline __u32 ab_tried(__u32 target)
+{
+	return 1u << target % AB_TRIED_CLASSES;
+}
+
+/* Avoids what has failed a flow, and `full` of the first 64 targets. */
+static __always_inline void ab_avoid(struct ab_request *q, __u32 tried, __u64 full)
+{
+	for (__u32 w = 0; w < AB_SET_WORDS; w++)
+		q->avoid.word[w] = (tried & 0xffff) * 0x0001000100010001ull;
+	q->avoid.word[0] |= full;
+}
+
+/* Whether connections to this remote port are independent of each other. */
+static __always_inline __u64 ab_is_excepted(const struct ab_choice *now, __be16 remote_port)
+{
+	__u64 found = 0;
+
+	for (__u32 i = 0; i < AB_EXCEPT_MAX; i++)
+		found |= ab_is_less(now->except[i] ^ remote_port, 1);
+	return found;
+}
+
+/* How far the choice for a flow reaches: enum ab_granularity. ICMP has no ports to except: zero. */
+static __always_inline __u32 ab_reach(const struct ab_choice *now, __be16 remote_port)
+{
+	if (now->granularity != AB_PER_CONNECTION || !now->stick)
+		return now->granularity;
+	return remote_port && ab_is_excepted(now, remote_port) ? AB_PER_CONNECTION : AB_PER_SESSION;
+}
+
+static __always_inline int ab_is_usable(const struct ab_choice *now, __u32 target)
+{
+	return target < now->count && ab_has(&now->usable, target);
+}
+
+static __always_inline int ab_may_stay(const struct ab_choice *now, const struct ab_request *q, __u32 target)
+{
+	return ab_is_usable(now, target) && !ab_has(&q->avoid, target);
+}
+
+/* Whether something binds the flow before targets are compared, and to what. */
+static __always_inline int ab_bind(const struct ab_choice *now, const struct ab_request *q, struct ab_decision *d)
+{
+	if (ab_is_usable(now, q->route)) {
+		d->target = q->route;
+		d->why = AB_WHY_ROUTE;
+		return 1;
+	}
+	if (ab_may_stay(now, q, q->session)) {
+		d->target = q->session;
+		d->why = now->granularity == AB_PER_HOST ? AB_WHY_HOST : AB_WHY_SESSION;
+		return 1;
+	}
+	if (ab_may_stay(now, q, q->endpoint)) {
+		d->target = q->endpoint;
+		d->why = AB_WHY_ENDPOINT;
+		return 1;
+	}
+	return 0;
+}
+
+static __always_inline __u64 ab_fill(const struct ab_choice *now, struct ab_request *q, __u64 mercy)
+{
+	for (__u32 w = 0; w < AB_SET_WORDS; w++) {
+		__u64 avoid = q->avoid.word[w] * (1 - mercy);
+
+		q->pool.word[w] = now->usable.word[w] & ~avoid & ab_first_bits(now->count, w);
+	}
+	return ab_set_size(&q->pool);
+}
+
+/* Fills the pool and tells its size. */
+AB_GLOBAL __u32 ab_fill_pool(const struct ab_choice *now, struct ab_request *q)
+{
+	__u64 size;
+
+	if (!now || !q)
+		return 0;
+	size = ab_fill(now, q, 0);
+	q->retried = !size;
+	return size ? size : ab_fill(now, q, 1);
+}
+
+static __always_inline void ab_choose(const struct ab_choice *now, const struct ab_gauges *gauges,
+				      const struct ab_consistent *table, struct ab_request *q, struct ab_decision *d)
+{
+	__u64 size;
+
+	d->target = AB_NO_TARGET;
+	d->why = AB_WHY_NONE_USABLE;
+	if (ab_bind(now, q, d))
+		return;
+	size = ab_fill_pool(now, q);
+	if (!size)
+		return;
+	if (size == 1) {
+		d->target = ab_nth(&q->pool, 0);
+		d->why = AB_WHY_ONLY_ONE;
+	} else {
+		ab_dispatch(now, gauges, table, q, size, d);
+	}
+	if (q->retried)
+		d->why = AB_WHY_RETRIED;
+}
+
+/* What a SYN means whose flow exists. */
+enum ab_syn {
+	AB_SYN_FOLLOWS = 0, /* nothing: the flow is answered or alive */
+	AB_SYN_AGAIN = 1,   /* sent again, over the same target */
+	AB_SYN_GOES_ON = 2, /* sent again: the attempt is to go on over another target */
+	AB_SYN_ANEW = 3,    /* of another connection: the flow is over */
+};
+
+/*
+ * `state` is that of the flow (enum ab_state), `is_same` whether the SYN has the sequence number of the first one. A
+ * retransmission that was never answered says that its path may have failed: under WSDM the attempt goes on over a target it
+ * has not tried (Peng 2005, WSDM); under any policy it leaves one that is no longer usable. A SYN of another connection on a
+ * finished or unanswered flow begins anew.
+ */
+static __always_inline enum ab_syn ab_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target)
+{
+	if (state & AB_STATE_CONFIRMED && !(state & AB_STATE_CLOSED))
+		return AB_SYN_FOLLOWS;
+	if (state & (AB_STATE_CONFIRMED | AB_STATE_CLOSED) || !is_same)
+		return AB_SYN_ANEW;
+	if (state & (AB_STATE_REPLIED | AB_STATE_HAIRPIN))
+		return AB_SYN_FOLLOWS;
+	return now->syn_retry || !ab_is_usable(now, target) ? AB_SYN_GOES_ON : AB_SYN_AGAIN;
+}
+
+/* The targets an attempt that goes on has tried, this one included. Only WSDM remembers. */
+static __always_inline __u32 ab_tried_with(const struct ab_choice *now, __u32 tried, __u32 target)
+{
+	return now->syn_retry ? tried | ab_tried(target) : 0;
+}
+
+#endif
