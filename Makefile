@@ -18,7 +18,7 @@ PAIRS ?= 15
 ROWS ?=
 
 # Folders whose C is held to .clang-format.
-C_FORMATTED := crates
+C_FORMATTED := bpf crates
 
 .PHONY: demo test lint advisories test-kernel verifier bench bench-against bench-sim fuzz build setup setup-checks \
 	setup-emulator

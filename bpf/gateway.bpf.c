@@ -105,8 +105,8 @@ int wan(struct __sk_buff *skb)
 	if (!device || device->role != AB_ROLE_LINK)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
 	struct packet p = { .mtu = device->mtu };
-	__u32 reason = take_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN) ?:
-			       inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
+	__u32 reason = take_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN)
+			       ?: inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
 	return leave_or_answer(skb, &p, reason, AB_REASON_TRANSLATED_IN);
 }
 
@@ -120,7 +120,8 @@ int explain(struct __sk_buff *skb)
 	struct ab_explanation *answer = &s->explanation;
 	__builtin_memset(answer, 0, sizeof(*answer));
 	explain_packet(skb, answer);
-	return bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr), answer, sizeof(*answer), 0);
+	return bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr), answer,
+				   sizeof(*answer), 0);
 }
 
 SEC("raw_tp/sweep_flows")

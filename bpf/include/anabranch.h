@@ -47,7 +47,7 @@ enum ab_state {
 	AB_STATE_CONFIRMED = 1 << 1, /* stands in the main table */
 	AB_STATE_FIN_LOCAL = 1 << 2,
 	AB_STATE_FIN_REMOTE = 1 << 3,
-	AB_STATE_CLOSED = 1 << 5, /* ended: counted as closed, kept for the transitory timer */
+	AB_STATE_CLOSED = 1 << 5,     /* ended: counted as closed, kept for the transitory timer */
 	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
 	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */
 	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
@@ -56,30 +56,30 @@ enum ab_state {
 };
 
 struct ab_flow_tcp {
-	__u32 isn; /* of the first SYN in this direction, host order */
-	__u32 ack; /* highest acknowledgement sent in this direction */
-	__u32 end; /* highest sequence number sent in this direction, plus one */
+	__u32 isn;   /* of the first SYN in this direction, host order */
+	__u32 ack;   /* highest acknowledgement sent in this direction */
+	__u32 end;   /* highest sequence number sent in this direction, plus one */
 	__u32 tries; /* LAN entry: the links its SYN took before, policy/tries.h */
 };
 
 struct ab_flow {
 	__u64 opened_ns;
-	__u64 seen_ns; /* last packet of this direction, at clock-tick resolution */
-	__u64 packets; /* GSO segments counted one by one */
-	__u64 bytes;   /* of IP packets */
+	__u64 seen_ns;		   /* last packet of this direction, at clock-tick resolution */
+	__u64 packets;		   /* GSO segments counted one by one */
+	__u64 bytes;		   /* of IP packets */
 	union ab_addr other_local; /* what this direction's local address is rewritten to */
-	struct ab_flow_tcp tcp; /* UDP, ICMP: the remote address that needs no permission entry, ab_first_remote() */
-	__u32 state;	   /* enum ab_state */
-	__u32 lan_ifindex; /* where the LAN host is */
+	struct ab_flow_tcp tcp;	   /* UDP, ICMP: the remote address that needs no permission entry, ab_first_remote() */
+	__u32 state;		   /* enum ab_state */
+	__u32 lan_ifindex;	   /* where the LAN host is */
 	__be16 other_port;
 	__be16 first_remote_port; /* UDP: for people; TCP: zero */
-	__u16 tried; /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
+	__u16 tried;		  /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
 	__u16 link;
-	__u8 why;    /* enum ab_why of the choice */
-	__u8 turned; /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
-	__u8 mac[6]; /* of the LAN host, or of the router it is behind */
-	__u32 host;	   /* LAN entry: ab_host.id, ... */
-	__u32 embryo;	   /* ... and the flow's place in the order of its embryos */
+	__u8 why;     /* enum ab_why of the choice */
+	__u8 turned;  /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
+	__u8 mac[6];  /* of the LAN host, or of the router it is behind */
+	__u32 host;   /* LAN entry: ab_host.id, ... */
+	__u32 embryo; /* ... and the flow's place in the order of its embryos */
 };
 
 static inline union ab_addr *ab_first_remote(struct ab_flow *flow)
@@ -110,7 +110,7 @@ struct ab_embryo_key {
 #define AB_RESERVED_MAX 16
 
 enum ab_link_flags {
-	AB_LINK_PRESENT = 1 << 0, /* device, address and gateway are known */
+	AB_LINK_PRESENT = 1 << 0,	 /* device, address and gateway are known */
 	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device, or no gateway */
 };
 
@@ -139,9 +139,9 @@ enum ab_role {
 struct ab_device {
 	__u32 ifindex; /* 0: the place is free */
 	__u16 link;
-	__u8 role;   /* enum ab_role */
-	__u8 layer3; /* packets begin with the IP header */
-	__u32 mtu; /* LAN: its own; link: the smallest of the LAN devices', 0 without one */
+	__u8 role;	       /* enum ab_role */
+	__u8 layer3;	       /* packets begin with the IP header */
+	__u32 mtu;	       /* LAN: its own; link: the smallest of the LAN devices', 0 without one */
 	union ab_addr address; /* the source of ICMP errors sent out of it */
 };
 
@@ -173,14 +173,14 @@ struct ab_settings {
 	__u64 icmp_ns;
 	__u64 embryo_ns;
 	__u32 forwards_kernel; /* what a link brings for no flow may be a forward of the kernel's: left to it */
-	__u32 quota_per_host; /* live flows of one LAN host */
-	__u32 flows_max;      /* of the main table, for pressure */
-	__u16 port_min;	      /* external ports for NAT, both ends included, ... */
+	__u32 quota_per_host;  /* live flows of one LAN host */
+	__u32 flows_max;       /* of the main table, for pressure */
+	__u16 port_min;	       /* external ports for NAT, both ends included, ... */
 	__u16 port_max;
 	__u16 ephemeral_min; /* ... less what the host's own sockets use */
 	__u16 ephemeral_max;
-	__u32 udp_filter_open; /* endpoint-independent filtering instead of address-dependent */
-	__u32 fallback_mark;   /* set on what the kernel's own NAT is to carry; 0: refuse instead */
+	__u32 udp_filter_open;	  /* endpoint-independent filtering instead of address-dependent */
+	__u32 fallback_mark;	  /* set on what the kernel's own NAT is to carry; 0: refuse instead */
 	__u32 embryos_per_host;	  /* unconfirmed flows of one LAN host: one more, and its oldest goes */
 	__u32 flows_per_device;	  /* live flows of one LAN device; 0: devices have no shares, there is only one */
 	__u32 embryos_per_device; /* unconfirmed flows of one LAN device */
@@ -244,7 +244,7 @@ struct ab_table {
  * out, as often as there are any, then once for the hosts.
  */
 struct ab_sweep {
-	__u64 expired; /* flows forgotten because their timer ran out */
+	__u64 expired;	/* flows forgotten because their timer ran out */
 	__u32 count;	/* in: keys to visit */
 	__u32 pressure; /* in: closed flows go at once, not after the transitory timer */
 	__u32 is_last;	/* in: hosts without flows go as well */
@@ -253,12 +253,12 @@ struct ab_sweep {
 
 /* Arguments and results of `end_link`, run as often as there are flows to end. */
 struct ab_ending {
-	__u64 ended; /* live flows */
+	__u64 ended;		/* live flows */
 	__u64 opened_before_ns; /* in: flows of later stay */
-	__u64 seen_before_ns; /* in: so do those with a packet of later */
-	__u32 link;  /* in: whose flows end */
-	__u32 count; /* in: keys to visit */
-	__u32 unfinished; /* the ring was full: run again */
+	__u64 seen_before_ns;	/* in: so do those with a packet of later */
+	__u32 link;		/* in: whose flows end */
+	__u32 count;		/* in: keys to visit */
+	__u32 unfinished;	/* the ring was full: run again */
 	__u32 zero;
 };
 

@@ -77,15 +77,15 @@ struct ab_carried {
 };
 
 /* Every way a packet can leave the trunk program: X(name, fate, words). */
-#define AB_TRUNK_REASONS(X)                                                                                        \
-	X(SPREAD, SENT, "sent over a sublink")                                                                     \
-	X(SPREAD_AROUND, SENT, "sent over another sublink: its bin's own is not usable")                           \
-	X(NOT_IPV4, PASSED, "not IPv4: left to the trunk device")                                                  \
-	X(NOT_UNICAST, PASSED, "multicast or broadcast: left to the trunk device")                                 \
-	X(NOT_TOLD, PASSED, "the trunk's settings are not loaded: left to the trunk device")                       \
-	X(CUT_SHORT, DROPPED, "IPv4 header cut short")                                                             \
-	X(NO_SUBLINK, DROPPED, "no usable sublink")                                                                \
-	X(NO_NEXT_HOP, DROPPED, "a sublink without device or next hop was chosen")                                 \
+#define AB_TRUNK_REASONS(X)                                                                                            \
+	X(SPREAD, SENT, "sent over a sublink")                                                                         \
+	X(SPREAD_AROUND, SENT, "sent over another sublink: its bin's own is not usable")                               \
+	X(NOT_IPV4, PASSED, "not IPv4: left to the trunk device")                                                      \
+	X(NOT_UNICAST, PASSED, "multicast or broadcast: left to the trunk device")                                     \
+	X(NOT_TOLD, PASSED, "the trunk's settings are not loaded: left to the trunk device")                           \
+	X(CUT_SHORT, DROPPED, "IPv4 header cut short")                                                                 \
+	X(NO_SUBLINK, DROPPED, "no usable sublink")                                                                    \
+	X(NO_NEXT_HOP, DROPPED, "a sublink without device or next hop was chosen")                                     \
 	X(UNSENT, DROPPED, "kernel helper refused to send")
 
 enum ab_trunk_reason {

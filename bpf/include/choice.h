@@ -73,9 +73,9 @@ struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
 	__u32 load;	/* enum ab_load */
 	__u32 count;
-	__u32 syn_retry;   /* WSDM: a retransmitted SYN fails its path */
-	__u32 granularity; /* enum ab_granularity */
-	__u32 stick;	   /* per connection: only to the ports of `except`, per session to all others */
+	__u32 syn_retry;	      /* WSDM: a retransmitted SYN fails its path */
+	__u32 granularity;	      /* enum ab_granularity */
+	__u32 stick;		      /* per connection: only to the ports of `except`, per session to all others */
 	struct ab_set usable;	      /* take new flows */
 	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
 	struct ab_target target[AB_MAX_TARGETS];
@@ -108,15 +108,15 @@ struct ab_leader {
 
 /* What is known of a flow whose target is to be chosen. */
 struct ab_request {
-	struct ab_set avoid; /* failed this very flow (WSDM), or cannot take it */
-	struct ab_set pool;  /* of the choice itself: what it is made among, ... */
+	struct ab_set avoid;   /* failed this very flow (WSDM), or cannot take it */
+	struct ab_set pool;    /* of the choice itself: what it is made among, ... */
 	struct ab_leader best; /* ... how far it has come, ... */
-	__u32 hash;	     /* of the flow, for AB_DISPATCH_HASH and _TABLE */
-	__u32 draw;	     /* AB_DISPATCH_RANDOM and _RANDOM_TWO: uniform; AB_DISPATCH_TURNS: one more each time */
-	__u16 route;	     /* that the route of the destination binds the flow to, or AB_NO_TARGET */
-	__u16 session;	     /* that an earlier flow binds it to, or AB_NO_TARGET */
-	__u16 endpoint;	     /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */
-	__u16 retried;	     /* ... and whether what was to be avoided is forgotten */
+	__u32 hash;	       /* of the flow, for AB_DISPATCH_HASH and _TABLE */
+	__u32 draw;	       /* AB_DISPATCH_RANDOM and _RANDOM_TWO: uniform; AB_DISPATCH_TURNS: one more each time */
+	__u16 route;	       /* that the route of the destination binds the flow to, or AB_NO_TARGET */
+	__u16 session;	       /* that an earlier flow binds it to, or AB_NO_TARGET */
+	__u16 endpoint;	       /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */
+	__u16 retried;	       /* ... and whether what was to be avoided is forgotten */
 };
 
 struct ab_decision {

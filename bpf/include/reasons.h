@@ -17,66 +17,67 @@ enum ab_fate {
 #define AB_STRAY_TO_NAT (AB_PASSED | 8)
 
 /* X(name, fate, words) */
-#define AB_REASONS(X)                                                                                              \
-	X(TRANSLATED_OUT, SENT, "flow packet sent over its link")                                                  \
-	X(TRANSLATED_IN, SENT, "flow packet sent to the LAN")                                                      \
-	X(ERROR_OUT, SENT, "ICMP error of a flow sent over its link")                                              \
-	X(ERROR_IN, SENT, "ICMP error of a flow sent to the LAN")                                                  \
-	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                               \
-	X(HAIRPIN_SYN, SENT, "SYN of a LAN host to another's external address, of no flow of the other's yet")     \
-	X(NOT_IP, PASSED, "not IPv4")                                                                              \
-	X(TAGGED, PASSED, "carries a VLAN tag: another device's")                                                  \
-	X(OTHER_PROTOCOL, PASSED, "from a link to the host itself: neither TCP, UDP nor ICMP")                     \
-	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                  \
-	X(NO_FLOW_IN, PASSED, "from a link to the host itself")                                                    \
-	X(FORWARD_IN, PASSED, "from a link for no flow: perhaps a forward of the kernel's")                        \
-	X(FORWARD_OUT, PASSED, "LAN answer for no flow: perhaps to a forward of the kernel's")                     \
-	X(FALLBACK_QUOTA, TO_NAT, "host over its quota: kernel NAT")                                               \
-	X(FALLBACK_FULL, TO_NAT, "flow table full: kernel NAT")                                                    \
-	X(FALLBACK_PORTS, TO_NAT, "no external port free: kernel NAT")                                             \
-	X(FALLBACK_UNKNOWN, TO_NAT, "TCP segment of an unknown flow: perhaps of the kernel's NAT")                 \
-	X(FALLBACK_PROTOCOL, TO_NAT, "neither TCP, UDP nor ICMP: kernel NAT")                                      \
-	X(FALLBACK_STRAY, STRAY_TO_NAT, "from a link to no socket of the host: dropped unless the kernel's NAT knows it") \
-	X(NOT_CONFIGURED, PASSED, "settings are not loaded")                                                       \
-	X(MALFORMED, DROPPED, "header cut short or lengths that contradict")                                       \
-	X(BAD_CHECKSUM, DROPPED, "bad IP or ICMP checksum")                                                        \
-	X(SOURCE_ROUTED, DROPPED, "IPv4 option that tells routers the way")                                        \
-	X(SPOOFED_LAN, DROPPED, "LAN packet with a source outside the LAN prefixes")                               \
-	X(SPOOFED_DEVICE, DROPPED, "LAN packet with a source of another LAN device")                               \
-	X(SPOOFED_WAN, DROPPED, "link packet with a source inside the LAN prefixes or of the host")                \
-	X(NOT_FORWARDED, DROPPED, "from a link to somebody else: nothing is forwarded")                            \
-	X(STRAY_SYN, DROPPED, "SYN from a link to a port nobody listens on")                                       \
-	X(STRAY, DROPPED, "from a link to no socket of the host")                                                  \
-	X(ICMP_OTHER, DROPPED, "ICMP from the LAN that is neither an echo request nor an error of a flow")         \
-	X(TCP_FLAGS, DROPPED, "combination of TCP flags that no segment has")                                      \
-	X(BAD_HANDSHAKE, DROPPED, "does not answer the SYN of its flow")                                           \
-	X(FILTERED_IN, DROPPED, "remote address the mapping never talked to")                                      \
-	X(BAD_RST, DROPPED, "RST outside the window")                                                              \
-	X(HAIRPIN_RST, DROPPED, "RST to the SYN of a LAN host by external address: a SYN may follow")              \
-	X(TTL_IN, DROPPED, "hop limit reached on the way in")                                                      \
-	X(FRAGMENT_HELD, DROPPED, "fragment that waits for the first of its datagram")                             \
-	X(FRAGMENT_ORPHAN, DROPPED, "fragment whose first fragment was not seen, or whose flow is gone")           \
-	X(FRAGMENT_OVERLAP, DROPPED, "overlapping fragments")                                                      \
-	X(FOREIGN_ERROR, DROPPED, "ICMP error about no flow of ours")                                              \
-	X(BAD_QUOTE, DROPPED, "ICMP error about a TCP segment that is not in flight")                              \
-	X(UNKNOWN_RATE, DROPPED, "TCP segment of an unknown flow, beyond the host's rate of such")                 \
-	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                            \
-	X(NO_LINK, REFUSED, "no usable link")                                                                      \
-	X(TTL_OUT, REFUSED, "hop limit reached: answered with time exceeded")                                      \
-	X(LATE_ANSWER, REFUSED, "answer to a SYN that was answered over another link: reset")                      \
-	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                             \
-	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                           \
-	X(REFUSED_FULL, REFUSED, "flow table full")                                                                \
-	X(REFUSED_MAPPINGS, REFUSED, "host over its share of external ports")                                      \
-	X(REFUSED_DEVICE, REFUSED, "LAN device over its share of flows")                                           \
-	X(REFUSED_HOSTS, REFUSED, "more LAN hosts than are counted: no newcomer opens flows")                      \
-	X(REFUSED_RATE_HOST, REFUSED, "host over its rate of new flows for the kernel NAT")                        \
-	X(REFUSED_RATE_ALL, REFUSED, "all hosts over the rate of new flows for the kernel NAT")                    \
-	X(REFUSED_EMBRYOS, REFUSED, "no room for unanswered flows of a host that has none")                        \
-	X(REFUSED_PORTS, REFUSED, "no external port free")                                                         \
-	X(REFUSED_PROTOCOL, REFUSED, "neither TCP, UDP nor ICMP")                                                  \
-	X(TOO_BIG_OUT, REFUSED, "longer than the link's MTU: answered with fragmentation needed")                  \
-	X(TOO_BIG_IN, REFUSED, "longer than the LAN device's MTU: answered with fragmentation needed")             \
+#define AB_REASONS(X)                                                                                                  \
+	X(TRANSLATED_OUT, SENT, "flow packet sent over its link")                                                      \
+	X(TRANSLATED_IN, SENT, "flow packet sent to the LAN")                                                          \
+	X(ERROR_OUT, SENT, "ICMP error of a flow sent over its link")                                                  \
+	X(ERROR_IN, SENT, "ICMP error of a flow sent to the LAN")                                                      \
+	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                                   \
+	X(HAIRPIN_SYN, SENT, "SYN of a LAN host to another's external address, of no flow of the other's yet")         \
+	X(NOT_IP, PASSED, "not IPv4")                                                                                  \
+	X(TAGGED, PASSED, "carries a VLAN tag: another device's")                                                      \
+	X(OTHER_PROTOCOL, PASSED, "from a link to the host itself: neither TCP, UDP nor ICMP")                         \
+	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                      \
+	X(NO_FLOW_IN, PASSED, "from a link to the host itself")                                                        \
+	X(FORWARD_IN, PASSED, "from a link for no flow: perhaps a forward of the kernel's")                            \
+	X(FORWARD_OUT, PASSED, "LAN answer for no flow: perhaps to a forward of the kernel's")                         \
+	X(FALLBACK_QUOTA, TO_NAT, "host over its quota: kernel NAT")                                                   \
+	X(FALLBACK_FULL, TO_NAT, "flow table full: kernel NAT")                                                        \
+	X(FALLBACK_PORTS, TO_NAT, "no external port free: kernel NAT")                                                 \
+	X(FALLBACK_UNKNOWN, TO_NAT, "TCP segment of an unknown flow: perhaps of the kernel's NAT")                     \
+	X(FALLBACK_PROTOCOL, TO_NAT, "neither TCP, UDP nor ICMP: kernel NAT")                                          \
+	X(FALLBACK_STRAY, STRAY_TO_NAT,                                                                                \
+	  "from a link to no socket of the host: dropped unless the kernel's NAT knows it")                            \
+	X(NOT_CONFIGURED, PASSED, "settings are not loaded")                                                           \
+	X(MALFORMED, DROPPED, "header cut short or lengths that contradict")                                           \
+	X(BAD_CHECKSUM, DROPPED, "bad IP or ICMP checksum")                                                            \
+	X(SOURCE_ROUTED, DROPPED, "IPv4 option that tells routers the way")                                            \
+	X(SPOOFED_LAN, DROPPED, "LAN packet with a source outside the LAN prefixes")                                   \
+	X(SPOOFED_DEVICE, DROPPED, "LAN packet with a source of another LAN device")                                   \
+	X(SPOOFED_WAN, DROPPED, "link packet with a source inside the LAN prefixes or of the host")                    \
+	X(NOT_FORWARDED, DROPPED, "from a link to somebody else: nothing is forwarded")                                \
+	X(STRAY_SYN, DROPPED, "SYN from a link to a port nobody listens on")                                           \
+	X(STRAY, DROPPED, "from a link to no socket of the host")                                                      \
+	X(ICMP_OTHER, DROPPED, "ICMP from the LAN that is neither an echo request nor an error of a flow")             \
+	X(TCP_FLAGS, DROPPED, "combination of TCP flags that no segment has")                                          \
+	X(BAD_HANDSHAKE, DROPPED, "does not answer the SYN of its flow")                                               \
+	X(FILTERED_IN, DROPPED, "remote address the mapping never talked to")                                          \
+	X(BAD_RST, DROPPED, "RST outside the window")                                                                  \
+	X(HAIRPIN_RST, DROPPED, "RST to the SYN of a LAN host by external address: a SYN may follow")                  \
+	X(TTL_IN, DROPPED, "hop limit reached on the way in")                                                          \
+	X(FRAGMENT_HELD, DROPPED, "fragment that waits for the first of its datagram")                                 \
+	X(FRAGMENT_ORPHAN, DROPPED, "fragment whose first fragment was not seen, or whose flow is gone")               \
+	X(FRAGMENT_OVERLAP, DROPPED, "overlapping fragments")                                                          \
+	X(FOREIGN_ERROR, DROPPED, "ICMP error about no flow of ours")                                                  \
+	X(BAD_QUOTE, DROPPED, "ICMP error about a TCP segment that is not in flight")                                  \
+	X(UNKNOWN_RATE, DROPPED, "TCP segment of an unknown flow, beyond the host's rate of such")                     \
+	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                                \
+	X(NO_LINK, REFUSED, "no usable link")                                                                          \
+	X(TTL_OUT, REFUSED, "hop limit reached: answered with time exceeded")                                          \
+	X(LATE_ANSWER, REFUSED, "answer to a SYN that was answered over another link: reset")                          \
+	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                                 \
+	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                               \
+	X(REFUSED_FULL, REFUSED, "flow table full")                                                                    \
+	X(REFUSED_MAPPINGS, REFUSED, "host over its share of external ports")                                          \
+	X(REFUSED_DEVICE, REFUSED, "LAN device over its share of flows")                                               \
+	X(REFUSED_HOSTS, REFUSED, "more LAN hosts than are counted: no newcomer opens flows")                          \
+	X(REFUSED_RATE_HOST, REFUSED, "host over its rate of new flows for the kernel NAT")                            \
+	X(REFUSED_RATE_ALL, REFUSED, "all hosts over the rate of new flows for the kernel NAT")                        \
+	X(REFUSED_EMBRYOS, REFUSED, "no room for unanswered flows of a host that has none")                            \
+	X(REFUSED_PORTS, REFUSED, "no external port free")                                                             \
+	X(REFUSED_PROTOCOL, REFUSED, "neither TCP, UDP nor ICMP")                                                      \
+	X(TOO_BIG_OUT, REFUSED, "longer than the link's MTU: answered with fragmentation needed")                      \
+	X(TOO_BIG_IN, REFUSED, "longer than the LAN device's MTU: answered with fragmentation needed")                 \
 	X(TOO_LONG_TO_FRAGMENT, REFUSED, "longer than the next device's MTU and cannot be cut: answered likewise")
 
 enum ab_reason {

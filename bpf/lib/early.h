@@ -109,8 +109,7 @@ static long step_release(__u32 place, struct release *r)
 	if (r->now - piece->held_ns <= EARLY_NS) {
 		__u32 length = bounded_length(piece->length, EARLY_BYTES);
 		r->is_changed = 1;
-		if (!bpf_skb_change_tail(r->skb, length, 0) &&
-		    !bpf_skb_store_bytes(r->skb, 0, piece->frame, length, 0))
+		if (!bpf_skb_change_tail(r->skb, length, 0) && !bpf_skb_store_bytes(r->skb, 0, piece->frame, length, 0))
 			bpf_clone_redirect(r->skb, r->skb->ifindex, BPF_F_INGRESS);
 	}
 	bpf_map_delete_elem(&early, &r->key);

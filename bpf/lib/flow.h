@@ -231,7 +231,8 @@ static __always_inline int copy_to_flows(struct ab_scratch *s, const struct ab_f
 /* Nobody marks the embryo from here on. What another CPU taught it while it was copied, the flow learns. */
 static __always_inline void leave_embryo(struct ab_scratch *s, struct ab_flow *embryo)
 {
-	__u32 last = unmark_entry(&s->lan_key, embryo, AB_STATE_TRACE), late = last & ~(s->lan.state | AB_STATE_LEAVING);
+	__u32 last = unmark_entry(&s->lan_key, embryo, AB_STATE_TRACE),
+	      late = last & ~(s->lan.state | AB_STATE_LEAVING);
 	struct ab_flow *moved = late ? bpf_map_lookup_elem(&flows, &s->lan_key) : NULL;
 	if (moved)
 		__sync_fetch_and_or(&moved->state, late);

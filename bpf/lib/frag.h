@@ -199,7 +199,8 @@ __noinline int split_packet(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 		return AB_REASON_TOO_LONG_TO_FRAGMENT;
 	if (head > HEAD_MAX)
 		head = HEAD_MAX;
-	skb->mark = TAIL_MARK | (is_fragment(p) ? TAIL_ACCOUNTED : 0) | (p->flags & PACKET_TURNED ? TAIL_TURNED : 0) | head;
+	skb->mark =
+		TAIL_MARK | (is_fragment(p) ? TAIL_ACCOUNTED : 0) | (p->flags & PACKET_TURNED ? TAIL_TURNED : 0) | head;
 	if (write_piece(skb, p, p->length - head, whole + head / 8) ||
 	    bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS))
 		return AB_REASON_REWRITE_FAILED;

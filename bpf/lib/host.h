@@ -29,7 +29,8 @@ static __always_inline void make_device_key(struct ab_host_key *key, __u32 ifind
 }
 
 /* The key of the host a flow counts against. */
-static __always_inline void make_holder_key(struct ab_host_key *key, const struct ab_flow *lan, const union ab_addr *local)
+static __always_inline void make_holder_key(struct ab_host_key *key, const struct ab_flow *lan,
+					    const union ab_addr *local)
 {
 	make_host_key(key, lan->lan_ifindex, lan->mac);
 	if (lan->state & AB_STATE_VIA_ROUTER)

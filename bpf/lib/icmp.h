@@ -73,7 +73,8 @@ __noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote 
 	} head;
 	__u32 end = p->l3 + p->length;
 	q->l3 = p->l4 + sizeof(struct icmphdr);
-	if (q->l3 + sizeof(ip) > end || bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
+	if (q->l3 + sizeof(ip) > end || bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 4 ||
+	    ip.ihl < 5)
 		return AB_REASON_MALFORMED;
 	q->l4 = q->l3 + ip.ihl * 4;
 	q->src = ip.saddr;
@@ -117,7 +118,8 @@ __noinline int replace_quoted(struct __sk_buff *skb, __u32 sum_at, __u32 at, __u
 }
 
 /* The quoted transport checksum as it was before the endpoint was translated (RFC 1624). */
-static __always_inline __be16 restored_check(const struct quote *q, __be32 from, __be32 to, __be16 from_port, __be16 to_port)
+static __always_inline __be16 restored_check(const struct quote *q, __be32 from, __be32 to, __be16 from_port,
+					     __be16 to_port)
 {
 	__u64 sum = (__u16)~q->check;
 	if (q->proto != IPPROTO_ICMP)
@@ -183,8 +185,9 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 	bad = rewrite_quote(skb, p, &q, INBOUND, flow) ?: rewrite_outer(skb, p, INBOUND, flow->other_local.word[3]);
 	if (bad)
 		return bad;
-	return send_to_lan(skb, p, flow, flow->other_local.word[3]) == AB_REASON_TRANSLATED_IN ? AB_REASON_ERROR_IN
-											       : AB_REASON_REWRITE_FAILED;
+	return send_to_lan(skb, p, flow, flow->other_local.word[3]) == AB_REASON_TRANSLATED_IN
+		       ? AB_REASON_ERROR_IN
+		       : AB_REASON_REWRITE_FAILED;
 }
 
 /* An error from the LAN about a packet the internet sent: its source becomes the flow's external address. */

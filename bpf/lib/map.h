@@ -6,28 +6,28 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#define AB_MAP(name, map_type, entries, key_type, value_type, map_flag_bits)                                       \
-	struct {                                                                                                   \
-		__uint(type, map_type);                                                                            \
-		__uint(max_entries, entries);                                                                      \
-		__type(key, key_type);                                                                             \
-		__type(value, value_type);                                                                         \
-		__uint(map_flags, map_flag_bits);                                                                  \
-		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                               \
+#define AB_MAP(name, map_type, entries, key_type, value_type, map_flag_bits)                                           \
+	struct {                                                                                                       \
+		__uint(type, map_type);                                                                                \
+		__uint(max_entries, entries);                                                                          \
+		__type(key, key_type);                                                                                 \
+		__type(value, value_type);                                                                             \
+		__uint(map_flags, map_flag_bits);                                                                      \
+		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                                   \
 	} name SEC(".maps")
 
 /* One value for each CPU, and `name()` to reach it: for what does not fit the stack. */
-#define AB_SCRATCH(name, value_type)                                                                               \
-	struct {                                                                                                   \
-		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                           \
-		__uint(max_entries, 1);                                                                            \
-		__type(key, __u32);                                                                                \
-		__type(value, value_type);                                                                         \
-	} name##_map SEC(".maps");                                                                              \
-	static __always_inline value_type *name(void)                                                              \
-	{                                                                                                          \
-		__u32 zero = 0;                                                                                    \
-		return bpf_map_lookup_elem(&name##_map, &zero);                                                 \
+#define AB_SCRATCH(name, value_type)                                                                                   \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                               \
+		__uint(max_entries, 1);                                                                                \
+		__type(key, __u32);                                                                                    \
+		__type(value, value_type);                                                                             \
+	} name##_map SEC(".maps");                                                                                     \
+	static __always_inline value_type *name(void)                                                                  \
+	{                                                                                                              \
+		__u32 zero = 0;                                                                                        \
+		return bpf_map_lookup_elem(&name##_map, &zero);                                                        \
 	}
 
 #endif

@@ -100,21 +100,21 @@ struct {
 
 /* A flow that may be opened: by whom, and the search for its link and port. */
 struct ab_opening {
-	__u8 mac[6];	   /* source */
-	__u8 via_router;   /* the source is behind a router of the LAN */
-	__u8 is_hairpin;   /* the destination is one of our external addresses, ... */
-	__u8 is_answer;	   /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
-	__u8 turned;	   /* ab_flow.turned */
-	__u16 kept_link;   /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
+	__u8 mac[6];	 /* source */
+	__u8 via_router; /* the source is behind a router of the LAN */
+	__u8 is_hairpin; /* the destination is one of our external addresses, ... */
+	__u8 is_answer;	 /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
+	__u8 turned;	 /* ab_flow.turned */
+	__u16 kept_link; /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
-	__u32 lan_ifindex; /* where the source is routed to */
-	__be32 remote;	   /* destination, ... */
+	__u32 lan_ifindex;  /* where the source is routed to */
+	__be32 remote;	    /* destination, ... */
 	__be16 remote_port; /* ... and port */
-	__u32 tried;	   /* links that failed the flow already (WSDM), as ab_tried() */
-	__u64 full;	   /* links without a port, ... */
-	__u32 failed;	   /* ... and how many of them were tried */
-	__u32 first_port;  /* where the walk over the ports begins */
-	__u32 reason;	   /* 0: found */
+	__u32 tried;	    /* links that failed the flow already (WSDM), as ab_tried() */
+	__u64 full;	    /* links without a port, ... */
+	__u32 failed;	    /* ... and how many of them were tried */
+	__u32 first_port;   /* where the walk over the ports begins */
+	__u32 reason;	    /* 0: found */
 	__u64 now;
 };
 
@@ -126,7 +126,7 @@ struct ab_scratch {
 	struct ab_host host;
 	struct ab_session_key session_key;
 	struct ab_sessions sessions;
-	__u64 session; /* trace of what the link is remembered under, ... */
+	__u64 session;	     /* trace of what the link is remembered under, ... */
 	__u32 session_place; /* ... and its place in the row */
 	struct ab_opening opening;
 	struct ab_request request;

@@ -177,7 +177,8 @@ __noinline int choose_link(__u32 tried, __u64 full)
 }
 
 /* Both entries of a flow on `link`, as s->decision says, but for the port. */
-static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link, __u32 tried)
+static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link,
+					 __u32 tried)
 {
 	struct ab_flow *lan = &s->lan, *wan = &s->wan;
 	__builtin_memset(wan, 0, sizeof(*wan));

@@ -79,12 +79,12 @@ struct packet {
 	__u16 length;	     /* of the IP packet, as its header says */
 	__u16 fragment;	     /* flags and offset, host order */
 	__be16 id;
-	__be16 new_id;	     /* under which it is sent on */
+	__be16 new_id; /* under which it is sent on */
 	__u8 proto;
 	__u8 ttl;
-	__u8 kind;	/* enum packet_kind */
-	__u8 icmp_type; /* ICMP only */
-	__u8 tcp_flags; /* TCP with a header only */
+	__u8 kind;	       /* enum packet_kind */
+	__u8 icmp_type;	       /* ICMP only */
+	__u8 tcp_flags;	       /* TCP with a header only */
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
 	__u8 flags;	       /* enum packet_flags */

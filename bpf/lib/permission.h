@@ -10,7 +10,8 @@
 
 #include "flow.h"
 
-static __always_inline void make_permission_key(struct ab_flow_key *key, const struct ab_flow_key *wan_key, __be32 remote)
+static __always_inline void make_permission_key(struct ab_flow_key *key, const struct ab_flow_key *wan_key,
+						__be32 remote)
 {
 	*key = *wan_key;
 	map_ipv4(&key->remote, remote);

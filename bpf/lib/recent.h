@@ -26,7 +26,8 @@ static __always_inline __u64 secret(void)
 	if (!counts)
 		return 0;
 	if (!counts->secret)
-		__sync_val_compare_and_swap(&counts->secret, 0, (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32() | 1);
+		__sync_val_compare_and_swap(&counts->secret, 0,
+					    (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32() | 1);
 	return counts->secret;
 }
 

@@ -155,7 +155,8 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 /* Whether a segment from a link answers a try that is over. */
 static __noinline int answers_loser(struct packet *p, struct ab_flow_key *wan_key)
 {
-	if (p->proto != IPPROTO_TCP || !p->has_ports_header || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
+	if (p->proto != IPPROTO_TCP || !p->has_ports_header ||
+	    (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
 		return 0;
 	const __u32 *isn = bpf_map_lookup_elem(&losers, wan_key);
 	return isn && p->ack - *isn - 1 < 0x10000;

@@ -52,8 +52,8 @@ static __always_inline const struct ab_target *ab_target_at(const struct ab_choi
  * Argmin load / weight among 64 targets from `first` on, those whose bit in `word` is set, and the leader of those before. A
  * word at a time: what has 256 rounds is walked by the verifier as often.
  */
-AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best, __u64 word,
-			     __u32 first)
+AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best,
+			     __u64 word, __u32 first)
 {
 	struct ab_leader lead;
 
@@ -72,8 +72,8 @@ AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges
 }
 
 /* The same with the greatest weight. Ties go to the lower load, then to the lower index. */
-AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best, __u64 word,
-			      __u32 first)
+AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best,
+			      __u64 word, __u32 first)
 {
 	__u64 leader, lead;
 
@@ -113,7 +113,8 @@ static __always_inline __u16 ab_pick_weighted(const struct ab_choice *now, const
 	return q->best.target;
 }
 
-static __always_inline __u16 ab_pick_best(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q)
+static __always_inline __u16 ab_pick_best(const struct ab_choice *now, const struct ab_gauges *gauges,
+					  struct ab_request *q)
 {
 	ab_begin_scan(&q->best);
 	for (__u32 w = 0; w < AB_SET_WORDS; w++)
@@ -122,8 +123,8 @@ static __always_inline __u16 ab_pick_best(const struct ab_choice *now, const str
 }
 
 /* Of two different ones that the two halves of q->draw name, `size` being at least two. */
-static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
-					    __u64 size)
+static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const struct ab_gauges *gauges,
+					    struct ab_request *q, __u64 size)
 {
 	__u64 first = (q->draw >> 16) * size >> 16, second = (q->draw & 0xffff) * (size - 1) >> 16;
 
@@ -138,8 +139,7 @@ static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const s
 }
 
 /* The table's entry for the hash or, while that is not in the pool, one of those that the hash names next. */
-AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const struct ab_set *pool, __u64 size,
-				   __u32 hash)
+AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const struct ab_set *pool, __u64 size, __u32 hash)
 {
 	if (!table || !pool)
 		return AB_NO_TARGET;
