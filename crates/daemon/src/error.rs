@@ -6,6 +6,7 @@ pub use anabranch_config::BadInput;
 
 /// Why the daemon did not start, or ended.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Error {
     #[error(transparent)]
     BadInput(#[from] BadInput),

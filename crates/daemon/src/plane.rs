@@ -16,6 +16,7 @@ pub use anabranch_dataplane::{
 use crate::config::{Config, Forwards, LanSources, UdpFilter};
 
 /// The gateway as the daemon's loop sees it; every method as of [`Gateway`].
+#[expect(missing_docs, reason = "as of `Gateway`")]
 pub trait Plane: DataPlane<Error = Error> {
     type Walker: Walk;
     fn set_settings(&mut self, settings: &Settings) -> Result<(), Error>;
@@ -38,6 +39,7 @@ pub trait Plane: DataPlane<Error = Error> {
 }
 
 /// What takes as long as there are flows: never for the loop itself. Every method as of [`Walker`].
+#[expect(missing_docs, reason = "as of `Walker`")]
 pub trait Walk: Send + Sync + 'static {
     fn sweep(&self) -> Result<Swept, Error>;
     fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error>;

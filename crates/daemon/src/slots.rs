@@ -11,6 +11,7 @@ use crate::config::LINKS_MAX;
 use crate::plane::LinkId;
 use anabranch_api::LinkAction;
 
+/// The numbers of links in the data path, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slots(BTreeMap<String, u16>);
 
@@ -30,10 +31,12 @@ impl Slots {
         next
     }
 
+    /// The number of the link of this name.
     pub fn id(&self, name: &str) -> Option<LinkId> {
         self.0.get(name).map(|number| LinkId(*number))
     }
 
+    /// The link that has this number.
     pub fn name(&self, id: LinkId) -> Option<&str> {
         self.0
             .iter()
@@ -41,6 +44,7 @@ impl Slots {
             .map(|(name, _)| name.as_str())
     }
 
+    /// All, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, LinkId)> {
         self.0
             .iter()
@@ -61,6 +65,7 @@ impl Slots {
 pub struct Orders(BTreeMap<String, LinkAction>);
 
 impl Orders {
+    /// Stores an order; one that takes it back removes it.
     pub fn set(&mut self, name: &str, action: LinkAction) {
         match action {
             LinkAction::Up => self.0.remove(name),
@@ -73,10 +78,12 @@ impl Orders {
         self.0.retain(|name, _| slots.id(name).is_some());
     }
 
+    /// All, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, LinkAction)> {
         self.0.iter().map(|(name, action)| (name.as_str(), *action))
     }
 
+    /// Whether nothing is ordered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

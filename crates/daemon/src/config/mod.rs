@@ -45,11 +45,14 @@ const INDEPENDENT_PORTS: [u16; 2] = [80, 443];
 /// What a file is about.
 #[derive(Debug, Clone)]
 pub enum Configuration {
+    /// Of several links.
     Gateway(Box<Config>),
+    /// Of parallel sublinks.
     Trunk(trunk::Config),
 }
 
 impl Configuration {
+    /// Reads the file at `path`. An error is one line that names file, key, value and what is allowed.
     pub fn load(path: &Path) -> Result<Self, BadInput> {
         let text = read_text(path)?;
         if trunk::Config::is_meant(&Source::parse(path, &text)?) {
@@ -71,22 +74,30 @@ impl Configuration {
 /// A gateway's configuration that is right in itself.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// The file, for messages.
     pub path: PathBuf,
     /// Devices towards the local hosts.
     pub lan: Vec<String>,
     /// In the order written, which is the order of preference for what is not balanced.
     pub links: Vec<Link>,
+    /// Which link a flow takes.
     pub policy: Typed<Algorithm>,
+    /// What is held together on one link.
     pub sessions: Sessions,
+    /// When a link is suspected, given up and trusted again.
     pub availability: anabranch_core::Config,
+    /// Timers and manners of the translation.
     pub nat: Nat,
+    /// Of flows.
     pub limits: Limits,
 }
 
 /// One ISP access line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
+    /// Of no other link.
     pub name: String,
+    /// The device that leads to the ISP.
     pub device: String,
     /// Towards the LAN.
     pub down: Option<Rate>,
@@ -114,6 +125,7 @@ pub struct Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnReturn {
+    /// They stay until they end.
     Stay,
     /// UDP flows move within five seconds, in a pause if they make one; TCP flows stay.
     Idle,
@@ -146,9 +158,13 @@ pub struct Nat {
     pub icmp: Duration,
     /// External ports, both ends included; the host's ephemeral ports are left out of them.
     pub ports: [u16; 2],
+    /// Whom a mapping hears.
     pub udp_filter: UdpFilter,
+    /// What becomes of a flow that finds no room.
     pub fallback: Fallback,
+    /// What becomes of packets that a link brings for no flow.
     pub forwards: Forwards,
+    /// By which device a LAN source may come.
     pub lan_sources: LanSources,
     /// Ports of the host's own services that no flow is given; 0: none.
     pub reserved: [u16; RESERVED_MAX],
@@ -188,11 +204,13 @@ pub enum Fallback {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forwards {
+    /// They are dropped.
     Drop,
     /// They are the kernel's: the administrator forwards ports, or routes prefixes, by rules of his own.
     Kernel,
 }
 
+/// How many flows there may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Flows of all hosts.
@@ -202,6 +220,7 @@ pub struct Limits {
 }
 
 impl Config {
+    /// Reads the file at `path`. An error is one line that names file, key, value and what is allowed.
     pub fn load(path: &Path) -> Result<Self, BadInput> {
         Self::parse(path, &read_text(path)?)
     }
@@ -231,16 +250,19 @@ impl Config {
         BadInput::new(format!("{}: {problem}", self.path.display()))
     }
 
+    /// Those of the LAN, then those of the links.
     pub fn devices(&self) -> Vec<&str> {
         let lan = self.lan.iter().map(String::as_str);
         lan.chain(self.links.iter().map(|link| link.device.as_str()))
             .collect()
     }
 
+    /// Of the links, in the order written.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.links.iter().map(|link| link.name.as_str())
     }
 
+    /// The link of this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
     }

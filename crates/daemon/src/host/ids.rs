@@ -20,12 +20,14 @@ const FORMER_OWN_PRIORITIES: [u32; 2] = [32_764, 32_765];
 const OWN_PRIORITY_BASE: u32 = FORMER_OWN_PRIORITIES[0] - BLOCKS * PRIORITIES_PER_BLOCK;
 const MARK_BASE: u32 = 0xAB00_0000;
 
+/// The numbers of routing tables, rules and marks that are an instance's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
     block: u32,
 }
 
 impl Ids {
+    /// The same for the same name, on every start.
     pub fn of(instance: &str) -> Self {
         let hash = instance.bytes().fold(5381_u32, |hash, byte| {
             hash.wrapping_mul(33) ^ u32::from(byte)
@@ -45,6 +47,7 @@ impl Ids {
         self.first_table() + FIRST_USABLE_SLOT
     }
 
+    /// Whether a routing table is one of them.
     pub fn owns_table(self, table: u32) -> bool {
         (self.first_table()..self.first_table() + TABLES_PER_BLOCK).contains(&table)
     }

@@ -78,19 +78,23 @@ impl Host {
         })
     }
 
+    /// The links' numbers, as they were last stored.
     pub fn slots(&self) -> &Slots {
         &self.state.slots
     }
 
+    /// Stores the links' numbers.
     pub fn set_slots(&mut self, slots: Slots) -> anyhow::Result<()> {
         self.state.slots = slots;
         self.save()
     }
 
+    /// What people ordered of links, as it was last stored.
     pub fn orders(&self) -> &Orders {
         &self.state.orders
     }
 
+    /// Stores what people ordered of links. If it cannot be stored, the former orders stand.
     pub fn set_orders(&mut self, orders: Orders) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.state.orders, orders);
         self.save().inspect_err(|_| self.state.orders = before)

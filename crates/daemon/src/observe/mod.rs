@@ -30,21 +30,28 @@ use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
 use crate::probe::Target;
 use crate::slots::Slots;
 
+/// The routing table that the host's own routes stand in.
 pub const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
+/// The routing table of the host's own addresses.
 pub const TABLE_LOCAL: u32 = libc::RT_TABLE_LOCAL as u32;
 
 /// Devices by name and all routes of the namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
+    /// By name.
     pub devices: BTreeMap<String, Device>,
+    /// Of all tables.
     pub routes: Vec<HostRoute>,
 }
 
+/// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
+    /// Its index.
     pub ifindex: u32,
     /// Administratively up, with carrier, and sending.
     pub running: bool,
+    /// In bytes of IP packet.
     pub mtu: u32,
     /// Packets begin with the IP header: PPP, WireGuard, tun.
     pub layer3: bool,
@@ -56,26 +63,38 @@ pub struct Device {
     pub resolvers: Vec<IpAddr>,
 }
 
+/// A route of the host's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoute {
+    /// The table it stands in.
     pub table: u32,
+    /// Destinations it is for.
     pub prefix: Prefix,
+    /// What becomes of packets there.
     pub kind: RouteKind,
+    /// The smallest goes first.
     pub metric: u32,
+    /// The address that the host itself sends from, if the route names one.
     pub source: Option<IpAddr>,
+    /// Several for a multipath route.
     pub hops: Vec<Hop>,
 }
 
+/// What becomes of the packets of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteKind {
+    /// They are forwarded by its hops.
     Unicast,
     /// Local, broadcast, unreachable and so on: only the kernel itself knows what to do.
     Kernel,
 }
 
+/// One next hop of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hop {
+    /// Of the device.
     pub ifindex: u32,
+    /// The router; none for neighbours.
     pub via: Option<IpAddr>,
 }
 
@@ -107,6 +126,7 @@ impl Snapshot {
 
 /// Why a link cannot be used as the host stands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Missing {
     #[error("the device does not exist")]
     Device,
@@ -169,14 +189,18 @@ impl LinkView {
 pub struct Attachment {
     /// What the device is called.
     pub device: String,
+    /// What the device is to the gateway.
     pub role: Role,
+    /// Packets begin with the IP header.
     pub layer3: bool,
+    /// In bytes of IP packet.
     pub mtu: u32,
 }
 
 /// What the data path must know of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Desired {
+    /// How each link stands.
     pub links: BTreeMap<LinkId, LinkView>,
     /// By ifindex.
     pub attachments: BTreeMap<u32, Attachment>,
@@ -187,6 +211,7 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// From what is configured and what the host has.
     pub fn derive(config: &Config, slots: &Slots, host: &Snapshot) -> Self {
         let links: BTreeMap<_, _> = config
             .links

@@ -41,6 +41,7 @@ pub struct Netlink {
 }
 
 impl Netlink {
+    /// For requests about the thread's namespace.
     pub fn connect() -> anyhow::Result<Self> {
         let (connection, handle, _) =
             rtnetlink::new_connection().context("open a netlink socket")?;
@@ -117,6 +118,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
+    /// For changes of the thread's namespace.
     pub fn connect() -> anyhow::Result<Self> {
         let (connection, _, messages) =
             rtnetlink::new_multicast_connection(&GROUPS).context("listen to netlink")?;

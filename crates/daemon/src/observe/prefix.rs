@@ -4,19 +4,24 @@ use std::net::{IpAddr, Ipv4Addr};
 /// An address with a prefix length: a network, or a host's address within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
+    /// Host bits may be set.
     pub address: IpAddr,
+    /// In bits.
     pub length: u8,
 }
 
 impl Prefix {
+    /// As given, host bits included.
     pub fn new(address: IpAddr, length: u8) -> Self {
         Self { address, length }
     }
 
+    /// One address alone.
     pub fn host(address: IpAddr) -> Self {
         Self::new(address, if address.is_ipv4() { 32 } else { 128 })
     }
 
+    /// Every IPv4 address.
     pub fn default_v4() -> Self {
         Self::new(Ipv4Addr::UNSPECIFIED.into(), 0)
     }
@@ -30,6 +35,7 @@ impl Prefix {
         Self { address, ..self }
     }
 
+    /// Whether an address is in both.
     pub fn overlaps(self, other: Self) -> bool {
         let length = self.length.min(other.length);
         self.address.is_ipv4() == other.address.is_ipv4()

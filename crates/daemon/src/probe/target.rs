@@ -64,6 +64,7 @@ impl Target {
         Self::Dns(SocketAddr::new(address, DNS_PORT))
     }
 
+    /// Whom it is sent to.
     pub fn address(&self) -> IpAddr {
         match self {
             Self::Dns(at) | Self::Tcp(at) => at.ip(),

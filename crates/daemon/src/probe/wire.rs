@@ -39,7 +39,9 @@ sockopt_impl!(
 /// The link a probe leaves by: bound to the device and to the address, so that no routing rule can send it elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Via {
+    /// The link's.
     pub device: String,
+    /// The link's external address.
     pub source: IpAddr,
 }
 

@@ -27,24 +27,30 @@ const BUFFER_TIME: Duration = Duration::from_millis(100);
 /// A trunk's configuration that is right in itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
+    /// The file, for messages.
     pub path: PathBuf,
     /// The logical link: it has the addresses, the routes and the MTU.
     pub device: String,
+    /// How packets are spread.
     pub scheme: Spread,
     /// In the order written, which is that of their numbers.
     pub sublinks: Vec<Sublink>,
     /// Of DH and DHFV.
     pub parameters: Parameters,
+    /// Of flowlets: the pause after which a flow chooses anew.
     pub flowlet_gap: Duration,
 }
 
 /// One line of the trunk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sublink {
+    /// Of no other sublink.
     pub name: String,
+    /// The device of the line.
     pub device: String,
     /// The other node's address on this sublink.
     pub via: Option<Ipv4Addr>,
+    /// Of the line.
     pub rate: Option<Rate>,
     /// What its queue holds, instead of what the queue says.
     pub buffer: Option<Bytes>,

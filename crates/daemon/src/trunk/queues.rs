@@ -14,7 +14,9 @@ use crate::observe::Netlink;
 pub struct DeviceQueue {
     /// `tbf`, `htb`, `fq_codel`, `noqueue`…
     pub kind: String,
+    /// What waits.
     pub length_bytes: u64,
+    /// What waits.
     pub length_packets: u32,
     /// What it holds at most, if it is of a kind that counts bytes: `tbf`, `bfifo`.
     pub limit_bytes: Option<u64>,

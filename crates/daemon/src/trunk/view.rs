@@ -12,6 +12,7 @@ use crate::observe::{Device, Prefix, Running, Snapshot};
 
 /// Why a sublink cannot be used as the host stands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Missing {
     #[error("the device does not exist")]
     Device,
@@ -32,13 +33,17 @@ pub struct View {
     pub sublinks: Vec<SublinkView>,
 }
 
+/// How a sublink stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SublinkView {
+    /// Where it leads; none until that is known.
     pub path: Option<SublinkPath>,
+    /// Why it cannot carry packets, if it cannot.
     pub missing: Option<Missing>,
 }
 
 impl View {
+    /// From what is configured and what the host has.
     pub fn derive(config: &Config, host: &Snapshot) -> Self {
         Self {
             ifindex: host.devices.get(&config.device).map(|d| d.ifindex),
