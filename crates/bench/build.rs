@@ -1,8 +1,12 @@
-//! Compiles the packet generator, the sink, and the redirect that does nothing else.
+//! Compiles the packet generator, the sink, the redirect that does nothing else, and a choice by itself.
 
 use std::path::Path;
 
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
-    anabranch_bpf_build::compile(&folder, &["packets", "redirect"]);
+    anabranch_bpf_build::compile(&folder, &["packets", "redirect", "choice"]);
+    for shared in ["include", "policy"] {
+        let shared = folder.join("../../../bpf").join(shared);
+        println!("cargo::rerun-if-changed={}", shared.display());
+    }
 }

@@ -4,9 +4,11 @@
 //!
 //! The contenders stand in networks of their own, built alike (`testbed`), and take turns: every run of a measure
 //! meets all of them within seconds of each other, in an order that rotates, so that what the machine does meanwhile
-//! hits all alike. A row shows the median of its runs. Then the programs are measured by themselves (`program`, `opening`).
+//! hits all alike. A row shows the median of its runs. Then the programs are measured by themselves (`program`,
+//! `opening`), and a choice (`choice`).
 
 mod against;
+mod choice;
 mod cpu;
 mod crowd;
 mod frame;
@@ -31,6 +33,7 @@ use clap::builder::ArgPredicate;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use against::{Build, Pairs, Verdict};
+use choice::CHOICES;
 use crowd::Crowd;
 use manifest::Manifest;
 use measure::{Measure, Span};
@@ -86,13 +89,14 @@ struct Args {
 }
 
 /// What can be measured by itself.
-const MEASURES: [&str; 7] = [
+const MEASURES: [&str; 8] = [
     "goodput",
     "connections",
     "packets",
     "latency",
     "program",
     "opening",
+    "choice",
     "crowd",
 ];
 
@@ -167,6 +171,9 @@ fn main() -> Result<()> {
     }
     if args.wants("opening") {
         measure_opening(args.runs(), &mut samples)?;
+    }
+    if args.wants("choice") {
+        measure_choice(args.runs(), &mut samples)?;
     }
     if args.wants("crowd") {
         measure_crowd(&args, &by, span, &mut samples)?;
@@ -368,6 +375,17 @@ fn measure_opening(runs: usize, samples: &mut Samples) -> Result<()> {
         }
     }
     bar.finish_and_clear();
+    Ok(())
+}
+
+/// A choice among few and among many targets.
+fn measure_choice(runs: usize, samples: &mut Samples) -> Result<()> {
+    for _ in 0..runs {
+        for (row, dispatch, targets) in CHOICES {
+            let nanoseconds = choice::measure(dispatch, targets)?;
+            samples.add(Contender::Anabranch, [(row, nanoseconds)]);
+        }
+    }
     Ok(())
 }
 

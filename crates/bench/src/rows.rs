@@ -44,6 +44,9 @@ const GOODPUT: &[Target] = &[
     Target::Times(1.1, Contender::Nftables),
     Target::Times(1.0, Contender::Forwarding),
 ];
+const FEW: &[Target] = &[Target::AtMost(150.0)];
+const SCAN: &[Target] = &[Target::AtMost(2500.0)];
+const PICK: &[Target] = &[Target::AtMost(300.0)];
 const ESTABLISHED: &[Target] = &[Target::AtMost(200.0)];
 
 /// Rows, and those of what remains of them without redirect alone.
@@ -194,6 +197,49 @@ pub const ROWS: &[Row] = &[
     ),
     row("opening_tcp", "opening a TCP flow", "ns", Better::Less, &[]),
     row("opening_udp", "opening a UDP flow", "ns", Better::Less, &[]),
+    row(
+        "choice_16_weighted",
+        "a choice among 16, least load for its weight",
+        "ns",
+        Better::Less,
+        FEW,
+    ),
+    row(
+        "choice_16_best",
+        "… greatest weight",
+        "ns",
+        Better::Less,
+        FEW,
+    ),
+    row(
+        "choice_256_weighted",
+        "a choice among 256, least load for its weight",
+        "ns",
+        Better::Less,
+        SCAN,
+    ),
+    row(
+        "choice_256_best",
+        "… greatest weight",
+        "ns",
+        Better::Less,
+        SCAN,
+    ),
+    row(
+        "choice_256_table",
+        "… consistent table",
+        "ns",
+        Better::Less,
+        PICK,
+    ),
+    row(
+        "choice_256_two",
+        "… two at random",
+        "ns",
+        Better::Less,
+        PICK,
+    ),
+    row("choice_256_turns", "… in turn", "ns", Better::Less, PICK),
     row(
         "packets_64_byte_1000_flows",
         "64-byte UDP packets, 1000 flows in turn",
