@@ -50,7 +50,7 @@ fn fast(round_trip: Duration) -> Path {
 
 /// How long after a cut at a random moment the link was declared down.
 fn detection(seed: u64, load: Load, declared: bool) -> Duration {
-    let mut draw = world::Draw(seed);
+    let mut draw = world::Draw::new(seed);
     let round_trip = draw.ms(1, 200);
     let half_ns = round_trip.as_nanos() as u64 / 2;
     let break_distance = Duration::from_nanos(draw.below(half_ns + 1));
@@ -200,7 +200,7 @@ fn bloated(round_trip: Duration) -> Path {
 
 fn check_stays_up(what: &str, path: fn(Duration) -> Path, declared: bool, loads: &[Load]) {
     for seed in 0..20 {
-        let round_trip = world::Draw(seed).ms(5, 200);
+        let round_trip = world::Draw::new(seed).ms(5, 200);
         let mut world = World::new(seed, path(round_trip), declared, loads.to_vec());
         world.run(Time::from_millis(60_000), |_| false);
         let down = world.events.iter().find(|(_, event)| is_down(event));

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anabranch_policy::splitmix::GAMMA;
 use anyhow::{Context, Result};
 
 use crate::check::{self, Verdict};
@@ -16,7 +17,7 @@ use crate::site::{BARE_LINK, Port, Told, link_of};
 
 /// The seed of a round: those of one seed have nothing in common with those of the next.
 pub fn seed_of(seed: u64, round: u64) -> u64 {
-    seed.wrapping_add(round.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    seed.wrapping_add(round.wrapping_mul(GAMMA))
 }
 
 /// Packets of a round: state is forgotten between rounds, so that a replay is short.

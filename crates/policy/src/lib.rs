@@ -35,6 +35,7 @@
 
 pub mod abi;
 mod ffi;
+pub mod splitmix;
 pub mod spread;
 pub mod tries;
 mod vectors;

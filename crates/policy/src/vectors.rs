@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::abi::{self, Addr};
+use crate::splitmix::SplitMix64;
 use crate::{Candidate, Choice, Decision, Dispatch, NO_TABLE, Request, Tried, choose, flow_hash};
 
 /// One choice and its outcome.
@@ -60,7 +61,7 @@ pub fn hash_vectors() -> Vec<HashVector> {
                 address(&mut draw, i & 1 == 0),
                 address(&mut draw, i & 2 == 0),
             );
-            let (sport, dport) = (draw.next() as u16, draw.next() as u16);
+            let (sport, dport) = (draw.draw() as u16, draw.draw() as u16);
             HashVector {
                 src,
                 dst,
@@ -135,28 +136,12 @@ fn drawn(draw: &mut SplitMix64, count: u32) -> Input {
 }
 
 fn address(draw: &mut SplitMix64, v4: bool) -> Addr {
-    let high = u128::from(draw.next());
-    let bits = high << 64 | u128::from(draw.next());
+    let high = u128::from(draw.draw());
+    let bits = high << 64 | u128::from(draw.draw());
     let ip = if v4 {
         IpAddr::from(Ipv4Addr::from(bits as u32))
     } else {
         IpAddr::from(Ipv6Addr::from(bits))
     };
     ip.into()
-}
-
-/// Steele, Lea, Flood 2014: a fixed sequence from a fixed seed, which is all that vectors need.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn bits(&mut self, bits: u32) -> u32 {
-        self.next() as u32 & ((1u64 << bits) - 1) as u32
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anabranch_core::Time;
 use anabranch_policy::abi::Addr;
 use anabranch_policy::flow_hash;
+use anabranch_policy::splitmix::mix;
 use anabranch_scenario::{Direction, Load as Plan, Outcome, Transfer, TransferId, UserId};
 use anabranch_workload::{Arrivals, Extent, Round, RoundTimes, Tab};
 
@@ -494,12 +495,4 @@ fn address_of_user(user: u32) -> Ipv4Addr {
 /// Servers have addresses of 198.18.0.0/15, RFC 2544.
 fn address_of_server(server: u32) -> Ipv4Addr {
     Ipv4Addr::from(0xc612_0001_u32.wrapping_add(server))
-}
-
-/// Steele, Lea, Flood 2014: a number that looks random of one that does not.
-fn mix(number: u64) -> u64 {
-    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -9,20 +9,22 @@ use anabranch_core::{
     LinkId, LinkSpec, LinkState, ProbeId, ProbeRequest, Time,
 };
 use anabranch_policy::abi::Traffic;
+use anabranch_policy::splitmix::SplitMix64;
 
 /// The link under test. A second one, quiet and healthy, can always take its flows.
 pub const LINK: LinkId = LinkId(0);
 const OTHER: LinkId = LinkId(1);
 
-/// Steele, Lea, Flood 2014: seeded draws without a dependency.
-pub struct Draw(pub u64);
+/// Seeded draws.
+pub struct Draw(SplitMix64);
 
 impl Draw {
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64(seed))
+    }
+
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
+        self.0.draw() % limit
     }
 
     pub fn ms(&mut self, least: u64, most: u64) -> Duration {
@@ -129,7 +131,7 @@ impl World {
             now: Time::ZERO,
             driver: Driver::new(balancer),
             events: Vec::new(),
-            draw: Draw(seed),
+            draw: Draw::new(seed),
             path,
             cut: None,
             traffic: Traffic::default(),
