@@ -29,11 +29,12 @@ static __always_inline void tell_numbers(const struct ab_choice *now, struct ab_
 	const struct ab_gauges *all = all_gauges();
 	if (!all)
 		return;
+	__u64 active = ab_counts_active(now);
 	e->count = now->count;
 	e->usable = now->usable.word[0];
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
 		e->weight[i] = now->target[i].weight;
-		e->load[i] = ab_load_of(now, &now->target[i], &all->target[i]);
+		e->load[i] = ab_load_of(active, &now->target[i], &all->target[i]);
 	}
 }
 

@@ -20,13 +20,19 @@ static __always_inline __u32 ab_active_flows(const struct ab_gauge *gauge)
 	return active * (1 - (active >> 63));
 }
 
-/* In flows, as now->load says. */
-static __always_inline __u32 ab_load_of(const struct ab_choice *now, const struct ab_target *target,
+/* 1 if loads are flows still incomplete, 0 if they are flows dispatched. */
+static __always_inline __u64 ab_counts_active(const struct ab_choice *now)
+{
+	return ab_is_less(now->load ^ AB_LOAD_ACTIVE, 1);
+}
+
+/* In flows. */
+static __always_inline __u32 ab_load_of(__u64 counts_active, const struct ab_target *target,
 					const struct ab_gauge *gauge)
 {
 	__u32 dispatched = (__u32)gauge->dispatched - target->dispatched_base;
 
-	return ab_select(ab_is_less(now->load ^ AB_LOAD_ACTIVE, 1), ab_active_flows(gauge), dispatched);
+	return ab_select(counts_active, ab_active_flows(gauge), dispatched);
 }
 
 /* argmin load / weight (Peng eq. 4). Ties go to the greater weight, then to the lower index. A weight of 0 never leads. */
@@ -56,16 +62,18 @@ AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges
 			     __u64 word, __u32 first)
 {
 	struct ab_leader lead;
+	__u64 active;
 
 	if (!now || !gauges || !best)
 		return 0;
+	active = ab_counts_active(now);
 	lead = *best;
 	first &= AB_MAX_TARGETS - 64;
 	for (__u64 i = first; word; word >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
 		__u64 weight = ab_clamp_weight(target->weight) * (word & 1);
 
-		ab_lead_by_ratio(&lead, i, ab_load_of(now, target, &gauges->target[i]), weight);
+		ab_lead_by_ratio(&lead, i, ab_load_of(active, target, &gauges->target[i]), weight);
 	}
 	*best = lead;
 	return 0;
@@ -75,16 +83,17 @@ AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges
 AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best,
 			      __u64 word, __u32 first)
 {
-	__u64 leader, lead;
+	__u64 leader, lead, active;
 
 	if (!now || !gauges || !best)
 		return 0;
+	active = ab_counts_active(now);
 	leader = best->target;
 	lead = best->weight;
 	first &= AB_MAX_TARGETS - 64;
 	for (__u64 i = first; word; word >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
-		__u32 idle = ~ab_load_of(now, target, &gauges->target[i]);
+		__u32 idle = ~ab_load_of(active, target, &gauges->target[i]);
 		__u64 key = (ab_clamp_weight(target->weight) << 32 | idle) * (word & 1);
 		__u64 better = ab_is_less(lead, key);
 
@@ -122,6 +131,20 @@ static __always_inline __u16 ab_pick_best(const struct ab_choice *now, const str
 	return q->best.target;
 }
 
+/* Compares one more target by load / weight. */
+AB_GLOBAL int ab_meet(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best, __u32 index)
+{
+	const struct ab_target *target;
+
+	if (!now || !gauges || !best)
+		return 0;
+	index %= AB_MAX_TARGETS;
+	target = &now->target[index];
+	ab_lead_by_ratio(best, index, ab_load_of(ab_counts_active(now), target, &gauges->target[index]),
+			 ab_clamp_weight(target->weight));
+	return 0;
+}
+
 /* Of two different ones that the two halves of q->draw name, `size` being at least two. */
 static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const struct ab_gauges *gauges,
 					    struct ab_request *q, __u64 size)
@@ -130,11 +153,8 @@ static __always_inline __u16 ab_pick_of_two(const struct ab_choice *now, const s
 
 	ab_begin_scan(&q->best);
 	second += 1 - ab_is_less(second, first);
-	for (__u32 i = 0; i < 2; i++) {
-		__u32 index = ab_nth(&q->pool, i ? second : first) % AB_MAX_TARGETS;
-
-		ab_scan_ratios(now, gauges, &q->best, 1ull << (index & 63), index);
-	}
+	ab_meet(now, gauges, &q->best, ab_nth(&q->pool, first));
+	ab_meet(now, gauges, &q->best, ab_nth(&q->pool, second));
 	return q->best.target;
 }
 
