@@ -10,8 +10,8 @@ use anabranch_dataplane::Gateway;
 use anyhow::Context;
 
 use crate::config::{Config, Configuration};
-use crate::daemon::{Daemon, Surroundings};
 use crate::error::Error;
+use crate::gateway::{GatewayRole, Surroundings};
 use crate::host::{self, Host};
 use crate::lock::{Claims, Lock};
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
@@ -19,7 +19,7 @@ use crate::plane;
 use crate::preflight::{check_devices, check_host};
 use crate::privileges;
 use crate::probe::{self, Target, Via};
-use crate::service;
+use crate::shell;
 use crate::slots::{Orders, Slots};
 use crate::trunk;
 use anabranch_api::Paths;
@@ -46,15 +46,15 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
     let lock = Lock::take(paths)?;
     let mut claims = Claims::take(paths, &config.devices())?;
     lock.tell();
-    let signals = service::signals()?;
+    let signals = shell::signals()?;
     match config {
         Configuration::Gateway(config) => {
             let gateway = open(*config, paths, &mut claims).await?;
-            service::serve(gateway, paths, signals, ready).await
+            shell::serve(gateway, paths, signals, ready).await
         }
         Configuration::Trunk(config) => {
             let trunk = trunk::open(config, paths, &mut claims).await?;
-            service::serve(trunk, paths, signals, ready).await
+            shell::serve(trunk, paths, signals, ready).await
         }
     }
 }
@@ -63,7 +63,7 @@ async fn open<'a>(
     config: Config,
     paths: &Paths,
     claims: &'a mut Claims,
-) -> anyhow::Result<Daemon<Gateway, RealHost<'a>>> {
+) -> anyhow::Result<GatewayRole<Gateway, RealHost<'a>>> {
     let opened = Gateway::open(paths.pins(), plane::sizes(&config)).context("data path")?;
     let (plane, (netlink, monitor, host)) = adopt_host(paths, opened, Gateway::close).await?;
     if plane.1 {
@@ -77,7 +77,7 @@ async fn open<'a>(
         claims,
         config_path: config.path.clone(),
     };
-    Daemon::new(config, paths.instance(), former, plane, host)
+    GatewayRole::new(config, paths.instance(), former, plane, host)
 }
 
 /// What the loop of either kind works on beside its data path.

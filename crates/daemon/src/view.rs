@@ -5,47 +5,47 @@ use std::time::Duration;
 use anabranch_core::{Admin, DownCause, LinkCounters, LinkStatus as Balanced, Reach, State, Time};
 
 use crate::config::{Link, Rate};
-use crate::daemon::{Daemon, Surroundings, all_links};
+use crate::gateway::{GatewayRole, Surroundings, all_links};
 use crate::observe::LinkView;
 use crate::plane::{Error, Plane};
-use crate::service::Service;
+use crate::shell::Role;
 use anabranch_api::ReasonCount;
 use anabranch_api::{
     FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, TargetStatus,
     Traffic,
 };
 
-pub fn status<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Status, Error> {
-    let config = &daemon.config;
+pub fn status<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> Result<Status, Error> {
+    let config = &gateway.config;
     Ok(Status {
-        instance: daemon.instance.clone(),
+        instance: gateway.shell.instance.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         policy: config.policy.name.clone(),
-        uptime_s: daemon.now().since(Time::ZERO).as_secs_f64(),
-        adopted: daemon.adopted,
-        troubles: daemon.troubles(),
+        uptime_s: gateway.shell.now().since(Time::ZERO).as_secs_f64(),
+        adopted: gateway.shell.adopted,
+        troubles: gateway.troubles(),
         links: config
             .links
             .iter()
-            .filter_map(|link| link_status(daemon, link))
+            .filter_map(|link| link_status(gateway, link))
             .collect(),
-        flows: flows(daemon),
-        reasons: reasons(daemon)?,
+        flows: flows(gateway),
+        reasons: reasons(gateway)?,
     })
 }
 
 fn link_status<P: Plane, S: Surroundings>(
-    daemon: &Daemon<P, S>,
+    gateway: &GatewayRole<P, S>,
     link: &Link,
 ) -> Option<LinkStatus> {
-    let id = daemon.slots.id(&link.name)?;
-    let now = daemon.now();
-    let balanced = daemon.driver.status(now, id)?;
-    let view = daemon.told.links.get(&id);
-    let path = daemon.path_of(id);
+    let id = gateway.slots.id(&link.name)?;
+    let now = gateway.shell.now();
+    let balanced = gateway.driver.status(now, id)?;
+    let view = gateway.told.links.get(&id);
+    let path = gateway.path_of(id);
     let counters = balanced.counters;
-    let rate = daemon.meter.rate(id.index());
+    let rate = gateway.meter.rate(id.index());
     Some(LinkStatus {
         name: link.name.clone(),
         device: link.device.clone(),
@@ -104,13 +104,13 @@ fn targets(now: Time, balanced: &Balanced, view: Option<&LinkView>) -> Vec<Targe
         .collect()
 }
 
-fn flows<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> FlowsStatus {
-    let live = |id| live_flows(&daemon.driver.counters(id));
+fn flows<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> FlowsStatus {
+    let live = |id| live_flows(&gateway.driver.counters(id));
     FlowsStatus {
         live: all_links().map(live).sum(),
-        confirmed: daemon.swept.confirmed,
-        limit: daemon.plane.flows_max(),
-        evicted: daemon.swept.evicted,
+        confirmed: gateway.swept.confirmed,
+        limit: gateway.plane.flows_max(),
+        evicted: gateway.swept.evicted,
     }
 }
 
@@ -165,9 +165,11 @@ fn held_down(now: Time, balanced: &Balanced) -> String {
     )
 }
 
-fn reasons<P: Plane, S: Surroundings>(daemon: &Daemon<P, S>) -> Result<Vec<ReasonCount>, Error> {
-    let mut reasons = daemon.plane.reasons()?;
-    match daemon.surroundings.drops() {
+fn reasons<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+) -> Result<Vec<ReasonCount>, Error> {
+    let mut reasons = gateway.plane.reasons()?;
+    match gateway.surroundings.drops() {
         Ok(drops) => reasons.extend(drops),
         Err(error) => tracing::warn!("{error:#}"),
     }

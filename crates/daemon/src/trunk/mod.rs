@@ -16,8 +16,9 @@
 //! when the daemon stops. A daemon that is killed leaves the trunk spreading by its last table; the next adopts it.
 
 mod config;
+mod plane;
 mod queues;
-mod runner;
+mod role;
 mod view;
 
 #[cfg(test)]
@@ -28,5 +29,5 @@ pub use queues::DeviceQueue;
 pub use view::{Missing, SublinkView, View};
 
 pub(crate) use queues::read as read_queues;
-pub(crate) use runner::open;
+pub(crate) use role::open;
 pub(crate) use view::{check, check_queues};

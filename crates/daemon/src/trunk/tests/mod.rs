@@ -1,3 +1,5 @@
+mod turns;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;

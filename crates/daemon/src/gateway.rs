@@ -23,11 +23,10 @@ use crate::driver::{Driver, ProbeOrder};
 use crate::error::with_causes;
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
-use crate::plane::{self, Ended, LinkPath, Plane, Role, Route, Swept, Walk, Which};
+use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
 use crate::probe::{Target, Via};
-use crate::service::Service;
+use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
-use crate::trouble::Troubles;
 use crate::view;
 use anabranch_api::{FlowRow, ReasonCount};
 use anabranch_api::{LinkAction, Request, Response};
@@ -83,8 +82,9 @@ pub trait Surroundings {
     fn restore(self) -> impl Future<Output = anyhow::Result<()>>;
 }
 
-/// The loop and all it owns.
-pub struct Daemon<P, S> {
+/// The gateway and all that its loop owns.
+pub struct GatewayRole<P, S> {
+    pub(crate) shell: Shell,
     pub(crate) config: Config,
     pub(crate) slots: Slots,
     orders: Orders,
@@ -99,20 +99,11 @@ pub struct Daemon<P, S> {
     pub(crate) meter: Meter,
     /// What the last sweep saw.
     pub(crate) swept: Swept,
-    pub(crate) instance: String,
-    pub(crate) adopted: bool,
     pub(crate) surroundings: S,
-    origin: Instant,
     /// The last address of every link, known while the link is away.
     externals: BTreeMap<LinkId, IpAddr>,
     /// Addresses of links that are left, until the host's own traffic is led elsewhere.
     abandoned: Vec<(LinkId, IpAddr)>,
-    /// The host has, or may have, since it was looked at.
-    has_changed: bool,
-    /// The rest is told when the flows that are being ended are.
-    is_half_told: bool,
-    /// What could not be told, or done on the host: the next tick tries again.
-    troubles: Troubles,
     /// As the data path knows it.
     fallback_mark: u32,
     first_usable: Option<LinkId>,
@@ -127,7 +118,7 @@ pub struct Daemon<P, S> {
     probes: JoinSet<(ProbeOrder, Option<Duration>)>,
 }
 
-impl<P: Plane, S: Surroundings> Daemon<P, S> {
+impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// `former` are the slots of an earlier daemon, and the orders it was given. Nothing is told to anybody yet.
     pub fn new(
         config: Config,
@@ -153,13 +144,9 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             inherited: BTreeSet::new(),
             meter: Meter::default(),
             swept: Swept::default(),
-            instance: instance.to_owned(),
-            origin: Instant::now(),
+            shell: Shell::new(instance, adopted),
             externals: BTreeMap::new(),
             abandoned: Vec::new(),
-            has_changed: false,
-            is_half_told: false,
-            troubles: Troubles::default(),
             fallback_mark: 0,
             first_usable: None,
             ticks: 0,
@@ -171,20 +158,15 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             config,
             slots,
             plane,
-            adopted,
             surroundings,
         })
-    }
-
-    pub(crate) fn now(&self) -> Time {
-        Time::ZERO + self.origin.elapsed()
     }
 
     // ---- time passes
 
     /// Does what the balancer wants, has flows ended and sends its probes.
     fn turn_balancer(&mut self) -> anyhow::Result<()> {
-        let now = self.now();
+        let now = self.shell.now();
         let due = self.driver.turn(now, &mut self.plane)?;
         for (link, which) in due.ended {
             if let (Which::All, Some(address)) = (which, self.externals.get(&link)) {
@@ -236,7 +218,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     ) -> anyhow::Result<()> {
         tell_ended(&link, ended?);
         if self.endings.is_empty() {
-            self.has_changed |= self.is_half_told;
+            self.shell.tell_rest_soon();
             for (reply, response) in self.unanswered.drain(..) {
                 // Whoever asked may have gone.
                 let _ = reply.send(response);
@@ -265,7 +247,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     }
 
     fn probed(&mut self, (order, round_trip): (ProbeOrder, Option<Duration>)) {
-        let now = self.now();
+        let now = self.shell.now();
         if let Some(round_trip) = round_trip {
             self.driver.handle_answer(now, order, round_trip);
         }
@@ -283,12 +265,12 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
 
     /// Looks at the host and tells the data path what differs from what it was told.
     async fn look(&mut self) -> anyhow::Result<()> {
-        self.troubles.begin_look();
+        self.shell.troubles.begin_look();
         self.keep_state();
         let snapshot = match self.surroundings.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.put_off(&format!("host: {error:#}"));
+                self.shell.put_off(&format!("host: {error:#}"));
                 return Ok(());
             }
         };
@@ -298,7 +280,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             self.driver.set_targets(*id, &reaches);
         }
         self.seen.clone_from(&wanted);
-        if wanted != self.told || self.is_half_told || self.has_stale_programs() {
+        if wanted != self.told || self.shell.has_rest() || self.has_stale_programs() {
             self.tell(wanted)?;
         }
         self.first_usable = self.driver.first_usable(&self.config);
@@ -309,7 +291,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .surroundings
             .keep_claims(&self.config, has_stale_programs);
         if let Err(error) = kept {
-            self.put_off(&format!("{error:#}"));
+            self.shell.put_off(&format!("{error:#}"));
         }
         Ok(())
     }
@@ -318,8 +300,8 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     /// that is back keeps no flow of before.
     fn tell(&mut self, wanted: Desired) -> anyhow::Result<()> {
         self.lose_links(&wanted)?;
-        self.is_half_told = !self.endings.is_empty();
-        if self.is_half_told {
+        self.shell.told(self.endings.is_empty());
+        if self.shell.has_rest() {
             return Ok(());
         }
         self.tell_links(&wanted)?;
@@ -343,23 +325,15 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
         let slots = self.surroundings.keep_slots(&self.slots);
         let kept = slots.and_then(|()| self.surroundings.keep_orders(&self.orders));
         if let Err(error) = kept {
-            self.put_off(&format!(
+            self.shell.put_off(&format!(
                 "{error:#}: make room there, or a crash forgets the orders and what was changed on the host"
             ));
         }
     }
 
-    /// The next tick tries again. What lasts is said: the host may have changed since it was looked at, and the next look
-    /// sees that.
-    fn put_off(&mut self, trouble: &str) {
-        if self.troubles.meet(trouble) {
-            tracing::warn!("{trouble}");
-        }
-    }
-
     /// Takes links that are gone out of the choice, and has their flows ended.
     fn lose_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
-        let now = self.now();
+        let now = self.shell.now();
         for (id, view) in &wanted.links {
             if let state @ LinkState::Absent(_) = view.state() {
                 self.driver.handle_link_state(now, *id, state);
@@ -373,7 +347,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     }
 
     fn gain_links(&mut self, links: &BTreeMap<LinkId, LinkView>) {
-        let now = self.now();
+        let now = self.shell.now();
         for (id, view) in links {
             if view.state() == LinkState::Present {
                 self.driver.handle_link_state(now, *id, LinkState::Present);
@@ -390,7 +364,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                     self.told.attachments.remove(&ifindex);
                     self.inherited.remove(&ifindex);
                 }
-                Err(error) => self.put_off(&self.not_detached(ifindex, &error)),
+                Err(error) => self.shell.put_off(&self.not_detached(ifindex, &error)),
             }
         }
         for (ifindex, attachment) in wanted {
@@ -404,7 +378,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 Ok(()) => {
                     self.told.attachments.insert(*ifindex, attachment.clone());
                 }
-                Err(error) => self.put_off(&self.not_attached(attachment, &error)),
+                Err(error) => self.shell.put_off(&self.not_attached(attachment, &error)),
             }
         }
     }
@@ -425,8 +399,8 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     fn not_attached(&self, attachment: &Attachment, error: &plane::Error) -> String {
         let device = &attachment.device;
         let place = match attachment.role {
-            Role::Lan { .. } => format!("LAN device {device}"),
-            Role::Link(id) => {
+            plane::Role::Lan { .. } => format!("LAN device {device}"),
+            plane::Role::Link(id) => {
                 let link = self.slots.name(id).unwrap_or("?");
                 format!("link {link}, device {device}")
             }
@@ -461,7 +435,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     fn tell_routes(&mut self, routes: Vec<Route>) {
         match self.plane.set_routes(&routes) {
             Ok(()) => self.told.routes = routes,
-            Err(error) => self.put_off(&format!(
+            Err(error) => self.shell.put_off(&format!(
                 "routes: the programs know those of before: {}; tried again every second",
                 with_causes(&error)
             )),
@@ -508,14 +482,14 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
             .surroundings
             .apply(&self.config, &self.seen, self.first_usable);
         for error in failed.await {
-            self.put_off(&format!("host: {error:#}"));
+            self.shell.put_off(&format!("host: {error:#}"));
         }
         let mark = self.surroundings.fallback_mark(&self.config);
         if mark == self.fallback_mark {
             return;
         }
         if let Err(error) = self.set_settings() {
-            self.put_off(&format!("{error:#}"));
+            self.shell.put_off(&format!("{error:#}"));
         }
     }
 
@@ -533,7 +507,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
     fn check_start(&self) -> anyhow::Result<()> {
         let is_seen = !self.seen.links.is_empty();
         let is_attached = !self.told.attachments.is_empty() || self.seen.attachments.is_empty();
-        let troubles: Vec<&str> = self.troubles.met().collect();
+        let troubles: Vec<&str> = self.shell.troubles.met().collect();
         anyhow::ensure!(
             is_seen && is_attached,
             "nothing could be set up: {}",
@@ -544,7 +518,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
 
     /// While no daemon ran, links may have left the configuration, and addresses may have been renewed.
     fn end_stale_flows(&mut self) -> anyhow::Result<()> {
-        if !self.adopted {
+        if !self.shell.adopted {
             return Ok(());
         }
         let rows = self.plane.walker().flows()?;
@@ -573,7 +547,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 Response::Explanation(Box::new(self.plane.explain(from, to, proto)?))
             }
             _ => {
-                let now = self.now();
+                let now = self.shell.now();
                 self.driver.read_counters(now, &mut self.plane)?;
                 Response::Status(Box::new(view::status(self)?))
             }
@@ -599,7 +573,7 @@ impl<P: Plane, S: Surroundings> Daemon<P, S> {
                 "link {name} is as it was, as no order can be kept: {error:#}; make room there, then order again"
             ));
         }
-        let now = self.now();
+        let now = self.shell.now();
         self.driver.set_admin(now, id, admin(action));
         tracing::info!("link {name} {}, by order", words(action));
         Ok(Response::Done)
@@ -628,7 +602,7 @@ fn words(action: LinkAction) -> &'static str {
     }
 }
 
-impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
+impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     type Config = Config;
     const AT_WORK: &str = "forwarding";
 
@@ -637,7 +611,7 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         self.set_settings()?;
         // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;
-        if self.adopted {
+        if self.shell.adopted {
             self.inherited = self.plane.attached()?.into_iter().collect();
         }
         self.look().await?;
@@ -645,12 +619,12 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         self.end_stale_flows()
     }
 
-    fn adopted(&self) -> bool {
-        self.adopted
+    fn shell(&self) -> &Shell {
+        &self.shell
     }
 
     fn troubles(&self) -> Vec<String> {
-        let standing = self.troubles.standing().map(str::to_owned);
+        let standing = self.shell.standing().into_iter();
         let absent = self.seen.absent_lan.iter().map(|name| absent(name));
         standing
             .chain(absent)
@@ -662,7 +636,7 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         tokio::select! {
             changed = self.surroundings.changed() => {
                 changed?;
-                self.has_changed = true;
+                self.shell.look_soon();
             }
             Some(done) = self.probes.join_next() => self.probed(done?),
             Some(done) = self.sweeps.join_next() => self.swept(done?)?,
@@ -675,19 +649,21 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
         self.ticks += 1;
         self.sweep()?;
         let traffic = all_links().map(|id| self.driver.counters(id).traffic);
-        self.meter.tick(self.origin.elapsed(), traffic);
-        self.has_changed |= self.surroundings.has_lost_guard();
-        self.has_changed |= !self.troubles.is_clear() || self.ticks.is_multiple_of(LOOK_TICKS);
+        self.meter.tick(self.shell.uptime(), traffic);
+        if self.surroundings.has_lost_guard() || self.ticks.is_multiple_of(LOOK_TICKS) {
+            self.shell.look_soon();
+        }
+        self.shell.look_again_after_trouble();
         Ok(())
     }
 
     fn turn_at(&self) -> Instant {
-        self.origin + Duration::from_nanos(self.driver.next_turn().as_nanos())
+        self.shell.instant(self.driver.next_turn())
     }
 
     /// Looks at the host if it changed, turns the balancer, and moves the fallback to the first link that is usable.
     async fn turn(&mut self) -> anyhow::Result<()> {
-        if std::mem::take(&mut self.has_changed) {
+        if self.shell.take_look() {
             self.look().await?;
         }
         self.turn_balancer()?;
@@ -739,7 +715,7 @@ impl<P: Plane, S: Surroundings> Service for Daemon<P, S> {
     /// Other links and manners, while the flows of links that stay go on.
     async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
         let slots = self.slots.assign(config.names());
-        let now = self.now();
+        let now = self.shell.now();
         self.driver.reconfigure(now, &config, &slots)?;
         if config.limits.flows > self.config.limits.flows {
             tracing::warn!(

@@ -1,31 +1,25 @@
 //! The loop of a trunk.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anabranch_config::Rate;
-use anabranch_core::Time;
 use anabranch_core::multilink::{Bins, Controller, Queue, Spread, SublinkId, Wakeup};
-use anabranch_dataplane::trunk::Trunk as Plane;
+use anabranch_dataplane::trunk::Trunk;
 use anabranch_policy::abi::{MAX_LINKS, Spreading, Traffic};
 use anyhow::Context;
 use tokio::time::Instant;
 
 use super::config::Config;
-use super::queues::{self, DeviceQueue};
+use super::plane::{Plane, RealHost, Surroundings};
+use super::queues::DeviceQueue;
 use super::view::View;
-use crate::config::Configuration;
 use crate::control::Call;
 use crate::error::Error;
-use crate::host::Host;
 use crate::lock::Claims;
 use crate::meter::Meter;
-use crate::observe::{Monitor, Netlink};
-use crate::preflight;
-use crate::run::{HostParts, adopt_host};
-use crate::service::Service;
-use crate::trouble::Troubles;
+use crate::run::adopt_host;
+use crate::shell::{Role, Shell};
 use anabranch_api::Paths;
 use anabranch_api::{Request, Response, SublinkStatus, TrunkStatus};
 
@@ -36,27 +30,28 @@ pub(crate) async fn open<'a>(
     config: Config,
     paths: &Paths,
     claims: &'a mut Claims,
-) -> anyhow::Result<Runner<'a>> {
-    let opened = Plane::open(paths.pins()).context("data path")?;
-    let (plane, host) = adopt_host(paths, opened, Plane::close).await?;
+) -> anyhow::Result<TrunkRole<Trunk, RealHost<'a>>> {
+    let opened = Trunk::open(paths.pins()).context("data path")?;
+    let (plane, (netlink, monitor, host)) = adopt_host(paths, opened, Trunk::close).await?;
     if plane.1 {
         tracing::info!("took over the trunk of an earlier run");
     }
-    Runner::new(config, paths, claims, plane, host)
+    let host = RealHost {
+        netlink,
+        monitor,
+        host,
+        claims,
+        config_path: config.path.clone(),
+    };
+    TrunkRole::new(config, paths.instance(), plane, host)
 }
 
 /// A trunk, and all that its loop owns.
-pub(crate) struct Runner<'a> {
+pub(crate) struct TrunkRole<P, S> {
+    shell: Shell,
     config: Config,
-    config_path: PathBuf,
-    instance: String,
-    plane: Plane,
-    adopted: bool,
-    host: Host,
-    netlink: Netlink,
-    monitor: Monitor,
-    claims: &'a mut Claims,
-    origin: Instant,
+    plane: P,
+    surroundings: S,
     bins: Bins,
     /// Of DH and DHFV.
     controller: Option<Controller>,
@@ -64,53 +59,42 @@ pub(crate) struct Runner<'a> {
     view: View,
     queues: BTreeMap<u32, DeviceQueue>,
     meter: Meter,
-    /// The host has, or may have, since it was looked at.
-    has_changed: bool,
-    /// What could not be told, or done on the host: the next tick tries again.
-    troubles: Troubles,
 }
 
-impl<'a> Runner<'a> {
-    fn new(
+impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
+    /// Nothing is told to anybody yet.
+    pub(crate) fn new(
         config: Config,
-        paths: &Paths,
-        claims: &'a mut Claims,
-        (plane, adopted): (Plane, bool),
-        (netlink, monitor, host): HostParts,
+        instance: &str,
+        (plane, adopted): (P, bool),
+        surroundings: S,
     ) -> anyhow::Result<Self> {
-        let mut runner = Self {
-            config_path: config.path.clone(),
-            instance: paths.instance().to_owned(),
+        let mut role = Self {
+            shell: Shell::new(instance, adopted),
             bins: Bins::new(config.sublinks.len())?,
             config,
             plane,
-            adopted,
-            host,
-            netlink,
-            monitor,
-            claims,
-            origin: Instant::now(),
+            surroundings,
             controller: None,
             reassignments: 0,
             view: View::default(),
             queues: BTreeMap::new(),
             meter: Meter::default(),
-            has_changed: false,
-            troubles: Troubles::default(),
         };
-        runner.deal()?;
-        Ok(runner)
+        role.fill_bins()?;
+        Ok(role)
     }
 
-    /// The table as it was if it is of as many sublinks, else dealt anew; and who keeps it from here on.
-    fn deal(&mut self) -> anyhow::Result<()> {
+    /// The table as it was if it is of as many sublinks, else filled anew; and who keeps it from here on.
+    fn fill_bins(&mut self) -> anyhow::Result<()> {
         let count = self.config.sublinks.len();
         self.bins = if self.plane.spreading()?.sublinks.count == count as u32 {
             Bins::adopt(count, &self.plane.table()?)?
         } else {
             Bins::new(count)?
         };
-        let (bins, parameters, now) = (self.bins.clone(), &self.config.parameters, self.now());
+        let (bins, parameters, now) =
+            (self.bins.clone(), &self.config.parameters, self.shell.now());
         self.controller = match self.config.scheme {
             Spread::Dh => Some(Controller::dh(bins, parameters, now)?),
             Spread::Dhfv => {
@@ -122,14 +106,10 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn now(&self) -> Time {
-        Time::ZERO + self.origin.elapsed()
-    }
-
     // ---- time passes
 
     fn move_bins(&mut self) -> anyhow::Result<()> {
-        let (now, queues) = (self.now(), self.sublink_queues());
+        let (now, queues) = (self.shell.now(), self.sublink_queues());
         let Some(controller) = &mut self.controller else {
             return Ok(());
         };
@@ -155,9 +135,9 @@ impl<'a> Runner<'a> {
 
     /// What cannot be read now counts as it was read last.
     async fn read_queues(&mut self) {
-        match queues::read(&self.netlink).await {
+        match self.surroundings.queues().await {
             Ok(queues) => self.queues = queues,
-            Err(error) => self.put_off(&format!("queues: {error:#}")),
+            Err(error) => self.shell.put_off(&format!("queues: {error:#}")),
         }
     }
 
@@ -189,17 +169,17 @@ impl<'a> Runner<'a> {
 
     /// Looks at the host and tells the program what differs from what it was told.
     async fn look(&mut self) -> anyhow::Result<()> {
-        self.troubles.begin_look();
-        let snapshot = match self.netlink.snapshot().await {
+        self.shell.troubles.begin_look();
+        let snapshot = match self.surroundings.snapshot().await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.put_off(&format!("host: {error:#}"));
+                self.shell.put_off(&format!("host: {error:#}"));
                 return Ok(());
             }
         };
         let view = View::derive(&self.config, &snapshot);
         self.tell_changes(&view);
-        self.monitor.watch(view.running());
+        self.surroundings.watch(view.running());
         self.view = view;
         self.tell_sublinks()?;
         self.plane.set_spreading(&self.spreading())?;
@@ -210,14 +190,13 @@ impl<'a> Runner<'a> {
             .iter()
             .filter(|sublink| snapshot.devices.contains_key(&sublink.device));
         let devices: Vec<&str> = present.map(|sublink| sublink.device.as_str()).collect();
-        if let Err(error) = self.host.loosen(devices.into_iter()) {
-            self.put_off(&format!("host: {error:#}"));
+        if let Err(error) = self.surroundings.loosen(&devices) {
+            self.shell.put_off(&format!("host: {error:#}"));
         }
-        if self.troubles.is_clear() {
-            self.claims.keep_only(&self.config.devices());
-        }
-        if let Err(error) = self.claims.keep() {
-            self.put_off(&format!("{error:#}"));
+        let is_all_told = self.shell.troubles.is_clear();
+        let kept = self.surroundings.keep_claims(&self.config, is_all_told);
+        if let Err(error) = kept {
+            self.shell.put_off(&format!("{error:#}"));
         }
         Ok(())
     }
@@ -268,7 +247,7 @@ impl<'a> Runner<'a> {
             None => Err(format!("{}: no such device", self.config.device)),
         };
         if let Err(trouble) = attached {
-            self.put_off(&trouble);
+            self.shell.put_off(&trouble);
         }
     }
 
@@ -279,13 +258,6 @@ impl<'a> Runner<'a> {
             }
         }
         self.plane.attach(ifindex)
-    }
-
-    /// The next tick tries again. What lasts is said once.
-    fn put_off(&mut self, trouble: &str) {
-        if self.troubles.meet(trouble) {
-            tracing::warn!("{trouble}");
-        }
     }
 
     fn status(&self) -> Result<TrunkStatus, anabranch_dataplane::Error> {
@@ -321,11 +293,11 @@ impl<'a> Runner<'a> {
             }
         });
         Ok(TrunkStatus {
-            instance: self.instance.clone(),
+            instance: self.shell.instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            uptime_s: self.origin.elapsed().as_secs_f64(),
-            adopted: self.adopted,
+            uptime_s: self.shell.uptime().as_secs_f64(),
+            adopted: self.shell.adopted,
             troubles: self.troubles(),
             device: self.config.device.clone(),
             scheme: self.config.scheme.row().name.to_owned(),
@@ -336,7 +308,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-impl Service for Runner<'_> {
+impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
     type Config = Config;
     const AT_WORK: &'static str = "spreading";
 
@@ -347,7 +319,7 @@ impl Service for Runner<'_> {
             Some(ifindex) => self.plane.attached()?.contains(&ifindex),
             None => false,
         };
-        let troubles: Vec<&str> = self.troubles.met().collect();
+        let troubles: Vec<&str> = self.shell.troubles.met().collect();
         anyhow::ensure!(
             is_attached,
             "trunk {} could not be set up: {}",
@@ -357,17 +329,17 @@ impl Service for Runner<'_> {
         Ok(())
     }
 
-    fn adopted(&self) -> bool {
-        self.adopted
+    fn shell(&self) -> &Shell {
+        &self.shell
     }
 
     fn troubles(&self) -> Vec<String> {
-        self.troubles.standing().map(str::to_owned).collect()
+        self.shell.standing()
     }
 
     async fn event(&mut self) -> anyhow::Result<()> {
-        self.monitor.changed().await?;
-        self.has_changed = true;
+        self.surroundings.changed().await?;
+        self.shell.look_soon();
         Ok(())
     }
 
@@ -378,35 +350,33 @@ impl Service for Runner<'_> {
             tx_bytes: sublink.bytes,
             ..Traffic::default()
         });
-        self.meter.tick(self.origin.elapsed(), traffic);
-        self.has_changed |= !self.troubles.is_clear();
+        self.meter.tick(self.shell.uptime(), traffic);
+        self.shell.look_again_after_trouble();
         Ok(())
     }
 
     fn turn_at(&self) -> Instant {
         match &self.controller {
-            Some(controller) => {
-                self.origin + Duration::from_nanos(controller.wakeup().0.as_nanos())
-            }
+            Some(controller) => self.shell.instant(controller.wakeup().0),
             None => Instant::now() + NEVER,
         }
     }
 
     /// Looks at the host if it changed, gives the controller what it waits for, and the program the bins that move.
     async fn turn(&mut self) -> anyhow::Result<()> {
-        if std::mem::take(&mut self.has_changed) {
+        if self.shell.take_look() {
             self.look().await?;
         }
         let Some((at, wakeup)) = self.controller.as_ref().map(Controller::wakeup) else {
             return Ok(());
         };
-        if at > self.now() {
+        if at > self.shell.now() {
             return Ok(());
         }
         match wakeup {
             Wakeup::Volumes => {
                 let volumes = self.plane.volumes()?;
-                let now = self.now();
+                let now = self.shell.now();
                 if let Some(controller) = &mut self.controller {
                     controller.record_volumes(now, &volumes);
                 }
@@ -435,7 +405,7 @@ impl Service for Runner<'_> {
                 Response::Refused {
                     message: format!(
                         "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
-                        self.instance
+                        self.shell.instance
                     ),
                 }
             }
@@ -446,22 +416,13 @@ impl Service for Runner<'_> {
     }
 
     async fn read_config(&mut self) -> Result<Config, Error> {
-        match Configuration::load(&self.config_path)? {
-            Configuration::Trunk(config) => {
-                preflight::check_trunk(&config, &self.netlink).await?;
-                self.claims.add(&config.devices())?;
-                Ok(config)
-            }
-            Configuration::Gateway(config) => Err(config
-                .bad("it is of a gateway now; stop the trunk first")
-                .into()),
-        }
+        self.surroundings.reload().await
     }
 
     async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
         self.config = config;
         self.view = View::default();
-        self.deal()?;
+        self.fill_bins()?;
         self.plane.set_table(self.bins.table())?;
         self.look().await?;
         tracing::info!(
@@ -474,7 +435,7 @@ impl Service for Runner<'_> {
 
     async fn close(self) -> anyhow::Result<()> {
         let closed = self.plane.close().context("detach the trunk");
-        let restored = self.host.restore(&self.netlink).await;
+        let restored = self.surroundings.restore().await;
         restored.context("put the host back")?;
         closed
     }

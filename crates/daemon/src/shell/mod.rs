@@ -1,7 +1,11 @@
-//! How an instance runs, whatever it is: a gateway or a trunk.
+//! How an instance runs, whatever its role: a gateway or a trunk.
 //!
 //! It starts, and undoes what it did if that fails; then one task takes in turn what happens until a signal says stop;
-//! then it ends, so that the host is as it was. What is particular to a kind stands behind [`Service`].
+//! then it ends, so that the host is as it was. What is particular to a role stands behind [`Role`]; what every role
+//! has is its [`Shell`].
+
+mod state;
+mod trouble;
 
 use std::time::Duration;
 
@@ -16,21 +20,22 @@ use crate::notify::notify;
 use anabranch_api::Paths;
 use anabranch_api::Response;
 
+pub(crate) use state::Shell;
+
 /// Rates are taken, and what failed is tried again.
 const TICK: Duration = Duration::from_secs(1);
 const CALLS_WAITING_MAX: usize = 16;
 
-/// A kind of instance: all that its loop owns. An error means that the data path cannot be spoken with; it goes on by
-/// itself.
-pub(crate) trait Service: Sized {
+/// What an instance is to the network: all that its loop owns. An error means that the data path cannot be spoken with; it
+/// goes on by itself.
+pub(crate) trait Role: Sized {
     type Config;
     /// What the log says once packets move.
     const AT_WORK: &'static str;
 
     /// Tells the data path everything: packets move from here on.
     async fn start(&mut self) -> anyhow::Result<()>;
-    /// Whether an earlier run's data path was taken over: a start that fails lets it go on.
-    fn adopted(&self) -> bool;
+    fn shell(&self) -> &Shell;
     /// What keeps it from being as it should, a line each: what, where, and what to do.
     fn troubles(&self) -> Vec<String>;
     /// Takes in what happens beside orders and time. Cancel-safe: what then has to be waited for is [`turn`](Self::turn)'s.
@@ -89,38 +94,38 @@ pub(crate) fn signals() -> anyhow::Result<mpsc::Receiver<Signal>> {
 }
 
 /// From start to stop. The caller holds the instance's lock; `ready` is called once packets move.
-pub(crate) async fn serve<S: Service>(
-    mut service: S,
+pub(crate) async fn serve<R: Role>(
+    mut role: R,
     paths: &Paths,
     mut signals: mpsc::Receiver<Signal>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
     let (calls, mut requests) = mpsc::channel(CALLS_WAITING_MAX);
     let server = Server::listen(&paths.socket(), calls)?;
-    if let Err(error) = service.start().await {
-        if !service.adopted() {
-            service.close().await?;
+    if let Err(error) = role.start().await {
+        if !role.shell().adopted {
+            role.close().await?;
         }
         return Err(error.into());
     }
-    tracing::info!("{}", S::AT_WORK);
+    tracing::info!("{}", R::AT_WORK);
     ready();
     notify("READY=1");
-    let served = take_turns(&mut service, &mut requests, &mut signals).await;
+    let served = take_turns(&mut role, &mut requests, &mut signals).await;
     notify("STOPPING=1");
     drop(server);
     served?;
-    service.close().await?;
+    role.close().await?;
     tracing::info!("stopped; the host is as it was");
     Ok(())
 }
 
 /// What `systemctl status` shows in a line.
-fn status_line<S: Service>(service: &S) -> String {
-    match &service.troubles()[..] {
-        [] => S::AT_WORK.to_owned(),
-        [one] => format!("{}, but {one}", S::AT_WORK),
-        [first, more @ ..] => format!("{}, but {first} (and {} more)", S::AT_WORK, more.len()),
+fn status_line<R: Role>(role: &R) -> String {
+    match &role.troubles()[..] {
+        [] => R::AT_WORK.to_owned(),
+        [one] => format!("{}, but {one}", R::AT_WORK),
+        [first, more @ ..] => format!("{}, but {first} (and {} more)", R::AT_WORK, more.len()),
     }
 }
 
@@ -132,8 +137,8 @@ fn tell_manager(line: String, told: &mut String) {
 }
 
 /// The loop, until a signal says stop.
-pub(crate) async fn take_turns<S: Service>(
-    service: &mut S,
+pub(crate) async fn take_turns<R: Role>(
+    role: &mut R,
     calls: &mut mpsc::Receiver<Call>,
     signals: &mut mpsc::Receiver<Signal>,
 ) -> anyhow::Result<()> {
@@ -141,20 +146,20 @@ pub(crate) async fn take_turns<S: Service>(
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = String::new();
     loop {
-        let turn_at = service.turn_at();
+        let turn_at = role.turn_at();
         tokio::select! {
             signal = signals.recv() => match signal {
-                Some(Signal::Reload) => drop(service.reload().await?),
+                Some(Signal::Reload) => drop(role.reload().await?),
                 Some(Signal::Stop) | None => return Ok(()),
             },
-            taken_in = service.event() => taken_in?,
-            Some(call) = calls.recv() => service.answer(call).await?,
+            taken_in = role.event() => taken_in?,
+            Some(call) = calls.recv() => role.answer(call).await?,
             _ = tick.tick() => {
-                service.tick()?;
-                tell_manager(status_line(service), &mut told);
+                role.tick()?;
+                tell_manager(status_line(role), &mut told);
             }
             () = tokio::time::sleep_until(turn_at) => {}
         }
-        service.turn().await?;
+        role.turn().await?;
     }
 }

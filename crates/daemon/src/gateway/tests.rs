@@ -18,7 +18,7 @@ use crate::error::BadInput;
 use crate::observe::tests::{FIBER, LAN, LTE, device, host, route};
 use crate::plane::{Error as PlaneError, Role, Route, Settings};
 use crate::probe::DEFAULT_TARGETS;
-use crate::service::{Signal, serve, take_turns};
+use crate::shell::{Role as _, Signal, serve, take_turns};
 use anabranch_api::LinkState as Shown;
 use anabranch_api::Paths;
 use anabranch_api::{Explanation, Proto, ReasonCount};
@@ -418,7 +418,11 @@ fn world() -> Shared {
     world
 }
 
-fn daemon(world: &Shared, changed: &Arc<Notify>, adopted: bool) -> Daemon<FakePlane, FakeHost> {
+fn daemon(
+    world: &Shared,
+    changed: &Arc<Notify>,
+    adopted: bool,
+) -> GatewayRole<FakePlane, FakeHost> {
     daemon_of(CONFIG, world, changed, adopted)
 }
 
@@ -427,14 +431,14 @@ fn daemon_of(
     world: &Shared,
     changed: &Arc<Notify>,
     adopted: bool,
-) -> Daemon<FakePlane, FakeHost> {
+) -> GatewayRole<FakePlane, FakeHost> {
     let orders = world.lock().unwrap().orders.clone();
     let surroundings = FakeHost {
         world: world.clone(),
         changed: changed.clone(),
     };
     let plane = (FakePlane(world.clone()), adopted);
-    Daemon::new(
+    GatewayRole::new(
         config(text),
         "test",
         (Slots::default(), orders),

@@ -1,0 +1,160 @@
+//! What every role has: a name, a clock, and how far its data path is behind the host.
+
+use std::time::Duration;
+
+use anabranch_core::Time;
+use tokio::time::Instant;
+
+use super::trouble::Troubles;
+
+/// How far the data path is behind the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// It was told all that was seen.
+    Nothing,
+    /// It was told what is lost, and the rest waits for flows that are being ended.
+    Rest,
+    /// The host has, or may have, changed since it was looked at.
+    Look {
+        /// And the rest of the look before waits as well.
+        has_rest: bool,
+    },
+}
+
+/// The part of a role that does not depend on what it is.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    pub instance: String,
+    /// An earlier run's data path was taken over.
+    pub adopted: bool,
+    /// What could not be told, or done on the host: the next tick tries again.
+    pub troubles: Troubles,
+    origin: Instant,
+    behind: Behind,
+}
+
+impl Shell {
+    pub fn new(instance: &str, adopted: bool) -> Self {
+        Self {
+            instance: instance.to_owned(),
+            adopted,
+            troubles: Troubles::default(),
+            origin: Instant::now(),
+            behind: Behind::Nothing,
+        }
+    }
+
+    // ---- the clock
+
+    pub fn now(&self) -> Time {
+        Time::ZERO + self.uptime()
+    }
+
+    pub fn uptime(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// When it is `time` by [`Shell::now`].
+    pub fn instant(&self, time: Time) -> Instant {
+        self.origin + Duration::from_nanos(time.as_nanos())
+    }
+
+    // ---- the host
+
+    /// It has, or may have, changed: the next turn looks at it.
+    pub fn look_soon(&mut self) {
+        self.behind = Behind::Look {
+            has_rest: self.has_rest(),
+        };
+    }
+
+    /// As [`look_soon`](Self::look_soon), for what failed at the last look, too.
+    pub fn look_again_after_trouble(&mut self) {
+        if !self.troubles.is_clear() {
+            self.look_soon();
+        }
+    }
+
+    /// Whether it is to be looked at now; whoever asks does so.
+    pub fn take_look(&mut self) -> bool {
+        let Behind::Look { has_rest } = self.behind else {
+            return false;
+        };
+        self.behind = if has_rest {
+            Behind::Rest
+        } else {
+            Behind::Nothing
+        };
+        true
+    }
+
+    /// The data path was told all that was seen, or what is lost and no more.
+    pub fn told(&mut self, is_all: bool) {
+        self.behind = match (self.behind, is_all) {
+            (Behind::Look { .. }, _) => Behind::Look { has_rest: !is_all },
+            (_, true) => Behind::Nothing,
+            (_, false) => Behind::Rest,
+        };
+    }
+
+    /// What is left of the last look can be told now.
+    pub fn tell_rest_soon(&mut self) {
+        if self.has_rest() {
+            self.look_soon();
+        }
+    }
+
+    pub fn has_rest(&self) -> bool {
+        matches!(self.behind, Behind::Rest | Behind::Look { has_rest: true })
+    }
+
+    // ---- what went wrong
+
+    /// The next tick tries again. What lasts is said: the host may have changed since it was looked at, and the next look
+    /// sees that.
+    pub fn put_off(&mut self, trouble: &str) {
+        if self.troubles.meet(trouble) {
+            tracing::warn!("{trouble}");
+        }
+    }
+
+    /// What was met at more than one look, a line each.
+    pub fn standing(&self) -> Vec<String> {
+        self.troubles.standing().map(str::to_owned).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_is_taken_once_and_the_rest_of_it_waits_for_flows_to_end() {
+        let mut shell = Shell::new("a", false);
+        assert!(!shell.take_look());
+        shell.look_soon();
+        assert!(shell.take_look() && !shell.take_look());
+        shell.told(false);
+        assert!(shell.has_rest() && !shell.take_look());
+        shell.look_soon();
+        assert!(
+            shell.take_look() && shell.has_rest(),
+            "a look forgets no rest"
+        );
+        shell.tell_rest_soon();
+        assert!(shell.take_look());
+        shell.told(true);
+        shell.tell_rest_soon();
+        assert!(!shell.has_rest() && !shell.take_look());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_is_tried_again_at_the_next_tick() {
+        let mut shell = Shell::new("a", true);
+        shell.look_again_after_trouble();
+        assert!(!shell.take_look());
+        shell.put_off("routes: no room");
+        shell.look_again_after_trouble();
+        assert!(shell.take_look());
+    }
+}
