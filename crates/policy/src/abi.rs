@@ -7,7 +7,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytemuck::{Pod, Zeroable};
 
-include!(concat!(env!("OUT_DIR"), "/contract.rs"));
+/// What C says of a field stands beside it there, where not every field needs words.
+#[allow(missing_docs)]
+mod contract {
+    use super::{Addr, BeAddr, BePort, Pod, UnknownValue, Zeroable};
+
+    include!(concat!(env!("OUT_DIR"), "/contract.rs"));
+}
+
+pub use contract::*;
 
 /// [`FlowKey::side`] of link `link`, below [`MAX_LINKS`].
 pub const fn side_of_link(link: u16) -> u8 {
@@ -97,10 +105,12 @@ impl From<Addr> for IpAddr {
 pub struct BePort(pub u16);
 
 impl BePort {
+    /// From host order.
     pub const fn new(port: u16) -> Self {
         BePort(port.to_be())
     }
 
+    /// In host order.
     pub const fn get(self) -> u16 {
         u16::from_be(self.0)
     }

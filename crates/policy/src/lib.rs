@@ -31,6 +31,7 @@
 //! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
 //! build. Beside that, of the pure crates only the simulator has unsafe code: a hint to the cache.
 
+#![deny(missing_docs)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod abi;
@@ -54,6 +55,7 @@ pub struct Candidate {
     pub weight: u32,
     /// In flows, see [`Load`].
     pub load: u32,
+    /// Whether it takes new flows.
     pub usable: bool,
 }
 
@@ -111,6 +113,7 @@ impl Tried {
 pub struct Decision {
     /// Index of the target; none if no target is usable.
     pub target: Option<u16>,
+    /// Why that one, or why none.
     pub why: Why,
 }
 
@@ -228,7 +231,9 @@ pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 
 pub struct Reason {
     /// As in `AB_REASON_…`, in capitals.
     pub name: &'static str,
+    /// What becomes of the packet.
     pub fate: Fate,
+    /// What it means, for people.
     pub words: &'static str,
 }
 

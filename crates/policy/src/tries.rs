@@ -20,6 +20,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// One that has tried `link` alone.
     pub const fn new(link: u16) -> Self {
         Attempt { link, earlier: 0 }
     }

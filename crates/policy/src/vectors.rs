@@ -9,19 +9,28 @@ use crate::{Candidate, Choice, Decision, Dispatch, NO_TABLE, Request, Tried, cho
 /// One choice and its outcome.
 #[derive(Clone, Debug)]
 pub struct Vector {
+    /// How a target is chosen.
     pub dispatch: Dispatch,
+    /// What there is to choose among.
     pub candidates: Vec<Candidate>,
+    /// What is asked.
     pub request: Request,
+    /// What this build decides.
     pub decision: Decision,
 }
 
 /// One flow and its hash; ports in host order.
 #[derive(Clone, Copy, Debug)]
 pub struct HashVector {
+    /// Source address.
     pub src: Addr,
+    /// Destination address.
     pub dst: Addr,
+    /// Source port.
     pub sport: u16,
+    /// Destination port.
     pub dport: u16,
+    /// What this build makes of them.
     pub hash: u32,
 }
 
