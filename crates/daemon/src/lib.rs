@@ -26,6 +26,8 @@
 //! What it never does: touch a rule, route, table or setting that is not its own; change anything for a configuration it
 //! refuses; end flows before the choice that spares their successors is installed.
 
+#![deny(missing_docs)]
+
 pub mod config;
 pub mod control;
 mod driver;
