@@ -511,6 +511,34 @@ mod tests {
     }
 
     #[test]
+    fn a_tuple_is_a_policy_however_it_is_spelled() {
+        for tuple in [
+            r#"{ measure = "active", dispatch = "weighted" }"#,
+            r#"{dispatch='weighted',measure='active'}"#,
+            "  {  measure=\"active\" , dispatch = 'weighted',period_ms=1 } ",
+            r#"{ name = "mine", measure = "active", dispatch = "weighted" }"#,
+        ] {
+            let parsed = Args::try_parse_from(["anabranch", "demo", "--policy", tuple]);
+            let Ok(args) = parsed else {
+                let error = parsed.unwrap_err().to_string();
+                assert!(tuple.contains("period_ms"), "{error}");
+                assert!(error.contains("write period = \"1ms\""), "{error}");
+                continue;
+            };
+            let Command::Demo(args) = args.command else {
+                panic!("not the demo")
+            };
+            assert_eq!(args.policy.policy, "LCF".parse().unwrap());
+            let shown = if tuple.contains("mine") {
+                "mine"
+            } else {
+                tuple
+            };
+            assert_eq!(args.policy.name, shown);
+        }
+    }
+
+    #[test]
     fn an_instance_may_be_named_before_and_after_the_subcommand() {
         for line in [
             "anabranch --instance b status",

@@ -13,10 +13,10 @@
 //! - [`control`]: the socket behind `anabranch status`, `flows`, `explain` and `link`;
 //! - [`trunk`]: the other thing an instance can be, one logical link over parallel sublinks.
 //!
-//! [`run()`] ties them into one loop, the shell, the same for either role of an instance. It is a single task that takes one
-//! event at a time and owns all state, so nothing is locked and nothing is half done when the next event comes. What may take long is
-//! done by other threads and ends in an event: walks over all flows, and reading the carriers of the links. Whatever
-//! outlives the process lies in three places: pinned maps and programs, our rules and routes (known by their protocol
+//! [`run()`] ties them into one loop, the shell, the same for either role of an instance. It is a single task that takes
+//! one event at a time and owns all state, so nothing is locked and nothing is half done when the next event comes. What
+//! may take long is done by other threads and ends in an event: walks over all flows, and reading the carriers of the
+//! links. Whatever outlives the process lies in three places: pinned maps and programs, our rules and routes (known by their protocol
 //! number), and a state file with the former values of what was changed and the numbers of the links. A daemon that starts
 //! finds all three and carries on from there; one that stops cleanly removes them.
 //!
