@@ -60,7 +60,7 @@ impl Driver {
     /// Does what is due at `now` and returns the rest. Call it after anything that happened, too.
     ///
     /// # Errors
-    /// Those of the data path. What was not done yet is due at the next turn.
+    /// Those of the data path, after which the balancer and the data path do not agree: drive it no further.
     pub fn turn<P: DataPlane>(
         &mut self,
         now: Time,

@@ -20,10 +20,10 @@ use anabranch_core::{
     Algorithm, Balancer, BuildError, Config, LinkCounters, LinkId, LinkSpec, LinkState, Time,
 };
 use anabranch_policy::abi::Choice;
-use anabranch_policy::{Dispatch, Gauges, Granularity, NO_TABLE, Request, choose};
+use anabranch_policy::{Gauges, Granularity, NO_TABLE, Request, choose};
 use anabranch_scenario::Direction;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+
+use crate::draws::Draws;
 
 /// How flows share the links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +107,7 @@ struct Gateway {
     gauges: Box<Gauges>,
     /// By link and direction.
     dispatched: Vec<[u32; 2]>,
-    turn: u32,
-    random: ChaCha8Rng,
+    draws: Draws,
 }
 
 impl Gateway {
@@ -130,8 +129,7 @@ impl Gateway {
             choice,
             gauges: Box::default(),
             dispatched: vec![[0; 2]; rates_bps.len()],
-            turn: 0,
-            random: ChaCha8Rng::seed_from_u64(seed),
+            draws: Draws::new(seed, 0),
         })
     }
 
@@ -149,21 +147,13 @@ impl Gateway {
         }
         let request = Request {
             hash: flow.hash,
-            draw: self.draw(),
+            draw: self.draws.next(&self.choice),
             ..Request::default()
         };
         let target = choose(&self.choice, &self.gauges, &NO_TABLE, &request).target;
         let link = usize::from(target.expect("every link is usable"));
         self.dispatched[link][way] += 1;
         link
-    }
-
-    fn draw(&mut self) -> u32 {
-        if self.choice.dispatch != u32::from(Dispatch::Turns) {
-            return self.random.random();
-        }
-        self.turn = self.turn.wrapping_add(1);
-        self.turn
     }
 }
 

@@ -28,6 +28,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod crowd;
+mod draws;
 pub mod dumbbell;
 pub mod fluid;
 pub mod gateway;

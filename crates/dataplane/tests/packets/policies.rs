@@ -8,8 +8,7 @@ use anabranch_core::{
 use anabranch_dataplane::{Proto, Route, Verdict};
 use anabranch_policy::abi::BePort;
 use anabranch_policy::{
-    Candidate, Dispatch, Granularity, NO_TABLE, Request, Set, Tried, Vector, choose, hash_vectors,
-    vectors,
+    Candidate, Dispatch, Granularity, NO_TABLE, Request, Set, Tried, choose, hash_vectors, vectors,
 };
 
 use crate::{
@@ -19,9 +18,8 @@ use crate::{
 };
 
 /// The choice from which the program must gather the candidates' loads: what was dispatched since a base.
-fn choice_of(vector: &Vector) -> Choice {
-    let (mut choice, _) = Choice::among(vector.dispatch, &vector.candidates);
-    for (target, candidate) in choice.target.iter_mut().zip(&vector.candidates) {
+fn based(mut choice: Choice, candidates: &[Candidate]) -> Choice {
+    for (target, candidate) in choice.target.iter_mut().zip(candidates) {
         target.dispatched_base = candidate.load.wrapping_neg();
     }
     choice
@@ -32,20 +30,15 @@ fn every_vector_of_the_native_build_is_decided_alike_by_the_loaded_program() {
     let mut rig = Rig::new();
     let (from, to) = (SocketAddr::from(client(4000)), SocketAddr::from(server(80)));
     for (number, vector) in vectors().into_iter().enumerate() {
-        let choice = choice_of(&vector);
-        rig.install(&choice);
+        let (choice, gauges) = Choice::among(vector.dispatch, &vector.candidates);
+        rig.install(&based(choice, &vector.candidates));
         let explained = rig.plane().explain(from, to, Proto::Tcp).unwrap();
         let told = format!("vector {number}: {vector:?}, explained {explained:?}");
-        let (_, gauges) = Choice::among(vector.dispatch, &vector.candidates);
         let request = Request {
             hash: explained.hash,
             ..Request::default()
         };
-        let based = Choice {
-            target: Choice::among(vector.dispatch, &vector.candidates).0.target,
-            ..choice
-        };
-        let native = choose(&based, &gauges, &NO_TABLE, &request);
+        let native = choose(&choice, &gauges, &NO_TABLE, &request);
         let draws = [Dispatch::Random, Dispatch::RandomTwo, Dispatch::Turns];
         if draws.contains(&vector.dispatch) {
             let is_usable = |link: u16| vector.candidates[usize::from(link)].usable;

@@ -1,5 +1,7 @@
 use anabranch_core::Time;
 use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use crate::link::{Buffer, LinkSpec, Loss};
 use crate::tcp::TcpConfig;

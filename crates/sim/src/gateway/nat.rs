@@ -9,10 +9,9 @@ use anabranch_policy::abi::{
     STATE_REPLIED, Traffic,
 };
 use anabranch_policy::tries::Attempt;
-use anabranch_policy::{Dispatch, Gauges, Granularity, NO_TABLE, Request, Syn, Tried, choose};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use anabranch_policy::{Gauges, Granularity, NO_TABLE, Request, Syn, Tried, choose};
 
+use crate::draws::Draws;
 use crate::net::{FlowId, Net, Packet, SideId};
 use crate::tcp::{Kind, Segment};
 
@@ -97,8 +96,7 @@ pub struct Nat {
     /// Entries whose host went away without a word, which a sweep will find: when, and of which link.
     unanswered: VecDeque<(Time, LinkId)>,
     reassigned: u64,
-    turn: u32,
-    random: ChaCha8Rng,
+    draws: Draws,
 }
 
 /// A user and a server, or a user as a whole.
@@ -106,8 +104,6 @@ type Session = (u32, Option<u32>);
 
 impl Nat {
     pub(super) fn new(links: usize, seed: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(STREAM);
         Nat {
             choice: Choice::default(),
             entries: Vec::new(),
@@ -118,8 +114,7 @@ impl Nat {
             gauges: Box::default(),
             unanswered: VecDeque::new(),
             reassigned: 0,
-            turn: 0,
-            random,
+            draws: Draws::new(seed, STREAM),
         }
     }
 
@@ -249,19 +244,11 @@ impl Nat {
             tried,
             hash: net.label(flow),
             session: self.session(flow).and_then(known),
-            draw: self.draw(),
+            draw: self.draws.next(&self.choice),
             ..Request::default()
         };
         let decision = choose(&self.choice, &self.gauges, &NO_TABLE, &request);
         decision.target.map(LinkId)
-    }
-
-    fn draw(&mut self) -> u32 {
-        if self.choice.dispatch != u32::from(Dispatch::Turns) {
-            return self.random.random();
-        }
-        self.turn = self.turn.wrapping_add(1);
-        self.turn
     }
 
     /// What binds the flows of a pair, or of a user, to one link. There are no ports here that are excepted.

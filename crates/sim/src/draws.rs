@@ -1,0 +1,30 @@
+//! The numbers that choices are drawn by, as `draw_for` of `bpf/lib/open.h` draws them for the programs.
+
+use anabranch_policy::{Choice, Dispatch};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Random numbers, and whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Draws {
+    turn: u32,
+    random: ChaCha8Rng,
+}
+
+impl Draws {
+    /// Of one of the streams of `seed`.
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(stream);
+        Draws { turn: 0, random }
+    }
+
+    /// [`Request::draw`](anabranch_policy::Request::draw) of the next choice.
+    pub(crate) fn next(&mut self, choice: &Choice) -> u32 {
+        if choice.dispatch != u32::from(Dispatch::Turns) {
+            return self.random.random();
+        }
+        self.turn = self.turn.wrapping_add(1);
+        self.turn
+    }
+}
