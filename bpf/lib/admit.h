@@ -68,7 +68,7 @@ static __noinline int admit(struct ab_scratch *s, const struct ab_settings *set,
 		return AB_REASON_REFUSED_HOSTS;
 	if (table_flows() >= set->flows_max)
 		return AB_REASON_REFUSED_FULL;
-	o->host->opened_ns = bpf_ktime_get_coarse_ns();
+	o->host->opened_ns = tick_ns();
 	if (is_mapping(s->lan_key.proto) && (__s32)o->host->mappings >= (__s32)mappings_per_host(set))
 		return AB_REASON_REFUSED_MAPPINGS;
 	if (!reserve_flow(o->host, set->quota_per_host))
@@ -111,7 +111,7 @@ static __always_inline int way_around(int refused)
 /* Whether the host, and all together, may give one more flow to the kernel: 0, or the reason why not. */
 static __always_inline int pay_fallback(struct ab_host *host, int way)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = tick_ns();
 	struct ab_table *all = table_counts();
 	if (way == AB_REASON_FALLBACK_UNKNOWN)
 		return take_token(&host->unknown_ns, now, &unknown_of_host) ? 0 : AB_REASON_UNKNOWN_RATE;

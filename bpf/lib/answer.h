@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+#include "ambient.h"
 #include "turn.h"
 
 /* Quoted: the IPv4 header and enough of the transport header for every sender to find its socket. */
@@ -44,7 +45,7 @@ static __always_inline int spend(__u64 *full_ns, __u64 now, __u64 interval, __u6
 __noinline int may_answer(__be32 source, __u32 is_link, __u32 kind)
 {
 	union ab_addr addr;
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = time_ns();
 	map_ipv4(&addr, source);
 	struct ab_budget *sum = bpf_map_lookup_elem(&budget_sums, &is_link);
 	struct ab_budget *own = bpf_map_lookup_elem(&budgets, &addr);

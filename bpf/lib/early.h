@@ -7,6 +7,7 @@
 #ifndef ANABRANCH_EARLY_H
 #define ANABRANCH_EARLY_H
 
+#include "ambient.h"
 #include "maps.h"
 #include "parse.h"
 
@@ -78,7 +79,7 @@ __noinline int hold_early(struct __sk_buff *skb, struct packet *p, __u32 side)
 	if (!source)
 		return 0;
 	struct ab_early *piece = &room->piece;
-	piece->held_ns = source->latest_ns = bpf_ktime_get_coarse_ns();
+	piece->held_ns = source->latest_ns = tick_ns();
 	piece->dst = p->dst;
 	piece->id = p->id;
 	piece->proto = p->proto;
@@ -120,7 +121,7 @@ static long step_release(__u32 place, struct release *r)
 __noinline int release_early(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	struct early_room *room = early_room();
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = tick_ns();
 	if (!p || !room)
 		return AB_REASON_MALFORMED;
 	struct release r = {

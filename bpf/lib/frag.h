@@ -109,7 +109,7 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 	__u32 payload = p->length - (p->l4 - p->l3);
 	__u32 start = p->fragment & IP_OFFSET_MASK, end = start + (payload + 7) / 8;
 	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, &key);
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = tick_ns();
 	if (start == 0 && (!f || is_over(f, p, now))) {
 		struct early_room *room = early_room();
 		if (!room)
@@ -118,7 +118,7 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 		__builtin_memset(fresh, 0, sizeof(*fresh));
 		fresh->sport = p->sport;
 		fresh->dport = p->dport;
-		fresh->new_id = side == AB_SIDE_LAN ? bpf_get_prandom_u32() : p->id;
+		fresh->new_id = side == AB_SIDE_LAN ? draw() : p->id;
 		fresh->seen_ns = now;
 		if (!f)
 			take_place(room, &key);

@@ -104,7 +104,7 @@ static __always_inline int take_for_lan(struct __sk_buff *skb, struct packet *p,
 /* Only what a flow received is traffic: strays that keep coming prove nothing about a link. */
 static __always_inline void count_rx(struct ab_traffic *t, struct ab_flow *flow, struct load load)
 {
-	touch_flow(flow, bpf_ktime_get_coarse_ns(), load.packets, load.bytes);
+	touch_flow(flow, tick_ns(), load.packets, load.bytes);
 	if (!t)
 		return;
 	t->rx_packets += load.packets;

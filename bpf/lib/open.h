@@ -151,7 +151,7 @@ static __always_inline __u32 draw_for(const struct ab_choice *now)
 {
 	__u32 zero = 0;
 	if (now->dispatch != AB_DISPATCH_TURNS)
-		return bpf_get_prandom_u32();
+		return draw();
 	__u32 *next = bpf_map_lookup_elem(&turn, &zero);
 	return next ? __sync_fetch_and_add(next, 1) : 0;
 }
@@ -329,7 +329,7 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 {
 	if (!has_device_room(set, o))
 		return AB_REASON_REFUSED_EMBRYOS;
-	s->opening.now = bpf_ktime_get_coarse_ns();
+	s->opening.now = tick_ns();
 	s->opening.full = full_links(fullness_of(o->packet), s->opening.now);
 	s->opening.failed = 0;
 	s->opening.remote = o->packet->dst;

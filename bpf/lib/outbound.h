@@ -174,7 +174,7 @@ static __always_inline int settle_mapping(struct packet *p, struct ab_scratch *s
 {
 	if (!flow)
 		return open_mapping(p, s);
-	if (flow->state & AB_STATE_REPLIED || bpf_ktime_get_coarse_ns() - flow->opened_ns > UDP_STREAM_NS)
+	if (flow->state & AB_STATE_REPLIED || tick_ns() - flow->opened_ns > UDP_STREAM_NS)
 		confirm_flow();
 	return 0;
 }
@@ -244,7 +244,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
 	struct ab_flow *permission = bpf_map_lookup_elem(&permissions, &s->lan_key);
 	if (permission && is_granted_to(permission, flow)) {
-		permission->seen_ns = bpf_ktime_get_coarse_ns();
+		permission->seen_ns = tick_ns();
 		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 	}
 	__u32 hairpin = hairpin_link(p) != AB_NO_TARGET;
@@ -279,7 +279,7 @@ static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flo
 static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, int way)
 {
 	struct load load = packet_load(skb, p);
-	touch_flow(flow, bpf_ktime_get_coarse_ns(), load.packets, load.bytes);
+	touch_flow(flow, tick_ns(), load.packets, load.bytes);
 	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow->link);
 	if (!t)
 		return;
@@ -396,7 +396,7 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 	struct ab_flow *flow;
 	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
 	if (!(p->fragment & IP_DONT_FRAGMENT))
-		p->new_id = bpf_get_prandom_u32();
+		p->new_id = draw();
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p);
 	if (p->kind == PACKET_OTHER || (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO))

@@ -8,6 +8,7 @@
 #ifndef ANABRANCH_PERMISSION_H
 #define ANABRANCH_PERMISSION_H
 
+#include "ambient.h"
 #include "flow.h"
 
 static __always_inline void make_permission_key(struct ab_flow_key *key, const struct ab_flow_key *wan_key,
@@ -46,7 +47,7 @@ static __always_inline void grant_permission(struct ab_scratch *s, const struct 
 	struct ab_flow *permission = &s->wan;
 	__builtin_memset(permission, 0, sizeof(*permission));
 	permission->opened_ns = lan->opened_ns;
-	permission->seen_ns = bpf_ktime_get_coarse_ns();
+	permission->seen_ns = tick_ns();
 	map_ipv4(&permission->other_local, p->src);
 	permission->lan_ifindex = lan->lan_ifindex;
 	__builtin_memcpy(permission->mac, lan->mac, sizeof(permission->mac));

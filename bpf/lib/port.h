@@ -6,6 +6,7 @@
 #include <linux/errno.h>
 
 #include "../policy/set.h"
+#include "ambient.h"
 #include "flow.h"
 #include "socket.h"
 
@@ -170,7 +171,7 @@ static __always_inline int bind_port(struct __sk_buff *skb, struct ab_scratch *s
 {
 	struct port_search search = { .skb = skb };
 	__u32 attempts = port_attempts(s);
-	s->opening.first_port = bpf_get_prandom_u32() & 0xffffff;
+	s->opening.first_port = draw() & 0xffffff;
 	s->opening.reason = AB_REASON_REFUSED_PORTS;
 	bpf_loop(attempts, try_port, &search, 0);
 	if (s->opening.reason == AB_REASON_REFUSED_PORTS && yield_ports(attempts))

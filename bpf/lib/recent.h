@@ -7,6 +7,7 @@
 #define ANABRANCH_RECENT_H
 
 #include "../policy/set.h"
+#include "ambient.h"
 #include "stats.h"
 
 #define RECENT_ROWS 2048
@@ -26,8 +27,7 @@ static __always_inline __u64 secret(void)
 	if (!counts)
 		return 0;
 	if (!counts->secret)
-		__sync_val_compare_and_swap(&counts->secret, 0,
-					    (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32() | 1);
+		__sync_val_compare_and_swap(&counts->secret, 0, (__u64)draw() << 32 | draw() | 1);
 	return counts->secret;
 }
 
@@ -69,7 +69,7 @@ static __always_inline int is_recent(struct ab_recent *row, __u64 hash)
 	__u32 place = row ? place_in_row(row, hash) : 0;
 	if (!row || row->place[place].hash != hash)
 		return 0;
-	row->place[place].used_ns = bpf_ktime_get_coarse_ns();
+	row->place[place].used_ns = tick_ns();
 	return 1;
 }
 
@@ -79,7 +79,7 @@ static __always_inline void enter_recent(struct ab_recent *row, __u64 hash)
 		return;
 	__u32 place = place_in_row(row, hash);
 	row->place[place].hash = hash;
-	row->place[place].used_ns = bpf_ktime_get_coarse_ns();
+	row->place[place].used_ns = tick_ns();
 }
 
 #endif

@@ -107,7 +107,7 @@ static __always_inline void sweep_visited(void)
 		.settings = current_settings(),
 		.visit = bpf_map_lookup_elem(&visits, &zero),
 		.result = bpf_map_lookup_elem(&sweeping, &zero),
-		.now = bpf_ktime_get_ns(),
+		.now = time_ns(),
 	};
 	if (!walk.settings || !walk.visit || !walk.result)
 		return;
