@@ -38,7 +38,7 @@ static __always_inline __u16 ab_sublink_by_hash(__u32 hash, __u64 usable)
 /* Those of `s` that take packets. */
 static __always_inline __u64 ab_usable_of(const struct ab_sublinks *s)
 {
-	return ab_usable_sublinks(s->usable) & ab_first_bits(s->count, 0);
+	return ab_usable_sublinks(s->usable) & ab_first_bits(s->count);
 }
 
 static __always_inline __u32 ab_bin(__u32 hash)

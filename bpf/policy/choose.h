@@ -81,12 +81,19 @@ static __always_inline int ab_bind(const struct ab_choice *now, const struct ab_
 
 static __always_inline __u64 ab_fill(const struct ab_choice *now, struct ab_request *q, __u64 mercy)
 {
-	for (__u32 w = 0; w < AB_SET_WORDS; w++) {
-		__u64 avoid = q->avoid.word[w] * (1 - mercy);
+	__u64 size = 0;
 
-		q->pool.word[w] = now->usable.word[w] & ~avoid & ab_first_bits(now->count, w);
+	for (__u32 w = 0; w < AB_SET_WORDS; w++) {
+		__u64 before = 64 * w, word = 0;
+
+		if (before < now->count) {
+			word = now->usable.word[w] & ~(q->avoid.word[w] * (1 - mercy));
+			word &= ab_first_bits(now->count - before);
+			size += ab_count_bits(word);
+		}
+		q->pool.word[w] = word;
 	}
-	return ab_set_size(&q->pool);
+	return size;
 }
 
 /* Fills the pool and tells its size. */
@@ -113,12 +120,11 @@ static __always_inline void ab_choose(const struct ab_choice *now, const struct 
 	size = ab_fill_pool(now, q);
 	if (!size)
 		return;
-	if (size == 1) {
-		d->target = ab_nth(&q->pool, 0);
-		d->why = AB_WHY_ONLY_ONE;
-	} else {
+	d->why = AB_WHY_ONLY_ONE;
+	if (size > 1)
 		ab_dispatch(now, gauges, table, q, size, d);
-	}
+	if (d->target == AB_NO_TARGET)
+		d->target = ab_nth(&q->pool, 0);
 	if (q->retried)
 		d->why = AB_WHY_RETRIED;
 }

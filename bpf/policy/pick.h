@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Dispatching: one target out of a pool. The scans over all targets have no branches, see set.h.
+ * Dispatching: one target out of a pool. Where targets are compared, weights are from AB_WEIGHT_MIN to AB_WEIGHT_MAX: whoever
+ * writes a choice sees to it. Others lead to another choice, but still to a target of the pool.
  */
 #ifndef ANABRANCH_POLICY_PICK_H
 #define ANABRANCH_POLICY_PICK_H
@@ -11,6 +12,8 @@
 #define AB_CONSISTENT_STEPS 16
 /* 2^32 / golden ratio: the entries looked at lie far apart. */
 #define AB_CONSISTENT_STRIDE 0x9e3779b9u
+/* Targets that are scanned at once: the verifier walks every round of a loop, and that of Linux 6.1 some of them again. */
+#define AB_SCANNED 32
 
 /* Never below zero, though the two may be read apart. */
 static __always_inline __u32 ab_active_flows(const struct ab_gauge *gauge)
@@ -35,16 +38,23 @@ static __always_inline __u32 ab_load_of(__u64 counts_active, const struct ab_tar
 	return ab_select(counts_active, ab_active_flows(gauge), dispatched);
 }
 
-/* argmin load / weight (Peng eq. 4). Ties go to the greater weight, then to the lower index. A weight of 0 never leads. */
+/*
+ * argmin load / weight (Peng eq. 4). Ties go to the greater weight, then to the lower index. A weight of 0 never leads.
+ *
+ * With branches: the products then wait for those of the target before only where the leader changes. The verifier walks
+ * them once, in the global functions that compare, and this order of them leaves it the fewest states.
+ */
 static __always_inline void ab_lead_by_ratio(struct ab_leader *best, __u64 target, __u64 load, __u64 weight)
 {
 	__u64 ours = load * best->weight, theirs = best->load * weight;
-	__u64 worse = ab_is_less(theirs, ours);
-	__u64 better = ab_is_less(ours, theirs) | ((1 - worse) & ab_is_less(best->weight, weight));
 
-	best->target = ab_select(better, target, best->target);
-	best->load = ab_select(better, load, best->load);
-	best->weight = ab_select(better, weight, best->weight);
+	if (ours > theirs)
+		return;
+	if (ours < theirs || best->weight < weight) {
+		best->target = target;
+		best->load = load;
+		best->weight = weight;
+	}
 }
 
 /* The barrier keeps the compiler from carrying a pointer along for each array, which would take stack. */
@@ -54,54 +64,61 @@ static __always_inline const struct ab_target *ab_target_at(const struct ab_choi
 	return &now->target[*i];
 }
 
-/*
- * Argmin load / weight among 64 targets from `first` on, those whose bit in `word` is set, and the leader of those before. A
- * word at a time: what has 256 rounds is walked by the verifier as often.
- */
-AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best,
-			     __u64 word, __u32 first)
+/* The bits of AB_SCANNED targets from `first` on. */
+static __always_inline __u32 ab_part(const struct ab_set *pool, __u32 first)
+{
+	return pool->word[first / 64] >> first % 64;
+}
+
+/* Argmin load / weight among AB_SCANNED targets of the pool from `first` on, and q->best, the leader of those before. */
+AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
+			     __u32 first)
 {
 	struct ab_leader lead;
 	__u64 active;
+	__u32 part;
 
-	if (!now || !gauges || !best)
+	if (!now || !gauges || !q)
 		return 0;
 	active = ab_counts_active(now);
-	lead = *best;
-	first &= AB_MAX_TARGETS - 64;
-	for (__u64 i = first; word; word >>= 1, i++) {
+	lead = q->best;
+	first &= AB_MAX_TARGETS - AB_SCANNED;
+	part = ab_part(&q->pool, first);
+	for (__u64 i = first; part; part >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
-		__u64 weight = ab_clamp_weight(target->weight) * (word & 1);
+		__u64 weight = target->weight * (part & 1);
 
 		ab_lead_by_ratio(&lead, i, ab_load_of(active, target, &gauges->target[i]), weight);
 	}
-	*best = lead;
+	q->best = lead;
 	return 0;
 }
 
-/* The same with the greatest weight. Ties go to the lower load, then to the lower index. */
-AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_leader *best,
-			      __u64 word, __u32 first)
+/* The same with the greatest weight. Ties go to the lower load, then to the lower index. Without branches, see set.h. */
+AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
+			      __u32 first)
 {
 	__u64 leader, lead, active;
+	__u32 part;
 
-	if (!now || !gauges || !best)
+	if (!now || !gauges || !q)
 		return 0;
 	active = ab_counts_active(now);
-	leader = best->target;
-	lead = best->weight;
-	first &= AB_MAX_TARGETS - 64;
-	for (__u64 i = first; word; word >>= 1, i++) {
+	leader = q->best.target;
+	lead = q->best.weight;
+	first &= AB_MAX_TARGETS - AB_SCANNED;
+	part = ab_part(&q->pool, first);
+	for (__u64 i = first; part; part >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
 		__u32 idle = ~ab_load_of(active, target, &gauges->target[i]);
-		__u64 key = (ab_clamp_weight(target->weight) << 32 | idle) * (word & 1);
+		__u64 key = ((__u64)target->weight << 32 | idle) * (part & 1);
 		__u64 better = ab_is_less(lead, key);
 
 		leader = ab_select(better, i, leader);
 		lead = ab_select(better, key, lead);
 	}
-	best->target = leader;
-	best->weight = lead;
+	q->best.target = leader;
+	q->best.weight = lead;
 	return 0;
 }
 
@@ -117,8 +134,9 @@ static __always_inline __u16 ab_pick_weighted(const struct ab_choice *now, const
 					      struct ab_request *q)
 {
 	ab_begin_scan(&q->best);
-	for (__u32 w = 0; w < AB_SET_WORDS; w++)
-		ab_scan_ratios(now, gauges, &q->best, q->pool.word[w], 64 * w);
+	for (__u32 first = 0; first < AB_MAX_TARGETS; first += AB_SCANNED)
+		if (ab_part(&q->pool, first))
+			ab_scan_ratios(now, gauges, q, first);
 	return q->best.target;
 }
 
@@ -126,8 +144,9 @@ static __always_inline __u16 ab_pick_best(const struct ab_choice *now, const str
 					  struct ab_request *q)
 {
 	ab_begin_scan(&q->best);
-	for (__u32 w = 0; w < AB_SET_WORDS; w++)
-		ab_scan_weights(now, gauges, &q->best, q->pool.word[w], 64 * w);
+	for (__u32 first = 0; first < AB_MAX_TARGETS; first += AB_SCANNED)
+		if (ab_part(&q->pool, first))
+			ab_scan_weights(now, gauges, q, first);
 	return q->best.target;
 }
 
@@ -141,7 +160,7 @@ AB_GLOBAL int ab_meet(const struct ab_choice *now, const struct ab_gauges *gauge
 	index %= AB_MAX_TARGETS;
 	target = &now->target[index];
 	ab_lead_by_ratio(best, index, ab_load_of(ab_counts_active(now), target, &gauges->target[index]),
-			 ab_clamp_weight(target->weight));
+			 target->weight);
 	return 0;
 }
 
@@ -173,7 +192,7 @@ AB_GLOBAL __u32 ab_pick_consistent(const struct ab_consistent *table, const stru
 	return ab_nth(pool, hash % size);
 }
 
-/* Out of the pool q->pool, of `size` at least two. */
+/* Out of the pool q->pool, of `size` at least two. Weights out of their range may leave AB_NO_TARGET. */
 static __always_inline void ab_dispatch(const struct ab_choice *now, const struct ab_gauges *gauges,
 					const struct ab_consistent *table, struct ab_request *q, __u64 size,
 					struct ab_decision *d)

@@ -56,27 +56,15 @@ static __always_inline __u64 ab_nth_bit(__u64 word, __u64 n)
 	return place;
 }
 
-/* The first `count` bits of word `w` of a set. */
-static __always_inline __u64 ab_first_bits(__u64 count, __u32 w)
+/* The first `count` bits of a word, all if it has no more. */
+static __always_inline __u64 ab_first_bits(__u64 count)
 {
-	__u64 before = 64ull * w, all = 1 - ab_is_less(count, before + 64);
-	__u64 some = (1ull << ((count - before) & 63)) - 1;
-
-	return ab_select(all, ~0ull, some * ab_is_less(before, count));
+	return ab_select(ab_is_less(count, 64), (1ull << (count & 63)) - 1, ~0ull);
 }
 
 static __always_inline int ab_has(const struct ab_set *set, __u32 target)
 {
 	return target < AB_MAX_TARGETS && set->word[target / 64 % AB_SET_WORDS] >> (target % 64) & 1;
-}
-
-static __always_inline __u64 ab_set_size(const struct ab_set *set)
-{
-	__u64 size = 0;
-
-	for (__u32 w = 0; w < AB_SET_WORDS; w++)
-		size += ab_count_bits(set->word[w]);
-	return size;
 }
 
 /* The n-th target of the set, from 0; the set has more than n. */

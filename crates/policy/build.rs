@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use bindgen::FieldVisibilityKind;
 use bindgen::callbacks::{
-    AttributeInfo, DeriveInfo, EnumVariantValue, IntKind, ItemInfo, ParseCallbacks, TypeKind,
+    AttributeInfo, DeriveInfo, EnumVariantValue, FieldInfo, IntKind, ItemInfo, ParseCallbacks,
+    TypeKind,
 };
 
 const INCLUDE: &str = "../../bpf/include";
@@ -50,7 +52,7 @@ fn generate_contract() {
         // Reasons are rows of a table, see `reasons`.
         .blocklist_item("AB_REASON.*|AB_TRUNK_REASON.*|ab_reason|ab_trunk_reason")
         // What bpf/policy has beside its enumerations.
-        .blocklist_item("AB_(CONSISTENT_ST.*|POLICY_.*|TRIED_CLASSES|TRIES_.*|TRY_.*)")
+        .blocklist_item("AB_(CONSISTENT_ST.*|POLICY_.*|SCANNED|TRIED_CLASSES|TRIES_.*|TRY_.*)")
         .blocklist_function(".*")
         .blocklist_type("ab_addr")
         .rustified_enum("ab_(answer|dispatch|fate|granularity|load|role|spread|syn|verdict|why)")
@@ -135,6 +137,12 @@ impl ParseCallbacks for Names {
             ],
         };
         derives.iter().map(|&derive| derive.to_owned()).collect()
+    }
+
+    /// The weight of a target is set by `Target::new` alone.
+    fn field_visibility(&self, field: FieldInfo<'_>) -> Option<FieldVisibilityKind> {
+        let is_weight = (field.type_name, field.field_name) == ("Target", "weight");
+        is_weight.then_some(FieldVisibilityKind::PublicCrate)
     }
 
     fn add_attributes(&self, info: &AttributeInfo<'_>) -> Vec<String> {

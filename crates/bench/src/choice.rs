@@ -70,7 +70,7 @@ fn choice(dispatch: Dispatch, targets: u16) -> abi::Choice {
         ..Default::default()
     };
     for target in choice.target.iter_mut().take(targets.into()) {
-        target.weight = abi::WEIGHT_MIN;
+        *target = abi::Target::new(abi::WEIGHT_MIN, 0);
     }
     choice
 }

@@ -828,10 +828,7 @@ impl Balancer {
         for (target, slot) in choice.target.iter_mut().zip(&self.slots) {
             // The programs count in 32 bits and subtract modulo 2^32.
             let base = (slot.period_dispatched as u32).wrapping_sub(self.flows_ahead(slot));
-            *target = abi::Target {
-                weight: slot.weight,
-                dispatched_base: base,
-            };
+            *target = abi::Target::new(slot.weight, base);
         }
         choice
     }

@@ -199,7 +199,7 @@ impl Driver {
         let choice = self.choice.expect("a choice was made");
         choice.target[..self.counters.len()]
             .iter()
-            .map(|target| target.weight)
+            .map(|target| target.weight())
             .collect()
     }
 

@@ -55,6 +55,21 @@ impl FromIterator<u16> for Set {
     }
 }
 
+impl Target {
+    /// `weight` is clamped to [`WEIGHT_MIN`]..=[`WEIGHT_MAX`], within which the programs can compare it.
+    pub fn new(weight: u32, dispatched_base: u32) -> Target {
+        Target {
+            weight: weight.clamp(WEIGHT_MIN, WEIGHT_MAX),
+            dispatched_base,
+        }
+    }
+
+    /// Dimensionless; 0 only of the default, which is for targets that a choice does not count.
+    pub const fn weight(&self) -> u32 {
+        self.weight
+    }
+}
+
 /// An address of 16 bytes in network order, IPv4 mapped (::ffff:a.b.c.d).
 #[repr(C, align(4))]
 #[derive(Pod, Zeroable, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -51,7 +51,7 @@ pub use vectors::{HashVector, Vector, hash_vectors, vectors};
 /// What one target brings to a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Dimensionless, clamped to [`abi::WEIGHT_MIN`]..=[`abi::WEIGHT_MAX`] by the choice.
+    /// Dimensionless, clamped to [`abi::WEIGHT_MIN`]..=[`abi::WEIGHT_MAX`] by what is made of it.
     pub weight: u32,
     /// In flows, see [`Load`].
     pub load: u32,
@@ -170,7 +170,7 @@ impl Choice {
         let mut gauges = Gauges::default();
         let targets = choice.target.iter_mut().zip(&mut gauges.target);
         for ((target, gauge), candidate) in targets.zip(candidates) {
-            target.weight = candidate.weight;
+            *target = abi::Target::new(candidate.weight, 0);
             gauge.dispatched = candidate.load.into();
             choice.count += 1;
         }
@@ -183,16 +183,12 @@ impl Choice {
 
     /// The links of `usable` take turns, of `count` links in all.
     pub fn round_robin(count: u32, usable: u64) -> Self {
-        let target = abi::Target {
-            weight: 1,
-            dispatched_base: 0,
-        };
         Choice {
             dispatch: Dispatch::Weighted.into(),
             load: Load::Dispatched.into(),
             count,
             usable: Set::of_word(usable),
-            target: [target; abi::MAX_TARGETS],
+            target: [abi::Target::new(1, 0); abi::MAX_TARGETS],
             ..Self::default()
         }
     }

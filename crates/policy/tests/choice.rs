@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_policy::abi::{
     Addr, CONSISTENT_SLOTS, MAX_TARGETS, STATE_CLOSED, STATE_CONFIRMED, STATE_HAIRPIN,
-    STATE_REPLIED, WEIGHT_MAX, WEIGHT_MIN,
+    STATE_REPLIED, Target, WEIGHT_MAX, WEIGHT_MIN,
 };
 use anabranch_policy::{
     Candidate, Choice, Consistent, Decision, Dispatch, Fate, Granularity, NO_TABLE, Request, Set,
@@ -215,6 +215,27 @@ proptest! {
         } else {
             prop_assert!(!c.iter().any(|candidate| candidate.usable));
         }
+    }
+
+    #[test]
+    fn the_weights_of_a_choice_are_in_their_range(d in dispatch(), c in candidates()) {
+        let (choice, _) = Choice::among(d, &c);
+        let range = WEIGHT_MIN..=WEIGHT_MAX;
+        prop_assert!(choice.target[..c.len()].iter().all(|target| range.contains(&target.weight())));
+    }
+
+    /// What no library writes: the program still takes a target out of the pool.
+    #[test]
+    fn weights_out_of_their_range_lead_to_a_usable_target(d in dispatch(), c in candidates(), q in request()) {
+        let (mut choice, gauges) = Choice::among(d, &c);
+        for (target, candidate) in choice.target.iter_mut().zip(&c) {
+            *target = bytemuck::cast::<[u32; 2], Target>([candidate.weight, 0]);
+        }
+        let (pool, _) = pool(&c, &q);
+        let expected = bound(&c, &q).map_or(pool, |bound| bound.target.map(usize::from).into_iter().collect());
+        let chosen = choose(&choice, &gauges, &NO_TABLE, &q).target.map(usize::from);
+        prop_assert_eq!(chosen.is_some(), !expected.is_empty());
+        prop_assert!(chosen.is_none_or(|chosen| expected.contains(&chosen)));
     }
 
     #[test]

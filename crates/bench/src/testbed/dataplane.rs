@@ -143,7 +143,7 @@ fn choice() -> abi::Choice {
         ..Default::default()
     };
     for target in choice.target.iter_mut().take(LINKS.into()) {
-        target.weight = abi::WEIGHT_MIN;
+        *target = abi::Target::new(abi::WEIGHT_MIN, 0);
     }
     choice
 }

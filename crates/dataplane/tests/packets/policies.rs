@@ -6,7 +6,7 @@ use anabranch_core::{
     Balancer, Choice, Config, DataPlane, Driver, LinkId, LinkSpec, LinkState, Time,
 };
 use anabranch_dataplane::{Proto, Route, Verdict};
-use anabranch_policy::abi::BePort;
+use anabranch_policy::abi::{BePort, Target, WEIGHT_MAX, WEIGHT_MIN};
 use anabranch_policy::{
     Candidate, Dispatch, Granularity, NO_TABLE, Request, Set, Tried, choose, hash_vectors, vectors,
 };
@@ -48,7 +48,8 @@ fn every_vector_of_the_native_build_is_decided_alike_by_the_loaded_program() {
             assert_eq!(explained.link, native.target, "{told}");
         }
         for (weighed, candidate) in explained.weighed.iter().zip(&vector.candidates) {
-            assert_eq!(weighed.weight, candidate.weight, "{told}");
+            let weight = candidate.weight.clamp(WEIGHT_MIN, WEIGHT_MAX);
+            assert_eq!(weighed.weight, weight, "{told}");
             assert_eq!(weighed.load, candidate.load, "{told}");
         }
     }
@@ -78,7 +79,7 @@ fn what_is_explained_is_what_happens() {
     for dispatch in [Dispatch::Weighted, Dispatch::Best, Dispatch::Hash] {
         let mut choice = round_robin(0b11);
         choice.dispatch = dispatch.into();
-        choice.target[0].weight = 3;
+        choice.target[0] = Target::new(3, 0);
         rig.install(&choice);
         for port in 0..40 {
             let (local, remote) = (client(4000 + port), server(80 + u16::from(dispatch as u8)));
@@ -99,7 +100,7 @@ fn what_is_explained_is_what_happens() {
 fn round_robin_gives_every_link_its_turn_and_weights_their_share() {
     let mut rig = Rig::new();
     let mut choice = round_robin(0b11);
-    (choice.target[0].weight, choice.target[1].weight) = (3, 1);
+    (choice.target[0], choice.target[1]) = (Target::new(3, 0), Target::new(1, 0));
     rig.install(&choice);
     for port in 0..400 {
         let syn = tcp(client(4000 + port), server(80), "S", LOCAL_ISN, 0);
@@ -110,6 +111,21 @@ fn round_robin_gives_every_link_its_turn_and_weights_their_share() {
         (counters[0].flows.dispatched, counters[1].flows.dispatched),
         (300, 100)
     );
+}
+
+/// No library writes them: by default a target weighs nothing.
+#[test]
+fn where_no_target_has_a_weight_a_flow_leaves_all_the_same() {
+    for dispatch in [Dispatch::Weighted, Dispatch::Best, Dispatch::RandomTwo] {
+        let mut rig = Rig::new();
+        rig.install(&Choice {
+            dispatch: dispatch.into(),
+            target: Choice::default().target,
+            ..round_robin(0b11)
+        });
+        let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
+        rig.lan_sends(&syn.frame()).sent("translated-out");
+    }
 }
 
 /// The example of `anabranch_core::catalogue`, decided by the balancer and carried out by the loaded program.
@@ -324,7 +340,7 @@ fn a_retransmitted_syn_avoids_what_it_tried_as_the_native_build_would() {
     let mut choice = round_robin(0b11);
     choice.syn_retry = 1;
     choice.dispatch = Dispatch::Best.into();
-    choice.target[0].weight = 9;
+    choice.target[0] = Target::new(9, 0);
     rig.install(&choice);
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0).frame();
     let links: Vec<_> = (0..3)
