@@ -98,7 +98,8 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 			return AB_REASON_BAD_RST;
 		}
 	}
-	if (is_plausible(p->seq, lan->tcp.ack))
+	/* With TCP Fast Open it may come before the host has acknowledged anything. */
+	if (is_plausible(p->seq, lan->tcp.ack ?: wan->tcp.end))
 		learn_fin(&lan_key, lan, AB_STATE_FIN_REMOTE);
 	return 0;
 }

@@ -72,6 +72,21 @@ fn one_fin_leaves_the_flow_open_for_the_other_direction() {
         .sent("translated-in");
 }
 
+/// As servers send it with TCP Fast Open (RFC 7413).
+#[test]
+fn a_fin_right_behind_the_answer_is_not_overheard() {
+    let mut rig = Rig::new();
+    let connection = rig.open(client(4000), server(80));
+    for (flags, seq) in [("SA", REMOTE_ISN), ("FA", REMOTE_ISN + 1)] {
+        let sent = connection.answer(flags, seq, LOCAL_ISN + 1);
+        rig.link_brings(connection.link, &sent.frame())
+            .sent("translated-in");
+    }
+    let fin = connection.say("FA", LOCAL_ISN + 1, REMOTE_ISN + 2);
+    rig.lan_sends(&fin.frame()).sent("translated-out");
+    assert_eq!((rig.live(), rig.closed()), (0, 1));
+}
+
 #[test]
 fn a_reset_of_the_lan_host_closes_its_flow() {
     let mut rig = Rig::new();
