@@ -65,6 +65,11 @@ static __always_inline int has_other_tries(const struct ab_flow_key *lan_key, co
 	return lan_key->proto == IPPROTO_TCP && lan->tcp.tries & AB_TRIES_MASK;
 }
 
+static __always_inline int is_earlier_try(const struct ab_flow_key *lan_key, const struct ab_flow *lan, __u32 link)
+{
+	return has_other_tries(lan_key, lan) && ab_tries_hold(lan->tcp.tries, ab_try(link));
+}
+
 /* Whether this CPU may change what `tries` was read of. */
 static __always_inline int claim_tries(struct ab_flow *lan, __u32 tries)
 {

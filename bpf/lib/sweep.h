@@ -12,6 +12,7 @@
 #define ANABRANCH_SWEEP_H
 
 #include "permission.h"
+#include "tcp.h"
 
 struct sweep_walk {
 	const struct ab_settings *settings;
@@ -42,11 +43,12 @@ static __always_inline int has_run_out(const struct sweep_walk *walk, const stru
 	return seen_ns + timer_of(walk, key, flow) < walk->now;
 }
 
-/* A link entry lives by its LAN entry. */
+/* A link entry lives by its LAN entry; that of an earlier try for as long as that may answer. */
 static __always_inline void expire_wan(struct ab_flow_key *key, struct ab_flow *flow)
 {
 	struct ab_flow_key lan_key;
-	if (!find_other(key, flow, &lan_key))
+	struct ab_flow *lan = find_attempt(key, flow, &lan_key);
+	if (!lan || !(is_other_of(lan, key, flow) || is_earlier_try(&lan_key, lan, flow->link)))
 		delete_entry(key);
 }
 
