@@ -19,12 +19,18 @@ impl Draws {
         Draws { turn: 0, random }
     }
 
+    /// The random number that is drawn next.
+    pub(crate) fn peek(&self) -> u32 {
+        self.random.clone().random()
+    }
+
     /// [`Request::draw`](anabranch_policy::Request::draw) of the next choice.
     pub(crate) fn next(&mut self, choice: &Choice) -> u32 {
         if choice.dispatch != u32::from(Dispatch::Turns) {
             return self.random.random();
         }
-        self.turn = self.turn.wrapping_add(1);
-        self.turn
+        let turn = self.turn;
+        self.turn = turn.wrapping_add(1);
+        turn
     }
 }

@@ -1,15 +1,17 @@
 //! The NAT gateway of a site with several links, and the balancer that rules it.
 //!
-//! What the loaded programs do with a packet, [`Nat`] does with a simulated one: flows are bound to links by the same
-//! choice (`anabranch_policy::pick` over the same candidates), a repeated SYN goes on over another link where the policy
-//! says so, and the first answer to any of its tries wins ([`anabranch_policy::tries`]), what belongs to no flow is answered with RST, and the same counters count. What the daemon does, [`Gateway`] does in
-//! virtual time: it drives the same [`Balancer`] by the same [`Driver`], sends its probes through the simulated queues, installs its choices,
-//! and then ends the flows of links that are gone.
+//! What the loaded programs do with a packet, [`Nat`] does with a simulated one: flows are bound to links by the same choice
+//! (`anabranch_policy::choose`), a repeated SYN goes on over another link where the policy says so, the first answer to any of
+//! its tries wins ([`anabranch_policy::tries`]), what belongs to no flow is answered with RST, and the same counters count;
+//! `crates/fuzz/tests/differential` holds it to that, by [`replay`]. What the daemon does, [`Gateway`] does in virtual time: it
+//! drives the same [`Balancer`] by the same [`Driver`], sends its probes through the simulated queues, installs its choices, and
+//! then ends the flows of links that are gone.
 //!
 //! The hosts of the LAN stand at the gateway: their packets need no time to reach it, nor to come back from it. A flow's
 //! forward path is [`Gateway::LAN`] and nothing more; the rest is decided here.
 
 mod nat;
+pub mod replay;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,7 +29,7 @@ use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
 use crate::world::{Onward, Site};
 
-use nat::Settled;
+use nat::{Heard, Settled};
 pub use nat::{Nat, Pair};
 
 /// Of an ICMP echo request without data with its IP header, as the daemon's prober sends it.
@@ -279,11 +281,12 @@ impl Gateway {
         if packet.segment.kind == Kind::SynAck {
             self.hear_syn_ack(net, link, &packet);
         }
-        if self.nat.follow_in(link, &packet) {
-            return Onward::Along;
-        }
-        if packet.segment.kind != Kind::Rst {
-            self.answer_stray(net, link, &packet);
+        match self.nat.follow_in(net.now(), link, &packet) {
+            Heard::InFlow => return Onward::Along,
+            Heard::Stray if packet.segment.kind != Kind::Rst => {
+                self.answer_stray(net, link, &packet);
+            }
+            Heard::Stray | Heard::Early => {}
         }
         Onward::Nowhere
     }
@@ -334,7 +337,7 @@ impl Site for Gateway {
 
     fn told(&mut self, net: &mut Net, flow: FlowId, news: News) {
         if news == News::Gone {
-            self.nat.forget(net.now(), net.sides(flow).0);
+            self.nat.forget(net.sides(flow).0);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The flow table of the gateway.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anabranch_core::{Ended, LinkCounters, LinkId, Time};
@@ -11,6 +11,7 @@ use anabranch_policy::abi::{
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::{Gauges, Granularity, NO_TABLE, Request, Syn, Tried, choose};
 
+use super::replay::Bound;
 use crate::draws::Draws;
 use crate::net::{FlowId, Net, Packet, SideId};
 use crate::tcp::{Kind, Segment};
@@ -19,6 +20,8 @@ use crate::tcp::{Kind, Segment};
 const STREAM: u64 = 1 << 40;
 /// `nat.tcp_unanswered` of the gateway's configuration.
 const UNANSWERED: Duration = Duration::from_secs(240);
+/// `nat.tcp_established`.
+const ESTABLISHED: Duration = Duration::from_secs(7440);
 
 /// The two addresses of a flow, as numbers of user and server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +38,8 @@ struct Entry {
     opener: SideId,
     /// The connection at the server: what came from another belongs to no flow.
     peer: SideId,
+    /// When a packet last passed, either way.
+    seen: Time,
     /// The greatest number that the remote end acknowledged.
     acked: u32,
     attempt: Attempt,
@@ -53,6 +58,19 @@ impl Entry {
         self.state & state == state
     }
 
+    /// Its host gave the attempt up before anything had answered.
+    fn is_refused(&self) -> bool {
+        self.state & (STATE_CLOSED | STATE_REPLIED) == STATE_CLOSED
+    }
+
+    /// That takes it away when it is idle for longer (`timer_of` of bpf/lib/sweep.h).
+    fn timer(&self) -> Duration {
+        match self.is(STATE_CONFIRMED) {
+            true => ESTABLISHED,
+            false => UNANSWERED,
+        }
+    }
+
     fn note(&mut self, state: u32, holds: bool) {
         self.state |= if holds { state } else { 0 };
     }
@@ -61,6 +79,7 @@ impl Entry {
 const NO_ENTRY: Entry = Entry {
     opener: SideId::NOBODY,
     peer: SideId::NOBODY,
+    seen: Time::ZERO,
     acked: 0,
     attempt: Attempt::new(0),
     state: STATE_CLOSED,
@@ -79,6 +98,26 @@ pub(super) enum Settled {
     NoLink,
 }
 
+/// What the sweep will find of a flow, or the end of its link before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Silent {
+    /// When its timer does.
+    runs_out: Time,
+    link: LinkId,
+    confirmed: bool,
+}
+
+/// What a packet from a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// One of a flow.
+    InFlow,
+    /// One of a try that did not answer its SYN yet.
+    Early,
+    /// One of no flow.
+    Stray,
+}
+
 /// Flows, the choice among links, and what both count.
 #[derive(Debug)]
 pub struct Nat {
@@ -93,8 +132,8 @@ pub struct Nat {
     sessions: BTreeMap<Session, LinkId>,
     traffic: Vec<Traffic>,
     gauges: Box<Gauges>,
-    /// Entries whose host went away without a word, which a sweep will find: when, and of which link.
-    unanswered: VecDeque<(Time, LinkId)>,
+    /// Open flows whose host went away without a word.
+    silent: BTreeMap<Silent, u64>,
     reassigned: u64,
     draws: Draws,
 }
@@ -112,7 +151,7 @@ impl Nat {
             sessions: BTreeMap::new(),
             traffic: vec![Traffic::default(); links],
             gauges: Box::default(),
-            unanswered: VecDeque::new(),
+            silent: BTreeMap::new(),
             reassigned: 0,
             draws: Draws::new(seed, STREAM),
         }
@@ -128,6 +167,18 @@ impl Nat {
     pub fn link_of(&self, net: &Net, flow: FlowId) -> Option<LinkId> {
         let (opener, _) = net.sides(flow);
         self.entry(opener).map(Entry::link)
+    }
+
+    pub(super) fn bound(&self, opener: SideId) -> Option<Bound> {
+        self.entry(opener).map(|entry| Bound {
+            link: entry.link(),
+            state: entry.state,
+            tried: entry.tried,
+        })
+    }
+
+    pub(super) fn next_draw(&self) -> u32 {
+        self.draws.peek()
     }
 
     /// Flows that are open on a link, as the gateway counts.
@@ -153,9 +204,9 @@ impl Nat {
     }
 
     pub(super) fn counters(&mut self, now: Time) -> Vec<LinkCounters> {
-        while let Some((_, link)) = self.unanswered.front().filter(|(due, _)| *due <= now) {
-            self.gauges.target[link.index()].closed += 1;
-            self.unanswered.pop_front();
+        while let Some(first) = self.silent.first_entry().filter(|e| e.key().runs_out < now) {
+            let (silent, flows) = first.remove_entry();
+            self.gauges.target[silent.link.index()].closed += flows;
         }
         let all = self.traffic.iter().zip(&self.gauges.target);
         all.map(|(&traffic, &flows)| LinkCounters { traffic, flows })
@@ -182,6 +233,19 @@ impl Nat {
             self.close(place);
             self.entries[place] = NO_ENTRY;
         }
+        ended.tcp += self.end_silent(link);
+        ended
+    }
+
+    /// The same of those whose host went away: how many there were.
+    fn end_silent(&mut self, link: LinkId) -> u64 {
+        let mut ended = 0;
+        self.silent.retain(|silent, flows| {
+            let stays = !silent.confirmed || silent.link != link;
+            ended += if stays { 0 } else { *flows };
+            stays
+        });
+        self.gauges.target[link.index()].closed += ended;
         ended
     }
 
@@ -211,7 +275,10 @@ impl Nat {
                 *retries += 1;
                 self.leave(net, flow, entry)
             }
-            Syn::Anew => self.open(net, flow),
+            Syn::Anew => {
+                self.entries[opener.index()] = NO_ENTRY;
+                self.open(net, flow)
+            }
         }
     }
 
@@ -312,7 +379,10 @@ impl Nat {
             return false;
         };
         let current = (entry.link(), entry.peer);
-        if !earlier && current != (link, from) || entry.attempt.answer(link.0) != Answer::First {
+        if entry.is_refused() || !earlier && current != (link, from) {
+            return false;
+        }
+        if entry.attempt.answer(link.0) != Answer::First {
             return false;
         }
         entry.peer = from;
@@ -342,9 +412,11 @@ impl Nat {
         if entry.opener != opener {
             return None;
         }
+        entry.seen = net.now();
         let confirms = entry.is(STATE_REPLIED) && !entry.is(STATE_CONFIRMED) && kind != Kind::Syn;
         let moved = confirms && entry.tried != Tried::default();
-        entry.note(STATE_CONFIRMED, confirms);
+        // What has ended stays among the embryos.
+        entry.note(STATE_CONFIRMED, confirms && !entry.is(STATE_CLOSED));
         entry.note(STATE_FIN_LOCAL, kind == Kind::Fin);
         let (link, peer) = (entry.link(), entry.peer);
         let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || kind == Kind::Rst;
@@ -360,39 +432,54 @@ impl Nat {
         Some((link, peer))
     }
 
-    /// A packet from a link; false if it belongs to no flow.
-    pub(super) fn follow_in(&mut self, link: LinkId, packet: &Packet) -> bool {
-        let place = packet.to.index();
-        let Some(entry) = self.entries.get_mut(place) else {
-            return false;
+    /// A packet from a link (`follow_tcp_in` of bpf/lib/inbound.h).
+    pub(super) fn follow_in(&mut self, now: Time, link: LinkId, packet: &Packet) -> Heard {
+        let (place, segment) = (packet.to.index(), &packet.segment);
+        let Some(entry) = self.entry(packet.to).copied() else {
+            return Heard::Stray;
         };
-        if entry.opener != packet.to || entry.peer != packet.from || entry.link() != link {
-            return false;
+        let is_own = (entry.peer, entry.link()) == (packet.from, link);
+        if !is_own && self.earlier_peer(packet.to, link) != Some(packet.from) {
+            return Heard::Stray;
         }
-        let segment = &packet.segment;
+        match segment.kind {
+            Kind::Rst => {}
+            Kind::SynAck if is_own && !entry.is_refused() => {}
+            Kind::SynAck => return Heard::Stray,
+            _ if is_own && entry.is(STATE_REPLIED) => {}
+            _ => return Heard::Early,
+        }
+        let entry = &mut self.entries[place];
+        entry.seen = now;
         entry.note(STATE_REPLIED, segment.kind == Kind::SynAck);
         entry.note(STATE_FIN_REMOTE, segment.kind == Kind::Fin);
         let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || segment.kind == Kind::Rst;
         let traffic = &mut self.traffic[link.index()];
         traffic.rx_packets += 1;
         traffic.rx_bytes += u64::from(packet.bytes);
-        if segment.ack > entry.acked {
-            entry.acked = segment.ack;
+        let acked = if is_own { &mut entry.acked } else { &mut 0 };
+        if segment.ack > *acked {
+            *acked = segment.ack;
             traffic.rx_progress += 1;
         }
         if over {
             self.close(place);
         }
-        true
+        Heard::InFlow
     }
 
     /// The host has forgotten the flow. A sweep takes away what it left open.
-    pub(super) fn forget(&mut self, now: Time, opener: SideId) {
+    pub(super) fn forget(&mut self, opener: SideId) {
         let Some(entry) = self.entry(opener) else {
             return;
         };
         if !entry.is(STATE_CLOSED) {
-            self.unanswered.push_back((now + UNANSWERED, entry.link()));
+            let silent = Silent {
+                runs_out: entry.seen + entry.timer(),
+                link: entry.link(),
+                confirmed: entry.is(STATE_CONFIRMED),
+            };
+            *self.silent.entry(silent).or_default() += 1;
         }
         self.entries[opener.index()] = NO_ENTRY;
         self.earlier.remove(&opener.index());
@@ -403,6 +490,7 @@ impl Nat {
         if !entry.is(STATE_CLOSED) {
             entry.state |= STATE_CLOSED;
             self.gauges.target[entry.link().index()].closed += 1;
+            self.earlier.remove(&place);
         }
     }
 }

@@ -511,7 +511,7 @@ impl Net {
 
     /// Sends `segment` to a side as if the one in `from` had sent it, over no link.
     pub fn tell(&mut self, segment: Segment, from: SideId, to: SideId) {
-        let packet = self.packets.insert(Packet {
+        let packet = self.put(Packet {
             segment,
             from,
             to,
@@ -533,8 +533,13 @@ impl Net {
         let Some(Stop::Link(link)) = first else {
             panic!("a packet is sent over a link, not at {:?}", packet.path);
         };
-        let id = self.packets.insert(packet);
+        let id = self.put(packet);
         self.forward(id, link);
+    }
+
+    /// Makes a packet that is on its way, though nowhere yet.
+    pub(crate) fn put(&mut self, packet: Packet) -> PacketId {
+        self.packets.insert(packet)
     }
 }
 

@@ -84,7 +84,7 @@ pub struct Path {
 
 impl Path {
     /// Nothing is ahead.
-    pub(super) fn empty() -> Path {
+    pub(crate) fn empty() -> Path {
         Path {
             hops: [Hop(0); MAX_HOPS],
             next: 0,

@@ -1,0 +1,170 @@
+//! The gateway by itself, for packets that somebody else makes up: no line carries them and no host acts on its own. So the
+//! loaded programs can be given the very same, and what both make of them be compared.
+
+use std::convert::Infallible;
+
+use anabranch_core::{Balancer, Config, DataPlane, LinkId, LinkSpec as Told, Time};
+use anabranch_policy::Tried;
+
+use super::{Gateway, Lines, Pair, Plane};
+use crate::link::{Buffer, LinkSpec, Loss};
+use crate::net::{FlowId, FlowSpec, Net, News, Packet, Path, PathId, SideId, SiteId, Work};
+use crate::tcp::{Kind, Segment, TcpConfig};
+use crate::world::{Onward, Site, World};
+
+/// Never waited for.
+const LINE: LinkSpec = LinkSpec {
+    rate_bps: 1_000_000_000,
+    delay_ns: 1_000_000,
+    buffer: Buffer::Unlimited,
+    loss: Loss::None,
+};
+
+/// What the gateway knows of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// That its packets take.
+    pub link: LinkId,
+    /// Bits of `STATE_…`.
+    pub state: u32,
+    /// Links that failed it.
+    pub tried: Tried,
+}
+
+/// A gateway and flows that nobody moves but its owner.
+#[derive(Debug)]
+pub struct Replay {
+    gateway: Gateway,
+    net: Net,
+    lan: PathId,
+}
+
+impl Replay {
+    /// With links of which nothing was told yet, and the random numbers of `seed`.
+    ///
+    /// # Panics
+    /// If `links` are more than a balancer takes.
+    pub fn new(links: u16, seed: u64) -> Self {
+        let mut world = World::new(seed);
+        let mut lines = || Lines {
+            up: vec![world.add_link(LINE)],
+            down: vec![world.add_link(LINE)],
+        };
+        let lines: Vec<Lines> = (0..links).map(|_| lines()).collect();
+        let lan = world.add_path(&[Gateway::LAN]);
+        let told = (0..links).map(|link| Told {
+            name: link.to_string(),
+            ..Told::default()
+        });
+        let in_turn = "RR".parse().expect("a policy of the catalogue");
+        let balancer = Balancer::new(Time::ZERO, in_turn, told.collect(), Config::default());
+        let gateway = Gateway::new(balancer.expect("links without rates"), &lines, seed);
+        let (gateway, net) = world.become_site(gateway).into_parts();
+        Replay { gateway, net, lan }
+    }
+
+    // ---- getters
+
+    /// None if the gateway knows none.
+    pub fn bound(&self, flow: FlowId) -> Option<Bound> {
+        self.gateway.nat.bound(self.net.sides(flow).0)
+    }
+
+    /// The random number by which the next choice will be made.
+    pub fn next_draw(&self) -> u32 {
+        self.gateway.nat.next_draw()
+    }
+
+    /// The flows that a repeated SYN moved to another link.
+    pub fn reassigned(&self) -> u64 {
+        self.gateway.nat.reassigned()
+    }
+
+    // ---- commands
+
+    /// Time never goes back.
+    pub fn set_time(&mut self, now: Time) {
+        self.net.now = now;
+    }
+
+    /// A flow of which the gateway has not heard, between these hosts and with the hash of its addresses and ports.
+    pub fn begin(&mut self, pair: Pair, hash: u32) -> FlowId {
+        let spec = FlowSpec {
+            start: self.net.now(),
+            work: Work::Endless,
+            forward: self.lan,
+            back: self.lan,
+            tcp: TcpConfig::default(),
+        };
+        let flow = self.net.open_labelled(spec, hash);
+        self.gateway.nat.introduce(flow, pair);
+        flow
+    }
+
+    /// The LAN host has forgotten the flow, whose number may be the next one's.
+    pub fn forget(&mut self, flow: FlowId) {
+        self.gateway.told(&mut self.net, flow, News::Gone);
+        self.net.forget(flow);
+    }
+
+    /// Installs choices, reads counters, ends flows.
+    pub fn data_plane(&mut self) -> impl DataPlane<Error = Infallible> {
+        Plane {
+            nat: &mut self.gateway.nat,
+            net: &mut self.net,
+        }
+    }
+
+    // ---- packets, `bytes` long on the wire
+
+    /// A LAN host's: the link it left by and the connection at the server that it went to. None if it went nowhere.
+    pub fn lan_sends(&mut self, flow: FlowId, kind: Kind, bytes: u32) -> Option<(LinkId, SideId)> {
+        let (opener, _) = self.net.sides(flow);
+        let segment = Segment::bare(kind);
+        let left = self.pass(Gateway::LAN, (opener, SideId::NOBODY), segment, bytes)?;
+        let link = self.link_of(left.path).expect("a way up one of the links");
+        Some((link, left.to))
+    }
+
+    /// A server's, as it comes out of a link: whether the flow's LAN host gets it.
+    pub fn link_brings(
+        &mut self,
+        link: LinkId,
+        (from, flow): (SideId, FlowId),
+        segment: Segment,
+        bytes: u32,
+    ) -> bool {
+        let (opener, _) = self.net.sides(flow);
+        let site = SiteId(1 + link.0);
+        self.pass(site, (from, opener), segment, bytes).is_some()
+    }
+
+    fn pass(
+        &mut self,
+        site: SiteId,
+        (from, to): (SideId, SideId),
+        segment: Segment,
+        bytes: u32,
+    ) -> Option<Packet> {
+        let id = self.net.put(Packet {
+            segment,
+            from,
+            to,
+            path: Path::empty(),
+            due_ns: u64::MAX,
+            bytes,
+            serial: 0,
+            label: 0,
+        });
+        let onward = self.gateway.pass(&mut self.net, site, id);
+        let packet = self.net.remove(id);
+        (onward == Onward::Along).then_some(packet)
+    }
+
+    fn link_of(&self, way: Path) -> Option<LinkId> {
+        let first = |mut way: Path| way.next();
+        let mut ports = (0..).zip(&self.gateway.ports);
+        let found = ports.find(|(_, port)| first(port.up) == first(way));
+        found.map(|(link, _)| LinkId(link))
+    }
+}
