@@ -12,21 +12,30 @@ use std::process::Command;
 /// # Panics
 /// If clang is missing or refuses a program: a build script has nobody else to tell.
 pub fn compile(folder: &Path, names: &[&str]) {
+    compile_defining(folder, names, &[]);
+}
+
+/// The same with macros defined.
+///
+/// # Panics
+/// As above.
+pub fn compile_defining(folder: &Path, names: &[&str], macros: &[&str]) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={}", folder.display());
     println!("cargo::rerun-if-env-changed=CLANG");
     for name in names {
         let source = folder.join(format!("{name}.bpf.c"));
-        compile_one(&source, &out.join(format!("{name}.bpf.o")));
+        compile_one(&source, &out.join(format!("{name}.bpf.o")), macros);
     }
 }
 
-fn compile_one(source: &Path, object: &Path) {
+fn compile_one(source: &Path, object: &Path, macros: &[&str]) {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let status = Command::new(&clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g"])
         .args(["-Wall", "-Wextra", "-Werror", "-c"])
         .args(multiarch_include())
+        .args(macros.iter().map(|name| format!("-D{name}")))
         .arg(source)
         .arg("-o")
         .arg(object)

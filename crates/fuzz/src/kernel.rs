@@ -54,6 +54,10 @@ pub struct RawMap {
 }
 
 impl RawMap {
+    /// By its pin.
+    ///
+    /// # Errors
+    /// There is none, or the kernel tells nothing of it.
     pub fn open(pin: &Path) -> Result<Self> {
         let open = || -> Result<Self> {
             let data = MapData::from_pin(pin)?;
@@ -84,6 +88,9 @@ impl RawMap {
     }
 
     /// Meets every entry.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
     pub fn for_each(&mut self, mut meet: impl FnMut(&[u8], &[u8])) -> Result<()> {
         let room = ENTRIES_PER_CALL.min(self.entries as usize);
         self.keys.resize(room * self.key, 0);
@@ -109,6 +116,9 @@ impl RawMap {
     }
 
     /// Forgets every entry; an array's become zero.
+    ///
+    /// # Errors
+    /// The kernel refuses the change.
     pub fn clear(&mut self) -> Result<()> {
         match self.kind {
             MapType::Hash | MapType::LruHash | MapType::PerCpuHash | MapType::LruPerCpuHash => {

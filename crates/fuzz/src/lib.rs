@@ -19,7 +19,7 @@ pub mod build;
 pub mod capture;
 pub mod check;
 pub mod generate;
-mod kernel;
+pub mod kernel;
 pub mod live;
 pub mod memory;
 pub mod mutate;

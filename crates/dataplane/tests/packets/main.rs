@@ -3,6 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod frame;
+#[path = "../common/property.rs"]
+mod property;
 mod rig;
 
 mod admission;

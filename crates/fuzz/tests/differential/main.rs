@@ -1,0 +1,159 @@
+//! The loaded programs and the simulator's gateway, given the same transcripts: after every step the same packets have left by
+//! the same links, every flow is bound to the same link in the same state, and the same has been counted.
+//!
+//! Both take their decisions from `bpf/policy`. What each does around them is written twice, in `bpf/lib` and in
+//! `crates/sim/src/gateway`, and is what is compared here. The programs are built with clock and random numbers of a map.
+//!
+//! What the simulator has no notion of is left out: routes by one link, excepted ports, shares by table; addresses and ports that
+//! change or run out, tables that are full, sequence numbers that are wrong, UDP, ICMP, fragments, packets between LAN hosts,
+//! several flows of one LAN endpoint, another connection between the ends of one that has not ended, and hosts that remember a
+//! flow for longer than the gateway does.
+
+mod loaded;
+#[path = "../../../dataplane/tests/common/property.rs"]
+mod property;
+mod transcript;
+mod worlds;
+
+use std::cell::RefCell;
+
+use anabranch_core::LinkId;
+use anabranch_policy::abi;
+use anabranch_sim::gateway::replay::Bound;
+use anabranch_sim::tcp::Kind;
+use proptest::test_runner::{TestCaseError, TestError};
+
+use loaded::Loaded;
+use transcript::{Rule, Step, Way, transcript};
+use worlds::Worlds;
+
+const CASES: u32 = 2500;
+const SHRINKS: u32 = 2000;
+/// So often at least, a fifth of what is usual: what is never reached is never compared.
+const REACHED: [(&str, u32); 6] = [
+    ("TRANSLATED_OUT", 10_000),
+    ("TRANSLATED_IN", 5_000),
+    ("NO_LINK", 50),
+    ("NO_FLOW_OUT", 1_000),
+    ("BAD_HANDSHAKE", 500),
+    ("LATE_ANSWER", 80),
+];
+
+#[test]
+fn the_loaded_programs_and_the_simulator_do_the_same() {
+    let loaded = RefCell::new(Loaded::new().expect("this needs root"));
+    let mut runner = property::runner(CASES, SHRINKS);
+    let outcome = runner.run(&transcript(), |(seed, rule, steps)| {
+        let mut loaded = loaded.borrow_mut();
+        let mut worlds = Worlds::new(&mut loaded, seed, &rule).unwrap();
+        if steps.iter().all(|step| worlds.step(step).unwrap()) {
+            return Ok(());
+        }
+        Err(TestCaseError::fail(worlds.story().to_owned()))
+    });
+    match outcome {
+        Err(TestError::Fail(story, (seed, _, _))) => panic!("random numbers of {seed}\n{story}"),
+        Err(error) => panic!("{error}"),
+        Ok(()) => {}
+    }
+    let reached = &loaded.borrow().reached;
+    let is_whole = runner.config().cases == CASES;
+    for (reason, least) in REACHED.iter().filter(|_| is_whole) {
+        assert!(reached.get(reason) >= Some(least), "{reason}: {reached:?}");
+    }
+}
+
+/// What both worlds know of the first flow after these steps.
+#[track_caller]
+fn play(rule: Rule, steps: &[Step]) -> Option<Bound> {
+    let mut loaded = Loaded::new().expect("this needs root");
+    let mut worlds = Worlds::new(&mut loaded, 1, &rule).unwrap();
+    for step in steps {
+        assert!(worlds.step(step).unwrap(), "{}", worlds.story());
+    }
+    worlds.bound(0)
+}
+
+/// The first flow's host sends.
+fn lan(kind: Kind) -> Step {
+    Step::Lan(0, kind)
+}
+
+/// The server of its n-th try does.
+fn server(number: usize, kind: Kind) -> Step {
+    Step::Server {
+        slot: 0,
+        way: Way::Sent(number),
+        kind,
+        news: true,
+    }
+}
+
+fn pass(seconds: u64) -> Step {
+    Step::Pass { ms: 1000 * seconds }
+}
+
+#[test]
+fn what_comes_before_the_answer_is_no_traffic() {
+    let steps = [lan(Kind::Syn), server(0, Kind::Data), server(0, Kind::Fin)];
+    let flow = play(Rule::turns(), &steps).unwrap();
+    assert_eq!((flow.link, flow.state), (LinkId(0), 0));
+}
+
+#[test]
+fn a_fin_right_behind_the_answer_counts() {
+    let steps = [
+        lan(Kind::Syn),
+        server(0, Kind::SynAck),
+        server(0, Kind::Fin),
+        lan(Kind::Ack),
+        lan(Kind::Fin),
+    ];
+    let flow = play(Rule::turns(), &steps).unwrap();
+    assert_ne!(flow.state & abi::STATE_CLOSED, 0);
+}
+
+#[test]
+fn a_refusal_of_any_try_ends_the_attempt() {
+    let steps = [lan(Kind::Syn), lan(Kind::Syn), server(0, Kind::Rst)];
+    let flow = play(Rule::turns(), &steps).unwrap();
+    assert_eq!((flow.link, flow.state), (LinkId(2), abi::STATE_CLOSED));
+}
+
+#[test]
+fn nobody_wins_an_attempt_that_was_given_up() {
+    for number in [0, 1] {
+        let steps = [
+            lan(Kind::Syn),
+            lan(Kind::Syn),
+            lan(Kind::Rst),
+            server(number, Kind::SynAck),
+        ];
+        let flow = play(Rule::turns(), &steps).unwrap();
+        assert_eq!((flow.link, flow.state), (LinkId(2), abi::STATE_CLOSED));
+    }
+}
+
+#[test]
+fn the_first_try_can_answer_for_as_long_as_the_attempt_lasts() {
+    let steps = [
+        lan(Kind::Syn),
+        pass(1),
+        lan(Kind::Syn),
+        pass(120),
+        lan(Kind::Syn),
+        pass(121),
+        server(0, Kind::SynAck),
+    ];
+    let flow = play(Rule::turns(), &steps).unwrap();
+    assert_eq!((flow.link, flow.state), (LinkId(0), abi::STATE_REPLIED));
+}
+
+#[test]
+fn connections_of_silent_hosts_end_by_their_timer_or_with_their_link() {
+    let open = [lan(Kind::Syn), server(0, Kind::SynAck), lan(Kind::Ack)];
+    for end in [Step::End(0), pass(7441)] {
+        let steps = [&open[..], &[Step::Leave(0), pass(241), end]].concat();
+        assert_eq!(play(Rule::turns(), &steps), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! What happens to a gateway, as it is drawn.
+
+use anabranch_policy::abi::{BePort, Set, Target};
+use anabranch_policy::{Choice, Dispatch, Granularity, Load};
+use anabranch_sim::tcp::Kind;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Two more than an attempt has tries: it can give one up, and come back to it.
+pub const LINKS: u16 = 6;
+/// Flows at a time.
+pub const SLOTS: usize = 5;
+/// Of the destination of every flow.
+pub const PORT: u16 = 80;
+
+/// The choice as it is from here on.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    dispatch: Dispatch,
+    load: Load,
+    granularity: Granularity,
+    stick: bool,
+    syn_retry: bool,
+    usable: u64,
+    weights: [u32; LINKS as usize],
+    /// Loads are counted from here on.
+    pub rebase: bool,
+}
+
+impl Rule {
+    /// All links in turn, and a repeated SYN goes on.
+    pub fn turns() -> Self {
+        Rule {
+            dispatch: Dispatch::Turns,
+            load: Load::Dispatched,
+            granularity: Granularity::Connection,
+            stick: false,
+            syn_retry: true,
+            usable: (1 << LINKS) - 1,
+            weights: [1; LINKS as usize],
+            rebase: false,
+        }
+    }
+
+    /// With loads counted from `dispatched` of each link.
+    pub fn choice(&self, dispatched: impl Iterator<Item = u64>) -> Choice {
+        let mut choice = Choice {
+            dispatch: self.dispatch.into(),
+            load: self.load.into(),
+            count: LINKS.into(),
+            syn_retry: self.syn_retry.into(),
+            granularity: self.granularity.into(),
+            stick: self.stick.into(),
+            usable: Set::of_word(self.usable),
+            ..Choice::default()
+        };
+        choice.except[0] = BePort::new(443);
+        let targets = choice.target.iter_mut().zip(self.weights);
+        for ((target, weight), dispatched) in targets.zip(dispatched) {
+            *target = Target::new(weight, dispatched as u32);
+        }
+        choice
+    }
+}
+
+/// Over which of its links a server's segment comes.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    /// The flow's own.
+    Own,
+    /// That of the n-th of those over which its SYN was ever sent.
+    Sent(usize),
+}
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A LAN host sends a segment of the flow in a slot.
+    Lan(usize, Kind),
+    /// A server answers it. `news`: it acknowledges all that it was sent, and not the SYN alone.
+    Server {
+        slot: usize,
+        way: Way,
+        kind: Kind,
+        news: bool,
+    },
+    /// A handshake over the flow's link.
+    Connect(usize),
+    /// The LAN host forgets the flow; the slot is another's.
+    Leave(usize),
+    Pass {
+        ms: u64,
+    },
+    Install(Rule),
+    /// The flows of a link end.
+    End(u16),
+}
+
+/// Of a gateway that begins with a choice.
+pub fn transcript() -> impl Strategy<Value = (u64, Rule, Vec<Step>)> {
+    (any::<u64>(), rule(), vec(step(), 1..100))
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let slot = 0..SLOTS;
+    let lan = prop_oneof![
+        8 => Just(Kind::Syn),
+        3 => Just(Kind::Ack),
+        3 => Just(Kind::Data),
+        2 => Just(Kind::Fin),
+        1 => Just(Kind::Rst),
+    ];
+    let server = prop_oneof![
+        6 => Just(Kind::SynAck),
+        2 => Just(Kind::Ack),
+        3 => Just(Kind::Data),
+        2 => Just(Kind::Fin),
+        1 => Just(Kind::Rst),
+    ];
+    let way = prop_oneof![3 => Just(Way::Own), 2 => (0..8usize).prop_map(Way::Sent)];
+    let server = (slot.clone(), way, server, any::<bool>());
+    prop_oneof![
+        20 => (slot.clone(), lan).prop_map(|(slot, kind)| Step::Lan(slot, kind)),
+        20 => server.prop_map(|(slot, way, kind, news)| Step::Server { slot, way, kind, news }),
+        6 => slot.clone().prop_map(Step::Connect),
+        2 => slot.prop_map(Step::Leave),
+        3 => time().prop_map(|ms| Step::Pass { ms }),
+        4 => rule().prop_map(Step::Install),
+        1 => (0..LINKS).prop_map(Step::End),
+    ]
+}
+
+/// A tick or two, a SYN's timer, the timer of a handshake or nearly, that of a connection.
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        3 => 0..3_000u64,
+        3 => 3_000..120_000u64,
+        2 => 239_000..242_000u64,
+        1 => 7_000_000..7_500_000u64,
+    ]
+}
+
+/// The simulator's gateway knows no routes by one link, no excepted ports and no table of shares.
+fn rule() -> impl Strategy<Value = Rule> {
+    let dispatch = select(
+        &[
+            Dispatch::Weighted,
+            Dispatch::Best,
+            Dispatch::Random,
+            Dispatch::Hash,
+            Dispatch::RandomTwo,
+            Dispatch::Turns,
+        ][..],
+    );
+    let granularity = prop_oneof![
+        2 => Just(Granularity::Connection),
+        1 => Just(Granularity::Session),
+        1 => Just(Granularity::Host),
+    ];
+    let usable = prop_oneof![2 => Just((1u64 << LINKS) - 1), 3 => 0..1u64 << LINKS];
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let load = select(&[Load::Dispatched, Load::Active][..]);
+    let weights = prop::array::uniform6(1..5u32);
+    (dispatch, load, granularity, usable, weights, flags).prop_map(
+        |(dispatch, load, granularity, usable, weights, (stick, syn_retry, rebase))| Rule {
+            dispatch,
+            load,
+            granularity,
+            stick,
+            syn_retry,
+            usable,
+            weights,
+            rebase,
+        },
+    )
+}

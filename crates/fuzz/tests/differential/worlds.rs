@@ -1,0 +1,391 @@
+//! Both worlds at once: every step is taken in each, and what came of it is compared.
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use anabranch_core::{DataPlane, LinkId, Time};
+use anabranch_fuzz::build::{ACK, FIN, RST, SYN, Says};
+use anabranch_fuzz::read::TCP;
+use anabranch_fuzz::site::{HOSTS, SERVERS};
+use anabranch_policy::abi::{self, BePort, Flow, FlowKey};
+use anabranch_policy::{Tried, flow_hash};
+use anabranch_sim::gateway::Pair;
+use anabranch_sim::gateway::replay::{Bound, Replay};
+use anabranch_sim::net::{FlowId, SideId};
+use anabranch_sim::tcp::{Kind, Segment};
+use anyhow::Result;
+
+use crate::loaded::{ESTABLISHED_NS, Loaded, UNANSWERED_NS, external, segment};
+use crate::transcript::{LINKS, PORT, Rule, SLOTS, Step, Way};
+
+const LOCAL_ISN: u32 = 1_000_000;
+const REMOTE_ISN: u32 = 3_000_000_000;
+const FIRST_PORT: u16 = 2000;
+const HEADER_BYTES: u32 = 40;
+const DATA: &[u8] = b"0123456789";
+/// When a machine has been up for a while.
+const BEGIN: Time = Time::from_millis(1_000_000);
+/// What both worlds know of a flow's life.
+const STATE: u32 = abi::STATE_REPLIED
+    | abi::STATE_CONFIRMED
+    | abi::STATE_FIN_LOCAL
+    | abi::STATE_FIN_REMOTE
+    | abi::STATE_CLOSED;
+
+/// A flow of a LAN host.
+struct Slot {
+    flow: FlowId,
+    local: SocketAddrV4,
+    remote: SocketAddrV4,
+    /// The links its SYN was sent over, and what it reached there in the simulator.
+    servers: Vec<(LinkId, SideId)>,
+}
+
+impl Slot {
+    fn lan_key(&self) -> FlowKey {
+        self.key(abi::SIDE_LAN, *self.local.ip())
+    }
+
+    /// A LAN endpoint has a port of its own, which links keep.
+    fn link_key(&self, link: LinkId) -> FlowKey {
+        self.key(abi::side_of_link(link.0), external(link.0))
+    }
+
+    fn key(&self, side: u8, local: Ipv4Addr) -> FlowKey {
+        FlowKey {
+            local: local.into(),
+            remote: (*self.remote.ip()).into(),
+            local_port: BePort::new(self.local.port()),
+            remote_port: BePort::new(self.remote.port()),
+            proto: TCP,
+            side,
+            ..FlowKey::default()
+        }
+    }
+}
+
+pub struct Worlds<'a> {
+    programs: &'a mut Loaded,
+    simulator: Replay,
+    slots: Vec<Slot>,
+    now: Time,
+    begun: u16,
+    story: String,
+}
+
+impl<'a> Worlds<'a> {
+    pub fn new(programs: &'a mut Loaded, seed: u64, rule: &Rule) -> Result<Self> {
+        programs.reset()?;
+        let mut worlds = Worlds {
+            programs,
+            simulator: Replay::new(LINKS, seed),
+            slots: Vec::new(),
+            now: BEGIN,
+            begun: 0,
+            story: String::new(),
+        };
+        for slot in 0..SLOTS {
+            let fresh = worlds.begin(slot);
+            worlds.slots.push(fresh);
+        }
+        worlds.set_time(BEGIN)?;
+        worlds.install(rule)?;
+        Ok(worlds)
+    }
+
+    /// What happened so far, a line a step, and how the worlds differ.
+    pub fn story(&self) -> &str {
+        &self.story
+    }
+
+    /// What the programs know of a slot's flow.
+    pub fn bound(&self, slot: usize) -> Option<Bound> {
+        self.entries(slot).0.map(bound)
+    }
+
+    /// Takes a step in both worlds. Whether they are the same after it.
+    pub fn step(&mut self, step: &Step) -> Result<bool> {
+        let agreed = match step {
+            Step::Lan(slot, kind) => self.lan_sends(*slot, *kind)?,
+            Step::Server {
+                slot,
+                way,
+                kind,
+                news,
+            } => self.server_sends(*slot, *way, *kind, *news)?,
+            Step::Connect(slot) => self.connect(*slot)?,
+            Step::Leave(slot) => self.leave(*slot),
+            Step::Pass { ms } => self.pass(Duration::from_millis(*ms))?,
+            Step::Install(rule) => self.install(rule)?,
+            Step::End(link) => self.end_flows(LinkId(*link))?,
+        };
+        let differences = self.differences()?;
+        self.story.push_str(&differences);
+        Ok(agreed && differences.is_empty())
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.story, "{line}").expect("a String takes everything");
+    }
+
+    // ---- steps: whether both worlds did the same
+
+    fn lan_sends(&mut self, slot: usize, kind: Kind) -> Result<bool> {
+        let (lan, wan) = self.entries(slot);
+        let (payload, flags) = on_the_wire(kind);
+        let says = match kind {
+            Kind::Syn => Says {
+                flags,
+                seq: LOCAL_ISN,
+                ack: 0,
+                options: &[],
+                payload,
+            },
+            _ => Says {
+                flags,
+                seq: lan.map_or(LOCAL_ISN + 1, |lan| lan.tcp.end),
+                ack: wan.map_or(0, |wan| wan.tcp.end),
+                options: &[],
+                payload,
+            },
+        };
+        self.programs.set_random(self.simulator.next_draw())?;
+        let Slot {
+            flow,
+            local,
+            remote,
+            ..
+        } = self.slots[slot];
+        let outcome = self.programs.lan_sends(segment(local, remote, &says))?;
+        let by_address = |from: Ipv4Addr| (0..LINKS).find(|&link| external(link) == from);
+        let to_server = outcome.sent.filter(|(_, to)| *to == remote);
+        let really = to_server.and_then(|(from, _)| by_address(*from.ip()).map(LinkId));
+        let bytes = HEADER_BYTES + payload.len() as u32;
+        let simulated = self.simulator.lan_sends(flow, kind, bytes);
+        if let Some(server) = simulated.filter(|_| kind == Kind::Syn) {
+            let servers = &mut self.slots[slot].servers;
+            servers.retain(|(link, _)| *link != server.0);
+            servers.push(server);
+        }
+        let simulated = simulated.map(|(link, _)| link);
+        self.tell(&format!(
+            "{local} sends {kind:?}: over {really:?}, {}; in the simulator over {simulated:?}",
+            outcome.reason
+        ));
+        Ok(really == simulated)
+    }
+
+    fn server_sends(&mut self, slot: usize, way: Way, kind: Kind, news: bool) -> Result<bool> {
+        let Some((link, from)) = self.server(slot, way) else {
+            return Ok(true);
+        };
+        let (lan, _) = self.entries(slot);
+        let Slot {
+            flow,
+            local,
+            remote,
+            ..
+        } = self.slots[slot];
+        let wan = self.programs.entry(&self.slots[slot].link_key(link));
+        let sent = wan.map_or(0, |wan| wan.tcp.end).max(REMOTE_ISN + 1);
+        let heard = lan.map_or(LOCAL_ISN + 1, |lan| lan.tcp.end);
+        let (payload, flags) = on_the_wire(kind);
+        let (seq, ack) = match kind {
+            Kind::SynAck => (REMOTE_ISN, LOCAL_ISN + 1),
+            // The number that the host expects.
+            Kind::Rst => match lan.map_or(0, |lan| lan.tcp.ack) {
+                0 => (sent, heard),
+                expected => (expected, heard),
+            },
+            _ if news => (sent, heard),
+            _ => (sent, LOCAL_ISN + 1),
+        };
+        let says = Says {
+            flags,
+            seq,
+            ack,
+            options: &[],
+            payload,
+        };
+        self.programs.set_random(self.simulator.next_draw())?;
+        let to = SocketAddrV4::new(external(link.0), local.port());
+        let outcome = self
+            .programs
+            .link_brings(link, segment(remote, to, &says))?;
+        let really = outcome.sent.is_some_and(|(_, to)| to == local);
+        let heard = Segment {
+            ack: ack - LOCAL_ISN,
+            payload_bytes: payload.len() as u16,
+            ..Segment::bare(kind)
+        };
+        let bytes = HEADER_BYTES + payload.len() as u32;
+        let simulated = self.simulator.link_brings(link, (from, flow), heard, bytes);
+        self.tell(&format!(
+            "{local} is sent {kind:?} by {link:?}, ack {}: {}, {}; in the simulator {}",
+            ack - LOCAL_ISN,
+            arrives(really),
+            outcome.reason,
+            arrives(simulated)
+        ));
+        Ok(really == simulated)
+    }
+
+    fn connect(&mut self, slot: usize) -> Result<bool> {
+        Ok(self.lan_sends(slot, Kind::Syn)?
+            && self.server_sends(slot, Way::Own, Kind::SynAck, true)?
+            && self.lan_sends(slot, Kind::Ack)?)
+    }
+
+    fn leave(&mut self, slot: usize) -> bool {
+        let Slot { flow, local, .. } = self.slots[slot];
+        self.tell(&format!("{local} is forgotten by its host"));
+        self.simulator.forget(flow);
+        self.slots[slot] = self.begin(slot);
+        true
+    }
+
+    /// A host that is silent for longer than the timer of its flow has forgotten it.
+    fn pass(&mut self, time: Duration) -> Result<bool> {
+        let now = self.now + time;
+        for slot in 0..SLOTS {
+            if self.runs_out(slot).is_some_and(|end| end < now) {
+                self.leave(slot);
+            }
+        }
+        self.tell(&format!("{time:?} pass"));
+        self.set_time(now)?;
+        self.programs.sweep()?;
+        Ok(true)
+    }
+
+    fn set_time(&mut self, now: Time) -> Result<()> {
+        self.now = now;
+        self.simulator.set_time(now);
+        self.programs.set_time(now)
+    }
+
+    fn install(&mut self, rule: &Rule) -> Result<bool> {
+        self.tell(&format!("{rule:?}"));
+        let counters = self.programs.counters()?;
+        let base = |dispatched: u64| if rule.rebase { dispatched } else { 0 };
+        let dispatched = counters.iter().map(|link| base(link.flows.dispatched));
+        let choice = rule.choice(dispatched);
+        self.programs.install(&choice)?;
+        let Ok(()) = self.simulator.data_plane().install(&choice);
+        Ok(true)
+    }
+
+    fn end_flows(&mut self, link: LinkId) -> Result<bool> {
+        let really = self.programs.end_flows(link)?;
+        let Ok(simulated) = self.simulator.data_plane().end_flows(link);
+        self.tell(&format!(
+            "the flows of {link:?} end: {really}; in the simulator {}",
+            simulated.tcp
+        ));
+        Ok(really == simulated.tcp)
+    }
+
+    // ---- flows
+
+    fn begin(&mut self, slot: usize) -> Slot {
+        let (user, server) = (slot % 3, slot % 2);
+        let local = SocketAddrV4::new(HOSTS[user].0, FIRST_PORT + self.begun);
+        let remote = SocketAddrV4::new(SERVERS[server], PORT);
+        self.begun += 1;
+        let pair = Pair {
+            user: user as u32,
+            server: server as u32,
+        };
+        let addresses = [local, remote].map(|end| (*end.ip()).into());
+        let hash = flow_hash(addresses[0], addresses[1], local.port(), remote.port());
+        Slot {
+            flow: self.simulator.begin(pair, hash),
+            local,
+            remote,
+            servers: Vec::new(),
+        }
+    }
+
+    /// Both entries of a slot's flow.
+    fn entries(&self, slot: usize) -> (Option<Flow>, Option<Flow>) {
+        let lan = self.programs.entry(&self.slots[slot].lan_key());
+        let key = |lan: Flow| self.slots[slot].link_key(LinkId(lan.link));
+        (lan, lan.and_then(|lan| self.programs.entry(&key(lan))))
+    }
+
+    fn server(&self, slot: usize, way: Way) -> Option<(LinkId, SideId)> {
+        let Slot { flow, servers, .. } = &self.slots[slot];
+        match way {
+            Way::Own => {
+                let own = self.simulator.bound(*flow)?.link;
+                servers.iter().find(|(link, _)| *link == own).copied()
+            }
+            Way::Sent(number) => {
+                let number = number.checked_rem(servers.len())?;
+                Some(servers[number])
+            }
+        }
+    }
+
+    /// When the timer of a slot's flow runs out.
+    fn runs_out(&self, slot: usize) -> Option<Time> {
+        let (lan, wan) = self.entries(slot);
+        let lan = lan?;
+        let seen_ns = lan.seen_ns.max(wan.map_or(0, |wan| wan.seen_ns));
+        let is_live = lan.state & (abi::STATE_CONFIRMED | abi::STATE_CLOSED);
+        let timer_ns = match is_live == abi::STATE_CONFIRMED {
+            true => ESTABLISHED_NS,
+            false => UNANSWERED_NS,
+        };
+        Some(Time::from_nanos(seen_ns + timer_ns))
+    }
+
+    // ---- comparison
+
+    fn differences(&mut self) -> Result<String> {
+        let mut told = String::new();
+        let really = self.programs.counters()?;
+        let Ok(simulated) = self.simulator.data_plane().counters();
+        for (link, (really, simulated)) in really.iter().zip(&simulated).enumerate() {
+            if really != simulated {
+                writeln!(told, "link {link}: {really:?}\n  simulated {simulated:?}")?;
+            }
+        }
+        for (slot, Slot { flow, local, .. }) in self.slots.iter().enumerate() {
+            let really = self.bound(slot);
+            let simulated = self.simulator.bound(*flow);
+            if really != simulated {
+                writeln!(told, "{local}: {really:?}\n  simulated {simulated:?}")?;
+            }
+        }
+        Ok(told)
+    }
+}
+
+fn bound(lan: Flow) -> Bound {
+    Bound {
+        link: LinkId(lan.link),
+        state: lan.state & STATE,
+        tried: Tried(lan.tried),
+    }
+}
+
+fn arrives(does: bool) -> &'static str {
+    match does {
+        true => "arrives",
+        false => "does not arrive",
+    }
+}
+
+/// Payload and flags.
+fn on_the_wire(kind: Kind) -> (&'static [u8], u8) {
+    match kind {
+        Kind::Syn => (&[], SYN),
+        Kind::SynAck => (&[], SYN | ACK),
+        Kind::Data => (DATA, ACK),
+        Kind::Fin => (&[], FIN | ACK),
+        Kind::Ack => (&[], ACK),
+        Kind::Rst => (&[], RST | ACK),
+    }
+}
