@@ -111,8 +111,8 @@ struct ab_request {
 	struct ab_set avoid;   /* failed this very flow (WSDM), or cannot take it */
 	struct ab_set pool;    /* of the choice itself: what it is made among, ... */
 	struct ab_leader best; /* ... how far it has come, ... */
-	__u32 hash;	       /* of the flow, for AB_DISPATCH_HASH and _TABLE */
-	__u32 draw;	       /* AB_DISPATCH_RANDOM and _RANDOM_TWO: uniform; AB_DISPATCH_TURNS: one more each time */
+	__u32 hash;	       /* of the flow, where ab_goes_by_hash() */
+	__u32 draw;	       /* the number of choices so far where ab_takes_turns(), else uniform */
 	__u16 route;	       /* that the route of the destination binds the flow to, or AB_NO_TARGET */
 	__u16 session;	       /* that an earlier flow binds it to, or AB_NO_TARGET */
 	__u16 endpoint;	       /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */

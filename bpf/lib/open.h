@@ -122,11 +122,6 @@ static __always_inline __u32 packet_hash(const struct packet *p)
 	return ab_flow_hash(&src, &dst, p->sport, p->dport);
 }
 
-static __always_inline int goes_by_hash(const struct ab_choice *now)
-{
-	return now->dispatch == AB_DISPATCH_HASH || now->dispatch == AB_DISPATCH_TABLE;
-}
-
 /*
  * What binds a new flow to a link before links are compared: the route of its destination, or an earlier flow of the host of
  * s->host_key. And what they are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
@@ -143,14 +138,14 @@ __noinline int begin_choice(struct packet *p)
 	s->request.session = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, reach);
 	find_kept();
 	s->request.endpoint = reach == AB_PER_CONNECTION ? AB_NO_TARGET : s->opening.kept_link;
-	s->request.hash = goes_by_hash(now) ? packet_hash(p) : 0;
+	s->request.hash = ab_goes_by_hash(now) ? packet_hash(p) : 0;
 	return 0;
 }
 
 static __always_inline __u32 draw_for(const struct ab_choice *now)
 {
 	__u32 zero = 0;
-	if (now->dispatch != AB_DISPATCH_TURNS)
+	if (!ab_takes_turns(now))
 		return draw();
 	__u32 *next = bpf_map_lookup_elem(&turn, &zero);
 	return next ? __sync_fetch_and_add(next, 1) : 0;

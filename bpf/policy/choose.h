@@ -48,6 +48,18 @@ static __always_inline __u32 ab_reach(const struct ab_choice *now, __be16 remote
 	return remote_port && ab_is_excepted(now, remote_port) ? AB_PER_CONNECTION : AB_PER_SESSION;
 }
 
+/* Whether the choice depends on ab_request.hash. */
+static __always_inline int ab_goes_by_hash(const struct ab_choice *now)
+{
+	return now->dispatch == AB_DISPATCH_HASH || now->dispatch == AB_DISPATCH_TABLE;
+}
+
+/* Whether ab_request.draw is the number of choices made so far; otherwise it is random. */
+static __always_inline int ab_takes_turns(const struct ab_choice *now)
+{
+	return now->dispatch == AB_DISPATCH_TURNS;
+}
+
 static __always_inline int ab_is_usable(const struct ab_choice *now, __u32 target)
 {
 	return target < now->count && ab_has(&now->usable, target);

@@ -22,6 +22,7 @@ unsafe extern "C" {
         d: *mut abi::Decision,
     );
     fn ab_native_reach(now: *const abi::Choice, remote_port: u16) -> u32;
+    fn ab_native_takes_turns(now: *const abi::Choice) -> c_int;
     fn ab_native_judge_syn(now: *const abi::Choice, state: u32, is_same: c_int, target: u32)
     -> u32;
     fn ab_native_tried_with(now: *const abi::Choice, tried: u32, target: u32) -> u32;
@@ -86,8 +87,13 @@ pub fn choose(
 }
 
 pub fn reach(now: &abi::Choice, remote_port: abi::BePort) -> u32 {
-    // SAFETY: a valid, aligned reference to a structure generated from the C headers; so in the two below.
+    // SAFETY: a valid, aligned reference to a structure generated from the C headers; so in the three below.
     unsafe { ab_native_reach(now, remote_port.0) }
+}
+
+pub fn takes_turns(now: &abi::Choice) -> bool {
+    // SAFETY: as above.
+    unsafe { ab_native_takes_turns(now) != 0 }
 }
 
 pub fn judge_syn(now: &abi::Choice, state: u32, is_same: bool, target: u16) -> u32 {

@@ -81,7 +81,7 @@ pub struct Request {
     pub full: u64,
     /// Of the flow, for [`Dispatch::Hash`] and [`Dispatch::Table`].
     pub hash: u32,
-    /// [`Dispatch::Random`] and [`Dispatch::RandomTwo`]: uniform over all values; [`Dispatch::Turns`]: one more each time.
+    /// The number of choices so far where the choice [takes turns](Choice::takes_turns), else uniform over all values.
     pub draw: u32,
     /// That the route of its destination binds it to.
     pub route: Option<u16>,
@@ -197,6 +197,11 @@ impl Choice {
     pub fn reach(&self, remote_port: u16) -> Granularity {
         Granularity::try_from(ffi::reach(self, abi::BePort::new(remote_port)))
             .expect("a granularity that was installed")
+    }
+
+    /// Whether [`Request::draw`] counts choices: `ab_takes_turns`.
+    pub fn takes_turns(&self) -> bool {
+        ffi::takes_turns(self)
     }
 
     /// What a SYN means whose flow is bound to `target` in `state`, bits of `abi::STATE_…`: `ab_judge_syn`. `is_same`: with

@@ -21,6 +21,11 @@ __u32 ab_native_reach(const struct ab_choice *now, __be16 remote_port)
 	return ab_reach(now, remote_port);
 }
 
+int ab_native_takes_turns(const struct ab_choice *now)
+{
+	return ab_takes_turns(now);
+}
+
 __u32 ab_native_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target)
 {
 	return ab_judge_syn(now, state, is_same, target);

@@ -1,6 +1,6 @@
 //! The numbers that choices are drawn by, as `draw_for` of `bpf/lib/open.h` draws them for the programs.
 
-use anabranch_policy::{Choice, Dispatch};
+use anabranch_policy::Choice;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -26,7 +26,7 @@ impl Draws {
 
     /// [`Request::draw`](anabranch_policy::Request::draw) of the next choice.
     pub(crate) fn next(&mut self, choice: &Choice) -> u32 {
-        if choice.dispatch != u32::from(Dispatch::Turns) {
+        if !choice.takes_turns() {
             return self.random.random();
         }
         let turn = self.turn;
