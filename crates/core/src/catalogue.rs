@@ -144,7 +144,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 20] = [
+pub static ROWS: [Row; 22] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -164,6 +164,15 @@ pub static ROWS: [Row; 20] = [
         },
         "each link in turn, as often as its rate",
         "Peng 2005 §3.1.4, static weights",
+    ),
+    gateway(
+        "cyclic",
+        Algorithm {
+            dispatch: Dispatch::Turns,
+            ..BLIND
+        },
+        "each usable link in turn, by a counter alone",
+        "RFC 2391, round robin",
     ),
     gateway(
         "random",
@@ -201,6 +210,16 @@ pub static ROWS: [Row; 20] = [
         },
         "fewest flows still open for its rate",
         "WLLF in RFC 2391",
+    ),
+    gateway(
+        "P2C",
+        Algorithm {
+            measure: &measure::ACTIVE,
+            dispatch: Dispatch::RandomTwo,
+            ..SESSIONS
+        },
+        "of two random links that with fewer flows still open",
+        "Mitzenmacher 2001, power of two choices",
     ),
     gateway(
         "LTF",
@@ -441,6 +460,9 @@ impl Policy {
     /// What it costs.
     pub fn cost(&self) -> Cost {
         let state = match self {
+            Policy::Gateway(algorithm) if algorithm.dispatch == Dispatch::Turns => {
+                "one counter for all links"
+            }
             Policy::Gateway(algorithm) => algorithm.measure.state,
             Policy::Packet => Spread::Drr.state(),
             Policy::Trunk(spread) => spread.state(),

@@ -104,7 +104,7 @@ fn a_host_keeps_one_link_unless_repeated_syns_may_move_its_flows() {
 fn an_unknown_name_is_told_what_is_allowed() {
     let error = parse("\"fastest\"").unwrap_err();
     assert!(
-        error.contains("unknown policy `fastest`, allowed: WSDM, RR, WRR, random, hash"),
+        error.contains("unknown policy `fastest`, allowed: WSDM, RR, WRR, cyclic, random"),
         "{error}"
     );
     assert!(!error.contains("packet"), "{error}");
