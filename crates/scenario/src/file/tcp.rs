@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use anabranch_config::{BadInput, Source, Span};
+use anabranch_config::{BadInput, Bytes, Source, Span};
 
 use super::written::{Delayed, TcpTable};
 use crate::{Control, Tcp};
@@ -19,13 +19,19 @@ const DELAYED_ACK: RangeInclusive<Duration> = Duration::from_millis(1)..=Duratio
 
 pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInput> {
     let default = Tcp::default();
-    let within = |key, value: Option<u32>, range: RangeInclusive<u32>, default| {
-        let value = value.unwrap_or(default);
+    let within = |key, value: u32, range: RangeInclusive<u32>, unit| {
         if range.contains(&value) {
             return Ok(value);
         }
-        let allowed = format!("allowed: {} to {}", range.start(), range.end());
+        let (least, most) = (range.start(), range.end());
+        let allowed = format!("allowed: {least}{unit} to {most}{unit}");
         Err(source.bad(&["tcp", key], allowed))
+    };
+    let segments =
+        |key, value: Option<u32>, default| within(key, value.unwrap_or(default), WINDOW, "");
+    let bytes = |key, value: Option<Bytes>, range, default| {
+        let Bytes(value) = value.unwrap_or(Bytes(u64::from(default)));
+        within(key, u32::try_from(value).unwrap_or(u32::MAX), range, " B")
     };
     let min_rto = written.min_rto.map_or(default.min_rto, |Span(time)| time);
     if !MIN_RTO.contains(&min_rto) {
@@ -50,10 +56,10 @@ pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInp
         recovery: written.recovery.unwrap_or(default.recovery),
         growth: written.growth.unwrap_or(default.growth),
         delayed_ack,
-        initial_window: within("initial_window", written.initial_window, WINDOW, 10)?,
-        receive_window: within("receive_window", written.receive_window, WINDOW, 1 << 16)?,
-        mss_bytes: within("mss", written.mss, MSS_BYTES, default.mss_bytes)?,
-        header_bytes: within("header", written.header, HEADER_BYTES, default.header_bytes)?,
+        initial_window: segments("initial_window", written.initial_window, 10)?,
+        receive_window: segments("receive_window", written.receive_window, 1 << 16)?,
+        mss_bytes: bytes("mss", written.mss, MSS_BYTES, default.mss_bytes)?,
+        header_bytes: bytes("header", written.header, HEADER_BYTES, default.header_bytes)?,
         min_rto,
     })
 }

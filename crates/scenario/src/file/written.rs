@@ -276,8 +276,8 @@ pub(super) struct TcpTable {
     pub delayed_ack: Option<Delayed>,
     pub initial_window: Option<u32>,
     pub receive_window: Option<u32>,
-    pub mss: Option<u32>,
-    pub header: Option<u32>,
+    pub mss: Option<Bytes>,
+    pub header: Option<Bytes>,
     pub min_rto: Option<Span>,
 }
 

@@ -68,7 +68,11 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
             "tcp.initial_window = 0",
             "tcp.initial_window = 0: allowed: 1 to 16777216",
         ),
-        ("tcp.mss = 9", "tcp.mss = 9: allowed: 64 to 9000"),
+        ("tcp.mss = 9", "tcp.mss = 9: allowed: 64 B to 9000 B"),
+        (
+            r#"tcp.header = "1kB""#,
+            r#"tcp.header = "1kB": allowed: 40 B to 120 B"#,
+        ),
         (
             "tcp.control = \"bbr\"",
             "tcp.control = \"bbr\": allowed: reno, cubic",
