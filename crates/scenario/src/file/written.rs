@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use anabranch_config::{Bytes, Frequency, Rate, Share, Span};
 use anabranch_core::multilink;
 use anabranch_core::{Algorithm, Typed};
 use anabranch_workload::Direction;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::{Control, Growth, Recovery};
@@ -317,113 +318,150 @@ words!(growth, Growth, {
     "per-segment" => Growth::PerSegment,
 });
 
-/// A value that is text or a table.
-trait TextOrTable: Sized {
-    type Table: for<'de> Deserialize<'de>;
+/// A value that may be written in several ways; in the others it is of the wrong type.
+trait Either: Sized {
     const EXPECTED: &'static str;
-    fn of_text(text: &str) -> Result<Self, String>;
-    fn of_table(table: Self::Table) -> Self;
-    fn of_number(_: f64) -> Result<Self, String> {
-        Err(format!("expected {}", Self::EXPECTED))
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Str(text), &Self::EXPECTED))
+    }
+
+    fn of_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Bool(value), &Self::EXPECTED))
+    }
+
+    fn of_whole<E: Error>(number: i64) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Signed(number), &Self::EXPECTED))
+    }
+
+    fn of_decimal<E: Error>(number: f64) -> Result<Self, E> {
+        Err(E::invalid_type(Unexpected::Float(number), &Self::EXPECTED))
+    }
+
+    fn of_list<'de, A: SeqAccess<'de>>(_: A) -> Result<Self, A::Error> {
+        Err(A::Error::invalid_type(Unexpected::Seq, &Self::EXPECTED))
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(_: A) -> Result<Self, A::Error> {
+        Err(A::Error::invalid_type(Unexpected::Map, &Self::EXPECTED))
     }
 }
 
-fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    struct Either<T>(std::marker::PhantomData<T>);
-    impl<'de, T: TextOrTable> Visitor<'de> for Either<T> {
-        type Value = T;
+struct AnyOf<T>(PhantomData<T>);
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(T::EXPECTED)
-        }
+impl<'de, T: Either> Visitor<'de> for AnyOf<T> {
+    type Value = T;
 
-        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-            T::of_text(text).map_err(E::custom)
-        }
-
-        fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-            T::of_number(number as f64).map_err(E::custom)
-        }
-
-        fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
-            T::of_number(number).map_err(E::custom)
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-            T::Table::deserialize(MapAccessDeserializer::new(map)).map(T::of_table)
-        }
-    }
-    deserializer.deserialize_any(Either(std::marker::PhantomData))
-}
-
-impl TextOrTable for LineText {
-    type Table = LineTable;
-    const EXPECTED: &'static str =
-        r#"a rate such as "40mbit", or a table of rate, delay, loss, buffer, red"#;
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        Ok(LineText(LineTable {
-            rate: Some(text.parse()?),
-            ..LineTable::default()
-        }))
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
     }
 
-    fn of_number(rate_bps: f64) -> Result<Self, String> {
-        LineText::of_text(&rate_bps.to_string())
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::of_text(text)
     }
 
-    fn of_table(table: LineTable) -> Self {
-        LineText(table)
+    fn visit_bool<E: Error>(self, value: bool) -> Result<T, E> {
+        T::of_bool(value)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        T::of_whole(number)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        T::of_decimal(number)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        T::of_list(list)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<T, A::Error> {
+        T::of_table(table)
     }
 }
 
-impl TextOrTable for LossText {
-    type Table = BurstTable;
-    const EXPECTED: &'static str =
-        r#"a loss such as "1%", or a table of good_to_bad, bad_to_good, loss_good, loss_bad"#;
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        text.parse().map(LossText::Independent)
-    }
-
-    fn of_number(share: f64) -> Result<Self, String> {
-        LossText::of_text(&format!("{}%", share * 100.0))
-    }
-
-    fn of_table(table: BurstTable) -> Self {
-        LossText::Bursty(table)
-    }
+fn table<'de, T: Deserialize<'de>, A: MapAccess<'de>>(table: A) -> Result<T, A::Error> {
+    T::deserialize(MapAccessDeserializer::new(table))
 }
 
-impl TextOrTable for SizeText {
-    type Table = SizeTable;
-    const EXPECTED: &'static str = r#"a size such as "64kB", or one of { exponential = "64kB" }, { lognormal = "10kB", sigma = 1.5 }, { pareto = 1.2, min = "4kB", max = "1MB" }"#;
-
-    fn of_text(text: &str) -> Result<Self, String> {
-        text.parse().map(SizeText::Fixed)
-    }
-
-    fn of_number(bytes: f64) -> Result<Self, String> {
-        SizeText::of_text(&format!("{bytes}B"))
-    }
-
-    fn of_table(table: SizeTable) -> Self {
-        SizeText::Drawn(table)
-    }
-}
-
-macro_rules! read_text_or_table {
+macro_rules! read_either {
     ($($kind:ty),+) => {$(
         impl<'de> Deserialize<'de> for $kind {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                text_or_table(deserializer)
+                deserializer.deserialize_any(AnyOf(PhantomData))
             }
         }
     )+};
 }
-read_text_or_table!(LineText, LossText, SizeText);
+read_either!(
+    LineText, LossText, SizeText, BufferText, Seeds, PolicyText, Delayed
+);
+
+impl Either for LineText {
+    const EXPECTED: &'static str =
+        r#"a rate such as "40mbit", or a table of rate, delay, loss, buffer, red"#;
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(LineText(LineTable {
+            rate: Some(text.parse().map_err(E::custom)?),
+            ..LineTable::default()
+        }))
+    }
+
+    fn of_whole<E: Error>(rate_bps: i64) -> Result<Self, E> {
+        LineText::of_decimal(rate_bps as f64)
+    }
+
+    fn of_decimal<E: Error>(rate_bps: f64) -> Result<Self, E> {
+        LineText::of_text(&rate_bps.to_string())
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
+        table(written).map(LineText)
+    }
+}
+
+impl Either for LossText {
+    const EXPECTED: &'static str =
+        r#"a loss such as "1%", or a table of good_to_bad, bad_to_good, loss_good, loss_bad"#;
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        text.parse().map(LossText::Independent).map_err(E::custom)
+    }
+
+    fn of_whole<E: Error>(share: i64) -> Result<Self, E> {
+        LossText::of_decimal(share as f64)
+    }
+
+    fn of_decimal<E: Error>(share: f64) -> Result<Self, E> {
+        LossText::of_text(&format!("{}%", share * 100.0))
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
+        table(written).map(LossText::Bursty)
+    }
+}
+
+impl Either for SizeText {
+    const EXPECTED: &'static str = r#"a size such as "64kB", or one of { exponential = "64kB" }, { lognormal = "10kB", sigma = 1.5 }, { pareto = 1.2, min = "4kB", max = "1MB" }"#;
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        text.parse().map(SizeText::Fixed).map_err(E::custom)
+    }
+
+    fn of_whole<E: Error>(bytes: i64) -> Result<Self, E> {
+        SizeText::of_decimal(bytes as f64)
+    }
+
+    fn of_decimal<E: Error>(bytes: f64) -> Result<Self, E> {
+        SizeText::of_text(&format!("{bytes}B"))
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
+        table(written).map(SizeText::Drawn)
+    }
+}
 
 impl FromStr for BufferText {
     type Err = String;
@@ -448,106 +486,58 @@ impl FromStr for BufferText {
         };
         bytes
             .or_else(|_| time())
-            .map_err(|_| format!("not a buffer: {BUFFER_ALLOWED}"))
+            .map_err(|_| format!("not {}", Self::EXPECTED))
     }
 }
 
-const BUFFER_ALLOWED: &str =
-    r#"write it like "64kB", "100 packets", "100ms" (of the line's rate) or "unlimited""#;
+impl Either for BufferText {
+    const EXPECTED: &'static str = r#"a buffer: write it like "64kB", "100 packets", "100ms" (of the line's rate) or "unlimited""#;
 
-impl<'de> Deserialize<'de> for BufferText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = BufferText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a buffer: {BUFFER_ALLOWED}")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<BufferText, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(Text)
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        text.parse().map_err(E::custom)
     }
 }
 
-impl<'de> Deserialize<'de> for Seeds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CountOrList;
-        impl<'de> Visitor<'de> for CountOrList {
-            type Value = Seeds;
+impl Either for Seeds {
+    const EXPECTED: &'static str = "a number of seeds, or a list of seeds";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of seeds, or a list of seeds")
-            }
+    fn of_whole<E: Error>(count: i64) -> Result<Self, E> {
+        let count = u64::try_from(count);
+        count
+            .map(Seeds::Count)
+            .map_err(|_| E::custom("a number of seeds is at least 1"))
+    }
 
-            fn visit_i64<E: Error>(self, count: i64) -> Result<Seeds, E> {
-                let count = u64::try_from(count);
-                count
-                    .map(Seeds::Count)
-                    .map_err(|_| E::custom("a number of seeds is at least 1"))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Seeds, A::Error> {
-                let mut seeds = Vec::new();
-                while let Some(seed) = list.next_element()? {
-                    seeds.push(seed);
-                }
-                Ok(Seeds::List(seeds))
-            }
-        }
-        deserializer.deserialize_any(CountOrList)
+    fn of_list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Seeds::List)
     }
 }
 
-impl<'de> Deserialize<'de> for PolicyText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameOrTuple;
-        impl<'de> Visitor<'de> for NameOrTuple {
-            type Value = PolicyText;
+impl Either for PolicyText {
+    const EXPECTED: &'static str =
+        "the name of a policy, or a table of measure, dispatch, granularity and period";
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "the name of a policy, or a table of measure, dispatch, granularity and period",
-                )
-            }
+    fn of_text<E: Error>(name: &str) -> Result<Self, E> {
+        Ok(PolicyText::Name(name.to_owned()))
+    }
 
-            fn visit_str<E: Error>(self, name: &str) -> Result<PolicyText, E> {
-                Ok(PolicyText::Name(name.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PolicyText, A::Error> {
-                Typed::deserialize(MapAccessDeserializer::new(map)).map(PolicyText::Tuple)
-            }
-        }
-        deserializer.deserialize_any(NameOrTuple)
+    fn of_table<'de, A: MapAccess<'de>>(tuple: A) -> Result<Self, A::Error> {
+        table(tuple).map(PolicyText::Tuple)
     }
 }
 
-impl<'de> Deserialize<'de> for Delayed {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SpanOrFalse;
-        impl Visitor<'_> for SpanOrFalse {
-            type Value = Delayed;
+impl Either for Delayed {
+    const EXPECTED: &'static str = r#"a time such as "40ms", or false"#;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a time such as "40ms", or false"#)
-            }
-
-            fn visit_bool<E: Error>(self, delayed: bool) -> Result<Delayed, E> {
-                match delayed {
-                    false => Ok(Delayed(None)),
-                    true => Err(E::custom(r#"say how long: "40ms""#)),
-                }
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Delayed, E> {
-                let Span(time) = text.parse().map_err(E::custom)?;
-                Ok(Delayed(Some(time)))
-            }
+    fn of_bool<E: Error>(delayed: bool) -> Result<Self, E> {
+        match delayed {
+            false => Ok(Delayed(None)),
+            true => Err(E::custom(r#"say how long: "40ms""#)),
         }
-        deserializer.deserialize_any(SpanOrFalse)
+    }
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        let Span(time) = text.parse().map_err(E::custom)?;
+        Ok(Delayed(Some(time)))
     }
 }
