@@ -18,6 +18,7 @@
 #![deny(missing_docs)]
 
 pub mod attack;
+mod daemon;
 pub mod run;
 pub mod scenario;
 pub mod topology;

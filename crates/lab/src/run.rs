@@ -21,16 +21,16 @@ pub struct Run {
     pub faults: Vec<Fault>,
 }
 
-/// Who hears of what happens while it happens.
+/// Where it is told what happens, while it happens.
 #[derive(Debug, Clone)]
-pub struct Telling {
+pub struct Senders {
     /// Every step of every transfer.
     pub transfers: mpsc::Sender<TransferEvent>,
     /// Those that have happened, with their times.
     pub faults: mpsc::Sender<Fault>,
 }
 
-impl Telling {
+impl Senders {
     /// Nobody does.
     pub fn nobody() -> Self {
         Self {
@@ -65,19 +65,19 @@ impl Lab {
     }
 
     /// Runs a load from its beginning to its end and tells what happens meanwhile to whoever listens.
-    pub fn run(&self, run: Run, telling: Telling) -> Result<Recording> {
+    pub fn run(&self, run: Run, senders: Senders) -> Result<Recording> {
         for fault in &run.faults {
             self.hop(fault)?;
         }
         let epoch = run.client.epoch;
         let (ended, end) = mpsc::channel::<()>();
         let (transfers, faults) = thread::scope(|scope| {
-            let faults = scope.spawn(|| self.play(run.faults, epoch, end, &telling.faults));
+            let faults = scope.spawn(|| self.play(run.faults, epoch, end, &senders.faults));
             let demand = match &run.load {
                 Load::Pages(workload) => Demand::Pages(workload),
                 Load::Arrivals(plan) => Demand::Arrivals(plan),
             };
-            let work = || client::run(demand, run.client, telling.transfers);
+            let work = || client::run(demand, run.client, senders.transfers);
             let transfers = self.clients().run(work);
             drop(ended);
             let faults = faults

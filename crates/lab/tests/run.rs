@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use anabranch_lab::run::{Run, Telling};
+use anabranch_lab::run::{Run, Senders};
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
 use anabranch_scenario::{Change, Fault, Load, Place};
 use anabranch_testbed::emulator::LinkShape;
@@ -34,16 +34,16 @@ fn page_rounds_complete_over_all_links_and_every_transfer_knows_its_own() {
     };
     let lab = lab();
     let (transfers, told) = mpsc::channel();
-    let telling = Telling {
+    let senders = Senders {
         transfers,
-        ..Telling::nobody()
+        ..Senders::nobody()
     };
     let run = Run {
         load: Load::Pages(workload),
         client: lab.client_config(),
         faults: vec![],
     };
-    let outcome = lab.run(run, telling).unwrap();
+    let outcome = lab.run(run, senders).unwrap();
     assert_eq!(outcome.transfers.len(), 30);
     assert!(
         outcome
@@ -86,7 +86,7 @@ fn a_cut_on_schedule_hurts_its_link_only() {
         client,
         faults: vec![never, fault(Change::Cut, 1)],
     };
-    let outcome = lab.run(run, Telling::nobody()).unwrap();
+    let outcome = lab.run(run, Senders::nobody()).unwrap();
     let [cut] = &outcome.faults[..] else {
         panic!("{:?}", outcome.faults);
     };
@@ -127,7 +127,7 @@ fn open_loop_arrivals_of_any_size_begin_on_time_in_both_directions() {
         client: lab.client_config(),
         faults: vec![],
     };
-    let outcome = lab.run(run, Telling::nobody()).unwrap();
+    let outcome = lab.run(run, Senders::nobody()).unwrap();
     assert_eq!(outcome.transfers.len(), 40);
     for (transfer, row) in outcome.transfers.iter().zip(rows) {
         assert_eq!((transfer.outcome, transfer.bytes), (Outcome::Ok, row.bytes));

@@ -250,7 +250,8 @@ mod tests {
     use anabranch_scenario::{Counts, Link, Record, Run, ScenarioFile, World};
 
     use super::*;
-    use crate::{layout, testing::transfer};
+    use crate::layout;
+    use anabranch_scenario::testing::transfer;
 
     /// Transfers take as long as the seed says, ten times as long by RR; seed 3 of RR is invalid.
     fn world(run: &Run, _: &mut dyn FnMut(Duration)) -> Result<Record, String> {

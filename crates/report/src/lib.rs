@@ -21,29 +21,3 @@ pub use comparison::ComparisonPage;
 pub use drawings::{Drawings, Drawn};
 pub use png::draw_pngs;
 pub use report::{Headline, Report, layout, write_page};
-
-#[cfg(test)]
-mod testing {
-    use anabranch_scenario::{Outcome, Transfer, TransferId, UserId};
-
-    /// A successful transfer of 50 250 bytes over `fiber`.
-    pub(crate) fn transfer(user: u32, start_s: f64, duration_s: f64) -> Transfer {
-        let bytes = 50_250;
-        Transfer {
-            id: TransferId(0),
-            user: UserId(user),
-            source: [192, 168, 100, 1].into(),
-            round: 0,
-            planned_start_s: start_s,
-            start_s,
-            setup_s: Some(0.001),
-            first_byte_s: Some(0.002),
-            duration_s,
-            bytes_asked: bytes,
-            bytes,
-            link: Some("fiber".into()),
-            outcome: Outcome::Ok,
-            syn_retransmits: 0,
-        }
-    }
-}

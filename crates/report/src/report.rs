@@ -542,7 +542,7 @@ mod tests {
     use anabranch_workload::Outcome;
 
     use super::*;
-    use crate::testing::transfer;
+    use anabranch_scenario::testing::transfer;
 
     fn report() -> Report {
         let mut series = LinkSeries::new("fiber", 50_000_000, 10_000_000);

@@ -159,7 +159,7 @@ impl DemoRun<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::tests::transfer;
+    use anabranch_scenario::testing::transfer;
     use anabranch_workload::Outcome;
 
     fn run(transfers: &[Transfer], cut: Option<CutSeen>) -> DemoRun<'_> {

@@ -296,31 +296,12 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
+    use anabranch_scenario::testing::transfer;
     use anabranch_scenario::{LinkReading, LinkSeries, World};
     use anabranch_workload::TransferId;
 
     use super::*;
-
-    /// A successful transfer of Peng's file over `fiber`.
-    pub(crate) fn transfer(user: u32, start_s: f64, duration_s: f64) -> Transfer {
-        Transfer {
-            id: TransferId(0),
-            user: UserId(user),
-            source: [192, 168, 100, 1].into(),
-            round: 0,
-            planned_start_s: start_s,
-            start_s,
-            setup_s: Some(0.001),
-            first_byte_s: Some(0.002),
-            duration_s,
-            bytes_asked: 50_250,
-            bytes: 50_250,
-            link: Some("fiber".into()),
-            outcome: Outcome::Ok,
-            syn_retransmits: 0,
-        }
-    }
 
     #[test]
     fn a_distribution_rises_to_one_at_its_longest_time() {

@@ -177,7 +177,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, OutputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::tests::transfer;
+    use anabranch_scenario::testing::transfer;
     use anabranch_workload::Outcome;
 
     #[test]

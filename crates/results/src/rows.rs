@@ -233,7 +233,7 @@ fn transfer(row: &Row) -> Result<Transfer, ParquetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::tests::transfer;
+    use anabranch_scenario::testing::transfer;
 
     fn transfers(count: u32) -> Vec<Transfer> {
         let transfer = |i: u32| Transfer {

@@ -147,8 +147,8 @@ pub(crate) mod tests {
     };
 
     use super::*;
-    use crate::metrics::tests::transfer;
     use crate::{Manifest, Rows};
+    use anabranch_scenario::testing::transfer;
 
     const PARQUET: Layout = Layout {
         rows: Rows::Parquet,

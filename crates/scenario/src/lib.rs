@@ -22,6 +22,8 @@ mod plan;
 mod record;
 mod series;
 pub mod stats;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use anabranch_core::multilink::Spread;
 pub use anabranch_core::{Policy, Typed};

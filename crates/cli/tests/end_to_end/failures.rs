@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_api::LinkState;
-use anabranch_lab::run::{Recording, Run, Telling};
+use anabranch_lab::run::{Recording, Run, Senders};
 use anabranch_lab::topology::{Anabranch, Lab};
 use anabranch_scenario::{Change, Direction, Fault, Load, Place};
 use anabranch_workload::client::ClientConfig;
@@ -67,7 +67,7 @@ fn record(
             client,
             faults,
         };
-        let running = scope.spawn(|| lab.run(run, Telling::nobody()));
+        let running = scope.spawn(|| lab.run(run, Senders::nobody()));
         let downs: Vec<Instant> = cuts
             .iter()
             .map(|cut| went_down(gateway, &cut.link))

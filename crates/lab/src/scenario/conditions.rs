@@ -6,7 +6,7 @@ use anabranch_scenario::{Counts, Direction, Tally};
 use anabranch_workload::Transfer;
 use hdrhistogram::Histogram;
 
-use super::Daemon;
+use crate::daemon::Daemon;
 use crate::run::Recording;
 use crate::topology::{Lab, LabError, LabSpec, Result, tcp};
 use anabranch_testbed::emulator::{Fates, LinkReport};

@@ -15,12 +15,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_api::Paths;
-use anabranch_api::{Client, LinkState as Found, LinkStatus, Request, Response, Status};
+use anabranch_api::{LinkState as Found, LinkStatus};
 use anabranch_scenario::{Fault, Network, Record, Run, Site, World};
 use anabranch_workload::client::{Stop, TransferEvent};
 
-use crate::run::{Recording, Telling};
+use crate::daemon::Daemon;
+use crate::run::{Recording, Senders};
 use crate::topology::{Gateway, Lab, LabError, Result};
 use crate::trunk;
 use conditions::Conditions;
@@ -68,7 +68,7 @@ pub fn run_site(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> R
     let mut lab = Lab::build(&plan::lab(run, site)?, &gateway)?;
     let instance = lab.anabranch()?.instance().to_owned();
     let mut daemon = Daemon::connect(&instance)?;
-    daemon.wait_for_links()?;
+    wait_for_links(&mut daemon)?;
     let stage = Stage {
         run,
         site,
@@ -92,13 +92,10 @@ impl Stage<'_> {
         let orders = plan::orders(self.run, self.lab, self.setup);
         let mut watch = Watch::new(self.site, orders.client.epoch);
         watch.look(self.lab, daemon)?;
-        let (transfers, heard) = mpsc::channel();
-        let (faults, happened) = mpsc::channel();
-        let telling = Telling { transfers, faults };
+        let (senders, receivers) = channels();
         let recording = thread::scope(|scope| {
-            let running = scope.spawn(|| self.lab.run(orders, telling));
-            let ears = Ears { heard, happened };
-            let watched = self.keep_watch(&mut watch, daemon, &ears, observe);
+            let running = scope.spawn(|| self.lab.run(orders, senders));
+            let watched = self.keep_watch(&mut watch, daemon, &receivers, observe);
             if watched.is_err() {
                 self.setup.stop.order();
             }
@@ -116,13 +113,13 @@ impl Stage<'_> {
         &self,
         watch: &mut Watch,
         daemon: &mut Daemon,
-        ears: &Ears,
+        receivers: &Receivers,
         observe: &mut dyn FnMut(&Moment),
     ) -> Result<()> {
         let mut next = Instant::now();
         loop {
-            let goes_on = watch.hear(&ears.heard);
-            watch.notice(&ears.happened);
+            let goes_on = watch.take_transfers(&receivers.transfers);
+            watch.take_faults(&receivers.faults);
             watch.look(self.lab, daemon)?;
             observe(&watch.moment());
             if !goes_on {
@@ -158,52 +155,40 @@ impl Stage<'_> {
     }
 }
 
-/// What is heard from the run while it goes on.
-struct Ears {
-    heard: mpsc::Receiver<TransferEvent>,
-    happened: mpsc::Receiver<Fault>,
+/// What the run tells while it goes on.
+struct Receivers {
+    transfers: mpsc::Receiver<TransferEvent>,
+    faults: mpsc::Receiver<Fault>,
 }
 
-/// The gateway under test, asked as anybody could ask it.
-struct Daemon(Client);
+fn channels() -> (Senders, Receivers) {
+    let (transfers, ended) = mpsc::channel();
+    let (faults, happened) = mpsc::channel();
+    let receivers = Receivers {
+        transfers: ended,
+        faults: happened,
+    };
+    (Senders { transfers, faults }, receivers)
+}
 
-impl Daemon {
-    fn connect(instance: &str) -> Result<Self> {
-        let failed = |error: &dyn std::fmt::Display| LabError::Gateway(error.to_string());
-        let paths = Paths::new(instance).map_err(|error| failed(&error))?;
-        let client = Client::connect(&paths.socket()).map_err(|error| failed(&error))?;
-        Ok(Self(client))
-    }
-
-    fn status(&mut self) -> Result<Status> {
-        match self.0.call(&Request::Status) {
-            Ok(Response::Status(status)) => Ok(*status),
-            Ok(other) => Err(LabError::Gateway(format!(
-                "it answered another question: {other:?}"
-            ))),
-            Err(error) => Err(LabError::Gateway(error.to_string())),
+/// A gateway that has just started takes its links on trust until each has answered.
+fn wait_for_links(daemon: &mut Daemon) -> Result<()> {
+    let deadline = Instant::now() + READY;
+    loop {
+        let links = daemon.status()?.links;
+        let answered =
+            |link: &&LinkStatus| link.state == Found::Up && link.probe.round_trip_ms.is_some();
+        let Some(waiting) = links.iter().find(|link| !answered(link)) else {
+            return Ok(());
+        };
+        if Instant::now() > deadline {
+            return Err(LabError::Gateway(format!(
+                "link {} has not answered a probe within {} s: {}",
+                waiting.name,
+                READY.as_secs(),
+                waiting.why
+            )));
         }
-    }
-
-    /// A gateway that has just started takes its links on trust until each has answered.
-    fn wait_for_links(&mut self) -> Result<()> {
-        let deadline = Instant::now() + READY;
-        loop {
-            let links = self.status()?.links;
-            let answered =
-                |link: &&LinkStatus| link.state == Found::Up && link.probe.round_trip_ms.is_some();
-            let Some(waiting) = links.iter().find(|link| !answered(link)) else {
-                return Ok(());
-            };
-            if Instant::now() > deadline {
-                return Err(LabError::Gateway(format!(
-                    "link {} has not answered a probe within {} s: {}",
-                    waiting.name,
-                    READY.as_secs(),
-                    waiting.why
-                )));
-            }
-            thread::sleep(BETWEEN_TRIES);
-        }
+        thread::sleep(BETWEEN_TRIES);
     }
 }

@@ -10,7 +10,7 @@ use anabranch_scenario::{
 };
 use anabranch_workload::client::TransferEvent;
 
-use super::Daemon;
+use crate::daemon::Daemon;
 use crate::topology::{Lab, Result};
 
 /// A look at a run.
@@ -163,9 +163,9 @@ impl Watch {
     }
 
     /// Takes in what the clients tell. False when they have no more to tell, because the load has ended.
-    pub(super) fn hear(&mut self, told: &Receiver<TransferEvent>) -> bool {
+    pub(super) fn take_transfers(&mut self, events: &Receiver<TransferEvent>) -> bool {
         loop {
-            match told.try_recv() {
+            match events.try_recv() {
                 Ok(event) => self.transfers.take_in(&event),
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
@@ -174,7 +174,7 @@ impl Watch {
     }
 
     /// Takes in what has happened to the lines.
-    pub(super) fn notice(&mut self, happened: &Receiver<Fault>) {
+    pub(super) fn take_faults(&mut self, happened: &Receiver<Fault>) {
         for fault in happened.try_iter() {
             let event = Event::of(&fault);
             let concerned = |link: &&mut Watched| link.now.name == fault.link;

@@ -33,13 +33,14 @@ use anabranch_scenario::{Fault, Load, Record, Run, World};
 use anabranch_workload::Transfer;
 use anabranch_workload::client::{self, ClientConfig, Demand};
 
+use crate::daemon::Daemon;
 use crate::scenario::Setup;
 use crate::topology::{LabError, Result, ZEROS};
 use anabranch_testbed::netns::Namespace;
 use nodes::Nodes;
 use order::Watcher;
 use plan::Plan;
-use sight::{Daemon, Sight, Watch};
+use sight::{Sight, Watch};
 
 /// Carries out one run of a scenario whose network is a trunk. `observe` is told the time since the run began, in the
 /// scenario's sampling period.

@@ -2,35 +2,13 @@
 
 use std::time::Duration;
 
-use anabranch_api::Paths;
-use anabranch_api::{Client, Request, Response, SublinkStatus, TrunkStatus};
+use anabranch_api::{SublinkStatus, TrunkStatus};
 use anabranch_scenario::{Counts, Event, LinkReading, LinkSeries, LinkState, Tally};
 
 use super::nodes::Nodes;
 use super::plan::{ETHERNET_BYTES, Plan};
-use crate::topology::{LabError, Result};
-
-/// The trunk under test, asked as anybody could ask it.
-pub(super) struct Daemon(Client);
-
-impl Daemon {
-    pub fn connect(instance: &str) -> Result<Self> {
-        let failed = |error: &dyn std::fmt::Display| LabError::Gateway(error.to_string());
-        let paths = Paths::new(instance).map_err(|error| failed(&error))?;
-        let client = Client::connect(&paths.socket()).map_err(|error| failed(&error))?;
-        Ok(Self(client))
-    }
-
-    fn status(&mut self) -> Result<TrunkStatus> {
-        match self.0.call(&Request::Status) {
-            Ok(Response::Trunk(status)) => Ok(*status),
-            Ok(other) => Err(LabError::Gateway(format!(
-                "it answered another question: {other:?}"
-            ))),
-            Err(error) => Err(LabError::Gateway(error.to_string())),
-        }
-    }
-}
+use crate::daemon::Daemon;
+use crate::topology::Result;
 
 /// The sublinks over time.
 pub(super) struct Watch {
@@ -51,7 +29,7 @@ impl Watch {
 
     /// Samples what came out of the sublinks, and what began there.
     pub fn look(&mut self, at: Duration, daemon: &mut Daemon, nodes: &Nodes) -> Result<()> {
-        let status = daemon.status()?;
+        let status = daemon.trunk_status()?;
         let sublinks = self.series.iter_mut().zip(&status.sublinks);
         for (i, (series, sublink)) in sublinks.enumerate() {
             let emulated = nodes.delivered(i)?;
@@ -90,7 +68,7 @@ pub(super) struct Sight {
 impl Sight {
     pub fn take(daemon: &mut Daemon, nodes: &Nodes) -> Result<Self> {
         Ok(Self {
-            status: daemon.status()?,
+            status: daemon.trunk_status()?,
             lost: nodes.lost()?,
             retransmitted: nodes.retransmitted()?,
         })
