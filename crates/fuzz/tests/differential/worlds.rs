@@ -132,37 +132,20 @@ impl<'a> Worlds<'a> {
     // ---- steps: whether both worlds did the same
 
     fn lan_sends(&mut self, slot: usize, kind: Kind) -> Result<bool> {
-        let (lan, wan) = self.entries(slot);
-        let (payload, flags) = on_the_wire(kind);
-        let says = match kind {
-            Kind::Syn => Says {
-                flags,
-                seq: LOCAL_ISN,
-                ack: 0,
-                options: &[],
-                payload,
-            },
-            _ => Says {
-                flags,
-                seq: lan.map_or(LOCAL_ISN + 1, |lan| lan.tcp.end),
-                ack: wan.map_or(0, |wan| wan.tcp.end),
-                options: &[],
-                payload,
-            },
-        };
-        self.programs.set_random(self.simulator.next_draw())?;
+        let says = self.host_says(slot, kind);
         let Slot {
             flow,
             local,
             remote,
             ..
         } = self.slots[slot];
+        let tries = self.tries(slot);
+        self.programs.set_random(self.simulator.next_draw())?;
         let outcome = self.programs.lan_sends(segment(local, remote, &says))?;
-        let by_address = |from: Ipv4Addr| (0..LINKS).find(|&link| external(link) == from);
         let to_server = outcome.sent.filter(|(_, to)| *to == remote);
-        let really = to_server.and_then(|(from, _)| by_address(*from.ip()).map(LinkId));
-        let bytes = HEADER_BYTES + payload.len() as u32;
-        let simulated = self.simulator.lan_sends(flow, kind, bytes);
+        let really = to_server.and_then(|(from, _)| link_of(*from.ip()));
+        let simulated = self.simulator.lan_sends(flow, kind, bytes(&says));
+        let is_known = simulated.is_none_or(|server| self.slots[slot].servers.contains(&server));
         if let Some(server) = simulated.filter(|_| kind == Kind::Syn) {
             let servers = &mut self.slots[slot].servers;
             servers.retain(|(link, _)| *link != server.0);
@@ -170,9 +153,15 @@ impl<'a> Worlds<'a> {
         }
         let simulated = simulated.map(|(link, _)| link);
         self.tell(&format!(
-            "{local} sends {kind:?}: over {really:?}, {}; in the simulator over {simulated:?}",
-            outcome.reason
+            "{local} sends {kind:?}: {}, {}; in the simulator {}",
+            over(really),
+            outcome.reason,
+            over(simulated)
         ));
+        if simulated.is_some_and(|link| tries.contains(&link)) && !is_known {
+            self.tell("the simulated server takes it for another connection");
+            return Ok(false);
+        }
         Ok(really == simulated)
     }
 
@@ -180,50 +169,31 @@ impl<'a> Worlds<'a> {
         let Some((link, from)) = self.server(slot, way) else {
             return Ok(true);
         };
-        let (lan, _) = self.entries(slot);
+        let says = self.server_says(slot, link, kind, news);
         let Slot {
             flow,
             local,
             remote,
             ..
         } = self.slots[slot];
-        let wan = self.programs.entry(&self.slots[slot].link_key(link));
-        let sent = wan.map_or(0, |wan| wan.tcp.end).max(REMOTE_ISN + 1);
-        let heard = lan.map_or(LOCAL_ISN + 1, |lan| lan.tcp.end);
-        let (payload, flags) = on_the_wire(kind);
-        let (seq, ack) = match kind {
-            Kind::SynAck => (REMOTE_ISN, LOCAL_ISN + 1),
-            // The number that the host expects.
-            Kind::Rst => match lan.map_or(0, |lan| lan.tcp.ack) {
-                0 => (sent, heard),
-                expected => (expected, heard),
-            },
-            _ if news => (sent, heard),
-            _ => (sent, LOCAL_ISN + 1),
-        };
-        let says = Says {
-            flags,
-            seq,
-            ack,
-            options: &[],
-            payload,
-        };
         self.programs.set_random(self.simulator.next_draw())?;
         let to = SocketAddrV4::new(external(link.0), local.port());
-        let outcome = self
-            .programs
-            .link_brings(link, segment(remote, to, &says))?;
+        let packet = segment(remote, to, &says);
+        let outcome = self.programs.link_brings(link, packet)?;
         let really = outcome.sent.is_some_and(|(_, to)| to == local);
-        let heard = Segment {
-            ack: ack - LOCAL_ISN,
-            payload_bytes: payload.len() as u16,
+        let answer = Segment {
+            ack: says.ack - LOCAL_ISN,
+            payload_bytes: says.payload.len() as u16,
             ..Segment::bare(kind)
         };
-        let bytes = HEADER_BYTES + payload.len() as u32;
-        let simulated = self.simulator.link_brings(link, (from, flow), heard, bytes);
+        let sender = (from, flow);
+        let simulated = self
+            .simulator
+            .link_brings(link, sender, answer, bytes(&says));
         self.tell(&format!(
-            "{local} is sent {kind:?} by {link:?}, ack {}: {}, {}; in the simulator {}",
-            ack - LOCAL_ISN,
+            "{local} is sent {kind:?} {}, ack {}: {}, {}; in the simulator {}",
+            over(Some(link)),
+            answer.ack,
             arrives(really),
             outcome.reason,
             arrives(simulated)
@@ -314,6 +284,19 @@ impl<'a> Worlds<'a> {
         (lan, lan.and_then(|lan| self.programs.entry(&key(lan))))
     }
 
+    /// The links over which the flow's attempt, or the flow, is known at its server.
+    fn tries(&self, slot: usize) -> Vec<LinkId> {
+        let flow = &self.slots[slot];
+        let is_open = |lan: Flow| lan.state & abi::STATE_CLOSED == 0;
+        if !self.entries(slot).0.is_some_and(is_open) {
+            return Vec::new();
+        }
+        let links = (0..LINKS).map(LinkId);
+        links
+            .filter(|link| self.programs.entry(&flow.link_key(*link)).is_some())
+            .collect()
+    }
+
     fn server(&self, slot: usize, way: Way) -> Option<(LinkId, SideId)> {
         let Slot { flow, servers, .. } = &self.slots[slot];
         match way {
@@ -325,6 +308,33 @@ impl<'a> Worlds<'a> {
                 let number = number.checked_rem(servers.len())?;
                 Some(servers[number])
             }
+        }
+    }
+
+    /// What the flow's host would say, as far as the programs have followed it.
+    fn host_says(&self, slot: usize, kind: Kind) -> Says<'static> {
+        let (lan, wan) = self.entries(slot);
+        match kind {
+            Kind::Syn => says(kind, LOCAL_ISN, 0),
+            _ => {
+                let seq = lan.map_or(LOCAL_ISN + 1, |lan| lan.tcp.end);
+                says(kind, seq, wan.map_or(0, |wan| wan.tcp.end))
+            }
+        }
+    }
+
+    /// The same of its server behind `link`. `news`: it acknowledges more than the SYN.
+    fn server_says(&self, slot: usize, link: LinkId, kind: Kind, news: bool) -> Says<'static> {
+        let (lan, _) = self.entries(slot);
+        let wan = self.programs.entry(&self.slots[slot].link_key(link));
+        let sent = wan.map_or(0, |wan| wan.tcp.end).max(REMOTE_ISN + 1);
+        let heard = lan.map_or(LOCAL_ISN + 1, |lan| lan.tcp.end);
+        // The number that the host expects.
+        let expected = lan.map(|lan| lan.tcp.ack).filter(|ack| *ack != 0);
+        match kind {
+            Kind::SynAck => says(kind, REMOTE_ISN, LOCAL_ISN + 1),
+            Kind::Rst => says(kind, expected.unwrap_or(sent), heard),
+            _ => says(kind, sent, if news { heard } else { LOCAL_ISN + 1 }),
         }
     }
 
@@ -378,14 +388,37 @@ fn arrives(does: bool) -> &'static str {
     }
 }
 
-/// Payload and flags.
-fn on_the_wire(kind: Kind) -> (&'static [u8], u8) {
-    match kind {
+fn says(kind: Kind, seq: u32, ack: u32) -> Says<'static> {
+    let (payload, flags): (&[u8], _) = match kind {
         Kind::Syn => (&[], SYN),
         Kind::SynAck => (&[], SYN | ACK),
         Kind::Data => (DATA, ACK),
         Kind::Fin => (&[], FIN | ACK),
         Kind::Ack => (&[], ACK),
         Kind::Rst => (&[], RST | ACK),
+    };
+    Says {
+        flags,
+        seq,
+        ack,
+        options: &[],
+        payload,
+    }
+}
+
+/// Of the packet that says it.
+fn bytes(says: &Says) -> u32 {
+    HEADER_BYTES + says.payload.len() as u32
+}
+
+fn link_of(address: Ipv4Addr) -> Option<LinkId> {
+    let link = (0..LINKS).find(|&link| external(link) == address);
+    link.map(LinkId)
+}
+
+fn over(link: Option<LinkId>) -> String {
+    match link {
+        Some(LinkId(link)) => format!("over link {link}"),
+        None => "nowhere".to_owned(),
     }
 }

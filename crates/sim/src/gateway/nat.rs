@@ -58,7 +58,7 @@ impl Entry {
         self.state & state == state
     }
 
-    /// Its host gave the attempt up before anything had answered.
+    /// It ended before its SYN was answered.
     fn is_refused(&self) -> bool {
         self.state & (STATE_CLOSED | STATE_REPLIED) == STATE_CLOSED
     }
@@ -98,10 +98,10 @@ pub(super) enum Settled {
     NoLink,
 }
 
-/// What the sweep will find of a flow, or the end of its link before.
+/// An open flow that its host has forgotten, until the sweep or the end of its link finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Silent {
-    /// When its timer does.
+    /// Its timer.
     runs_out: Time,
     link: LinkId,
     confirmed: bool,
@@ -132,7 +132,7 @@ pub struct Nat {
     sessions: BTreeMap<Session, LinkId>,
     traffic: Vec<Traffic>,
     gauges: Box<Gauges>,
-    /// Open flows whose host went away without a word.
+    /// How many there are of each.
     silent: BTreeMap<Silent, u64>,
     reassigned: u64,
     draws: Draws,

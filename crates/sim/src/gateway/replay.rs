@@ -1,5 +1,5 @@
 //! The gateway by itself, for packets that somebody else makes up: no line carries them and no host acts on its own. So the
-//! loaded programs can be given the very same, and what both make of them be compared.
+//! loaded programs can be given the very same, and what both make of them can be compared.
 
 use std::convert::Infallible;
 
@@ -73,11 +73,6 @@ impl Replay {
     /// The random number by which the next choice will be made.
     pub fn next_draw(&self) -> u32 {
         self.gateway.nat.next_draw()
-    }
-
-    /// The flows that a repeated SYN moved to another link.
-    pub fn reassigned(&self) -> u64 {
-        self.gateway.nat.reassigned()
     }
 
     // ---- commands
