@@ -86,6 +86,8 @@ pub enum Step {
     },
     /// A handshake over the flow's link.
     Connect(usize),
+    /// So many SYNs.
+    Repeat(usize, u32),
     /// The LAN host forgets the flow; the slot is another's.
     Leave(usize),
     Pass {
@@ -98,7 +100,7 @@ pub enum Step {
 
 /// Of a gateway that begins with a choice.
 pub fn transcript() -> impl Strategy<Value = (u64, Rule, Vec<Step>)> {
-    (any::<u64>(), rule(), vec(step(), 1..100))
+    (any::<u64>(), rule(), vec(step(), 1..80))
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -123,6 +125,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (slot.clone(), lan).prop_map(|(slot, kind)| Step::Lan(slot, kind)),
         20 => server.prop_map(|(slot, way, kind, news)| Step::Server { slot, way, kind, news }),
         6 => slot.clone().prop_map(Step::Connect),
+        2 => (slot.clone(), 2..12u32).prop_map(|(slot, times)| Step::Repeat(slot, times)),
         2 => slot.prop_map(Step::Leave),
         3 => time().prop_map(|ms| Step::Pass { ms }),
         4 => rule().prop_map(Step::Install),

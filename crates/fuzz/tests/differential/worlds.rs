@@ -115,6 +115,7 @@ impl<'a> Worlds<'a> {
                 news,
             } => self.server_sends(*slot, *way, *kind, *news)?,
             Step::Connect(slot) => self.connect(*slot)?,
+            Step::Repeat(slot, times) => self.repeat(*slot, *times)?,
             Step::Leave(slot) => self.leave(*slot),
             Step::Pass { ms } => self.pass(Duration::from_millis(*ms))?,
             Step::Install(rule) => self.install(rule)?,
@@ -205,6 +206,15 @@ impl<'a> Worlds<'a> {
         Ok(self.lan_sends(slot, Kind::Syn)?
             && self.server_sends(slot, Way::Own, Kind::SynAck, true)?
             && self.lan_sends(slot, Kind::Ack)?)
+    }
+
+    fn repeat(&mut self, slot: usize, times: u32) -> Result<bool> {
+        for _ in 0..times {
+            if !self.lan_sends(slot, Kind::Syn)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn leave(&mut self, slot: usize) -> bool {
