@@ -93,6 +93,8 @@ static __always_inline int take_packet(struct __sk_buff *skb, struct packet *p, 
 SEC("classifier")
 int lan(struct __sk_buff *skb)
 {
+	if (stands_by())
+		return TC_ACT_UNSPEC;
 	struct packet p = { .ifindex = skb->ifindex };
 	__u32 reason = take_packet(skb, &p, ETH_HLEN) ?: outbound(skb, &p);
 	return leave_or_answer(skb, &p, reason, AB_REASON_TRANSLATED_OUT);
@@ -101,6 +103,8 @@ int lan(struct __sk_buff *skb)
 SEC("classifier")
 int wan(struct __sk_buff *skb)
 {
+	if (stands_by())
+		return TC_ACT_UNSPEC;
 	const struct ab_device *device = device_of(skb->ifindex);
 	if (!device || device->role != AB_ROLE_LINK)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);

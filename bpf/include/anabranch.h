@@ -13,7 +13,7 @@
 #include "limits.h"
 #include "reasons.h"
 
-/* Raised whenever a key or value below changes shape: pinned maps of another version are never adopted. */
+/* Raised whenever a pinned map changes its shape, as versions.h tells. */
 #define AB_ABI_VERSION 6
 
 union ab_addr {
@@ -260,6 +260,14 @@ struct ab_ending {
 	__u32 count;		/* in: keys to visit */
 	__u32 unfinished;	/* the ring was full: run again */
 	__u32 zero;
+};
+
+/* An upgrade (lib/former.h): what user space says of it, and the arguments and results of `migrate`, run as often as there is
+ * something in the former tables. */
+struct ab_upgrade {
+	__u64 brought; /* flows and permissions that came over by it, or were over already */
+	__u32 count;   /* in: keys to visit */
+	__u32 taken;   /* the new programs carry the packets */
 };
 
 /* A TCP flow that ended with its link: what a RST towards the LAN needs. */

@@ -11,7 +11,7 @@
 #include "limits.h"
 #include "reasons.h"
 
-/* Raised whenever a value below changes shape: pinned maps of another version are never adopted. */
+/* Raised whenever a pinned map changes its shape, as versions.h tells. */
 #define AB_TRUNK_ABI_VERSION 3
 
 /* Bins of a trunk (Jo 2002, section III.D). A flow is in the bin of its hash; a table gives each bin a sublink. */

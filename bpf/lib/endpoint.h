@@ -11,7 +11,7 @@
 #ifndef ANABRANCH_ENDPOINT_H
 #define ANABRANCH_ENDPOINT_H
 
-#include "maps.h"
+#include "former.h"
 #include "parse.h"
 
 #define ENDPOINT_PLACES 65536
@@ -72,18 +72,24 @@ static __always_inline void leave_remote(const struct ab_flow_key *key)
 	endpoint->trace = at.trace;
 }
 
+static __always_inline struct ab_flow *find_confirmed(const struct ab_flow_key *key)
+{
+	struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
+	return flow || !came_over(key) ? flow : bpf_map_lookup_elem(&flows, key);
+}
+
 /* The LAN entry of a live flow whose LAN endpoint is that of s->lan_key. Its key is s->endpoint_key. */
 static __noinline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s)
 {
 	s->endpoint_key = s->lan_key;
-	struct ab_flow *flow = recall_remote(&s->endpoint_key) ? bpf_map_lookup_elem(&flows, &s->endpoint_key) : NULL;
+	struct ab_flow *flow = recall_remote(&s->endpoint_key) ? find_confirmed(&s->endpoint_key) : NULL;
 	return flow && !(flow->state & AB_STATE_CLOSED) ? flow : NULL;
 }
 
 /* The link entry of a flow whose external endpoint is local in s->endpoint_key, which becomes its key. */
 static __noinline struct ab_flow *flow_of_external_endpoint(struct ab_scratch *s)
 {
-	return recall_remote(&s->endpoint_key) ? bpf_map_lookup_elem(&flows, &s->endpoint_key) : NULL;
+	return recall_remote(&s->endpoint_key) ? find_confirmed(&s->endpoint_key) : NULL;
 }
 
 /* Leaves the remote end of a TCP flow that was confirmed, of s->lan_key and s->wan_key, with both its endpoints. */

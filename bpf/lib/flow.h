@@ -51,10 +51,23 @@ static __always_inline void make_other_key(struct ab_flow_key *other, const stru
 }
 
 /* What is not in the main table. Looked up there again at the end: an embryo may be moving on another CPU. */
-static __always_inline struct ab_flow *find_young(const struct ab_flow_key *key)
+static __always_inline struct ab_flow *find_young_entry(const struct ab_flow_key *key)
 {
 	struct ab_flow *flow = bpf_map_lookup_elem(&embryos, key);
 	return flow ? flow : bpf_map_lookup_elem(&flows, key);
+}
+
+static __always_inline struct ab_flow *find_entry(const struct ab_flow_key *key)
+{
+	struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
+	return flow ? flow : find_young_entry(key);
+}
+
+/* The same of a packet's flow, which may have to come over first. */
+static __always_inline struct ab_flow *find_young(const struct ab_flow_key *key)
+{
+	struct ab_flow *flow = find_young_entry(key);
+	return flow || !came_over(key) ? flow : find_entry(key);
 }
 
 static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
@@ -66,7 +79,7 @@ static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
 /* What is likely to be where `flow` is: its other entry. */
 static __always_inline struct ab_flow *find_beside(const struct ab_flow_key *key, const struct ab_flow *flow)
 {
-	return flow->state & AB_STATE_CONFIRMED ? find_flow(key) : find_young(key);
+	return flow->state & AB_STATE_CONFIRMED ? find_entry(key) : find_young_entry(key);
 }
 
 static __always_inline int is_other_of(const struct ab_flow *other, const struct ab_flow_key *key,

@@ -28,7 +28,7 @@ __noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key, str
 	if (set && set->udp_filter_open && p->proto == IPPROTO_UDP)
 		return 0;
 	make_permission_key(&key, wan_key, p->src);
-	const struct ab_flow *permission = bpf_map_lookup_elem(&permissions, &key);
+	const struct ab_flow *permission = find_permission(&key);
 	return permission && is_granted_to(permission, wan) ? 0 : AB_REASON_FILTERED_IN;
 }
 

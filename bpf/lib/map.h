@@ -1,29 +1,37 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* How a map is declared. All are pinned by name, so that they outlive the daemon. */
+/* How a map is declared. */
 #ifndef ANABRANCH_MAP_H
 #define ANABRANCH_MAP_H
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "../include/versions.h"
+
+#define AB_MAP_OF(map_type, entries, key_type, value_type, map_flag_bits)                                              \
+	__uint(type, map_type);                                                                                        \
+	__uint(max_entries, entries);                                                                                  \
+	__type(key, key_type);                                                                                         \
+	__type(value, value_type);                                                                                     \
+	__uint(map_flags, map_flag_bits)
+
+/* Pinned by name, so that it outlives the daemon. versions.h knows it. */
 #define AB_MAP(name, map_type, entries, key_type, value_type, map_flag_bits)                                           \
+	_Static_assert(AB_SINCE_##name, "versions.h");                                                                 \
 	struct {                                                                                                       \
-		__uint(type, map_type);                                                                                \
-		__uint(max_entries, entries);                                                                          \
-		__type(key, key_type);                                                                                 \
-		__type(value, value_type);                                                                             \
-		__uint(map_flags, map_flag_bits);                                                                      \
+		AB_MAP_OF(map_type, entries, key_type, value_type, map_flag_bits);                                     \
 		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                                   \
+	} name SEC(".maps")
+
+/* Of the loaded programs alone. */
+#define AB_LOADED_MAP(name, map_type, entries, key_type, value_type, map_flag_bits)                                    \
+	struct {                                                                                                       \
+		AB_MAP_OF(map_type, entries, key_type, value_type, map_flag_bits);                                     \
 	} name SEC(".maps")
 
 /* One value for each CPU, and `name()` to reach it: for what does not fit the stack. */
 #define AB_SCRATCH(name, value_type)                                                                                   \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                               \
-		__uint(max_entries, 1);                                                                                \
-		__type(key, __u32);                                                                                    \
-		__type(value, value_type);                                                                             \
-	} name##_map SEC(".maps");                                                                                     \
+	AB_LOADED_MAP(name##_map, BPF_MAP_TYPE_PERCPU_ARRAY, 1, __u32, value_type, 0);                                 \
 	static __always_inline value_type *name(void)                                                                  \
 	{                                                                                                              \
 		__u32 zero = 0;                                                                                        \

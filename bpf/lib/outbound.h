@@ -63,7 +63,7 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 	s->wan.packets = s->wan.bytes = 0;
 	if (!make_try_key(&s->wan_key, &s->lan_key, flow, to))
 		return 0;
-	if (is_new && (bpf_map_lookup_elem(&flows, &s->wan_key) ||
+	if (is_new && (stood_formerly(&s->wan_key) || bpf_map_lookup_elem(&flows, &s->wan_key) ||
 		       bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST)))
 		return 0;
 	if (!claim_tries(flow, tries)) {
@@ -242,7 +242,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	make_other_key(&s->wan_key, &s->lan_key, flow);
 	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
-	struct ab_flow *permission = bpf_map_lookup_elem(&permissions, &s->lan_key);
+	struct ab_flow *permission = find_permission(&s->lan_key);
 	if (permission && is_granted_to(permission, flow)) {
 		permission->seen_ns = tick_ns();
 		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;

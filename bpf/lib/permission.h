@@ -18,6 +18,12 @@ static __always_inline void make_permission_key(struct ab_flow_key *key, const s
 	map_ipv4(&key->remote, remote);
 }
 
+static __always_inline struct ab_flow *find_permission(const struct ab_flow_key *key)
+{
+	struct ab_flow *permission = bpf_map_lookup_elem(&permissions, key);
+	return permission || !came_over(key) ? permission : bpf_map_lookup_elem(&permissions, key);
+}
+
 static __always_inline int is_granted_to(const struct ab_flow *permission, const struct ab_flow *mapping)
 {
 	return permission->opened_ns == mapping->opened_ns;

@@ -127,7 +127,7 @@ static long try_port(__u32 attempt, struct port_search *search)
 	if (!port && !icmp)
 		return 1;
 	s->wan_key.local_port = bpf_htons(port);
-	if (bpf_map_lookup_elem(&flows, &s->wan_key))
+	if (stood_formerly(&s->wan_key) || bpf_map_lookup_elem(&flows, &s->wan_key))
 		return 0;
 	if (!icmp && (is_reserved(set, port) || is_remote_end(s) || is_of_host(search->skb, s)))
 		return 0;

@@ -69,7 +69,7 @@ static long visit_entry(__u32 index, struct sweep_walk *walk)
 	if (index >= AB_VISIT_MAX)
 		return 1;
 	struct ab_flow_key key = walk->visit->key[index];
-	struct ab_flow *flow = find_flow(&key) ?: bpf_map_lookup_elem(&permissions, &key);
+	struct ab_flow *flow = find_entry(&key) ?: bpf_map_lookup_elem(&permissions, &key);
 	if (!flow)
 		return 0;
 	if (!has_run_out(walk, &key, flow, flow->seen_ns))
@@ -161,7 +161,7 @@ static long end_entry(__u32 index, struct end_walk *walk)
 	if (index >= AB_VISIT_MAX)
 		return 1;
 	struct ab_flow_key key = walk->visit->key[index], wan_key;
-	struct ab_flow *flow = find_flow(&key);
+	struct ab_flow *flow = find_entry(&key);
 	if (!flow || flow->link != ending->link || flow->opened_ns >= ending->opened_before_ns)
 		return 0;
 	if (is_busy(&key, flow, ending->seen_before_ns))

@@ -28,23 +28,13 @@ AB_MAP(trunk_reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_TRUNK_REASON_COUNT, __u32, _
  * The state of flowlets and of deficit round robin is of no use to another program, so it is not pinned. CPUs that
  * send packets of one bin at once may both begin its flowlet anew; the later write stands.
  */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, AB_BINS);
-	__type(key, __u32);
-	__type(value, struct ab_flowlet);
-} flowlets SEC(".maps");
+AB_LOADED_MAP(flowlets, BPF_MAP_TYPE_ARRAY, AB_BINS, __u32, struct ab_flowlet, 0);
 
 struct ab_turn {
 	struct bpf_spin_lock lock;
 	__u32 zero;
 	struct ab_drr drr;
 };
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct ab_turn);
-} turns SEC(".maps");
+AB_LOADED_MAP(turns, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_turn, 0);
 
 #endif

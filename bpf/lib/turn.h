@@ -19,7 +19,7 @@ static __always_inline __u32 link_of_end(struct ab_flow_key *key)
 		if (!link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != key->local.word[3])
 			continue;
 		key->side = AB_SIDE_LINK(i);
-		if (find_flow(key))
+		if (find_entry(key) || stood_formerly(key))
 			return i;
 	}
 	return AB_NO_TARGET;

@@ -42,6 +42,7 @@ fn generate_contract() {
     bindgen::Builder::default()
         .header(header("anabranch.h"))
         .header(header("bins.h"))
+        .header(header("former.h"))
         .header("../../bpf/policy/choose.h")
         .header("../../bpf/policy/tries.h")
         // The comments of the headers are ordinary ones.

@@ -10,7 +10,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anabranch_dataplane::OBJECT;
+use anabranch_dataplane::gateway_object;
 use anabranch_policy::abi::{self, Addr, BePort, Flow, FlowKey};
 use anyhow::{Context, Result, ensure};
 use aya::maps::{Array, HashMap};
@@ -69,7 +69,7 @@ impl Programs {
             .map_max_entries("flows", 2 * flows)
             .map_max_entries("embryos", 1024)
             .map_max_entries("hosts", 16)
-            .load(OBJECT)
+            .load(&gateway_object())
             .context("loading the gateway's programs")?;
         let mut order: Vec<u32> = (0..flows).collect();
         order.shuffle(&mut SmallRng::seed_from_u64(SEED));

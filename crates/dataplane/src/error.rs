@@ -1,6 +1,9 @@
 //! What can go wrong between user space and the programs.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use aya::{
     EbpfError,
@@ -56,6 +59,11 @@ pub enum Error {
     },
     #[error("the loaded object has no map or program `{name}`")]
     Missing { name: &'static str },
+    #[error("cannot pin a map at {path}: {source}")]
+    Repin {
+        path: PathBuf,
+        source: Box<PinError>,
+    },
     #[error("no device has index {ifindex}")]
     NoDevice { ifindex: u32 },
     #[error("cannot read map `{map}` in batches: {source}")]
@@ -97,6 +105,13 @@ impl Error {
         move |source| Error::AttachPin {
             ifindex,
             reason: source.to_string(),
+        }
+    }
+
+    pub(crate) fn repin(path: &Path) -> impl FnOnce(PinError) -> Error {
+        move |source| Error::Repin {
+            path: path.to_owned(),
+            source: Box::new(source),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::{
     object::{self, Object},
     reasons, routes,
     run::{self, Ran},
+    upgrade,
     walk::Occupancy,
 };
 
@@ -84,8 +85,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Loads the programs, or adopts what another process of this instance left behind. The flag says which: adopted
-    /// flows and attachments go on as they are, with these programs, and keep the tables' former sizes.
+    /// Loads the programs, or adopts what another process of this instance left behind, be it of the version before. The
+    /// flag says which: adopted flows and attachments go on as they are, with these programs, and keep the tables' sizes.
     ///
     /// `pins` is the instance's folder below `/sys/fs/bpf`.
     ///
@@ -97,6 +98,7 @@ impl Gateway {
     }
 
     fn load(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
+        upgrade::take_over(instance, folder, sizes)?;
         let mut object = Object::load(folder, sizes)?;
         let adopted = object.adopted;
         let walker = Arc::new(Walker::open(&mut object, folder)?);
@@ -193,13 +195,8 @@ impl Gateway {
     }
 
     fn attach_program(&mut self, ifindex: u32, role: u8) -> Result<(), Error> {
-        let name = if role == abi::Role::Lan.into() {
-            "lan"
-        } else {
-            "wan"
-        };
         attach::attach(
-            self.object.classifier(name)?,
+            self.object.classifier(program_for(role))?,
             &self.pins,
             ifindex,
             TcAttachType::Ingress,
@@ -324,6 +321,15 @@ impl DataPlane for Gateway {
     /// As [`Walker::end_flows`].
     fn end_flows(&mut self, link: LinkId) -> Result<Ended, Error> {
         self.walker.end_flows(link, Which::All)
+    }
+}
+
+/// The program of devices of this role.
+pub fn program_for(role: u8) -> &'static str {
+    if role == abi::Role::Lan.into() {
+        "lan"
+    } else {
+        "wan"
     }
 }
 

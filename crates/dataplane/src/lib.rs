@@ -33,15 +33,16 @@ mod reset;
 mod routes;
 mod run;
 pub mod trunk;
+mod upgrade;
 mod walk;
 
 pub use anabranch_core::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use anabranch_policy::abi::Settings;
-pub use attach::{has_room, programs_at};
+pub use attach::{attach, has_room, programs_at};
 pub use ending::Which;
 pub use error::Error;
 pub use gateway::{EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Sizes};
-pub use object::OBJECT;
+pub use object::{gateway_object, upgrade_object};
 pub use routes::{Route, Verdict};
 pub use run::Ran;
 pub use walk::{Swept, Walker};

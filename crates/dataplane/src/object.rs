@@ -2,35 +2,53 @@
 
 use std::{
     fs::{self, DirBuilder, Permissions},
-    io,
+    io::{self, Read},
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use anabranch_policy::abi;
 use aya::{
-    Ebpf, EbpfLoader, Pod, include_bytes_aligned,
+    Ebpf, EbpfLoader, Pod,
     maps::{Array, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
     programs::{Program, ProgramError, RawTracePoint, SchedClassifier},
 };
+use flate2::read::ZlibDecoder;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::geteuid;
 
 use crate::{Error, Sizes, attach, devices::Devices};
 
-/// The BPF object as clang made it, for tests and benchmarks that run the programs themselves.
-pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gateway.bpf.o"));
+/// The gateway's object as clang made it, also for tests that run the programs themselves.
+pub fn gateway_object() -> Vec<u8> {
+    unpack(include_bytes!(concat!(env!("OUT_DIR"), "/gateway.bpf.o.z")))
+}
+
+/// The same as an upgrade loads it.
+pub fn upgrade_object() -> Vec<u8> {
+    unpack(include_bytes!(concat!(env!("OUT_DIR"), "/upgrade.bpf.o.z")))
+}
+
+/// What the build script compressed.
+pub fn unpack(packed: &[u8]) -> Vec<u8> {
+    let mut object = Vec::new();
+    let read = ZlibDecoder::new(packed).read_to_end(&mut object);
+    read.expect("the build script has compressed it");
+    object
+}
 
 /// Room in the main table for every flow: two entries, and as much again that stays empty, so that its chains stay short.
 pub const ENTRIES_PER_FLOW: u32 = 4;
 
 /// The LAN's entry and one on each link that was tried (`bpf/policy/tries.h`).
-const ENTRIES_PER_EMBRYO: u32 = 5;
+pub const ENTRIES_PER_EMBRYO: u32 = 5;
 
 /// Further remote addresses of mappings, of all hosts.
 const PERMISSIONS_MAX: u32 = 1 << 18;
 
+/// The programs of packets.
+const FORWARDERS: [&str; 2] = ["lan", "wan"];
 const CLASSIFIERS: [&str; 3] = ["lan", "wan", "explain"];
 const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 
@@ -82,29 +100,27 @@ impl Object {
     /// Loads the programs over the maps pinned in `pins`, making those that are not there.
     pub fn load(pins: &Path, sizes: Sizes) -> Result<Self, Error> {
         let adopted = pins.join("flows").exists();
-        let mut bpf = EbpfLoader::new()
-            .default_map_pin_directory(pins)
-            .map_max_entries("flows", sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW))
-            .map_max_entries(
-                "embryos",
-                sizes.embryos_max.saturating_mul(ENTRIES_PER_EMBRYO),
-            )
-            .map_max_entries("embryo_order", sizes.embryos_max)
-            .map_max_entries("permissions", sizes.flows_max.min(PERMISSIONS_MAX))
-            .map_max_entries("hosts", sizes.hosts_max)
-            .load(OBJECT)?;
-        for name in CLASSIFIERS {
-            classifier(&mut bpf, name)?
-                .load()
-                .map_err(Error::program(name))?;
-        }
-        for name in SWEEPERS {
-            sweeper(&mut bpf, name)?
-                .load()
-                .map_err(Error::program(name))?;
-        }
+        let mut bpf = loader(pins, sizes).load(&gateway_object())?;
+        load_programs(&mut bpf, &CLASSIFIERS, &SWEEPERS)?;
         let maps = Maps::take(&mut bpf)?;
         Ok(Object { bpf, maps, adopted })
+    }
+
+    /// The same, to take the place of the former version's programs, whose tables are pinned in `former`.
+    pub fn load_beside(former: &Path, pins: &Path, sizes: Sizes) -> Result<Self, Error> {
+        let mut bpf = loader(pins, sizes)
+            .map_pin_path("former_flows", former.join("flows"))
+            .map_pin_path("former_embryos", former.join("embryos"))
+            .map_pin_path("former_permissions", former.join("permissions"))
+            .map_pin_path("former_gauges", former.join("gauges"))
+            .load(&upgrade_object())?;
+        load_programs(&mut bpf, &FORWARDERS, &["migrate"])?;
+        let maps = Maps::take(&mut bpf)?;
+        Ok(Object {
+            bpf,
+            maps,
+            adopted: true,
+        })
     }
 
     pub fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
@@ -114,6 +130,37 @@ impl Object {
     pub fn sweeper(&mut self, name: &'static str) -> Result<&mut RawTracePoint, Error> {
         sweeper(&mut self.bpf, name)
     }
+}
+
+fn loader(pins: &Path, sizes: Sizes) -> EbpfLoader<'static> {
+    let mut loader = EbpfLoader::new();
+    loader
+        .default_map_pin_directory(pins)
+        .map_max_entries("flows", sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW))
+        .map_max_entries(
+            "embryos",
+            sizes.embryos_max.saturating_mul(ENTRIES_PER_EMBRYO),
+        )
+        .map_max_entries("embryo_order", sizes.embryos_max)
+        .map_max_entries("permissions", sizes.flows_max.min(PERMISSIONS_MAX))
+        .map_max_entries("hosts", sizes.hosts_max);
+    loader
+}
+
+fn load_programs(
+    bpf: &mut Ebpf,
+    classifiers: &[&'static str],
+    sweepers: &[&'static str],
+) -> Result<(), Error> {
+    for &name in classifiers {
+        let loaded = classifier(bpf, name)?.load();
+        loaded.map_err(Error::program(name))?;
+    }
+    for &name in sweepers {
+        let loaded = sweeper(bpf, name)?.load();
+        loaded.map_err(Error::program(name))?;
+    }
+    Ok(())
 }
 
 fn program<'a, P>(bpf: &'a mut Ebpf, name: &'static str) -> Result<P, Error>

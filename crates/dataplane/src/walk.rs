@@ -303,18 +303,27 @@ impl<A: Pod> Walk<A> {
         })
     }
 
+    /// What the program was told last, and what came of it.
+    pub fn arguments(&self) -> Result<A, Error> {
+        self.map.get(&0, 0).map_err(Error::map(self.map_name))
+    }
+
+    /// Tells it without running it.
+    pub fn tell(&mut self, arguments: A) -> Result<(), Error> {
+        let set = self.map.set(0, arguments, 0);
+        set.map_err(Error::map(self.map_name))
+    }
+
     /// At most [`abi::VISIT_MAX`] keys, whose number the arguments tell.
     pub fn run(&mut self, keys: &[FlowKey], arguments: A) -> Result<A, Error> {
         let mut visits = [FlowKey::default(); abi::VISIT_MAX];
         visits[..keys.len()].copy_from_slice(keys);
         let set = self.visits.set(0, visits, 0);
         set.map_err(Error::map(self.visits_name))?;
-        let set = self.map.set(0, arguments, 0);
-        set.map_err(Error::map(self.map_name))?;
+        self.tell(arguments)?;
         let ran = self.program.test_run(RawTracePointRunOptions::new());
         ran.map_err(Error::program(self.program_name))?;
-        let done = self.map.get(&0, 0);
-        done.map_err(Error::map(self.map_name))
+        self.arguments()
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     process::ExitCode,
 };
 
-use anabranch_dataplane::{OBJECT, trunk};
+use anabranch_dataplane::{gateway_object, trunk::trunk_object, upgrade_object};
 use anyhow::{Context, bail, ensure};
 use aya::{
     EbpfLoader, VerifierLogLevel,
@@ -34,6 +34,8 @@ const NOTED: &str = include_str!("../verifier.tsv");
 const INSTRUCTIONS_MAX: u32 = 100_000;
 /// Leaves a fifth of what the kernel allows.
 const STACK_MAX: u32 = 416;
+/// What it allows: what an upgrade loads stands for seconds.
+const STACK_MAX_UPGRADING: u32 = 512;
 /// Linux 6.1 adds frames up in steps of so many bytes; later kernels in smaller ones.
 const FRAME_STEP: u32 = 32;
 /// Three registers, which the kernel adds to the frame of a function that calls `bpf_loop`: after it has held the stack to
@@ -81,7 +83,10 @@ impl Row {
             (
                 "bytes of stack",
                 self.stack,
-                STACK_MAX,
+                match self.program.ends_with(UPGRADING) {
+                    true => STACK_MAX_UPGRADING,
+                    false => STACK_MAX,
+                },
                 noted.map(|row| row.stack),
             ),
         ] {
@@ -149,18 +154,23 @@ fn measure() -> anyhow::Result<(Vec<Row>, Vec<anyhow::Error>)> {
     let release = uname()?.release().to_string_lossy().into_owned();
     let kernel: Vec<&str> = release.split('.').take(2).collect();
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
-    for object in [OBJECT, trunk::OBJECT] {
-        let chains = Chains::of(object)?;
+    for (object, suffix) in [
+        (gateway_object(), ""),
+        (upgrade_object(), UPGRADING),
+        (trunk_object(), ""),
+    ] {
+        let chains = Chains::of(&object)?;
         let pins = Pins::new()?;
         let mut bpf = EbpfLoader::new()
             .default_map_pin_directory(&pins.0)
             .verifier_log_level(VerifierLogLevel::STATS)
-            .load(object)?;
-        for (program, loaded) in bpf.programs_mut() {
+            .load(&object)?;
+        let loaded = bpf.programs_mut();
+        for (program, loaded) in loaded.filter(|(program, _)| is_loaded(program, suffix)) {
             match stats_of(loaded).with_context(|| format!("program {program}")) {
                 Ok(stats) => rows.push(Row {
                     kernel: kernel.join("."),
-                    program: program.to_owned(),
+                    program: format!("{program}{suffix}"),
                     instructions: stats.instructions,
                     stack: chains.deepest(program, &stats.frames)?,
                 }),
@@ -170,6 +180,14 @@ fn measure() -> anyhow::Result<(Vec<Row>, Vec<anyhow::Error>)> {
     }
     rows.sort_by(|a, b| a.program.cmp(&b.program));
     Ok((rows, refused))
+}
+
+/// After the name of a program as an upgrade loads it.
+const UPGRADING: &str = " upgrading";
+
+/// Of an upgrade, those that carry packets and the walk.
+fn is_loaded(program: &str, suffix: &str) -> bool {
+    suffix.is_empty() || ["lan", "wan", "migrate"].contains(&program)
 }
 
 /// A folder for the maps, gone with this value.

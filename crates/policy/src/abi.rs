@@ -184,7 +184,8 @@ mod plain {
 
     plain! {
         Addr BeAddr BePort Carried Choice Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
-        Gauges Host HostKey Link Route RouteKey Settings Spreading Sublink Sweep Table Traffic
+        FormerChoice FormerDevice FormerFlow FormerRoute FormerSpreading FormerTableOfBins
+        Gauges Host HostKey Link Route RouteKey Settings Spreading Sublink Sweep Table Traffic Upgrade
     }
 }
 

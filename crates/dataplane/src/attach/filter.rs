@@ -1,9 +1,9 @@
 //! Attachments as filters of `clsact`, for kernels without TCX (before Linux 6.6).
 //!
 //! Ours is the filter of a fixed priority and handle that bears the name of the instance. It needs no process: who
-//! comes later finds it there, replaces its program or deletes it. Two empty folders among the pins say what a later
-//! process cannot see: `filter-N`, that we have a filter on device N and at which end; `qdisc-N`, that we made its
-//! `clsact`. Each is made before what it tells of, and removed after it.
+//! comes later finds it there, replaces its program or deletes it. Empty folders among the pins say what a later
+//! process cannot see: `filter-N`, that we have a filter on device N; `before-N`, that we have one before the filter of
+//! another version; `qdisc-N`, that we made its `clsact`. Each is made before what it tells of, and removed after it.
 
 use std::{
     collections::BTreeSet,
@@ -18,11 +18,12 @@ use nix::net::if_::if_indextoname;
 
 use super::{
     device_name, numbered,
-    tc::{End, Filter, Tc},
+    tc::{End, Filter, Place, Tc},
 };
 use crate::Error;
 
 const FILTER: &str = "filter-";
+const BEFORE: &str = "before-";
 const QDISC: &str = "qdisc-";
 const CLSACT: &str = "clsact";
 const INGRESS: &str = "ingress";
@@ -33,8 +34,12 @@ fn name_of(pins: &Path) -> String {
     format!("anabranch/{}", instance.to_string_lossy())
 }
 
-fn filter_mark(pins: &Path, ifindex: u32) -> PathBuf {
-    pins.join(format!("{FILTER}{ifindex}"))
+fn filter_mark(pins: &Path, ifindex: u32, place: Place) -> PathBuf {
+    let prefix = match place {
+        Place::Own => FILTER,
+        Place::Before => BEFORE,
+    };
+    pins.join(format!("{prefix}{ifindex}"))
 }
 
 fn qdisc_mark(pins: &Path, ifindex: u32) -> PathBuf {
@@ -42,58 +47,67 @@ fn qdisc_mark(pins: &Path, ifindex: u32) -> PathBuf {
 }
 
 pub fn stands(pins: &Path, ifindex: u32) -> bool {
-    filter_mark(pins, ifindex).exists()
+    let mut places = [Place::Own, Place::Before].into_iter();
+    places.any(|place| filter_mark(pins, ifindex, place).exists())
 }
 
 /// The devices with a filter or a qdisc of ours: who is killed between the two leaves the qdisc alone.
 pub fn attached(pins: &Path) -> Result<BTreeSet<u32>, Error> {
-    let mut devices = numbered(pins, FILTER)?;
-    devices.append(&mut numbered(pins, QDISC)?);
+    let mut devices = BTreeSet::new();
+    for prefix in [FILTER, BEFORE, QDISC] {
+        devices.append(&mut numbered(pins, prefix)?);
+    }
     Ok(devices)
 }
 
-/// Puts `program` in the place of our filter, or makes one.
+/// Puts `program` in the place of our filter, or makes one. What stands before it goes.
 pub fn attach(
     program: &SchedClassifier,
     pins: &Path,
     ifindex: u32,
     end: TcAttachType,
 ) -> Result<(), Error> {
-    let device = device_name(ifindex)?;
-    let failed = Error::filter(&device);
-    let tc = Tc::connect().map_err(&failed)?;
-    has_room_for(&tc, ifindex, &device)?;
-    make_qdisc(&tc, pins, ifindex).map_err(&failed)?;
-    let name = name_of(pins);
-    let end = End::from(end);
-    if let Some(other) = tc
-        .filters(ifindex, end)
-        .map_err(&failed)?
-        .into_iter()
-        .find(|filter| filter.is_at_our_place() && filter.name.as_ref() != Some(&name))
-    {
-        return Err(Error::FilterTaken {
-            device: device.clone(),
-            name: other.name.unwrap_or_default(),
-        });
-    }
-    let program = program.fd().map_err(Error::program("tc"))?.as_fd();
-    mark(&filter_mark(pins, ifindex))
-        .and_then(|()| tc.set_filter(ifindex, end, &name, program.as_raw_fd()))
-        .map_err(&failed)
+    let hook = Hook::of(pins, ifindex)?;
+    hook.set(program, end.into(), Place::Own)?;
+    hook.clear(Place::Before)
 }
 
-/// Removes our filter from a device, and the qdisc if we made it and nobody else uses it.
+/// Puts `program` before our filter of another version, whose pins are `former`. The qdisc is ours from here on.
+pub fn attach_before(
+    program: &SchedClassifier,
+    former: &Path,
+    pins: &Path,
+    ifindex: u32,
+    end: TcAttachType,
+) -> Result<(), Error> {
+    let hook = Hook::of(pins, ifindex)?;
+    if qdisc_mark(former, ifindex).exists() {
+        mark(&qdisc_mark(pins, ifindex)).map_err(hook.failed())?;
+    }
+    hook.set(program, end.into(), Place::Before)
+}
+
+/// Removes our filters from a device, and the qdisc if we made it and nobody else uses it.
 pub fn detach(pins: &Path, ifindex: u32) -> Result<(), Error> {
-    let marks = [filter_mark(pins, ifindex), qdisc_mark(pins, ifindex)];
-    if !marks.iter().any(|mark| mark.exists()) {
+    if !stands(pins, ifindex) && !qdisc_mark(pins, ifindex).exists() {
         return Ok(());
     }
-    if let Ok(device) = if_indextoname(ifindex) {
-        let made_qdisc = marks[1].exists();
-        delete(&name_of(pins), ifindex, made_qdisc)
-            .map_err(Error::filter(&device.to_string_lossy()))?;
+    if if_indextoname(ifindex).is_err() {
+        return remove_marks(pins, ifindex);
     }
+    let hook = Hook::of(pins, ifindex)?;
+    hook.clear(Place::Own)?;
+    hook.clear(Place::Before)?;
+    hook.clear_qdisc()
+}
+
+/// Those of a device that is gone.
+fn remove_marks(pins: &Path, ifindex: u32) -> Result<(), Error> {
+    let marks = [
+        filter_mark(pins, ifindex, Place::Own),
+        filter_mark(pins, ifindex, Place::Before),
+        qdisc_mark(pins, ifindex),
+    ];
     marks.iter().try_for_each(|mark| {
         unmark(mark).map_err(|source| Error::Pins {
             path: mark.clone(),
@@ -102,21 +116,97 @@ pub fn detach(pins: &Path, ifindex: u32) -> Result<(), Error> {
     })
 }
 
-fn delete(name: &str, ifindex: u32, made_qdisc: bool) -> io::Result<()> {
-    let tc = Tc::connect()?;
-    for end in [End::Ingress, End::Egress] {
-        let is_ours =
-            |filter: &Filter| filter.is_at_our_place() && filter.name.as_deref() == Some(name);
-        if tc.filters(ifindex, end)?.iter().any(is_ours) {
-            tc.delete_filter(ifindex, end)?;
+/// The queue of a device, as far as the filters of an instance go.
+struct Hook<'a> {
+    tc: Tc,
+    pins: &'a Path,
+    ifindex: u32,
+    device: String,
+    /// Of our filters.
+    name: String,
+}
+
+impl<'a> Hook<'a> {
+    fn of(pins: &'a Path, ifindex: u32) -> Result<Self, Error> {
+        let device = device_name(ifindex)?;
+        Ok(Hook {
+            tc: Tc::connect().map_err(Error::filter(&device))?,
+            pins,
+            ifindex,
+            device,
+            name: name_of(pins),
+        })
+    }
+
+    fn failed(&self) -> impl Fn(io::Error) -> Error {
+        Error::filter(&self.device)
+    }
+
+    fn filter_at(&self, end: End, place: Place) -> io::Result<Option<Filter>> {
+        let filters = self.tc.filters(self.ifindex, end)?;
+        Ok(filters.into_iter().find(|filter| filter.is_at(place)))
+    }
+
+    fn is_ours(&self, filter: &Filter) -> bool {
+        filter.name.as_ref() == Some(&self.name)
+    }
+
+    fn set(&self, program: &SchedClassifier, end: End, place: Place) -> Result<(), Error> {
+        has_room_for(&self.tc, self.ifindex, &self.device)?;
+        make_qdisc(&self.tc, self.pins, self.ifindex).map_err(self.failed())?;
+        let found = self.filter_at(end, place).map_err(self.failed())?;
+        if let Some(other) = found.filter(|filter| !self.is_ours(filter)) {
+            return Err(Error::FilterTaken {
+                device: self.device.clone(),
+                name: other.name.unwrap_or_default(),
+            });
         }
+        let program = program.fd().map_err(Error::program("tc"))?.as_fd();
+        let (at, fd) = ((end, place), program.as_raw_fd());
+        mark(&filter_mark(self.pins, self.ifindex, place))
+            .and_then(|()| self.tc.set_filter(self.ifindex, at, &self.name, fd))
+            .map_err(self.failed())
     }
-    let is_used = !tc.filters(ifindex, End::Ingress)?.is_empty()
-        || !tc.filters(ifindex, End::Egress)?.is_empty();
-    if made_qdisc && !is_used && tc.qdisc(ifindex)?.as_deref() == Some(CLSACT) {
-        tc.delete_clsact(ifindex)?;
+
+    /// Removes our filter from a place, if there is one.
+    fn clear(&self, place: Place) -> Result<(), Error> {
+        let mark = filter_mark(self.pins, self.ifindex, place);
+        if !mark.exists() {
+            return Ok(());
+        }
+        self.delete(place)
+            .and_then(|()| unmark(&mark))
+            .map_err(self.failed())
     }
-    Ok(())
+
+    fn delete(&self, place: Place) -> io::Result<()> {
+        for end in [End::Ingress, End::Egress] {
+            let found = self.filter_at(end, place)?;
+            if found.is_some_and(|filter| self.is_ours(&filter)) {
+                self.tc.delete_filter(self.ifindex, (end, place))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_qdisc(&self) -> Result<(), Error> {
+        let mark = qdisc_mark(self.pins, self.ifindex);
+        if !mark.exists() {
+            return Ok(());
+        }
+        self.delete_unused_qdisc()
+            .and_then(|()| unmark(&mark))
+            .map_err(self.failed())
+    }
+
+    fn delete_unused_qdisc(&self) -> io::Result<()> {
+        let is_used = !self.tc.filters(self.ifindex, End::Ingress)?.is_empty()
+            || !self.tc.filters(self.ifindex, End::Egress)?.is_empty();
+        if !is_used && self.tc.qdisc(self.ifindex)?.as_deref() == Some(CLSACT) {
+            self.tc.delete_clsact(self.ifindex)?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether the device's hook is free for `clsact`, or has it: an `ingress` qdisc stands in the same place.

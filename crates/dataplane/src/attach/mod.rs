@@ -31,7 +31,10 @@ fn pin_path(pins: &Path, ifindex: u32) -> PathBuf {
     pins.join(format!("{PREFIX}{ifindex}"))
 }
 
-/// Puts `program` at one end of a device's queue: in the place of what stands there, or fresh.
+/// Puts `program` at one end of a device's queue: in the place of what the folder `pins` tells of, or fresh.
+///
+/// # Errors
+/// No such device, or the kernel refuses.
 pub fn attach(
     program: &mut SchedClassifier,
     pins: &Path,
@@ -45,11 +48,10 @@ pub fn attach(
         }
         unpin(&path)?;
     }
-    let device = device_name(ifindex)?;
     if filter::stands(pins, ifindex) || !has_tcx() {
         return filter::attach(program, pins, ifindex, end);
     }
-    attach_fresh(program, &path, &device, ifindex, end)
+    attach_fresh(program, &path, ifindex, end, LinkOrder::default())
 }
 
 fn device_name(ifindex: u32) -> Result<String, Error> {
@@ -83,20 +85,41 @@ fn replace(program: &mut SchedClassifier, path: &Path) -> Result<(), ProgramErro
     program.take_link(id).map(drop)
 }
 
-fn attach_fresh(
+/// Puts `program` before the one of another version that the pins `former` tell of, by the same mechanism. Our
+/// own, of a process that was killed on the way, is replaced.
+pub fn attach_before(
     program: &mut SchedClassifier,
-    path: &Path,
-    device: &str,
+    former: &Path,
+    pins: &Path,
     ifindex: u32,
     end: TcAttachType,
 ) -> Result<(), Error> {
-    let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+    if filter::stands(former, ifindex) {
+        return filter::attach_before(program, former, pins, ifindex, end);
+    }
+    let path = pin_path(pins, ifindex);
+    if path.exists() && replace(program, &path).is_ok() {
+        return Ok(());
+    }
+    unpin(&path)?;
+    attach_fresh(program, &path, ifindex, end, LinkOrder::first())
+}
+
+fn attach_fresh(
+    program: &mut SchedClassifier,
+    path: &Path,
+    ifindex: u32,
+    end: TcAttachType,
+    order: LinkOrder,
+) -> Result<(), Error> {
+    let device = device_name(ifindex)?;
+    let options = TcAttachOptions::TcxOrder(order);
     let failed = |source| Error::Attach {
         ifindex,
         source: Box::new(source),
     };
     let id = program
-        .attach_with_options(device, end, options)
+        .attach_with_options(&device, end, options)
         .map_err(failed)?;
     let link = program.take_link(id).map_err(failed)?;
     let link = FdLink::try_from(link).map_err(Error::link(ifindex))?;

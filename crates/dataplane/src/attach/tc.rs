@@ -14,8 +14,23 @@ use netlink_packet_route::{
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 
-/// The place of our filter at either end: before what `tc` numbers by itself, from 49152 down.
-const PRIORITY: u16 = 0xab;
+/// Where a filter of ours stands at either end: before what `tc` numbers by itself, from 49152 down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Own,
+    /// Before that, while another version stands there.
+    Before,
+}
+
+impl Place {
+    fn priority(self) -> u16 {
+        match self {
+            Place::Own => 0xab,
+            Place::Before => 0xaa,
+        }
+    }
+}
+
 const HANDLE: TcHandle = TcHandle {
     major: 0,
     minor: 0xab,
@@ -54,8 +69,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    pub fn is_at_our_place(&self) -> bool {
-        (self.priority, self.handle) == (PRIORITY, HANDLE)
+    pub fn is_at(&self, place: Place) -> bool {
+        (self.priority, self.handle) == (place.priority(), HANDLE)
     }
 
     fn read(message: &TcMessage) -> Self {
@@ -135,15 +150,15 @@ impl Tc {
             .collect())
     }
 
-    /// Puts a program at our place: instead of what stands there, in one step, or as a filter of its own.
+    /// Puts a program at a place of ours: instead of what stands there, in one step, or as a filter of its own.
     pub fn set_filter(
         &self,
         ifindex: u32,
-        end: End,
+        (end, place): (End, Place),
         name: &str,
         program_fd: i32,
     ) -> io::Result<()> {
-        let mut filter = message(ifindex, header_of_filter(end));
+        let mut filter = message(ifindex, header_of_filter(end, place));
         filter.attributes = vec![
             TcAttribute::Kind("bpf".into()),
             TcAttribute::Options(vec![
@@ -157,9 +172,9 @@ impl Tc {
             .map(drop)
     }
 
-    /// Removes what stands at our place.
-    pub fn delete_filter(&self, ifindex: u32, end: End) -> io::Result<()> {
-        let filter = message(ifindex, header_of_filter(end));
+    /// Removes what stands there.
+    pub fn delete_filter(&self, ifindex: u32, (end, place): (End, Place)) -> io::Result<()> {
+        let filter = message(ifindex, header_of_filter(end, place));
         self.request(RouteNetlinkMessage::DelTrafficFilter(filter), NLM_F_ACK)
             .map(drop)
     }
@@ -227,11 +242,11 @@ fn header_of_clsact() -> TcHeader {
     }
 }
 
-fn header_of_filter(end: End) -> TcHeader {
+fn header_of_filter(end: End, place: Place) -> TcHeader {
     TcHeader {
         handle: HANDLE,
         parent: parent(end),
-        info: u32::from(PRIORITY) << 16 | u32::from(ETH_P_ALL),
+        info: u32::from(place.priority()) << 16 | u32::from(ETH_P_ALL),
         ..TcHeader::default()
     }
 }

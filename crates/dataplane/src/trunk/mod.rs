@@ -10,6 +10,7 @@
 //! this process dies, and [`Trunk::open`] takes it over.
 
 mod object;
+mod upgrade;
 
 use std::{
     net::Ipv4Addr,
@@ -28,7 +29,7 @@ use crate::{
     object::{load_in_folder, remove_instance},
     reasons, run,
 };
-pub use object::OBJECT;
+pub use object::trunk_object;
 use object::{Object, PROGRAM};
 
 /// Where a sublink leads.
@@ -48,8 +49,8 @@ pub struct Trunk {
 }
 
 impl Trunk {
-    /// Loads the program, or adopts what another process of this instance left behind: table, settings and attachment
-    /// go on as they are, with this program. The flag says which.
+    /// Loads the program, or adopts what another process of this instance left behind, be it of the version before: table,
+    /// settings and attachment go on as they are, with this program. The flag says which.
     ///
     /// `instance` is the instance's folder below `/sys/fs/bpf`.
     ///
@@ -61,6 +62,7 @@ impl Trunk {
     }
 
     fn load(instance: &Path, folder: &Path) -> Result<(Self, bool), Error> {
+        upgrade::take_over(instance, folder)?;
         let (object, adopted) = Object::load(folder)?;
         let mut trunk = Trunk {
             object,

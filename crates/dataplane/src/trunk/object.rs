@@ -4,18 +4,20 @@ use std::path::Path;
 
 use anabranch_policy::{abi, spread::Table};
 use aya::{
-    Ebpf, EbpfLoader, include_bytes_aligned,
+    Ebpf, EbpfLoader,
     maps::{Array, MapData, PerCpuArray},
     programs::SchedClassifier,
 };
 
 use crate::{
     Error,
-    object::{classifier, take},
+    object::{classifier, take, unpack},
 };
 
-/// The BPF object as clang made it.
-pub static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trunk.bpf.o"));
+/// The object as clang made it.
+pub fn trunk_object() -> Vec<u8> {
+    unpack(include_bytes!(concat!(env!("OUT_DIR"), "/trunk.bpf.o.z")))
+}
 
 pub const PROGRAM: &str = "trunk";
 
@@ -37,7 +39,7 @@ impl Object {
         let adopted = pins.join("bins").exists();
         let mut bpf = EbpfLoader::new()
             .default_map_pin_directory(pins)
-            .load(OBJECT)?;
+            .load(&trunk_object())?;
         classifier(&mut bpf, PROGRAM)?
             .load()
             .map_err(Error::program(PROGRAM))?;

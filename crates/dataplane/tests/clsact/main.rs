@@ -3,6 +3,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../forwarding/former.rs"]
+#[allow(dead_code, reason = "for other tests too")]
+mod former;
 #[path = "../forwarding/site.rs"]
 #[allow(dead_code, reason = "a site for other tests too")]
 mod site;
@@ -126,6 +129,30 @@ fn a_filter_outlives_its_process_and_the_next_one_replaces_it_under_load() {
         let after = programs(&site.gateway, device, TcAttachType::Ingress);
         assert_eq!(after.len(), 1, "{device}");
         assert_ne!(after, before, "{device}");
+    }
+}
+
+#[test]
+fn an_upgrade_takes_the_place_of_the_former_filters_and_keeps_their_qdiscs() {
+    let mut site = bare();
+    former::start(&site, settings(), SMALL);
+    assert!(filters(&site, "lan0").contains("pref 171"));
+    let mut connection = connect(&site);
+    echo(&mut connection, b"formerly");
+
+    assert!(site.start(SMALL), "adopted");
+
+    echo(&mut connection, b"upgraded");
+    assert!(!former::folder(&site).exists());
+    for device in DEVICES {
+        let filters = filters(&site, device);
+        assert!(filters.contains("pref 171"), "{device}: {filters}");
+        let programs = programs(&site.gateway, device, TcAttachType::Ingress);
+        assert_eq!(programs.len(), 1, "{device}");
+    }
+    site.stop().unwrap();
+    for device in DEVICES {
+        assert!(!qdiscs(&site, device).contains("clsact"), "{device}");
     }
 }
 

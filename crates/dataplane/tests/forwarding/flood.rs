@@ -10,7 +10,7 @@ use crate::{common::*, connections::pair, site::Site, *};
 const LIVE: usize = 1000;
 const SYNS: u32 = 200_000;
 
-fn allow_descriptors(count: u64) {
+pub fn allow_descriptors(count: u64) {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     if soft < count {
         setrlimit(Resource::RLIMIT_NOFILE, count.min(hard), hard).unwrap();

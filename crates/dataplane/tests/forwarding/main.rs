@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod former;
 mod site;
 
 mod connections;
@@ -12,6 +13,7 @@ mod hairpin;
 mod layer3;
 mod life;
 mod paths;
+mod upgrade;
 
 use std::{
     io::{ErrorKind, Write},
@@ -79,6 +81,11 @@ fn is_timeout(error: &std::io::Error) -> bool {
 
 /// Packets a namespace's stack found damaged.
 fn checksum_errors(namespace: &Namespace) -> u64 {
+    snmp(namespace, "InCsumErrors")
+}
+
+/// A counter of a namespace's stack, of all protocols that have it.
+fn snmp(namespace: &Namespace, counter: &str) -> u64 {
     let report = namespace.exec("cat", &["/proc/net/snmp"]).unwrap();
     let lines: Vec<Vec<&str>> = report
         .lines()
@@ -88,7 +95,7 @@ fn checksum_errors(namespace: &Namespace) -> u64 {
         .chunks(2)
         .flat_map(|pair| pair[0].iter().zip(&pair[1]));
     columns
-        .filter(|(name, _)| **name == "InCsumErrors")
+        .filter(|(name, _)| **name == counter)
         .map(|(_, value)| value.parse::<u64>().unwrap())
         .sum()
 }

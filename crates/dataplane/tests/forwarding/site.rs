@@ -10,7 +10,7 @@ use std::{
 };
 
 use anabranch_core::{DataPlane, LinkCounters, LinkId};
-use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Sizes, Verdict};
+use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
 use anabranch_testbed::netns::Namespace;
 use nix::net::if_::if_nametoindex;
 
@@ -89,20 +89,27 @@ impl Site {
 
     /// Opens the gateway and tells it everything. Whether it adopted an earlier one's flows.
     pub fn start(&mut self, sizes: Sizes) -> bool {
-        let pins = self.pins.clone();
-        let (plane, adopted) = self
-            .gateway
-            .run(|| -> Result<_, Error> {
-                let (mut plane, adopted) = Gateway::open(&pins, sizes)?;
-                plane.set_settings(&settings())?;
-                tell_links(&mut plane)?;
-                plane.install(&round_robin(0b11))?;
-                Ok((plane, adopted))
-            })
-            .unwrap()
-            .unwrap();
+        let (plane, adopted) = self.open(sizes, &settings());
         self.plane = Some(plane);
         adopted
+    }
+
+    /// The same of a gateway that is not yet the site's.
+    pub fn open(&self, sizes: Sizes, settings: &Settings) -> (Gateway, bool) {
+        let open = || -> Result<_, Error> {
+            let (mut plane, adopted) = Gateway::open(&self.pins, sizes)?;
+            plane.set_settings(settings)?;
+            tell_links(&mut plane)?;
+            plane.install(&round_robin(0b11))?;
+            Ok((plane, adopted))
+        };
+        self.gateway.run(open).unwrap().unwrap()
+    }
+
+    /// From here on the gateway is the site's, with the flows of an earlier one.
+    pub fn adopt(&mut self, (plane, adopted): (Gateway, bool)) {
+        assert!(adopted);
+        self.plane = Some(plane);
     }
 
     /// A clean end of the gateway, where its devices are.

@@ -2,22 +2,33 @@
 //! and each must leave for one counted reason.
 
 use std::{
+    fs::DirBuilder,
     net::{Ipv4Addr, SocketAddrV4},
+    os::unix::fs::DirBuilderExt,
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
 };
 
 use anabranch_core::multilink::{Bins, Drr, SublinkId};
 use anabranch_dataplane::{
-    Ran,
+    Ran, attach, programs_at,
     trunk::{SublinkPath, Trunk},
 };
 use anabranch_policy::{
-    abi::{BINS, Flowlet, MAX_LINKS, Spread, Spreading, TRUNK_ABI_VERSION},
+    abi::{
+        BINS, Flowlet, FormerSpreading, FormerTableOfBins, MAX_LINKS, SUBLINK_PRESENT, Spread,
+        Spreading, Sublink, TRUNK_ABI_VERSION, TRUNK_FORMER_VERSION,
+    },
     flow_hash,
     spread::{Table, bin, by_bin, by_hash, by_rendezvous},
 };
 use anabranch_testbed::netns::{Entered, Namespace};
+use anyhow::Context;
+use aya::{
+    EbpfLoader, TestRun, TestRunOptions,
+    maps::Array,
+    programs::{SchedClassifier, TcAttachType},
+};
 use etherparse::IpNumber;
 
 use crate::{
@@ -579,6 +590,73 @@ fn another_process_finds_table_and_counters_as_they_were() {
         2,
         "it spreads as before without being told anything"
     );
+}
+
+static FORMER: &[u8] = aya::include_bytes_aligned!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/fixtures/trunk-v2.bpf.o"
+));
+
+/// The former version's trunk in the place of `rig`'s own, at the egress of the loopback device: a table of sublink 5, and one
+/// packet sent.
+fn start_former(rig: &mut Rig, packet: &[u8]) -> anyhow::Result<PathBuf> {
+    let folder = rig.pins.join(format!("trunk-v{TRUNK_FORMER_VERSION}"));
+    rig.trunk.take().context("a trunk")?.close()?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)?;
+    let mut bpf = EbpfLoader::new()
+        .default_map_pin_directory(&folder)
+        .load(FORMER)?;
+    let program: &mut SchedClassifier = bpf.program_mut("trunk").context("trunk")?.try_into()?;
+    program.load()?;
+    attach(program, &folder, 1, TcAttachType::Egress)?;
+    let told = FormerSpreading {
+        count: 8,
+        usable: 0xff,
+        weight: [1; MAX_LINKS],
+        spread: Spread::Bins.into(),
+        quantum: [1514; MAX_LINKS],
+        ..FormerSpreading::default()
+    };
+    let mut spreading = Array::try_from(bpf.map_mut("spreading").context("spreading")?)?;
+    spreading.set(0, told, 0)?;
+    let mut bins = Array::try_from(bpf.map_mut("bins").context("bins")?)?;
+    bins.set(0, FormerTableOfBins { sublink: [5; BINS] }, 0)?;
+    let mut sublinks = Array::try_from(bpf.map_mut("sublinks").context("sublinks")?)?;
+    let loopback = Sublink {
+        ifindex: 1,
+        flags: SUBLINK_PRESENT,
+        ..Sublink::default()
+    };
+    sublinks.set(5, loopback, 0)?;
+    let program: &mut SchedClassifier = bpf.program_mut("trunk").context("trunk")?.try_into()?;
+    program.test_run(TestRunOptions {
+        data_in: Some(packet),
+        ..TestRunOptions::new()
+    })?;
+    Ok(folder)
+}
+
+#[test]
+fn an_upgrade_goes_on_with_the_table_and_the_counters_of_the_version_before() {
+    let mut rig = Rig::new();
+    let packet = tcp(client(1), server(2), "A", 1, 1).frame();
+    let theirs = start_former(&mut rig, &packet).unwrap();
+    let former = programs_at(1, TcAttachType::Egress).unwrap();
+
+    let (trunk, adopted) = Trunk::open(&rig.pins).unwrap();
+
+    assert!(adopted && !theirs.exists());
+    assert_eq!(trunk.table().unwrap(), [5; BINS]);
+    assert_eq!(trunk.spreading().unwrap(), spreading(Spread::Bins, 8));
+    assert_eq!(packets(&trunk)[5], 1);
+    let ours = programs_at(1, TcAttachType::Egress).unwrap();
+    assert_eq!((former.len(), ours.len()), (1, 1));
+    assert_ne!(former, ours);
+    rig.trunk = Some(trunk);
+    assert_eq!(rig.send(&packet).sublink(), 5);
 }
 
 /// Its counters may be of another shape.

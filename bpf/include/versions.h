@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Since which version of the contract each pinned map has had its shape: its key, its value, and what they mean. To change one is
+ * to raise AB_ABI_VERSION (of a trunk, AB_TRUNK_ABI_VERSION), to give the map that number here, and to say in former.h what it
+ * looked like before. An upgrade uses on what has not changed since the version it finds.
+ */
+#ifndef ANABRANCH_VERSIONS_H
+#define ANABRANCH_VERSIONS_H
+
+/* X(name, version) */
+#define AB_MAP_VERSIONS(X)                                                                                             \
+	X(flows, 6)                                                                                                    \
+	X(embryos, 6)                                                                                                  \
+	X(permissions, 6)                                                                                              \
+	X(embryo_order, 5)                                                                                             \
+	X(hosts, 5)                                                                                                    \
+	X(sessions, 6)                                                                                                 \
+	X(endpoints, 5)                                                                                                \
+	X(losers, 5)                                                                                                   \
+	X(fragments, 5)                                                                                                \
+	X(fragment_order, 5)                                                                                           \
+	X(early, 5)                                                                                                    \
+	X(early_sources, 5)                                                                                            \
+	X(fullness, 5)                                                                                                 \
+	X(forwards, 5)                                                                                                 \
+	X(fallbacks, 5)                                                                                                \
+	X(budgets, 5)                                                                                                  \
+	X(budget_sums, 5)                                                                                              \
+	X(settings, 5)                                                                                                 \
+	X(choice, 6)                                                                                                   \
+	X(consistent, 6)                                                                                               \
+	X(turn, 6)                                                                                                     \
+	X(links, 5)                                                                                                    \
+	X(devices, 6)                                                                                                  \
+	X(routes, 6)                                                                                                   \
+	X(traffic, 5)                                                                                                  \
+	X(reasons, 5)                                                                                                  \
+	X(gauges, 6)                                                                                                   \
+	X(table, 5)                                                                                                    \
+	X(sweeping, 5)                                                                                                 \
+	X(ending, 5)                                                                                                   \
+	X(visits, 5)                                                                                                   \
+	X(doomed, 5)                                                                                                   \
+	X(ended, 5)                                                                                                    \
+	X(upgrade, 6)
+
+#define AB_TRUNK_MAP_VERSIONS(X)                                                                                       \
+	X(spreading, 3)                                                                                                \
+	X(sublinks, 2)                                                                                                 \
+	X(bins, 3)                                                                                                     \
+	X(volumes, 2)                                                                                                  \
+	X(carried, 2)                                                                                                  \
+	X(trunk_reasons, 2)
+
+enum {
+#define AB_SINCE(name, version) AB_SINCE_##name = version,
+	AB_MAP_VERSIONS(AB_SINCE) AB_TRUNK_MAP_VERSIONS(AB_SINCE)
+#undef AB_SINCE
+};
+
+#endif

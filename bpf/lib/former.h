@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Upgrades lose nothing: the tables of the former contract (include/former.h) beside our own.
+ *
+ * The programs of an upgrade (upgrade.bpf.c) are attached before the former ones, and let everything pass until user space says
+ * `taken`. From then on they carry all packets. A former flow comes over with its next packet, or with the walk of `migrate`,
+ * whichever is first (take_over.h). When all have, the gateway's own programs, in which none of this is, take their place.
+ */
+#ifndef ANABRANCH_LIB_FORMER_H
+#define ANABRANCH_LIB_FORMER_H
+
+#include "../include/former.h"
+#include "maps.h"
+
+#ifdef AB_UPGRADES
+
+AB_MAP(upgrade, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_upgrade, 0);
+
+/* Loaded in the places of what the former programs left. */
+AB_LOADED_MAP(former_flows, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_former_flow, BPF_F_NO_PREALLOC);
+AB_LOADED_MAP(former_embryos, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_former_flow, 0);
+AB_LOADED_MAP(former_permissions, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_former_flow, BPF_F_NO_PREALLOC);
+AB_LOADED_MAP(former_gauges, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_gauge, 0);
+
+/* Whether the former programs still carry the packets. */
+static __always_inline int stands_by(void)
+{
+	__u32 zero = 0;
+	const struct ab_upgrade *now = bpf_map_lookup_elem(&upgrade, &zero);
+	return !now || !now->taken;
+}
+
+static __always_inline struct ab_former_flow *find_former(const struct ab_flow_key *key)
+{
+	struct ab_former_flow *flow = bpf_map_lookup_elem(&former_flows, key);
+	return flow ? flow : bpf_map_lookup_elem(&former_embryos, key);
+}
+
+/* Whether a former flow has this external endpoint towards this remote end. */
+static __always_inline int stood_formerly(const struct ab_flow_key *wan_key)
+{
+	return find_former(wan_key) != NULL;
+}
+
+/* Brings what stands under `key` in a former table, flow or permission, over to ours. Whether it did, or another CPU just has.
+ * `migrate` says that it is asking: the forwarding programs may interrupt it. */
+int take_over(const struct ab_flow_key *key, __u32 walks);
+
+/* For whoever has not found `key`: whether looking again may find it. */
+static __always_inline int came_over(const struct ab_flow_key *key)
+{
+	return take_over(key, 0);
+}
+
+#else
+
+static __always_inline int stands_by(void)
+{
+	return 0;
+}
+
+static __always_inline int stood_formerly(const struct ab_flow_key *wan_key)
+{
+	(void)wan_key;
+	return 0;
+}
+
+static __always_inline int came_over(const struct ab_flow_key *key)
+{
+	(void)key;
+	return 0;
+}
+
+#endif
+
+#endif

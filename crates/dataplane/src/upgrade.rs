@@ -1,0 +1,315 @@
+//! From the programs of the former contract to these, without a flow or a packet lost.
+//!
+//! Which maps have changed their shape stands in `bpf/include/versions.h`: the others are pinned anew and used on. What user
+//! space tells the programs is converted here. Then the new programs are attached before the former ones, and one write has them
+//! carry all packets. Flows come over with their next packet, or with the walk over the former tables (`bpf/lib/former.h`).
+//!
+//! Every step may be done twice: who is killed between two of them is followed by one who does all of them again.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use anabranch_policy::{
+    PinnedMap,
+    abi::{self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerRoute},
+};
+use aya::{
+    maps::{Array, HashMap, Map, MapData, MapError, lpm_trie::LpmTrie},
+    programs::TcAttachType,
+};
+
+use crate::{
+    Error, Sizes, attach,
+    batch::Reader,
+    gateway::program_for,
+    object::{self, ENTRIES_PER_EMBRYO, ENTRIES_PER_FLOW, Object, pinned, pinned_array},
+    walk::Walk,
+};
+
+/// Takes over what the former version of an `instance` left, into its `folder` of today. Nothing to do is no error.
+///
+/// # Errors
+/// The kernel refuses a step. Before the new programs carry the packets the former ones go on; afterwards the next call goes on.
+pub fn take_over(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(), Error> {
+    let former = instance.join(format!("v{}", abi::FORMER_VERSION));
+    if !former.join("flows").exists() {
+        return Ok(());
+    }
+    let began = Instant::now();
+    reuse(
+        &former,
+        folder,
+        anabranch_policy::maps(),
+        abi::FORMER_VERSION,
+    )?;
+    let mut upgrade = Upgrade::open(&former, folder, sizes)?;
+    if !upgrade.is_taken()? {
+        upgrade.convert()?;
+    }
+    upgrade.stand_by()?;
+    upgrade.take()?;
+    let left = upgrade.migrate()?;
+    let brought = upgrade.state()?.brought;
+    object::remove_pins(&former)?;
+    tracing::info!(flows = brought, took = ?began.elapsed(), "took over the flows of the former version");
+    if left > 0 {
+        tracing::warn!(
+            flows = left,
+            "had no room for flows of the former version: they are lost"
+        );
+    }
+    Ok(())
+}
+
+/// Pins anew what has the same shape since `version`.
+pub fn reuse(former: &Path, folder: &Path, maps: &[PinnedMap], version: u32) -> Result<(), Error> {
+    for map in maps.iter().filter(|map| map.since <= version) {
+        let (from, to) = (former.join(map.name), folder.join(map.name));
+        if from.exists() && !to.exists() {
+            let map = pinned(former, map.name)?;
+            map.pin(&to).map_err(Error::repin(&to))?;
+        }
+    }
+    Ok(())
+}
+
+struct Upgrade {
+    former: PathBuf,
+    folder: PathBuf,
+    object: Object,
+    walk: Walk<abi::Upgrade>,
+}
+
+impl Upgrade {
+    fn open(former: &Path, folder: &Path, sizes: Sizes) -> Result<Self, Error> {
+        let mut object = Object::load_beside(former, folder, at_least(sizes, former)?)?;
+        let walk = Walk::open(&mut object, folder, "migrate", "upgrade", "visits")?;
+        Ok(Upgrade {
+            former: former.to_owned(),
+            folder: folder.to_owned(),
+            object,
+            walk,
+        })
+    }
+
+    fn state(&self) -> Result<abi::Upgrade, Error> {
+        self.walk.arguments()
+    }
+
+    fn is_taken(&self) -> Result<bool, Error> {
+        Ok(self.state()?.taken != 0)
+    }
+
+    // ---- before
+
+    /// What user space told the former programs.
+    fn convert(&mut self) -> Result<(), Error> {
+        self.convert_devices()?;
+        self.convert_routes()?;
+        let former: Array<_, FormerChoice> = pinned_array(&self.former, "choice")?;
+        let now = former.get(&0, 0).map_err(Error::map("choice"))?;
+        let set = self.object.maps.choice.set(0, choice_of(&now), 0);
+        set.map_err(Error::map("choice"))
+    }
+
+    fn convert_devices(&mut self) -> Result<(), Error> {
+        let former: Array<_, FormerDevice> = pinned_array(&self.former, "devices")?;
+        for device in former.iter() {
+            let device = device.map_err(Error::map("devices"))?;
+            if device.ifindex != 0 {
+                self.object.maps.devices.insert(device_of(&device))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn convert_routes(&mut self) -> Result<(), Error> {
+        let map = Map::LpmTrie(pinned(&self.former, "routes")?);
+        let former: LpmTrie<_, abi::Addr, FormerRoute> =
+            map.try_into().map_err(Error::map("routes"))?;
+        for route in former.iter() {
+            let (prefix, route) = route.map_err(Error::map("routes"))?;
+            let set = self.object.maps.routes.insert(&prefix, route_of(&route), 0);
+            set.map_err(Error::map("routes"))?;
+        }
+        Ok(())
+    }
+
+    /// Where a former program stands, ours stands before it and lets everything pass.
+    fn stand_by(&mut self) -> Result<(), Error> {
+        for ifindex in attach::attached(&self.former)? {
+            let known = self.object.maps.devices.get(ifindex)?;
+            let Some(device) = known.filter(|_| attach::is_alive(&self.former, ifindex)) else {
+                continue;
+            };
+            let program = self.object.classifier(program_for(device.role))?;
+            attach::attach_before(
+                program,
+                &self.former,
+                &self.folder,
+                ifindex,
+                TcAttachType::Ingress,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// From here on our programs carry the packets. Counts are moved at the last moment: links are compared by them.
+    fn take(&mut self) -> Result<(), Error> {
+        self.copy_sessions()?;
+        let state = self.walk.run(&[], self.state()?)?;
+        self.walk.tell(abi::Upgrade { taken: 1, ..state })?;
+        attach::detach_all(&self.former)?;
+        self.copy_sessions()
+    }
+
+    /// Those that are not known by now.
+    fn copy_sessions(&self) -> Result<(), Error> {
+        let former = sessions(&self.former)?;
+        let mut now = sessions(&self.folder)?;
+        for row in former.iter() {
+            let (key, places) = row.map_err(Error::map("sessions"))?;
+            match now.insert(key, places.map(session_of), NO_EXIST) {
+                Err(error) if !is_there(&error) => return Err(Error::map("sessions")(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    // ---- after
+
+    /// Has every flow come over. How many had no room.
+    fn migrate(&mut self) -> Result<u64, Error> {
+        let mut left = u64::MAX;
+        loop {
+            let met = self.pass()?;
+            if met == 0 || met >= left {
+                return Ok(met);
+            }
+            left = met;
+        }
+    }
+
+    /// One walk over the former tables: how many flows and permissions there were. Embryos first, which may be confirmed meanwhile.
+    fn pass(&mut self) -> Result<u64, Error> {
+        let mut met = 0;
+        for table in ["embryos", "flows", "permissions"] {
+            let data = pinned(&self.former, table)?;
+            let mut reader = Reader::<FlowKey, FormerFlow>::new();
+            let failed = |source| Error::Batch { map: table, source };
+            while reader.read_on(data.fd()).map_err(failed)? {
+                let keys: Vec<FlowKey> = reader
+                    .entries()
+                    .map(|(key, _)| key)
+                    .filter(|key| key.side == abi::SIDE_LAN || table == "permissions")
+                    .collect();
+                met += keys.len() as u64;
+                self.bring(&keys)?;
+            }
+        }
+        self.bring(&[])?;
+        Ok(met)
+    }
+
+    fn bring(&mut self, keys: &[FlowKey]) -> Result<(), Error> {
+        for keys in keys.chunks(abi::VISIT_MAX) {
+            let state = abi::Upgrade {
+                count: keys.len() as u32,
+                ..self.state()?
+            };
+            self.walk.run(keys, state)?;
+        }
+        Ok(())
+    }
+}
+
+/// Tables made now hold what the former ones do.
+fn at_least(sizes: Sizes, former: &Path) -> Result<Sizes, Error> {
+    let flows = object::max_entries(former, "flows")? / ENTRIES_PER_FLOW;
+    let embryos = object::max_entries(former, "embryos")? / ENTRIES_PER_EMBRYO;
+    Ok(Sizes {
+        flows_max: sizes.flows_max.max(flows),
+        embryos_max: sizes.embryos_max.max(embryos),
+        ..sizes
+    })
+}
+
+// ---- values of the former contract
+
+fn device_of(former: &FormerDevice) -> abi::Device {
+    abi::Device {
+        ifindex: former.ifindex,
+        link: former.link.into(),
+        role: former.role,
+        layer3: former.layer3,
+        mtu: former.mtu,
+        address: former.address,
+    }
+}
+
+fn route_of(former: &FormerRoute) -> abi::Route {
+    abi::Route {
+        link: former.link.into(),
+        verdict: former.verdict,
+        zero: 0,
+        ifindex: former.ifindex,
+        via: former.via,
+    }
+}
+
+fn choice_of(former: &FormerChoice) -> abi::Choice {
+    let mut choice = abi::Choice {
+        dispatch: former.dispatch,
+        load: former.load,
+        count: former.count,
+        syn_retry: former.syn_retry,
+        granularity: former.granularity,
+        stick: former.stick,
+        usable: abi::Set::of_word(former.usable.into()),
+        except: former.except,
+        ..abi::Choice::default()
+    };
+    choice.target[..former.target.len()].copy_from_slice(&former.target);
+    choice
+}
+
+/// `struct ab_session_key`, and the places of `struct ab_sessions`.
+type SessionKey = [u8; 32];
+type Places = [u64; 16];
+
+fn sessions(folder: &Path) -> Result<HashMap<MapData, SessionKey, Places>, Error> {
+    let map = Map::LruHashMap(pinned(folder, "sessions")?);
+    map.try_into().map_err(Error::map("sessions"))
+}
+
+/// The link was in the lowest 8 bits, and bit 8 was set; now it is 16 bits, and bit 16.
+fn session_of(former: u64) -> u64 {
+    match former {
+        0 => 0,
+        _ => former & !0xffff | 0x10000 | former & 0xff,
+    }
+}
+
+/// `BPF_NOEXIST`.
+const NO_EXIST: u64 = 1;
+
+fn is_there(error: &MapError) -> bool {
+    let MapError::SyscallError(error) = error else {
+        return false;
+    };
+    error.io_error.raw_os_error() == Some(libc::EEXIST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_keeps_its_link_and_what_both_keep_of_its_trace() {
+        assert_eq!(session_of(0xfedc_ba98_7654_3103), 0xfedc_ba98_7655_0003);
+        assert_eq!(session_of(0), 0);
+    }
+}
