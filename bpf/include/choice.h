@@ -16,7 +16,7 @@ struct ab_set {
 	__u64 word[AB_SET_WORDS];
 };
 
-/* How a target is chosen. Names as in Peng 2005, section "dispatching scheme"; Guo 2004 for the hash. */
+/* How a target is chosen. Names as in Peng 2005, section "dispatching scheme"; Guo 2004 for the sum. */
 enum ab_dispatch {
 	AB_DISPATCH_WEIGHTED = 0,   /* argmin load / weight (Peng eq. 4) */
 	AB_DISPATCH_BEST = 1,	    /* argmax weight */
@@ -25,6 +25,7 @@ enum ab_dispatch {
 	AB_DISPATCH_TABLE = 4,	    /* the consistent table's entry for the flow hash */
 	AB_DISPATCH_RANDOM_TWO = 5, /* of two at random that with the lesser load / weight (Mitzenmacher 2001) */
 	AB_DISPATCH_TURNS = 6,	    /* the usable targets in turn */
+	AB_DISPATCH_HASH_SUM = 7,   /* sum of addresses and ports modulo the number of usable targets */
 };
 
 /* What the load of a target counts. */
@@ -111,7 +112,7 @@ struct ab_request {
 	struct ab_set avoid;   /* failed this very flow (WSDM), or cannot take it */
 	struct ab_set pool;    /* of the choice itself: what it is made among, ... */
 	struct ab_leader best; /* ... how far it has come, ... */
-	__u32 hash;	       /* of the flow, where ab_goes_by_hash() */
+	__u32 hash;	       /* ab_hash_for() the flow, where ab_goes_by_hash() */
 	__u32 draw;	       /* the number of choices so far where ab_takes_turns(), else uniform */
 	__u16 route;	       /* that the route of the destination binds the flow to, or AB_NO_TARGET */
 	__u16 session;	       /* that an earlier flow binds it to, or AB_NO_TARGET */

@@ -114,12 +114,12 @@ static __noinline int remember_session(struct ab_scratch *s, const struct packet
 	return 0;
 }
 
-static __always_inline __u32 packet_hash(const struct packet *p)
+static __always_inline __u32 packet_hash(const struct ab_choice *now, const struct packet *p)
 {
 	union ab_addr src, dst;
 	map_ipv4(&src, p->src);
 	map_ipv4(&dst, p->dst);
-	return ab_flow_hash(&src, &dst, p->sport, p->dport);
+	return ab_hash_for(now, &src, &dst, p->sport, p->dport);
 }
 
 /*
@@ -138,7 +138,7 @@ __noinline int begin_choice(struct packet *p)
 	s->request.session = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, reach);
 	find_kept();
 	s->request.endpoint = reach == AB_PER_CONNECTION ? AB_NO_TARGET : s->opening.kept_link;
-	s->request.hash = ab_goes_by_hash(now) ? packet_hash(p) : 0;
+	s->request.hash = ab_goes_by_hash(now) ? packet_hash(now, p) : 0;
 	return 0;
 }
 

@@ -11,6 +11,7 @@
 #define ANABRANCH_POLICY_CHOOSE_H
 
 #include "../include/anabranch.h"
+#include "hash.h"
 #include "pick.h"
 
 /* The classes of targets that a flow's memory of failures tells apart. Up to 16 targets, each is one of its own; beyond,
@@ -51,7 +52,17 @@ static __always_inline __u32 ab_reach(const struct ab_choice *now, __be16 remote
 /* Whether the choice depends on ab_request.hash. */
 static __always_inline int ab_goes_by_hash(const struct ab_choice *now)
 {
-	return now->dispatch == AB_DISPATCH_HASH || now->dispatch == AB_DISPATCH_TABLE;
+	return now->dispatch == AB_DISPATCH_HASH || now->dispatch == AB_DISPATCH_TABLE ||
+	       now->dispatch == AB_DISPATCH_HASH_SUM;
+}
+
+/* ab_request.hash of a flow as its opener sends it. */
+static __always_inline __u32 ab_hash_for(const struct ab_choice *now, const union ab_addr *src,
+					 const union ab_addr *dst, __be16 sport, __be16 dport)
+{
+	if (now->dispatch == AB_DISPATCH_HASH_SUM)
+		return ab_flow_sum(src, dst, sport, dport);
+	return ab_flow_hash(src, dst, sport, dport);
 }
 
 /* Whether ab_request.draw is the number of choices made so far; otherwise it is random. */

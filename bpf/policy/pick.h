@@ -207,6 +207,7 @@ static __always_inline void ab_dispatch(const struct ab_choice *now, const struc
 		d->why = AB_WHY_RANDOM;
 		break;
 	case AB_DISPATCH_HASH:
+	case AB_DISPATCH_HASH_SUM:
 		d->target = ab_nth(&q->pool, q->hash % size);
 		d->why = AB_WHY_HASH;
 		break;

@@ -71,11 +71,12 @@ const PERIOD_MIN: Duration = Duration::from_millis(20);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
 
 /// Of links nobody keeps a consistent table.
-const DISPATCHES: [(&str, Dispatch); 6] = [
+const DISPATCHES: [(&str, Dispatch); 7] = [
     ("weighted", Dispatch::Weighted),
     ("best", Dispatch::Best),
     ("random", Dispatch::Random),
     ("hash", Dispatch::Hash),
+    ("hash-sum", Dispatch::HashSum),
     ("random-two", Dispatch::RandomTwo),
     ("turns", Dispatch::Turns),
 ];
@@ -352,7 +353,9 @@ impl Tuple {
         let is_measured = *self.measure != measure::NONE;
         let dispatch = word_of(&DISPATCHES, self.dispatch);
         match self.dispatch {
-            Dispatch::Random | Dispatch::Hash | Dispatch::Turns if is_measured => {
+            Dispatch::Random | Dispatch::Hash | Dispatch::HashSum | Dispatch::Turns
+                if is_measured =>
+            {
                 return Err(TupleError::MeasureUnused(dispatch));
             }
             Dispatch::Weighted | Dispatch::RandomTwo if !is_measured => {

@@ -83,7 +83,7 @@ pub struct Explanation {
     pub why: String,
     /// The flow exists already: the link is a fact, not a forecast.
     pub bound: bool,
-    /// CRC-32 of addresses and ports, for the policy `hash`.
+    /// Of addresses and ports: their sum under `hash-sum`, their CRC-32 under any other policy.
     pub hash: u32,
     /// What the choice was made from; empty if it fell otherwise.
     pub weighed: Vec<Weighed>,

@@ -144,7 +144,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 22] = [
+pub static ROWS: [Row; 23] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -190,7 +190,16 @@ pub static ROWS: [Row; 22] = [
             ..BLIND
         },
         "CRC-32 of addresses and ports modulo the number of usable links",
-        "Guo 2004 §III.C, table III",
+        "Cao, Wang and Zegura 2000",
+    ),
+    gateway(
+        "hash-sum",
+        Algorithm {
+            dispatch: Dispatch::HashSum,
+            ..BLIND
+        },
+        "sum of addresses and ports modulo the number of usable links",
+        "Guo 2004 §IV.B.2, table III",
     ),
     gateway(
         "LCF",

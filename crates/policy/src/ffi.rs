@@ -39,6 +39,13 @@ unsafe extern "C" {
         sport: u16,
         dport: u16,
     ) -> u32;
+    fn ab_native_hash_for(
+        now: *const abi::Choice,
+        src: *const abi::Addr,
+        dst: *const abi::Addr,
+        sport: u16,
+        dport: u16,
+    ) -> u32;
     fn ab_native_trace(lan_key: *const abi::FlowKey) -> u32;
     fn ab_native_bin(hash: u32) -> u32;
     fn ab_native_sublink_by_hash(hash: u32, usable: u64) -> u16;
@@ -124,6 +131,17 @@ pub fn tried(target: u16) -> u32 {
 pub fn flow_hash(src: &abi::Addr, dst: &abi::Addr, sport: abi::BePort, dport: abi::BePort) -> u32 {
     // SAFETY: two valid references to 16 bytes aligned to 4, as `union ab_addr` is.
     unsafe { ab_native_flow_hash(src, dst, sport.0, dport.0) }
+}
+
+pub fn hash_for(
+    now: &abi::Choice,
+    src: &abi::Addr,
+    dst: &abi::Addr,
+    sport: abi::BePort,
+    dport: abi::BePort,
+) -> u32 {
+    // SAFETY: valid references, that to the choice to a structure generated from the C headers, the two others as above.
+    unsafe { ab_native_hash_for(now, src, dst, sport.0, dport.0) }
 }
 
 pub fn trace(lan_key: &abi::FlowKey) -> u32 {

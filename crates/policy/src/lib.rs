@@ -13,8 +13,9 @@
 //! | [`Dispatch::Weighted`] | least load for its weight (Peng 2005 eq. 4) | greater weight, then lower index |
 //! | [`Dispatch::Best`] | greatest weight | lower load, then lower index |
 //! | [`Dispatch::Random`] | uniform | |
-//! | [`Dispatch::Hash`] | CRC-32 of the flow modulo the size of the pool (Guo 2004) | |
-//! | [`Dispatch::Table`] | the consistent table's entry for that hash (Eisenbud et al. 2016) | |
+//! | [`Dispatch::Hash`] | CRC-32 of the flow modulo the size of the pool (Cao, Wang and Zegura 2000) | |
+//! | [`Dispatch::HashSum`] | sum of its addresses and ports modulo the size of the pool (Guo 2004) | |
+//! | [`Dispatch::Table`] | the consistent table's entry for the CRC-32 (Eisenbud et al. 2016) | |
 //! | [`Dispatch::RandomTwo`] | of two at random the one with least load for its weight (Mitzenmacher 2001) | as Weighted |
 //! | [`Dispatch::Turns`] | each in turn | |
 //!
@@ -46,7 +47,7 @@ use std::sync::OnceLock;
 pub use abi::{
     Answer, Choice, Consistent, Dispatch, Fate, Gauges, Granularity, Load, Set, Sublinks, Syn, Why,
 };
-pub use vectors::{HashVector, Vector, hash_vectors, vectors};
+pub use vectors::{HashVector, SCHEMES, Vector, hash_vectors, vectors};
 
 /// What one target brings to a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ pub struct Request {
     pub tried: Tried,
     /// Bit i: target i, below 64, cannot take it.
     pub full: u64,
-    /// Of the flow, for [`Dispatch::Hash`] and [`Dispatch::Table`].
+    /// Of the flow as [`Choice::hash_for`] has it, for [`Dispatch::Hash`], [`Dispatch::HashSum`] and [`Dispatch::Table`].
     pub hash: u32,
     /// The number of choices so far where the choice [takes turns](Choice::takes_turns), else uniform over all values.
     pub draw: u32,
@@ -202,6 +203,12 @@ impl Choice {
     /// Whether [`Request::draw`] counts choices: `ab_takes_turns`.
     pub fn takes_turns(&self) -> bool {
         ffi::takes_turns(self)
+    }
+
+    /// [`Request::hash`] of a flow as its opener sends it: `ab_hash_for`. Ports in host order.
+    pub fn hash_for(&self, src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
+        let [sport, dport] = [sport, dport].map(abi::BePort::new);
+        ffi::hash_for(self, &src, &dst, sport, dport)
     }
 
     /// What a SYN means whose flow is bound to `target` in `state`, bits of `abi::STATE_…`: `ab_judge_syn`. `is_same`: with

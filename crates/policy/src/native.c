@@ -47,6 +47,12 @@ __u32 ab_native_flow_hash(const union ab_addr *src, const union ab_addr *dst, __
 	return ab_flow_hash(src, dst, sport, dport);
 }
 
+__u32 ab_native_hash_for(const struct ab_choice *now, const union ab_addr *src, const union ab_addr *dst, __be16 sport,
+			 __be16 dport)
+{
+	return ab_hash_for(now, src, dst, sport, dport);
+}
+
 __u32 ab_native_trace(const struct ab_flow_key *lan_key)
 {
 	return ab_trace(lan_key);

@@ -34,13 +34,15 @@ pub struct HashVector {
     pub hash: u32,
 }
 
-const SCHEMES: [Dispatch; 6] = [
+/// Every scheme that decides by the numbers of the candidates alone: all but that by table.
+pub const SCHEMES: [Dispatch; 7] = [
     Dispatch::Weighted,
     Dispatch::Best,
     Dispatch::Random,
     Dispatch::Hash,
     Dispatch::RandomTwo,
     Dispatch::Turns,
+    Dispatch::HashSum,
 ];
 
 /// The same 3000-odd choices at every call: all small pools under every scheme, then a seeded mixture, then pools of 1, 16, 17,

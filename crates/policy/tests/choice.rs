@@ -7,8 +7,8 @@ use anabranch_policy::abi::{
     STATE_REPLIED, Target, WEIGHT_MAX, WEIGHT_MIN,
 };
 use anabranch_policy::{
-    Candidate, Choice, Consistent, Decision, Dispatch, Fate, Granularity, NO_TABLE, Request, Set,
-    Syn, Tried, Why, choose, flow_hash, hash_vectors, reasons, vectors,
+    Candidate, Choice, Consistent, Decision, Dispatch, Fate, Granularity, NO_TABLE, Request,
+    SCHEMES, Set, Syn, Tried, Why, choose, flow_hash, hash_vectors, reasons, vectors,
 };
 use proptest::prelude::*;
 
@@ -29,14 +29,7 @@ fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
 }
 
 fn dispatch() -> impl Strategy<Value = Dispatch> {
-    prop::sample::select(vec![
-        Dispatch::Weighted,
-        Dispatch::Best,
-        Dispatch::Random,
-        Dispatch::Hash,
-        Dispatch::RandomTwo,
-        Dispatch::Turns,
-    ])
+    prop::sample::select(&SCHEMES[..])
 }
 
 /// Mostly of a flow that nothing binds.
@@ -125,7 +118,7 @@ fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Dec
             Why::Best,
         ),
         Dispatch::Random => (nth((draw * size) >> 32), Why::Random),
-        Dispatch::Hash => (nth(u64::from(request.hash) % size), Why::Hash),
+        Dispatch::Hash | Dispatch::HashSum => (nth(u64::from(request.hash) % size), Why::Hash),
         Dispatch::Turns => (nth(draw % size), Why::Turn),
         Dispatch::RandomTwo => {
             let first = ((draw >> 16) * size) >> 16;
@@ -321,6 +314,41 @@ proptest! {
         let header = [&s[..], &d, &sport.to_be_bytes(), &dport.to_be_bytes()].concat();
         prop_assert_eq!(flow_hash(Addr(s), Addr(d), sport, dport), crc32(&header));
     }
+
+    #[test]
+    fn by_hash_sum_addresses_and_ports_of_ipv4_are_added(s: u32, d: u32, sport: u16, dport: u16) {
+        let sum = u64::from(s) + u64::from(d) + u64::from(sport) + u64::from(dport);
+        let [s, d] = [s, d].map(|addr| Ipv4Addr::from(addr).into());
+        prop_assert_eq!(by_sum().hash_for(s, d, sport, dport), sum as u32);
+    }
+
+    #[test]
+    fn by_hash_sum_all_words_of_other_addresses_are_added(s: [u32; 4], d: [u32; 4], sport: u16, dport: u16) {
+        let address = |words: [u32; 4]| Addr(bytemuck::cast(words.map(u32::to_be)));
+        prop_assume!(address(s).ip().is_ipv6() && address(d).ip().is_ipv6());
+        let ports = [sport, dport].map(u32::from);
+        let words = s.into_iter().chain(d).chain(ports);
+        let sum = words.fold(0, u32::wrapping_add);
+        prop_assert_eq!(by_sum().hash_for(address(s), address(d), sport, dport), sum);
+    }
+}
+
+fn by_sum() -> Choice {
+    Choice::among(Dispatch::HashSum, &[]).0
+}
+
+/// Guo 2004, section IV.B.2, by hand: 10.0.0.2:1024 to 192.0.2.1:81.
+#[test]
+fn a_flow_takes_the_link_that_the_published_sum_names() {
+    let (client, server) = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(192, 0, 2, 1));
+    let hash = by_sum().hash_for(client.into(), server.into(), 1024, 81);
+    assert_eq!(hash, 167_772_162 + 3_221_225_985 + 1024 + 81);
+    let request = Request {
+        hash,
+        ..Request::default()
+    };
+    let decision = decide(Dispatch::HashSum, &all_usable(3), &request);
+    assert_eq!((decision.target, decision.why), (Some(1), Why::Hash));
 }
 
 #[test]
