@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
-#define AB_ABI_VERSION 6
+#define AB_ABI_VERSION 7
 
 union ab_addr {
 	__u8 byte[16];
@@ -265,9 +265,10 @@ struct ab_ending {
 /* An upgrade (lib/former.h): what user space says of it, and the arguments and results of `migrate`, run as often as there is
  * something in the former tables. */
 struct ab_upgrade {
-	__u64 brought; /* flows and permissions that came over by it, or were over already */
-	__u32 count;   /* in: keys to visit */
-	__u32 taken;   /* the new programs carry the packets */
+	__u64 flows;	   /* that came over by it, or were over already */
+	__u64 permissions; /* the same of them */
+	__u32 count;	   /* in: keys to visit */
+	__u32 taken;	   /* the new programs carry the packets */
 };
 
 /* A TCP flow that ended with its link: what a RST towards the LAN needs. */

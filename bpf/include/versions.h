@@ -34,7 +34,7 @@
 	X(devices, 6)                                                                                                  \
 	X(routes, 6)                                                                                                   \
 	X(traffic, 5)                                                                                                  \
-	X(reasons, 5)                                                                                                  \
+	X(reasons, 7)                                                                                                  \
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \
 	X(sweeping, 5)                                                                                                 \
@@ -42,7 +42,7 @@
 	X(visits, 5)                                                                                                   \
 	X(doomed, 5)                                                                                                   \
 	X(ended, 5)                                                                                                    \
-	X(upgrade, 6)
+	X(upgrade, 7)
 
 #define AB_TRUNK_MAP_VERSIONS(X)                                                                                       \
 	X(spreading, 3)                                                                                                \

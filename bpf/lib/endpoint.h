@@ -74,8 +74,7 @@ static __always_inline void leave_remote(const struct ab_flow_key *key)
 
 static __always_inline struct ab_flow *find_confirmed(const struct ab_flow_key *key)
 {
-	struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
-	return flow || !came_over(key) ? flow : bpf_map_lookup_elem(&flows, key);
+	return AB_FIND(key, bpf_map_lookup_elem(&flows, key));
 }
 
 /* The LAN entry of a live flow whose LAN endpoint is that of s->lan_key. Its key is s->endpoint_key. */

@@ -73,7 +73,8 @@ static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_expl
 	e->reason = parse_packet(skb, &p, ETH_HLEN);
 	if (e->reason || p.kind != PACKET_FLOW)
 		return;
-	e->hash = packet_hash(&p);
+	if (now)
+		e->hash = packet_hash(now, &p);
 	make_key(&key, p.proto, AB_SIDE_LAN, p.src, p.sport, p.dst, p.dport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow) {

@@ -66,8 +66,7 @@ static __always_inline struct ab_flow *find_entry(const struct ab_flow_key *key)
 /* The same of a packet's flow, which may have to come over first. */
 static __always_inline struct ab_flow *find_young(const struct ab_flow_key *key)
 {
-	struct ab_flow *flow = find_young_entry(key);
-	return flow || !came_over(key) ? flow : find_entry(key);
+	return AB_FIND(key, find_young_entry(key));
 }
 
 static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)

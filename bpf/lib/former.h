@@ -12,6 +12,13 @@
 #include "../include/former.h"
 #include "maps.h"
 
+/* What an expression finds under `key`, which may have to come over first. */
+#define AB_FIND(key, expression)                                                                                       \
+	({                                                                                                             \
+		struct ab_flow *found = expression;                                                                    \
+		found || !came_over(key) ? found : expression;                                                         \
+	})
+
 #ifdef AB_UPGRADES
 
 AB_MAP(upgrade, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_upgrade, 0);

@@ -59,7 +59,7 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 		return 0;
 	if (!(flow->state & AB_STATE_CONFIRMED) && !(p->tcp_flags & TCP_RST)) {
 		int misfit = follow_handshake_in(p, flow, key);
-		if (misfit)
+		if (misfit || p->flags & PACKET_CHALLENGE)
 			return misfit;
 	}
 	if (p->tcp_flags & (TCP_RST | TCP_FIN)) {
@@ -122,6 +122,14 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, s
 	return bad ?: send_to_lan(skb, p, flow, flow->other_local.word[3]);
 }
 
+/* The reason for which a TCP segment left that was sent to the LAN. */
+static __always_inline int way_in(const struct packet *p)
+{
+	if (p->flags & PACKET_CALL)
+		return AB_REASON_HAIRPIN_SYN;
+	return p->flags & PACKET_CHALLENGE ? AB_REASON_CHALLENGE : AB_REASON_TRANSLATED_IN;
+}
+
 /* A later fragment whose first was not seen: the host's own, or early. It is left to the host, and a copy waits. */
 static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *p, __u32 link)
 {
@@ -167,10 +175,11 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 			int refused = take_for_lan(skb, p, &key, &flow, link) ?: follow_tcp_in(p, &key, flow, t);
 			if (refused)
 				return refused;
-			count_rx(t, flow, load);
 		}
+		if (!(p->flags & (PACKET_CALL | PACKET_CHALLENGE)))
+			count_rx(t, flow, load);
 		int way = forward_in(skb, p, flow, link);
-		return p->flags & PACKET_CALL && way == AB_REASON_TRANSLATED_IN ? AB_REASON_HAIRPIN_SYN : way;
+		return way == AB_REASON_TRANSLATED_IN ? way_in(p) : way;
 	}
 	__u32 is_first = ab_first_remote(flow)->word[3] == p->src && !(flow->state & AB_STATE_HAIRPIN);
 	int filtered = is_first ? 0 : filter_mapping(p, &key, flow);

@@ -268,7 +268,7 @@ static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow
 
 static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flow)
 {
-	if (!p->has_ports_header)
+	if (!p->has_ports_header || answers_challenge(p, flow))
 		return;
 	follow_tcp(flow, p);
 	if (p->tcp_flags & (TCP_FIN | TCP_RST))

@@ -65,11 +65,12 @@ enum packet_kind {
 	PACKET_OTHER,
 };
 
-/* What this host knows of a packet that it has sent back to itself. */
+/* What is known of a packet beside its headers. */
 enum packet_flags {
 	PACKET_ACCOUNTED = 1, /* tail of a fragment whose span is known already */
 	PACKET_TURNED = 2,    /* one LAN host's to another's external address, at the ingress of that one's link */
 	PACKET_CALL = 4,      /* a turned SYN that opens nothing */
+	PACKET_CHALLENGE = 8, /* none of its flow's: of an earlier connection, to the SYN */
 };
 
 struct packet {

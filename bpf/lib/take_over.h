@@ -190,8 +190,13 @@ static long migrate_entry(__u32 index, struct migration *m)
 {
 	if (index >= AB_VISIT_MAX)
 		return 1;
-	if (take_over(&m->visit->key[index], 1))
-		m->upgrade->brought++;
+	const struct ab_flow_key *key = &m->visit->key[index];
+	if (!take_over(key, 1))
+		return 0;
+	if (key->side == AB_SIDE_LAN)
+		m->upgrade->flows++;
+	else
+		m->upgrade->permissions++;
 	return 0;
 }
 

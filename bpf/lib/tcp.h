@@ -26,6 +26,12 @@ static __always_inline int is_plausible(__u32 seq, __u32 expected)
 	return seq - expected + TCP_PLAUSIBLE_WINDOW <= 2 * TCP_PLAUSIBLE_WINDOW;
 }
 
+/* Whether a number is behind what the LAN host's SYN occupies, or what it has sent since. */
+static __always_inline int is_behind_syn(__u32 number, const struct ab_flow *lan)
+{
+	return is_after(number, lan->tcp.isn) && !is_after(number, lan->tcp.end);
+}
+
 /* Follows one direction. Whether the segment acknowledges something new. */
 static __always_inline int follow_tcp(struct ab_flow *flow, const struct packet *p)
 {
@@ -119,7 +125,26 @@ static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan
 /* Whether a TCP segment acknowledges what the LAN host's SYN occupies. One without an ACK opens simultaneously. */
 static __always_inline int answers_syn(const struct packet *p, const struct ab_flow *lan)
 {
-	return !(p->tcp_flags & TCP_ACK) || (is_after(p->ack, lan->tcp.isn) && !is_after(p->ack, lan->tcp.end));
+	return !(p->tcp_flags & TCP_ACK) || is_behind_syn(p->ack, lan);
+}
+
+/*
+ * Whether what does not answer the SYN is of a remote end that has an earlier connection of the same ends still, in TIME-WAIT or
+ * half open: a bare ACK with that one's numbers (RFC 9293 section 3.10.7.4). The host, which waits for the answer, resets that
+ * connection (section 3.10.7.3), and its next SYN is heard. Who forges it has a RST sent, to whom the host called, that he could
+ * have sent himself.
+ */
+static __always_inline int is_challenge(const struct packet *p, const struct ab_flow_key *wan_key,
+					const struct ab_flow *wan, const struct ab_flow *lan)
+{
+	return p->seq == p->end && !(lan->state & (AB_STATE_REPLIED | AB_STATE_CLOSED)) &&
+	       is_other_of(lan, wan_key, wan);
+}
+
+/* The host's RST in answer to that: it bears the number that was acknowledged, and says nothing of this flow. */
+static __always_inline int answers_challenge(const struct packet *p, const struct ab_flow *lan)
+{
+	return p->tcp_flags & TCP_RST && !(lan->state & AB_STATE_REPLIED) && !is_behind_syn(p->seq, lan);
 }
 
 /* The remote end answered: the LAN entry learns it, so that what the host sends next confirms the flow. */
@@ -137,8 +162,14 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 {
 	struct ab_flow_key lan_key;
 	struct ab_flow *lan = find_attempt(wan_key, wan, &lan_key);
-	if (!lan || !answers_syn(p, lan))
+	if (!lan)
 		return AB_REASON_BAD_HANDSHAKE;
+	if (!answers_syn(p, lan)) {
+		if (!is_challenge(p, wan_key, wan, lan))
+			return AB_REASON_BAD_HANDSHAKE;
+		p->flags |= PACKET_CHALLENGE;
+		return 0;
+	}
 	if (p->tcp_flags & TCP_SYN) {
 		/* A RST in answer takes its number from an ACK. */
 		int late = p->tcp_flags & TCP_ACK ? AB_REASON_LATE_ANSWER : AB_REASON_BAD_HANDSHAKE;

@@ -8,16 +8,17 @@ use std::{
 
 use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
 use anabranch_policy::abi;
+use aya::maps::{Map, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
 
 use crate::{
     Error, FlowRow, ReasonCount, Route, Swept, Walker, attach,
     ending::Which,
-    object::{self, Object},
+    object::{self, Object, gateway_object},
     reasons, routes,
     run::{self, Ran},
     upgrade,
-    walk::Occupancy,
+    walk::{Clock, Occupancy, monotonic_now},
 };
 
 /// How many flows and hosts the tables hold. Fixed while pinned maps live.
@@ -43,6 +44,24 @@ impl Default for Sizes {
             flows_max: 262_144,
             embryos_max: 32_768,
             hosts_max: 16_384,
+        }
+    }
+}
+
+/// What a gateway is made of.
+pub struct Build {
+    /// Its programs, as clang made them.
+    pub object: Vec<u8>,
+    /// That its programs go by.
+    pub clock: Clock,
+}
+
+impl Default for Build {
+    /// The programs that this crate carries, which go by CLOCK_MONOTONIC.
+    fn default() -> Self {
+        Build {
+            object: gateway_object(),
+            clock: Box::new(monotonic_now),
         }
     }
 }
@@ -93,15 +112,28 @@ impl Gateway {
     /// # Errors
     /// Missing privileges, a kernel before 6.1, pins that cannot be made.
     pub fn open(pins: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
-        let name = format!("v{}", abi::ABI_VERSION);
-        object::load_in_folder(pins, &name, |folder| Self::load(pins, folder, sizes))
+        Self::open_build(pins, sizes, Build::default())
     }
 
-    fn load(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(Self, bool), Error> {
+    /// The same with programs that were built otherwise.
+    ///
+    /// # Errors
+    /// As [`Gateway::open`].
+    pub fn open_build(pins: &Path, sizes: Sizes, build: Build) -> Result<(Self, bool), Error> {
+        let name = format!("v{}", abi::ABI_VERSION);
+        object::load_in_folder(pins, &name, |folder| Self::load(pins, folder, sizes, build))
+    }
+
+    fn load(
+        instance: &Path,
+        folder: &Path,
+        sizes: Sizes,
+        build: Build,
+    ) -> Result<(Self, bool), Error> {
         upgrade::take_over(instance, folder, sizes)?;
-        let mut object = Object::load(folder, sizes)?;
+        let mut object = Object::load(&build.object, folder, sizes)?;
         let adopted = object.adopted;
-        let walker = Arc::new(Walker::open(&mut object, folder)?);
+        let walker = Arc::new(Walker::open(&mut object, folder, build.clock)?);
         let mut gateway = Gateway {
             occupancy: Occupancy::open(folder)?,
             embryos_max: object::max_entries(folder, "embryo_order")?,
@@ -272,6 +304,17 @@ impl Gateway {
     /// There is no program of that name.
     pub fn program(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
         self.object.classifier(name)
+    }
+
+    /// A map that this crate tells nothing, and does not ask.
+    ///
+    /// # Errors
+    /// There is none of that name, or of that type.
+    pub fn take_map<M: TryFrom<Map, Error = MapError>>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<M, Error> {
+        self.object.take(name)
     }
 
     /// Why packets left, all CPUs added up.

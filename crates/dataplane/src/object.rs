@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anabranch_policy::abi;
+use anabranch_policy::{PinnedMap, abi};
 use aya::{
     Ebpf, EbpfLoader, Pod,
     maps::{Array, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
@@ -97,10 +97,10 @@ pub struct Object {
 }
 
 impl Object {
-    /// Loads the programs over the maps pinned in `pins`, making those that are not there.
-    pub fn load(pins: &Path, sizes: Sizes) -> Result<Self, Error> {
+    /// Loads the programs of `object`, as clang made it, over the maps pinned in `pins`, making those that are not there.
+    pub fn load(object: &[u8], pins: &Path, sizes: Sizes) -> Result<Self, Error> {
         let adopted = pins.join("flows").exists();
-        let mut bpf = loader(pins, sizes).load(&gateway_object())?;
+        let mut bpf = loader(pins, sizes).load(object)?;
         load_programs(&mut bpf, &CLASSIFIERS, &SWEEPERS)?;
         let maps = Maps::take(&mut bpf)?;
         Ok(Object { bpf, maps, adopted })
@@ -125,6 +125,14 @@ impl Object {
 
     pub fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
         classifier(&mut self.bpf, name)
+    }
+
+    /// A map that is not among [`Maps`].
+    pub fn take<M: TryFrom<Map, Error = MapError>>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<M, Error> {
+        take(&mut self.bpf, name)
     }
 
     pub fn sweeper(&mut self, name: &'static str) -> Result<&mut RawTracePoint, Error> {
@@ -210,6 +218,18 @@ pub fn pinned(pins: &Path, name: &'static str) -> Result<MapData, Error> {
 pub fn pinned_array<V: Pod>(pins: &Path, name: &'static str) -> Result<Array<MapData, V>, Error> {
     let map = Map::Array(pinned(pins, name)?);
     Array::try_from(map).map_err(Error::map(name))
+}
+
+/// Pins anew what has the same shape since `version`.
+pub fn reuse(former: &Path, folder: &Path, maps: &[PinnedMap], version: u32) -> Result<(), Error> {
+    for map in maps.iter().filter(|map| map.since <= version) {
+        let (from, to) = (former.join(map.name), folder.join(map.name));
+        if from.exists() && !to.exists() {
+            let map = pinned(former, map.name)?;
+            map.pin(&to).map_err(Error::repin(&to))?;
+        }
+    }
+    Ok(())
 }
 
 /// How many entries a map that is pinned in `pins` holds.

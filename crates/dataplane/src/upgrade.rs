@@ -11,12 +11,9 @@ use std::{
     time::Instant,
 };
 
-use anabranch_policy::{
-    PinnedMap,
-    abi::{self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerRoute},
-};
+use anabranch_policy::abi::{self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerRoute};
 use aya::{
-    maps::{Array, HashMap, Map, MapData, MapError, lpm_trie::LpmTrie},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
     programs::TcAttachType,
 };
 
@@ -38,7 +35,7 @@ pub fn take_over(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(), Err
         return Ok(());
     }
     let began = Instant::now();
-    reuse(
+    object::reuse(
         &former,
         folder,
         anabranch_policy::maps(),
@@ -51,26 +48,16 @@ pub fn take_over(instance: &Path, folder: &Path, sizes: Sizes) -> Result<(), Err
     upgrade.stand_by()?;
     upgrade.take()?;
     let left = upgrade.migrate()?;
-    let brought = upgrade.state()?.brought;
+    let abi::Upgrade {
+        flows, permissions, ..
+    } = upgrade.state()?;
     object::remove_pins(&former)?;
-    tracing::info!(flows = brought, took = ?began.elapsed(), "took over the flows of the former version");
+    tracing::info!(flows, permissions, took = ?began.elapsed(), "took over the flows of the former version");
     if left > 0 {
         tracing::warn!(
-            flows = left,
-            "had no room for flows of the former version: they are lost"
+            left,
+            "had no room for flows and permissions of the former version: they are lost"
         );
-    }
-    Ok(())
-}
-
-/// Pins anew what has the same shape since `version`.
-pub fn reuse(former: &Path, folder: &Path, maps: &[PinnedMap], version: u32) -> Result<(), Error> {
-    for map in maps.iter().filter(|map| map.since <= version) {
-        let (from, to) = (former.join(map.name), folder.join(map.name));
-        if from.exists() && !to.exists() {
-            let map = pinned(former, map.name)?;
-            map.pin(&to).map_err(Error::repin(&to))?;
-        }
     }
     Ok(())
 }
@@ -108,6 +95,7 @@ impl Upgrade {
     fn convert(&mut self) -> Result<(), Error> {
         self.convert_devices()?;
         self.convert_routes()?;
+        self.convert_reasons()?;
         let former: Array<_, FormerChoice> = pinned_array(&self.former, "choice")?;
         let now = former.get(&0, 0).map_err(Error::map("choice"))?;
         let set = self.object.maps.choice.set(0, choice_of(&now), 0);
@@ -133,6 +121,18 @@ impl Upgrade {
             let (prefix, route) = route.map_err(Error::map("routes"))?;
             let set = self.object.maps.routes.insert(&prefix, route_of(&route), 0);
             set.map_err(Error::map("routes"))?;
+        }
+        Ok(())
+    }
+
+    /// What the former programs count after this is not told.
+    fn convert_reasons(&mut self) -> Result<(), Error> {
+        let map = Map::PerCpuArray(pinned(&self.former, "reasons")?);
+        let former: PerCpuArray<_, u64> = map.try_into().map_err(Error::map("reasons"))?;
+        for number in 0..object::max_entries(&self.former, "reasons")? {
+            let packets = former.get(&number, 0).map_err(Error::map("reasons"))?;
+            let set = self.object.maps.reasons.set(reason_of(number), packets, 0);
+            set.map_err(Error::map("reasons"))?;
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Upgrade {
 
     // ---- after
 
-    /// Has every flow come over. How many had no room.
+    /// Has every flow and permission come over. How many had no room.
     fn migrate(&mut self) -> Result<u64, Error> {
         let mut left = u64::MAX;
         loop {
@@ -274,6 +274,15 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
     };
     choice.target[..former.target.len()].copy_from_slice(&former.target);
     choice
+}
+
+/// A reason that is new, with those before it numbered as they were.
+const NEW_REASON: &str = "CHALLENGE";
+
+fn reason_of(former: u32) -> u32 {
+    let reasons = anabranch_policy::reasons().iter();
+    let kept = reasons.take_while(|reason| reason.name != NEW_REASON);
+    former + u32::from(former >= kept.count() as u32)
 }
 
 /// `struct ab_session_key`, and the places of `struct ab_sessions`.

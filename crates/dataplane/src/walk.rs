@@ -80,8 +80,17 @@ impl Occupancy {
     }
 }
 
+/// What time it is, since the machine was started.
+pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// That of programs which ask the kernel.
+pub fn monotonic_now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
 /// Walks over the flows of a gateway, one of a kind at a time, for any thread.
 pub struct Walker {
+    clock: Clock,
     sweeping: Mutex<Sweeping>,
     ending: Mutex<Ending>,
     tables: FlowTables,
@@ -135,9 +144,10 @@ struct Sweeping {
 }
 
 impl Walker {
-    /// Over the tables pinned in `pins`, with the programs of a loaded object.
-    pub(crate) fn open(object: &mut Object, pins: &Path) -> Result<Self, Error> {
+    /// Over the tables pinned in `pins`, with the programs of a loaded object and their clock.
+    pub(crate) fn open(object: &mut Object, pins: &Path, clock: Clock) -> Result<Self, Error> {
         Ok(Walker {
+            clock,
             sweeping: Mutex::new(Sweeping::open(object, pins)?),
             ending: Mutex::new(Ending::open(object, pins)?),
             tables: FlowTables::open(pins)?,
@@ -149,7 +159,7 @@ impl Walker {
     /// # Errors
     /// The kernel refuses.
     pub fn sweep(&self) -> Result<Swept, Error> {
-        hold(&self.sweeping).sweep()
+        hold(&self.sweeping).sweep(self.now_ns())
     }
 
     /// Ends flows of one link that were opened before this call, and tells the LAN hosts of TCP flows.
@@ -157,7 +167,7 @@ impl Walker {
     /// # Errors
     /// The kernel refuses.
     pub fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error> {
-        let now_ns = now_ns();
+        let now_ns = self.now_ns();
         hold(&self.ending).end_flows(link, which, now_ns)
     }
 
@@ -171,7 +181,11 @@ impl Walker {
             entries.push((key, *flow));
             Ok(())
         })?;
-        Ok(flows::rows(entries, monotonic_now()))
+        Ok(flows::rows(entries, (self.clock)()))
+    }
+
+    fn now_ns(&self) -> u64 {
+        (self.clock)().as_nanos() as u64
     }
 }
 
@@ -190,8 +204,8 @@ impl Sweeping {
         })
     }
 
-    fn sweep(&mut self) -> Result<Swept, Error> {
-        let mut round = self.begin()?;
+    fn sweep(&mut self, now_ns: u64) -> Result<Swept, Error> {
+        let mut round = self.begin(now_ns)?;
         let program = &mut self.program;
         self.tables.for_each(|key, flow| {
             round.meet(key, flow);
@@ -209,10 +223,10 @@ impl Sweeping {
         })
     }
 
-    fn begin(&self) -> Result<Round, Error> {
+    fn begin(&self, now_ns: u64) -> Result<Round, Error> {
         let settings = self.settings.get(&0, 0).map_err(Error::map("settings"))?;
         let is_pressed = self.occupancy.is_pressed()?;
-        let (timer_ns, now_ns) = (shortest_timer_ns(&settings), now_ns());
+        let timer_ns = shortest_timer_ns(&settings);
         let closed_timer_ns = if is_pressed {
             timer_ns.min(abi::PRESSED_CLOSED_NS)
         } else {
@@ -325,12 +339,4 @@ impl<A: Pod> Walk<A> {
         ran.map_err(Error::program(self.program_name))?;
         self.arguments()
     }
-}
-
-fn monotonic_now() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
-}
-
-fn now_ns() -> u64 {
-    monotonic_now().as_nanos() as u64
 }

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 
 use anabranch_policy::{Fate, Reason, abi};
 
-use crate::build::{End, SYN};
+use crate::build::{ACK, End, SYN};
 use crate::memory::{Memory, stream};
 use crate::read::{ETHERNET, ICMP, Ip, TCP, UDP};
 use crate::rig::{Action, Outcome, Rig};
@@ -232,6 +232,7 @@ impl<'a> Case<'a> {
             (Port::Lan(_), "TRANSLATED_OUT" | "HAIRPIN") => self.translated(Way::Out),
             (Port::Link(_), "TRANSLATED_IN") => self.translated(Way::In),
             (Port::Link(_), "HAIRPIN_SYN") => self.called(),
+            (Port::Link(_), "CHALLENGE") => self.challenged(),
             (Port::Lan(_), "ERROR_OUT") => self.error(Way::Out),
             (Port::Link(_), "ERROR_IN") => self.error(Way::In),
             _ => wrong("the checker knows no rule by which it may be sent"),
@@ -395,6 +396,20 @@ impl<'a> Case<'a> {
             left.dst()
         );
         self.is_the_same(Way::In, &came, &left, Some(LAN_MTU))
+    }
+
+    /// A bare ACK to a SYN that nothing has answered (RFC 9293 section 3.10.7.4).
+    fn challenged(&self) -> Verdict {
+        let came = self.came()?;
+        let says = came.segment().ok_or("it is no segment")?;
+        let is_bare = says.flags & 0x17 == ACK && says.end == says.seq;
+        demand!(is_bare, "{says:?} is no bare ACK");
+        let ports = came.ports().ok_or("it has no ports")?;
+        let (local, remote) = ends(Way::In, &came, ports);
+        let flow = self.flow(TCP, local, remote)?;
+        let has_heard = abi::STATE_CONFIRMED | abi::STATE_REPLIED | abi::STATE_CLOSED;
+        demand!(flow.state & has_heard == 0, "its SYN was answered");
+        self.translated(Way::In)
     }
 
     /// What the gateway says itself: an ICMP error about the packet, or a RST in the remote end's name.

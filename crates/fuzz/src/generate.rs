@@ -235,6 +235,10 @@ impl Generator {
             _ => answered && self.rng.random_bool(0.5),
         };
         let packet = match flow.proto {
+            TCP if flow.step == 2 && inward && self.rng.random_bool(0.1) => {
+                flow.step = 1;
+                flow.challenge(self.rng.random(), self.rng.random())
+            }
             TCP => self.segment(&mut flow, inward),
             _ => {
                 let payload = self.payload();
@@ -582,6 +586,15 @@ impl Flow {
             payload,
         };
         build::tcp(src, dst, id, &says)
+    }
+
+    /// The SYN meets an earlier connection of its ends, which has come to `number`.
+    fn challenge(&self, id: u16, number: u32) -> Vec<u8> {
+        let mut earlier = Flow {
+            local_seq: number,
+            ..self.clone()
+        };
+        earlier.segment(true, id, ACK, &[], &[])
     }
 
     fn datagram(&self, inward: bool, id: u16, payload: &[u8]) -> Vec<u8> {

@@ -11,8 +11,7 @@ use aya::programs::TcAttachType;
 use super::object::Object;
 use crate::{
     Error, attach,
-    object::{pinned_array, remove_pins},
-    upgrade::reuse,
+    object::{pinned_array, remove_pins, reuse},
 };
 
 /// Takes over what the former version of an `instance` left, into its `folder` of today. Nothing to do is no error.

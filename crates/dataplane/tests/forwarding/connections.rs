@@ -4,7 +4,10 @@ use std::{
     collections::BTreeSet,
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsRawFd,
 };
+
+use socket2::{Domain, Socket, Type};
 
 use crate::{common::*, site::Site, *};
 
@@ -135,6 +138,70 @@ fn an_idle_host_whose_flow_is_forgotten_is_told_when_it_speaks() {
     client.write_all(b"after").unwrap();
     let error = client.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+/// A connection from this end, whose SYN has this sequence number.
+fn connect_with(namespace: &Namespace, from: (Ipv4Addr, u16), isn: u32) -> TcpStream {
+    let connect = || -> std::io::Result<TcpStream> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&SocketAddr::from(from).into())?;
+        for (option, value) in [
+            (libc::TCP_REPAIR, 1),
+            (libc::TCP_REPAIR_QUEUE, TCP_SEND_QUEUE),
+            (libc::TCP_QUEUE_SEQ, isn),
+            (libc::TCP_REPAIR, 0),
+        ] {
+            set_tcp_option(&socket, option, value)?;
+        }
+        socket.connect_timeout(&SocketAddr::from((SERVER, 8080)).into(), PATIENCE / 2)?;
+        Ok(socket.into())
+    };
+    let stream = namespace.run(connect).unwrap().unwrap();
+    patient(&stream);
+    stream
+}
+
+/// Of `TCP_REPAIR_QUEUE`.
+const TCP_SEND_QUEUE: u32 = 2;
+
+fn set_tcp_option(socket: &Socket, option: i32, value: u32) -> std::io::Result<()> {
+    let (fd, length) = (socket.as_raw_fd(), size_of_val(&value) as u32);
+    let value = std::ptr::from_ref(&value).cast();
+    // SAFETY: `value` leads to so many bytes.
+    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, option, value, length) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Which a server keeps for a minute: who has closed first, and with timestamps a later SYN would be taken for the next one
+/// (RFC 6191).
+#[test]
+fn a_port_is_used_again_towards_a_server_that_has_it_in_time_wait() {
+    let mut site = Site::new();
+    let listener = listen(&site.internet, (SERVER, 8080));
+    site.client
+        .set_sysctl("net/ipv4/tcp_timestamps", "0")
+        .unwrap();
+    let connect = |site: &Site, from, isn| {
+        let client = connect_with(&site.client, from, isn);
+        let (server, peer) = listener.accept().unwrap();
+        (client, server, peer)
+    };
+    let (mut client, server, first) = connect(&site, (CLIENT, 4000), 3 << 30);
+    drop(server);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    drop(client);
+    eventually("the connection is over", || site.live() == 0);
+
+    // The same ends again, by the other link: the gateway forgets what it knew.
+    let (_client, _server, second) = connect(&site, (CLIENT, 4000), (3 << 30) + 1_000_000);
+    assert_ne!(first, second);
+    let (mut client, mut server, third) = connect(&site, (SECOND_CLIENT, 4000), 2 << 30);
+    assert_eq!(first, third);
+    echo_once(&mut client, &mut server, b"at once");
+    assert_eq!(site.reason("challenge"), 1);
 }
 
 /// Of [`kernel_nat`].

@@ -16,8 +16,9 @@ use anabranch_policy::abi::{
 use anyhow::Context;
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, LpmTrie, Map, MapData, lpm_trie::Key},
+    maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray, PerCpuValues, lpm_trie::Key},
     programs::{SchedClassifier, TcAttachType},
+    util::nr_cpus,
 };
 use nix::net::if_::if_nametoindex;
 
@@ -155,4 +156,17 @@ pub fn flows(site: &Site) -> Vec<(FlowKey, FormerFlow)> {
     }
     flows.retain(|(key, _)| key.side == abi::SIDE_LAN);
     flows
+}
+
+/// As many packets have left for a reason, by its number, as `packets` says.
+pub fn count_reasons(site: &Site, packets: impl Fn(u32) -> u64) {
+    let data = MapData::from_pin(folder(site).join("reasons")).unwrap();
+    let count = data.info().unwrap().max_entries();
+    let mut reasons: PerCpuArray<_, u64> = Map::PerCpuArray(data).try_into().unwrap();
+    for number in 0..count {
+        let mut per_cpu = vec![0; nr_cpus().unwrap()];
+        per_cpu[0] = packets(number);
+        let counted = PerCpuValues::try_from(per_cpu).unwrap();
+        reasons.set(number, counted, 0).unwrap();
+    }
 }

@@ -292,6 +292,21 @@ fn balance(site: &mut Site, held: Held) {
     });
 }
 
+#[test]
+fn an_upgrade_goes_on_counting_why_packets_leave() {
+    const MANY: u64 = 1_000_000;
+    let mut site = Site::bare();
+    former::start(&site, generous(), SIZES);
+    former::count_reasons(&site, |number| MANY * u64::from(number));
+    let opened = site.open(SIZES, &generous());
+    site.adopt(opened);
+    let counted = site.plane().reasons().unwrap();
+    let kept = counted.iter().filter(|reason| reason.name != "challenge");
+    for (number, reason) in (0..).zip(kept) {
+        assert_eq!(reason.packets / MANY, number, "{reason:?}");
+    }
+}
+
 // ---- a process that is killed on the way
 
 const PINS: &str = "ANABRANCH_TEST_PINS";

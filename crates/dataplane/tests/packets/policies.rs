@@ -58,15 +58,24 @@ fn every_vector_of_the_native_build_is_decided_alike_by_the_loaded_program() {
 #[test]
 fn every_hash_vector_of_two_ipv4_addresses_comes_out_alike() {
     let mut rig = Rig::new();
+    let by_crc = round_robin(0b11);
+    let by_sum = Choice {
+        dispatch: Dispatch::HashSum.into(),
+        ..by_crc
+    };
     let mut compared = 0;
     for vector in hash_vectors() {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (vector.src.ip(), vector.dst.ip()) else {
             continue;
         };
         let (from, to) = ((src, vector.sport).into(), (dst, vector.dport).into());
-        for proto in [Proto::Tcp, Proto::Udp] {
-            let explained = rig.plane().explain(from, to, proto).unwrap();
-            assert_eq!(explained.hash, vector.hash, "{vector:?}");
+        let sum = by_sum.hash_for(vector.src, vector.dst, vector.sport, vector.dport);
+        for (choice, hash) in [(&by_crc, vector.hash), (&by_sum, sum)] {
+            rig.install(choice);
+            for proto in [Proto::Tcp, Proto::Udp] {
+                let explained = rig.plane().explain(from, to, proto).unwrap();
+                assert_eq!(explained.hash, hash, "{vector:?}");
+            }
         }
         compared += 1;
     }
@@ -76,7 +85,12 @@ fn every_hash_vector_of_two_ipv4_addresses_comes_out_alike() {
 #[test]
 fn what_is_explained_is_what_happens() {
     let mut rig = Rig::new();
-    for dispatch in [Dispatch::Weighted, Dispatch::Best, Dispatch::Hash] {
+    for dispatch in [
+        Dispatch::Weighted,
+        Dispatch::Best,
+        Dispatch::Hash,
+        Dispatch::HashSum,
+    ] {
         let mut choice = round_robin(0b11);
         choice.dispatch = dispatch.into();
         choice.target[0] = Target::new(3, 0);

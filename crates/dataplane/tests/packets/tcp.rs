@@ -212,10 +212,12 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
     let link = link_of(external);
     let misfits = |rig: &mut Rig| {
         for wrong in [0, LOCAL_ISN, LOCAL_ISN + 2, LOCAL_ISN ^ 0x8000_0000] {
-            for flags in ["SA", "A", "FA"] {
+            for flags in ["SA", "FA"] {
                 let lie = tcp(remote, external, flags, REMOTE_ISN, wrong);
                 rig.link_brings(link, &lie.frame()).dropped("bad-handshake");
             }
+            let lie = tcp(remote, external, "A", REMOTE_ISN, wrong).payload(b"lie");
+            rig.link_brings(link, &lie.frame()).dropped("bad-handshake");
             let lie = tcp(remote, external, "RA", REMOTE_ISN, wrong);
             rig.link_brings(link, &lie.frame()).dropped("bad-rst");
         }
@@ -233,6 +235,79 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
     rig.lan_sends(&ack.frame()).sent("translated-out");
     let flow = rig.flow(local);
     assert_eq!((flow.state, flow.packets_in), (FlowState::Established, 1));
+}
+
+/// The external end of an attempt from `client(4000)`, and the outcome of a bare ACK with this number there.
+fn challenged(rig: &mut Rig, ack: u32) -> (SocketAddrV4, Outcome) {
+    let (local, remote) = (client(4000), server(80));
+    let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
+    let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
+    let challenge = tcp(remote, external, "A", REMOTE_ISN, ack);
+    let outcome = rig.link_brings(link_of(external), &challenge.frame());
+    (external, outcome)
+}
+
+/// RFC 9293 section 3.5, figure 10: the recovery of a half-open connection, here of one in TIME-WAIT.
+#[test]
+fn a_host_resets_the_earlier_connection_that_its_syn_meets_and_connects() {
+    for earlier in [
+        LOCAL_ISN - 77,
+        LOCAL_ISN,
+        LOCAL_ISN + 2,
+        LOCAL_ISN + (1 << 30),
+    ] {
+        let mut rig = Rig::new();
+        let (local, remote) = (client(4000), server(80));
+        let (external, outcome) = challenged(&mut rig, earlier);
+        let got = outcome.sent("challenge");
+        assert_eq!((got.src(), got.dst()), (remote, local));
+        assert_eq!(got.tcp().acknowledgment_number, earlier);
+        let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
+        let traffic = counters[usize::from(link_of(external))].traffic;
+        assert_eq!((traffic.rx_packets, traffic.rx_progress), (0, 0));
+
+        let reset = tcp(local, remote, "R", earlier, 0);
+        let sent = rig.lan_sends(&reset.frame()).sent("translated-out");
+        assert_eq!(
+            (sent.src(), sent.tcp().sequence_number),
+            (external, earlier)
+        );
+        assert_eq!((rig.live(), rig.closed()), (1, 0));
+        for wrong in [LOCAL_ISN + 2, earlier] {
+            let lie = tcp(remote, external, "SA", REMOTE_ISN, wrong);
+            rig.link_brings(link_of(external), &lie.frame())
+                .dropped("bad-handshake");
+        }
+        let connection = rig.connect(local, remote);
+        assert_eq!(connection.external, external);
+        assert_eq!(
+            (rig.flow(local).state, rig.live()),
+            (FlowState::Established, 1)
+        );
+    }
+}
+
+#[test]
+fn a_bare_acknowledgement_challenges_nothing_but_an_unanswered_syn_over_its_own_link() {
+    let stale = |external| tcp(server(80), external, "A", REMOTE_ISN, LOCAL_ISN - 77).frame();
+    let (mut rig, [first, second]) = two_tries();
+    rig.link_brings(link_of(first), &stale(first))
+        .dropped("bad-handshake");
+    rig.link_brings(link_of(second), &stale(second))
+        .sent("challenge");
+    rig.link_brings(link_of(second), &syn_ack(second))
+        .sent("translated-in");
+    rig.link_brings(link_of(second), &stale(second))
+        .dropped("bad-handshake");
+
+    let mut rig = Rig::new();
+    let (external, outcome) = challenged(&mut rig, LOCAL_ISN - 77);
+    outcome.sent("challenge");
+    let given_up = tcp(client(4000), server(80), "R", LOCAL_ISN + 1, 0);
+    rig.lan_sends(&given_up.frame()).sent("translated-out");
+    assert_eq!((rig.live(), rig.closed()), (0, 1));
+    rig.link_brings(link_of(external), &stale(external))
+        .dropped("bad-handshake");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What happens to a gateway, as it is drawn.
 
 use anabranch_policy::abi::{BePort, Set, Target};
-use anabranch_policy::{Choice, Dispatch, Granularity, Load};
+use anabranch_policy::{Choice, Dispatch, Granularity, Load, SCHEMES};
 use anabranch_sim::tcp::Kind;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -84,6 +84,8 @@ pub enum Step {
         kind: Kind,
         news: bool,
     },
+    /// A server that has an earlier connection of the ends of a flow answers for that, and the LAN host resets it.
+    Challenge(usize, Way),
     /// A handshake over the flow's link.
     Connect(usize),
     /// So many SYNs.
@@ -120,10 +122,12 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Kind::Rst),
     ];
     let way = prop_oneof![3 => Just(Way::Own), 2 => (0..8usize).prop_map(Way::Sent)];
+    let challenge = (slot.clone(), way.clone());
     let server = (slot.clone(), way, server, any::<bool>());
     prop_oneof![
         20 => (slot.clone(), lan).prop_map(|(slot, kind)| Step::Lan(slot, kind)),
         20 => server.prop_map(|(slot, way, kind, news)| Step::Server { slot, way, kind, news }),
+        3 => challenge.prop_map(|(slot, way)| Step::Challenge(slot, way)),
         6 => slot.clone().prop_map(Step::Connect),
         2 => (slot.clone(), 2..12u32).prop_map(|(slot, times)| Step::Repeat(slot, times)),
         2 => slot.prop_map(Step::Leave),
@@ -145,16 +149,7 @@ fn time() -> impl Strategy<Value = u64> {
 
 /// The simulator's gateway knows no routes by one link, no excepted ports and no table of shares.
 fn rule() -> impl Strategy<Value = Rule> {
-    let dispatch = select(
-        &[
-            Dispatch::Weighted,
-            Dispatch::Best,
-            Dispatch::Random,
-            Dispatch::Hash,
-            Dispatch::RandomTwo,
-            Dispatch::Turns,
-        ][..],
-    );
+    let dispatch = select(&SCHEMES[..]);
     let granularity = prop_oneof![
         2 => Just(Granularity::Connection),
         1 => Just(Granularity::Session),

@@ -9,7 +9,7 @@ use anabranch_fuzz::build::{ACK, FIN, RST, SYN, Says};
 use anabranch_fuzz::read::TCP;
 use anabranch_fuzz::site::{HOSTS, SERVERS};
 use anabranch_policy::abi::{self, BePort, Flow, FlowKey};
-use anabranch_policy::{Tried, flow_hash};
+use anabranch_policy::Tried;
 use anabranch_sim::gateway::Pair;
 use anabranch_sim::gateway::replay::{Bound, Replay};
 use anabranch_sim::net::{FlowId, SideId};
@@ -21,6 +21,8 @@ use crate::transcript::{LINKS, PORT, Rule, SLOTS, Step, Way};
 
 const LOCAL_ISN: u32 = 1_000_000;
 const REMOTE_ISN: u32 = 3_000_000_000;
+/// Before both, in the numbers of an earlier connection.
+const LONG_AGO: u32 = 1000;
 const FIRST_PORT: u16 = 2000;
 const HEADER_BYTES: u32 = 40;
 const DATA: &[u8] = b"0123456789";
@@ -114,6 +116,7 @@ impl<'a> Worlds<'a> {
                 kind,
                 news,
             } => self.server_sends(*slot, *way, *kind, *news)?,
+            Step::Challenge(slot, way) => self.challenge(*slot, *way)?,
             Step::Connect(slot) => self.connect(*slot)?,
             Step::Repeat(slot, times) => self.repeat(*slot, *times)?,
             Step::Leave(slot) => self.leave(*slot),
@@ -134,6 +137,10 @@ impl<'a> Worlds<'a> {
 
     fn lan_sends(&mut self, slot: usize, kind: Kind) -> Result<bool> {
         let says = self.host_says(slot, kind);
+        self.lan_says(slot, kind, &says)
+    }
+
+    fn lan_says(&mut self, slot: usize, kind: Kind, says: &Says) -> Result<bool> {
         let Slot {
             flow,
             local,
@@ -142,10 +149,14 @@ impl<'a> Worlds<'a> {
         } = self.slots[slot];
         let tries = self.tries(slot);
         self.programs.set_random(self.simulator.next_draw())?;
-        let outcome = self.programs.lan_sends(segment(local, remote, &says))?;
+        let outcome = self.programs.lan_sends(segment(local, remote, says))?;
         let to_server = outcome.sent.filter(|(_, to)| *to == remote);
         let really = to_server.and_then(|(from, _)| link_of(*from.ip()));
-        let simulated = self.simulator.lan_sends(flow, kind, bytes(&says));
+        let simulated = Segment {
+            number: says.seq.wrapping_sub(LOCAL_ISN),
+            ..Segment::bare(kind)
+        };
+        let simulated = self.simulator.lan_sends(flow, simulated, bytes(says));
         let is_known = simulated.is_none_or(|server| self.slots[slot].servers.contains(&server));
         if let Some(server) = simulated.filter(|_| kind == Kind::Syn) {
             let servers = &mut self.slots[slot].servers;
@@ -167,10 +178,32 @@ impl<'a> Worlds<'a> {
     }
 
     fn server_sends(&mut self, slot: usize, way: Way, kind: Kind, news: bool) -> Result<bool> {
-        let Some((link, from)) = self.server(slot, way) else {
+        let Some(server) = self.server(slot, way) else {
             return Ok(true);
         };
-        let says = self.server_says(slot, link, kind, news);
+        let says = self.server_says(slot, server.0, kind, news);
+        Ok(self.link_brings(slot, server, kind, &says)?.is_some())
+    }
+
+    fn challenge(&mut self, slot: usize, way: Way) -> Result<bool> {
+        let Some(server) = self.server(slot, way) else {
+            return Ok(true);
+        };
+        let earlier = says(Kind::Ack, REMOTE_ISN - LONG_AGO, LOCAL_ISN - LONG_AGO);
+        match self.link_brings(slot, server, Kind::Ack, &earlier)? {
+            Some(true) => self.lan_says(slot, Kind::Rst, &says(Kind::Rst, earlier.ack, 0)),
+            agreed => Ok(agreed.is_some()),
+        }
+    }
+
+    /// Whether it arrives, if both worlds agree on that.
+    fn link_brings(
+        &mut self,
+        slot: usize,
+        (link, from): (LinkId, SideId),
+        kind: Kind,
+        says: &Says,
+    ) -> Result<Option<bool>> {
         let Slot {
             flow,
             local,
@@ -179,27 +212,27 @@ impl<'a> Worlds<'a> {
         } = self.slots[slot];
         self.programs.set_random(self.simulator.next_draw())?;
         let to = SocketAddrV4::new(external(link.0), local.port());
-        let packet = segment(remote, to, &says);
+        let packet = segment(remote, to, says);
         let outcome = self.programs.link_brings(link, packet)?;
         let really = outcome.sent.is_some_and(|(_, to)| to == local);
         let answer = Segment {
-            ack: says.ack - LOCAL_ISN,
+            ack: says.ack.wrapping_sub(LOCAL_ISN),
             payload_bytes: says.payload.len() as u16,
             ..Segment::bare(kind)
         };
         let sender = (from, flow);
         let simulated = self
             .simulator
-            .link_brings(link, sender, answer, bytes(&says));
+            .link_brings(link, sender, answer, bytes(says));
         self.tell(&format!(
             "{local} is sent {kind:?} {}, ack {}: {}, {}; in the simulator {}",
             over(Some(link)),
-            answer.ack,
+            answer.ack as i32,
             arrives(really),
             outcome.reason,
             arrives(simulated)
         ));
-        Ok(really == simulated)
+        Ok((really == simulated).then_some(really))
     }
 
     fn connect(&mut self, slot: usize) -> Result<bool> {
@@ -235,7 +268,7 @@ impl<'a> Worlds<'a> {
         }
         self.tell(&format!("{time:?} pass"));
         self.set_time(now)?;
-        self.programs.sweep()?;
+        self.programs.plane.sweep()?;
         Ok(true)
     }
 
@@ -247,17 +280,28 @@ impl<'a> Worlds<'a> {
 
     fn install(&mut self, rule: &Rule) -> Result<bool> {
         self.tell(&format!("{rule:?}"));
-        let counters = self.programs.counters()?;
+        let counters = self.programs.plane.counters()?;
         let base = |dispatched: u64| if rule.rebase { dispatched } else { 0 };
         let dispatched = counters.iter().map(|link| base(link.flows.dispatched));
         let choice = rule.choice(dispatched);
-        self.programs.install(&choice)?;
+        self.programs.plane.install(&choice)?;
         let Ok(()) = self.simulator.data_plane().install(&choice);
+        for Slot {
+            flow,
+            local,
+            remote,
+            ..
+        } in &self.slots
+        {
+            self.simulator.label(*flow, *local, *remote);
+        }
         Ok(true)
     }
 
+    /// What is opened at the same time stays.
     fn end_flows(&mut self, link: LinkId) -> Result<bool> {
-        let really = self.programs.end_flows(link)?;
+        self.set_time(self.now + Duration::from_nanos(1))?;
+        let really = self.programs.plane.end_flows(link)?.tcp;
         let Ok(simulated) = self.simulator.data_plane().end_flows(link);
         self.tell(&format!(
             "the flows of {link:?} end: {really}; in the simulator {}",
@@ -277,10 +321,8 @@ impl<'a> Worlds<'a> {
             user: user as u32,
             server: server as u32,
         };
-        let addresses = [local, remote].map(|end| (*end.ip()).into());
-        let hash = flow_hash(addresses[0], addresses[1], local.port(), remote.port());
         Slot {
-            flow: self.simulator.begin(pair, hash),
+            flow: self.simulator.begin(pair, local, remote),
             local,
             remote,
             servers: Vec::new(),
@@ -365,7 +407,7 @@ impl<'a> Worlds<'a> {
 
     fn differences(&mut self) -> Result<String> {
         let mut told = String::new();
-        let really = self.programs.counters()?;
+        let really = self.programs.plane.counters()?;
         let Ok(simulated) = self.simulator.data_plane().counters();
         for (link, (really, simulated)) in really.iter().zip(&simulated).enumerate() {
             if really != simulated {

@@ -239,8 +239,8 @@ impl Gateway {
                 }
             }
         }
-        let bytes = net.packet(id).bytes;
-        let Some((link, peer)) = self.nat.follow_out(net, from, kind, bytes) else {
+        let Packet { bytes, segment, .. } = *net.packet(id);
+        let Some((link, peer)) = self.nat.follow_out(net, from, &segment, bytes) else {
             if kind != Kind::Rst {
                 net.tell(Segment::bare(Kind::Rst), SideId::NOBODY, from);
             }
@@ -282,7 +282,7 @@ impl Gateway {
             self.hear_syn_ack(net, link, &packet);
         }
         match self.nat.follow_in(net.now(), link, &packet) {
-            Heard::InFlow => return Onward::Along,
+            Heard::InFlow | Heard::Challenge => return Onward::Along,
             Heard::Stray if packet.segment.kind != Kind::Rst => {
                 self.answer_stray(net, link, &packet);
             }

@@ -1,6 +1,7 @@
 //! The flow table of the gateway.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use anabranch_core::{Ended, LinkCounters, LinkId, Time};
@@ -63,6 +64,16 @@ impl Entry {
         self.state & (STATE_CLOSED | STATE_REPLIED) == STATE_CLOSED
     }
 
+    /// Whether a segment of its remote end belongs to a connection whose SYN was answered.
+    fn has_heard(&self, segment: &Segment) -> bool {
+        self.is(STATE_REPLIED) && (self.is(STATE_CONFIRMED) || !is_earlier(segment.ack))
+    }
+
+    /// Whether a bare ACK is of an earlier connection of its ends (`is_challenge` of bpf/lib/tcp.h).
+    fn is_challenged(&self, ack: &Segment) -> bool {
+        self.state & (STATE_REPLIED | STATE_CLOSED) == 0 && is_earlier(ack.ack)
+    }
+
     /// That takes it away when it is idle for longer (`timer_of` of bpf/lib/sweep.h).
     fn timer(&self) -> Duration {
         match self.is(STATE_CONFIRMED) {
@@ -112,6 +123,8 @@ struct Silent {
 pub(super) enum Heard {
     /// One of a flow.
     InFlow,
+    /// One of an earlier connection of its flow's ends, in answer to the SYN.
+    Challenge,
     /// One of a try that did not answer its SYN yet.
     Early,
     /// One of no flow.
@@ -155,6 +168,12 @@ impl Nat {
             reassigned: 0,
             draws: Draws::new(seed, STREAM),
         }
+    }
+
+    /// The label that a flow needs, of its addresses and ports as its opener sends them (`packet_hash` of bpf/lib/open.h).
+    pub fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+        let (src, dst) = ((*from.ip()).into(), (*to.ip()).into());
+        self.choice.hash_for(src, dst, from.port(), to.port())
     }
 
     /// Says between whom a flow is, before it opens. Without it, all flows are of one pair.
@@ -405,9 +424,10 @@ impl Nat {
         &mut self,
         net: &Net,
         opener: SideId,
-        kind: Kind,
+        segment: &Segment,
         bytes: u32,
     ) -> Option<(LinkId, SideId)> {
+        let kind = segment.kind;
         let entry = self.entries.get_mut(opener.index())?;
         if entry.opener != opener {
             return None;
@@ -419,7 +439,8 @@ impl Nat {
         entry.note(STATE_CONFIRMED, confirms && !entry.is(STATE_CLOSED));
         entry.note(STATE_FIN_LOCAL, kind == Kind::Fin);
         let (link, peer) = (entry.link(), entry.peer);
-        let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || kind == Kind::Rst;
+        let resets = kind == Kind::Rst && (entry.is(STATE_REPLIED) || !is_earlier(segment.number));
+        let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || resets;
         if let Some(flow) = net.flow_of(opener).filter(|_| moved) {
             self.remember(flow, link);
         }
@@ -446,7 +467,8 @@ impl Nat {
             Kind::Rst => {}
             Kind::SynAck if is_own && !entry.is_refused() => {}
             Kind::SynAck => return Heard::Stray,
-            _ if is_own && entry.is(STATE_REPLIED) => {}
+            _ if is_own && entry.has_heard(segment) => {}
+            Kind::Ack if is_own && entry.is_challenged(segment) => return Heard::Challenge,
             _ => return Heard::Early,
         }
         let entry = &mut self.entries[place];
@@ -458,7 +480,7 @@ impl Nat {
         traffic.rx_packets += 1;
         traffic.rx_bytes += u64::from(packet.bytes);
         let acked = if is_own { &mut entry.acked } else { &mut 0 };
-        if segment.ack > *acked {
+        if segment.ack > *acked && !is_earlier(segment.ack) {
             *acked = segment.ack;
             traffic.rx_progress += 1;
         }
@@ -493,6 +515,11 @@ impl Nat {
             self.earlier.remove(&place);
         }
     }
+}
+
+/// Whether a number is before the SYN's, modulo 2^32.
+fn is_earlier(number: u32) -> bool {
+    (number as i32) < 0
 }
 
 fn grow<T: Clone>(places: &mut Vec<T>, index: usize, empty: T) {

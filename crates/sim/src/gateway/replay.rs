@@ -2,6 +2,7 @@
 //! loaded programs can be given the very same, and what both make of them can be compared.
 
 use std::convert::Infallible;
+use std::net::SocketAddrV4;
 
 use anabranch_core::{Balancer, Config, DataPlane, LinkId, LinkSpec as Told, Time};
 use anabranch_policy::Tried;
@@ -9,7 +10,7 @@ use anabranch_policy::Tried;
 use super::{Gateway, Lines, Pair, Plane};
 use crate::link::{Buffer, LinkSpec, Loss};
 use crate::net::{FlowId, FlowSpec, Net, News, Packet, Path, PathId, SideId, SiteId, Work};
-use crate::tcp::{Kind, Segment, TcpConfig};
+use crate::tcp::{Segment, TcpConfig};
 use crate::world::{Onward, Site, World};
 
 /// Never waited for.
@@ -82,8 +83,8 @@ impl Replay {
         self.net.now = now;
     }
 
-    /// A flow of which the gateway has not heard, between these hosts and with the hash of its addresses and ports.
-    pub fn begin(&mut self, pair: Pair, hash: u32) -> FlowId {
+    /// A flow of which the gateway has not heard, between these hosts.
+    pub fn begin(&mut self, pair: Pair, from: SocketAddrV4, to: SocketAddrV4) -> FlowId {
         let spec = FlowSpec {
             start: self.net.now(),
             work: Work::Endless,
@@ -91,9 +92,16 @@ impl Replay {
             back: self.lan,
             tcp: TcpConfig::default(),
         };
-        let flow = self.net.open_labelled(spec, hash);
+        let flow = self.net.open(spec);
         self.gateway.nat.introduce(flow, pair);
+        self.label(flow, from, to);
         flow
+    }
+
+    /// Has a flow carry the hash of these ends that the choice goes by: to be told again when another choice is installed.
+    pub fn label(&mut self, flow: FlowId, from: SocketAddrV4, to: SocketAddrV4) {
+        let (opener, _) = self.net.sides(flow);
+        self.net.side_mut(opener).label = self.gateway.nat.hash(from, to);
     }
 
     /// The LAN host has forgotten the flow, whose number may be the next one's.
@@ -113,9 +121,13 @@ impl Replay {
     // ---- packets, `bytes` long on the wire
 
     /// A LAN host's: the link it left by and the connection at the server that it went to. None if it went nowhere.
-    pub fn lan_sends(&mut self, flow: FlowId, kind: Kind, bytes: u32) -> Option<(LinkId, SideId)> {
+    pub fn lan_sends(
+        &mut self,
+        flow: FlowId,
+        segment: Segment,
+        bytes: u32,
+    ) -> Option<(LinkId, SideId)> {
         let (opener, _) = self.net.sides(flow);
-        let segment = Segment::bare(kind);
         let left = self.pass(Gateway::LAN, (opener, SideId::NOBODY), segment, bytes)?;
         let link = self.link_of(left.path).expect("a way up one of the links");
         Some((link, left.to))

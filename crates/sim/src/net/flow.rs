@@ -156,7 +156,7 @@ pub(crate) struct Side {
     pub tcp: u16,
     pub(super) role: Role,
     pub stage: Stage,
-    pub(super) label: u32,
+    pub(crate) label: u32,
     /// Packets sent, and one more than the greatest serial number that came.
     pub(super) sent: u32,
     pub(super) seen: u32,
