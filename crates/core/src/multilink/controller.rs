@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::overload::{Watch, lightest};
 use super::traffic::Traffic;
 use super::volumes::{Counters, Volumes};
-use super::{BinId, Bins, Move, Parameters, Queue, SublinkId, Target, TrunkError};
+use super::{BinChoice, BinId, Bins, Move, Parameters, Queue, SublinkId, Target, TrunkError};
 use crate::time::Time;
 
 /// What the controller waits for.
@@ -35,8 +35,14 @@ pub struct Controller {
 
 #[derive(Clone, Debug)]
 enum Scheme {
-    Dh { moved_percent: u8 },
-    Dhfv { volumes: Volumes, slots: Ticks },
+    Dh {
+        moved_percent: u8,
+    },
+    Dhfv {
+        volumes: Volumes,
+        slots: Ticks,
+        bin: BinChoice,
+    },
 }
 
 impl Controller {
@@ -56,6 +62,7 @@ impl Controller {
         let scheme = Scheme::Dhfv {
             volumes: Volumes::new(parameters.slots, counters),
             slots: Ticks::new(parameters.slot, now),
+            bin: parameters.bin,
         };
         Controller::new(bins, scheme, parameters, now)
     }
@@ -100,14 +107,15 @@ impl Controller {
 
     /// What every bin has carried until `now`. DH does not ask for it.
     pub fn record_volumes(&mut self, now: Time, counters: &Counters) {
-        if let Scheme::Dhfv { volumes, slots } = &mut self.scheme
+        if let Scheme::Dhfv { volumes, slots, .. } = &mut self.scheme
             && slots.tick(now)
         {
             volumes.record(counters);
         }
     }
 
-    /// The queues of all sublinks, in order. `random` draws uniformly over all values; DHFV never does.
+    /// The queues of all sublinks, in order. `random` draws uniformly over all values; DHFV only for
+    /// [`BinChoice::Random`].
     ///
     /// # Panics
     /// If there are not as many queues as sublinks.
@@ -164,7 +172,10 @@ impl Controller {
             Scheme::Dh { moved_percent } => {
                 sample(self.bins.of(from).collect(), *moved_percent, random)
             }
-            Scheme::Dhfv { volumes, .. } => volumes.largest(&self.bins, from).into_iter().collect(),
+            Scheme::Dhfv { volumes, bin, .. } => volumes
+                .choose(*bin, &self.bins, from, |count| below(count, random))
+                .into_iter()
+                .collect(),
         }
     }
 }

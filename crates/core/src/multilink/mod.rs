@@ -9,7 +9,7 @@
 //! | scheme | bins that move |
 //! |---|---|
 //! | DH | a tenth of the sublink's, drawn at random |
-//! | DHFV | the one that carried most in the last 100 ms |
+//! | DHFV | the one that carried most in the last 100 ms, or as [`BinChoice`] says |
 //!
 //! [`Target`] says to which. By queue, it is the one whose queue fills the least of its buffer, provided that is less.
 //! By traffic, it is what the words of the paper come to, and late: what moved before a check shows in what is sent
@@ -142,6 +142,33 @@ impl fmt::Display for Target {
     }
 }
 
+/// Which bin of an overloaded sublink DHFV moves, of those that carried anything of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BinChoice {
+    /// The one that carried most, "Largest Flow First" (Jo 2002, II.A.3).
+    #[default]
+    Largest,
+    /// The one that carried most but for the largest; none if there is no other.
+    Second,
+    /// Any, each as likely.
+    Random,
+    /// The one that carried least.
+    Smallest,
+}
+
+impl fmt::Display for BinChoice {
+    /// As it is written in a file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BinChoice::Largest => "largest",
+            BinChoice::Second => "second",
+            BinChoice::Random => "random",
+            BinChoice::Smallest => "smallest",
+        })
+    }
+}
+
 /// The numbers of Jo 2002, section III.C, are the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
@@ -155,7 +182,9 @@ pub struct Parameters {
     pub slot: Duration,
     /// DHFV judges by this many slots, at least one.
     pub slots: usize,
-    /// What DHFV evens out.
+    /// What DHFV moves.
+    pub bin: BinChoice,
+    /// By what DH and DHFV find where bins go.
     pub target: Target,
 }
 
@@ -167,6 +196,7 @@ impl Default for Parameters {
             moved_percent: 10,
             slot: Duration::from_millis(10),
             slots: 10,
+            bin: BinChoice::Largest,
             target: Target::Queue,
         }
     }

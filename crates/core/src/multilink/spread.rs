@@ -130,7 +130,12 @@ impl Spread {
                     default.slots.to_string(),
                     "a bin is judged by so many of them",
                 );
-                vec![check(), overload(), slot, slots, target()]
+                let bin = of(
+                    "bin",
+                    default.bin.to_string(),
+                    "which bin of an overloaded sublink moves, by what it carried",
+                );
+                vec![check(), overload(), slot, slots, bin, target()]
             }
             Spread::Flowlet { gap } => vec![of(
                 "flowlet_gap",

@@ -170,6 +170,31 @@ fn dhfv_moves_only_the_largest_bin_of_the_overloaded_sublink() {
     assert_eq!(dhfv.bins().sublink(BinId(16)), SublinkId(3));
 }
 
+/// The same sublink: bins 16, 8 and 0 carried most, less and least, and 117 others nothing.
+#[test]
+fn dhfv_moves_the_bin_that_its_parameters_name() {
+    let moved = |bin, seed| {
+        let parameters = Parameters {
+            bin,
+            ..Parameters::default()
+        };
+        let bins = Bins::new(K).unwrap();
+        let mut dhfv = Controller::dhfv(bins, &parameters, Time::ZERO, &[0; BINS]).unwrap();
+        let mut counters = [0; BINS];
+        (counters[0], counters[8], counters[16], counters[1]) = (500, 4000, 9000, 50_000);
+        dhfv.record_volumes(ms(10), &counters);
+        let full = queues([40_000, 9, 9, 2, 9, 9, 9, 9]);
+        let moves = dhfv.check_queues(ms(25), &full, random(seed));
+        assert_eq!(moves.len(), 1, "{bin}");
+        moves[0].bin
+    };
+    assert_eq!(moved(BinChoice::Largest, 1), BinId(16));
+    assert_eq!(moved(BinChoice::Second, 1), BinId(8));
+    assert_eq!(moved(BinChoice::Smallest, 1), BinId(0));
+    let drawn: BTreeSet<_> = (0..50).map(|seed| moved(BinChoice::Random, seed)).collect();
+    assert_eq!(drawn, [0, 8, 16].map(BinId).into());
+}
+
 #[test]
 fn dhfv_forgets_what_a_bin_carried_more_than_ten_slots_ago() {
     let mut dhfv = dhfv();

@@ -1,10 +1,11 @@
 //! What every bin carried of late.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use anabranch_policy::abi::BINS;
 
-use super::{BinId, Bins, SublinkId};
+use super::{BinChoice, BinId, Bins, SublinkId};
 
 /// Bytes that every bin has carried since the beginning, as the packet path counts them.
 pub type Counters = [u64; BINS];
@@ -45,11 +46,25 @@ impl Volumes {
         self.sums[bin.index()]
     }
 
-    /// The bin of the sublink that carried most; of equals, the first. None if none carried anything.
-    pub fn largest(&self, bins: &Bins, sublink: SublinkId) -> Option<BinId> {
-        bins.of(sublink)
-            .filter(|&bin| self.of(bin) > 0)
-            .min_by_key(|&bin| std::cmp::Reverse(self.of(bin)))
+    /// One of the sublink's bins that carried anything; of equals, the first. `below` draws uniformly below its argument.
+    pub fn choose(
+        &self,
+        choice: BinChoice,
+        bins: &Bins,
+        sublink: SublinkId,
+        below: impl FnOnce(usize) -> usize,
+    ) -> Option<BinId> {
+        let carried = || bins.of(sublink).filter(|&bin| self.of(bin) > 0);
+        let largest_but = |but: Option<BinId>| {
+            let others = carried().filter(|&bin| Some(bin) != but);
+            others.min_by_key(|&bin| Reverse(self.of(bin)))
+        };
+        match choice {
+            BinChoice::Largest => largest_but(None),
+            BinChoice::Second => largest_but(Some(largest_but(None)?)),
+            BinChoice::Random => carried().nth(below(carried().count())),
+            BinChoice::Smallest => carried().min_by_key(|&bin| self.of(bin)),
+        }
     }
 
     /// What the bins that the sublink has carried, wherever they were.
@@ -87,18 +102,44 @@ mod tests {
         assert_eq!(volumes.of(BinId(5)), 50);
     }
 
-    #[test]
-    fn the_largest_bin_is_the_first_of_equals_and_none_if_nothing_was_carried() {
+    const CHOICES: [BinChoice; 4] = [
+        BinChoice::Largest,
+        BinChoice::Second,
+        BinChoice::Random,
+        BinChoice::Smallest,
+    ];
+
+    /// Sublink 0 of two has the even bins. The draw is the last of those there are to draw from.
+    fn chosen(volumes: &Volumes, sublink: u16) -> [Option<u16>; 4] {
         let bins = Bins::new(2).unwrap();
+        CHOICES.map(|choice| {
+            let bin = volumes.choose(choice, &bins, SublinkId(sublink), |count| {
+                count.saturating_sub(1)
+            });
+            bin.map(|BinId(bin)| bin)
+        })
+    }
+
+    #[test]
+    fn a_bin_is_chosen_among_those_that_carried_anything_and_is_the_first_of_equals() {
         let mut volumes = Volumes::new(3, &[0; BINS]);
-        assert_eq!(volumes.largest(&bins, SublinkId(0)), None);
+        assert_eq!(chosen(&volumes, 0), [None; 4]);
         let mut counters = [0; BINS];
         counters[3] = 99;
-        counters[4] = 7;
-        counters[8] = 7;
+        for (bin, bytes) in [(2, 5), (4, 7), (8, 7), (10, 1), (12, 1), (14, 2)] {
+            counters[bin] = bytes;
+        }
         volumes.record(&counters);
-        assert_eq!(volumes.largest(&bins, SublinkId(0)), Some(BinId(4)));
-        assert_eq!(volumes.largest(&bins, SublinkId(1)), Some(BinId(3)));
-        assert_eq!(volumes.total(&bins, SublinkId(0)), 14);
+        assert_eq!(
+            chosen(&volumes, 0),
+            [Some(4), Some(8), Some(14), Some(10)],
+            "{CHOICES:?}"
+        );
+        assert_eq!(
+            chosen(&volumes, 1),
+            [Some(3), None, Some(3), Some(3)],
+            "{CHOICES:?}"
+        );
+        assert_eq!(volumes.total(&Bins::new(2).unwrap(), SublinkId(0)), 23);
     }
 }

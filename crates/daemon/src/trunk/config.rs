@@ -11,7 +11,7 @@ use anabranch_config::{
 };
 use anabranch_core::Policy;
 use anabranch_core::catalogue::{self, Target as TargetKind};
-use anabranch_core::multilink::{self, FLOWLET_GAP, Parameters, Spread, Target};
+use anabranch_core::multilink::{self, BinChoice, FLOWLET_GAP, Parameters, Spread, Target};
 use anabranch_policy::abi::MAX_LINKS;
 use serde::Deserialize;
 
@@ -73,6 +73,7 @@ struct TrunkTable {
     moved: Option<Share>,
     slot: Option<Span>,
     slots: Option<usize>,
+    bin: Option<BinChoice>,
     target: Option<Target>,
     flowlet_gap: Option<Span>,
 }
@@ -291,6 +292,7 @@ fn parameters(source: &Source<'_>, table: &TrunkTable) -> Result<Parameters, Bad
         moved_percent: percent("moved", table.moved, default.moved_percent, 1)?,
         slot: span(source, "slot", table.slot, default.slot)?,
         slots,
+        bin: table.bin.unwrap_or(default.bin),
         target: table.target.unwrap_or(default.target),
     })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_config::BadInput;
-use anabranch_core::multilink::{Parameters, Spread, Target};
+use anabranch_core::multilink::{BinChoice, Parameters, Spread, Target};
 use anabranch_dataplane::trunk::SublinkPath;
 
 use super::view::{Missing, View, check, check_queues};
@@ -59,6 +59,7 @@ fn everything_optional_is_read() {
         moved = 0.2
         slot = "5ms"
         slots = 7
+        bin = "second"
         target = "traffic"
         flowlet_gap = "2ms"
         [trunk.sublink.a]
@@ -75,6 +76,7 @@ fn everything_optional_is_read() {
         moved_percent: 20,
         slot: Duration::from_millis(5),
         slots: 7,
+        bin: BinChoice::Second,
         target: Target::Traffic,
     };
     assert_eq!((config.scheme, config.parameters), (Spread::Dh, parameters));

@@ -1,0 +1,143 @@
+//! New configurations, and data paths that were there before.
+
+use super::*;
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused_with_the_link_and_what_it_needs() {
+    let build = |algorithm: &str, links| {
+        Balancer::new(
+            Time::ZERO,
+            algorithm.parse().unwrap(),
+            links,
+            Config::default(),
+        )
+        .unwrap_err()
+    };
+    let bare = |name: &str| LinkSpec {
+        name: name.into(),
+        ..LinkSpec::default()
+    };
+    assert_eq!(
+        build("wsdm", vec![link("a", 1, 1), bare("b")]).to_string(),
+        "policy `WSDM` needs `down` or `up` of link `b`: declare it, or choose a policy that needs no rate"
+    );
+    assert_eq!(build("RR", vec![]), BuildError::LinkCount(0));
+    assert_eq!(build("RR", equal(17)), BuildError::LinkCount(17));
+    assert!(matches!(
+        build("RR", vec![link("a", 0, 1)]),
+        BuildError::RateZero { .. }
+    ));
+    let weighed = |weight| LinkSpec {
+        weight,
+        ..link("a", 1, 1)
+    };
+    assert!(matches!(
+        build("WRR", vec![weighed(Some(1)), weighed(None)]),
+        BuildError::WeightsMixed { .. }
+    ));
+    assert!(matches!(
+        build("WRR", vec![weighed(Some(0))]),
+        BuildError::WeightRange { weight: 0, .. }
+    ));
+}
+
+#[test]
+fn a_new_configuration_leaves_what_is_known_of_links_that_stay() {
+    let mut driver = Driver::new("WSDM", equal(3));
+    driver.set_admin(1, Admin::Drain);
+    driver.silence(&[0]);
+    let mut links = equal(3);
+    links[2].name = "another".into();
+    let round_robin = "RR".parse().unwrap();
+    driver
+        .core
+        .balancer_mut()
+        .reconfigure(driver.now, round_robin, links, Config::default())
+        .unwrap();
+    driver.poll(&|_| false);
+    let status = driver.core.balancer().status(driver.now);
+    assert!(matches!(
+        status[0].state,
+        State::Down(DownCause::Unanswered(Suspicion::Silent))
+    ));
+    assert_eq!(status[1].admin, Admin::Drain);
+    assert_eq!(
+        status[2].state,
+        State::Down(DownCause::Absent(Missing::Device)),
+        "never seen"
+    );
+    assert_eq!(driver.choice.unwrap().syn_retry, 0);
+}
+
+#[test]
+fn a_new_configuration_that_is_refused_changes_nothing() {
+    let mut driver = Driver::new("WSDM", equal(2));
+    driver.choice = None;
+    let none = vec![];
+    let refused = driver.core.balancer_mut().reconfigure(
+        driver.now,
+        "RR".parse().unwrap(),
+        none,
+        Config::default(),
+    );
+    assert_eq!(refused, Err(BuildError::LinkCount(0)));
+    driver.run(Duration::from_secs(1), |_| true);
+    assert_eq!(
+        (
+            driver.core.balancer().status(driver.now).len(),
+            driver.choice
+        ),
+        (2, None)
+    );
+}
+
+#[test]
+fn an_adopted_data_path_starts_its_window_at_what_it_has_dispatched_before() {
+    let mut driver = Driver::new("RR", equal(2));
+    let mut balancer = Balancer::new(
+        Time::ZERO,
+        "RR".parse().unwrap(),
+        equal(2),
+        Config::default(),
+    )
+    .unwrap();
+    driver.counters[1].flows.dispatched = (1 << 32) + 7;
+    balancer.handle_counters(Time::ZERO, &driver.counters);
+    assert_eq!(balancer.poll_choice().unwrap().target[1].dispatched_base, 7);
+}
+
+#[test]
+fn flows_that_an_adopted_data_path_has_on_an_absent_link_end() {
+    let mut balancer = Balancer::new(
+        Time::ZERO,
+        Algorithm::default(),
+        equal(2),
+        Config::default(),
+    )
+    .unwrap();
+    balancer.handle_link_state(Time::ZERO, LinkId(0), LinkState::Present);
+    assert_eq!(
+        balancer.poll_event(),
+        None,
+        "the other link may be told of next"
+    );
+    balancer.handle_counters(Time::ZERO, &[LinkCounters::default(); 2]);
+    assert!(balancer.poll_choice().is_some());
+    assert_eq!(
+        balancer.poll_event(),
+        Some(Event::EndFlows { link: LinkId(1) })
+    );
+}
+
+#[test]
+fn flows_that_an_adopted_data_path_has_on_a_metered_link_live_on() {
+    let links = vec![equal(1).remove(0), metered(link("lte", MBIT, MBIT))];
+    let mut driver = Driver::absent("WSDM", links);
+    driver.set_present(0);
+    driver.set_present(1);
+    driver.count();
+    driver.run(Duration::from_secs(3), |_| true);
+    assert_eq!(driver.usable(), 0b01);
+    let ended = |(event, _): &(Event, u64)| matches!(event, Event::EndFlows { .. });
+    assert!(!driver.events.iter().any(ended), "{:?}", driver.events);
+}

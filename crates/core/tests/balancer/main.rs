@@ -1,0 +1,235 @@
+//! The balancer, driven by hand: what it asks of the data path, and in which order.
+
+mod configuration;
+mod metered;
+mod order;
+mod promises;
+mod usable;
+mod weights;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anabranch_core::{
+    Admin, Algorithm, Balancer, BuildError, Choice, Config, DataPlane, DownCause, Effect, Ended,
+    Event, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn, State, Suspicion, Time,
+};
+use anabranch_policy::abi::WEIGHT_MAX;
+use anabranch_policy::{Gauges, NO_TABLE, Request, choose};
+use proptest::prelude::*;
+
+const MBIT: u64 = 1_000_000;
+
+/// What the counters are, and what was installed.
+struct Plane<'a> {
+    counters: &'a [LinkCounters],
+    choice: &'a mut Option<Choice>,
+}
+
+impl DataPlane for Plane<'_> {
+    type Error = Infallible;
+
+    fn counters(&mut self) -> Result<Vec<LinkCounters>, Infallible> {
+        Ok(self.counters.to_vec())
+    }
+
+    fn install(&mut self, choice: &Choice) -> Result<(), Infallible> {
+        *self.choice = Some(*choice);
+        Ok(())
+    }
+
+    fn end_flows(&mut self, _: LinkId) -> Result<Ended, Infallible> {
+        Ok(Ended::default())
+    }
+}
+
+/// A way to drive: with what time has made due, or without.
+type Drive =
+    fn(&mut anabranch_core::Driver, Time, &mut Plane<'_>) -> Result<Vec<Effect>, Infallible>;
+
+/// Two or more links, told of what the test wants.
+struct Driver {
+    core: anabranch_core::Driver,
+    now: Time,
+    counters: Vec<LinkCounters>,
+    choice: Option<Choice>,
+    /// In the order they were polled, with the usable links installed at that moment.
+    events: Vec<(Event, u64)>,
+}
+
+fn link(name: &str, up_bps: u64, down_bps: u64) -> LinkSpec {
+    LinkSpec {
+        name: name.into(),
+        rate_up_bps: Some(up_bps),
+        rate_down_bps: Some(down_bps),
+        ..LinkSpec::default()
+    }
+}
+
+fn metered(spec: LinkSpec) -> LinkSpec {
+    LinkSpec {
+        metered: true,
+        ..spec
+    }
+}
+
+fn equal(count: usize) -> Vec<LinkSpec> {
+    (0..count)
+        .map(|i| link(&format!("isp{i}"), 10 * MBIT, 10 * MBIT))
+        .collect()
+}
+
+impl Driver {
+    /// All links present and proven.
+    fn new(algorithm: &str, links: Vec<LinkSpec>) -> Driver {
+        let mut driver = Driver::absent(algorithm, links);
+        for i in 0..driver.counters.len() {
+            driver.set_present(i);
+        }
+        driver.count();
+        driver.events.clear();
+        driver
+    }
+
+    fn absent(algorithm: &str, links: Vec<LinkSpec>) -> Driver {
+        let counters = vec![LinkCounters::default(); links.len()];
+        let algorithm: Algorithm = algorithm.parse().unwrap();
+        let balancer = Balancer::new(Time::ZERO, algorithm, links, Config::default()).unwrap();
+        Driver {
+            core: anabranch_core::Driver::new(balancer),
+            now: Time::ZERO,
+            counters,
+            choice: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Chooses as the programs do, and counts the flow.
+    fn choose(&mut self) -> usize {
+        let choice = self.choice.expect("a choice was made");
+        let mut gauges = Gauges::default();
+        for (gauge, counters) in gauges.target.iter_mut().zip(&self.counters) {
+            *gauge = counters.flows;
+        }
+        let decision = choose(&choice, &gauges, &NO_TABLE, &Request::default());
+        let chosen = usize::from(decision.target.expect("a link is usable"));
+        self.counters[chosen].flows.dispatched += 1;
+        chosen
+    }
+
+    fn id(i: usize) -> LinkId {
+        LinkId(i as u16)
+    }
+
+    fn set_present(&mut self, i: usize) {
+        self.core
+            .balancer_mut()
+            .handle_link_state(self.now, Self::id(i), LinkState::Present);
+        self.poll(&|_| true);
+    }
+
+    fn set_absent(&mut self, i: usize) {
+        let absent = LinkState::Absent(Missing::Carrier);
+        self.core
+            .balancer_mut()
+            .handle_link_state(self.now, Self::id(i), absent);
+        self.poll(&|_| true);
+    }
+
+    fn set_admin(&mut self, i: usize, admin: Admin) {
+        self.core
+            .balancer_mut()
+            .set_admin(self.now, Self::id(i), admin);
+        self.poll(&|_| true);
+    }
+
+    fn count(&mut self) {
+        let now = self.now;
+        let (core, mut plane) = self.parts();
+        let Ok(()) = core.read_counters(now, &mut plane);
+        self.poll(&|_| true);
+    }
+
+    /// Lets time pass; probes of the links that `answer` are answered at once.
+    fn run(&mut self, duration: Duration, answer: impl Fn(LinkId) -> bool) {
+        let end = self.now + duration;
+        while self.core.next_turn() <= end {
+            self.now = self.core.next_turn().max(self.now);
+            self.drive(|core, now, plane| core.turn(now, plane), &answer);
+            self.poll(&answer);
+        }
+        self.now = end;
+    }
+
+    fn poll(&mut self, answer: &dyn Fn(LinkId) -> bool) {
+        while self.drive(|core, now, plane| core.poll(now, plane), answer) {}
+    }
+
+    /// Whether anything came of it.
+    fn drive(&mut self, by: Drive, answer: &dyn Fn(LinkId) -> bool) -> bool {
+        let now = self.now;
+        let (core, mut plane) = self.parts();
+        let Ok(effects) = by(core, now, &mut plane);
+        for effect in &effects {
+            self.take(*effect, answer);
+        }
+        !effects.is_empty()
+    }
+
+    fn take(&mut self, effect: Effect, answer: &dyn Fn(LinkId) -> bool) {
+        match effect {
+            Effect::Event(event) => self.events.push((event, self.usable())),
+            Effect::Probe(probe) if answer(probe.link) => {
+                let round_trip = Duration::from_millis(20);
+                self.core
+                    .balancer_mut()
+                    .handle_answer(self.now, probe.link, probe.id, round_trip);
+            }
+            Effect::Probe(_) => {}
+        }
+    }
+
+    fn parts(&mut self) -> (&mut anabranch_core::Driver, Plane<'_>) {
+        let plane = Plane {
+            counters: &self.counters,
+            choice: &mut self.choice,
+        };
+        (&mut self.core, plane)
+    }
+
+    /// As installed.
+    fn usable(&self) -> u64 {
+        self.choice.map_or(0, |choice| choice.usable.word[0])
+    }
+
+    fn weights(&self) -> Vec<u32> {
+        let choice = self.choice.expect("a choice was made");
+        choice.target[..self.counters.len()]
+            .iter()
+            .map(|target| target.weight())
+            .collect()
+    }
+
+    /// Takes a link down by silence: packets go out, nothing comes in, probes are lost.
+    fn silence(&mut self, dead: &[usize]) {
+        for &i in dead {
+            self.counters[i].traffic.tx_packets += 1;
+        }
+        let dead: Vec<_> = dead.iter().map(|&i| Self::id(i)).collect();
+        self.run(Duration::from_secs(2), |link| !dead.contains(&link));
+    }
+
+    /// Carries the same load on each link for ten seconds.
+    fn carry(&mut self, load_bps: &[(u64, u64)]) {
+        for _ in 0..200 {
+            for (counters, (up_bps, down_bps)) in self.counters.iter_mut().zip(load_bps) {
+                counters.traffic.tx_packets += 1;
+                counters.traffic.rx_packets += 1;
+                counters.traffic.rx_progress += 1;
+                counters.traffic.tx_bytes += up_bps / 8 / 20;
+                counters.traffic.rx_bytes += down_bps / 8 / 20;
+            }
+            self.run(Duration::from_millis(50), |_| true);
+        }
+    }
+}
