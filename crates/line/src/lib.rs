@@ -1,14 +1,21 @@
 //! A line, as a scenario describes it and as the simulator and the emulator carry it out: a rate, a delay, a buffer before
 //! it, losses on it, and what may change while packets are on it.
 //!
-//! Nothing here carries a packet. [`Loss::strikes`] alone is a law that both follow with their own random numbers.
+//! [`Loss::strikes`] is a law that both follow with their own random numbers; [`ManagedQueue`] is a queue that decides what
+//! leaves it, for whoever asks it for the next packet. Nothing else here carries a packet.
 
 #![deny(missing_docs)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod managed;
+mod queue;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
+
+pub use managed::{Leaving, ManagedQueue, Waiting};
+pub use queue::{Codel, FqCodel, Queue, Red};
 
 /// Which way along a line, or the bytes of a transfer go. The user always opens the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -24,6 +31,14 @@ pub enum Direction {
 impl Direction {
     /// Both, downstream first.
     pub const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
+
+    /// As in files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Down => "down",
+            Direction::Up => "up",
+        }
+    }
 }
 
 /// One direction of a line.
@@ -38,8 +53,8 @@ pub struct Line {
     pub buffer: Buffer,
     /// Of what the line carries, whatever its queue.
     pub loss: Loss,
-    /// How the queue is managed; drop-tail if absent.
-    pub red: Option<Red>,
+    /// How that queue is managed.
+    pub queue: Queue,
 }
 
 /// How much may wait for a line, the packet in transmission included; what finds no room is dropped.
@@ -95,23 +110,6 @@ impl Loss {
             }
         }
     }
-}
-
-/// Random early detection (Floyd and Jacobson 1993): packets are dropped with a probability that rises from 0 at
-/// `min_bytes` of mean queue to `max_probability` at `max_bytes`, and all of them above that, or above twice that if it
-/// is gentle.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Red {
-    /// Mean queue up to which nothing is dropped.
-    pub min_bytes: u64,
-    /// Mean queue at which the probability is `max_probability`.
-    pub max_bytes: u64,
-    /// Of a drop at `max_bytes`, 0 to 1.
-    pub max_probability: f64,
-    /// Whether the probability rises on, from `max_probability` at `max_bytes` to 1 at twice that (Floyd 2000).
-    pub gentle: bool,
-    /// Of the present queue in the moving mean.
-    pub weight: f64,
 }
 
 /// What may happen to a line.

@@ -52,7 +52,7 @@ pub struct Flow {
     pub bytes: u64,
     /// Which way the bytes go.
     pub direction: Direction,
-    /// Of its addresses and ports, see [`anabranch_policy::flow_hash`].
+    /// Of its addresses and ports, see [`Choice::hash_for`].
     pub hash: u32,
 }
 

@@ -2,15 +2,17 @@
 
 mod change;
 mod line;
+mod managed;
 mod rare;
 mod ring;
 mod transmitter;
 
 use anabranch_core::Time;
-pub use anabranch_scenario::{Buffer, Loss, Red};
+pub use anabranch_scenario::{Buffer, Codel, FqCodel, Loss, Queue, Red};
 
 use crate::packet::PacketId;
 use line::Line;
+pub use managed::Departure;
 use transmitter::Transmitter;
 
 /// One direction of a line.
@@ -60,10 +62,12 @@ pub struct LinkCounters {
     pub overflowed: Tally,
     /// Lost by the line.
     pub lost: Tally,
-    /// Dropped by random early detection.
+    /// Dropped by the queue's management.
     pub early: Tally,
     /// Swallowed by a cut line.
     pub cut: Tally,
+    /// Told of congestion by a mark instead of a drop; they are in one of the others, too.
+    pub marked: Tally,
 }
 
 impl LinkCounters {
@@ -79,15 +83,42 @@ impl LinkCounters {
 pub enum Offer {
     /// It arrives at this time, unless the line changes before.
     Arrives(Time),
+    /// The same, and congestion is to be noted on it.
+    Marked(Time),
+    /// It waits in a managed queue, which may have dropped it or others for want of room: [`Link::take_dropped`] tells, and
+    /// [`Link::arm`] when the next departs.
+    Waits,
     /// There was no room in the buffer.
     Overflowed,
     /// By the line, by random early detection, or because the line is cut.
     Lost,
 }
 
+/// What a link sees of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Which.
+    pub packet: PacketId,
+    /// On the wire.
+    pub bytes: u32,
+    /// The hash of its flow.
+    pub flow: u32,
+    /// Whether it may be marked instead of dropped (RFC 3168).
+    pub ect: bool,
+}
+
+/// What becomes of a packet before it gets as far as the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Taken,
+    Marked,
+    Refused,
+}
+
 /// One direction of a line: a [`Transmitter`], whose buffer drops what finds no room, and the propagation after it.
 ///
-/// It is FIFO, so [`Link::offer`] tells at once when a packet arrives: nothing that is offered later can delay it. Most
+/// It is FIFO, so [`Link::offer`] tells at once when a packet arrives: nothing that is offered later can delay it. (One
+/// that has a managed queue is not, and tells when packets depart.) Most
 /// links remember what they hold, so that they can count what they delivered, lose packets, and change while packets
 /// are on them. A *plain* link forgets a packet that left its buffer: it stays as it is, and costs less.
 #[derive(Debug)]
@@ -143,10 +174,12 @@ impl Link {
             counters.lost = line.rare.lost;
             counters.early = line.rare.early;
             counters.cut = line.rare.swallowed.plus(line.rare.refused);
+            counters.marked = line.rare.marked.plus(line.marked());
             counters.offered = counters
                 .offered
                 .plus(line.rare.early)
-                .plus(line.rare.refused);
+                .plus(line.rare.refused)
+                .plus(line.waiting());
         }
         counters
     }
@@ -154,14 +187,25 @@ impl Link {
     /// Waiting or in transmission at `now`.
     pub fn backlog(&mut self, now: Time) -> Tally {
         self.transmitter.depart(now.as_nanos());
-        self.transmitter.backlog()
+        let waiting = self
+            .line
+            .as_ref()
+            .map_or(Tally::default(), |line| line.waiting());
+        self.transmitter.backlog().plus(waiting)
     }
 
     /// Waiting, in transmission or propagating at `now`, and not to be lost; nothing on a plain link.
     pub fn held(&self, now: Time) -> Tally {
-        self.line
-            .as_ref()
-            .map_or(Tally::default(), |line| line.held_at(now))
+        self.line.as_ref().map_or(Tally::default(), |line| {
+            line.held_at(now).plus(line.waiting())
+        })
+    }
+
+    /// All that waits in its managed queue, or that will arrive after `now`; nothing on a plain link.
+    pub(crate) fn holds(&self, now: Time) -> impl Iterator<Item = PacketId> {
+        let managed = self.line.iter().flat_map(|line| &line.managed);
+        let waiting = managed.flat_map(|managed| managed.packets());
+        self.to_come(now).map(|(packet, _)| packet).chain(waiting)
     }
 
     /// What will arrive after `now`, and when; nothing on a plain link.
@@ -175,29 +219,52 @@ impl Link {
         all.offered == all.delivered.plus(all.dropped()).plus(self.held(now))
     }
 
+    /// Takes a packet in that cannot be marked, or tells why not.
+    pub fn offer(&mut self, now: Time, packet: PacketId, bytes: u32) -> Offer {
+        let frame = Frame {
+            packet,
+            bytes,
+            flow: 0,
+            ect: false,
+        };
+        self.take(now, frame)
+    }
+
     /// Takes a packet in, or tells why not.
     #[inline(always)]
-    pub fn offer(&mut self, now: Time, packet: PacketId, bytes: u32) -> Offer {
+    pub fn take(&mut self, now: Time, frame: Frame) -> Offer {
         if self.line.is_some() {
-            return self.offer_line(now, packet, bytes);
+            return self.offer_line(now, frame);
         }
-        match self.transmitter.accept(now.as_nanos(), bytes) {
+        match self.transmitter.accept(now.as_nanos(), frame.bytes) {
             Some(departure_ns) => Offer::Arrives(Time::from_nanos(departure_ns + self.delay_ns)),
-            None => self.overflow(bytes),
+            None => self.overflow(frame.bytes),
         }
     }
 
-    /// As [`Link::offer`], of a link that is not plain.
-    fn offer_line(&mut self, now: Time, packet: PacketId, bytes: u32) -> Offer {
-        let now_ns = now.as_nanos();
-        if self.refuses(now_ns, bytes) {
+    /// As [`Link::take`], of a link that is not plain.
+    fn offer_line(&mut self, now: Time, frame: Frame) -> Offer {
+        let (now_ns, bytes) = (now.as_nanos(), frame.bytes);
+        let verdict = self.judge(now_ns, frame);
+        if verdict == Verdict::Refused {
             return Offer::Lost;
+        }
+        if self.line_mut().managed.is_some() {
+            return self.wait(now, frame);
         }
         let Some(departure_ns) = self.transmitter.accept(now_ns, bytes) else {
             return self.overflow(bytes);
         };
         let arrival_ns = departure_ns + self.delay_ns;
-        self.line_mut().enter(now_ns, arrival_ns, packet, bytes)
+        let line = self.line_mut();
+        let offer = line.enter(now_ns, arrival_ns, frame.packet, bytes);
+        match offer {
+            Offer::Arrives(at) if verdict == Verdict::Marked => {
+                line.rare.marked.add(bytes);
+                Offer::Marked(at)
+            }
+            offer => offer,
+        }
     }
 
     fn overflow(&mut self, bytes: u32) -> Offer {

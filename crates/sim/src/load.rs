@@ -2,14 +2,15 @@
 //! what became of each transfer.
 
 use std::iter::Peekable;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use anabranch_core::Time;
-use anabranch_policy::abi::Addr;
 use anabranch_policy::flow_hash;
 use anabranch_policy::splitmix::mix;
-use anabranch_scenario::{Direction, Load as Plan, Outcome, Transfer, TransferId, UserId};
+use anabranch_scenario::{
+    Demand, Direction, Outcome, Ports, ServerId, Transfer, TransferId, UserId,
+};
 use anabranch_workload::{Arrivals, Extent, Round, RoundTimes, Tab};
 
 use crate::gateway::Pair;
@@ -18,6 +19,10 @@ use crate::tcp::TcpConfig;
 
 /// Of a request, and of the answer to an upload.
 pub const HEAD_BYTES: u64 = 200;
+/// Ephemeral ports, as Linux has them by default.
+const FIRST_PORT: u16 = 32_768;
+const PORTS: u64 = 28_232;
+const SERVER_PORT: u16 = 80;
 /// A tab rests so long after a round in which no file arrived.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -28,8 +33,8 @@ pub enum Alarm {
     Round(u32),
     /// Somebody may have lost patience with the flow of this number.
     Patience(u32),
-    /// The next arrival is due.
-    Arrival,
+    /// The next arrival of this stream is due.
+    Arrival(u32),
 }
 
 const KIND: u32 = 28;
@@ -40,7 +45,7 @@ impl Alarm {
         match self {
             Alarm::Round(tab) => tab,
             Alarm::Patience(flow) => 1 << KIND | flow,
-            Alarm::Arrival => 2 << KIND,
+            Alarm::Arrival(stream) => 2 << KIND | stream,
         }
     }
 
@@ -48,7 +53,7 @@ impl Alarm {
         match token >> KIND {
             0 => Alarm::Round(token),
             1 => Alarm::Patience(token & SUBJECT),
-            _ => Alarm::Arrival,
+            _ => Alarm::Arrival(token & SUBJECT),
         }
     }
 }
@@ -65,6 +70,16 @@ pub trait Carrier {
     /// The way of transfer `number` between `pair`.
     fn route(&mut self, net: &mut Net, pair: Pair, number: u64) -> Route;
 
+    /// What the choice of a connection's path reads of its addresses and ports.
+    fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+        flow_hash(
+            (*from.ip()).into(),
+            (*to.ip()).into(),
+            from.port(),
+            to.port(),
+        )
+    }
+
     /// `flow` is about to open.
     fn introduce(&mut self, net: &Net, flow: FlowId, pair: Pair);
 
@@ -72,9 +87,33 @@ pub trait Carrier {
     fn link_of(&self, net: &Net, flow: FlowId) -> Option<usize>;
 }
 
+/// Users who have a TCP and what they ask for in common: those of a group, or all.
+#[derive(Clone, Debug)]
+pub struct Party {
+    /// None if the scenario has no groups.
+    pub group: Option<String>,
+    /// Of the party, among all users; its demand counts from 0.
+    pub first_user: u32,
+    pub demand: Demand,
+    pub tcp: TcpConfig,
+    pub ports: Ports,
+}
+
+/// What the transfers of a party have in common.
+#[derive(Debug)]
+struct Common {
+    group: Option<String>,
+    /// Of classes, by their numbers.
+    classes: Vec<String>,
+    first_user: u32,
+    tcp: TcpConfig,
+    ports: Ports,
+}
+
 /// A tab between two rounds, or in one.
 #[derive(Debug)]
 struct Session {
+    party: usize,
     tab: Tab,
     /// The next round, if it waits for its time; the present one otherwise.
     round: Option<Round>,
@@ -83,18 +122,19 @@ struct Session {
     arrived: bool,
 }
 
+/// Transfers that begin when they begin.
 #[derive(Debug)]
-enum Source {
-    Tabs(Vec<Session>),
-    Arrivals(Peekable<Arrivals>),
+struct Stream {
+    party: usize,
+    arrivals: Peekable<Arrivals>,
 }
 
 /// A transfer whose flow is open.
 #[derive(Clone, Copy, Debug)]
 struct Active {
     transfer: usize,
-    tab: u32,
-    direction: Direction,
+    /// Of which its file is; none if it came by itself.
+    tab: Option<u32>,
     /// When its one valid look at the clock is due.
     looks: Time,
 }
@@ -102,12 +142,13 @@ struct Active {
 /// All users of a run.
 #[derive(Debug)]
 pub struct Load {
-    source: Source,
+    parties: Vec<Common>,
+    sessions: Vec<Session>,
+    streams: Vec<Stream>,
     /// No round starts, and no transfer continues, after this.
     end: Time,
     /// Longest wait for a handshake, and for the next segment after it.
     patience: Duration,
-    tcp: TcpConfig,
     names: Vec<String>,
     /// By flow.
     active: Vec<Option<Active>>,
@@ -122,34 +163,23 @@ pub struct Load {
 }
 
 impl Load {
-    /// The users of `plan`; their links are called `names`. Every wake-up they ask for has the bits of `mark`.
+    /// Users whose links are called `names`. Every wake-up they ask for has the bits of `mark`; the ports of their
+    /// connections are drawn from `seed`.
     pub fn new(
-        plan: &Plan,
+        parties: Vec<Party>,
         limit: Duration,
         patience: Duration,
-        tcp: TcpConfig,
         names: Vec<String>,
+        seed: u64,
         mark: u32,
     ) -> Self {
-        let (source, end, seed) = match plan {
-            Plan::Pages(workload) => {
-                let end = match workload.extent {
-                    Extent::Rounds(_) => limit,
-                    Extent::Duration(duration) => duration.min(limit),
-                };
-                let sessions = workload.tabs().map(Session::new).collect();
-                (Source::Tabs(sessions), end, workload.seed)
-            }
-            Plan::Arrivals(plan) => {
-                let arrivals = plan.arrivals().peekable();
-                (Source::Arrivals(arrivals), limit, plan.seed)
-            }
-        };
-        Load {
-            source,
-            end: Time::ZERO + end,
+        let ends = parties.iter().map(|party| end_of(&party.demand, limit));
+        let mut load = Load {
+            end: Time::ZERO + ends.max().unwrap_or(limit),
+            parties: Vec::new(),
+            sessions: Vec::new(),
+            streams: Vec::new(),
             patience,
-            tcp,
             names,
             active: Vec::new(),
             active_count: 0,
@@ -158,7 +188,34 @@ impl Load {
             opened: Vec::new(),
             seed,
             mark,
+        };
+        parties.into_iter().for_each(|party| load.admit(party));
+        load
+    }
+
+    fn admit(&mut self, party: Party) {
+        let number = self.parties.len();
+        let mut classes = Vec::new();
+        match &party.demand {
+            Demand::Pages(workload) => {
+                let sessions = workload.tabs().map(|tab| Session::new(number, tab));
+                self.sessions.extend(sessions);
+            }
+            Demand::Arrivals(plan) => {
+                classes.extend(plan.pattern.class_names().map(str::to_owned));
+                self.streams.push(Stream {
+                    party: number,
+                    arrivals: plan.arrivals().peekable(),
+                });
+            }
         }
+        self.parties.push(Common {
+            group: party.group,
+            classes,
+            first_user: party.first_user,
+            tcp: party.tcp,
+            ports: party.ports,
+        });
     }
 
     /// When the run ends at the latest.
@@ -173,13 +230,11 @@ impl Load {
 
     /// Asks for the first wake-ups.
     pub fn begin(&mut self, net: &mut Net) {
-        match &mut self.source {
-            Source::Tabs(sessions) => {
-                for tab in 0..sessions.len() as u32 {
-                    self.plan_round(net, tab, None);
-                }
-            }
-            Source::Arrivals(_) => self.plan_arrival(net),
+        for tab in 0..self.sessions.len() as u32 {
+            self.plan_round(net, tab, None);
+        }
+        for stream in 0..self.streams.len() as u32 {
+            self.plan_arrival(net, stream);
         }
     }
 
@@ -187,7 +242,7 @@ impl Load {
         match Alarm::of(token) {
             Alarm::Round(tab) => self.start_round(net, carrier, tab),
             Alarm::Patience(flow) => self.look(net, flow),
-            Alarm::Arrival => self.arrive(net, carrier),
+            Alarm::Arrival(stream) => self.arrive(net, carrier, stream),
         }
     }
 
@@ -202,12 +257,10 @@ impl Load {
             News::Established => {
                 transfer.setup_s = Some(taken_s);
                 transfer.syn_retransmits = net.opener(flow).syn_repeats();
-            }
-            News::FirstByte => {
-                transfer.first_byte_s = Some(taken_s);
                 let link = carrier.link_of(net, flow);
                 transfer.link = link.map(|link| self.names[link].clone());
             }
+            News::FirstByte => transfer.first_byte_s = Some(taken_s),
             News::Finished => self.settle(net, flow, Outcome::Ok),
             News::Reset if transfer.setup_s.is_none() => self.settle(net, flow, Outcome::Refused),
             News::Reset => self.settle(net, flow, Outcome::Reset),
@@ -234,13 +287,23 @@ impl Load {
 
     fn open(&mut self, net: &mut Net, carrier: &mut impl Carrier, wish: Wish) {
         let Wish {
-            pair,
+            party,
+            user,
+            server,
+            class,
             bytes,
             direction,
             round,
             tab,
             planned,
         } = wish;
+        let common = &self.parties[party];
+        let (tcp, ports) = (common.tcp, common.ports);
+        let class = common.classes.get(class).cloned();
+        let pair = Pair {
+            user: common.first_user + user,
+            server,
+        };
         let number = self.transfers.len() as u64;
         let route = carrier.route(net, pair, number);
         let (request_bytes, response_bytes) = match direction {
@@ -255,9 +318,10 @@ impl Load {
             },
             forward: route.forward,
             back: route.back,
-            tcp: self.tcp,
+            tcp,
         };
-        let flow = net.open_labelled(spec, self.hash(pair));
+        let (from, to) = self.ends(pair, ports);
+        let flow = net.open_labelled(spec, carrier.hash(from, to));
         carrier.introduce(net, flow, pair);
         let looks = net.now() + self.patience;
         if self.active.len() <= flow.index() {
@@ -266,7 +330,6 @@ impl Load {
         self.active[flow.index()] = Some(Active {
             transfer: self.transfers.len(),
             tab,
-            direction,
             looks,
         });
         self.active_count += 1;
@@ -274,7 +337,11 @@ impl Load {
         self.transfers.push(Transfer {
             id: TransferId(number),
             user: UserId(pair.user),
+            group: self.parties[party].group.clone(),
             source: IpAddr::V4(address_of_user(pair.user)),
+            server: ServerId(server),
+            class,
+            direction,
             round,
             planned_start_s: planned.as_secs_f64(),
             start_s: seconds(net.now()),
@@ -289,27 +356,30 @@ impl Load {
         });
     }
 
-    /// The hash of the next connection of a user. Its port is drawn as hosts do, uniform over the ephemeral range.
-    fn hash(&mut self, pair: Pair) -> u32 {
+    /// Between which the next connection of a pair is.
+    fn ends(&mut self, pair: Pair, ports: Ports) -> (SocketAddrV4, SocketAddrV4) {
         let user = pair.user as usize;
         if self.opened.len() <= user {
             self.opened.resize(user + 1, 0);
         }
         let count = self.opened[user];
         self.opened[user] += 1;
-        let drawn = mix(self.seed ^ mix(u64::from(pair.user) << 32 | u64::from(count)));
-        let port = 32_768 + (drawn % 28_232) as u16;
+        let drawn = |count| mix(self.seed ^ mix(u64::from(pair.user) << 32 | u64::from(count)));
+        let place = match ports {
+            Ports::Random => drawn(count) % PORTS,
+            Ports::Consecutive => (drawn(0) % PORTS + u64::from(count)) % PORTS,
+        };
         let (user, server) = (address_of_user(pair.user), address_of_server(pair.server));
-        flow_hash(Addr::from(user), Addr::from(server), port, 80)
+        (
+            SocketAddrV4::new(user, FIRST_PORT + place as u16),
+            SocketAddrV4::new(server, SERVER_PORT),
+        )
     }
 
     // ---- rounds
 
     fn plan_round(&mut self, net: &mut Net, tab: u32, previous: Option<RoundTimes>) {
-        let Source::Tabs(sessions) = &mut self.source else {
-            return;
-        };
-        let session = &mut sessions[tab as usize];
+        let session = &mut self.sessions[tab as usize];
         session.round = session.tab.next();
         let Some(round) = &session.round else {
             return;
@@ -328,28 +398,25 @@ impl Load {
     }
 
     fn start_round(&mut self, net: &mut Net, carrier: &mut impl Carrier, tab: u32) {
-        let Source::Tabs(sessions) = &mut self.source else {
-            return;
-        };
         self.waiting -= 1;
-        let session = &mut sessions[tab as usize];
+        let session = &mut self.sessions[tab as usize];
         let Some(round) = session.round.take() else {
             return;
         };
         let planned = std::mem::replace(&mut session.started, net.now().since(Time::ZERO));
         session.running = round.sizes.len() as u32;
         session.arrived = round.sizes.is_empty();
-        let pair = Pair {
-            user: session.tab.user.0,
-            server: 0,
-        };
+        let (party, user) = (session.party, session.tab.user.0);
         for bytes in round.sizes {
             let wish = Wish {
-                pair,
+                party,
+                user,
+                server: 0,
+                class: 0,
                 bytes,
                 direction: Direction::Down,
                 round: round.index,
-                tab,
+                tab: Some(tab),
                 planned,
             };
             self.open(net, carrier, wish);
@@ -357,10 +424,7 @@ impl Load {
     }
 
     fn end_of_file(&mut self, net: &mut Net, tab: u32, arrived: bool) {
-        let Source::Tabs(sessions) = &mut self.source else {
-            return;
-        };
-        let session = &mut sessions[tab as usize];
+        let session = &mut self.sessions[tab as usize];
         session.running -= 1;
         session.arrived |= arrived;
         if session.running > 0 {
@@ -380,38 +444,35 @@ impl Load {
 
     // ---- arrivals
 
-    fn plan_arrival(&mut self, net: &mut Net) {
-        let Source::Arrivals(arrivals) = &mut self.source else {
-            return;
-        };
+    fn plan_arrival(&mut self, net: &mut Net, stream: u32) {
+        let arrivals = &mut self.streams[stream as usize].arrivals;
         let next = arrivals.peek().map(|arrival| Time::ZERO + arrival.at);
-        self.waiting = 0;
         if let Some(at) = next.filter(|at| *at < self.end) {
-            self.waiting = 1;
-            net.wake_at(at, self.mark | Alarm::Arrival.token());
+            self.waiting += 1;
+            net.wake_at(at, self.mark | Alarm::Arrival(stream).token());
         }
     }
 
-    fn arrive(&mut self, net: &mut Net, carrier: &mut impl Carrier) {
-        let Source::Arrivals(arrivals) = &mut self.source else {
-            return;
-        };
+    fn arrive(&mut self, net: &mut Net, carrier: &mut impl Carrier, stream: u32) {
+        self.waiting -= 1;
+        let Stream { party, arrivals } = &mut self.streams[stream as usize];
+        let party = *party;
         let Some(arrival) = arrivals.next() else {
             return;
         };
         let wish = Wish {
-            pair: Pair {
-                user: arrival.user.0,
-                server: arrival.server.0,
-            },
+            party,
+            user: arrival.user.0,
+            server: arrival.server.0,
+            class: arrival.class.0 as usize,
             bytes: arrival.bytes,
             direction: arrival.direction,
             round: 0,
-            tab: 0,
+            tab: None,
             planned: arrival.at,
         };
         self.open(net, carrier, wish);
-        self.plan_arrival(net);
+        self.plan_arrival(net, stream);
     }
 
     // ---- ends
@@ -441,17 +502,22 @@ impl Load {
         };
         self.active_count -= 1;
         self.note(net, active, flow, outcome);
-        self.end_of_file(net, active.tab, outcome.is_ok());
+        if let Some(tab) = active.tab {
+            self.end_of_file(net, tab, outcome.is_ok());
+        }
     }
 
     fn note(&mut self, net: &Net, active: Active, flow: FlowId, outcome: Outcome) {
         let transfer = &mut self.transfers[active.transfer];
         let endpoint = net.opener(flow);
-        let segments = match active.direction {
-            Direction::Down => endpoint.received_segments(),
-            Direction::Up => endpoint.acknowledged_segments(),
+        let mss_bytes = u64::from(net.spec(flow).tcp.mss_bytes);
+        let arrived = match transfer.direction {
+            Direction::Down => u64::from(endpoint.received_segments()) * mss_bytes,
+            Direction::Up => {
+                let with_request = u64::from(endpoint.acknowledged_segments()) * mss_bytes;
+                with_request.saturating_sub(HEAD_BYTES)
+            }
         };
-        let arrived = u64::from(segments) * u64::from(self.tcp.mss_bytes);
         transfer.bytes = arrived.min(transfer.bytes_asked);
         transfer.outcome = outcome;
         transfer.duration_s = seconds(net.now()) - transfer.start_s;
@@ -462,8 +528,9 @@ impl Load {
 }
 
 impl Session {
-    fn new(tab: Tab) -> Self {
+    fn new(party: usize, tab: Tab) -> Self {
         Session {
+            party,
             tab,
             round: None,
             started: Duration::ZERO,
@@ -475,12 +542,28 @@ impl Session {
 
 /// A transfer that somebody wants now.
 struct Wish {
-    pair: Pair,
+    party: usize,
+    /// Of the party, from 0.
+    user: u32,
+    server: u32,
+    /// By its number.
+    class: usize,
     bytes: u64,
     direction: Direction,
     round: u32,
-    tab: u32,
+    tab: Option<u32>,
     planned: Duration,
+}
+
+/// When nothing more is asked for.
+fn end_of(demand: &Demand, limit: Duration) -> Duration {
+    match demand {
+        Demand::Pages(workload) => match workload.extent {
+            Extent::Rounds(_) => limit,
+            Extent::Duration(duration) => duration.min(limit),
+        },
+        Demand::Arrivals(_) => limit,
+    }
 }
 
 fn seconds(time: Time) -> f64 {

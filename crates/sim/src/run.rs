@@ -5,6 +5,7 @@
 //! short of room or lossy is in the lines of the scenario.
 
 mod carriers;
+mod homes;
 mod scene;
 mod trunking;
 
@@ -12,15 +13,16 @@ use std::time::Duration;
 
 use anabranch_core::{Balancer, BuildError, Config, Time, multilink};
 use anabranch_scenario::{
-    self as scenario, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
+    self as scenario, Demand, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
 };
 
 use crate::gateway::{Gateway, Lines};
-use crate::load::Load;
+use crate::load::{Load, Party};
 use crate::tcp::TcpConfig;
 use crate::world::World;
 
 use carriers::{Behind, Stripes};
+use homes::Homes;
 use scene::{Scene, Way, Wires};
 use trunking::Trunking;
 
@@ -64,14 +66,15 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
         Policy::Gateway(algorithm) => {
             let specs = site.links.iter().map(|link| link.spec()).collect();
             let balancer = Balancer::new(Time::ZERO, algorithm, specs, Config::default())?;
-            let build = |wires: &[Wires]| {
+            let build = |wires: &[Wires], homes| {
                 let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
-                Ok(Behind::new(Gateway::new(balancer, &lines, run.seed)))
+                Ok(Behind::new(Gateway::new(balancer, &lines, run.seed), homes))
             };
             play_site(run, site, build, progress)
         }
         Policy::Packet if !site.nat => {
-            play_site(run, site, |wires| Stripes::new(site, wires), progress)
+            let build = |wires: &[Wires], homes| Stripes::new(site, wires, homes);
+            play_site(run, site, build, progress)
         }
         Policy::Packet => Err(SimError::Policy {
             policy: run.policy,
@@ -89,7 +92,7 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
 fn play_site<W: Way>(
     run: &Run,
     site: &Site,
-    build: impl FnOnce(&[Wires]) -> Result<W, SimError>,
+    build: impl FnOnce(&[Wires], Homes) -> Result<W, SimError>,
     progress: &mut dyn FnMut(Time),
 ) -> Result<Record, SimError> {
     let mut network = World::new(run.seed);
@@ -102,7 +105,8 @@ fn play_site<W: Way>(
         LinkSeries::new(link.name.clone(), link.down.rate_bps, link.up.rate_bps)
     };
     let series = site.links.iter().map(series).collect();
-    let way = build(&wires)?;
+    let homes = Homes::lay(&mut network, &run.scenario.load);
+    let way = build(&wires, homes)?;
     play(run, network, wires, series, way, progress)
 }
 
@@ -119,7 +123,8 @@ fn run_trunk(
         });
     };
     let mut network = World::new(run.seed);
-    let trunk = Trunking::lay(&mut network, plan, spread, run.seed)?;
+    let load = &run.scenario.load;
+    let trunk = Trunking::lay(&mut network, plan, load, spread, run.seed)?;
     let sublinks = trunk.sublinks().iter();
     let wires = sublinks
         .clone()
@@ -143,19 +148,49 @@ fn play<W: Way>(
     let scenario = &run.scenario;
     let names: Vec<String> = series.iter().map(|series| series.name.clone()).collect();
     let faults = scene::place(&scenario.faults, &names, &wires)?;
-    let tcp = tcp(&scenario.tcp);
     let load = Load::new(
-        &run.load(),
+        parties(run),
         scenario.limit,
         scenario.patience,
-        tcp,
         names,
+        run.seed,
         Scene::<W>::LOAD,
     );
     let scene = Scene::new(way, load, wires, faults, series, scenario.sample);
     let mut world = network.become_site(scene);
     drive(&mut world, scenario.sample, progress);
     Ok(evidence(world, run))
+}
+
+/// The users of the run: groups, one after the other, or all alike.
+fn parties(run: &Run) -> Vec<Party> {
+    let alike = |demand| {
+        vec![Party {
+            group: None,
+            first_user: 0,
+            demand,
+            tcp: tcp(&run.scenario.tcp),
+            ports: run.scenario.tcp.ports,
+        }]
+    };
+    let groups = match run.load() {
+        scenario::Load::Pages(workload) => return alike(Demand::Pages(workload)),
+        scenario::Load::Arrivals(plan) => return alike(Demand::Arrivals(plan)),
+        scenario::Load::Groups(groups) => groups,
+    };
+    let mut users = 0;
+    let party = |group: scenario::Group| {
+        let first_user = users;
+        users += group.users;
+        Party {
+            group: Some(group.name),
+            first_user,
+            demand: group.demand,
+            tcp: tcp(&group.tcp),
+            ports: group.tcp.ports,
+        }
+    };
+    groups.into_iter().map(party).collect()
 }
 
 /// Until the load is over, or its time is.
@@ -177,7 +212,8 @@ fn evidence<W: Way>(world: World<Scene<W>>, run: &Run) -> Record {
     let series = scene.series(&mut net);
     let link = |series: &LinkSeries| scenario::Link {
         name: series.name.clone(),
-        rate_bps: series.down_rate_bps,
+        down_rate_bps: series.down_rate_bps,
+        up_rate_bps: series.up_rate_bps,
     };
     Record {
         world: Kind::Sim,
@@ -215,10 +251,14 @@ fn tcp(plan: &scenario::Tcp) -> TcpConfig {
         recovery: plan.recovery,
         control: plan.control,
         hystart: plan.hystart,
+        pacing: plan.pacing,
         growth: plan.growth,
         mss_bytes: plan.mss_bytes,
         header_bytes: plan.header_bytes,
         initial_window: plan.initial_window,
+        lost_syns: plan.lost_syns,
+        dsack: plan.dsack,
+        ecn: plan.ecn,
         receive_window: plan.receive_window,
         min_rto_ns: nanos(plan.min_rto),
         delayed_ack_ns: plan.delayed_ack.map(nanos),

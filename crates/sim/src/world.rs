@@ -141,6 +141,7 @@ impl<S: Site> World<S> {
                     self.step(packet);
                 }
             }
+            Event::Departure(line) => self.net.depart(line),
             Event::Timer(place) => {
                 if let Some(side) = self.net.fire(place) {
                     self.observe(side, News::GivenUp);

@@ -3,7 +3,8 @@
 mod common;
 
 use anabranch_scenario::{
-    Beyond, Change, Direction, Fault, Load, Loss, Network, Outcome, Place, Red, Scenario,
+    Beyond, Change, Codel, Direction, Fault, FqCodel, Load, Loss, Network, Outcome, Place, Queue,
+    Red, Scenario,
 };
 use anabranch_workload::{Size, Workload};
 use common::*;
@@ -25,6 +26,32 @@ fn change(random: &mut impl Rng) -> Change {
     }
 }
 
+fn queue(random: &mut impl Rng) -> Queue {
+    let codel = Codel {
+        target: ms(random.random_range(1..20)),
+        interval: ms(100),
+        mtu_bytes: 1500,
+        ecn: false,
+    };
+    match random.random_range(0..6) {
+        0 | 1 => Queue::Red(Red {
+            min_bytes: 10_000,
+            max_bytes: 40_000,
+            max_probability: 0.1,
+            gentle: random.random_bool(0.5),
+            weight: 0.002,
+            ecn: false,
+        }),
+        2 => Queue::Codel(codel),
+        3 => Queue::FqCodel(FqCodel {
+            codel,
+            quantum_bytes: 1500,
+            flows: 8,
+        }),
+        _ => Queue::DropTail,
+    }
+}
+
 fn anything(random: &mut impl Rng) -> Scenario {
     let mut links = Vec::new();
     for name in NAMES {
@@ -33,13 +60,7 @@ fn anything(random: &mut impl Rng) -> Scenario {
             down: line(10 * MBIT, ms(5)),
             up: line(5 * MBIT, ms(random.random_range(0..50))),
         });
-        link.down.red = random.random_bool(0.3).then_some(Red {
-            min_bytes: 10_000,
-            max_bytes: 40_000,
-            max_probability: 0.1,
-            gentle: random.random_bool(0.5),
-            weight: 0.002,
-        });
+        link.down.queue = queue(random);
         links.push(link);
     }
     let mut workload = Workload::page_rounds(4, 3, 8);
@@ -82,7 +103,7 @@ fn any_faults_leave_every_packet_accounted_for_and_every_transfer_with_an_outcom
         }
         let counts = record.counts;
         let gone = counts.overflowed.packets
-            + counts.red.packets
+            + counts.early.packets
             + counts.lost.packets
             + counts.cut.packets;
         assert!(counts.delivered.packets + gone <= counts.offered.packets);
@@ -108,12 +129,15 @@ fn any_faults_leave_every_packet_accounted_for_and_every_transfer_with_an_outcom
 #[test]
 fn packets_in_turn_survive_anything_too() {
     let mut random = ChaCha8Rng::seed_from_u64(1996);
+    let mut reordered = Vec::new();
     for seed in 0..10 {
         let mut scenario = anything(&mut random);
         if let Network::Site(site) = &mut scenario.network {
             site.nat = false;
         }
         let record = play(&scenario, anabranch_scenario::Policy::Packet, seed);
-        assert!(record.counts.reordered > 0);
+        reordered.push(record.counts.reordered);
     }
+    println!("reordered {reordered:?}");
+    assert!(reordered.iter().filter(|count| **count > 0).count() > 7);
 }

@@ -2,18 +2,20 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use anabranch_core::{Balancer, Config, Time};
 use anabranch_policy::Granularity;
 use anabranch_scenario::{
-    Beyond, Change, Direction, EventKind, Fault, Load, Network, Outcome, Place, Policy, Record,
-    Scenario, Transfer,
+    Beyond, Change, Direction, EventKind, Fault, Load, Network, Outcome, Place, Policy, Ports,
+    Queue, Record, Scenario, Transfer,
 };
 use anabranch_sim::SimError;
 use anabranch_sim::gateway::{Gateway, Lines};
 use anabranch_sim::link::{Buffer, LinkSpec, Loss};
 use anabranch_sim::tcp::TcpConfig;
 use anabranch_sim::world::{FlowSpec, Work, World};
-use anabranch_workload::{Size, Workload};
+use anabranch_workload::{ArrivalPlan, Class, Mix, Pattern, Size, Workload};
 use common::*;
 
 fn two_links() -> Vec<anabranch_scenario::LinkPlan> {
@@ -87,6 +89,30 @@ fn the_hash_spreads_flows_as_chance_does() {
         .sum();
     println!("{counts:?}: chi-square {chi2:.2}, 99.9 % below 16.27 with 3 degrees of freedom");
     assert!(chi2 < 16.27);
+}
+
+/// Addresses stay the same, and so each sum is one more than the last: Guo's replaying host.
+#[test]
+fn the_sum_of_consecutive_ports_takes_links_in_turn() {
+    let names = ["a", "b", "c"];
+    let links = names.map(|name| link(name, 20 * MBIT));
+    let load = downloads(1, 2_000, ms(20), ms(1_000), ms(6_000));
+    let in_turn = |policy, ports| {
+        let mut scenario = scenario(links.clone().into(), load.clone(), ms(30_000));
+        scenario.tcp.ports = ports;
+        let record = play(&scenario, gateway(policy), 3);
+        let link = |t: &Transfer| {
+            names
+                .iter()
+                .position(|name| t.link.as_deref() == Some(*name))
+        };
+        let taken: Vec<_> = record.transfers.iter().filter_map(link).collect();
+        assert!(taken.len() >= 100);
+        taken.windows(2).all(|pair| pair[1] == (pair[0] + 1) % 3)
+    };
+    assert!(in_turn("hash-sum", Ports::Consecutive));
+    assert!(!in_turn("hash-sum", Ports::Random));
+    assert!(!in_turn("hash", Ports::Consecutive));
 }
 
 #[test]
@@ -398,6 +424,86 @@ fn uploads_fill_the_way_up() {
     assert!(all_ok(&record) && record.transfers.len() == 10);
     let last = |i: usize| record.series[i].samples.last().unwrap();
     assert!(last(0).up_bytes > 5_000_000 && last(0).down_bytes < 500_000);
+    assert!(
+        record
+            .transfers
+            .iter()
+            .all(|t| t.direction == Direction::Up)
+    );
+}
+
+/// Two classes over two links, one each way.
+fn both_ways(per_user_per_s: f64, bytes: u64) -> Load {
+    let class = |name: &str, direction| Class {
+        name: name.into(),
+        per_user_per_s,
+        size: Size::Fixed(bytes),
+        direction,
+        bursts: None,
+    };
+    Load::Arrivals(ArrivalPlan {
+        pattern: Pattern::Mix(Mix {
+            users: 3,
+            servers: 2,
+            duration_s: 4.0,
+            exact: false,
+            classes: vec![class("mail", Direction::Up), class("web", Direction::Down)],
+        }),
+        seed: 1,
+    })
+}
+
+#[test]
+fn a_transfer_names_its_class_its_server_and_its_direction() {
+    let record = play(
+        &scenario(two_links(), both_ways(2.0, 10_000), ms(60_000)),
+        gateway("RR"),
+        1,
+    );
+    let of = |class: &str| {
+        let own = record.transfers.iter();
+        own.filter(|t| t.class.as_deref() == Some(class))
+            .collect::<Vec<_>>()
+    };
+    let (mail, web) = (of("mail"), of("web"));
+    assert!(all_ok(&record) && mail.len() + web.len() == record.transfers.len());
+    assert!(mail.len() > 5 && mail.iter().all(|t| t.direction == Direction::Up));
+    assert!(web.len() > 5 && web.iter().all(|t| t.direction == Direction::Down));
+    let servers: BTreeSet<_> = record.transfers.iter().map(|t| t.server.0).collect();
+    assert!(servers.into_iter().eq([0, 1]));
+}
+
+#[test]
+fn an_upload_that_runs_has_its_link_and_what_has_arrived() {
+    let record = play(
+        &scenario(two_links(), both_ways(0.5, 50_000_000), ms(6_000)),
+        gateway("RR"),
+        1,
+    );
+    let up = || {
+        record
+            .transfers
+            .iter()
+            .filter(|t| t.direction == Direction::Up)
+    };
+    assert!(up().count() > 2 && up().all(|t| t.outcome == Outcome::Unfinished));
+    let (mut files, mut begun) = (0, 0);
+    for transfer in up().filter(|t| t.setup_s.is_some()) {
+        begun += 1;
+        assert!(transfer.link.is_some() && transfer.first_byte_s.is_none());
+        files += transfer.bytes;
+    }
+    let packets: u64 = record
+        .series
+        .iter()
+        .map(|series| series.bytes(Direction::Up))
+        .sum();
+    // Of packets of 1500 bytes 1448 are the file's; the rest, acknowledgements and what is on its way are not.
+    let share = files as f64 / packets as f64;
+    assert!(
+        begun > 2 && (0.7..0.966).contains(&share),
+        "{files} of {packets}"
+    );
 }
 
 #[test]
@@ -586,12 +692,13 @@ fn early_detection_keeps_the_queue_short_before_the_buffer_is_full() {
     let Network::Site(site) = &mut scenario.network else {
         panic!()
     };
-    site.links[0].down.red = Some(anabranch_scenario::Red {
+    site.links[0].down.queue = Queue::Red(anabranch_scenario::Red {
         min_bytes: 15_000,
         max_bytes: 75_000,
         max_probability: 0.1,
         gentle: false,
         weight: 0.002,
+        ecn: false,
     });
     let red = play(&scenario, gateway("RR"), 1);
     // Of handshakes that lost nothing: twice the delay of 10 ms, and the queue.
@@ -606,6 +713,6 @@ fn early_detection_keeps_the_queue_short_before_the_buffer_is_full() {
         setups[0], setups[1]
     );
     assert!(setups[1] < 0.75 * setups[0]);
-    assert_eq!(drop_tail.counts.red.packets, 0);
-    assert!(red.counts.red.packets > red.counts.overflowed.packets);
+    assert_eq!(drop_tail.counts.early.packets, 0);
+    assert!(red.counts.early.packets > red.counts.overflowed.packets);
 }

@@ -1,185 +1,146 @@
-//! The simulator's queue and the emulator's are two laws, one for millions of events and one for real packets. They must
-//! not differ: the same packets offered at the same times are dropped by both, or leave both at the same nanosecond.
+//! Managed queues before a line that TCP fills: what they do to delay, to shares, and to packets that may be marked.
 
 use std::time::Duration;
 
 use anabranch_core::Time;
-use anabranch_sim::link::{Buffer, Link, LinkSpec, Loss, Offer};
-use anabranch_sim::packet::PacketId;
-use anabranch_testbed::emulator::{Pipe, lossless};
-use proptest::prelude::*;
+use anabranch_sim::dumbbell::line;
+use anabranch_sim::link::{Buffer, Codel, FqCodel, LinkCounters, Queue};
+use anabranch_sim::tcp::TcpConfig;
+use anabranch_sim::world::{FlowId, FlowSpec, LinkId, Work, World};
 
-/// When a packet comes, how long it is, and when it arrives; none if it finds no room.
-type Fate = (u64, u32, Option<u64>);
+const MBIT: u64 = 1_000_000;
+const MS: u64 = 1_000_000;
 
-struct Vector {
-    rate_bps: u64,
-    delay_ns: u64,
-    buffer: Buffer,
-    packets: &'static [Fate],
+const CODEL: Codel = Codel {
+    target: Duration::from_millis(5),
+    interval: Duration::from_millis(100),
+    mtu_bytes: 1500,
+    ecn: false,
+};
+
+fn fq() -> Queue {
+    Queue::FqCodel(FqCodel {
+        codel: CODEL,
+        quantum_bytes: 1500,
+        flows: 1024,
+    })
 }
 
-/// 8 Mbit/s is a byte in a microsecond.
-const VECTORS: [Vector; 6] = [
-    // Idle: serialisation and propagation; a packet that comes as the last one leaves does not wait.
-    Vector {
-        rate_bps: 8_000_000,
-        delay_ns: 10_000_000,
-        buffer: Buffer::Packets(1),
-        packets: &[
-            (5_000, 1_000, Some(11_005_000)),
-            (1_005_000, 500, Some(11_505_000)),
-            (9_000_000, 1, Some(19_001_000)),
-        ],
-    },
-    // The packet in transmission takes its place, until its last bit has left.
-    Vector {
-        rate_bps: 8_000_000,
-        delay_ns: 0,
-        buffer: Buffer::Packets(2),
-        packets: &[
-            (0, 1_000, Some(1_000_000)),
-            (0, 1_000, Some(2_000_000)),
-            (999_999, 40, None),
-            (1_000_000, 1_000, Some(3_000_000)),
-            (1_000_000, 40, None),
-        ],
-    },
-    // What does not fit is dropped whole, and what is shorter may still fit.
-    Vector {
-        rate_bps: 8_000_000,
-        delay_ns: 0,
-        buffer: Buffer::Bytes(1_500),
-        packets: &[
-            (0, 1_000, Some(1_000_000)),
-            (0, 501, None),
-            (0, 500, Some(1_500_000)),
-            (999_999, 1, None),
-            (1_000_000, 1_000, Some(2_500_000)),
-        ],
-    },
-    // A packet longer than the buffer never fits.
-    Vector {
-        rate_bps: 8_000_000,
-        delay_ns: 0,
-        buffer: Buffer::Bytes(1_000),
-        packets: &[(0, 1_001, None), (0, 1_000, Some(1_000_000))],
-    },
-    // A byte takes 8/3 ns: what is rounded off is not lost while the line is busy, and forgotten when it is idle.
-    Vector {
-        rate_bps: 3_000_000_000,
-        delay_ns: 0,
-        buffer: Buffer::Unlimited,
-        packets: &[
-            (0, 1, Some(2)),
-            (0, 1, Some(5)),
-            (0, 1, Some(8)),
-            (0, 1, Some(10)),
-            (20, 1, Some(22)),
-            (20, 1, Some(25)),
-        ],
-    },
-    // A departure that is rounded down ends the wait: who comes then finds the line idle.
-    Vector {
-        rate_bps: 3_000_000_000,
-        delay_ns: 0,
-        buffer: Buffer::Packets(1),
-        packets: &[(0, 1, Some(2)), (1, 1, None), (2, 1, Some(5))],
-    },
-];
-
-/// When each packet arrives that is offered to the simulator's line.
-fn simulated(
-    rate_bps: u64,
-    delay_ns: u64,
-    buffer: Buffer,
-    offers: &[(u64, u32)],
-) -> Vec<Option<u64>> {
-    let mut link = Link::plain(LinkSpec {
-        rate_bps,
-        delay_ns,
-        buffer,
-        loss: Loss::None,
-    });
-    let offer = |&(at_ns, bytes): &(u64, u32)| match link.offer(
-        Time::from_nanos(at_ns),
-        PacketId::default(),
-        bytes,
-    ) {
-        Offer::Arrives(time) => Some(time.as_nanos()),
-        Offer::Overflowed | Offer::Lost => None,
-    };
-    offers.iter().map(offer).collect()
+/// Endless flows of SACK and Reno over 20 Mbit/s and a round trip of 40 ms, with room for 400 ms.
+struct Filled {
+    world: World,
+    there: LinkId,
+    flows: Vec<FlowId>,
 }
 
-/// The same of the emulator's.
-fn emulated(
-    rate_bps: u64,
-    delay_ns: u64,
-    buffer: Buffer,
-    offers: &[(u64, u32)],
-) -> Vec<Option<u64>> {
-    let mut line = lossless(rate_bps, Duration::from_nanos(delay_ns));
-    line.buffer = buffer;
-    let mut pipe = Pipe::new(line, 0);
-    let mut arrivals = vec![None; offers.len()];
-    for (index, &(at_ns, bytes)) in offers.iter().enumerate() {
-        // What fits is known at once, when it arrives only later.
-        let _ = pipe.offer(at_ns, bytes, index);
+impl Filled {
+    fn new(queue: &Queue, flows: u32, tcp: TcpConfig) -> Filled {
+        let mut world = World::new(1);
+        let there = world.add_link(line(20 * MBIT, 20 * MS, Buffer::Bytes(1_000_000)));
+        world.link_mut(there).set_queue(queue);
+        world.audit(there);
+        let back = world.add_link(line(1_000 * MBIT, 20 * MS, Buffer::Unlimited));
+        let (forward, back) = (world.add_path(&[there]), world.add_path(&[back]));
+        let flows = (0..flows).map(|number| {
+            let spec = FlowSpec {
+                start: Time::from_nanos(u64::from(number) * 10 * MS),
+                work: Work::Endless,
+                forward,
+                back,
+                tcp,
+            };
+            world.open_labelled(spec, number)
+        });
+        Filled {
+            flows: flows.collect(),
+            world,
+            there,
+        }
     }
-    while let Some(arrival) = pipe.pop(u64::MAX) {
-        arrivals[arrival.packet] = Some(arrival.due_ns);
+
+    /// How much waits, in the mean over looks 1 ms apart, as a time on the line in ms.
+    fn wait_ms(&mut self, from_s: u64, to_s: u64) -> f64 {
+        let looks = from_s * 1000..to_s * 1000;
+        let count = looks.clone().count() as f64;
+        let bytes = looks.map(|at_ms| {
+            self.world.run_until(Time::from_millis(at_ms));
+            let now = self.world.now();
+            self.world.link_mut(self.there).backlog(now).bytes as f64
+        });
+        bytes.sum::<f64>() / count * 8e3 / (20 * MBIT) as f64
     }
-    arrivals
+
+    fn counters(&mut self) -> LinkCounters {
+        let now = self.world.now();
+        assert!(self.world.conserves());
+        assert!(self.world.link_mut(self.there).obeys_little(now));
+        self.world.counters(self.there)
+    }
+
+    fn received(&self) -> Vec<u32> {
+        let flows = self.flows.iter();
+        flows
+            .map(|flow| self.world.receiver(*flow).received_segments())
+            .collect()
+    }
 }
 
 #[test]
-fn both_queues_obey_the_vectors() {
-    for (number, vector) in VECTORS.iter().enumerate() {
-        let Vector {
-            rate_bps,
-            delay_ns,
-            buffer,
-            packets,
-        } = *vector;
-        let offers: Vec<_> = packets.iter().map(|&(at, bytes, _)| (at, bytes)).collect();
-        let expected: Vec<_> = packets.iter().map(|&(.., arrival)| arrival).collect();
-        let simulated = simulated(rate_bps, delay_ns, buffer, &offers);
-        assert_eq!(simulated, expected, "vector {number}, the simulator");
-        let emulated = emulated(rate_bps, delay_ns, buffer, &offers);
-        assert_eq!(emulated, expected, "vector {number}, the emulator");
-    }
+fn a_standing_queue_falls_to_about_the_target_and_the_line_stays_busy() {
+    let tcp = TcpConfig::default();
+    let tail_ms = Filled::new(&Queue::DropTail, 4, tcp).wait_ms(20, 60);
+    let mut codel = Filled::new(&Queue::Codel(CODEL), 4, tcp);
+    let codel_ms = codel.wait_ms(20, 60);
+    let counters = codel.counters();
+    let busy = counters.delivered.bytes as f64 * 8.0 / 60.0 / (20 * MBIT) as f64;
+    println!("drop-tail {tail_ms:.1} ms, CoDel {codel_ms:.1} ms, busy {busy:.3}");
+    assert!(tail_ms > 200.0 && (2.0..10.0).contains(&codel_ms));
+    assert!(busy > 0.9 && counters.early.packets > 20 && counters.overflowed.packets == 0);
 }
 
-fn buffers() -> impl Strategy<Value = Buffer> {
-    prop_oneof![
-        (1u64..20_000).prop_map(Buffer::Bytes),
-        (1u64..20).prop_map(Buffer::Packets),
-        Just(Buffer::Unlimited),
-    ]
+#[test]
+fn flow_queues_give_bulk_flows_equal_shares() {
+    let shares = |queue: &Queue| {
+        let mut filled = Filled::new(queue, 8, TcpConfig::default());
+        filled.world.run_until(Time::from_millis(60_000));
+        filled.counters();
+        let received = filled.received();
+        let sum: f64 = received.iter().map(|count| f64::from(*count)).sum();
+        let squares: f64 = received.iter().map(|count| f64::from(*count).powi(2)).sum();
+        sum * sum / (squares * received.len() as f64)
+    };
+    let (fq, tail) = (shares(&fq()), shares(&Queue::DropTail));
+    println!("Jain's index: FQ-CoDel {fq:.5}, drop-tail {tail:.5}");
+    assert!(fq > 0.999 && fq > tail);
 }
 
-proptest! {
-    #[test]
-    fn the_queues_do_the_same_with_any_packets(
-        rate_bps in 1_000u64..10_000_000_000,
-        delay_ns in 0u64..50_000_000,
-        buffer in buffers(),
-        gaps in prop::collection::vec((0u64..4, 1u32..1_600), 1..300),
-    ) {
-        // Gaps of a few hundred bytes' time: queues that fill, drain and run empty.
-        let unit_ns = 2_400_000_000_000 / rate_bps;
-        let mut now_ns = 0;
-        let offers: Vec<(u64, u32)> = gaps
-            .into_iter()
-            .map(|(gap, bytes)| {
-                now_ns += gap * unit_ns;
-                (now_ns, bytes)
+/// A short request every 100 ms beside four bulk flows.
+#[test]
+fn flow_queues_spare_short_flows_the_wait_behind_long_ones() {
+    let mean_ms = |queue: &Queue| {
+        let mut filled = Filled::new(queue, 4, TcpConfig::default());
+        let spec = *filled.world.spec(filled.flows[0]);
+        let short: Vec<FlowId> = (0..200)
+            .map(|number| {
+                let spec = FlowSpec {
+                    start: Time::from_millis(10_000 + 100 * number),
+                    work: Work::Transfer(1_000),
+                    ..spec
+                };
+                filled.world.open_labelled(spec, 100 + number as u32)
             })
             .collect();
-        prop_assert_eq!(
-            simulated(rate_bps, delay_ns, buffer, &offers),
-            emulated(rate_bps, delay_ns, buffer, &offers)
-        );
-    }
+        filled.world.run_until(Time::from_millis(40_000));
+        filled.counters();
+        let taken = short.iter().enumerate().map(|(number, flow)| {
+            let finished = filled.world.times(*flow).finished.expect("it came through");
+            let start = Time::from_millis(10_000 + 100 * number as u64);
+            finished.since(start).as_secs_f64() * 1e3
+        });
+        taken.sum::<f64>() / short.len() as f64
+    };
+    let (fq, tail) = (mean_ms(&fq()), mean_ms(&Queue::DropTail));
+    println!("handshake and a packet: FQ-CoDel {fq:.1} ms, drop-tail {tail:.1} ms");
+    // Two round trips, and no more than a packet or two ahead each time.
+    assert!((80.0..85.0).contains(&fq) && tail > 400.0);
 }

@@ -12,17 +12,32 @@ fn seconds(time: Option<Time>) -> f64 {
     time.expect("the flow got there").as_nanos() as f64 / 1e9
 }
 
-/// Every recovery and control, with and without delayed acknowledgements.
+/// Every recovery and control, paced and not, with and without delayed acknowledgements; RACK with all that belongs to it.
 fn variants() -> Vec<TcpConfig> {
     let mut all = Vec::new();
-    for recovery in [Recovery::Reno, Recovery::NewReno, Recovery::Sack] {
-        let controls = [Control::Reno, Control::Cubic, Control::Cubic];
-        for (control, hystart) in controls.into_iter().zip([false, false, true]) {
+    for recovery in [
+        Recovery::Reno,
+        Recovery::NewReno,
+        Recovery::NewRenoSlowButSteady,
+        Recovery::Sack,
+        Recovery::Rack,
+    ] {
+        let controls = [
+            (Control::Reno, false, false),
+            (Control::Reno, false, true),
+            (Control::Cubic, false, false),
+            (Control::Cubic, true, false),
+            (Control::Bbr, false, true),
+        ];
+        for (control, hystart, pacing) in controls {
             for delayed_ack_ns in [None, Some(40 * MS)] {
                 all.push(TcpConfig {
                     recovery,
+                    dsack: recovery == Recovery::Rack,
+                    ecn: recovery == Recovery::Rack,
                     control,
                     hystart,
+                    pacing,
                     delayed_ack_ns,
                     min_rto_ns: 200 * MS,
                     ..TcpConfig::default()

@@ -3,7 +3,7 @@
 use anabranch_core::Time;
 
 use super::rare::Audit;
-use super::{Link, Loss, Red};
+use super::{Frame, Link, Loss, Verdict};
 use crate::packet::PacketId;
 
 /// After a change, packets arrive when [`Link::to_come`] says, no longer when [`Link::offer`] said. All of these panic if
@@ -28,6 +28,7 @@ impl Link {
         self.line_mut().arrive(now.as_nanos());
         let departures = self.transmitter.set_rate(now.as_nanos(), rate_bps);
         self.postpone(departures);
+        self.disarm();
     }
 
     /// Packets whose transmission begins after this take `delay_ns`, but none overtakes another.
@@ -52,16 +53,12 @@ impl Link {
         self.line_mut().rare.set_loss(loss);
     }
 
-    /// Drops early, before the buffer is full.
-    pub fn set_red(&mut self, red: Red) {
-        self.line_mut().rare.set_red(red);
-    }
-
     /// From here on, both sides of Little's law are added up.
     pub fn audit(&mut self, now: Time) {
         let line = self.line_mut();
         line.arrive(now.as_nanos());
-        let mut audit = Audit::new(now.as_nanos(), line.held_at(now).packets);
+        let inside = line.held_at(now).plus(line.waiting());
+        let mut audit = Audit::new(now.as_nanos(), inside.packets);
         audit.sojourn_ns = line.still_ns(now.as_nanos());
         line.rare.audit = Some(audit);
     }
@@ -79,26 +76,26 @@ impl Link {
         audit.sojourn_ns - line.still_ns(now.as_nanos()) == audit.integral_ns
     }
 
-    /// What never gets as far as the buffer.
-    pub(super) fn refuses(&mut self, now_ns: u64, bytes: u32) -> bool {
+    /// Whether a packet gets as far as the buffer.
+    pub(super) fn judge(&mut self, now_ns: u64, frame: Frame) -> Verdict {
         let line = self.line.as_deref_mut();
         let Some(line) = line else {
-            return false;
+            return Verdict::Taken;
         };
         line.arrive(now_ns);
         if line.rare.is_cut {
-            line.rare.refused.add(bytes);
-            return true;
+            line.rare.refused.add(frame.bytes);
+            return Verdict::Refused;
         }
         if !line.rare.detects_early() {
-            return false;
+            return Verdict::Taken;
         }
         self.transmitter.depart(now_ns);
         let idle_ns = now_ns.saturating_sub(self.transmitter.free_ns());
         let idle = u128::from(idle_ns) * u128::from(self.transmitter.rate_bps()) / 8_000_000_000;
         let idle_bytes = u64::try_from(idle).unwrap_or(u64::MAX);
         let queue_bytes = self.transmitter.backlog().bytes;
-        line.rare.drops_early(queue_bytes, idle_bytes, bytes)
+        line.rare.detect(queue_bytes, idle_bytes, frame)
     }
 }
 

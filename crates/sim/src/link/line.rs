@@ -2,6 +2,7 @@
 
 use anabranch_core::Time;
 
+use super::managed::Managed;
 use super::rare::Rare;
 use super::ring::Ring;
 use super::{Loss, Offer, Tally};
@@ -24,6 +25,8 @@ pub(super) struct Line {
     held: Ring<Held>,
     delivered: Tally,
     pub rare: Rare,
+    /// Before the line, if its queue decides what leaves.
+    pub managed: Option<Box<Managed>>,
 }
 
 impl Line {
@@ -32,7 +35,20 @@ impl Line {
             held: Ring::default(),
             delivered: Tally::default(),
             rare: Rare::new(loss, seed, stream),
+            managed: None,
         }
+    }
+
+    /// In the managed queue.
+    pub fn waiting(&self) -> Tally {
+        let managed = self.managed.as_ref();
+        managed.map_or(Tally::default(), |managed| managed.waiting())
+    }
+
+    /// By the managed queue.
+    pub fn marked(&self) -> Tally {
+        let managed = self.managed.as_ref();
+        managed.map_or(Tally::default(), |managed| managed.marked)
     }
 
     pub fn delivered_by(&self, now: Time) -> Tally {
@@ -95,6 +111,9 @@ impl Line {
             swallowed.push(held.packet);
         }
         self.held.clear();
+        if let Some(managed) = &mut self.managed {
+            swallowed.extend(managed.swallow(now_ns, &mut self.rare));
+        }
         swallowed
     }
 
@@ -116,11 +135,15 @@ impl Line {
         }
     }
 
-    /// How long what is held will still be here after `now_ns`.
+    /// How long what is on the line will still be there after `now_ns`, less what is queued has been there before: what
+    /// sojourns were counted too long, as those on the line are counted when they begin, and those in a managed queue when
+    /// they end.
     pub fn still_ns(&self, now_ns: u64) -> i128 {
         let alive = self.held.iter().filter(|held| held.packet != GHOST);
         let still = alive.map(|held| i128::from(held.arrival_ns) - i128::from(now_ns));
-        still.sum()
+        let managed = self.managed.as_ref();
+        let waited_ns = managed.map_or(0, |managed| managed.waited_ns(now_ns));
+        still.sum::<i128>() - waited_ns
     }
 }
 

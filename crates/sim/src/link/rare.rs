@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Loss, Red, Tally};
+use super::{Frame, Loss, Red, Tally, Verdict};
 
 /// Set in the stream of a link's early drops, clear in that of its losses.
 const EARLY: u64 = 1 << 63;
@@ -22,7 +22,9 @@ pub(super) struct Rare {
     pub audit: Option<Audit>,
     pub lost: Tally,
     pub early: Tally,
-    /// Offered to a cut line, and on the line when it was cut.
+    /// Marked as they came.
+    pub marked: Tally,
+    /// Offered to a cut line or waiting before it, and on the line when it was cut.
     pub refused: Tally,
     pub swallowed: Tally,
 }
@@ -39,6 +41,7 @@ impl Rare {
             audit: None,
             lost: Tally::default(),
             early: Tally::default(),
+            marked: Tally::default(),
             refused: Tally::default(),
             swallowed: Tally::default(),
         };
@@ -75,15 +78,34 @@ impl Rare {
         loses
     }
 
-    /// Whether a packet is dropped that finds `queue_bytes` before it. The line has been idle for the transmission of
-    /// `idle_bytes`.
-    pub fn drops_early(&mut self, queue_bytes: u64, idle_bytes: u64, bytes: u32) -> bool {
-        let detection = self.early_detection.as_mut();
-        let drops = detection.is_some_and(|detection| detection.drops(queue_bytes, idle_bytes));
-        if drops {
-            self.early.add(bytes);
+    /// What early detection makes of a packet that finds `queue_bytes` before it. The line has been idle for the
+    /// transmission of `idle_bytes`.
+    pub fn detect(&mut self, queue_bytes: u64, idle_bytes: u64, frame: Frame) -> Verdict {
+        let Some(detection) = &mut self.early_detection else {
+            return Verdict::Taken;
+        };
+        if !detection.drops(queue_bytes, idle_bytes) {
+            return Verdict::Taken;
         }
-        drops
+        if frame.ect && detection.may_mark() {
+            return Verdict::Marked;
+        }
+        self.early.add(frame.bytes);
+        Verdict::Refused
+    }
+
+    /// A packet waits before the line from `now_ns` on.
+    pub fn wait_begins(&mut self, now_ns: u64) {
+        if let Some(audit) = &mut self.audit {
+            audit.pass(now_ns);
+            audit.count += 1;
+        }
+    }
+
+    /// It waited from `since_ns` to `now_ns`.
+    pub fn wait_ends(&mut self, since_ns: u64, now_ns: u64) {
+        self.leave(now_ns);
+        self.shift(i128::from(now_ns) - i128::from(since_ns));
     }
 
     /// A packet comes at `now_ns` and will leave at `arrival_ns`.
@@ -198,6 +220,11 @@ impl EarlyDetection {
         drops
     }
 
+    /// As long as not all packets are dropped (RFC 3168 section 7).
+    fn may_mark(&self) -> bool {
+        self.red.ecn && share(&self.red, self.mean_bytes) < 1.
+    }
+
     fn average(&mut self, queue_bytes: u64, idle_bytes: u64) {
         let weight = self.red.weight;
         if queue_bytes == 0 {
@@ -240,6 +267,7 @@ mod tests {
             max_probability: 0.1,
             gentle: false,
             weight: 0.002,
+            ecn: false,
         };
         let mut detection = EarlyDetection::new(red, 7, 0);
         detection.mean_bytes = queue_bytes as f64;
@@ -269,6 +297,7 @@ mod tests {
             max_probability: 0.1,
             gentle: false,
             weight: 0.01,
+            ecn: false,
         };
         let mut detection = EarlyDetection::new(red, 7, 0);
         for _ in 0..69 {

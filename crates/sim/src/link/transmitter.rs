@@ -59,11 +59,7 @@ impl Transmitter {
     /// If the rate is 0.
     pub fn new(rate_bps: u64, buffer: Buffer) -> Self {
         assert!(rate_bps > 0, "a link needs a rate of at least 1 bit/s");
-        let (unit, limit) = match buffer {
-            Buffer::Bytes(limit) => (Unit::Bytes, limit),
-            Buffer::Packets(limit) => (Unit::Packets, limit),
-            Buffer::Unlimited => (Unit::Bytes, u64::MAX),
-        };
+        let (unit, limit) = limit(buffer);
         Transmitter {
             rate_bps,
             last_departure_ns: 0,
@@ -83,6 +79,20 @@ impl Transmitter {
 
     pub fn rate_bps(&self) -> u64 {
         self.rate_bps
+    }
+
+    /// What it takes at most.
+    pub fn buffer(&self) -> Buffer {
+        match (self.unit, self.limit) {
+            (Unit::Bytes, u64::MAX) => Buffer::Unlimited,
+            (Unit::Bytes, bytes) => Buffer::Bytes(bytes),
+            (Unit::Packets, packets) => Buffer::Packets(packets),
+        }
+    }
+
+    /// For packets that come after this.
+    pub fn set_buffer(&mut self, buffer: Buffer) {
+        (self.unit, self.limit) = limit(buffer);
     }
 
     /// When all that was accepted has departed.
@@ -241,5 +251,13 @@ impl Transmitter {
             bytes_before: self.bytes_before_last,
         });
         self.waiting.iter().copied().chain(last)
+    }
+}
+
+fn limit(buffer: Buffer) -> (Unit, u64) {
+    match buffer {
+        Buffer::Bytes(limit) => (Unit::Bytes, limit),
+        Buffer::Packets(limit) => (Unit::Packets, limit),
+        Buffer::Unlimited => (Unit::Bytes, u64::MAX),
     }
 }

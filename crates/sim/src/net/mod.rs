@@ -8,11 +8,12 @@ mod trajectory;
 use std::collections::VecDeque;
 
 use anabranch_core::Time;
+use anabranch_policy::splitmix::mix;
 
-use crate::link::{Link, LinkCounters, LinkSpec, Loss, Tally};
+use crate::link::{Frame, Link, LinkCounters, LinkSpec, Loss, Tally};
 use crate::packet::{PacketId, Slab};
 use crate::queue::EventQueue;
-use crate::tcp::{Endpoint, SackBlocks, Segment, TcpConfig};
+use crate::tcp::{Endpoint, Flags, SackBlocks, Segment, TcpConfig};
 
 pub(crate) use flow::Stage;
 use flow::{Flow, Role, Side};
@@ -39,8 +40,28 @@ pub struct Packet {
     pub bytes: u32,
     /// Counts the packets of its side.
     pub serial: u32,
-    /// As [`Net::label`] has it: what a trunk reads of addresses and ports.
+    /// As [`Net::label`] has it: what a gateway or trunk reads of addresses and ports.
     pub label: u32,
+}
+
+impl Packet {
+    /// What links see of it, where it has this place.
+    #[inline]
+    pub(crate) fn frame(&self, place: PacketId) -> Frame {
+        Frame {
+            packet: place,
+            bytes: self.bytes,
+            flow: self.label,
+            ect: self.segment.flags.has(Flags::ECT),
+        }
+    }
+
+    /// Marks it where it would be dropped (RFC 3168 section 5); `false` if it is not ECN-capable and must be dropped.
+    pub fn mark(&mut self) -> bool {
+        let capable = self.segment.flags.has(Flags::ECT);
+        self.segment.flags = self.segment.flags.with(Flags::CE, capable);
+        capable
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +69,8 @@ pub(crate) enum Event {
     Open(FlowId),
     /// At the end of a link, unless the packet's time has changed.
     Arrival(PacketId),
+    /// Of a line with a managed queue, which may be free for the next packet.
+    Departure(LinkId),
     Timer(u32),
     Linger(u32),
     Wake(u32),
@@ -253,7 +276,7 @@ impl Net {
         let lost = |link: &Link| link.counters(self.now).dropped().packets;
         let gone = self.taken + links().map(lost).sum::<u64>();
         let mut held = vec![false; self.packets.places()];
-        for (id, _) in links().flat_map(|link| link.to_come(self.now)) {
+        for id in links().flat_map(|link| link.holds(self.now)) {
             held[id.0 as usize] = true;
         }
         let held = held.iter().filter(|held| **held).count();
@@ -285,6 +308,7 @@ impl Net {
         let now = self.now;
         self.link_mut(id).set_rate(now, rate_bps);
         self.expect(id);
+        self.tend(id);
     }
 
     /// For packets whose transmission begins after this; none overtakes another.
@@ -388,8 +412,8 @@ impl Net {
         let tcp = self.config(spec.tcp);
         let forward = self.paths[spec.forward.0 as usize];
         let back = self.paths[spec.back.0 as usize];
-        let opener = self.add_side(flow, opens, forward, tcp, label);
-        let peer = self.add_side(flow, answers, back, tcp, label);
+        let opener = self.add_side(flow, opens, forward, tcp, label, spec.start);
+        let peer = self.add_side(flow, answers, back, tcp, label, spec.start);
         self.sides[opener.index()].other = peer;
         self.sides[peer.index()].other = opener;
         let entry = Flow {
@@ -415,7 +439,16 @@ impl Net {
         u16::try_from(place).expect("2^16 configurations of TCP in a world")
     }
 
-    fn add_side(&mut self, flow: FlowId, role: Role, path: Path, tcp: u16, label: u32) -> SideId {
+    fn add_side(
+        &mut self,
+        flow: FlowId,
+        role: Role,
+        path: Path,
+        tcp: u16,
+        label: u32,
+        start: Time,
+    ) -> SideId {
+        let stream = self.stream(&path, label, start);
         let reused = self.free_sides.pop();
         let generation = reused.map_or(0, |place| self.sides[place as usize].generation);
         let id = SideId {
@@ -423,7 +456,7 @@ impl Net {
             generation,
         };
         let mut side = Side {
-            endpoint: Endpoint::new(&self.configs[usize::from(tcp)]),
+            endpoint: Endpoint::new(&self.configs[usize::from(tcp)], stream),
             armed_ns: u64::MAX,
             heard_ns: self.now.as_nanos(),
             generation,
@@ -446,6 +479,16 @@ impl Net {
             None => self.sides.push(side),
         }
         id
+    }
+
+    /// What a side draws from: its own, whoever else there is, unless another begins at the same time on the same path
+    /// with the same label.
+    fn stream(&self, path: &Path, label: u32, start: Time) -> u64 {
+        let own = [path.first_number(), label]
+            .map(u64::from)
+            .into_iter()
+            .chain([start.as_nanos()]);
+        own.fold(self.seed, |stream, number| mix(stream ^ mix(number)))
     }
 
     // ---- what a site may do
@@ -484,7 +527,7 @@ impl Net {
         let before = self.side(peer);
         let (role, tcp, label) = (before.role, before.tcp, before.label);
         self.orphan(peer);
-        let fresh = self.add_side(flow, role, back, tcp, label);
+        let fresh = self.add_side(flow, role, back, tcp, label, self.now);
         self.sides[fresh.index()].other = opener;
         self.bind_peer(flow, opener, fresh);
         fresh

@@ -108,8 +108,18 @@ impl Path {
         path
     }
 
+    /// Whether nothing is ahead.
+    pub fn is_empty(&self) -> bool {
+        self.next == self.end
+    }
+
     pub(super) fn ahead(&self) -> &[Hop] {
         &self.hops[usize::from(self.next)..usize::from(self.end)]
+    }
+
+    /// The number of the first hop, 0 if there is none.
+    pub(super) fn first_number(&self) -> u32 {
+        self.ahead().first().map_or(0, |hop| hop.0)
     }
 
     #[inline]

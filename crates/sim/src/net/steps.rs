@@ -8,7 +8,7 @@ use super::{Event, Net, Packet};
 use crate::link::Offer;
 use crate::packet::PacketId;
 use crate::prefetch::prefetch;
-use crate::tcp::{Kind, SackBlocks, State};
+use crate::tcp::{Flags, Kind, SackBlocks, State};
 
 /// With fewer sides there is little that is not in the cache.
 const CACHED_SIDES: usize = 1000;
@@ -93,8 +93,13 @@ impl Net {
         let packet = self.packets.get_mut(id);
         let (mut at, mut link) = (self.now, link);
         loop {
-            match self.links[link.index()].offer(at, id, packet.bytes) {
+            match self.links[link.index()].take(at, packet.frame(id)) {
                 Offer::Arrives(then) => at = then,
+                Offer::Marked(then) => {
+                    at = then;
+                    packet.mark();
+                }
+                Offer::Waits => return self.tend(link),
                 Offer::Overflowed | Offer::Lost => {
                     self.packets.remove(id);
                     return;
@@ -107,6 +112,45 @@ impl Net {
         }
         packet.due_ns = at.as_nanos();
         self.events.push(at, Event::Arrival(id));
+    }
+
+    /// Does what follows from a change of a managed queue.
+    #[inline(never)]
+    pub(super) fn tend(&mut self, line: LinkId) {
+        let link = &mut self.links[line.index()];
+        for id in link.take_dropped() {
+            self.packets.remove(id);
+        }
+        match link.arm(self.now) {
+            Some(at) if at == self.now => self.depart(line),
+            Some(at) => self.events.push(at, Event::Departure(line)),
+            None => {}
+        }
+    }
+
+    /// A line may be free for the next packet of its managed queue.
+    pub(crate) fn depart(&mut self, line: LinkId) {
+        let link = &mut self.links[line.index()];
+        if !link.is_due(self.now) {
+            return;
+        }
+        let Some(departure) = link.next(self.now) else {
+            return self.tend(line);
+        };
+        let id = departure.packet;
+        self.note(4, id.0);
+        let packet = self.packets.get_mut(id);
+        if departure.marked {
+            packet.mark();
+        }
+        match departure.arrives {
+            Some(at) => {
+                packet.due_ns = at.as_nanos();
+                self.events.push(at, Event::Arrival(id));
+            }
+            None => drop(self.packets.remove(id)),
+        }
+        self.tend(line);
     }
 
     /// Looks for the arrivals of a line that has changed.
@@ -130,7 +174,7 @@ impl Net {
         let endpoint = &mut side.endpoint;
         endpoint.connect(now_ns);
         match spec.work {
-            Work::Endless => endpoint.write_forever(),
+            Work::Endless => endpoint.write_forever(&spec.tcp),
             Work::Request { request_bytes, .. } => endpoint.write(request_bytes, &spec.tcp),
             Work::Transfer(bytes) => {
                 endpoint.write(bytes, &spec.tcp);
@@ -144,7 +188,7 @@ impl Net {
     #[inline(always)]
     pub(crate) fn receive(&mut self, id: PacketId) -> Option<SideId> {
         let now_ns = self.now.as_nanos();
-        let sacks = self.packets.get(id).segment.sacks;
+        let sacks = self.packets.get(id).segment.flags.has(Flags::SACK);
         let sack = sacks.then(|| &self.sacks[id.0 as usize]);
         self.taken += 1;
         let packet = self.packets.take(id);
@@ -219,7 +263,8 @@ impl Net {
         let serial = side.sent;
         side.sent = serial.wrapping_add(1);
         let first = side.first.map(Hop::stop);
-        let sack = segment.sacks.then(|| side.endpoint.sack());
+        let sacks = segment.flags.has(Flags::SACK);
+        let sack = sacks.then(|| side.endpoint.take_sack());
         let more = side.endpoint.may_go_on(segment.kind, tcp);
         let packet = self.packets.insert(Packet {
             segment,

@@ -1,5 +1,7 @@
 //! Who carries the flows of a site: the gateway behind NAT, or packets in turn over all links.
 
+use std::net::SocketAddrV4;
+
 use anabranch_core::multilink::{self, Drr};
 use anabranch_core::{Algorithm, Balancer, Config, Event, LinkId, State, Time};
 use anabranch_scenario::{
@@ -7,6 +9,7 @@ use anabranch_scenario::{
 };
 
 use super::SimError;
+use super::homes::Homes;
 use super::scene::{Way, Wires};
 use crate::gateway::{Gateway, Lines, Pair};
 use crate::link::Tally;
@@ -18,13 +21,15 @@ use crate::world::{Onward, Site};
 /// Users behind a gateway.
 pub(super) struct Behind {
     gateway: Gateway,
+    homes: Homes,
     route: Option<Route>,
 }
 
 impl Behind {
-    pub fn new(gateway: Gateway) -> Self {
+    pub fn new(gateway: Gateway, homes: Homes) -> Self {
         Behind {
             gateway,
+            homes,
             route: None,
         }
     }
@@ -32,7 +37,8 @@ impl Behind {
 
 impl Site for Behind {
     fn pass(&mut self, net: &mut Net, site: SiteId, packet: PacketId) -> Onward {
-        self.gateway.pass(net, site, packet)
+        let onward = self.gateway.pass(net, site, packet);
+        self.homes.onward(net, packet, onward)
     }
 
     fn wake(&mut self, net: &mut Net, token: u32) {
@@ -45,7 +51,11 @@ impl Site for Behind {
 }
 
 impl Carrier for Behind {
-    fn route(&mut self, net: &mut Net, _: Pair, _: u64) -> Route {
+    fn route(&mut self, net: &mut Net, pair: Pair, _: u64) -> Route {
+        let lan = Hop::from(Gateway::LAN);
+        if let Some(route) = self.homes.route(net, pair.user, lan, lan) {
+            return route;
+        }
         *self.route.get_or_insert_with(|| {
             let to_gateway = net.add_path(&[Gateway::LAN]);
             // Which way answers take is known when the gateway has bound the flow.
@@ -56,7 +66,12 @@ impl Carrier for Behind {
         })
     }
 
+    fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+        self.gateway.nat.hash(from, to)
+    }
+
     fn introduce(&mut self, _: &Net, flow: FlowId, pair: Pair) {
+        self.homes.introduce(flow, pair);
         self.gateway.nat.introduce(flow, pair);
     }
 
@@ -144,6 +159,7 @@ pub(super) struct Stripes {
     usable: u64,
     up: Stripe,
     down: Stripe,
+    homes: Homes,
     route: Option<Route>,
 }
 
@@ -175,7 +191,7 @@ impl Stripes {
     /// Where packets from the first link arrive, and after it those from the others.
     const ARRIVAL: SiteId = SiteId(Gateway::SITES + 2);
 
-    pub fn new(plan: &Plan, wires: &[Wires]) -> Result<Self, SimError> {
+    pub fn new(plan: &Plan, wires: &[Wires], homes: Homes) -> Result<Self, SimError> {
         let rates = |of: fn(&LinkPlan) -> u64| -> Vec<u64> { plan.links.iter().map(of).collect() };
         let up = wires.iter().map(Wires::path_up);
         let down = wires.iter().zip(0..).map(|(wires, link)| {
@@ -192,6 +208,7 @@ impl Stripes {
             usable: u64::MAX,
             up: Stripe::new(&rates(|link| link.up.rate_bps), up.collect())?,
             down: Stripe::new(&rates(|link| link.down.rate_bps), down.collect())?,
+            homes,
             route: None,
         })
     }
@@ -240,7 +257,8 @@ impl Site for Stripes {
             Stripes::DOWN => self.down(net, packet),
             SiteId(arrival) if arrival >= Stripes::ARRIVAL.0 => {
                 let link = LinkId(arrival - Stripes::ARRIVAL.0);
-                self.arrive(net, link, packet)
+                let onward = self.arrive(net, link, packet);
+                self.homes.onward(net, packet, onward)
             }
             probed => {
                 let onward = self.watch.pass(net, probed, packet);
@@ -257,14 +275,20 @@ impl Site for Stripes {
 }
 
 impl Carrier for Stripes {
-    fn route(&mut self, net: &mut Net, _: Pair, _: u64) -> Route {
+    fn route(&mut self, net: &mut Net, pair: Pair, _: u64) -> Route {
+        let (up, down) = (Stripes::UP.into(), Stripes::DOWN.into());
+        if let Some(route) = self.homes.route(net, pair.user, up, down) {
+            return route;
+        }
         *self.route.get_or_insert_with(|| Route {
             forward: net.add_path(&[Stripes::UP]),
             back: net.add_path(&[Stripes::DOWN]),
         })
     }
 
-    fn introduce(&mut self, _: &Net, _: FlowId, _: Pair) {}
+    fn introduce(&mut self, _: &Net, flow: FlowId, pair: Pair) {
+        self.homes.introduce(flow, pair);
+    }
 
     fn link_of(&self, _: &Net, _: FlowId) -> Option<usize> {
         None

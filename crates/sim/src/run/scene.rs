@@ -128,9 +128,7 @@ pub(super) fn add(net: &mut Net, line: &Line) -> LinkId {
         buffer: line.buffer,
         loss: line.loss,
     });
-    if let Some(red) = line.red {
-        net.link_mut(id).set_red(red);
-    }
+    net.link_mut(id).set_queue(&line.queue);
     net.audit(id);
     id
 }
@@ -287,7 +285,8 @@ impl<W: Way> Scene<W> {
             for line in wires.all() {
                 let counters = net.counters(line);
                 counts.overflowed += tally(counters.overflowed);
-                counts.red += tally(counters.early);
+                counts.early += tally(counters.early);
+                counts.marked += tally(counters.marked);
                 counts.lost += tally(counters.lost);
                 counts.cut += tally(counters.cut);
             }

@@ -1,9 +1,12 @@
 //! Clients and servers at the two ends of a trunk.
 
 use anabranch_core::multilink::SublinkId;
-use anabranch_scenario::{Event, Fault, LinkReading, LinkState, Spread, Trunk as Plan};
+use anabranch_scenario::{
+    Access, Event, Fault, Group, Line, LinkReading, LinkState, Load, Spread, Trunk as Plan,
+};
 
 use super::SimError;
+use super::homes::Home;
 use super::scene::{Way, add};
 use crate::gateway::Pair;
 use crate::load::{Carrier, Route};
@@ -12,25 +15,25 @@ use crate::packet::PacketId;
 use crate::trunk::{Sublink, Trunk};
 use crate::world::{Onward, Site};
 
-/// The lines between a host and its end of the trunk.
-#[derive(Clone, Copy, Debug)]
-struct Access {
-    to_trunk: LinkId,
-    to_host: LinkId,
-}
-
 /// A trunk from the servers' side to the clients', and the line back.
 pub(super) struct Trunking {
     trunk: Trunk,
     back: LinkId,
-    clients: Vec<Access>,
-    servers: Vec<Access>,
+    clients: Vec<Home>,
+    servers: Vec<Home>,
     /// By client, then by server.
     routes: Vec<Option<Route>>,
 }
 
 impl Trunking {
-    pub fn lay(net: &mut Net, plan: &Plan, spread: Spread, seed: u64) -> Result<Self, SimError> {
+    /// Users of groups are clients of their own.
+    pub fn lay(
+        net: &mut Net,
+        plan: &Plan,
+        load: &Load,
+        spread: Spread,
+        seed: u64,
+    ) -> Result<Self, SimError> {
         let lines = match spread {
             Spread::Single => std::slice::from_ref(&plan.single),
             _ => &plan.sublinks,
@@ -44,15 +47,25 @@ impl Trunking {
             })
             .collect();
         let back = add(net, &plan.back);
-        let mut hosts = |count, line| -> Vec<Access> {
-            let access = |_| Access {
-                to_trunk: add(net, line),
-                to_host: add(net, line),
-            };
-            (0..count).map(access).collect()
+        let both = |line: &Line| Access {
+            down: line.clone(),
+            up: line.clone(),
         };
-        let clients = hosts(plan.clients, &plan.access);
-        let servers = hosts(plan.servers, &plan.server_access);
+        let mut hosts = |count, access: &Access| -> Vec<Home> {
+            (0..count).map(|_| Home::lay(net, access)).collect()
+        };
+        let common = both(&plan.access);
+        let clients = match load {
+            Load::Groups(groups) => {
+                let of = |group: &Group| {
+                    let access = group.access.as_ref().unwrap_or(&common);
+                    hosts(group.users, access)
+                };
+                groups.iter().flat_map(of).collect()
+            }
+            _ => hosts(plan.clients, &common),
+        };
+        let servers = hosts(plan.servers, &both(&plan.server_access));
         Ok(Trunking {
             trunk: Trunk::new(sublinks, spread, &plan.control, seed)?,
             back,
@@ -74,9 +87,9 @@ impl Carrier for Trunking {
         let (at_client, at_server) = (self.clients[client], self.servers[server]);
         let back = self.back;
         *self.routes[client * self.servers.len() + server].get_or_insert_with(|| Route {
-            forward: net.add_path(&[at_client.to_trunk, back, at_server.to_host]),
+            forward: net.add_path(&[at_client.to_site, back, at_server.to_host]),
             back: net.add_path(&[
-                Hop::from(at_server.to_trunk),
+                Hop::from(at_server.to_site),
                 Trunk::NODE.into(),
                 at_client.to_host.into(),
             ]),

@@ -1,5 +1,5 @@
 //! The congestion window, in segments: slow start, the first of them as HyStart++ has it (RFC 9406) if so configured,
-//! and Reno (RFC 5681) or CUBIC (RFC 9438) above the threshold.
+//! and Reno (RFC 5681) or CUBIC (RFC 9438) above the threshold. BBR's window is its model's, which sets it.
 
 use super::hystart::HyStart;
 use super::{Control, Growth, TcpConfig};
@@ -51,6 +51,13 @@ impl Window {
         self.cwnd = cwnd;
     }
 
+    /// Takes back a reduction, with the window and the threshold of before. Slow start goes on without HyStart++, which
+    /// has lost count.
+    pub fn restore(&mut self, cwnd: f64, ssthresh: f64) {
+        self.cwnd = self.cwnd.max(cwnd);
+        self.ssthresh = self.ssthresh.max(ssthresh).min(f64::MAX);
+    }
+
     /// `number` is sent for the first time.
     #[inline]
     pub fn send(&mut self, number: u32, now_ns: u64, config: &TcpConfig) {
@@ -72,8 +79,11 @@ impl Window {
         }
     }
 
-    /// An acknowledgement of `acked` new segments came while the window was in full use.
+    /// An acknowledgement of `acked` new segments came while the window was in full use. BBR's grows by other rules.
     pub fn grow(&mut self, acked: u32, now_ns: u64, rtt_ns: u64, config: &TcpConfig) {
+        if config.control == Control::Bbr {
+            return;
+        }
         let mut units = match config.growth {
             Growth::PerAck => 1.,
             Growth::PerSegment => f64::from(acked),
@@ -87,20 +97,21 @@ impl Window {
             units -= slow;
         }
         if units > 0. {
-            self.cwnd = match config.control {
-                Control::Reno => self.cwnd + units / self.cwnd,
-                Control::Cubic => {
-                    let cubic = self.cubic.get_or_insert_default();
-                    cubic.grown(self.cwnd, units, now_ns, rtt_ns)
-                }
+            self.cwnd = if config.control == Control::Cubic {
+                let cubic = self.cubic.get_or_insert_default();
+                cubic.grown(self.cwnd, units, now_ns, rtt_ns)
+            } else {
+                self.cwnd + units / self.cwnd
             };
         }
     }
 
-    /// A loss was found with `in_flight` segments outstanding: lowers the threshold; the caller sets the window.
+    /// A loss was found with `in_flight` segments outstanding: lowers the threshold, of BBR not below the window; the caller
+    /// sets the window.
     pub fn reduce(&mut self, in_flight: f64, config: &TcpConfig) {
         let reduced = match config.control {
             Control::Reno => in_flight * RENO_BETA,
+            Control::Bbr => self.cwnd,
             Control::Cubic => {
                 let cubic = self.cubic.get_or_insert_default();
                 cubic.reduced(self.cwnd.min(in_flight))

@@ -8,12 +8,17 @@
 //! [`Endpoint::handle_segment`], [`Endpoint::handle_timeout`]; then [`Endpoint::poll_segment`] until it has nothing more
 //! to send; then [`Endpoint::poll_timeout`].
 
+mod bbr;
 mod control;
 mod hystart;
+mod pacing;
+mod rack;
+mod rate;
 mod receiver;
 mod scoreboard;
 mod sender;
 mod timer;
+mod undo;
 
 pub use anabranch_scenario::{Control, Growth, Recovery};
 pub use control::Window;
@@ -39,14 +44,23 @@ pub struct TcpConfig {
     pub control: Control,
     /// Whether CUBIC's first slow start is that of HyStart++ (RFC 9406); Reno has none.
     pub hystart: bool,
+    /// Whether segments leave as Linux paces them, not as soon as the window lets them. BBR paces in any case.
+    pub pacing: bool,
     /// What the window grows by.
     pub growth: Growth,
+    /// Whether the receiver reports what arrives twice (RFC 2883), and the sender takes back what it did in vain.
+    pub dsack: bool,
+    /// Whether data may be marked where it would be dropped (RFC 3168).
+    pub ecn: bool,
     /// Payload of a full segment, up to 65 535.
     pub mss_bytes: u32,
     /// Of IP and TCP, on every packet.
     pub header_bytes: u32,
     /// In segments.
     pub initial_window: u32,
+    /// After so many lost SYNs or SYN-ACKs the first window is one segment: 1 in RFC 5681 section 3.1, 2 in Linux, since
+    /// a timeout of one second (RFC 6298) may be a long round trip's.
+    pub lost_syns: u32,
     /// Constant, in segments.
     pub receive_window: u32,
     /// The least retransmission timeout.
@@ -62,10 +76,14 @@ impl Default for TcpConfig {
             recovery: Recovery::Sack,
             control: Control::Reno,
             hystart: false,
+            pacing: false,
             growth: Growth::PerAck,
+            dsack: false,
+            ecn: false,
             mss_bytes: 1448,
             header_bytes: 52,
             initial_window: 10,
+            lost_syns: 2,
             receive_window: 1 << 16,
             min_rto_ns: 1_000_000_000,
             delayed_ack_ns: None,
@@ -102,14 +120,44 @@ pub enum Kind {
     Rst,
 }
 
+/// What a segment says in single bits: those of TCP's header, and the ECN field of IP's (RFC 3168).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// Blocks of a selective acknowledgement go with it.
+    pub const SACK: Flags = Flags(1);
+    /// ECN-Echo: congestion was experienced on the way of the data.
+    pub const ECE: Flags = Flags(2);
+    /// Congestion window reduced: the echo was heard.
+    pub const CWR: Flags = Flags(4);
+    /// ECN-capable transport: a queue may mark the packet where it would drop it.
+    pub const ECT: Flags = Flags(8);
+    /// Congestion experienced: a queue has marked the packet.
+    pub const CE: Flags = Flags(16);
+
+    /// Whether all of `other` are set.
+    #[inline]
+    pub fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These and, if so, those of `other`.
+    #[inline]
+    #[must_use]
+    pub fn with(self, other: Flags, so: bool) -> Flags {
+        Flags(self.0 | if so { other.0 } else { 0 })
+    }
+}
+
 /// What TCP says on the wire, but for the blocks of a selective acknowledgement: [`Endpoint::sack`] tells them after
 /// [`Endpoint::poll_segment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// What it is for.
     pub kind: Kind,
-    /// Whether blocks go with it.
-    pub sacks: bool,
+    /// What it says in single bits.
+    pub flags: Flags,
     /// 0 but for data.
     pub payload_bytes: u16,
     /// Of the segment, counted from 0 in each direction.
@@ -123,7 +171,7 @@ impl Segment {
     pub fn bare(kind: Kind) -> Segment {
         Segment {
             kind,
-            sacks: false,
+            flags: Flags::default(),
             payload_bytes: 0,
             number: 0,
             ack: 0,
@@ -161,11 +209,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that waits for a SYN.
-    pub fn new(config: &TcpConfig) -> Self {
+    /// An endpoint that waits for a SYN. What its congestion control draws, it draws from a stream of `seed`.
+    pub fn new(config: &TcpConfig, seed: u64) -> Self {
         Endpoint {
             state: State::Listen,
-            sender: Sender::new(config),
+            sender: Sender::new(config, seed),
             receiver: Receiver::default(),
             signal: None,
             syn_sent_ns: 0,
@@ -221,8 +269,8 @@ impl Endpoint {
     }
 
     /// Sends full segments without end.
-    pub fn write_forever(&mut self) {
-        self.sender.write_forever();
+    pub fn write_forever(&mut self, config: &TcpConfig) {
+        self.sender.write_forever(config);
     }
 
     /// Sends a FIN after what was written.
@@ -298,14 +346,15 @@ impl Endpoint {
             self.establish(now_ns, config);
         }
         if !self.sender.has_heard(segment.ack, sack) {
-            let pure = segment.kind == Kind::Ack;
-            self.sender
-                .acknowledge(segment.ack, sack, pure, now_ns, config);
+            self.sender.acknowledge(segment, sack, now_ns, config);
         }
         match segment.kind {
             Kind::Data | Kind::Fin => {
                 let fin = segment.kind == Kind::Fin;
                 self.receiver.receive(segment.number, fin, now_ns, config);
+                if config.ecn {
+                    self.receiver.notice(segment.flags);
+                }
             }
             Kind::Syn | Kind::SynAck => self.receiver.ack_due = true,
             Kind::Ack | Kind::Rst => {}
@@ -320,7 +369,7 @@ impl Endpoint {
         self.sender.deadline_ns = u64::MAX;
         self.sender.timeout.progress();
         if self.syn_repeats > 0 {
-            self.sender.lost_syn();
+            self.sender.lose_syns(self.syn_repeats, config);
         } else {
             self.sender
                 .timeout
@@ -331,7 +380,7 @@ impl Endpoint {
     fn abort(&mut self) {
         self.state = State::Aborted;
         self.signal = None;
-        self.sender.deadline_ns = u64::MAX;
+        self.sender.stop();
         self.receiver.acknowledged();
     }
 
@@ -367,13 +416,13 @@ impl Endpoint {
     /// When [`Endpoint::handle_timeout`] must be called, in ns.
     #[inline]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let deadline_ns = self.sender.deadline_ns.min(self.receiver.delayed_until_ns);
+        let deadline_ns = self.sender.due_ns().min(self.receiver.delayed_until_ns);
         (deadline_ns != u64::MAX).then_some(deadline_ns)
     }
 
-    /// The blocks that go with the segment polled last.
-    pub fn sack(&self) -> SackBlocks {
-        self.receiver.sack()
+    /// The blocks that go with the segment polled last; to be asked for once.
+    pub fn take_sack(&mut self) -> SackBlocks {
+        self.receiver.take_blocks()
     }
 
     /// The next segment to send.
@@ -385,12 +434,19 @@ impl Endpoint {
         if !matches!(self.state, State::Established | State::Closed) {
             return None;
         }
+        let before = self.sender.high();
         if let Some(number) = self.sender.poll(now_ns, config) {
             let fin = self.sender.is_fin(number);
             let kind = if fin { Kind::Fin } else { Kind::Data };
             let payload_bytes = self.sender.payload_bytes(number, config);
             self.receiver.acknowledged();
-            return Some(self.segment(kind, number, payload_bytes));
+            let mut segment = self.segment(kind, number, payload_bytes);
+            if config.ecn && kind == Kind::Data && number >= before {
+                let reduced = self.sender.take_reduced();
+                segment.flags = segment.flags.with(Flags::ECT, true);
+                segment.flags = segment.flags.with(Flags::CWR, reduced);
+            }
+            return Some(segment);
         }
         if self.receiver.ack_due {
             self.receiver.acknowledged();
@@ -412,7 +468,9 @@ impl Endpoint {
     fn segment(&self, kind: Kind, number: u32, payload_bytes: u32) -> Segment {
         Segment {
             kind,
-            sacks: self.receiver.has_holes(),
+            flags: Flags::default()
+                .with(Flags::SACK, self.receiver.has_blocks())
+                .with(Flags::ECE, self.receiver.congested),
             payload_bytes: payload_bytes as u16,
             number,
             ack: self.receiver.next(),

@@ -1,6 +1,6 @@
 //! What arrived, and what to tell the sender.
 
-use super::{Block, SackBlocks, TcpConfig};
+use super::{Block, Flags, SackBlocks, TcpConfig};
 
 /// Order of arrival in, acknowledgements out.
 #[derive(Debug)]
@@ -9,7 +9,11 @@ pub struct Receiver {
     fin: Option<u32>,
     /// Runs above `next`, the one that changed last first (RFC 2018 section 4).
     runs: Vec<Block>,
+    /// Arrived again, to be reported (RFC 2883); 0 if nothing did, since the SYN is not reported.
+    repeated: u32,
     unacknowledged: u32,
+    /// A packet was marked, which is echoed until the sender has heard of it (RFC 3168 section 6.1.3).
+    pub(super) congested: bool,
     pub(super) ack_due: bool,
     /// When the acknowledgement may wait no longer, in ns; `u64::MAX` if none waits.
     pub(super) delayed_until_ns: u64,
@@ -21,7 +25,9 @@ impl Default for Receiver {
             next: 0,
             fin: None,
             runs: Vec::new(),
+            repeated: 0,
             unacknowledged: 0,
+            congested: false,
             ack_due: false,
             delayed_until_ns: u64::MAX,
         }
@@ -39,16 +45,22 @@ impl Receiver {
         self.fin.is_some_and(|fin| self.next > fin)
     }
 
-    /// Whether something is missing below what has arrived.
+    /// Whether something is missing below what has arrived, or arrived twice.
     #[inline]
-    pub fn has_holes(&self) -> bool {
-        !self.runs.is_empty()
+    pub fn has_blocks(&self) -> bool {
+        !self.runs.is_empty() || self.repeated != 0
     }
 
-    pub fn sack(&self) -> SackBlocks {
+    /// What arrived twice, which is told once, and what arrived beyond a hole.
+    pub fn take_blocks(&mut self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
-        for (place, run) in blocks.iter_mut().zip(&self.runs) {
-            *place = *run;
+        let repeated = match std::mem::take(&mut self.repeated) {
+            0 => None,
+            number => Some(Block::new(number, number + 1)),
+        };
+        let told = repeated.iter().chain(&self.runs);
+        for (place, block) in blocks.iter_mut().zip(told) {
+            *place = *block;
         }
         blocks
     }
@@ -64,8 +76,13 @@ impl Receiver {
         if number == self.next {
             self.next += 1;
             self.join();
-        } else if number > self.next {
-            self.remember(number);
+        } else {
+            if config.dsack && self.has(number) {
+                self.repeated = number;
+            }
+            if number > self.next {
+                self.remember(number);
+            }
         }
         self.unacknowledged += 1;
         match config.delayed_ack_ns {
@@ -87,6 +104,22 @@ impl Receiver {
         if self.delayed_until_ns <= now_ns {
             self.ack_due = true;
             self.delayed_until_ns = u64::MAX;
+        }
+    }
+
+    fn has(&self, number: u32) -> bool {
+        let within = |run: &Block| (run.start..run.end).contains(&number);
+        number < self.next || self.runs.iter().any(within)
+    }
+
+    /// The ECN bits of a segment with data (RFC 3168 section 6.1.3). The first mark is told at once, as Linux does.
+    pub fn notice(&mut self, flags: Flags) {
+        if flags.has(Flags::CWR) {
+            self.congested = false;
+        }
+        if flags.has(Flags::CE) {
+            self.ack_due |= !self.congested;
+            self.congested = true;
         }
     }
 
@@ -120,8 +153,8 @@ impl Receiver {
 mod tests {
     use super::*;
 
-    fn blocks(receiver: &Receiver) -> Vec<(u32, u32)> {
-        let blocks = receiver.sack();
+    fn blocks(receiver: &mut Receiver) -> Vec<(u32, u32)> {
+        let blocks = receiver.take_blocks();
         let some = blocks.iter().filter(|block| block.end > 0);
         some.map(|block| (block.start, block.end)).collect()
     }
@@ -133,11 +166,46 @@ mod tests {
         for number in [0, 2, 5, 3] {
             receiver.receive(number, false, 0, &config);
         }
-        assert_eq!(blocks(&receiver), [(2, 4), (5, 6)]);
+        assert_eq!(blocks(&mut receiver), [(2, 4), (5, 6)]);
         receiver.receive(4, false, 0, &config);
-        assert_eq!(blocks(&receiver), [(2, 6)]);
+        assert_eq!(blocks(&mut receiver), [(2, 6)]);
         receiver.receive(1, false, 0, &config);
-        assert_eq!((receiver.next(), blocks(&receiver)), (6, vec![]));
+        assert_eq!((receiver.next(), blocks(&mut receiver)), (6, vec![]));
+    }
+
+    #[test]
+    fn what_arrived_twice_is_told_once_and_before_the_rest() {
+        let config = TcpConfig {
+            dsack: true,
+            ..TcpConfig::default()
+        };
+        let mut receiver = Receiver::default();
+        for (number, told) in [
+            (0, vec![]),
+            (1, vec![]),
+            (1, vec![(1, 2)]),
+            (4, vec![(4, 5)]),
+            (4, vec![(4, 5), (4, 5)]),
+            (1, vec![(1, 2), (4, 5)]),
+        ] {
+            receiver.receive(number, false, 0, &config);
+            assert_eq!(blocks(&mut receiver), told, "{number}");
+        }
+        assert_eq!(blocks(&mut receiver), [(4, 5)]);
+    }
+
+    #[test]
+    fn a_mark_is_echoed_until_the_sender_has_reduced_its_window() {
+        let mut receiver = Receiver::default();
+        let marked = Flags::ECT.with(Flags::CE, true);
+        receiver.notice(marked);
+        assert!(receiver.congested && receiver.ack_due);
+        receiver.notice(Flags::ECT);
+        assert!(receiver.congested);
+        receiver.notice(marked.with(Flags::CWR, true));
+        assert!(receiver.congested, "marked after the window was reduced");
+        receiver.notice(Flags::ECT.with(Flags::CWR, true));
+        assert!(!receiver.congested);
     }
 
     #[test]

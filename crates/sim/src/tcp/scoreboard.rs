@@ -9,7 +9,10 @@ pub const DUP_THRESHOLD: u32 = 3;
 
 const SACKED: u8 = 1;
 const LOST: u8 = 2;
+/// Resent since it was lost last.
 const RESENT: u8 = 4;
+/// Resent ever.
+const TWICE: u8 = 8;
 
 /// While nothing outstanding was SACKed, lost or resent, these few numbers are all there is.
 ///
@@ -39,6 +42,8 @@ struct Marks {
     resend_from: u32,
     /// Blocks that were taken in already.
     known: SackBlocks,
+    /// Segments that were ever found lost.
+    lost: u32,
 }
 
 impl Scoreboard {
@@ -55,6 +60,11 @@ impl Scoreboard {
     /// Segments estimated to be in the network.
     pub fn pipe(&self) -> u32 {
         self.pipe
+    }
+
+    /// How often a segment was found lost.
+    pub fn lost(&self) -> u32 {
+        self.marks.as_ref().map_or(0, |marks| marks.lost)
     }
 
     /// Whether the first outstanding segment counts as lost.
@@ -75,7 +85,7 @@ impl Scoreboard {
         let marks = self.marks.get_or_insert_default();
         let state = marks.state(number - una);
         if *state & RESENT == 0 {
-            *state |= RESENT;
+            *state |= RESENT | TWICE;
             self.pipe += 1;
         }
         marks.resend_from = marks.resend_from.max(number + 1);
@@ -105,11 +115,12 @@ impl Scoreboard {
         self.lost_below = self.lost_below.max(ack);
     }
 
-    /// Takes blocks in; whether they told anything new.
+    /// Takes blocks in; whether they told anything new. `arrived` hears of each segment that they are the first to name,
+    /// and whether it was resent.
     #[inline]
-    pub fn sack(&mut self, blocks: Option<&SackBlocks>) -> bool {
+    pub fn sack(&mut self, blocks: Option<&SackBlocks>, arrived: impl FnMut(u32, bool)) -> bool {
         match (blocks, &mut self.marks) {
-            (Some(blocks), _) => self.take_in(blocks),
+            (Some(blocks), _) => self.take_in(blocks, arrived),
             (None, Some(marks)) => {
                 marks.known = SackBlocks::default();
                 false
@@ -118,7 +129,7 @@ impl Scoreboard {
         }
     }
 
-    fn take_in(&mut self, blocks: &SackBlocks) -> bool {
+    fn take_in(&mut self, blocks: &SackBlocks, mut arrived: impl FnMut(u32, bool)) -> bool {
         let una = self.una;
         let earlier = self.marks.get_or_insert_default().known;
         let mut news = false;
@@ -130,18 +141,21 @@ impl Scoreboard {
                 .max_by_key(|known| known.end - known.start)
                 .filter(|known| known.end > known.start)
                 .map_or((block.end, block.end), |known| (known.start, known.end));
-            news |= self.mark(block.start, low) | self.mark(high, block.end);
+            news |= self.mark(block.start, low, &mut arrived);
+            news |= self.mark(high, block.end, &mut arrived);
         }
-        let marks = self.marks.get_or_insert_default();
-        marks.known = *blocks;
-        if news {
-            let edge = marks.top[DUP_THRESHOLD as usize - 1];
-            self.judge(edge);
-        }
+        self.marks.get_or_insert_default().known = *blocks;
         news
     }
 
-    fn mark(&mut self, start: u32, end: u32) -> bool {
+    /// IsLost: everything below the third of the greatest SACKed numbers.
+    pub fn judge_by_count(&mut self) {
+        if let Some(marks) = &self.marks {
+            self.judge(marks.top[DUP_THRESHOLD as usize - 1]);
+        }
+    }
+
+    fn mark(&mut self, start: u32, end: u32, arrived: &mut impl FnMut(u32, bool)) -> bool {
         let marks = self.marks.get_or_insert_default();
         let mut news = false;
         for number in start.max(self.una)..end.min(self.end) {
@@ -149,6 +163,7 @@ impl Scoreboard {
             if *state & SACKED == 0 {
                 self.pipe -= weight(*state);
                 *state |= SACKED;
+                arrived(number, *state & TWICE != 0);
                 marks.rank(number);
                 news = true;
             }
@@ -156,13 +171,13 @@ impl Scoreboard {
         news
     }
 
-    /// IsLost for everything below `edge`.
     fn judge(&mut self, edge: u32) {
         let marks = self.marks.get_or_insert_default();
         for number in self.lost_below..edge {
             let state = marks.state(number - self.una);
             if *state & (SACKED | LOST) == 0 {
                 *state |= LOST;
+                marks.lost += 1;
                 self.pipe -= 1;
             }
         }
@@ -180,12 +195,51 @@ impl Scoreboard {
         marks.states.resize((self.end - self.una) as usize, 0);
         for state in &mut marks.states {
             if *state & SACKED == 0 {
-                *state = LOST;
+                marks.lost += u32::from(*state & LOST == 0 || *state & RESENT != 0);
+                *state = *state & TWICE | LOST;
             }
         }
         marks.resend_from = self.una;
         self.pipe = 0;
         self.lost_below = self.end;
+    }
+
+    // ---- losses that somebody else finds, who keeps what was not resent
+
+    fn known(&self, number: u32) -> u8 {
+        let states = self.marks.as_ref().map(|marks| &marks.states);
+        let state = states.and_then(|states| states.get((number - self.una) as usize));
+        state.copied().unwrap_or(0)
+    }
+
+    /// Whether an outstanding segment was SACKed.
+    pub fn is_sacked(&self, number: u32) -> bool {
+        self.known(number) & SACKED != 0
+    }
+
+    /// Whether an outstanding segment was ever resent.
+    pub fn is_resent(&self, number: u32) -> bool {
+        self.known(number) & TWICE != 0
+    }
+
+    /// Whether a segment has not arrived, is lost and was not resent since.
+    pub fn is_to_resend(&self, number: u32) -> bool {
+        number >= self.una && self.known(number) & (SACKED | LOST | RESENT) == LOST
+    }
+
+    /// Whether the last transmission of a segment may yet arrive.
+    pub fn awaits(&self, number: u32) -> bool {
+        number >= self.una && !self.is_sacked(number) && !self.is_to_resend(number)
+    }
+
+    /// All transmissions of an outstanding segment are lost.
+    pub fn lose(&mut self, number: u32) {
+        let una = self.una;
+        let marks = self.marks.get_or_insert_default();
+        marks.lost += 1;
+        let state = marks.state(number - una);
+        self.pipe -= weight(*state);
+        *state = *state & !RESENT | LOST;
     }
 
     #[cfg(test)]
@@ -272,24 +326,30 @@ mod tests {
         blocks
     }
 
+    fn told(board: &mut Scoreboard, of: &[(u32, u32)]) -> bool {
+        let news = board.sack(Some(&blocks(of)), |_, _| {});
+        board.judge_by_count();
+        news
+    }
+
     #[test]
     fn a_hole_is_lost_when_three_segments_above_it_arrived() {
         let mut board = sent(10);
-        assert!(board.sack(Some(&blocks(&[(2, 4)]))));
+        assert!(told(&mut board, &[(2, 4)]));
         assert!(!board.first_is_lost());
         assert_eq!(board.pipe(), 8);
-        assert!(board.sack(Some(&blocks(&[(2, 5)]))));
+        assert!(told(&mut board, &[(2, 5)]));
         assert!(board.first_is_lost());
         assert_eq!((board.pipe(), board.next_lost()), (6, Some(1)));
         board.resend(1);
         assert_eq!((board.pipe(), board.next_lost()), (7, None));
-        assert!(!board.sack(Some(&blocks(&[(2, 5)]))));
+        assert!(!told(&mut board, &[(2, 5)]));
     }
 
     proptest! {
         #[test]
         fn the_pipe_is_what_a_recount_says(
-            ops in prop::collection::vec((0u8..6, 0u32..40, 1u32..8), 1..200),
+            ops in prop::collection::vec((0u8..7, 0u32..40, 1u32..8), 1..200),
         ) {
             let mut board = sent(20);
             for (kind, offset, length) in ops {
@@ -298,7 +358,7 @@ mod tests {
                     0 => (0..length).for_each(|_| board.send()),
                     1 | 2 => {
                         let start = board.una + 1 + offset;
-                        board.sack(Some(&blocks(&[(start, start + length)])));
+                        told(&mut board, &[(start, start + length)]);
                     }
                     3 => {
                         if let Some(number) = board.next_lost() {
@@ -306,6 +366,7 @@ mod tests {
                         }
                     }
                     4 => board.acknowledge((board.una + offset / 8).min(end)),
+                    5 if board.una + offset < end => board.lose(board.una + offset),
                     _ if offset == 0 => board.lose_all(),
                     _ => {
                         if let Some(number) = board.next_doubtful() {

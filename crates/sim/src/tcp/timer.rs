@@ -55,7 +55,7 @@ impl RetransmissionTimeout {
     }
 
     /// After a lost SYN it starts from 3 s (RFC 6298 section 5.7).
-    pub fn lost_syn(&mut self) {
+    pub fn lose_syn(&mut self) {
         self.base_ns = AFTER_LOST_SYN_NS;
     }
 

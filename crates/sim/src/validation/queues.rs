@@ -6,7 +6,7 @@ use anabranch_core::Time;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Check, Effort, Observed, Tolerance, Topic, mean};
+use super::{Check, Effort, Mutant, Observed, Tolerance, Topic, mean};
 use crate::link::{Buffer, Link, LinkSpec, Loss, Offer};
 use crate::packet::{PacketId, Slab};
 use crate::queue::EventQueue;
@@ -54,6 +54,28 @@ pub const QUEUES: &[Topic] = &[
         random: true,
         measure: measure_jsq,
         judge: judge_jsq,
+    },
+];
+
+/// Servers a tenth slower than theory is told (of many servers, a twentieth: they fill for long), and who would join the
+/// shortest queue joins any.
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::slow_server("M/M/1", |seed, effort| mm1(seed, effort, 1.1 * MM1_LOAD)),
+    Mutant::slow_server("M/M/1/K", |seed, effort| mm1k(seed, effort, 1.1)),
+    Mutant::slow_server("M/D/1", |seed, effort| md1(seed, effort, 1.1)),
+    Mutant::slow_server("M/G/1", |seed, effort| mg1(seed, effort, 1.1 * MG1_LOAD)),
+    Mutant::slow_server("M/M/c", |seed, effort| mmc(seed, effort, 1.1 * MMC_LOAD)),
+    Mutant::slow_server("closed users", |seed, effort| {
+        closed(seed, effort, THINK / 1.1)
+    }),
+    Mutant::slow_server("JSQ(d)", |seed, effort| jsqs(seed, effort, 1.05 * JSQ_LOAD)),
+    Mutant {
+        name: "any-queue",
+        topic: "JSQ(d)",
+        measure: |seed, effort| {
+            let any = jsq(seed, 1, JSQ_LOAD, effort);
+            vec![any; JSQ_CHOICES.len()]
+        },
     },
 ];
 
@@ -175,7 +197,7 @@ fn single(seed: u64, load: f64, service: Service, buffer: Buffer, effort: Effort
                 let packet = packets.insert(now);
                 match link.offer(now, packet, service.bytes(&mut random)) {
                     Offer::Arrives(at) => events.push(at, Event::Delivery(0, packet)),
-                    Offer::Overflowed | Offer::Lost => drop(packets.remove(packet)),
+                    _ => drop(packets.remove(packet)),
                 }
                 if arrivals < packets_offered {
                     events.push(after(now, exponential(&mut random) / load), Event::Arrival);
@@ -199,19 +221,17 @@ fn single(seed: u64, load: f64, service: Service, buffer: Buffer, effort: Effort
 
 fn little(name: &str, unaccounted: &[f64]) -> Check {
     let name = format!("{name}, Little's law and conservation, what is unaccounted for");
-    Check::new(9, name, "ns", unaccounted, 0., Tolerance::Absolute(0.))
+    Check::new(9, name, "ns", unaccounted, 0., Tolerance::Absolute(0.)).identity()
 }
 
 const MM1_LOAD: f64 = 0.7;
 
 fn measure_mm1(seed: u64, effort: Effort) -> Vec<f64> {
-    let run = single(
-        seed,
-        MM1_LOAD,
-        Service::Exponential,
-        Buffer::Unlimited,
-        effort,
-    );
+    mm1(seed, effort, MM1_LOAD)
+}
+
+fn mm1(seed: u64, effort: Effort, load: f64) -> Vec<f64> {
+    let run = single(seed, load, Service::Exponential, Buffer::Unlimited, effort);
     vec![run.mean(), run.p99(), run.unaccounted]
 }
 
@@ -223,7 +243,7 @@ fn judge_mm1(observed: &Observed, _: Effort) -> Vec<Check> {
         Check::new(1, name, "1/μ", &observed.column(i), expected, tolerance)
     };
     vec![
-        check(0, "time in system", in_system, 0.01),
+        check(0, "time in system", in_system, 0.02),
         check(1, "99th percentile", in_system * 100f64.ln(), 0.03),
         little("M/M/1", &observed.column(2)),
     ]
@@ -233,7 +253,13 @@ fn judge_mm1(observed: &Observed, _: Effort) -> Vec<Check> {
 const MM1K: [(f64, u64); 2] = [(0.8, 5), (1.2, 10)];
 
 fn measure_mm1k(seed: u64, effort: Effort) -> Vec<f64> {
-    let run = |(load, k)| {
+    mm1k(seed, effort, 1.)
+}
+
+/// At so many times the loads.
+fn mm1k(seed: u64, effort: Effort, times: f64) -> Vec<f64> {
+    let run = |(load, k): (f64, u64)| {
+        let load = times * load;
         let run = single(seed, load, Service::Exponential, Buffer::Packets(k), effort);
         [run.drop_ratio, run.unaccounted]
     };
@@ -246,7 +272,7 @@ fn judge_mm1k(observed: &Observed, _: Effort) -> Vec<Check> {
         let name = format!("M/M/1/{k} at ρ = {load}, share dropped");
         let share = observed.column(2 * i);
         [
-            Check::new(1, name, "", &share, dropped, Tolerance::Relative(0.01)),
+            Check::new(1, name, "", &share, dropped, Tolerance::Relative(0.02)),
             little(&format!("M/M/1/{k}"), &observed.column(2 * i + 1)),
         ]
     });
@@ -256,10 +282,15 @@ fn judge_mm1k(observed: &Observed, _: Effort) -> Vec<Check> {
 const MD1_LOADS: [f64; 2] = [0.5, 0.8];
 
 fn measure_md1(seed: u64, effort: Effort) -> Vec<f64> {
-    let wait = |load| {
+    md1(seed, effort, 1.)
+}
+
+/// At so many times the loads.
+fn md1(seed: u64, effort: Effort, times: f64) -> Vec<f64> {
+    let wait = |load: f64| {
         single(
             seed,
-            load,
+            times * load,
             Service::Deterministic,
             Buffer::Unlimited,
             effort,
@@ -274,7 +305,7 @@ fn judge_md1(observed: &Observed, _: Effort) -> Vec<Check> {
     let checks = MD1_LOADS.into_iter().enumerate().map(|(i, load)| {
         let name = format!("M/D/1 at ρ = {load}, time waiting");
         let expected = load / (2. * (1. - load));
-        let tolerance = Tolerance::Relative(0.01);
+        let tolerance = Tolerance::Relative(0.02);
         Check::new(2, name, "1/μ", &observed.column(i), expected, tolerance)
     });
     checks.collect()
@@ -283,7 +314,11 @@ fn judge_md1(observed: &Observed, _: Effort) -> Vec<Check> {
 const MG1_LOAD: f64 = 0.6;
 
 fn measure_mg1(seed: u64, effort: Effort) -> Vec<f64> {
-    let run = single(seed, MG1_LOAD, PARETO, Buffer::Unlimited, effort);
+    mg1(seed, effort, MG1_LOAD)
+}
+
+fn mg1(seed: u64, effort: Effort, load: f64) -> Vec<f64> {
+    let run = single(seed, load, PARETO, Buffer::Unlimited, effort);
     vec![run.mean() - 1., run.unaccounted]
 }
 
@@ -292,7 +327,7 @@ fn judge_mg1(observed: &Observed, _: Effort) -> Vec<Check> {
     let second_moment = PARETO.moment(2.) / PARETO.moment(1.).powi(2);
     let expected = MG1_LOAD * second_moment / (2. * (1. - MG1_LOAD));
     let name = format!("M/G/1 at ρ = {MG1_LOAD}, bounded Pareto, time waiting");
-    let tolerance = Tolerance::Relative(0.01);
+    let tolerance = Tolerance::Relative(0.03);
     vec![
         Check::new(3, name, "1/μ", &observed.column(0), expected, tolerance),
         little("M/G/1", &observed.column(1)),
@@ -354,6 +389,10 @@ const MMC_LOAD: f64 = 0.8;
 
 /// Servers behind one queue: the share that waits, and how long all wait on average.
 fn measure_mmc(seed: u64, effort: Effort) -> Vec<f64> {
+    mmc(seed, effort, MMC_LOAD)
+}
+
+fn mmc(seed: u64, effort: Effort, load: f64) -> Vec<f64> {
     let customers = effort.of(60_000, 400_000);
     let mut bank = Bank::new(seed, SERVERS);
     let (mut queue, mut waits) = (VecDeque::new(), Vec::with_capacity(customers));
@@ -362,7 +401,7 @@ fn measure_mmc(seed: u64, effort: Effort) -> Vec<f64> {
         let (now, event) = bank.events.pop().expect("arrivals never end");
         let free = match event {
             Event::Arrival => {
-                bank.arrive_after(now, 1. / (MMC_LOAD * SERVERS as f64));
+                bank.arrive_after(now, 1. / (load * SERVERS as f64));
                 queue.push_back(now);
                 (0..SERVERS).find(|i| bank.is_free(*i))
             }
@@ -388,14 +427,14 @@ fn judge_mmc(observed: &Observed, _: Effort) -> Vec<Check> {
     let full = term(SERVERS) / (1. - MMC_LOAD);
     let waits = full / ((0..SERVERS).map(term).sum::<f64>() + full);
     let wait = waits / (SERVERS as f64 * (1. - MMC_LOAD));
-    let check = |i, name: &str, unit, expected| {
+    let check = |i, name: &str, unit, expected, part| {
         let name = format!("M/M/{SERVERS} at ρ = {MMC_LOAD}, {name}");
-        let tolerance = Tolerance::Relative(0.01);
+        let tolerance = Tolerance::Relative(part);
         Check::new(5, name, unit, &observed.column(i), expected, tolerance)
     };
     vec![
-        check(0, "share that waits", "", waits),
-        check(1, "time waiting", "1/μ", wait),
+        check(0, "share that waits", "", waits, 0.01),
+        check(1, "time waiting", "1/μ", wait, 0.03),
     ]
 }
 
@@ -405,10 +444,14 @@ const THINK: f64 = 15.;
 
 /// Users who think, ask one server, and think again: throughput, response time, think time.
 fn measure_closed(seed: u64, effort: Effort) -> Vec<f64> {
+    closed(seed, effort, THINK)
+}
+
+fn closed(seed: u64, effort: Effort, think: f64) -> Vec<f64> {
     let answers = effort.of(60_000, 400_000);
     let mut bank = Bank::new(seed, 1);
     for _ in 0..USERS {
-        bank.arrive_after(Time::ZERO, THINK);
+        bank.arrive_after(Time::ZERO, think);
     }
     let (mut responses, mut thoughts) = (Vec::new(), Vec::new());
     let (mut begun, mut ended) = (Time::ZERO, Time::ZERO);
@@ -418,7 +461,7 @@ fn measure_closed(seed: u64, effort: Effort) -> Vec<f64> {
             Event::Arrival => bank.enter(0, now, now),
             Event::Delivery(i, customer) => {
                 responses.push(services(bank.leave(i, customer), now));
-                thoughts.push(bank.arrive_after(now, THINK));
+                thoughts.push(bank.arrive_after(now, think));
                 ended = now;
                 if responses.len() == WARM_UP {
                     begun = now;
@@ -443,20 +486,13 @@ fn judge_closed(observed: &Observed, _: Effort) -> Vec<Check> {
     // The machine repairman: with k of N users at it, a server has the odds N! / (N − k)! / Zᵏ of being found so.
     let states = (0..=USERS).map(|k| (0..k).map(|i| (users - i as f64) / THINK).product::<f64>());
     let expected = 1. - 1. / states.sum::<f64>();
-    let closed = |name: &str| format!("{USERS} closed users, Z = {THINK}, {name}");
+    let named = |name: &str| format!("{USERS} closed users, Z = {THINK}, {name}");
     let tolerance = Tolerance::Relative(0.01);
     vec![
+        Check::new(6, named("X · (R + Z)"), "users", &present, users, tolerance).identity(),
         Check::new(
             6,
-            closed("X · (R + Z)"),
-            "users",
-            &present,
-            users,
-            tolerance,
-        ),
-        Check::new(
-            6,
-            closed("throughput"),
+            named("throughput"),
             "μ",
             &throughput,
             expected,
@@ -466,7 +502,8 @@ fn judge_closed(observed: &Observed, _: Effort) -> Vec<Check> {
 }
 
 const JSQ_LOAD: f64 = 0.9;
-const JSQ_CHOICES: [u32; 2] = [1, 2];
+/// How many queues everybody compares, and the tolerance: queues that nobody compares remember long how full they were.
+const JSQ_CHOICES: [(u32, f64); 2] = [(1, 0.05), (2, 0.02)];
 /// Enough that the limit of infinitely many is within 1 %.
 const JSQ_SERVERS: usize = 500;
 
@@ -477,15 +514,19 @@ fn jsq_share(choices: u32, length: u32) -> f64 {
 }
 
 fn measure_jsq(seed: u64, effort: Effort) -> Vec<f64> {
+    jsqs(seed, effort, JSQ_LOAD)
+}
+
+fn jsqs(seed: u64, effort: Effort, load: f64) -> Vec<f64> {
     JSQ_CHOICES
         .into_iter()
-        .map(|choices| jsq(seed, choices, effort))
+        .map(|(choices, _)| jsq(seed, choices, load, effort))
         .collect()
 }
 
 /// Mean time in system where everybody joins the shortest of `choices` queues drawn at random. Begins as it will stay,
 /// and ends when the last of those who count has left.
-fn jsq(seed: u64, choices: u32, effort: Effort) -> f64 {
+fn jsq(seed: u64, choices: u32, load: f64, effort: Effort) -> f64 {
     let customers = effort.of(60_000, 400_000);
     let mut bank = Bank::new(seed, JSQ_SERVERS);
     let mut choosing = ChaCha8Rng::seed_from_u64(seed);
@@ -496,14 +537,14 @@ fn jsq(seed: u64, choices: u32, effort: Effort) -> f64 {
             bank.enter(i, Time::ZERO, Time::ZERO);
         }
     }
-    bank.arrive_after(Time::ZERO, 1. / (JSQ_LOAD * JSQ_SERVERS as f64));
+    bank.arrive_after(Time::ZERO, 1. / (load * JSQ_SERVERS as f64));
     let (mut arrived, mut last) = (0, Time::ZERO);
     let (mut total, mut counted) = (0., 0);
     while counted < customers {
         let (now, event) = bank.events.pop().expect("arrivals never end");
         match event {
             Event::Arrival => {
-                bank.arrive_after(now, 1. / (JSQ_LOAD * JSQ_SERVERS as f64));
+                bank.arrive_after(now, 1. / (load * JSQ_SERVERS as f64));
                 let drawn = (0..choices).map(|_| choosing.random_range(0..JSQ_SERVERS));
                 let shortest = drawn.min_by_key(|i| bank.links[*i].backlog(now).packets);
                 bank.enter(shortest.expect("somebody is drawn"), now, now);
@@ -525,16 +566,19 @@ fn jsq(seed: u64, choices: u32, effort: Effort) -> f64 {
 }
 
 fn judge_jsq(observed: &Observed, _: Effort) -> Vec<Check> {
-    let checks = JSQ_CHOICES.into_iter().enumerate().map(|(i, choices)| {
-        let present: f64 = (1..200)
-            .map(|length| jsq_share(choices, length))
-            .take_while(|share| *share > 1e-12)
-            .sum();
-        let name = format!(
-            "shortest of {choices} of {JSQ_SERVERS} queues at ρ = {JSQ_LOAD}, time in system"
-        );
-        let (times, expected) = (observed.column(i), present / JSQ_LOAD);
-        Check::new(7, name, "1/μ", &times, expected, Tolerance::Relative(0.01))
-    });
+    let checks = JSQ_CHOICES
+        .into_iter()
+        .enumerate()
+        .map(|(i, (choices, part))| {
+            let present: f64 = (1..200)
+                .map(|length| jsq_share(choices, length))
+                .take_while(|share| *share > 1e-12)
+                .sum();
+            let name = format!(
+                "shortest of {choices} of {JSQ_SERVERS} queues at ρ = {JSQ_LOAD}, time in system"
+            );
+            let (times, expected) = (observed.column(i), present / JSQ_LOAD);
+            Check::new(7, name, "1/μ", &times, expected, Tolerance::Relative(part))
+        });
     checks.collect()
 }

@@ -2,9 +2,9 @@
 
 use anabranch_core::Time;
 
-use super::{Check, Effort, Observed, Tolerance, Topic};
+use super::{Check, Effort, Mutant, Observed, Tolerance, Topic};
 use crate::dumbbell::line;
-use crate::link::{Buffer, Link, Offer, Red};
+use crate::link::{Buffer, Link, Offer, Queue, Red};
 use crate::packet::PacketId;
 
 /// Drops of random early detection against its curve (Floyd and Jacobson 1993).
@@ -14,6 +14,20 @@ pub const RED: Topic = Topic {
     measure,
     judge,
 };
+
+/// The curve begins and ends elsewhere.
+pub(super) const MUTANTS: &[Mutant] = &[Mutant {
+    name: "wide-curve",
+    topic: RED.title,
+    measure: |seed, effort| {
+        let wide = Red {
+            min_bytes: CURVE.min_bytes / 2,
+            max_bytes: CURVE.max_bytes * 2,
+            ..CURVE
+        };
+        at_points(seed, effort, wide)
+    },
+}];
 
 const RATE_BPS: u64 = 8_000_000;
 /// Of every packet: a millisecond of the line.
@@ -26,6 +40,7 @@ const CURVE: Red = Red {
     max_probability: 0.1,
     gentle: true,
     weight: 1.,
+    ecn: false,
 };
 /// Queues in packets and the probability of a drop there: straight from 0 at min to 0.1 at max (Floyd and Jacobson
 /// 1993), and on to 1 at twice max (Floyd 2000).
@@ -42,19 +57,23 @@ const POINTS: [(u64, f64); 8] = [
 
 /// The share of packets dropped at each point.
 fn measure(seed: u64, effort: Effort) -> Vec<f64> {
+    at_points(seed, effort, CURVE)
+}
+
+fn at_points(seed: u64, effort: Effort, curve: Red) -> Vec<f64> {
     let offers = effort.of(20_000, 100_000);
     POINTS
-        .map(|(packets, _)| dropped(seed, packets, offers))
+        .map(|(packets, _)| dropped(seed, packets, offers, curve))
         .to_vec()
 }
 
 /// A packet comes whenever `packets` are before it: at once if the last was dropped, else when one has left.
-fn dropped(seed: u64, packets: u64, offers: u64) -> f64 {
+fn dropped(seed: u64, packets: u64, offers: u64, curve: Red) -> f64 {
     let mut link = Link::new(line(RATE_BPS, 0, Buffer::Unlimited), seed, 0);
     for _ in 0..packets {
         link.offer(Time::ZERO, PacketId(0), BYTES);
     }
-    link.set_red(CURVE);
+    link.set_queue(&Queue::Red(curve));
     let mut now_ns = 0;
     for _ in 0..offers {
         let offer = link.offer(Time::from_nanos(now_ns), PacketId(0), BYTES);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_scenario::{
-    Buffer, Change, Direction, Fault, Line, LinkPlan, Load, Loss, Network, Place, Policy, Record,
-    Run, Scenario, Site, Tcp,
+    Buffer, Change, Direction, Fault, Line, LinkPlan, Load, Loss, Network, Place, Policy, Queue,
+    Record, Run, Scenario, Site, Tcp,
 };
 use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
 
@@ -24,7 +24,7 @@ pub fn line(rate_bps: u64, delay: Duration) -> Line {
         delay,
         buffer: Buffer::Bytes(rate_bps / 8 / 10), // 100 ms
         loss: Loss::None,
-        red: None,
+        queue: Queue::DropTail,
     }
 }
 

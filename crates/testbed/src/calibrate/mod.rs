@@ -288,7 +288,7 @@ fn compare(trial: Trial, transfer: &Transfer, link: &Link) -> Result<Figures> {
     let Transfer { sent, received, .. } = transfer;
     let mut due_ns = vec![None; sent.len()];
     let mut arrivals_ns = Vec::with_capacity(sent.len());
-    let mut pipe = Pipe::new(trial.line.clone(), 0);
+    let mut pipe = Pipe::new(trial.line.clone(), 0, 0);
     for (number, sent) in sent.iter().enumerate() {
         // A full queue refuses here as it does there.
         let _ = pipe.offer(sent.begun_ns, trial.packet_bytes, number);

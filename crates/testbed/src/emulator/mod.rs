@@ -222,7 +222,8 @@ impl Emulator {
         self.shared.ask(move |engine| {
             for (line, socket) in [shape.up, shape.down].into_iter().zip(sockets) {
                 let index = engine.lanes.len();
-                let pipe = Pipe::new(line, seed.wrapping_add(index as u64));
+                // The simulator lays the line down before the one up.
+                let pipe = Pipe::new(line, seed, index as u64 ^ 1);
                 engine.lanes.push(Lane::new(pipe, mtu_bytes));
                 engine.attach(index, socket);
             }

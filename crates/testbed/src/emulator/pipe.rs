@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anabranch_line::{Buffer, Line, Loss, Tally};
+use anabranch_line::{Buffer, Line, Loss, Queue, Tally};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub fn lossless(rate_bps: u64, delay: Duration) -> Line {
         delay,
         buffer: Buffer::Bytes((rate_bps / 8 / 10).max(15_000)),
         loss: Loss::None,
-        red: None,
+        queue: Queue::DropTail,
     }
 }
 
@@ -44,8 +44,11 @@ pub fn check(line: &Line) -> Result<(), String> {
         let [delay, most] = [line.delay, DELAY_MAX].map(|time| time.as_secs_f64());
         return Err(format!("delay = {delay} s: at most {most} s"));
     }
-    if line.red.is_some() {
-        return Err("red: only the simulator has it, emulated lines drop at the tail".into());
+    if line.queue != Queue::DropTail {
+        let name = line.queue.name();
+        return Err(format!(
+            "queue = {name}: only the simulator has it, emulated lines drop at the tail"
+        ));
     }
     if matches!(line.buffer, Buffer::Bytes(0) | Buffer::Packets(0)) {
         return Err("buffer = 0: room for one packet at least".into());
@@ -152,13 +155,15 @@ pub struct Pipe<T> {
 }
 
 impl<T: Copy> Pipe<T> {
-    /// `seed` decides which packets are lost, by their order.
-    pub fn new(line: Line, seed: u64) -> Self {
+    /// The stream `stream` of `seed` decides which packets are lost, by their order, as it does in the simulator.
+    pub fn new(line: Line, seed: u64, stream: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(stream);
         Self {
             chance: Chance {
                 loss: line.loss,
                 bad: false,
-                random: ChaCha8Rng::seed_from_u64(seed),
+                random,
             },
             line,
             out: false,
@@ -189,7 +194,6 @@ impl<T: Copy> Pipe<T> {
     /// Offers a packet of `bytes` that reached the link at `now_ns`.
     pub fn offer(&mut self, now_ns: u64, bytes: u32, packet: T) -> Result<(), Refusal> {
         self.fates.offered.add(bytes.into());
-        let lost = self.chance.strikes();
         if self.out {
             self.fates.cut.add(bytes.into());
             return Err(Refusal::Outage);
@@ -199,6 +203,7 @@ impl<T: Copy> Pipe<T> {
             self.fates.overflowed.add(bytes.into());
             return Err(Refusal::Queue);
         }
+        let lost = self.chance.strikes();
         let departs_ns = self.departure(now_ns, bytes);
         let ahead = self.parcels.back().map(|ahead| ahead.arrives_ns);
         let arrives_ns = arrival(departs_ns, self.line.delay, ahead);
@@ -395,7 +400,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_packet_has_one_fate_and_none_overtakes(first in lines(), seed: u64, events in events()) {
-            let mut pipe = Pipe::new(first, seed);
+            let mut pipe = Pipe::new(first, seed, 0);
             let (mut now_ns, mut next, mut seen) = (0, 0u64, None);
             let mut swallowed = 0;
             for (pause_ns, event) in events {
@@ -425,7 +430,7 @@ mod tests {
         fn a_busy_pipe_sends_at_its_rate_to_the_nanosecond_however_late_it_is_polled(
             rate_bps in 1_000u64..1_000_000_000, sizes in prop::collection::vec(20u32..1500, 1..500), lateness_ns in 0u64..1_000_000_000,
         ) {
-            let mut pipe = Pipe::new(line(rate_bps, 0, Buffer::Packets(500)), 0);
+            let mut pipe = Pipe::new(line(rate_bps, 0, Buffer::Packets(500)), 0, 0);
             for &bytes in &sizes {
                 pipe.offer(0, bytes, ()).unwrap();
             }
@@ -439,7 +444,7 @@ mod tests {
 
         #[test]
         fn the_queue_takes_what_has_room_and_not_a_byte_more(buffer in buffers(), sizes in prop::collection::vec(20u32..1500, 1..500)) {
-            let mut pipe = Pipe::new(line(1_000_000, 0, buffer), 0);
+            let mut pipe = Pipe::new(line(1_000_000, 0, buffer), 0, 0);
             let (mut bytes_in, mut packets_in) = (0, 0);
             for &bytes in &sizes {
                 let fits = match buffer {
@@ -458,7 +463,7 @@ mod tests {
 
     #[test]
     fn an_idle_packet_takes_its_serialisation_and_the_delay() {
-        let mut pipe = Pipe::new(line(8_000_000, 10_000, Buffer::Packets(10)), 0);
+        let mut pipe = Pipe::new(line(8_000_000, 10_000, Buffer::Packets(10)), 0, 0);
         pipe.offer(5_000, 1_000, ()).unwrap();
         assert_eq!(pipe.next_due_ns(), Some(5_000 + 1_000_000 + 10_000_000));
     }
@@ -469,7 +474,7 @@ mod tests {
             loss: Loss::Independent { probability: 0.03 },
             ..line(8_000_000, 0, Buffer::Packets(1))
         };
-        let mut pipe = Pipe::new(line, 7);
+        let mut pipe = Pipe::new(line, 7, 0);
         let count = 200_000u64;
         for packet in 0..count {
             pipe.offer(packet * 1_000_000, 1_000, packet).unwrap();
@@ -488,7 +493,7 @@ mod tests {
                 loss: Loss::Independent { probability: 0.1 },
                 ..line(1_000_000_000, 0, Buffer::Packets(2000))
             };
-            let mut pipe = Pipe::new(line, seed);
+            let mut pipe = Pipe::new(line, seed, 0);
             for packet in 0..1000 {
                 pipe.offer(0, 100, packet).unwrap();
             }
@@ -503,7 +508,7 @@ mod tests {
     #[test]
     fn a_new_rate_holds_for_the_rest_of_the_packet_on_the_transmitter_and_for_the_queue() {
         let slow = line(1_000_000, 0, Buffer::Packets(10));
-        let mut pipe = Pipe::new(slow.clone(), 0);
+        let mut pipe = Pipe::new(slow.clone(), 0, 0);
         pipe.offer(0, 1_000, 0).unwrap(); // 8 ms at 1 Mbit/s
         pipe.offer(0, 1_000, 1).unwrap();
         let fast = Line {
@@ -518,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_cut_swallows_what_is_inside_and_what_comes_until_it_is_restored() {
-        let mut pipe = Pipe::new(line(1_000_000, 0, Buffer::Packets(10)), 0);
+        let mut pipe = Pipe::new(line(1_000_000, 0, Buffer::Packets(10)), 0, 0);
         pipe.offer(0, 1_000, 'a').unwrap();
         let mut swallowed = vec![];
         pipe.cut(|packet| swallowed.push(packet));
@@ -541,7 +546,7 @@ mod tests {
             },
             ..line(8_000_000, 0, Buffer::Packets(1))
         };
-        let mut pipe = Pipe::new(bursty, 7);
+        let mut pipe = Pipe::new(bursty, 7, 0);
         let count = 400_000u64;
         let (mut bursts, mut before) = (0u64, false);
         for packet in 0..count {
@@ -566,7 +571,7 @@ mod tests {
     #[test]
     fn a_new_delay_holds_for_what_is_not_on_the_transmitter_and_nothing_overtakes() {
         let far = line(8_000_000, 10_000, Buffer::Packets(10));
-        let mut pipe = Pipe::new(far.clone(), 0);
+        let mut pipe = Pipe::new(far.clone(), 0, 0);
         pipe.offer(0, 1_000, 0).unwrap(); // serialised until 1 ms, arrives at 11 ms
         pipe.offer(0, 1_000, 1).unwrap();
         let near = Line {
