@@ -216,6 +216,14 @@ impl Quantity for Rate {
 }
 
 impl Rate {
+    /// Of so many bit/s.
+    ///
+    /// # Panics
+    /// If that is 0.
+    pub const fn of_bps(rate_bps: u64) -> Self {
+        Rate(NonZeroU64::new(rate_bps).expect("a rate is above 0"))
+    }
+
     /// In bit/s.
     pub fn bps(self) -> u64 {
         self.0.get()

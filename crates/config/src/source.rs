@@ -19,6 +19,8 @@ pub struct Source<'a> {
     text: &'a str,
     root: DeTable<'a>,
     numbered: bool,
+    /// The table that keys are of.
+    within: Vec<String>,
 }
 
 /// A key and its value, as written.
@@ -36,6 +38,7 @@ impl<'a> Source<'a> {
             text,
             root: root.into_inner(),
             numbered: false,
+            within: Vec::new(),
         })
     }
 
@@ -47,6 +50,18 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// The same file, for messages about keys of one of its tables.
+    pub fn within(&self, table: &[&str]) -> Self {
+        let table = table.iter().map(|part| (*part).to_owned());
+        Self {
+            path: self.path.clone(),
+            text: self.text,
+            root: self.root.clone(),
+            numbered: self.numbered,
+            within: self.within.iter().cloned().chain(table).collect(),
+        }
+    }
+
     /// Reads the whole file into `T`; an error names key and value.
     pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, BadInput> {
         toml::from_str(self.text).map_err(|error| self.shape_error(&error))
@@ -54,7 +69,12 @@ impl<'a> Source<'a> {
 
     /// An error about the value at `key`, which need not exist.
     pub fn bad(&self, key: &[&str], problem: impl std::fmt::Display) -> BadInput {
-        self.compose(&self.as_written(key), self.span(key), &problem.to_string())
+        let place = self.span(key);
+        self.compose(
+            &self.as_written(&self.whole(key)),
+            place,
+            &problem.to_string(),
+        )
     }
 
     /// As [`dotted`], but a number that names a value of a table stays a name: `trunk.sublink.0`.
@@ -75,7 +95,13 @@ impl<'a> Source<'a> {
 
     /// Where the value of `key` stands in the text.
     pub fn span(&self, key: &[&str]) -> Option<Range<usize>> {
-        self.value(key).map(Spanned::span)
+        self.value(&self.whole(key)).map(Spanned::span)
+    }
+
+    /// From the root of the file.
+    fn whole<'k>(&'k self, key: &[&'k str]) -> Vec<&'k str> {
+        let within = self.within.iter().map(String::as_str);
+        within.chain(key.iter().copied()).collect()
     }
 
     /// What stands there, as typed.

@@ -70,13 +70,10 @@ impl Lab {
             self.hop(fault)?;
         }
         let epoch = run.client.epoch;
+        let demand = demand(&run.load)?;
         let (ended, end) = mpsc::channel::<()>();
         let (transfers, faults) = thread::scope(|scope| {
             let faults = scope.spawn(|| self.play(run.faults, epoch, end, &senders.faults));
-            let demand = match &run.load {
-                Load::Pages(workload) => Demand::Pages(workload),
-                Load::Arrivals(plan) => Demand::Arrivals(plan),
-            };
             let work = || client::run(demand, run.client, senders.transfers);
             let transfers = self.clients().run(work);
             drop(ended);
@@ -115,5 +112,21 @@ impl Lab {
             done.push(fault);
         }
         Ok(done)
+    }
+}
+
+/// What the client is to ask for.
+///
+/// # Errors
+/// If users come in groups: here all are alike.
+pub(crate) fn demand(load: &Load) -> Result<Demand<'_>> {
+    match load {
+        Load::Pages(workload) => Ok(Demand::Pages(workload)),
+        Load::Arrivals(plan) => Ok(Demand::Arrivals(plan)),
+        Load::Groups(groups) => Err(LabError::Spec {
+            key: "group",
+            value: groups.len().to_string(),
+            allowed: "the laboratory's users are all alike; run it in the simulator".to_owned(),
+        }),
     }
 }

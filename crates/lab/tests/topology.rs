@@ -72,7 +72,12 @@ fn plain_forwarding_carries_tcp_at_the_rate_of_the_link() {
 
 #[test]
 fn connections_use_the_congestion_control_of_the_specification_at_both_ends() {
-    for (control, congestion_control) in [(Control::Reno, "reno"), (Control::Cubic, "cubic")] {
+    let controls = [
+        (Control::Reno, "reno"),
+        (Control::Cubic, "cubic"),
+        (Control::Bbr, "bbr"),
+    ];
+    for (control, congestion_control) in controls {
         let mut spec = two_isps();
         spec.tcp.control = control;
         let lab = build(&spec, &Gateway::NftMasquerade);

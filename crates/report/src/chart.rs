@@ -541,6 +541,8 @@ pub struct Bars {
     y: Axis,
     categories: Vec<String>,
     series: Vec<(String, Vec<Estimate>)>,
+    /// By series, then category.
+    published: Vec<Vec<Option<f64>>>,
 }
 
 impl Bars {
@@ -558,6 +560,7 @@ impl Bars {
             },
             categories: categories.into_iter().map(Into::into).collect(),
             series: Vec::new(),
+            published: Vec::new(),
         }
     }
 
@@ -575,6 +578,15 @@ impl Bars {
     ) -> Bars {
         let values = values.into_iter().collect();
         self.series.push((name.into(), values));
+        self.published.push(Vec::new());
+        self
+    }
+
+    /// What is published of the series added last, by category: a mark across each bar.
+    pub fn published(mut self, values: impl IntoIterator<Item = Option<f64>>) -> Bars {
+        if let Some(published) = self.published.last_mut() {
+            published.extend(values);
+        }
         self
     }
 
@@ -593,16 +605,16 @@ impl Bars {
     }
 
     fn draw(&self, area: &Area) -> Drawn {
-        let entries: Vec<_> = self
-            .series
-            .iter()
-            .enumerate()
-            .map(|(index, (name, _))| (name.as_str(), Mark::Area, colour(index)))
-            .collect();
+        let series = self.series.iter().enumerate();
+        let entries = series.map(|(index, (name, _))| (name.as_str(), Mark::Area, colour(index)));
+        let marks = || self.published.iter().flatten().flatten();
+        let published = marks().next().map(|_| ("published", Mark::Line, INK));
+        let entries: Vec<_> = entries.chain(published).collect();
         let top = heading(area, &self.title, &entries)?;
         let groups = self.categories.len().max(1);
         let ends = self.series.iter().flat_map(|(_, values)| values);
         let ends = ends.flat_map(|estimate| [estimate.mean, estimate.high]);
+        let ends = ends.chain(marks().copied());
         let mut plane = ChartBuilder::on(area)
             .margin_top(top)
             .margin_left(MARGIN_LEFT)
@@ -619,7 +631,33 @@ impl Bars {
                 self.draw_bar(area, &plane, index, group, estimate)?;
             }
         }
+        for (index, published) in self.published.iter().enumerate() {
+            for (group, value) in published.iter().enumerate() {
+                self.draw_published(area, &plane, index, group, *value)?;
+            }
+        }
         Ok(())
+    }
+
+    fn draw_published(
+        &self,
+        area: &Area,
+        plane: &Plane,
+        index: usize,
+        group: usize,
+        value: Option<f64>,
+    ) -> Drawn {
+        let Some(value) = value else { return Ok(()) };
+        let (left, width) = self.place(index, group);
+        let ends = [left, left + width].map(|x| plane.backend_coord(&(x, value)));
+        area.draw(&PathElement::new(ends, INK.stroke_width(2)))?;
+        Ok(())
+    }
+
+    /// Left end and width of a bar.
+    fn place(&self, index: usize, group: usize) -> (f64, f64) {
+        let width = 0.8 / self.series.len() as f64;
+        (group as f64 + 0.1 + width * index as f64, width)
     }
 
     fn draw_categories(&self, area: &Area, plane: &Plane) -> Drawn {
@@ -641,8 +679,7 @@ impl Bars {
         group: usize,
         estimate: &Estimate,
     ) -> Drawn {
-        let width = 0.8 / self.series.len() as f64;
-        let left = group as f64 + 0.1 + width * index as f64;
+        let (left, width) = self.place(index, group);
         let datum = Datum {
             x: left + width / 2.0,
             y: estimate.mean,
@@ -663,6 +700,45 @@ impl Bars {
         ];
         area.draw(&Rectangle::new(corners, colour(index).mix(0.85).filled()))?;
         draw_error(area, plane, &datum, INK)
+    }
+}
+
+/// Something drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plot {
+    /// Bars in groups.
+    Bars(Bars),
+    /// Layers over two axes.
+    Chart(Chart),
+}
+
+impl From<Bars> for Plot {
+    fn from(bars: Bars) -> Self {
+        Plot::Bars(bars)
+    }
+}
+
+impl From<Chart> for Plot {
+    fn from(chart: Chart) -> Self {
+        Plot::Chart(chart)
+    }
+}
+
+impl Plot {
+    /// The standalone file: dark on white.
+    pub fn svg(&self) -> Result<String, OutputError> {
+        match self {
+            Plot::Bars(bars) => bars.svg(),
+            Plot::Chart(chart) => chart.svg(),
+        }
+    }
+
+    /// For a page: scales with its container and takes the colour of the page's text.
+    pub fn inline(&self) -> Result<String, OutputError> {
+        match self {
+            Plot::Bars(bars) => bars.inline(),
+            Plot::Chart(chart) => chart.inline(),
+        }
     }
 }
 
@@ -746,7 +822,19 @@ mod tests {
         let svg = bars.svg().unwrap();
         // The page's white, three bars, and the sample in the legend.
         assert_eq!(svg.matches("<rect").count(), 5);
-        assert!(svg.contains("DHFV"));
+        assert!(svg.contains("DHFV") && !svg.contains("published"));
+    }
+
+    #[test]
+    fn what_is_published_is_a_mark_across_its_bar_and_named() {
+        let bars = Bars::new("lost bytes", "kB", ["SH", "DH"])
+            .series("simulator", [200.0, 39.0].map(Estimate::exact));
+        let plain = bars.clone().svg().unwrap();
+        let svg = bars.published([Some(352.0), None]).svg().unwrap();
+        // The mark, and its sample in the legend.
+        let thick = |svg: &str| svg.matches("stroke-width=\"2\"").count();
+        assert_eq!((thick(&plain), thick(&svg)), (0, 2));
+        assert!(svg.contains("published") && svg.contains("300"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use anabranch_scenario::stats::Estimate;
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
-use crate::chart::{Bars, Chart};
+use crate::chart::{Bars, Chart, Plot};
 use crate::drawings::{Drawings, Drawn};
 use crate::report::page;
 
@@ -186,27 +186,6 @@ impl ComparisonPage<'_> {
     }
 }
 
-enum Plot {
-    Bars(Bars),
-    Chart(Chart),
-}
-
-impl Plot {
-    fn svg(&self) -> Result<String, OutputError> {
-        match self {
-            Plot::Bars(bars) => bars.svg(),
-            Plot::Chart(chart) => chart.svg(),
-        }
-    }
-
-    fn inline(&self) -> Result<String, OutputError> {
-        match self {
-            Plot::Bars(bars) => bars.inline(),
-            Plot::Chart(chart) => chart.inline(),
-        }
-    }
-}
-
 /// A point in words.
 fn label(point: &BTreeMap<String, String>) -> String {
     let value = |(key, value): (&String, &String)| format!("{} = {value}", short(key));
@@ -265,7 +244,8 @@ mod tests {
             events: Vec::new(),
             links: vec![Link {
                 name: "fiber".into(),
-                rate_bps: 1_000_000,
+                down_rate_bps: 1_000_000,
+                up_rate_bps: 500_000,
             }],
             counts: Counts {
                 reassignments: run.seed,

@@ -8,9 +8,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use anabranch_results::{OutputError, read_json};
+use anabranch_results::{OutputError, read_json, sha256_hex};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::png::Painter;
 
@@ -45,7 +44,7 @@ impl Drawings {
         let files = self.0.iter();
         Drawn(
             files
-                .map(|(name, bytes)| (name.clone(), digest(bytes)))
+                .map(|(name, bytes)| (name.clone(), sha256_hex(bytes)))
                 .collect(),
         )
     }
@@ -80,7 +79,7 @@ impl Drawn {
             let path = directory.join(name);
             let is_beside = path.parent() == Some(directory);
             let Ok(bytes) = fs::read(&path) else { continue };
-            if is_beside && digest(&bytes) == *drawn {
+            if is_beside && sha256_hex(&bytes) == *drawn {
                 remove(&path)?;
             }
         }
@@ -96,11 +95,6 @@ fn remove(path: &Path) -> Result<(), OutputError> {
         }),
         _ => Ok(()),
     }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -148,7 +142,7 @@ mod tests {
         let inner = out.path().join("inner");
         fs::create_dir(&inner).unwrap();
         fs::write(out.path().join("a.svg"), svg(80)).unwrap();
-        let drawn = Drawn([("../a.svg".to_owned(), digest(svg(80).as_bytes()))].into());
+        let drawn = Drawn([("../a.svg".to_owned(), sha256_hex(svg(80).as_bytes()))].into());
         drawn.remove_from(&inner).unwrap();
         assert!(out.path().join("a.svg").exists());
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use anabranch_results::{OutputError, succeeded};
 use anabranch_scenario::{Event, EventKind, LinkSeries, LinkState};
-use anabranch_workload::Transfer;
+use anabranch_workload::{Direction, Transfer};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -18,19 +18,50 @@ use crate::figure::{
 
 type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// What the links carried, stacked, under the capacity that existed, above what the gateway believed of each link.
-pub(crate) fn throughput(series: &[LinkSeries], events: &[Event]) -> Result<Drawing, OutputError> {
-    let stack = Stack::of(series, events);
+/// Of the stack of one direction.
+const STACK_HEIGHT: u32 = 330;
+
+/// What the links carried in each direction, stacked, under the capacity that existed, above what the gateway believed of
+/// each link.
+pub(crate) fn throughput(
+    series: &[LinkSeries],
+    events: &[Event],
+    directions: &[Direction],
+) -> Result<Drawing, OutputError> {
     let lanes_height = LABEL_ROW as u32 * series.len() as u32 + BOTTOM_AXIS + 10;
-    Drawing::draw("throughput", 330 + lanes_height, |area| {
-        let (upper, lower) = area.split_vertically(330);
-        draw_stack(&upper, &stack, series, events)?;
-        draw_lanes(area, &lower, &stack, series)
+    let height = STACK_HEIGHT * directions.len() as u32 + lanes_height;
+    Drawing::draw("throughput", height, |area| {
+        let mut below = area.clone();
+        for direction in directions {
+            let (stack, rest) = below.split_vertically(STACK_HEIGHT);
+            draw_stack(
+                &stack,
+                &Stack::of(series, events, *direction),
+                series,
+                events,
+            )?;
+            below = rest;
+        }
+        draw_lanes(area, &below, &span_s(series), series)
     })
 }
 
-/// The rates of all links on one grid of time.
+/// From the first sample to the last.
+fn span_s(series: &[LinkSeries]) -> Range<f64> {
+    let times = || {
+        series
+            .iter()
+            .flat_map(|link| &link.samples)
+            .map(|sample| sample.t_s)
+    };
+    let from_s = times().reduce(f64::min).unwrap_or(0.0);
+    let to_s = times().reduce(f64::max).unwrap_or(0.0);
+    from_s..to_s.max(from_s + 1e-3)
+}
+
+/// The rates of all links in one direction on one grid of time.
 struct Stack {
+    direction: Direction,
     span_s: Range<f64>,
     unit: (&'static str, f64),
     /// For each link, the middle of each bin and the sum of this link and those before it.
@@ -41,27 +72,18 @@ struct Stack {
 }
 
 impl Stack {
-    fn of(series: &[LinkSeries], events: &[Event]) -> Stack {
-        let samples = || series.iter().flat_map(|link| &link.samples);
-        let from_s = samples()
-            .map(|sample| sample.t_s)
-            .reduce(f64::min)
-            .unwrap_or(0.0);
-        let to_s = samples()
-            .map(|sample| sample.t_s)
-            .reduce(f64::max)
-            .unwrap_or(0.0)
-            .max(from_s + 1e-3);
+    fn of(series: &[LinkSeries], events: &[Event], direction: Direction) -> Stack {
+        let span_s = span_s(series);
         let longest = series
             .iter()
             .map(|link| link.samples.len())
             .max()
             .unwrap_or(0);
         let bins = longest.saturating_sub(1).clamp(1, MAX_BINS);
-        let capacity = capacity(series, events, from_s..to_s);
+        let capacity = capacity(series, events, direction, span_s.clone());
         let most = capacity.iter().map(|corner| corner.1).fold(0.0, f64::max);
         let unit = unit_for(most);
-        let tops = stacked(series, from_s..to_s, bins, unit.1);
+        let tops = stacked(series, direction, span_s.clone(), bins, unit.1);
         let capacity: Vec<_> = capacity
             .into_iter()
             .map(|(t_s, bps)| (t_s, bps / unit.1))
@@ -73,7 +95,8 @@ impl Stack {
             .map(|point| point.1)
             .fold(0.0, f64::max);
         Stack {
-            span_s: from_s..to_s,
+            direction,
+            span_s,
             unit,
             tops,
             capacity,
@@ -92,6 +115,7 @@ fn unit_for(rate_bps: f64) -> (&'static str, f64) {
 
 fn stacked(
     series: &[LinkSeries],
+    direction: Direction,
     span_s: Range<f64>,
     bins: usize,
     unit: f64,
@@ -99,7 +123,7 @@ fn stacked(
     let width_s = (span_s.end - span_s.start) / bins as f64;
     let mut sums = vec![0.0; bins];
     let stack = |link: &LinkSeries| {
-        let rates = link.down_bps_in_bins(span_s.start, span_s.end, bins);
+        let rates = link.bps_in_bins(direction, span_s.clone(), bins);
         sums.iter_mut()
             .zip(rates)
             .for_each(|(sum, rate_bps)| *sum += rate_bps / unit);
@@ -113,14 +137,20 @@ fn stacked(
 
 /// The sum of the rates of links that are whole, as the corners of a step line: a link counts nothing from its cut to
 /// its return.
-fn capacity(series: &[LinkSeries], events: &[Event], span_s: Range<f64>) -> Vec<(f64, f64)> {
+fn capacity(
+    series: &[LinkSeries],
+    events: &[Event],
+    direction: Direction,
+    span_s: Range<f64>,
+) -> Vec<(f64, f64)> {
+    let rate = |link: &LinkSeries| link.rate_bps(direction) as f64;
     let rate_of = |event: &Event| {
         let link = series
             .iter()
             .find(|link| Some(&link.name) == event.link.as_ref());
-        link.map_or(0.0, |link| link.down_rate_bps as f64)
+        link.map_or(0.0, rate)
     };
-    let mut now: f64 = series.iter().map(|link| link.down_rate_bps as f64).sum();
+    let mut now: f64 = series.iter().map(rate).sum();
     let mut corners = vec![(span_s.start, now)];
     for event in events {
         let change = match event.kind {
@@ -147,7 +177,11 @@ fn draw_stack(area: &Area, stack: &Stack, series: &[LinkSeries], events: &[Event
     mesh(
         &mut chart,
         "",
-        &format!("to the users ({})", stack.unit.0),
+        &format!(
+            "{} the users ({})",
+            preposition(stack.direction),
+            stack.unit.0
+        ),
         &|t| trimmed(*t),
         &|value| trimmed(*value),
     )?;
@@ -175,6 +209,13 @@ fn draw_stack(area: &Area, stack: &Stack, series: &[LinkSeries], events: &[Event
     ))?;
     draw_legend(area, series)?;
     draw_events(area, &mut chart, stack, events)
+}
+
+fn preposition(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Down => "to",
+        Direction::Up => "from",
+    }
 }
 
 /// Squares and names of the links, and the dashed line of capacity, in one row at the top.
@@ -246,7 +287,7 @@ fn label(event: &Event) -> String {
 }
 
 /// One bar per link on `strip`; `whole` is the figure, whose pixels a chart's coordinates mean.
-fn draw_lanes(whole: &Area, strip: &Area, stack: &Stack, series: &[LinkSeries]) -> Drawn {
+fn draw_lanes(whole: &Area, strip: &Area, span_s: &Range<f64>, series: &[LinkSeries]) -> Drawn {
     let lanes = series.len() as f64;
     let mut chart = ChartBuilder::on(strip)
         .margin_top(2)
@@ -254,7 +295,7 @@ fn draw_lanes(whole: &Area, strip: &Area, stack: &Stack, series: &[LinkSeries]) 
         .margin_right(MARGIN_RIGHT)
         .y_label_area_size(LEFT_AXIS)
         .x_label_area_size(BOTTOM_AXIS)
-        .build_cartesian_2d(stack.span_s.clone(), lanes..0.0)?;
+        .build_cartesian_2d(span_s.clone(), lanes..0.0)?;
     chart
         .configure_mesh()
         .disable_mesh()
@@ -265,7 +306,7 @@ fn draw_lanes(whole: &Area, strip: &Area, stack: &Stack, series: &[LinkSeries]) 
         .axis_style(INK.mix(0.5))
         .draw()?;
     for (index, link) in series.iter().enumerate() {
-        let (x, y) = chart.backend_coord(&(stack.span_s.start, index as f64 + 0.5));
+        let (x, y) = chart.backend_coord(&(span_s.start, index as f64 + 0.5));
         whole.draw(&Text::new(
             shortened(
                 &link.name,

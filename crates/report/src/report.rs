@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_results::{
-    Figure, Finished, Layout, LinkSummary, Manifest, OutputError, Rows, Summary, write_json,
-    write_timeline, write_transfers_csv,
+    Figure, Finished, Layout, LinkSummary, Manifest, OutputError, PartSummary, Rows, Summary,
+    directions, write_json, write_timeline, write_transfers_csv,
 };
 use anabranch_scenario::{Counts, Event, EventKind, Link, LinkSeries, Record, Run, Tally, format};
-use anabranch_workload::Transfer;
+use anabranch_workload::{Direction, Transfer};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::figure::{Drawing, css_colour};
@@ -136,9 +136,10 @@ impl Report {
         let body = html! {
             p.lead { (self.lead) }
             (self.problem_section())
-            (self.tiles())
+            (tiles(&self.headline))
             (self.throughput_section()?)
             (self.event_section())
+            (part_section(&summary.parts))
             (self.link_section(&summary))
             (self.duration_section()?)
             (self.failure_section(&summary))
@@ -181,7 +182,21 @@ impl Report {
     }
 
     fn throughput_figure(&self) -> Result<Drawing, OutputError> {
-        plots::throughput(&self.series, &self.events)
+        plots::throughput(&self.series, &self.events, &self.directions())
+    }
+
+    /// In which files went over the links; a trunk's go one way, whatever its clients send back over the other line.
+    fn directions(&self) -> Vec<Direction> {
+        let mut found = directions(&self.transfers);
+        let goes = |direction: &Direction| {
+            let mut links = self.links.iter();
+            links.any(|link| link.rate_bps(*direction) > 0)
+        };
+        found.retain(goes);
+        if found.is_empty() {
+            found.push(Direction::Down);
+        }
+        found
     }
 
     fn duration_figure(&self) -> Result<Drawing, OutputError> {
@@ -214,27 +229,14 @@ impl Report {
                     (figure_row("offered", "to the links by all hosts, packets / bytes", tally(&counts.offered)))
                     (figure_row("delivered", "by the links", tally(&counts.delivered)))
                     (figure_row("overflowed", "found no room in a buffer", tally(&counts.overflowed)))
-                    (figure_row("dropped early", "by random early detection", tally(&counts.red)))
+                    (figure_row("dropped early", "by a queue's management", tally(&counts.early)))
+                    (figure_row("marked", "instead of dropped, and sent on", tally(&counts.marked)))
                     (figure_row("lost", "by a line", tally(&counts.lost)))
                     (figure_row("swallowed", "by a cut line", tally(&counts.cut)))
                     (figure_row("sent again", "segments of TCP", tally(&counts.retransmitted)))
                     (figure_row("probes", "of the gateway", tally(&counts.probes)))
                     (figure_row("reordered", "segments that arrived after a later one", counts.reordered.to_string()))
                     (figure_row("reassigned", "choices that moved a flow or a bin", counts.reassignments.to_string()))
-                }
-            }
-        }
-    }
-
-    fn tiles(&self) -> Markup {
-        html! {
-            dl.tiles {
-                @for Headline { label, value, note } in &self.headline {
-                    div {
-                        dt { (label) }
-                        dd.value { (value) }
-                        @if let Some(note) = note { dd.note { (note) } }
-                    }
                 }
             }
         }
@@ -247,8 +249,9 @@ impl Report {
         Ok(html! {
             h2 { "What the links carried" }
             p.hint {
-                "Each band is one link; together they are what the users received. The dashed line is the capacity that "
-                "existed. The bars below are what the gateway believed: full is up, pale is suspect, an empty frame is down."
+                "Each band is one link; together they are what the users " (exchanged(&self.directions())) ". The dashed line "
+                "is the capacity that existed. The bars below are what the gateway believed: full is up, pale is suspect, an "
+                "empty frame is down."
             }
             figure.wide { (PreEscaped(self.throughput_figure()?.inline())) }
         })
@@ -271,16 +274,21 @@ impl Report {
         if summary.transfers > 0 && summary.without_link == summary.transfers {
             return self.carried_section();
         }
+        let directions = self.directions();
         html! {
             h2 { "Links" }
             div.wide {
                 table {
                     thead { tr {
-                        th { "link" } th.number { "rate" } th.number { "flows" } th.number { "share of flows" }
+                        th { "link" } (rate_titles(&directions)) th.number { "flows" } th.number { "share of flows" }
                         th.number { "bytes" } th.number { "share of bytes" } th.number { "median duration" }
                         th.number { "p99 duration" } th.number { "failed" }
                     } }
-                    tbody { @for (index, link) in summary.links.iter().enumerate() { (link_row(index, link, summary)) } }
+                    tbody {
+                        @for (index, (link, told)) in self.links.iter().zip(&summary.links).enumerate() {
+                            (link_row(index, link, told, summary, &directions))
+                        }
+                    }
                 }
             }
             @if summary.without_link > 0 {
@@ -291,9 +299,11 @@ impl Report {
 
     /// The links where no transfer belongs to one: sublinks of a trunk.
     fn carried_section(&self) -> Markup {
+        let directions = self.directions();
         let carried = |series: &LinkSeries| {
-            let last = series.samples.last();
-            last.map_or((0, 0), |last| (last.opened, last.down_bytes))
+            let bytes = directions.iter().map(|direction| series.bytes(*direction));
+            let opened = series.samples.last().map_or(0, |last| last.opened);
+            (opened, bytes.sum::<u64>())
         };
         let flows: u64 = self.series.iter().map(|series| carried(series).0).sum();
         let bytes: u64 = self.series.iter().map(|series| carried(series).1).sum();
@@ -301,18 +311,19 @@ impl Report {
             h2 { "Links" }
             p.hint {
                 "Packets of one transfer may take several of them: a flow is counted where the first packet of its connection "
-                "went (a TCP segment with SYN; again if that is repeated), bytes are those of all packets carried."
+                "went (a TCP segment with SYN; again if that is repeated), bytes are those of all packets carried"
+                @if directions == [Direction::Up] { " up" } "."
             }
             table {
                 thead { tr {
-                    th { "link" } th.number { "rate" } th.number { "flows" } th.number { "share of flows" }
+                    th { "link" } (rate_titles(&directions)) th.number { "flows" } th.number { "share of flows" }
                     th.number { "bytes" } th.number { "share of bytes" }
                 } }
                 tbody {
                     @for (index, (link, series)) in self.links.iter().zip(&self.series).enumerate() {
                         tr {
                             td { span.swatch style={ "background:" (css_colour(index)) } {} (link.name) }
-                            td.number { (format::bps(link.rate_bps as f64)) }
+                            (rate_cells(link, &directions))
                             td.number { (carried(series).0) }
                             td.number { (share(carried(series).0, flows)) }
                             td.number { (format::bytes(carried(series).1)) }
@@ -411,9 +422,12 @@ fn facts(manifest: &Manifest, run: &Run) -> Vec<(String, String)> {
 }
 fn headline(summary: &Summary) -> Vec<Headline> {
     let ended = summary.ok + summary.failed;
+    let goodput = Headline::new("Goodput", format::bps(summary.goodput_bps));
     let mut tiles = vec![
-        Headline::new("Goodput", format::bps(summary.goodput_bps))
-            .note(format!("{} of the links", format::percent(summary.ebu))),
+        match summary.ebu > 0.0 {
+            true => goodput.note(format!("{} of the links", format::percent(summary.ebu))),
+            false => goodput,
+        },
         Headline::new("Median duration", format::seconds(summary.duration.p50_s))
             .note(format!("p99 {}", format::seconds(summary.duration.p99_s))),
         Headline::new("Failed", summary.failed.to_string()).note(format!("of {ended} transfers")),
@@ -429,6 +443,20 @@ fn headline(summary: &Summary) -> Vec<Headline> {
 }
 
 /// A self-contained page.
+pub(crate) fn tiles(headline: &[Headline]) -> Markup {
+    html! {
+        dl.tiles {
+            @for Headline { label, value, note } in headline {
+                div {
+                    dt { (label) }
+                    dd.value { (value) }
+                    @if let Some(note) = note { dd.note { (note) } }
+                }
+            }
+        }
+    }
+}
+
 pub(crate) fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -457,20 +485,88 @@ fn class(kind: EventKind) -> &'static str {
     }
 }
 
-fn link_row(index: usize, link: &LinkSummary, summary: &Summary) -> Markup {
+/// What users did, by the directions of their files.
+fn exchanged(directions: &[Direction]) -> &'static str {
+    match directions {
+        [Direction::Up] => "sent",
+        [Direction::Down] => "received",
+        _ => "received, and below what they sent",
+    }
+}
+
+/// Of the columns of rates, one for each direction that files took.
+fn rate_titles(directions: &[Direction]) -> Markup {
+    html! {
+        @if let [_] = directions { th.number { "rate" } } @else {
+            @for direction in directions { th.number { "rate " (direction.name()) } }
+        }
+    }
+}
+
+fn rate_cells(link: &Link, directions: &[Direction]) -> Markup {
+    html! {
+        @for direction in directions { td.number { (format::bps(link.rate_bps(*direction) as f64)) } }
+    }
+}
+
+/// Transfers by kind, where there is more than one.
+fn part_section(parts: &[PartSummary]) -> Markup {
+    if parts.len() < 2 {
+        return html! {};
+    }
+    let grouped = parts.iter().any(|part| part.group.is_some());
+    let classed = parts.iter().any(|part| part.class.is_some());
+    let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "–".to_owned());
+    html! {
+        h2 { "By kind of transfer" }
+        div.wide {
+            table {
+                thead { tr {
+                    @if grouped { th { "group" } }
+                    @if classed { th { "class" } }
+                    th { "direction" } th.number { "transfers" } th.number { "failed" } th.number { "bytes" }
+                    th.number { "goodput" } th.number { "per transfer" } th.number { "median duration" }
+                    th.number { "p99 duration" }
+                } }
+                tbody { @for part in parts {
+                    tr {
+                        @if grouped { td { (name(&part.group)) } }
+                        @if classed { td { (name(&part.class)) } }
+                        td { (part.direction.name()) }
+                        td.number { (part.transfers) }
+                        td.number { @if part.failed > 0 { span.bad { (part.failed) } } @else { "0" } }
+                        td.number { (format::bytes(part.bytes)) }
+                        td.number { (format::bps(part.goodput_bps)) }
+                        td.number { (format::bps(part.mean_throughput_bps)) }
+                        td.number { (format::seconds(part.duration.p50_s)) }
+                        td.number { (format::seconds(part.duration.p99_s)) }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+fn link_row(
+    index: usize,
+    link: &Link,
+    told: &LinkSummary,
+    summary: &Summary,
+    directions: &[Direction],
+) -> Markup {
     let flows: u64 = summary.links.iter().map(|link| link.flows).sum();
     let bytes: u64 = summary.links.iter().map(|link| link.bytes).sum();
     html! {
         tr {
             td { span.swatch style={ "background:" (css_colour(index)) } {} (link.name) }
-            td.number { (format::bps(link.rate_bps as f64)) }
-            td.number { (link.flows) }
-            td.number { (share(link.flows, flows)) }
-            td.number { (format::bytes(link.bytes)) }
-            td.number { (share(link.bytes, bytes)) }
-            td.number { (format::seconds(link.duration.p50_s)) }
-            td.number { (format::seconds(link.duration.p99_s)) }
-            td.number { @if link.failed > 0 { span.bad { (link.failed) } } @else { "0" } }
+            (rate_cells(link, directions))
+            td.number { (told.flows) }
+            td.number { (share(told.flows, flows)) }
+            td.number { (format::bytes(told.bytes)) }
+            td.number { (share(told.bytes, bytes)) }
+            td.number { (format::seconds(told.duration.p50_s)) }
+            td.number { (format::seconds(told.duration.p99_s)) }
+            td.number { @if told.failed > 0 { span.bad { (told.failed) } } @else { "0" } }
         }
     }
 }
@@ -587,7 +683,8 @@ mod tests {
             links: ["fiber", "lte"]
                 .map(|name| Link {
                     name: name.into(),
-                    rate_bps: 50_000_000,
+                    down_rate_bps: 50_000_000,
+                    up_rate_bps: 10_000_000,
                 })
                 .into(),
             series: vec![series, other],
@@ -629,6 +726,76 @@ mod tests {
         ] {
             assert!(page.contains(text), "the page lacks {text}");
         }
+    }
+
+    /// The same evidence, of files that went up.
+    fn uploads() -> Report {
+        let mut report = report();
+        for transfer in &mut report.transfers {
+            transfer.direction = Direction::Up;
+        }
+        for series in &mut report.series {
+            for sample in &mut series.samples {
+                std::mem::swap(&mut sample.down_bytes, &mut sample.up_bytes);
+            }
+        }
+        report
+    }
+
+    #[test]
+    fn uploads_are_drawn_and_counted_in_their_direction() {
+        let mut report = uploads();
+        let page = report.render().unwrap().replace('\u{202f}', " ");
+        let (up, down) = ("from the users (Mbit/s)", "to the users (Mbit/s)");
+        assert!(page.contains(up) && !page.contains(down));
+        assert!(page.contains("what the users sent") && page.contains("10.0 Mbit/s"));
+        assert!(!page.contains("50.0 Mbit/s"), "{page}");
+        report.transfers.iter_mut().for_each(|t| t.link = None);
+        let page = report.render().unwrap().replace('\u{202f}', " ");
+        for text in [">27<", "30.0 MB", "71.6 %", "packets carried up."] {
+            assert!(page.contains(text), "the page lacks {text}: {page}");
+        }
+    }
+
+    #[test]
+    fn what_clients_send_back_is_not_what_a_trunk_carried() {
+        let mut report = report();
+        report
+            .links
+            .iter_mut()
+            .for_each(|link| link.up_rate_bps = 0);
+        for transfer in &mut report.transfers {
+            (transfer.direction, transfer.link) = (Direction::Up, None);
+        }
+        let page = report.render().unwrap().replace('\u{202f}', " ");
+        for text in ["to the users (Mbit/s)", ">27<", "30.0 MB", "50.0 Mbit/s"] {
+            assert!(page.contains(text), "the page lacks {text}: {page}");
+        }
+    }
+
+    #[test]
+    fn both_directions_have_a_plot_and_a_row_each() {
+        let mut report = report();
+        report.transfers[0].direction = Direction::Up;
+        report.transfers[1].class = Some("web".into());
+        let page = report.render().unwrap().replace('\u{202f}', " ");
+        for text in [
+            "from the users (Mbit/s)",
+            "to the users (Mbit/s)",
+            "rate down",
+            "rate up",
+            "By kind of transfer",
+            "<td>web</td><td>down</td>",
+            "<td>–</td><td>up</td>",
+        ] {
+            assert!(page.contains(text), "the page lacks {text}");
+        }
+        assert!(
+            !self::report()
+                .render()
+                .unwrap()
+                .contains("By kind of transfer")
+        );
     }
 
     #[test]

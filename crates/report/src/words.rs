@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anabranch_scenario::{
-    Buffer, Control, Event, Growth, Line, LinkPlan, Load, Network, Recovery, Red, Run, Tcp, Trunk,
-    format, loss_text,
+    Access, Buffer, Codel, Control, Demand, Event, Group, Growth, Line, LinkPlan, Load, Network,
+    Ports, Queue, Recovery, Run, Tcp, Trunk, format, loss_text,
 };
 use anabranch_workload::{ArrivalPlan, Bursts, Direction, Extent, Pattern, Size, Workload};
 
@@ -44,7 +44,9 @@ pub(crate) fn plan(run: &Run) -> Vec<Fact> {
             time(scenario.patience)
         ),
     ));
-    facts.push(fact("TCP", tcp(&scenario.tcp)));
+    if !matches!(scenario.load, Load::Groups(_)) {
+        facts.push(fact("TCP", tcp(&scenario.tcp)));
+    }
     facts
 }
 
@@ -70,23 +72,45 @@ fn line(line: &Line) -> String {
         Buffer::Packets(packets) => format!("a buffer of {packets} packets"),
         Buffer::Unlimited => "an unlimited buffer".to_owned(),
     };
-    let red = line.red.as_ref().map(red).unwrap_or_default();
+    let queue = queue(&line.queue);
     let delay = time(line.delay);
     format!(
-        "{rate}, {delay} away, {buffer}{red}, {}",
+        "{rate}, {delay} away, {buffer}{queue}, {}",
         loss_text(line.loss)
     )
 }
 
-fn red(red: &Red) -> String {
-    let gentle = if red.gentle { "gentle " } else { "" };
-    format!(
-        ", {gentle}RED from {} to {} of mean queue (weight {}) up to {}",
-        format::bytes(red.min_bytes),
-        format::bytes(red.max_bytes),
-        red.weight,
-        format::percent(red.max_probability)
-    )
+fn queue(queue: &Queue) -> String {
+    let ecn = |marks| {
+        if marks {
+            ", marking ECN-capable packets"
+        } else {
+            ""
+        }
+    };
+    let codel = |codel: &Codel| {
+        let (target, interval) = (time(codel.target), time(codel.interval));
+        format!("{target} in {interval}{}", ecn(codel.ecn))
+    };
+    match queue {
+        Queue::DropTail => String::new(),
+        Queue::Red(red) => format!(
+            ", {}RED from {} to {} of mean queue (weight {}) up to {}{}",
+            if red.gentle { "gentle " } else { "" },
+            format::bytes(red.min_bytes),
+            format::bytes(red.max_bytes),
+            red.weight,
+            format::percent(red.max_probability),
+            ecn(red.ecn)
+        ),
+        Queue::Codel(plan) => format!(", CoDel to {}", codel(plan)),
+        Queue::FqCodel(fq) => format!(
+            ", FQ-CoDel to {}, {} queues in turns of {}",
+            codel(&fq.codel),
+            fq.flows,
+            format::bytes(fq.quantum_bytes.into())
+        ),
+    }
 }
 
 fn link(link: &LinkPlan) -> Vec<Fact> {
@@ -149,7 +173,25 @@ fn load(load: &Load) -> Vec<Fact> {
     match load {
         Load::Pages(workload) => vec![fact("workload", pages(workload))],
         Load::Arrivals(plan) => arrivals(plan),
+        Load::Groups(groups) => groups.iter().flat_map(group).collect(),
     }
+}
+
+fn group(group: &Group) -> Vec<Fact> {
+    let name = format!("group {}", group.name);
+    let mut facts = vec![fact(&name, counted(group.users as usize, "user"))];
+    if let Some(Access { down, up }) = &group.access {
+        facts.push(fact(format!("{name}, to each user"), line(down)));
+        facts.push(fact(format!("{name}, from each user"), line(up)));
+    }
+    facts.push(fact(format!("{name}, TCP"), tcp(&group.tcp)));
+    let asked = match &group.demand {
+        Demand::Pages(workload) => vec![fact("workload", pages(workload))],
+        Demand::Arrivals(plan) => arrivals(plan),
+    };
+    let asked = asked.into_iter();
+    facts.extend(asked.map(|(key, value)| fact(format!("{name}, {key}"), value)));
+    facts
 }
 
 fn pages(workload: &Workload) -> String {
@@ -258,12 +300,18 @@ fn tcp(tcp: &Tcp) -> String {
         (Control::Reno, _) => "Reno",
         (Control::Cubic, true) => "CUBIC with HyStart++",
         (Control::Cubic, false) => "CUBIC without HyStart++",
+        (Control::Bbr, _) => "BBR",
     };
+    let paced = if tcp.pacing { ", paced" } else { "" };
     let recovery = match tcp.recovery {
         Recovery::Reno => "recovery of Reno",
         Recovery::NewReno => "recovery of NewReno",
+        Recovery::NewRenoSlowButSteady => "recovery of NewReno, slow but steady",
         Recovery::Sack => "SACK",
+        Recovery::Rack => "RACK-TLP",
     };
+    let dsack = if tcp.dsack { " with DSACK" } else { "" };
+    let ecn = if tcp.ecn { ", ECN" } else { "" };
     let growth = match tcp.growth {
         Growth::PerAck => "acknowledgement",
         Growth::PerSegment => "acknowledged segment",
@@ -272,10 +320,15 @@ fn tcp(tcp: &Tcp) -> String {
         Some(delay) => format!("acknowledgements delayed by {} at most", time(delay)),
         None => "every segment acknowledged at once".to_owned(),
     };
+    let ports = match tcp.ports {
+        Ports::Random => "",
+        Ports::Consecutive => ", consecutive ports",
+    };
     format!(
-        "{control}, {recovery}, the window grows by {growth}, {delayed}, windows of {} (first) and {} segments (receiver) \
-         of {} bytes with headers of {}, timeouts of {} at least",
+        "{control}{paced}, {recovery}{dsack}{ecn}, the window grows by {growth}, {delayed}, windows of {} (first, 1 after {} lost SYNs) and \
+         {} segments (receiver) of {} bytes with headers of {}, timeouts of {} at least{ports}",
         tcp.initial_window,
+        tcp.lost_syns,
         tcp.receive_window,
         tcp.mss_bytes,
         tcp.header_bytes,
@@ -309,7 +362,7 @@ mod tests {
             down = { rate = "15mbit", delay = "22.5ms", loss = "1%" }
             up = "8mbit"
             metered = true
-            beyond = { rate = "100mbit", red = { min = "15kB", max = "45kB" } }
+            beyond = { rate = "100mbit", queue = { kind = "red", min = "15kB", max = "45kB" } }
             "#,
         );
         for row in [
@@ -325,6 +378,30 @@ mod tests {
         ] {
             assert!(told.contains(row), "{row} is not in\n{told}");
         }
+    }
+
+    #[test]
+    fn groups_and_queues_are_told_one_by_one() {
+        let told = told(
+            r#"
+            link.a = { rate = "20mbit", queue = { kind = "codel", ecn = true }, up = { rate = "9mbit", queue = "fq-codel" } }
+            tcp.control = "reno"
+            group.near = { users = 1, workload = { kind = "pages" } }
+            group.far = { users = 2, delay = "7ms", tcp.control = "cubic" }
+            "#,
+        );
+        for row in [
+            "a buffer of 250 kB, CoDel to 5.00 ms in 100 ms, marking ECN-capable packets, loses",
+            ", FQ-CoDel to 5.00 ms in 100 ms, 1024 queues in turns of 1.50 kB, loses",
+            "group near: 1 user\ngroup near, TCP: Reno, ",
+            "group near, workload: 1 user, each asks for 1 file of 50.2 kB",
+            "group far, to each user: 1.00 Gbit/s, 7.00 ms away",
+            "group far, TCP: CUBIC with HyStart++, ",
+            "group far, workload: 2 users, each with 5 downloads",
+        ] {
+            assert!(told.contains(row), "{row} is not in\n{told}");
+        }
+        assert!(!told.contains("\nTCP: "), "{told}");
     }
 
     #[test]

@@ -29,17 +29,22 @@ impl BuildId {
             path: PathBuf::from(EXECUTABLE),
             error,
         })?;
-        let hex = digest
-            .finalize()
-            .into_iter()
-            .map(|byte| format!("{byte:02x}"));
-        Ok(BuildId(hex.collect()))
+        Ok(BuildId(hex(&digest.finalize())))
     }
 
     /// In hexadecimal.
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// SHA-256 in hexadecimal.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -56,8 +61,16 @@ mod tests {
     #[test]
     fn a_build_is_known_by_all_bytes_of_its_executable() {
         let executable = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let digest = Sha256::digest(&executable);
-        let expected: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(BuildId::running().unwrap().as_str(), expected);
+        assert_eq!(
+            BuildId::running().unwrap().as_str(),
+            sha256_hex(&executable)
+        );
+    }
+
+    /// FIPS 180-2, appendix B.1.
+    #[test]
+    fn a_digest_is_written_in_hexadecimal() {
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256_hex(b"abc"), expected);
     }
 }

@@ -200,7 +200,8 @@ impl Finished {
         } = self;
         let links = summary.links.iter().map(|link| Link {
             name: link.name.clone(),
-            rate_bps: link.rate_bps,
+            down_rate_bps: link.down_rate_bps,
+            up_rate_bps: link.up_rate_bps,
         });
         let conditions = manifest.conditions.iter();
         Ok(Record {

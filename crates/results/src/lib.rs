@@ -27,13 +27,15 @@ mod results_dir;
 mod rows;
 mod sweep;
 
-pub use build_id::BuildId;
+pub use build_id::{BuildId, sha256_hex};
 pub use comparison::{Compared, Comparison};
 pub use demo::{Cut, CutSeen, DemoLink, DemoResult, DemoRun};
 pub use execute::{Progress, RunFailed, execute};
 pub use figures::{FIGURES, Figure, Quantity};
 pub use finished::{Finished, Layout, Manifest, Rows, WritePage, write_timeline};
-pub use metrics::{Distribution, LinkSummary, Percentiles, Summary, succeeded};
+pub use metrics::{
+    Distribution, LinkSummary, PartSummary, Percentiles, Summary, directions, succeeded,
+};
 pub use output::{
     OutputError, read_json, read_transfers_csv, write_json, write_records, write_series_csv,
     write_transfers_csv,

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use anabranch_scenario::stats::ratio;
 use anabranch_scenario::{Counts, Link, Record};
-use anabranch_workload::{Outcome, Transfer, UserId};
+use anabranch_workload::{Direction, Outcome, Transfer, UserId};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +25,11 @@ pub struct Summary {
     /// T_c: from the first start to the end of the last transfer.
     pub completion_s: f64,
     /// Effective bandwidth utilisation (Peng eq. 10): bits that applications asked for and got, over the bits that all
-    /// links could have carried in T_c. Retransmitted bits do not count. The paper's transfers all complete; a failed
-    /// one counts nothing here and an unfinished one what had arrived.
+    /// links could have carried in T_c in the directions that files went. Retransmitted bits do not count, nor what goes
+    /// in a direction that the links do not have, as up from the clients of a trunk. The paper's transfers all complete; a
+    /// failed one counts nothing here and an unfinished one what had arrived.
     pub ebu: f64,
-    /// The numerator of the EBU per second of T_c.
+    /// Bits that applications asked for and got, in both directions, per second of T_c.
     pub goodput_bps: f64,
     /// Mean over successful transfers of their own throughput, set-up included: what a user feels.
     pub mean_throughput_bps: f64,
@@ -42,6 +43,8 @@ pub struct Summary {
     pub setup: Percentiles,
     /// Transfers whose first SYN was lost or refused by silence.
     pub with_syn_retransmits: u64,
+    /// By group, class and direction, in the order of their names; one if all transfers are of a kind.
+    pub parts: Vec<PartSummary>,
     /// In the order of the scenario.
     pub links: Vec<LinkSummary>,
     /// Transfers that no response attributed to a link.
@@ -51,6 +54,32 @@ pub struct Summary {
     pub counts: Option<Counts>,
 }
 
+/// What became of the transfers of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartSummary {
+    /// Of the users, if the scenario has groups.
+    pub group: Option<String>,
+    /// Of the workload, if it has classes.
+    pub class: Option<String>,
+    /// Of the files.
+    pub direction: Direction,
+    /// All that started.
+    pub transfers: u64,
+    /// Whole.
+    pub ok: u64,
+    /// Ended otherwise, by themselves.
+    pub failed: u64,
+    /// Bytes of files that arrived, useful or not.
+    pub bytes: u64,
+    /// Its part of the goodput of the run: over the T_c of all.
+    pub goodput_bps: f64,
+    /// Of successful transfers, each one's own, set-up included.
+    pub mean_throughput_bps: f64,
+    /// Of successful transfers, set-up included.
+    pub duration: Percentiles,
+}
+
 /// What one link did for the transfers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,13 +87,15 @@ pub struct LinkSummary {
     /// As in the scenario.
     pub name: String,
     /// Towards the users.
-    pub rate_bps: u64,
+    pub down_rate_bps: u64,
+    /// From the users; 0 for a sublink of a trunk, which goes one way.
+    pub up_rate_bps: u64,
     /// Transfers that its responses told of; where no transfer is told its link, as on a trunk, flows that began on it by
     /// the series of the link.
     pub flows: u64,
     /// Of those it carried.
     pub failed: u64,
-    /// Bytes of files, useful or not.
+    /// Bytes of files in both directions, useful or not.
     pub bytes: u64,
     /// Bytes of packets to the users, by the series of the link; 0 without one.
     #[serde(default)]
@@ -184,8 +215,6 @@ impl Summary {
         };
         let (ok, failed) = (count(Outcome::is_ok), count(Outcome::is_failure));
         let completion_s = completion_s(transfers);
-        let useful_bits: f64 = transfers.iter().map(useful_bits).sum();
-        let rate_bps: f64 = links.iter().map(|link| link.rate_bps as f64).sum();
         Summary {
             transfers: transfers.len() as u64,
             ok,
@@ -194,8 +223,8 @@ impl Summary {
             failed_ratio: ratio(failed as f64, (ok + failed) as f64),
             outcomes: outcomes(transfers),
             completion_s,
-            ebu: ratio(useful_bits, rate_bps * completion_s),
-            goodput_bps: ratio(useful_bits, completion_s),
+            ebu: ebu(transfers, links, completion_s),
+            goodput_bps: ratio(transfers.iter().map(useful_bits).sum(), completion_s),
             mean_throughput_bps: mean(succeeded(transfers).map(Transfer::throughput_bps)),
             user_deviation_bps: user_deviation_bps(transfers),
             duration_sum_s: succeeded(transfers)
@@ -204,6 +233,7 @@ impl Summary {
             duration: Percentiles::of(succeeded(transfers).map(|transfer| transfer.duration_s)),
             setup: Percentiles::of(transfers.iter().filter_map(|transfer| transfer.setup_s)),
             with_syn_retransmits: transfers.iter().filter(|t| t.syn_retransmits > 0).count() as u64,
+            parts: parts(transfers, completion_s),
             links: links
                 .iter()
                 .map(|link| LinkSummary::of(link, transfers))
@@ -217,6 +247,27 @@ impl Summary {
     }
 }
 
+impl PartSummary {
+    /// Of transfers of one kind; at least one.
+    fn of(own: &[&Transfer], completion_s: f64) -> PartSummary {
+        let kind = own[0];
+        let ok = || own.iter().filter(|transfer| transfer.outcome.is_ok());
+        let failed = own.iter().filter(|transfer| transfer.outcome.is_failure());
+        PartSummary {
+            group: kind.group.clone(),
+            class: kind.class.clone(),
+            direction: kind.direction,
+            transfers: own.len() as u64,
+            ok: ok().count() as u64,
+            failed: failed.count() as u64,
+            bytes: own.iter().map(|transfer| transfer.bytes).sum(),
+            goodput_bps: ratio(own.iter().copied().map(useful_bits).sum(), completion_s),
+            mean_throughput_bps: mean(ok().map(|transfer| transfer.throughput_bps())),
+            duration: Percentiles::of(ok().map(|transfer| transfer.duration_s)),
+        }
+    }
+}
+
 impl LinkSummary {
     fn of(link: &Link, transfers: &[Transfer]) -> LinkSummary {
         let own: Vec<&Transfer> = transfers
@@ -226,7 +277,8 @@ impl LinkSummary {
         let ok = || own.iter().filter(|transfer| transfer.outcome.is_ok());
         LinkSummary {
             name: link.name.clone(),
-            rate_bps: link.rate_bps,
+            down_rate_bps: link.down_rate_bps,
+            up_rate_bps: link.up_rate_bps,
             flows: own.len() as u64,
             failed: own
                 .iter()
@@ -264,6 +316,42 @@ fn completion_s(transfers: &[Transfer]) -> f64 {
         .reduce(f64::min);
     let last = transfers.iter().map(Transfer::end_s).reduce(f64::max);
     first.zip(last).map_or(0.0, |(first, last)| last - first)
+}
+
+/// Directions in which files went, downstream first; downstream if there were none.
+pub fn directions(transfers: &[Transfer]) -> Vec<Direction> {
+    let goes = |direction: &Direction| transfers.iter().any(|t| t.direction == *direction);
+    let found: Vec<Direction> = Direction::BOTH.into_iter().filter(goes).collect();
+    match found.is_empty() {
+        true => vec![Direction::Down],
+        false => found,
+    }
+}
+
+fn parts(transfers: &[Transfer], completion_s: f64) -> Vec<PartSummary> {
+    let mut kinds: BTreeMap<_, Vec<&Transfer>> = BTreeMap::new();
+    for transfer in transfers {
+        let kind = (&transfer.group, &transfer.class, transfer.direction);
+        kinds.entry(kind).or_default().push(transfer);
+    }
+    let kinds = kinds.values();
+    kinds
+        .map(|own| PartSummary::of(own, completion_s))
+        .collect()
+}
+
+fn ebu(transfers: &[Transfer], links: &[Link], completion_s: f64) -> f64 {
+    let (mut bits, mut capacity_bps) = (0.0, 0.0);
+    for direction in directions(transfers) {
+        let rates = links.iter().map(|link| link.rate_bps(direction) as f64);
+        let rate_bps: f64 = rates.sum();
+        if rate_bps > 0.0 {
+            capacity_bps += rate_bps;
+            let own = transfers.iter().filter(|t| t.direction == direction);
+            bits += own.map(useful_bits).sum::<f64>();
+        }
+    }
+    ratio(bits, capacity_bps * completion_s)
 }
 
 fn useful_bits(transfer: &Transfer) -> f64 {
@@ -321,11 +409,13 @@ mod tests {
         vec![
             Link {
                 name: "fiber".into(),
-                rate_bps: 1_536_000,
+                down_rate_bps: 1_536_000,
+                up_rate_bps: 128_000,
             },
             Link {
                 name: "lte".into(),
-                rate_bps: 512_000,
+                down_rate_bps: 512_000,
+                up_rate_bps: 72_000,
             },
         ]
     }
@@ -354,7 +444,8 @@ mod tests {
             let transfers = vec![transfer(0, 0.0, completion_s); files];
             let t1 = [Link {
                 name: "T1".into(),
-                rate_bps: 1_536_000,
+                down_rate_bps: 1_536_000,
+                up_rate_bps: 1_536_000,
             }];
             let found = Summary::of_transfers(&transfers, &t1).ebu;
             assert!(
@@ -400,6 +491,73 @@ mod tests {
     }
 
     #[test]
+    fn uploads_are_held_against_what_the_links_carry_up() {
+        let up = Transfer {
+            direction: Direction::Up,
+            ..transfer(0, 0.0, 10.0)
+        };
+        let bits = 50_250.0 * 8.0;
+        let ebu = |transfers: &[Transfer]| Summary::of_transfers(transfers, &links()).ebu;
+        let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-12;
+        assert!(near(
+            ebu(std::slice::from_ref(&up)),
+            bits / (200_000.0 * 10.0)
+        ));
+        let both = [up.clone(), transfer(0, 0.0, 10.0)];
+        assert!(near(ebu(&both), 2.0 * bits / (2_248_000.0 * 10.0)));
+        let one_way = links().into_iter().map(|link| Link {
+            up_rate_bps: 0,
+            ..link
+        });
+        let one_way: Vec<Link> = one_way.collect();
+        let found = Summary::of_transfers(&both, &one_way);
+        assert!(near(found.ebu, bits / (2_048_000.0 * 10.0)));
+        assert!(near(found.goodput_bps, 2.0 * bits / 10.0));
+        assert_eq!(Summary::of_transfers(&both[..1], &one_way).ebu, 0.0);
+    }
+
+    #[test]
+    fn transfers_of_each_group_class_and_direction_are_told_apart_and_add_up() {
+        let of = |group: Option<&str>, class: Option<&str>, direction, duration_s| Transfer {
+            group: group.map(str::to_owned),
+            class: class.map(str::to_owned),
+            direction,
+            ..transfer(0, 0.0, duration_s)
+        };
+        let (down, up) = (Direction::Down, Direction::Up);
+        let mut transfers = vec![
+            of(Some("near"), Some("web"), up, 1.0),
+            of(Some("near"), Some("web"), down, 2.0),
+            of(Some("far"), Some("web"), down, 4.0),
+            of(Some("near"), Some("web"), down, 4.0),
+            of(Some("near"), None, down, 1.0),
+        ];
+        transfers[3].outcome = Outcome::Reset;
+        let summary = Summary::of_transfers(&transfers, &links());
+        let parts = summary.parts.iter().map(|part| {
+            let (group, class) = (part.group.as_deref(), part.class.as_deref());
+            let counts = (part.transfers, part.ok, part.failed);
+            (group, class, part.direction, counts, part.duration.max_s)
+        });
+        let expected = [
+            (Some("far"), Some("web"), down, (1, 1, 0), 4.0),
+            (Some("near"), None, down, (1, 1, 0), 1.0),
+            (Some("near"), Some("web"), down, (2, 1, 1), 2.0),
+            (Some("near"), Some("web"), up, (1, 1, 0), 1.0),
+        ];
+        for (found, expected) in parts.zip(expected) {
+            assert_eq!(
+                (found.0, found.1, found.2, found.3),
+                (expected.0, expected.1, expected.2, expected.3)
+            );
+            assert!((found.4 / expected.4 - 1.0).abs() < 1e-3);
+        }
+        assert_eq!(summary.parts.len(), 4);
+        let goodput: f64 = summary.parts.iter().map(|part| part.goodput_bps).sum();
+        assert!((goodput / summary.goodput_bps - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
     fn the_deviation_of_users_is_the_mean_distance_of_their_mean_throughputs() {
         // Users at 402 and 201 kbit/s: the mean is 301.5 and each is 100.5 away.
         let summary =
@@ -436,7 +594,8 @@ mod tests {
         };
         let name_of = |series: &LinkSeries| Link {
             name: series.name.clone(),
-            rate_bps: series.down_rate_bps,
+            down_rate_bps: series.down_rate_bps,
+            up_rate_bps: series.up_rate_bps,
         };
         let series = vec![series("0", 7), series("1", 3)];
         Record {
@@ -531,7 +690,8 @@ mod tests {
         fn summary() -> Summary {
             let link = |n| Link {
                 name: format!("BL{n}"),
-                rate_bps: 512_000,
+                down_rate_bps: 512_000,
+                up_rate_bps: 512_000,
             };
             Summary::of_transfers(&transfers(), &[link(1), link(2), link(3)])
         }

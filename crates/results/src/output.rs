@@ -178,7 +178,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, OutputError> {
 mod tests {
     use super::*;
     use anabranch_scenario::testing::transfer;
-    use anabranch_workload::Outcome;
+    use anabranch_workload::{Direction, Outcome, ServerId};
 
     #[test]
     fn transfers_read_back_from_csv_as_they_were_written() {
@@ -190,6 +190,10 @@ mod tests {
             link: None,
             setup_s: None,
             first_byte_s: None,
+            group: Some("far".into()),
+            server: ServerId(3),
+            class: Some("mail".into()),
+            direction: Direction::Up,
             ..transfers[1].clone()
         };
         write_transfers_csv(&path, &transfers).unwrap();

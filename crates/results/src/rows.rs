@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anabranch_workload::{Outcome, Transfer, TransferId, UserId};
+use anabranch_workload::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
@@ -30,10 +30,14 @@ enum Column {
     MaybeText(fn(&Transfer) -> Option<&str>),
 }
 
-const COLUMNS: [(&str, Column); 14] = [
+const COLUMNS: [(&str, Column); 18] = [
     ("id", Column::U64(|t| t.id.0)),
     ("user", Column::U32(|t| t.user.0)),
+    ("group", Column::MaybeText(|t| t.group.as_deref())),
     ("source", Column::Text(|t| t.source.to_string())),
+    ("server", Column::U32(|t| t.server.0)),
+    ("class", Column::MaybeText(|t| t.class.as_deref())),
+    ("direction", Column::Text(|t| t.direction.name().to_owned())),
     ("round", Column::U32(|t| t.round)),
     ("planned_start_s", Column::F64(|t| t.planned_start_s)),
     ("start_s", Column::F64(|t| t.start_s)),
@@ -199,6 +203,13 @@ impl Fields<'_> {
         }
     }
 
+    fn direction(&self) -> Result<Direction, ParquetError> {
+        let text = self.maybe_text("direction")?.unwrap_or_default();
+        let mut both = Direction::BOTH.into_iter();
+        both.find(|direction| direction.name() == text)
+            .ok_or_else(|| ParquetError::General(format!("direction: \"{text}\" cannot be read")))
+    }
+
     fn parsed<T: std::str::FromStr>(&self, name: &str) -> Result<T, ParquetError> {
         let text = self.maybe_text(name)?.unwrap_or_default();
         text.parse()
@@ -215,7 +226,11 @@ fn transfer(row: &Row) -> Result<Transfer, ParquetError> {
     Ok(Transfer {
         id: TransferId(fields.number("id")?),
         user: UserId(fields.small("user")?),
+        group: fields.maybe_text("group")?,
         source: fields.parsed("source")?,
+        server: ServerId(fields.small("server")?),
+        class: fields.maybe_text("class")?,
+        direction: fields.direction()?,
         round: fields.small("round")?,
         planned_start_s: fields.float("planned_start_s")?,
         start_s: fields.float("start_s")?,
@@ -246,6 +261,10 @@ mod tests {
                 Outcome::Ok
             },
             bytes_asked: u64::MAX - u64::from(i),
+            group: i.is_multiple_of(2).then(|| "near".to_owned()),
+            server: ServerId(i % 4),
+            class: (!i.is_multiple_of(4)).then(|| "web".to_owned()),
+            direction: Direction::BOTH[i as usize % 2],
             source: [0xfd00, 0, 0, 0, 0, 0, 0, 1].into(),
             ..transfer(i, f64::from(i) / 3.0, 1.0 / 7.0)
         };

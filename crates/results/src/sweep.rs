@@ -191,7 +191,8 @@ pub(crate) mod tests {
             events: Vec::new(),
             links: vec![Link {
                 name: "fiber".into(),
-                rate_bps: 1_000_000,
+                down_rate_bps: 1_000_000,
+                up_rate_bps: 500_000,
             }],
             counts: Counts {
                 offered: Tally {

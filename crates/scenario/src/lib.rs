@@ -27,13 +27,15 @@ pub mod testing;
 
 pub use anabranch_core::multilink::Spread;
 pub use anabranch_core::{Policy, Typed};
-pub use anabranch_line::{Buffer, Change, Line, Loss, Red, Tally};
-pub use anabranch_workload::{Direction, Outcome, Transfer, TransferId, UserId};
+pub use anabranch_line::{
+    Buffer, Change, Codel, FqCodel, Leaving, Line, Loss, ManagedQueue, Queue, Red, Tally, Waiting,
+};
+pub use anabranch_workload::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
 pub use event::{Event, EventKind, loss_text};
 pub use file::{ScenarioFile, inline_policy};
 pub use plan::{
-    Beyond, Control, Fault, Growth, LinkPlan, Load, Network, Place, Point, Recovery, Run, Scenario,
-    Site, Tcp, Trunk,
+    Access, Beyond, Control, Demand, Fault, Group, Growth, LinkPlan, Load, Network, Place, Point,
+    Ports, Recovery, Run, Scenario, Site, Tcp, Trunk,
 };
 pub use record::{Counts, Link, Record, World};
 pub use series::{LinkReading, LinkSample, LinkSeries, LinkState};

@@ -139,6 +139,7 @@ struct Parameters {
     #[serde(rename = "slot_s", serialize_with = "seconds")]
     slot: Duration,
     slots: usize,
+    bin: multilink::BinChoice,
     target: multilink::Target,
 }
 
@@ -183,6 +184,96 @@ pub enum Load {
     Pages(Workload),
     /// Transfers that begin when they begin: open loop. Its seed is that of the run as well.
     Arrivals(ArrivalPlan),
+    /// Users of several kinds, numbered one group after the other.
+    Groups(Vec<Group>),
+}
+
+impl Load {
+    /// All of them.
+    pub fn users(&self) -> u32 {
+        match self {
+            Load::Pages(workload) => workload.users,
+            Load::Arrivals(plan) => plan.pattern.users(),
+            Load::Groups(groups) => groups.iter().map(|group| group.users).sum(),
+        }
+    }
+
+    /// One more than the highest server.
+    pub fn servers(&self) -> u32 {
+        match self {
+            Load::Pages(_) => 1,
+            Load::Arrivals(plan) => plan.pattern.servers(),
+            Load::Groups(groups) => {
+                let servers = groups.iter().map(|group| group.demand.servers());
+                servers.max().unwrap_or(1)
+            }
+        }
+    }
+}
+
+/// Users who have an access line, a TCP and what they ask for in common.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// As in the file.
+    pub name: String,
+    /// At least one.
+    pub users: u32,
+    /// Of each user; none if they stand at their site. Users of a trunk always have one.
+    pub access: Option<Access>,
+    /// Of these users, and of the servers' ends of their connections.
+    pub tcp: Tcp,
+    /// Of its users, numbered from 0. Its seed is the run's and the name's: groups beside it change nothing.
+    pub demand: Demand,
+}
+
+/// What a group asks for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Demand {
+    /// As [`Load::Pages`].
+    Pages(Workload),
+    /// As [`Load::Arrivals`].
+    Arrivals(ArrivalPlan),
+}
+
+impl Demand {
+    fn servers(&self) -> u32 {
+        match self {
+            Demand::Pages(_) => 1,
+            Demand::Arrivals(plan) => plan.pattern.servers(),
+        }
+    }
+
+    fn seeded(&self, seed: u64) -> Demand {
+        match self {
+            Demand::Pages(workload) => Demand::Pages(Workload {
+                seed,
+                ..workload.clone()
+            }),
+            Demand::Arrivals(plan) => Demand::Arrivals(ArrivalPlan {
+                seed,
+                ..plan.clone()
+            }),
+        }
+    }
+}
+
+impl From<Demand> for Load {
+    fn from(demand: Demand) -> Load {
+        match demand {
+            Demand::Pages(workload) => Load::Pages(workload),
+            Demand::Arrivals(plan) => Load::Arrivals(plan),
+        }
+    }
+}
+
+/// The line between a user and the site or the trunk.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Access {
+    /// To the user.
+    pub down: Line,
+    /// From the user.
+    pub up: Line,
 }
 
 /// The TCP of all hosts.
@@ -192,8 +283,14 @@ pub struct Tcp {
     pub control: Control,
     /// Whether the first slow start is that of HyStart++ (RFC 9406); of CUBIC only.
     pub hystart: bool,
+    /// Whether segments leave as Linux paces them, not as soon as the window lets them; of BBR always.
+    pub pacing: bool,
     /// How losses are found.
     pub recovery: Recovery,
+    /// Whether the receiver reports what arrives twice (RFC 2883), and the sender takes back what it did in vain.
+    pub dsack: bool,
+    /// Whether data may be marked where it would be dropped (RFC 3168).
+    pub ecn: bool,
     /// What the window grows by.
     pub growth: Growth,
     /// How long an acknowledgement may wait for a second segment; `None` acknowledges each.
@@ -201,6 +298,8 @@ pub struct Tcp {
     pub delayed_ack: Option<Duration>,
     /// In segments.
     pub initial_window: u32,
+    /// After so many lost SYNs or SYN-ACKs the first window is one segment.
+    pub lost_syns: u32,
     /// In segments.
     pub receive_window: u32,
     /// Payload of a full segment.
@@ -210,6 +309,18 @@ pub struct Tcp {
     /// The least retransmission timeout.
     #[serde(rename = "min_rto_s", serialize_with = "seconds")]
     pub min_rto: Duration,
+    /// Whence a connection has its port.
+    pub ports: Ports,
+}
+
+/// How a host chooses the port of a connection that it opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ports {
+    /// Drawn from all ephemeral ports (RFC 6056, algorithm 1).
+    Random,
+    /// Each the next after that of the host's last connection, beginning at random (RFC 6056, section 2.2), as Linux 2.2 did.
+    Consecutive,
 }
 
 /// How the window grows in congestion avoidance and shrinks on loss.
@@ -220,6 +331,8 @@ pub enum Control {
     Reno,
     /// RFC 9438.
     Cubic,
+    /// Version 1 (draft-cardwell-iccrg-bbr-congestion-control-00), as in Linux 6.
+    Bbr,
 }
 
 /// How losses are repaired.
@@ -228,10 +341,21 @@ pub enum Control {
 pub enum Recovery {
     /// RFC 5681.
     Reno,
-    /// RFC 6582.
+    /// RFC 6582, impatient: the retransmission timer restarts with the first partial acknowledgement of a recovery alone.
     NewReno,
+    /// RFC 6582, slow but steady: it restarts with every one.
+    NewRenoSlowButSteady,
     /// RFC 6675.
     Sack,
+    /// RFC 8985.
+    Rack,
+}
+
+impl Recovery {
+    /// Whether the receiver tells what arrived beyond a hole (RFC 2018).
+    pub fn sacks(self) -> bool {
+        matches!(self, Recovery::Sack | Recovery::Rack)
+    }
 }
 
 /// What the window counts as it grows.
@@ -251,14 +375,19 @@ impl Default for Tcp {
         Tcp {
             control: Control::Cubic,
             hystart: true,
+            pacing: false,
             recovery: Recovery::Sack,
+            dsack: false,
+            ecn: false,
             growth: Growth::PerSegment,
             delayed_ack: Some(Duration::from_millis(40)),
             initial_window: 10,
+            lost_syns: 2,
             receive_window: 1 << 16,
             mss_bytes: 1448,
             header_bytes: 52,
             min_rto: Duration::from_millis(200),
+            ports: Ports::Random,
         }
     }
 }
@@ -375,14 +504,22 @@ impl Run {
     /// The load with the run's seed.
     pub fn load(&self) -> Load {
         match &self.scenario.load {
-            Load::Pages(workload) => Load::Pages(Workload {
-                seed: self.seed,
-                ..workload.clone()
-            }),
-            Load::Arrivals(plan) => Load::Arrivals(ArrivalPlan {
-                seed: self.seed,
-                ..plan.clone()
-            }),
+            Load::Pages(workload) => Demand::Pages(workload.clone()).seeded(self.seed).into(),
+            Load::Arrivals(plan) => Demand::Arrivals(plan.clone()).seeded(self.seed).into(),
+            Load::Groups(groups) => {
+                let seeded = |group: &Group| Group {
+                    demand: group.demand.seeded(self.seed_of(&group.name)),
+                    ..group.clone()
+                };
+                Load::Groups(groups.iter().map(seeded).collect())
+            }
         }
+    }
+
+    fn seed_of(&self, group: &str) -> u64 {
+        let digest = Sha256::digest(format!("{} {group}", self.seed));
+        digest[..8]
+            .iter()
+            .fold(0, |seed, byte| seed << 8 | u64::from(*byte))
     }
 }

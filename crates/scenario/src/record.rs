@@ -5,7 +5,7 @@ use anabranch_workload::Transfer;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::ratio;
-use crate::{Event, LinkSeries};
+use crate::{Direction, Event, LinkSeries};
 
 /// Where a run took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,14 +47,26 @@ impl World {
     }
 }
 
-/// A link as capacity: its rate in the direction of the transfers.
+/// A link as capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// As in the scenario.
     pub name: String,
     /// Towards the users, or in the trunk's direction.
-    pub rate_bps: u64,
+    pub down_rate_bps: u64,
+    /// From the users; 0 for a sublink of a trunk, which goes one way.
+    pub up_rate_bps: u64,
+}
+
+impl Link {
+    /// In one direction.
+    pub fn rate_bps(&self, direction: Direction) -> u64 {
+        match direction {
+            Direction::Down => self.down_rate_bps,
+            Direction::Up => self.up_rate_bps,
+        }
+    }
 }
 
 /// The evidence of one run.
@@ -106,8 +118,11 @@ pub struct Counts {
     pub delivered: Tally,
     /// Found no room in a buffer.
     pub overflowed: Tally,
-    /// Dropped by random early detection.
-    pub red: Tally,
+    /// Dropped by a queue's management before its buffer was full.
+    pub early: Tally,
+    /// Marked instead (RFC 3168), and sent on.
+    #[serde(default)]
+    pub marked: Tally,
     /// Lost by a line.
     pub lost: Tally,
     /// Swallowed by a cut line.
@@ -125,7 +140,7 @@ impl Counts {
     /// Packets that did not arrive, whatever became of them.
     pub fn dropped(&self) -> Tally {
         let mut dropped = Tally::default();
-        for cause in [self.overflowed, self.red, self.lost, self.cut] {
+        for cause in [self.overflowed, self.early, self.lost, self.cut] {
             dropped += cause;
         }
         dropped

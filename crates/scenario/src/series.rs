@@ -1,4 +1,8 @@
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
+
+use crate::Direction;
 
 /// What the gateway believes of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -60,6 +64,16 @@ pub struct LinkSample {
     /// Flows that began on the link since the first sample. On a sublink of a trunk these are TCP segments with SYN: each
     /// connection sends one in the trunk's direction, and another for each that it thinks lost.
     pub opened: u64,
+}
+
+impl LinkSample {
+    /// In one direction since the first sample.
+    pub fn bytes(&self, direction: Direction) -> u64 {
+        match direction {
+            Direction::Down => self.down_bytes,
+            Direction::Up => self.up_bytes,
+        }
+    }
 }
 
 /// A link over time.
@@ -146,27 +160,47 @@ impl LinkSeries {
         spans
     }
 
-    /// Mean downward rate of each of `bins` equal intervals from `from_s` to `to_s`, from bytes interpolated between
-    /// samples, so that bytes are conserved whatever the sampling times.
+    /// Capacity in one direction.
+    pub fn rate_bps(&self, direction: Direction) -> u64 {
+        match direction {
+            Direction::Down => self.down_rate_bps,
+            Direction::Up => self.up_rate_bps,
+        }
+    }
+
+    /// Bytes in one direction from the first sample to the last.
+    pub fn bytes(&self, direction: Direction) -> u64 {
+        let last = self.samples.last();
+        last.map_or(0, |last| last.bytes(direction))
+    }
+
+    /// As [`LinkSeries::bps_in_bins`], towards the users.
     pub fn down_bps_in_bins(&self, from_s: f64, to_s: f64, bins: usize) -> Vec<f64> {
-        let width_s = (to_s - from_s) / bins as f64;
-        let edge = |bin: usize| self.down_bytes_at(from_s + width_s * bin as f64);
+        self.bps_in_bins(Direction::Down, from_s..to_s, bins)
+    }
+
+    /// Mean rate in one direction in each of `bins` equal intervals of a span in seconds, from bytes interpolated between
+    /// samples, so that bytes are conserved whatever the sampling times.
+    pub fn bps_in_bins(&self, direction: Direction, span_s: Range<f64>, bins: usize) -> Vec<f64> {
+        let width_s = (span_s.end - span_s.start) / bins as f64;
+        let edge = |bin: usize| self.bytes_at(direction, span_s.start + width_s * bin as f64);
         (0..bins)
             .map(|bin| (edge(bin + 1) - edge(bin)) * 8.0 / width_s)
             .collect()
     }
 
     /// Bytes since the first sample at `t_s`: linear between samples, constant outside of them.
-    fn down_bytes_at(&self, t_s: f64) -> f64 {
+    fn bytes_at(&self, direction: Direction, t_s: f64) -> f64 {
+        let bytes = |sample: &LinkSample| sample.bytes(direction) as f64;
         let after = self.samples.partition_point(|sample| sample.t_s < t_s);
         let Some(left) = after.checked_sub(1).map(|before| &self.samples[before]) else {
             return 0.0;
         };
         let Some(right) = self.samples.get(after) else {
-            return left.down_bytes as f64;
+            return bytes(left);
         };
         let share = (t_s - left.t_s) / (right.t_s - left.t_s);
-        left.down_bytes as f64 + share * (right.down_bytes - left.down_bytes) as f64
+        bytes(left) + share * (bytes(right) - bytes(left))
     }
 }
 
@@ -199,18 +233,17 @@ mod tests {
     fn bins_conserve_bytes_whatever_their_width() {
         let mut series = LinkSeries::new("fiber", 1, 1);
         for (t_s, counter) in [(0.0, 7), (0.9, 1_007), (2.1, 5_007), (3.0, 9_007)] {
-            series.push(t_s, reading(counter, 0));
+            series.push(t_s, reading(counter, counter / 9));
         }
-        for bins in [1, 3, 7] {
-            let bits: f64 = series
-                .down_bps_in_bins(-1.0, 5.0, bins)
-                .iter()
-                .map(|bps| bps * 6.0 / bins as f64)
-                .sum();
-            assert!(
-                (bits - 9_000.0 * 8.0).abs() < 1e-6,
-                "{bins} bins carry {bits} bits"
-            );
+        for (direction, bytes) in [(Direction::Down, 9_000.0), (Direction::Up, 1_000.0)] {
+            for bins in [1, 3, 7] {
+                let rates = series.bps_in_bins(direction, -1.0..5.0, bins);
+                let bits: f64 = rates.iter().map(|bps| bps * 6.0 / bins as f64).sum();
+                assert!(
+                    (bits - bytes * 8.0).abs() < 1e-6,
+                    "{bins} bins carry {bits} bits"
+                );
+            }
         }
     }
 

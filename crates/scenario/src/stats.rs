@@ -126,6 +126,13 @@ pub fn standard_deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
+/// The two-sided 95 % quantile of Student's t; none without a degree of freedom.
+pub fn t_95(freedom: usize) -> Option<f64> {
+    let many = || T_MANY * (1.0 + (T_MANY * T_MANY + 1.0) / (4.0 * freedom as f64));
+    let index = freedom.checked_sub(1)?;
+    Some(T_95.get(index).copied().unwrap_or_else(many))
+}
+
 fn median_of_sorted(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -136,13 +143,9 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
 }
 
 fn half_width(values: &[f64]) -> f64 {
-    let Some(freedom) = values.len().checked_sub(1).filter(|&freedom| freedom > 0) else {
+    let Some(t) = values.len().checked_sub(1).and_then(t_95) else {
         return 0.0;
     };
-    let t = T_95
-        .get(freedom - 1)
-        .copied()
-        .unwrap_or(T_MANY * (1.0 + (T_MANY * T_MANY + 1.0) / (4.0 * freedom as f64)));
     t * standard_deviation(values) / (values.len() as f64).sqrt()
 }
 

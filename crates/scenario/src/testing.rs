@@ -1,6 +1,6 @@
 //! Samples for tests of the crates above.
 
-use crate::{Outcome, Transfer, TransferId, UserId};
+use crate::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
 
 /// A successful transfer of Peng's file, 50 250 bytes, over `fiber`.
 pub fn transfer(user: u32, start_s: f64, duration_s: f64) -> Transfer {
@@ -8,7 +8,11 @@ pub fn transfer(user: u32, start_s: f64, duration_s: f64) -> Transfer {
     Transfer {
         id: TransferId(0),
         user: UserId(user),
+        group: None,
         source: [192, 168, 100, 1].into(),
+        server: ServerId(0),
+        class: None,
+        direction: Direction::Down,
         round: 0,
         planned_start_s: start_s,
         start_s,

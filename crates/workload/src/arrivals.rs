@@ -199,6 +199,15 @@ impl Pattern {
         }
     }
 
+    /// Of the classes, by their numbers; none have names but those of a mix.
+    pub fn class_names(&self) -> impl Iterator<Item = &str> {
+        let classes = match self {
+            Pattern::Mix(mix) => &mix.classes[..],
+            Pattern::Trace(_) | Pattern::Rows(_) => &[],
+        };
+        classes.iter().map(|class| class.name.as_str())
+    }
+
     /// One more than the highest user.
     pub fn users(&self) -> u32 {
         match self {

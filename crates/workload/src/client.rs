@@ -34,7 +34,7 @@ use tokio::time::sleep_until;
 pub use stop::Stop;
 
 use crate::{
-    Arrival, ArrivalPlan, Direction, Extent, Round, RoundTimes, ServerId, Tab, Transfer,
+    Arrival, ArrivalPlan, ClassId, Direction, Extent, Round, RoundTimes, ServerId, Tab, Transfer,
     TransferId, UserId, Workload,
 };
 
@@ -177,6 +177,13 @@ impl Demand<'_> {
         }
     }
 
+    fn class_names(self) -> Vec<Arc<str>> {
+        match self {
+            Demand::Pages(_) => Vec::new(),
+            Demand::Arrivals(plan) => plan.pattern.class_names().map(Arc::from).collect(),
+        }
+    }
+
     fn longest(self) -> Option<Duration> {
         match self {
             Demand::Pages(workload) => match workload.extent {
@@ -203,7 +210,7 @@ pub fn run<'a>(
         .enable_all()
         .build()
         .map_err(ClientError::Runtime)?;
-    let client = Arc::new(Client::new(demand.longest(), config, events));
+    let client = Arc::new(Client::new(demand, config, events));
     let mut transfers = runtime.block_on(async {
         match demand {
             Demand::Pages(workload) => drive_tabs(client, workload).await,
@@ -273,6 +280,8 @@ async fn drive_arrivals(client: Arc<Client>, plan: &ArrivalPlan) -> Vec<Transfer
 struct Client {
     config: ClientConfig,
     links: BTreeMap<IpAddr, Arc<str>>,
+    /// By their numbers.
+    classes: Vec<Arc<str>>,
     events: mpsc::Sender<TransferEvent>,
     next_id: AtomicU64,
     begin: Instant,
@@ -281,13 +290,15 @@ struct Client {
 
 impl Client {
     fn new(
-        longest: Option<Duration>,
+        demand: Demand<'_>,
         config: ClientConfig,
         events: mpsc::Sender<TransferEvent>,
     ) -> Client {
         let begin = Instant::now();
         let deadline = config.epoch + config.deadline;
-        let end = longest.map_or(deadline, |longest| deadline.min(begin + longest));
+        let end = demand
+            .longest()
+            .map_or(deadline, |longest| deadline.min(begin + longest));
         let links = config
             .links
             .iter()
@@ -295,6 +306,7 @@ impl Client {
             .collect();
         Client {
             links,
+            classes: demand.class_names(),
             events,
             next_id: AtomicU64::new(0),
             begin,
@@ -333,7 +345,9 @@ impl Client {
                 id: self.next_id(),
                 user,
                 source: self.config.sources[user.0 as usize],
-                server: self.config.servers[0],
+                server: ServerId(0),
+                address: self.config.servers[0],
+                class: None,
                 direction: Direction::Down,
                 round: round.index,
                 planned,
@@ -345,13 +359,15 @@ impl Client {
     }
 
     fn request_of(&self, arrival: &Arrival, planned: Instant) -> fetch::Request {
-        let ServerId(server) = arrival.server;
         let servers = &self.config.servers;
+        let ClassId(class) = arrival.class;
         fetch::Request {
             id: self.next_id(),
             user: arrival.user,
             source: self.config.sources[arrival.user.0 as usize],
-            server: servers[server as usize % servers.len()],
+            server: arrival.server,
+            address: servers[arrival.server.0 as usize % servers.len()],
+            class: self.classes.get(class as usize).cloned(),
             direction: arrival.direction,
             round: 0,
             planned,

@@ -2,7 +2,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use anabranch_line::Direction;
 use serde::{Deserialize, Serialize};
+
+use crate::ServerId;
 
 /// A user of a workload, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,8 +25,16 @@ pub struct Transfer {
     pub id: TransferId,
     /// Who asked.
     pub user: UserId,
+    /// The user's group, if the scenario has groups.
+    pub group: Option<String>,
     /// The address that the user's connection started from.
     pub source: IpAddr,
+    /// Who was asked.
+    pub server: ServerId,
+    /// Of the workload, if it has classes.
+    pub class: Option<String>,
+    /// Which way the file goes.
+    pub direction: Direction,
     /// Round within the tab, from 0.
     pub round: u32,
     /// When the model asked for the file. `start_s` − `planned_start_s` is the lateness of the load generator, which a

@@ -1,6 +1,6 @@
 //! What a scenario means in the lab's terms.
 
-use anabranch_scenario::{Line, Link, LinkPlan, Load, Network, Policy, Run, Site};
+use anabranch_scenario::{Line, Link, LinkPlan, Network, Policy, Run, Site};
 use anabranch_workload::client::ClientConfig;
 
 use super::Setup;
@@ -33,10 +33,8 @@ fn simulator_only(key: &'static str, value: impl ToString, why: &str) -> LabErro
 /// If there are more users than the lab has addresses for.
 pub(super) fn lab(run: &Run, site: &Site) -> Result<LabSpec> {
     let isps = (0..).zip(&site.links).map(|(index, link)| isp(index, link));
-    let (users, servers) = match &run.scenario.load {
-        Load::Pages(workload) => (workload.users, 1),
-        Load::Arrivals(plan) => (plan.pattern.users(), plan.pattern.servers()),
-    };
+    let load = &run.scenario.load;
+    let (users, servers) = (load.users(), load.servers());
     let clients = users.try_into();
     Ok(LabSpec {
         clients: clients.map_err(|_| too_many(users))?,
@@ -104,7 +102,8 @@ pub(super) fn orders(run: &Run, lab: &Lab, setup: &Setup) -> run::Run {
 pub(super) fn capacities(site: &Site) -> Vec<Link> {
     let links = site.links.iter().map(|link| Link {
         name: link.name.clone(),
-        rate_bps: link.down.rate_bps,
+        down_rate_bps: link.down.rate_bps,
+        up_rate_bps: link.up.rate_bps,
     });
     links.collect()
 }

@@ -1,11 +1,11 @@
 //! What a scenario's TCP means to this kernel.
 //!
 //! Congestion control, initial window, minimum RTO, delayed acknowledgements, receive window and segment size are given
-//! to routes; SACK and timestamps are sysctls of the namespace. The kernel counts acknowledged segments, repairs losses
+//! to routes; SACK, timestamps and ECN are sysctls of the namespace. The kernel counts acknowledged segments, repairs losses
 //! by SACK or NewReno with RACK and tail loss probes, and adapts the delay of acknowledgements: that cannot be told
 //! otherwise, and [`differences`] names what a scenario wants and does not get.
 
-use anabranch_scenario::{Control, Growth, Recovery, Tcp};
+use anabranch_scenario::{Control, Growth, Ports, Recovery, Tcp};
 
 use super::{LabError, Result};
 use anabranch_testbed::netns::Namespace;
@@ -16,13 +16,14 @@ const PLAIN_HEADER_BYTES: u32 = 40;
 const WINDOW_MAX_BYTES: u64 = 3_000_000;
 
 /// The sysctls that [`settings`] sets.
-pub(super) const SETTINGS: [&str; 6] = [
+pub(super) const SETTINGS: [&str; 7] = [
     "net/ipv4/tcp_no_metrics_save",
     "net/ipv4/tcp_rmem",
     "net/ipv4/tcp_wmem",
     "net/ipv4/tcp_slow_start_after_idle",
     "net/ipv4/tcp_sack",
     "net/ipv4/tcp_timestamps",
+    "net/ipv4/tcp_ecn",
 ];
 
 /// What every host of the lab is set to. Buffers are explicit because the kernel's defaults depend on its memory; no
@@ -34,8 +35,9 @@ pub(super) fn settings(tcp: &Tcp) -> impl Iterator<Item = (&'static str, String)
         "4096\t131072\t6291456".into(),
         "4096\t16384\t4194304".into(),
         "1".into(),
-        flag(tcp.recovery == Recovery::Sack),
+        flag(tcp.recovery.sacks()),
         flag(tcp.header_bytes > PLAIN_HEADER_BYTES),
+        flag(tcp.ecn),
     ];
     SETTINGS.into_iter().zip(values)
 }
@@ -65,6 +67,7 @@ fn control(tcp: &Tcp) -> &'static str {
     match tcp.control {
         Control::Reno => "reno",
         Control::Cubic => "cubic",
+        Control::Bbr => "bbr",
     }
 }
 
@@ -92,8 +95,19 @@ pub fn differences(tcp: &Tcp) -> Vec<&'static str> {
     if tcp.control == Control::Cubic && !tcp.hystart {
         differences.push("the kernel's CUBIC leaves its first slow start by HyStart");
     }
-    if tcp.recovery == Recovery::Reno {
-        differences.push("the kernel without SACK recovers as NewReno does");
+    if tcp.pacing && tcp.control != Control::Bbr {
+        differences.push("the kernel paces BBR alone");
+    }
+    match tcp.recovery {
+        Recovery::Reno => differences.push("the kernel without SACK recovers as NewReno does"),
+        Recovery::NewReno => differences.push("the kernel's NewReno is slow but steady"),
+        Recovery::NewRenoSlowButSteady | Recovery::Sack | Recovery::Rack => {}
+    }
+    if tcp.ports == Ports::Consecutive {
+        differences.push("the kernel draws the ports of connections");
+    }
+    if tcp.lost_syns != Tcp::default().lost_syns {
+        differences.push("the kernel begins with one segment after two lost SYNs");
     }
     differences
 }
@@ -118,14 +132,19 @@ mod tests {
         let old = Tcp {
             control: Control::Reno,
             hystart: false,
+            pacing: true,
             recovery: Recovery::Reno,
+            dsack: false,
+            ecn: false,
             growth: Growth::PerAck,
             delayed_ack: None,
             initial_window: 2,
+            lost_syns: 1,
             receive_window: 20,
             mss_bytes: 1000,
             header_bytes: 40,
             min_rto: Duration::from_secs(1),
+            ports: Ports::Consecutive,
         };
         assert_eq!(
             route_metrics(&old),
@@ -133,8 +152,15 @@ mod tests {
         );
         let off = settings(&old).filter(|(_, value)| value == "0");
         let off: Vec<_> = off.map(|(key, _)| key).collect();
-        assert_eq!(off, ["net/ipv4/tcp_sack", "net/ipv4/tcp_timestamps"]);
-        assert_eq!(differences(&old).len(), 2);
+        assert_eq!(
+            off,
+            [
+                "net/ipv4/tcp_sack",
+                "net/ipv4/tcp_timestamps",
+                "net/ipv4/tcp_ecn"
+            ]
+        );
+        assert_eq!(differences(&old).len(), 5);
         let without_hystart = Tcp {
             hystart: false,
             ..Tcp::default()

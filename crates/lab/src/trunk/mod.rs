@@ -31,9 +31,10 @@ use std::time::{Duration, Instant};
 
 use anabranch_scenario::{Fault, Load, Record, Run, World};
 use anabranch_workload::Transfer;
-use anabranch_workload::client::{self, ClientConfig, Demand};
+use anabranch_workload::client::{self, ClientConfig};
 
 use crate::daemon::Daemon;
+use crate::run::demand;
 use crate::scenario::Setup;
 use crate::topology::{LabError, Result, ZEROS};
 use anabranch_testbed::netns::Namespace;
@@ -133,10 +134,7 @@ fn happen<'a>(
 }
 
 fn ask(clients: &Namespace, load: &Load, config: ClientConfig) -> Result<Vec<Transfer>> {
-    let demand = match load {
-        Load::Pages(workload) => Demand::Pages(workload),
-        Load::Arrivals(plan) => Demand::Arrivals(plan),
-    };
+    let demand = demand(load)?;
     let (nobody, _) = mpsc::channel();
     let transfers = clients.run(|| client::run(demand, config, nobody))?;
     transfers.map_err(|error| LabError::Load(error.to_string()))
@@ -144,10 +142,7 @@ fn ask(clients: &Namespace, load: &Load, config: ClientConfig) -> Result<Vec<Tra
 
 /// Time begins when this is called.
 fn client_config(run: &Run, setup: &Setup, nodes: &Nodes) -> ClientConfig {
-    let users = match &run.scenario.load {
-        Load::Pages(workload) => workload.users,
-        Load::Arrivals(plan) => plan.pattern.users(),
-    };
+    let users = run.scenario.load.users();
     ClientConfig {
         servers: nodes.servers().to_vec(),
         path: ZEROS.to_owned(),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anabranch_scenario::{
-    Buffer, Change, Fault, Line, Link, Loss, Network, Place, Policy, Run, Spread, Tcp, Trunk,
+    Buffer, Change, Fault, Line, Link, Loss, Network, Place, Policy, Queue, Run, Spread, Tcp, Trunk,
 };
 
 use crate::topology::{LabError, Result, tcp};
@@ -86,7 +86,7 @@ impl<'a> Plan<'a> {
             delay: line.delay - self.least_delay,
             buffer: Buffer::Unlimited,
             loss: line.loss,
-            red: None,
+            queue: Queue::DropTail,
         }
     }
 
@@ -94,7 +94,7 @@ impl<'a> Plan<'a> {
     pub fn configuration(&self) -> String {
         let control = &self.trunk.control;
         let mut text = format!(
-            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck = \"{}ms\"\noverload = \"{}%\"\nmoved = \"{}%\"\nslot = \"{}ms\"\nslots = {}\ntarget = \"{}\"\n",
+            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck = \"{}ms\"\noverload = \"{}%\"\nmoved = \"{}%\"\nslot = \"{}ms\"\nslots = {}\nbin = \"{}\"\ntarget = \"{}\"\n",
             super::nodes::TRUNK,
             self.scheme(),
             control.check_period.as_secs_f64() * 1e3,
@@ -102,6 +102,7 @@ impl<'a> Plan<'a> {
             control.moved_percent,
             control.slot.as_secs_f64() * 1e3,
             control.slots,
+            control.bin,
             control.target
         );
         if let Spread::Flowlet { gap } = self.spread {
@@ -133,7 +134,8 @@ impl<'a> Plan<'a> {
         lines
             .map(|(i, line)| Link {
                 name: i.to_string(),
-                rate_bps: line.rate_bps,
+                down_rate_bps: line.rate_bps,
+                up_rate_bps: 0,
             })
             .collect()
     }
@@ -220,16 +222,16 @@ fn least_delay(lines: &[&Line], faults: &[Fault]) -> Duration {
 }
 
 fn check_lines(trunk: &Trunk, lines: &[&Line]) -> Result<()> {
-    if lines.iter().any(|line| line.red.is_some()) {
+    if lines.iter().any(|line| line.queue != Queue::DropTail) {
         let allowed = "the laboratory has drop-tail queues; run it in the simulator";
-        return Err(wrong("trunk.red", "early detection", allowed));
+        return Err(wrong("trunk.queue", "managed", allowed));
     }
     let access = [
         ("trunk.access", &trunk.access),
         ("trunk.server_access", &trunk.server_access),
     ];
     for (key, line) in access {
-        if line.loss != Loss::None || line.red.is_some() {
+        if line.loss != Loss::None || line.queue != Queue::DropTail {
             let allowed =
                 "access lines of the laboratory lose by overflow only; run it in the simulator";
             return Err(wrong(key, "lossy", allowed));

@@ -21,7 +21,7 @@ impl Watch {
         let links = plan.capacities().into_iter();
         Self {
             series: links
-                .map(|link| LinkSeries::new(link.name, link.rate_bps, 0))
+                .map(|link| LinkSeries::new(link.name, link.down_rate_bps, link.up_rate_bps))
                 .collect(),
             events: Vec::new(),
         }

@@ -9,7 +9,7 @@ use anabranch_workload::{
 };
 
 use super::written::{BurstsTable, Kind, RowTable, SizeTable, SizeText, WorkloadTable};
-use crate::Load;
+use crate::Demand;
 
 const USERS_MAX: u32 = 1_000_000;
 const COUNT_MAX: u32 = 1_000_000;
@@ -29,17 +29,21 @@ const ROUNDS: u32 = 10;
 struct Reader<'a> {
     source: &'a Source<'a>,
     table: WorkloadTable,
+    /// Of the group that it is for.
+    users: Option<u32>,
     limit: Duration,
 }
 
-pub(super) fn load(
+/// What is asked for by all users, or by so many of a group.
+pub(super) fn demand(
     source: &Source<'_>,
     written: Option<WorkloadTable>,
+    users: Option<u32>,
     limit: Duration,
-) -> Result<Load, BadInput> {
+) -> Result<Demand, BadInput> {
     let Some(table) = written else {
-        return Ok(Load::Pages(Workload::continuous(
-            USERS_CONTINUOUS,
+        return Ok(Demand::Pages(Workload::continuous(
+            users.unwrap_or(USERS_CONTINUOUS),
             DOWNLOADS,
             Size::Fixed(DOWNLOAD_BYTES),
             limit,
@@ -48,6 +52,7 @@ pub(super) fn load(
     let reader = Reader {
         source,
         table,
+        users,
         limit,
     };
     reader.refuse_what_is_of_another_kind()?;
@@ -116,7 +121,7 @@ impl Reader<'_> {
         }
     }
 
-    fn pages(&self) -> Result<Load, BadInput> {
+    fn pages(&self) -> Result<Demand, BadInput> {
         let span = |written: Option<Span>, default| written.map_or(default, |Span(span)| span);
         let files = self.count("files", self.table.files, 1)?;
         let rounds = self.count("rounds", self.table.rounds, ROUNDS)?;
@@ -131,7 +136,7 @@ impl Reader<'_> {
         })
     }
 
-    fn continuous(&self) -> Result<Load, BadInput> {
+    fn continuous(&self) -> Result<Demand, BadInput> {
         let size = self.size("size", self.table.size)?;
         self.at_once(Workload::continuous(
             self.users(USERS_CONTINUOUS)?,
@@ -141,17 +146,17 @@ impl Reader<'_> {
         ))
     }
 
-    fn at_once(&self, workload: Workload) -> Result<Load, BadInput> {
+    fn at_once(&self, workload: Workload) -> Result<Demand, BadInput> {
         match workload.connections_at_once() {
             count if count > AT_ONCE_MAX => {
                 let problem = format!("{count} transfers at once; at most {AT_ONCE_MAX}");
                 Err(self.source.bad(&["workload"], problem))
             }
-            _ => Ok(Load::Pages(workload)),
+            _ => Ok(Demand::Pages(workload)),
         }
     }
 
-    fn arrivals(&self) -> Result<Load, BadInput> {
+    fn arrivals(&self) -> Result<Demand, BadInput> {
         let pattern = match self.table.kind {
             Kind::Mix => Pattern::Mix(self.mix()?),
             Kind::Trace => Pattern::Trace(self.trace()?),
@@ -161,7 +166,7 @@ impl Reader<'_> {
             .check()
             .map_err(|bad| self.source.bad(&["workload"], bad))?;
         bounded(&pattern).map_err(|problem| self.source.bad(&["workload"], problem))?;
-        Ok(Load::Arrivals(ArrivalPlan { pattern, seed: 1 }))
+        Ok(Demand::Arrivals(ArrivalPlan { pattern, seed: 1 }))
     }
 
     fn mix(&self) -> Result<Mix, BadInput> {
@@ -230,9 +235,12 @@ impl Reader<'_> {
                 let end_s = self.limit.as_secs_f64();
                 return bad("at", format!("is not before the end of the run, {end_s} s"));
             }
-            for (key, number) in [("user", row.user), ("server", row.server)] {
-                if number >= USERS_MAX {
-                    return bad(key, format!("0 to {} are allowed", USERS_MAX - 1));
+            let users = self.users.unwrap_or(USERS_MAX);
+            for (key, number, count) in
+                [("user", row.user, users), ("server", row.server, USERS_MAX)]
+            {
+                if number >= count {
+                    return bad(key, format!("0 to {} are allowed", count - 1));
                 }
             }
             Ok(Arrival {
@@ -248,6 +256,10 @@ impl Reader<'_> {
     }
 
     fn users(&self, default: u32) -> Result<u32, BadInput> {
+        if self.users.is_some() && self.table.users.is_some() {
+            return Err(self.bad("users", "groups say how many users they have; leave it out"));
+        }
+        let default = self.users.unwrap_or(default);
         match self.table.users.unwrap_or(default) {
             users if (1..=USERS_MAX).contains(&users) => Ok(users),
             _ => Err(self.bad("users", format!("1 to {USERS_MAX} users are allowed"))),

@@ -17,9 +17,11 @@
 //! and what is allowed.
 
 mod faults;
+mod groups;
 mod load;
 mod network;
 mod policies;
+mod queue;
 mod sweep;
 mod tcp;
 mod worlds;
@@ -35,10 +37,11 @@ use std::time::Duration;
 
 use anabranch_config::{BadInput, Source, Span, is_name, read_text};
 
-use crate::{Network, Point, Policy, Run, Scenario};
+use crate::{Load, Network, Point, Policy, Run, Scenario, Tcp};
+use network::Lines;
 use policies::Ground;
 pub use policies::inline as inline_policy;
-use written::{File, Seeds};
+use written::{File, GroupTable, Seeds};
 
 const NAME_CHARS_MAX: usize = 64;
 const LENGTH_MAX: Duration = Duration::from_secs(7 * 86_400);
@@ -207,20 +210,37 @@ fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
         return Err(source.bad(&["sample"], problem));
     }
     let tcp = tcp::tcp(&source, &file.tcp)?;
-    let packet_bytes = u64::from(tcp.mss_bytes + tcp.header_bytes);
-    let network = network::network(&source, &file, packet_bytes)?;
+    let tables = groups::tables(&source, &file)?;
+    let tcp_of = |(name, table): &(&str, &GroupTable)| {
+        let own = groups::tcp_of(&source, name, table)?;
+        Ok(own.unwrap_or_else(|| tcp.clone()))
+    };
+    let tcps: Vec<Tcp> = tables.iter().map(tcp_of).collect::<Result<_, _>>()?;
+    let packet_bytes = |tcp: &Tcp| u64::from(tcp.mss_bytes + tcp.header_bytes);
+    let lines = Lines {
+        source: &source,
+        packet_bytes: tcps
+            .iter()
+            .fold(packet_bytes(&tcp), |most, tcp| most.max(packet_bytes(tcp))),
+    };
+    let users = tables.iter().map(|(_, table)| table.users).sum();
+    let network = network::network(&lines, &file, (!tables.is_empty()).then_some(users))?;
     let faults = faults::faults(&source, &file.fault, &network, limit)?;
     let ground = Ground {
         network: &network,
         faults: &faults,
     };
-    let policies = policies::policies(&source, file.policies, ground)?;
+    let policies = policies::policies(&source, file.policies.clone(), ground)?;
+    let load = match tables.is_empty() {
+        true => load::demand(&source, file.workload.clone(), None, limit)?.into(),
+        false => Load::Groups(groups::groups(&lines, &file, &tables, tcps, limit)?),
+    };
     Ok(Scenario {
-        name: name(&source, path, file.name)?,
+        name: name(&source, path, file.name.clone())?,
         faults,
-        load: load::load(&source, file.workload, limit)?,
+        load,
         policies,
-        seeds: seeds(&source, file.seeds)?,
+        seeds: seeds(&source, file.seeds.clone())?,
         network,
         limit,
         sample,

@@ -5,10 +5,11 @@ use std::time::Duration;
 use anabranch_config::{BadInput, Rate, Share, Source, Span, is_name};
 use anabranch_core::multilink;
 
+use super::queue;
 use super::written::{
-    BufferText, File, HopTable, LineTable, LineText, LinkTable, LossText, RedTable, TrunkTable,
+    BufferText, File, HopTable, LineTable, LineText, LinkTable, LossText, TrunkTable,
 };
-use crate::{Beyond, Buffer, Line, LinkPlan, Loss, Network, Red, Site, Trunk};
+use crate::{Beyond, Buffer, Line, LinkPlan, Loss, Network, Queue, Red, Site, Trunk};
 
 const LINKS_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 32;
@@ -21,39 +22,42 @@ const BUFFER_PACKETS_MIN: u64 = 10;
 const BUFFER_PACKETS_MAX: u64 = u32::MAX as u64;
 /// Steps of a trunk's controllers; shorter ones than a packet takes say nothing.
 const STEP_MIN: Duration = Duration::from_millis(1);
-const ACCESS_RATE_BPS: u64 = 100_000_000;
-const ACCESS_DELAY: Duration = Duration::from_millis(1);
+pub(super) const ACCESS_RATE_BPS: u64 = 100_000_000;
+pub(super) const ACCESS_DELAY: Duration = Duration::from_millis(1);
 const HOSTS_MAX: u32 = 1_000_000;
 
 /// Resolves lines of one file.
-struct Lines<'a> {
-    source: &'a Source<'a>,
-    packet_bytes: u64,
+pub(super) struct Lines<'a> {
+    pub source: &'a Source<'a>,
+    /// Of a full packet.
+    pub packet_bytes: u64,
 }
 
 /// Where a line's key stands, and what holds if it does not.
 type Key<'a> = &'a [&'a str];
 
+/// Groups have `users` together, if there are groups.
 pub(super) fn network(
-    source: &Source<'_>,
+    lines: &Lines<'_>,
     file: &File,
-    packet_bytes: u64,
+    users: Option<u32>,
 ) -> Result<Network, BadInput> {
-    let lines = Lines {
-        source,
-        packet_bytes,
-    };
+    let source = lines.source;
     match (&file.trunk, file.link.is_empty()) {
         (Some(_), false) => Err(source.bad(&["link"], "a scenario has links or a trunk, not both")),
         (None, true) => Err(source.bad(
             &["link"],
             r#"no link; write link.NAME = { down = "40mbit", up = "20mbit", delay = "6ms" } or a [trunk]"#,
         )),
-        (None, false) => site(&lines, file).map(Network::Site),
+        (None, false) => site(lines, file).map(Network::Site),
         (Some(_), true) if file.nat.is_some() => {
             Err(source.bad(&["nat"], "a trunk has no NAT; leave it out"))
         }
-        (Some(table), true) => trunk(&lines, table).map(|trunk| Network::Trunk(Box::new(trunk))),
+        (Some(table), true) => {
+            let mut trunk = trunk(lines, table)?;
+            trunk.clients = users.unwrap_or(trunk.clients);
+            Ok(Network::Trunk(Box::new(trunk)))
+        }
     }
 }
 
@@ -103,7 +107,7 @@ fn link(lines: &Lines<'_>, name: &str, table: &LinkTable) -> Result<LinkPlan, Ba
         delay: table.delay,
         loss: table.loss,
         buffer: table.buffer,
-        red: table.red,
+        queue: table.queue,
     };
     let (down, up) = lines.hop(&key, &hop, DELAY_DEFAULT)?;
     let beyond = match &table.beyond {
@@ -135,7 +139,7 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
         delay: table.delay,
         loss: table.loss,
         buffer: table.buffer,
-        red: table.red,
+        queue: table.queue,
     };
     let part_bps = table.rate.bps() / sublinks;
     if part_bps == 0 {
@@ -145,7 +149,7 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     let single = Line {
         rate_bps: table.rate.bps(),
         buffer: times(sublink.buffer, sublinks),
-        red: sublink.red.map(|red| red_times(red, sublinks)),
+        queue: queue_times(sublink.queue, sublinks),
         ..sublink.clone()
     };
     let other = |part: &str, table: &Option<LineTable>, rate_bps, delay| {
@@ -194,7 +198,7 @@ fn each_sublink(
             delay: own.delay.or(each.delay),
             loss: own.loss.or(each.loss),
             buffer: own.buffer.or(each.buffer),
-            red: own.red.or(each.red),
+            queue: own.queue.or(each.queue),
         };
         let key = ["trunk", "sublink", number];
         lines.line(&key, &all, None, rate_bps, DELAY_DEFAULT)
@@ -218,11 +222,15 @@ fn times(buffer: Buffer, sublinks: u64) -> Buffer {
     }
 }
 
-fn red_times(red: Red, sublinks: u64) -> Red {
-    Red {
-        min_bytes: red.min_bytes * sublinks,
-        max_bytes: red.max_bytes * sublinks,
-        ..red
+/// Lengths grow with the room; times and turns stay.
+fn queue_times(queue: Queue, sublinks: u64) -> Queue {
+    match queue {
+        Queue::Red(red) => Queue::Red(Red {
+            min_bytes: red.min_bytes * sublinks,
+            max_bytes: red.max_bytes * sublinks,
+            ..red
+        }),
+        other => other,
     }
 }
 
@@ -252,24 +260,20 @@ fn control(source: &Source<'_>, table: &TrunkTable) -> Result<multilink::Paramet
         moved_percent,
         slot: time("slot", table.slot, default.slot)?,
         slots,
+        bin: table.bin.unwrap_or(default.bin),
         target: table.target.unwrap_or(default.target),
     })
 }
 
 impl Lines<'_> {
     /// Both directions of a hop, down and up.
-    fn hop(
+    pub fn hop(
         &self,
         key: Key<'_>,
         table: &HopTable,
         delay: Duration,
     ) -> Result<(Line, Line), BadInput> {
-        let own_rate = |written: &Option<LineText>| {
-            written
-                .as_ref()
-                .is_some_and(|LineText(line)| line.rate.is_some())
-        };
-        if table.rate.is_some() && own_rate(&table.down) && own_rate(&table.up) {
+        if table.rate.is_some() && table.has_rates() {
             let key = [key, &["rate"]].concat();
             let problem = "down and up have rates of their own; leave one of the three out";
             return Err(self.source.bad(&key, problem));
@@ -280,7 +284,7 @@ impl Lines<'_> {
                 delay: table.delay,
                 loss: table.loss,
                 buffer: table.buffer,
-                red: table.red,
+                queue: table.queue,
             };
             let own = written.clone().map(|LineText(line)| line);
             let Some(rate) = own.as_ref().and_then(|line| line.rate).or(table.rate) else {
@@ -321,18 +325,15 @@ impl Lines<'_> {
             self.source
                 .bad(&at(own.buffer.is_some(), "buffer"), problem)
         })?;
-        let red = own
-            .red
-            .or(both.red)
-            .map(|written| red(written, buffer, self.packet_bytes));
-        let red = red.transpose();
-        let red = red.map_err(|problem| self.source.bad(&at(own.red.is_some(), "red"), problem))?;
+        let queue = own.queue.or(both.queue);
+        let queue = queue::queue(queue, buffer, self.packet_bytes)
+            .map_err(|problem| self.source.bad(&at(own.queue.is_some(), "queue"), problem))?;
         Ok(Line {
             rate_bps,
             delay,
             buffer,
             loss: own.loss.or(both.loss).map_or(Loss::None, loss),
-            red,
+            queue,
         })
     }
 
@@ -371,34 +372,4 @@ pub(super) fn loss(written: LossText) -> Loss {
             loss_bad: bursts.loss_bad.map_or(1.0, |share| share.0),
         },
     }
-}
-
-/// Defaults as Floyd recommends: `max_probability` 0.1, weight 0.002; gentle only if asked for, as in the first paper.
-fn red(written: RedTable, buffer: Buffer, packet_bytes: u64) -> Result<Red, String> {
-    if written.min >= written.max {
-        return Err("min must be less than max".to_owned());
-    }
-    let room_bytes = match buffer {
-        Buffer::Bytes(bytes) => bytes,
-        Buffer::Packets(packets) => packets * packet_bytes,
-        Buffer::Unlimited => u64::MAX,
-    };
-    if written.min.0 >= room_bytes {
-        return Err(format!(
-            "min is never reached: the buffer holds {room_bytes} bytes"
-        ));
-    }
-    let above_0 = |name: &str, written: Option<Share>, default: f64| match written {
-        Some(Share(0.0)) => Err(format!(
-            "{name} must be above 0, or nothing is dropped early"
-        )),
-        written => Ok(written.map_or(default, |share| share.0)),
-    };
-    Ok(Red {
-        min_bytes: written.min.0,
-        max_bytes: written.max.0,
-        max_probability: above_0("probability", written.probability, 0.1)?,
-        gentle: written.gentle.unwrap_or(false),
-        weight: above_0("weight", written.weight, 0.002)?,
-    })
 }

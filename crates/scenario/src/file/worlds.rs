@@ -3,11 +3,13 @@
 use anabranch_config::{BadInput, Source};
 
 use super::{At, ScenarioFile};
-use crate::{Change, Fault, Line, LinkPlan, Loss, Network, Policy, Scenario, Site, Trunk, World};
+use crate::{
+    Change, Fault, Line, LinkPlan, Load, Loss, Network, Policy, Queue, Scenario, Site, Trunk, World,
+};
 
 /// What the laboratory's emulator promises to carry, all lines and directions together.
 const LAB_RATE_MAX_BPS: u64 = 500_000_000;
-const NO_RED: &str = "the laboratory has drop-tail queues; leave red out";
+const DROP_TAIL: &str = "the laboratory has drop-tail queues; leave queue out";
 
 impl ScenarioFile {
     /// Whether `world` can run every point of the file.
@@ -20,6 +22,11 @@ impl ScenarioFile {
 
     fn fits_lab(&self, at: &At) -> Result<(), BadInput> {
         let source = Source::parse(&self.path, &at.text)?.numbered();
+        if let Load::Groups(_) = at.scenario.load {
+            let problem =
+                "the laboratory's users are all alike; leave group out, or run it in the simulator";
+            return Err(source.bad(&["group"], problem));
+        }
         match &at.scenario.network {
             Network::Site(site) => site_fits_lab(&source, &at.scenario, site)?,
             Network::Trunk(trunk) => trunk_fits_lab(&source, trunk)?,
@@ -73,17 +80,17 @@ fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Resul
     match site
         .links
         .iter()
-        .find(|link| lines(link).any(|line| line.red.is_some()))
+        .find(|link| lines(link).any(|line| line.queue != Queue::DropTail))
     {
-        Some(link) => Err(source.bad(&["link", &link.name], NO_RED)),
+        Some(link) => Err(source.bad(&["link", &link.name], DROP_TAIL)),
         None => Ok(()),
     }
 }
 
 fn trunk_fits_lab(source: &Source<'_>, trunk: &Trunk) -> Result<(), BadInput> {
     let sublinks = || trunk.sublinks.iter().chain([&trunk.back]);
-    if sublinks().any(|line| line.red.is_some()) {
-        return Err(source.bad(&["trunk"], NO_RED));
+    if sublinks().any(|line| line.queue != Queue::DropTail) {
+        return Err(source.bad(&["trunk"], DROP_TAIL));
     }
     for (key, line) in [("rate", &trunk.single), ("back", &trunk.back)] {
         if line.rate_bps > LAB_RATE_MAX_BPS {
@@ -96,11 +103,11 @@ fn trunk_fits_lab(source: &Source<'_>, trunk: &Trunk) -> Result<(), BadInput> {
     ];
     match access
         .into_iter()
-        .find(|(_, line)| line.loss != Loss::None || line.red.is_some())
+        .find(|(_, line)| line.loss != Loss::None || line.queue != Queue::DropTail)
     {
         Some((key, _)) => {
             let problem =
-                "the laboratory's access lines lose by overflow only; leave loss and red out";
+                "the laboratory's access lines lose by overflow only; leave loss and queue out";
             Err(source.bad(&["trunk", key], problem))
         }
         None => Ok(()),

@@ -11,10 +11,10 @@ use anabranch_core::multilink;
 use anabranch_core::{Algorithm, Typed};
 use anabranch_workload::Direction;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::{Control, Growth, Recovery};
+use crate::{Control, Growth, Ports, Recovery};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +34,8 @@ pub(super) struct File {
     pub workload: Option<WorkloadTable>,
     #[serde(default)]
     pub tcp: TcpTable,
+    #[serde(default)]
+    pub group: BTreeMap<String, GroupTable>,
     /// Taken out before the points of the sweep are read; kept here so that it is no unknown key.
     #[serde(rename = "sweep")]
     pub _sweep: Option<toml::Table>,
@@ -62,7 +64,7 @@ pub(super) struct LinkTable {
     pub delay: Option<Span>,
     pub loss: Option<LossText>,
     pub buffer: Option<BufferText>,
-    pub red: Option<RedTable>,
+    pub queue: Option<QueueText>,
     pub beyond: Option<HopTable>,
     pub declared: Option<bool>,
     #[serde(default)]
@@ -70,8 +72,25 @@ pub(super) struct LinkTable {
     pub weight: Option<u32>,
 }
 
+/// Users, their access line, and what is theirs alone.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GroupTable {
+    pub users: u32,
+    pub rate: Option<Rate>,
+    pub down: Option<LineText>,
+    pub up: Option<LineText>,
+    pub delay: Option<Span>,
+    pub loss: Option<LossText>,
+    pub buffer: Option<BufferText>,
+    pub queue: Option<QueueText>,
+    /// As written: what it does not say stands in `[tcp]`.
+    pub tcp: Option<toml::Table>,
+    pub workload: Option<WorkloadTable>,
+}
+
 /// A hop with two directions.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HopTable {
     pub rate: Option<Rate>,
@@ -80,41 +99,92 @@ pub(super) struct HopTable {
     pub delay: Option<Span>,
     pub loss: Option<LossText>,
     pub buffer: Option<BufferText>,
-    pub red: Option<RedTable>,
+    pub queue: Option<QueueText>,
+}
+
+impl HopTable {
+    /// Whether each direction has a rate of its own.
+    pub fn has_rates(&self) -> bool {
+        let has = |direction: &Option<LineText>| {
+            let line = direction.as_ref().map(|LineText(line)| line);
+            line.is_some_and(|line| line.rate.is_some())
+        };
+        has(&self.down) && has(&self.up)
+    }
 }
 
 /// One direction: its rate, or all of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct LineText(pub LineTable);
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LineTable {
     pub rate: Option<Rate>,
     pub delay: Option<Span>,
     pub loss: Option<LossText>,
     pub buffer: Option<BufferText>,
-    pub red: Option<RedTable>,
+    pub queue: Option<QueueText>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// `"codel"`, or the same with parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct QueueText(pub QueueTable);
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RedTable {
-    pub min: Bytes,
-    pub max: Bytes,
+pub(super) struct QueueTable {
+    pub kind: Discipline,
+    pub ecn: Option<bool>,
+    /// Of RED.
+    pub min: Option<Bytes>,
+    pub max: Option<Bytes>,
     pub probability: Option<Share>,
     pub gentle: Option<bool>,
     pub weight: Option<Share>,
+    /// Of CoDel.
+    pub target: Option<Span>,
+    pub interval: Option<Span>,
+    /// Of flow queueing.
+    pub quantum: Option<Bytes>,
+    pub flows: Option<u32>,
+}
+
+impl QueueTable {
+    fn plain(kind: Discipline) -> Self {
+        QueueTable {
+            kind,
+            ecn: None,
+            min: None,
+            max: None,
+            probability: None,
+            gentle: None,
+            weight: None,
+            target: None,
+            interval: None,
+            quantum: None,
+            flows: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Discipline {
+    DropTail,
+    Red,
+    Codel,
+    FqCodel,
 }
 
 /// `"1%"` for independent losses, or the chain of bursts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum LossText {
     Independent(Share),
     Bursty(BurstTable),
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BurstTable {
     pub good_to_bad: Share,
@@ -140,7 +210,7 @@ pub(super) struct TrunkTable {
     pub delay: Option<Span>,
     pub loss: Option<LossText>,
     pub buffer: Option<BufferText>,
-    pub red: Option<RedTable>,
+    pub queue: Option<QueueText>,
     #[serde(default)]
     pub sublink: BTreeMap<String, LineTable>,
     pub back: Option<LineTable>,
@@ -153,6 +223,7 @@ pub(super) struct TrunkTable {
     pub moved: Option<Share>,
     pub slot: Option<Span>,
     pub slots: Option<usize>,
+    pub bin: Option<multilink::BinChoice>,
     pub target: Option<multilink::Target>,
 }
 
@@ -193,7 +264,7 @@ pub(super) enum Kind {
     Rows,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkloadTable {
     pub kind: Kind,
@@ -216,7 +287,7 @@ pub(super) struct WorkloadTable {
     pub rows: Option<Vec<RowTable>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClassTable {
     /// Transfers that a user begins.
@@ -270,16 +341,22 @@ pub(super) struct TcpTable {
     #[serde(default, with = "control")]
     pub control: Option<Control>,
     pub hystart: Option<bool>,
+    pub pacing: Option<bool>,
     #[serde(default, with = "recovery")]
     pub recovery: Option<Recovery>,
     #[serde(default, with = "growth")]
     pub growth: Option<Growth>,
+    pub dsack: Option<bool>,
+    pub ecn: Option<bool>,
     pub delayed_ack: Option<Delayed>,
     pub initial_window: Option<u32>,
+    pub lost_syns: Option<u32>,
     pub receive_window: Option<u32>,
     pub mss: Option<Bytes>,
     pub header: Option<Bytes>,
     pub min_rto: Option<Span>,
+    #[serde(default, with = "ports")]
+    pub ports: Option<Ports>,
 }
 
 /// `"40ms"` or `false`.
@@ -307,11 +384,17 @@ macro_rules! words {
     };
 }
 
-words!(control, Control, { "reno" => Control::Reno, "cubic" => Control::Cubic });
+words!(control, Control, { "reno" => Control::Reno, "cubic" => Control::Cubic, "bbr" => Control::Bbr });
 words!(recovery, Recovery, {
     "reno" => Recovery::Reno,
     "newreno" => Recovery::NewReno,
+    "newreno-slow-but-steady" => Recovery::NewRenoSlowButSteady,
     "sack" => Recovery::Sack,
+    "rack" => Recovery::Rack,
+});
+words!(ports, Ports, {
+    "random" => Ports::Random,
+    "consecutive" => Ports::Consecutive,
 });
 words!(growth, Growth, {
     "per-ack" => Growth::PerAck,
@@ -395,12 +478,12 @@ macro_rules! read_either {
     )+};
 }
 read_either!(
-    LineText, LossText, SizeText, BufferText, Seeds, PolicyText, Delayed
+    LineText, LossText, SizeText, BufferText, QueueText, Seeds, PolicyText, Delayed
 );
 
 impl Either for LineText {
     const EXPECTED: &'static str =
-        r#"a rate such as "40mbit", or a table of rate, delay, loss, buffer, red"#;
+        r#"a rate such as "40mbit", or a table of rate, delay, loss, buffer, queue"#;
 
     fn of_text<E: Error>(text: &str) -> Result<Self, E> {
         Ok(LineText(LineTable {
@@ -495,6 +578,20 @@ impl Either for BufferText {
 
     fn of_text<E: Error>(text: &str) -> Result<Self, E> {
         text.parse().map_err(E::custom)
+    }
+}
+
+impl Either for QueueText {
+    const EXPECTED: &'static str =
+        r#"a queue: "drop-tail", "codel", "fq-codel", or a table of kind and its parameters"#;
+
+    fn of_text<E: Error>(kind: &str) -> Result<Self, E> {
+        let kind = Discipline::deserialize(kind.into_deserializer())?;
+        Ok(QueueText(QueueTable::plain(kind)))
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
+        table(written).map(QueueText)
     }
 }
 

@@ -18,20 +18,25 @@ use hyper::header::{CONNECTION, HOST, RANGE};
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{CLIENT_HEADER, Client, TransferEvent};
-use crate::{Direction, Outcome, Transfer, TransferId, UserId};
+use crate::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
+
+/// The head of a request with a body, about: of an upload that did not come through, so much is not the file's.
+const REQUEST_BYTES: u64 = 120;
 
 /// A file that a user asks for, or sends.
 pub(super) struct Request {
     pub id: TransferId,
     pub user: UserId,
     pub source: IpAddr,
-    pub server: SocketAddr,
+    pub server: ServerId,
+    pub address: SocketAddr,
+    pub class: Option<Arc<str>>,
     pub direction: Direction,
     pub round: u32,
     pub planned: Instant,
@@ -46,6 +51,21 @@ struct Observed {
     bytes: u64,
     link: Option<Arc<str>>,
     syn_retransmits: u32,
+    /// The connection of an upload: the kernel knows what of it was acknowledged.
+    upload: Option<Socket>,
+}
+
+impl Observed {
+    /// Of the file.
+    fn bytes(&self, asked: u64, outcome: Outcome) -> u64 {
+        match &self.upload {
+            Some(_) if outcome.is_ok() => asked,
+            Some(socket) => acknowledged_bytes(socket)
+                .saturating_sub(REQUEST_BYTES)
+                .min(asked),
+            None => self.bytes,
+        }
+    }
 }
 
 impl Request {
@@ -82,7 +102,11 @@ impl Request {
         Transfer {
             id: self.id,
             user: self.user,
+            group: None,
             source: self.source,
+            server: self.server,
+            class: self.class.as_deref().map(str::to_owned),
+            direction: self.direction,
             round: self.round,
             planned_start_s: client.since_epoch_s(self.planned),
             start_s: client.since_epoch_s(start),
@@ -90,7 +114,7 @@ impl Request {
             first_byte_s: observed.first_byte.map(|wait| wait.as_secs_f64()),
             duration_s: start.elapsed().as_secs_f64(),
             bytes_asked: self.bytes_asked,
-            bytes: observed.bytes,
+            bytes: observed.bytes(self.bytes_asked, outcome),
             link: observed.link.as_deref().map(str::to_owned),
             outcome,
             syn_retransmits: observed.syn_retransmits,
@@ -105,7 +129,10 @@ impl Request {
     ) -> Result<(), Outcome> {
         let stream = self.connect(client).await?;
         observed.setup = Some(start.elapsed());
-        observed.syn_retransmits = retransmits(&stream);
+        observed.syn_retransmits = tcp_info(&stream).tcpi_total_retrans;
+        if self.direction == Direction::Up {
+            observed.upload = SockRef::from(&stream).try_clone().ok();
+        }
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| http_failure(&error))?;
@@ -125,10 +152,7 @@ impl Request {
         }
         match self.direction {
             Direction::Down => self.receive(client, response.into_body(), observed).await,
-            Direction::Up => {
-                observed.bytes = sent.load(Ordering::Relaxed);
-                Ok(())
-            }
+            Direction::Up => Ok(()),
         }
     }
 
@@ -152,7 +176,7 @@ impl Request {
 
     async fn connect(&self, client: &Client) -> Result<TcpStream, Outcome> {
         let socket = bound_socket(self.source).map_err(|_| Outcome::Local)?;
-        let connecting = TcpSocket::from_std_stream(socket.into()).connect(self.server);
+        let connecting = TcpSocket::from_std_stream(socket.into()).connect(self.address);
         timeout(client.config.connect_timeout, connecting)
             .await
             .map_err(|_| Outcome::ConnectTimeout)?
@@ -167,7 +191,7 @@ impl Request {
         let mut request = hyper::Request::builder()
             .method(method)
             .uri(path)
-            .header(HOST, self.server.to_string())
+            .header(HOST, self.address.to_string())
             .header(CONNECTION, "close");
         if let Some(last) = self.last_of_range(client) {
             request = request.header(RANGE, format!("bytes=0-{last}"));
@@ -281,12 +305,17 @@ fn link_of(client: &Client, response: &Response<Incoming>) -> Option<Arc<str>> {
     client.links.get(&address).cloned()
 }
 
-/// Segments sent again on this connection; right after the handshake these are SYNs.
-fn retransmits(stream: &TcpStream) -> u32 {
+/// Of what was sent on this connection, the head of the request included.
+fn acknowledged_bytes(socket: &Socket) -> u64 {
+    tcp_info(socket).tcpi_bytes_acked
+}
+
+/// What the kernel knows of a connection. Right after the handshake, segments sent again are SYNs.
+fn tcp_info(stream: &impl AsRawFd) -> libc::tcp_info {
     let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes into `info`, a plain C struct for which all zeroes is valid.
-    let info = unsafe {
+    unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
             libc::IPPROTO_TCP,
@@ -295,8 +324,7 @@ fn retransmits(stream: &TcpStream) -> u32 {
             &mut length,
         );
         info.assume_init()
-    };
-    info.tcpi_total_retrans
+    }
 }
 
 fn io_failure(error: &io::Error) -> Outcome {

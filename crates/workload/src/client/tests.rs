@@ -11,8 +11,8 @@ use socket2::{Domain, Socket, Type};
 
 use super::{ClientConfig, ClientError, TransferEvent, run};
 use crate::{
-    Arrival, ArrivalPlan, ClassId, Direction, Outcome, Pacing, Pattern, ServerId, Size, Transfer,
-    UserId, Workload,
+    Arrival, ArrivalPlan, Class, ClassId, Direction, Mix, Outcome, Pacing, Pattern, ServerId, Size,
+    Transfer, UserId, Workload,
 };
 
 const FILE: u64 = 100_000;
@@ -536,6 +536,68 @@ fn what_users_send_has_arrived_when_the_transfer_ends() {
     });
     let transfers = run(&upload, config(mute.address), mpsc::channel().0).unwrap();
     assert_eq!(transfers[0].outcome, Outcome::IdleTimeout);
+    // The head of the request is not known to the byte.
+    let bytes = transfers[0].bytes;
+    assert!((UPLOAD - 100..=UPLOAD).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn of_an_upload_that_breaks_only_what_was_taken_has_arrived() {
+    const TAKEN: u64 = 1_000_000;
+    let server = Server::start(|stream, _| {
+        let (mut taken, mut piece) = (0, [0; 4096]);
+        while taken < TAKEN {
+            taken += stream.read(&mut piece).unwrap() as u64;
+        }
+    });
+    const ASKED: u64 = 1_000_000_000;
+    let upload = plan(vec![arrival(0, 0, ASKED, Direction::Up)]);
+    let transfers = run(&upload, config(server.address), mpsc::channel().0).unwrap();
+    let Transfer {
+        outcome,
+        bytes,
+        direction,
+        ..
+    } = transfers[0];
+    assert_eq!((outcome.is_failure(), direction), (true, Direction::Up));
+    // What the server has read, and what its socket holds.
+    assert!(
+        (TAKEN - 4096..TAKEN + 100_000_000).contains(&bytes),
+        "{bytes}"
+    );
+}
+
+#[test]
+fn a_transfer_names_the_class_of_its_plan() {
+    let class = |name: &str, direction| Class {
+        name: name.into(),
+        per_user_per_s: 40.0,
+        size: Size::Fixed(7),
+        direction,
+        bursts: None,
+    };
+    let plan = ArrivalPlan {
+        pattern: Pattern::Mix(Mix {
+            users: 2,
+            servers: 3,
+            duration_s: 0.2,
+            exact: true,
+            classes: vec![class("web", Direction::Down), class("mail", Direction::Up)],
+        }),
+        seed: 1,
+    };
+    let server = Server::start(whole_file);
+    let transfers = run(&plan, config(server.address), mpsc::channel().0).unwrap();
+    assert_eq!(transfers.len(), 32);
+    for transfer in &transfers {
+        let class = match transfer.direction {
+            Direction::Down => "web",
+            Direction::Up => "mail",
+        };
+        assert_eq!(transfer.class.as_deref(), Some(class));
+    }
+    let servers: Vec<u32> = transfers.iter().map(|t| t.server.0).collect();
+    assert!((0..3).all(|server| servers.contains(&server)));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! By table of the file; here what concerns the file as a whole.
 
 mod faults;
+mod groups;
 mod load;
 mod network;
 mod policies;
@@ -12,7 +13,7 @@ mod written;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Buffer, Line, Load, Loss};
+use crate::{Buffer, Line, Load, Loss, Queue};
 
 const MINIMAL: &str = r#"
 link.fiber = { down = "40mbit", up = "20mbit", delay = "6ms" }
@@ -69,7 +70,7 @@ fn two_lines_are_enough_and_the_rest_is_said_by_defaults() {
             // 100 ms of the rate.
             buffer: Buffer::Bytes(500_000),
             loss: Loss::None,
-            red: None,
+            queue: Queue::DropTail,
         }
     );
     assert_eq!((lte.up.rate_bps, lte.beyond.is_none()), (8_000_000, true));
@@ -99,7 +100,14 @@ fn the_scenarios_of_the_repository_are_right() {
         names.push(file.first().name.clone());
     }
     names.sort();
-    assert_eq!(names, ["demo", "peng-l3-3-1", "trunk"]);
+    let expected = [
+        "demo",
+        "peng-l3-3-1",
+        "reno-beside-cubic",
+        "round-trips",
+        "trunk",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[test]
@@ -110,10 +118,11 @@ fn the_examples_of_the_documentation_are_right() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    let [scenario, sweep] = blocks[..] else {
+    let [scenario, groups, sweep] = blocks[..] else {
         panic!("{} blocks", blocks.len())
     };
     assert_eq!(parse(scenario).unwrap().runs().len(), 2 * 20);
+    assert_eq!(parse(groups).unwrap().first().load.users(), 8);
     assert_eq!(
         parse(&format!("{scenario}{sweep}")).unwrap().runs().len(),
         2 * 20 * 9

@@ -1,6 +1,8 @@
+use anabranch_core::multilink::BinChoice;
+
 use super::*;
 use crate::file::policies;
-use crate::{Buffer, Loss, Spread};
+use crate::{Buffer, Codel, FqCodel, Loss, Queue, Spread};
 
 #[test]
 fn a_link_says_each_direction_and_its_second_hop() {
@@ -12,7 +14,7 @@ fn a_link_says_each_direction_and_its_second_hop() {
         buffer = "100 packets"
         loss = { good_to_bad = "1%", bad_to_good = "25%" }
         up = { rate = "1mbit", buffer = "64kB", loss = 0 }
-        beyond = { rate = "100mbit", red = { min = "15kB", max = "45kB", gentle = true }, up = { rate = "50mbit", delay = "3ms" } }
+        beyond = { rate = "100mbit", queue = { kind = "red", min = "15kB", max = "45kB", gentle = true }, up = { rate = "50mbit", delay = "3ms" } }
         declared = false
         metered = true
         weight = 3
@@ -41,7 +43,9 @@ fn a_link_says_each_direction_and_its_second_hop() {
         (beyond.down.delay, beyond.up.delay.as_millis()),
         (Duration::ZERO, 3)
     );
-    let red = beyond.down.red.unwrap();
+    let Queue::Red(red) = beyond.down.queue else {
+        panic!("{:?}", beyond.down.queue)
+    };
     assert_eq!((red.max_bytes, red.gentle), (45_000, true));
     let spec = link.spec();
     assert_eq!(
@@ -94,6 +98,22 @@ fn a_trunk_is_divided_evenly_and_its_single_link_has_all_of_it() {
             "a policy's name is what one writes"
         );
     }
+}
+
+#[test]
+fn a_trunk_says_which_bin_dhfv_moves_and_another_word_is_refused() {
+    let with = |key: &str| TRUNK.replace(" }", &format!("{key} }}"));
+    let bin = |text: &str| match read(text).network {
+        Network::Trunk(trunk) => trunk.control.bin,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(bin(TRUNK), BinChoice::Largest);
+    assert_eq!(bin(&with(", bin = \"second\"")), BinChoice::Second);
+    let message = error(&with(", bin = \"most\""));
+    assert_eq!(
+        message,
+        "house.toml:1: trunk.bin = \"most\": allowed: largest, second, random, smallest"
+    );
 }
 
 #[test]
@@ -170,8 +190,79 @@ fn early_detection_that_never_drops_is_refused() {
             "min is never reached: the buffer holds 64000 bytes",
         ),
     ] {
-        let text = format!("link.a = {{ rate = \"1mbit\", buffer = \"64kB\", red = {{ {red} }} }}");
+        let queue = format!("{{ kind = \"red\", {red} }}");
+        let text = format!("link.a = {{ rate = \"1mbit\", buffer = \"64kB\", queue = {queue} }}");
         let message = error(&text);
+        assert!(message.ends_with(problem), "{message}");
+    }
+}
+
+/// The queue of a link whose queue is written like this.
+fn queue(written: &str) -> Queue {
+    let text = format!("link.a = {{ rate = \"1mbit\", queue = {written} }}");
+    site(&read(&text)).links[0].down.queue
+}
+
+#[test]
+fn a_queue_is_a_word_or_a_kind_with_its_parameters() {
+    let codel = Codel {
+        target: Duration::from_millis(5),
+        interval: Duration::from_millis(100),
+        mtu_bytes: 1500,
+        ecn: false,
+    };
+    assert_eq!(queue("\"drop-tail\""), Queue::DropTail);
+    assert_eq!(queue("\"codel\""), Queue::Codel(codel));
+    let fq = FqCodel {
+        codel,
+        quantum_bytes: 1500,
+        flows: 1024,
+    };
+    assert_eq!(queue("\"fq-codel\""), Queue::FqCodel(fq));
+    let written = "{ kind = \"fq-codel\", target = \"1ms\", interval = \"20ms\", quantum = \"300B\", flows = 16, ecn = true }";
+    let codel = Codel {
+        target: Duration::from_millis(1),
+        interval: Duration::from_millis(20),
+        ecn: true,
+        ..codel
+    };
+    let fq = FqCodel {
+        codel,
+        quantum_bytes: 300,
+        flows: 16,
+    };
+    assert_eq!(queue(written), Queue::FqCodel(fq));
+}
+
+#[test]
+fn a_queue_with_keys_of_another_kind_or_senseless_values_is_refused() {
+    for (written, problem) in [
+        (
+            "\"red\"",
+            "RED needs its thresholds; write { kind = \"red\", min = \"15kB\", max = \"45kB\" }",
+        ),
+        (
+            "{ kind = \"codel\", quantum = \"300B\" }",
+            "quantum: this kind of queue has no such key; allowed: target, interval, ecn",
+        ),
+        (
+            "{ kind = \"drop-tail\", ecn = true }",
+            "ecn: this kind of queue has no such key",
+        ),
+        (
+            "{ kind = \"codel\", target = \"100ms\" }",
+            "target must be less than interval",
+        ),
+        (
+            "{ kind = \"fq-codel\", flows = 0 }",
+            "flows: allowed: 1 to 65536",
+        ),
+        ("\"fifo\"", "allowed: drop-tail, red, codel, fq-codel"),
+    ] {
+        let message = error(&format!(
+            "link.a = {{ rate = \"1mbit\", queue = {written} }}"
+        ));
+        assert!(message.contains("house.toml:1: link.a.queue"), "{message}");
         assert!(message.ends_with(problem), "{message}");
     }
 }

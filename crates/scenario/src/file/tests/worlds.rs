@@ -15,7 +15,7 @@ fn the_laboratory_refuses_what_only_the_simulator_can_do() {
     assert!(parse(TRUNK).unwrap().fits(World::Lab).is_ok());
     let lossy = "trunk = { sublinks = 2, rate = \"1mbit\", access.loss = \"1%\" }";
     assert!(
-        refused(lossy).ends_with("access lines lose by overflow only; leave loss and red out"),
+        refused(lossy).ends_with("access lines lose by overflow only; leave loss and queue out"),
         "{}",
         refused(lossy)
     );
@@ -24,8 +24,9 @@ fn the_laboratory_refuses_what_only_the_simulator_can_do() {
         fast,
         "house.toml:1: link: 600 Mbit/s over all lines and directions; the laboratory carries 500 at most"
     );
-    let red = "link.a = { rate = \"1mbit\", red = { min = \"9kB\", max = \"20kB\" } }";
-    assert!(refused(red).ends_with("the laboratory has drop-tail queues; leave red out"));
+    let red =
+        "link.a = { rate = \"1mbit\", queue = { kind = \"red\", min = \"9kB\", max = \"20kB\" } }";
+    assert!(refused(red).ends_with("the laboratory has drop-tail queues; leave queue out"));
     assert!(
         refused("nat = false\npolicies = [\"packet\"]\nlink.a.rate = \"1mbit\"")
             .contains("leave packet out")

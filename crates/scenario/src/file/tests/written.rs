@@ -4,19 +4,19 @@ use super::*;
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error("link.a = { rate = \"1mbit\", speed = 3 }"),
-        "house.toml:1: link.a.speed = 3: unknown key; allowed: rate, down, up, delay, loss, buffer, red, beyond, declared, metered, weight"
+        "house.toml:1: link.a.speed = 3: unknown key; allowed: rate, down, up, delay, loss, buffer, queue, beyond, declared, metered, weight"
     );
     assert!(
         error_with("polity = 1").starts_with("polity = 1: unknown key; allowed: name, length, ")
     );
     assert_eq!(
         error("\nlink.a = { rate = \"1mbit\", up = { bandwidth = 3 } }"),
-        "house.toml:2: link.a.up.bandwidth = 3: unknown key; allowed: rate, delay, loss, buffer, red"
+        "house.toml:2: link.a.up.bandwidth = 3: unknown key; allowed: rate, delay, loss, buffer, queue"
     );
 }
 
 #[test]
-fn wrong_values_are_quoted_with_what_is_allowed() {
+fn wrong_values_of_a_link_are_quoted_with_what_is_allowed() {
     let rate = r#"write it like "500mbit" (bit, kbit, mbit, gbit) or as a whole number of bit/s"#;
     for (link, message) in [
         (r#"rate = "0mbit""#, format!(r#"link.a.rate = "0mbit": a rate must be above 0: {rate}"#)),
@@ -35,17 +35,21 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
             r#"link.a.buffer = "100B": a buffer holds one packet at least, which has 1500 bytes"#.into(),
         ),
         (
-            r#"rate = 1000, red = { min = "9kB", max = "9kB" }"#,
-            r#"link.a.red = { min = "9kB", max = "9kB" }: min must be less than max"#.into(),
+            r#"rate = 1000, queue = { kind = "red", min = "9kB", max = "9kB" }"#,
+            r#"link.a.queue = { kind = "red", min = "9kB", max = "9kB" }: min must be less than max"#.into(),
         ),
         (r#"rate = 1000, weight = 0"#, "link.a.weight = 0: a weight is a whole number from 1 to 1000".into()),
         (r#"down = "1mbit""#, r#"link.a = { down = "1mbit" }: has no rate for up; write up = "40mbit""#.into()),
     ] {
         assert_eq!(error(&format!("link.a = {{ {link} }}")), format!("house.toml:1: {message}"));
     }
-    for (line, message) in [
+}
+
+#[test]
+fn wrong_values_of_a_run_are_quoted_with_what_is_allowed() {
+    read(&format!("{MINIMAL}\nlength = \"8000min\"\nsample=\"1s\""));
+    refuses(&[
         ("length = \"0s\"", "length = \"0s\": must be longer than 0"),
-        ("length = \"8000min\"\nsample=\"1s\"", ""),
         ("length = \"200h\"", "length = \"200h\": at most 7 days"),
         (
             "sample = \"1us\"",
@@ -64,6 +68,12 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
             "name = \"a b\"",
             "name = \"a b\": a name has 1 to 64 letters, digits, '-' and '_'",
         ),
+    ]);
+}
+
+#[test]
+fn wrong_values_of_tcp_are_quoted_with_what_is_allowed() {
+    refuses(&[
         (
             "tcp.initial_window = 0",
             "tcp.initial_window = 0: allowed: 1 to 16777216",
@@ -74,12 +84,20 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
             r#"tcp.header = "1kB": allowed: 40 B to 120 B"#,
         ),
         (
-            "tcp.control = \"bbr\"",
-            "tcp.control = \"bbr\": allowed: reno, cubic",
+            "tcp.control = \"vegas\"",
+            "tcp.control = \"vegas\": allowed: reno, cubic, bbr",
+        ),
+        (
+            "tcp = { control = \"bbr\", recovery = \"newreno\" }",
+            "tcp.recovery = \"newreno\": BBR counts what SACK says has arrived; leave it out beside control = \"bbr\"",
+        ),
+        (
+            "tcp = { control = \"bbr\", pacing = false }",
+            "tcp.pacing = false: BBR always paces; leave it out",
         ),
         (
             "tcp = { control = \"reno\", hystart = true }",
-            "tcp.hystart = true: HyStart++ is of CUBIC's slow start; leave it out beside control = \"reno\"",
+            "tcp.hystart = true: HyStart++ is of CUBIC's slow start; leave it out beside another control",
         ),
         (
             "tcp.delayed_ack = true",
@@ -89,6 +107,12 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
             "tcp.min_rto = \"0ms\"",
             "tcp.min_rto = \"0ms\": allowed: 1 ms to 60 s",
         ),
+    ]);
+}
+
+#[test]
+fn wrong_values_of_a_workload_are_quoted_with_what_is_allowed() {
+    refuses(&[
         (
             "workload = { kind = \"pages\", users = 0 }",
             "workload.users = 0: 1 to 1000000 users are allowed",
@@ -113,12 +137,14 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
             "workload = { kind = \"mix\" }",
             "workload.class: missing; write class.NAME = { per_user = \"0.1/s\", size = \"10kB\" }",
         ),
-    ] {
-        if message.is_empty() {
-            read(&format!("{MINIMAL}\n{line}"));
-        } else {
-            assert_eq!(error_with(line), message);
-        }
+    ]);
+}
+
+/// Lines of a scenario, and what is said of each.
+#[track_caller]
+fn refuses(rows: &[(&str, &str)]) {
+    for (line, message) in rows {
+        assert_eq!(error_with(line), *message);
     }
 }
 
@@ -137,7 +163,7 @@ fn steps_and_timers_that_mean_nothing_are_refused() {
         ),
         (
             "tcp.control = \"cubik\"",
-            "allowed: reno, cubic; did you mean cubic?",
+            "allowed: reno, cubic, bbr; did you mean cubic?",
         ),
         (
             "workload.kind = \"continous\"",
