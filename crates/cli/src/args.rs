@@ -11,6 +11,7 @@ use anabranch_config::did_you_mean;
 use anabranch_core::algorithm::{self, UnknownAlgorithm};
 use anabranch_core::catalogue::{self, Target};
 use anabranch_core::{Algorithm, Typed};
+use anabranch_experiment::Seeds;
 use anabranch_scenario::World;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
@@ -296,30 +297,99 @@ pub enum ExperimentCommand {
     },
     /// Run an experiment, or one figure of it, and judge its claims
     ///
-    /// Writes plots and summary.json, in place of those of an earlier experiment there. Exits with 1 if a claim does not
-    /// hold. What is simulated with seed 1 is simulated twice: if it is another the second time, summary.json says so and
-    /// the exit code is 1 too. Runs in the laboratory are kept under --out and not run again by the same build.
+    /// Writes plots, summary.json and report.html, in place of those of an earlier experiment there. Exits with 1 if a claim turns out
+    /// otherwise than the experiment's expected.toml states. What is simulated with the first seed is simulated twice: if
+    /// it is another the second time, summary.json says so and the exit code is 1 too. Runs in the laboratory are kept
+    /// under --out and not run again by the same build.
     #[command(after_help = "Examples:
   anabranch experiment run 2002-jo-multilink --quick
+  anabranch experiment run 2002-jo-multilink/fig9 --seeds 2001..2240 --windows 12
   anabranch experiment run 2004-guo-multihoming/fig9 --out fig9
   sudo anabranch experiment run validation/lab")]
-    Run {
-        /// Experiment, or experiment/figure, of `anabranch experiment list`
-        #[arg(value_name = "NAME[/FIGURE]", value_parser = hinted(figures), hide_possible_values = true)]
-        name: String,
-        /// Where to run it; in the simulator if left out, or where it can be run
-        #[arg(long, value_parser = world())]
-        world: Option<World>,
-        /// Fewer seeds or shorter runs; claims that need more are left out
+    Run(ExperimentArgs),
+    /// Judge the claims in deliberately broken worlds, where they must fail
+    ///
+    /// Prints which claim fails (x) under which mutation, in the simulator. Exits with 1 if a claim that expected.toml calls
+    /// reproduced or partly so holds under a mutation that it names in fails_under, or under all of them.
+    #[command(after_help = "Examples:
+  anabranch experiment mutate 2002-jo-multilink/fig9
+  anabranch experiment mutate 2004-guo-multihoming --json | jq '.rows[] | select(.fails | any | not)'")]
+    Mutate {
+        #[command(flatten)]
+        claims: ClaimArgs,
+        /// Print JSON
         #[arg(long)]
-        quick: bool,
-        /// Directory of plots and summary.json
-        #[arg(long, value_name = "DIR", default_value = "anabranch-experiment", value_hint = ValueHint::DirPath)]
-        out: PathBuf,
-        /// Write the plots of the figures as PNG too, beside the SVG
-        #[arg(long)]
-        png: bool,
+        json: bool,
     },
+    /// Write what runs came to into the README of an experiment's folder
+    ///
+    /// The table between two comments of the README, and summary.json beside it, which has what the table shows. Of each
+    /// claim the first run shows what was observed, a run with --windows in how many it held.
+    #[command(after_help = "Examples:
+  anabranch experiment run validation --out once
+  anabranch experiment run validation --seeds 2001..2240 --windows 12 --out windows
+  anabranch experiment readme validation once windows")]
+    Readme {
+        /// Experiment of `anabranch experiment list`
+        #[arg(value_name = "NAME", value_parser = hinted(experiments), hide_possible_values = true)]
+        name: String,
+        /// Directories of results of `anabranch experiment run`
+        #[arg(value_name = "RESULTS", required = true, value_hint = ValueHint::DirPath)]
+        results: Vec<PathBuf>,
+        /// The experiment's folder; experiments/NAME if left out
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        files: Option<PathBuf>,
+    },
+    /// Write an experiment's files, to be changed and run with --files
+    #[command(after_help = "Examples:
+  anabranch experiment export 2002-jo-multilink
+  anabranch experiment export 2002-jo-multilink jo && anabranch experiment run 2002-jo-multilink --files jo")]
+    Export {
+        /// Experiment of `anabranch experiment list`
+        #[arg(value_name = "NAME", value_parser = hinted(experiments), hide_possible_values = true)]
+        name: String,
+        /// New folder; the experiment's name if left out
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        directory: Option<PathBuf>,
+    },
+}
+
+/// Which claims are judged, and on what.
+#[derive(Debug, clap::Args)]
+pub struct ClaimArgs {
+    /// Experiment, or experiment/figure, of `anabranch experiment list`
+    #[arg(value_name = "NAME[/FIGURE]", value_parser = hinted(figures), hide_possible_values = true)]
+    pub name: String,
+    /// These seeds, the last included, in place of those that expected.toml judges
+    #[arg(long, value_name = "FIRST..LAST")]
+    pub seeds: Option<Seeds>,
+    /// Runs at a time in the simulator; as many as there are processors if left out
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<NonZeroUsize>,
+    /// Fewer seeds or shorter runs; a claim whose interval crosses its border is left open
+    #[arg(long)]
+    pub quick: bool,
+    /// Folder whose scenario files and expected.toml stand in for the built-in ones
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub files: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ExperimentArgs {
+    #[command(flatten)]
+    pub claims: ClaimArgs,
+    /// Where to run it; in the simulator if left out, or where it can be run
+    #[arg(long, value_parser = world())]
+    pub world: Option<World>,
+    /// Cut the seeds into so many windows of equal size, judge every claim in each, and tell in how many it held
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    pub windows: u64,
+    /// Directory of plots, summary.json and report.html
+    #[arg(long, value_name = "DIR", default_value = "anabranch-experiment", value_hint = ValueHint::DirPath)]
+    pub out: PathBuf,
+    /// Write the plots of the figures as PNG too, beside the SVG
+    #[arg(long)]
+    pub png: bool,
 }
 
 fn world() -> impl TypedValueParser<Value = World> {
@@ -368,6 +438,11 @@ fn policies() -> Vec<String> {
 fn attacks() -> Vec<String> {
     let attacks = anabranch_lab::attack::ATTACKS.iter();
     attacks.map(|attack| attack.name.to_owned()).collect()
+}
+
+fn experiments() -> Vec<String> {
+    let all = anabranch_experiment::all().iter();
+    all.map(|experiment| experiment.name.to_owned()).collect()
 }
 
 fn figures() -> Vec<String> {

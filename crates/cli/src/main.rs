@@ -65,13 +65,18 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         } => commands::attack::run(&args),
         Command::Experiment { command } => match command {
             ExperimentCommand::List { json } => commands::experiment::list(json),
-            ExperimentCommand::Run {
+            ExperimentCommand::Run(args) => commands::experiment::run(&args),
+            ExperimentCommand::Mutate { claims, json } => {
+                commands::experiment::mutate(&claims, json)
+            }
+            ExperimentCommand::Readme {
                 name,
-                world,
-                quick,
-                out,
-                png,
-            } => commands::experiment::run(&name, world, quick, out, png),
+                results,
+                files,
+            } => commands::experiment::readme(&name, &results, files),
+            ExperimentCommand::Export { name, directory } => {
+                commands::experiment::export(&name, directory)
+            }
         },
         Command::Completions { shell } => commands::completions::run(shell),
     }

@@ -340,12 +340,54 @@ fn experiments_are_listed_with_their_figures_and_an_unknown_one_is_told_which_th
 }
 
 #[test]
+fn an_exported_experiment_runs_from_its_folder_and_a_wrong_file_there_is_told_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (folder, out) = (path("guo"), path("out"));
+    let name = "2004-guo-multihoming";
+    let exported = anabranch(&["experiment", "export", name, &folder]);
+    assert_eq!(exported.status.code(), Some(0), "{exported:?}");
+    let again = anabranch(&["experiment", "export", name, &folder]);
+    assert_eq!(again.status.code(), Some(2), "what is there stays");
+    let figure = format!("{name}/fig9");
+    let run = || {
+        anabranch(&[
+            "experiment",
+            "run",
+            &figure,
+            "--files",
+            &folder,
+            "--out",
+            &out,
+        ])
+    };
+    assert_eq!(run().status.code(), Some(0));
+    let summary = fs::read(directory.path().join("out/summary.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap();
+    assert_eq!(summary["folder"], folder);
+    assert!(summary["files"]["trace1.toml"].is_string());
+    assert!(directory.path().join("out/report.html").exists());
+    fs::write(
+        directory.path().join("guo/expected.toml"),
+        "[seeds]\nfit = \"1..20\"\njudge = \"20..21\"\nquick = 1\nlab = 1\n",
+    )
+    .unwrap();
+    let wrong = run();
+    assert_eq!(wrong.status.code(), Some(2));
+    let told = "expected.toml:3: seeds.judge = \"20..21\": shares seeds with fit";
+    assert!(text(&wrong.stderr).contains(told), "{wrong:?}");
+}
+
+#[test]
 fn help_has_examples_for_what_runs_scenarios() {
     for words in [
         ["sim", "run"],
         ["lab", "run"],
         ["experiment", "run"],
         ["experiment", "list"],
+        ["experiment", "mutate"],
+        ["experiment", "readme"],
+        ["experiment", "export"],
     ] {
         let help = anabranch(&[&words[..], &["--help"]].concat());
         assert_eq!(help.status.code(), Some(0));

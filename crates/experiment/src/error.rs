@@ -1,7 +1,7 @@
-use anabranch_config::did_you_mean;
+use anabranch_config::{BadInput, did_you_mean};
 use anabranch_results::{OutputError, ResultsDirError};
 
-use crate::{Experiment, World, all};
+use crate::{Experiment, SeedsError, World, all};
 
 /// Why what was asked for cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,8 +74,11 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ExperimentError {
-    #[error("expected.toml of {experiment}: {reason}")]
-    Expected { experiment: String, reason: String },
+    /// A file of the experiment is not as it has to be.
+    #[error(transparent)]
+    File(#[from] BadInput),
+    #[error("--windows: {0}")]
+    Windows(#[from] SeedsError),
     #[error("{figure} observed `{claim}`, which expected.toml does not know: add it there")]
     Unexpected { figure: String, claim: String },
     #[error("{figure} did not observe `{claim}`, which expected.toml asks for")]

@@ -1,46 +1,51 @@
-use crate::claim::{Bound, Check};
+use anabranch_report::chart::Plot;
+
+use crate::expected::{Region, Verdict};
+use crate::judge::Theory;
+use crate::sample::Observation;
 
 /// What a figure's runs came to.
 #[derive(Debug, Default)]
 pub struct Findings {
-    pub(crate) observed: Vec<(String, f64)>,
-    pub(crate) checks: Vec<(String, f64, Bound, &'static str)>,
-    /// Names of files, without ending, and SVGs.
-    pub(crate) plots: Vec<(String, String)>,
+    pub(crate) observed: Vec<(String, Observation)>,
+    pub(crate) theories: Vec<Theory>,
+    /// Names of files, without ending, and what they show.
+    pub(crate) plots: Vec<(String, Plot)>,
     pub(crate) notes: Vec<String>,
 }
 
 impl Findings {
-    /// A number for the claim `key` of this figure in `expected.toml`.
-    pub fn observe(&mut self, key: impl Into<String>, value: f64) {
-        self.observed.push((key.into(), value));
+    /// For the claim `key` of this figure in `expected.toml`.
+    pub fn observe(&mut self, key: impl Into<String>, observation: Observation) {
+        self.observed.push((key.into(), observation));
     }
 
-    /// A number for a claim whose bounds are themselves computed: a theory evaluated at the run's parameters.
+    /// For a claim whose region is itself computed: a theory evaluated at the run's parameters. `stated` is what
+    /// `expected.toml` would say.
     pub fn check(
         &mut self,
         claim: impl Into<String>,
-        observed: f64,
-        bound: Bound,
+        observation: Observation,
+        region: Region,
         unit: &'static str,
+        stated: Verdict,
     ) {
-        self.checks.push((claim.into(), observed, bound, unit));
+        self.theories.push(Theory {
+            claim: claim.into(),
+            observation,
+            region,
+            unit,
+            stated,
+        });
     }
 
     /// A plot of the figure, by its name without ending.
-    pub fn plot(&mut self, name: impl Into<String>, svg: String) {
-        self.plots.push((name.into(), svg));
+    pub fn plot(&mut self, name: impl Into<String>, plot: impl Into<Plot>) {
+        self.plots.push((name.into(), plot.into()));
     }
 
-    /// A line the reader should know, that is no claim: the number of flows reached, a confidence interval.
+    /// A line the reader should know, that is no claim: the number of flows reached, a value nobody published.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
-    }
-
-    pub(crate) fn computed_checks(&self, figure: &str) -> Vec<Check> {
-        let check = |(claim, observed, bound, unit): &(String, f64, Bound, &'static str)| {
-            Check::new(figure, claim, *observed, *bound, unit)
-        };
-        self.checks.iter().map(check).collect()
     }
 }

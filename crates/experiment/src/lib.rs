@@ -1,12 +1,25 @@
 //! Published claims, held against runs of our own.
 //!
 //! An [`Experiment`] is a paper, or a body of theory, with its **figures**. A [`Figure`] runs scenarios in a world, the
-//! simulator or the laboratory, and reports what it observed as [`Findings`]: one number per **claim**, and plots. What
-//! each number is to be stands apart from the code, in the experiment's `expected.toml`, with the published value and
-//! the bounds that count as reproduced ([`Claim`]). A number beside its bounds is a [`Check`].
+//! simulator or the laboratory, and reports what it observed as [`Findings`]: for each **claim** an [`Observation`], which
+//! is what every seed gave and the statistic that is claimed, and plots. What would make a claim true stands apart from
+//! the code, in the experiment's `expected.toml`: the published value, the region that counts as reproduced, and the
+//! verdict that the experiment stands by ([`Claim`]). Both together are a [`Check`].
+//!
+//! An experiment is worth what it takes to fail it:
+//!
+//! - A claim holds if its whole 95 % interval lies in its region. The ends of an open region are no pass.
+//! - Parameters were fitted on some seeds, and claims are judged on others ([`SeedPlan`]). Seeds of the fit reproduce
+//!   nothing.
+//! - A verdict is stated in advance: [`Check::pass`] says whether today's run agrees with it, also with
+//!   "not reproduced".
+//! - Cut into windows of seeds, each of which is judged by itself, a run tells how often a claim would have held.
+//! - In a deliberately broken world ([`Mutation`]) the claims about what is broken must fail; what nothing fails is
+//!   called sanity.
 //!
 //! The folder `experiments/<year>-<author>` has what a reader wants: a README with topology, parameters and deviations,
-//! the scenario files, and `expected.toml`. All of it is built into the program, so that experiments run anywhere.
+//! the scenario files, and `expected.toml`. All of it is built into the program, so that experiments run anywhere; a
+//! folder may be named in its place ([`Files`]).
 //!
 //! No claim goes unobserved: a figure that leaves one of its claims out, or reports one nobody expects, is an error. No
 //! figure is taken from a simulator that says otherwise the second time: the first seed of everything that is simulated is
@@ -14,24 +27,40 @@
 
 #![deny(missing_docs)]
 
-mod claim;
+mod context;
 mod error;
+mod expected;
+mod files;
 mod findings;
 mod guo;
 mod jo;
+mod judge;
 mod laboratory;
+mod mutation;
+mod page;
+mod readme;
 mod run;
+mod sample;
+mod seeds;
 mod simulate;
 mod validation;
 
 pub use anabranch_scenario::World;
-pub use claim::{Bound, Check, Claim};
+pub use context::{Context, Known};
 pub use error::{ExperimentError, SelectError};
+pub use expected::{Claim, Expected, Position, Region, SeedPlan, Verdict};
+pub use files::{File, Files};
 pub use findings::Findings;
+pub use judge::Check;
 pub use laboratory::carry_out;
-pub use run::{Context, Options, Progress, Summary, run};
+pub use mutation::{Matrix, Mutation, Row, mutate};
+pub use readme::{ReadmeError, write_readme};
+pub use run::{Options, Progress, Summary, run};
+pub use sample::{Certainty, Estimate, Observation, Sample};
+pub use seeds::{Seeds, SeedsError};
 pub use simulate::simulate;
 
+use anabranch_config::BadInput;
 use serde::Serialize;
 
 /// What one paper says, figure by figure.
@@ -45,8 +74,23 @@ pub struct Experiment {
     pub figures: &'static [Figure],
     /// What the source shows and nothing here can.
     pub omitted: &'static [Omitted],
-    /// The text of its `expected.toml`.
-    pub expected: &'static str,
+    /// Broken worlds, in which its claims must fail.
+    pub mutations: &'static [Mutation],
+    /// Its folder: README, scenarios, `expected.toml`.
+    pub files: &'static [File],
+}
+
+impl Experiment {
+    /// What its file says.
+    ///
+    /// # Errors
+    /// If that is wrong, with line and key.
+    pub(crate) fn expected(&self, files: &Files) -> Result<Expected, BadInput> {
+        let figures: Vec<_> = self.figures.iter().map(|figure| figure.id).collect();
+        let mutations: Vec<_> = self.mutations.iter().map(|each| each.name).collect();
+        let text = files.text(files::EXPECTED);
+        Expected::parse(&files.path(files::EXPECTED), text, &figures, &mutations)
+    }
 }
 
 /// One figure or table.

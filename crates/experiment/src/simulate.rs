@@ -1,5 +1,6 @@
 //! Runs of scenarios in the simulator, many at a time.
 
+use std::any::TypeId;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -9,24 +10,40 @@ use anabranch_scenario::{Record, Run};
 use crate::{Context, ExperimentError};
 
 /// Simulates every run on the options' threads and returns what `derive` makes of each record, in the order of the runs.
-/// Those with the first seed are simulated twice ([`Context::trial`]).
+/// What is broken on purpose is broken here: `derive` sees the run that took place. Those with the first seed are simulated twice ([`Context::trial`]). What `derive` has made of a run is known from then
+/// on, for all figures; so it captures nothing.
 ///
 /// # Errors
 /// If a run cannot be simulated, or its record says that it is not to be trusted, or is another the second time; if the
 /// options' order to stop is given meanwhile.
-pub fn simulate<T: Send>(
-    context: &Context,
-    runs: &[Run],
-    derive: impl Fn(&Run, &Record) -> T + Sync,
-) -> Result<Vec<T>, ExperimentError> {
+pub fn simulate<T, F>(context: &Context, runs: &[Run], derive: F) -> Result<Vec<T>, ExperimentError>
+where
+    T: Clone + Send + 'static,
+    F: Fn(&Run, &Record) -> T + Sync + 'static,
+{
+    const { assert!(size_of::<F>() == 0, "captures nothing") };
     let once = |run: &Run| {
         anabranch_sim::run(run, &mut |_| {})
             .map_err(|error| ExperimentError::run("the simulator", error))
     };
-    each(context, runs, once, derive)
+    let runs: Vec<Run> = runs.iter().map(context.mutation.run).collect();
+    let maker = TypeId::of::<F>();
+    let found: Vec<Option<T>> = runs
+        .iter()
+        .map(|run| context.known(maker, &run.hash))
+        .collect();
+    let unknown = runs.iter().zip(&found).filter(|(_, made)| made.is_none());
+    let missing: Vec<Run> = unknown.map(|(run, _)| run.clone()).collect();
+    let made = each(context, &missing, once, derive)?;
+    for (run, made) in missing.iter().zip(&made) {
+        context.keep(maker, &run.hash, made.clone());
+    }
+    let mut made = made.into_iter();
+    let all = found.into_iter().map(|found| found.or_else(|| made.next()));
+    Ok(all.map(|made| made.expect("one for each run")).collect())
 }
 
-/// [`simulate`], `once` being the simulator.
+/// [`simulate`], `once` being the simulator and nothing known.
 fn each<T: Send>(
     context: &Context,
     runs: &[Run],
@@ -68,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::Options;
-    use crate::run::tests::Silent;
+    use crate::run::tests::{context, files};
 
     const FILE: &str = "length = \"100ms\"\nseeds = 2\npolicies = [\"RR\", \"WSDM\"]\nlink.a = { rate = \"1mbit\" }";
 
@@ -84,8 +101,8 @@ mod tests {
 
     #[test]
     fn the_first_seed_of_every_policy_is_simulated_twice_but_once_for_all_figures() {
-        let options = Options::default();
-        let context = Context::new(&options, &Silent);
+        let (options, files) = (Options::default(), files());
+        let context = context(&options, &files);
         let times = AtomicU64::new(0);
         let counted = |run: &Run| {
             times.fetch_add(1, Ordering::Relaxed);
@@ -99,8 +116,8 @@ mod tests {
 
     #[test]
     fn a_run_that_is_another_the_second_time_is_invalid() {
-        let options = Options::default();
-        let context = Context::new(&options, &Silent);
+        let (options, files) = (Options::default(), files());
+        let context = context(&options, &files);
         let times = AtomicU64::new(0);
         let drifting = |run: &Run| {
             let mut record = simulated(run)?;
@@ -118,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_run_with_a_problem_is_invalid_whatever_its_seed() {
-        let options = Options::default();
-        let context = Context::new(&options, &Silent);
+        let (options, files) = (Options::default(), files());
+        let context = context(&options, &files);
         let leaking = |run: &Run| {
             let mut record = simulated(run)?;
             if run.seed == 2 {

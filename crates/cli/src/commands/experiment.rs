@@ -1,12 +1,14 @@
 //! Published claims: which there are, and whether they hold here.
 
+use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use anabranch_config::BadInput;
 use anabranch_experiment::{
-    Experiment, ExperimentError, Figure, Options, Progress, SelectError, Selection, Summary, World,
-    all,
+    Check, Experiment, ExperimentError, Figure, Matrix, Options, Progress, Row, SelectError,
+    Selection, Summary, Verdict, World, all, write_readme,
 };
 use anabranch_results::Sweep;
 use anabranch_workload::client::Stop;
@@ -14,6 +16,7 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::args::{ClaimArgs, ExperimentArgs};
 use crate::interrupt::{self, Interrupted};
 use crate::output::{print, print_json, unusable};
 use crate::privilege;
@@ -69,41 +72,122 @@ pub fn list(json: bool) -> anyhow::Result<()> {
     print(columns)
 }
 
-pub fn run(
-    name: &str,
-    world: Option<World>,
-    quick: bool,
-    out: PathBuf,
-    png: bool,
-) -> anyhow::Result<()> {
-    let (selection, world) =
-        select(name, world).map_err(|error| BadInput::new(error.to_string()))?;
+pub fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
+    let (selection, world) = select(&args.claims.name, args.world)?;
     if world == World::Lab {
         privilege::laboratory()?;
     }
     let options = Options {
         world,
-        quick,
-        stop: end_by_interrupt(world, &out)?,
-        out,
-        png,
-        jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        windows: args.windows,
+        stop: end_by_interrupt(world, &args.out)?,
+        out: args.out.clone(),
+        png: args.png,
+        ..options(&args.claims, &selection)
     };
     let figures = Figures::default();
     let summary = anabranch_experiment::run(&selection, &options, &figures);
     figures.finish();
     let summary = summary.map_err(|error| explained(error, &options.out))?;
     print(told(&summary))?;
-    if !name.contains('/') {
+    if !args.claims.name.contains('/') {
         print(elsewhere(selection.experiment, world))?;
     }
-    let results = options.out.join("summary.json");
-    print(format!("results: {}\n", results.display()))?;
+    let report = options.out.join("report.html");
+    print(format!("report: {}\n", report.display()))?;
     let failed = summary.checks.iter().filter(|check| !check.pass).count();
     if failed > 0 {
-        bail!("{failed} of {} claims do not hold", summary.checks.len());
+        let of = summary.checks.len();
+        bail!("{failed} of {of} claims turned out otherwise than expected.toml states");
     }
     Ok(())
+}
+
+pub fn mutate(args: &ClaimArgs, json: bool) -> anyhow::Result<()> {
+    let (selection, _) = select(&args.name, Some(World::Sim))?;
+    interrupt::leave_at_once("nothing was written".to_owned())?;
+    let options = options(args, &selection);
+    let figures = Figures::default();
+    let matrix = anabranch_experiment::mutate(&selection, &options, &figures);
+    figures.finish();
+    let matrix = matrix.map_err(|error| explained(error, &options.out))?;
+    match json {
+        true => print_json(&matrix)?,
+        false => print(shown(&matrix))?,
+    }
+    let problems = matrix.problems();
+    if !problems.is_empty() {
+        bail!(
+            "{} claims are stated wrongly: {}",
+            problems.len(),
+            problems.join("; ")
+        );
+    }
+    Ok(())
+}
+
+/// A row for each claim, a column for each mutation.
+fn shown(matrix: &Matrix) -> String {
+    let names = matrix.mutations.iter().map(|(name, _)| *name);
+    let titles: Vec<_> = ["figure", "claim", "stated"]
+        .into_iter()
+        .chain(names)
+        .collect();
+    let mut columns = Columns::new(&titles);
+    for row in &matrix.rows {
+        let Row {
+            figure,
+            claim,
+            stated,
+            fails,
+            ..
+        } = row;
+        let fails = fails.iter().map(|fails| if *fails { "x" } else { "." });
+        let cells = [figure, claim, stated.name()].into_iter().chain(fails);
+        columns.cells(cells.map(str::to_owned).collect());
+    }
+    let legend = matrix.mutations.iter();
+    let legend: String = legend
+        .map(|(name, what)| format!("\n{name}: {what}"))
+        .collect();
+    format!("{columns}{legend}\n")
+}
+
+pub fn readme(name: &str, results: &[PathBuf], files: Option<PathBuf>) -> anyhow::Result<()> {
+    let (selection, _) = select(name, None)?;
+    let experiment = selection.experiment;
+    let folder = files.unwrap_or_else(|| Path::new("experiments").join(experiment.name));
+    write_readme(experiment, &folder, results).map_err(|error| BadInput::new(error).into())
+}
+
+pub fn export(name: &str, directory: Option<PathBuf>) -> anyhow::Result<()> {
+    let (selection, _) = select(name, None)?;
+    let directory = directory.unwrap_or_else(|| PathBuf::from(selection.experiment.name));
+    let cannot = |error: std::io::Error| BadInput::new(format!("{}: {error}", directory.display()));
+    fs::create_dir(&directory).map_err(cannot)?;
+    for file in selection.experiment.files {
+        fs::write(directory.join(file.name), file.text).map_err(cannot)?;
+    }
+    let files = selection.experiment.files.iter();
+    let names: Vec<_> = files.map(|file| file.name).collect();
+    print(format!("{}: {}\n", directory.display(), names.join(", ")))
+}
+
+fn options(args: &ClaimArgs, selection: &Selection) -> Options {
+    let all_processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    Options {
+        quick: args.quick,
+        seeds: args.seeds,
+        files: files(args, selection.experiment),
+        jobs: args.jobs.map_or_else(all_processors, NonZeroUsize::get),
+        ..Options::default()
+    }
+}
+
+/// The folder that was named, or the experiment's own where one stands.
+fn files(args: &ClaimArgs, experiment: &Experiment) -> Option<PathBuf> {
+    let own = Path::new("experiments").join(experiment.name);
+    args.files.clone().or_else(|| own.is_dir().then_some(own))
 }
 
 /// Figures of a whole experiment that only another world can run, a line for each.
@@ -136,6 +220,8 @@ fn explained(error: ExperimentError, out: &Path) -> anyhow::Error {
     match error {
         ExperimentError::Interrupted => {}
         ExperimentError::Directory(error) => return unusable(&error).into(),
+        ExperimentError::File(bad) => return bad.into(),
+        ExperimentError::Windows(_) => return BadInput::new(error.to_string()).into(),
         other => return other.into(),
     }
     let out = out.display();
@@ -145,28 +231,33 @@ fn explained(error: ExperimentError, out: &Path) -> anyhow::Error {
 }
 
 /// Without a world, the first that can run what is asked for.
-fn select(name: &str, world: Option<World>) -> Result<(Selection, World), SelectError> {
+fn select(name: &str, world: Option<World>) -> Result<(Selection, World), BadInput> {
     let parse = |world| Selection::parse(name, world).map(|selection| (selection, world));
-    match world {
+    let selected = match world {
         Some(world) => parse(world),
         None => parse(World::Sim).or_else(|error| match error {
             SelectError::World { .. } => parse(World::Lab),
             other => Err(other),
         }),
-    }
+    };
+    selected.map_err(|error| BadInput::new(error.to_string()))
 }
 
 /// Each claim beside what was observed, then what a reader should know besides.
 fn told(summary: &Summary) -> String {
-    let mut columns = Columns::new(&["figure", "verdict", ">observed", ">expected", "claim"]);
+    let mut columns = Columns::new(&[
+        "figure",
+        "verdict",
+        ">held",
+        ">observed",
+        ">expected",
+        "claim",
+    ]);
     for check in &summary.checks {
-        let verdict = match check.pass {
-            true => table::good("holds").to_string(),
-            false => table::bad("FAILS").to_string(),
-        };
         columns.row([
             check.figure.clone(),
-            verdict,
+            verdict(check),
+            format!("{} of {}", check.held, check.windows),
             check.observed_words(),
             check.expected.clone(),
             check.claim.clone(),
@@ -179,7 +270,35 @@ fn told(summary: &Summary) -> String {
         0 => String::new(),
         repeated => format!("\nruns repeated with the same result: {repeated}"),
     };
-    format!("{columns}{notes}{repeated}\n")
+    format!("{columns}{notes}{repeated}\n{}\n", counted(summary))
+}
+
+fn verdict(check: &Check) -> String {
+    let found = check.verdict.name();
+    match (check.pass, check.verdict) {
+        (true, Verdict::Undecided) => table::doubtful(found).to_string(),
+        (true, _) => table::good(found).to_string(),
+        (false, _) => {
+            let stated = check.stated.name();
+            table::bad(format!("{found}, stated {stated}")).to_string()
+        }
+    }
+}
+
+/// How many claims have which verdict.
+fn counted(summary: &Summary) -> String {
+    let counts = Verdict::ALL.map(|verdict| {
+        let those = summary.checks.iter();
+        (
+            verdict,
+            those.filter(|check| check.verdict == verdict).count(),
+        )
+    });
+    let words = counts.iter().filter(|(_, count)| *count > 0);
+    let words: Vec<_> = words
+        .map(|(verdict, count)| format!("{count} {}", verdict.name()))
+        .collect();
+    format!("claims: {} (seeds {})", words.join(", "), summary.seeds)
 }
 
 /// A bar per figure, on standard error.

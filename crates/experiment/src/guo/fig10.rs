@@ -1,13 +1,21 @@
 use anabranch_report::chart::Chart;
-use anabranch_scenario::stats::{mean, median};
+use anabranch_scenario::stats::mean;
 use anabranch_scenario::{Record, Run};
 
-use super::SEEDS;
 use super::trace::{Row, Trace};
-use crate::{Context, ExperimentError, Findings, simulate};
+use crate::{Context, ExperimentError, Findings, Sample, simulate};
 
 /// The hour of the trace, as drawn.
 const DRAWN_S: f64 = 3_600.0;
+
+/// Whether a sum of two links' loads belongs to a band.
+type Band = fn(f64) -> bool;
+
+/// Where the sum of the loads lies. A link alone can carry 1.
+const BANDS: [(&str, Band); 2] = [
+    ("high_load", |sum| sum > 1.5),
+    ("low_load", |sum| sum < 1.0),
+];
 
 /// What two links carry at one time, each as a share of its rate.
 #[derive(Clone, Copy, Debug)]
@@ -18,22 +26,21 @@ struct Loads {
 }
 
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
-    let seeds = context.seeds(SEEDS.0, SEEDS.1);
-    let runs = Row::Load.runs(&Trace::One.over(2)?, &seeds);
-    let loads = simulate(context, &runs, loads)?;
-    // A link alone can carry a sum of 1.
-    let high: Vec<f64> = loads
-        .iter()
-        .map(|l| difference(l, |sum| sum > 1.5))
-        .collect();
-    let low: Vec<f64> = loads
-        .iter()
-        .map(|l| difference(l, |sum| sum < 1.0))
-        .collect();
+    let seeds = context.seeds();
+    let scenario = Trace::One.over(context.files, 2)?;
+    let carried = |row: Row| simulate(context, &row.runs(&scenario, &seeds), loads);
+    let (by_load, by_hash) = (carried(Row::Load)?, carried(Row::Hash)?);
     let mut findings = Findings::default();
-    findings.observe("high_load", median(&high));
-    findings.observe("low_load", median(&low));
-    findings.plot("fig10", plot(&loads[0])?);
+    for (key, asked) in BANDS {
+        let differences = |carried: &[Vec<Loads>]| -> Sample {
+            let differences = carried.iter().map(|loads| difference(loads, asked));
+            seeds.iter().copied().zip(differences).collect()
+        };
+        let (load, hash) = (differences(&by_load), differences(&by_hash));
+        findings.observe(key, load.median());
+        findings.observe(format!("{key}_against_hash"), load.minus(&hash).mean());
+    }
+    findings.plot("fig10", plot(&by_load[0]));
     Ok(findings)
 }
 
@@ -58,16 +65,13 @@ fn difference(loads: &[Loads], asked: impl Fn(f64) -> bool) -> f64 {
     mean(&relative)
 }
 
-fn plot(loads: &[Loads]) -> Result<String, ExperimentError> {
+fn plot(loads: &[Loads]) -> Chart {
     let drawn = || loads.iter().filter(|loads| loads.t_s <= DRAWN_S);
-    let chart = Chart::new("Figure 10", "time, s", "load, of one link's rate")
+    Chart::new("Figure 10", "time, s", "load, of one link's rate")
         .dashed("sum", drawn().map(|loads| (loads.t_s, loads.sum)))
         .line(
             "difference",
             drawn().map(|loads| (loads.t_s, loads.difference)),
         )
-        .in_ink();
-    chart
-        .svg()
-        .map_err(|error| ExperimentError::run("fig10.svg", error))
+        .in_ink()
 }

@@ -6,10 +6,12 @@
 mod fig10;
 mod fig8;
 mod fig9;
+mod mutations;
 mod table3;
 mod table4;
 mod trace;
 
+use crate::files::built_in;
 use crate::{Experiment, Figure, Omitted, World};
 
 pub static EXPERIMENT: Experiment = Experiment {
@@ -57,11 +59,12 @@ pub static EXPERIMENT: Experiment = Experiment {
             why: "latencies by either of two ISPs: measured on the internet of the day, from two sites for a day",
         },
     ],
-    expected: include_str!("../../../../experiments/2004-guo-multihoming/expected.toml"),
+    mutations: mutations::ALL,
+    files: built_in!(
+        "2004-guo-multihoming",
+        ["README.md", "expected.toml", "trace1.toml", "trace2.toml"]
+    ),
 };
-
-/// Seeds of a full run, and of a quick one.
-const SEEDS: (u64, u64) = (20, 5);
 
 #[cfg(test)]
 mod tests;

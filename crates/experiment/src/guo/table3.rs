@@ -1,13 +1,12 @@
 use anabranch_report::chart::Bars;
-use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE, median};
+use anabranch_scenario::stats::{Estimate, median};
 use anabranch_scenario::{Record, Run};
 
-use super::SEEDS;
 use super::trace::{Row, Trace, duration_sum_s};
-use crate::{Context, ExperimentError, Findings, simulate};
+use crate::{Context, ExperimentError, Findings, Sample, simulate};
 
-/// Table III from top to bottom: ISPs, and how they are chosen. On one there is nothing to choose.
-const ROWS: [(usize, Row); 7] = [
+/// Table III from top to bottom: ISPs, and how they are chosen. On one there is nothing to choose. Then what is beside it.
+const ROWS: [(usize, Row); 9] = [
     (1, Row::Load),
     (2, Row::Packet),
     (2, Row::Hash),
@@ -15,100 +14,142 @@ const ROWS: [(usize, Row); 7] = [
     (3, Row::Packet),
     (3, Row::Hash),
     (3, Row::Load),
+    (2, Row::Crc),
+    (3, Row::Crc),
 ];
+/// Those of the paper.
+const PUBLISHED: usize = 7;
 
 /// One cell under one seed.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     sum_s: f64,
-    connections: usize,
-    incomplete: usize,
+    incomplete: f64,
 }
 
-/// One trace: cells by row, then seed.
+/// One trace: by row, the sum of durations and the share of connections that were given up.
 #[derive(Debug)]
 struct Column {
     trace: Trace,
-    cells: Vec<Vec<Cell>>,
+    sums_s: Vec<Sample>,
+    incomplete: Vec<Sample>,
 }
 
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
-    let seeds = context.seeds(SEEDS.0, SEEDS.1);
-    let mut runs = Vec::new();
-    for trace in Trace::ALL {
-        for (isps, row) in ROWS {
-            runs.extend(row.runs(&trace.over(isps)?, &seeds));
-        }
-    }
-    let cells = simulate(context, &runs, cell)?;
-    let by_trace = cells.chunks(ROWS.len() * seeds.len());
-    let columns: Vec<Column> = Trace::ALL
-        .into_iter()
-        .zip(by_trace)
-        .map(|(trace, cells)| Column {
-            trace,
-            cells: cells.chunks(seeds.len()).map(<[Cell]>::to_vec).collect(),
-        })
-        .collect();
     let mut findings = Findings::default();
-    for column in &columns {
+    let mut columns = Vec::new();
+    for trace in Trace::ALL {
+        let column = Column::new(context, trace)?;
         column.observe(&mut findings);
+        column.observe_order(&mut findings);
+        columns.push(column);
     }
-    observe_order(&columns, &mut findings);
-    findings.plot("table3", plot(&columns)?);
+    findings.plot("table3", plot(&columns));
     Ok(findings)
 }
 
 fn cell(_: &Run, record: &Record) -> Cell {
     let transfers = &record.transfers;
+    let incomplete = transfers.iter().filter(|t| !t.outcome.is_ok()).count();
     Cell {
         sum_s: duration_sum_s(record),
-        connections: transfers.len(),
-        incomplete: transfers.iter().filter(|t| !t.outcome.is_ok()).count(),
+        incomplete: incomplete as f64 / transfers.len() as f64,
     }
 }
 
 impl Column {
-    fn sums_s(&self, row: usize) -> Vec<f64> {
-        self.cells[row].iter().map(|cell| cell.sum_s).collect()
+    fn new(context: &Context, trace: Trace) -> Result<Column, ExperimentError> {
+        let seeds = context.seeds();
+        let mut runs = Vec::new();
+        for (isps, row) in ROWS {
+            runs.extend(row.runs(&trace.over(context.files, isps)?, &seeds));
+        }
+        let cells = simulate(context, &runs, cell)?;
+        let by_row = |of: fn(&Cell) -> f64| {
+            let rows = cells.chunks(seeds.len());
+            rows.map(|cells| seeds.iter().copied().zip(cells.iter().map(of)).collect())
+                .collect()
+        };
+        Ok(Column {
+            trace,
+            sums_s: by_row(|cell| cell.sum_s),
+            incomplete: by_row(|cell| cell.incomplete),
+        })
     }
 
-    /// Per seed, to the same trace on one link.
-    fn ratios(&self, row: usize) -> Vec<f64> {
-        let pairs = self.cells[row].iter().zip(&self.cells[0]);
-        pairs.map(|(cell, one)| cell.sum_s / one.sum_s).collect()
-    }
-
-    /// The median ratio of a row.
-    fn ratio(&self, isps: usize, row: Row) -> f64 {
+    fn sum_s(&self, isps: usize, row: Row) -> &Sample {
         let index = ROWS.iter().position(|&known| known == (isps, row));
-        median(&self.ratios(index.expect("a row of the table")))
+        &self.sums_s[index.expect("a row of the table")]
+    }
+
+    /// Of row `index`, to the same trace over one ISP.
+    fn ratio(&self, index: usize) -> Sample {
+        self.sums_s[index].per(&self.sums_s[0])
     }
 
     fn observe(&self, findings: &mut Findings) {
         let trace = self.trace.name();
-        findings.observe(format!("{trace}_1_s"), median(&self.sums_s(0)));
-        for (index, (isps, row)) in ROWS.iter().enumerate().skip(1) {
+        findings.observe(format!("{trace}_1_s"), self.sums_s[0].median());
+        for (index, (isps, row)) in ROWS[..PUBLISHED].iter().enumerate().skip(1) {
             let key = format!("{trace}_{isps}_{}", row.name());
-            findings.observe(key, median(&self.ratios(index)));
+            findings.observe(key, self.ratio(index).median());
         }
-        let all = || self.cells.iter().flatten();
-        let incomplete: usize = all().map(|cell| cell.incomplete).sum();
-        let connections: usize = all().map(|cell| cell.connections).sum();
-        let share = incomplete as f64 / connections as f64;
-        findings.observe(format!("{trace}_incomplete"), share);
+        let (first, rest) = self.incomplete[..PUBLISHED].split_first().expect("rows");
+        let most = rest
+            .iter()
+            .fold(first.clone(), |most, row| most.with(row, f64::max));
+        findings.observe(format!("{trace}_incomplete"), most.mean());
         findings.note(self.spread());
+    }
+
+    /// What the paper concludes from the order of its rows, in the same trace under the same seed.
+    fn observe_order(&self, findings: &mut Findings) {
+        let trace = self.trace.name();
+        for isps in [2, 3] {
+            let over = |row, other| self.sum_s(isps, row).per(self.sum_s(isps, other));
+            for row in [Row::Hash, Row::Load] {
+                let name = row.name();
+                let over_packet = over(row, Row::Packet).median();
+                let key = format!("{trace}_{isps}_{name}_over_packet");
+                findings.observe(key, over_packet.clone());
+                findings.observe(format!("{trace}_{isps}_{name}_15_percent"), over_packet);
+            }
+            let key = format!("{trace}_{isps}_hash_over_load");
+            findings.observe(key, over(Row::Hash, Row::Load).median());
+        }
+        for row in Row::PUBLISHED {
+            let key = format!("{trace}_{}_3_over_2", row.name());
+            findings.observe(key, self.sum_s(3, row).per(self.sum_s(2, row)).median());
+        }
+        let gap = |isps| self.sum_s(isps, Row::Hash).per(self.sum_s(isps, Row::Load));
+        let shrinks = gap(3).per(&gap(2));
+        findings.observe(format!("{trace}_gap_shrinks"), shrinks.median());
+        findings.note(self.by_crc());
+    }
+
+    /// What another hash makes of the same connections.
+    fn by_crc(&self) -> String {
+        let over_load = [2, 3].map(|isps| {
+            let [crc_s, load_s] = [Row::Crc, Row::Load].map(|row| self.sum_s(isps, row));
+            let ratio = median(&crc_s.per(load_s).values());
+            format!("{ratio:.3} over {isps} ISPs")
+        });
+        let trace = self.trace.name();
+        format!(
+            "{trace}, sum by CRC-32 over sum by load: {}",
+            over_load.join(", ")
+        )
     }
 
     /// How far the seeds lie apart.
     fn spread(&self) -> String {
-        let of = |values: Vec<f64>, digits: usize| {
-            let Estimate { min, max, .. } = Estimate::of(values).expect("a seed at least");
+        let of = |sample: &Sample, digits: usize| {
+            let Estimate { min, max, .. } = sample.plotted();
             format!("{min:.digits$} to {max:.digits$}")
         };
-        let one = format!("{} {} s", label(0), of(self.sums_s(0), 0));
+        let one = format!("{} {} s", label(0), of(&self.sums_s[0], 0));
         let others =
-            (1..ROWS.len()).map(|row| format!("{} {}", label(row), of(self.ratios(row), 3)));
+            (1..ROWS.len()).map(|row| format!("{} {}", label(row), of(&self.ratio(row), 3)));
         let all: Vec<String> = std::iter::once(one).chain(others).collect();
         let trace = self.trace.name();
         format!("{trace}, least and most of all seeds: {}", all.join("; "))
@@ -123,48 +164,18 @@ fn label(row: usize) -> String {
     }
 }
 
-/// What the paper concludes from the order of its rows.
-fn observe_order(columns: &[Column], findings: &mut Findings) {
-    let flows = [Row::Hash, Row::Load];
-    let over = |pick: fn(f64, f64) -> f64, values: Vec<f64>| values.into_iter().reduce(pick);
-    let mut packet_first = Vec::new();
-    let mut more_links = Vec::new();
-    for column in columns {
-        for isps in [2, 3] {
-            let packet = column.ratio(isps, Row::Packet);
-            packet_first.extend(flows.map(|row| column.ratio(isps, row) / packet));
-        }
-        more_links.extend(Row::ALL.map(|row| column.ratio(3, row) / column.ratio(2, row)));
-    }
-    findings.observe(
-        "packet_first",
-        over(f64::min, packet_first).unwrap_or(f64::NAN),
-    );
-    findings.observe("more_links", over(f64::max, more_links).unwrap_or(f64::NAN));
-    for column in columns {
-        let hash_over_load = |isps| column.ratio(isps, Row::Hash) / column.ratio(isps, Row::Load);
-        let key = format!("{}_2_hash_over_load", column.trace.name());
-        findings.observe(key, hash_over_load(2));
-        if column.trace == Trace::Two {
-            let gap = |isps| column.ratio(isps, Row::Hash) - column.ratio(isps, Row::Load);
-            findings.observe("trace2_3_hash_over_load", hash_over_load(3));
-            findings.observe("trace2_gap_shrinks", gap(3) / gap(2));
-        }
-    }
-}
-
-fn plot(columns: &[Column]) -> Result<String, ExperimentError> {
-    let labels = (0..ROWS.len()).map(label);
+fn plot(columns: &[Column]) -> Bars {
+    let labels = (0..PUBLISHED).map(label);
     let bars = Bars::new(
         "Table III",
         "sum of durations, of that over one ISP",
         labels,
     );
-    let bars = columns.iter().fold(bars, |bars, column| {
-        let estimate = |row| Some(Estimate::of(column.ratios(row))?.within(NOT_NEGATIVE));
-        let estimates = (0..ROWS.len()).filter_map(estimate);
-        bars.series(column.trace.name(), estimates)
-    });
-    bars.svg()
-        .map_err(|error| ExperimentError::run("table3.svg", error))
+    columns.iter().fold(bars, |bars, column| {
+        let published_s = column.trace.published_s();
+        let published = published_s.map(|sum_s| Some(sum_s / published_s[0]));
+        let ratios = (0..PUBLISHED).map(|row| column.ratio(row).plotted_median());
+        bars.series(column.trace.name(), ratios)
+            .published(published)
+    })
 }

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_report::chart::Chart;
-use anabranch_scenario::stats::median;
+use anabranch_scenario::stats::{Estimate, median};
 use anabranch_scenario::{Direction, Network, Scenario};
-use anabranch_sim::fluid::{Counted, Flow, Sharing, serve};
+use anabranch_sim::fluid::{Counted, Flow, Sharing};
 
-use super::SEEDS;
 use super::trace::Trace;
-use crate::{Context, ExperimentError, Findings};
+use crate::{Context, ExperimentError, Findings, Sample};
 
 /// A question to the name server takes a round trip of a link of the scenario that nobody else uses.
 const ASKING: Duration = Duration::from_millis(10);
@@ -26,6 +25,17 @@ const LAGS_MS: [u64; 9] = [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000];
 const PUBLISHED_S: [(Trace, [f64; 4]); 2] = [
     (Trace::One, [45_462.0, 34_924.0, 36_475.0, 35_034.0]),
     (Trace::Two, [4_474.0, 3_885.0, 2_623.0, 2_685.0]),
+];
+
+/// Its key, what a choice counts, and which of the sums it is.
+type Cell = (&'static str, Counted, fn(Sums) -> f64);
+
+/// The cells of a trace, in the same order.
+const CELLS: [Cell; 4] = [
+    ("both_in", Counted::BothWays, |sums| sums.inward_s),
+    ("both_out", Counted::BothWays, |sums| sums.outward_s),
+    ("own_in", Counted::OwnWay, |sums| sums.inward_s),
+    ("own_out", Counted::OwnWay, |sums| sums.outward_s),
 ];
 
 /// One replay: sums of durations of the inward and of the outward connections.
@@ -42,7 +52,6 @@ impl Sums {
 }
 
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
-    let seeds = context.seeds(SEEDS.0, SEEDS.1);
     let mut findings = Findings::default();
     let mut chart = Chart::new(
         "Table IV",
@@ -53,27 +62,24 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     let mut gains = Vec::new();
     for (trace, published_s) in PUBLISHED_S {
         let replay = Replay::new(context, trace)?;
-        let gain = median(&replay.gains(&seeds, ASKING)?);
-        findings.observe(format!("{}_gain", trace.name()), gain);
+        let gain = replay.gains(ASKING)?;
+        findings.observe(format!("{}_gain", trace.name()), gain.median());
         gains.push(gain);
-        findings.note(replay.cells(&seeds, published_s)?);
+        replay.observe_cells(&mut findings)?;
         let mut curve = Vec::new();
         for lag in LAGS_MS.map(Duration::from_millis) {
-            curve.push((lag.as_secs_f64(), median(&replay.gains(&seeds, lag)?)));
+            curve.push((lag.as_secs_f64(), replay.gains(lag)?.plotted_median()));
         }
-        findings.note(described(trace, &replay, &seeds, &curve)?);
+        findings.note(described(trace, &replay, &curve)?);
         let level = published_gain(published_s);
         let ends = [curve[0].0, curve[curve.len() - 1].0];
-        chart = chart.line(trace.name(), curve).dashed(
+        chart = chart.estimates(trace.name(), curve).dashed(
             format!("{}, published", trace.name()),
             ends.map(|lag_s| (lag_s, level)),
         );
     }
-    findings.observe("trace2_gains_more", gains[1] / gains[0]);
-    let svg = chart
-        .svg()
-        .map_err(|error| ExperimentError::run("table4.svg", error))?;
-    findings.plot("table4", svg);
+    findings.observe("trace2_gains_more", gains[1].per(&gains[0]).median());
+    findings.plot("table4", chart);
     Ok(findings)
 }
 
@@ -85,13 +91,12 @@ fn published_gain([both_in, both_out, own_in, own_out]: [f64; 4]) -> f64 {
 fn described(
     trace: Trace,
     replay: &Replay<'_>,
-    seeds: &[u64],
-    curve: &[(f64, f64)],
+    curve: &[(f64, Estimate)],
 ) -> Result<String, ExperimentError> {
-    let together = median(&replay.gains(seeds, Duration::ZERO)?);
+    let together = median(&replay.gains(Duration::ZERO)?.values());
     let at: Vec<String> = curve
         .iter()
-        .map(|(lag_s, gain)| format!("{gain:.3} after {lag_s} s"))
+        .map(|(lag_s, gain)| format!("{:.3} after {lag_s} s", gain.median))
         .collect();
     Ok(format!(
         "{}, gain if twins begin together {together:.3}; {}",
@@ -109,7 +114,7 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(context: &'a Context<'a>, trace: Trace) -> Result<Self, ExperimentError> {
-        let scenario = trace.over(2)?;
+        let scenario = trace.over(context.files, 2)?;
         Ok(Replay {
             context,
             trace,
@@ -132,7 +137,7 @@ impl<'a> Replay<'a> {
         lag: Duration,
     ) -> Result<Vec<Flow>, ExperimentError> {
         let tcp = &self.scenario.tcp;
-        let arrivals = self.trace.arrivals(seed)?;
+        let arrivals = self.trace.arrivals(self.context.files, seed)?;
         let flow = |arrival: &anabranch_workload::Arrival| {
             let segments = arrival.bytes.div_ceil(tcp.mss_bytes.into());
             Flow {
@@ -152,7 +157,7 @@ impl<'a> Replay<'a> {
             let mut flows = self.flows(seed, Direction::Up, Duration::ZERO)?;
             flows.extend(self.flows(seed, Direction::Down, lag)?);
             flows.sort_by_key(|flow| flow.at);
-            serve_sums(&self.rates_bps(), counted, seed, &flows)
+            self.serve(&self.rates_bps(), counted, seed, &flows)
         })
     }
 
@@ -161,82 +166,70 @@ impl<'a> Replay<'a> {
         let run = format!("{} one way, one link, seed {seed}", self.trace.name());
         let one = self.context.numbers(&run, seed, || {
             let flows = self.flows(seed, Direction::Up, Duration::ZERO)?;
-            serve_sums(&self.rates_bps()[..1], Counted::BothWays, seed, &flows)
+            self.serve(&self.rates_bps()[..1], Counted::BothWays, seed, &flows)
         })?;
         Ok(one.outward_s)
     }
 
+    fn serve(
+        &self,
+        rates_bps: &[u64],
+        counted: Counted,
+        seed: u64,
+        flows: &[Flow],
+    ) -> Result<Sums, ExperimentError> {
+        let lcf = "LCF".parse().expect("a row of the table");
+        let sharing = Sharing::Chosen(lcf, counted);
+        let copied = flows.iter().copied();
+        let served = self.context.serve(rates_bps, sharing, seed, copied)?;
+        let of = |direction| {
+            let pairs = flows.iter().zip(&served);
+            let mine = pairs.filter(|(flow, _)| flow.direction == direction);
+            mine.map(|(_, served)| served.duration_s).sum()
+        };
+        Ok(Sums {
+            inward_s: of(Direction::Down),
+            outward_s: of(Direction::Up),
+        })
+    }
+
     /// By seed, the sum of all durations by the load of both directions over that by the own direction's.
-    fn gains(&self, seeds: &[u64], lag: Duration) -> Result<Vec<f64>, ExperimentError> {
-        let gain = |&seed: &u64| {
+    fn gains(&self, lag: Duration) -> Result<Sample, ExperimentError> {
+        let gain = |seed| {
             let both = self.sums(seed, lag, Counted::BothWays)?;
             let own = self.sums(seed, lag, Counted::OwnWay)?;
-            Ok(both.total_s() / own.total_s())
+            Ok((seed, both.total_s() / own.total_s()))
         };
-        seeds.iter().map(gain).collect()
+        self.context.seeds().into_iter().map(gain).collect()
     }
 
-    /// The cells of the table beside the published ones, as ratios to the trace over one link.
-    fn cells(&self, seeds: &[u64], published_s: [f64; 4]) -> Result<String, ExperimentError> {
-        let mut ratios = [const { Vec::new() }; 4];
-        for &seed in seeds {
-            let one_s = self.one_s(seed)?;
-            let both = self.sums(seed, ASKING, Counted::BothWays)?;
-            let own = self.sums(seed, ASKING, Counted::OwnWay)?;
-            let cells_s = [both.inward_s, both.outward_s, own.inward_s, own.outward_s];
-            for (ratios, cell_s) in ratios.iter_mut().zip(cells_s) {
-                ratios.push(cell_s / one_s);
-            }
+    /// The cells of the table, as ratios to the trace over one link.
+    fn observe_cells(&self, findings: &mut Findings) -> Result<(), ExperimentError> {
+        for (name, counted, of) in CELLS {
+            let ratio = |seed| {
+                let cell_s = of(self.sums(seed, ASKING, counted)?);
+                Ok((seed, cell_s / self.one_s(seed)?))
+            };
+            let seeds = self.context.seeds().into_iter();
+            let ratios: Sample = seeds.map(ratio).collect::<Result<_, ExperimentError>>()?;
+            findings.observe(format!("{}_{name}", self.trace.name()), ratios.median());
         }
-        let cells = ["both, in", "both, out", "own, in", "own, out"];
-        let cells = cells.iter().zip(&ratios).zip(published_s);
-        let one_s = self.trace.published_one_s();
-        let words: Vec<String> = cells
-            .map(|((name, ratios), published_s)| {
-                let published = published_s / one_s;
-                format!("{name} {:.3} (published {published:.3})", median(ratios))
-            })
-            .collect();
-        let trace = self.trace.name();
-        Ok(format!(
-            "{trace}, of the sum over one ISP: {}",
-            words.join(", ")
-        ))
+        Ok(())
     }
-}
-
-fn serve_sums(
-    rates_bps: &[u64],
-    counted: Counted,
-    seed: u64,
-    flows: &[Flow],
-) -> Result<Sums, ExperimentError> {
-    let lcf = "LCF".parse().expect("a row of the table");
-    let sharing = Sharing::Chosen(lcf, counted);
-    let served = serve(rates_bps, sharing, seed, flows.iter().copied())
-        .map_err(|error| ExperimentError::run("table4", error))?;
-    let of = |direction| {
-        let pairs = flows.iter().zip(&served);
-        let mine = pairs.filter(|(flow, _)| flow.direction == direction);
-        mine.map(|(_, served)| served.duration_s).sum()
-    };
-    Ok(Sums {
-        inward_s: of(Direction::Down),
-        outward_s: of(Direction::Up),
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::run::tests::Silent;
+    use crate::guo::tests::files;
+    use crate::run::tests::context;
 
     /// Each finds its twin on the one link and takes the other, so that either direction has one link to itself.
     #[test]
     fn twins_that_begin_together_use_one_link_each_way_unless_each_direction_is_counted() {
-        let options = Options::default();
-        let context = Context::new(&options, &Silent);
+        let (options, files) = (Options::default(), files());
+        let context = context(&options, &files);
         let replay = Replay::new(&context, Trace::Two).expect("reads");
         let alone_s = replay.one_s(1).expect("serves");
         let both = replay
@@ -248,7 +241,7 @@ mod tests {
             .sums(1, Duration::ZERO, Counted::OwnWay)
             .expect("serves");
         assert!(own.total_s() < 0.6 * both.total_s());
-        let gains = replay.gains(&[1], ASKING).expect("serves");
-        assert!(gains[0] > 1.0 && gains[0] < both.total_s() / own.total_s());
+        let gain = replay.gains(ASKING).expect("serves").values()[0];
+        assert!(gain > 1.0 && gain < both.total_s() / own.total_s());
     }
 }

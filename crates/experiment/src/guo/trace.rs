@@ -1,12 +1,12 @@
 //! The traces of table II, replayed over so many ISPs.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use anabranch_scenario::{Load, Network, Policy, Record, Run, Scenario, ScenarioFile};
+use anabranch_config::BadInput;
+use anabranch_scenario::{Load, Network, Policy, Record, Run, Scenario};
 use anabranch_workload::{Arrival, ArrivalPlan};
 
-use crate::ExperimentError;
+use crate::{ExperimentError, Files};
 
 /// A trace of table II by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,28 +26,15 @@ impl Trace {
         }
     }
 
-    fn text(self) -> &'static str {
-        match self {
-            Trace::One => {
-                include_str!("../../../../experiments/2004-guo-multihoming/trace1.toml")
-            }
-            Trace::Two => {
-                include_str!("../../../../experiments/2004-guo-multihoming/trace2.toml")
-            }
-        }
-    }
-
-    /// The scenario file, which has all three ISPs.
-    pub fn scenario(self) -> Result<Scenario, ExperimentError> {
-        let path = format!("{}.toml", self.name());
-        let file = ScenarioFile::parse(Path::new(&path), self.text())
-            .map_err(|error| ExperimentError::run(&path, error))?;
+    /// The scenario, which has all three ISPs.
+    pub fn scenario(self, files: &Files) -> Result<Scenario, BadInput> {
+        let file = files.scenario(&format!("{}.toml", self.name()))?;
         Ok(Scenario::clone(file.first()))
     }
 
     /// The scenario over the first `isps` of its links.
-    pub fn over(self, isps: usize) -> Result<Arc<Scenario>, ExperimentError> {
-        let mut scenario = self.scenario()?;
+    pub fn over(self, files: &Files, isps: usize) -> Result<Arc<Scenario>, BadInput> {
+        let mut scenario = self.scenario(files)?;
         if let Network::Site(site) = &mut scenario.network {
             site.links.truncate(isps);
         }
@@ -55,21 +42,25 @@ impl Trace {
         Ok(Arc::new(scenario))
     }
 
-    /// What table III says of it over one ISP.
-    pub fn published_one_s(self) -> f64 {
+    /// Its column of table III, from top to bottom.
+    pub fn published_s(self) -> [f64; 7] {
         match self {
-            Trace::One => 79_400.0,
-            Trace::Two => 6_957.0,
+            Trace::One => [
+                79_400.0, 29_932.0, 30_924.0, 30_618.0, 14_553.0, 16_596.0, 17_531.0,
+            ],
+            Trace::Two => [
+                6_957.0, 2_059.0, 3_357.0, 2_222.0, 1_408.0, 2_019.0, 1_930.0,
+            ],
         }
     }
 
     /// Its connections, by the time they begin.
-    pub fn arrivals(self, seed: u64) -> Result<Vec<Arrival>, ExperimentError> {
-        match self.scenario()?.load {
+    pub fn arrivals(self, files: &Files, seed: u64) -> Result<Vec<Arrival>, ExperimentError> {
+        match self.scenario(files)?.load {
             Load::Arrivals(ArrivalPlan { pattern, .. }) => {
                 Ok(ArrivalPlan { pattern, seed }.arrivals().collect())
             }
-            Load::Pages(_) => Err(ExperimentError::run(self.name(), "a trace is no pages")),
+            _ => Err(ExperimentError::run(self.name(), "a trace is no pages")),
         }
     }
 }
@@ -78,13 +69,16 @@ impl Trace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
     Packet,
+    /// By the sum of addresses and ports.
     Hash,
     /// "Load based": fewest open connections.
     Load,
+    /// By CRC-32 of addresses and ports: not in the paper.
+    Crc,
 }
 
 impl Row {
-    pub const ALL: [Row; 3] = [Row::Packet, Row::Hash, Row::Load];
+    pub const PUBLISHED: [Row; 3] = [Row::Packet, Row::Hash, Row::Load];
 
     /// As in the keys of `expected.toml`.
     pub fn name(self) -> &'static str {
@@ -92,15 +86,18 @@ impl Row {
             Row::Packet => "packet",
             Row::Hash => "hash",
             Row::Load => "load",
+            Row::Crc => "crc",
         }
     }
 
-    fn policy(self) -> Policy {
+    /// Who chooses.
+    pub fn policy(self) -> Policy {
         let named = |name: &str| Policy::Gateway(name.parse().expect("a row of the table"));
         match self {
             Row::Packet => Policy::Packet,
-            Row::Hash => named("hash"),
+            Row::Hash => named("hash-sum"),
             Row::Load => named("LCF"),
+            Row::Crc => named("hash"),
         }
     }
 

@@ -3,68 +3,60 @@
 use anabranch_report::chart::Bars;
 use anabranch_scenario::Policy;
 
-use super::SEEDS;
-use super::runs::{DH, DHFV, Outcomes, SH, jo, unplotted, words};
+use super::runs::{DH, DHFV, Outcomes, SH, words};
 use crate::{Context, ExperimentError, Findings};
 
+const POLICIES: [Policy; 3] = [SH, DH, DHFV];
+/// Figure 9.
+const PUBLISHED_KB: [f64; 3] = [352.0, 39.0, 11.0];
 const KB: f64 = 1000.0;
 
 pub(super) fn fig9(context: &Context) -> Result<Findings, ExperimentError> {
-    let policies = [SH, DH, DHFV];
-    let outcomes = outcomes(context, &policies)?;
-    let lost = |policy| outcomes.estimate(policy, |o| o.lost_bytes).scaled(KB);
-    let [sh, dh, dhfv] = policies.map(lost);
+    let outcomes = Outcomes::of_jo(context, &POLICIES)?;
+    let lost = POLICIES.map(|policy| outcomes.sample(policy, |o| o.lost_bytes / KB));
+    let [sh, dh, dhfv] = &lost;
     let mut findings = Findings::default();
-    findings.observe("sh", sh.mean);
-    findings.observe("dh", dh.mean);
-    findings.observe("dhfv", dhfv.mean);
-    findings.observe("sh_over_dh", sh.mean / dh.mean);
-    findings.observe("dhfv_over_dh", dhfv.mean / dh.mean);
-    for (policy, lost) in policies.into_iter().zip([sh, dh, dhfv]) {
+    findings.observe("sh", sh.mean());
+    findings.observe("dh", dh.mean());
+    findings.observe("dhfv", dhfv.mean());
+    findings.observe("sh_over_dh", sh.over(dh));
+    findings.observe("dhfv_over_dh", dhfv.over(dh));
+    for (policy, lost) in POLICIES.into_iter().zip(&lost) {
+        let all = lost.plotted();
         findings.note(format!(
             "{policy} lost {} kB (median {:.1}, most {:.1})",
             words(lost, 1),
-            lost.median,
-            lost.max
+            all.median,
+            all.max
         ));
     }
-    let chart = bars("Bytes lost in 20 s", "kB", &policies);
-    findings.plot(
-        "fig9",
-        chart
-            .series("lost", [sh, dh, dhfv])
-            .svg()
-            .map_err(unplotted)?,
-    );
+    let chart = bars("Bytes lost in 20 s", "kB", &POLICIES);
+    let chart = chart
+        .series("lost", lost.iter().map(|lost| lost.plotted()))
+        .published(PUBLISHED_KB.map(Some));
+    findings.plot("fig9", chart);
     Ok(findings)
 }
 
 pub(super) fn fig10(context: &Context) -> Result<Findings, ExperimentError> {
-    let policies = [SH, DH, DHFV];
-    let outcomes = outcomes(context, &policies)?;
-    let moved = |policy| outcomes.estimate(policy, |o| o.reassignments);
-    let [sh, dh, dhfv] = policies.map(moved);
+    let outcomes = Outcomes::of_jo(context, &POLICIES)?;
+    let moved = |policy| outcomes.sample(policy, |o| o.reassignments);
+    let [sh, dh, dhfv] = POLICIES.map(moved);
     let mut findings = Findings::default();
-    findings.observe("sh", sh.max);
-    findings.observe("dh_over_dhfv", dh.mean / dhfv.mean);
-    for (policy, moved) in [(DH, dh), (DHFV, dhfv)] {
-        let reordered = outcomes.estimate(policy, |o| o.reordered);
+    findings.observe("sh", sh.greatest());
+    findings.observe("dh_over_dhfv", dh.over(&dhfv));
+    for (policy, moved) in [(DH, &dh), (DHFV, &dhfv)] {
+        let reordered = outcomes.sample(policy, |o| o.reordered);
         findings.note(format!(
             "{policy} moved {} bins; {} data packets came out of order",
             words(moved, 1),
-            words(reordered, 0)
+            words(&reordered, 0)
         ));
     }
     let chart = bars("Bins reassigned in 20 s", "reassignments", &[DH, DHFV]).log_y();
-    findings.plot(
-        "fig10",
-        chart.series("moved", [dh, dhfv]).svg().map_err(unplotted)?,
-    );
+    let chart = chart.series("moved", [dh.plotted(), dhfv.plotted()]);
+    findings.plot("fig10", chart);
     Ok(findings)
-}
-
-fn outcomes(context: &Context, policies: &[Policy]) -> Result<Outcomes, ExperimentError> {
-    Outcomes::of(context, jo()?, policies, &context.seeds(SEEDS.0, SEEDS.1))
 }
 
 fn bars(title: &str, unit: &str, policies: &[Policy]) -> Bars {

@@ -8,11 +8,13 @@
 mod discussion;
 mod laboratory;
 mod losses;
+mod mutations;
 mod runs;
 mod tcp;
 mod traffic;
 mod undivided;
 
+use crate::files::built_in;
 use crate::{Experiment, Figure, World};
 
 const SIM: &[World] = &[World::Sim];
@@ -95,11 +97,18 @@ pub static EXPERIMENT: Experiment = Experiment {
         },
     ],
     omitted: &[],
-    expected: include_str!("../../../../experiments/2002-jo-multilink/expected.toml"),
+    mutations: mutations::ALL,
+    files: built_in!(
+        "2002-jo-multilink",
+        [
+            "README.md",
+            "expected.toml",
+            "jo.toml",
+            "equal.toml",
+            "lab.toml"
+        ]
+    ),
 };
-
-/// Seeds of a full run, and of a quick one.
-const SEEDS: (u64, u64) = (20, 3);
 
 #[cfg(test)]
 mod tests;

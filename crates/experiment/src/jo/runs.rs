@@ -1,18 +1,18 @@
 //! The runs behind the figures, and what is kept of each.
 
-use std::path::Path;
-
-use anabranch_results::OutputError;
-use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE, mean};
+use anabranch_scenario::stats::{Estimate, mean};
 use anabranch_scenario::{
     Direction, Load, Policy, Record, Run, Scenario, ScenarioFile, Spread, Transfer,
 };
 
-use crate::{Context, ExperimentError, simulate};
+use crate::{Context, ExperimentError, Sample, simulate};
 
-const JO: &str = include_str!("../../../../experiments/2002-jo-multilink/jo.toml");
-const LAB: &str = include_str!("../../../../experiments/2002-jo-multilink/lab.toml");
-const EQUAL: &str = include_str!("../../../../experiments/2002-jo-multilink/equal.toml");
+/// The paper's scenario.
+pub(super) const JO: &str = "jo.toml";
+/// All flows alike, and a sublink that falls back.
+pub(super) const EQUAL: &str = "equal.toml";
+/// The paper's scenario at a quarter of its size, as far as the laboratory can have it.
+pub(super) const LAB: &str = "lab.toml";
 
 pub(super) const SH: Policy = Policy::Trunk(Spread::Hash);
 pub(super) const DH: Policy = Policy::Trunk(Spread::Dh);
@@ -28,10 +28,6 @@ pub(super) const CAPACITY_BPS: f64 = 44_736_000.0;
 /// One run.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    pub policy: Policy,
-    pub seed: u64,
-    /// The point of the sweep, if there is one.
-    pub point: Option<u32>,
     pub length_s: f64,
     /// Of each sublink, its mean rate in every [`INTERVAL_S`].
     pub sublinks_bps: Vec<Vec<f64>>,
@@ -55,9 +51,6 @@ impl Outcome {
         let bins = (length_s / INTERVAL_S).round() as usize;
         let header_bytes = f64::from(scenario.tcp.header_bytes) * counts.offered.packets as f64;
         Outcome {
-            policy: run.policy,
-            seed: run.seed,
-            point: run.point.first().and_then(|(_, value)| value.parse().ok()),
             length_s,
             sublinks_bps: record
                 .series
@@ -127,33 +120,6 @@ fn received_bytes(run: &Run, transfers: &[Transfer]) -> f64 {
     directions.zip(transfers).map(received).sum::<u64>() as f64
 }
 
-fn file(name: &str, text: &str) -> Result<ScenarioFile, ExperimentError> {
-    ScenarioFile::parse(Path::new(name), text).map_err(|bad| ExperimentError::run(name, bad))
-}
-
-/// The paper's scenario.
-pub(super) fn jo() -> Result<ScenarioFile, ExperimentError> {
-    file("jo.toml", JO)
-}
-
-/// The paper's scenario at several values of one of its keys.
-pub(super) fn jo_at(key: &str, values: &[u32]) -> Result<ScenarioFile, ExperimentError> {
-    file(
-        "jo.toml",
-        &format!("{JO}\n[sweep]\n\"{key}\" = {values:?}\n"),
-    )
-}
-
-/// All flows alike, and a sublink that falls back.
-pub(super) fn equal() -> Result<ScenarioFile, ExperimentError> {
-    file("equal.toml", EQUAL)
-}
-
-/// The paper's scenario at a quarter of its size, as far as the laboratory can have it.
-pub(super) fn lab() -> Result<ScenarioFile, ExperimentError> {
-    file("lab.toml", LAB)
-}
-
 /// The runs of `file` under these policies.
 pub(super) fn trials(
     file: ScenarioFile,
@@ -166,57 +132,62 @@ pub(super) fn trials(
     Ok(file.with_seeds(seeds).map_err(bad)?.runs())
 }
 
-/// What came of the scenarios of `file` under these policies.
+/// What came of the runs.
 #[derive(Debug)]
-pub(super) struct Outcomes(Vec<Outcome>);
-
-impl From<Vec<Outcome>> for Outcomes {
-    fn from(outcomes: Vec<Outcome>) -> Self {
-        Outcomes(outcomes)
-    }
-}
+pub(super) struct Outcomes(Vec<(Run, Outcome)>);
 
 impl Outcomes {
+    /// In the simulator, under every seed that is asked for.
     pub fn of(
         context: &Context,
         file: ScenarioFile,
         policies: &[Policy],
-        seeds: &[u64],
     ) -> Result<Outcomes, ExperimentError> {
-        let runs = trials(file, policies, seeds)?;
-        simulate(context, &runs, Outcome::of).map(Outcomes)
+        let runs = trials(file, policies, &context.seeds())?;
+        let outcomes = simulate(context, &runs, Outcome::of)?;
+        Ok(Outcomes::paired(runs, outcomes))
     }
 
-    pub fn all(&self) -> &[Outcome] {
-        &self.0
+    /// The paper's scenario.
+    pub fn of_jo(context: &Context, policies: &[Policy]) -> Result<Outcomes, ExperimentError> {
+        Outcomes::of(context, context.files.scenario(JO)?, policies)
     }
 
-    pub fn under(&self, policy: Policy) -> impl Iterator<Item = &Outcome> {
-        self.0.iter().filter(move |o| o.policy == policy)
+    pub fn paired(runs: Vec<Run>, outcomes: Vec<Outcome>) -> Outcomes {
+        Outcomes(runs.into_iter().zip(outcomes).collect())
     }
 
-    /// Over the seeds.
-    pub fn estimate(&self, policy: Policy, of: impl Fn(&Outcome) -> f64) -> Estimate {
-        estimate(self.under(policy).map(of))
+    pub fn under(&self, policy: Policy) -> impl Iterator<Item = (&Run, &Outcome)> {
+        let all = self.0.iter().map(|(run, outcome)| (run, outcome));
+        all.filter(move |(run, _)| run.policy == policy)
     }
 
-    pub fn mean(&self, policy: Policy, of: impl Fn(&Outcome) -> f64) -> f64 {
-        self.estimate(policy, of).mean
+    /// A quantity by seed.
+    pub fn sample(&self, policy: Policy, of: impl Fn(&Outcome) -> f64) -> Sample {
+        let mine = self.under(policy);
+        mine.map(|(run, outcome)| (run.seed, of(outcome))).collect()
+    }
+
+    /// A quantity by seed, where the sweep's key has this value.
+    pub fn sample_at(&self, policy: Policy, value: u32, of: impl Fn(&Outcome) -> f64) -> Sample {
+        let value = value.to_string();
+        let here = self
+            .under(policy)
+            .filter(|(run, _)| run.point.iter().any(|(_, set)| *set == value));
+        here.map(|(run, outcome)| (run.seed, of(outcome))).collect()
     }
 }
 
-/// Not a number if there are no observations.
-pub(super) fn estimate(observations: impl IntoIterator<Item = f64>) -> Estimate {
-    Estimate::of(observations).map_or(Estimate::exact(f64::NAN), |e| e.within(NOT_NEGATIVE))
-}
-
-/// A mean and its confidence interval for reading.
-pub(super) fn words(of: Estimate, decimals: usize) -> String {
-    format!("{:.decimals$} ± {:.decimals$}", of.mean, of.half_width())
-}
-
-pub(super) fn unplotted(error: OutputError) -> ExperimentError {
-    ExperimentError::run("a plot", error)
+/// A mean for reading, with its confidence interval if it has one.
+pub(super) fn words(sample: &Sample, decimals: usize) -> String {
+    let Estimate { mean, count, .. } = sample.plotted();
+    match count {
+        0 | 1 => format!("{mean:.decimals$}"),
+        _ => format!(
+            "{mean:.decimals$} ± {:.decimals$}",
+            sample.plotted().half_width()
+        ),
+    }
 }
 
 /// Bytes of every flow in the loaded direction as planned, greatest first: payload, headers and acknowledgements.

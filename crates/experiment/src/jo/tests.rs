@@ -1,11 +1,17 @@
 use anabranch_core::multilink::{Parameters, Target};
 use anabranch_scenario::{Load, Network};
 
-use super::runs::{CAPACITY_BPS, equal, flow_bytes, jo, jo_at};
+use super::EXPERIMENT;
+use super::runs::{CAPACITY_BPS, EQUAL, JO, flow_bytes};
+use crate::Files;
+
+fn files() -> Files {
+    Files::of(&EXPERIMENT, None).unwrap()
+}
 
 #[test]
 fn the_scenario_is_that_of_the_paper_where_the_paper_says_what_it_is() {
-    let file = jo().unwrap();
+    let file = files().scenario(JO).unwrap();
     let scenario = file.first();
     let Network::Trunk(trunk) = &scenario.network else {
         panic!("a trunk");
@@ -32,7 +38,7 @@ fn the_scenario_is_that_of_the_paper_where_the_paper_says_what_it_is() {
 /// The sizes of the largest flows are those of the files, whose sum does not depend on the seed.
 #[test]
 fn every_seed_has_the_same_flows_and_files_bring_most_of_their_bytes() {
-    let file = jo().unwrap().with_seeds(&[1, 2]).unwrap();
+    let file = files().scenario(JO).unwrap().with_seeds(&[1, 2]).unwrap();
     let runs = file.runs();
     let of_seed = |seed| {
         let run = runs.iter().find(|run| run.seed == seed).unwrap();
@@ -50,13 +56,13 @@ fn every_seed_has_the_same_flows_and_files_bring_most_of_their_bytes() {
 
 #[test]
 fn sweeps_and_the_flows_of_equal_rate_are_scenarios_too() {
-    let users = jo_at("workload.users", &[300, 1200]).unwrap();
+    let users = files().swept(JO, "workload.users", &[300, 1200]).unwrap();
     let points: Vec<_> = users
         .scenarios()
         .map(|(point, _)| point[0].1.as_str())
         .collect();
     assert_eq!(points, ["300", "1200"]);
-    let equal = equal().unwrap();
+    let equal = files().scenario(EQUAL).unwrap();
     let Load::Arrivals(plan) = &equal.first().load else {
         panic!("arrivals");
     };

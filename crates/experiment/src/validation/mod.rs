@@ -4,6 +4,7 @@
 //! curves are drawn.
 
 mod lab;
+mod mutations;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,12 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anabranch_report::chart::Chart;
 use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE};
 use anabranch_sim::validation::{
-    CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, Kind, LINUX_MBPS, Observed,
-    QUEUES, RED, REPEATS, RTT_S, SAWTOOTH, SEEDS, SLOW_START, Topic, beside_linux, cubic_curve,
-    goodputs, mathis, pftk,
+    CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, Kind, LINUX_MBPS, LOST_SYNS,
+    NEWRENO, Observed, QUEUES, RED, REPEATS, RTT_S, SAWTOOTH, SLOW_START, Topic, beside_linux,
+    cubic_curve, goodputs, mathis, mutants, pftk,
 };
 
-use crate::{Bound, Context, Experiment, ExperimentError, Figure, Findings, World};
+use crate::files::built_in;
+use crate::{
+    Context, Experiment, ExperimentError, Figure, Findings, Mutation, Observation, Region, Sample,
+    Verdict, World,
+};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "validation",
@@ -49,7 +54,16 @@ pub static EXPERIMENT: Experiment = Experiment {
         },
     ],
     omitted: &[],
-    expected: include_str!("../../../../experiments/validation/expected.toml"),
+    mutations: mutations::ALL,
+    files: built_in!(
+        "validation",
+        [
+            "README.md",
+            "expected.toml",
+            "lab-arrivals.toml",
+            "lab-downloads.toml"
+        ]
+    ),
 };
 
 const SEGMENT_MBIT: f64 = 1448. * 8. / 1e6;
@@ -74,7 +88,7 @@ fn queues(context: &Context) -> Result<Findings, ExperimentError> {
 fn tcp(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
     let topics = [
-        IDLE, SLOW_START, SAWTOOTH, CUBIC, HYSTART, FAIRNESS, REPEATS,
+        IDLE, SLOW_START, SAWTOOTH, CUBIC, HYSTART, NEWRENO, LOST_SYNS, FAIRNESS, REPEATS,
     ];
     for (topic, observed) in topics.iter().zip(measure(context, &topics)?) {
         judge(&mut findings, topic, &observed, context);
@@ -88,7 +102,7 @@ fn tcp(context: &Context) -> Result<Findings, ExperimentError> {
     let chart = Chart::new("CUBIC after a loss", "time, s", "window, segments")
         .line("simulator", points(|point| point.1))
         .dashed("C·(t − K)³ + W_max", points(|point| point.2));
-    draw(&mut findings, "cubic", &chart)?;
+    findings.plot("cubic", chart);
     Ok(findings)
 }
 
@@ -96,17 +110,18 @@ fn goodput(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
     let observed = measure(context, &[GOODPUT])?.remove(0);
     judge(&mut findings, &GOODPUT, &observed, context);
-    for (kind, p, ratio) in beside_linux(&observed, effort(context)) {
+    for (kind, p, ratios) in beside_linux(&observed, effort(context)) {
         let control = if kind == Kind::LinuxReno {
             "reno"
         } else {
             "cubic"
         };
-        findings.observe(format!("{control}_{}", p * 1000.), ratio);
+        let ratios = seeded(context, &ratios);
+        findings.observe(format!("{control}_{}", p * 1000.), ratios.mean());
     }
     let measured = goodputs(&observed, effort(context));
-    draw(&mut findings, "goodput", &theory(&measured))?;
-    draw(&mut findings, "goodput-linux", &linux(&measured))?;
+    findings.plot("goodput", theory(&measured));
+    findings.plot("goodput-linux", linux(&measured));
     Ok(findings)
 }
 
@@ -153,29 +168,34 @@ fn linux(measured: &[(Kind, f64, Vec<f64>)]) -> Chart {
     )
 }
 
-fn draw(findings: &mut Findings, name: &str, chart: &Chart) -> Result<(), ExperimentError> {
-    let svg = chart
-        .svg()
-        .map_err(|error| ExperimentError::run(name, error))?;
-    findings.plot(name, svg);
-    Ok(())
-}
-
 fn judge(findings: &mut Findings, topic: &Topic, observed: &Observed, context: &Context) {
     for check in (topic.judge)(observed, effort(context)) {
-        let bound = match check.expected {
-            Expected::Around { value, tolerance } => Bound::around(value, tolerance),
-            Expected::AtLeast(least) => Bound::at_least(least),
+        let region = match check.expected {
+            Expected::Around { value, tolerance } => Region::around(value, tolerance),
+            Expected::AtLeast(least) => Region::at_least(least),
+        };
+        let observation = match (topic.random, &check.values[..]) {
+            (false, [value]) => Observation::Exact(*value),
+            (_, values) => seeded(context, values).mean(),
+        };
+        let stated = match check.identity {
+            true => Verdict::Sanity,
+            false => Verdict::Reproduced,
         };
         let claim = format!("{}: {}", check.number, check.name);
-        findings.check(claim, check.observed, bound, check.unit);
+        findings.check(claim, observation, region, check.unit, stated);
     }
+}
+
+/// What every seed gave, in their order.
+fn seeded(context: &Context, values: &[f64]) -> Sample {
+    let seeds = context.seeds().into_iter();
+    seeds.zip(values.iter().copied()).collect()
 }
 
 /// Measures all seeds of all topics on the options' threads.
 fn measure(context: &Context, topics: &[Topic]) -> Result<Vec<Observed>, ExperimentError> {
-    // A quick run has shorter runs, not fewer seeds: three standard errors of a few are too narrow a bound.
-    let seeds = context.seeds(SEEDS, SEEDS);
+    let seeds = context.seeds();
     let of = |topic: usize| {
         topics[topic]
             .seeds(&seeds)
@@ -212,5 +232,9 @@ fn measure(context: &Context, topics: &[Topic]) -> Result<Vec<Observed>, Experim
 
 fn measured(context: &Context, topic: &Topic, seed: u64) -> Result<Vec<f64>, ExperimentError> {
     let run = format!("{}, seed {seed}", topic.title);
-    context.numbers(&run, seed, || Ok((topic.measure)(seed, effort(context))))
+    let Mutation { name, topics, .. } = *context.mutation;
+    let broken =
+        mutants().find(|mutant| topics && mutant.name == name && mutant.topic == topic.title);
+    let measure = broken.map_or(topic.measure, |mutant| mutant.measure);
+    context.numbers(&run, seed, || Ok(measure(seed, effort(context))))
 }

@@ -1,0 +1,95 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_core::multilink::{BinChoice, Parameters};
+use anabranch_scenario::{Load, Network, Policy, Run, Scenario};
+use anabranch_workload::Pattern;
+
+use super::discussion::FULL_USERS;
+use super::runs::{DH, DHFV, SH, SINGLE};
+use crate::Mutation;
+
+pub(super) const ALL: &[Mutation] = &[
+    Mutation {
+        name: "all-static",
+        what: "DH and DHFV spread as SH does",
+        run: |run| renamed(run, &[(DH, SH), (DHFV, SH)]),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "none-static",
+        what: "SH moves bins as DHFV does",
+        run: |run| renamed(run, &[(SH, DHFV)]),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "swapped",
+        what: "DH and DHFV in each other's place",
+        run: |run| renamed(run, &[(DH, DHFV), (DHFV, DH)]),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "all-single",
+        what: "the undivided link in place of SH, DH and DHFV",
+        run: |run| renamed(run, &[(SH, SINGLE), (DH, SINGLE), (DHFV, SINGLE)]),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "controller-off",
+        what: "DH and DHFV look at the queues only after the run",
+        run: |run| {
+            let off = |control: &mut Parameters| control.check_period = Duration::from_secs(3600);
+            controlled(run, off)
+        },
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "second-bin",
+        what: "DHFV moves the second largest bin",
+        run: |run| controlled(run, |control| control.bin = BinChoice::Second),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "full-load",
+        what: "as many users at every load as at the highest",
+        run: |run| changed(run, full_load),
+        ..Mutation::NONE
+    },
+];
+
+/// Another policy in place of that of the run. The undivided link has no sublinks, and none that fails.
+fn renamed(run: &Run, pairs: &[(Policy, Policy)]) -> Run {
+    let pair = pairs.iter().find(|(from, _)| *from == run.policy);
+    let policy = pair.map_or(run.policy, |(_, to)| *to);
+    let run = Run {
+        policy,
+        ..run.clone()
+    };
+    changed(&run, |scenario| {
+        if policy == SINGLE {
+            scenario.faults.clear();
+        }
+    })
+}
+
+fn changed(run: &Run, change: impl Fn(&mut Scenario)) -> Run {
+    let mut scenario = Scenario::clone(&run.scenario);
+    change(&mut scenario);
+    Run::new(Arc::new(scenario), run.policy, run.seed, run.point.clone())
+}
+
+fn controlled(run: &Run, change: impl Fn(&mut Parameters)) -> Run {
+    changed(run, |scenario| {
+        if let Network::Trunk(trunk) = &mut scenario.network {
+            change(&mut trunk.control);
+        }
+    })
+}
+
+fn full_load(scenario: &mut Scenario) {
+    if let Load::Arrivals(plan) = &mut scenario.load
+        && let Pattern::Mix(mix) = &mut plan.pattern
+    {
+        mix.users = mix.users.max(FULL_USERS);
+    }
+}

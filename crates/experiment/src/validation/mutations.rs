@@ -1,0 +1,27 @@
+use crate::Mutation;
+
+pub(super) const ALL: &[Mutation] = &[
+    topics("slow-server", "servers a tenth slower than theory is told"),
+    topics("any-queue", "any queue where the shortest is to be joined"),
+    topics("lost-bit", "a bit of the flow hash is always 0"),
+    topics(
+        "wide-curve",
+        "RED begins at half its least queue and ends at twice its most",
+    ),
+    topics("far", "ways four times as long as formulas are told"),
+    topics("reno", "Reno in place of CUBIC"),
+    topics("no-hystart", "slow start without HyStart++"),
+    topics(
+        "other-newreno",
+        "each variant of NewReno in place of the other",
+    ),
+];
+
+const fn topics(name: &'static str, what: &'static str) -> Mutation {
+    Mutation {
+        name,
+        what,
+        topics: true,
+        ..Mutation::NONE
+    }
+}
