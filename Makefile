@@ -46,7 +46,7 @@ test-kernel: setup-emulator
 
 # Notes what the verifier makes of the programs, here and on the oldest kernel.
 verifier: setup-emulator
-	{ $(CARGO) test --locked -q -p anabranch-dataplane --test verifier $(AS_ROOT) -- --measure && \
+	{ $(CARGO) test --locked -q --workspace --test verifier $(AS_ROOT) -- --measure && \
 	  CARGO='$(CARGO)' scripts/test-kernel --measure; } | scripts/note-verifier crates/dataplane/verifier.tsv
 
 bench: build
