@@ -94,13 +94,7 @@ fn a_new_configuration_that_is_refused_changes_nothing() {
 #[test]
 fn an_adopted_data_path_starts_its_window_at_what_it_has_dispatched_before() {
     let mut driver = Driver::new("RR", equal(2));
-    let mut balancer = Balancer::new(
-        Time::ZERO,
-        "RR".parse().unwrap(),
-        equal(2),
-        Config::default(),
-    )
-    .unwrap();
+    let mut balancer = balancer("RR");
     driver.counters[1].flows.dispatched = (1 << 32) + 7;
     balancer.handle_counters(Time::ZERO, &driver.counters);
     assert_eq!(balancer.poll_choice().unwrap().target[1].dispatched_base, 7);
@@ -108,13 +102,7 @@ fn an_adopted_data_path_starts_its_window_at_what_it_has_dispatched_before() {
 
 #[test]
 fn flows_that_an_adopted_data_path_has_on_an_absent_link_end() {
-    let mut balancer = Balancer::new(
-        Time::ZERO,
-        Algorithm::default(),
-        equal(2),
-        Config::default(),
-    )
-    .unwrap();
+    let mut balancer = balancer("WSDM");
     balancer.handle_link_state(Time::ZERO, LinkId(0), LinkState::Present);
     assert_eq!(
         balancer.poll_event(),

@@ -79,6 +79,12 @@ fn equal(count: usize) -> Vec<LinkSpec> {
         .collect()
 }
 
+/// Over two links of which it was told nothing yet.
+fn balancer(algorithm: &str) -> Balancer {
+    let algorithm = algorithm.parse().unwrap();
+    Balancer::new(Time::ZERO, algorithm, equal(2), Config::default()).unwrap()
+}
+
 impl Driver {
     /// All links present and proven.
     fn new(algorithm: &str, links: Vec<LinkSpec>) -> Driver {

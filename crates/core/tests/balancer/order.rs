@@ -4,13 +4,7 @@ use super::*;
 
 #[test]
 fn there_is_no_choice_before_the_first_counters() {
-    let mut balancer = Balancer::new(
-        Time::ZERO,
-        Algorithm::default(),
-        equal(2),
-        Config::default(),
-    )
-    .unwrap();
+    let mut balancer = balancer("WSDM");
     balancer.handle_link_state(Time::ZERO, LinkId(0), LinkState::Present);
     assert_eq!(balancer.poll_choice(), None);
     balancer.handle_counters(Time::ZERO, &[LinkCounters::default(); 2]);
