@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_config::{BadInput, Rate, Source, is_name};
 
 use super::network::{ACCESS_DELAY, ACCESS_RATE_BPS, Lines};
-use super::written::{File, GroupTable, HopTable, LineTable, TcpTable, WorkloadTable};
+use super::written::{File, GroupTable, HopTable, LineTable, TcpTable, WorkloadTable, hop_of};
 use super::{load, tcp};
 use crate::{Access, Group, Tcp};
 
@@ -121,15 +121,7 @@ fn access(
     name: &str,
     table: &GroupTable,
 ) -> Result<Option<Access>, BadInput> {
-    let own = HopTable {
-        rate: table.rate,
-        down: table.down.clone(),
-        up: table.up.clone(),
-        delay: table.delay,
-        loss: table.loss,
-        buffer: table.buffer,
-        queue: table.queue,
-    };
+    let own = hop_of!(table);
     let (common, rate_bps, delay) = match &file.trunk {
         None if own == HopTable::default() => return Ok(None),
         None => (LineTable::default(), SITE_RATE_BPS, Duration::ZERO),

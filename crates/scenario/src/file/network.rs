@@ -7,7 +7,7 @@ use anabranch_core::multilink;
 
 use super::queue;
 use super::written::{
-    BufferText, File, HopTable, LineTable, LineText, LinkTable, LossText, TrunkTable,
+    BufferText, File, HopTable, LineTable, LineText, LinkTable, LossText, TrunkTable, hop_of,
 };
 use crate::{Beyond, Buffer, Line, LinkPlan, Loss, Network, Queue, Red, Site, Trunk};
 
@@ -100,16 +100,7 @@ fn link(lines: &Lines<'_>, name: &str, table: &LinkTable) -> Result<LinkPlan, Ba
     {
         return bad("weight", "a weight is a whole number from 1 to 1000");
     }
-    let hop = HopTable {
-        rate: table.rate,
-        down: table.down.clone(),
-        up: table.up.clone(),
-        delay: table.delay,
-        loss: table.loss,
-        buffer: table.buffer,
-        queue: table.queue,
-    };
-    let (down, up) = lines.hop(&key, &hop, DELAY_DEFAULT)?;
+    let (down, up) = lines.hop(&key, &hop_of!(table), DELAY_DEFAULT)?;
     let beyond = match &table.beyond {
         None => None,
         Some(hop) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_config::{Bytes, Share, Span};
 
-use super::written::{Discipline, QueueTable, QueueText};
+use super::written::{CodelTable, FqCodelTable, Nothing, QueueTable, QueueText, RedTable};
 use crate::{Buffer, Codel, FqCodel, Queue, Red};
 
 /// Defaults of RFC 8289, section 4.2 and 4.3.
@@ -26,54 +26,16 @@ pub(super) fn queue(
     let Some(QueueText(table)) = written else {
         return Ok(Queue::DropTail);
     };
-    refuse_what_is_of_another_kind(&table)?;
-    match table.kind {
-        Discipline::DropTail => Ok(Queue::DropTail),
-        Discipline::Red => red(&table, buffer, packet_bytes).map(Queue::Red),
-        Discipline::Codel => codel(&table, packet_bytes).map(Queue::Codel),
-        Discipline::FqCodel => fq_codel(&table, packet_bytes).map(Queue::FqCodel),
-    }
-}
-
-/// The keys of a kind, beside `kind`.
-fn keys(kind: Discipline) -> &'static [&'static str] {
-    match kind {
-        Discipline::DropTail => &[],
-        Discipline::Red => &["min", "max", "probability", "gentle", "weight", "ecn"],
-        Discipline::Codel => &["target", "interval", "ecn"],
-        Discipline::FqCodel => &["target", "interval", "quantum", "flows", "ecn"],
-    }
-}
-
-fn refuse_what_is_of_another_kind(table: &QueueTable) -> Result<(), String> {
-    let written = [
-        ("ecn", table.ecn.is_some()),
-        ("min", table.min.is_some()),
-        ("max", table.max.is_some()),
-        ("probability", table.probability.is_some()),
-        ("gentle", table.gentle.is_some()),
-        ("weight", table.weight.is_some()),
-        ("target", table.target.is_some()),
-        ("interval", table.interval.is_some()),
-        ("quantum", table.quantum.is_some()),
-        ("flows", table.flows.is_some()),
-    ];
-    let allowed = keys(table.kind);
-    let mut wrong = written
-        .iter()
-        .filter(|(key, is)| *is && !allowed.contains(key));
-    match (wrong.next(), allowed) {
-        (None, _) => Ok(()),
-        (Some((key, _)), []) => Err(format!("{key}: this kind of queue has no such key")),
-        (Some((key, _)), allowed) => Err(format!(
-            "{key}: this kind of queue has no such key; allowed: {}",
-            allowed.join(", ")
-        )),
+    match table {
+        QueueTable::DropTail(Nothing {}) => Ok(Queue::DropTail),
+        QueueTable::Red(table) => red(&table, buffer, packet_bytes).map(Queue::Red),
+        QueueTable::Codel(table) => codel(&table, packet_bytes).map(Queue::Codel),
+        QueueTable::FqCodel(table) => fq_codel(&table, packet_bytes).map(Queue::FqCodel),
     }
 }
 
 /// Defaults as Floyd recommends: `max_probability` 0.1, weight 0.002; gentle only if asked for, as in the first paper.
-fn red(table: &QueueTable, buffer: Buffer, packet_bytes: u64) -> Result<Red, String> {
+fn red(table: &RedTable, buffer: Buffer, packet_bytes: u64) -> Result<Red, String> {
     let (Some(Bytes(min)), Some(Bytes(max))) = (table.min, table.max) else {
         return Err(
             r#"RED needs its thresholds; write { kind = "red", min = "15kB", max = "45kB" }"#
@@ -103,13 +65,13 @@ fn red(table: &QueueTable, buffer: Buffer, packet_bytes: u64) -> Result<Red, Str
         min_bytes: min,
         max_bytes: max,
         max_probability: above_0("probability", table.probability, 0.1)?,
-        gentle: table.gentle.unwrap_or(false),
+        gentle: table.gentle,
         weight: above_0("weight", table.weight, 0.002)?,
-        ecn: table.ecn.unwrap_or(false),
+        ecn: table.ecn,
     })
 }
 
-fn codel(table: &QueueTable, packet_bytes: u64) -> Result<Codel, String> {
+fn codel(table: &CodelTable, packet_bytes: u64) -> Result<Codel, String> {
     let time = |name: &str, written: Option<Span>, default: Duration| {
         let time = written.map_or(default, |Span(time)| time);
         match TIMES.contains(&time) {
@@ -128,11 +90,11 @@ fn codel(table: &QueueTable, packet_bytes: u64) -> Result<Codel, String> {
         target,
         interval,
         mtu_bytes: packet_bytes as u32,
-        ecn: table.ecn.unwrap_or(false),
+        ecn: table.ecn,
     })
 }
 
-fn fq_codel(table: &QueueTable, packet_bytes: u64) -> Result<FqCodel, String> {
+fn fq_codel(table: &FqCodelTable, packet_bytes: u64) -> Result<FqCodel, String> {
     let Bytes(quantum_bytes) = table.quantum.unwrap_or(Bytes(packet_bytes));
     if !(1..=QUANTUM_MAX).contains(&quantum_bytes) {
         return Err(format!("quantum: allowed: 1 B to {QUANTUM_MAX} B"));
@@ -141,8 +103,13 @@ fn fq_codel(table: &QueueTable, packet_bytes: u64) -> Result<FqCodel, String> {
     if !(1..=FLOWS_MAX).contains(&flows) {
         return Err(format!("flows: allowed: 1 to {FLOWS_MAX}"));
     }
+    let times = CodelTable {
+        target: table.target,
+        interval: table.interval,
+        ecn: table.ecn,
+    };
     Ok(FqCodel {
-        codel: codel(table, packet_bytes)?,
+        codel: codel(&times, packet_bytes)?,
         quantum_bytes: quantum_bytes as u32,
         flows,
     })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter;
 use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use anabranch_config::{Bytes, Frequency, Rate, Share, Span};
 use anabranch_core::multilink;
 use anabranch_core::{Algorithm, Typed};
 use anabranch_workload::Direction;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::value::{MapAccessDeserializer, MapDeserializer, SeqAccessDeserializer};
+use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::{Control, Growth, Ports, Recovery};
@@ -102,6 +103,22 @@ pub(super) struct HopTable {
     pub queue: Option<QueueText>,
 }
 
+/// The hop of which a table speaks among other things: serde flattens no table that refuses unknown keys.
+macro_rules! hop_of {
+    ($table:expr) => {
+        $crate::file::written::HopTable {
+            rate: $table.rate,
+            down: $table.down.clone(),
+            up: $table.up.clone(),
+            delay: $table.delay,
+            loss: $table.loss,
+            buffer: $table.buffer,
+            queue: $table.queue,
+        }
+    };
+}
+pub(super) use hop_of;
+
 impl HopTable {
     /// Whether each direction has a rate of its own.
     pub fn has_rates(&self) -> bool {
@@ -132,49 +149,50 @@ pub(super) struct LineTable {
 pub(super) struct QueueText(pub QueueTable);
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(super) enum QueueTable {
+    DropTail(Nothing),
+    Red(RedTable),
+    Codel(CodelTable),
+    FqCodel(FqCodelTable),
+}
+
+/// A table that has no keys.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct QueueTable {
-    pub kind: Discipline,
-    pub ecn: Option<bool>,
-    /// Of RED.
+pub(super) struct Nothing {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RedTable {
     pub min: Option<Bytes>,
     pub max: Option<Bytes>,
     pub probability: Option<Share>,
-    pub gentle: Option<bool>,
+    #[serde(default)]
+    pub gentle: bool,
     pub weight: Option<Share>,
-    /// Of CoDel.
+    #[serde(default)]
+    pub ecn: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CodelTable {
     pub target: Option<Span>,
     pub interval: Option<Span>,
-    /// Of flow queueing.
+    #[serde(default)]
+    pub ecn: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FqCodelTable {
+    pub target: Option<Span>,
+    pub interval: Option<Span>,
+    #[serde(default)]
+    pub ecn: bool,
     pub quantum: Option<Bytes>,
     pub flows: Option<u32>,
-}
-
-impl QueueTable {
-    fn plain(kind: Discipline) -> Self {
-        QueueTable {
-            kind,
-            ecn: None,
-            min: None,
-            max: None,
-            probability: None,
-            gentle: None,
-            weight: None,
-            target: None,
-            interval: None,
-            quantum: None,
-            flows: None,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Discipline {
-    DropTail,
-    Red,
-    Codel,
-    FqCodel,
 }
 
 /// `"1%"` for independent losses, or the chain of bursts.
@@ -586,8 +604,8 @@ impl Either for QueueText {
         r#"a queue: "drop-tail", "codel", "fq-codel", or a table of kind and its parameters"#;
 
     fn of_text<E: Error>(kind: &str) -> Result<Self, E> {
-        let kind = Discipline::deserialize(kind.into_deserializer())?;
-        Ok(QueueText(QueueTable::plain(kind)))
+        let table = MapDeserializer::new(iter::once(("kind", kind)));
+        QueueTable::deserialize(table).map(QueueText)
     }
 
     fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
