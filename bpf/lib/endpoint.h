@@ -2,7 +2,7 @@
 /*
  * What a TCP endpoint stands for: the LAN's on a link, and back.
  *
- * A port serves several LAN endpoints at once, towards different remote ends (RFC 7857 section 4), so flows are keyed by both
+ * A port serves several LAN endpoints at once, towards different remote ends (RFC 7857 section 3), so flows are keyed by both
  * ends and none is found by one. A confirmed flow leaves its remote end in a place of its LAN endpoint and in one of its
  * external endpoint. An endpoint and that are a key of the flow, which whoever reads the place looks up: it must be live. So a
  * place of a flow that has ended is free, and a live flow keeps its own against others of its endpoint. Where endpoints
