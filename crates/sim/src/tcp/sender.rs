@@ -222,7 +222,7 @@ impl Sender {
 
     /// As far as acknowledgements tell.
     fn in_network(&self, config: &TcpConfig) -> u32 {
-        if config.recovery == Recovery::Sack {
+        if config.recovery.sacks() {
             self.board.pipe()
         } else {
             self.in_flight()
