@@ -230,20 +230,23 @@ impl Link {
         self.take(now, frame)
     }
 
-    /// Takes a packet in, or tells why not.
+    /// As [`Link::take`], of a plain link: when the packet arrives, unless there is no room.
     #[inline(always)]
-    pub fn take(&mut self, now: Time, frame: Frame) -> Offer {
-        if self.line.is_some() {
-            return self.offer_line(now, frame);
+    pub fn take_plainly(&mut self, now: Time, bytes: u32) -> Option<Time> {
+        debug_assert!(self.is_plain());
+        let departure_ns = self.transmitter.accept(now.as_nanos(), bytes);
+        if departure_ns.is_none() {
+            self.overflowed.add(bytes);
         }
-        match self.transmitter.accept(now.as_nanos(), frame.bytes) {
-            Some(departure_ns) => Offer::Arrives(Time::from_nanos(departure_ns + self.delay_ns)),
-            None => self.overflow(frame.bytes),
-        }
+        departure_ns.map(|departure_ns| Time::from_nanos(departure_ns + self.delay_ns))
     }
 
-    /// As [`Link::take`], of a link that is not plain.
-    fn offer_line(&mut self, now: Time, frame: Frame) -> Offer {
+    /// Takes a packet in, or tells why not.
+    pub fn take(&mut self, now: Time, frame: Frame) -> Offer {
+        if self.is_plain() {
+            let arrives = self.take_plainly(now, frame.bytes);
+            return arrives.map_or(Offer::Overflowed, Offer::Arrives);
+        }
         let (now_ns, bytes) = (now.as_nanos(), frame.bytes);
         let verdict = self.judge(now_ns, frame);
         if verdict == Verdict::Refused {
@@ -253,7 +256,8 @@ impl Link {
             return self.wait(now, frame);
         }
         let Some(departure_ns) = self.transmitter.accept(now_ns, bytes) else {
-            return self.overflow(bytes);
+            self.overflowed.add(bytes);
+            return Offer::Overflowed;
         };
         let arrival_ns = departure_ns + self.delay_ns;
         let line = self.line_mut();
@@ -265,11 +269,6 @@ impl Link {
             }
             offer => offer,
         }
-    }
-
-    fn overflow(&mut self, bytes: u32) -> Offer {
-        self.overflowed.add(bytes);
-        Offer::Overflowed
     }
 
     /// # Panics

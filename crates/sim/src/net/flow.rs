@@ -160,8 +160,6 @@ pub(crate) struct Side {
     /// Packets sent, and one more than the greatest serial number that came.
     pub(super) sent: u32,
     pub(super) seen: u32,
-    /// One more than the greatest number sent.
-    pub(super) high: u32,
     pub(super) free: bool,
 }
 

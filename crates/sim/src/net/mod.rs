@@ -276,7 +276,8 @@ impl Net {
         let lost = |link: &Link| link.counters(self.now).dropped().packets;
         let gone = self.taken + links().map(lost).sum::<u64>();
         let mut held = vec![false; self.packets.places()];
-        for id in links().flat_map(|link| link.holds(self.now)) {
+        let lines = links().filter(|link| !link.is_plain());
+        for id in lines.flat_map(|link| link.holds(self.now)) {
             held[id.0 as usize] = true;
         }
         let held = held.iter().filter(|held| **held).count();
@@ -470,7 +471,6 @@ impl Net {
             label,
             sent: 0,
             seen: 0,
-            high: 0,
             free: false,
         };
         side.route(path);

@@ -90,20 +90,21 @@ impl Net {
     #[inline(always)]
     pub(crate) fn forward(&mut self, id: PacketId, link: LinkId) {
         debug_assert!(!link.is_fed(), "{link:?} takes packets of one link alone");
-        let packet = self.packets.get_mut(id);
+        let mut packet = self.packets.get_mut(id);
         let (mut at, mut link) = (self.now, link);
         loop {
-            match self.links[link.index()].take(at, packet.frame(id)) {
-                Offer::Arrives(then) => at = then,
-                Offer::Marked(then) => {
-                    at = then;
-                    packet.mark();
-                }
-                Offer::Waits => return self.tend(link),
-                Offer::Overflowed | Offer::Lost => {
-                    self.packets.remove(id);
+            let line = &mut self.links[link.index()];
+            if !line.is_plain() {
+                let Some(then) = self.offer(id, at, link) else {
                     return;
-                }
+                };
+                at = then;
+                packet = self.packets.get_mut(id);
+            } else if let Some(then) = line.take_plainly(at, packet.bytes) {
+                at = then;
+            } else {
+                self.packets.remove(id);
+                return;
             }
             match packet.path.next_fed() {
                 Some(fed) => link = fed,
@@ -112,6 +113,22 @@ impl Net {
         }
         packet.due_ns = at.as_nanos();
         self.events.push(at, Event::Arrival(id));
+    }
+
+    /// Offers a packet to a link; when it arrives, if that is known.
+    #[inline(never)]
+    fn offer(&mut self, id: PacketId, at: Time, link: LinkId) -> Option<Time> {
+        let packet = self.packets.get_mut(id);
+        match self.links[link.index()].take(at, packet.frame(id)) {
+            Offer::Arrives(then) => return Some(then),
+            Offer::Marked(then) => {
+                packet.mark();
+                return Some(then);
+            }
+            Offer::Waits => self.tend(link),
+            Offer::Overflowed | Offer::Lost => drop(self.packets.remove(id)),
+        }
+        None
     }
 
     /// Does what follows from a change of a managed queue.
@@ -129,6 +146,7 @@ impl Net {
     }
 
     /// A line may be free for the next packet of its managed queue.
+    #[inline(never)]
     pub(crate) fn depart(&mut self, line: LinkId) {
         let link = &mut self.links[line.index()];
         if !link.is_due(self.now) {
@@ -251,14 +269,11 @@ impl Net {
     pub(crate) fn poll(&mut self, id: SideId) -> Option<(PacketId, Option<Stop>, bool)> {
         let side = &mut self.sides[id.index()];
         let tcp = &self.configs[usize::from(side.tcp)];
+        let high = side.endpoint.high();
         let segment = side.endpoint.poll_segment(self.now.as_nanos(), tcp)?;
         let bytes = u32::from(segment.payload_bytes) + tcp.header_bytes;
-        if segment.kind == Kind::Data {
-            if segment.number < side.high {
-                self.retransmitted.add(bytes);
-            } else {
-                side.high = segment.number + 1;
-            }
+        if segment.kind == Kind::Data && segment.number < high {
+            self.retransmitted.add(bytes);
         }
         let serial = side.sent;
         side.sent = serial.wrapping_add(1);

@@ -148,6 +148,11 @@ impl Flags {
     pub fn with(self, other: Flags, so: bool) -> Flags {
         Flags(self.0 | if so { other.0 } else { 0 })
     }
+
+    /// Sets those of `other`, or clears them.
+    pub fn set(&mut self, other: Flags, so: bool) {
+        *self = Flags(self.0 & !other.0).with(other, so);
+    }
 }
 
 /// What TCP says on the wire, but for the blocks of a selective acknowledgement: [`Endpoint::sack`] tells them after
@@ -240,6 +245,12 @@ impl Endpoint {
     /// Segments of this side that the peer acknowledged, the FIN among them.
     pub fn acknowledged_segments(&self) -> u32 {
         self.sender.acknowledged()
+    }
+
+    /// One more than the greatest number sent.
+    #[inline]
+    pub(crate) fn high(&self) -> u32 {
+        self.sender.high()
     }
 
     /// Segments of the peer that arrived in order, the FIN among them.
@@ -434,14 +445,14 @@ impl Endpoint {
         if !matches!(self.state, State::Established | State::Closed) {
             return None;
         }
-        let before = self.sender.high();
+        let high = self.high();
         if let Some(number) = self.sender.poll(now_ns, config) {
             let fin = self.sender.is_fin(number);
             let kind = if fin { Kind::Fin } else { Kind::Data };
             let payload_bytes = self.sender.payload_bytes(number, config);
             self.receiver.acknowledged();
             let mut segment = self.segment(kind, number, payload_bytes);
-            if config.ecn && kind == Kind::Data && number >= before {
+            if config.ecn && kind == Kind::Data && number >= high {
                 let reduced = self.sender.take_reduced();
                 segment.flags = segment.flags.with(Flags::ECT, true);
                 segment.flags = segment.flags.with(Flags::CWR, reduced);
@@ -468,9 +479,7 @@ impl Endpoint {
     fn segment(&self, kind: Kind, number: u32, payload_bytes: u32) -> Segment {
         Segment {
             kind,
-            flags: Flags::default()
-                .with(Flags::SACK, self.receiver.has_blocks())
-                .with(Flags::ECE, self.receiver.congested),
+            flags: self.receiver.flags(),
             payload_bytes: payload_bytes as u16,
             number,
             ack: self.receiver.next(),

@@ -12,8 +12,9 @@ pub struct Receiver {
     /// Arrived again, to be reported (RFC 2883); 0 if nothing did, since the SYN is not reported.
     repeated: u32,
     unacknowledged: u32,
-    /// A packet was marked, which is echoed until the sender has heard of it (RFC 3168 section 6.1.3).
-    pub(super) congested: bool,
+    /// Of what it tells: SACK if something is missing below what has arrived, or arrived twice; ECE once a packet was marked,
+    /// until the sender has heard of it (RFC 3168 section 6.1.3).
+    flags: Flags,
     pub(super) ack_due: bool,
     /// When the acknowledgement may wait no longer, in ns; `u64::MAX` if none waits.
     pub(super) delayed_until_ns: u64,
@@ -27,7 +28,7 @@ impl Default for Receiver {
             runs: Vec::new(),
             repeated: 0,
             unacknowledged: 0,
-            congested: false,
+            flags: Flags::default(),
             ack_due: false,
             delayed_until_ns: u64::MAX,
         }
@@ -45,10 +46,16 @@ impl Receiver {
         self.fin.is_some_and(|fin| self.next > fin)
     }
 
-    /// Whether something is missing below what has arrived, or arrived twice.
+    /// What its acknowledgements say in single bits.
     #[inline]
-    pub fn has_blocks(&self) -> bool {
-        !self.runs.is_empty() || self.repeated != 0
+    pub fn flags(&self) -> Flags {
+        self.flags
+    }
+
+    /// There may be other blocks to tell than before.
+    fn tell_blocks(&mut self) {
+        let some = !self.runs.is_empty() || self.repeated != 0;
+        self.flags.set(Flags::SACK, some);
     }
 
     /// What arrived twice, which is told once, and what arrived beyond a hole.
@@ -62,6 +69,7 @@ impl Receiver {
         for (place, block) in blocks.iter_mut().zip(told) {
             *place = *block;
         }
+        self.tell_blocks();
         blocks
     }
 
@@ -83,6 +91,7 @@ impl Receiver {
             if number > self.next {
                 self.remember(number);
             }
+            self.tell_blocks();
         }
         self.unacknowledged += 1;
         match config.delayed_ack_ns {
@@ -115,11 +124,11 @@ impl Receiver {
     /// The ECN bits of a segment with data (RFC 3168 section 6.1.3). The first mark is told at once, as Linux does.
     pub fn notice(&mut self, flags: Flags) {
         if flags.has(Flags::CWR) {
-            self.congested = false;
+            self.flags.set(Flags::ECE, false);
         }
         if flags.has(Flags::CE) {
-            self.ack_due |= !self.congested;
-            self.congested = true;
+            self.ack_due |= !self.flags.has(Flags::ECE);
+            self.flags.set(Flags::ECE, true);
         }
     }
 
@@ -128,6 +137,7 @@ impl Receiver {
         let next = self.next;
         if let Some(i) = self.runs.iter().position(|run| run.start == next) {
             self.next = self.runs.remove(i).end;
+            self.tell_blocks();
         }
     }
 
@@ -199,13 +209,16 @@ mod tests {
         let mut receiver = Receiver::default();
         let marked = Flags::ECT.with(Flags::CE, true);
         receiver.notice(marked);
-        assert!(receiver.congested && receiver.ack_due);
+        assert!(receiver.flags.has(Flags::ECE) && receiver.ack_due);
         receiver.notice(Flags::ECT);
-        assert!(receiver.congested);
+        assert!(receiver.flags.has(Flags::ECE));
         receiver.notice(marked.with(Flags::CWR, true));
-        assert!(receiver.congested, "marked after the window was reduced");
+        assert!(
+            receiver.flags.has(Flags::ECE),
+            "marked after the window was reduced"
+        );
         receiver.notice(Flags::ECT.with(Flags::CWR, true));
-        assert!(!receiver.congested);
+        assert!(!receiver.flags.has(Flags::ECE));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What is sent, when, and what its acknowledgements mean.
 
+use std::num::NonZeroU32;
+
 use super::bbr::Ack;
 use super::control::Window;
 use super::pacing::{Paced, Sent};
@@ -85,6 +87,9 @@ pub struct Sender {
     /// What was sent before this was marked before the window was reduced.
     reduced_until: u32,
     board: Scoreboard,
+    /// Whether departures or losses go by time: pacing and RACK. The rest, which is most, is not asked for either at every
+    /// segment.
+    by_time: bool,
     /// Of those senders alone whose segments have a time.
     paced: Option<Box<Paced>>,
     /// Of those that find losses by time.
@@ -93,7 +98,7 @@ pub struct Sender {
     alarm: Alarm,
     pub(super) timeout: RetransmissionTimeout,
     /// The segment whose round trip is measured, and when it was sent.
-    timed: Option<(u32, u64)>,
+    timed: Option<(NonZeroU32, u64)>,
     pub(super) deadline_ns: u64,
     counters: SenderCounters,
 }
@@ -101,6 +106,7 @@ pub struct Sender {
 impl Sender {
     /// `seed` is for what the congestion control draws.
     pub fn new(config: &TcpConfig, seed: u64) -> Self {
+        let paced = Paced::new(config, FIRST, seed);
         Sender {
             una: FIRST,
             next: FIRST,
@@ -117,7 +123,8 @@ impl Sender {
             reduced: false,
             reduced_until: 0,
             board: Scoreboard::new(FIRST),
-            paced: Paced::new(config, FIRST, seed),
+            by_time: paced.is_some() || config.recovery == Recovery::Rack,
+            paced,
             rack: None,
             undo: None,
             alarm: Alarm::Retransmission,
@@ -253,10 +260,26 @@ impl Sender {
     /// The segment to send at this moment, which then counts as sent.
     #[inline(always)]
     pub fn poll(&mut self, now_ns: u64, config: &TcpConfig) -> Option<u32> {
-        if self.paced.is_some() && self.is_held(now_ns) {
+        if self.by_time {
+            self.poll_by_time(now_ns, config)
+        } else {
+            self.poll_next::<false>(now_ns, config)
+        }
+    }
+
+    #[inline(never)]
+    fn poll_by_time(&mut self, now_ns: u64, config: &TcpConfig) -> Option<u32> {
+        if self.is_held(now_ns) {
             return None;
         }
-        let number = self.choose(config)?;
+        let number = self.poll_next::<true>(now_ns, config)?;
+        self.pace(number, now_ns, config);
+        Some(number)
+    }
+
+    #[inline(always)]
+    fn poll_next<const BY_TIME: bool>(&mut self, now_ns: u64, config: &TcpConfig) -> Option<u32> {
+        let number = self.choose::<BY_TIME>(config)?;
         if number < self.high {
             self.timed = None;
             self.counters.retransmitted += 1;
@@ -265,64 +288,64 @@ impl Sender {
             }
         } else {
             self.high += 1;
-            self.timed.get_or_insert((number, now_ns));
+            if self.timed.is_none() {
+                self.timed = NonZeroU32::new(number).map(|number| (number, now_ns));
+            }
             self.window.send(number, now_ns, config);
             if config.recovery.sacks() {
                 self.board.send();
             }
         }
         self.counters.sent += 1;
-        if config.recovery == Recovery::Rack {
+        if BY_TIME && config.recovery == Recovery::Rack {
             self.remember(number, now_ns);
         }
-        if self.deadline_ns == u64::MAX || self.alarm == Alarm::Probe {
-            self.restart_timer(now_ns, config);
-        }
-        if self.paced.is_some() {
-            self.pace(number, now_ns, config);
+        if self.deadline_ns == u64::MAX || (BY_TIME && self.alarm == Alarm::Probe) {
+            self.restart_timer::<BY_TIME>(now_ns, config);
         }
         Some(number)
     }
 
     /// Whether the next segment has to wait for its time. The first of a recovery and a probe do not.
-    #[inline(never)]
     fn is_held(&mut self, now_ns: u64) -> bool {
         let held = |paced: &mut Box<Paced>| !paced.may_send(now_ns);
         let probes = self.rack.as_ref().is_some_and(|rack| rack.wants_probe);
         self.paced.as_mut().is_some_and(held) && !self.force && !probes
     }
 
-    #[inline(never)]
     fn pace(&mut self, number: u32, now_ns: u64, config: &TcpConfig) {
+        let payload_bytes = self.payload_bytes(number, config);
+        let in_network = self.in_network(config);
+        let Some(paced) = &mut self.paced else {
+            return;
+        };
         let sent = Sent {
             number,
-            payload_bytes: self.payload_bytes(number, config),
-            from_idle: self.in_network(config) == 1,
+            payload_bytes,
+            from_idle: in_network == 1,
             srtt_ns: self.timeout.smoothed_ns(),
         };
-        if let Some(paced) = &mut self.paced {
-            paced.send(&sent, &self.window, now_ns, config);
-        }
+        paced.send(&sent, &self.window, now_ns, config);
     }
 
-    #[inline(never)]
     fn remember(&mut self, number: u32, now_ns: u64) {
         let new = || Box::new(Rack::new(number));
         self.rack.get_or_insert_with(new).send(number, now_ns);
     }
 
     #[inline(always)]
-    fn choose(&mut self, config: &TcpConfig) -> Option<u32> {
+    fn choose<const BY_TIME: bool>(&mut self, config: &TcpConfig) -> Option<u32> {
         if std::mem::take(&mut self.force) {
             return Some(self.choose_first(config));
         }
-        if let Some(rack) = &mut self.rack
+        if BY_TIME
+            && let Some(rack) = &mut self.rack
             && std::mem::take(&mut rack.wants_probe)
         {
             return Some(self.choose_probe(config));
         }
         if config.recovery.sacks() {
-            self.choose_by_scoreboard(config)
+            self.choose_by_scoreboard::<BY_TIME>(config)
         } else {
             self.choose_by_window(config)
         }
@@ -359,12 +382,12 @@ impl Sender {
 
     /// NextSeg of RFC 6675 section 4, rules 1 to 3; the third is not of RACK.
     #[inline(always)]
-    fn choose_by_scoreboard(&mut self, config: &TcpConfig) -> Option<u32> {
+    fn choose_by_scoreboard<const BY_TIME: bool>(&mut self, config: &TcpConfig) -> Option<u32> {
         if self.window.is_full(self.board.pipe()) {
             return None;
         }
         if self.phase != Phase::Open
-            && let Some(number) = self.next_lost()
+            && let Some(number) = self.next_lost::<BY_TIME>()
         {
             return Some(self.resend(number));
         }
@@ -372,17 +395,18 @@ impl Sender {
             self.next += 1;
             return Some(self.next - 1);
         }
-        if self.phase != Phase::Recovery || self.rack.is_some() {
+        if self.phase != Phase::Recovery || (BY_TIME && self.rack.is_some()) {
             return None;
         }
         let number = self.board.next_doubtful()?;
         Some(self.resend(number))
     }
 
-    fn next_lost(&mut self) -> Option<u32> {
+    #[inline(always)]
+    fn next_lost<const BY_TIME: bool>(&mut self) -> Option<u32> {
         match &mut self.rack {
-            Some(rack) => rack.next_lost(&self.board),
-            None => self.board.next_lost(),
+            Some(rack) if BY_TIME => rack.next_lost(&self.board),
+            _ => self.board.next_lost(),
         }
     }
 
@@ -425,21 +449,36 @@ impl Sender {
         now_ns: u64,
         config: &TcpConfig,
     ) {
-        let ack = segment.ack;
-        if ack > self.high || ack < self.una {
+        if segment.ack > self.high || segment.ack < self.una {
             return;
         }
+        if !self.by_time {
+            return self.hear::<false>(segment, sack, now_ns, config);
+        }
+        let before = Before {
+            in_flight: self.in_network(config),
+            lost: self.board.lost(),
+        };
+        self.hear::<true>(segment, sack, now_ns, config);
+        self.steer(&before, now_ns, config);
+    }
+
+    #[inline(always)]
+    fn hear<const BY_TIME: bool>(
+        &mut self,
+        segment: &Segment,
+        sack: Option<&SackBlocks>,
+        now_ns: u64,
+        config: &TcpConfig,
+    ) {
+        let ack = segment.ack;
         let sacks = config.recovery.sacks();
         let limited = self.window.is_full(self.in_flight());
         let acked = ack - self.una;
-        let before = self.paced.as_ref().map(|_| Before {
-            in_flight: self.in_network(config),
-            lost: self.board.lost(),
-        });
         if acked > 0 {
-            self.advance(ack, now_ns, config);
+            self.advance::<BY_TIME>(ack, now_ns, config);
         }
-        let news = sacks && self.take_in(sack, now_ns);
+        let news = sacks && self.take_in::<BY_TIME>(sack, now_ns);
         if let Some(blocks) = sack.filter(|_| config.dsack) {
             self.hear_of_duplicates(blocks);
         }
@@ -456,20 +495,19 @@ impl Sender {
                 self.window.set(self.window.cwnd() + 1.);
             }
         }
-        if self.rack.is_some() {
+        if BY_TIME && self.rack.is_some() {
             let repeats = acked == 0 && pure && sack.is_none();
             self.judge_probe(repeats, config);
             self.detect(now_ns, config);
         }
-        self.maybe_recover(config);
-        if let Some(before) = before {
-            self.steer(&before, now_ns, config);
-        }
+        self.maybe_recover::<BY_TIME>(config);
     }
 
     /// What an acknowledgement means to a sender that paces.
-    #[inline(never)]
     fn steer(&mut self, before: &Before, now_ns: u64, config: &TcpConfig) {
+        if self.paced.is_none() {
+            return;
+        }
         let lost = self.board.lost();
         let ack = Ack {
             now_ns,
@@ -489,7 +527,19 @@ impl Sender {
 
     /// Whether blocks tell anything new.
     #[inline(always)]
-    fn take_in(&mut self, sack: Option<&SackBlocks>, now_ns: u64) -> bool {
+    fn take_in<const BY_TIME: bool>(&mut self, sack: Option<&SackBlocks>, now_ns: u64) -> bool {
+        if BY_TIME {
+            return self.take_in_each(sack, now_ns);
+        }
+        let news = self.board.sack(sack, |_, _| {});
+        if news {
+            self.board.judge_by_count();
+        }
+        news
+    }
+
+    /// The same, of a sender that has to know each segment that arrived.
+    fn take_in_each(&mut self, sack: Option<&SackBlocks>, now_ns: u64) -> bool {
         let (rack, paced) = (&mut self.rack, &mut self.paced);
         let arrived = |number, resent| {
             if let Some(rack) = rack {
@@ -583,15 +633,16 @@ impl Sender {
             }
             None if self.alarm == Alarm::Probe && rack.may_probe() => {}
             None if self.alarm == Alarm::Retransmission => {}
-            None => self.restart_timer(now_ns, config),
+            None => self.restart_timer::<true>(now_ns, config),
         }
     }
 
-    fn advance(&mut self, ack: u32, now_ns: u64, config: &TcpConfig) {
-        if let Some((_, sent_ns)) = self.timed.take_if(|(number, _)| *number < ack) {
+    #[inline(always)]
+    fn advance<const BY_TIME: bool>(&mut self, ack: u32, now_ns: u64, config: &TcpConfig) {
+        if let Some((_, sent_ns)) = self.timed.take_if(|(number, _)| number.get() < ack) {
             self.timeout.sample(now_ns - sent_ns, config);
         }
-        if let Some(rack) = &mut self.rack {
+        if BY_TIME && let Some(rack) = &mut self.rack {
             rack.acknowledge(ack, &self.board, now_ns);
         }
         if config.recovery.sacks() {
@@ -605,17 +656,18 @@ impl Sender {
         if self.una == self.high {
             self.deadline_ns = u64::MAX;
         } else if !self.is_impatient(config) {
-            self.restart_timer(now_ns, config);
+            self.restart_timer::<BY_TIME>(now_ns, config);
         }
     }
 
     /// Whether the timer runs on in spite of an acknowledgement: a partial one that is not the first of its recovery, RFC
     /// 6582 section 3.2 step 3. Holes are filled one by one, and so a timeout ends a recovery of very many.
     fn is_impatient(&self, config: &TcpConfig) -> bool {
-        let partial = self.phase == Phase::Recovery && self.una < self.recover && self.partial;
-        partial && config.recovery == Recovery::NewReno
+        let impatient = config.recovery == Recovery::NewReno && self.phase == Phase::Recovery;
+        impatient && self.una < self.recover && self.partial
     }
 
+    #[inline(always)]
     fn progress(&mut self, acked: u32, limited: bool, now_ns: u64, config: &TcpConfig) {
         if self.phase == Phase::Recovery {
             self.progress_in_recovery(acked, config);
@@ -656,16 +708,26 @@ impl Sender {
 
     /// Fast retransmit: once per window. Without SACK, duplicates that stop right at `recover` may come of segments that
     /// were sent twice, not of a loss beyond it (RFC 6582 section 3.2 step 2).
-    fn maybe_recover(&mut self, config: &TcpConfig) {
+    #[inline(always)]
+    fn maybe_recover<const BY_TIME: bool>(&mut self, config: &TcpConfig) {
+        if self.phase == Phase::Open && self.finds_loss::<BY_TIME>(config) {
+            self.recover(config);
+        }
+    }
+
+    #[inline(always)]
+    fn finds_loss<const BY_TIME: bool>(&mut self, config: &TcpConfig) -> bool {
         let sacks = config.recovery.sacks();
         let found = match &mut self.rack {
-            Some(rack) => rack.next_lost(&self.board).is_some(),
-            None => self.duplicates >= DUP_THRESHOLD || (sacks && self.board.first_is_lost()),
+            Some(rack) if BY_TIME => rack.next_lost(&self.board).is_some(),
+            _ => self.duplicates >= DUP_THRESHOLD || (sacks && self.board.first_is_lost()),
         };
-        let again = self.una < self.recover + u32::from(!sacks);
-        if self.phase != Phase::Open || !found || self.in_flight() == 0 || again {
-            return;
-        }
+        found && self.in_flight() > 0 && self.una >= self.recover + u32::from(!sacks)
+    }
+
+    #[inline(never)]
+    fn recover(&mut self, config: &TcpConfig) {
+        let sacks = config.recovery.sacks();
         self.counters.fast_retransmits += 1;
         self.begin_undo(config);
         if self.may_reduce() {
@@ -694,7 +756,7 @@ impl Sender {
             (Alarm::Probe, Some(rack)) => rack.wants_probe = true,
             (Alarm::Reordering, Some(_)) => {
                 self.detect(now_ns, config);
-                self.maybe_recover(config);
+                self.maybe_recover::<true>(config);
             }
             _ => self.time_out(now_ns, config),
         }
@@ -724,7 +786,7 @@ impl Sender {
             self.next = self.una;
         }
         self.timeout.back_off();
-        self.restart_timer(now_ns, config);
+        self.restart_timer::<true>(now_ns, config);
         if let Some(paced) = &mut self.paced {
             paced.time_out(self.board.lost(), &mut self.window, config);
         }
@@ -741,9 +803,9 @@ impl Sender {
     }
 
     #[inline]
-    fn restart_timer(&mut self, now_ns: u64, config: &TcpConfig) {
+    fn restart_timer<const BY_TIME: bool>(&mut self, now_ns: u64, config: &TcpConfig) {
         self.deadline_ns = now_ns + self.timeout.current_ns();
-        if let Some(rack) = &self.rack {
+        if BY_TIME && let Some(rack) = &self.rack {
             let probes = self.phase == Phase::Open && rack.may_probe();
             self.alarm = if probes {
                 self.deadline_ns = self
