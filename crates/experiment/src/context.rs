@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use anabranch_results::repeat;
 use anabranch_sim::fluid::{Flow, Served, Sharing, serve};
 
-use crate::{ExperimentError, Files, Mutation, Options, Progress, Seeds};
+use crate::{ExperimentError, Files, Mutation, Options, Prefixes, Progress, Seeds};
 
 /// What was made of runs, by the maker and the run's hash.
 #[derive(Default)]
@@ -110,6 +110,13 @@ impl<'a> Context<'a> {
         (self.mutation.serve)(&mut rates_bps, &mut sharing);
         serve(&rates_bps, sharing, seed, flows)
             .map_err(|error| ExperimentError::run("the fluid model", error))
+    }
+
+    /// A site's destinations, which may be broken on purpose.
+    pub fn prefixes(&self) -> Prefixes {
+        let mut prefixes = Prefixes::WHOLE;
+        (self.mutation.prefixes)(&mut prefixes);
+        prefixes
     }
 
     pub(crate) fn repeated(&self) -> usize {

@@ -21,12 +21,6 @@ pub enum SelectError {
         known: String,
         meant: String,
     },
-    #[error("{figure} of {experiment} is not reproduced: {why}")]
-    Omitted {
-        experiment: &'static str,
-        figure: &'static str,
-        why: &'static str,
-    },
     #[error("`{name}` cannot be run in the world `{world}`: leave --world out")]
     World { name: String, world: &'static str },
 }
@@ -42,13 +36,6 @@ impl SelectError {
     }
 
     pub(crate) fn figure(experiment: &'static Experiment, figure: &str) -> Self {
-        if let Some(omitted) = experiment.omitted.iter().find(|each| each.id == figure) {
-            return SelectError::Omitted {
-                experiment: experiment.name,
-                figure: omitted.id,
-                why: omitted.why,
-            };
-        }
         let ids = || experiment.figures.iter().map(|figure| figure.id);
         SelectError::Figure {
             experiment: experiment.name,

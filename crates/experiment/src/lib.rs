@@ -51,6 +51,7 @@ pub use error::{ExperimentError, SelectError};
 pub use expected::{Claim, Expected, Position, Region, SeedPlan, Verdict};
 pub use files::{File, Files};
 pub use findings::Findings;
+pub use guo::Prefixes;
 pub use judge::Check;
 pub use laboratory::carry_out;
 pub use mutation::{Matrix, Mutation, Row, mutate};
@@ -61,7 +62,6 @@ pub use seeds::{Seeds, SeedsError};
 pub use simulate::simulate;
 
 use anabranch_config::BadInput;
-use serde::Serialize;
 
 /// What one paper says, figure by figure.
 #[derive(Debug)]
@@ -72,8 +72,6 @@ pub struct Experiment {
     pub title: &'static str,
     /// What of it is reproduced.
     pub figures: &'static [Figure],
-    /// What the source shows and nothing here can.
-    pub omitted: &'static [Omitted],
     /// Broken worlds, in which its claims must fail.
     pub mutations: &'static [Mutation],
     /// Its folder: README, scenarios, `expected.toml`.
@@ -104,15 +102,6 @@ pub struct Figure {
     pub worlds: &'static [World],
     /// Carries out its runs and says what they show.
     pub run: fn(&Context) -> Result<Findings, ExperimentError>,
-}
-
-/// A figure or table of measurements that is not reproduced.
-#[derive(Debug, Serialize)]
-pub struct Omitted {
-    /// As the paper numbers it.
-    pub id: &'static str,
-    /// What it shows, and why it cannot be had.
-    pub why: &'static str,
 }
 
 /// All experiments, in the order of their years.

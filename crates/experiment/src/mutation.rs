@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::context::Known;
 use crate::expected::Verdict;
 use crate::run::Judged;
-use crate::{ExperimentError, Figure, Options, Progress, Selection, World};
+use crate::{ExperimentError, Figure, Options, Prefixes, Progress, Selection, World};
 
 /// What is broken, and how.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,9 @@ pub struct Mutation {
     /// The run that takes place instead.
     pub run: fn(&Run) -> Run,
     /// What the fluid model is given instead: the rates of the links, and how flows share them.
-    pub serve: fn(&mut [u64], &mut Sharing),
+    pub serve: fn(&mut Vec<u64>, &mut Sharing),
+    /// What connections to many prefixes are drawn from instead, and how those are probed.
+    pub prefixes: fn(&mut Prefixes),
     /// Whether topics of the simulator's validation are replaced by their mutants of this name.
     pub topics: bool,
 }
@@ -36,6 +38,7 @@ impl Mutation {
         what: "",
         run: Run::clone,
         serve: |_, _| {},
+        prefixes: |_| {},
         topics: false,
     };
 }

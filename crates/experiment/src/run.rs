@@ -391,7 +391,6 @@ world = \"lab\"
             name: "x",
             title: "an experiment",
             figures,
-            omitted: &[],
             mutations: &[OTHER_WAY],
             files: FILES,
         }))

@@ -37,7 +37,6 @@ pub fn list(json: bool) -> anyhow::Result<()> {
                 "name": experiment.name,
                 "title": experiment.title,
                 "figures": figures,
-                "omitted": experiment.omitted,
             })
         });
         return print_json(&experiments.collect::<Vec<_>>());
@@ -58,14 +57,6 @@ pub fn list(json: bool) -> anyhow::Result<()> {
                 figure.id.to_owned(),
                 worlds.join(", "),
                 figure.title.to_owned(),
-            ]);
-        }
-        for omitted in experiment.omitted {
-            columns.row([
-                String::new(),
-                omitted.id.to_owned(),
-                "none".to_owned(),
-                omitted.why.to_owned(),
             ]);
         }
     }

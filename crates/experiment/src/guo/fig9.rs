@@ -55,17 +55,18 @@ fn sum_s(served: &[Served]) -> f64 {
 }
 
 fn in_fluid(context: &Context, links: usize, begin: Begin) -> Result<Vec<Served>, ExperimentError> {
-    let flows = begin.map(|begin_s| Flow {
+    // Ports in turn.
+    let flows = begin.iter().zip(0..).map(|(&begin_s, hash)| Flow {
         at: Duration::from_secs(begin_s),
         bytes: RATE_BPS / 8,
         direction: Direction::Up,
-        hash: 0,
+        hash,
     });
     let lcf = "LCF".parse().expect("a row of the table");
     let by_load = Sharing::Chosen(lcf, Counted::BothWays);
     let run = format!("fig9, {links} links, {begin:?}");
     context.numbers(&run, context.seeds()[0], || {
-        context.serve(&vec![RATE_BPS; links], by_load, 0, flows)
+        context.serve(&vec![RATE_BPS; links], by_load, 0, flows.clone())
     })
 }
 

@@ -4,15 +4,20 @@
 //! links of the same rate. The recordings are not public: [`trace`] builds traces with their totals.
 
 mod fig10;
+mod fig5;
+mod fig6;
 mod fig8;
 mod fig9;
 mod mutations;
+mod prefixes;
 mod table3;
 mod table4;
 mod trace;
 
 use crate::files::built_in;
-use crate::{Experiment, Figure, Omitted, World};
+use crate::{Experiment, Figure, World};
+
+pub use prefixes::Prefixes;
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2004-guo-multihoming",
@@ -23,6 +28,18 @@ pub static EXPERIMENT: Experiment = Experiment {
             title: "sum of the durations of all connections",
             worlds: &[World::Sim],
             run: table3::run,
+        },
+        Figure {
+            id: "fig5",
+            title: "share of the connections that go to the most visited prefixes",
+            worlds: &[World::Sim],
+            run: fig5::run,
+        },
+        Figure {
+            id: "fig6",
+            title: "latency by either of two ISPs over that by the faster",
+            worlds: &[World::Sim],
+            run: fig6::run,
         },
         Figure {
             id: "fig8",
@@ -47,16 +64,6 @@ pub static EXPERIMENT: Experiment = Experiment {
             title: "links chosen by the load of the own direction and by that of both",
             worlds: &[World::Sim],
             run: table4::run,
-        },
-    ],
-    omitted: &[
-        Omitted {
-            id: "fig5",
-            why: "concentration of destinations over prefixes: counted in a company's week of packets, which are not public",
-        },
-        Omitted {
-            id: "fig6",
-            why: "latencies by either of two ISPs: measured on the internet of the day, from two sites for a day",
         },
     ],
     mutations: mutations::ALL,

@@ -11,6 +11,8 @@ pub(super) const ALL: &[Mutation] = &[
         name: "one-link",
         what: "one ISP, whatever is said",
         run: one_link,
+        serve: |rates_bps, _| rates_bps.truncate(1),
+        prefixes: |prefixes| prefixes.isps = 1,
         ..Mutation::NONE
     },
     Mutation {
@@ -20,6 +22,7 @@ pub(super) const ALL: &[Mutation] = &[
             true => run.clone(),
             false => one_link(run),
         },
+        serve: |rates_bps, _| rates_bps.truncate(1),
         ..Mutation::NONE
     },
     Mutation {
@@ -52,7 +55,7 @@ pub(super) const ALL: &[Mutation] = &[
         run: |run| in_place_of(run, Row::Load, Row::Hash.policy()),
         serve: |_, sharing| {
             if let Sharing::Chosen(algorithm, _) = sharing {
-                *algorithm = "hash".parse().expect("a row of the table");
+                *algorithm = "hash-sum".parse().expect("a row of the table");
             }
         },
         ..Mutation::NONE
@@ -71,6 +74,18 @@ pub(super) const ALL: &[Mutation] = &[
         what: "links of half the rate",
         run: half_rate,
         serve: |rates_bps, _| rates_bps.iter_mut().for_each(|rate_bps| *rate_bps /= 2),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "even-visits",
+        what: "every prefix is visited as often",
+        prefixes: |prefixes| prefixes.skew = 0.0,
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "one-try",
+        what: "a way is given up after one lost SYN",
+        prefixes: |prefixes| prefixes.tries = 1,
         ..Mutation::NONE
     },
     Mutation {

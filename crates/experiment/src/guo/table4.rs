@@ -138,16 +138,17 @@ impl<'a> Replay<'a> {
     ) -> Result<Vec<Flow>, ExperimentError> {
         let tcp = &self.scenario.tcp;
         let arrivals = self.trace.arrivals(self.context.files, seed)?;
-        let flow = |arrival: &anabranch_workload::Arrival| {
+        // Ports in turn.
+        let flow = |(arrival, hash): (&anabranch_workload::Arrival, u32)| {
             let segments = arrival.bytes.div_ceil(tcp.mss_bytes.into());
             Flow {
                 at: arrival.at + lag,
                 bytes: arrival.bytes + segments * u64::from(tcp.header_bytes),
                 direction,
-                hash: 0,
+                hash,
             }
         };
-        Ok(arrivals.iter().map(flow).collect())
+        Ok(arrivals.iter().zip(0..).map(flow).collect())
     }
 
     fn sums(&self, seed: u64, lag: Duration, counted: Counted) -> Result<Sums, ExperimentError> {

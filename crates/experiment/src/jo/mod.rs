@@ -96,7 +96,6 @@ pub static EXPERIMENT: Experiment = Experiment {
             run: laboratory::run,
         },
     ],
-    omitted: &[],
     mutations: mutations::ALL,
     files: built_in!(
         "2002-jo-multilink",

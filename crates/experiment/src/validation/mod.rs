@@ -53,7 +53,6 @@ pub static EXPERIMENT: Experiment = Experiment {
             run: lab::lab,
         },
     ],
-    omitted: &[],
     mutations: mutations::ALL,
     files: built_in!(
         "validation",
