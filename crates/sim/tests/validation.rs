@@ -2,8 +2,8 @@
 //! experiment of the same name; so what fails here is what theory refutes.
 
 use anabranch_sim::validation::{
-    CUBIC, Effort, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, LOST_SYNS, NEWRENO, QUEUES, RED,
-    REPEATS, SAWTOOTH, SEEDS, SLOW_START, Topic,
+    CODEL, CUBIC, ECN, Effort, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, LOST_SYNS, NEWRENO,
+    QUEUES, RED, REPEATS, SAWTOOTH, SEEDS, SLOW_START, TAILS, Topic,
 };
 
 fn holds(topics: &[Topic], seeds: u64) {
@@ -44,6 +44,16 @@ fn what_is_exact_is_exact() {
 #[test]
 fn a_lost_syn_costs_a_second_and_no_more() {
     holds(&[LOST_SYNS], SEEDS);
+}
+
+#[test]
+fn a_probe_repairs_a_lost_tail_in_place_of_a_timeout() {
+    holds(&[TAILS], SEEDS);
+}
+
+#[test]
+fn codel_drops_by_its_law_and_marks_spare_every_repetition() {
+    holds(&[CODEL, ECN], 1);
 }
 
 #[test]

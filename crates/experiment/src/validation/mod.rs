@@ -6,6 +6,7 @@
 mod lab;
 mod mutations;
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anabranch_report::chart::Chart;
 use anabranch_scenario::stats::{Estimate, NOT_NEGATIVE};
 use anabranch_sim::validation::{
-    CUBIC, Effort, Expected, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, Kind, LINUX_MBPS, LOST_SYNS,
-    NEWRENO, Observed, QUEUES, RED, REPEATS, RTT_S, SAWTOOTH, SLOW_START, Topic, beside_linux,
-    cubic_curve, goodputs, mathis, mutants, pftk,
+    CODEL, CUBIC, ECN, Effort, Expected, FAIRNESS, GOODPUT, HASHES, HYSTART, IDLE, Kind,
+    LINUX_MBPS, LOST_SYNS, NEWRENO, Observed, QUEUES, RED, REPEATS, RTT_S, SAWTOOTH, SLOW_START,
+    TAILS, Topic, beside_linux, cubic_curve, goodputs, mathis, mutants, pftk,
 };
 
 use crate::files::built_in;
@@ -30,13 +31,13 @@ pub static EXPERIMENT: Experiment = Experiment {
     figures: &[
         Figure {
             id: "queues",
-            title: "queues of known waiting times, the spread of the flow hash, the curve of gentle RED",
+            title: "queues of known waiting times, the spread of the flow hash, when gentle RED and CoDel drop",
             worlds: &[World::Sim],
             run: queues,
         },
         Figure {
             id: "tcp",
-            title: "handshake, slow start and its end, sawtooth, CUBIC's curve, fairness, repetition",
+            title: "handshake, slow start and its end, sawtooth, CUBIC's curve, repair of losses, marks, fairness, repetition",
             worlds: &[World::Sim],
             run: tcp,
         },
@@ -77,7 +78,12 @@ fn effort(context: &Context) -> Effort {
 
 fn queues(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
-    let topics: Vec<Topic> = QUEUES.iter().chain(HASHES).chain(&[RED]).copied().collect();
+    let topics: Vec<Topic> = QUEUES
+        .iter()
+        .chain(HASHES)
+        .chain(&[RED, CODEL])
+        .copied()
+        .collect();
     for (topic, observed) in topics.iter().zip(measure(context, &topics)?) {
         judge(&mut findings, topic, &observed, context);
     }
@@ -87,7 +93,8 @@ fn queues(context: &Context) -> Result<Findings, ExperimentError> {
 fn tcp(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
     let topics = [
-        IDLE, SLOW_START, SAWTOOTH, CUBIC, HYSTART, NEWRENO, LOST_SYNS, FAIRNESS, REPEATS,
+        IDLE, SLOW_START, SAWTOOTH, CUBIC, HYSTART, NEWRENO, LOST_SYNS, TAILS, ECN, FAIRNESS,
+        REPEATS,
     ];
     for (topic, observed) in topics.iter().zip(measure(context, &topics)?) {
         judge(&mut findings, topic, &observed, context);
@@ -229,11 +236,21 @@ fn measure(context: &Context, topics: &[Topic]) -> Result<Vec<Observed>, Experim
     Ok(by_topic.into_iter().map(Observed::new).collect())
 }
 
+/// What is the same under several mutations is measured once.
 fn measured(context: &Context, topic: &Topic, seed: u64) -> Result<Vec<f64>, ExperimentError> {
-    let run = format!("{}, seed {seed}", topic.title);
     let Mutation { name, topics, .. } = *context.mutation;
     let broken =
         mutants().find(|mutant| topics && mutant.name == name && mutant.topic == topic.title);
-    let measure = broken.map_or(topic.measure, |mutant| mutant.measure);
-    context.numbers(&run, seed, || Ok(measure(seed, effort(context))))
+    let (told, measure) = match broken {
+        Some(mutant) => (format!("{} ({name})", topic.title), mutant.measure),
+        None => (topic.title.to_owned(), topic.measure),
+    };
+    let run = format!("{told}, seed {seed}");
+    let maker = TypeId::of::<Topic>();
+    if let Some(known) = context.known(maker, &run) {
+        return Ok(known);
+    }
+    let numbers = context.numbers(&run, seed, || Ok(measure(seed, effort(context))))?;
+    context.keep(maker, &run, numbers.clone());
+    Ok(numbers)
 }

@@ -15,6 +15,9 @@ pub(super) const ALL: &[Mutation] = &[
         "other-newreno",
         "each variant of NewReno in place of the other",
     ),
+    topics("other-recovery", "SACK in place of RACK, and RACK of SACK"),
+    topics("slow-codel", "CoDel with twice the interval"),
+    topics("no-ecn", "senders that do not speak ECN"),
 ];
 
 const fn topics(name: &'static str, what: &'static str) -> Mutation {

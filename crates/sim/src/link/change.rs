@@ -63,17 +63,21 @@ impl Link {
         line.rare.audit = Some(audit);
     }
 
-    /// Whether the time that packets have spent here is the integral of how many were here. True without an audit.
-    pub fn obeys_little(&mut self, now: Time) -> bool {
-        let Some(line) = &mut self.line else {
-            return true;
-        };
+    /// Both sides of Little's law since the audit began, in ns: how long packets have been here, and the integral of how
+    /// many were. None without an audit.
+    pub fn little_ns(&mut self, now: Time) -> Option<(i128, i128)> {
+        let line = self.line.as_mut()?;
         line.arrive(now.as_nanos());
-        let Some(mut audit) = line.rare.audit else {
-            return true;
-        };
+        let mut audit = line.rare.audit?;
         audit.pass(now.as_nanos());
-        audit.sojourn_ns - line.still_ns(now.as_nanos()) == audit.integral_ns
+        let sojourn_ns = audit.sojourn_ns - line.still_ns(now.as_nanos());
+        Some((sojourn_ns, audit.integral_ns))
+    }
+
+    /// Whether both sides of Little's law are the same. True without an audit.
+    pub fn obeys_little(&mut self, now: Time) -> bool {
+        let sides = self.little_ns(now);
+        sides.is_none_or(|(sojourn_ns, integral_ns)| sojourn_ns == integral_ns)
     }
 
     /// Whether a packet gets as far as the buffer.

@@ -10,12 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{Check, Effort, Mutant, Observed, Tolerance, Topic};
 
 /// How evenly the flow hash spreads.
-pub const HASHES: &[Topic] = &[Topic {
-    title: "hash of equal flows",
-    random: true,
-    measure,
-    judge,
-}];
+pub const HASHES: &[Topic] = &[Topic::random("hash of equal flows", measure, judge)];
 
 /// A bit of the hash is always 0.
 pub(super) const MUTANTS: &[Mutant] = &[Mutant {

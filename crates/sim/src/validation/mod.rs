@@ -13,6 +13,7 @@ mod mutants;
 mod queues;
 mod recovery;
 mod red;
+mod signals;
 mod tcp;
 mod theory;
 
@@ -24,8 +25,9 @@ use mutants::FAR;
 pub use hash::HASHES;
 pub use mutants::{Mutant, mutants};
 pub use queues::QUEUES;
-pub use recovery::{LOST_SYNS, NEWRENO};
+pub use recovery::{LOST_SYNS, NEWRENO, TAILS};
 pub use red::RED;
+pub use signals::{CODEL, ECN};
 pub use tcp::{
     CUBIC, FAIRNESS, GOODPUT, HYSTART, IDLE, Kind, LINUX_MBPS, REPEATS, RTT_S, SAWTOOTH,
     SLOW_START, beside_linux, cubic_curve, goodputs,
@@ -66,7 +68,28 @@ pub struct Topic {
     pub judge: fn(observed: &Observed, effort: Effort) -> Vec<Check>,
 }
 
+type Measure = fn(u64, Effort) -> Vec<f64>;
+type Judge = fn(&Observed, Effort) -> Vec<Check>;
+
 impl Topic {
+    /// One whose answer depends on the seed.
+    const fn random(title: &'static str, measure: Measure, judge: Judge) -> Topic {
+        Topic {
+            title,
+            random: true,
+            measure,
+            judge,
+        }
+    }
+
+    /// One that has the same answer under every seed.
+    const fn exact(title: &'static str, measure: Measure, judge: Judge) -> Topic {
+        Topic {
+            random: false,
+            ..Topic::random(title, measure, judge)
+        }
+    }
+
     /// Those of `seeds` that are worth measuring.
     pub fn seeds<'a>(&self, seeds: &'a [u64]) -> &'a [u64] {
         if self.random { seeds } else { &seeds[..1] }

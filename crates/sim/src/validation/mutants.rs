@@ -1,6 +1,6 @@
 //! Worlds that are not what theory is told: what their checks do not notice, they do not check.
 
-use super::{Effort, hash, queues, recovery, red, tcp};
+use super::{Effort, hash, queues, recovery, red, signals, tcp};
 
 /// How many times as long a way is that is too long.
 pub(super) const FAR: u64 = 4;
@@ -45,6 +45,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         hash::MUTANTS,
         red::MUTANTS,
         recovery::MUTANTS,
+        signals::MUTANTS,
         tcp::MUTANTS,
     ];
     all.into_iter().flatten()

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use anabranch_core::Time;
+use anabranch_policy::abi::MAX_TARGETS;
+use anabranch_policy::{Candidate, Choice, Dispatch, Gauges, NO_TABLE, Request, choose};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -13,48 +15,13 @@ use crate::queue::EventQueue;
 
 /// Every queue of the table.
 pub const QUEUES: &[Topic] = &[
-    Topic {
-        title: "M/M/1",
-        random: true,
-        measure: measure_mm1,
-        judge: judge_mm1,
-    },
-    Topic {
-        title: "M/M/1/K",
-        random: true,
-        measure: measure_mm1k,
-        judge: judge_mm1k,
-    },
-    Topic {
-        title: "M/D/1",
-        random: true,
-        measure: measure_md1,
-        judge: judge_md1,
-    },
-    Topic {
-        title: "M/G/1",
-        random: true,
-        measure: measure_mg1,
-        judge: judge_mg1,
-    },
-    Topic {
-        title: "M/M/c",
-        random: true,
-        measure: measure_mmc,
-        judge: judge_mmc,
-    },
-    Topic {
-        title: "closed users",
-        random: true,
-        measure: measure_closed,
-        judge: judge_closed,
-    },
-    Topic {
-        title: "JSQ(d)",
-        random: true,
-        measure: measure_jsq,
-        judge: judge_jsq,
-    },
+    Topic::random("M/M/1", measure_mm1, judge_mm1),
+    Topic::random("M/M/1/K", measure_mm1k, judge_mm1k),
+    Topic::random("M/D/1", measure_md1, judge_md1),
+    Topic::random("M/G/1", measure_mg1, judge_mg1),
+    Topic::random("M/M/c", measure_mmc, judge_mmc),
+    Topic::random("closed users", measure_closed, judge_closed),
+    Topic::random("JSQ(d)", measure_jsq, judge_jsq),
 ];
 
 /// Servers a tenth slower than theory is told (of many servers, a twentieth: they fill for long), and who would join the
@@ -73,7 +40,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "any-queue",
         topic: "JSQ(d)",
         measure: |seed, effort| {
-            let any = jsq(seed, 1, JSQ_LOAD, effort);
+            let any = jsq(seed, 1, Dispatch::Random, JSQ_LOAD, effort);
             vec![any; JSQ_CHOICES.len()]
         },
     },
@@ -164,7 +131,10 @@ struct Single {
     /// Times in the link, in service times, in the order of arrival.
     sojourns: Vec<f64>,
     drop_ratio: f64,
-    /// Little's law: packets in the link over time, less the times of all packets in it; and bytes not accounted for.
+    /// By the link's own count, in the mean over time.
+    in_link: f64,
+    /// Little's law: that count over time, less the times of all packets in the link as seen from outside; and bytes not
+    /// accounted for.
     unaccounted: f64,
 }
 
@@ -183,13 +153,13 @@ impl Single {
 fn single(seed: u64, load: f64, service: Service, buffer: Buffer, effort: Effort) -> Single {
     let packets_offered = effort.of(60_000, 400_000);
     let mut link = server(buffer);
+    link.audit(Time::ZERO);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut events, mut packets) = (EventQueue::default(), Slab::default());
     let (mut sojourns, mut arrivals) = (Vec::new(), 0);
-    let (mut last, mut area_ns, mut total_ns) = (Time::ZERO, 0u128, 0u128);
+    let (mut last, mut total_ns) = (Time::ZERO, 0u128);
     events.push(Time::ZERO, Event::Arrival);
     while let Some((now, event)) = events.pop() {
-        area_ns += packets.len() as u128 * now.since(last).as_nanos();
         last = now;
         match event {
             Event::Arrival => {
@@ -211,9 +181,11 @@ fn single(seed: u64, load: f64, service: Service, buffer: Buffer, effort: Effort
         }
     }
     let counters = link.counters(last);
-    let little_ns = area_ns.abs_diff(total_ns) as f64;
+    let (_, integral_ns) = link.little_ns(last).expect("it is audited");
+    let little_ns = integral_ns.abs_diff(total_ns as i128) as f64;
     Single {
         sojourns,
+        in_link: integral_ns as f64 / last.as_nanos() as f64,
         drop_ratio: counters.overflowed.packets as f64 / counters.offered.packets as f64,
         unaccounted: little_ns + f64::from(u8::from(!link.conserves(last))),
     }
@@ -232,19 +204,21 @@ fn measure_mm1(seed: u64, effort: Effort) -> Vec<f64> {
 
 fn mm1(seed: u64, effort: Effort, load: f64) -> Vec<f64> {
     let run = single(seed, load, Service::Exponential, Buffer::Unlimited, effort);
-    vec![run.mean(), run.p99(), run.unaccounted]
+    vec![run.mean(), run.p99(), run.unaccounted, run.in_link]
 }
 
 fn judge_mm1(observed: &Observed, _: Effort) -> Vec<Check> {
     let in_system = 1. / (1. - MM1_LOAD);
-    let check = |i, name: &str, expected, part| {
+    let check = |number, i, name: &str, unit, expected, part| {
         let name = format!("M/M/1 at ρ = {MM1_LOAD}, {name}");
         let tolerance = Tolerance::Relative(part);
-        Check::new(1, name, "1/μ", &observed.column(i), expected, tolerance)
+        Check::new(number, name, unit, &observed.column(i), expected, tolerance)
     };
+    let p99 = in_system * 100f64.ln();
     vec![
-        check(0, "time in system", in_system, 0.02),
-        check(1, "99th percentile", in_system * 100f64.ln(), 0.03),
+        check(1, 0, "time in system", "1/μ", in_system, 0.02),
+        check(1, 1, "99th percentile", "1/μ", p99, 0.03),
+        check(9, 3, "packets in the link", "", MM1_LOAD * in_system, 0.02),
         little("M/M/1", &observed.column(2)),
     ]
 }
@@ -334,26 +308,49 @@ fn judge_mg1(observed: &Observed, _: Effort) -> Vec<Check> {
     ]
 }
 
-/// Exponential servers, each with a queue of its own.
+/// Exponential servers, each with a queue of its own; which one a customer takes is the product's choice.
 struct Bank {
     links: Vec<Link>,
-    /// Customers at each.
-    present: Vec<u32>,
+    choice: Choice,
+    /// With the customers at each.
+    gauges: Box<Gauges>,
     events: EventQueue<Event>,
     /// When each customer arrived.
     customers: Slab<Time>,
     random: ChaCha8Rng,
+    /// For choices.
+    draws: ChaCha8Rng,
 }
 
 impl Bank {
-    fn new(seed: u64, servers: usize) -> Self {
+    fn new(seed: u64, servers: usize, dispatch: Dispatch) -> Self {
+        let candidate = Candidate {
+            weight: 1,
+            load: 0,
+            usable: true,
+        };
+        let (choice, gauges) = Choice::among(dispatch, &vec![candidate; servers]);
+        let mut draws = ChaCha8Rng::seed_from_u64(seed);
+        draws.set_stream(1);
         Bank {
             links: (0..servers).map(|_| server(Buffer::Unlimited)).collect(),
-            present: vec![0; servers],
+            choice,
+            gauges: Box::new(gauges),
             events: EventQueue::default(),
             customers: Slab::default(),
             random: ChaCha8Rng::seed_from_u64(seed),
+            draws,
         }
+    }
+
+    /// The server of a new customer.
+    fn choose(&mut self) -> usize {
+        let request = Request {
+            draw: self.draws.random(),
+            ..Request::default()
+        };
+        let decision = choose(&self.choice, &self.gauges, &NO_TABLE, &request);
+        usize::from(decision.target.expect("all servers are usable"))
     }
 
     /// An arrival after `mean` service times, exponentially.
@@ -369,18 +366,18 @@ impl Bank {
         let customer = self.customers.insert(since);
         if let Offer::Arrives(at) = self.links[i].offer(now, customer, bytes) {
             self.events.push(at, Event::Delivery(i, customer));
-            self.present[i] += 1;
+            self.gauges.target[i].dispatched += 1;
         }
     }
 
     /// Server `i` is done with a customer who arrived at the time returned.
     fn leave(&mut self, i: usize, customer: PacketId) -> Time {
-        self.present[i] -= 1;
+        self.gauges.target[i].dispatched -= 1;
         self.customers.remove(customer)
     }
 
     fn is_free(&self, i: usize) -> bool {
-        self.present[i] == 0
+        self.gauges.target[i].dispatched == 0
     }
 }
 
@@ -394,7 +391,7 @@ fn measure_mmc(seed: u64, effort: Effort) -> Vec<f64> {
 
 fn mmc(seed: u64, effort: Effort, load: f64) -> Vec<f64> {
     let customers = effort.of(60_000, 400_000);
-    let mut bank = Bank::new(seed, SERVERS);
+    let mut bank = Bank::new(seed, SERVERS, Dispatch::Weighted);
     let (mut queue, mut waits) = (VecDeque::new(), Vec::with_capacity(customers));
     bank.arrive_after(Time::ZERO, 1.);
     while waits.len() < customers {
@@ -403,7 +400,7 @@ fn mmc(seed: u64, effort: Effort, load: f64) -> Vec<f64> {
             Event::Arrival => {
                 bank.arrive_after(now, 1. / (load * SERVERS as f64));
                 queue.push_back(now);
-                (0..SERVERS).find(|i| bank.is_free(*i))
+                Some(bank.choose()).filter(|i| bank.is_free(*i))
             }
             Event::Delivery(i, customer) => {
                 bank.leave(i, customer);
@@ -449,7 +446,7 @@ fn measure_closed(seed: u64, effort: Effort) -> Vec<f64> {
 
 fn closed(seed: u64, effort: Effort, think: f64) -> Vec<f64> {
     let answers = effort.of(60_000, 400_000);
-    let mut bank = Bank::new(seed, 1);
+    let mut bank = Bank::new(seed, 1, Dispatch::Weighted);
     for _ in 0..USERS {
         bank.arrive_after(Time::ZERO, think);
     }
@@ -502,10 +499,12 @@ fn judge_closed(observed: &Observed, _: Effort) -> Vec<Check> {
 }
 
 const JSQ_LOAD: f64 = 0.9;
-/// How many queues everybody compares, and the tolerance: queues that nobody compares remember long how full they were.
-const JSQ_CHOICES: [(u32, f64); 2] = [(1, 0.05), (2, 0.02)];
-/// Enough that the limit of infinitely many is within 1 %.
-const JSQ_SERVERS: usize = 500;
+/// How many queues everybody compares, by which dispatch, and the tolerance: queues that nobody compares remember long how
+/// full they were.
+const JSQ_CHOICES: [(u32, Dispatch, f64); 2] =
+    [(1, Dispatch::Random, 0.05), (2, Dispatch::RandomTwo, 0.02)];
+/// As many as the product may choose among; enough that the limit of infinitely many is within 1 %.
+const JSQ_SERVERS: usize = MAX_TARGETS;
 
 /// Servers with at least `length` customers in the limit, Mitzenmacher and Vvedenskaya: ρ^((dⁱ − 1) / (d − 1)).
 fn jsq_share(choices: u32, length: u32) -> f64 {
@@ -520,19 +519,17 @@ fn measure_jsq(seed: u64, effort: Effort) -> Vec<f64> {
 fn jsqs(seed: u64, effort: Effort, load: f64) -> Vec<f64> {
     JSQ_CHOICES
         .into_iter()
-        .map(|(choices, _)| jsq(seed, choices, load, effort))
+        .map(|(choices, dispatch, _)| jsq(seed, choices, dispatch, load, effort))
         .collect()
 }
 
-/// Mean time in system where everybody joins the shortest of `choices` queues drawn at random. Begins as it will stay,
+/// Mean time in system where everybody joins the shortest of `choices` queues, as `dispatch` does. Begins as it will stay,
 /// and ends when the last of those who count has left.
-fn jsq(seed: u64, choices: u32, load: f64, effort: Effort) -> f64 {
+fn jsq(seed: u64, choices: u32, dispatch: Dispatch, load: f64, effort: Effort) -> f64 {
     let customers = effort.of(60_000, 400_000);
-    let mut bank = Bank::new(seed, JSQ_SERVERS);
-    let mut choosing = ChaCha8Rng::seed_from_u64(seed);
-    choosing.set_stream(1);
+    let mut bank = Bank::new(seed, JSQ_SERVERS, dispatch);
     for i in 0..JSQ_SERVERS {
-        let draw: f64 = choosing.random();
+        let draw: f64 = bank.draws.random();
         for _ in (1..).take_while(|length| draw < jsq_share(choices, *length)) {
             bank.enter(i, Time::ZERO, Time::ZERO);
         }
@@ -545,9 +542,8 @@ fn jsq(seed: u64, choices: u32, load: f64, effort: Effort) -> f64 {
         match event {
             Event::Arrival => {
                 bank.arrive_after(now, 1. / (load * JSQ_SERVERS as f64));
-                let drawn = (0..choices).map(|_| choosing.random_range(0..JSQ_SERVERS));
-                let shortest = drawn.min_by_key(|i| bank.links[*i].backlog(now).packets);
-                bank.enter(shortest.expect("somebody is drawn"), now, now);
+                let shortest = bank.choose();
+                bank.enter(shortest, now, now);
                 arrived += 1;
                 if arrived <= customers {
                     last = now;
@@ -569,7 +565,7 @@ fn judge_jsq(observed: &Observed, _: Effort) -> Vec<Check> {
     let checks = JSQ_CHOICES
         .into_iter()
         .enumerate()
-        .map(|(i, (choices, part))| {
+        .map(|(i, (choices, _, part))| {
             let present: f64 = (1..200)
                 .map(|length| jsq_share(choices, length))
                 .take_while(|share| *share > 1e-12)

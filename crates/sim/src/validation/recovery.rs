@@ -11,22 +11,16 @@ use crate::world::{FlowSpec, Work, World};
 const MS: u64 = 1_000_000;
 
 /// Both variants of NewReno (RFC 6582) against ns-2.
-pub const NEWRENO: Topic = Topic {
-    title: "NewReno beside ns-2",
-    random: false,
-    measure: measure_newreno,
-    judge: judge_newreno,
-};
+pub const NEWRENO: Topic = Topic::exact("NewReno beside ns-2", measure_newreno, judge_newreno);
 
 /// Short transfers whose handshake may be hit, against ns-3.
-pub const LOST_SYNS: Topic = Topic {
-    title: "lost SYNs beside ns-3",
-    random: true,
-    measure: measure_lost_syns,
-    judge: judge_lost_syns,
-};
+pub const LOST_SYNS: Topic =
+    Topic::random("lost SYNs beside ns-3", measure_lost_syns, judge_lost_syns);
 
-/// Each variant of NewReno in place of the other, and a longer round trip.
+/// Losses of which too few acknowledgements tell, with and without RACK's probe (RFC 8985, section 7).
+pub const TAILS: Topic = Topic::random("lost tails", measure_tails, judge_tails);
+
+/// Each variant of NewReno in place of the other, SACK and RACK too, and a longer round trip.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "other-newreno",
@@ -39,6 +33,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         },
     },
     Mutant::far(LOST_SYNS.title, |seed, effort| lost_syns(seed, effort, FAR)),
+    Mutant {
+        name: "other-recovery",
+        topic: TAILS.title,
+        measure: |seed, effort| {
+            let others = [Recovery::Rack, Recovery::Sack];
+            others.map(|other| timed_out(seed, effort, other)).to_vec()
+        },
+    },
 ];
 
 const TRANSFER_BYTES: u64 = 100_000_000;
@@ -106,41 +108,95 @@ fn measure_lost_syns(seed: u64, effort: Effort) -> Vec<f64> {
 
 /// Over so many times the delay.
 fn lost_syns(seed: u64, effort: Effort, far: u64) -> Vec<f64> {
+    let tcp = TcpConfig {
+        min_rto_ns: 200 * MS,
+        ..TcpConfig::default()
+    };
+    let transfers = effort.of(1000, 4000);
+    let mut taken_s = taken_s(seed, transfers, SHORT_BYTES, 0.02, far * 25 * MS, tcp);
+    taken_s.sort_unstable_by(f64::total_cmp);
+    vec![taken_s[taken_s.len() * 99 / 100]]
+}
+
+/// How long transfers take, in s, one of which starts every [`APART_NS`] and whose packets are lost independently of
+/// another towards the receiver.
+fn taken_s(
+    seed: u64,
+    transfers: u64,
+    bytes: u64,
+    probability: f64,
+    one_way_ns: u64,
+    tcp: TcpConfig,
+) -> Vec<f64> {
     let mut world = World::new(seed);
-    let clean = line(100_000_000, far * 25 * MS, Buffer::Unlimited);
+    let clean = line(100_000_000, one_way_ns, Buffer::Unlimited);
     let there = world.add_link(LinkSpec {
-        loss: Loss::Independent { probability: 0.02 },
+        loss: Loss::Independent { probability },
         ..clean
     });
     let back = world.add_link(clean);
     let (forward, back) = (world.add_path(&[there]), world.add_path(&[back]));
-    let transfers = effort.of(1000, 4000);
     for i in 0..transfers {
         world.open(FlowSpec {
             start: Time::from_nanos(APART_NS * i),
-            work: Work::Transfer(SHORT_BYTES),
+            work: Work::Transfer(bytes),
             forward,
             back,
-            tcp: TcpConfig {
-                min_rto_ns: 200 * MS,
-                ..TcpConfig::default()
-            },
+            tcp,
         });
     }
     world.run_until(Time::from_nanos(APART_NS * transfers + 600_000 * MS));
-    let mut taken_s: Vec<f64> = world
-        .flows()
-        .map(|flow| {
-            let finished = world.times(flow).finished.map_or(u64::MAX, Time::as_nanos);
-            (finished - world.spec(flow).start.as_nanos()) as f64 / 1e9
-        })
-        .collect();
-    taken_s.sort_unstable_by(f64::total_cmp);
-    vec![taken_s[taken_s.len() * 99 / 100]]
+    let taken_s = |flow| {
+        let finished = world.times(flow).finished.map_or(u64::MAX, Time::as_nanos);
+        (finished - world.spec(flow).start.as_nanos()) as f64 / 1e9
+    };
+    world.flows().map(taken_s).collect()
 }
 
 fn judge_lost_syns(observed: &Observed, _: Effort) -> Vec<Check> {
     let name = "30 kB at 2 % loss, 99th percentile";
     let (observed, tolerance) = (observed.column(0), Tolerance::Relative(0.02));
     vec![Check::new(24, name, "s", &observed, NS3_P99_S, tolerance)]
+}
+
+const TAIL_LOSS: f64 = 0.01;
+const TAIL_WINDOW: u32 = 10;
+/// Longer than any repair, shorter than the least timeout.
+const TIMED_OUT_S: f64 = 0.9;
+
+fn measure_tails(seed: u64, effort: Effort) -> Vec<f64> {
+    [Recovery::Sack, Recovery::Rack]
+        .map(|recovery| timed_out(seed, effort, recovery))
+        .to_vec()
+}
+
+/// Of transfers of one first window with a round trip of 80 ms, the share that waits for a timeout.
+fn timed_out(seed: u64, effort: Effort, recovery: Recovery) -> f64 {
+    let tcp = TcpConfig {
+        recovery,
+        initial_window: TAIL_WINDOW,
+        ..TcpConfig::default()
+    };
+    let bytes = u64::from(TAIL_WINDOW * tcp.mss_bytes);
+    let transfers = effort.of(2_000, 10_000);
+    let taken_s = taken_s(seed, transfers, bytes, TAIL_LOSS, 40 * MS, tcp);
+    let late = taken_s.iter().filter(|taken_s| **taken_s > TIMED_OUT_S);
+    late.count() as f64 / transfers as f64
+}
+
+/// A timeout takes a lost SYN, or a retransmission that is lost with nothing sent after it; of SACK also a loss among the
+/// last three, of which too few acknowledgements tell; of RACK that of the last alone, whose probe waits as long.
+fn judge_tails(observed: &Observed, _: Effort) -> Vec<Check> {
+    let arrives = 1. - TAIL_LOSS;
+    let again = 1. - f64::from(TAIL_WINDOW) * TAIL_LOSS * TAIL_LOSS;
+    let check = |i, name: &str, in_time: f64| {
+        let name =
+            format!("{TAIL_WINDOW} segments at 1 % loss, {name}, share that waits for a timeout");
+        let (observed, tolerance) = (observed.column(i), Tolerance::Relative(0.15));
+        Check::new(25, name, "", &observed, 1. - in_time, tolerance)
+    };
+    vec![
+        check(0, "SACK", arrives.powi(4) * again),
+        check(1, "RACK", arrives.powi(2) * again),
+    ]
 }

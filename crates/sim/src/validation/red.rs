@@ -8,12 +8,7 @@ use crate::link::{Buffer, Link, Offer, Queue, Red};
 use crate::packet::PacketId;
 
 /// Drops of random early detection against its curve (Floyd and Jacobson 1993).
-pub const RED: Topic = Topic {
-    title: "gentle random early detection",
-    random: true,
-    measure,
-    judge,
-};
+pub const RED: Topic = Topic::random("gentle random early detection", measure, judge);
 
 /// The curve begins and ends elsewhere.
 pub(super) const MUTANTS: &[Mutant] = &[Mutant {

@@ -12,68 +12,28 @@ use crate::world::{FlowId, FlowSpec, Work, World};
 const MS: u64 = 1_000_000;
 
 /// The time of a transfer over a pipe that is never full.
-pub const IDLE: Topic = Topic {
-    title: "idle pipe",
-    random: false,
-    measure: measure_idle,
-    judge: judge_idle,
-};
+pub const IDLE: Topic = Topic::exact("idle pipe", measure_idle, judge_idle);
 
 /// How the window doubles.
-pub const SLOW_START: Topic = Topic {
-    title: "slow start",
-    random: false,
-    measure: measure_slow_start,
-    judge: judge_slow_start,
-};
+pub const SLOW_START: Topic = Topic::exact("slow start", measure_slow_start, judge_slow_start);
 
 /// One flow and a buffer: the window's sawtooth.
-pub const SAWTOOTH: Topic = Topic {
-    title: "one flow and a buffer",
-    random: false,
-    measure: measure_sawtooth,
-    judge: judge_sawtooth,
-};
+pub const SAWTOOTH: Topic = Topic::exact("one flow and a buffer", measure_sawtooth, judge_sawtooth);
 
 /// The window against RFC 9438's curve.
-pub const CUBIC: Topic = Topic {
-    title: "CUBIC's curve",
-    random: false,
-    measure: measure_cubic,
-    judge: judge_cubic,
-};
+pub const CUBIC: Topic = Topic::exact("CUBIC's curve", measure_cubic, judge_cubic);
 
 /// Where HyStart++ ends slow start (RFC 9406).
-pub const HYSTART: Topic = Topic {
-    title: "the end of slow start",
-    random: false,
-    measure: measure_hystart,
-    judge: judge_hystart,
-};
+pub const HYSTART: Topic = Topic::exact("the end of slow start", measure_hystart, judge_hystart);
 
 /// Shares of equal flows.
-pub const FAIRNESS: Topic = Topic {
-    title: "equal flows",
-    random: true,
-    measure: measure_fairness,
-    judge: judge_fairness,
-};
+pub const FAIRNESS: Topic = Topic::random("equal flows", measure_fairness, judge_fairness);
 
 /// Same seed, same run.
-pub const REPEATS: Topic = Topic {
-    title: "repetition",
-    random: true,
-    measure: measure_repeats,
-    judge: judge_repeats,
-};
+pub const REPEATS: Topic = Topic::random("repetition", measure_repeats, judge_repeats);
 
 /// Goodput against loss (Mathis 1997, Padhye 1998).
-pub const GOODPUT: Topic = Topic {
-    title: "goodput against loss",
-    random: true,
-    measure: measure_goodput,
-    judge: judge_goodput,
-};
+pub const GOODPUT: Topic = Topic::random("goodput against loss", measure_goodput, judge_goodput);
 
 /// Longer round trips, Reno for CUBIC, no HyStart++, and a longer way for every second flow.
 pub(super) const MUTANTS: &[Mutant] = &[
