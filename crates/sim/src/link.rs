@@ -230,22 +230,20 @@ impl Link {
         self.take(now, frame)
     }
 
-    /// As [`Link::take`], of a plain link: when the packet arrives, unless there is no room.
+    /// As [`Link::take`], of a plain link.
     #[inline(always)]
-    pub fn take_plainly(&mut self, now: Time, bytes: u32) -> Option<Time> {
-        debug_assert!(self.is_plain());
-        let departure_ns = self.transmitter.accept(now.as_nanos(), bytes);
-        if departure_ns.is_none() {
-            self.overflowed.add(bytes);
+    pub fn take_plainly(&mut self, now: Time, bytes: u32) -> Offer {
+        match self.transmitter.accept(now.as_nanos(), bytes) {
+            Some(departure_ns) => Offer::Arrives(Time::from_nanos(departure_ns + self.delay_ns)),
+            None => self.overflow(bytes),
         }
-        departure_ns.map(|departure_ns| Time::from_nanos(departure_ns + self.delay_ns))
     }
 
     /// Takes a packet in, or tells why not.
+    #[inline(always)]
     pub fn take(&mut self, now: Time, frame: Frame) -> Offer {
         if self.is_plain() {
-            let arrives = self.take_plainly(now, frame.bytes);
-            return arrives.map_or(Offer::Overflowed, Offer::Arrives);
+            return self.take_plainly(now, frame.bytes);
         }
         let (now_ns, bytes) = (now.as_nanos(), frame.bytes);
         let verdict = self.judge(now_ns, frame);
@@ -256,19 +254,23 @@ impl Link {
             return self.wait(now, frame);
         }
         let Some(departure_ns) = self.transmitter.accept(now_ns, bytes) else {
-            self.overflowed.add(bytes);
-            return Offer::Overflowed;
+            return self.overflow(bytes);
         };
         let arrival_ns = departure_ns + self.delay_ns;
         let line = self.line_mut();
-        let offer = line.enter(now_ns, arrival_ns, frame.packet, bytes);
-        match offer {
-            Offer::Arrives(at) if verdict == Verdict::Marked => {
+        match line.enter(now_ns, arrival_ns, frame.packet, bytes) {
+            None => Offer::Lost,
+            Some(at) if verdict == Verdict::Marked => {
                 line.rare.marked.add(bytes);
                 Offer::Marked(at)
             }
-            offer => offer,
+            Some(at) => Offer::Arrives(at),
         }
+    }
+
+    fn overflow(&mut self, bytes: u32) -> Offer {
+        self.overflowed.add(bytes);
+        Offer::Overflowed
     }
 
     /// # Panics

@@ -81,6 +81,7 @@ impl Link {
     }
 
     /// Whether a packet gets as far as the buffer.
+    #[inline(always)]
     pub(super) fn judge(&mut self, now_ns: u64, frame: Frame) -> Verdict {
         let line = self.line.as_deref_mut();
         let Some(line) = line else {

@@ -5,7 +5,7 @@ use anabranch_core::Time;
 use super::managed::Managed;
 use super::rare::Rare;
 use super::ring::Ring;
-use super::{Loss, Offer, Tally};
+use super::{Loss, Tally};
 use crate::packet::PacketId;
 
 /// Takes the place of a packet that the line will lose.
@@ -69,8 +69,15 @@ impl Line {
     }
 
     /// A packet was accepted at `now_ns`, to arrive at `arrival_ns`, though not before the one ahead of it: the delay may
-    /// have been longer when that was accepted.
-    pub fn enter(&mut self, now_ns: u64, arrival_ns: u64, packet: PacketId, bytes: u32) -> Offer {
+    /// have been longer when that was accepted. When it arrives, unless the line loses it.
+    #[inline(always)]
+    pub fn enter(
+        &mut self,
+        now_ns: u64,
+        arrival_ns: u64,
+        packet: PacketId,
+        bytes: u32,
+    ) -> Option<Time> {
         let arrival_ns = arrival_ns.max(self.held.last().map_or(0, |last| last.arrival_ns));
         let lost = self.rare.loses(bytes);
         self.held.push(Held {
@@ -79,10 +86,10 @@ impl Line {
             bytes,
         });
         if lost {
-            return Offer::Lost;
+            return None;
         }
         self.rare.enter(now_ns, arrival_ns);
-        Offer::Arrives(Time::from_nanos(arrival_ns))
+        Some(Time::from_nanos(arrival_ns))
     }
 
     /// Counts what has arrived by `now_ns`, and lets go of it.

@@ -176,13 +176,9 @@ impl Link {
         let departure_ns = self.transmitter.accept(now_ns, bytes);
         let departure_ns = departure_ns.expect("room without a limit");
         let arrival_ns = departure_ns + self.delay_ns;
-        let offer = line.enter(now_ns, arrival_ns, packet, bytes);
         Some(Departure {
             packet,
-            arrives: match offer {
-                Offer::Arrives(at) => Some(at),
-                _ => None,
-            },
+            arrives: line.enter(now_ns, arrival_ns, packet, bytes),
             marked: leaving.marked,
         })
     }

@@ -5,7 +5,7 @@ use anabranch_core::Time;
 use super::flow::{Flow, FlowId, Role, Side, SideId, Stage, Work};
 use super::path::{Hop, LinkId, Stop};
 use super::{Event, Net, Packet};
-use crate::link::Offer;
+use crate::link::{Link, Offer};
 use crate::packet::PacketId;
 use crate::prefetch::prefetch;
 use crate::tcp::{Flags, Kind, SackBlocks, State};
@@ -90,21 +90,22 @@ impl Net {
     #[inline(always)]
     pub(crate) fn forward(&mut self, id: PacketId, link: LinkId) {
         debug_assert!(!link.is_fed(), "{link:?} takes packets of one link alone");
-        let mut packet = self.packets.get_mut(id);
+        let packet = self.packets.get_mut(id);
         let (mut at, mut link) = (self.now, link);
         loop {
             let line = &mut self.links[link.index()];
-            if !line.is_plain() {
-                let Some(then) = self.offer(id, at, link) else {
-                    return;
-                };
-                at = then;
-                packet = self.packets.get_mut(id);
-            } else if let Some(then) = line.take_plainly(at, packet.bytes) {
-                at = then;
+            let offer = if line.is_plain() {
+                line.take_plainly(at, packet.bytes)
             } else {
-                self.packets.remove(id);
-                return;
+                offer(line, at, packet, id)
+            };
+            match offer {
+                Offer::Arrives(then) | Offer::Marked(then) => at = then,
+                Offer::Waits => return self.tend(link),
+                Offer::Overflowed | Offer::Lost => {
+                    self.packets.remove(id);
+                    return;
+                }
             }
             match packet.path.next_fed() {
                 Some(fed) => link = fed,
@@ -113,22 +114,6 @@ impl Net {
         }
         packet.due_ns = at.as_nanos();
         self.events.push(at, Event::Arrival(id));
-    }
-
-    /// Offers a packet to a link; when it arrives, if that is known.
-    #[inline(never)]
-    fn offer(&mut self, id: PacketId, at: Time, link: LinkId) -> Option<Time> {
-        let packet = self.packets.get_mut(id);
-        match self.links[link.index()].take(at, packet.frame(id)) {
-            Offer::Arrives(then) => return Some(then),
-            Offer::Marked(then) => {
-                packet.mark();
-                return Some(then);
-            }
-            Offer::Waits => self.tend(link),
-            Offer::Overflowed | Offer::Lost => drop(self.packets.remove(id)),
-        }
-        None
     }
 
     /// Does what follows from a change of a managed queue.
@@ -393,4 +378,14 @@ impl Net {
             generation,
         });
     }
+}
+
+/// Offers a packet to a link, and marks it if that is the answer.
+#[inline(never)]
+fn offer(line: &mut Link, at: Time, packet: &mut Packet, place: PacketId) -> Offer {
+    let offer = line.take(at, packet.frame(place));
+    if matches!(offer, Offer::Marked(_)) {
+        packet.mark();
+    }
+    offer
 }
