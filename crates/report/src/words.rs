@@ -300,6 +300,8 @@ fn tcp(tcp: &Tcp) -> String {
         (Control::Reno, _) => "Reno",
         (Control::Cubic, true) => "CUBIC with HyStart++",
         (Control::Cubic, false) => "CUBIC without HyStart++",
+        (Control::CubicLinux, true) => "Linux's CUBIC with HyStart",
+        (Control::CubicLinux, false) => "Linux's CUBIC without HyStart",
         (Control::Bbr, _) => "BBR",
     };
     let paced = if tcp.pacing { ", paced" } else { "" };

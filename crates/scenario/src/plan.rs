@@ -281,7 +281,7 @@ pub struct Access {
 pub struct Tcp {
     /// How the window grows and shrinks.
     pub control: Control,
-    /// Whether the first slow start is that of HyStart++ (RFC 9406); of CUBIC only.
+    /// Whether the first slow start is that of HyStart++ (RFC 9406), or of HyStart as Linux has it; of CUBIC only.
     pub hystart: bool,
     /// Whether segments leave as Linux paces them, not as soon as the window lets them; of BBR always.
     pub pacing: bool,
@@ -329,10 +329,20 @@ pub enum Ports {
 pub enum Control {
     /// RFC 5681.
     Reno,
-    /// RFC 9438.
+    /// RFC 9438, with HyStart++ (RFC 9406).
     Cubic,
+    /// As Linux 6 has it, which grows more slowly beside Reno and has the older HyStart.
+    CubicLinux,
     /// Version 1 (draft-cardwell-iccrg-bbr-congestion-control-00), as in Linux 6.
     Bbr,
+}
+
+impl Control {
+    /// Whether it is one of the two.
+    #[inline]
+    pub fn is_cubic(self) -> bool {
+        matches!(self, Control::Cubic | Control::CubicLinux)
+    }
 }
 
 /// How losses are repaired.

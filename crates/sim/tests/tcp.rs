@@ -27,6 +27,7 @@ fn variants() -> Vec<TcpConfig> {
             (Control::Reno, false, true),
             (Control::Cubic, false, false),
             (Control::Cubic, true, false),
+            (Control::CubicLinux, true, false),
             (Control::Bbr, false, true),
         ];
         for (control, hystart, pacing) in controls {

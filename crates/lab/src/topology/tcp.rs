@@ -66,7 +66,7 @@ pub(crate) fn route_metrics(tcp: &Tcp) -> String {
 fn control(tcp: &Tcp) -> &'static str {
     match tcp.control {
         Control::Reno => "reno",
-        Control::Cubic => "cubic",
+        Control::Cubic | Control::CubicLinux => "cubic",
         Control::Bbr => "bbr",
     }
 }
@@ -92,7 +92,7 @@ pub fn differences(tcp: &Tcp) -> Vec<&'static str> {
     if tcp.growth == Growth::PerAck {
         differences.push("the kernel counts acknowledged segments, not acknowledgements");
     }
-    if tcp.control == Control::Cubic && !tcp.hystart {
+    if tcp.control.is_cubic() && !tcp.hystart {
         differences.push("the kernel's CUBIC leaves its first slow start by HyStart");
     }
     if tcp.pacing && tcp.control != Control::Bbr {

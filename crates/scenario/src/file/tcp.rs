@@ -49,8 +49,8 @@ pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInp
         return Err(source.bad(&["tcp", "delayed_ack"], problem));
     }
     let control = written.control.unwrap_or(default.control);
-    if control != Control::Cubic && written.hystart.is_some() {
-        let problem = "HyStart++ is of CUBIC's slow start; leave it out beside another control";
+    if !control.is_cubic() && written.hystart.is_some() {
+        let problem = "HyStart is of CUBIC's slow start; leave it out beside another control";
         return Err(source.bad(&["tcp", "hystart"], problem));
     }
     let bbr = control == Control::Bbr;
@@ -70,7 +70,7 @@ pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInp
     }
     Ok(Tcp {
         control,
-        hystart: written.hystart.unwrap_or(control == Control::Cubic),
+        hystart: written.hystart.unwrap_or(control.is_cubic()),
         pacing: written.pacing.unwrap_or(bbr),
         recovery,
         dsack: written.dsack.unwrap_or(recovery == Recovery::Rack),

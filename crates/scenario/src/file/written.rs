@@ -402,7 +402,12 @@ macro_rules! words {
     };
 }
 
-words!(control, Control, { "reno" => Control::Reno, "cubic" => Control::Cubic, "bbr" => Control::Bbr });
+words!(control, Control, {
+    "reno" => Control::Reno,
+    "cubic" => Control::Cubic,
+    "cubic-linux" => Control::CubicLinux,
+    "bbr" => Control::Bbr,
+});
 words!(recovery, Recovery, {
     "reno" => Recovery::Reno,
     "newreno" => Recovery::NewReno,

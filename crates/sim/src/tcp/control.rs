@@ -1,12 +1,23 @@
 //! The congestion window, in segments: slow start, the first of them as HyStart++ has it (RFC 9406) if so configured,
 //! and Reno (RFC 5681) or CUBIC (RFC 9438) above the threshold. BBR's window is its model's, which sets it.
+//!
+//! CUBIC as Linux 6 has it differs (`net/ipv4/tcp_cubic.c`): beside Reno the window grows by 0.53 segments per round trip
+//! for good, where section 4.3 of the RFC has 1 above the former window; it is to be what the curve reaches after the
+//! shortest round trip, not the smoothed; before the first loss it grows by a twentieth per round trip at least; a timeout
+//! forgets the former window; a reduced window is a whole number of segments; and the first slow start is that of HyStart.
 
 use super::hystart::HyStart;
+use super::trains::Trains;
 use super::{Control, Growth, TcpConfig};
 
 /// Constants of RFC 9438 section 5.1.
 const CUBIC_C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
+/// How fast a window that shrinks to that part grows to be as large as Reno's, in segments per round trip.
+const FRIENDLY: f64 = 3. * (1. - CUBIC_BETA) / (1. + CUBIC_BETA);
+/// What Linux's grows by in a round trip before the first loss, at least; and the most in any.
+const UNKNOWN_GROWTH: f64 = 1. / 20.;
+const MOST_GROWTH: f64 = 1. / 2.;
 const RENO_BETA: f64 = 0.5;
 /// Of a window that must leave room for growth, RFC 5681 equation 4.
 const LEAST_THRESHOLD: f64 = 2.;
@@ -61,20 +72,26 @@ impl Window {
     /// `number` is sent for the first time.
     #[inline]
     pub fn send(&mut self, number: u32, now_ns: u64, config: &TcpConfig) {
-        let wanted = config.hystart && config.control == Control::Cubic;
+        let wanted = config.hystart && config.control.is_cubic();
         if wanted && self.ssthresh.is_infinite() {
             let cubic = self.cubic.get_or_insert_default();
-            cubic.send(number, now_ns);
+            cubic.send(number, now_ns, config);
         }
     }
 
     /// Everything below `ack` is acknowledged, something of it for the first time; `next` is sent next.
     #[inline]
-    pub fn acknowledge(&mut self, ack: u32, next: u32, now_ns: u64) {
+    pub fn acknowledge(&mut self, ack: u32, next: u32, now_ns: u64, config: &TcpConfig) {
         let Some(cubic) = &mut self.cubic else {
             return;
         };
-        if cubic.ends_slow_start(ack, next, now_ns) {
+        let heard = Heard {
+            ack,
+            next,
+            now_ns,
+            cwnd: self.cwnd,
+        };
+        if cubic.ends_slow_start(&heard, config) {
             self.ssthresh = self.cwnd;
         }
     }
@@ -88,7 +105,9 @@ impl Window {
             Growth::PerAck => 1.,
             Growth::PerSegment => f64::from(acked),
         };
-        if let Some(hystart) = self.cubic.as_ref().and_then(|cubic| cubic.hystart.as_ref()) {
+        if let Some(cubic) = &self.cubic
+            && let Some(SlowStart::PlusPlus(hystart)) = &cubic.slow_start
+        {
             units = hystart.increase(units);
         }
         if self.cwnd < self.ssthresh {
@@ -97,11 +116,16 @@ impl Window {
             units -= slow;
         }
         if units > 0. {
-            self.cwnd = if config.control == Control::Cubic {
-                let cubic = self.cubic.get_or_insert_default();
-                cubic.grown(self.cwnd, units, now_ns, rtt_ns)
-            } else {
-                self.cwnd + units / self.cwnd
+            self.cwnd = match config.control {
+                Control::Cubic => {
+                    let cubic = self.cubic.get_or_insert_default();
+                    cubic.grown(self.cwnd, units, now_ns, rtt_ns)
+                }
+                Control::CubicLinux => {
+                    let cubic = self.cubic.get_or_insert_default();
+                    cubic.grown_in_linux(self.cwnd, units, now_ns, rtt_ns)
+                }
+                Control::Reno | Control::Bbr => self.cwnd + units / self.cwnd,
             };
         }
     }
@@ -116,8 +140,21 @@ impl Window {
                 let cubic = self.cubic.get_or_insert_default();
                 cubic.reduced(self.cwnd.min(in_flight))
             }
+            Control::CubicLinux => {
+                let cubic = self.cubic.get_or_insert_default();
+                cubic.reduced(self.cwnd.floor()).floor()
+            }
         };
         self.ssthresh = reduced.max(LEAST_THRESHOLD);
+    }
+
+    /// The retransmission timer ran out, and the window was reduced.
+    pub fn time_out(&mut self, config: &TcpConfig) {
+        if let Some(cubic) = &mut self.cubic
+            && config.control == Control::CubicLinux
+        {
+            cubic.w_max = 0.;
+        }
     }
 }
 
@@ -127,8 +164,26 @@ struct Cubic {
     w_max: f64,
     cwnd_prior: f64,
     epoch: Option<Epoch>,
+    /// The shortest round trip, as far as Linux's knows; `None` before the first.
+    least_rtt_ns: Option<u64>,
     /// Until the first slow start is over.
-    hystart: Option<Box<HyStart>>,
+    slow_start: Option<SlowStart>,
+}
+
+/// What ends the first slow start before a loss does.
+#[derive(Clone, Debug)]
+enum SlowStart {
+    PlusPlus(Box<HyStart>),
+    Trains(Box<Trains>),
+}
+
+/// An acknowledgement of everything below `ack`, when `next` is sent next.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    ack: u32,
+    next: u32,
+    now_ns: u64,
+    cwnd: f64,
 }
 
 /// One stage of congestion avoidance.
@@ -160,15 +215,35 @@ impl Epoch {
 
 impl Cubic {
     #[inline(never)]
-    fn send(&mut self, number: u32, now_ns: u64) {
-        let new = || Box::new(HyStart::new(number));
-        self.hystart.get_or_insert_with(new).send(now_ns);
+    fn send(&mut self, number: u32, now_ns: u64, config: &TcpConfig) {
+        let new = || match config.control {
+            Control::CubicLinux => SlowStart::Trains(Box::new(Trains::new(number))),
+            _ => SlowStart::PlusPlus(Box::new(HyStart::new(number))),
+        };
+        match self.slow_start.get_or_insert_with(new) {
+            SlowStart::PlusPlus(hystart) => hystart.send(now_ns),
+            SlowStart::Trains(trains) => trains.send(now_ns),
+        }
     }
 
     #[inline(never)]
-    fn ends_slow_start(&mut self, ack: u32, next: u32, now_ns: u64) -> bool {
-        let ends = |hystart: &mut Box<HyStart>| hystart.acknowledge(ack, next, now_ns);
-        self.hystart.take_if(ends).is_some()
+    fn ends_slow_start(&mut self, heard: &Heard, config: &TcpConfig) -> bool {
+        let Heard {
+            ack,
+            next,
+            now_ns,
+            cwnd,
+        } = *heard;
+        let least_rtt_ns = &mut self.least_rtt_ns;
+        let ends = |slow_start: &mut SlowStart| match slow_start {
+            SlowStart::PlusPlus(hystart) => hystart.acknowledge(ack, next, now_ns),
+            SlowStart::Trains(trains) => {
+                let ends = trains.acknowledge(ack, next, now_ns, cwnd, config.pacing);
+                *least_rtt_ns = Some(trains.least_ns());
+                ends
+            }
+        };
+        self.slow_start.take_if(ends).is_some()
     }
 
     fn grown(&mut self, cwnd: f64, units: f64, now_ns: u64, rtt_ns: u64) -> f64 {
@@ -178,7 +253,7 @@ impl Cubic {
             .get_or_insert_with(|| Epoch::new(cwnd, w_max, now_ns));
         let t_s = (now_ns - epoch.start_ns) as f64 / 1e9;
         let friendly = if epoch.w_est < self.cwnd_prior {
-            3. * (1. - CUBIC_BETA) / (1. + CUBIC_BETA)
+            FRIENDLY
         } else {
             1.
         };
@@ -192,9 +267,26 @@ impl Cubic {
         cwnd + (target - cwnd) * units / cwnd
     }
 
+    fn grown_in_linux(&mut self, cwnd: f64, units: f64, now_ns: u64, rtt_ns: u64) -> f64 {
+        let w_max = self.w_max;
+        let least_ns = self
+            .least_rtt_ns
+            .map_or(rtt_ns, |least_ns| least_ns.min(rtt_ns));
+        self.least_rtt_ns = Some(least_ns);
+        let epoch = self
+            .epoch
+            .get_or_insert_with(|| Epoch::new(cwnd, w_max, now_ns));
+        epoch.w_est += FRIENDLY * units / cwnd;
+        let t_s = (now_ns - epoch.start_ns + least_ns) as f64 / 1e9;
+        let target = epoch.window_at(t_s).max(epoch.w_est);
+        let least_growth = if w_max == 0. { UNKNOWN_GROWTH } else { 0. };
+        let growth = (target - cwnd) / cwnd;
+        cwnd + growth.clamp(least_growth, MOST_GROWTH) * units
+    }
+
     /// Section 4.6, with fast convergence (4.7).
     fn reduced(&mut self, cwnd: f64) -> f64 {
-        self.hystart = None;
+        self.slow_start = None;
         self.epoch = None;
         self.cwnd_prior = cwnd;
         self.w_max = if cwnd < self.w_max {
@@ -262,7 +354,7 @@ mod tests {
             now_ns += rtt_ms * 1_000_000;
             for number in first..next {
                 window.grow(1, now_ns, 0, &config);
-                window.acknowledge(number + 1, next, now_ns);
+                window.acknowledge(number + 1, next, now_ns, &config);
             }
         }
         // 10 double; then 8 samples, and a quarter for each of the rest of five rounds.
@@ -284,7 +376,57 @@ mod tests {
         window.set(window.ssthresh());
         assert_eq!(window.ssthresh(), 7.);
         (11..=20).for_each(|number| window.send(number, 1, &config));
-        window.acknowledge(21, 21, 1_000_000);
-        assert!(window.cubic.is_some_and(|cubic| cubic.hystart.is_none()));
+        window.acknowledge(21, 21, 1_000_000, &config);
+        assert!(window.cubic.is_some_and(|cubic| cubic.slow_start.is_none()));
+    }
+
+    const RTT_NS: u64 = 100_000_000;
+
+    /// After a loss at 10 segments, what so many round trips add in congestion avoidance.
+    fn added(control: Control, rounds: u64) -> f64 {
+        let config = TcpConfig {
+            control,
+            growth: Growth::PerSegment,
+            ..TcpConfig::default()
+        };
+        let mut window = Window::new(10);
+        window.reduce(10., &config);
+        window.set(window.ssthresh());
+        for round in 0..rounds {
+            for _ in 0..window.cwnd() as u32 {
+                window.grow(1, round * RTT_NS, RTT_NS, &config);
+            }
+        }
+        window.cwnd() - 7.
+    }
+
+    #[test]
+    fn above_the_former_window_linux_grows_as_slowly_as_below() {
+        for control in [Control::Cubic, Control::CubicLinux] {
+            let below = added(control, 5);
+            assert!((below - 5. * FRIENDLY).abs() < 0.8, "{control:?} {below}");
+        }
+        let [rfc, linux] = [Control::Cubic, Control::CubicLinux]
+            .map(|control| added(control, 15) - added(control, 10));
+        assert!((linux - 5. * FRIENDLY).abs() < 0.4, "{linux}");
+        assert!(rfc > 4., "{rfc}");
+    }
+
+    #[test]
+    fn before_a_loss_and_after_a_timeout_linux_grows_by_a_twentieth_at_least() {
+        let config = TcpConfig {
+            control: Control::CubicLinux,
+            growth: Growth::PerSegment,
+            ..TcpConfig::default()
+        };
+        let mut window = Window::new(100);
+        window.reduce(100., &config);
+        window.set(window.ssthresh());
+        let mut remembers = window.clone();
+        remembers.grow(70, 0, RTT_NS, &config);
+        window.time_out(&config);
+        window.grow(70, 0, RTT_NS, &config);
+        assert!((window.cwnd() - 73.5).abs() < 1e-9, "{}", window.cwnd());
+        assert!(remembers.cwnd() < 73., "{}", remembers.cwnd());
     }
 }

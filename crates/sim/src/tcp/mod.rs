@@ -18,6 +18,7 @@ mod receiver;
 mod scoreboard;
 mod sender;
 mod timer;
+mod trains;
 mod undo;
 
 pub use anabranch_scenario::{Control, Growth, Recovery};

@@ -488,7 +488,7 @@ impl Sender {
         }
         if acked > 0 {
             self.progress(acked, limited, now_ns, config);
-            self.window.acknowledge(ack, self.high, now_ns);
+            self.window.acknowledge(ack, self.high, now_ns, config);
         } else if pure && self.in_flight() > 0 && (news || !sacks) {
             self.duplicates += 1;
             if self.phase == Phase::Recovery && !sacks {
@@ -771,6 +771,7 @@ impl Sender {
             }
             self.reduce(config);
         }
+        self.window.time_out(config);
         self.window.set(1.);
         self.phase = Phase::Loss;
         self.recover = self.high;

@@ -85,7 +85,7 @@ fn wrong_values_of_tcp_are_quoted_with_what_is_allowed() {
         ),
         (
             "tcp.control = \"vegas\"",
-            "tcp.control = \"vegas\": allowed: reno, cubic, bbr",
+            "tcp.control = \"vegas\": allowed: reno, cubic, cubic-linux, bbr",
         ),
         (
             "tcp = { control = \"bbr\", recovery = \"newreno\" }",
@@ -97,7 +97,7 @@ fn wrong_values_of_tcp_are_quoted_with_what_is_allowed() {
         ),
         (
             "tcp = { control = \"reno\", hystart = true }",
-            "tcp.hystart = true: HyStart++ is of CUBIC's slow start; leave it out beside another control",
+            "tcp.hystart = true: HyStart is of CUBIC's slow start; leave it out beside another control",
         ),
         (
             "tcp.delayed_ack = true",
@@ -163,7 +163,7 @@ fn steps_and_timers_that_mean_nothing_are_refused() {
         ),
         (
             "tcp.control = \"cubik\"",
-            "allowed: reno, cubic, bbr; did you mean cubic?",
+            "allowed: reno, cubic, cubic-linux, bbr; did you mean cubic?",
         ),
         (
             "workload.kind = \"continous\"",
