@@ -3,7 +3,11 @@ use crate::Mutation;
 pub(super) const ALL: &[Mutation] = &[
     topics("slow-server", "servers a tenth slower than theory is told"),
     topics("any-queue", "any queue where the shortest is to be joined"),
-    topics("lost-bit", "a bit of the flow hash is always 0"),
+    topics(
+        "lost-bits",
+        "the highest and the lowest bit of the flow hash are always 0",
+    ),
+    topics("one-loss", "a loss of 0.1 % at every point"),
     topics(
         "wide-curve",
         "RED begins at half its least queue and ends at twice its most",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 
-use super::{Check, Effort, Mutant, Observed, Tolerance, Topic};
+use super::{Check, Effort, FAR, Mutant, Observed, Tolerance, Topic};
 use crate::dumbbell::line;
 use crate::link::{Buffer, Codel, Frame, Link, Queue};
 use crate::packet::PacketId;
@@ -19,7 +19,7 @@ pub const CODEL: Topic = Topic::exact("CoDel's law", measure_codel, judge_codel)
 /// Flows that hear marks in place of drops (RFC 3168).
 pub const ECN: Topic = Topic::exact("marks in place of drops", measure_ecn, judge_ecn);
 
-/// CoDel with twice the interval, and senders that do not speak ECN.
+/// CoDel with twice the interval, senders that do not speak ECN, and marks on longer ways.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "slow-codel",
@@ -29,8 +29,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-ecn",
         topic: ECN.title,
-        measure: |_, _| marked_flows(false),
+        measure: |_, _| marked_flows(false, 1),
     },
+    Mutant::far(ECN.title, |_, _| marked_flows(true, FAR)),
 ];
 
 const TARGET: Duration = Duration::from_millis(10);
@@ -112,20 +113,20 @@ fn judge_codel(observed: &Observed, _: Effort) -> Vec<Check> {
 }
 
 fn measure_ecn(_: u64, _: Effort) -> Vec<f64> {
-    marked_flows(true)
+    marked_flows(true, 1)
 }
 
-/// Of four flows whose queue is CoDel's, with marks in place of drops: segments sent again, and what they receive as a
-/// multiple of what they do with drops.
-fn marked_flows(ecn: bool) -> Vec<f64> {
-    let [(again, marked), (_, dropped)] = [ecn, false].map(four_flows);
+/// Of four flows whose queue is CoDel's, with marks in place of drops and over so many times the delay: segments sent
+/// again, and what they receive as a multiple of what they do with drops.
+fn marked_flows(ecn: bool, far: u64) -> Vec<f64> {
+    let ((again, marked), (_, dropped)) = (four_flows(ecn, far), four_flows(false, 1));
     vec![again, marked / dropped]
 }
 
-/// Segments sent again and segments received in a minute.
-fn four_flows(ecn: bool) -> (f64, f64) {
+/// Segments sent again and segments received in a minute, over so many times the delay.
+fn four_flows(ecn: bool, far: u64) -> (f64, f64) {
     let mut world = World::new(1);
-    let trunk = line(RATE_BPS, 30 * MS, Buffer::Unlimited);
+    let trunk = line(RATE_BPS, far * 30 * MS, Buffer::Unlimited);
     let (there, back) = (world.add_link(trunk), world.add_link(trunk));
     world.link_mut(there).set_queue(&codel(2 * INTERVAL, ecn));
     let (forward, back) = (world.add_path(&[there]), world.add_path(&[back]));

@@ -35,15 +35,20 @@ pub const REPEATS: Topic = Topic::random("repetition", measure_repeats, judge_re
 /// Goodput against loss (Mathis 1997, Padhye 1998).
 pub const GOODPUT: Topic = Topic::random("goodput against loss", measure_goodput, judge_goodput);
 
-/// Longer round trips, Reno for CUBIC, no HyStart++, and a longer way for every second flow.
+/// Longer round trips, one loss for all, Reno for CUBIC, no HyStart++, and a longer way for every second flow.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::far(IDLE.title, |_, _| idle(FAR)),
     Mutant::far(SLOW_START.title, |_, _| slow_start(FAR)),
     Mutant::far(SAWTOOTH.title, |_, effort| sawtooth(effort, FAR)),
     Mutant::far(FAIRNESS.title, |seed, _| fairness(seed, FAR)),
     Mutant::far(GOODPUT.title, |seed, effort| {
-        goodput_at_points(seed, effort, FAR)
+        goodput_at_points(seed, effort, FAR, |p| p)
     }),
+    Mutant {
+        name: "one-loss",
+        topic: GOODPUT.title,
+        measure: |seed, effort| goodput_at_points(seed, effort, 1, |_| 1e-3),
+    },
     Mutant {
         name: "reno",
         topic: CUBIC.title,
@@ -526,14 +531,28 @@ fn points(effort: Effort) -> impl Iterator<Item = (Kind, f64)> {
 
 /// Segments per second that an endless flow delivers at each point.
 fn measure_goodput(seed: u64, effort: Effort) -> Vec<f64> {
-    goodput_at_points(seed, effort, 1)
+    goodput_at_points(seed, effort, 1, |p| p)
 }
 
-/// Over so many times the delay.
-fn goodput_at_points(seed: u64, effort: Effort, far: u64) -> Vec<f64> {
-    points(effort)
-        .map(|(kind, p)| goodput(seed, p, kind.tcp(), effort.of(100, 200), far * 25 * MS))
-        .collect()
+/// Over so many times the delay, and with the loss that `of` makes of each.
+fn goodput_at_points(seed: u64, effort: Effort, far: u64, of: fn(f64) -> f64) -> Vec<f64> {
+    let measured = |(kind, p): (Kind, f64)| {
+        goodput(
+            seed,
+            of(p),
+            kind.tcp(),
+            measured_s(p, effort),
+            far * 25 * MS,
+        )
+    };
+    points(effort).map(measured).collect()
+}
+
+/// At least so many seconds and, by Mathis, so many losses: few of them say little.
+fn measured_s(p: f64, effort: Effort) -> u64 {
+    let (least_s, losses) = effort.of((100, 100.), (200, 200.));
+    let losses_s = losses / (p * mathis(p, RTT_S, 1.));
+    least_s.max(losses_s.ceil() as u64)
 }
 
 fn goodput(seed: u64, p: f64, tcp: TcpConfig, seconds: u64, delay_ns: u64) -> f64 {
