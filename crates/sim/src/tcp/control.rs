@@ -4,7 +4,7 @@
 //! CUBIC as Linux 6 has it differs (`net/ipv4/tcp_cubic.c`): beside Reno the window grows by 0.53 segments per round trip
 //! for good, where section 4.3 of the RFC has 1 above the former window; it is to be what the curve reaches after the
 //! shortest round trip, not the smoothed; before the first loss it grows by a twentieth per round trip at least; a timeout
-//! forgets the former window; a reduced window is a whole number of segments; and the first slow start is that of HyStart.
+//! forgets the former window; and the first slow start is that of HyStart.
 
 use super::hystart::HyStart;
 use super::trains::Trains;
@@ -142,7 +142,7 @@ impl Window {
             }
             Control::CubicLinux => {
                 let cubic = self.cubic.get_or_insert_default();
-                cubic.reduced(self.cwnd.floor()).floor()
+                cubic.reduced(self.cwnd)
             }
         };
         self.ssthresh = reduced.max(LEAST_THRESHOLD);
