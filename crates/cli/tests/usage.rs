@@ -170,6 +170,8 @@ fn policies_are_a_table_and_json() {
         "DRR",
         "flowlet",
         "rendezvous",
+        "bonding",
+        "MLPPP",
         "single",
     ] {
         assert!(

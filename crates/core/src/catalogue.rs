@@ -144,7 +144,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 23] = [
+pub static ROWS: [Row; 25] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -325,6 +325,18 @@ pub static ROWS: [Row; 23] = [
         "Schindelhauer and Schomaker 2005",
     ),
     trunk(
+        "bonding",
+        Spread::Bonding,
+        "hash layer3+4 of the Linux bonding driver, in the simulator",
+        "Linux, Documentation/networking/bonding.rst",
+    ),
+    trunk(
+        "MLPPP",
+        Spread::Mlppp,
+        "packet by packet, put in order again at the far end, in the simulator",
+        "RFC 1990",
+    ),
+    trunk(
         "single",
         Spread::Single,
         "the undivided link that others are measured against, in scenarios",
@@ -421,7 +433,11 @@ impl Policy {
 
     /// A configuration may name it, too; others are for scenarios.
     pub fn is_configurable(&self) -> bool {
-        !matches!(self, Policy::Packet | Policy::Trunk(Spread::Single))
+        match self {
+            Policy::Gateway(_) => true,
+            Policy::Packet => false,
+            Policy::Trunk(spread) => spread.is_configurable(),
+        }
     }
 
     /// Its tuple in words.

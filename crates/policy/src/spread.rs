@@ -3,6 +3,7 @@
 //! | spread | chosen | when a sublink leaves |
 //! |---|---|---|
 //! | [`by_hash`] | flow hash modulo the number of usable sublinks (SH, Jo 2002) | most flows move |
+//! | [`by_hash`] of [`layer34`] | likewise, as the Linux bonding driver does | likewise |
 //! | [`by_bin`] | the table's entry for the hash modulo 1024 (DH and DHFV, Jo 2002) | only its bins move |
 //! | [`by_rendezvous`] | argmin of exponential draws, one per sublink, with its weight as rate | only its flows move |
 //! | [`Flowlet::sublink`] | as the caller likes, anew after every gap (FLARE) | only its flowlets move |
@@ -10,6 +11,8 @@
 //!
 //! A set of usable sublinks is a mask: bit `i` for sublink `i`, up to [`MAX_LINKS`](crate::abi::MAX_LINKS). No function
 //! names a sublink outside it; none usable is `None`.
+
+use std::net::SocketAddrV4;
 
 use crate::abi::{BINS, Drr, Flowlet, MAX_LINKS, NO_TARGET, Sublinks};
 
@@ -21,6 +24,17 @@ pub type Table = [u16; BINS];
 /// SH: the `hash mod n`-th of the `n` usable sublinks.
 pub fn by_hash(hash: u32, usable: u64) -> Option<u16> {
     some(ffi::sublink_by_hash(hash, usable))
+}
+
+/// The hash of the Linux bonding driver, `xmit_hash_policy=layer3+4`, for unfragmented TCP and UDP: ports XOR addresses,
+/// folded, without the lowest bit (Documentation/networking/bonding.rst). Words are those of a little-endian machine, which
+/// matters only where the number of sublinks is no power of two. [`by_hash`] reduces it.
+pub fn layer34(from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+    let [[a, b], [c, d]] = [from, to].map(|end| end.port().to_be_bytes());
+    let word = |end: SocketAddrV4| u32::from_le_bytes(end.ip().octets());
+    let hash = u32::from_le_bytes([a, b, c, d]) ^ word(from) ^ word(to);
+    let hash = hash ^ hash >> 16;
+    (hash ^ hash >> 8) >> 1
 }
 
 /// The bin of a flow, below [`BINS`]: `hash mod 1024`.
@@ -80,7 +94,23 @@ fn some(sublink: u16) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use super::layer34;
     use crate::ffi;
+
+    /// By hand, of 192.0.2.1:49152 and 198.51.100.7:80, that is c0000201 c000, c6336407 0050. The lowest byte is the XOR of
+    /// all twelve: c3 ^ 96 ^ c0 ^ 50 = c5, and without its lowest bit 62.
+    #[test]
+    fn the_bonding_driver_s_hash_folds_addresses_and_ports_and_drops_a_bit() {
+        let at = |octets: [u8; 4], port| SocketAddrV4::new(Ipv4Addr::from(octets), port);
+        let (a, b) = (at([192, 0, 2, 1], 49_152), at([198, 51, 100, 7], 80));
+        assert_eq!(layer34(a, b) & 0x7f, 0x62);
+        let next = at([192, 0, 2, 1], 49_153);
+        assert_eq!(layer34(next, b) & 0x7f, 0x62, "the bit that is dropped");
+        let even = at([192, 0, 2, 1], 49_154);
+        assert_eq!(layer34(even, b) & 0x7f, 0x63);
+    }
 
     /// The same with floating point.
     fn exact(draw: u32) -> f64 {

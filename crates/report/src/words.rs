@@ -156,11 +156,12 @@ fn trunk(trunk: &Trunk) -> Vec<Fact> {
         fact(
             "DH and DHFV",
             format!(
-                "look at queues every {}, overloaded above {} % of a buffer, target by {}; DH moves {} % of the bins, DHFV sums {} slots of {}",
+                "look at queues every {}, overloaded above {} % of a buffer unless shrinking by {} %; DH moves {} % of the bins, target {}; DHFV sums {} slots of {}",
                 time(control.check_period),
                 control.overload_percent,
-                control.target,
+                control.shrink_percent,
                 control.moved_percent,
+                control.target,
                 control.slots,
                 time(control.slot)
             ),

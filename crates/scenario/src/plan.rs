@@ -135,6 +135,7 @@ struct Parameters {
     #[serde(rename = "check_period_s", serialize_with = "seconds")]
     check_period: Duration,
     overload_percent: u8,
+    shrink_percent: u8,
     moved_percent: u8,
     #[serde(rename = "slot_s", serialize_with = "seconds")]
     slot: Duration,

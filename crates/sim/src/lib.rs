@@ -38,6 +38,7 @@ pub mod net;
 pub mod packet;
 mod prefetch;
 pub mod queue;
+mod resequencer;
 mod run;
 pub mod tcp;
 pub mod trunk;
@@ -45,4 +46,4 @@ pub mod validation;
 pub mod world;
 
 pub use load::HEAD_BYTES;
-pub use run::{SimError, run};
+pub use run::{SimError, bin_volumes, run};

@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use anabranch_core::Time;
-use anabranch_policy::flow_hash;
 use anabranch_policy::splitmix::mix;
 use anabranch_scenario::{
     Demand, Direction, Outcome, Ports, ServerId, Transfer, TransferId, UserId,
@@ -65,6 +64,16 @@ pub struct Route {
     pub back: PathId,
 }
 
+/// The CRC-32 by which the programs know a flow.
+pub fn flow_hash(from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+    anabranch_policy::flow_hash(
+        (*from.ip()).into(),
+        (*to.ip()).into(),
+        from.port(),
+        to.port(),
+    )
+}
+
 /// What carries the flows of a load.
 pub trait Carrier {
     /// The way of transfer `number` between `pair`.
@@ -72,12 +81,7 @@ pub trait Carrier {
 
     /// What the choice of a connection's path reads of its addresses and ports.
     fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
-        flow_hash(
-            (*from.ip()).into(),
-            (*to.ip()).into(),
-            from.port(),
-            to.port(),
-        )
+        flow_hash(from, to)
     }
 
     /// `flow` is about to open.

@@ -11,6 +11,7 @@ mod trunking;
 
 use std::time::Duration;
 
+use anabranch_core::multilink::Counters;
 use anabranch_core::{Balancer, BuildError, Config, Time, multilink};
 use anabranch_scenario::{
     self as scenario, Demand, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
@@ -19,6 +20,7 @@ use anabranch_scenario::{
 use crate::gateway::{Gateway, Lines};
 use crate::load::{Load, Party};
 use crate::tcp::TcpConfig;
+use crate::trunk::TooManyClients;
 use crate::world::World;
 
 use carriers::{Behind, Stripes};
@@ -50,6 +52,8 @@ pub enum SimError {
     Gateway(#[from] BuildError),
     #[error("the links cannot be shared: {0}")]
     Stripes(#[from] multilink::TrunkError),
+    #[error(transparent)]
+    Clients(#[from] TooManyClients),
 }
 
 /// Runs a scenario under one policy with one seed. `progress` hears how far virtual time has come. Equal runs give equal
@@ -107,7 +111,8 @@ fn play_site<W: Way>(
     let series = site.links.iter().map(series).collect();
     let homes = Homes::lay(&mut network, &run.scenario.load);
     let way = build(&wires, homes)?;
-    play(run, network, wires, series, way, progress)
+    let world = stage(run, network, wires, series, way)?;
+    Ok(play(run, world, progress))
 }
 
 fn run_trunk(
@@ -115,6 +120,41 @@ fn run_trunk(
     plan: &scenario::Trunk,
     progress: &mut dyn FnMut(Time),
 ) -> Result<Record, SimError> {
+    let world = trunk_world(run, plan)?;
+    Ok(play(run, world, progress))
+}
+
+/// What every bin of a trunk carried in each `window` of a run, under a policy that keeps bins.
+///
+/// # Errors
+/// As of [`run`]; or if no bins are kept.
+pub fn bin_volumes(run: &Run, window: Duration) -> Result<Vec<Box<Counters>>, SimError> {
+    let no_bins = || SimError::Policy {
+        policy: run.policy,
+        network: "the bins of a trunk",
+        allowed: "DH and DHFV keep bins",
+    };
+    let Network::Trunk(plan) = &run.scenario.network else {
+        return Err(no_bins());
+    };
+    let mut world = trunk_world(run, plan)?;
+    let mut before = *world.site.way.carried().ok_or_else(no_bins)?;
+    let mut volumes = Vec::new();
+    drive(&mut world, window, |world| {
+        let Some(carried) = world.site.way.carried() else {
+            return;
+        };
+        let mut volume = Box::new(*carried);
+        for (bytes, before) in volume.iter_mut().zip(&before) {
+            *bytes -= before;
+        }
+        before = *carried;
+        volumes.push(volume);
+    });
+    Ok(volumes)
+}
+
+fn trunk_world(run: &Run, plan: &scenario::Trunk) -> Result<World<Scene<Trunking>>, SimError> {
     let Policy::Trunk(spread) = run.policy else {
         return Err(SimError::Policy {
             policy: run.policy,
@@ -134,17 +174,17 @@ fn run_trunk(
         .enumerate()
         .map(|(i, sublink)| LinkSeries::new(i.to_string(), sublink.rate_bps, 0))
         .collect();
-    play(run, network, wires, series, trunk, progress)
+    stage(run, network, wires, series, trunk)
 }
 
-fn play<W: Way>(
+/// The world before anything happens.
+fn stage<W: Way>(
     run: &Run,
     network: World,
     wires: Vec<Wires>,
     series: Vec<LinkSeries>,
     way: W,
-    progress: &mut dyn FnMut(Time),
-) -> Result<Record, SimError> {
+) -> Result<World<Scene<W>>, SimError> {
     let scenario = &run.scenario;
     let names: Vec<String> = series.iter().map(|series| series.name.clone()).collect();
     let faults = scene::place(&scenario.faults, &names, &wires)?;
@@ -157,9 +197,14 @@ fn play<W: Way>(
         Scene::<W>::LOAD,
     );
     let scene = Scene::new(way, load, wires, faults, series, scenario.sample);
-    let mut world = network.become_site(scene);
-    drive(&mut world, scenario.sample, progress);
-    Ok(evidence(world, run))
+    Ok(network.become_site(scene))
+}
+
+fn play<W: Way>(run: &Run, mut world: World<Scene<W>>, progress: &mut dyn FnMut(Time)) -> Record {
+    drive(&mut world, run.scenario.sample, |world| {
+        progress(world.now());
+    });
+    evidence(world, run)
 }
 
 /// The users of the run: groups, one after the other, or all alike.
@@ -193,14 +238,18 @@ fn parties(run: &Run) -> Vec<Party> {
     groups.into_iter().map(party).collect()
 }
 
-/// Until the load is over, or its time is.
-fn drive<W: Way>(world: &mut World<Scene<W>>, step: Duration, progress: &mut dyn FnMut(Time)) {
+/// Until the load is over, or its time is; `seen` sees the world after every step.
+fn drive<W: Way>(
+    world: &mut World<Scene<W>>,
+    step: Duration,
+    mut seen: impl FnMut(&World<Scene<W>>),
+) {
     let (scene, net) = world.parts();
     scene.begin(net);
     let end = world.site.load.end();
     while world.now() < end && !world.site.load.is_over() {
         world.run_until((world.now() + step).min(end));
-        progress(world.now());
+        seen(world);
     }
 }
 

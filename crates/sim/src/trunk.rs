@@ -8,10 +8,13 @@
 //! | SH, single | [`spread::by_hash`] | nothing |
 //! | DH, DHFV | [`spread::by_bin`] on the table of [`Controller`] | the bytes of every bin |
 //! | DRR | [`Drr`] | deficits |
+//! | MLPPP | [`Drr`], and the [`Resequencer`] at the far end | deficits, what waits there |
+//! | bonding | [`spread::by_hash`] | nothing |
 //! | flowlet | [`Flowlet::sublink`], a fresh one by rendezvous of a random number | a flowlet per bin |
 //! | rendezvous | [`spread::by_rendezvous`] | nothing |
 //!
-//! A flow's hash is the [`label`](crate::net::Packet::label) of its packets. A controller is woken when it asks to be,
+//! A flow's hash is the [`label`](crate::net::Packet::label) of its packets: for bonding that of
+//! [`spread::layer34`], for all others the CRC-32 of addresses and ports. A controller is woken when it asks to be,
 //! and reads the queues as they are at that moment.
 
 use anabranch_core::Time;
@@ -25,16 +28,20 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::link::{Buffer, Tally};
-use crate::net::{LinkId, Net, Packet, SiteId};
+use crate::net::{Hop, LinkId, Net, Packet, SiteId};
 use crate::packet::PacketId;
+use crate::resequencer::{Fate, Resequencer};
 use crate::tcp::Kind;
 use crate::world::{Onward, Site};
 
 /// Between two looks at the carriers of the devices, as the daemon does it.
 const CARRIERS_EVERY_NS: u64 = 50_000_000;
-/// Wake-ups: of the controller, and to look at the carriers.
+/// MLPPP waits so long for a packet: what a sublink of Jo 2002 holds at most.
+const PATIENCE_NS: u64 = 100_000_000;
+/// Wake-ups: of the controller, to look at the carriers, and to give up what the far end waits for.
 const CONTROL: u32 = 0;
 const CARRIERS: u32 = 1;
+const OVERDUE: u32 = 2;
 /// Of the trunk's seed. Links draw from streams of the same seed, numbered from 0.
 const STREAM: u64 = 1 << 32;
 
@@ -49,10 +56,17 @@ pub struct Sublink {
     pub buffer: Buffer,
 }
 
+/// More clients than a trunk with a part for its far end can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("MLPPP has at most 65535 clients in the simulator; use fewer")]
+pub struct TooManyClients;
+
 /// The sending node of a trunk.
 #[derive(Debug)]
 pub struct Trunk {
     sublinks: Vec<Sublink>,
+    /// The lines to the clients at the far end.
+    clients: Vec<LinkId>,
     /// Which sublinks take packets, and with what weights.
     candidates: Sublinks,
     way: Way,
@@ -71,6 +85,26 @@ enum Way {
     Bins(Box<Keeper>),
     Flowlets(Box<Flowlets>),
     Packets(Drr),
+    Sequenced(Box<Sequenced>),
+}
+
+/// Packet by packet, in order again at the far end.
+#[derive(Debug)]
+struct Sequenced {
+    turns: Drr,
+    sent: u64,
+    /// Number and sublink of the packet in each place of the network, and where it goes on.
+    tags: Vec<Tag>,
+    far: Resequencer<PacketId>,
+    woken_at: Option<Time>,
+    late: Tally,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tag {
+    number: u64,
+    sublink: u16,
+    client: u16,
 }
 
 /// Keeps the bins.
@@ -108,9 +142,14 @@ impl Trunk {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(STREAM);
         let way = match spread {
-            Spread::Hash | Spread::Single => Way::Hash,
+            Spread::Hash | Spread::Bonding | Spread::Single => Way::Hash,
             Spread::Rendezvous => Way::Rendezvous,
             Spread::Drr => Way::Packets(Drr::new(&multilink::quanta(&rates_bps))?),
+            Spread::Mlppp => {
+                let rate_bps: u64 = rates_bps.iter().sum();
+                let turns = Drr::new(&multilink::quanta(&rates_bps))?;
+                Way::Sequenced(Box::new(Sequenced::new(turns, sublinks.len(), rate_bps)))
+            }
             Spread::Dh => Keeper::way(Controller::dh(bins, control, Time::ZERO)?, random),
             Spread::Dhfv => Keeper::way(
                 Controller::dhfv(bins, control, Time::ZERO, &[0; BINS])?,
@@ -132,11 +171,26 @@ impl Trunk {
             opened: vec![0; sublinks.len()],
             carriers: vec![true; sublinks.len()],
             sublinks,
+            clients: Vec::new(),
             candidates: weights.map(candidate).collect(),
             way,
             unsent: Tally::default(),
             reassignments: 0,
         })
+    }
+
+    /// Where the far end has a part in the spread, packets for a client pass it on their way: the site whose hop stands in
+    /// their path after [`NODE`](Self::NODE), in place of the line `to_client`. Elsewhere that hop is the line.
+    ///
+    /// # Errors
+    /// If there are more clients than sites can be told apart.
+    pub fn client(&mut self, to_client: LinkId) -> Result<Hop, TooManyClients> {
+        if !matches!(self.way, Way::Sequenced(_)) {
+            return Ok(to_client.into());
+        }
+        self.clients.push(to_client);
+        let site = u16::try_from(self.clients.len()).map_err(|_| TooManyClients)?;
+        Ok(SiteId(site).into())
     }
 
     /// In the order of their numbers.
@@ -174,6 +228,22 @@ impl Trunk {
         self.reassignments
     }
 
+    /// Packets that came to the far end after it had given them up.
+    pub fn late(&self) -> Tally {
+        match &self.way {
+            Way::Sequenced(sequenced) => sequenced.late,
+            _ => Tally::default(),
+        }
+    }
+
+    /// Bytes that every bin has carried; nothing where no bins are kept.
+    pub fn carried(&self) -> Option<&Counters> {
+        match &self.way {
+            Way::Bins(keeper) => Some(&keeper.carried),
+            _ => None,
+        }
+    }
+
     /// Packets that found no usable sublink.
     pub fn unsent(&self) -> Tally {
         self.unsent
@@ -200,6 +270,7 @@ impl Trunk {
             Way::Hash => spread::by_hash(hash, usable),
             Way::Rendezvous => spread::by_rendezvous(candidates, hash),
             Way::Packets(turns) => return turns.choose(bytes, usable),
+            Way::Sequenced(sequenced) => return sequenced.turns.choose(bytes, usable),
             Way::Bins(keeper) => {
                 keeper.carried[usize::from(spread::bin(hash))] += u64::from(bytes);
                 spread::by_bin(keeper.controller.bins().table(), hash, usable)
@@ -227,8 +298,6 @@ impl Trunk {
         let now = net.now();
         let queue = |(i, sublink): (usize, &Sublink)| {
             let waiting = net.link_mut(sublink.link).backlog(now);
-            let counters = net.counters(sublink.link);
-            let dropped_bytes = counters.overflowed.bytes + counters.early.bytes;
             let (length_bytes, buffer_bytes) = match sublink.buffer {
                 Buffer::Bytes(limit_bytes) => (waiting.bytes, limit_bytes),
                 // Only the part that is filled matters, in whatever unit.
@@ -238,8 +307,6 @@ impl Trunk {
             Queue {
                 length_bytes,
                 buffer_bytes,
-                sent_bytes: counters.offered.bytes - dropped_bytes - waiting.bytes,
-                rate_bps: sublink.rate_bps,
                 usable: self.is_usable(SublinkId(i as u16)),
             }
         };
@@ -257,8 +324,78 @@ impl Keeper {
     }
 }
 
+impl Sequenced {
+    /// What the sublinks bring while one packet is waited for may wait.
+    fn new(turns: Drr, sublinks: usize, rate_bps: u64) -> Self {
+        let room_bytes = u128::from(rate_bps) * u128::from(PATIENCE_NS) / 8_000_000_000;
+        let room_bytes = u64::try_from(room_bytes).unwrap_or(u64::MAX);
+        Sequenced {
+            turns,
+            sent: 0,
+            tags: Vec::new(),
+            far: Resequencer::new(sublinks, room_bytes, PATIENCE_NS),
+            woken_at: None,
+            late: Tally::default(),
+        }
+    }
+
+    /// A packet leaves over a sublink.
+    fn number(&mut self, packet: PacketId, sublink: SublinkId) {
+        let place = packet.0 as usize;
+        if self.tags.len() <= place {
+            self.tags.resize(place + 1, Tag::default());
+        }
+        self.tags[place] = Tag {
+            number: self.sent,
+            sublink: sublink.0,
+            client: 0,
+        };
+        self.sent += 1;
+    }
+
+    /// A packet for the client of site `client` comes out of its sublink.
+    fn arrive(&mut self, net: &mut Net, client: SiteId, packet: PacketId) -> Onward {
+        let tag = &mut self.tags[packet.0 as usize];
+        tag.client = client.0 - 1;
+        let (number, sublink) = (tag.number, usize::from(tag.sublink));
+        let bytes = net.packet(packet).bytes;
+        match self.far.arrive(net.now(), sublink, number, bytes, packet) {
+            Fate::Kept => {
+                net.hold(packet);
+                Onward::Kept
+            }
+            Fate::Late => {
+                self.late.add(bytes);
+                Onward::Nowhere
+            }
+        }
+    }
+
+    /// Sends on what need not wait, and asks to be woken for the rest.
+    fn send_on(&mut self, net: &mut Net, usable: u64, clients: &[LinkId]) {
+        while let Some(packet) = self.far.go_on(net.now(), usable) {
+            let client = self.tags[packet.0 as usize].client;
+            net.release(packet, clients[usize::from(client)]);
+        }
+        let Some(due) = self.far.overdue_at() else {
+            return;
+        };
+        if self.woken_at.is_none_or(|at| at <= net.now()) {
+            self.woken_at = Some(due);
+            net.wake_at(due, OVERDUE);
+        }
+    }
+}
+
 impl Site for Trunk {
-    fn pass(&mut self, net: &mut Net, _: SiteId, packet: PacketId) -> Onward {
+    fn pass(&mut self, net: &mut Net, site: SiteId, packet: PacketId) -> Onward {
+        if let Way::Sequenced(sequenced) = &mut self.way
+            && site != Trunk::NODE
+        {
+            let onward = sequenced.arrive(net, site, packet);
+            sequenced.send_on(net, self.candidates.usable, &self.clients);
+            return onward;
+        }
         let &Packet {
             segment,
             label,
@@ -269,6 +406,9 @@ impl Site for Trunk {
             Some(sublink) => {
                 let has_syn = matches!(segment.kind, Kind::Syn | Kind::SynAck);
                 self.opened[sublink.index()] += u64::from(has_syn);
+                if let Way::Sequenced(sequenced) = &mut self.way {
+                    sequenced.number(packet, sublink);
+                }
                 Onward::Over(self.sublinks[sublink.index()].link)
             }
             None => {
@@ -278,10 +418,13 @@ impl Site for Trunk {
         }
     }
 
-    /// What the controller waited for, or a look at the carriers.
+    /// What the controller waited for, a look at the carriers, or the end of a wait at the far end.
     fn wake(&mut self, net: &mut Net, token: u32) {
         if token == CARRIERS {
             return self.look_at_carriers();
+        }
+        if let Way::Sequenced(sequenced) = &mut self.way {
+            return sequenced.send_on(net, self.candidates.usable, &self.clients);
         }
         let queues = self.queues(net);
         let Way::Bins(keeper) = &mut self.way else {

@@ -25,6 +25,8 @@ pub enum Onward {
     Over(LinkId),
     /// Nowhere.
     Nowhere,
+    /// The site has it: it waits there ([`Net::hold`]) or was sent on already ([`Net::release`]).
+    Kept,
 }
 
 /// Whoever decides at the sites of a network, and whoever opens flows while it runs.
@@ -189,6 +191,7 @@ impl<S: Site> World<S> {
         match self.site.pass(&mut self.net, site, id) {
             Onward::Over(link) => self.net.forward(id, link),
             Onward::Nowhere => drop(self.net.remove(id)),
+            Onward::Kept => {}
             Onward::Along => match self.net.packet_mut(id).path.next().map(Hop::stop) {
                 Some(Stop::Link(link)) => self.net.forward(id, link),
                 Some(Stop::Site(site)) => self.pass(id, site),

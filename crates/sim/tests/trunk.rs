@@ -16,7 +16,7 @@ const K: usize = 4;
 const RATE_BPS: u64 = 5_592_000;
 const BUFFER_BYTES: u64 = 69_900;
 
-const SPREADS: [Spread; 6] = [
+const SPREADS: [Spread; 8] = [
     Spread::Hash,
     Spread::Dh,
     Spread::Dhfv,
@@ -25,6 +25,8 @@ const SPREADS: [Spread; 6] = [
         gap: Duration::from_millis(20),
     },
     Spread::Rendezvous,
+    Spread::Bonding,
+    Spread::Mlppp,
 ];
 
 fn line(rate_bps: u64, buffer: Buffer) -> LinkSpec {
@@ -64,8 +66,11 @@ fn world(spread: Spread, downloads: &[Download], seed: u64) -> World<Trunk> {
     let sublinks: Vec<_> = sublinks.collect();
     let access = line(100_000_000, Buffer::Unlimited);
     let (down, up) = (world.add_link(access), world.add_link(access));
+    let mut trunk = Trunk::new(sublinks, spread, &Parameters::default(), seed)
+        .expect("four sublinks are a trunk");
+    let to_client = trunk.client(down).expect("one client");
     let forward = world.add_path(&[up]);
-    let back = world.add_path(&[Hop::from(Trunk::NODE), down.into()]);
+    let back = world.add_path(&[Hop::from(Trunk::NODE), to_client]);
     for download in downloads {
         let spec = FlowSpec {
             start: Time::from_millis(download.at_ms),
@@ -79,8 +84,6 @@ fn world(spread: Spread, downloads: &[Download], seed: u64) -> World<Trunk> {
         };
         world.open_labelled(spec, download.hash);
     }
-    let trunk = Trunk::new(sublinks, spread, &Parameters::default(), seed)
-        .expect("four sublinks are a trunk");
     let mut world = world.become_site(trunk);
     let (trunk, net) = world.parts();
     trunk.begin(net);
@@ -141,8 +144,8 @@ proptest! {
     }
 
     #[test]
-    fn hashing_never_reorders(downloads in downloads(), seed: u64) {
-        for spread in [Spread::Hash, Spread::Rendezvous] {
+    fn hashing_never_reorders_nor_does_the_far_end_of_mlppp(downloads in downloads(), seed: u64) {
+        for spread in [Spread::Hash, Spread::Rendezvous, Spread::Bonding, Spread::Mlppp] {
             prop_assert_eq!(run(spread, &downloads, seed).reordered(), 0);
         }
     }
@@ -150,10 +153,11 @@ proptest! {
     /// A sublink has at most a quantum and a packet more than another.
     #[test]
     fn round_robin_is_even_within_a_quantum(downloads in downloads()) {
-        let world = run(Spread::Drr, &downloads, 1);
-        let bytes = offered_bytes(&world);
-        let apart = bytes.iter().max().unwrap() - bytes.iter().min().unwrap();
-        prop_assert!(apart <= u64::from(QUANTUM_BYTES) + 1500, "{bytes:?}");
+        for spread in [Spread::Drr, Spread::Mlppp] {
+            let bytes = offered_bytes(&run(spread, &downloads, 1));
+            let apart = bytes.iter().max().unwrap() - bytes.iter().min().unwrap();
+            prop_assert!(apart <= u64::from(QUANTUM_BYTES) + 1500, "{spread}: {bytes:?}");
+        }
     }
 
     #[test]
@@ -284,4 +288,26 @@ fn flowlets_keep_order_if_the_gap_outlasts_the_queues_and_not_if_it_is_nothing()
     };
     assert_eq!(of_gap(150).reordered(), 0);
     assert!(of_gap(0).reordered() > 0);
+}
+
+/// Sublinks lose a packet of fifty: what is missing is given up, and what comes after it is in order.
+#[test]
+fn mlppp_goes_on_without_what_is_lost() {
+    let lossy = |spread| {
+        let mut world = world(spread, &crowded(), 1);
+        for sublink in world.site.sublinks().to_vec() {
+            let loss = Loss::Independent { probability: 0.02 };
+            world.parts().1.set_loss(sublink.link, loss);
+        }
+        world.run_until(Time::from_millis(5_000));
+        assert!(world.conserves());
+        let lost = |sublink: &Sublink| world.counters(sublink.link).lost.packets;
+        assert!(world.site.sublinks().iter().map(lost).sum::<u64>() > 10);
+        world
+    };
+    assert!(lossy(Spread::Drr).reordered() > 0);
+    let mlppp = lossy(Spread::Mlppp);
+    assert_eq!(mlppp.site.late().packets, 0);
+    let received = |world: &World<Trunk>| offered_bytes(world).iter().sum::<u64>();
+    assert!(received(&mlppp) > received(&lossy(Spread::Hash)) / 2);
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::overload::{Watch, lightest};
-use super::traffic::Traffic;
+use super::overload::{Watch, lighter, lightest};
 use super::volumes::{Counters, Volumes};
 use super::{BinChoice, BinId, Bins, Move, Parameters, Queue, SublinkId, Target, TrunkError};
 use crate::time::Time;
@@ -28,8 +27,6 @@ pub struct Controller {
     bins: Bins,
     scheme: Scheme,
     watch: Watch,
-    /// For [`Target::Traffic`].
-    traffic: Option<Traffic>,
     checks: Ticks,
 }
 
@@ -37,6 +34,7 @@ pub struct Controller {
 enum Scheme {
     Dh {
         moved_percent: u8,
+        target: Target,
     },
     Dhfv {
         volumes: Volumes,
@@ -48,8 +46,11 @@ enum Scheme {
 impl Controller {
     /// Dynamic hashing.
     pub fn dh(bins: Bins, parameters: &Parameters, now: Time) -> Result<Self, TrunkError> {
-        let moved_percent = parameters.moved_percent;
-        Controller::new(bins, Scheme::Dh { moved_percent }, parameters, now)
+        let scheme = Scheme::Dh {
+            moved_percent: parameters.moved_percent,
+            target: parameters.target,
+        };
+        Controller::new(bins, scheme, parameters, now)
     }
 
     /// Dynamic hashing with flow volume. `counters` are what the bins have carried until `now`.
@@ -75,14 +76,11 @@ impl Controller {
     ) -> Result<Self, TrunkError> {
         parameters.check()?;
         Ok(Controller {
-            watch: Watch::new(bins.sublinks(), parameters.overload_percent),
-            traffic: match (parameters.target, &scheme) {
-                (Target::Queue, _) => None,
-                (Target::Traffic, Scheme::Dh { .. }) => Some(Traffic::new(1)),
-                (Target::Traffic, Scheme::Dhfv { .. }) => {
-                    Some(Traffic::new(parameters.checks_judged()))
-                }
-            },
+            watch: Watch::new(
+                bins.sublinks(),
+                parameters.overload_percent,
+                parameters.shrink_percent,
+            ),
             checks: Ticks::new(parameters.check_period, now),
             bins,
             scheme,
@@ -129,9 +127,6 @@ impl Controller {
         if !self.checks.tick(now) {
             return Vec::new();
         }
-        if let Some(traffic) = &mut self.traffic {
-            traffic.record(queues);
-        }
         let mut moves = Vec::new();
         for from in self.watch.check(queues) {
             let Some(to) = self.target(queues, from, &mut random) else {
@@ -153,23 +148,24 @@ impl Controller {
         from: SublinkId,
         random: &mut impl FnMut() -> u32,
     ) -> Option<SublinkId> {
-        match (&self.traffic, &self.scheme) {
-            (None, Scheme::Dh { .. }) => {
-                let lightest = lightest(queues, from);
-                (!lightest.is_empty()).then(|| lightest[below(lightest.len(), random)])
+        match &self.scheme {
+            Scheme::Dh { target, .. } => {
+                let takers = match target {
+                    Target::Lightest => lightest(queues, from),
+                    Target::Lighter => lighter(queues, from),
+                };
+                (!takers.is_empty()).then(|| takers[below(takers.len(), random)])
             }
-            (None, Scheme::Dhfv { volumes, .. }) => lightest(queues, from)
+            Scheme::Dhfv { volumes, .. } => lightest(queues, from)
                 .into_iter()
                 .min_by_key(|&sublink| volumes.total(&self.bins, sublink)),
-            (Some(traffic), Scheme::Dh { .. }) => traffic.next_below_mean(queues, from),
-            (Some(traffic), Scheme::Dhfv { .. }) => traffic.least(queues, from),
         }
     }
 
     /// The bins that the overloaded sublink gives away.
     fn relieve(&self, from: SublinkId, random: &mut impl FnMut() -> u32) -> Vec<BinId> {
         match &self.scheme {
-            Scheme::Dh { moved_percent } => {
+            Scheme::Dh { moved_percent, .. } => {
                 sample(self.bins.of(from).collect(), *moved_percent, random)
             }
             Scheme::Dhfv { volumes, bin, .. } => volumes

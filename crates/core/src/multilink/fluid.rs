@@ -95,8 +95,6 @@ impl Trunk {
         let queues = self.queues_bytes.map(|length_bytes| Queue {
             length_bytes,
             buffer_bytes: BUFFER_BYTES,
-            sent_bytes: 0,
-            rate_bps: 1,
             usable: true,
         });
         while controller.wakeup().0 <= now {

@@ -3,22 +3,13 @@
 //! A flow must not be reordered, so it is hashed, and its hash names one of 1024 bins; the packet path looks up the
 //! bin's sublink in a table ([`spread::by_bin`](anabranch_policy::spread::by_bin)) and counts the bin's bytes. Every
 //! 25 ms the [`Controller`] reads the sublinks' queues. A sublink is *overloaded* if its queue exceeds half its buffer
-//! and is not shorter than at the last check: a queue that shrinks shows that the last move already works. From an
-//! overloaded sublink bins move to another:
+//! and does not shrink: a queue that is shorter than at the last check shows that the last move already works. From an
+//! overloaded sublink bins move to another, whose queue fills less of its buffer:
 //!
-//! | scheme | bins that move |
-//! |---|---|
-//! | DH | a tenth of the sublink's, drawn at random |
-//! | DHFV | the one that carried most in the last 100 ms, or as [`BinChoice`] says |
-//!
-//! [`Target`] says to which. By queue, it is the one whose queue fills the least of its buffer, provided that is less.
-//! By traffic, it is what the words of the paper come to, and late: what moved before a check shows in what is sent
-//! after it, so several large flows may be sent the same way. That loses more, as the paper's DH and DHFV did.
-//!
-//! | scheme | of equally short queues | by traffic |
+//! | scheme | bins that move | to |
 //! |---|---|---|
-//! | DH | one drawn at random | the next that used less than the mean part of its rate since the last check |
-//! | DHFV | the one whose bins carried least in the last 100 ms | the one that used the least part of its rate in the last 100 ms |
+//! | DH | a tenth of the sublink's, drawn at random | the lightest sublink, one drawn at random of equally light ones; or one drawn of all that are lighter, as [`Target`] says |
+//! | DHFV | the one that carried most in the last 100 ms, or as [`BinChoice`] says | the lightest, of equally light ones that whose bins carried least in the last 100 ms |
 //!
 //! Every move may reorder the flows of its bin once. DH moves many bins to hit the one that matters; DHFV knows it.
 //!
@@ -34,7 +25,6 @@ mod controller;
 mod drr;
 mod overload;
 mod spread;
-mod traffic;
 mod volumes;
 
 #[cfg(test)]
@@ -53,9 +43,6 @@ pub use controller::{Controller, Wakeup};
 pub use drr::Drr;
 pub use spread::{FLOWLET_GAP, Spread};
 pub use volumes::Counters;
-
-/// A longer memory than this is not kept.
-const CHECKS_MAX: usize = 10_000;
 
 /// A sublink by its place in the trunk, which is its number in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,32 +99,28 @@ pub struct Queue {
     pub length_bytes: u64,
     /// Bytes that can wait. Zero counts as one.
     pub buffer_bytes: u64,
-    /// Bytes that have left it since the beginning. For [`Target::Traffic`].
-    pub sent_bytes: u64,
-    /// What it can send; the same of all if it is not known. For [`Target::Traffic`].
-    pub rate_bps: u64,
     /// Whether bins may move to it.
     pub usable: bool,
 }
 
-/// By what a sublink is found that takes bins from an overloaded one.
+/// Which sublink takes the bins that DH moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
-    /// By what waits now.
+    /// The one whose queue fills the least part of its buffer.
     #[default]
-    Queue,
-    /// By what was sent of late, as the words of Jo 2002 are (II.A): "a lighter traffic loaded sublink" (DH), "the
-    /// underutilized link" (DHFV).
-    Traffic,
+    Lightest,
+    /// Any whose queue fills less of its buffer than that of the overloaded one, each as likely: "a lighter traffic
+    /// loaded sublink" (Jo 2002, II.A.2).
+    Lighter,
 }
 
 impl fmt::Display for Target {
     /// As it is written in a file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Target::Queue => "queue",
-            Target::Traffic => "traffic",
+            Target::Lightest => "lightest",
+            Target::Lighter => "lighter",
         })
     }
 }
@@ -176,6 +159,8 @@ pub struct Parameters {
     pub check_period: Duration,
     /// A queue above this part of its buffer is overloaded, 0 to 100.
     pub overload_percent: u8,
+    /// A queue shrinks if it is shorter than at the last check, by this part of its buffer at least, 0 to 100.
+    pub shrink_percent: u8,
     /// DH moves this part of an overloaded sublink's bins, rounded up, 1 to 100.
     pub moved_percent: u8,
     /// DHFV counts the bytes of every bin over this long at a time.
@@ -184,7 +169,7 @@ pub struct Parameters {
     pub slots: usize,
     /// What DHFV moves.
     pub bin: BinChoice,
-    /// By what DH and DHFV find where bins go.
+    /// Where DH's bins go.
     pub target: Target,
 }
 
@@ -193,25 +178,17 @@ impl Default for Parameters {
         Parameters {
             check_period: Duration::from_millis(25),
             overload_percent: 50,
+            shrink_percent: 0,
             moved_percent: 10,
             slot: Duration::from_millis(10),
             slots: 10,
             bin: BinChoice::Largest,
-            target: Target::Queue,
+            target: Target::Lightest,
         }
     }
 }
 
 impl Parameters {
-    /// Checks, at least one, in the time by which DHFV judges.
-    fn checks_judged(&self) -> usize {
-        let judged_ns = self.slot.as_nanos() * self.slots as u128;
-        let checks = judged_ns.div_ceil(self.check_period.as_nanos());
-        usize::try_from(checks)
-            .unwrap_or(usize::MAX)
-            .clamp(1, CHECKS_MAX)
-    }
-
     fn check(&self) -> Result<(), TrunkError> {
         let wrong = |name, allowed| Err(TrunkError::Parameter { name, allowed });
         if self.check_period.is_zero() {
@@ -219,6 +196,9 @@ impl Parameters {
         }
         if self.overload_percent > 100 {
             return wrong("overload_percent", "0 to 100");
+        }
+        if self.shrink_percent > 100 {
+            return wrong("shrink_percent", "0 to 100");
         }
         if !(1..=100).contains(&self.moved_percent) {
             return wrong("moved_percent", "1 to 100");

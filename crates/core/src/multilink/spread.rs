@@ -31,24 +31,33 @@ pub enum Spread {
     },
     /// Weighted rendezvous hashing, rates as weights.
     Rendezvous,
+    /// The Linux bonding driver's hash of addresses and ports modulo the number of sublinks. For comparisons.
+    Bonding,
+    /// Packet by packet as DRR, with sequence numbers by which the far end restores the order (RFC 1990). For comparisons.
+    Mlppp,
     /// The undivided link: what every other is measured against.
     Single,
 }
 
 impl Spread {
-    /// As the program at the trunk's device knows it.
+    /// As the program at the trunk's device knows it; what only scenarios have, as the nearest that it knows.
     pub fn program(self) -> abi::Spread {
         match self {
-            Spread::Hash | Spread::Single => abi::Spread::Hash,
+            Spread::Hash | Spread::Bonding | Spread::Single => abi::Spread::Hash,
             Spread::Dh | Spread::Dhfv => abi::Spread::Bins,
             Spread::Flowlet { .. } => abi::Spread::Flowlet,
             Spread::Rendezvous => abi::Spread::Rendezvous,
-            Spread::Drr => abi::Spread::Packet,
+            Spread::Drr | Spread::Mlppp => abi::Spread::Packet,
         }
     }
 }
 
 impl Spread {
+    /// A configuration may name it, too; others are for scenarios.
+    pub fn is_configurable(self) -> bool {
+        !matches!(self, Spread::Bonding | Spread::Mlppp | Spread::Single)
+    }
+
     /// Somebody watches the queues and moves bins.
     pub fn is_dynamic(self) -> bool {
         matches!(self, Spread::Dh | Spread::Dhfv)
@@ -62,6 +71,8 @@ impl Spread {
             Spread::Drr => ("transmitted", "weighted", "packet"),
             Spread::Flowlet { .. } => ("none", "random", "flowlet"),
             Spread::Rendezvous => ("none", "rendezvous", "connection"),
+            Spread::Bonding => ("none", "hash", "connection"),
+            Spread::Mlppp => ("transmitted", "weighted", "packet"),
             Spread::Single => ("none", "none", "connection"),
         };
         Parts {
@@ -74,10 +85,11 @@ impl Spread {
     /// What the data path keeps for it.
     pub(crate) fn state(self) -> &'static str {
         match self {
-            Spread::Hash | Spread::Rendezvous | Spread::Single => "nothing",
+            Spread::Hash | Spread::Rendezvous | Spread::Bonding | Spread::Single => "nothing",
             Spread::Dh => "a place for each of 1024 bins",
             Spread::Dhfv => "a place and a counter for each of 1024 bins",
             Spread::Drr => "a deficit",
+            Spread::Mlppp => "a deficit, and at the far end what waits for its turn",
             Spread::Flowlet { .. } => "a place and a time for each of 1024 bins",
         }
     }
@@ -103,11 +115,11 @@ impl Spread {
                 "a queue above this part of its buffer is overloaded",
             )
         };
-        let target = || {
+        let shrink = || {
             of(
-                "target",
-                default.target.to_string(),
-                "by what the sublink is found that takes bins",
+                "shrink",
+                format!("{}%", default.shrink_percent),
+                "a queue that is shorter than at the last look, by this part of its buffer at least, is not",
             )
         };
         match self {
@@ -117,7 +129,12 @@ impl Spread {
                     format!("{}%", default.moved_percent),
                     "the part of an overloaded sublink's bins that moves",
                 );
-                vec![check(), overload(), moved, target()]
+                let target = of(
+                    "target",
+                    default.target.to_string(),
+                    "the sublink that takes bins: the lightest, or any lighter one",
+                );
+                vec![check(), overload(), shrink(), moved, target]
             }
             Spread::Dhfv => {
                 let slot = of(
@@ -135,14 +152,19 @@ impl Spread {
                     default.bin.to_string(),
                     "which bin of an overloaded sublink moves, by what it carried",
                 );
-                vec![check(), overload(), slot, slots, bin, target()]
+                vec![check(), overload(), shrink(), slot, slots, bin]
             }
             Spread::Flowlet { gap } => vec![of(
                 "flowlet_gap",
                 in_ms(gap),
                 "the pause after which a bin may take another sublink",
             )],
-            Spread::Hash | Spread::Drr | Spread::Rendezvous | Spread::Single => Vec::new(),
+            Spread::Hash
+            | Spread::Drr
+            | Spread::Rendezvous
+            | Spread::Bonding
+            | Spread::Mlppp
+            | Spread::Single => Vec::new(),
         }
     }
 }

@@ -16,8 +16,6 @@ fn queues(lengths_bytes: [u64; K]) -> [Queue; K] {
     lengths_bytes.map(|length_bytes| Queue {
         length_bytes,
         buffer_bytes: BUFFER_BYTES,
-        sent_bytes: 0,
-        rate_bps: 1,
         usable: true,
     })
 }
@@ -248,64 +246,20 @@ fn dhfv_chooses_among_equally_light_sublinks_by_what_they_carry_moves_included()
     );
 }
 
-/// Sublink 0 is full at every check; the others' queues are empty. What each has sent by then, by checks.
-fn targets_by_traffic(
-    mut controller: Controller,
-    sent_bytes: &[[u64; K]],
-) -> Vec<Option<SublinkId>> {
-    let mut counters = [0; BINS];
-    let check = |(i, sent_bytes): (usize, &[u64; K])| {
-        counters[0..8 * K].fill(1000 * (i as u64 + 1));
-        while controller.wakeup().1 == Wakeup::Volumes {
-            controller.record_volumes(controller.wakeup().0, &counters);
-        }
-        let mut queues = queues([BUFFER_BYTES, 0, 0, 0, 0, 0, 0, 0]);
-        for (queue, &bytes) in queues.iter_mut().zip(sent_bytes) {
-            queue.sent_bytes = bytes;
-        }
-        let moves = controller.check_queues(controller.wakeup().0, &queues, random(1));
-        moves.first().map(|found| found.to)
-    };
-    sent_bytes.iter().enumerate().map(check).collect()
-}
-
-/// Nothing is known at the first check. From the second to the third, 1 and 2 are above the mean; after that only 5 is
-/// below it.
+/// Sublink 3 is the lightest, 5 is as heavy as 0, and 6 is heavier.
 #[test]
-fn dh_by_traffic_moves_to_the_next_sublink_that_sent_less_than_the_mean_since_the_last_check() {
-    let [dh, _] = both(K, Target::Traffic);
-    let sent_bytes = [
-        [0; K],
-        [900, 900, 900, 100, 100, 100, 100, 100],
-        [1800, 1800, 1800, 1000, 1000, 150, 1000, 1000],
-    ];
-    let targets = targets_by_traffic(dh, &sent_bytes);
-    assert_eq!(targets, [None, Some(SublinkId(3)), Some(SublinkId(5))]);
-}
-
-/// Sublink 6 sends nothing before the third check and 400 bytes a check after it: 5, with 50, is behind it only when the
-/// four periods that are judged have 200 bytes of 5 and 400 of 6.
-#[test]
-fn dhfv_by_traffic_moves_to_the_sublink_that_sent_least_in_100_ms() {
-    let [_, dhfv] = both(K, Target::Traffic);
-    let sent_bytes: Vec<_> = (0..6u64)
-        .map(|check| {
-            let busy = 600 * check;
-            [
-                busy,
-                busy,
-                busy,
-                busy,
-                busy,
-                50 * check,
-                400 * check.saturating_sub(2),
-                busy,
-            ]
-        })
+fn dh_may_take_any_lighter_sublink_and_dhfv_takes_the_lightest() {
+    let [dh, mut dhfv] = both(K, Target::Lighter);
+    let queues = queues([40_000, 9, 30_000, 2, 39_999, 40_000, 50_000, 9]);
+    let targets = (0..100).flat_map(|seed| dh.clone().check_queues(ms(25), &queues, random(seed)));
+    let targets: BTreeSet<_> = targets
+        .filter(|m| m.from == SublinkId(0))
+        .map(|m| m.to)
         .collect();
-    let targets = targets_by_traffic(dhfv, &sent_bytes);
-    let at = |sublink| Some(SublinkId(sublink));
-    assert_eq!(targets, [at(1), at(6), at(6), at(5), at(5), at(5)]);
+    assert_eq!(targets, [1, 2, 3, 4, 7].map(SublinkId).into());
+    dhfv.record_volumes(ms(10), &[1; BINS]);
+    let moves = dhfv.check_queues(ms(25), &queues, no_random);
+    assert_eq!(moves[0].to, SublinkId(3));
 }
 
 #[test]
@@ -379,13 +333,10 @@ struct Step {
 fn steps() -> impl Strategy<Value = (usize, Vec<Step>)> {
     (1..=MAX_LINKS).prop_flat_map(|sublinks| {
         let length = prop_oneof![Just(0), Just(100_000), 0..100_000u64];
-        let sent = prop_oneof![Just(0), 0..20_000u64];
-        let queue = (length, 1..100_000u64, sent, prop::bool::weighted(0.9)).prop_map(
-            |(length_bytes, buffer_bytes, sent_bytes, usable)| Queue {
+        let queue = (length, 1..100_000u64, prop::bool::weighted(0.9)).prop_map(
+            |(length_bytes, buffer_bytes, usable)| Queue {
                 length_bytes,
                 buffer_bytes,
-                sent_bytes,
-                rate_bps: 1_000_000 + buffer_bytes * 10,
                 usable,
             },
         );
@@ -394,20 +345,8 @@ fn steps() -> impl Strategy<Value = (usize, Vec<Step>)> {
             prop::collection::vec((0..BINS as u16, 1..100_000u32), 0..50),
         )
             .prop_map(|(queues, carried)| Step { queues, carried });
-        let steps = prop::collection::vec(step, 1..30).prop_map(count_up);
-        (Just(sublinks), steps)
+        (Just(sublinks), prop::collection::vec(step, 1..30))
     })
-}
-
-/// What was sent before each check becomes what was sent since the beginning.
-fn count_up(mut steps: Vec<Step>) -> Vec<Step> {
-    for i in 1..steps.len() {
-        let (before, from_here) = steps.split_at_mut(i);
-        for (before, now) in before[i - 1].queues.iter().zip(&mut from_here[0].queues) {
-            now.sent_bytes += before.sent_bytes;
-        }
-    }
-    steps
 }
 
 /// Drives the controller as a driver would and hands over every check: queues before, queues, the packet path's table
@@ -459,7 +398,7 @@ fn both(sublinks: usize, target: Target) -> [Controller; 2] {
 }
 
 fn all(sublinks: usize) -> impl Iterator<Item = Controller> {
-    let targets = [Target::Queue, Target::Traffic].into_iter();
+    let targets = [Target::Lightest, Target::Lighter].into_iter();
     targets.flat_map(move |target| both(sublinks, target))
 }
 
@@ -496,15 +435,15 @@ proptest! {
                     let (from, to) = (&queues[m.from.index()], &queues[m.to.index()]);
                     assert!(from.length_bytes * 2 > from.buffer_bytes, "{m:?} from {from:?}");
                     assert!(from.length_bytes >= before[m.from.index()].length_bytes, "{m:?}: shrinking");
-                    assert!(to.usable && m.to != m.from, "{m:?} from {from:?} to {to:?}");
+                    assert!(to.usable && fill(to) < fill(from), "{m:?} from {from:?} to {to:?}");
                 }
             });
         }
     }
 
     #[test]
-    fn by_queue_bins_move_once_a_check_to_the_one_that_fills_least((sublinks, steps) in steps()) {
-        for controller in both(sublinks, Target::Queue) {
+    fn bins_move_once_a_check_to_the_one_that_fills_least((sublinks, steps) in steps()) {
+        for controller in both(sublinks, Target::Lightest) {
             drive(controller, &steps, |_, queues, _, moves| {
                 let bins: BTreeSet<_> = moves.iter().map(|m| m.bin).collect();
                 assert_eq!(bins.len(), moves.len());
@@ -516,20 +455,6 @@ proptest! {
                 }
             });
         }
-    }
-
-    #[test]
-    fn by_traffic_the_bins_of_dh_move_to_one_that_sent_less_than_its_share_since_the_last_check((sublinks, steps) in steps()) {
-        let [dh, _] = both(sublinks, Target::Traffic);
-        drive(dh, &steps, |before, queues, _, moves| {
-            let sent = |i: usize| queues[i].sent_bytes - before[i].sent_bytes;
-            let usable = || (0..queues.len()).filter(|&i| queues[i].usable);
-            let share = usable().map(sent).sum::<u64>() as f64 / usable().map(|i| queues[i].rate_bps).sum::<u64>() as f64;
-            for m in moves {
-                let to = m.to.index();
-                assert!((sent(to) as f64) < share * queues[to].rate_bps as f64, "{m:?} of {queues:?}");
-            }
-        });
     }
 
     #[test]

@@ -70,6 +70,7 @@ struct TrunkTable {
     scheme: Option<String>,
     check: Option<Span>,
     overload: Option<Share>,
+    shrink: Option<Share>,
     moved: Option<Share>,
     slot: Option<Span>,
     slots: Option<usize>,
@@ -289,6 +290,7 @@ fn parameters(source: &Source<'_>, table: &TrunkTable) -> Result<Parameters, Bad
     Ok(Parameters {
         check_period: span(source, "check", table.check, default.check_period)?,
         overload_percent: percent("overload", table.overload, default.overload_percent, 0)?,
+        shrink_percent: percent("shrink", table.shrink, default.shrink_percent, 0)?,
         moved_percent: percent("moved", table.moved, default.moved_percent, 1)?,
         slot: span(source, "slot", table.slot, default.slot)?,
         slots,

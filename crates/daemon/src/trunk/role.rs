@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_config::Rate;
 use anabranch_core::multilink::{Bins, Controller, Queue, Spread, SublinkId, Wakeup};
 use anabranch_dataplane::trunk::Trunk;
 use anabranch_policy::abi::{MAX_LINKS, Spreading, Traffic};
@@ -157,8 +156,6 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
                     length_bytes: queue.map_or(0, |queue| queue.length_bytes),
                     // A buffer that nobody knows is never half full.
                     buffer_bytes: sublink.buffer_bytes(limit_bytes).unwrap_or(u64::MAX),
-                    sent_bytes: queue.map_or(0, |queue| queue.sent_bytes),
-                    rate_bps: sublink.rate.map_or(1, Rate::bps),
                     usable: usable >> i & 1 == 1,
                 }
             })

@@ -2,9 +2,8 @@
 
 use anabranch_report::chart::{Bars, Chart};
 use anabranch_scenario::Policy;
-use anabranch_scenario::stats::Estimate;
 
-use super::runs::{DH, DHFV, EQUAL, JO, Outcome, Outcomes, SH, words};
+use super::runs::{DH, DHFV, EQUAL, JO, KB, Outcome, Outcomes, SH, by_point, words};
 use crate::{Context, ExperimentError, Findings};
 
 const POLICIES: [Policy; 3] = [SH, DH, DHFV];
@@ -13,7 +12,6 @@ const SUBLINKS: [u32; 4] = [2, 4, 8, 16];
 pub(super) const FULL_USERS: u32 = 1200;
 /// Fewer of them, each as busy as there.
 const USERS: [u32; 4] = [300, 600, 900, FULL_USERS];
-const KB: f64 = 1000.0;
 
 pub(super) fn equal(context: &Context) -> Result<Findings, ExperimentError> {
     let outcomes = Outcomes::of(context, context.files.scenario(EQUAL)?, &POLICIES)?;
@@ -33,7 +31,8 @@ pub(super) fn equal(context: &Context) -> Result<Findings, ExperimentError> {
 pub(super) fn sublinks(context: &Context) -> Result<Findings, ExperimentError> {
     let file = context.files.swept(JO, "trunk.sublinks", &SUBLINKS)?;
     let outcomes = Outcomes::of(context, file, &[SH, DHFV])?;
-    let imbalance = |sublinks| outcomes.sample_at(SH, sublinks, Outcome::imbalance);
+    let imbalance =
+        |sublinks: u32| outcomes.sample_at(SH, &sublinks.to_string(), Outcome::imbalance);
     let mut findings = Findings::default();
     for pair in SUBLINKS.windows(2) {
         let growth = imbalance(pair[1]).over(&imbalance(pair[0]));
@@ -47,7 +46,7 @@ pub(super) fn sublinks(context: &Context) -> Result<Findings, ExperimentError> {
     let chart = [SH, DHFV].into_iter().fold(
         Chart::new(title, "sublinks", "greatest over mean"),
         |chart, policy| {
-            let points = by_point(&outcomes, policy, &SUBLINKS, Outcome::imbalance);
+            let points = by_point(&outcomes, policy, &points(&SUBLINKS), Outcome::imbalance);
             chart.estimates(policy.to_string(), points)
         },
     );
@@ -59,30 +58,23 @@ pub(super) fn load(context: &Context) -> Result<Findings, ExperimentError> {
     let file = context.files.swept(JO, "workload.users", &USERS)?;
     let outcomes = Outcomes::of(context, file, &POLICIES)?;
     let [least, .., full] = USERS;
-    let lost = |users| outcomes.sample_at(SH, users, |o| o.lost_bytes);
-    let moved = |users| outcomes.sample_at(DH, users, |o| o.reassignments);
+    let lost = |users: u32| outcomes.sample_at(SH, &users.to_string(), |o| o.lost_bytes);
+    let moved = |users: u32| outcomes.sample_at(DH, &users.to_string(), |o| o.reassignments);
     let mut findings = Findings::default();
     findings.observe("sh_lost_at_least_load", lost(least).over(&lost(full)));
     findings.observe("dh_moved_at_least_load", moved(least).over(&moved(full)));
     let mut chart = Chart::new("Bytes lost against the load", "users", "kB");
     for policy in POLICIES {
-        let lost = by_point(&outcomes, policy, &USERS, |o| o.lost_bytes / KB);
+        let lost = by_point(&outcomes, policy, &points(&USERS), |o| o.lost_bytes / KB);
         chart = chart.estimates(policy.to_string(), lost);
     }
     findings.plot("load", chart);
     Ok(findings)
 }
 
-/// At every point of the sweep.
-fn by_point(
-    outcomes: &Outcomes,
-    policy: Policy,
-    points: &[u32],
-    of: impl Fn(&Outcome) -> f64,
-) -> Vec<(f64, Estimate)> {
-    let at = |point: u32| {
-        let here = outcomes.sample_at(policy, point, &of);
-        (f64::from(point), here.plotted())
-    };
-    points.iter().map(|&point| at(point)).collect()
+fn points(values: &[u32]) -> Vec<(String, f64)> {
+    let values = values.iter();
+    values
+        .map(|value| (value.to_string(), f64::from(*value)))
+        .collect()
 }

@@ -3,13 +3,12 @@
 use anabranch_report::chart::Bars;
 use anabranch_scenario::Policy;
 
-use super::runs::{DH, DHFV, Outcomes, SH, words};
+use super::runs::{DH, DHFV, KB, Outcomes, SH, words};
 use crate::{Context, ExperimentError, Findings};
 
 const POLICIES: [Policy; 3] = [SH, DH, DHFV];
 /// Figure 9.
 const PUBLISHED_KB: [f64; 3] = [352.0, 39.0, 11.0];
-const KB: f64 = 1000.0;
 
 pub(super) fn fig9(context: &Context) -> Result<Findings, ExperimentError> {
     let outcomes = Outcomes::of_jo(context, &POLICIES)?;
@@ -45,12 +44,14 @@ pub(super) fn fig10(context: &Context) -> Result<Findings, ExperimentError> {
     let mut findings = Findings::default();
     findings.observe("sh", sh.greatest());
     findings.observe("dh_over_dhfv", dh.over(&dhfv));
+    let reordered = |policy| outcomes.sample(policy, |o| o.reordered);
+    let of_dh = reordered(DHFV).over(&reordered(DH));
+    findings.observe("dhfv_reordered_of_dh", of_dh);
     for (policy, moved) in [(DH, &dh), (DHFV, &dhfv)] {
-        let reordered = outcomes.sample(policy, |o| o.reordered);
         findings.note(format!(
             "{policy} moved {} bins; {} data packets came out of order",
             words(moved, 1),
-            words(&reordered, 0)
+            words(&reordered(policy), 0)
         ));
     }
     let chart = bars("Bins reassigned in 20 s", "reassignments", &[DH, DHFV]).log_y();

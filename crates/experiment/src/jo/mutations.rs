@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::multilink::{BinChoice, Parameters};
-use anabranch_scenario::{Load, Network, Policy, Run, Scenario};
+use anabranch_scenario::{Load, Network, Policy, Recovery, Run, Scenario};
 use anabranch_workload::Pattern;
 
 use super::discussion::FULL_USERS;
@@ -50,6 +50,38 @@ pub(super) const ALL: &[Mutation] = &[
         ..Mutation::NONE
     },
     Mutation {
+        name: "any-bin",
+        what: "DHFV moves any bin, whatever it is told",
+        run: |run| controlled(run, |control| control.bin = BinChoice::Random),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "one-interval",
+        what: "DH and DHFV look at the queues every 25 ms, whatever they are told",
+        run: |run| {
+            let usual = Parameters::default().check_period;
+            controlled(run, |control| control.check_period = usual)
+        },
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "no-files",
+        what: "nobody asks for files by FTP",
+        run: |run| changed(run, no_files),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "plain-senders",
+        what: "Reno's own recovery, whatever senders are told",
+        run: |run| {
+            changed(run, |scenario| {
+                scenario.tcp.recovery = Recovery::Reno;
+                scenario.tcp.dsack = false;
+            })
+        },
+        ..Mutation::NONE
+    },
+    Mutation {
         name: "full-load",
         what: "as many users at every load as at the highest",
         run: |run| changed(run, full_load),
@@ -91,5 +123,13 @@ fn full_load(scenario: &mut Scenario) {
         && let Pattern::Mix(mix) = &mut plan.pattern
     {
         mix.users = mix.users.max(FULL_USERS);
+    }
+}
+
+fn no_files(scenario: &mut Scenario) {
+    if let Load::Arrivals(plan) = &mut scenario.load
+        && let Pattern::Mix(mix) = &mut plan.pattern
+    {
+        mix.classes.retain(|class| class.name != "ftp");
     }
 }

@@ -11,8 +11,6 @@ use crate::{Context, ExperimentError, Sample, simulate};
 pub(super) const JO: &str = "jo.toml";
 /// All flows alike, and a sublink that falls back.
 pub(super) const EQUAL: &str = "equal.toml";
-/// The paper's scenario at a quarter of its size, as far as the laboratory can have it.
-pub(super) const LAB: &str = "lab.toml";
 
 pub(super) const SH: Policy = Policy::Trunk(Spread::Hash);
 pub(super) const DH: Policy = Policy::Trunk(Spread::Dh);
@@ -22,6 +20,9 @@ pub(super) const SINGLE: Policy = Policy::Trunk(Spread::Single);
 
 /// The paper draws bits per sublink, and a busy sublink at what it sends in a second.
 pub(super) const INTERVAL_S: f64 = 1.0;
+/// Of the peak rate, for which the paper names no interval.
+pub(super) const PEAK_INTERVAL_S: f64 = 0.2;
+pub(super) const KB: f64 = 1000.0;
 /// Of the undivided link, and of all sublinks together.
 pub(super) const CAPACITY_BPS: f64 = 44_736_000.0;
 
@@ -31,6 +32,8 @@ pub(super) struct Outcome {
     pub length_s: f64,
     /// Of each sublink, its mean rate in every [`INTERVAL_S`].
     pub sublinks_bps: Vec<Vec<f64>>,
+    /// What all sublinks together carried in the busiest [`PEAK_INTERVAL_S`], as a part of what they can carry.
+    pub peak: f64,
     /// In all sublinks' queues.
     pub lost_bytes: f64,
     pub reassignments: f64,
@@ -48,15 +51,20 @@ impl Outcome {
         let scenario = &run.scenario;
         let length_s = scenario.limit.as_secs_f64();
         let counts = &record.counts;
-        let bins = (length_s / INTERVAL_S).round() as usize;
+        let in_intervals = |interval_s: f64| -> Vec<Vec<f64>> {
+            let intervals = (length_s / interval_s).round() as usize;
+            let series = record.series.iter();
+            series
+                .map(|series| series.down_bps_in_bins(0.0, length_s, intervals))
+                .collect()
+        };
         let header_bytes = f64::from(scenario.tcp.header_bytes) * counts.offered.packets as f64;
         Outcome {
             length_s,
-            sublinks_bps: record
-                .series
-                .iter()
-                .map(|series| series.down_bps_in_bins(0.0, length_s, bins))
-                .collect(),
+            sublinks_bps: in_intervals(INTERVAL_S),
+            peak: load(&in_intervals(PEAK_INTERVAL_S))
+                .into_iter()
+                .fold(0.0, f64::max),
             lost_bytes: counts.overflowed.bytes as f64,
             reassignments: counts.reassignments as f64,
             reordered: counts.reordered as f64,
@@ -69,19 +77,12 @@ impl Outcome {
 
     /// All sublinks together in every interval, as a part of what they can carry.
     pub fn load(&self) -> Vec<f64> {
-        let intervals = self.sublinks_bps.first().map_or(0, Vec::len);
-        let total = |i: usize| self.sublinks_bps.iter().map(|bps| bps[i]).sum::<f64>();
-        (0..intervals).map(|i| total(i) / CAPACITY_BPS).collect()
+        load(&self.sublinks_bps)
     }
 
     /// Mean part of the capacity in use.
     pub fn utilisation(&self) -> f64 {
         self.carried_bytes * 8.0 / self.length_s / CAPACITY_BPS
-    }
-
-    /// Busiest interval.
-    pub fn peak(&self) -> f64 {
-        self.load().into_iter().fold(0.0, f64::max)
     }
 
     /// The most that a sublink carried in an interval over what the mean sublink did, on average over the intervals in
@@ -104,6 +105,13 @@ impl Outcome {
         let full: Vec<f64> = self.sublinks_bps.iter().flatten().map(is_full).collect();
         mean(&full)
     }
+}
+
+/// All sublinks together in every interval, as a part of what they can carry.
+fn load(sublinks_bps: &[Vec<f64>]) -> Vec<f64> {
+    let intervals = sublinks_bps.first().map_or(0, Vec::len);
+    let total = |i: usize| sublinks_bps.iter().map(|bps| bps[i]).sum::<f64>();
+    (0..intervals).map(|i| total(i) / CAPACITY_BPS).collect()
 }
 
 /// Files that came down, and the answers to what went up.
@@ -169,13 +177,26 @@ impl Outcomes {
     }
 
     /// A quantity by seed, where the sweep's key has this value.
-    pub fn sample_at(&self, policy: Policy, value: u32, of: impl Fn(&Outcome) -> f64) -> Sample {
-        let value = value.to_string();
+    pub fn sample_at(&self, policy: Policy, value: &str, of: impl Fn(&Outcome) -> f64) -> Sample {
         let here = self
             .under(policy)
             .filter(|(run, _)| run.point.iter().any(|(_, set)| *set == value));
         here.map(|(run, outcome)| (run.seed, of(outcome))).collect()
     }
+}
+
+/// At every point of a sweep: what is written there, and where it is drawn.
+pub(super) fn by_point(
+    outcomes: &Outcomes,
+    policy: Policy,
+    points: &[(String, f64)],
+    of: impl Fn(&Outcome) -> f64,
+) -> Vec<(f64, Estimate)> {
+    let at = |(written, x): &(String, f64)| {
+        let here = outcomes.sample_at(policy, written, &of);
+        (*x, here.plotted())
+    };
+    points.iter().map(at).collect()
 }
 
 /// A mean for reading, with its confidence interval if it has one.

@@ -1,7 +1,8 @@
 use anabranch_core::multilink::{Parameters, Target};
-use anabranch_scenario::{Load, Network};
+use anabranch_scenario::{Load, Network, Run};
 
 use super::EXPERIMENT;
+use super::laboratory::scaled;
 use super::runs::{CAPACITY_BPS, EQUAL, JO, flow_bytes};
 use crate::Files;
 
@@ -28,7 +29,8 @@ fn the_scenario_is_that_of_the_paper_where_the_paper_says_what_it_is() {
     }
     assert_eq!(trunk.single.rate_bps as f64, CAPACITY_BPS);
     let control = Parameters {
-        target: Target::Traffic,
+        shrink_percent: 5,
+        target: Target::Lighter,
         ..Parameters::default()
     };
     assert_eq!(trunk.control, control);
@@ -45,13 +47,37 @@ fn every_seed_has_the_same_flows_and_files_bring_most_of_their_bytes() {
         flow_bytes(&run.scenario, run)
     };
     for bytes in [of_seed(1), of_seed(2)] {
-        assert_eq!(bytes.len(), 53 + 390 + 9000 + 9000);
+        assert_eq!(bytes.len(), 55 + 390 + 9000 + 9000);
         assert!(bytes.is_sorted_by(|a, b| a >= b));
-        let files: u64 = bytes[..53].iter().sum();
+        let files: u64 = bytes[..55].iter().sum();
         let share = files as f64 / bytes.iter().sum::<u64>() as f64;
         assert!((0.65..0.75).contains(&share), "{share}");
     }
     assert_ne!(of_seed(1), of_seed(2));
+}
+
+#[test]
+fn the_laboratory_has_the_scenario_at_a_quarter_of_its_size() {
+    let file = files().scenario(JO).unwrap();
+    let run = &file.runs()[0];
+    let scaled = scaled(run);
+    let trunk = |run: &Run| match &run.scenario.network {
+        Network::Trunk(trunk) => trunk.clone(),
+        other => panic!("{other:?}"),
+    };
+    let (full, quarter) = (trunk(run), trunk(&scaled));
+    assert_eq!(quarter.sublinks.len(), 8);
+    assert_eq!(quarter.sublinks[7].rate_bps, 1_398_000);
+    assert_eq!(
+        quarter.sublinks[7].buffer,
+        anabranch_scenario::Buffer::Bytes(17_475)
+    );
+    assert_eq!(quarter.single.rate_bps * 4, full.single.rate_bps);
+    assert_eq!(quarter.access.rate_bps * 4, full.access.rate_bps);
+    assert_eq!((quarter.clients, quarter.servers), (300, 4));
+    assert_eq!(quarter.control, full.control);
+    let flows = |run: &Run| flow_bytes(&run.scenario, run).len();
+    assert!(flows(run).abs_diff(4 * flows(&scaled)) <= 8);
 }
 
 #[test]

@@ -1,19 +1,19 @@
 use anabranch_report::chart::Chart;
 
-use super::runs::{INTERVAL_S, JO, Outcomes, SINGLE, flow_bytes, trials, words};
+use super::runs::{INTERVAL_S, JO, Outcomes, PEAK_INTERVAL_S, SINGLE, flow_bytes, trials, words};
 use crate::{Context, ExperimentError, Findings, Sample};
 
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     let outcomes = Outcomes::of_jo(context, &[SINGLE])?;
     let mut findings = Findings::default();
     let utilisation = outcomes.sample(SINGLE, |o| 100.0 * o.utilisation());
-    let peak = outcomes.sample(SINGLE, |o| 100.0 * o.peak());
+    let peak = outcomes.sample(SINGLE, |o| 100.0 * o.peak);
     findings.observe("utilisation", utilisation.mean());
     findings.observe("peak", peak.mean());
     let lost = outcomes.sample(SINGLE, |o| o.lost_bytes);
     findings.observe("lost_bytes", lost.greatest());
     findings.note(format!(
-        "utilisation {} %, peak of {INTERVAL_S} s {} %",
+        "utilisation {} %, peak of {PEAK_INTERVAL_S} s {} %",
         words(&utilisation, 2),
         words(&peak, 1)
     ));

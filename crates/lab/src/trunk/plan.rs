@@ -49,6 +49,10 @@ impl<'a> Plan<'a> {
                 "a way to spread a trunk is wanted here",
             ));
         };
+        if !(spread.is_configurable() || spread == Spread::Single) {
+            let allowed = "one of the product's; run it in the simulator";
+            return Err(wrong("policies", run.policy, allowed));
+        }
         let lines = match spread {
             Spread::Single => vec![&trunk.single],
             _ => trunk.sublinks.iter().collect(),
@@ -94,11 +98,12 @@ impl<'a> Plan<'a> {
     pub fn configuration(&self) -> String {
         let control = &self.trunk.control;
         let mut text = format!(
-            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck = \"{}ms\"\noverload = \"{}%\"\nmoved = \"{}%\"\nslot = \"{}ms\"\nslots = {}\nbin = \"{}\"\ntarget = \"{}\"\n",
+            "[trunk]\ndevice = \"{}\"\nscheme = \"{}\"\ncheck = \"{}ms\"\noverload = \"{}%\"\nshrink = \"{}%\"\nmoved = \"{}%\"\nslot = \"{}ms\"\nslots = {}\nbin = \"{}\"\ntarget = \"{}\"\n",
             super::nodes::TRUNK,
             self.scheme(),
             control.check_period.as_secs_f64() * 1e3,
             control.overload_percent,
+            control.shrink_percent,
             control.moved_percent,
             control.slot.as_secs_f64() * 1e3,
             control.slots,

@@ -248,6 +248,7 @@ fn control(source: &Source<'_>, table: &TrunkTable) -> Result<multilink::Paramet
     Ok(multilink::Parameters {
         check_period: time("check", table.check, default.check_period)?,
         overload_percent: percent(table.overload, default.overload_percent),
+        shrink_percent: percent(table.shrink, default.shrink_percent),
         moved_percent,
         slot: time("slot", table.slot, default.slot)?,
         slots,

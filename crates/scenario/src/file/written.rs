@@ -238,6 +238,7 @@ pub(super) struct TrunkTable {
     pub servers: Option<u32>,
     pub check: Option<Span>,
     pub overload: Option<Share>,
+    pub shrink: Option<Share>,
     pub moved: Option<Share>,
     pub slot: Option<Span>,
     pub slots: Option<usize>,

@@ -102,6 +102,8 @@ pub struct Net {
     pub(crate) keeps: bool,
     /// Packets that came to a side or were taken out at a site.
     taken: u64,
+    /// Packets that wait at a site.
+    held: usize,
     reordered: u64,
     retransmitted: Tally,
     trajectory: Trajectory,
@@ -127,6 +129,7 @@ impl Net {
             eager: VecDeque::new(),
             keeps,
             taken: 0,
+            held: 0,
             reordered: 0,
             retransmitted: Tally::default(),
             trajectory: Trajectory::default(),
@@ -270,7 +273,7 @@ impl Net {
     }
 
     /// Whether every packet is accounted for, to the byte: each link's, and those that were ever sent. A packet that is on
-    /// its way is on a link; but plain links do not know.
+    /// its way is on a link or held at a site; but plain links do not know.
     pub fn conserves(&self) -> bool {
         let links = || self.links.iter();
         let lost = |link: &Link| link.counters(self.now).dropped().packets;
@@ -280,7 +283,7 @@ impl Net {
         for id in lines.flat_map(|link| link.holds(self.now)) {
             held[id.0 as usize] = true;
         }
-        let held = held.iter().filter(|held| **held).count();
+        let held = held.iter().filter(|held| **held).count() + self.held;
         self.packets.inserted() == gone + self.packets.len() as u64
             && (held == self.packets.len() || links().any(Link::is_plain))
             && links().all(|link| link.conserves(self.now))
@@ -496,6 +499,17 @@ impl Net {
     /// Calls [`Site::wake`](crate::world::Site::wake) with `token` at `at`.
     pub fn wake_at(&mut self, at: Time, token: u32) {
         self.events.push(at, Event::Wake(token));
+    }
+
+    /// A packet that stands at a site waits there.
+    pub fn hold(&mut self, _: PacketId) {
+        self.held += 1;
+    }
+
+    /// A packet that waits at a site goes on over `link`.
+    pub fn release(&mut self, packet: PacketId, link: LinkId) {
+        self.held -= 1;
+        self.forward(packet, link);
     }
 
     /// The opener lets go: an open connection is reset, an attempt forgotten.

@@ -169,7 +169,7 @@ pub(super) fn place(
 
 /// A network that lives, and the record of it.
 pub(super) struct Scene<W> {
-    way: W,
+    pub way: W,
     pub load: Load,
     wires: Vec<Wires>,
     names: Vec<String>,

@@ -1,6 +1,9 @@
 //! Clients and servers at the two ends of a trunk.
 
-use anabranch_core::multilink::SublinkId;
+use std::net::SocketAddrV4;
+
+use anabranch_core::multilink::{Counters, SublinkId};
+use anabranch_policy::spread;
 use anabranch_scenario::{
     Access, Event, Fault, Group, Line, LinkReading, LinkState, Load, Spread, Trunk as Plan,
 };
@@ -9,7 +12,7 @@ use super::SimError;
 use super::homes::Home;
 use super::scene::{Way, add};
 use crate::gateway::Pair;
-use crate::load::{Carrier, Route};
+use crate::load::{Carrier, Route, flow_hash};
 use crate::net::{FlowId, Hop, LinkId, Net, News, SiteId};
 use crate::packet::PacketId;
 use crate::trunk::{Sublink, Trunk};
@@ -18,6 +21,9 @@ use crate::world::{Onward, Site};
 /// A trunk from the servers' side to the clients', and the line back.
 pub(super) struct Trunking {
     trunk: Trunk,
+    /// What a packet for each client passes behind the sublinks.
+    to_clients: Vec<Hop>,
+    hashes_as_bonding: bool,
     back: LinkId,
     clients: Vec<Home>,
     servers: Vec<Home>,
@@ -66,13 +72,22 @@ impl Trunking {
             _ => hosts(plan.clients, &common),
         };
         let servers = hosts(plan.servers, &both(&plan.server_access));
+        let mut trunk = Trunk::new(sublinks, spread, &plan.control, seed)?;
+        let to_clients = clients.iter().map(|client| trunk.client(client.to_host));
         Ok(Trunking {
-            trunk: Trunk::new(sublinks, spread, &plan.control, seed)?,
+            to_clients: to_clients.collect::<Result<_, _>>()?,
+            trunk,
+            hashes_as_bonding: spread == Spread::Bonding,
             back,
             routes: vec![None; clients.len() * servers.len()],
             clients,
             servers,
         })
+    }
+
+    /// As [`Trunk::carried`].
+    pub fn carried(&self) -> Option<&Counters> {
+        self.trunk.carried()
     }
 
     pub fn sublinks(&self) -> &[Sublink] {
@@ -85,15 +100,19 @@ impl Carrier for Trunking {
         let client = pair.user as usize % self.clients.len();
         let server = pair.server as usize % self.servers.len();
         let (at_client, at_server) = (self.clients[client], self.servers[server]);
-        let back = self.back;
+        let (back, to_client) = (self.back, self.to_clients[client]);
         *self.routes[client * self.servers.len() + server].get_or_insert_with(|| Route {
             forward: net.add_path(&[at_client.to_site, back, at_server.to_host]),
-            back: net.add_path(&[
-                Hop::from(at_server.to_site),
-                Trunk::NODE.into(),
-                at_client.to_host.into(),
-            ]),
+            back: net.add_path(&[Hop::from(at_server.to_site), Trunk::NODE.into(), to_client]),
         })
+    }
+
+    /// The trunk is the way from the servers; `from` is a client.
+    fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+        match self.hashes_as_bonding {
+            true => spread::layer34(to, from),
+            false => flow_hash(from, to),
+        }
     }
 
     fn introduce(&mut self, _: &Net, _: FlowId, _: Pair) {}

@@ -56,11 +56,12 @@ fn everything_optional_is_read() {
         scheme = "DH"
         check = "50ms"
         overload = "60%"
+        shrink = "5%"
         moved = 0.2
         slot = "5ms"
         slots = 7
         bin = "second"
-        target = "traffic"
+        target = "lighter"
         flowlet_gap = "2ms"
         [trunk.sublink.a]
         device = "eth1"
@@ -73,11 +74,12 @@ fn everything_optional_is_read() {
     let parameters = Parameters {
         check_period: Duration::from_millis(50),
         overload_percent: 60,
+        shrink_percent: 5,
         moved_percent: 20,
         slot: Duration::from_millis(5),
         slots: 7,
         bin: BinChoice::Second,
-        target: Target::Traffic,
+        target: Target::Lighter,
     };
     assert_eq!((config.scheme, config.parameters), (Spread::Dh, parameters));
     assert_eq!(config.flowlet_gap, Duration::from_millis(2));

@@ -1,4 +1,4 @@
-use anabranch_core::multilink::BinChoice;
+use anabranch_core::multilink::{BinChoice, Parameters, Target};
 
 use super::*;
 use crate::file::policies;
@@ -101,14 +101,21 @@ fn a_trunk_is_divided_evenly_and_its_single_link_has_all_of_it() {
 }
 
 #[test]
-fn a_trunk_says_which_bin_dhfv_moves_and_another_word_is_refused() {
+fn a_trunk_says_how_bins_move_and_another_word_is_refused() {
     let with = |key: &str| TRUNK.replace(" }", &format!("{key} }}"));
-    let bin = |text: &str| match read(text).network {
-        Network::Trunk(trunk) => trunk.control.bin,
+    let control = |text: &str| match read(text).network {
+        Network::Trunk(trunk) => trunk.control,
         other => panic!("{other:?}"),
     };
-    assert_eq!(bin(TRUNK), BinChoice::Largest);
-    assert_eq!(bin(&with(", bin = \"second\"")), BinChoice::Second);
+    assert_eq!(control(TRUNK), Parameters::default());
+    let written = with(", shrink = \"5%\", bin = \"second\", target = \"lighter\"");
+    let expected = Parameters {
+        shrink_percent: 5,
+        bin: BinChoice::Second,
+        target: Target::Lighter,
+        ..Parameters::default()
+    };
+    assert_eq!(control(&written), expected);
     let message = error(&with(", bin = \"most\""));
     assert_eq!(
         message,

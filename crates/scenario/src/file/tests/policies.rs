@@ -131,7 +131,7 @@ fn a_policy_that_cannot_work_there_is_refused_with_the_reason() {
     let gateway = error(&format!("{TRUNK}policies = [\"WSDM\"]"));
     assert_eq!(
         gateway,
-        "house.toml:2: policies[0] = \"WSDM\": WSDM is a gateway's policy and this is a trunk; allowed: SH, DH, DHFV, DRR, flowlet, \"flowlet 50ms\", rendezvous, single"
+        "house.toml:2: policies[0] = \"WSDM\": WSDM is a gateway's policy and this is a trunk; allowed: SH, DH, DHFV, DRR, flowlet, \"flowlet 50ms\", rendezvous, bonding, MLPPP, single"
     );
     let whole = error(&format!(
         "{TRUNK}policies = [\"SH\", \"single\"]\nfault = [{{ at = \"1s\", link = \"0\", change = \"cut\" }}]"
