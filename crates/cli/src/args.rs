@@ -333,8 +333,8 @@ pub enum ExperimentCommand {
         /// Experiment of `anabranch experiment list`
         #[arg(value_name = "NAME", value_parser = hinted(experiments), hide_possible_values = true)]
         name: String,
-        /// Directories of results of `anabranch experiment run`
-        #[arg(value_name = "RESULTS", required = true, value_hint = ValueHint::DirPath)]
+        /// Directories of results of `anabranch experiment run`; without them the table is that of summary.json
+        #[arg(value_name = "RESULTS", value_hint = ValueHint::DirPath)]
         results: Vec<PathBuf>,
         /// The experiment's folder; experiments/NAME if left out
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -94,7 +94,8 @@ pub enum ReadmeError {
 }
 
 /// Writes what the runs in `results` came to into `folder`: `summary.json`, and the table of the README. A run in windows
-/// tells in how many a claim held, the others what was observed.
+/// tells in how many a claim held, the others what was observed. Without results the table is that of the `summary.json`
+/// that is there.
 ///
 /// # Errors
 /// If a directory has no such results, or the README no place for them.
@@ -103,7 +104,10 @@ pub fn write_readme(
     folder: &Path,
     results: &[PathBuf],
 ) -> Result<(), ReadmeError> {
-    let mut shown = Shown::default();
+    let mut shown = match results {
+        [] => read_json(&folder.join(SUMMARY))?,
+        _ => Shown::default(),
+    };
     for directory in results {
         shown.add(experiment, directory)?;
     }
@@ -165,7 +169,7 @@ impl Shown {
     fn table(&self) -> String {
         let runs: Vec<String> = self.runs.iter().map(Ran::words).collect();
         let counts = Verdict::ALL.iter().filter_map(|verdict| {
-            let those = self.claims.iter().filter(|row| row.verdict == *verdict);
+            let those = self.claims.iter().filter(|row| row.counts_as() == *verdict);
             let count = those.count();
             (count > 0).then(|| format!("{count} {}", verdict.name()))
         });
@@ -190,6 +194,14 @@ impl Ran {
 }
 
 impl Row {
+    /// One run in which the whole claim holds makes no more of it than the file does.
+    fn counts_as(&self) -> Verdict {
+        match (self.stated, self.verdict) {
+            (Verdict::Partly, Verdict::Reproduced) => Verdict::Partly,
+            (_, verdict) => verdict,
+        }
+    }
+
     fn line(&self) -> String {
         let Row {
             figure,
@@ -207,9 +219,14 @@ impl Row {
             (low, high) => format!("{observed} [{}, {}]", end(low), end(high)),
         };
         let observed = with_unit(observed, unit);
-        let verdict = match self.verdict == self.stated {
-            true => verdict.name().to_owned(),
-            false => format!("{} (stated {})", verdict.name(), self.stated.name()),
+        let verdict = match (self.counts_as(), self.stated) {
+            (counts, stated) if counts != stated => {
+                format!("{} (stated {})", verdict.name(), stated.name())
+            }
+            (counts, _) if counts != *verdict => {
+                format!("{} (here {})", counts.name(), verdict.name())
+            }
+            (counts, _) => counts.name().to_owned(),
         };
         let verdict = match &self.why {
             Some(why) => format!("{verdict}: {why}"),
@@ -282,6 +299,16 @@ mod tests {
         ));
         assert_eq!(shown.within(&text), Some(text.clone()));
         assert_eq!(shown.within("no place"), None);
+    }
+
+    #[test]
+    fn a_run_in_which_all_of_it_holds_makes_no_more_of_what_is_stated_partly() {
+        let mut shown = Shown::default();
+        let better = ran(&RUN.replace("\"verdict\": \"partly\"", "\"verdict\": \"reproduced\""));
+        shown.add(all()[2], better.path()).expect("adds");
+        let table = shown.table();
+        assert!(table.starts_with("1 partly: "), "{table}");
+        assert!(table.contains("| partly (here reproduced): w |"), "{table}");
     }
 
     #[test]
