@@ -235,7 +235,7 @@ impl Generator {
             _ => answered && self.rng.random_bool(0.5),
         };
         let packet = match flow.proto {
-            TCP if flow.step == 2 && inward && self.rng.random_bool(0.1) => {
+            TCP if flow.step == 2 && inward && self.rng.random_bool(0.25) => {
                 flow.step = 1;
                 flow.challenge(self.rng.random(), self.rng.random())
             }
