@@ -205,17 +205,19 @@ fn opens_connections(site: &Site) -> impl FnMut(u64) + Send + '_ {
     }
 }
 
-/// LAN endpoint, external endpoint and link of a flow.
-type Binding = (SocketAddr, SocketAddr, u16);
+/// Whether it is TCP, LAN endpoint, external endpoint and link of a flow. TCP and UDP may have all others in common.
+type Binding = (bool, SocketAddr, SocketAddr, u16);
 
 fn bindings_formerly(site: &Site) -> BTreeSet<Binding> {
     let at = |address: abi::Addr, port: abi::BePort| SocketAddr::new(address.ip(), port.get());
     let flows = former::flows(site).into_iter();
     let binding = |(key, flow): (abi::FlowKey, abi::FormerFlow)| {
         let local = at(key.local, key.local_port);
+        let external = at(flow.other_local, flow.other_port);
         (
+            key.proto == libc::IPPROTO_TCP as u8,
             local,
-            at(flow.other_local, flow.other_port),
+            external,
             flow.link.into(),
         )
     };
@@ -225,7 +227,7 @@ fn bindings_formerly(site: &Site) -> BTreeSet<Binding> {
 fn bindings(site: &mut Site) -> BTreeSet<Binding> {
     let flows = site.plane().flows().unwrap().into_iter();
     flows
-        .map(|row| (row.local, row.external, row.link))
+        .map(|row| (row.proto == "tcp", row.local, row.external, row.link))
         .collect()
 }
 
