@@ -69,7 +69,18 @@ struct ab_target {
 
 #define AB_EXCEPT_MAX 16
 
-/* Load balancing as it stands: replaced as a whole at every measuring period. */
+/* What becomes of a new flow for which no target of its class is left. */
+enum ab_without {
+	AB_WITHOUT_REFUSE = 0, /* its host is told */
+	AB_WITHOUT_DROP = 1,
+	AB_WITHOUT_KERNEL = 2, /* the kernel's own NAT carries it */
+};
+
+/* Tiers of a class: what takes its new flows, and what takes those that have failed on all before. */
+#define AB_TIERS_MAX 4
+#define AB_SPARE_MAX (AB_TIERS_MAX - 1)
+
+/* Load balancing of a class as it stands: replaced as a whole at every measuring period. */
 struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
 	__u32 load;	/* enum ab_load */
@@ -77,7 +88,11 @@ struct ab_choice {
 	__u32 syn_retry;	      /* WSDM: a retransmitted SYN fails its path */
 	__u32 granularity;	      /* enum ab_granularity */
 	__u32 stick;		      /* per connection: only to the ports of `except`, per session to all others */
+	__u32 without;		      /* enum ab_without */
+	__u32 spares;		      /* tiers in `spare` */
 	struct ab_set usable;	      /* take new flows */
+	struct ab_set spare[AB_SPARE_MAX]; /* take those that `usable` and the tiers before have failed */
+	struct ab_set working;	      /* take new flows of some class: a route of the host may bind to any */
 	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
 	struct ab_target target[AB_MAX_TARGETS];
 };

@@ -819,6 +819,7 @@ impl Balancer {
             load: self.algorithm.load() as u32,
             count: self.slots.len() as u32,
             usable: self.usable.targets(),
+            working: self.usable.targets(),
             syn_retry: u32::from(self.algorithm.retry == Retry::Elsewhere),
             granularity: self.algorithm.granularity as u32,
             stick: self.sessions.stick.into(),

@@ -269,6 +269,7 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
         granularity: former.granularity,
         stick: former.stick,
         usable: abi::Set::of_word(former.usable.into()),
+        working: abi::Set::of_word(former.usable.into()),
         except: former.except,
         ..abi::Choice::default()
     };

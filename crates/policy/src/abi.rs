@@ -166,7 +166,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Answer Dispatch Fate Granularity Load Role Spread Syn Verdict Why);
+numbers!(Answer Dispatch Fate Granularity Load Role Spread Syn Verdict Why Without);
 
 /// What is a key or value of a map, or an argument of a program.
 #[cfg(feature = "aya")]

@@ -46,6 +46,7 @@ use std::sync::OnceLock;
 
 pub use abi::{
     Answer, Choice, Consistent, Dispatch, Fate, Gauges, Granularity, Load, Set, Sublinks, Syn, Why,
+    Without,
 };
 pub use vectors::{HashVector, SCHEMES, Vector, hash_vectors, vectors};
 
@@ -179,6 +180,7 @@ impl Choice {
             .zip(candidates)
             .filter(|(_, candidate)| candidate.usable);
         choice.usable = usable.map(|(target, _)| target).collect();
+        choice.working = choice.usable;
         (choice, gauges)
     }
 
@@ -189,6 +191,7 @@ impl Choice {
             load: Load::Dispatched.into(),
             count,
             usable: Set::of_word(usable),
+            working: Set::of_word(usable),
             target: [abi::Target::new(1, 0); abi::MAX_TARGETS],
             ..Self::default()
         }

@@ -138,6 +138,7 @@ fn choice() -> abi::Choice {
         load: Load::Dispatched.into(),
         count: LINKS.into(),
         usable: abi::Set::of_word((1 << LINKS) - 1),
+        working: abi::Set::of_word((1 << LINKS) - 1),
         syn_retry: 1,
         granularity: Granularity::Connection.into(),
         ..Default::default()

@@ -53,6 +53,7 @@ impl Rule {
             granularity: self.granularity.into(),
             stick: self.stick.into(),
             usable: Set::of_word(self.usable),
+            working: Set::of_word(self.usable),
             ..Choice::default()
         };
         choice.except[0] = BePort::new(443);
