@@ -5,10 +5,8 @@ use std::fmt;
 
 use crate::algorithm::Algorithm;
 use crate::link::{LinkId, LinkSet, OnReturn};
+use crate::rules::WhenNone;
 use crate::sessions::Sessions;
-
-/// As many as there may be, the default class included.
-pub const CLASSES_MAX: usize = 64;
 
 /// A class by its number in every map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,9 +74,9 @@ pub struct ClassSpec {
     /// Which of its connections stick together; by default the algorithm's granularity is all.
     pub sessions: Sessions,
     /// Its new flows take the first that has a link left. None: every link, unmetered before metered.
-    pub tiers: Vec<LinkSet>,
+    pub tiers: Option<Vec<LinkSet>>,
     /// What becomes of its new flows when no tier has a link left.
-    pub without: Without,
+    pub when_none: WhenNone,
     /// What its flows do when a link of an earlier tier returns; none: what each link says for itself.
     pub on_return: Option<OnReturn>,
 }
@@ -91,7 +89,8 @@ impl ClassSpec {
 
     /// Whether a link is in one of its tiers.
     pub fn names(&self, link: LinkId) -> bool {
-        self.tiers.is_empty() || self.tiers.iter().any(|tier| tier.contains(link))
+        let tiers = self.tiers.as_ref();
+        tiers.is_none_or(|tiers| tiers.iter().any(|tier| tier.contains(link)))
     }
 }
 
@@ -101,21 +100,9 @@ impl From<Algorithm> for ClassSpec {
         ClassSpec {
             algorithm,
             sessions: Sessions::default(),
-            tiers: Vec::new(),
-            without: Without::default(),
+            tiers: None,
+            when_none: WhenNone::default(),
             on_return: None,
         }
     }
-}
-
-/// What becomes of the new flows of a class that has no link left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Without {
-    /// They take the links of the default class; of the default class, any that works.
-    #[default]
-    Any,
-    /// They are dropped.
-    Drop,
-    /// The kernel's own NAT carries them.
-    Kernel,
 }

@@ -20,6 +20,8 @@
 //! keeps the order: install the choice, send probes, tell events. [`DataPlane`] is what it needs of whatever moves the
 //! packets.
 //!
+//! Traffic may be of several classes, each with a policy and links of its own: [`rules`] say which.
+//!
 //! A trunk of parallel sublinks is another matter: its flows are spread by hash over bins, and [`multilink`] moves bins
 //! from sublinks whose queues grow.
 //!
@@ -43,6 +45,7 @@ mod driver;
 mod link;
 pub mod measure;
 pub mod multilink;
+pub mod rules;
 mod sessions;
 pub mod targets;
 mod time;
@@ -55,7 +58,7 @@ pub use answers::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{Balancer, BuildError, ClassStatus, Event, LinkStatus, ProbeRequest, Wakeup};
 pub use catalogue::Policy;
-pub use class::{CLASSES_MAX, ClassId, ClassSet, ClassSpec, Classes, Without};
+pub use class::{ClassId, ClassSet, ClassSpec, Classes};
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
 pub use driver::{Driver, Effect};
