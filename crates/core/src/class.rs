@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::algorithm::Algorithm;
 use crate::link::{LinkId, LinkSet, OnReturn};
-use crate::rules::WhenNone;
+use crate::rules::{Class, Direction, WhenNone};
 use crate::sessions::Sessions;
 
 /// A class by its number in every map.
@@ -77,6 +77,8 @@ pub struct ClassSpec {
     pub tiers: Option<Vec<LinkSet>>,
     /// What becomes of its new flows when no tier has a link left.
     pub when_none: WhenNone,
+    /// Where most of its bytes go, for measures that weigh both directions; none: as the site's do.
+    pub direction: Option<Direction>,
     /// What its flows do when a link of an earlier tier returns; none: what each link says for itself.
     pub on_return: Option<OnReturn>,
 }
@@ -85,6 +87,23 @@ impl ClassSpec {
     /// The default class, and no other.
     pub fn alone(algorithm: Algorithm) -> Classes {
         BTreeMap::from([(ClassId::DEFAULT, algorithm.into())])
+    }
+
+    /// Of a class as people write it, where `default` is the default class and `id` knows the links by name.
+    pub fn of(class: &Class, default: &ClassSpec, id: impl Fn(&str) -> Option<LinkId>) -> Self {
+        let policy = class.policy.as_ref();
+        let algorithm = policy.map_or(default.algorithm, |typed| typed.policy);
+        ClassSpec {
+            algorithm: Algorithm {
+                granularity: class.granularity.unwrap_or(algorithm.granularity),
+                ..algorithm
+            },
+            sessions: class.sessions(&default.sessions),
+            tiers: class.tiers_of(id),
+            when_none: class.when_none,
+            direction: class.direction,
+            on_return: class.on_return,
+        }
     }
 
     /// Whether a link is in one of its tiers.
@@ -102,6 +121,7 @@ impl From<Algorithm> for ClassSpec {
             sessions: Sessions::default(),
             tiers: None,
             when_none: WhenNone::default(),
+            direction: None,
             on_return: None,
         }
     }

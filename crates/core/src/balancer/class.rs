@@ -10,7 +10,7 @@ use super::{ClassStatus, Event};
 use crate::algorithm::{Algorithm, Retry};
 use crate::class::{ClassId, ClassSpec};
 use crate::link::{LinkId, LinkSet, OnReturn};
-use crate::measure::{Better, Taken};
+use crate::measure::{Better, Mixture, Observed, Taken};
 use crate::rules::WhenNone;
 use crate::time::Time;
 use crate::weights;
@@ -337,11 +337,12 @@ impl Class {
         } = self.spec.algorithm;
         match measure.taken {
             Taken::EveryPeriod(take) => {
+                let mixture = match self.spec.direction {
+                    Some(direction) => Mixture::of(direction),
+                    None => &links.mixture,
+                };
                 let all = links.iter().zip(&self.shares);
-                let values = all.map(|((_, link), share)| {
-                    let before = (share.period_bytes, share.period_packets);
-                    take(&links.observed(link, before))
-                });
+                let values = all.map(|((_, link), share)| take(&share.observed(link, mixture)));
                 (values.collect(), measure.better)
             }
             // The data path has the measure; weights say by what it is divided.
@@ -405,6 +406,15 @@ impl Share {
     fn dispatched(&self, link: &Link) -> u64 {
         let flows = link.counters.flows.dispatched;
         flows.saturating_sub(self.period_dispatched)
+    }
+
+    fn observed<'a>(&self, link: &'a Link, mixture: &'a Mixture) -> Observed<'a> {
+        Observed {
+            load: &link.load,
+            carried_bytes: link.bytes().saturating_sub(self.period_bytes),
+            carried_packets: link.packets().saturating_sub(self.period_packets),
+            mixture,
+        }
     }
 
     /// The link works, and better ones take its new flows.

@@ -3,7 +3,7 @@
 use super::*;
 
 use anabranch_core::LinkSet;
-use anabranch_core::rules::WhenNone;
+use anabranch_core::rules::{Direction, WhenNone};
 use anabranch_policy::abi;
 
 const BULK: ClassId = ClassId(1);
@@ -213,6 +213,30 @@ fn the_windows_of_a_class_are_its_own() {
     assert_eq!(base(&driver, BULK), 0, "not those of this class");
     driver.set_absent(1);
     assert_eq!(base(&driver, BULK), 100);
+}
+
+#[test]
+fn a_class_whose_direction_is_known_is_weighed_by_that() {
+    let towards = |direction| ClassSpec {
+        direction: Some(direction),
+        ..over_all("WSDM", WhenNone::Any)
+    };
+    let links = vec![
+        link("down", 5 * MBIT, 100 * MBIT),
+        link("even", 50 * MBIT, 50 * MBIT),
+    ];
+    let classes = [
+        (BULK, towards(Direction::Up)),
+        (VIDEO, towards(Direction::Down)),
+    ];
+    let mut driver = Driver::with(with(&classes), links);
+    driver.carry(&[(MBIT, MBIT), (MBIT, MBIT)]);
+    let parts = |class| {
+        let target = &driver.choices[&class].target;
+        target[0].weight() * 100 / target[1].weight()
+    };
+    assert!((8..=11).contains(&parts(BULK)), "{}", parts(BULK));
+    assert!((190..=210).contains(&parts(VIDEO)), "{}", parts(VIDEO));
 }
 
 #[test]
