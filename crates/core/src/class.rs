@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use anabranch_policy::abi;
+
 use crate::algorithm::Algorithm;
+use crate::answers::ReasonCount;
 use crate::link::{LinkId, LinkSet, OnReturn};
 use crate::rules::{Class, Direction, WhenNone};
 use crate::sessions::Sessions;
@@ -60,6 +63,24 @@ impl FromIterator<ClassId> for ClassSet {
         let mut set = ClassSet::default();
         set.extend(classes);
         set
+    }
+}
+
+/// What the data path has counted of a class since the beginning, all CPUs added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounters {
+    /// Dispatched, opened and closed.
+    pub flows: abi::Gauge,
+    /// Packets and bytes of both directions.
+    pub traffic: abi::Traffic,
+    /// Why its packets were dropped or refused, and how many.
+    pub drops: Vec<ReasonCount>,
+}
+
+impl ClassCounters {
+    /// Its flows that are not closed.
+    pub fn live(&self) -> u64 {
+        self.flows.opened.saturating_sub(self.flows.closed)
     }
 }
 
