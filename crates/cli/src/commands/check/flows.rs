@@ -238,7 +238,7 @@ fn parse(line: &str) -> Result<Option<Asked>, String> {
 /// Split at spaces, but for what stands between quotation marks.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let parts: Vec<&str> = line.split('"').collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return Err("a quotation mark that is not closed".to_owned());
     }
     let words = parts
