@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_core::rules::{Moment, Sample, Trial};
 use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
@@ -29,8 +30,8 @@ use crate::probe::{Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
 use crate::view;
-use anabranch_api::{FlowRow, ReasonCount};
-use anabranch_api::{LinkAction, Request, Response};
+use anabranch_api::{Explained, LinkAction, PassedRule, Request, Response};
+use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
 const SWEEP_REST: u32 = 200;
@@ -67,6 +68,8 @@ pub trait Surroundings {
     fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()>;
     /// Remembers what was ordered, also beyond a clean stop; else the orders of before.
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()>;
+    /// The time of the week, as the host's clock and time zone have it.
+    fn moment(&self) -> Moment;
     /// The ports of the host's own sockets.
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
     /// Mark of what the kernel's own NAT carries; 0 if nothing. [`apply`](Self::apply) may find that it can.
@@ -549,15 +552,49 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
+    /// With the name of its class, and the rules that it passes.
+    fn explained(
+        &self,
+        from: SocketAddr,
+        to: SocketAddr,
+        proto: Proto,
+        explanation: Explanation,
+    ) -> Explained {
+        let id = ClassId(explanation.class);
+        let name = self.classes.name(id);
+        let name = name.map_or_else(|| format!("#{}", id.0), str::to_owned);
+        let sample = Sample {
+            from: Some(from.ip()),
+            source_port: from.port(),
+            to: to.ip(),
+            port: to.port(),
+            protocol: proto.number(),
+            dscp: 0,
+            device: Some(self.config.lan[0].clone()).filter(|_| self.config.lan.len() == 1),
+        };
+        let passed = if explanation.bound {
+            Vec::new()
+        } else {
+            passed(&self.config, &sample, self.surroundings.moment(), &name)
+        };
+        Explained {
+            class: name,
+            passed,
+            explanation,
+        }
+    }
+
     fn look_up(&mut self, question: Request) -> Result<Response, plane::Error> {
         Ok(match question {
             Request::Explain { from, to, proto } => {
-                Response::Explanation(Box::new(self.plane.explain(from, to, proto)?))
+                let explanation = self.plane.explain(from, to, proto)?;
+                Response::Explanation(Box::new(self.explained(from, to, proto, explanation)))
             }
             _ => {
                 let now = self.shell.now();
                 self.driver.read_counters(now, &mut self.plane)?;
-                Response::Status(Box::new(view::status(self)?))
+                let classes = self.plane.class_counters()?;
+                Response::Status(Box::new(view::status(self, &classes)?))
             }
         })
     }
@@ -586,6 +623,23 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         tracing::info!("link {name} {}, by order", words(action));
         Ok(Response::Done)
     }
+}
+
+/// The rules before that of `class`, and what each asks for that the flow has not.
+fn passed(config: &Config, sample: &Sample, at: Moment, class: &str) -> Vec<PassedRule> {
+    // The configuration was refused otherwise.
+    let Ok(mut trial) = Trial::new(&config.rules, &config.lan) else {
+        return Vec::new();
+    };
+    let verdict = trial.verdict(sample, at);
+    let before = config.rules.iter().take_while(|rule| rule.name() != class);
+    let passed = before
+        .zip(&verdict.passed)
+        .map(|(rule, missed)| PassedRule {
+            rule: rule.name().to_owned(),
+            because: rule.misses(missed, sample, Some(at)),
+        });
+    passed.collect()
 }
 
 /// Numbers for the classes of a configuration, by what the data path has of classes.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, net::SocketAddr, time::Duration};
 
-use anabranch_core::{FlowRow, FlowState};
+use anabranch_core::{ClassId, FlowRow, FlowState};
 use anabranch_policy::Tried;
 use anabranch_policy::abi::{self, Flow, FlowKey, Why};
 
@@ -41,6 +41,7 @@ fn row(key: &FlowKey, lan: &Flow, wan: Option<&Flow>, now: Duration) -> FlowRow 
         proto: protocol(key.proto).to_owned(),
         state: state(lan.state),
         link: lan.link,
+        class: ClassId::DEFAULT.0,
         why: why(lan.why),
         local: SocketAddr::new(key.local.ip(), key.local_port.get()),
         external: SocketAddr::new(lan.other_local.ip(), lan.other_port.get()),

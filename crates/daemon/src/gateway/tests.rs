@@ -75,6 +75,8 @@ struct World {
     class_flows: BTreeMap<ClassId, u64>,
     /// Links whose flows have ended, and of which classes.
     ended: Vec<(LinkId, ClassSet)>,
+    /// What the program says of any flow.
+    explanation: Option<Explanation>,
     lacks: Option<String>,
     fallback_mark: u32,
     /// Targets that answer on no link.
@@ -243,7 +245,8 @@ impl Plane for FakePlane {
         _: std::net::SocketAddr,
         _: Proto,
     ) -> Result<Explanation, PlaneError> {
-        Err(PlaneError::ShortExplanation(0))
+        let explanation = self.0.lock().unwrap().explanation.clone();
+        explanation.ok_or(PlaneError::ShortExplanation(0))
     }
 
     fn reasons(&self) -> Result<Vec<ReasonCount>, PlaneError> {
@@ -326,6 +329,10 @@ impl Surroundings for FakeHost {
 
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
         Ok(Vec::new())
+    }
+
+    fn moment(&self) -> Moment {
+        "mon 09:00".parse().unwrap()
     }
 
     fn fallback_mark(&self, _: &Config) -> u32 {
