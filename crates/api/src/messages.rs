@@ -172,7 +172,7 @@ mod tests {
             force: false,
         };
         let line = String::from_utf8(to_line(&asked).unwrap()).unwrap();
-        let json = r#"{"api":1,"request":"link","name":"fiber","action":"drain","force":false}"#;
+        let json = r#"{"api":2,"request":"link","name":"fiber","action":"drain","force":false}"#;
         assert_eq!(line, format!("{json}\n"));
         assert_eq!(request(&line).unwrap(), asked);
     }
@@ -187,8 +187,8 @@ mod tests {
     #[test]
     fn another_version_is_named_before_anything_else_that_is_wrong() {
         for line in [
-            r#"{"api":2,"request":"status"}"#,
-            r#"{"api":2,"request":"dance"}"#,
+            r#"{"api":3,"request":"status"}"#,
+            r#"{"api":3,"request":"dance"}"#,
         ] {
             let error = request(line).unwrap_err();
             assert!(matches!(error, Misread::Version(2)), "{error}");
