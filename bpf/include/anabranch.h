@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
-#define AB_ABI_VERSION 7
+#define AB_ABI_VERSION 8
 
 union ab_addr {
 	__u8 byte[16];
@@ -74,7 +74,8 @@ struct ab_flow {
 	__be16 other_port;
 	__be16 first_remote_port; /* UDP: for people; TCP: zero */
 	__u16 tried;		  /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
-	__u16 link;
+	__u8 link;
+	__u8 class; /* whose choice it was */
 	__u8 why;     /* enum ab_why of the choice */
 	__u8 turned;  /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
 	__u8 mac[6];  /* of the LAN host, or of the router it is behind */
@@ -191,7 +192,9 @@ struct ab_settings {
 
 /* ---- what the programs tell user space ---- */
 
-/* Per link and CPU. */
+/* Per link and CPU, of each class: that of link l in class c stands at AB_TRAFFIC_PLACE(c, l). */
+#define AB_TRAFFIC_PLACE(class, link) ((class) * AB_MAX_LINKS + (link))
+
 struct ab_traffic {
 	__u64 tx_packets;
 	__u64 tx_bytes;
@@ -214,6 +217,21 @@ struct ab_host {
 	__u32 embryos;	   /* of a device: flows in the table of embryos */
 	__u32 mappings;	   /* live UDP and ICMP mappings, each with an external port of its own */
 	__u32 permissions; /* further remote addresses of its mappings */
+};
+
+/* Per class, monotonic, atomic. live = opened - closed. */
+struct ab_class {
+	__u64 opened;
+	__u64 closed;
+	__u64 dropped; /* packets that would have opened a flow, had the class had a link */
+	__u64 refused; /* the same for want of a share of its quota */
+};
+
+#define AB_CLASS_NAME_MAX 32
+
+/* So that the next process gives a class the number that its flows bear. */
+struct ab_class_name {
+	__u8 text[AB_CLASS_NAME_MAX]; /* zeroes: the number is free */
 };
 
 /* Of the tables as a whole, atomic; counts are monotonic: confirmed flows = confirmed - forgotten. */
@@ -288,7 +306,8 @@ struct ab_explanation {
 	__u8 why;    /* enum ab_why */
 	__u16 link;  /* AB_NO_TARGET: the kernel decides */
 	__u32 hash;
-	__u32 bound;  /* the flow exists already */
+	__u16 bound;  /* the flow exists already */
+	__u16 class;
 	__u32 count;  /* the numbers the choice was made from, of so many links, ... */
 	__u64 usable; /* ... of which these take new flows */
 	__u32 weight[AB_MAX_LINKS];

@@ -99,6 +99,8 @@ static __always_inline int way_around(int refused)
 		return AB_REASON_FALLBACK_FULL;
 	case AB_REASON_REFUSED_PORTS:
 		return AB_REASON_FALLBACK_PORTS;
+	case AB_REASON_NO_CLASS_LINK:
+		return AB_REASON_FALLBACK_CLASS;
 	case AB_REASON_NO_FLOW_OUT:
 		return AB_REASON_FALLBACK_UNKNOWN;
 	case AB_REASON_REFUSED_PROTOCOL:

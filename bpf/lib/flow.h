@@ -148,6 +148,7 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 	if (!lan || !before || before & AB_STATE_CLOSED)
 		return 0;
 	gauge_add(lan->link, 0, 0, 1);
+	class_add(lan->class, 0, 1);
 	if (before & AB_STATE_CONFIRMED && !is_mapping(lan_key->proto))
 		clear_endpoints(lan_key, lan);
 	if (has_other_tries(lan_key, lan))

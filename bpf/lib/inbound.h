@@ -166,7 +166,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	/* What another LAN host sent is no traffic of the link. */
-	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_of(link);
+	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_of(flow);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
 		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_TURNED))

@@ -43,9 +43,9 @@ __noinline int may_begin(struct packet *p)
 	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
-static __always_inline void count_syn_retry(__u32 link)
+static __always_inline void count_syn_retry(const struct ab_flow *flow)
 {
-	struct ab_traffic *t = traffic_of(link);
+	struct ab_traffic *t = traffic_of(flow);
 	if (t)
 		t->syn_retries++;
 }
@@ -88,31 +88,41 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 	if (!ab_tries_are_free(tries))
 		return 0;
 	make_holder_key(&s->host_key, flow, &s->lan_key.local);
+	s->opening.class = flow->class;
 	begin_choice(p);
 	choose_link(tried, 0);
 	__u32 target = s->decision.target;
 	if (target >= AB_MAX_LINKS)
-		return AB_REASON_NO_LINK;
+		return reason_without_link(flow->class);
 	flow->tried = tried;
 	flow->why = s->decision.why;
 	return target == flow->link || go_on_over(s, flow, target, tries) ? 0 : BEGIN_ANEW;
 }
 
+/* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. */
+static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct packet *p, const struct ab_flow *flow)
+{
+	enum ab_syn means = ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link);
+	if (means == AB_SYN_AGAIN || means == AB_SYN_GOES_ON)
+		return find_class(p) == flow->class ? means : AB_SYN_ANEW;
+	return means;
+}
+
 /* A SYN whose flow exists. TO_OPEN, 0, or the reason why it goes no further. */
 static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
-	const struct ab_choice *now = current_choice();
+	const struct ab_choice *now = choice_of(flow->class);
 	__u32 tried = 0;
 	if (!now)
 		return AB_REASON_NOT_CONFIGURED;
-	switch (ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link)) {
+	switch (judge_syn(now, p, flow)) {
 	case AB_SYN_FOLLOWS:
 		return 0;
 	case AB_SYN_AGAIN:
-		count_syn_retry(flow->link);
+		count_syn_retry(flow);
 		return 0;
 	case AB_SYN_GOES_ON:
-		count_syn_retry(flow->link);
+		count_syn_retry(flow);
 		tried = ab_tried_with(now, flow->tried, flow->link);
 		int why = gate(p) ?: go_on(p, s, flow, tried);
 		if (why != BEGIN_ANEW)
@@ -149,6 +159,7 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 			return 0;
 		if (flow->tried) {
 			make_holder_key(&s->host_key, flow, &s->lan_key.local);
+			s->opening.class = flow->class;
 			remember_session(s, p, flow->link);
 		}
 		confirm_flow();
@@ -280,7 +291,7 @@ static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, st
 {
 	struct load load = packet_load(skb, p);
 	touch_flow(flow, tick_ns(), load.packets, load.bytes);
-	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow->link);
+	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow);
 	if (!t)
 		return;
 	t->tx_packets += load.packets;

@@ -43,6 +43,7 @@ fn generate_contract() {
         .header(header("anabranch.h"))
         .header(header("bins.h"))
         .header(header("former.h"))
+        .header(header("rules.h"))
         .header("../../bpf/policy/choose.h")
         .header("../../bpf/policy/tries.h")
         // The comments of the headers are ordinary ones.
@@ -53,7 +54,9 @@ fn generate_contract() {
         // Reasons are rows of a table, see `reasons`.
         .blocklist_item("AB_REASON.*|AB_TRUNK_REASON.*|ab_reason|ab_trunk_reason")
         // What bpf/policy has beside its enumerations.
-        .blocklist_item("AB_(CONSISTENT_ST.*|POLICY_.*|SCANNED|TRIED_CLASSES|TRIES_.*|TRY_.*)")
+        .blocklist_item(
+            "AB_(CONSISTENT_ST.*|POLICY_.*|RULE_STEPS|SCANNED|TRIED_CLASSES|TRIES_.*|TRY_.*)",
+        )
         .blocklist_function(".*")
         .blocklist_type("ab_addr")
         .rustified_enum(
@@ -111,7 +114,7 @@ impl ParseCallbacks for Names {
             .iter()
             .any(|end| name.ends_with(end) && !name.starts_with("AB_WEIGHT"));
         let kind = match name {
-            "AB_MAX_LINKS" | "AB_MAX_TARGETS" => "usize",
+            "AB_MAX_CLASSES" | "AB_MAX_LINKS" | "AB_MAX_TARGETS" => "usize",
             "AB_NO_TARGET" => "u16",
             "AB_SIDE_LAN" => "u8",
             _ if is_size => "usize",

@@ -27,6 +27,9 @@ pub struct FlowRow {
     pub state: FlowState,
     /// The link's number.
     pub link: u16,
+    /// That of its class.
+    #[serde(default)]
+    pub class: u8,
     /// Why it was chosen.
     pub why: String,
     /// The LAN host's end.
@@ -85,6 +88,9 @@ pub struct Explanation {
     pub bound: bool,
     /// Of addresses and ports: their sum under `hash-sum`, their CRC-32 under any other policy.
     pub hash: u32,
+    /// The number of its class.
+    #[serde(default)]
+    pub class: u8,
     /// What the choice was made from; empty if it fell otherwise.
     pub weighed: Vec<Weighed>,
 }

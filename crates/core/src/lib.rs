@@ -17,6 +17,8 @@
 //! keeps the order: install the choice, send probes, tell events. [`DataPlane`] is what it needs of whatever moves the
 //! packets.
 //!
+//! Traffic may be of several classes, each with a policy and links of its own: [`rules`] say which.
+//!
 //! A trunk of parallel sublinks is another matter: its flows are spread by hash over bins, and [`multilink`] moves bins
 //! from sublinks whose queues grow.
 //!
@@ -39,6 +41,7 @@ mod driver;
 mod link;
 pub mod measure;
 pub mod multilink;
+pub mod rules;
 mod sessions;
 pub mod targets;
 mod time;

@@ -73,7 +73,7 @@ impl Ending {
             tcp: 0,
         };
         self.tables.for_each(|key, flow| {
-            if key.side == abi::SIDE_LAN && flow.link == link.0 && which.contains(&key) {
+            if key.side == abi::SIDE_LAN && u16::from(flow.link) == link.0 && which.contains(&key) {
                 round.doomed.push(key);
             }
             if round.doomed.len() < abi::VISIT_MAX {

@@ -51,6 +51,7 @@ fn explanation(raw: &abi::Explanation) -> Explanation {
         why,
         bound: raw.bound != 0,
         hash: raw.hash,
+        class: raw.class as u8,
         weighed: weighed(raw),
     }
 }

@@ -33,6 +33,7 @@ unsafe extern "C" {
     -> u32;
     fn ab_native_tried_with(now: *const abi::Choice, tried: u32, target: u32) -> u32;
     fn ab_native_tried(target: u32) -> u32;
+    fn ab_native_class_of(rules: *const abi::Rules, t: *const abi::Traits) -> u32;
     fn ab_native_flow_hash(
         src: *const abi::Addr,
         dst: *const abi::Addr,
@@ -126,6 +127,11 @@ pub fn tried_with(now: &abi::Choice, tried: u32, target: u16) -> u32 {
 pub fn tried(target: u16) -> u32 {
     // SAFETY: an integer in, an integer out.
     unsafe { ab_native_tried(target.into()) }
+}
+
+pub fn class_of(rules: &abi::Rules, traits: &abi::Traits) -> u32 {
+    // SAFETY: valid, aligned references to structures generated from the C headers.
+    unsafe { ab_native_class_of(rules, traits) }
 }
 
 pub fn flow_hash(src: &abi::Addr, dst: &abi::Addr, sport: abi::BePort, dport: abi::BePort) -> u32 {

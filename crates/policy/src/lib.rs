@@ -23,6 +23,8 @@
 //! state, and promises nothing when a target leaves: modulo moves most flows' choice; the table moves those of that target.
 //! Flows that are bound already stay, whatever the scheme.
 //!
+//! Which class of traffic a flow is of, and so which choice is its, [`Rules::class_of`] says: the first rule that matches.
+//!
 //! A trunk of parallel *sublinks* is spread by [`spread`]: by hash, by bin, by weighted rendezvous, by flowlet, or packet
 //! by packet.
 //!
@@ -45,8 +47,8 @@ mod vectors;
 use std::sync::OnceLock;
 
 pub use abi::{
-    Answer, Choice, Consistent, Dispatch, Fate, Gauges, Granularity, Load, Set, Sublinks, Syn, Why,
-    Without,
+    Answer, Choice, Consistent, Dispatch, Fate, Gauges, Granularity, Load, Rules, Set, Sublinks,
+    Syn, Traits, Why, Without,
 };
 pub use vectors::{HashVector, SCHEMES, Vector, hash_vectors, vectors};
 
@@ -224,6 +226,18 @@ impl Choice {
     /// What an attempt that goes on from `target` has tried: `ab_tried_with`.
     pub fn tried_with(&self, tried: Tried, target: u16) -> Tried {
         Tried(ffi::tried_with(self, tried.0.into(), target) as u16)
+    }
+}
+
+impl Rules {
+    /// No rule: everything is of the default class.
+    pub fn none() -> Box<Rules> {
+        Box::new(bytemuck::Zeroable::zeroed())
+    }
+
+    /// The class of a flow with these traits, 0 for the default: `ab_class_of` of `bpf/policy/rules.h`.
+    pub fn class_of(&self, traits: &abi::Traits) -> u16 {
+        ffi::class_of(self, traits) as u16
     }
 }
 

@@ -7,6 +7,7 @@
 #include "../../../bpf/policy/choose.h"
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
+#include "../../../bpf/policy/rules.h"
 #include "../../../bpf/policy/trace.h"
 #include "../../../bpf/policy/tries.h"
 
@@ -40,6 +41,11 @@ __u32 ab_native_tried_with(const struct ab_choice *now, __u32 tried, __u32 targe
 __u32 ab_native_tried(__u32 target)
 {
 	return ab_tried(target);
+}
+
+__u32 ab_native_class_of(const struct ab_rules *rules, const struct ab_traits *t)
+{
+	return ab_class_of(rules, t);
 }
 
 __u32 ab_native_flow_hash(const union ab_addr *src, const union ab_addr *dst, __be16 sport, __be16 dport)

@@ -123,3 +123,28 @@ fn short_transfers_beside_long_flows_all_end_and_leave_nothing_behind() {
         assert!(world.conserves());
     }
 }
+
+#[test]
+fn a_queue_longer_than_the_timeout_is_not_sent_again_and_again() {
+    let access = line(100_000_000, MS, Buffer::Unlimited);
+    let trunk = line(500_000, 10 * MS, Buffer::Unlimited);
+    for recovery in [Recovery::NewReno, Recovery::Sack, Recovery::Rack] {
+        let tcp = TcpConfig {
+            recovery,
+            min_rto_ns: 200 * MS,
+            ..TcpConfig::default()
+        };
+        let mut dumbbell = Dumbbell::new(1, trunk, access);
+        let flows: Vec<FlowId> = (0..4)
+            .map(|i| dumbbell.open(Time::from_millis(10 * i), Work::Endless, tcp))
+            .collect();
+        dumbbell.world.run_until(Time::from_millis(120_000));
+        let counters = flows
+            .iter()
+            .map(|&flow| dumbbell.world.opener(flow).counters());
+        let (sent, again) = counters.fold((0, 0), |(sent, again), counted| {
+            (sent + counted.sent, again + counted.retransmitted)
+        });
+        assert!(again * 25 < sent, "{recovery:?}: {again} of {sent}");
+    }
+}

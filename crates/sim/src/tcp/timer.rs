@@ -17,6 +17,7 @@ pub struct RetransmissionTimeout {
     rttvar_ns: u64,
     base_ns: u64,
     backoffs: u32,
+    doublings: u32,
 }
 
 impl Default for RetransmissionTimeout {
@@ -26,12 +27,14 @@ impl Default for RetransmissionTimeout {
             rttvar_ns: 0,
             base_ns: INITIAL_NS,
             backoffs: 0,
+            doublings: 0,
         }
     }
 }
 
 impl RetransmissionTimeout {
-    /// Takes a round trip of a segment that was sent once (Karn), section 2.
+    /// Takes a round trip of a segment that was sent once (Karn), section 2. It alone ends the doubling (section 5): where
+    /// the round trip has outgrown the timeout, everything is sent twice and acknowledged, but nothing is measured.
     pub fn sample(&mut self, rtt_ns: u64, config: &TcpConfig) {
         if self.srtt_ns == 0 {
             self.srtt_ns = rtt_ns.max(1);
@@ -42,14 +45,16 @@ impl RetransmissionTimeout {
         }
         let timeout_ns = self.srtt_ns + GRANULARITY_NS.max(4 * self.rttvar_ns);
         self.base_ns = timeout_ns.clamp(config.min_rto_ns, MAX_NS);
+        self.doublings = 0;
     }
 
     /// Doubles the timeout, section 5.5.
     pub fn back_off(&mut self) {
         self.backoffs += 1;
+        self.doublings += 1;
     }
 
-    /// Something new was acknowledged.
+    /// Something new was acknowledged: the other end is there, though the timeout stays as long as it is.
     pub fn progress(&mut self) {
         self.backoffs = 0;
     }
@@ -57,6 +62,7 @@ impl RetransmissionTimeout {
     /// After a lost SYN it starts from 3 s (RFC 6298 section 5.7).
     pub fn lose_syn(&mut self) {
         self.base_ns = AFTER_LOST_SYN_NS;
+        self.doublings = 0;
     }
 
     /// Timeouts in a row, since something new was acknowledged.
@@ -71,7 +77,7 @@ impl RetransmissionTimeout {
 
     /// How long until a segment counts as lost, backed off.
     pub fn current_ns(&self) -> u64 {
-        (self.base_ns << self.backoffs.min(6)).min(MAX_NS)
+        (self.base_ns << self.doublings.min(6)).min(MAX_NS)
     }
 }
 
@@ -110,10 +116,23 @@ mod tests {
             timeout.back_off();
             assert_eq!(timeout.current_ns(), expected_ms * MS);
         }
-        timeout.progress();
-        assert_eq!(timeout.current_ns(), 200 * MS);
         timeout.sample(30_000 * MS, &config(200 * MS));
         timeout.back_off();
         assert_eq!(timeout.current_ns(), 60_000 * MS);
+    }
+
+    #[test]
+    fn a_round_trip_ends_the_doubling_and_an_acknowledgement_does_not() {
+        let mut timeout = RetransmissionTimeout::default();
+        timeout.sample(MS, &config(200 * MS));
+        timeout.back_off();
+        timeout.back_off();
+        timeout.progress();
+        assert_eq!((timeout.backoffs(), timeout.current_ns()), (0, 800 * MS));
+        timeout.sample(MS, &config(200 * MS));
+        assert_eq!(timeout.current_ns(), 200 * MS);
+        timeout.back_off();
+        timeout.lose_syn();
+        assert_eq!(timeout.current_ns(), 3000 * MS);
     }
 }

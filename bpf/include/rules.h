@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Which class a flow is of, as user space compiles it from the rules that people write.
+ *
+ * Rules are numbered from 1 in the order written, and the first that matches has the flow. What none matches is of rule 0 and
+ * class 0, the default. A class keeps its number for as long as flows are of it, wherever its rule stands. For every field that
+ * rules look at, the line of its values is cut wherever a rule begins or ends; each piece has the set of rules that allow its
+ * values, as bit i for rule i. The rules that match a flow are what the sets of its fields have in common, and the first of
+ * them is the lowest bit. Bit 0 is in no set.
+ */
+#ifndef ANABRANCH_RULES_H
+#define ANABRANCH_RULES_H
+
+#include "anabranch.h"
+
+#define AB_MAX_CLASSES 64
+
+/* What rules look at: the first packet of a flow, as its opener sent it. */
+struct ab_traits {
+	union ab_addr src;
+	union ab_addr dst;
+	__be16 sport; /* ICMP: any, no rule looks at it */
+	__be16 dport;
+	__u8 proto;
+	__u8 dscp; /* the upper six bits of the traffic class */
+	__u16 zero;
+	__u32 ifindex; /* the LAN device it came by; 0: the host's own traffic */
+};
+
+/* Halving this many pieces takes AB_RULE_STEPS comparisons. */
+#define AB_RULE_STEPS 9
+#define AB_PIECES_MAX (1 << AB_RULE_STEPS)
+
+/* An address as two numbers. */
+struct ab_rule_addr {
+	__u64 high;
+	__u64 low;
+};
+
+/* Where pieces begin, ascending; the first at zero. Those that are not needed begin at the greatest value and have the set of
+ * the last that is. */
+struct ab_rules_by_addr {
+	struct ab_rule_addr start[AB_PIECES_MAX];
+	__u64 set[AB_PIECES_MAX];
+};
+
+/* The same of ports in host order. */
+struct ab_rules_by_port {
+	__u16 start[AB_PIECES_MAX];
+	__u64 set[AB_PIECES_MAX];
+};
+
+/* A device that rules name. */
+struct ab_rules_by_device {
+	__u32 ifindex; /* 0: the place is free */
+	__u32 zero;
+	__u64 set; /* of those that name it */
+};
+
+#define AB_RULE_DEVICES_MAX 16
+
+/* All rules: replaced as a whole when they change; `active` alone as time goes by. */
+struct ab_rules {
+	__u64 active;	  /* whose schedule holds; 0: there is no rule, and nothing else is looked at */
+	__u64 own;	  /* in place of src.set, for the host's own traffic */
+	__u64 any_device; /* that name no device */
+	__u8 class[AB_MAX_CLASSES]; /* of each rule */
+	struct ab_rules_by_device device[AB_RULE_DEVICES_MAX];
+	__u64 proto[256];
+	__u64 dscp[64];
+	struct ab_rules_by_port sport;
+	struct ab_rules_by_port dport;
+	struct ab_rules_by_addr src;
+	struct ab_rules_by_addr dst;
+};
+
+#endif

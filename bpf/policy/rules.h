@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The class of a new flow: the first of the rules that match it. What is asked of each field costs the same however many rules
+ * there are: a look into a table, or as many comparisons as halve its pieces. Without branches on data, see set.h.
+ */
+#ifndef ANABRANCH_POLICY_RULES_H
+#define ANABRANCH_POLICY_RULES_H
+
+#include "../include/rules.h"
+#include "set.h"
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define AB_HOST16(x) __builtin_bswap16(x)
+#define AB_HOST32(x) __builtin_bswap32(x)
+#else
+#define AB_HOST16(x) (x)
+#define AB_HOST32(x) (x)
+#endif
+
+/* 1 if a < b + borrow, where b + borrow is not cut to 64 bits: what a - b - borrow has to borrow. */
+static __always_inline __u64 ab_borrow(__u64 a, __u64 b, __u64 borrow)
+{
+	return ((~a & b) | ((~a | b) & (a - b - borrow))) >> 63;
+}
+
+/* 1 if the address stands before `start`. The barrier is that of ab_is_less(). */
+static __always_inline __u64 ab_stands_before(__u64 high, __u64 low, const struct ab_rule_addr *start)
+{
+	__u64 bit = ab_borrow(high, start->high, ab_borrow(low, start->low, 0));
+
+	__asm__ volatile("" : "+r"(bit));
+	return bit;
+}
+
+static __always_inline __u64 ab_rules_at_addr(const struct ab_rules_by_addr *by, const union ab_addr *addr)
+{
+	__u64 high = (__u64)AB_HOST32(addr->word[0]) << 32 | AB_HOST32(addr->word[1]);
+	__u64 low = (__u64)AB_HOST32(addr->word[2]) << 32 | AB_HOST32(addr->word[3]);
+	__u64 piece = 0;
+
+	for (__u32 half = AB_PIECES_MAX / 2; half; half >>= 1)
+		piece += half * (1 - ab_stands_before(high, low, &by->start[piece + half]));
+	return by->set[piece];
+}
+
+static __always_inline __u64 ab_rules_at_port(const struct ab_rules_by_port *by, __be16 port)
+{
+	__u64 value = AB_HOST16(port), piece = 0;
+
+	for (__u32 half = AB_PIECES_MAX / 2; half; half >>= 1)
+		piece += half * (1 - ab_is_less(value, by->start[piece + half]));
+	return by->set[piece];
+}
+
+static __always_inline __u64 ab_rules_at_device(const struct ab_rules *rules, __u64 ifindex)
+{
+	__u64 set = rules->any_device;
+
+	for (__u32 i = 0; i < AB_RULE_DEVICES_MAX; i++)
+		set |= rules->device[i].set * ab_is_less(rules->device[i].ifindex ^ ifindex, 1);
+	return set;
+}
+
+/* The place of the lowest bit, 0 if none is set: bit 0 is of no rule. */
+static __always_inline __u64 ab_first_rule(__u64 set)
+{
+	return ab_count_bits((set & -set) - 1) % AB_MAX_CLASSES;
+}
+
+/* The number of the rule that has the flow; 0: none. */
+AB_GLOBAL __u32 ab_rule_of(const struct ab_rules *rules, const struct ab_traits *t)
+{
+	__u64 set;
+
+	if (!rules || !t || !rules->active)
+		return 0;
+	set = rules->active & rules->proto[t->proto] & rules->dscp[t->dscp % 64];
+	set &= ab_rules_at_device(rules, t->ifindex);
+	set &= ab_rules_at_port(&rules->dport, t->dport);
+	set &= ab_rules_at_port(&rules->sport, t->sport);
+	set &= ab_rules_at_addr(&rules->dst, &t->dst);
+	set &= ab_select(ab_is_less(t->ifindex, 1), rules->own, ab_rules_at_addr(&rules->src, &t->src));
+	return ab_first_rule(set);
+}
+
+static __always_inline __u32 ab_class_of(const struct ab_rules *rules, const struct ab_traits *t)
+{
+	return rules->class[ab_rule_of(rules, t) % AB_MAX_CLASSES] % AB_MAX_CLASSES;
+}
+
+#endif

@@ -1,0 +1,208 @@
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use super::schedule::Schedule;
+
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+
+/// What a rule matches: flows that fit every field, and a field by any of its values. A field without values fits all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matches {
+    /// Who opens the flow. Without values: LAN hosts and the host itself.
+    pub from: Vec<Origin>,
+    /// To whom.
+    pub to: Vec<Prefix>,
+    /// IP protocols.
+    pub protocols: Vec<u8>,
+    /// Destination ports. Who names ports means TCP and UDP.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// Source ports, the same.
+    pub source_ports: Vec<RangeInclusive<u16>>,
+    /// Code points of the flow's first packet, below 64.
+    pub dscp: Vec<u8>,
+    /// LAN devices by which it comes; the host's own traffic comes by none.
+    pub devices: Vec<String>,
+    /// When the rule holds; none: always.
+    pub when: Option<Schedule>,
+}
+
+impl Matches {
+    /// Whether the protocol fits, ports considered.
+    pub(super) fn allows(&self, protocol: u8) -> bool {
+        let named = self.protocols.is_empty() || self.protocols.contains(&protocol);
+        named && (!self.looks_at_ports() || [TCP, UDP].contains(&protocol))
+    }
+
+    pub(super) fn looks_at_ports(&self) -> bool {
+        !(self.ports.is_empty() && self.source_ports.is_empty())
+    }
+
+    /// Whether it may be the host's own traffic.
+    pub(super) fn is_of_host(&self) -> bool {
+        self.from.is_empty() || self.from.contains(&Origin::Host)
+    }
+
+    /// The networks of LAN hosts among the origins; none at all if they are `Host` alone.
+    pub(super) fn lan_ranges(&self) -> Vec<RangeInclusive<u128>> {
+        if self.from.is_empty() {
+            return vec![0..=u128::MAX];
+        }
+        let prefixes = self.from.iter().filter_map(|origin| match origin {
+            Origin::Host => None,
+            Origin::Prefix(prefix) => Some(prefix.range()),
+        });
+        prefixes.collect()
+    }
+
+    pub(super) fn remote_ranges(&self) -> Vec<RangeInclusive<u128>> {
+        match &self.to[..] {
+            [] => vec![0..=u128::MAX],
+            to => to.iter().map(|prefix| prefix.range()).collect(),
+        }
+    }
+}
+
+/// Who opens a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The gateway's host itself.
+    Host,
+    /// LAN hosts of this network.
+    Prefix(Prefix),
+}
+
+/// A network: of an address of 16 bytes, IPv4 mapped, the first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    network: u128,
+    length: u8,
+}
+
+impl Prefix {
+    /// The network of `address` whose first `length` bits count, of 32 or 128; further ones are cleared.
+    pub fn new(address: IpAddr, length: u8) -> Self {
+        let (address, length) = match address {
+            IpAddr::V4(v4) => (v4.to_ipv6_mapped(), length.min(32) + 96),
+            IpAddr::V6(v6) => (v6, length.min(128)),
+        };
+        let host_bits = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+        Prefix {
+            network: address.to_bits() & !host_bits,
+            length,
+        }
+    }
+
+    /// Its addresses as numbers.
+    pub fn range(self) -> RangeInclusive<u128> {
+        let host_bits = u128::MAX.checked_shr(self.length.into()).unwrap_or(0);
+        self.network..=self.network | host_bits
+    }
+
+    /// Whether its addresses are IPv4's.
+    pub fn is_v4(self) -> bool {
+        self.length >= 96 && Ipv6Addr::from_bits(self.network).to_ipv4_mapped().is_some()
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = Ipv6Addr::from_bits(self.network);
+        match address.to_ipv4_mapped() {
+            Some(v4) if self.length == 128 => write!(f, "{v4}"),
+            Some(v4) if self.length >= 96 => write!(f, "{v4}/{}", self.length - 96),
+            _ if self.length == 128 => write!(f, "{address}"),
+            _ => write!(f, "{address}/{}", self.length),
+        }
+    }
+}
+
+/// A text that is no network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPrefix {
+    /// Not an address, or not a length.
+    #[error(r#"write a network or a host, like "192.168.1.0/24" or "192.168.1.7""#)]
+    Shape,
+    /// With bits set beyond its length.
+    #[error("has bits beyond its length; the network is {0}")]
+    HostBits(Prefix),
+}
+
+impl FromStr for Prefix {
+    type Err = BadPrefix;
+
+    fn from_str(text: &str) -> Result<Self, BadPrefix> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| BadPrefix::Shape)?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let length: u8 = match length {
+            None => bits,
+            Some(length) => length.parse().map_err(|_| BadPrefix::Shape)?,
+        };
+        if length > bits {
+            return Err(BadPrefix::Shape);
+        }
+        let prefix = Prefix::new(address, length);
+        let as_written = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(v6) => v6.to_bits(),
+        };
+        match prefix.network == as_written {
+            true => Ok(prefix),
+            false => Err(BadPrefix::HostBits(prefix)),
+        }
+    }
+}
+
+impl From<Ipv4Addr> for Prefix {
+    fn from(host: Ipv4Addr) -> Self {
+        Prefix::new(host.into(), 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_shown_as_it_is_written() {
+        for text in [
+            "0.0.0.0/0",
+            "192.168.1.0/24",
+            "192.168.1.7",
+            "2001:db8::/32",
+            "::/0",
+            "::1",
+        ] {
+            assert_eq!(text.parse::<Prefix>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_network_with_bits_of_a_host_is_told_what_it_is() {
+        let bad = "192.168.1.7/24".parse::<Prefix>().unwrap_err();
+        assert_eq!(
+            bad.to_string(),
+            "has bits beyond its length; the network is 192.168.1.0/24"
+        );
+        for text in ["192.168.1.0/33", "192.168.1", "lan", "1.2.3.4/", ""] {
+            assert_eq!(text.parse::<Prefix>(), Err(BadPrefix::Shape), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_range_of_a_network_has_its_first_and_last_address() {
+        let range = "10.0.0.0/8".parse::<Prefix>().unwrap().range();
+        let number = |text: &str| text.parse::<Ipv6Addr>().unwrap().to_bits();
+        assert_eq!(
+            range,
+            number("::ffff:10.0.0.0")..=number("::ffff:10.255.255.255")
+        );
+        assert_eq!("::/0".parse::<Prefix>().unwrap().range(), 0..=u128::MAX);
+    }
+}

@@ -1,0 +1,38 @@
+//! Classes of traffic: which flows share a policy and links, as rules say.
+//!
+//! A [`Rule`] is what it [`Matches`] and the [`Class`] of what it matches. Of the rules, in the order written, the first that
+//! matches has the flow; what none matches is of the default class. Up to [`RULES_MAX`] rules make one structure, in which the
+//! programs find a flow's class in the same time however many there are ([`compile`], `bpf/policy/rules.h`). What a schedule
+//! says is a word beside it ([`active`]): it alone changes as time goes by.
+
+mod class;
+mod compile;
+mod matches;
+mod pieces;
+mod schedule;
+
+pub use class::{Class, Direction, WhenNone};
+pub use compile::{DoesNotFit, active, compile};
+pub use matches::{BadPrefix, Matches, Origin, Prefix};
+pub use schedule::{BadSchedule, Moment, Schedule};
+
+use anabranch_policy::abi::MAX_CLASSES;
+
+/// One class is the default.
+pub const RULES_MAX: usize = MAX_CLASSES - 1;
+
+/// Which traffic, and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// What it matches.
+    pub matches: Matches,
+    /// What it makes of that.
+    pub class: Class,
+}
+
+impl Rule {
+    /// As people call it: the name of its class.
+    pub fn name(&self) -> &str {
+        &self.class.name
+    }
+}

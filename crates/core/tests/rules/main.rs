@@ -1,0 +1,4 @@
+//! Rules as the programs find them against rules as they are defined.
+
+mod agreement;
+mod fit;
