@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Balancer, BuildError, DataPlane, Effect, Event, LinkCounters, LinkId, LinkSpec,
-    LinkState, LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach, Time,
+    Admin, Balancer, BuildError, ClassId, ClassSet, ClassSpec, Classes, DataPlane, Effect, Event,
+    LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach,
+    Time,
 };
 
 use crate::config::{Config, LINKS_MAX};
@@ -35,20 +36,30 @@ pub struct ProbeOrder {
 #[derive(Debug, Default)]
 pub struct Due {
     pub probes: Vec<ProbeOrder>,
-    /// Links whose flows are to end, and which of them; the choice without them is installed.
-    pub ended: Vec<(LinkId, Which)>,
+    /// Links whose flows are to end, of which classes, and which of them; the choices without them are installed.
+    pub ended: Vec<(LinkId, ClassSet, Which)>,
+}
+
+impl Due {
+    /// One walk over the table is for all classes.
+    fn end(&mut self, class: ClassId, link: LinkId, which: Which) {
+        let mut known = self.ended.iter_mut();
+        match known.find(|(of, _, like)| (*of, *like) == (link, which)) {
+            Some((_, classes, _)) => classes.extend([class]),
+            None => self.ended.push((link, ClassSet::from_iter([class]), which)),
+        }
+    }
 }
 
 impl Driver {
     /// `config` has been validated, so the balancer's own refusal is a defect.
     pub fn new(now: Time, config: &Config, slots: &Slots) -> Result<Self, BuildError> {
-        let mut balancer = Balancer::new(
+        let balancer = Balancer::new(
             now,
-            config.policy.policy,
+            classes(config),
             specs(config, slots, slots),
             config.availability.clone(),
         )?;
-        balancer.set_sessions(now, config.sessions.clone());
         Ok(Self {
             core: anabranch_core::Driver::new(balancer),
             slots: slots.clone(),
@@ -64,14 +75,12 @@ impl Driver {
         config: &Config,
         slots: &Slots,
     ) -> Result<(), BuildError> {
-        let balancer = self.core.balancer_mut();
-        balancer.reconfigure(
+        self.core.balancer_mut().reconfigure(
             now,
-            config.policy.policy,
+            classes(config),
             specs(config, &self.slots, slots),
             config.availability.clone(),
         )?;
-        balancer.set_sessions(now, config.sessions.clone());
         self.generation += 1;
         for link in (0..LINKS_MAX as u16).map(LinkId) {
             if slots.name(link) != self.slots.name(link) {
@@ -98,13 +107,14 @@ impl Driver {
         self.core.balancer().is_last(link)
     }
 
-    /// The first link of the configuration's order that takes new flows.
+    /// The first link of the configuration's order that takes new flows of the default class.
     pub fn first_usable(&self, config: &Config) -> Option<LinkId> {
         let mut ids = config
             .links
             .iter()
             .filter_map(|link| self.slots.id(&link.name));
-        ids.find(|id| self.core.balancer().usable().contains(*id))
+        let usable = self.core.balancer().usable(ClassId::DEFAULT);
+        ids.find(|id| usable.contains(*id))
     }
 
     // ---- what happened
@@ -182,10 +192,18 @@ impl Driver {
                     after.as_millis()
                 );
             }
-            Event::EndFlows { link } => due.ended.push((link, Which::All)),
-            Event::MoveUdp { link, idle } => due.ended.push((link, Which::Udp { idle })),
+            Event::EndFlows { class, link } => due.end(class, link, Which::All),
+            Event::MoveUdp { class, link, idle } => due.end(class, link, Which::Udp { idle }),
         }
     }
+}
+
+fn classes(config: &Config) -> Classes {
+    let default = ClassSpec {
+        sessions: config.sessions.clone(),
+        ..config.policy.policy.into()
+    };
+    Classes::from([(ClassId::DEFAULT, default)])
 }
 
 /// One for every slot up to the last, that of a link which is just leaving included: its flows are to end. A slot without

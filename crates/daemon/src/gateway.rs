@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Admin, LinkId, LinkState, Time};
+use anabranch_core::{Admin, ClassId, ClassSet, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -168,11 +168,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn turn_balancer(&mut self) -> anyhow::Result<()> {
         let now = self.shell.now();
         let due = self.driver.turn(now, &mut self.plane)?;
-        for (link, which) in due.ended {
-            if let (Which::All, Some(address)) = (which, self.externals.get(&link)) {
+        for (link, classes, which) in due.ended {
+            let leaves = which == Which::All && classes.contains(ClassId::DEFAULT);
+            if let Some(address) = self.externals.get(&link).filter(|_| leaves) {
                 self.abandoned.push((link, *address));
             }
-            self.end_flows(link, which);
+            self.end_flows(link, classes, which);
         }
         for order in due.probes {
             self.send(order);
@@ -205,11 +206,11 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     // ---- flows end
 
     /// Those that are open now.
-    fn end_flows(&mut self, id: LinkId, which: Which) {
+    fn end_flows(&mut self, id: LinkId, classes: ClassSet, which: Which) {
         let walker = self.plane.walker();
         let name = self.slots.name(id).unwrap_or("of before").to_owned();
         self.endings
-            .spawn_blocking(move || (name, walker.end_flows(id, which)));
+            .spawn_blocking(move || (name, walker.end_flows(id, classes, which)));
     }
 
     fn ended(
@@ -471,7 +472,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             let former = self.externals.insert(*id, after.external);
             if let Some(former) = former.filter(|former| *former != after.external) {
                 self.abandoned.push((*id, former));
-                self.end_flows(*id, Which::All);
+                self.end_flows(*id, ClassSet::ALL, Which::All);
             }
         }
         Ok(())
@@ -535,7 +536,10 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             .map(|row| row.link)
             .collect();
         for id in links.into_iter().map(LinkId) {
-            let ended = self.plane.walker().end_flows(id, Which::All)?;
+            let ended = self
+                .plane
+                .walker()
+                .end_flows(id, ClassSet::ALL, Which::All)?;
             tell_ended(self.slots.name(id).unwrap_or("of before"), ended);
         }
         Ok(())

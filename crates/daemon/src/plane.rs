@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
-use anabranch_core::DataPlane;
+use anabranch_core::{ClassSet, DataPlane};
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
@@ -42,7 +42,7 @@ pub trait Plane: DataPlane<Error = Error> {
 #[expect(missing_docs, reason = "as of `Walker`")]
 pub trait Walk: Send + Sync + 'static {
     fn sweep(&self) -> Result<Swept, Error>;
-    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error>;
+    fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error>;
     fn flows(&self) -> Result<Vec<FlowRow>, Error>;
 }
 
@@ -51,7 +51,7 @@ impl Walk for Walker {
         self.sweep()
     }
 
-    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error> {
+    fn end_flows(&self, link: LinkId, _: ClassSet, which: Which) -> Result<Ended, Error> {
         self.end_flows(link, which)
     }
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
+use anabranch_core::{ClassId, DataPlane, Ended, LinkCounters, LinkId};
 use anabranch_policy::abi;
 use aya::maps::{Map, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
@@ -436,16 +436,16 @@ impl DataPlane for Gateway {
         Ok(links)
     }
 
-    fn install(&mut self, choice: &abi::Choice) -> Result<(), Error> {
+    fn install(&mut self, class: ClassId, choice: &abi::Choice) -> Result<(), Error> {
         self.object
             .maps
             .choice
-            .set(0, *choice, 0)
+            .set(class.0.into(), *choice, 0)
             .map_err(Error::map("choice"))
     }
 
     /// As [`Walker::end_flows`].
-    fn end_flows(&mut self, link: LinkId) -> Result<Ended, Error> {
+    fn end_flows(&mut self, _: ClassId, link: LinkId) -> Result<Ended, Error> {
         self.walker.end_flows(link, Which::All)
     }
 }

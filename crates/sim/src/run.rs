@@ -12,7 +12,7 @@ mod trunking;
 use std::time::Duration;
 
 use anabranch_core::multilink::Counters;
-use anabranch_core::{Balancer, BuildError, Config, Time, multilink};
+use anabranch_core::{Balancer, BuildError, ClassSpec, Config, Time, multilink};
 use anabranch_scenario::{
     self as scenario, Demand, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
 };
@@ -69,7 +69,8 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
     match run.policy {
         Policy::Gateway(algorithm) => {
             let specs = site.links.iter().map(|link| link.spec()).collect();
-            let balancer = Balancer::new(Time::ZERO, algorithm, specs, Config::default())?;
+            let classes = ClassSpec::alone(algorithm);
+            let balancer = Balancer::new(Time::ZERO, classes, specs, Config::default())?;
             let build = |wires: &[Wires], homes| {
                 let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
                 Ok(Behind::new(Gateway::new(balancer, &lines, run.seed), homes))

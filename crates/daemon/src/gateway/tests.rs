@@ -123,12 +123,13 @@ impl DataPlane for FakePlane {
         Ok(vec![carried("wan0"), carried("ppp0")])
     }
 
-    fn install(&mut self, choice: &Choice) -> Result<(), PlaneError> {
+    fn install(&mut self, _: ClassId, choice: &Choice) -> Result<(), PlaneError> {
         self.tell(Told::Choice(choice.usable.word[0]))
     }
 
-    fn end_flows(&mut self, link: LinkId) -> Result<Ended, PlaneError> {
-        self.walker().end_flows(link, Which::All)
+    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, PlaneError> {
+        let class = ClassSet::from_iter([class]);
+        self.walker().end_flows(link, class, Which::All)
     }
 }
 
@@ -139,7 +140,7 @@ impl Walk for FakeWalker {
         Ok(Swept::default())
     }
 
-    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, PlaneError> {
+    fn end_flows(&self, link: LinkId, _: ClassSet, which: Which) -> Result<Ended, PlaneError> {
         let hold = self.0.lock().unwrap().flows_hold.clone();
         let _free = hold.blocking_lock();
         self.0.lock().unwrap().told.push(match which {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anabranch_core::{DataPlane, LinkId, Time};
+use anabranch_core::{ClassId, DataPlane, LinkId, Time};
 use anabranch_fuzz::build::{ACK, FIN, RST, SYN, Says};
 use anabranch_fuzz::read::TCP;
 use anabranch_fuzz::site::{HOSTS, SERVERS};
@@ -284,8 +284,11 @@ impl<'a> Worlds<'a> {
         let base = |dispatched: u64| if rule.rebase { dispatched } else { 0 };
         let dispatched = counters.iter().map(|link| base(link.flows.dispatched));
         let choice = rule.choice(dispatched);
-        self.programs.plane.install(&choice)?;
-        let Ok(()) = self.simulator.data_plane().install(&choice);
+        self.programs.plane.install(ClassId::DEFAULT, &choice)?;
+        let Ok(()) = self
+            .simulator
+            .data_plane()
+            .install(ClassId::DEFAULT, &choice);
         for Slot {
             flow,
             local,
@@ -301,8 +304,11 @@ impl<'a> Worlds<'a> {
     /// What is opened at the same time stays.
     fn end_flows(&mut self, link: LinkId) -> Result<bool> {
         self.set_time(self.now + Duration::from_nanos(1))?;
-        let really = self.programs.plane.end_flows(link)?.tcp;
-        let Ok(simulated) = self.simulator.data_plane().end_flows(link);
+        let really = self.programs.plane.end_flows(ClassId::DEFAULT, link)?.tcp;
+        let Ok(simulated) = self
+            .simulator
+            .data_plane()
+            .end_flows(ClassId::DEFAULT, link);
         self.tell(&format!(
             "the flows of {link:?} end: {really}; in the simulator {}",
             simulated.tcp

@@ -18,8 +18,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Balancer, DataPlane, Driver, Effect, Ended, Event, LinkCounters, LinkId, LinkState, LinkStatus,
-    ProbeId, ProbeRequest, Time,
+    Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, LinkCounters, LinkId, LinkState,
+    LinkStatus, ProbeId, ProbeRequest, Time,
 };
 use anabranch_policy::abi::Choice;
 
@@ -168,7 +168,7 @@ impl Gateway {
 
     fn hear(&mut self, net: &mut Net, event: Event) {
         self.events.push((self.turned, event));
-        if let Event::EndFlows { link } = event {
+        if let Event::EndFlows { link, .. } = event {
             self.ended.tcp += self.nat.end_flows(net, link).tcp;
         }
     }
@@ -355,12 +355,17 @@ impl DataPlane for Plane<'_> {
         Ok(self.nat.counters(self.net.now()))
     }
 
-    fn install(&mut self, choice: &Choice) -> Result<(), Infallible> {
+    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), Infallible> {
+        assert_eq!(
+            class,
+            ClassId::DEFAULT,
+            "there are no rules that name another"
+        );
         self.nat.install(choice);
         Ok(())
     }
 
-    fn end_flows(&mut self, link: LinkId) -> Result<Ended, Infallible> {
+    fn end_flows(&mut self, _: ClassId, link: LinkId) -> Result<Ended, Infallible> {
         Ok(self.nat.end_flows(self.net, link))
     }
 }

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddrV4;
 
-use anabranch_core::{Balancer, Config, DataPlane, LinkId, LinkSpec as Told, Time};
+use anabranch_core::{Balancer, ClassSpec, Config, DataPlane, LinkId, LinkSpec as Told, Time};
 use anabranch_policy::Tried;
 
 use super::{Gateway, Lines, Pair, Plane};
@@ -57,7 +57,7 @@ impl Replay {
             name: link.to_string(),
             ..Told::default()
         });
-        let in_turn = "RR".parse().expect("a policy of the catalogue");
+        let in_turn = ClassSpec::alone("RR".parse().expect("a policy of the catalogue"));
         let balancer = Balancer::new(Time::ZERO, in_turn, told.collect(), Config::default());
         let gateway = Gateway::new(balancer.expect("links without rates"), &lines, seed);
         let (gateway, net) = world.become_site(gateway).into_parts();

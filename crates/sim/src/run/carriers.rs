@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use anabranch_core::multilink::{self, Drr};
-use anabranch_core::{Algorithm, Balancer, Config, Event, LinkId, State, Time};
+use anabranch_core::{Algorithm, Balancer, ClassSpec, Config, Event, LinkId, State, Time};
 use anabranch_scenario::{
     Event as Told, EventKind, LinkPlan, LinkReading, LinkState, Site as Plan,
 };
@@ -200,7 +200,7 @@ impl Stripes {
             Path::new(&lines.chain([arrival]).collect::<Vec<_>>())
         });
         let specs = plan.links.iter().map(LinkPlan::spec).collect();
-        let any = Algorithm::default();
+        let any = ClassSpec::alone(Algorithm::default());
         let balancer = Balancer::new(Time::ZERO, any, specs, Config::default())?;
         let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
         Ok(Stripes {
