@@ -98,6 +98,11 @@ impl<'a> Source<'a> {
         self.value(&self.whole(key)).map(Spanned::span)
     }
 
+    /// The line in which the value of `key` begins, from 1.
+    pub fn line(&self, key: &[&str]) -> Option<usize> {
+        Some(line_of(self.text, self.span(key)?.start))
+    }
+
     /// From the root of the file.
     fn whole<'k>(&'k self, key: &[&'k str]) -> Vec<&'k str> {
         let within = self.within.iter().map(String::as_str);

@@ -266,7 +266,9 @@ fn dispatch_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dispatch, D
     one_of(deserializer, &DISPATCHES)
 }
 
-fn granularity_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Granularity, D::Error> {
+pub(crate) fn granularity_of<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Granularity, D::Error> {
     one_of(deserializer, &GRANULARITIES)
 }
 

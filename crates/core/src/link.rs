@@ -3,6 +3,7 @@
 use std::fmt;
 
 use anabranch_policy::abi;
+use serde::Deserialize;
 
 /// A link by its place in the list given to [`Balancer::new`](crate::Balancer::new), which is its index in every map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,7 +117,8 @@ impl fmt::Display for RateNeed {
 }
 
 /// What the flows on a link do when a better one returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnReturn {
     /// They stay until they end.
     #[default]

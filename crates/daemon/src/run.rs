@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_core::LinkId;
+use anabranch_core::rules::file::Remark;
 use anabranch_dataplane::Gateway;
 use anyhow::Context;
 
@@ -49,12 +50,21 @@ async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<()
     let signals = shell::signals()?;
     match config {
         Configuration::Gateway(config) => {
+            tell_warnings(&config);
             let gateway = open(*config, paths, &mut claims).await?;
             shell::serve(gateway, paths, signals, ready).await
         }
         Configuration::Trunk(config) => {
             let trunk = trunk::open(config, paths, &mut claims).await?;
             shell::serve(trunk, paths, signals, ready).await
+        }
+    }
+}
+
+fn tell_warnings(config: &Config) {
+    for remark in &config.remarks {
+        if let Remark::Warning(text) = remark {
+            tracing::warn!("{text}");
         }
     }
 }
@@ -141,6 +151,7 @@ impl Surroundings for RealHost<'_> {
         match config {
             Configuration::Gateway(config) => {
                 self.claims.add(&config.devices())?;
+                tell_warnings(&config);
                 Ok(*config)
             }
             Configuration::Trunk(config) => Err(config

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::schedule::Schedule;
 
+pub(super) const ICMP: u8 = 1;
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 

@@ -4,9 +4,13 @@
 //! matches has the flow; what none matches is of the default class. Up to [`RULES_MAX`] rules make one structure, in which the
 //! programs find a flow's class in the same time however many there are ([`compile`], `bpf/policy/rules.h`). What a schedule
 //! says is a word beside it ([`active`]): it alone changes as time goes by.
+//!
+//! [`file`] is what people write; [`coverage`] finds rules that can never match, and those an earlier one hides in part.
 
 mod class;
 mod compile;
+pub mod coverage;
+pub mod file;
 mod matches;
 mod pieces;
 mod schedule;

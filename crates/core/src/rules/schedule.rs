@@ -62,7 +62,7 @@ impl Schedule {
     }
 
     /// Its minutes of the week.
-    pub fn ranges(&self) -> Vec<RangeInclusive<u128>> {
+    pub(super) fn ranges(&self) -> Vec<RangeInclusive<u128>> {
         self.0.iter().flat_map(Window::ranges).collect()
     }
 }

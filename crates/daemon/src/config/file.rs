@@ -8,9 +8,10 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use anabranch_config::{LineRate, Span};
-use anabranch_core::{Algorithm, Typed};
+use anabranch_core::rules::file::{DefaultTable, RuleTable};
+use anabranch_core::{Algorithm, OnReturn, Typed};
 
-use super::{Fallback, Forwards, LanSources, OnReturn, UdpFilter};
+use super::{Fallback, Forwards, LanSources, UdpFilter};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +27,10 @@ pub(super) struct File {
     pub nat: NatTable,
     #[serde(default)]
     pub limits: LimitsTable,
+    #[serde(default)]
+    pub default: DefaultTable,
+    #[serde(default)]
+    pub rule: Vec<RuleTable>,
     #[serde(default)]
     pub sessions: SessionsTable,
 }
@@ -44,6 +49,7 @@ pub(super) struct LinkTable {
     #[serde(default)]
     pub prefixes: Vec<String>,
     pub probe: Option<OneOrMore>,
+    /// Former spelling of `default.on_return`.
     pub on_return: Option<OnReturn>,
 }
 
@@ -96,6 +102,7 @@ pub(super) struct NatTable {
     pub reserved: Option<Vec<u16>>,
 }
 
+/// Former spelling of `default.stick` and `default.except`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionsTable {

@@ -14,11 +14,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{LineRate, Source, Span, dotted, is_name, read_text};
+use anabranch_core::rules::file::{self as classes, DefaultTable, Remark, RuleTable, Site};
+use anabranch_core::rules::{Class, Rule};
 use anabranch_core::{Algorithm, ConfigError, LinkSpec, Sessions, Typed};
-use anabranch_policy::abi::{EXCEPT_MAX, RESERVED_MAX};
+use anabranch_policy::abi::RESERVED_MAX;
 use serde::Deserialize;
 
 pub use anabranch_config::Rate;
+pub use anabranch_core::OnReturn;
 
 use crate::error::BadInput;
 use crate::probe::{DEFAULT_TARGETS, Target};
@@ -84,6 +87,12 @@ pub struct Config {
     pub policy: Typed<Algorithm>,
     /// What is held together on one link.
     pub sessions: Sessions,
+    /// What else becomes of traffic that no rule matches.
+    pub default: Class,
+    /// In the order written; the first that matches has a flow.
+    pub rules: Vec<Rule>,
+    /// What people should know of the file.
+    pub remarks: Vec<Remark>,
     /// When a link is suspected, given up and trusted again.
     pub availability: anabranch_core::Config,
     /// Timers and manners of the translation.
@@ -119,28 +128,6 @@ pub struct Link {
     pub probes_found: bool,
     /// What its flows do when a better link returns.
     pub on_return: OnReturn,
-}
-
-/// What the flows on a link do when a better one returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnReturn {
-    /// They stay until they end.
-    Stay,
-    /// UDP flows move within five seconds, in a pause if they make one; TCP flows stay.
-    Idle,
-    /// All move at once; TCP connections are reset.
-    Move,
-}
-
-impl From<OnReturn> for anabranch_core::OnReturn {
-    fn from(on_return: OnReturn) -> Self {
-        match on_return {
-            OnReturn::Stay => Self::Stay,
-            OnReturn::Idle => Self::Idle,
-            OnReturn::Move => Self::Move,
-        }
-    }
 }
 
 /// Timers and manners of the address translation.
@@ -228,10 +215,13 @@ impl Config {
     /// `path` is for messages only.
     pub fn parse(path: &Path, text: &str) -> Result<Self, BadInput> {
         let source = Source::parse(path, text)?;
-        let file: File = source.read()?;
+        let mut file: File = source.read()?;
+        let former = take_former(&source, &mut file)?;
         let probe = targets(&source, &["probe", "targets"], file.probe.targets)?;
-        let links = links(&source, file.link, probe.as_deref())?;
+        let on_return = file.default.on_return;
+        let links = links(&source, file.link, probe.as_deref(), on_return)?;
         devices(&source, &file.lan, &links)?;
+        let classes = Classes::read(&source, file.default, file.rule, &file.lan, &links)?;
         let config = Self {
             path: path.to_owned(),
             lan: file.lan,
@@ -239,7 +229,13 @@ impl Config {
             links,
             nat: nat(&source, &file.nat)?,
             limits: limits(&source, &file.limits)?,
-            sessions: sessions(&source, file.sessions)?,
+            sessions: classes.default.sessions(&Sessions {
+                stick: true,
+                except: INDEPENDENT_PORTS.to_vec(),
+            }),
+            default: classes.default,
+            rules: classes.rules,
+            remarks: [former, classes.remarks].concat(),
             availability: availability(&source, &file.availability)?,
         };
         Ok(config)
@@ -277,7 +273,7 @@ impl Link {
             rate_down_bps: self.down.map(Rate::bps),
             weight: self.weight,
             metered: self.metered,
-            on_return: self.on_return.into(),
+            on_return: self.on_return,
         }
     }
 
@@ -295,10 +291,83 @@ impl Link {
     }
 }
 
+/// Rules, and the class of what they leave.
+struct Classes {
+    default: Class,
+    rules: Vec<Rule>,
+    remarks: Vec<Remark>,
+}
+
+impl Classes {
+    fn read(
+        source: &Source<'_>,
+        default: DefaultTable,
+        tables: Vec<RuleTable>,
+        lan: &[String],
+        links: &[Link],
+    ) -> Result<Self, BadInput> {
+        let source = source.within(&[]).numbered();
+        let links: Vec<LinkSpec> = links.iter().map(Link::spec).collect();
+        let site = Site { links: &links, lan };
+        let default = classes::default_class(&source, default, site)?;
+        let rules = classes::rules(&source, tables, site)?;
+        let remarks = classes::review(&source, &rules, lan)?;
+        Ok(Self {
+            default,
+            rules,
+            remarks,
+        })
+    }
+}
+
+/// Moves what is spelled as before there were classes to where it is spelled now; a warning for each.
+fn take_former(source: &Source<'_>, file: &mut File) -> Result<Vec<Remark>, BadInput> {
+    let numbered = source.within(&[]).numbered();
+    let warn = |key: &[&str], now: &str| {
+        let value = source.text(key).unwrap_or_default();
+        let problem = format!("is a key of the default class; write {now} = {value}");
+        Remark::Warning(numbered.bad(key, problem).to_string())
+    };
+    let mut warnings = Vec::new();
+    for (name, link) in &file.link {
+        if link.on_return.is_some() {
+            warnings.push(warn(&["link", name, "on_return"], "default.on_return"));
+        }
+    }
+    let SessionsTable { stick, except } = std::mem::take(&mut file.sessions);
+    if stick.is_some() {
+        warnings.push(warn(&["sessions", "stick"], "default.stick"));
+        former(source, "stick", &mut file.default.stick, stick)?;
+    }
+    if except.is_some() {
+        let ports = except.as_deref().unwrap_or_default();
+        classes::check_except(ports)
+            .map_err(|problem| source.bad(&["sessions", "except"], problem))?;
+        warnings.push(warn(&["sessions", "except"], "default.except"));
+        former(source, "except", &mut file.default.except, except)?;
+    }
+    Ok(warnings)
+}
+
+fn former<T>(
+    source: &Source<'_>,
+    key: &str,
+    present: &mut Option<T>,
+    former: Option<T>,
+) -> Result<(), BadInput> {
+    if present.is_some() {
+        let problem = format!("default.{key} is there, too; leave this out");
+        return Err(source.bad(&["sessions", key], problem));
+    }
+    *present = former;
+    Ok(())
+}
+
 fn links(
     source: &Source<'_>,
     tables: BTreeMap<String, LinkTable>,
     probe: Option<&[Target]>,
+    on_return: Option<OnReturn>,
 ) -> Result<Vec<Link>, BadInput> {
     if tables.is_empty() {
         return Err(source.bad(
@@ -326,7 +395,7 @@ fn links(
     }
     tables
         .into_iter()
-        .map(|(name, table)| link(source, name, table, probe))
+        .map(|(name, table)| link(source, name, table, probe, on_return))
         .collect()
 }
 
@@ -335,6 +404,7 @@ fn link(
     name: String,
     table: LinkTable,
     probe: Option<&[Target]>,
+    on_return: Option<OnReturn>,
 ) -> Result<Link, BadInput> {
     let bad = |key, problem: &str| Err(source.bad(&["link", &name, key], problem));
     if !is_name(&name, LINK_NAME_CHARS_MAX) {
@@ -376,7 +446,7 @@ fn link(
         prefixes,
         probes_found: written.is_none(),
         probe: written.unwrap_or_else(|| DEFAULT_TARGETS.to_vec()),
-        on_return: table.on_return.unwrap_or(default_on_return),
+        on_return: table.on_return.or(on_return).unwrap_or(default_on_return),
         name,
     })
 }
@@ -581,30 +651,13 @@ fn nat(source: &Source<'_>, table: &NatTable) -> Result<Nat, BadInput> {
     })
 }
 
-/// Refuses more ports than the programs have room for.
-fn at_most<const MOST: usize>(
-    source: &Source<'_>,
-    key: &[&str],
-    ports: Vec<u16>,
-) -> Result<Vec<u16>, BadInput> {
-    if ports.len() > MOST || ports.contains(&0) {
-        let allowed = format!("at most {MOST} ports from 1 to 65535 are allowed");
-        return Err(source.bad(key, allowed));
-    }
-    Ok(ports)
-}
-
 fn reserved(source: &Source<'_>, ports: Vec<u16>) -> Result<[u16; RESERVED_MAX], BadInput> {
-    let mut ports = at_most::<RESERVED_MAX>(source, &["nat", "reserved"], ports)?.into_iter();
+    if ports.len() > RESERVED_MAX || ports.contains(&0) {
+        let allowed = format!("at most {RESERVED_MAX} ports from 1 to 65535 are allowed");
+        return Err(source.bad(&["nat", "reserved"], allowed));
+    }
+    let mut ports = ports.into_iter();
     Ok([(); RESERVED_MAX].map(|()| ports.next().unwrap_or(0)))
-}
-
-fn sessions(source: &Source<'_>, table: SessionsTable) -> Result<Sessions, BadInput> {
-    let except = table.except.unwrap_or(INDEPENDENT_PORTS.to_vec());
-    Ok(Sessions {
-        stick: table.stick.unwrap_or(true),
-        except: at_most::<EXCEPT_MAX>(source, &["sessions", "except"], except)?,
-    })
 }
 
 fn limits(source: &Source<'_>, table: &LimitsTable) -> Result<Limits, BadInput> {

@@ -1,3 +1,5 @@
+mod rules;
+
 use anabranch_core::algorithm::Retry;
 
 use super::*;

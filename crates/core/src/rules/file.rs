@@ -1,0 +1,615 @@
+//! Rules as people write them, in a gateway's configuration and in scenarios: `[[rule]]`, and `[default]` for what no rule
+//! matches.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use anabranch_config::{BadInput, Source, did_you_mean, is_name};
+use anabranch_policy::Granularity;
+use anabranch_policy::abi::EXCEPT_MAX;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::class::{Class, Direction, WhenNone};
+use super::compile::compile;
+use super::coverage::{Finding, Sight, coverage};
+use super::matches::{ICMP, Matches, Origin, Prefix, TCP, UDP};
+use super::schedule::{Moment, Schedule};
+use super::{RULES_MAX, Rule};
+use crate::algorithm::{Algorithm, granularity_of};
+use crate::link::{LinkSpec, OnReturn};
+use crate::typed::Typed;
+
+/// The name of the class of what no rule matches.
+pub const DEFAULT_CLASS: &str = "default";
+
+const NAME_CHARS_MAX: usize = 32;
+const PROTOCOLS: [(&str, u8); 3] = [("tcp", TCP), ("udp", UDP), ("icmp", ICMP)];
+
+/// Code points that have names: RFC 2474, 2597, 3246, 5865, 8622.
+const DSCPS: [(&str, u8); 24] = [
+    ("be", 0),
+    ("le", 1),
+    ("cs0", 0),
+    ("cs1", 8),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("cs2", 16),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("cs3", 24),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("cs4", 32),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("cs5", 40),
+    ("va", 44),
+    ("ef", 46),
+    ("cs6", 48),
+    ("cs7", 56),
+];
+
+/// The IP protocol of this name.
+pub fn protocol_of(name: &str) -> Option<u8> {
+    value_of(&PROTOCOLS, name)
+}
+
+/// The code point of this name or number.
+pub fn dscp_of(text: &str) -> Option<u8> {
+    let number = text.parse().ok().filter(|number| *number < 64);
+    number.or_else(|| value_of(&DSCPS, text))
+}
+
+fn value_of(names: &[(&str, u8)], text: &str) -> Option<u8> {
+    let named = names
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(text));
+    named.map(|(_, value)| *value)
+}
+
+/// A `[[rule]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "keys of a file, which docs/rules.md explains")]
+pub struct RuleTable {
+    pub name: String,
+    pub from: Option<Words>,
+    pub to: Option<Words>,
+    pub protocol: Option<Words>,
+    pub ports: Option<Words>,
+    pub source_ports: Option<Words>,
+    pub dscp: Option<Words>,
+    pub device: Option<Words>,
+    pub when: Option<Words>,
+    pub policy: Option<Typed<Algorithm>>,
+    #[serde(default, deserialize_with = "some_granularity")]
+    pub granularity: Option<Granularity>,
+    pub links: Option<Words>,
+    pub then: Option<Tiers>,
+    pub none: Option<WhenNone>,
+    pub direction: Option<Direction>,
+    pub flows_per_host: Option<u32>,
+    pub on_return: Option<OnReturn>,
+    pub stick: Option<bool>,
+    pub except: Option<Vec<u16>>,
+}
+
+/// `[default]`. Its policy is the file's.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "keys of a file, which docs/rules.md explains")]
+pub struct DefaultTable {
+    #[serde(default, deserialize_with = "some_granularity")]
+    pub granularity: Option<Granularity>,
+    pub links: Option<Words>,
+    pub then: Option<Tiers>,
+    pub none: Option<WhenNone>,
+    pub direction: Option<Direction>,
+    pub flows_per_host: Option<u32>,
+    pub on_return: Option<OnReturn>,
+    pub stick: Option<bool>,
+    pub except: Option<Vec<u16>>,
+}
+
+/// One text or number, or a list of them.
+#[derive(Debug, Clone, Default)]
+pub struct Words(Vec<String>);
+
+/// `["lte"]`, or `[["lte"], ["satellite"]]`.
+#[derive(Debug, Clone, Default)]
+pub struct Tiers(Vec<Vec<String>>);
+
+fn some_granularity<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Granularity>, D::Error> {
+    granularity_of(deserializer).map(Some)
+}
+
+/// What people should know of a file that is right, on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// Something to change.
+    Warning(String),
+    /// Something to know.
+    Note(String),
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remark::Warning(text) => write!(f, "warning: {text}"),
+            Remark::Note(text) => write!(f, "note: {text}"),
+        }
+    }
+}
+
+/// What rules may name.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// In any order.
+    pub links: &'a [LinkSpec],
+    /// LAN devices.
+    pub lan: &'a [String],
+}
+
+/// The rules of a file, each right in itself.
+pub fn rules(
+    source: &Source<'_>,
+    tables: Vec<RuleTable>,
+    site: Site<'_>,
+) -> Result<Vec<Rule>, BadInput> {
+    if tables.len() > RULES_MAX {
+        let problem = format!("{} rules; at most {RULES_MAX} are allowed", tables.len());
+        return Err(source.bad(&["rule"], problem));
+    }
+    let mut rules: Vec<Rule> = Vec::new();
+    for (index, table) in tables.into_iter().enumerate() {
+        let index = index.to_string();
+        let at = Place {
+            source,
+            table: &["rule", &index],
+            site,
+        };
+        at.check_name(&table.name, &rules)?;
+        rules.push(at.rule(table)?);
+    }
+    Ok(rules)
+}
+
+/// The class of what no rule matches; its policy is left to the caller.
+pub fn default_class(
+    source: &Source<'_>,
+    table: DefaultTable,
+    site: Site<'_>,
+) -> Result<Class, BadInput> {
+    let at = Place {
+        source,
+        table: &["default"],
+        site,
+    };
+    Ok(Class {
+        name: DEFAULT_CLASS.to_owned(),
+        policy: None,
+        granularity: table.granularity,
+        tiers: at.tiers(table.links, table.then, table.none)?,
+        when_none: table.none.unwrap_or_default(),
+        direction: table.direction,
+        flows_per_host: at.quota(table.flows_per_host)?,
+        on_return: table.on_return,
+        stick: table.stick,
+        except: at.except(table.except)?,
+    })
+}
+
+/// Refuses rules that the programs have no room for, and one that can never match. What else people should know.
+pub fn review(
+    source: &Source<'_>,
+    rules: &[Rule],
+    lan: &[String],
+) -> Result<Vec<Remark>, BadInput> {
+    compile(rules, Moment::new(0, 0), |_| Some(1)).map_err(|error| source.bad(&["rule"], error))?;
+    let place = |index: usize| {
+        let key = ["rule", &index.to_string(), "name"];
+        let line = source.line(&key).unwrap_or_default();
+        format!("{} (line {line})", rules[index].name())
+    };
+    let listed = |rules: &[usize]| {
+        let places: Vec<String> = rules.iter().map(|rule| place(*rule)).collect();
+        places.join(", ")
+    };
+    let about =
+        |index: usize, problem: String| source.bad(&["rule", &index.to_string(), "name"], problem);
+    let mut remarks = Vec::new();
+    for (index, sight) in coverage(rules, lan).into_iter().enumerate() {
+        match sight {
+            Sight::Clear => {}
+            Sight::Never(Finding::Contradiction(why)) => {
+                return Err(about(index, format!("can never match: {why}")));
+            }
+            Sight::Never(Finding::Covered(by)) => {
+                let problem = format!(
+                    "can never match: all of its traffic is taken before by {}",
+                    listed(&by)
+                );
+                return Err(about(index, problem));
+            }
+            Sight::Partly { crossed, within } => {
+                if !crossed.is_empty() {
+                    let problem = format!(
+                        "shadowed: part of its traffic is taken before by {}",
+                        listed(&crossed)
+                    );
+                    remarks.push(Remark::Warning(about(index, problem).to_string()));
+                }
+                if !within.is_empty() {
+                    let problem = format!("except what is taken before by {}", listed(&within));
+                    remarks.push(Remark::Note(about(index, problem).to_string()));
+                }
+            }
+            Sight::Unknown => {
+                let problem = "whether earlier rules leave it anything was too much to find out";
+                remarks.push(Remark::Note(about(index, problem.to_owned()).to_string()));
+            }
+        }
+    }
+    Ok(remarks)
+}
+
+/// Where in the file a class stands, and what it may name.
+struct Place<'a> {
+    source: &'a Source<'a>,
+    table: &'a [&'a str],
+    site: Site<'a>,
+}
+
+impl Place<'_> {
+    fn bad(&self, key: &[&str], problem: impl fmt::Display) -> BadInput {
+        self.source.bad(&[self.table, key].concat(), problem)
+    }
+
+    fn check_name(&self, name: &str, others: &[Rule]) -> Result<(), BadInput> {
+        if !is_name(name, NAME_CHARS_MAX) {
+            let allowed =
+                format!("a rule's name has 1 to {NAME_CHARS_MAX} letters, digits, '-' and '_'");
+            return Err(self.bad(&["name"], allowed));
+        }
+        if name == DEFAULT_CLASS {
+            return Err(self.bad(&["name"], "this is what no rule matches; choose another"));
+        }
+        match others.iter().position(|other| other.name() == name) {
+            Some(other) => Err(self.bad(&["name"], format!("rule[{other}] has this name"))),
+            None => Ok(()),
+        }
+    }
+
+    fn rule(&self, table: RuleTable) -> Result<Rule, BadInput> {
+        let matches = Matches {
+            from: self.each("from", table.from, origin)?,
+            to: self.each("to", table.to, prefix)?,
+            protocols: self.each("protocol", table.protocol, protocol)?,
+            ports: self.each("ports", table.ports, ports)?,
+            source_ports: self.each("source_ports", table.source_ports, ports)?,
+            dscp: self.each("dscp", table.dscp, dscp)?,
+            devices: self.each("device", table.device, |word| self.device(word))?,
+            when: self.schedule(table.when)?,
+        };
+        let tiers = self.tiers(table.links, table.then, table.none)?;
+        let class = Class {
+            policy: self.policy(table.policy, tiers.as_deref())?,
+            name: table.name,
+            granularity: table.granularity,
+            tiers,
+            when_none: table.none.unwrap_or_default(),
+            direction: table.direction,
+            flows_per_host: self.quota(table.flows_per_host)?,
+            on_return: table.on_return,
+            stick: table.stick,
+            except: self.except(table.except)?,
+        };
+        Ok(Rule { matches, class })
+    }
+
+    /// The values of a key that stands there; an error is about the one that is wrong.
+    fn each<T>(
+        &self,
+        key: &str,
+        written: Option<Words>,
+        value: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Vec<T>, BadInput> {
+        let Some(Words(words)) = written else {
+            return Ok(Vec::new());
+        };
+        if words.is_empty() {
+            return Err(self.bad(&[key], "an empty list; leave the key out for any"));
+        }
+        let one = |(index, word): (usize, &String)| {
+            value(word).map_err(|problem| {
+                let index = index.to_string();
+                let within = [self.table, &[key, &index]].concat();
+                match self.source.span(&within) {
+                    Some(_) => self.source.bad(&within, problem),
+                    None => self.bad(&[key], problem),
+                }
+            })
+        };
+        words.iter().enumerate().map(one).collect()
+    }
+
+    fn device(&self, name: &str) -> Result<String, String> {
+        let lan = || self.site.lan.iter().map(String::as_str);
+        match lan().any(|device| device == name) {
+            true => Ok(name.to_owned()),
+            false => Err(format!(
+                "not a LAN device; allowed: {}{}",
+                lan().collect::<Vec<_>>().join(", "),
+                did_you_mean(name, lan())
+            )),
+        }
+    }
+
+    fn schedule(&self, written: Option<Words>) -> Result<Option<Schedule>, BadInput> {
+        let window = |text: &str| {
+            text.parse::<Schedule>()
+                .map_err(|problem| problem.to_string())
+        };
+        let windows = self.each("when", written, window)?;
+        Ok((!windows.is_empty()).then(|| windows.iter().collect()))
+    }
+
+    /// `links`, and `then` one tier or several.
+    fn tiers(
+        &self,
+        links: Option<Words>,
+        then: Option<Tiers>,
+        none: Option<WhenNone>,
+    ) -> Result<Option<Vec<Vec<String>>>, BadInput> {
+        let Some(Words(first)) = links else {
+            return match then {
+                Some(_) => Err(self.bad(&["then"], "write the links to use first as links = […]")),
+                None => Ok(None),
+            };
+        };
+        let Tiers(rest) = then.unwrap_or_default();
+        if first.is_empty() {
+            return match none {
+                _ if !rest.is_empty() => Err(self.bad(&["links"], "no link, but some to use then")),
+                Some(WhenNone::Drop | WhenNone::Kernel) => Ok(Some(Vec::new())),
+                _ => Err(self.bad(
+                    &["links"],
+                    r#"no link; leave the key out for all, or write none = "drop" or "kernel""#,
+                )),
+            };
+        }
+        let tiers = [vec![first], rest].concat();
+        let mut seen: Vec<&str> = Vec::new();
+        for (tier, names) in tiers.iter().enumerate() {
+            let key = ["links", "then"][usize::from(tier > 0)];
+            if names.is_empty() {
+                return Err(self.bad(&[key], "a tier without links"));
+            }
+            for name in names {
+                self.check_link(name)
+                    .map_err(|problem| self.bad(&[key], problem))?;
+                if seen.contains(&name.as_str()) {
+                    return Err(self.bad(&[key], format!("{name} is there twice")));
+                }
+                seen.push(name);
+            }
+        }
+        Ok(Some(tiers))
+    }
+
+    fn check_link(&self, name: &str) -> Result<(), String> {
+        let known = || self.site.links.iter().map(|link| link.name.as_str());
+        if known().any(|link| link == name) {
+            return Ok(());
+        }
+        Err(format!(
+            "no link has the name {name}; allowed: {}{}",
+            known().collect::<Vec<_>>().join(", "),
+            did_you_mean(name, known())
+        ))
+    }
+
+    /// If each of its links says what it needs to know.
+    fn policy(
+        &self,
+        written: Option<Typed<Algorithm>>,
+        tiers: Option<&[Vec<String>]>,
+    ) -> Result<Option<Typed<Algorithm>>, BadInput> {
+        let Some(typed) = written else {
+            return Ok(None);
+        };
+        let key = [self.table, &["policy"]].concat();
+        let typed = typed.as_typed(self.source.text(&key));
+        let need = typed.policy.needs_rate();
+        let is_used = |link: &&LinkSpec| {
+            tiers.is_none_or(|tiers| tiers.iter().any(|tier| tier.contains(&link.name)))
+        };
+        let mut used = self.site.links.iter().filter(is_used);
+        match used.find(|link| !need.is_met_by(link)) {
+            Some(link) => Err(self.source.bad(
+                &key,
+                format!(
+                    "{typed} needs {need} of every link, and link.{} has none",
+                    link.name
+                ),
+            )),
+            None => Ok(Some(typed)),
+        }
+    }
+
+    fn quota(&self, flows: Option<u32>) -> Result<Option<u32>, BadInput> {
+        match flows {
+            Some(0) => Err(self.bad(
+                &["flows_per_host"],
+                r#"1 or more; links = [] and none = "drop" refuse all"#,
+            )),
+            flows => Ok(flows),
+        }
+    }
+
+    fn except(&self, ports: Option<Vec<u16>>) -> Result<Option<Vec<u16>>, BadInput> {
+        match ports.as_deref().map_or(Ok(()), check_except) {
+            Ok(()) => Ok(ports),
+            Err(problem) => Err(self.bad(&["except"], problem)),
+        }
+    }
+}
+
+/// Refuses more ports than the programs have room for.
+pub fn check_except(ports: &[u16]) -> Result<(), String> {
+    match ports.len() <= EXCEPT_MAX && !ports.contains(&0) {
+        true => Ok(()),
+        false => Err(format!(
+            "at most {EXCEPT_MAX} ports from 1 to 65535 are allowed"
+        )),
+    }
+}
+
+fn origin(word: &str) -> Result<Origin, String> {
+    match word {
+        "self" => Ok(Origin::Host),
+        word => prefix(word)
+            .map(Origin::Prefix)
+            .map_err(|problem| format!(r#"{problem}; "self" is the gateway's own traffic"#)),
+    }
+}
+
+/// The gateway carries IPv4.
+fn prefix(word: &str) -> Result<Prefix, String> {
+    let prefix: Prefix = word.parse().map_err(|bad| format!("{bad}"))?;
+    match prefix.is_v4() {
+        true => Ok(prefix),
+        false => Err("IPv6 is not carried; write an IPv4 network".to_owned()),
+    }
+}
+
+fn protocol(word: &str) -> Result<u8, String> {
+    protocol_of(word).ok_or_else(|| {
+        let names = PROTOCOLS.map(|(name, _)| name);
+        format!("allowed: {}{}", names.join(", "), did_you_mean(word, names))
+    })
+}
+
+fn ports(word: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let port = |text: &str| text.trim().parse().ok().filter(|port| *port > 0);
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err(r#"write a port from 1 to 65535, or a range like "5000-5010""#.to_owned()),
+    }
+}
+
+fn dscp(word: &str) -> Result<u8, String> {
+    dscp_of(word).ok_or_else(|| {
+        let names = DSCPS.map(|(name, _)| name);
+        format!(
+            "a number from 0 to 63 or one of {}{}",
+            names.join(", "),
+            did_you_mean(word, names)
+        )
+    })
+}
+
+/// One word of [`Words`].
+struct Word(String);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrNumber;
+        impl Visitor<'_> for TextOrNumber {
+            type Value = Word;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a whole number")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Word, E> {
+                Ok(Word(text.to_owned()))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Word, E> {
+                Ok(Word(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(TextOrNumber)
+    }
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMore;
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Words;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a whole number, or a list of them")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Words, E> {
+                Ok(Words(vec![text.to_owned()]))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Words, E> {
+                Ok(Words(vec![number.to_string()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
+                let mut words = Vec::new();
+                while let Some(Word(word)) = list.next_element()? {
+                    words.push(word);
+                }
+                Ok(Words(words))
+            }
+        }
+        deserializer.deserialize_any(OneOrMore)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tiers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Lists;
+        impl<'de> Visitor<'de> for Lists {
+            type Value = Tiers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"links, like ["lte"], or tiers of them, like [["lte"], ["radio"]]"#)
+            }
+
+            fn visit_str<E: Error>(self, link: &str) -> Result<Tiers, E> {
+                Ok(Tiers(vec![vec![link.to_owned()]]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tiers, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = list.next_element::<LinkOrTier>()? {
+                    parts.push(part);
+                }
+                let links = parts.iter().all(|part| matches!(part, LinkOrTier::Link(_)));
+                let names = parts.into_iter().map(|part| match part {
+                    LinkOrTier::Link(link) => vec![link],
+                    LinkOrTier::Tier(tier) => tier,
+                });
+                Ok(Tiers(match links {
+                    true => vec![names.flatten().collect()],
+                    false => names.collect(),
+                }))
+            }
+        }
+        deserializer.deserialize_any(Lists)
+    }
+}
+
+/// An element of [`Tiers`]. Beside lists, a link alone is a tier.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum LinkOrTier {
+    Link(String),
+    Tier(Vec<String>),
+}
