@@ -274,6 +274,7 @@ struct ab_ending {
 	__u64 ended;		/* live flows */
 	__u64 opened_before_ns; /* in: flows of later stay */
 	__u64 seen_before_ns;	/* in: so do those with a packet of later */
+	__u64 classes;		/* in: flows of others stay; bit c: class c */
 	__u32 link;		/* in: whose flows end */
 	__u32 count;		/* in: keys to visit */
 	__u32 unfinished;	/* the ring was full: run again */

@@ -41,7 +41,7 @@
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \
 	X(sweeping, 5)                                                                                                 \
-	X(ending, 5)                                                                                                   \
+	X(ending, 8)                                                                                                   \
 	X(visits, 5)                                                                                                   \
 	X(doomed, 5)                                                                                                   \
 	X(ended, 5)                                                                                                    \

@@ -51,8 +51,8 @@ impl Walk for Walker {
         self.sweep()
     }
 
-    fn end_flows(&self, link: LinkId, _: ClassSet, which: Which) -> Result<Ended, Error> {
-        self.end_flows(link, which)
+    fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error> {
+        self.end_flows(link, classes, which)
     }
 
     fn flows(&self) -> Result<Vec<FlowRow>, Error> {

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anabranch_core::{ClassId, DataPlane, Ended, LinkCounters, LinkId};
+use anabranch_core::{ClassId, ClassSet, DataPlane, Ended, LinkCounters, LinkId};
 use anabranch_policy::abi;
 use aya::maps::{Map, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
@@ -437,6 +437,7 @@ impl DataPlane for Gateway {
     }
 
     fn install(&mut self, class: ClassId, choice: &abi::Choice) -> Result<(), Error> {
+        self.classes = self.classes.max(u32::from(class.0) + 1);
         self.object
             .maps
             .choice
@@ -445,8 +446,9 @@ impl DataPlane for Gateway {
     }
 
     /// As [`Walker::end_flows`].
-    fn end_flows(&mut self, _: ClassId, link: LinkId) -> Result<Ended, Error> {
-        self.walker.end_flows(link, Which::All)
+    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, Error> {
+        let classes = ClassSet::from_iter([class]);
+        self.walker.end_flows(link, classes, Which::All)
     }
 }
 
