@@ -43,12 +43,21 @@ static __always_inline __u64 ab_rules_at_addr(const struct ab_rules_by_addr *by,
 	return by->set[piece];
 }
 
+/* 1 if the port is less. The compiler knows of ports that they are small, and would compare them with a branch. */
+static __always_inline __u64 ab_port_is_less(__u64 port, __u64 start)
+{
+	__u64 difference = port - start;
+
+	__asm__ volatile("" : "+r"(difference));
+	return difference >> 63;
+}
+
 static __always_inline __u64 ab_rules_at_port(const struct ab_rules_by_port *by, __be16 port)
 {
 	__u64 value = AB_HOST16(port), piece = 0;
 
 	for (__u32 half = AB_PIECES_MAX / 2; half; half >>= 1)
-		piece += half * (1 - ab_is_less(value, by->start[piece + half]));
+		piece += half * (1 - ab_port_is_less(value, by->start[piece + half]));
 	return by->set[piece];
 }
 

@@ -250,9 +250,15 @@ impl Gateway {
     pub fn set_class_name(&mut self, class: u8, name: Option<&str>) -> Result<(), Error> {
         let mut value = abi::ClassName::default();
         let bytes = name.unwrap_or_default().bytes();
-        value.text.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+        value
+            .text
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = byte);
         let names = &mut self.object.maps.class_names;
-        names.set(class.into(), value, 0).map_err(Error::map("class_names"))
+        names
+            .set(class.into(), value, 0)
+            .map_err(Error::map("class_names"))
     }
 
     /// By number, of every class that was ever used.

@@ -166,12 +166,7 @@ impl Walker {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn end_flows(
-        &self,
-        link: LinkId,
-        classes: ClassSet,
-        which: Which,
-    ) -> Result<Ended, Error> {
+    pub fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error> {
         let now_ns = self.now_ns();
         hold(&self.ending).end_flows(link, classes, which, now_ns)
     }
