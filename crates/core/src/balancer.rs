@@ -9,13 +9,13 @@ mod links;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use anabranch_policy::abi::{self, Choice, TIERS_MAX};
+use anabranch_policy::abi::{self, Choice, MAX_CLASSES, TIERS_MAX};
 
 use self::class::Class;
 use self::links::{Link, Links};
 use crate::availability::{DownCause, ProbeId, State, Suspicion};
 use crate::bandwidth::AvailableBandwidth;
-use crate::class::{CLASSES_MAX, ClassId, ClassSpec, Classes};
+use crate::class::{ClassId, ClassSpec, Classes};
 use crate::config::{Config, ConfigError};
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, RateNeed};
 use crate::targets::{Reach, TargetRecord};
@@ -43,7 +43,7 @@ pub enum BuildError {
     WeightsMixed { link: String },
     #[error("there is no default class")]
     DefaultMissing,
-    #[error("{0} is beyond the last, which is {max}", max = CLASSES_MAX - 1)]
+    #[error("{0} is beyond the last, which is {max}", max = MAX_CLASSES - 1)]
     ClassRange(ClassId),
     #[error("{class} has {tiers} tiers, allowed: at most {TIERS_MAX}")]
     TierCount { class: ClassId, tiers: usize },
@@ -170,8 +170,8 @@ pub struct LinkStatus {
 pub struct ClassStatus {
     /// Which.
     pub class: ClassId,
-    /// As configured.
-    pub tiers: Vec<LinkSet>,
+    /// As configured; none: every link.
+    pub tiers: Option<Vec<LinkSet>>,
     /// Take its new flows.
     pub usable: LinkSet,
     /// As they stand in its choice, in the order of the links' ids, without a unit.
@@ -486,10 +486,10 @@ fn check_classes(classes: &Classes, links: &[LinkSpec]) -> Result<(), BuildError
         return Err(BuildError::DefaultMissing);
     }
     for (&class, spec) in classes {
-        if class.index() >= CLASSES_MAX {
+        if class.index() >= MAX_CLASSES {
             return Err(BuildError::ClassRange(class));
         }
-        let tiers = spec.tiers.len();
+        let tiers = spec.tiers.as_ref().map_or(0, Vec::len);
         if tiers > TIERS_MAX {
             return Err(BuildError::TierCount { class, tiers });
         }

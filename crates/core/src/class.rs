@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::algorithm::Algorithm;
-use crate::link::{LinkId, LinkSet, OnReturn};
-use crate::sessions::Sessions;
+use anabranch_policy::abi;
 
-/// As many as there may be, the default class included.
-pub const CLASSES_MAX: usize = 64;
+use crate::algorithm::Algorithm;
+use crate::answers::ReasonCount;
+use crate::link::{LinkId, LinkSet, OnReturn};
+use crate::rules::{Class, Direction, WhenNone};
+use crate::sessions::Sessions;
 
 /// A class by its number in every map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +66,24 @@ impl FromIterator<ClassId> for ClassSet {
     }
 }
 
+/// What the data path has counted of a class since the beginning, all CPUs added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounters {
+    /// Dispatched, opened and closed.
+    pub flows: abi::Gauge,
+    /// Packets and bytes of both directions.
+    pub traffic: abi::Traffic,
+    /// Why its packets were dropped or refused, and how many.
+    pub drops: Vec<ReasonCount>,
+}
+
+impl ClassCounters {
+    /// Its flows that are not closed.
+    pub fn live(&self) -> u64 {
+        self.flows.opened.saturating_sub(self.flows.closed)
+    }
+}
+
 /// All classes of a gateway.
 pub type Classes = BTreeMap<ClassId, ClassSpec>;
 
@@ -76,9 +95,11 @@ pub struct ClassSpec {
     /// Which of its connections stick together; by default the algorithm's granularity is all.
     pub sessions: Sessions,
     /// Its new flows take the first that has a link left. None: every link, unmetered before metered.
-    pub tiers: Vec<LinkSet>,
+    pub tiers: Option<Vec<LinkSet>>,
     /// What becomes of its new flows when no tier has a link left.
-    pub without: Without,
+    pub when_none: WhenNone,
+    /// Where most of its bytes go, for measures that weigh both directions; none: as the site's do.
+    pub direction: Option<Direction>,
     /// What its flows do when a link of an earlier tier returns; none: what each link says for itself.
     pub on_return: Option<OnReturn>,
 }
@@ -89,9 +110,27 @@ impl ClassSpec {
         BTreeMap::from([(ClassId::DEFAULT, algorithm.into())])
     }
 
+    /// Of a class as people write it, where `default` is the default class and `id` knows the links by name.
+    pub fn of(class: &Class, default: &ClassSpec, id: impl Fn(&str) -> Option<LinkId>) -> Self {
+        let policy = class.policy.as_ref();
+        let algorithm = policy.map_or(default.algorithm, |typed| typed.policy);
+        ClassSpec {
+            algorithm: Algorithm {
+                granularity: class.granularity.unwrap_or(algorithm.granularity),
+                ..algorithm
+            },
+            sessions: class.sessions(&default.sessions),
+            tiers: class.tiers_of(id),
+            when_none: class.when_none,
+            direction: class.direction,
+            on_return: class.on_return,
+        }
+    }
+
     /// Whether a link is in one of its tiers.
     pub fn names(&self, link: LinkId) -> bool {
-        self.tiers.is_empty() || self.tiers.iter().any(|tier| tier.contains(link))
+        let tiers = self.tiers.as_ref();
+        tiers.is_none_or(|tiers| tiers.iter().any(|tier| tier.contains(link)))
     }
 }
 
@@ -101,21 +140,10 @@ impl From<Algorithm> for ClassSpec {
         ClassSpec {
             algorithm,
             sessions: Sessions::default(),
-            tiers: Vec::new(),
-            without: Without::default(),
+            tiers: None,
+            when_none: WhenNone::default(),
+            direction: None,
             on_return: None,
         }
     }
-}
-
-/// What becomes of the new flows of a class that has no link left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Without {
-    /// They take the links of the default class; of the default class, any that works.
-    #[default]
-    Any,
-    /// They are dropped.
-    Drop,
-    /// The kernel's own NAT carries them.
-    Kernel,
 }

@@ -58,7 +58,7 @@ pub use answers::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{Balancer, BuildError, ClassStatus, Event, LinkStatus, ProbeRequest, Wakeup};
 pub use catalogue::Policy;
-pub use class::{CLASSES_MAX, ClassId, ClassSet, ClassSpec, Classes, Without};
+pub use class::{ClassCounters, ClassId, ClassSet, ClassSpec, Classes};
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
 pub use driver::{Driver, Effect};

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Balancer, BuildError, ClassId, ClassSet, ClassSpec, Classes, DataPlane, Effect, Event,
+    Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event,
     LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach,
     Time,
 };
 
+use crate::classes::ClassSlots;
 use crate::config::{Config, LINKS_MAX};
 use crate::plane::Which;
 use crate::slots::Slots;
@@ -53,10 +54,15 @@ impl Due {
 
 impl Driver {
     /// `config` has been validated, so the balancer's own refusal is a defect.
-    pub fn new(now: Time, config: &Config, slots: &Slots) -> Result<Self, BuildError> {
+    pub fn new(
+        now: Time,
+        config: &Config,
+        slots: &Slots,
+        classes: &ClassSlots,
+    ) -> Result<Self, BuildError> {
         let balancer = Balancer::new(
             now,
-            classes(config),
+            classes.specs(config, slots),
             specs(config, slots, slots),
             config.availability.clone(),
         )?;
@@ -68,16 +74,17 @@ impl Driver {
         })
     }
 
-    /// Another algorithm, other links, other thresholds. Links that keep their slots go on as they are.
+    /// Other classes, other links, other thresholds. Links and classes that keep their slots go on as they are.
     pub fn reconfigure(
         &mut self,
         now: Time,
         config: &Config,
         slots: &Slots,
+        classes: &ClassSlots,
     ) -> Result<(), BuildError> {
         self.core.balancer_mut().reconfigure(
             now,
-            classes(config),
+            classes.specs(config, slots),
             specs(config, &self.slots, slots),
             config.availability.clone(),
         )?;
@@ -96,6 +103,10 @@ impl Driver {
     pub fn status(&self, now: Time, link: LinkId) -> Option<LinkStatus> {
         let statuses = self.core.balancer().status(now);
         statuses.into_iter().find(|status| status.link == link)
+    }
+
+    pub fn class_status(&self) -> Vec<ClassStatus> {
+        self.core.balancer().class_status()
     }
 
     pub fn counters(&self, link: LinkId) -> LinkCounters {
@@ -196,14 +207,6 @@ impl Driver {
             Event::MoveUdp { class, link, idle } => due.end(class, link, Which::Udp { idle }),
         }
     }
-}
-
-fn classes(config: &Config) -> Classes {
-    let default = ClassSpec {
-        sessions: config.sessions.clone(),
-        ..config.policy.policy.into()
-    };
-    Classes::from([(ClassId::DEFAULT, default)])
 }
 
 /// One for every slot up to the last, that of a link which is just leaving included: its flows are to end. A slot without

@@ -11,12 +11,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Admin, ClassId, ClassSet, LinkId, LinkState, Time};
+use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::classes::ClassSlots;
 use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::Call;
 use crate::driver::{Driver, ProbeOrder};
@@ -87,6 +88,7 @@ pub struct GatewayRole<P, S> {
     pub(crate) shell: Shell,
     pub(crate) config: Config,
     pub(crate) slots: Slots,
+    pub(crate) classes: ClassSlots,
     orders: Orders,
     pub(crate) plane: P,
     pub(crate) driver: Driver,
@@ -124,12 +126,13 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         config: Config,
         instance: &str,
         (former, mut orders): (Slots, Orders),
-        (plane, adopted): (P, bool),
+        (mut plane, adopted): (P, bool),
         surroundings: S,
     ) -> anyhow::Result<Self> {
         let slots = former.assign(config.names());
         orders.keep(&slots);
-        let mut driver = Driver::new(Time::ZERO, &config, &slots)?;
+        let classes = class_slots(&mut plane, &config)?;
+        let mut driver = Driver::new(Time::ZERO, &config, &slots, &classes)?;
         for (name, action) in orders.iter() {
             if let Some(id) = slots.id(name) {
                 tracing::info!("link {name} {}, by an earlier order", words(action));
@@ -157,6 +160,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             probes: JoinSet::new(),
             config,
             slots,
+            classes,
             plane,
             surroundings,
         })
@@ -584,6 +588,13 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 }
 
+/// Numbers for the classes of a configuration, by what the data path has of classes.
+fn class_slots<P: Plane>(plane: &mut P, config: &Config) -> anyhow::Result<ClassSlots> {
+    let counters = plane.class_counters()?;
+    let live = |id: ClassId| counters.get(id.index()).map_or(0, ClassCounters::live);
+    Ok(ClassSlots::of(config, &plane.class_names()?, live))
+}
+
 fn absent(lan_device: &str) -> String {
     format!(
         "LAN device {lan_device}: it does not exist yet; its hosts have no gateway until it does"
@@ -612,6 +623,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
 
     /// Devices are attached last, when the first choice is installed.
     async fn start(&mut self) -> anyhow::Result<()> {
+        self.plane.set_class_names(&self.classes.names())?;
         self.set_settings()?;
         // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;
@@ -720,7 +732,8 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
         let slots = self.slots.assign(config.names());
         let now = self.shell.now();
-        self.driver.reconfigure(now, &config, &slots)?;
+        let classes = class_slots(&mut self.plane, &config)?;
+        self.driver.reconfigure(now, &config, &slots, &classes)?;
         if config.limits.flows > self.config.limits.flows {
             tracing::warn!(
                 "limits.flows = {}: more room needs a restart after a clean stop",
@@ -728,7 +741,8 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             );
         }
         self.orders.keep(&slots);
-        (self.config, self.slots) = (config, slots);
+        (self.config, self.slots, self.classes) = (config, slots, classes);
+        self.plane.set_class_names(&self.classes.names())?;
         self.set_settings()?;
         self.look().await?;
         tracing::info!(

@@ -2,16 +2,18 @@
 //!
 //! The only module that speaks with [`Gateway`].
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
-use anabranch_core::{ClassSet, DataPlane};
+use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane};
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict, Walker, Which,
 };
+use anabranch_policy::abi::MAX_CLASSES;
 
 use crate::config::{Config, Forwards, LanSources, UdpFilter};
 
@@ -26,6 +28,11 @@ pub trait Plane: DataPlane<Error = Error> {
     fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
     fn attached(&self) -> Result<Vec<u32>, Error>;
     fn walker(&self) -> Arc<Self::Walker>;
+    /// As last set, by whatever process.
+    fn class_names(&self) -> Result<BTreeMap<ClassId, String>, Error>;
+    fn set_class_names(&mut self, names: &BTreeMap<ClassId, String>) -> Result<(), Error>;
+    /// Of every class there may be, in the order of their ids.
+    fn class_counters(&mut self) -> Result<Vec<ClassCounters>, Error>;
     fn is_pressed(&self) -> Result<bool, Error>;
     fn flows_max(&self) -> u64;
     fn explain(
@@ -89,6 +96,32 @@ impl Plane for Gateway {
 
     fn walker(&self) -> Arc<Walker> {
         self.walker()
+    }
+
+    /// No flow is of a class that has a name.
+    fn class_names(&self) -> Result<BTreeMap<ClassId, String>, Error> {
+        Ok(BTreeMap::new())
+    }
+
+    fn set_class_names(&mut self, _: &BTreeMap<ClassId, String>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// All flows are the default class's.
+    fn class_counters(&mut self) -> Result<Vec<ClassCounters>, Error> {
+        let mut classes = vec![ClassCounters::default(); MAX_CLASSES];
+        let default = &mut classes[ClassId::DEFAULT.index()];
+        for link in self.counters()? {
+            default.traffic += link.traffic;
+            default.flows.dispatched += link.flows.dispatched;
+            default.flows.opened += link.flows.opened;
+            default.flows.closed += link.flows.closed;
+        }
+        default.drops = self.reasons()?;
+        default
+            .drops
+            .retain(|reason| ["dropped", "refused"].contains(&&reason.fate[..]));
+        Ok(classes)
     }
 
     fn is_pressed(&self) -> Result<bool, Error> {

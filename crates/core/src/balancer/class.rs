@@ -8,9 +8,10 @@ use anabranch_policy::abi::{self, Choice, SPARE_MAX};
 use super::links::{Link, Links};
 use super::{ClassStatus, Event};
 use crate::algorithm::{Algorithm, Retry};
-use crate::class::{ClassId, ClassSpec, Without};
+use crate::class::{ClassId, ClassSpec};
 use crate::link::{LinkId, LinkSet, OnReturn};
-use crate::measure::{Better, Taken};
+use crate::measure::{Better, Mixture, Observed, Taken};
+use crate::rules::WhenNone;
 use crate::time::Time;
 use crate::weights;
 
@@ -173,7 +174,7 @@ impl Class {
         let working = links.working();
         let without = self.without(default);
         let left = |tier: &LinkSet| Some(*tier & working).filter(|left| !left.is_empty());
-        let mut tiers = self.spec.tiers.iter().filter_map(left);
+        let mut tiers = self.spec.tiers.iter().flatten().filter_map(left);
         if let Some(usable) = tiers.next() {
             let mut paths = Paths::over(usable, working, without);
             for (place, tier) in paths.spare.iter_mut().zip(tiers) {
@@ -182,10 +183,10 @@ impl Class {
             return paths;
         }
         let any = Paths::over(links.preferred(), working, without);
-        match (self.spec.tiers.is_empty(), self.spec.without, default) {
-            (false, Without::Any, Some(default)) => *default,
-            (true, ..) | (false, Without::Any, None) => any,
-            (false, Without::Drop | Without::Kernel, _) => Paths {
+        match (&self.spec.tiers, self.spec.when_none, default) {
+            (Some(_), WhenNone::Any, Some(default)) => *default,
+            (None, ..) | (Some(_), WhenNone::Any, None) => any,
+            (Some(_), WhenNone::Drop | WhenNone::Kernel, _) => Paths {
                 usable: LinkSet::default(),
                 ..any
             },
@@ -193,10 +194,10 @@ impl Class {
     }
 
     fn without(&self, default: Option<&Paths>) -> abi::Without {
-        match self.spec.without {
-            Without::Any => default.map_or(abi::Without::Refuse, |paths| paths.without),
-            Without::Drop => abi::Without::Drop,
-            Without::Kernel => abi::Without::Kernel,
+        match self.spec.when_none {
+            WhenNone::Any => default.map_or(abi::Without::Refuse, |paths| paths.without),
+            WhenNone::Drop => abi::Without::Drop,
+            WhenNone::Kernel => abi::Without::Kernel,
         }
     }
 
@@ -336,11 +337,12 @@ impl Class {
         } = self.spec.algorithm;
         match measure.taken {
             Taken::EveryPeriod(take) => {
+                let mixture = match self.spec.direction {
+                    Some(direction) => Mixture::of(direction),
+                    None => &links.mixture,
+                };
                 let all = links.iter().zip(&self.shares);
-                let values = all.map(|((_, link), share)| {
-                    let before = (share.period_bytes, share.period_packets);
-                    take(&links.observed(link, before))
-                });
+                let values = all.map(|((_, link), share)| take(&share.observed(link, mixture)));
                 (values.collect(), measure.better)
             }
             // The data path has the measure; weights say by what it is divided.
@@ -404,6 +406,15 @@ impl Share {
     fn dispatched(&self, link: &Link) -> u64 {
         let flows = link.counters.flows.dispatched;
         flows.saturating_sub(self.period_dispatched)
+    }
+
+    fn observed<'a>(&self, link: &'a Link, mixture: &'a Mixture) -> Observed<'a> {
+        Observed {
+            load: &link.load,
+            carried_bytes: link.bytes().saturating_sub(self.period_bytes),
+            carried_packets: link.packets().saturating_sub(self.period_packets),
+            mixture,
+        }
     }
 
     /// The link works, and better ones take its new flows.

@@ -7,7 +7,7 @@ use crate::availability::{Availability, State, Suspicion};
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec};
-use crate::measure::{Mixture, Observed};
+use crate::measure::Mixture;
 use crate::time::Time;
 
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl Link {
 #[derive(Debug)]
 pub(super) struct Links {
     all: Vec<Link>,
-    mixture: Mixture,
+    pub(super) mixture: Mixture,
     started: Time,
     /// When the counters were last read, if ever.
     pub(super) counted: Option<Time>,
@@ -244,19 +244,6 @@ impl Links {
             site += link.count(now, counters);
         }
         self.mixture.add(elapsed, site.tx_bytes, site.rx_bytes);
-    }
-
-    pub(super) fn observed<'a>(
-        &'a self,
-        link: &'a Link,
-        (bytes_before, packets_before): (u64, u64),
-    ) -> Observed<'a> {
-        Observed {
-            load: &link.load,
-            carried_bytes: link.bytes().saturating_sub(bytes_before),
-            carried_packets: link.packets().saturating_sub(packets_before),
-            mixture: &self.mixture,
-        }
     }
 
     /// What happened to the links, in the order of their ids.

@@ -2,7 +2,8 @@
 
 use super::*;
 
-use anabranch_core::{LinkSet, Without};
+use anabranch_core::LinkSet;
+use anabranch_core::rules::{Direction, WhenNone};
 use anabranch_policy::abi;
 
 const BULK: ClassId = ClassId(1);
@@ -13,14 +14,19 @@ fn set(bits: u64) -> LinkSet {
     links.map(LinkId).collect()
 }
 
-fn class(algorithm: &str, tiers: &[u64], without: Without) -> ClassSpec {
+fn class(algorithm: &str, tiers: &[u64], when_none: WhenNone) -> ClassSpec {
     ClassSpec {
-        tiers: tiers.iter().map(|tier| set(*tier)).collect(),
-        without,
-        ..algorithm
-            .parse::<anabranch_core::Algorithm>()
-            .unwrap()
-            .into()
+        tiers: Some(tiers.iter().map(|tier| set(*tier)).collect()),
+        ..over_all(algorithm, when_none)
+    }
+}
+
+/// Without tiers.
+fn over_all(algorithm: &str, when_none: WhenNone) -> ClassSpec {
+    let algorithm: anabranch_core::Algorithm = algorithm.parse().unwrap();
+    ClassSpec {
+        when_none,
+        ..algorithm.into()
     }
 }
 
@@ -60,7 +66,7 @@ fn ends(driver: &Driver) -> Vec<Event> {
 
 #[test]
 fn a_class_takes_its_first_tier_with_a_link_left_and_spares_those_after_it() {
-    let bulk = class("RR", &[0b001, 0b110, 0b1000], Without::Any);
+    let bulk = class("RR", &[0b001, 0b110, 0b1000], WhenNone::Any);
     let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(4));
     assert_eq!(paths(&driver, BULK), (0b0001, vec![0b0110, 0b1000], 0b1111));
     driver.set_absent(1);
@@ -85,8 +91,8 @@ fn metered_links_rest_in_classes_without_tiers_only() {
         links[1].metered = true;
         links
     };
-    let bulk = class("RR", &[0b11], Without::Any);
-    let any = class("RR", &[], Without::Any);
+    let bulk = class("RR", &[0b11], WhenNone::Any);
+    let any = over_all("RR", WhenNone::Any);
     let driver = Driver::with(with(&[(BULK, bulk), (VIDEO, any)]), links());
     assert_eq!(driver.usable(), 0b01);
     assert_eq!(driver.usable_of(VIDEO), 0b01);
@@ -96,23 +102,27 @@ fn metered_links_rest_in_classes_without_tiers_only() {
 
 #[test]
 fn a_class_that_has_no_link_left_takes_those_of_the_default_class_or_says_what_else() {
-    for (without, usable, code) in [
-        (Without::Any, 0b110, abi::Without::Refuse),
-        (Without::Drop, 0, abi::Without::Drop),
-        (Without::Kernel, 0, abi::Without::Kernel),
+    for (when_none, usable, code) in [
+        (WhenNone::Any, 0b110, abi::Without::Refuse),
+        (WhenNone::Drop, 0, abi::Without::Drop),
+        (WhenNone::Kernel, 0, abi::Without::Kernel),
     ] {
-        let bulk = class("RR", &[0b001], without);
+        let bulk = class("RR", &[0b001], when_none);
         let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(3));
         assert_eq!(paths(&driver, BULK), (0b001, vec![], 0b111));
         driver.silence(&[0]);
-        assert_eq!(paths(&driver, BULK), (usable, vec![], 0b110), "{without:?}");
+        assert_eq!(
+            paths(&driver, BULK),
+            (usable, vec![], 0b110),
+            "{when_none:?}"
+        );
         assert_eq!(driver.choices[&BULK].without, u32::from(code));
     }
 }
 
 #[test]
-fn a_class_of_an_empty_tier_never_has_a_link() {
-    let bulk = class("RR", &[0], Without::Drop);
+fn a_class_of_no_tier_never_has_a_link() {
+    let bulk = class("RR", &[], WhenNone::Drop);
     let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(2));
     driver.silence(&[0]);
     driver.run(Duration::from_secs(3), |_| true);
@@ -121,7 +131,7 @@ fn a_class_of_an_empty_tier_never_has_a_link() {
 
 #[test]
 fn when_every_link_is_down_a_class_takes_its_first_tier_that_is_present() {
-    let bulk = class("RR", &[0b001, 0b010], Without::Drop);
+    let bulk = class("RR", &[0b001, 0b010], WhenNone::Drop);
     let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(3));
     driver.set_absent(0);
     driver.silence(&[1, 2]);
@@ -131,8 +141,8 @@ fn when_every_link_is_down_a_class_takes_its_first_tier_that_is_present() {
 
 #[test]
 fn flows_end_in_the_classes_that_have_another_link_for_them() {
-    let bulk = class("RR", &[0b01, 0b10], Without::Drop);
-    let video = class("RR", &[0b01], Without::Drop);
+    let bulk = class("RR", &[0b01, 0b10], WhenNone::Drop);
+    let video = class("RR", &[0b01], WhenNone::Drop);
     let mut driver = Driver::with(with(&[(BULK, bulk), (VIDEO, video)]), equal(2));
     driver.silence(&[0]);
     let link = LinkId(0);
@@ -145,7 +155,7 @@ fn flows_end_in_the_classes_that_have_another_link_for_them() {
 
 #[test]
 fn no_flow_ends_before_the_choice_of_every_class_is_polled() {
-    let bulk = class("RR", &[0b01, 0b10], Without::Drop);
+    let bulk = class("RR", &[0b01, 0b10], WhenNone::Drop);
     let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(2));
     let absent = LinkState::Absent(Missing::Device);
     let balancer = driver.core.balancer_mut();
@@ -167,7 +177,7 @@ fn no_flow_ends_before_the_choice_of_every_class_is_polled() {
 fn flows_of_a_later_tier_do_what_their_class_says_when_a_link_of_an_earlier_one_returns() {
     let bulk = |on_return| ClassSpec {
         on_return,
-        ..class("RR", &[0b01, 0b10], Without::Any)
+        ..class("RR", &[0b01, 0b10], WhenNone::Any)
     };
     for (on_return, moved) in [
         (None, vec![]),
@@ -191,7 +201,7 @@ fn flows_of_a_later_tier_do_what_their_class_says_when_a_link_of_an_earlier_one_
 
 #[test]
 fn the_windows_of_a_class_are_its_own() {
-    let bulk = class("RR", &[0b011], Without::Any);
+    let bulk = class("RR", &[0b011], WhenNone::Any);
     let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(3));
     let base = |driver: &Driver, class| driver.choices[&class].target[0].dispatched_base;
     driver.counters[0].flows.dispatched = 100;
@@ -203,6 +213,30 @@ fn the_windows_of_a_class_are_its_own() {
     assert_eq!(base(&driver, BULK), 0, "not those of this class");
     driver.set_absent(1);
     assert_eq!(base(&driver, BULK), 100);
+}
+
+#[test]
+fn a_class_whose_direction_is_known_is_weighed_by_that() {
+    let towards = |direction| ClassSpec {
+        direction: Some(direction),
+        ..over_all("WSDM", WhenNone::Any)
+    };
+    let links = vec![
+        link("down", 5 * MBIT, 100 * MBIT),
+        link("even", 50 * MBIT, 50 * MBIT),
+    ];
+    let classes = [
+        (BULK, towards(Direction::Up)),
+        (VIDEO, towards(Direction::Down)),
+    ];
+    let mut driver = Driver::with(with(&classes), links);
+    driver.carry(&[(MBIT, MBIT), (MBIT, MBIT)]);
+    let parts = |class| {
+        let target = &driver.choices[&class].target;
+        target[0].weight() * 100 / target[1].weight()
+    };
+    assert!((8..=11).contains(&parts(BULK)), "{}", parts(BULK));
+    assert!((190..=210).contains(&parts(VIDEO)), "{}", parts(VIDEO));
 }
 
 #[test]
@@ -218,11 +252,11 @@ fn rates_are_needed_of_the_links_that_a_class_names() {
     };
     let build = |tiers: &[u64]| {
         let mut classes = ClassSpec::alone("RR".parse().unwrap());
-        classes.insert(BULK, class("WSDM", tiers, Without::Any));
+        classes.insert(BULK, class("WSDM", tiers, WhenNone::Any));
         Balancer::new(Time::ZERO, classes, links(), Config::default()).map(drop)
     };
     assert_eq!(build(&[0b01]), Ok(()));
-    for named in [&[0b10][..], &[0b01, 0b10], &[]] {
+    for named in [&[0b10][..], &[0b01, 0b10]] {
         let refused = build(named).unwrap_err();
         assert!(
             matches!(&refused, BuildError::RateMissing { link, .. } if link == "b"),
@@ -236,13 +270,13 @@ fn classes_that_cannot_be_are_refused() {
     let build = |classes| Balancer::new(Time::ZERO, classes, equal(2), Config::default());
     let refused = |classes| build(classes).unwrap_err().to_string();
     assert_eq!(refused(Classes::new()), "there is no default class");
-    let bulk = || class("RR", &[0b01], Without::Any);
+    let bulk = || class("RR", &[0b01], WhenNone::Any);
     assert_eq!(
         refused(with(&[(ClassId(64), bulk())])),
         "class 64 is beyond the last, which is 63"
     );
     assert_eq!(
-        refused(with(&[(BULK, class("RR", &[1; 5], Without::Any))])),
+        refused(with(&[(BULK, class("RR", &[1; 5], WhenNone::Any))])),
         "class 1 has 5 tiers, allowed: at most 4"
     );
     assert!(build(with(&[(ClassId(63), bulk())])).is_ok());
@@ -250,8 +284,8 @@ fn classes_that_cannot_be_are_refused() {
 
 #[test]
 fn a_class_that_stays_keeps_its_window_while_others_come_change_and_go() {
-    let bulk = || class("RR", &[0b01, 0b10], Without::Any);
-    let video = || class("RR", &[0b11], Without::Any);
+    let bulk = || class("RR", &[0b01, 0b10], WhenNone::Any);
+    let video = || class("RR", &[0b11], WhenNone::Any);
     let mut driver = Driver::with(with(&[(BULK, bulk())]), equal(2));
     driver.counters[0].flows.dispatched = 100;
     driver.run(Duration::from_secs(1), |_| true);
@@ -271,7 +305,7 @@ fn a_class_that_stays_keeps_its_window_while_others_come_change_and_go() {
     let after = [(
         BULK,
         ClassSpec {
-            tiers: vec![set(0b01)],
+            tiers: Some(vec![set(0b01)]),
             ..bulk()
         },
     )];
@@ -291,7 +325,7 @@ fn a_class_that_stays_keeps_its_window_while_others_come_change_and_go() {
 
     driver.choices.clear();
     let again = with(&[
-        (BULK, class("WRR", &[0b01], Without::Any)),
+        (BULK, class("WRR", &[0b01], WhenNone::Any)),
         (VIDEO, video()),
     ]);
     reconfigure(&mut driver, again, equal(2));
@@ -305,7 +339,7 @@ fn a_class_that_stays_keeps_its_window_while_others_come_change_and_go() {
 
 #[test]
 fn a_class_that_stays_loses_flows_on_a_lost_link_no_second_time() {
-    let bulk = || class("RR", &[0b01, 0b10], Without::Any);
+    let bulk = || class("RR", &[0b01, 0b10], WhenNone::Any);
     let mut driver = Driver::with(with(&[(BULK, bulk())]), equal(2));
     driver.silence(&[0]);
     assert_eq!(ends(&driver).len(), 2);
@@ -336,10 +370,12 @@ fn transition() -> impl Strategy<Value = Transition> {
 
 fn spec() -> impl Strategy<Value = ClassSpec> {
     let algorithm = prop::sample::select(vec!["RR", "WSDM", "LTF"]);
-    let without = prop::sample::select(vec![Without::Any, Without::Drop, Without::Kernel]);
-    let tiers = prop::collection::vec(0..16u64, 0..=4usize);
-    (algorithm, tiers, without)
-        .prop_map(|(algorithm, tiers, without)| class(algorithm, &tiers, without))
+    let when_none = prop::sample::select(vec![WhenNone::Any, WhenNone::Drop, WhenNone::Kernel]);
+    let tiers = prop::option::of(prop::collection::vec(0..16u64, 0..=4usize));
+    (algorithm, tiers, when_none).prop_map(|(algorithm, tiers, when_none)| match tiers {
+        Some(tiers) => class(algorithm, &tiers, when_none),
+        None => over_all(algorithm, when_none),
+    })
 }
 
 /// What of the links counts, by what is told of them: those that work, and of these those that are not metered.
@@ -362,16 +398,17 @@ fn links_left(driver: &Driver, present: u64) -> (u64, u64) {
 
 /// As [`ClassSpec`] says it.
 fn expected(spec: &ClassSpec, (working, preferred): (u64, u64), default: Option<u64>) -> Vec<u64> {
-    let tiers = spec.tiers.iter().map(|tier| tier.targets().word[0]);
+    let tiers = spec.tiers.iter().flatten();
+    let tiers = tiers.map(|tier| tier.targets().word[0]);
     let left: Vec<u64> = tiers
         .map(|tier| tier & working)
         .filter(|t| *t != 0)
         .collect();
-    match (left.is_empty(), spec.tiers.is_empty(), spec.without) {
+    match (left.is_empty(), &spec.tiers, spec.when_none) {
         (false, ..) => left,
-        (true, true, _) => vec![preferred],
-        (true, false, Without::Any) => vec![default.unwrap_or(preferred)],
-        (true, false, _) => vec![0],
+        (true, None, _) => vec![preferred],
+        (true, Some(_), WhenNone::Any) => vec![default.unwrap_or(preferred)],
+        (true, Some(_), _) => vec![0],
     }
 }
 

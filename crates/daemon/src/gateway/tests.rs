@@ -1,6 +1,7 @@
 //! A daemon on virtual time, among fakes of everything around it. What is tried is told in the modules.
 
 mod asked;
+mod classed;
 mod ordered;
 mod started;
 mod told;
@@ -8,7 +9,7 @@ mod told;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::{Choice, DataPlane, Ended, LinkCounters};
+use anabranch_core::{Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters};
 use anabranch_policy::abi::{Gauge, Traffic};
 use tokio::sync::{Notify, mpsc};
 
@@ -36,6 +37,8 @@ enum Told {
     Settings,
     /// The links that take new flows, as bits.
     Choice(u64),
+    /// The same of a class that rules name.
+    ClassChoice(u8, u64),
     /// The external address.
     Link(u16, Option<String>),
     Attach(u32),
@@ -67,6 +70,11 @@ struct World {
     is_full: bool,
     /// Devices that are claimed, and devices that left the configuration and still are.
     claims: Vec<String>,
+    /// What the data path keeps of classes: their names, and how many flows live.
+    class_names: BTreeMap<ClassId, String>,
+    class_flows: BTreeMap<ClassId, u64>,
+    /// Links whose flows have ended, and of which classes.
+    ended: Vec<(LinkId, ClassSet)>,
     lacks: Option<String>,
     fallback_mark: u32,
     /// Targets that answer on no link.
@@ -123,8 +131,12 @@ impl DataPlane for FakePlane {
         Ok(vec![carried("wan0"), carried("ppp0")])
     }
 
-    fn install(&mut self, _: ClassId, choice: &Choice) -> Result<(), PlaneError> {
-        self.tell(Told::Choice(choice.usable.word[0]))
+    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), PlaneError> {
+        let usable = choice.usable.word[0];
+        self.tell(match class {
+            ClassId::DEFAULT => Told::Choice(usable),
+            ClassId(class) => Told::ClassChoice(class, usable),
+        })
     }
 
     fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, PlaneError> {
@@ -140,10 +152,17 @@ impl Walk for FakeWalker {
         Ok(Swept::default())
     }
 
-    fn end_flows(&self, link: LinkId, _: ClassSet, which: Which) -> Result<Ended, PlaneError> {
+    fn end_flows(
+        &self,
+        link: LinkId,
+        classes: ClassSet,
+        which: Which,
+    ) -> Result<Ended, PlaneError> {
         let hold = self.0.lock().unwrap().flows_hold.clone();
         let _free = hold.blocking_lock();
-        self.0.lock().unwrap().told.push(match which {
+        let mut world = self.0.lock().unwrap();
+        world.ended.push((link, classes));
+        world.told.push(match which {
             Which::All => Told::Ended(link.0),
             Which::Udp { idle } => Told::Moved(link.0, idle),
         });
@@ -193,6 +212,25 @@ impl Plane for FakePlane {
 
     fn walker(&self) -> Arc<FakeWalker> {
         Arc::new(FakeWalker(self.0.clone()))
+    }
+
+    fn class_names(&self) -> Result<BTreeMap<ClassId, String>, PlaneError> {
+        Ok(self.0.lock().unwrap().class_names.clone())
+    }
+
+    fn set_class_names(&mut self, names: &BTreeMap<ClassId, String>) -> Result<(), PlaneError> {
+        self.0.lock().unwrap().class_names.clone_from(names);
+        Ok(())
+    }
+
+    fn class_counters(&mut self) -> Result<Vec<ClassCounters>, PlaneError> {
+        let world = self.0.lock().unwrap();
+        let counters = |id| {
+            let mut counters = ClassCounters::default();
+            counters.flows.opened = world.class_flows.get(&id).copied().unwrap_or(0);
+            counters
+        };
+        Ok((0..64).map(ClassId).map(counters).collect())
     }
 
     fn flows_max(&self) -> u64 {

@@ -1,0 +1,108 @@
+//! Classes that rules name, over reloads and restarts.
+
+use super::*;
+
+fn with_rules(rules: &str) -> String {
+    format!("{CONFIG}{rules}")
+}
+
+const BULK: &str = r#"
+[[rule]]
+name = "bulk"
+dscp = "cs1"
+links = ["fiber"]
+then = ["lte"]
+"#;
+
+const VOICE: &str = r#"
+[[rule]]
+name = "voice"
+dscp = "ef"
+links = ["lte"]
+none = "drop"
+"#;
+
+fn names(rig: &Rig) -> Vec<(u8, String)> {
+    let names = rig.world.lock().unwrap().class_names.clone();
+    names.into_iter().map(|(id, name)| (id.0, name)).collect()
+}
+
+fn set_flows(rig: &Rig, class: u8, flows: u64) {
+    let mut world = rig.world.lock().unwrap();
+    world.class_flows.insert(ClassId(class), flows);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_has_a_choice_of_its_own_and_loses_flows_with_its_links() {
+    let rules = with_rules(&[BULK, VOICE].concat());
+    let rig = Rig::start_in(&rules, world(), false).await;
+    let told = rig.told();
+    for choice in [
+        Told::Choice(0b11),
+        Told::ClassChoice(1, 0b01),
+        Told::ClassChoice(2, 0b10),
+    ] {
+        assert!(told.contains(&choice), "{choice:?} in {told:?}");
+    }
+    {
+        let mut world = rig.world.lock().unwrap();
+        world.dead = vec!["ppp0"];
+        world.ended.clear();
+    }
+    rig.pass(Duration::from_secs(1)).await;
+    assert_eq!(
+        rig.told(),
+        [
+            Told::Choice(0b01),
+            Told::ClassChoice(1, 0b01),
+            Told::ClassChoice(2, 0),
+            Told::Ended(1),
+        ],
+        "one walk, when all choices are installed"
+    );
+    let [(_, ended)] = rig.world.lock().unwrap().ended[..] else {
+        panic!("one walk");
+    };
+    let ended: Vec<u8> = (0..3).filter(|id| ended.contains(ClassId(*id))).collect();
+    assert_eq!(ended, [0, 1], "voice has no other link for its flows");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_keeps_its_number_over_a_reload_and_a_restart() {
+    let rig = Rig::start_in(&with_rules(BULK), world(), false).await;
+    assert_eq!(names(&rig), [(1, "bulk".into())]);
+    rig.told();
+    rig.reload(&with_rules(&[VOICE, BULK].concat())).await;
+    assert_eq!(names(&rig), [(1, "bulk".into()), (2, "voice".into())]);
+    let told = rig.told();
+    assert!(told.contains(&Told::ClassChoice(2, 0b10)), "{told:?}");
+    let of_bulk = |told: &Told| matches!(told, Told::ClassChoice(1, _));
+    assert!(!told.iter().any(of_bulk), "{told:?}");
+
+    let world = rig.world.clone();
+    let rig = Rig::start_in(&with_rules(VOICE), world, true).await;
+    assert_eq!(names(&rig), [(2, "voice".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_left_goes_by_the_default_class_until_its_last_flow_is_gone() {
+    let rig = Rig::start_in(&with_rules(BULK), world(), false).await;
+    set_flows(&rig, 1, 3);
+    rig.told();
+    rig.reload(&with_rules(VOICE)).await;
+    assert_eq!(names(&rig), [(1, "bulk".into()), (2, "voice".into())]);
+    assert!(rig.told().contains(&Told::ClassChoice(1, 0b11)));
+    set_flows(&rig, 1, 0);
+    rig.reload(&with_rules(VOICE)).await;
+    assert_eq!(names(&rig), [(2, "voice".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_configuration_leaves_the_classes_as_they_were() {
+    let rig = Rig::start_in(&with_rules(BULK), world(), false).await;
+    rig.told();
+    let refused = rig.reload(&with_rules(&VOICE.replace("lte", "none"))).await;
+    assert!(matches!(refused, Response::Refused { .. }), "{refused:?}");
+    assert_eq!(names(&rig), [(1, "bulk".into())]);
+    assert_eq!(rig.told(), []);
+}
