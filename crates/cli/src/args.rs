@@ -55,7 +55,13 @@ pub enum Command {
     /// Check a configuration, and the host against it; change nothing
     #[command(after_help = "Examples:
   anabranch check --config /etc/anabranch.toml
-  anabranch check --config new.toml --offline    on another machine than the gateway")]
+  anabranch check --config new.toml --offline    on another machine than the gateway
+  anabranch check --config new.toml --explain flows.txt
+
+A line of flows.txt is a flow, and may say which rule is to take it; # begins a comment:
+  tcp 192.168.1.20 > 203.0.113.7:443 = video
+  udp 192.168.1.20:5060 > 203.0.113.9:5060 dscp ef device eth0 at \"mon 09:00\" = voice
+  icmp self > 192.0.2.1 = default")]
     Check {
         /// TOML file with the LAN devices and the links
         #[arg(long, value_name = "FILE")]
@@ -63,6 +69,11 @@ pub enum Command {
         /// Do not look at this host: kernel, privilege, devices, addresses
         #[arg(long)]
         offline: bool,
+        /// Tell of each flow in this file which rule takes it, and why not those before; looks at no host
+        ///
+        /// Fails if one is taken by another rule than the line says.
+        #[arg(long, value_name = "FILE")]
+        explain: Option<PathBuf>,
     },
     /// Show links, rates, flows and what became of packets
     #[command(after_help = "Examples:
@@ -498,7 +509,7 @@ pub enum ExplainProto {
 }
 
 /// Stands for the port that a client would take: the first of the range that IANA set aside for that (RFC 6335 §6).
-const CLIENT_PORT: u16 = 49152;
+pub const CLIENT_PORT: u16 = 49152;
 
 fn gateway_policy(text: &str) -> Result<Typed<Algorithm>, String> {
     if let Some(tuple) =

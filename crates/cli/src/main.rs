@@ -38,7 +38,14 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
     let instance = &args.instance;
     match args.command {
         Command::Run { config } => commands::run::run(instance, &config),
-        Command::Check { config, offline } => commands::check::run(&config, offline),
+        Command::Check {
+            config,
+            explain: Some(flows),
+            ..
+        } => commands::check::explain(&config, &flows),
+        Command::Check {
+            config, offline, ..
+        } => commands::check::run(&config, offline),
         Command::Status { json, check } => commands::status::run(instance, json, check),
         Command::Flows(args) => commands::flows::run(instance, &args),
         Command::Explain(args) => commands::explain::run(instance, &args),

@@ -1,7 +1,10 @@
 //! What was understood of a configuration, and whether this host is as it says.
 
+mod flows;
+
 use std::path::Path;
 
+use anabranch_core::rules::Rule;
 use anabranch_daemon::config::{Config, Configuration, Rate};
 use anabranch_daemon::observe::{Desired, LinkView, Netlink, Snapshot, absent_devices};
 use anabranch_daemon::trunk::{self, View};
@@ -9,6 +12,8 @@ use anabranch_daemon::{Slots, preflight};
 
 use crate::output::print;
 use crate::table::{self, Columns, optional};
+
+pub use flows::explain;
 
 pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
     let (config, host) = if offline {
@@ -24,9 +29,15 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
         (Configuration::Gateway(config), Some(host)) => absent_devices(config, host),
         _ => Vec::new(),
     };
-    let notes: String = absent
+    let remarks = match &config {
+        Configuration::Gateway(config) => &config.remarks[..],
+        Configuration::Trunk(_) => &[],
+    };
+    let absent_notes = absent.iter().map(|note| format!("note: {note}\n"));
+    let notes: String = remarks
         .iter()
-        .map(|note| format!("note: {note}\n"))
+        .map(|remark| format!("{remark}\n"))
+        .chain(absent_notes)
         .collect();
     let verdict = match host {
         None => "the configuration is right; the host was not looked at",
@@ -47,11 +58,36 @@ fn host() -> anyhow::Result<Snapshot> {
 
 fn gateway(config: &Config, host: Option<&Snapshot>) -> String {
     format!(
-        "LAN     {}\npolicy  {}\n\n{}",
+        "LAN     {}\npolicy  {}\n\n{}{}",
         config.lan.join(", "),
         config.policy,
-        links(config, host)
+        links(config, host),
+        rules(config)
     )
+}
+
+/// Nothing where there is the default class alone.
+fn rules(config: &Config) -> String {
+    if config.rules.is_empty() {
+        return String::new();
+    }
+    let mut columns = Columns::new(&["rule", "policy", "links", "matches"]);
+    for Rule { matches, class } in &config.rules {
+        let policy = class.policy.as_ref().unwrap_or(&config.policy);
+        columns.row([
+            class.name.clone(),
+            policy.to_string(),
+            class.path(),
+            matches.to_string(),
+        ]);
+    }
+    columns.row([
+        config.default.name.clone(),
+        config.policy.to_string(),
+        config.default.path(),
+        "the rest".to_owned(),
+    ]);
+    format!("\n{columns}")
 }
 
 fn trunk(config: &trunk::Config, host: Option<&Snapshot>) -> String {

@@ -41,6 +41,22 @@ impl Class {
         }
     }
 
+    /// Its links in tiers and what follows, on one line.
+    pub fn path(&self) -> String {
+        let tiers = match &self.tiers {
+            None => vec!["all links".to_owned()],
+            Some(tiers) => tiers.iter().map(|tier| tier.join(", ")).collect(),
+        };
+        let last = match self.when_none {
+            WhenNone::Drop => "dropped",
+            WhenNone::Any => "any link",
+            WhenNone::Kernel => "the kernel",
+        };
+        let is_all = self.tiers.is_none() && self.when_none == WhenNone::Any;
+        let steps = tiers.into_iter().chain((!is_all).then(|| last.to_owned()));
+        steps.collect::<Vec<_>>().join(", then ")
+    }
+
     /// The tiers by the links' numbers; a link that has none is left out.
     pub fn tiers_of(&self, id: impl Fn(&str) -> Option<LinkId>) -> Option<Vec<LinkSet>> {
         let tiers = self.tiers.as_ref()?;

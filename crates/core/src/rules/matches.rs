@@ -31,6 +31,25 @@ pub struct Matches {
 }
 
 impl Matches {
+    /// The keys that say something, with their values as people write them.
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        let fields = [
+            ("from", listed(&self.from)),
+            ("to", listed(&self.to)),
+            (
+                "protocol",
+                listed(self.protocols.iter().map(|p| protocol_name(*p))),
+            ),
+            ("ports", listed(self.ports.iter().map(range))),
+            ("source_ports", listed(self.source_ports.iter().map(range))),
+            ("dscp", listed(&self.dscp)),
+            ("device", listed(&self.devices)),
+            ("when", listed(&self.when)),
+        ];
+        let said = fields.into_iter().filter(|(_, values)| !values.is_empty());
+        said.collect()
+    }
+
     /// Whether the protocol fits, ports considered.
     pub(super) fn allows(&self, protocol: u8) -> bool {
         let named = self.protocols.is_empty() || self.protocols.contains(&protocol);
@@ -66,6 +85,43 @@ impl Matches {
     }
 }
 
+impl fmt::Display for Matches {
+    /// On one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields: Vec<String> = self
+            .fields()
+            .into_iter()
+            .map(|(key, values)| format!("{key} {values}"))
+            .collect();
+        match fields.is_empty() {
+            true => f.write_str("everything"),
+            false => f.write_str(&fields.join("; ")),
+        }
+    }
+}
+
+fn listed(values: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    let words: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
+    words.join(", ")
+}
+
+fn range(range: &RangeInclusive<u16>) -> String {
+    match (range.start(), range.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    }
+}
+
+/// As rules write it; a number if they cannot.
+pub fn protocol_name(protocol: u8) -> String {
+    match protocol {
+        ICMP => "icmp".to_owned(),
+        TCP => "tcp".to_owned(),
+        UDP => "udp".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// Who opens a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -73,6 +129,15 @@ pub enum Origin {
     Host,
     /// LAN hosts of this network.
     Prefix(Prefix),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Host => f.write_str("self"),
+            Origin::Prefix(prefix) => prefix.fmt(f),
+        }
+    }
 }
 
 /// A network: of an address of 16 bytes, IPv4 mapped, the first bits.

@@ -5,7 +5,8 @@
 //! programs find a flow's class in the same time however many there are ([`compile`], `bpf/policy/rules.h`). What a schedule
 //! says is a word beside it ([`active`]): it alone changes as time goes by.
 //!
-//! [`file`] is what people write; [`coverage`] finds rules that can never match, and those an earlier one hides in part.
+//! [`file`] is what people write; [`coverage`] finds rules that can never match, and those an earlier one hides in part;
+//! a [`Trial`] tells of a flow which rule takes it, and why not those before.
 
 mod class;
 mod compile;
@@ -14,11 +15,13 @@ pub mod file;
 mod matches;
 mod pieces;
 mod schedule;
+mod trial;
 
 pub use class::{Class, Direction, WhenNone};
 pub use compile::{DoesNotFit, active, compile};
-pub use matches::{BadPrefix, Matches, Origin, Prefix};
+pub use matches::{BadPrefix, Matches, Origin, Prefix, protocol_name};
 pub use schedule::{BadSchedule, Moment, Schedule};
+pub use trial::{Sample, Trial, Verdict};
 
 use anabranch_policy::abi::MAX_CLASSES;
 

@@ -196,16 +196,30 @@ impl fmt::Display for Schedule {
 
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = (0..7).filter(|day| self.days >> day & 1 == 1);
-        let days: Vec<&str> = named.map(|day: usize| DAYS[day]).collect();
+        let days = day_names(self.days);
         let to = (self.from + self.minutes) % DAY;
-        match (days.len(), self.minutes) {
+        match (self.days.count_ones(), self.minutes) {
             (7, DAY) => f.write_str("always"),
-            (_, DAY) if self.from == 0 => f.write_str(&days.join(",")),
+            (_, DAY) if self.from == 0 => f.write_str(&days),
             (7, _) => write!(f, "{}-{}", Clock(self.from), Clock(to)),
-            _ => write!(f, "{} {}-{}", days.join(","), Clock(self.from), Clock(to)),
+            _ => write!(f, "{days} {}-{}", Clock(self.from), Clock(to)),
         }
     }
+}
+
+/// As `days_of` reads them: three in a row or more are a range.
+fn day_names(days: u8) -> String {
+    let named: Vec<usize> = (0..7).filter(|day| days >> day & 1 == 1).collect();
+    let runs = named.chunk_by(|one, next| one + 1 == *next);
+    let words = runs.map(|run| match run {
+        [first, _, .., last] => format!("{}-{}", DAYS[*first], DAYS[*last]),
+        days => days
+            .iter()
+            .map(|day| DAYS[*day])
+            .collect::<Vec<_>>()
+            .join(","),
+    });
+    words.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -297,7 +311,12 @@ mod tests {
 
     #[test]
     fn a_schedule_is_shown_as_it_may_be_written() {
-        for text in ["mon,tue 08:00-18:00", "sat,sun", "22:00-06:00"] {
+        for text in [
+            "mon,tue 08:00-18:00",
+            "mon-fri,sun 08:00-18:00",
+            "sat,sun",
+            "22:00-06:00",
+        ] {
             assert_eq!(text.parse::<Schedule>().unwrap().to_string(), text);
         }
         assert_eq!(

@@ -66,7 +66,7 @@ fn every_key_of_a_rule_is_read() {
     assert_eq!(matches.dscp, [34, 46]);
     assert_eq!(matches.devices, ["eth0"]);
     let when = matches.when.as_ref().unwrap();
-    assert_eq!(when.to_string(), "mon,tue,wed,thu,fri 08:00-18:00 or sat");
+    assert_eq!(when.to_string(), "mon-fri 08:00-18:00 or sat");
     let class = &rule.class;
     assert_eq!(class.policy.as_ref().unwrap().name, "WRR");
     assert_eq!(class.granularity, Some(Granularity::Host));
