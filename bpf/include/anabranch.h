@@ -53,6 +53,8 @@ enum ab_state {
 	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
 	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
 	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be taken out of its table */
+	AB_STATE_APART = 1 << 11,     /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
+	AB_STATE_CLASSED = 1 << 12,   /* counted against its host's quota of the class, too */
 };
 
 struct ab_flow_tcp {
@@ -97,7 +99,7 @@ struct ab_host_key {
 	union ab_addr address;
 	__u32 ifindex;
 	__u8 mac[6];
-	__u16 zero;
+	__u16 class; /* the share of its flows in this class; 0: the host as a whole */
 };
 
 /* An embryo's place among those of its host. The value is its LAN key. */

@@ -84,7 +84,13 @@ static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_expl
 	p.ifindex = from ? from->ifindex : 0;
 	make_key(&key, p.proto, AB_SIDE_LAN, p.src, p.sport, p.dst, p.dport);
 	struct ab_flow *flow = find_flow(&key);
-	e->class = flow ? flow->class : find_class(&p);
+	e->class = find_class(&p);
+	if (flow && is_mapping(p.proto) && e->class != flow->class && !is_first_remote(&p, flow)) {
+		p.flags |= PACKET_APART;
+		flow = find_again(&p);
+	}
+	if (flow)
+		e->class = flow->class;
 	tell_choice(&p, e);
 	if (!flow) {
 		e->reason = explain_new(skb, &p, e);

@@ -29,7 +29,10 @@ __noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key, str
 		return 0;
 	make_permission_key(&key, wan_key, p->src);
 	const struct ab_flow *permission = find_permission(&key);
-	return permission && is_granted_to(permission, wan) ? 0 : AB_REASON_FILTERED_IN;
+	if (!permission || !is_granted_to(permission, wan))
+		return AB_REASON_FILTERED_IN;
+	/* What another mapping of the endpoint has asked. */
+	return permission->state & AB_STATE_APART ? AB_REASON_FILTERED_IN : 0;
 }
 
 /*

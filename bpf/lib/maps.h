@@ -113,7 +113,7 @@ struct ab_opening {
 	__u8 is_answer;	 /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
 	__u8 turned;	 /* ab_flow.turned */
 	__u8 class;	 /* of the flow, and whose choice is made */
-	__u8 zero;
+	__u8 is_apart;	 /* AB_STATE_APART */
 	__u16 kept_link; /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
 	__u32 lan_ifindex;  /* where the source is routed to */

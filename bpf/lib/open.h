@@ -81,6 +81,14 @@ __noinline int find_class(struct packet *p)
 	return ab_class_of(all, &s->traits);
 }
 
+/* A packet of this class that opened nothing. */
+static __always_inline void count_dropped(__u32 class)
+{
+	struct ab_class *counts = class_counts(class);
+	if (counts)
+		__sync_fetch_and_add(&counts->dropped, 1);
+}
+
 /* Why a flow of this class that finds no link goes no further. */
 static __noinline int reason_without_link(__u32 class)
 {
@@ -217,7 +225,8 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->tried = tried;
 	wan->lan_ifindex = s->opening.lan_ifindex;
 	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) |
-		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0);
+		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0) |
+		     (s->opening.is_apart ? AB_STATE_APART : 0);
 	wan->turned = s->opening.turned;
 	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
@@ -236,6 +245,8 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	s->wan_key = s->lan_key;
 	s->wan_key.local = link->external;
 	s->wan_key.side = AB_SIDE_LINK(s->decision.target);
+	if (s->opening.is_apart)
+		name_remote(&s->wan_key, wan);
 }
 
 /* Room among the embryos of the opener's device, or one of its own that goes. */
@@ -250,7 +261,8 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 {
 	int error = -ENOSPC;
 	s->lan.other_port = s->wan_key.local_port;
-	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0);
+	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0) |
+			(o->share ? AB_STATE_CLASSED : 0);
 	if (enqueue_embryo(s, o->host, set->embryos_per_host)) {
 		error = bpf_map_update_elem(&embryos, &s->lan_key, &s->lan, BPF_NOEXIST);
 		if (!error)
@@ -392,6 +404,8 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 	refused = place_flow(s, set, &o);
 	if (refused) {
 		give_back(&o);
+		if (refused == reason_without_link(s->opening.class))
+			count_dropped(s->opening.class);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
 	if (!s->opening.is_hairpin && s->request.session != s->lan.link)

@@ -71,6 +71,7 @@ enum packet_flags {
 	PACKET_TURNED = 2,    /* one LAN host's to another's external address, at the ingress of that one's link */
 	PACKET_CALL = 4,      /* a turned SYN that opens nothing */
 	PACKET_CHALLENGE = 8, /* none of its flow's: of an earlier connection, to the SYN */
+	PACKET_APART = 16,    /* of the mapping that is its remote end's alone */
 };
 
 struct packet {

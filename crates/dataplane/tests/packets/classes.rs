@@ -6,7 +6,11 @@ use anabranch_core::rules::{Class, Matches, Moment, Rule, compile};
 use anabranch_core::{Choice, ClassId, ClassSet, DataPlane, LinkId};
 use anabranch_policy::{Set, Without};
 
-use crate::{common::*, frame::tcp, rig::*};
+use crate::{
+    common::*,
+    frame::{tcp, udp},
+    rig::*,
+};
 
 const WEB: ClassId = ClassId(1);
 const VOICE: ClassId = ClassId(2);
@@ -183,4 +187,123 @@ fn explain_names_the_class() {
     assert_eq!(asked(&mut rig, 443), (WEB.0, Some(1)));
     assert_eq!(asked(&mut rig, 22), (0, Some(0)));
     assert_eq!(asked(&mut rig, 5060), (VOICE.0, None));
+}
+
+/// Datagrams of one socket.
+struct Socket(SocketAddrV4);
+
+impl Socket {
+    fn asks(&self, rig: &mut Rig, remote: SocketAddrV4) -> Outcome {
+        rig.lan_sends(&udp(self.0, remote, b"q").frame())
+    }
+
+    /// The external endpoint by which it asks.
+    #[track_caller]
+    fn external(&self, rig: &mut Rig, remote: SocketAddrV4) -> SocketAddrV4 {
+        self.asks(rig, remote).sent("translated-out").src()
+    }
+}
+
+#[test]
+fn a_mapping_is_independent_of_the_remote_end_within_its_class() {
+    let mut rig = Rig::divided(&only(0));
+    let socket = Socket(client(4000));
+    let plain = socket.external(&mut rig, server(53));
+    assert_eq!(link_of(plain), 0);
+    let web = socket.external(&mut rig, server(443));
+    assert_eq!(link_of(web), 1);
+    let others = [second_server(53), second_server(99), server(53)];
+    assert_eq!(
+        others.map(|remote| socket.external(&mut rig, remote)),
+        [plain; 3]
+    );
+    assert_eq!(socket.external(&mut rig, server(443)), web);
+    assert_eq!(rig.flows().len(), 2);
+}
+
+#[test]
+fn each_mapping_of_a_socket_hears_whom_it_has_asked() {
+    let mut rig = Rig::divided(&only(0));
+    let socket = Socket(client(4000));
+    let plain = socket.external(&mut rig, server(53));
+    let web = socket.external(&mut rig, second_server(443));
+    let answers =
+        |rig: &mut Rig, link, from, to| rig.link_brings(link, &udp(from, to, b"a").frame());
+    for _ in 0..3 {
+        answers(&mut rig, 0, server(53), plain).sent("translated-in");
+        answers(&mut rig, 1, second_server(443), web).sent("translated-in");
+        assert_eq!(socket.external(&mut rig, server(53)), plain);
+        assert_eq!(socket.external(&mut rig, second_server(443)), web);
+    }
+    answers(&mut rig, 0, second_server(443), plain).dropped("filtered-in");
+    answers(&mut rig, 1, server(53), web).dropped("filtered-in");
+    assert!(
+        rig.flows()
+            .iter()
+            .all(|flow| flow.local == client(4000).into())
+    );
+}
+
+#[test]
+fn a_socket_that_asks_for_what_is_dropped_goes_on_with_the_rest() {
+    let mut rig = Rig::divided(&nothing(Without::Drop));
+    let socket = Socket(client(4000));
+    let plain = socket.external(&mut rig, server(53));
+    for _ in 0..3 {
+        socket
+            .asks(&mut rig, second_server(5060))
+            .dropped("class-dropped");
+        assert_eq!(socket.external(&mut rig, server(53)), plain);
+    }
+    // As the socket's first remote end, too.
+    let other = Socket(client(4001));
+    other.asks(&mut rig, server(5060)).dropped("class-dropped");
+    other.external(&mut rig, server(53));
+    let dropped = rig.plane().class_counters().unwrap()[VOICE.index()]
+        .counts
+        .dropped;
+    assert_eq!(dropped, 4);
+}
+
+#[test]
+fn two_mappings_of_a_socket_end_apart_and_the_books_balance() {
+    let mut rig = Rig::divided(&only(0));
+    let socket = Socket(client(4000));
+    socket.external(&mut rig, server(53));
+    socket.external(&mut rig, server(443));
+    rig.plane().end_flows(WEB, LinkId(1)).unwrap();
+    assert_eq!((rig.flows().len(), rig.live()), (1, 1));
+    assert_eq!(link_of(socket.external(&mut rig, server(443))), 1);
+    rig.set(|s| s.udp_ns = 0);
+    rig.sweep_until(|rig, _| rig.flows().is_empty());
+    assert_eq!(rig.live(), 0);
+    let counters = rig.plane().class_counters().unwrap();
+    assert!(
+        counters
+            .iter()
+            .all(|class| class.counts.opened == class.counts.closed)
+    );
+}
+
+#[test]
+fn a_host_has_no_more_flows_of_a_class_than_its_quota() {
+    let quota = Choice {
+        flows_per_host: 2,
+        ..only(0)
+    };
+    let mut rig = Rig::divided(&quota);
+    rig.set(|s| s.fallback_mark = 0xab);
+    let calls = [4000, 4001].map(|port| rig.connect(client(port), server(5060)));
+    let syn = |port| tcp(client(port), server(5060), "S", LOCAL_ISN, 0).frame();
+    rig.lan_sends(&syn(4002)).answered("refused-class");
+    rig.connect(client(4003), server(22));
+    rig.lan_sends(&calls[0].say("RA", LOCAL_ISN + 1, REMOTE_ISN + 1).frame());
+    rig.lan_sends(&syn(4002)).sent("translated-out");
+    rig.lan_sends(&syn(4004)).answered("refused-class");
+    assert_eq!(
+        rig.plane().class_counters().unwrap()[VOICE.index()]
+            .counts
+            .refused,
+        2
+    );
 }
