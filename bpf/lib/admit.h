@@ -44,12 +44,14 @@ struct opener {
 	struct packet *packet;
 	struct ab_host *host;
 	struct ab_host *device; /* NULL: devices have no shares */
+	struct ab_host *share;	/* of the host in the class; NULL: that has no quota */
 };
 
 /* False if they are new and there is no room for them. */
 static __always_inline int find_opener(struct ab_scratch *s, const struct ab_settings *set, struct opener *o)
 {
-	o->host = o->device = NULL;
+	const struct ab_choice *now = choice_of(s->opening.class);
+	o->host = o->device = o->share = NULL;
 	if (set->flows_per_device) {
 		make_device_key(&s->host_key, s->opening.lan_ifindex);
 		o->device = find_or_make_host(s);
@@ -57,8 +59,30 @@ static __always_inline int find_opener(struct ab_scratch *s, const struct ab_set
 			return 0;
 	}
 	name_sender(s, o->packet);
+	if (now && now->flows_per_host) {
+		s->host_key.class = s->opening.class;
+		o->share = find_or_make_host(s);
+		if (!o->share)
+			return 0;
+		s->host_key.class = 0;
+	}
 	o->host = find_or_make_host(s);
 	return o->host != NULL;
+}
+
+/* Counts the flow against its host's share of the class. 0, or the reason why it may not be. */
+static __always_inline int reserve_share(const struct ab_scratch *s, const struct opener *o)
+{
+	const struct ab_choice *now = choice_of(s->opening.class);
+	struct ab_class *counts = class_counts(s->opening.class);
+	if (!o->share || !now)
+		return 0;
+	o->share->opened_ns = o->host->opened_ns;
+	if (reserve_flow(o->share, now->flows_per_host))
+		return 0;
+	if (counts)
+		__sync_fetch_and_add(&counts->refused, 1);
+	return AB_REASON_REFUSED_CLASS;
 }
 
 /* Counts the flow against who opens it. 0, or the reason why they may not, with nothing counted. */
@@ -73,10 +97,13 @@ static __noinline int admit(struct ab_scratch *s, const struct ab_settings *set,
 		return AB_REASON_REFUSED_MAPPINGS;
 	if (!reserve_flow(o->host, set->quota_per_host))
 		return AB_REASON_REFUSED_QUOTA;
-	if (!o->device || reserve_flow(o->device, set->flows_per_device))
+	int refused = reserve_share(s, o);
+	if (!refused && (!o->device || reserve_flow(o->device, set->flows_per_device)))
 		return 0;
 	__sync_fetch_and_add(&o->host->opened, -1);
-	return AB_REASON_REFUSED_DEVICE;
+	if (!refused && o->share)
+		__sync_fetch_and_add(&o->share->opened, -1);
+	return refused ?: AB_REASON_REFUSED_DEVICE;
 }
 
 static __always_inline void give_back(const struct opener *o)
@@ -84,6 +111,8 @@ static __always_inline void give_back(const struct opener *o)
 	__sync_fetch_and_add(&o->host->opened, -1);
 	if (o->device)
 		__sync_fetch_and_add(&o->device->opened, -1);
+	if (o->share)
+		__sync_fetch_and_add(&o->share->opened, -1);
 }
 
 /* Which way around a refusal there is by the kernel's NAT; 0: none. */
@@ -99,6 +128,8 @@ static __always_inline int way_around(int refused)
 		return AB_REASON_FALLBACK_FULL;
 	case AB_REASON_REFUSED_PORTS:
 		return AB_REASON_FALLBACK_PORTS;
+	case AB_REASON_NO_CLASS_LINK:
+		return AB_REASON_FALLBACK_CLASS;
 	case AB_REASON_NO_FLOW_OUT:
 		return AB_REASON_FALLBACK_UNKNOWN;
 	case AB_REASON_REFUSED_PROTOCOL:

@@ -60,6 +60,17 @@ static __always_inline struct ab_host *share_of_device(__u32 ifindex)
 	return bpf_map_lookup_elem(&hosts, &key);
 }
 
+/* Of the flow's host in its class, where that has a quota. */
+static __always_inline struct ab_host *share_of_class(const struct ab_flow *lan, const union ab_addr *local)
+{
+	struct ab_host_key key;
+	if (!(lan->state & AB_STATE_CLASSED))
+		return NULL;
+	make_holder_key(&key, lan, local);
+	key.class = lan->class;
+	return bpf_map_lookup_elem(&hosts, &key);
+}
+
 /* The entry of s->host_key, made if need be. NULL if the table of hosts is full. */
 static __always_inline struct ab_host *find_or_make_host(struct ab_scratch *s)
 {
@@ -100,6 +111,9 @@ static __noinline void release_flow(const struct ab_flow_key *lan_key, const str
 	struct ab_host *device = share_of_device(device_counted(lan));
 	if (device)
 		__sync_fetch_and_add(&device->closed, 1);
+	struct ab_host *share = share_of_class(lan, &lan_key->local);
+	if (share)
+		__sync_fetch_and_add(&share->closed, 1);
 }
 
 /* An embryo has left its table: its place in the order is free, and its device has one less. */

@@ -43,9 +43,9 @@ __noinline int may_begin(struct packet *p)
 	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
-static __always_inline void count_syn_retry(__u32 link)
+static __always_inline void count_syn_retry(const struct ab_flow *flow)
 {
-	struct ab_traffic *t = traffic_of(link);
+	struct ab_traffic *t = traffic_of(flow);
 	if (t)
 		t->syn_retries++;
 }
@@ -88,31 +88,41 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 	if (!ab_tries_are_free(tries))
 		return 0;
 	make_holder_key(&s->host_key, flow, &s->lan_key.local);
+	s->opening.class = flow->class;
 	begin_choice(p);
 	choose_link(tried, 0);
 	__u32 target = s->decision.target;
 	if (target >= AB_MAX_LINKS)
-		return AB_REASON_NO_LINK;
+		return reason_without_link(flow->class);
 	flow->tried = tried;
 	flow->why = s->decision.why;
 	return target == flow->link || go_on_over(s, flow, target, tries) ? 0 : BEGIN_ANEW;
 }
 
+/* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. */
+static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct packet *p, const struct ab_flow *flow)
+{
+	enum ab_syn means = ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link);
+	if (means == AB_SYN_AGAIN || means == AB_SYN_GOES_ON)
+		return find_class(p) == flow->class ? means : AB_SYN_ANEW;
+	return means;
+}
+
 /* A SYN whose flow exists. TO_OPEN, 0, or the reason why it goes no further. */
 static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
-	const struct ab_choice *now = current_choice();
+	const struct ab_choice *now = choice_of(flow->class);
 	__u32 tried = 0;
 	if (!now)
 		return AB_REASON_NOT_CONFIGURED;
-	switch (ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link)) {
+	switch (judge_syn(now, p, flow)) {
 	case AB_SYN_FOLLOWS:
 		return 0;
 	case AB_SYN_AGAIN:
-		count_syn_retry(flow->link);
+		count_syn_retry(flow);
 		return 0;
 	case AB_SYN_GOES_ON:
-		count_syn_retry(flow->link);
+		count_syn_retry(flow);
 		tried = ab_tried_with(now, flow->tried, flow->link);
 		int why = gate(p) ?: go_on(p, s, flow, tried);
 		if (why != BEGIN_ANEW)
@@ -149,6 +159,7 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 			return 0;
 		if (flow->tried) {
 			make_holder_key(&s->host_key, flow, &s->lan_key.local);
+			s->opening.class = flow->class;
 			remember_session(s, p, flow->link);
 		}
 		confirm_flow();
@@ -185,7 +196,7 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	struct ab_scratch *s = scratch();
 	if (!s || bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), s->opening.mac, sizeof(s->opening.mac)))
 		return NULL;
-	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = 0;
+	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.is_apart = 0;
 	s->opening.kept_link = AB_NO_TARGET;
 	s->opening.tried = 0;
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
@@ -228,9 +239,24 @@ __noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct a
 	return p->proto == IPPROTO_TCP ? settle_tcp(p, s, flow) : settle_mapping(p, s, flow);
 }
 
+/* Instead of a reason: the rules have this remote end of a mapping in another class. */
+#define OF_OTHER_CLASS (-3)
+
+/* The same of a further port of a remote address that the mapping hears. */
+static __always_inline int permit_port(struct packet *p, const struct ab_flow *flow, struct ab_flow *permission)
+{
+	if (find_class(p) != flow->class)
+		return OF_OTHER_CLASS;
+	if (permission->state & AB_STATE_APART)
+		__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
+	permission->first_remote_port = p->dport;
+	return AB_REASON_TRANSLATED_OUT;
+}
+
 /*
  * Lets a mapping hear from one more remote address, or keeps it hearing. The way of the packet: TRANSLATED_OUT, HAIRPIN if
- * that address is one of ours, or the reason why the mapping is not for it.
+ * that address is one of ours, OF_OTHER_CLASS, or the reason why the mapping is not for it. Rules are asked once for every remote
+ * end: a permission knows its last port, and whether that is another mapping's.
  */
 __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 {
@@ -245,25 +271,47 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	struct ab_flow *permission = find_permission(&s->lan_key);
 	if (permission && is_granted_to(permission, flow)) {
 		permission->seen_ns = tick_ns();
-		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
+		if (permission->state & AB_STATE_HAIRPIN)
+			return AB_REASON_HAIRPIN;
+		if (permission->first_remote_port != p->dport)
+			return permit_port(p, flow, permission);
+		return permission->state & AB_STATE_APART ? OF_OTHER_CLASS : AB_REASON_TRANSLATED_OUT;
 	}
 	__u32 hairpin = hairpin_link(p) != AB_NO_TARGET;
 	if (!hairpin && is_kernels(p))
 		return AB_REASON_SPECIFIC_ROUTE;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
+	__u32 apart = !hairpin && find_class(p) != flow->class;
 	if (permission)
 		end_permission(&s->lan_key, permission);
-	grant_permission(s, p, flow, hairpin ? AB_STATE_HAIRPIN : 0);
-	return hairpin ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
+	grant_permission(s, p, flow, hairpin ? AB_STATE_HAIRPIN : apart ? AB_STATE_APART : 0);
+	return hairpin ? AB_REASON_HAIRPIN : apart ? OF_OTHER_CLASS : AB_REASON_TRANSLATED_OUT;
 }
 
-/* As permit_remote; the first remote address was let in when the mapping began. */
+static __always_inline int is_first_remote(const struct packet *p, const struct ab_flow *flow)
+{
+	return ab_first_remote((struct ab_flow *)flow)->word[3] == p->dst &&
+	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
+}
+
+static __always_inline int are_there_rules(void)
+{
+	__u32 zero = 0;
+	const struct ab_rules *all = bpf_map_lookup_elem(&rules, &zero);
+	return all && all->active;
+}
+
+/* As permit_remote; the first remote end was let in when the mapping began. */
 static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow)
 {
 	if (ab_first_remote(flow)->word[3] != p->dst)
 		return permit_remote(p, flow);
-	return flow->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
+	if (flow->state & AB_STATE_HAIRPIN)
+		return AB_REASON_HAIRPIN;
+	if (p->proto == IPPROTO_UDP && flow->first_remote_port != p->dport && are_there_rules())
+		return permit_remote(p, flow);
+	return AB_REASON_TRANSLATED_OUT;
 }
 
 static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flow)
@@ -280,7 +328,7 @@ static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, st
 {
 	struct load load = packet_load(skb, p);
 	touch_flow(flow, tick_ns(), load.packets, load.bytes);
-	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow->link);
+	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow);
 	if (!t)
 		return;
 	t->tx_packets += load.packets;
@@ -306,19 +354,56 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turne
 static __noinline struct ab_flow *find_again(const struct packet *p)
 {
 	struct ab_flow_key key;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	if (p->flags & PACKET_APART)
+		make_apart_key(&key, p->proto, p->src, p->sport, p->dst, p->dport);
+	else
+		make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	return find_flow(&key);
+}
+
+/* Opens the mapping of `p` that is apart from others of its endpoint, or confirms it. 0, or the reason why there is none. */
+__noinline int settle_apart(struct __sk_buff *skb, struct packet *p)
+{
+	if (!p)
+		return AB_REASON_MALFORMED;
+	struct ab_scratch *s = begin_opening(skb, p);
+	if (!s)
+		return AB_REASON_NOT_CONFIGURED;
+	make_apart_key(&s->lan_key, p->proto, p->src, p->sport, p->dst, p->dport);
+	s->opening.is_apart = 1;
+	struct ab_flow *flow = find_whole(s, bpf_map_lookup_elem(&flows, &s->lan_key));
+	int why = flow ? settle_mapping(p, s, flow) : check_source(p);
+	return flow || why ? why : open_flow(skb, p);
+}
+
+/* The mapping of `p` that is apart, and the way of the packet. NULL if there is none, for the reason that stands there then. */
+static __always_inline struct ab_flow *find_apart(struct __sk_buff *skb, struct packet *p, int *way)
+{
+	p->flags |= PACKET_APART;
+	*way = AB_REASON_TRANSLATED_OUT;
+	struct ab_flow *flow = find_again(p);
+	if (flow && flow->state & AB_STATE_CONFIRMED)
+		return flow;
+	int why = settle_apart(skb, p);
+	flow = why ? NULL : find_again(p);
+	if (!flow)
+		*way = why ?: AB_REASON_REFUSED_FULL;
+	return flow;
 }
 
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
 static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
+	int way = way_out(p, flow);
+	if (way == OF_OTHER_CLASS)
+		flow = find_apart(skb, p, &way);
+	if (!flow)
+		return way;
+	if (way != AB_REASON_TRANSLATED_OUT && way != AB_REASON_HAIRPIN)
+		return way;
 	const struct ab_link *link = link_at(flow->link);
 	if (!link)
 		return AB_REASON_NO_LINK;
-	int way = way_out(p, flow);
-	if (way != AB_REASON_TRANSLATED_OUT && way != AB_REASON_HAIRPIN)
-		return way;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
 	int bad = 0;

@@ -71,6 +71,7 @@ enum packet_flags {
 	PACKET_TURNED = 2,    /* one LAN host's to another's external address, at the ingress of that one's link */
 	PACKET_CALL = 4,      /* a turned SYN that opens nothing */
 	PACKET_CHALLENGE = 8, /* none of its flow's: of an earlier connection, to the SYN */
+	PACKET_APART = 16,    /* of the mapping that is its remote end's alone */
 };
 
 struct packet {
@@ -89,6 +90,7 @@ struct packet {
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
 	__u8 flags;	       /* enum packet_flags */
+	__u8 dscp;
 	__u32 mtu;	     /* of the device it does not fit, for the answer; from a link: the LAN devices' smallest */
 	__u32 ifindex;	     /* LAN: where it came in */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
@@ -363,6 +365,7 @@ static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p,
 	p->dst = ip->daddr;
 	p->proto = ip->protocol;
 	p->ttl = ip->ttl;
+	p->dscp = ip->tos >> 2;
 	p->id = p->new_id = ip->id;
 	p->fragment = bpf_ntohs(ip->frag_off);
 	return parse_transport(p, data + p->l4, end, p->length - header);

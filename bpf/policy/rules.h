@@ -43,12 +43,21 @@ static __always_inline __u64 ab_rules_at_addr(const struct ab_rules_by_addr *by,
 	return by->set[piece];
 }
 
+/* 1 if the port is less. The compiler knows of ports that they are small, and would compare them with a branch. */
+static __always_inline __u64 ab_port_is_less(__u64 port, __u64 start)
+{
+	__u64 difference = port - start;
+
+	__asm__ volatile("" : "+r"(difference));
+	return difference >> 63;
+}
+
 static __always_inline __u64 ab_rules_at_port(const struct ab_rules_by_port *by, __be16 port)
 {
 	__u64 value = AB_HOST16(port), piece = 0;
 
 	for (__u32 half = AB_PIECES_MAX / 2; half; half >>= 1)
-		piece += half * (1 - ab_is_less(value, by->start[piece + half]));
+		piece += half * (1 - ab_port_is_less(value, by->start[piece + half]));
 	return by->set[piece];
 }
 
@@ -67,7 +76,8 @@ static __always_inline __u64 ab_first_rule(__u64 set)
 	return ab_count_bits((set & -set) - 1) % AB_MAX_CLASSES;
 }
 
-AB_GLOBAL __u32 ab_class_of(const struct ab_rules *rules, const struct ab_traits *t)
+/* The number of the rule that has the flow; 0: none. */
+AB_GLOBAL __u32 ab_rule_of(const struct ab_rules *rules, const struct ab_traits *t)
 {
 	__u64 set;
 
@@ -80,6 +90,11 @@ AB_GLOBAL __u32 ab_class_of(const struct ab_rules *rules, const struct ab_traits
 	set &= ab_rules_at_addr(&rules->dst, &t->dst);
 	set &= ab_select(ab_is_less(t->ifindex, 1), rules->own, ab_rules_at_addr(&rules->src, &t->src));
 	return ab_first_rule(set);
+}
+
+static __always_inline __u32 ab_class_of(const struct ab_rules *rules, const struct ab_traits *t)
+{
+	return rules->class[ab_rule_of(rules, t) % AB_MAX_CLASSES] % AB_MAX_CLASSES;
 }
 
 #endif

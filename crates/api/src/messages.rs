@@ -191,8 +191,8 @@ mod tests {
             r#"{"api":3,"request":"dance"}"#,
         ] {
             let error = request(line).unwrap_err();
-            assert!(matches!(error, Misread::Version(2)), "{error}");
-            assert!(error.to_string().contains("speaks version 1"), "{error}");
+            assert!(matches!(error, Misread::Version(3)), "{error}");
+            assert!(error.to_string().contains("speaks version 2"), "{error}");
         }
     }
 

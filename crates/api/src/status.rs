@@ -55,8 +55,10 @@ pub struct ClassStatus {
     pub tiers: Vec<Vec<ClassLink>>,
     /// Links that it uses as no tier has one left.
     pub beyond: Vec<ClassLink>,
-    /// Why its packets were dropped or refused, most frequent first.
-    pub drops: Vec<ReasonCount>,
+    /// Packets that opened no flow, as no link was left.
+    pub without_link: u64,
+    /// Packets that opened no flow, as their host had its share.
+    pub over_quota: u64,
 }
 
 /// What a link is to a class.

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::rules::{Moment, Sample, Trial};
+use anabranch_core::rules::{Moment, Sample, Trial, active, compile};
 use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
@@ -111,6 +111,8 @@ pub struct GatewayRole<P, S> {
     abandoned: Vec<(LinkId, IpAddr)>,
     /// As the data path knows it.
     fallback_mark: u32,
+    /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
+    told_rules: Option<(u64, BTreeMap<String, u32>)>,
     first_usable: Option<LinkId>,
     ticks: u64,
     sweep_at: Instant,
@@ -129,12 +131,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         config: Config,
         instance: &str,
         (former, mut orders): (Slots, Orders),
-        (mut plane, adopted): (P, bool),
+        (plane, adopted): (P, bool),
         surroundings: S,
     ) -> anyhow::Result<Self> {
         let slots = former.assign(config.names());
         orders.keep(&slots);
-        let classes = class_slots(&mut plane, &config)?;
+        let classes = class_slots(&plane, &config)?;
         let mut driver = Driver::new(Time::ZERO, &config, &slots, &classes)?;
         for (name, action) in orders.iter() {
             if let Some(id) = slots.id(name) {
@@ -154,6 +156,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             externals: BTreeMap::new(),
             abandoned: Vec::new(),
             fallback_mark: 0,
+            told_rules: None,
             first_usable: None,
             ticks: 0,
             sweep_at: Instant::now(),
@@ -323,6 +326,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.gain_links(&wanted.links);
         let before = std::mem::replace(&mut self.told.links, wanted.links);
         self.turn_balancer()?;
+        self.tell_rules()?;
         self.tell_devices(&wanted.attachments);
         self.forget_links(before.into_keys())?;
         Ok(())
@@ -361,6 +365,27 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 self.driver.handle_link_state(now, *id, LinkState::Present);
             }
         }
+    }
+
+    /// Which class new flows are of, once the choices of all classes are installed: devices come and go, schedules too.
+    fn tell_rules(&mut self) -> anyhow::Result<()> {
+        let at = self.surroundings.moment();
+        let devices = self.seen.attachments.iter();
+        let devices = devices.map(|(ifindex, attachment)| (attachment.device.clone(), *ifindex));
+        let told = (active(&self.config.rules, at), devices.collect());
+        if self.told_rules.as_ref() == Some(&told) {
+            return Ok(());
+        }
+        let ifindex = |name: &str| told.1.get(name).copied();
+        let mut rules = compile(&self.config.rules, at, ifindex)?;
+        let classes = self.classes.of_rules(&self.config);
+        // The place before the first rule's is the default class's.
+        for (place, class) in rules.class.iter_mut().skip(1).zip(classes) {
+            *place = class.0;
+        }
+        self.plane.set_rules(&rules)?;
+        self.told_rules = Some(told);
+        Ok(())
     }
 
     /// A device may vanish between the look and the attachment: the next look sees that.
@@ -643,7 +668,7 @@ fn passed(config: &Config, sample: &Sample, at: Moment, class: &str) -> Vec<Pass
 }
 
 /// Numbers for the classes of a configuration, by what the data path has of classes.
-fn class_slots<P: Plane>(plane: &mut P, config: &Config) -> anyhow::Result<ClassSlots> {
+fn class_slots<P: Plane>(plane: &P, config: &Config) -> anyhow::Result<ClassSlots> {
     let counters = plane.class_counters()?;
     let live = |id: ClassId| counters.get(id.index()).map_or(0, ClassCounters::live);
     Ok(ClassSlots::of(config, &plane.class_names()?, live))
@@ -718,6 +743,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     fn tick(&mut self) -> anyhow::Result<()> {
         self.ticks += 1;
         self.sweep()?;
+        self.tell_rules()?;
         let traffic = all_links().map(|id| self.driver.counters(id).traffic);
         self.meter.tick(self.shell.uptime(), traffic);
         if self.surroundings.has_lost_guard() || self.ticks.is_multiple_of(LOOK_TICKS) {
@@ -737,6 +763,9 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             self.look().await?;
         }
         self.turn_balancer()?;
+        if self.told_rules.is_none() {
+            self.tell_rules()?;
+        }
         let first = self.driver.first_usable(&self.config);
         if std::mem::replace(&mut self.first_usable, first) != first {
             self.apply_to_host().await;
@@ -786,7 +815,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
         let slots = self.slots.assign(config.names());
         let now = self.shell.now();
-        let classes = class_slots(&mut self.plane, &config)?;
+        let classes = class_slots(&self.plane, &config)?;
         self.driver.reconfigure(now, &config, &slots, &classes)?;
         if config.limits.flows > self.config.limits.flows {
             tracing::warn!(
@@ -797,6 +826,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.orders.keep(&slots);
         (self.config, self.slots, self.classes) = (config, slots, classes);
         self.plane.set_class_names(&self.classes.names())?;
+        self.told_rules = None;
         self.set_settings()?;
         self.look().await?;
         tracing::info!(

@@ -116,11 +116,8 @@ fn class_status<P: Plane, S: Surroundings>(
     let mut rules = gateway.config.rules.iter();
     let rule = rules.find(|rule| rule.name() == name);
     let own = rule.and_then(|rule| rule.class.policy.as_ref());
-    let counted = counters.get(id.index()).cloned().unwrap_or_default();
+    let counted = counters.get(id.index()).copied().unwrap_or_default();
     let (tiers, beyond) = tiers(gateway, choosing);
-    let mut drops = counted.drops.clone();
-    drops.retain(|reason| reason.packets > 0);
-    drops.sort_by_key(|reason| std::cmp::Reverse(reason.packets));
     ClassStatus {
         name: name.to_owned(),
         slot: id.0,
@@ -128,13 +125,14 @@ fn class_status<P: Plane, S: Surroundings>(
         policy: own.unwrap_or(&gateway.config.policy).name.clone(),
         flows: LinkFlows {
             live: counted.live(),
-            opened: counted.flows.opened,
+            opened: counted.counts.opened,
         },
         tx_bytes: counted.traffic.tx_bytes,
         rx_bytes: counted.traffic.rx_bytes,
         tiers,
         beyond,
-        drops,
+        without_link: counted.counts.dropped,
+        over_quota: counted.counts.refused,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use anabranch_core::{ClassId, Explanation, Proto, Weighed};
+use anabranch_core::{Explanation, Proto, Weighed};
 use anabranch_policy::abi;
 
 use crate::{Error, flows, gateway::Gateway};
@@ -48,7 +48,7 @@ fn explanation(raw: &abi::Explanation) -> Explanation {
     };
     Explanation {
         link,
-        class: ClassId::DEFAULT.0,
+        class: raw.class as u8,
         why,
         bound: raw.bound != 0,
         hash: raw.hash,

@@ -131,8 +131,10 @@ impl Upgrade {
         let former: PerCpuArray<_, u64> = map.try_into().map_err(Error::map("reasons"))?;
         for number in 0..object::max_entries(&self.former, "reasons")? {
             let packets = former.get(&number, 0).map_err(Error::map("reasons"))?;
-            let set = self.object.maps.reasons.set(reason_of(number), packets, 0);
-            set.map_err(Error::map("reasons"))?;
+            if let Some(number) = reason_of(number) {
+                let set = self.object.maps.reasons.set(number, packets, 0);
+                set.map_err(Error::map("reasons"))?;
+            }
         }
         Ok(())
     }
@@ -277,13 +279,20 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
     choice
 }
 
-/// A reason that is new, with those before it numbered as they were.
-const NEW_REASON: &str = "CHALLENGE";
+/// Reasons that are new; the others stand in the order they had.
+const NEW_REASONS: [&str; 5] = [
+    "CHALLENGE",
+    "FALLBACK_CLASS",
+    "CLASS_DROPPED",
+    "NO_CLASS_LINK",
+    "REFUSED_CLASS",
+];
 
-fn reason_of(former: u32) -> u32 {
-    let reasons = anabranch_policy::reasons().iter();
-    let kept = reasons.take_while(|reason| reason.name != NEW_REASON);
-    former + u32::from(former >= kept.count() as u32)
+/// The number of a former reason; none of one that is no more.
+fn reason_of(former: u32) -> Option<u32> {
+    let numbered = (0..).zip(anabranch_policy::reasons());
+    let mut kept = numbered.filter(|(_, reason)| !NEW_REASONS.contains(&reason.name));
+    kept.nth(former as usize).map(|(number, _)| number)
 }
 
 /// `struct ab_session_key`, and the places of `struct ab_sessions`.

@@ -68,7 +68,7 @@ fn classes(classes: &[ClassStatus]) -> String {
             table::amount(class.rx_bytes),
             table::amount(class.tx_bytes),
             class_links(class),
-            drops(&class.drops),
+            drops(class),
         ]);
     }
     format!("{columns}\n")
@@ -93,10 +93,10 @@ fn class_links(class: &ClassStatus) -> String {
     }
 }
 
-fn drops(drops: &[ReasonCount]) -> String {
-    let each = drops
-        .iter()
-        .map(|drop| format!("{} {}", drop.packets, drop.name));
+fn drops(class: &ClassStatus) -> String {
+    let reasons = [(class.without_link, "no link"), (class.over_quota, "quota")];
+    let counted = reasons.iter().filter(|(packets, _)| *packets > 0);
+    let each = counted.map(|(packets, words)| format!("{packets} {words}"));
     each.collect::<Vec<_>>().join(", ")
 }
 
@@ -301,7 +301,8 @@ mod tests {
             rx_bytes: 5_000_000,
             tiers: tiers.collect(),
             beyond: Vec::new(),
-            drops: Vec::new(),
+            without_link: 0,
+            over_quota: 0,
         }
     }
 
@@ -320,15 +321,9 @@ mod tests {
         assert_eq!(class_links(&beyond), "lte, then cable* radio");
         assert_eq!(class_links(&class("none", &[])), "none");
         assert_eq!(classes(&[class("default", &[])]), "", "nobody wrote rules");
-        let dropped = ReasonCount {
-            name: "no-link".into(),
-            fate: "dropped".into(),
-            words: "no link is left".into(),
-            packets: 7,
-        };
         let last = ClassStatus {
             leaving: true,
-            drops: vec![dropped],
+            without_link: 7,
             ..class("video", &[&[("lte", true)]])
         };
         let text = classes(&[bulk, last]);
@@ -338,11 +333,7 @@ mod tests {
             .collect();
         assert_eq!(rows[1][..4], ["bulk", "RR", "3", "40"], "{text}");
         assert_eq!(rows[2][..2], ["video", "(leaving)"], "{text}");
-        assert_eq!(
-            rows[2][rows[2].len() - 3..],
-            ["lte*", "7", "no-link"],
-            "{text}"
-        );
+        assert_eq!(rows[2][rows[2].len() - 3..], ["7", "no", "link"], "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anabranch_core::{ClassId, DataPlane, LinkId};
+use anabranch_core::{ClassId, ClassSet, DataPlane, LinkId};
 use anabranch_dataplane::Which;
 use proptest::prelude::*;
 
@@ -158,10 +158,14 @@ fn datagrams_move_in_a_pause_of_both_directions_and_connections_stay() {
         ports.sort();
         ports
     };
-    walker.end_flows(LinkId(0), Which::Udp { idle }).unwrap();
+    walker
+        .end_flows(LinkId(0), ClassSet::ALL, Which::Udp { idle })
+        .unwrap();
     assert_eq!(left(&mut rig), [4000, 5001, 5002], "5001 is sent to");
     let idle = Duration::ZERO;
-    let ended = walker.end_flows(LinkId(0), Which::Udp { idle }).unwrap();
+    let ended = walker
+        .end_flows(LinkId(0), ClassSet::ALL, Which::Udp { idle })
+        .unwrap();
     assert_eq!((ended.udp, left(&mut rig)), (2, vec![4000]));
     assert_eq!(rig.live(), 1);
 }

@@ -338,7 +338,7 @@ impl<'a> Worlds<'a> {
     /// Both entries of a slot's flow.
     fn entries(&self, slot: usize) -> (Option<Flow>, Option<Flow>) {
         let lan = self.programs.entry(&self.slots[slot].lan_key());
-        let key = |lan: Flow| self.slots[slot].link_key(LinkId(lan.link));
+        let key = |lan: Flow| self.slots[slot].link_key(LinkId(lan.link.into()));
         (lan, lan.and_then(|lan| self.programs.entry(&key(lan))))
     }
 
@@ -433,7 +433,7 @@ impl<'a> Worlds<'a> {
 
 fn bound(lan: Flow) -> Bound {
     Bound {
-        link: LinkId(lan.link),
+        link: LinkId(lan.link.into()),
         state: lan.state & STATE,
         tried: Tried(lan.tried),
     }

@@ -180,3 +180,25 @@ async fn an_explanation_names_the_class_and_the_rules_that_are_passed() {
         ]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn rules_are_told_by_the_numbers_of_their_classes_and_as_the_time_goes_by() {
+    let night = VOICE.replace("dscp = \"ef\"", "when = \"22:00-06:00\"");
+    let rig = Rig::start_in(&with_rules(BULK), world(), false).await;
+    let told = || {
+        let (active, classes) = rig.world.lock().unwrap().rules.clone();
+        (active, classes[..3].to_vec())
+    };
+    assert_eq!(told(), (0b010, vec![1, 0, 0]));
+    rig.reload(&with_rules(&[&night, BULK].concat())).await;
+    assert_eq!(
+        told(),
+        (0b100, vec![2, 1, 0]),
+        "bulk is the second, and class 1"
+    );
+    rig.world.lock().unwrap().hour = 14;
+    rig.pass(Duration::from_secs(2)).await;
+    assert_eq!(told(), (0b110, vec![2, 1, 0]));
+    rig.reload(CONFIG).await;
+    assert_eq!(told(), (0, vec![0, 0, 0]));
+}
