@@ -213,3 +213,20 @@ fn check_refuses_a_rule_that_can_never_match() {
         "anabranch: office.toml:26: rule[3].name = \"visitors\": can never match: all of its traffic is taken before by backup (line 14), guests (line 22)\n"
     );
 }
+
+/// Its configuration, what `check` says of that, a list of flows, and the answer.
+#[test]
+fn the_page_on_rules_shows_what_the_command_says() {
+    let page = include_str!("../../../docs/rules.md");
+    let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
+    let [config, checked, flows, explained] = blocks[..] else {
+        panic!("{} blocks", blocks.len());
+    };
+    let text = |block: &'static str| block.split_once('\n').unwrap().1;
+    let folder = Folder::with(text(config), text(flows));
+    let answer = folder.check(&["--offline"]);
+    assert!(answer.output.ends_with(text(checked)), "{}", answer.output);
+    let answer = folder.check(&["--explain", "flows.txt"]);
+    assert_eq!(answer.output, text(explained));
+    assert_eq!(answer.code, Some(1), "{}", answer.error);
+}

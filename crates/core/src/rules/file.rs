@@ -607,9 +607,33 @@ impl<'de> Deserialize<'de> for Tiers {
 }
 
 /// An element of [`Tiers`]. Beside lists, a link alone is a tier.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum LinkOrTier {
     Link(String),
     Tier(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for LinkOrTier {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = LinkOrTier;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a link or a list of links")
+            }
+
+            fn visit_str<E: Error>(self, link: &str) -> Result<LinkOrTier, E> {
+                Ok(LinkOrTier::Link(link.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LinkOrTier, A::Error> {
+                let mut tier = Vec::new();
+                while let Some(link) = list.next_element()? {
+                    tier.push(link);
+                }
+                Ok(LinkOrTier::Tier(tier))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
