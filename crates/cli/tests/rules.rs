@@ -84,10 +84,10 @@ icmp self > 192.0.2.1 at \"sun 12:00\"
    voice: fiber, cable, then lte, then any link
 4: tcp 192.168.1.10 > 203.0.113.7:873 device eth0 at \"mon 09:00\" = backup
    backup: cable, then dropped
-   not voice: protocol: tcp, not udp; dscp: 0, not 46
+   not voice: protocol: tcp, not udp; dscp: be, not ef
 5: icmp self > 192.0.2.1 at \"sun 12:00\"
    default: all links
-   not voice: protocol: icmp, not udp; dscp: 0, not 46
+   not voice: protocol: icmp, not udp; dscp: be, not ef
    not backup: from: self, not 192.168.1.10; ports: none, not 873, 5000-5010; when: sun 12:00, not mon-fri 08:00-18:00
    not guests: device: none, not eth1
 
@@ -190,7 +190,7 @@ fn check_shows_the_rules_as_understood_and_what_hides_them() {
     assert_eq!(answer.code, Some(0), "{}", answer.error);
     let expected = "\
 rule     policy  links                                  matches
-voice    WSDM    fiber, cable, then lte, then any link  protocol udp; dscp 46
+voice    WSDM    fiber, cable, then lte, then any link  protocol udp; dscp ef
 backup   WSDM    cable, then dropped                    from 192.168.1.10; ports 873, 5000-5010; when mon-fri 08:00-18:00
 guests   WSDM    all links                              device eth1
 default  WSDM    all links                              the rest

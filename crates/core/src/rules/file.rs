@@ -65,6 +65,12 @@ pub fn dscp_of(text: &str) -> Option<u8> {
     number.or_else(|| value_of(&DSCPS, text))
 }
 
+/// As `dscp_of` reads it: its name if it has one.
+pub fn dscp_name(code: u8) -> String {
+    let named = DSCPS.iter().find(|(_, value)| *value == code);
+    named.map_or_else(|| code.to_string(), |(name, _)| (*name).to_owned())
+}
+
 fn value_of(names: &[(&str, u8)], text: &str) -> Option<u8> {
     let named = names
         .iter()
