@@ -6,6 +6,7 @@ use anabranch_policy::abi::BePort;
 use anabranch_policy::{Rules, Traits};
 
 use super::compile::{DoesNotFit, active, compile};
+use super::file::dscp_name;
 use super::matches::{Matches, protocol_name};
 use super::schedule::Moment;
 use super::{RULES_MAX, Rule};
@@ -59,7 +60,7 @@ impl Sample {
             "protocol" => protocol_name(self.protocol),
             "ports" => port(self.port),
             "source_ports" => port(self.source_port),
-            "dscp" => self.dscp.to_string(),
+            "dscp" => dscp_name(self.dscp),
             "device" => self.device.clone().unwrap_or("none".to_owned()),
             _ => at.map_or(String::new(), |at| at.to_string()),
         }
