@@ -23,10 +23,10 @@ static __always_inline __u64 ab_borrow(__u64 a, __u64 b, __u64 borrow)
 	return ((~a & b) | ((~a | b) & (a - b - borrow))) >> 63;
 }
 
-/* 1 if the address stands before `start`. The barrier is that of ab_is_less(). */
-static __always_inline __u64 ab_stands_before(__u64 high, __u64 low, const struct ab_rule_addr *start)
+/* 1 unless the address stands before `start`. The barrier is that of ab_is_less(). */
+static __always_inline __u64 ab_has_begun(__u64 high, __u64 low, const struct ab_rule_addr *start)
 {
-	__u64 bit = ab_borrow(high, start->high, ab_borrow(low, start->low, 0));
+	__u64 bit = 1 - ab_borrow(high, start->high, ab_borrow(low, start->low, 0));
 
 	__asm__ volatile("" : "+r"(bit));
 	return bit;
@@ -39,25 +39,18 @@ static __always_inline __u64 ab_rules_at_addr(const struct ab_rules_by_addr *by,
 	__u64 piece = 0;
 
 	for (__u32 half = AB_PIECES_MAX / 2; half; half >>= 1)
-		piece += half * (1 - ab_stands_before(high, low, &by->start[piece + half]));
+		piece += half * ab_has_begun(high, low, &by->start[piece + half]);
 	return by->set[piece];
-}
-
-/* 1 if the port is less. The compiler knows of ports that they are small, and would compare them with a branch. */
-static __always_inline __u64 ab_port_is_less(__u64 port, __u64 start)
-{
-	__u64 difference = port - start;
-
-	__asm__ volatile("" : "+r"(difference));
-	return difference >> 63;
 }
 
 static __always_inline __u64 ab_rules_at_port(const struct ab_rules_by_port *by, __be16 port)
 {
-	__u64 value = AB_HOST16(port), piece = 0;
+	__u64 next = AB_HOST16(port) + 1, piece = 0;
 
+	/* What the compiler knows to be small it compares by a branch. */
+	__asm__ volatile("" : "+r"(next));
 	for (__u32 half = AB_PIECES_MAX / 2; half; half >>= 1)
-		piece += half * (1 - ab_port_is_less(value, by->start[piece + half]));
+		piece += half * ab_is_less(by->start[piece + half], next);
 	return by->set[piece];
 }
 

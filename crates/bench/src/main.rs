@@ -5,7 +5,7 @@
 //! The contenders stand in networks of their own, built alike (`testbed`), and take turns: every run of a measure
 //! meets all of them within seconds of each other, in an order that rotates, so that what the machine does meanwhile
 //! hits all alike. A row shows the median of its runs. Then the programs are measured by themselves (`program`,
-//! `opening`), and a choice (`choice`).
+//! `opening`), a choice (`choice`), and the class of a flow (`rules`).
 
 mod against;
 mod choice;
@@ -22,6 +22,7 @@ mod program;
 mod ratios;
 mod report;
 mod rows;
+mod rules;
 mod testbed;
 
 use std::path::{Path, PathBuf};
@@ -89,7 +90,7 @@ struct Args {
 }
 
 /// What can be measured by itself.
-const MEASURES: [&str; 8] = [
+const MEASURES: [&str; 9] = [
     "goodput",
     "connections",
     "packets",
@@ -97,6 +98,7 @@ const MEASURES: [&str; 8] = [
     "program",
     "opening",
     "choice",
+    "rules",
     "crowd",
 ];
 
@@ -174,6 +176,11 @@ fn main() -> Result<()> {
     }
     if args.wants("choice") {
         measure_choice(args.runs(), &mut samples)?;
+    }
+    if args.wants("rules") {
+        for _ in 0..args.runs() {
+            samples.add(Contender::Anabranch, [("rules_63", rules::measure()?)]);
+        }
     }
     if args.wants("crowd") {
         measure_crowd(&args, &by, span, &mut samples)?;

@@ -46,6 +46,7 @@ const GOODPUT: &[Target] = &[
 ];
 const FEW: &[Target] = &[Target::AtMost(150.0)];
 const SCAN: &[Target] = &[Target::AtMost(2500.0)];
+const CLASS: &[Target] = &[Target::AtMost(300.0)];
 const PICK: &[Target] = &[Target::AtMost(300.0)];
 const ESTABLISHED: &[Target] = &[Target::AtMost(200.0)];
 
@@ -240,6 +241,13 @@ pub const ROWS: &[Row] = &[
         PICK,
     ),
     row("choice_256_turns", "… in turn", "ns", Better::Less, PICK),
+    row(
+        "rules_63",
+        "the class of a flow, 63 rules less none",
+        "ns",
+        Better::Less,
+        CLASS,
+    ),
     row(
         "packets_64_byte_1000_flows",
         "64-byte UDP packets, 1000 flows in turn",

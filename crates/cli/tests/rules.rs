@@ -84,10 +84,10 @@ icmp self > 192.0.2.1 at \"sun 12:00\"
    voice: fiber, cable, then lte, then any link
 4: tcp 192.168.1.10 > 203.0.113.7:873 device eth0 at \"mon 09:00\" = backup
    backup: cable, then dropped
-   not voice: protocol: tcp, not udp; dscp: 0, not 46
+   not voice: protocol: tcp, not udp; dscp: be, not ef
 5: icmp self > 192.0.2.1 at \"sun 12:00\"
    default: all links
-   not voice: protocol: icmp, not udp; dscp: 0, not 46
+   not voice: protocol: icmp, not udp; dscp: be, not ef
    not backup: from: self, not 192.168.1.10; ports: none, not 873, 5000-5010; when: sun 12:00, not mon-fri 08:00-18:00
    not guests: device: none, not eth1
 
@@ -190,7 +190,7 @@ fn check_shows_the_rules_as_understood_and_what_hides_them() {
     assert_eq!(answer.code, Some(0), "{}", answer.error);
     let expected = "\
 rule     policy  links                                  matches
-voice    WSDM    fiber, cable, then lte, then any link  protocol udp; dscp 46
+voice    WSDM    fiber, cable, then lte, then any link  protocol udp; dscp ef
 backup   WSDM    cable, then dropped                    from 192.168.1.10; ports 873, 5000-5010; when mon-fri 08:00-18:00
 guests   WSDM    all links                              device eth1
 default  WSDM    all links                              the rest
@@ -212,4 +212,21 @@ fn check_refuses_a_rule_that_can_never_match() {
         answer.error,
         "anabranch: office.toml:26: rule[3].name = \"visitors\": can never match: all of its traffic is taken before by backup (line 14), guests (line 22)\n"
     );
+}
+
+/// Its configuration, what `check` says of that, a list of flows, and the answer.
+#[test]
+fn the_page_on_rules_shows_what_the_command_says() {
+    let page = include_str!("../../../docs/rules.md");
+    let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
+    let [config, checked, flows, explained] = blocks[..] else {
+        panic!("{} blocks", blocks.len());
+    };
+    let text = |block: &'static str| block.split_once('\n').unwrap().1;
+    let folder = Folder::with(text(config), text(flows));
+    let answer = folder.check(&["--offline"]);
+    assert!(answer.output.ends_with(text(checked)), "{}", answer.output);
+    let answer = folder.check(&["--explain", "flows.txt"]);
+    assert_eq!(answer.output, text(explained));
+    assert_eq!(answer.code, Some(1), "{}", answer.error);
 }

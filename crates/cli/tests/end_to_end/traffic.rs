@@ -68,7 +68,7 @@ fn a_thousand_downloads_use_every_link_for_its_rate_and_none_fails_and_no_flow_s
 
 #[test]
 fn iperf3_gets_the_rate_of_several_links_in_both_directions() {
-    let house = House::new("policy = \"WRR\"\nsessions.stick = false");
+    let house = House::new("policy = \"WRR\"\ndefault.stick = false");
     let _server = iperf_server(house.lab.internet());
     let down_bps = iperf(house.lab.clients(), 3, &["--reverse"]);
     let up_bps = iperf(house.lab.clients(), 3, &[]);
@@ -89,7 +89,7 @@ fn iperf3_gets_the_rate_of_several_links_in_both_directions() {
 
 #[test]
 fn dig_and_ping_get_every_answer() {
-    let house = House::new("policy = \"RR\"\nsessions.stick = false");
+    let house = House::new("policy = \"RR\"\ndefault.stick = false");
     serve_dns(&house.lab);
     let clients = house.lab.clients();
     for number in 0..9 {

@@ -65,6 +65,12 @@ pub fn dscp_of(text: &str) -> Option<u8> {
     number.or_else(|| value_of(&DSCPS, text))
 }
 
+/// As `dscp_of` reads it: its name if it has one.
+pub fn dscp_name(code: u8) -> String {
+    let named = DSCPS.iter().find(|(_, value)| *value == code);
+    named.map_or_else(|| code.to_string(), |(name, _)| (*name).to_owned())
+}
+
 fn value_of(names: &[(&str, u8)], text: &str) -> Option<u8> {
     let named = names
         .iter()
@@ -607,9 +613,33 @@ impl<'de> Deserialize<'de> for Tiers {
 }
 
 /// An element of [`Tiers`]. Beside lists, a link alone is a tier.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum LinkOrTier {
     Link(String),
     Tier(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for LinkOrTier {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = LinkOrTier;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a link or a list of links")
+            }
+
+            fn visit_str<E: Error>(self, link: &str) -> Result<LinkOrTier, E> {
+                Ok(LinkOrTier::Link(link.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LinkOrTier, A::Error> {
+                let mut tier = Vec::new();
+                while let Some(link) = list.next_element()? {
+                    tier.push(link);
+                }
+                Ok(LinkOrTier::Tier(tier))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }

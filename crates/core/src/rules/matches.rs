@@ -3,6 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use super::file::dscp_name;
 use super::schedule::Schedule;
 
 pub(super) const ICMP: u8 = 1;
@@ -42,7 +43,10 @@ impl Matches {
             ),
             ("ports", listed(self.ports.iter().map(range))),
             ("source_ports", listed(self.source_ports.iter().map(range))),
-            ("dscp", listed(&self.dscp)),
+            (
+                "dscp",
+                listed(self.dscp.iter().map(|code| dscp_name(*code))),
+            ),
             ("device", listed(&self.devices)),
             ("when", listed(&self.when)),
         ];

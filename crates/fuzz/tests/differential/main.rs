@@ -30,10 +30,12 @@ use worlds::Worlds;
 const CASES: u32 = 1500;
 const SHRINKS: u32 = 2000;
 /// So often at least, a fifth of what is usual: what is never reached is never compared.
-const REACHED: [(&str, u32); 7] = [
+const REACHED: [(&str, u32); 9] = [
     ("TRANSLATED_OUT", 7_000),
     ("TRANSLATED_IN", 4_000),
     ("NO_LINK", 30),
+    ("CLASS_DROPPED", 30),
+    ("REFUSED_CLASS", 150),
     ("NO_FLOW_OUT", 1_000),
     ("BAD_HANDSHAKE", 400),
     ("LATE_ANSWER", 50),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use anabranch_config::{BadInput, did_you_mean, read_text};
-use anabranch_core::rules::file::{DEFAULT_CLASS, dscp_of, protocol_of};
+use anabranch_core::rules::file::{DEFAULT_CLASS, dscp_name, dscp_of, protocol_of};
 use anabranch_core::rules::{Class, Moment, Sample, Trial, Verdict, protocol_name};
 use anabranch_daemon::config::{Config, Configuration};
 use anyhow::ensure;
@@ -114,7 +114,7 @@ fn value(Asked { sample, at, .. }: &Asked, key: &str) -> String {
         "protocol" => protocol_name(sample.protocol),
         "ports" => port(sample.port),
         "source_ports" => port(sample.source_port),
-        "dscp" => sample.dscp.to_string(),
+        "dscp" => dscp_name(sample.dscp),
         "device" => sample.device.clone().unwrap_or("none".to_owned()),
         _ => at.map_or(String::new(), |at| at.to_string()),
     }

@@ -1,0 +1,76 @@
+//! The class of a flow by itself: nanoseconds of `ab_class_of`, which the gateway calls for every new flow, with as many rules as
+//! there may be less those with none, under `BPF_PROG_TEST_RUN`. Every rule looks at every field, and every flow is another.
+
+use std::net::Ipv4Addr;
+
+use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, RULES_MAX, Rule, compile};
+use anyhow::{Context, Result, ensure};
+use aya::maps::Array;
+use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+
+use crate::ratios::{median, sorted};
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/rules.bpf.o"));
+
+const REPEAT: u32 = 1_000;
+const WALKS: usize = 500;
+/// An Ethernet and an IP header: the least that a test run takes.
+const FRAME: [u8; 34] = [0; 34];
+
+/// Nanoseconds that all rules cost a flow, the median of many test runs.
+pub fn measure() -> Result<f64> {
+    let all: Vec<Rule> = (0..RULES_MAX as u8).map(rule).collect();
+    Ok(nanoseconds(&all)? - nanoseconds(&[])?)
+}
+
+fn nanoseconds(rules: &[Rule]) -> Result<f64> {
+    let compiled = compile(rules, Moment::new(0, 0), |_| Some(1))?;
+    let mut bpf = EbpfLoader::new().load(OBJECT)?;
+    write(&mut bpf, *compiled)?;
+    let program = bpf.program_mut("class_of").context("program class_of")?;
+    let program: &mut SchedClassifier = program.try_into()?;
+    program.load()?;
+    let durations: Result<Vec<_>> = (0..WALKS).map(|_| run(program, rules.len())).collect();
+    Ok(median(&sorted(durations?.into_iter())))
+}
+
+fn write(bpf: &mut Ebpf, rules: anabranch_policy::Rules) -> Result<()> {
+    let map = bpf.map_mut("rules").context("rules")?;
+    let mut map = Array::<_, anabranch_policy::Rules>::try_from(map)?;
+    Ok(map.set(0, rules, 0)?)
+}
+
+fn run(program: &SchedClassifier, rules: usize) -> Result<f64> {
+    let options = TestRunOptions {
+        data_in: Some(&FRAME),
+        repeat: REPEAT,
+        ..TestRunOptions::new()
+    };
+    let ran = program.test_run(options)?;
+    ensure!(
+        ran.return_value as usize <= rules,
+        "class {} of {rules}",
+        ran.return_value
+    );
+    Ok(ran.duration.as_nanos() as f64)
+}
+
+/// Of all networks a 63rd each, so that few flows are of the default class for its sake.
+fn rule(number: u8) -> Rule {
+    let network = |length| Prefix::new(Ipv4Addr::new(4 * number, 0, 0, 0).into(), length);
+    let port = 1 + 1000 * u16::from(number);
+    Rule {
+        matches: Matches {
+            from: vec![Origin::Prefix(network(6))],
+            to: vec![network(6), network(7)],
+            protocols: vec![6, 17],
+            ports: vec![port..=port + 500, port + 600..=port + 900],
+            source_ports: vec![port..=port + 900],
+            dscp: (0..64).collect(),
+            devices: vec!["lan".to_owned()],
+            when: None,
+        },
+        class: Class::default(),
+    }
+}
