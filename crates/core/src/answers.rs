@@ -27,8 +27,7 @@ pub struct FlowRow {
     pub state: FlowState,
     /// The link's number.
     pub link: u16,
-    /// That of its class.
-    #[serde(default)]
+    /// The number of its class.
     pub class: u8,
     /// Why it was chosen.
     pub why: String,
@@ -64,6 +63,16 @@ pub enum Proto {
     Udp,
 }
 
+impl Proto {
+    /// Of the IP header.
+    pub const fn number(self) -> u8 {
+        match self {
+            Proto::Tcp => 6,
+            Proto::Udp => 17,
+        }
+    }
+}
+
 /// What one link brought to the choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weighed {
@@ -82,15 +91,14 @@ pub struct Weighed {
 pub struct Explanation {
     /// None: the kernel's own routing decides, or nothing can be sent.
     pub link: Option<u16>,
+    /// The number of the class that takes it.
+    pub class: u8,
     /// Why this link, or why none.
     pub why: String,
     /// The flow exists already: the link is a fact, not a forecast.
     pub bound: bool,
     /// Of addresses and ports: their sum under `hash-sum`, their CRC-32 under any other policy.
     pub hash: u32,
-    /// The number of its class.
-    #[serde(default)]
-    pub class: u8,
     /// What the choice was made from; empty if it fell otherwise.
     pub weighed: Vec<Weighed>,
 }

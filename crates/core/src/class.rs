@@ -6,7 +6,6 @@ use std::fmt;
 use anabranch_policy::abi;
 
 use crate::algorithm::Algorithm;
-use crate::answers::ReasonCount;
 use crate::link::{LinkId, LinkSet, OnReturn};
 use crate::rules::{Class, Direction, WhenNone};
 use crate::sessions::Sessions;
@@ -67,20 +66,18 @@ impl FromIterator<ClassId> for ClassSet {
 }
 
 /// What the data path has counted of a class since the beginning, all CPUs added up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ClassCounters {
-    /// Dispatched, opened and closed.
-    pub flows: abi::Gauge,
+    /// Flows, and packets that opened none.
+    pub counts: abi::Class,
     /// Packets and bytes of both directions.
     pub traffic: abi::Traffic,
-    /// Why its packets were dropped or refused, and how many.
-    pub drops: Vec<ReasonCount>,
 }
 
 impl ClassCounters {
     /// Its flows that are not closed.
     pub fn live(&self) -> u64 {
-        self.flows.opened.saturating_sub(self.flows.closed)
+        self.counts.opened.saturating_sub(self.counts.closed)
     }
 }
 
@@ -100,6 +97,8 @@ pub struct ClassSpec {
     pub when_none: WhenNone,
     /// Where most of its bytes go, for measures that weigh both directions; none: as the site's do.
     pub direction: Option<Direction>,
+    /// Live flows that one host may have in it; none: as many as in all.
+    pub flows_per_host: Option<u32>,
     /// What its flows do when a link of an earlier tier returns; none: what each link says for itself.
     pub on_return: Option<OnReturn>,
 }
@@ -123,6 +122,7 @@ impl ClassSpec {
             tiers: class.tiers_of(id),
             when_none: class.when_none,
             direction: class.direction,
+            flows_per_host: class.flows_per_host,
             on_return: class.on_return,
         }
     }
@@ -143,6 +143,7 @@ impl From<Algorithm> for ClassSpec {
             tiers: None,
             when_none: WhenNone::default(),
             direction: None,
+            flows_per_host: None,
             on_return: None,
         }
     }

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_core::rules::{Moment, Sample, Trial, active, compile};
 use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
@@ -29,8 +30,8 @@ use crate::probe::{Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
 use crate::view;
-use anabranch_api::{FlowRow, ReasonCount};
-use anabranch_api::{LinkAction, Request, Response};
+use anabranch_api::{Explained, LinkAction, PassedRule, Request, Response};
+use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
 const SWEEP_REST: u32 = 200;
@@ -67,6 +68,8 @@ pub trait Surroundings {
     fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()>;
     /// Remembers what was ordered, also beyond a clean stop; else the orders of before.
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()>;
+    /// The time of the week, as the host's clock and time zone have it.
+    fn moment(&self) -> Moment;
     /// The ports of the host's own sockets.
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
     /// Mark of what the kernel's own NAT carries; 0 if nothing. [`apply`](Self::apply) may find that it can.
@@ -108,6 +111,8 @@ pub struct GatewayRole<P, S> {
     abandoned: Vec<(LinkId, IpAddr)>,
     /// As the data path knows it.
     fallback_mark: u32,
+    /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
+    told_rules: Option<(u64, BTreeMap<String, u32>)>,
     first_usable: Option<LinkId>,
     ticks: u64,
     sweep_at: Instant,
@@ -126,12 +131,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         config: Config,
         instance: &str,
         (former, mut orders): (Slots, Orders),
-        (mut plane, adopted): (P, bool),
+        (plane, adopted): (P, bool),
         surroundings: S,
     ) -> anyhow::Result<Self> {
         let slots = former.assign(config.names());
         orders.keep(&slots);
-        let classes = class_slots(&mut plane, &config)?;
+        let classes = class_slots(&plane, &config)?;
         let mut driver = Driver::new(Time::ZERO, &config, &slots, &classes)?;
         for (name, action) in orders.iter() {
             if let Some(id) = slots.id(name) {
@@ -151,6 +156,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             externals: BTreeMap::new(),
             abandoned: Vec::new(),
             fallback_mark: 0,
+            told_rules: None,
             first_usable: None,
             ticks: 0,
             sweep_at: Instant::now(),
@@ -320,6 +326,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.gain_links(&wanted.links);
         let before = std::mem::replace(&mut self.told.links, wanted.links);
         self.turn_balancer()?;
+        self.tell_rules()?;
         self.tell_devices(&wanted.attachments);
         self.forget_links(before.into_keys())?;
         Ok(())
@@ -358,6 +365,27 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 self.driver.handle_link_state(now, *id, LinkState::Present);
             }
         }
+    }
+
+    /// Which class new flows are of, once the choices of all classes are installed: devices come and go, schedules too.
+    fn tell_rules(&mut self) -> anyhow::Result<()> {
+        let at = self.surroundings.moment();
+        let devices = self.seen.attachments.iter();
+        let devices = devices.map(|(ifindex, attachment)| (attachment.device.clone(), *ifindex));
+        let told = (active(&self.config.rules, at), devices.collect());
+        if self.told_rules.as_ref() == Some(&told) {
+            return Ok(());
+        }
+        let ifindex = |name: &str| told.1.get(name).copied();
+        let mut rules = compile(&self.config.rules, at, ifindex)?;
+        let classes = self.classes.of_rules(&self.config);
+        // The place before the first rule's is the default class's.
+        for (place, class) in rules.class.iter_mut().skip(1).zip(classes) {
+            *place = class.0;
+        }
+        self.plane.set_rules(&rules)?;
+        self.told_rules = Some(told);
+        Ok(())
     }
 
     /// A device may vanish between the look and the attachment: the next look sees that.
@@ -549,15 +577,49 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
+    /// With the name of its class, and the rules that it passes.
+    fn explained(
+        &self,
+        from: SocketAddr,
+        to: SocketAddr,
+        proto: Proto,
+        explanation: Explanation,
+    ) -> Explained {
+        let id = ClassId(explanation.class);
+        let name = self.classes.name(id);
+        let name = name.map_or_else(|| format!("#{}", id.0), str::to_owned);
+        let sample = Sample {
+            from: Some(from.ip()),
+            source_port: from.port(),
+            to: to.ip(),
+            port: to.port(),
+            protocol: proto.number(),
+            dscp: 0,
+            device: Some(self.config.lan[0].clone()).filter(|_| self.config.lan.len() == 1),
+        };
+        let passed = if explanation.bound {
+            Vec::new()
+        } else {
+            passed(&self.config, &sample, self.surroundings.moment(), &name)
+        };
+        Explained {
+            class: name,
+            passed,
+            explanation,
+        }
+    }
+
     fn look_up(&mut self, question: Request) -> Result<Response, plane::Error> {
         Ok(match question {
             Request::Explain { from, to, proto } => {
-                Response::Explanation(Box::new(self.plane.explain(from, to, proto)?))
+                let explanation = self.plane.explain(from, to, proto)?;
+                Response::Explanation(Box::new(self.explained(from, to, proto, explanation)))
             }
             _ => {
                 let now = self.shell.now();
                 self.driver.read_counters(now, &mut self.plane)?;
-                Response::Status(Box::new(view::status(self)?))
+                let classes = self.plane.class_counters()?;
+                Response::Status(Box::new(view::status(self, &classes)?))
             }
         })
     }
@@ -588,8 +650,25 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 }
 
+/// The rules before that of `class`, and what each asks for that the flow has not.
+fn passed(config: &Config, sample: &Sample, at: Moment, class: &str) -> Vec<PassedRule> {
+    // The configuration was refused otherwise.
+    let Ok(mut trial) = Trial::new(&config.rules, &config.lan) else {
+        return Vec::new();
+    };
+    let verdict = trial.verdict(sample, at);
+    let before = config.rules.iter().take_while(|rule| rule.name() != class);
+    let passed = before
+        .zip(&verdict.passed)
+        .map(|(rule, missed)| PassedRule {
+            rule: rule.name().to_owned(),
+            because: rule.misses(missed, sample, Some(at)),
+        });
+    passed.collect()
+}
+
 /// Numbers for the classes of a configuration, by what the data path has of classes.
-fn class_slots<P: Plane>(plane: &mut P, config: &Config) -> anyhow::Result<ClassSlots> {
+fn class_slots<P: Plane>(plane: &P, config: &Config) -> anyhow::Result<ClassSlots> {
     let counters = plane.class_counters()?;
     let live = |id: ClassId| counters.get(id.index()).map_or(0, ClassCounters::live);
     Ok(ClassSlots::of(config, &plane.class_names()?, live))
@@ -664,6 +743,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     fn tick(&mut self) -> anyhow::Result<()> {
         self.ticks += 1;
         self.sweep()?;
+        self.tell_rules()?;
         let traffic = all_links().map(|id| self.driver.counters(id).traffic);
         self.meter.tick(self.shell.uptime(), traffic);
         if self.surroundings.has_lost_guard() || self.ticks.is_multiple_of(LOOK_TICKS) {
@@ -683,6 +763,9 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             self.look().await?;
         }
         self.turn_balancer()?;
+        if self.told_rules.is_none() {
+            self.tell_rules()?;
+        }
         let first = self.driver.first_usable(&self.config);
         if std::mem::replace(&mut self.first_usable, first) != first {
             self.apply_to_host().await;
@@ -732,7 +815,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
         let slots = self.slots.assign(config.names());
         let now = self.shell.now();
-        let classes = class_slots(&mut self.plane, &config)?;
+        let classes = class_slots(&self.plane, &config)?;
         self.driver.reconfigure(now, &config, &slots, &classes)?;
         if config.limits.flows > self.config.limits.flows {
             tracing::warn!(
@@ -743,6 +826,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.orders.keep(&slots);
         (self.config, self.slots, self.classes) = (config, slots, classes);
         self.plane.set_class_names(&self.classes.names())?;
+        self.told_rules = None;
         self.set_settings()?;
         self.look().await?;
         tracing::info!(

@@ -13,7 +13,7 @@ use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict, Walker, Which,
 };
-use anabranch_policy::abi::MAX_CLASSES;
+use anabranch_policy::abi::{MAX_CLASSES, Rules, Traffic};
 
 use crate::config::{Config, Forwards, LanSources, UdpFilter};
 
@@ -31,8 +31,9 @@ pub trait Plane: DataPlane<Error = Error> {
     /// As last set, by whatever process.
     fn class_names(&self) -> Result<BTreeMap<ClassId, String>, Error>;
     fn set_class_names(&mut self, names: &BTreeMap<ClassId, String>) -> Result<(), Error>;
-    /// Of every class there may be, in the order of their ids.
-    fn class_counters(&mut self) -> Result<Vec<ClassCounters>, Error>;
+    /// In the order of their ids, up to the last that was ever used.
+    fn class_counters(&self) -> Result<Vec<ClassCounters>, Error>;
+    fn set_rules(&mut self, rules: &Rules) -> Result<(), Error>;
     fn is_pressed(&self) -> Result<bool, Error>;
     fn flows_max(&self) -> u64;
     fn explain(
@@ -98,30 +99,33 @@ impl Plane for Gateway {
         self.walker()
     }
 
-    /// No flow is of a class that has a name.
     fn class_names(&self) -> Result<BTreeMap<ClassId, String>, Error> {
-        Ok(BTreeMap::new())
+        let names = (0..).map(ClassId).zip(self.class_names()?);
+        Ok(names.filter_map(|(id, name)| Some((id, name?))).collect())
     }
 
-    fn set_class_names(&mut self, _: &BTreeMap<ClassId, String>) -> Result<(), Error> {
+    fn set_class_names(&mut self, names: &BTreeMap<ClassId, String>) -> Result<(), Error> {
+        for id in (0..MAX_CLASSES as u8).map(ClassId) {
+            self.set_class_name(id.0, names.get(&id).map(|name| &name[..]))?;
+        }
         Ok(())
     }
 
-    /// All flows are the default class's.
-    fn class_counters(&mut self) -> Result<Vec<ClassCounters>, Error> {
-        let mut classes = vec![ClassCounters::default(); MAX_CLASSES];
-        let default = &mut classes[ClassId::DEFAULT.index()];
-        for link in self.counters()? {
-            default.traffic += link.traffic;
-            default.flows.dispatched += link.flows.dispatched;
-            default.flows.opened += link.flows.opened;
-            default.flows.closed += link.flows.closed;
-        }
-        default.drops = self.reasons()?;
-        default
-            .drops
-            .retain(|reason| ["dropped", "refused"].contains(&&reason.fate[..]));
-        Ok(classes)
+    fn class_counters(&self) -> Result<Vec<ClassCounters>, Error> {
+        let classes = self.class_counters()?.into_iter();
+        let counters = classes.map(|class| {
+            let mut traffic = Traffic::default();
+            class.traffic.iter().for_each(|link| traffic += *link);
+            ClassCounters {
+                counts: class.counts,
+                traffic,
+            }
+        });
+        Ok(counters.collect())
+    }
+
+    fn set_rules(&mut self, rules: &Rules) -> Result<(), Error> {
+        self.set_rules(rules)
     }
 
     fn is_pressed(&self) -> Result<bool, Error> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_core::LinkId;
+use anabranch_core::rules::Moment;
 use anabranch_core::rules::file::Remark;
 use anabranch_dataplane::Gateway;
 use anyhow::Context;
@@ -185,6 +186,10 @@ impl Surroundings for RealHost<'_> {
 
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]> {
         host::ephemeral_ports()
+    }
+
+    fn moment(&self) -> Moment {
+        host::moment()
     }
 
     fn fallback_mark(&self, config: &Config) -> u32 {

@@ -387,6 +387,7 @@ impl Class {
             without: without.into(),
             syn_retry: u32::from(algorithm.retry == Retry::Elsewhere),
             granularity: algorithm.granularity as u32,
+            flows_per_host: self.spec.flows_per_host.unwrap_or(0),
             stick: sessions.stick.into(),
             except: sessions.except(),
             ..Choice::default()

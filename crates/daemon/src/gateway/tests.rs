@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anabranch_core::{Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters};
-use anabranch_policy::abi::{Gauge, Traffic};
+use anabranch_policy::abi::{Gauge, Rules, Traffic};
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
@@ -75,6 +75,14 @@ struct World {
     class_flows: BTreeMap<ClassId, u64>,
     /// Links whose flows have ended, and of which classes.
     ended: Vec<(LinkId, ClassSet)>,
+    /// Classes that have had a choice.
+    installed: ClassSet,
+    /// The rules that hold, and the class of each.
+    rules: (u64, Vec<u8>),
+    /// Hours after nine on Monday.
+    hour: u16,
+    /// What the program says of any flow.
+    explanation: Option<Explanation>,
     lacks: Option<String>,
     fallback_mark: u32,
     /// Targets that answer on no link.
@@ -133,6 +141,7 @@ impl DataPlane for FakePlane {
 
     fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), PlaneError> {
         let usable = choice.usable.word[0];
+        self.0.lock().unwrap().installed.extend([class]);
         self.tell(match class {
             ClassId::DEFAULT => Told::Choice(usable),
             ClassId(class) => Told::ClassChoice(class, usable),
@@ -223,11 +232,21 @@ impl Plane for FakePlane {
         Ok(())
     }
 
-    fn class_counters(&mut self) -> Result<Vec<ClassCounters>, PlaneError> {
+    fn set_rules(&mut self, rules: &Rules) -> Result<(), PlaneError> {
+        let mut world = self.0.lock().unwrap();
+        for class in rules.class {
+            let choice = world.installed.contains(ClassId(class));
+            assert!(choice, "class {class} has no choice yet");
+        }
+        world.rules = (rules.active, rules.class[1..].to_vec());
+        Ok(())
+    }
+
+    fn class_counters(&self) -> Result<Vec<ClassCounters>, PlaneError> {
         let world = self.0.lock().unwrap();
         let counters = |id| {
             let mut counters = ClassCounters::default();
-            counters.flows.opened = world.class_flows.get(&id).copied().unwrap_or(0);
+            counters.counts.opened = world.class_flows.get(&id).copied().unwrap_or(0);
             counters
         };
         Ok((0..64).map(ClassId).map(counters).collect())
@@ -243,7 +262,8 @@ impl Plane for FakePlane {
         _: std::net::SocketAddr,
         _: Proto,
     ) -> Result<Explanation, PlaneError> {
-        Err(PlaneError::ShortExplanation(0))
+        let explanation = self.0.lock().unwrap().explanation.clone();
+        explanation.ok_or(PlaneError::ShortExplanation(0))
     }
 
     fn reasons(&self) -> Result<Vec<ReasonCount>, PlaneError> {
@@ -326,6 +346,10 @@ impl Surroundings for FakeHost {
 
     fn drops(&self) -> anyhow::Result<Vec<ReasonCount>> {
         Ok(Vec::new())
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::new(0, (9 + self.world.lock().unwrap().hour) * 60)
     }
 
     fn fallback_mark(&self, _: &Config) -> u32 {

@@ -4,6 +4,7 @@
 //! file before the setting is changed, so a daemon that was killed loses nothing: the next one finds the file and puts
 //! everything back when it stops cleanly. Rules and routes carry our protocol number, so they need no memory at all.
 
+mod clock;
 pub mod ids;
 mod nft;
 mod routing;
@@ -23,6 +24,7 @@ use crate::plane::LinkId;
 use crate::slots::{Orders, Slots};
 use anabranch_api::Paths;
 use anabranch_api::ReasonCount;
+pub use clock::moment;
 use ids::Ids;
 use nft::{Guard, GuardedLink};
 use routing::{FirstUsable, Routing};

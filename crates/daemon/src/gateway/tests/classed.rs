@@ -106,3 +106,99 @@ async fn a_refused_configuration_leaves_the_classes_as_they_were() {
     assert_eq!(names(&rig), [(1, "bulk".into())]);
     assert_eq!(rig.told(), []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn status_tells_each_class_in_the_order_of_its_rules_with_what_it_uses() {
+    let rig = Rig::start_in(&with_rules(BULK), world(), false).await;
+    set_flows(&rig, 1, 3);
+    rig.reload(&with_rules(
+        &[VOICE, &BULK.replace("bulk", "video")].concat(),
+    ))
+    .await;
+    set_flows(&rig, 2, 5);
+    rig.world.lock().unwrap().dead = vec!["ppp0"];
+    rig.pass(Duration::from_secs(1)).await;
+    let classes = rig.status().await.classes;
+    let told: Vec<_> = classes
+        .iter()
+        .map(|class| (&class.name[..], class.slot, class.leaving, class.flows.live))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("voice", 2, false, 5),
+            ("video", 3, false, 0),
+            ("bulk", 1, true, 3),
+            ("default", 0, false, 0)
+        ]
+    );
+    let links = |class: usize| -> Vec<Vec<(&str, bool)>> {
+        let tiers = classes[class].tiers.iter();
+        let link =
+            |link: &anabranch_api::ClassLink| (link.link.clone().leak() as &str, link.usable);
+        tiers.map(|tier| tier.iter().map(link).collect()).collect()
+    };
+    assert_eq!(links(0), [vec![("lte", false)]]);
+    assert_eq!(links(1), [vec![("fiber", true)], vec![("lte", false)]]);
+    assert_eq!(links(3), [vec![("fiber", true), ("lte", false)]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_explanation_names_the_class_and_the_rules_that_are_passed() {
+    let night = BULK
+        .replace("bulk", "night")
+        .replace("dscp = \"cs1\"", "when = \"22:00-06:00\"");
+    let rules = with_rules(&[BULK, &night].concat());
+    let rig = Rig::start_in(&rules, world(), false).await;
+    rig.world.lock().unwrap().explanation = Some(Explanation {
+        link: Some(0),
+        class: 0,
+        why: "the only link".into(),
+        bound: false,
+        hash: 0,
+        weighed: Vec::new(),
+    });
+    let request = Request::Explain {
+        from: "192.168.1.20:50000".parse().unwrap(),
+        to: "203.0.113.7:443".parse().unwrap(),
+        proto: Proto::Tcp,
+    };
+    let Response::Explanation(explained) = rig.call(request).await else {
+        panic!("no explanation");
+    };
+    assert_eq!(explained.class, "default");
+    let passed: Vec<String> = explained
+        .passed
+        .iter()
+        .map(|rule| format!("{} {}", rule.rule, rule.because.join("; ")))
+        .collect();
+    assert_eq!(
+        passed,
+        [
+            "bulk dscp: 0, not 8",
+            "night when: mon 09:00, not 22:00-06:00"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_are_told_by_the_numbers_of_their_classes_and_as_the_time_goes_by() {
+    let night = VOICE.replace("dscp = \"ef\"", "when = \"22:00-06:00\"");
+    let rig = Rig::start_in(&with_rules(BULK), world(), false).await;
+    let told = || {
+        let (active, classes) = rig.world.lock().unwrap().rules.clone();
+        (active, classes[..3].to_vec())
+    };
+    assert_eq!(told(), (0b010, vec![1, 0, 0]));
+    rig.reload(&with_rules(&[&night, BULK].concat())).await;
+    assert_eq!(
+        told(),
+        (0b100, vec![2, 1, 0]),
+        "bulk is the second, and class 1"
+    );
+    rig.world.lock().unwrap().hour = 14;
+    rig.pass(Duration::from_secs(2)).await;
+    assert_eq!(told(), (0b110, vec![2, 1, 0]));
+    rig.reload(CONFIG).await;
+    assert_eq!(told(), (0, vec![0, 0, 0]));
+}
