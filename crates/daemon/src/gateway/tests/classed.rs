@@ -175,7 +175,7 @@ async fn an_explanation_names_the_class_and_the_rules_that_are_passed() {
     assert_eq!(
         passed,
         [
-            "bulk dscp: 0, not 8",
+            "bulk dscp: be, not cs1",
             "night when: mon 09:00, not 22:00-06:00"
         ]
     );
