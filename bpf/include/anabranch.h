@@ -99,7 +99,7 @@ struct ab_host_key {
 	union ab_addr address;
 	__u32 ifindex;
 	__u8 mac[6];
-	__u16 class; /* the share of its flows in this class; 0: the host as a whole */
+	__u16 share; /* its flows in the class of one less; 0: the host as a whole */
 };
 
 /* An embryo's place among those of its host. The value is its LAN key. */

@@ -60,11 +60,11 @@ static __always_inline int find_opener(struct ab_scratch *s, const struct ab_set
 	}
 	name_sender(s, o->packet);
 	if (now && now->flows_per_host) {
-		s->host_key.class = s->opening.class;
+		s->host_key.share = share_in(s->opening.class);
 		o->share = find_or_make_host(s);
 		if (!o->share)
 			return 0;
-		s->host_key.class = 0;
+		s->host_key.share = 0;
 	}
 	o->host = find_or_make_host(s);
 	return o->host != NULL;

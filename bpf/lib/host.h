@@ -60,6 +60,12 @@ static __always_inline struct ab_host *share_of_device(__u32 ifindex)
 	return bpf_map_lookup_elem(&hosts, &key);
 }
 
+/* As ab_host_key.share. */
+static __always_inline __u16 share_in(__u32 class)
+{
+	return class + 1;
+}
+
 /* Of the flow's host in its class, where that has a quota. */
 static __always_inline struct ab_host *share_of_class(const struct ab_flow *lan, const union ab_addr *local)
 {
@@ -67,7 +73,7 @@ static __always_inline struct ab_host *share_of_class(const struct ab_flow *lan,
 	if (!(lan->state & AB_STATE_CLASSED))
 		return NULL;
 	make_holder_key(&key, lan, local);
-	key.class = lan->class;
+	key.share = share_in(lan->class);
 	return bpf_map_lookup_elem(&hosts, &key);
 }
 

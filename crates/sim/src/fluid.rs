@@ -17,8 +17,8 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use anabranch_core::{
-    Algorithm, Balancer, BuildError, ClassSpec, Config, LinkCounters, LinkId, LinkSpec, LinkState,
-    Time,
+    Algorithm, Balancer, BuildError, ClassId, ClassSpec, Config, LinkCounters, LinkId, LinkSpec,
+    LinkState, Time,
 };
 use anabranch_policy::abi::Choice;
 use anabranch_policy::{Gauges, Granularity, NO_TABLE, Request, choose};
@@ -148,7 +148,7 @@ impl Gateway {
         }
         let request = Request {
             hash: flow.hash,
-            draw: self.draws.next(&self.choice),
+            draw: self.draws.next(ClassId::DEFAULT, &self.choice),
             ..Request::default()
         };
         let target = choose(&self.choice, &self.gauges, &NO_TABLE, &request).target;

@@ -12,7 +12,7 @@ use anabranch_scenario::{
 };
 use anabranch_workload::{Arrivals, Extent, Round, RoundTimes, Tab};
 
-use crate::gateway::Pair;
+use crate::gateway::{Ends, Pair};
 use crate::net::{FlowId, FlowSpec, Net, News, PathId, Work};
 use crate::tcp::TcpConfig;
 
@@ -65,7 +65,7 @@ pub struct Route {
 }
 
 /// The CRC-32 by which the programs know a flow.
-pub fn flow_hash(from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+pub fn flow_hash((from, to): Ends) -> u32 {
     anabranch_policy::flow_hash(
         (*from.ip()).into(),
         (*to.ip()).into(),
@@ -80,12 +80,12 @@ pub trait Carrier {
     fn route(&mut self, net: &mut Net, pair: Pair, number: u64) -> Route;
 
     /// What the choice of a connection's path reads of its addresses and ports.
-    fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
-        flow_hash(from, to)
+    fn hash(&self, ends: Ends) -> u32 {
+        flow_hash(ends)
     }
 
     /// `flow` is about to open.
-    fn introduce(&mut self, net: &Net, flow: FlowId, pair: Pair);
+    fn introduce(&mut self, flow: FlowId, pair: Pair, ends: Ends);
 
     /// The link that carries a flow, by its place in the scenario.
     fn link_of(&self, net: &Net, flow: FlowId) -> Option<usize>;
@@ -324,9 +324,9 @@ impl Load {
             back: route.back,
             tcp,
         };
-        let (from, to) = self.ends(pair, ports);
-        let flow = net.open_labelled(spec, carrier.hash(from, to));
-        carrier.introduce(net, flow, pair);
+        let ends = self.ends(pair, ports);
+        let flow = net.open_labelled(spec, carrier.hash(ends));
+        carrier.introduce(flow, pair, ends);
         let looks = net.now() + self.patience;
         if self.active.len() <= flow.index() {
             self.active.resize(flow.index() + 1, None);
@@ -361,7 +361,7 @@ impl Load {
     }
 
     /// Between which the next connection of a pair is.
-    fn ends(&mut self, pair: Pair, ports: Ports) -> (SocketAddrV4, SocketAddrV4) {
+    fn ends(&mut self, pair: Pair, ports: Ports) -> Ends {
         let user = pair.user as usize;
         if self.opened.len() <= user {
             self.opened.resize(user + 1, 0);
