@@ -92,6 +92,7 @@ struct ab_choice {
 	__u32 spares;		      /* tiers in `spare` */
 	__u32 flows_per_host;	      /* live flows that a host may have in the class; 0: as many as in all */
 	__u32 zero;
+	__u64 session_ns;	      /* a session is forgotten so long after its last flow began; 0: while there is room, never */
 	struct ab_set usable;	      /* take new flows */
 	struct ab_set spare[AB_SPARE_MAX]; /* take those that `usable` and the tiers before have failed */
 	struct ab_set working;	      /* take new flows of some class: a route of the host may bind to any */

@@ -14,7 +14,7 @@
 	X(permissions, 6)                                                                                              \
 	X(embryo_order, 5)                                                                                             \
 	X(hosts, 5)                                                                                                    \
-	X(sessions, 6)                                                                                                 \
+	X(sessions, 8)                                                                                                 \
 	X(endpoints, 5)                                                                                                \
 	X(losers, 5)                                                                                                   \
 	X(fragments, 5)                                                                                                \

@@ -26,7 +26,7 @@ struct ab_session_key {
 	__u32 row;
 };
 struct ab_sessions {
-	__u64 place[AB_SESSION_PLACES]; /* 0: free; else the session's trace, and its link in the lowest 16 bits */
+	__u64 place[AB_SESSION_PLACES]; /* policy/session.h; 0: free */
 };
 AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_session_key, struct ab_sessions, 0);
 

@@ -6,6 +6,7 @@
 #include "../policy/choose.h"
 #include "../policy/hash.h"
 #include "../policy/rules.h"
+#include "../policy/session.h"
 #include "admit.h"
 #include "embryo.h"
 #include "tcp.h"
@@ -109,12 +110,8 @@ static __always_inline __u32 reach_of(const struct ab_choice *now, const struct 
 	return ab_reach(now, p->proto == IPPROTO_ICMP ? 0 : p->dport);
 }
 
-#define SESSION_LINK 0xffffull
-/* Of every trace: none is 0. */
-#define SESSION_TRACED 0x10000ull
-
-/* What the link of a flow of `p`, of the host of s->host_key and the class that is being asked, is remembered under. Two sessions of a host have one trace by
- * chance of 2^-47, and then a link as good. */
+/* What the link of a flow of `p`, of the host of s->host_key and the class that is being asked, is remembered under. Two sessions
+ * of a host have one trace by chance of 2^-39, and then a link as good. */
 static __always_inline void make_session(struct ab_scratch *s, const struct packet *p, __u32 reach)
 {
 	union ab_addr local, remote = {};
@@ -126,15 +123,15 @@ static __always_inline void make_session(struct ab_scratch *s, const struct pack
 	s->session_key.host = s->host_key;
 	s->session_key.row = (hash >> 58) % AB_SESSION_ROWS;
 	s->session_place = (hash >> 54) % AB_SESSION_PLACES;
-	s->session = (hash & ~SESSION_LINK) | SESSION_TRACED;
+	s->session = ab_session_trace(hash);
 }
 
-static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, __u32 reach)
+static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, const struct ab_choice *now, __u32 reach)
 {
 	make_session(s, p, reach);
 	const struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &s->session_key);
 	__u64 found = row ? row->place[s->session_place % AB_SESSION_PLACES] : 0;
-	return (found & ~SESSION_LINK) == s->session ? found & SESSION_LINK : AB_NO_TARGET;
+	return ab_session_link(now, found, s->session, tick_ns());
 }
 
 /* The flows of the host of s->host_key that follow take this link too, as far as the choice reaches. */
@@ -152,7 +149,7 @@ static __noinline int remember_session(struct ab_scratch *s, const struct packet
 		row = bpf_map_lookup_elem(&sessions, &s->session_key);
 	}
 	if (row)
-		row->place[s->session_place % AB_SESSION_PLACES] = s->session | link;
+		row->place[s->session_place % AB_SESSION_PLACES] = ab_session_word(s->session, link, tick_ns());
 	return 0;
 }
 
@@ -177,7 +174,7 @@ __noinline int begin_choice(struct packet *p)
 	__u32 reach = reach_of(now, p);
 	const struct ab_route *route = find_route(p->dst);
 	s->request.route = route && route->verdict == AB_VERDICT_LINK ? route->link : AB_NO_TARGET;
-	s->request.session = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, reach);
+	s->request.session = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, now, reach);
 	find_kept();
 	s->request.endpoint = reach == AB_PER_CONNECTION ? AB_NO_TARGET : s->opening.kept_link;
 	s->request.hash = ab_goes_by_hash(now) ? packet_hash(now, p) : 0;
@@ -408,7 +405,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 			count_dropped(s->opening.class);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
-	if (!s->opening.is_hairpin && s->request.session != s->lan.link)
+	if (!s->opening.is_hairpin)
 		remember_session(s, p, s->lan.link);
 	return 0;
 }

@@ -216,6 +216,13 @@ impl Choice {
         ffi::hash_for(self, &src, &dst, sport, dport)
     }
 
+    /// The link of the session whose hash is `hash`, if `word` is what is remembered of it and it is not forgotten at `now_ns`:
+    /// `ab_session_link` of `bpf/policy/session.h`.
+    pub fn session_link(&self, word: u64, hash: u64, now_ns: u64) -> Option<u16> {
+        let link = ffi::session_link(self, word, hash, now_ns);
+        (link != abi::NO_TARGET).then_some(link)
+    }
+
     /// What a SYN means whose flow is bound to `target` in `state`, bits of `abi::STATE_…`: `ab_judge_syn`. `is_same`: with
     /// the sequence number of the flow's first.
     pub fn judge_syn(&self, state: u32, is_same: bool, target: u16) -> Syn {
@@ -239,6 +246,11 @@ impl Rules {
     pub fn class_of(&self, traits: &abi::Traits) -> u16 {
         ffi::class_of(self, traits) as u16
     }
+}
+
+/// What is remembered of a session, of which a flow on `link` begins at `now_ns`: `ab_session_word` of `bpf/policy/session.h`.
+pub fn session_word(hash: u64, link: u16, now_ns: u64) -> u64 {
+    ffi::session_word(hash, link, now_ns)
 }
 
 /// What the state of a LAN entry bears of its key: `ab_trace` of `bpf/policy/trace.h`.

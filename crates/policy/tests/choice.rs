@@ -8,7 +8,7 @@ use anabranch_policy::abi::{
 };
 use anabranch_policy::{
     Candidate, Choice, Consistent, Decision, Dispatch, Fate, Granularity, NO_TABLE, Request,
-    SCHEMES, Set, Syn, Tried, Why, choose, flow_hash, hash_vectors, reasons, vectors,
+    SCHEMES, Set, Syn, Tried, Why, choose, flow_hash, hash_vectors, reasons, session_word, vectors,
 };
 use proptest::prelude::*;
 
@@ -517,4 +517,32 @@ fn every_reason_has_a_name_a_fate_and_words() {
     assert_eq!(find("TRANSLATED_OUT").fate, Fate::Sent);
     assert_eq!(find("NO_LINK").fate, Fate::Refused);
     assert!(reasons().iter().all(|r| !r.words.is_empty()));
+}
+
+/// Times are told in units of four seconds.
+#[test]
+fn a_session_is_forgotten_when_no_flow_has_begun_for_so_long() {
+    const NS: u64 = 1_000_000_000;
+    let choice = Choice {
+        session_ns: 60 * NS,
+        ..Choice::round_robin(2, 0b11)
+    };
+    let word = session_word(7, 1, 1000 * NS);
+    for (seconds, link) in [
+        (1000, Some(1)),
+        (1059, Some(1)),
+        (1069, None),
+        (400_000, None),
+    ] {
+        assert_eq!(
+            choice.session_link(word, 7, seconds * NS),
+            link,
+            "{seconds} s"
+        );
+    }
+    assert_eq!(choice.session_link(word, u64::MAX, 1000 * NS), None);
+    assert_eq!(
+        Choice::round_robin(2, 0b11).session_link(word, 7, 100_000 * NS),
+        Some(1)
+    );
 }

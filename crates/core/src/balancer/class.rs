@@ -388,6 +388,7 @@ impl Class {
             syn_retry: u32::from(algorithm.retry == Retry::Elsewhere),
             granularity: algorithm.granularity as u32,
             flows_per_host: self.spec.flows_per_host.unwrap_or(0),
+            session_ns: sessions.forget.as_nanos() as u64,
             stick: sessions.stick.into(),
             except: sessions.except(),
             ..Choice::default()

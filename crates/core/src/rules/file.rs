@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use anabranch_config::{BadInput, Source, did_you_mean, is_name};
+use anabranch_config::{BadInput, Source, Span, did_you_mean, is_name};
 use anabranch_policy::Granularity;
 use anabranch_policy::abi::EXCEPT_MAX;
 use serde::de::{Error, SeqAccess, Visitor};
@@ -18,12 +19,14 @@ use super::schedule::{Moment, Schedule};
 use super::{RULES_MAX, Rule};
 use crate::algorithm::{Algorithm, granularity_of};
 use crate::link::{LinkSpec, OnReturn};
+use crate::sessions::SESSION_MAX;
 use crate::typed::Typed;
 
 /// The name of the class of what no rule matches.
 pub const DEFAULT_CLASS: &str = "default";
 
 const NAME_CHARS_MAX: usize = 32;
+const SESSION_MIN: Duration = Duration::from_secs(10);
 const PROTOCOLS: [(&str, u8); 3] = [("tcp", TCP), ("udp", UDP), ("icmp", ICMP)];
 
 /// Code points that have names: RFC 2474, 2597, 3246, 5865, 8622.
@@ -103,6 +106,7 @@ pub struct RuleTable {
     pub on_return: Option<OnReturn>,
     pub stick: Option<bool>,
     pub except: Option<Vec<u16>>,
+    pub forget: Option<Span>,
 }
 
 /// `[default]`. Its policy is the file's.
@@ -120,6 +124,7 @@ pub struct DefaultTable {
     pub on_return: Option<OnReturn>,
     pub stick: Option<bool>,
     pub except: Option<Vec<u16>>,
+    pub forget: Option<Span>,
 }
 
 /// One text or number, or a list of them.
@@ -209,6 +214,7 @@ pub fn default_class(
         on_return: table.on_return,
         stick: table.stick,
         except: at.except(table.except)?,
+        forget: at.forget(table.forget)?,
     })
 }
 
@@ -316,8 +322,19 @@ impl Place<'_> {
             on_return: table.on_return,
             stick: table.stick,
             except: self.except(table.except)?,
+            forget: self.forget(table.forget)?,
         };
         Ok(Rule { matches, class })
+    }
+
+    fn forget(&self, written: Option<Span>) -> Result<Option<Duration>, BadInput> {
+        let allowed = SESSION_MIN..=SESSION_MAX;
+        match written {
+            Some(Span(time)) if !allowed.contains(&time) => {
+                Err(self.bad(&["forget"], "allowed: 10s to 48h"))
+            }
+            written => Ok(written.map(|Span(time)| time)),
+        }
     }
 
     /// The values of a key that stands there; an error is about the one that is wrong.

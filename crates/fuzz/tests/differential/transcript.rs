@@ -39,6 +39,7 @@ pub struct Policy {
     spare: [u64; SPARE_MAX],
     without: Without,
     flows_per_host: u32,
+    session_s: u64,
     weights: [u32; LINKS as usize],
     /// Loads are counted from here on.
     pub rebase: bool,
@@ -57,6 +58,7 @@ impl Policy {
             spare: [0; SPARE_MAX],
             without: Without::Refuse,
             flows_per_host: 0,
+            session_s: 0,
             weights: [1; LINKS as usize],
             rebase: false,
         }
@@ -76,6 +78,7 @@ impl Policy {
             spare: self.spare.map(Set::of_word),
             without: self.without.into(),
             flows_per_host: self.flows_per_host,
+            session_ns: self.session_s * 1_000_000_000,
             working: Set::of_word(self.usable),
             ..Choice::default()
         };
@@ -198,7 +201,13 @@ fn policy() -> impl Strategy<Value = Policy> {
     let spare = prop_oneof![2 => Just(0u64), 1 => 0..1u64 << LINKS];
     let without = select(&[Without::Refuse, Without::Drop][..]);
     let flows_per_host = prop_oneof![3 => Just(0u32), 1 => 1..3u32];
-    let class = (prop::array::uniform3(spare), without, flows_per_host);
+    let session_s = select(&[0, 60, 600][..]);
+    let class = (
+        prop::array::uniform3(spare),
+        without,
+        flows_per_host,
+        session_s,
+    );
     (dispatch, load, granularity, usable, weights, flags, class).prop_map(
         |(
             dispatch,
@@ -207,7 +216,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             usable,
             weights,
             (stick, syn_retry, rebase),
-            (spare, without, flows_per_host),
+            (spare, without, flows_per_host, session_s),
         )| Policy {
             dispatch,
             load,
@@ -218,6 +227,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             spare,
             without,
             flows_per_host,
+            session_s,
             weights,
             rebase,
         },

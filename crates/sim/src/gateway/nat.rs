@@ -11,7 +11,7 @@ use anabranch_policy::abi::{
 };
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::{
-    Gauges, Granularity, NO_TABLE, Request, Rules, Syn, Tried, Without, choose,
+    Gauges, Granularity, NO_TABLE, Request, Rules, Syn, Tried, Without, choose, session_word,
 };
 
 use super::replay::Bound;
@@ -38,6 +38,8 @@ pub struct Pair {
 /// The ends of a connection: who opens it, and to whom.
 pub type Ends = (SocketAddrV4, SocketAddrV4);
 
+/// Sessions are told apart by what they are.
+const NO_HASH: u64 = 0;
 /// Every connection is TCP, and comes by the one device of the LAN.
 const TCP: u8 = 6;
 const LAN_DEVICE: u32 = 1;
@@ -165,7 +167,7 @@ pub struct Nat {
     /// By flow.
     openings: Vec<Opening>,
     /// By class, user and server; of a user as a whole without a server.
-    sessions: BTreeMap<Session, LinkId>,
+    sessions: BTreeMap<Session, u64>,
     /// Live flows of each user in a class that has a quota.
     shares: BTreeMap<(ClassId, u32), u32>,
     traffic: Vec<Traffic>,
@@ -401,7 +403,7 @@ impl Nat {
         let Some(link) = self.choose(net, flow, class, Tried::default()) else {
             return self.without_link(class);
         };
-        self.remember(flow, class, link);
+        self.remember(net, flow, class, link);
         Settled::Fresh(class, link)
     }
 
@@ -429,9 +431,12 @@ impl Nat {
 
     /// The link of a new flow (`choose_link` of bpf/lib/open.h).
     fn choose(&mut self, net: &Net, flow: FlowId, class: ClassId, tried: Tried) -> Option<LinkId> {
-        let known = |session| self.sessions.get(&session).map(|link| link.0);
-        let session = self.session(flow, class).and_then(known);
         let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
+        let known = |session| {
+            let word = *self.sessions.get(&session)?;
+            choice.session_link(word, NO_HASH, net.now().as_nanos())
+        };
+        let session = self.session(flow, class).and_then(known);
         let request = Request {
             tried,
             hash: net.label(flow),
@@ -453,9 +458,10 @@ impl Nat {
         }
     }
 
-    fn remember(&mut self, flow: FlowId, class: ClassId, link: LinkId) {
+    fn remember(&mut self, net: &Net, flow: FlowId, class: ClassId, link: LinkId) {
         if let Some(session) = self.session(flow, class) {
-            self.sessions.insert(session, link);
+            let word = session_word(NO_HASH, link.0, net.now().as_nanos());
+            self.sessions.insert(session, word);
         }
     }
 
@@ -565,7 +571,7 @@ impl Nat {
         let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || resets;
         let class = entry.class;
         if let Some(flow) = net.flow_of(opener).filter(|_| moved) {
-            self.remember(flow, class, link);
+            self.remember(net, flow, class, link);
         }
         let traffic = &mut self.traffic[link.index()];
         traffic.tx_packets += 1;
