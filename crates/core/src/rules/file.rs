@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_config::{BadInput, Source, Span, did_you_mean, is_name};
 use anabranch_policy::Granularity;
-use anabranch_policy::abi::EXCEPT_MAX;
+use anabranch_policy::abi::{EXCEPT_MAX, TIERS_MAX};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -409,6 +409,10 @@ impl Place<'_> {
             };
         }
         let tiers = [vec![first], rest].concat();
+        if tiers.len() > TIERS_MAX {
+            let allowed = format!("at most {} tiers are allowed behind links", TIERS_MAX - 1);
+            return Err(self.bad(&["then"], allowed));
+        }
         let mut seen: Vec<&str> = Vec::new();
         for (tier, names) in tiers.iter().enumerate() {
             let key = ["links", "then"][usize::from(tier > 0)];

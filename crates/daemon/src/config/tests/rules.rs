@@ -112,6 +112,18 @@ fn a_rule_may_have_no_link_if_it_says_what_happens_then() {
 }
 
 #[test]
+fn a_rule_has_no_more_tiers_than_the_programs_have_room_for() {
+    let then = "then = [[\"b\"], [\"c\"], [\"d\"], [\"e\"]]";
+    let told = refusal(&format!(
+        "[[rule]]\nname = \"a\"\nlinks = [\"fiber\"]\n{then}\n"
+    ));
+    assert_eq!(
+        told,
+        format!("8: rule[0].{then}: at most 3 tiers are allowed behind links")
+    );
+}
+
+#[test]
 fn a_wrong_value_of_a_rule_is_told_with_its_line_and_what_is_allowed() {
     for (line, message) in [
         (
