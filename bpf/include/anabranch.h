@@ -53,8 +53,9 @@ enum ab_state {
 	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
 	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
 	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be taken out of its table */
-	AB_STATE_APART = 1 << 11,     /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
-	AB_STATE_CLASSED = 1 << 12,   /* counted against its host's quota of the class, too */
+	AB_STATE_APART =
+		1 << 11, /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
+	AB_STATE_CLASSED = 1 << 12, /* counted against its host's quota of the class, too */
 };
 
 struct ab_flow_tcp {
@@ -77,7 +78,7 @@ struct ab_flow {
 	__be16 first_remote_port; /* UDP: for people; TCP: zero */
 	__u16 tried;		  /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
 	__u8 link;
-	__u8 class; /* whose choice it was */
+	__u8 class;   /* whose choice it was */
 	__u8 why;     /* enum ab_why of the choice */
 	__u8 turned;  /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
 	__u8 mac[6];  /* of the LAN host, or of the router it is behind */
@@ -309,7 +310,7 @@ struct ab_explanation {
 	__u8 why;    /* enum ab_why */
 	__u16 link;  /* AB_NO_TARGET: the kernel decides */
 	__u32 hash;
-	__u16 bound;  /* the flow exists already */
+	__u16 bound; /* the flow exists already */
 	__u16 class;
 	__u32 count;  /* the numbers the choice was made from, of so many links, ... */
 	__u64 usable; /* ... of which these take new flows */

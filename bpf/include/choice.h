@@ -85,18 +85,18 @@ struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
 	__u32 load;	/* enum ab_load */
 	__u32 count;
-	__u32 syn_retry;	      /* WSDM: a retransmitted SYN fails its path */
-	__u32 granularity;	      /* enum ab_granularity */
-	__u32 stick;		      /* per connection: only to the ports of `except`, per session to all others */
-	__u32 without;		      /* enum ab_without */
-	__u32 spares;		      /* tiers in `spare` */
-	__u32 flows_per_host;	      /* live flows that a host may have in the class; 0: as many as in all */
+	__u32 syn_retry;      /* WSDM: a retransmitted SYN fails its path */
+	__u32 granularity;    /* enum ab_granularity */
+	__u32 stick;	      /* per connection: only to the ports of `except`, per session to all others */
+	__u32 without;	      /* enum ab_without */
+	__u32 spares;	      /* tiers in `spare` */
+	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
 	__u32 zero;
-	__u64 session_ns;	      /* a session is forgotten so long after its last flow began; 0: while there is room, never */
-	struct ab_set usable;	      /* take new flows */
+	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
+	struct ab_set usable;		   /* take new flows */
 	struct ab_set spare[AB_SPARE_MAX]; /* take those that `usable` and the tiers before have failed */
-	struct ab_set working;	      /* take new flows of some class: a route of the host may bind to any */
-	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
+	struct ab_set working;		   /* take new flows of some class: a route of the host may bind to any */
+	__be16 except[AB_EXCEPT_MAX];	   /* remote ports; the rest is zero */
 	struct ab_target target[AB_MAX_TARGETS];
 };
 

@@ -61,9 +61,9 @@ struct ab_rules_by_device {
 
 /* All rules: replaced as a whole when they change; `active` alone as time goes by. */
 struct ab_rules {
-	__u64 active;	  /* whose schedule holds; 0: there is no rule, and nothing else is looked at */
-	__u64 own;	  /* in place of src.set, for the host's own traffic */
-	__u64 any_device; /* that name no device */
+	__u64 active;		    /* whose schedule holds; 0: there is no rule, and nothing else is looked at */
+	__u64 own;		    /* in place of src.set, for the host's own traffic */
+	__u64 any_device;	    /* that name no device */
 	__u8 class[AB_MAX_CLASSES]; /* of each rule */
 	struct ab_rules_by_device device[AB_RULE_DEVICES_MAX];
 	__u64 proto[256];

@@ -126,7 +126,8 @@ static __always_inline void make_session(struct ab_scratch *s, const struct pack
 	s->session = ab_session_trace(hash);
 }
 
-static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, const struct ab_choice *now, __u32 reach)
+static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, const struct ab_choice *now,
+				     __u32 reach)
 {
 	make_session(s, p, reach);
 	const struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &s->session_key);
@@ -258,8 +259,7 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 {
 	int error = -ENOSPC;
 	s->lan.other_port = s->wan_key.local_port;
-	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0) |
-			(o->share ? AB_STATE_CLASSED : 0);
+	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0) | (o->share ? AB_STATE_CLASSED : 0);
 	if (enqueue_embryo(s, o->host, set->embryos_per_host)) {
 		error = bpf_map_update_elem(&embryos, &s->lan_key, &s->lan, BPF_NOEXIST);
 		if (!error)
