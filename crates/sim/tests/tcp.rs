@@ -128,9 +128,12 @@ fn short_transfers_beside_long_flows_all_end_and_leave_nothing_behind() {
 fn a_queue_longer_than_the_timeout_is_not_sent_again_and_again() {
     let access = line(100_000_000, MS, Buffer::Unlimited);
     let trunk = line(500_000, 10 * MS, Buffer::Unlimited);
-    for recovery in [Recovery::NewReno, Recovery::Sack, Recovery::Rack] {
+    let recoveries = [Recovery::NewReno, Recovery::Sack, Recovery::Rack];
+    // Without timestamps and with them.
+    for (recovery, header_bytes) in recoveries.into_iter().flat_map(|it| [(it, 40), (it, 52)]) {
         let tcp = TcpConfig {
             recovery,
+            header_bytes,
             min_rto_ns: 200 * MS,
             ..TcpConfig::default()
         };
@@ -145,6 +148,9 @@ fn a_queue_longer_than_the_timeout_is_not_sent_again_and_again() {
         let (sent, again) = counters.fold((0, 0), |(sent, again), counted| {
             (sent + counted.sent, again + counted.retransmitted)
         });
-        assert!(again * 25 < sent, "{recovery:?}: {again} of {sent}");
+        assert!(
+            again * 25 < sent,
+            "{recovery:?} {header_bytes}: {again} of {sent}"
+        );
     }
 }

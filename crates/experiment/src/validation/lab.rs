@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anabranch_report::chart::Chart;
 use anabranch_results::Summary;
-use anabranch_scenario::{Control, Record, Run};
+use anabranch_scenario::{Buffer, Control, Loss, Network, Record, Run};
+use anabranch_workload::Transfer;
 
 use crate::{Context, ExperimentError, Findings, Sample, carry_out, simulate};
 
@@ -26,6 +27,93 @@ pub(super) fn lab(context: &Context) -> Result<Findings, ExperimentError> {
         }
     }
     Ok(findings)
+}
+
+/// One download for each TCP, buffer and rate of loss.
+pub(super) fn bulk(context: &Context) -> Result<Findings, ExperimentError> {
+    let file = context.files.scenario("lab-bulk.toml")?;
+    let runs = file.with_seeds(&context.seeds())?.runs();
+    let simulated = by_cell(&runs, simulate(context, &runs, Fetched::of)?);
+    let real = by_cell(&runs, carry_out(context, &runs, Fetched::of)?);
+    let mut findings = Findings::default();
+    for (name, here) in &simulated {
+        let there = &real[name];
+        let goodput = goodput_of(here).per(&goodput_of(there));
+        findings.observe(format!("{name}_goodput"), goodput.mean());
+        let drops = drops_of(here).per(&drops_of(there));
+        findings.observe(format!("{name}_drops"), drops.mean());
+        findings.note(format!("{name}: {}, {}", told(here), told(there)));
+    }
+    Ok(findings)
+}
+
+/// What came of one download.
+#[derive(Clone)]
+struct Fetched {
+    goodput_bps: f64,
+    /// By queue and line.
+    dropped: u64,
+}
+
+impl Fetched {
+    fn of(_: &Run, record: &Record) -> Self {
+        let counts = record.counts;
+        Self {
+            goodput_bps: record.transfers.iter().map(Transfer::throughput_bps).sum(),
+            dropped: counts.overflowed.packets + counts.lost.packets,
+        }
+    }
+}
+
+type ByCell = BTreeMap<String, BTreeMap<u64, Fetched>>;
+
+fn by_cell(runs: &[Run], fetched: Vec<Fetched>) -> ByCell {
+    let mut cells = ByCell::new();
+    for (run, fetched) in runs.iter().zip(fetched) {
+        let cell = cells.entry(cell(run)).or_default();
+        cell.insert(run.seed, fetched);
+    }
+    cells
+}
+
+/// As in `expected.toml`: TCP, kilobytes of buffer, losses in a thousand packets.
+fn cell(run: &Run) -> String {
+    let tcp = match run.scenario.tcp.control {
+        Control::Reno => "sack",
+        Control::Cubic | Control::CubicLinux => "cubic",
+        Control::Bbr => "bbr",
+    };
+    let Network::Site(site) = &run.scenario.network else {
+        panic!("lab-bulk.toml has a link")
+    };
+    let line = &site.links[0].down;
+    let Buffer::Bytes(bytes) = line.buffer else {
+        panic!("lab-bulk.toml has buffers in bytes")
+    };
+    let loss = match line.loss {
+        Loss::Independent { probability } => probability,
+        _ => 0.0,
+    };
+    format!("{tcp}_{}_{}", bytes / 1000, loss * 1000.0)
+}
+
+fn goodput_of(cell: &BTreeMap<u64, Fetched>) -> Sample {
+    let each = cell.iter();
+    each.map(|(seed, fetched)| (*seed, fetched.goodput_bps))
+        .collect()
+}
+
+/// With ten more in either world: where next to nothing is dropped, twice as much is nothing, too.
+fn drops_of(cell: &BTreeMap<u64, Fetched>) -> Sample {
+    let each = cell.iter();
+    each.map(|(seed, fetched)| (*seed, fetched.dropped as f64 + 10.0))
+        .collect()
+}
+
+fn told(cell: &BTreeMap<u64, Fetched>) -> String {
+    let each = cell.values();
+    let each = each.map(|one| format!("{:.2} Mbit/s {}", one.goodput_bps / 1e6, one.dropped));
+    each.collect::<Vec<_>>().join(" ")
 }
 
 /// What users saw in one world under one seed.

@@ -53,6 +53,12 @@ pub static EXPERIMENT: Experiment = Experiment {
             worlds: &[World::Lab],
             run: lab::lab,
         },
+        Figure {
+            id: "bulk",
+            title: "one download in the simulator and on real kernels, for three TCPs, buffers and rates of loss",
+            worlds: &[World::Lab],
+            run: lab::bulk,
+        },
     ],
     mutations: mutations::ALL,
     files: built_in!(
@@ -61,6 +67,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             "README.md",
             "expected.toml",
             "lab-arrivals.toml",
+            "lab-bulk.toml",
             "lab-downloads.toml"
         ]
     ),

@@ -199,7 +199,6 @@ impl Gateway {
             path: self.ports[probe.link.index()].probe,
             due_ns: u64::MAX,
             bytes: PROBE_BYTES,
-            serial: 0,
             label: 0,
         });
     }
@@ -320,7 +319,6 @@ impl Gateway {
             path: self.ports[link.index()].up,
             due_ns: u64::MAX,
             bytes: packet.bytes - u32::from(packet.segment.payload_bytes),
-            serial: u32::MAX,
             label: packet.label,
         });
     }

@@ -168,7 +168,6 @@ impl Replay {
             path: Path::empty(),
             due_ns: u64::MAX,
             bytes,
-            serial: 0,
             label: 0,
         });
         let onward = self.gateway.pass(&mut self.net, site, id);

@@ -157,8 +157,7 @@ pub(crate) struct Side {
     pub(super) role: Role,
     pub stage: Stage,
     pub(crate) label: u32,
-    /// Packets sent, and one more than the greatest serial number that came.
-    pub(super) sent: u32,
+    /// The latest stamp that came.
     pub(super) seen: u32,
     pub(super) free: bool,
 }

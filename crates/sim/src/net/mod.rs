@@ -38,8 +38,6 @@ pub struct Packet {
     pub(crate) due_ns: u64,
     /// On the wire.
     pub bytes: u32,
-    /// Counts the packets of its side.
-    pub serial: u32,
     /// As [`Net::label`] has it: what a gateway or trunk reads of addresses and ports.
     pub label: u32,
 }
@@ -472,7 +470,6 @@ impl Net {
             role,
             stage: Stage::Opening,
             label,
-            sent: 0,
             seen: 0,
             free: false,
         };
@@ -575,7 +572,6 @@ impl Net {
             path: Path::empty(),
             due_ns: u64::MAX,
             bytes: 0,
-            serial: u32::MAX,
             label: 0,
         });
         self.local.push_back(packet);

@@ -8,7 +8,7 @@ use super::{Event, Net, Packet};
 use crate::link::{Link, Offer};
 use crate::packet::PacketId;
 use crate::prefetch::prefetch;
-use crate::tcp::{Flags, Kind, SackBlocks, State};
+use crate::tcp::{Flags, Kind, SackBlocks, State, is_before};
 
 /// With fewer sides there is little that is not in the cache.
 const CACHED_SIDES: usize = 1000;
@@ -201,8 +201,8 @@ impl Net {
             return None;
         }
         let tcp = &self.configs[usize::from(side.tcp)];
-        if packet.serial >= side.seen {
-            side.seen = packet.serial.wrapping_add(1);
+        if !is_before(packet.segment.stamp, side.seen) {
+            side.seen = packet.segment.stamp;
         } else if packet.segment.kind == Kind::Data {
             self.reordered += 1;
         }
@@ -260,8 +260,6 @@ impl Net {
         if segment.kind == Kind::Data && segment.number < high {
             self.retransmitted.add(bytes);
         }
-        let serial = side.sent;
-        side.sent = serial.wrapping_add(1);
         let first = side.first.map(Hop::stop);
         let sacks = segment.flags.has(Flags::SACK);
         let sack = sacks.then(|| side.endpoint.take_sack());
@@ -273,7 +271,6 @@ impl Net {
             path: side.rest,
             due_ns: u64::MAX,
             bytes,
-            serial,
             label: side.label,
         });
         if let Some(sack) = sack {

@@ -166,11 +166,18 @@ pub struct Segment {
     pub flags: Flags,
     /// 0 but for data.
     pub payload_bytes: u16,
-    /// Of the segment, counted from 0 in each direction.
+    /// Of the segment, counted from 0 in each direction; of what only acknowledges, the stamp that it echoes.
     pub number: u32,
     /// The next number that its sender expects.
     pub ack: u32,
+    /// When it was sent, as a timestamp (RFC 7323) has it: in [`STAMP_NS`], and later than all before of its sender.
+    pub stamp: u32,
 }
+
+/// The unit of timestamps: two microseconds, nearly.
+const STAMP_NS: u64 = 1 << 11;
+/// IP and TCP without options: no room for timestamps.
+const PLAIN_HEADER_BYTES: u32 = 40;
 
 impl Segment {
     /// A segment that says no more than its kind.
@@ -181,6 +188,7 @@ impl Segment {
             payload_bytes: 0,
             number: 0,
             ack: 0,
+            stamp: u32::MAX,
         }
     }
 }
@@ -212,6 +220,8 @@ pub struct Endpoint {
     signal: Option<Kind>,
     syn_sent_ns: u64,
     syn_repeats: u32,
+    /// Of the segment that was sent last.
+    stamp: u32,
 }
 
 impl Endpoint {
@@ -224,6 +234,7 @@ impl Endpoint {
             signal: None,
             syn_sent_ns: 0,
             syn_repeats: 0,
+            stamp: 0,
         }
     }
 
@@ -363,6 +374,7 @@ impl Endpoint {
         match segment.kind {
             Kind::Data | Kind::Fin => {
                 let fin = segment.kind == Kind::Fin;
+                self.receiver.read_stamp(segment);
                 self.receiver.receive(segment.number, fin, now_ns, config);
                 if config.ecn {
                     self.receiver.notice(segment.flags);
@@ -441,7 +453,7 @@ impl Endpoint {
     #[inline(always)]
     pub fn poll_segment(&mut self, now_ns: u64, config: &TcpConfig) -> Option<Segment> {
         if let Some(kind) = self.signal.take() {
-            return Some(self.segment(kind, 0, 0));
+            return Some(self.segment(kind, 0, 0, now_ns));
         }
         if !matches!(self.state, State::Established | State::Closed) {
             return None;
@@ -452,7 +464,7 @@ impl Endpoint {
             let kind = if fin { Kind::Fin } else { Kind::Data };
             let payload_bytes = self.sender.payload_bytes(number, config);
             self.receiver.acknowledged();
-            let mut segment = self.segment(kind, number, payload_bytes);
+            let mut segment = self.segment(kind, number, payload_bytes, now_ns);
             if config.ecn && kind == Kind::Data && number >= high {
                 let reduced = self.sender.take_reduced();
                 segment.flags = segment.flags.with(Flags::ECT, true);
@@ -462,7 +474,8 @@ impl Endpoint {
         }
         if self.receiver.ack_due {
             self.receiver.acknowledged();
-            return Some(self.segment(Kind::Ack, 0, 0));
+            let echo = self.receiver.stamp();
+            return Some(self.segment(Kind::Ack, echo, 0, now_ns));
         }
         None
     }
@@ -477,13 +490,29 @@ impl Endpoint {
         }
     }
 
-    fn segment(&self, kind: Kind, number: u32, payload_bytes: u32) -> Segment {
+    fn segment(&mut self, kind: Kind, number: u32, payload_bytes: u32, now_ns: u64) -> Segment {
+        let stamp = stamp_at(now_ns);
+        self.stamp = match is_before(self.stamp, stamp) {
+            true => stamp,
+            false => self.stamp.wrapping_add(1),
+        };
         Segment {
             kind,
             flags: self.receiver.flags(),
             payload_bytes: payload_bytes as u16,
             number,
             ack: self.receiver.next(),
+            stamp: self.stamp,
         }
     }
+}
+
+fn stamp_at(now_ns: u64) -> u32 {
+    (now_ns / STAMP_NS) as u32
+}
+
+/// Of two timestamps, modulo 2^32.
+#[inline]
+pub(crate) fn is_before(one: u32, other: u32) -> bool {
+    (one.wrapping_sub(other) as i32) < 0
 }

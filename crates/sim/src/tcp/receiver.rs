@@ -1,6 +1,6 @@
 //! What arrived, and what to tell the sender.
 
-use super::{Block, Flags, SackBlocks, TcpConfig};
+use super::{Block, Flags, SackBlocks, Segment, TcpConfig};
 
 /// Order of arrival in, acknowledgements out.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub struct Receiver {
     /// Arrived again, to be reported (RFC 2883); 0 if nothing did, since the SYN is not reported.
     repeated: u32,
     unacknowledged: u32,
+    /// TS.Recent of RFC 7323 section 4.3.
+    stamp: u32,
     /// Of what it tells: SACK if something is missing below what has arrived, or arrived twice; ECE once a packet was marked,
     /// until the sender has heard of it (RFC 3168 section 6.1.3).
     flags: Flags,
@@ -28,6 +30,7 @@ impl Default for Receiver {
             runs: Vec::new(),
             repeated: 0,
             unacknowledged: 0,
+            stamp: 0,
             flags: Flags::default(),
             ack_due: false,
             delayed_until_ns: u64::MAX,
@@ -50,6 +53,20 @@ impl Receiver {
     #[inline]
     pub fn flags(&self) -> Flags {
         self.flags
+    }
+
+    /// What an acknowledgement echoes.
+    pub fn stamp(&self) -> u32 {
+        self.stamp
+    }
+
+    /// Of a segment that is about to be received. One beyond what was last acknowledged is not echoed: so an acknowledgement
+    /// that waited tells the round trip with its wait, and one from above a hole that of what arrived last in order.
+    #[inline(always)]
+    pub fn read_stamp(&mut self, segment: &Segment) {
+        if segment.number < self.next || segment.number == self.next && self.unacknowledged == 0 {
+            self.stamp = segment.stamp;
+        }
     }
 
     /// There may be other blocks to tell than before.
@@ -162,6 +179,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::Kind;
 
     fn blocks(receiver: &mut Receiver) -> Vec<(u32, u32)> {
         let blocks = receiver.take_blocks();
@@ -219,6 +237,37 @@ mod tests {
         );
         receiver.notice(Flags::ECT.with(Flags::CWR, true));
         assert!(!receiver.flags.has(Flags::ECE));
+    }
+
+    /// The examples of RFC 7323 section 4.3.
+    #[test]
+    fn the_stamp_echoed_is_that_of_the_oldest_segment_that_waits_for_its_acknowledgement() {
+        let config = TcpConfig {
+            delayed_ack_ns: Some(100),
+            ..TcpConfig::default()
+        };
+        let mut receiver = Receiver::default();
+        let mut arrives = |number, stamp, acknowledged: bool| {
+            let segment = Segment {
+                number,
+                stamp,
+                ..Segment::bare(Kind::Data)
+            };
+            receiver.read_stamp(&segment);
+            receiver.receive(number, false, 0, &config);
+            if acknowledged {
+                receiver.acknowledged();
+            }
+            receiver.stamp()
+        };
+        assert_eq!([arrives(0, 1, false), arrives(1, 2, true)], [1, 1]);
+        let beyond_a_hole = [
+            arrives(2, 3, true),
+            arrives(4, 5, true),
+            arrives(5, 6, true),
+        ];
+        assert_eq!(beyond_a_hole, [3, 3, 3]);
+        assert_eq!(arrives(3, 7, true), 7);
     }
 
     #[test]

@@ -9,7 +9,9 @@ use super::rack::{Probe, Rack};
 use super::scoreboard::{DUP_THRESHOLD, Scoreboard};
 use super::timer::RetransmissionTimeout;
 use super::undo::Undo;
-use super::{Flags, Kind, Recovery, SackBlocks, Segment, TcpConfig};
+use super::{
+    Flags, Kind, PLAIN_HEADER_BYTES, Recovery, STAMP_NS, SackBlocks, Segment, TcpConfig, stamp_at,
+};
 
 /// The first number after the SYN.
 pub(super) const FIRST: u32 = 1;
@@ -476,7 +478,7 @@ impl Sender {
         let limited = self.window.is_full(self.in_flight());
         let acked = ack - self.una;
         if acked > 0 {
-            self.advance::<BY_TIME>(ack, now_ns, config);
+            self.advance::<BY_TIME>(segment, now_ns, config);
         }
         let news = sacks && self.take_in::<BY_TIME>(sack, now_ns);
         if let Some(blocks) = sack.filter(|_| config.dsack) {
@@ -638,9 +640,12 @@ impl Sender {
     }
 
     #[inline(always)]
-    fn advance<const BY_TIME: bool>(&mut self, ack: u32, now_ns: u64, config: &TcpConfig) {
+    fn advance<const BY_TIME: bool>(&mut self, segment: &Segment, now_ns: u64, config: &TcpConfig) {
+        let ack = segment.ack;
         if let Some((_, sent_ns)) = self.timed.take_if(|(number, _)| number.get() < ack) {
             self.timeout.sample(now_ns - sent_ns, config);
+        } else if self.phase != Phase::Open || self.timeout.is_doubled() {
+            self.sample_echo(segment, now_ns, config);
         }
         if BY_TIME && let Some(rack) = &mut self.rack {
             rack.acknowledge(ack, &self.board, now_ns);
@@ -658,6 +663,16 @@ impl Sender {
         } else if !self.is_impatient(config) {
             self.restart_timer::<BY_TIME>(now_ns, config);
         }
+    }
+
+    /// While losses are repaired nothing is sent once, but a timestamp tells which of two arrived (RFC 7323 section 4.1).
+    fn sample_echo(&mut self, segment: &Segment, now_ns: u64, config: &TcpConfig) {
+        if segment.kind != Kind::Ack || config.header_bytes <= PLAIN_HEADER_BYTES {
+            return;
+        }
+        let elapsed = stamp_at(now_ns).wrapping_sub(segment.number) as i32;
+        self.timeout
+            .sample(elapsed.max(0) as u64 * STAMP_NS, config);
     }
 
     /// Whether the timer runs on in spite of an acknowledgement: a partial one that is not the first of its recovery, RFC

@@ -70,6 +70,11 @@ impl RetransmissionTimeout {
         self.backoffs
     }
 
+    /// Whether no round trip was measured since a segment counted as lost.
+    pub fn is_doubled(&self) -> bool {
+        self.doublings > 0
+    }
+
     /// Smoothed round trip; 0 before the first.
     pub fn smoothed_ns(&self) -> u64 {
         self.srtt_ns
