@@ -46,8 +46,17 @@ static __always_inline void make_apart_key(struct ab_flow_key *key, __u8 proto, 
 	key->remote_port = proto == IPPROTO_UDP ? remote_port : 0;
 }
 
+/* Of a packet from the LAN. */
+static __always_inline void make_lan_key(struct ab_flow_key *key, const struct packet *p)
+{
+	if (p->flags & PACKET_APART)
+		make_apart_key(key, p->proto, p->src, p->sport, p->dst, p->dport);
+	else
+		make_key(key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+}
+
 /* Only in the LAN the mapping is told by its remote end: there others have the endpoint, too. */
-static __always_inline void name_remote(struct ab_flow_key *key, const struct ab_flow *flow)
+static __noinline void name_remote(struct ab_flow_key *key, const struct ab_flow *flow)
 {
 	__builtin_memset(&key->remote, 0, sizeof(key->remote));
 	key->remote_port = 0;
@@ -57,9 +66,9 @@ static __always_inline void name_remote(struct ab_flow_key *key, const struct ab
 	key->remote_port = flow->first_remote_port;
 }
 
-/* The key of the same flow on the other side. */
-static __always_inline void make_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
-					   const struct ab_flow *flow)
+/* The key of the same flow on the other side, but of a mapping that is apart. */
+static __always_inline void make_usual_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
+						 const struct ab_flow *flow)
 {
 	other->local = flow->other_local;
 	other->remote = key->remote;
@@ -68,6 +77,13 @@ static __always_inline void make_other_key(struct ab_flow_key *other, const stru
 	other->proto = key->proto;
 	other->side = key->side == AB_SIDE_LAN ? AB_SIDE_LINK(flow->link) : AB_SIDE_LAN;
 	other->zero = 0;
+}
+
+/* The key of the same flow on the other side. */
+static __always_inline void make_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
+					   const struct ab_flow *flow)
+{
+	make_usual_other_key(other, key, flow);
 	if (flow->state & AB_STATE_APART)
 		name_remote(other, flow);
 }

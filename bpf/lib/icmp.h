@@ -191,7 +191,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 }
 
 /* The flow of a packet that came from the internet, and its LAN key: a mapping that is the remote end's alone before another. */
-static __always_inline struct ab_flow *find_quoted(struct ab_flow_key *key, const struct quote *q)
+static __noinline struct ab_flow *find_quoted(struct ab_flow_key *key, const struct quote *q)
 {
 	make_apart_key(key, q->proto, q->dst, q->dport, q->src, q->sport);
 	struct ab_flow *flow = find_flow(key);

@@ -114,6 +114,7 @@ struct ab_opening {
 	__u8 turned;	 /* ab_flow.turned */
 	__u8 class;	 /* of the flow, and whose choice is made */
 	__u8 is_apart;	 /* AB_STATE_APART */
+	__u8 is_classed; /* AB_STATE_CLASSED */
 	__u16 kept_link; /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
 	__u32 lan_ifindex;  /* where the source is routed to */

@@ -82,14 +82,6 @@ __noinline int find_class(struct packet *p)
 	return ab_class_of(all, &s->traits);
 }
 
-/* A packet of this class that opened nothing. */
-static __always_inline void count_dropped(__u32 class)
-{
-	struct ab_class *counts = class_counts(class);
-	if (counts)
-		__sync_fetch_and_add(&counts->dropped, 1);
-}
-
 /* Why a flow of this class that finds no link goes no further. */
 static __noinline int reason_without_link(__u32 class)
 {
@@ -102,6 +94,15 @@ static __noinline int reason_without_link(__u32 class)
 	default:
 		return AB_REASON_NO_LINK;
 	}
+}
+
+/* The same of a packet that has opened none. */
+static __noinline int refuse_class(__u32 class)
+{
+	struct ab_class *counts = class_counts(class);
+	if (counts)
+		__sync_fetch_and_add(&counts->dropped, 1);
+	return reason_without_link(class);
 }
 
 /* How far the choice for this flow reaches: enum ab_granularity. */
@@ -231,7 +232,13 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	lan->other_local = link->external;
 	wan->other_local = s->lan_key.local;
 	wan->other_port = s->lan_key.local_port;
+	s->wan_key = s->lan_key;
+	s->wan_key.local = link->external;
+	s->wan_key.side = AB_SIDE_LINK(s->decision.target);
 	if (is_mapping(p->proto)) {
+		/* Also of one that is apart. */
+		__builtin_memset(&s->wan_key.remote, 0, sizeof(s->wan_key.remote));
+		s->wan_key.remote_port = 0;
 		map_ipv4(ab_first_remote(lan), p->dst);
 		map_ipv4(ab_first_remote(wan), p->dst);
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
@@ -240,11 +247,6 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 		lan->tcp.isn = p->seq;
 		lan->tcp.end = p->end;
 	}
-	s->wan_key = s->lan_key;
-	s->wan_key.local = link->external;
-	s->wan_key.side = AB_SIDE_LINK(s->decision.target);
-	if (s->opening.is_apart)
-		name_remote(&s->wan_key, wan);
 }
 
 /* Room among the embryos of the opener's device, or one of its own that goes. */
@@ -259,7 +261,8 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 {
 	int error = -ENOSPC;
 	s->lan.other_port = s->wan_key.local_port;
-	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0) | (o->share ? AB_STATE_CLASSED : 0);
+	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0) |
+			(s->opening.is_classed ? AB_STATE_CLASSED : 0);
 	if (enqueue_embryo(s, o->host, set->embryos_per_host)) {
 		error = bpf_map_update_elem(&embryos, &s->lan_key, &s->lan, BPF_NOEXIST);
 		if (!error)
@@ -332,7 +335,7 @@ static long try_link(__u32 attempt, struct opener *o)
 	(void)attempt;
 	if (!s)
 		return 1;
-	s->opening.reason = reason_without_link(s->opening.class);
+	s->opening.reason = AB_REASON_NO_LINK;
 	if (is_call(s))
 		stay_at_endpoint(s);
 	else
@@ -376,6 +379,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	if (!is_call(s))
 		begin_choice(o->packet);
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
+	if (s->opening.reason == AB_REASON_NO_LINK)
+		return refuse_class(s->opening.class);
 	int refused = s->opening.reason ?: enter_embryo(s, set, o);
 	if (!refused)
 		count_opening(s, o);
@@ -400,9 +405,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 		return fall_back(refused);
 	refused = place_flow(s, set, &o);
 	if (refused) {
-		give_back(&o);
-		if (refused == reason_without_link(s->opening.class))
-			count_dropped(s->opening.class);
+		give_back(s, &o);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
 	if (!s->opening.is_hairpin)

@@ -196,10 +196,11 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	struct ab_scratch *s = scratch();
 	if (!s || bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), s->opening.mac, sizeof(s->opening.mac)))
 		return NULL;
-	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.is_apart = 0;
+	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = 0;
 	s->opening.kept_link = AB_NO_TARGET;
 	s->opening.tried = 0;
-	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	s->opening.is_apart = (p->flags & PACKET_APART) != 0;
+	make_lan_key(&s->lan_key, p);
 	return s;
 }
 
@@ -239,24 +240,9 @@ __noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct a
 	return p->proto == IPPROTO_TCP ? settle_tcp(p, s, flow) : settle_mapping(p, s, flow);
 }
 
-/* Instead of a reason: the rules have this remote end of a mapping in another class. */
-#define OF_OTHER_CLASS (-3)
-
-/* The same of a further port of a remote address that the mapping hears. */
-static __always_inline int permit_port(struct packet *p, const struct ab_flow *flow, struct ab_flow *permission)
-{
-	if (find_class(p) != flow->class)
-		return OF_OTHER_CLASS;
-	if (permission->state & AB_STATE_APART)
-		__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
-	permission->first_remote_port = p->dport;
-	return AB_REASON_TRANSLATED_OUT;
-}
-
 /*
  * Lets a mapping hear from one more remote address, or keeps it hearing. The way of the packet: TRANSLATED_OUT, HAIRPIN if
- * that address is one of ours, OF_OTHER_CLASS, or the reason why the mapping is not for it. Rules are asked once for every remote
- * end: a permission knows its last port, and whether that is another mapping's.
+ * that address is one of ours, or the reason why the mapping is not for it.
  */
 __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 {
@@ -265,53 +251,33 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
-	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_lan_key(&s->lan_key, p);
 	make_other_key(&s->wan_key, &s->lan_key, flow);
 	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
 	struct ab_flow *permission = find_permission(&s->lan_key);
 	if (permission && is_granted_to(permission, flow)) {
 		permission->seen_ns = tick_ns();
-		if (permission->state & AB_STATE_HAIRPIN)
-			return AB_REASON_HAIRPIN;
-		if (permission->first_remote_port != p->dport)
-			return permit_port(p, flow, permission);
-		return permission->state & AB_STATE_APART ? OF_OTHER_CLASS : AB_REASON_TRANSLATED_OUT;
+		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 	}
 	__u32 hairpin = hairpin_link(p) != AB_NO_TARGET;
 	if (!hairpin && is_kernels(p))
 		return AB_REASON_SPECIFIC_ROUTE;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
-	__u32 apart = !hairpin && find_class(p) != flow->class;
 	if (permission)
 		end_permission(&s->lan_key, permission);
-	grant_permission(s, p, flow, hairpin ? AB_STATE_HAIRPIN : apart ? AB_STATE_APART : 0);
-	return hairpin ? AB_REASON_HAIRPIN : apart ? OF_OTHER_CLASS : AB_REASON_TRANSLATED_OUT;
+	grant_permission(s, p, flow, hairpin ? AB_STATE_HAIRPIN : 0);
+	return hairpin ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
-static __always_inline int is_first_remote(const struct packet *p, const struct ab_flow *flow)
-{
-	return ab_first_remote((struct ab_flow *)flow)->word[3] == p->dst &&
-	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
-}
-
-static __always_inline int are_there_rules(void)
-{
-	__u32 zero = 0;
-	const struct ab_rules *all = bpf_map_lookup_elem(&rules, &zero);
-	return all && all->active;
-}
-
-/* As permit_remote; the first remote end was let in when the mapping began. */
+/* As permit_remote; the first remote address was let in when the mapping began. */
 static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow)
 {
+	if (p->flags & PACKET_PERMITTED)
+		return AB_REASON_TRANSLATED_OUT;
 	if (ab_first_remote(flow)->word[3] != p->dst)
 		return permit_remote(p, flow);
-	if (flow->state & AB_STATE_HAIRPIN)
-		return AB_REASON_HAIRPIN;
-	if (p->proto == IPPROTO_UDP && flow->first_remote_port != p->dport && are_there_rules())
-		return permit_remote(p, flow);
-	return AB_REASON_TRANSLATED_OUT;
+	return flow->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
 static __always_inline void follow_tcp_out(struct packet *p, struct ab_flow *flow)
@@ -354,56 +320,19 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turne
 static __noinline struct ab_flow *find_again(const struct packet *p)
 {
 	struct ab_flow_key key;
-	if (p->flags & PACKET_APART)
-		make_apart_key(&key, p->proto, p->src, p->sport, p->dst, p->dport);
-	else
-		make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_lan_key(&key, p);
 	return find_flow(&key);
-}
-
-/* Opens the mapping of `p` that is apart from others of its endpoint, or confirms it. 0, or the reason why there is none. */
-__noinline int settle_apart(struct __sk_buff *skb, struct packet *p)
-{
-	if (!p)
-		return AB_REASON_MALFORMED;
-	struct ab_scratch *s = begin_opening(skb, p);
-	if (!s)
-		return AB_REASON_NOT_CONFIGURED;
-	make_apart_key(&s->lan_key, p->proto, p->src, p->sport, p->dst, p->dport);
-	s->opening.is_apart = 1;
-	struct ab_flow *flow = find_whole(s, bpf_map_lookup_elem(&flows, &s->lan_key));
-	int why = flow ? settle_mapping(p, s, flow) : check_source(p);
-	return flow || why ? why : open_flow(skb, p);
-}
-
-/* The mapping of `p` that is apart, and the way of the packet. NULL if there is none, for the reason that stands there then. */
-static __always_inline struct ab_flow *find_apart(struct __sk_buff *skb, struct packet *p, int *way)
-{
-	p->flags |= PACKET_APART;
-	*way = AB_REASON_TRANSLATED_OUT;
-	struct ab_flow *flow = find_again(p);
-	if (flow && flow->state & AB_STATE_CONFIRMED)
-		return flow;
-	int why = settle_apart(skb, p);
-	flow = why ? NULL : find_again(p);
-	if (!flow)
-		*way = why ?: AB_REASON_REFUSED_FULL;
-	return flow;
 }
 
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
 static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
-	int way = way_out(p, flow);
-	if (way == OF_OTHER_CLASS)
-		flow = find_apart(skb, p, &way);
-	if (!flow)
-		return way;
-	if (way != AB_REASON_TRANSLATED_OUT && way != AB_REASON_HAIRPIN)
-		return way;
 	const struct ab_link *link = link_at(flow->link);
 	if (!link)
 		return AB_REASON_NO_LINK;
+	int way = way_out(p, flow);
+	if (way != AB_REASON_TRANSLATED_OUT && way != AB_REASON_HAIRPIN)
+		return way;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
 	int bad = 0;
@@ -458,12 +387,83 @@ static __always_inline int refuse_fragment(struct __sk_buff *skb, struct packet 
 	return hold_early(skb, p, AB_SIDE_LAN) ? AB_REASON_FRAGMENT_HELD : bad;
 }
 
+static __always_inline int are_there_rules(void)
+{
+	__u32 zero = 0;
+	const struct ab_rules *all = bpf_map_lookup_elem(&rules, &zero);
+	return all && all->active;
+}
+
+static __always_inline int is_first_remote(const struct packet *p, struct ab_flow *flow)
+{
+	return ab_first_remote(flow)->word[3] == p->dst &&
+	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
+}
+
+/* Whether the rules have the packet in another class than the mapping of `flow`. What they say of a remote end is remembered by
+ * its permission, which knows the last port. */
+static __always_inline int is_of_other_class(struct ab_scratch *s, struct packet *p, struct ab_flow *flow)
+{
+	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_other_key(&s->wan_key, &s->lan_key, flow);
+	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
+	struct ab_flow *permission = find_permission(&s->lan_key);
+	__u32 known = permission && is_granted_to(permission, flow);
+	if (known && permission->state & AB_STATE_HAIRPIN)
+		return 0;
+	if (known && permission->first_remote_port == p->dport) {
+		permission->seen_ns = tick_ns();
+		p->flags |= permission->state & AB_STATE_APART ? 0 : PACKET_PERMITTED;
+		return permission->state & AB_STATE_APART;
+	}
+	if (!known && (is_kernels(p) || hairpin_link(p) != AB_NO_TARGET))
+		return 0;
+	__u32 apart = find_class(p) != flow->class;
+	if (!known && apart) {
+		if (permission)
+			end_permission(&s->lan_key, permission);
+		grant_permission(s, p, flow, AB_STATE_APART);
+	}
+	if (known && !apart) {
+		__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
+		permission->first_remote_port = p->dport;
+	}
+	return apart;
+}
+
+/* Whether the packet is of a mapping that is its remote end's alone: its LAN endpoint has one for another class. */
+__noinline int leads_apart(struct packet *p)
+{
+	struct ab_flow_key key;
+	struct ab_scratch *s = scratch();
+	if (!p || !s || !are_there_rules())
+		return 0;
+	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	struct ab_flow *flow = find_flow(&key);
+	return flow && !is_first_remote(p, flow) && is_of_other_class(s, p, flow);
+}
+
+static __noinline struct ab_flow *find_apart(struct packet *p, struct ab_flow_key *key)
+{
+	p->flags |= PACKET_APART;
+	make_lan_key(key, p);
+	return bpf_map_lookup_elem(&flows, key);
+}
+
+/* Rules are asked where the remote end is not the mapping's first. */
+static __always_inline int may_lead_apart(const struct packet *p, struct ab_flow *flow)
+{
+	return is_mapping(p->proto) && !(flow && is_first_remote(p, flow));
+}
+
 /* The flow of `p`, opened if it may be. 0, or the reason why there is none. */
 static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow **flow)
 {
 	struct ab_flow_key key;
 	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	*flow = bpf_map_lookup_elem(&flows, &key);
+	if (may_lead_apart(p, *flow) && leads_apart(p))
+		*flow = find_apart(p, &key);
 	if (*flow && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
 		return 0;
 	int why = settle_outbound(skb, p, *flow);

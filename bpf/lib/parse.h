@@ -67,15 +67,17 @@ enum packet_kind {
 
 /* What is known of a packet beside its headers. */
 enum packet_flags {
-	PACKET_ACCOUNTED = 1, /* tail of a fragment whose span is known already */
-	PACKET_TURNED = 2,    /* one LAN host's to another's external address, at the ingress of that one's link */
-	PACKET_CALL = 4,      /* a turned SYN that opens nothing */
-	PACKET_CHALLENGE = 8, /* none of its flow's: of an earlier connection, to the SYN */
-	PACKET_APART = 16,    /* of the mapping that is its remote end's alone */
+	PACKET_ACCOUNTED = 1,  /* tail of a fragment whose span is known already */
+	PACKET_TURNED = 2,     /* one LAN host's to another's external address, at the ingress of that one's link */
+	PACKET_CALL = 4,       /* a turned SYN that opens nothing */
+	PACKET_CHALLENGE = 8,  /* none of its flow's: of an earlier connection, to the SYN */
+	PACKET_APART = 16,     /* of the mapping that is its remote end's alone */
+	PACKET_PERMITTED = 32, /* to a remote end that its mapping hears */
 };
 
 struct packet {
-	__u16 l3, l4; /* offsets of the headers */
+	__u8 l3, l4; /* offsets of the headers */
+	__u8 dscp;
 	__be32 src, dst;
 	__be16 sport, dport; /* ICMP echo: the id, in both */
 	__u16 length;	     /* of the IP packet, as its header says */
@@ -90,7 +92,6 @@ struct packet {
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
 	__u8 flags;	       /* enum packet_flags */
-	__u8 dscp;
 	__u32 mtu;	     /* of the device it does not fit, for the answer; from a link: the LAN devices' smallest */
 	__u32 ifindex;	     /* LAN: where it came in */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */

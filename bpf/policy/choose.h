@@ -103,11 +103,13 @@ static __always_inline int ab_bind(const struct ab_choice *now, const struct ab_
 	return 0;
 }
 
-static __always_inline __u64 ab_fill(const struct ab_choice *now, const struct ab_set *from, struct ab_request *q,
-				     __u64 mercy)
+/* The pool of those in `from`, but for what is to be avoided; with mercy, of all. Its size. */
+AB_GLOBAL __u32 ab_fill(const struct ab_choice *now, const struct ab_set *from, struct ab_request *q, __u64 mercy)
 {
 	__u64 size = 0;
 
+	if (!now || !from || !q)
+		return 0;
 	for (__u32 w = 0; w < AB_SET_WORDS; w++) {
 		__u64 before = 64 * w, word = 0;
 
@@ -122,12 +124,10 @@ static __always_inline __u64 ab_fill(const struct ab_choice *now, const struct a
 }
 
 /* Fills the pool and tells its size. */
-AB_GLOBAL __u32 ab_fill_pool(const struct ab_choice *now, struct ab_request *q)
+static __always_inline __u32 ab_fill_pool(const struct ab_choice *now, struct ab_request *q)
 {
-	__u64 size;
+	__u32 size;
 
-	if (!now || !q)
-		return 0;
 	q->retried = 0;
 	size = ab_fill(now, &now->usable, q, 0);
 	for (__u32 tier = 0; !size && tier < now->spares && tier < AB_SPARE_MAX; tier++)

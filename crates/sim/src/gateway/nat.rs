@@ -358,7 +358,7 @@ impl Nat {
         let link = entry.link();
         let retries = &mut self.traffic[link.index()].syn_retries;
         let choice = &self.choices[entry.class.index()];
-        let is_of_other = self.openings[flow.index()].class != entry.class;
+        let is_of_other = self.opening(flow).class != entry.class;
         match choice.judge_syn(entry.state, true, link.0) {
             Syn::Again | Syn::GoesOn if is_of_other => self.begin_anew(net, flow, entry),
             Syn::Follows => Settled::Bound,
