@@ -7,7 +7,7 @@ use anabranch_api::Paths;
 use anabranch_core::LinkId;
 use anabranch_daemon::Slots;
 use anabranch_daemon::config::Config;
-use anabranch_daemon::host::Host;
+use anabranch_daemon::host::{Host, Ways};
 use anabranch_daemon::observe::{self, Desired, Monitor, Netlink, Snapshot};
 use anabranch_testbed::netns::Namespace;
 
@@ -121,6 +121,14 @@ fn desired(host: &Snapshot) -> Desired {
     Desired::derive(&config, &slots(&config), host)
 }
 
+/// Without rules.
+fn by(first_usable: Option<LinkId>) -> Ways {
+    Ways {
+        first_usable,
+        rules: Vec::new(),
+    }
+}
+
 /// Looks again at every change until `wanted` holds.
 async fn until(
     netlink: &Netlink,
@@ -203,7 +211,7 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let snapshot = until(netlink, &mut monitor, running).await;
         let failed = host
-            .apply(netlink, &config(), &desired(&snapshot), first_usable)
+            .apply(netlink, &config(), &desired(&snapshot), &by(first_usable))
             .await;
         assert!(failed.is_empty(), "{failed:?}");
         host
@@ -280,7 +288,8 @@ async fn apply(rig: &Rig, instance: &str, first_usable: Option<LinkId>) -> (Host
     let mut host = Host::adopt(&paths).await.unwrap();
     host.set_slots(slots(&config())).unwrap();
     let seen = desired(&netlink.snapshot().await.unwrap());
-    let failed = host.apply(&netlink, &config(), &seen, first_usable).await;
+    let ways = by(first_usable);
+    let failed = host.apply(&netlink, &config(), &seen, &ways).await;
     assert!(failed.is_empty(), "{failed:?}");
     (host, netlink)
 }
@@ -324,7 +333,7 @@ fn what_the_kernel_refuses_of_one_link_keeps_nothing_from_the_other() {
         let mut host = Host::adopt(&paths).await.unwrap();
         host.set_slots(slots(&config())).unwrap();
         let failed = host
-            .apply(&netlink, &config(), &seen, Some(LinkId(1)))
+            .apply(&netlink, &config(), &seen, &by(Some(LinkId(1))))
             .await;
         let [failed] = &failed[..] else {
             panic!("{failed:?}")
@@ -383,7 +392,7 @@ fn two_links_may_have_gateways_of_the_same_address() {
         let mut host = Host::adopt(&paths).await.unwrap();
         host.set_slots(slots(&config)).unwrap();
         let desired = Desired::derive(&config, host.slots(), &snapshot);
-        let failed = host.apply(&netlink, &config, &desired, None).await;
+        let failed = host.apply(&netlink, &config, &desired, &by(None)).await;
         assert!(failed.is_empty(), "{failed:?}");
         assert_eq!(rig.way("1.1.1.1 from 203.0.113.2"), "wan0 203.0.113.1");
         assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 203.0.113.1");
