@@ -365,8 +365,23 @@ fn rules_where_an_earlier_version_had_them_go_away() {
         ));
         apply(&rig, "a", Some(LinkId(0))).await;
         assert_eq!(rig.ip("rule list"), rules);
+
+        let of_links = priorities(&rules).find(|priority| *priority >= 20_000);
+        let former = of_links.unwrap() - 20_000 + 32_636;
+        let own = "from 0.0.0.0/32 iif lo protocol 171";
+        rig.ip(&format!(
+            "rule add {own} pref {former} table main suppress_prefixlength 0"
+        ));
+        rig.ip(&format!("rule add {own} pref {} table {table}", former + 1));
+        apply(&rig, "a", Some(LinkId(0))).await;
+        assert_eq!(rig.ip("rule list"), rules);
         host.restore(&netlink).await.unwrap();
     });
+}
+
+fn priorities(rules: &str) -> impl Iterator<Item = u32> {
+    let first = |line: &str| line.split(':').next()?.parse().ok();
+    rules.lines().filter_map(first)
 }
 
 /// The table of the last rule for what the host itself sends.
