@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_api::Paths;
-use anabranch_core::LinkId;
+use anabranch_core::{ClassId, LinkId};
 use anabranch_daemon::Slots;
 use anabranch_daemon::config::Config;
-use anabranch_daemon::host::{Host, Ways};
+use anabranch_daemon::host::{Host, RuleWay, Way, Ways};
 use anabranch_daemon::observe::{self, Desired, Monitor, Netlink, Snapshot};
 use anabranch_testbed::netns::Namespace;
 
@@ -412,5 +412,55 @@ fn two_links_may_have_gateways_of_the_same_address() {
         assert_eq!(rig.way("1.1.1.1 from 203.0.113.2"), "wan0 203.0.113.1");
         assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 203.0.113.1");
         host.restore(&netlink).await.unwrap();
+    });
+}
+
+#[test]
+fn what_a_rule_refuses_or_leaves_to_the_kernel_meets_no_rule_behind() {
+    let rig = Rig::new();
+    let rules = r#"
+[[rule]]
+name = "mail"
+protocol = "tcp"
+ports = 25
+[[rule]]
+name = "all"
+from = "self"
+"#;
+    let config = parse(&format!("{CONFIG}{rules}"));
+    let paths = Paths::under(rig.dir.path(), rig.dir.path(), "own-test").unwrap();
+    let rule = |place, way| RuleWay {
+        place,
+        class: ClassId(place as u8 + 1),
+        way,
+    };
+    let lte = LinkId(1);
+    let mail = "1.1.1.1 ipproto tcp dport 25";
+    rig.run(async || {
+        let netlink = Netlink::connect().unwrap();
+        let mut host = Host::adopt(&paths).await.unwrap();
+        host.set_slots(slots(&config)).unwrap();
+        let mut apply = async |way| {
+            let seen = desired(&netlink.snapshot().await.unwrap());
+            let ways = Ways {
+                first_usable: Some(lte),
+                rules: vec![rule(0, way), rule(1, Way::Link(lte))],
+            };
+            let failed = host.apply(&netlink, &config, &seen, &ways).await;
+            assert!(failed.is_empty(), "{failed:?}");
+            rig.fingerprint()
+        };
+        let once = apply(Way::Kernel).await;
+        assert_eq!(apply(Way::Kernel).await, once, "what is right stays");
+        assert_eq!(rig.way(mail), "wan0 203.0.113.1", "the main table's");
+        assert_eq!(rig.way("1.1.1.1"), "wan1 198.51.100.1");
+        let once = apply(Way::Refused).await;
+        assert_eq!(apply(Way::Refused).await, once, "what is right stays");
+        assert!(rig.gateway.ip(&format!("route get {mail}")).is_err());
+        assert_eq!(rig.way("1.1.1.1"), "wan1 198.51.100.1");
+        apply(Way::Link(LinkId(0))).await;
+        assert_eq!(rig.way(mail), "wan0 203.0.113.1");
+        host.restore(&netlink).await.unwrap();
+        assert!(!rig.ip("rule list").contains("proto 171"));
     });
 }
