@@ -17,6 +17,7 @@ mod own;
 mod pieces;
 mod schedule;
 mod trial;
+mod written;
 
 pub use class::{Class, Direction, WhenNone};
 pub use compile::{DoesNotFit, active, compile};
