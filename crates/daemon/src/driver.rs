@@ -118,13 +118,13 @@ impl Driver {
         self.core.balancer().is_last(link)
     }
 
-    /// The first link of the configuration's order that takes new flows of the default class.
-    pub fn first_usable(&self, config: &Config) -> Option<LinkId> {
+    /// The first link of the configuration's order that takes new flows of a class.
+    pub fn first_usable(&self, config: &Config, class: ClassId) -> Option<LinkId> {
         let mut ids = config
             .links
             .iter()
             .filter_map(|link| self.slots.id(&link.name));
-        let usable = self.core.balancer().usable(ClassId::DEFAULT);
+        let usable = self.core.balancer().usable(class);
         ids.find(|id| usable.contains(*id))
     }
 

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::rules::{Moment, Sample, Trial, active, compile};
+use anabranch_core::rules::{Class, Moment, Sample, Trial, WhenNone, active, compile};
 use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
@@ -23,6 +23,7 @@ use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::Call;
 use crate::driver::{Driver, ProbeOrder};
 use crate::error::with_causes;
+use crate::host::{RuleWay, Way, Ways};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
@@ -51,7 +52,7 @@ pub trait Surroundings {
         &mut self,
         config: &Config,
         desired: &Desired,
-        first_usable: Option<LinkId>,
+        ways: &Ways,
     ) -> impl Future<Output = Vec<anyhow::Error>>;
     /// Reads and checks the configuration again.
     fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
@@ -113,7 +114,8 @@ pub struct GatewayRole<P, S> {
     fallback_mark: u32,
     /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
     told_rules: Option<(u64, BTreeMap<String, u32>)>,
-    first_usable: Option<LinkId>,
+    /// As the host knows them.
+    ways: Ways,
     ticks: u64,
     sweep_at: Instant,
     /// One at most, and how long it took.
@@ -157,7 +159,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             abandoned: Vec::new(),
             fallback_mark: 0,
             told_rules: None,
-            first_usable: None,
+            ways: Ways::default(),
             ticks: 0,
             sweep_at: Instant::now(),
             sweeps: JoinSet::new(),
@@ -294,7 +296,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         if wanted != self.told || self.shell.has_rest() || self.has_stale_programs() {
             self.tell(wanted)?;
         }
-        self.first_usable = self.driver.first_usable(&self.config);
+        self.ways = self.ways();
         // Even if nothing is new: somebody may have flushed the routing rules.
         self.apply_to_host().await;
         let has_stale_programs = self.has_stale_programs();
@@ -510,10 +512,49 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
+    /// As the classes' choices and the rules that hold have them.
+    fn ways(&self) -> Ways {
+        let held = match &self.told_rules {
+            Some((held, _)) => *held,
+            None => active(&self.config.rules, self.surroundings.moment()),
+        };
+        let rules = self
+            .config
+            .rules
+            .iter()
+            .zip(self.classes.of_rules(&self.config));
+        let rules = rules.enumerate().filter(|(place, (rule, _))| {
+            held & (1 << (place + 1)) != 0 && !rule.matches.own_traffic().is_empty()
+        });
+        Ways {
+            first_usable: self.first_usable(ClassId::DEFAULT),
+            rules: rules
+                .map(|(place, (rule, class))| RuleWay {
+                    place,
+                    class,
+                    way: self.way(&rule.class, class),
+                })
+                .collect(),
+        }
+    }
+
+    fn way(&self, class: &Class, id: ClassId) -> Way {
+        match (self.first_usable(id), class.when_none) {
+            (Some(link), _) => Way::Link(link),
+            (None, WhenNone::Drop) => Way::Refused,
+            // No link of the default class is left either.
+            (None, WhenNone::Any | WhenNone::Kernel) => Way::Kernel,
+        }
+    }
+
+    fn first_usable(&self, class: ClassId) -> Option<LinkId> {
+        self.driver.first_usable(&self.config, class)
+    }
+
     async fn apply_to_host(&mut self) {
         let failed = self
             .surroundings
-            .apply(&self.config, &self.seen, self.first_usable);
+            .apply(&self.config, &self.seen, &self.ways);
         for error in failed.await {
             self.shell.put_off(&format!("host: {error:#}"));
         }
@@ -757,7 +798,8 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.shell.instant(self.driver.next_turn())
     }
 
-    /// Looks at the host if it changed, turns the balancer, and moves the fallback to the first link that is usable.
+    /// Looks at the host if it changed, turns the balancer, and moves the fallback and what the host itself sends to the first
+    /// links that are usable.
     async fn turn(&mut self) -> anyhow::Result<()> {
         if self.shell.take_look() {
             self.look().await?;
@@ -766,8 +808,9 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         if self.told_rules.is_none() {
             self.tell_rules()?;
         }
-        let first = self.driver.first_usable(&self.config);
-        if std::mem::replace(&mut self.first_usable, first) != first {
+        let ways = self.ways();
+        if ways != self.ways {
+            self.ways = ways;
             self.apply_to_host().await;
         }
         for (link, address) in std::mem::take(&mut self.abandoned) {

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_core::LinkId;
 use anabranch_core::rules::Moment;
 use anabranch_core::rules::file::Remark;
 use anabranch_dataplane::Gateway;
@@ -14,7 +13,7 @@ use anyhow::Context;
 use crate::config::{Config, Configuration};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
-use crate::host::{self, Host};
+use crate::host::{self, Host, Ways};
 use crate::lock::{Claims, Lock};
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::plane;
@@ -138,12 +137,10 @@ impl Surroundings for RealHost<'_> {
         &mut self,
         config: &Config,
         desired: &Desired,
-        first_usable: Option<LinkId>,
+        ways: &Ways,
     ) -> Vec<anyhow::Error> {
         self.monitor.watch(desired.running());
-        self.host
-            .apply(&self.netlink, config, desired, first_usable)
-            .await
+        self.host.apply(&self.netlink, config, desired, ways).await
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {

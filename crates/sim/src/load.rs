@@ -8,7 +8,7 @@ use std::time::Duration;
 use anabranch_core::Time;
 use anabranch_policy::splitmix::mix;
 use anabranch_scenario::{
-    Demand, Direction, Outcome, Ports, ServerId, Transfer, TransferId, UserId,
+    Demand, Direction, Outcome, Ports, ServerId, Site, Transfer, TransferId, UserId,
 };
 use anabranch_workload::{Arrivals, Extent, Round, RoundTimes, Tab};
 
@@ -21,7 +21,6 @@ pub const HEAD_BYTES: u64 = 200;
 /// Ephemeral ports, as Linux has them by default.
 const FIRST_PORT: u16 = 32_768;
 const PORTS: u64 = 28_232;
-const SERVER_PORT: u16 = 80;
 /// A tab rests so long after a round in which no file arrived.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -376,7 +375,7 @@ impl Load {
         let (user, server) = (address_of_user(pair.user), address_of_server(pair.server));
         (
             SocketAddrV4::new(user, FIRST_PORT + place as u16),
-            SocketAddrV4::new(server, SERVER_PORT),
+            SocketAddrV4::new(server, Site::SERVER_PORT),
         )
     }
 
@@ -574,12 +573,10 @@ fn seconds(time: Time) -> f64 {
     time.since(Time::ZERO).as_secs_f64()
 }
 
-/// Users have addresses of 10.0.0.0/8.
 fn address_of_user(user: u32) -> Ipv4Addr {
-    Ipv4Addr::from(0x0a00_0002_u32.wrapping_add(user))
+    Ipv4Addr::from_bits(Site::FIRST_USER.to_bits().wrapping_add(user))
 }
 
-/// Servers have addresses of 198.18.0.0/15, RFC 2544.
 fn address_of_server(server: u32) -> Ipv4Addr {
-    Ipv4Addr::from(0xc612_0001_u32.wrapping_add(server))
+    Ipv4Addr::from_bits(Site::FIRST_SERVER.to_bits().wrapping_add(server))
 }

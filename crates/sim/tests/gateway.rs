@@ -438,6 +438,7 @@ fn both_ways(per_user_per_s: f64, bytes: u64) -> Load {
         name: name.into(),
         per_user_per_s,
         size: Size::Fixed(bytes),
+        servers: Vec::new(),
         direction,
         bursts: None,
     };

@@ -15,6 +15,7 @@ use super::class::{Class, Direction, WhenNone};
 use super::compile::compile;
 use super::coverage::{Finding, Sight, coverage};
 use super::matches::{ICMP, Matches, Origin, Prefix, TCP, UDP};
+use super::own::OWN_MAX;
 use super::schedule::{Moment, Schedule};
 use super::{RULES_MAX, Rule};
 use crate::algorithm::{Algorithm, granularity_of};
@@ -267,6 +268,38 @@ pub fn review(
                 let problem = "whether earlier rules leave it anything was too much to find out";
                 remarks.push(Remark::Note(about(index, problem.to_owned()).to_string()));
             }
+        }
+    }
+    Ok(remarks)
+}
+
+/// Of a gateway's own traffic, which the kernel's routing rules lead, refuses what they cannot match or what would become
+/// too many of them. Where a rule does not name that traffic, what it misses of it is a warning.
+pub fn review_own(source: &Source<'_>, rules: &[Rule]) -> Result<Vec<Remark>, BadInput> {
+    let mut remarks = Vec::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let index = index.to_string();
+        let about = |key: &str, problem: String| source.bad(&["rule", &index, key], problem);
+        for beyond in rule.matches.beyond_routing() {
+            let problem = format!(
+                "routing rules, which lead the gateway's own traffic, cannot match {}",
+                beyond.what
+            );
+            if rule.matches.names_host() {
+                let problem = format!("{problem}: {}", beyond.instead);
+                return Err(about(beyond.key, problem));
+            }
+            let problem =
+                format!(r#"{problem}; this is for LAN hosts alone, as from = "0.0.0.0/0" says"#);
+            remarks.push(Remark::Warning(about(beyond.key, problem).to_string()));
+        }
+        let count = rule.matches.own_traffic().len();
+        if count > OWN_MAX {
+            let problem = format!(
+                "the gateway's own traffic would take {count} routing rules, of which {OWN_MAX} are allowed: name fewer or \
+                 wider networks and port ranges, or networks in from if it is for LAN hosts alone"
+            );
+            return Err(about("name", problem));
         }
     }
     Ok(remarks)

@@ -315,7 +315,11 @@ impl Classes {
         let site = Site { links: &links, lan };
         let default = classes::default_class(&source, default, site)?;
         let rules = classes::rules(&source, tables, site)?;
-        let remarks = classes::review(&source, &rules, lan)?;
+        let remarks = [
+            classes::review(&source, &rules, lan)?,
+            classes::review_own(&source, &rules)?,
+        ]
+        .concat();
         Ok(Self {
             default,
             rules,

@@ -61,7 +61,7 @@ struct World {
     stubborn: Vec<u32>,
     host: Snapshot,
     config: Option<Result<Config, Error>>,
-    first_usable: Option<LinkId>,
+    ways: Ways,
     /// Addresses whose sockets were told, and which link the host's own traffic took then.
     abandoned: Vec<(String, Option<LinkId>)>,
     orders: Orders,
@@ -299,13 +299,8 @@ impl Surroundings for FakeHost {
         Ok(())
     }
 
-    async fn apply(
-        &mut self,
-        _: &Config,
-        _: &Desired,
-        first_usable: Option<LinkId>,
-    ) -> Vec<anyhow::Error> {
-        self.world.lock().unwrap().first_usable = first_usable;
+    async fn apply(&mut self, _: &Config, _: &Desired, ways: &Ways) -> Vec<anyhow::Error> {
+        self.world.lock().unwrap().ways.clone_from(ways);
         Vec::new()
     }
 
@@ -374,7 +369,7 @@ impl Surroundings for FakeHost {
 
     fn abandon(&self, _: &str, address: IpAddr) {
         let mut world = self.world.lock().unwrap();
-        let first = world.first_usable;
+        let first = world.ways.first_usable;
         world.abandoned.push((address.to_string(), first));
     }
 

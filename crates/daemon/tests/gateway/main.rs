@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod guard;
+mod own;
 mod privileges;
 mod rig;
 mod troubles;

@@ -186,6 +186,8 @@ type Session = (ClassId, u32, Option<u32>);
 struct Opening {
     pair: Pair,
     class: ClassId,
+    /// Of the server.
+    port: u16,
 }
 
 impl Nat {
@@ -217,9 +219,13 @@ impl Nat {
     /// Says between whom a flow is, before it opens, and again where the rules have changed since. Without it, all flows are of
     /// one pair and the default class.
     pub fn introduce(&mut self, flow: FlowId, pair: Pair, ends: Ends) {
-        let class = self.class_of(ends);
+        let opening = Opening {
+            pair,
+            class: self.class_of(ends),
+            port: ends.1.port(),
+        };
         grow(&mut self.openings, flow.index(), Opening::default());
-        self.openings[flow.index()] = Opening { pair, class };
+        self.openings[flow.index()] = opening;
     }
 
     /// What rules look at of a connection between these ends.
@@ -356,9 +362,9 @@ impl Nat {
             return self.open(net, flow);
         };
         let link = entry.link();
+        let is_of_other = self.opening(flow).class != entry.class;
         let retries = &mut self.traffic[link.index()].syn_retries;
         let choice = &self.choices[entry.class.index()];
-        let is_of_other = self.opening(flow).class != entry.class;
         match choice.judge_syn(entry.state, true, link.0) {
             Syn::Again | Syn::GoesOn if is_of_other => self.begin_anew(net, flow, entry),
             Syn::Follows => Settled::Bound,
@@ -394,7 +400,7 @@ impl Nat {
     }
 
     fn open(&mut self, net: &Net, flow: FlowId) -> Settled {
-        let Opening { class, pair } = self.opening(flow);
+        let Opening { class, pair, .. } = self.opening(flow);
         let quota = self.choice(class).flows_per_host;
         let held = self.shares.get(&(class, pair.user)).copied();
         if quota > 0 && held.unwrap_or_default() >= quota {
@@ -448,10 +454,10 @@ impl Nat {
         decision.target.map(LinkId)
     }
 
-    /// What binds the flows of a pair, or of a user, to one link. There are no ports here that are excepted.
+    /// What binds the flows of a pair, or of a user, to one link.
     fn session(&self, flow: FlowId, class: ClassId) -> Option<Session> {
-        let pair = self.opening(flow).pair;
-        match self.choice(class).reach(0) {
+        let Opening { pair, port, .. } = self.opening(flow);
+        match self.choice(class).reach(port) {
             Granularity::Connection => None,
             Granularity::Session => Some((class, pair.user, Some(pair.server))),
             Granularity::Host => Some((class, pair.user, None)),

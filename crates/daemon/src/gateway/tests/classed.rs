@@ -202,3 +202,55 @@ async fn rules_are_told_by_the_numbers_of_their_classes_and_as_the_time_goes_by(
     rig.reload(CONFIG).await;
     assert_eq!(told(), (0, vec![0, 0, 0]));
 }
+
+const OWN: &str = r#"
+[[rule]]
+name = "backup"
+from = "self"
+ports = 873
+when = "mon 09:00-10:00"
+links = ["lte"]
+then = ["fiber"]
+[[rule]]
+name = "mail"
+protocol = "tcp"
+ports = 25
+links = ["lte"]
+none = "drop"
+[[rule]]
+name = "calls"
+from = "self"
+protocol = "udp"
+links = ["lte"]
+none = "kernel"
+[[rule]]
+name = "lan"
+from = "192.168.1.0/24"
+links = ["lte"]
+"#;
+
+/// Where the host's own packets go by rules: their places and ways.
+fn own_ways(rig: &Rig) -> Vec<(usize, Way)> {
+    let world = rig.world.lock().unwrap();
+    let ways = world.ways.rules.iter();
+    ways.map(|way| (way.place, way.way)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hosts_own_traffic_follows_the_tiers_and_hours_of_its_rules() {
+    let rig = Rig::start_in(&with_rules(OWN), world(), false).await;
+    let [fiber, lte] = [0, 1].map(|link| Way::Link(LinkId(link)));
+    assert_eq!(own_ways(&rig), [(0, lte), (1, lte), (2, lte)]);
+    rig.world.lock().unwrap().dead = vec!["ppp0"];
+    rig.pass(Duration::from_secs(1)).await;
+    let without_lte = [(0, fiber), (1, Way::Refused), (2, Way::Kernel)];
+    assert_eq!(own_ways(&rig), without_lte);
+    rig.world.lock().unwrap().hour = 1;
+    rig.pass(Duration::from_secs(2)).await;
+    assert_eq!(own_ways(&rig), without_lte[1..], "at ten");
+    rig.world.lock().unwrap().dead.clear();
+    rig.pass(Duration::from_secs(3)).await;
+    assert_eq!(own_ways(&rig), [(1, lte), (2, lte)]);
+    rig.reload(CONFIG).await;
+    assert_eq!(own_ways(&rig), []);
+}
