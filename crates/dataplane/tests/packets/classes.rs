@@ -1,10 +1,13 @@
 //! Classes: the rule that has a flow says whose choice it takes.
 
-use std::net::SocketAddrV4;
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
-use anabranch_core::rules::{Class, Matches, Moment, Rule, compile};
-use anabranch_core::{Choice, ClassId, ClassSet, DataPlane, LinkId};
-use anabranch_policy::{Set, Without};
+use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, Rule, compile};
+use anabranch_core::{Choice, ClassId, ClassSet, DataPlane, LinkId, Proto};
+use anabranch_policy::abi::BePort;
+use anabranch_policy::splitmix::SplitMix64;
+use anabranch_policy::{Set, Traits, Without};
 
 use crate::{
     common::*,
@@ -180,7 +183,7 @@ fn explain_names_the_class() {
     let mut rig = Rig::divided(&nothing(Without::Drop));
     let asked = |rig: &mut Rig, port| {
         let (from, to): (SocketAddrV4, SocketAddrV4) = (client(4000), server(port));
-        let proto = anabranch_core::Proto::Tcp;
+        let proto = Proto::Tcp;
         let told = rig.plane().explain(from.into(), to.into(), proto).unwrap();
         (told.class, told.link)
     };
@@ -306,4 +309,77 @@ fn a_host_has_no_more_flows_of_a_class_than_its_quota() {
             .refused,
         2
     );
+}
+
+/// Rules over few values, so that most flows meet several of them.
+fn drawn_rules(draw: &mut SplitMix64) -> Vec<Rule> {
+    let below = |draw: &mut SplitMix64, end: u64| draw.draw() % end;
+    let maybe = |draw: &mut SplitMix64| draw.draw().is_multiple_of(2);
+    let count = 1 + below(draw, 63);
+    let rules = (0..count).map(|_| {
+        let mut matches = Matches::default();
+        if maybe(draw) {
+            let host = Ipv4Addr::new(10, 0, 0, below(draw, 256) as u8);
+            let prefix = Prefix::new(host.into(), 24 + below(draw, 9) as u8);
+            matches.from.push(Origin::Prefix(prefix));
+        }
+        if maybe(draw) {
+            let host = Ipv4Addr::new(198, 51, below(draw, 2) as u8 + 100, below(draw, 256) as u8);
+            matches
+                .to
+                .push(Prefix::new(host.into(), 16 + below(draw, 17) as u8));
+        }
+        if maybe(draw) {
+            matches.protocols.push([6, 17][below(draw, 2) as usize]);
+        }
+        if maybe(draw) {
+            let first = below(draw, 65_000) as u16;
+            matches.ports.push(first..=first + below(draw, 500) as u16);
+        }
+        Rule {
+            matches,
+            class: Class::default(),
+        }
+    });
+    rules.collect()
+}
+
+/// 12 000 flows. The native build is held to what rules mean by `crates/core/tests/rules`.
+#[test]
+fn the_loaded_program_finds_the_class_that_the_native_build_finds() {
+    let seed = std::env::var("ANABRANCH_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut draw = SplitMix64(seed);
+    let mut rig = Rig::new();
+    let mut found = BTreeSet::new();
+    for list in 0..300 {
+        let rules = drawn_rules(&mut draw);
+        let compiled = compile(&rules, now(), |_| None).unwrap();
+        rig.plane().set_rules(&compiled).unwrap();
+        for _ in 0..40 {
+            let random = draw.draw();
+            let from = Ipv4Addr::new(10, 0, 0, 2 + (random % 250) as u8);
+            let to = Ipv4Addr::new(198, 51, 100 + (random >> 8) as u8 % 2, (random >> 16) as u8);
+            let (sport, dport) = ((random >> 24) as u16 | 1, (random >> 40) as u16 | 1);
+            let proto = [Proto::Tcp, Proto::Udp][(random >> 63) as usize];
+            let traits = Traits {
+                src: from.into(),
+                dst: to.into(),
+                sport: BePort::new(sport),
+                dport: BePort::new(dport),
+                proto: proto.number(),
+                ifindex: 1,
+                ..Traits::default()
+            };
+            let (from, to) = ((from, sport).into(), (to, dport).into());
+            let told = rig.plane().explain(from, to, proto).unwrap().class;
+            let native = compiled.class_of(&traits);
+            assert_eq!(
+                u16::from(told),
+                native,
+                "seed {seed}, list {list}: {traits:?} {rules:?}"
+            );
+            found.insert(told);
+        }
+    }
+    assert!(found.len() > 20, "{found:?}");
 }
