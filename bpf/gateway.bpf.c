@@ -54,6 +54,7 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED, p->mtu);
 		break;
 	case AB_REASON_NO_LINK:
+	case AB_REASON_NO_CLASS_LINK:
 		action = answer_icmp(skb, p, ICMP_DEST_UNREACH << 8 | ICMP_NET_UNREACH, 0);
 		break;
 	default:

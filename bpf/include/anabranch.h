@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
-#define AB_ABI_VERSION 7
+#define AB_ABI_VERSION 8
 
 union ab_addr {
 	__u8 byte[16];
@@ -53,6 +53,9 @@ enum ab_state {
 	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
 	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
 	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be taken out of its table */
+	AB_STATE_APART =
+		1 << 11, /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
+	AB_STATE_CLASSED = 1 << 12, /* counted against its host's quota of the class, too */
 };
 
 struct ab_flow_tcp {
@@ -74,7 +77,8 @@ struct ab_flow {
 	__be16 other_port;
 	__be16 first_remote_port; /* UDP: for people; TCP: zero */
 	__u16 tried;		  /* targets on which a SYN of this flow got no answer (WSDM), as ab_tried() */
-	__u16 link;
+	__u8 link;
+	__u8 class;   /* whose choice it was */
 	__u8 why;     /* enum ab_why of the choice */
 	__u8 turned;  /* TCP with AB_STATE_HAIRPIN: the link by whose ingress it reaches the other LAN host */
 	__u8 mac[6];  /* of the LAN host, or of the router it is behind */
@@ -96,7 +100,7 @@ struct ab_host_key {
 	union ab_addr address;
 	__u32 ifindex;
 	__u8 mac[6];
-	__u16 zero;
+	__u16 share; /* its flows in the class of one less; 0: the host as a whole */
 };
 
 /* An embryo's place among those of its host. The value is its LAN key. */
@@ -191,7 +195,9 @@ struct ab_settings {
 
 /* ---- what the programs tell user space ---- */
 
-/* Per link and CPU. */
+/* Per link and CPU, of each class: that of link l in class c stands at AB_TRAFFIC_PLACE(c, l). */
+#define AB_TRAFFIC_PLACE(class, link) ((class) * AB_MAX_LINKS + (link))
+
 struct ab_traffic {
 	__u64 tx_packets;
 	__u64 tx_bytes;
@@ -214,6 +220,21 @@ struct ab_host {
 	__u32 embryos;	   /* of a device: flows in the table of embryos */
 	__u32 mappings;	   /* live UDP and ICMP mappings, each with an external port of its own */
 	__u32 permissions; /* further remote addresses of its mappings */
+};
+
+/* Per class, monotonic, atomic. live = opened - closed. */
+struct ab_class {
+	__u64 opened;
+	__u64 closed;
+	__u64 dropped; /* packets that would have opened a flow, had the class had a link */
+	__u64 refused; /* the same for want of a share of its quota */
+};
+
+#define AB_CLASS_NAME_MAX 32
+
+/* So that the next process gives a class the number that its flows bear. */
+struct ab_class_name {
+	__u8 text[AB_CLASS_NAME_MAX]; /* zeroes: the number is free */
 };
 
 /* Of the tables as a whole, atomic; counts are monotonic: confirmed flows = confirmed - forgotten. */
@@ -256,6 +277,7 @@ struct ab_ending {
 	__u64 ended;		/* live flows */
 	__u64 opened_before_ns; /* in: flows of later stay */
 	__u64 seen_before_ns;	/* in: so do those with a packet of later */
+	__u64 classes;		/* in: flows of others stay; bit c: class c */
 	__u32 link;		/* in: whose flows end */
 	__u32 count;		/* in: keys to visit */
 	__u32 unfinished;	/* the ring was full: run again */
@@ -288,7 +310,8 @@ struct ab_explanation {
 	__u8 why;    /* enum ab_why */
 	__u16 link;  /* AB_NO_TARGET: the kernel decides */
 	__u32 hash;
-	__u32 bound;  /* the flow exists already */
+	__u16 bound; /* the flow exists already */
+	__u16 class;
 	__u32 count;  /* the numbers the choice was made from, of so many links, ... */
 	__u64 usable; /* ... of which these take new flows */
 	__u32 weight[AB_MAX_LINKS];

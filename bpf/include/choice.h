@@ -69,16 +69,34 @@ struct ab_target {
 
 #define AB_EXCEPT_MAX 16
 
-/* Load balancing as it stands: replaced as a whole at every measuring period. */
+/* What becomes of a new flow for which no target of its class is left. */
+enum ab_without {
+	AB_WITHOUT_REFUSE = 0, /* its host is told */
+	AB_WITHOUT_DROP = 1,
+	AB_WITHOUT_KERNEL = 2, /* the kernel's own NAT carries it */
+};
+
+/* Tiers of a class: what takes its new flows, and what takes those that have failed on all before. */
+#define AB_TIERS_MAX 4
+#define AB_SPARE_MAX (AB_TIERS_MAX - 1)
+
+/* Load balancing of a class as it stands: replaced as a whole at every measuring period. */
 struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
 	__u32 load;	/* enum ab_load */
 	__u32 count;
-	__u32 syn_retry;	      /* WSDM: a retransmitted SYN fails its path */
-	__u32 granularity;	      /* enum ab_granularity */
-	__u32 stick;		      /* per connection: only to the ports of `except`, per session to all others */
-	struct ab_set usable;	      /* take new flows */
-	__be16 except[AB_EXCEPT_MAX]; /* remote ports; the rest is zero */
+	__u32 syn_retry;      /* WSDM: a retransmitted SYN fails its path */
+	__u32 granularity;    /* enum ab_granularity */
+	__u32 stick;	      /* per connection: only to the ports of `except`, per session to all others */
+	__u32 without;	      /* enum ab_without */
+	__u32 spares;	      /* tiers in `spare` */
+	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
+	__u32 zero;
+	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
+	struct ab_set usable;		   /* take new flows */
+	struct ab_set spare[AB_SPARE_MAX]; /* take those that `usable` and the tiers before have failed */
+	struct ab_set working;		   /* take new flows of some class: a route of the host may bind to any */
+	__be16 except[AB_EXCEPT_MAX];	   /* remote ports; the rest is zero */
 	struct ab_target target[AB_MAX_TARGETS];
 };
 

@@ -35,6 +35,7 @@ enum ab_fate {
 	X(FALLBACK_QUOTA, TO_NAT, "host over its quota: kernel NAT")                                                   \
 	X(FALLBACK_FULL, TO_NAT, "flow table full: kernel NAT")                                                        \
 	X(FALLBACK_PORTS, TO_NAT, "no external port free: kernel NAT")                                                 \
+	X(FALLBACK_CLASS, TO_NAT, "no usable link of its class: kernel NAT")                                           \
 	X(FALLBACK_UNKNOWN, TO_NAT, "TCP segment of an unknown flow: perhaps of the kernel's NAT")                     \
 	X(FALLBACK_PROTOCOL, TO_NAT, "neither TCP, UDP nor ICMP: kernel NAT")                                          \
 	X(FALLBACK_STRAY, STRAY_TO_NAT,                                                                                \
@@ -62,12 +63,15 @@ enum ab_fate {
 	X(FOREIGN_ERROR, DROPPED, "ICMP error about no flow of ours")                                                  \
 	X(BAD_QUOTE, DROPPED, "ICMP error about a TCP segment that is not in flight")                                  \
 	X(UNKNOWN_RATE, DROPPED, "TCP segment of an unknown flow, beyond the host's rate of such")                     \
+	X(CLASS_DROPPED, DROPPED, "no usable link of its class, whose rule says drop")                                 \
 	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                                \
 	X(NO_LINK, REFUSED, "no usable link")                                                                          \
+	X(NO_CLASS_LINK, REFUSED, "no usable link of its class")                                                       \
 	X(TTL_OUT, REFUSED, "hop limit reached: answered with time exceeded")                                          \
 	X(LATE_ANSWER, REFUSED, "answer to a SYN that was answered over another link: reset")                          \
 	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                                 \
 	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                               \
+	X(REFUSED_CLASS, REFUSED, "host over its quota of the class")                                                  \
 	X(REFUSED_FULL, REFUSED, "flow table full")                                                                    \
 	X(REFUSED_MAPPINGS, REFUSED, "host over its share of external ports")                                          \
 	X(REFUSED_DEVICE, REFUSED, "LAN device over its share of flows")                                               \

@@ -2,10 +2,11 @@
 /*
  * Which class a flow is of, as user space compiles it from the rules that people write.
  *
- * Class 0 is the default. Rule i, in the order written, is class i, and the first that matches has the flow. For every field
- * that rules look at, the line of its values is cut wherever a rule begins or ends; each piece has the set of rules that allow
- * its values, as bit i for rule i. The rules that match a flow are what the sets of its fields have in common, and the first
- * of them is the lowest bit. Bit 0 is in no set.
+ * Rules are numbered from 1 in the order written, and the first that matches has the flow. What none matches is of rule 0 and
+ * class 0, the default. A class keeps its number for as long as flows are of it, wherever its rule stands. For every field that
+ * rules look at, the line of its values is cut wherever a rule begins or ends; each piece has the set of rules that allow its
+ * values, as bit i for rule i. The rules that match a flow are what the sets of its fields have in common, and the first of
+ * them is the lowest bit. Bit 0 is in no set.
  */
 #ifndef ANABRANCH_RULES_H
 #define ANABRANCH_RULES_H
@@ -60,9 +61,10 @@ struct ab_rules_by_device {
 
 /* All rules: replaced as a whole when they change; `active` alone as time goes by. */
 struct ab_rules {
-	__u64 active;	  /* whose schedule holds; 0: there is no rule, and nothing else is looked at */
-	__u64 own;	  /* in place of src.set, for the host's own traffic */
-	__u64 any_device; /* that name no device */
+	__u64 active;		    /* whose schedule holds; 0: there is no rule, and nothing else is looked at */
+	__u64 own;		    /* in place of src.set, for the host's own traffic */
+	__u64 any_device;	    /* that name no device */
+	__u8 class[AB_MAX_CLASSES]; /* of each rule */
 	struct ab_rules_by_device device[AB_RULE_DEVICES_MAX];
 	__u64 proto[256];
 	__u64 dscp[64];

@@ -14,7 +14,7 @@
 	X(permissions, 6)                                                                                              \
 	X(embryo_order, 5)                                                                                             \
 	X(hosts, 5)                                                                                                    \
-	X(sessions, 6)                                                                                                 \
+	X(sessions, 8)                                                                                                 \
 	X(endpoints, 5)                                                                                                \
 	X(losers, 5)                                                                                                   \
 	X(fragments, 5)                                                                                                \
@@ -26,19 +26,22 @@
 	X(fallbacks, 5)                                                                                                \
 	X(budgets, 5)                                                                                                  \
 	X(budget_sums, 5)                                                                                              \
+	X(rules, 8)                                                                                                    \
+	X(classes, 8)                                                                                                  \
+	X(class_names, 8)                                                                                              \
 	X(settings, 5)                                                                                                 \
-	X(choice, 6)                                                                                                   \
+	X(choice, 8)                                                                                                   \
 	X(consistent, 6)                                                                                               \
-	X(turn, 6)                                                                                                     \
+	X(turn, 8)                                                                                                     \
 	X(links, 5)                                                                                                    \
 	X(devices, 6)                                                                                                  \
 	X(routes, 6)                                                                                                   \
-	X(traffic, 5)                                                                                                  \
-	X(reasons, 7)                                                                                                  \
+	X(traffic, 8)                                                                                                  \
+	X(reasons, 8)                                                                                                  \
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \
 	X(sweeping, 5)                                                                                                 \
-	X(ending, 5)                                                                                                   \
+	X(ending, 8)                                                                                                   \
 	X(visits, 5)                                                                                                   \
 	X(doomed, 5)                                                                                                   \
 	X(ended, 5)                                                                                                    \

@@ -61,6 +61,45 @@ static __always_inline int find_opener(struct ab_scratch *s, const struct ab_set
 	return o->host != NULL;
 }
 
+/* Counts the flow of the host of s->host_key against its share of the class, where that has a quota. 0, or the reason why it may
+ * not be. Verified by itself: what follows need not know whether there is one. */
+__noinline int reserve_share(__u32 class)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_choice *now = choice_of(class);
+	struct ab_class *counts = class_counts(class);
+	if (!s || !now || !counts)
+		return AB_REASON_NOT_CONFIGURED;
+	s->opening.is_classed = 0;
+	if (!now->flows_per_host)
+		return 0;
+	s->host_key.share = share_in(class);
+	struct ab_host *share = find_or_make_host(s);
+	s->host_key.share = 0;
+	if (!share)
+		return AB_REASON_REFUSED_HOSTS;
+	share->opened_ns = tick_ns();
+	if (reserve_flow(share, now->flows_per_host)) {
+		s->opening.is_classed = 1;
+		return 0;
+	}
+	__sync_fetch_and_add(&counts->refused, 1);
+	return AB_REASON_REFUSED_CLASS;
+}
+
+__noinline int return_share(__u32 class)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !s->opening.is_classed)
+		return 0;
+	s->host_key.share = share_in(class);
+	struct ab_host *share = bpf_map_lookup_elem(&hosts, &s->host_key);
+	s->host_key.share = 0;
+	if (share)
+		__sync_fetch_and_add(&share->opened, -1);
+	return 0;
+}
+
 /* Counts the flow against who opens it. 0, or the reason why they may not, with nothing counted. */
 static __noinline int admit(struct ab_scratch *s, const struct ab_settings *set, struct opener *o)
 {
@@ -73,17 +112,22 @@ static __noinline int admit(struct ab_scratch *s, const struct ab_settings *set,
 		return AB_REASON_REFUSED_MAPPINGS;
 	if (!reserve_flow(o->host, set->quota_per_host))
 		return AB_REASON_REFUSED_QUOTA;
-	if (!o->device || reserve_flow(o->device, set->flows_per_device))
+	int refused = reserve_share(s->opening.class);
+	if (!refused && (!o->device || reserve_flow(o->device, set->flows_per_device)))
 		return 0;
 	__sync_fetch_and_add(&o->host->opened, -1);
+	if (refused)
+		return refused;
+	return_share(s->opening.class);
 	return AB_REASON_REFUSED_DEVICE;
 }
 
-static __always_inline void give_back(const struct opener *o)
+static __always_inline void give_back(const struct ab_scratch *s, const struct opener *o)
 {
 	__sync_fetch_and_add(&o->host->opened, -1);
 	if (o->device)
 		__sync_fetch_and_add(&o->device->opened, -1);
+	return_share(s->opening.class);
 }
 
 /* Which way around a refusal there is by the kernel's NAT; 0: none. */
@@ -99,6 +143,8 @@ static __always_inline int way_around(int refused)
 		return AB_REASON_FALLBACK_FULL;
 	case AB_REASON_REFUSED_PORTS:
 		return AB_REASON_FALLBACK_PORTS;
+	case AB_REASON_NO_CLASS_LINK:
+		return AB_REASON_FALLBACK_CLASS;
 	case AB_REASON_NO_FLOW_OUT:
 		return AB_REASON_FALLBACK_UNKNOWN;
 	case AB_REASON_REFUSED_PROTOCOL:

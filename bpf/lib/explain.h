@@ -44,9 +44,6 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	struct ab_scratch *s = scratch();
 	if (!set || !s)
 		return AB_REASON_NOT_CONFIGURED;
-	/* Asked as if it came in where its source is. */
-	const struct ab_route *from = find_route(p->src);
-	p->ifindex = from ? from->ifindex : 0;
 	int reason = gate(p);
 	if (!reason) {
 		find_sender(skb, p, s);
@@ -55,28 +52,46 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	if (reason)
 		return set->fallback_mark && way_around(reason) ? way_around(reason) : reason;
 	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	s->opening.class = e->class;
 	begin_choice(p);
 	choose_link(0, 0);
 	e->why = s->decision.why;
 	e->link = s->decision.target;
-	return e->link == AB_NO_TARGET ? AB_REASON_NO_LINK : AB_REASON_TRANSLATED_OUT;
+	return e->link == AB_NO_TARGET ? reason_without_link(e->class) : AB_REASON_TRANSLATED_OUT;
+}
+
+/* Of its class. */
+static __noinline int tell_choice(const struct packet *p, struct ab_explanation *e)
+{
+	const struct ab_choice *now = choice_of(e->class);
+	if (!now)
+		return 0;
+	tell_numbers(now, e);
+	e->hash = packet_hash(now, p);
+	return 0;
 }
 
 static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_explanation *e)
 {
 	struct packet p = {};
 	struct ab_flow_key key;
-	const struct ab_choice *now = current_choice();
 	e->link = AB_NO_TARGET;
-	if (now)
-		tell_numbers(now, e);
 	e->reason = parse_packet(skb, &p, ETH_HLEN);
 	if (e->reason || p.kind != PACKET_FLOW)
 		return;
-	if (now)
-		e->hash = packet_hash(now, &p);
+	/* Asked as if it came in where its source is. */
+	const struct ab_route *from = find_route(p.src);
+	p.ifindex = from ? from->ifindex : 0;
 	make_key(&key, p.proto, AB_SIDE_LAN, p.src, p.sport, p.dst, p.dport);
 	struct ab_flow *flow = find_flow(&key);
+	e->class = find_class(&p);
+	if (flow && is_mapping(p.proto) && e->class != flow->class && !is_first_remote(&p, flow)) {
+		p.flags |= PACKET_APART;
+		flow = find_again(&p);
+	}
+	if (flow)
+		e->class = flow->class;
+	tell_choice(&p, e);
 	if (!flow) {
 		e->reason = explain_new(skb, &p, e);
 		return;

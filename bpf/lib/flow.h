@@ -37,9 +37,38 @@ static __always_inline void make_key(struct ab_flow_key *key, __u8 proto, __u8 s
 	}
 }
 
-/* The key of the same flow on the other side. */
-static __always_inline void make_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
-					   const struct ab_flow *flow)
+/* The LAN key of a mapping that is apart. */
+static __always_inline void make_apart_key(struct ab_flow_key *key, __u8 proto, __be32 local, __be16 local_port,
+					   __be32 remote, __be16 remote_port)
+{
+	make_key(key, proto, AB_SIDE_LAN, local, local_port, remote, remote_port);
+	map_ipv4(&key->remote, remote);
+	key->remote_port = proto == IPPROTO_UDP ? remote_port : 0;
+}
+
+/* Of a packet from the LAN. */
+static __always_inline void make_lan_key(struct ab_flow_key *key, const struct packet *p)
+{
+	if (p->flags & PACKET_APART)
+		make_apart_key(key, p->proto, p->src, p->sport, p->dst, p->dport);
+	else
+		make_key(key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+}
+
+/* Only in the LAN the mapping is told by its remote end: there others have the endpoint, too. */
+static __noinline void name_remote(struct ab_flow_key *key, const struct ab_flow *flow)
+{
+	__builtin_memset(&key->remote, 0, sizeof(key->remote));
+	key->remote_port = 0;
+	if (key->side != AB_SIDE_LAN)
+		return;
+	__builtin_memcpy(&key->remote, &flow->tcp, sizeof(key->remote));
+	key->remote_port = flow->first_remote_port;
+}
+
+/* The key of the same flow on the other side, but of a mapping that is apart. */
+static __always_inline void make_usual_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
+						 const struct ab_flow *flow)
 {
 	other->local = flow->other_local;
 	other->remote = key->remote;
@@ -48,6 +77,15 @@ static __always_inline void make_other_key(struct ab_flow_key *other, const stru
 	other->proto = key->proto;
 	other->side = key->side == AB_SIDE_LAN ? AB_SIDE_LINK(flow->link) : AB_SIDE_LAN;
 	other->zero = 0;
+}
+
+/* The key of the same flow on the other side. */
+static __always_inline void make_other_key(struct ab_flow_key *other, const struct ab_flow_key *key,
+					   const struct ab_flow *flow)
+{
+	make_usual_other_key(other, key, flow);
+	if (flow->state & AB_STATE_APART)
+		name_remote(other, flow);
 }
 
 /* What is not in the main table. Looked up there again at the end: an embryo may be moving on another CPU. */
@@ -148,6 +186,7 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 	if (!lan || !before || before & AB_STATE_CLOSED)
 		return 0;
 	gauge_add(lan->link, 0, 0, 1);
+	class_add(lan->class, 0, 1);
 	if (before & AB_STATE_CONFIRMED && !is_mapping(lan_key->proto))
 		clear_endpoints(lan_key, lan);
 	if (has_other_tries(lan_key, lan))

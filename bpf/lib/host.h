@@ -60,6 +60,26 @@ static __always_inline struct ab_host *share_of_device(__u32 ifindex)
 	return bpf_map_lookup_elem(&hosts, &key);
 }
 
+/* As ab_host_key.share. */
+static __always_inline __u16 share_in(__u32 class)
+{
+	return class + 1;
+}
+
+/* Counts the end of a flow against its host's share of the class. */
+__noinline int release_share(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
+{
+	struct ab_host_key key;
+	if (!lan_key || !lan)
+		return 0;
+	make_holder_key(&key, lan, &lan_key->local);
+	key.share = share_in(lan->class);
+	struct ab_host *share = bpf_map_lookup_elem(&hosts, &key);
+	if (share)
+		__sync_fetch_and_add(&share->closed, 1);
+	return 0;
+}
+
 /* The entry of s->host_key, made if need be. NULL if the table of hosts is full. */
 static __always_inline struct ab_host *find_or_make_host(struct ab_scratch *s)
 {
@@ -100,6 +120,8 @@ static __noinline void release_flow(const struct ab_flow_key *lan_key, const str
 	struct ab_host *device = share_of_device(device_counted(lan));
 	if (device)
 		__sync_fetch_and_add(&device->closed, 1);
+	if (lan->state & AB_STATE_CLASSED)
+		release_share(lan_key, lan);
 }
 
 /* An embryo has left its table: its place in the order is free, and its device has one less. */

@@ -190,6 +190,17 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 		       : AB_REASON_REWRITE_FAILED;
 }
 
+/* The flow of a packet that came from the internet, and its LAN key: a mapping that is the remote end's alone before another. */
+static __noinline struct ab_flow *find_quoted(struct ab_flow_key *key, const struct quote *q)
+{
+	make_apart_key(key, q->proto, q->dst, q->dport, q->src, q->sport);
+	struct ab_flow *flow = find_flow(key);
+	if (flow || !is_mapping(q->proto))
+		return flow;
+	make_key(key, q->proto, AB_SIDE_LAN, q->dst, q->dport, q->src, q->sport);
+	return find_flow(key);
+}
+
 /* An error from the LAN about a packet the internet sent: its source becomes the flow's external address. */
 __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 {
@@ -209,8 +220,7 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 	int bad = read_quote(skb, p, &q);
 	if (bad)
 		return bad;
-	make_key(&key, q.proto, AB_SIDE_LAN, q.dst, q.dport, q.src, q.sport);
-	struct ab_flow *flow = find_flow(&key);
+	struct ab_flow *flow = find_quoted(&key, &q);
 	if (!flow)
 		return is_forwarding() ? AB_REASON_FORWARD_OUT : AB_REASON_FOREIGN_ERROR;
 	/* Nobody on another device speaks for the host. */

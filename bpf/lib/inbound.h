@@ -29,7 +29,10 @@ __noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key, str
 		return 0;
 	make_permission_key(&key, wan_key, p->src);
 	const struct ab_flow *permission = find_permission(&key);
-	return permission && is_granted_to(permission, wan) ? 0 : AB_REASON_FILTERED_IN;
+	if (!permission || !is_granted_to(permission, wan))
+		return AB_REASON_FILTERED_IN;
+	/* What another mapping of the endpoint has asked. */
+	return permission->state & AB_STATE_APART ? AB_REASON_FILTERED_IN : 0;
 }
 
 /*
@@ -166,7 +169,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	/* What another LAN host sent is no traffic of the link. */
-	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_of(link);
+	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_of(flow);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
 		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_TURNED))

@@ -4,6 +4,7 @@
 #define ANABRANCH_MAPS_H
 
 #include "../include/anabranch.h"
+#include "../include/rules.h"
 #include "../policy/inline.h"
 #include "map.h"
 
@@ -25,7 +26,7 @@ struct ab_session_key {
 	__u32 row;
 };
 struct ab_sessions {
-	__u64 place[AB_SESSION_PLACES]; /* 0: free; else the session's trace, and its link in the lowest 16 bits */
+	__u64 place[AB_SESSION_PLACES]; /* policy/session.h; 0: free */
 };
 AB_MAP(sessions, BPF_MAP_TYPE_LRU_HASH, 8192, struct ab_session_key, struct ab_sessions, 0);
 
@@ -72,14 +73,19 @@ struct ab_fullness {
 AB_MAP(fullness, BPF_MAP_TYPE_ARRAY, AB_FULLNESS_SLOTS, __u32, struct ab_fullness, 0);
 
 AB_MAP(settings, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_settings, 0);
-AB_MAP(choice, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_choice, 0);
+AB_MAP(rules, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_rules, 0);
+/* By class. */
+AB_MAP(choice, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, struct ab_choice, 0);
+AB_MAP(turn, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, __u32, 0); /* choices made so far, for AB_DISPATCH_TURNS */
+AB_MAP(classes, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, struct ab_class, 0);
+AB_MAP(class_names, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, struct ab_class_name, 0);
+
 AB_MAP(consistent, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_consistent, 0);
-AB_MAP(turn, BPF_MAP_TYPE_ARRAY, 1, __u32, __u32, 0); /* choices made so far, for AB_DISPATCH_TURNS */
 AB_MAP(links, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_link, 0);
 AB_MAP(devices, BPF_MAP_TYPE_ARRAY, AB_DEVICE_PLACES, __u32, struct ab_device, 0);
 AB_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, 65536, struct ab_route_key, struct ab_route, BPF_F_NO_PREALLOC);
 
-AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_LINKS, __u32, struct ab_traffic, 0);
+AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_CLASSES *AB_MAX_LINKS, __u32, struct ab_traffic, 0);
 AB_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_REASON_COUNT, __u32, __u64, 0);
 AB_MAP(gauges, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_gauges, 0);
 AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);
@@ -106,6 +112,9 @@ struct ab_opening {
 	__u8 is_hairpin; /* the destination is one of our external addresses, ... */
 	__u8 is_answer;	 /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
 	__u8 turned;	 /* ab_flow.turned */
+	__u8 class;	 /* of the flow, and whose choice is made */
+	__u8 is_apart;	 /* AB_STATE_APART */
+	__u8 is_classed; /* AB_STATE_CLASSED */
 	__u16 kept_link; /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
 	__u32 lan_ifindex;  /* where the source is routed to */
@@ -130,6 +139,7 @@ struct ab_scratch {
 	__u64 session;	     /* trace of what the link is remembered under, ... */
 	__u32 session_place; /* ... and its place in the row */
 	struct ab_opening opening;
+	struct ab_traits traits;
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
@@ -145,10 +155,9 @@ static __always_inline const struct ab_settings *current_settings(void)
 	return bpf_map_lookup_elem(&settings, &zero);
 }
 
-static __always_inline const struct ab_choice *current_choice(void)
+static __always_inline const struct ab_choice *choice_of(__u32 class)
 {
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&choice, &zero);
+	return bpf_map_lookup_elem(&choice, &class);
 }
 
 static __always_inline struct ab_gauges *all_gauges(void)

@@ -5,6 +5,8 @@
 
 #include "../policy/choose.h"
 #include "../policy/hash.h"
+#include "../policy/rules.h"
+#include "../policy/session.h"
 #include "admit.h"
 #include "embryo.h"
 #include "tcp.h"
@@ -62,43 +64,82 @@ static __always_inline int is_never_forwarded(__be32 addr)
 	return first == 0 || first == 127 || first >= 224 || host >> 16 == 0xa9fe;
 }
 
+/* The class of a flow that `p` begins. */
+__noinline int find_class(struct packet *p)
+{
+	__u32 zero = 0;
+	struct ab_scratch *s = scratch();
+	const struct ab_rules *all = bpf_map_lookup_elem(&rules, &zero);
+	if (!p || !s || !all || !all->active)
+		return 0;
+	map_ipv4(&s->traits.src, p->src);
+	map_ipv4(&s->traits.dst, p->dst);
+	s->traits.sport = p->sport;
+	s->traits.dport = p->dport;
+	s->traits.proto = p->proto;
+	s->traits.dscp = p->dscp;
+	s->traits.ifindex = p->ifindex;
+	return ab_class_of(all, &s->traits);
+}
+
+/* Why a flow of this class that finds no link goes no further. */
+static __noinline int reason_without_link(__u32 class)
+{
+	const struct ab_choice *now = choice_of(class);
+	switch (now ? now->without : AB_WITHOUT_REFUSE) {
+	case AB_WITHOUT_DROP:
+		return AB_REASON_CLASS_DROPPED;
+	case AB_WITHOUT_KERNEL:
+		return AB_REASON_NO_CLASS_LINK;
+	default:
+		return AB_REASON_NO_LINK;
+	}
+}
+
+/* The same of a packet that has opened none. */
+static __noinline int refuse_class(__u32 class)
+{
+	struct ab_class *counts = class_counts(class);
+	if (counts)
+		__sync_fetch_and_add(&counts->dropped, 1);
+	return reason_without_link(class);
+}
+
 /* How far the choice for this flow reaches: enum ab_granularity. */
 static __always_inline __u32 reach_of(const struct ab_choice *now, const struct packet *p)
 {
 	return ab_reach(now, p->proto == IPPROTO_ICMP ? 0 : p->dport);
 }
 
-#define SESSION_LINK 0xffffull
-/* Of every trace: none is 0. */
-#define SESSION_TRACED 0x10000ull
-
-/* What the link of a flow of `p` and the host of s->host_key is remembered under. Two sessions of a host have one trace by
- * chance of 2^-47, and then a link as good. */
+/* What the link of a flow of `p`, of the host of s->host_key and the class that is being asked, is remembered under. Two sessions
+ * of a host have one trace by chance of 2^-39, and then a link as good. */
 static __always_inline void make_session(struct ab_scratch *s, const struct packet *p, __u32 reach)
 {
 	union ab_addr local, remote = {};
 	map_ipv4(&local, p->src);
 	if (reach != AB_PER_HOST)
 		map_ipv4(&remote, p->dst);
-	__u64 hash = fold_addr(&local) * 0xff51afd7ed558ccdull + fold_addr(&remote) * 0x9e3779b97f4a7c15ull;
+	__u64 hash = fold_addr(&local) * 0xff51afd7ed558ccdull + fold_addr(&remote) * 0x9e3779b97f4a7c15ull +
+		     s->opening.class * 0xbf58476d1ce4e5b9ull;
 	s->session_key.host = s->host_key;
 	s->session_key.row = (hash >> 58) % AB_SESSION_ROWS;
 	s->session_place = (hash >> 54) % AB_SESSION_PLACES;
-	s->session = (hash & ~SESSION_LINK) | SESSION_TRACED;
+	s->session = ab_session_trace(hash);
 }
 
-static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, __u32 reach)
+static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *p, const struct ab_choice *now,
+				     __u32 reach)
 {
 	make_session(s, p, reach);
 	const struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &s->session_key);
 	__u64 found = row ? row->place[s->session_place % AB_SESSION_PLACES] : 0;
-	return (found & ~SESSION_LINK) == s->session ? found & SESSION_LINK : AB_NO_TARGET;
+	return ab_session_link(now, found, s->session, tick_ns());
 }
 
 /* The flows of the host of s->host_key that follow take this link too, as far as the choice reaches. */
 static __noinline int remember_session(struct ab_scratch *s, const struct packet *p, __u32 link)
 {
-	const struct ab_choice *now = current_choice();
+	const struct ab_choice *now = choice_of(s->opening.class);
 	__u32 reach = now ? reach_of(now, p) : AB_PER_CONNECTION;
 	if (reach == AB_PER_CONNECTION)
 		return 0;
@@ -110,7 +151,7 @@ static __noinline int remember_session(struct ab_scratch *s, const struct packet
 		row = bpf_map_lookup_elem(&sessions, &s->session_key);
 	}
 	if (row)
-		row->place[s->session_place % AB_SESSION_PLACES] = s->session | link;
+		row->place[s->session_place % AB_SESSION_PLACES] = ab_session_word(s->session, link, tick_ns());
 	return 0;
 }
 
@@ -129,25 +170,24 @@ static __always_inline __u32 packet_hash(const struct ab_choice *now, const stru
 __noinline int begin_choice(struct packet *p)
 {
 	struct ab_scratch *s = scratch();
-	const struct ab_choice *now = current_choice();
+	const struct ab_choice *now = s ? choice_of(s->opening.class) : NULL;
 	if (!s || !now || !p)
 		return AB_REASON_NOT_CONFIGURED;
 	__u32 reach = reach_of(now, p);
 	const struct ab_route *route = find_route(p->dst);
 	s->request.route = route && route->verdict == AB_VERDICT_LINK ? route->link : AB_NO_TARGET;
-	s->request.session = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, reach);
+	s->request.session = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, now, reach);
 	find_kept();
 	s->request.endpoint = reach == AB_PER_CONNECTION ? AB_NO_TARGET : s->opening.kept_link;
 	s->request.hash = ab_goes_by_hash(now) ? packet_hash(now, p) : 0;
 	return 0;
 }
 
-static __always_inline __u32 draw_for(const struct ab_choice *now)
+static __always_inline __u32 draw_for(const struct ab_choice *now, __u32 class)
 {
-	__u32 zero = 0;
 	if (!ab_takes_turns(now))
 		return draw();
-	__u32 *next = bpf_map_lookup_elem(&turn, &zero);
+	__u32 *next = bpf_map_lookup_elem(&turn, &class);
 	return next ? __sync_fetch_and_add(next, 1) : 0;
 }
 
@@ -159,14 +199,14 @@ __noinline int choose_link(__u32 tried, __u64 full)
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return 0;
-	const struct ab_choice *now = current_choice();
+	const struct ab_choice *now = choice_of(s->opening.class);
 	const struct ab_gauges *all = all_gauges();
 	const struct ab_consistent *shares = bpf_map_lookup_elem(&consistent, &zero);
 	s->decision.target = AB_NO_TARGET;
 	if (!now || !all || !shares)
 		return 0;
 	ab_avoid(&s->request, tried, full);
-	s->request.draw = draw_for(now);
+	s->request.draw = draw_for(now, s->opening.class);
 	ab_choose(now, all, shares, &s->request, &s->decision);
 	return 0;
 }
@@ -179,18 +219,26 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	__builtin_memset(wan, 0, sizeof(*wan));
 	wan->opened_ns = wan->seen_ns = s->opening.now;
 	wan->link = s->decision.target;
+	wan->class = s->opening.class;
 	wan->why = s->decision.why;
 	wan->tried = tried;
 	wan->lan_ifindex = s->opening.lan_ifindex;
 	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) |
-		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0);
+		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0) |
+		     (s->opening.is_apart ? AB_STATE_APART : 0);
 	wan->turned = s->opening.turned;
 	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
 	lan->other_local = link->external;
 	wan->other_local = s->lan_key.local;
 	wan->other_port = s->lan_key.local_port;
+	s->wan_key = s->lan_key;
+	s->wan_key.local = link->external;
+	s->wan_key.side = AB_SIDE_LINK(s->decision.target);
 	if (is_mapping(p->proto)) {
+		/* Also of one that is apart. */
+		__builtin_memset(&s->wan_key.remote, 0, sizeof(s->wan_key.remote));
+		s->wan_key.remote_port = 0;
 		map_ipv4(ab_first_remote(lan), p->dst);
 		map_ipv4(ab_first_remote(wan), p->dst);
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
@@ -199,9 +247,6 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 		lan->tcp.isn = p->seq;
 		lan->tcp.end = p->end;
 	}
-	s->wan_key = s->lan_key;
-	s->wan_key.local = link->external;
-	s->wan_key.side = AB_SIDE_LINK(s->decision.target);
 }
 
 /* Room among the embryos of the opener's device, or one of its own that goes. */
@@ -216,7 +261,8 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 {
 	int error = -ENOSPC;
 	s->lan.other_port = s->wan_key.local_port;
-	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0);
+	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0) |
+			(s->opening.is_classed ? AB_STATE_CLASSED : 0);
 	if (enqueue_embryo(s, o->host, set->embryos_per_host)) {
 		error = bpf_map_update_elem(&embryos, &s->lan_key, &s->lan, BPF_NOEXIST);
 		if (!error)
@@ -231,6 +277,7 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 static __always_inline void count_opening(const struct ab_scratch *s, const struct opener *o)
 {
 	gauge_add(s->lan.link, 1, 1, 0);
+	class_add(s->lan.class, 1, 0);
 	if (is_mapping(s->lan_key.proto))
 		__sync_fetch_and_add(&o->host->mappings, 1);
 	if (o->device)
@@ -332,6 +379,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	if (!is_call(s))
 		begin_choice(o->packet);
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
+	if (s->opening.reason == AB_REASON_NO_LINK)
+		return refuse_class(s->opening.class);
 	int refused = s->opening.reason ?: enter_embryo(s, set, o);
 	if (!refused)
 		count_opening(s, o);
@@ -346,19 +395,20 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
-	const struct ab_choice *now = current_choice();
 	struct opener o = { .skb = skb, .packet = p };
-	if (!s || !set || !now || !p)
+	if (!s || !set || !p)
 		return AB_REASON_NOT_CONFIGURED;
+	/* What stays in the LAN is of no class of traffic to the internet. */
+	s->opening.class = s->opening.is_hairpin ? 0 : find_class(p);
 	int refused = admit(s, set, &o);
 	if (refused)
 		return fall_back(refused);
 	refused = place_flow(s, set, &o);
 	if (refused) {
-		give_back(&o);
+		give_back(s, &o);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
-	if (!s->opening.is_hairpin && s->request.session != s->lan.link)
+	if (!s->opening.is_hairpin)
 		remember_session(s, p, s->lan.link);
 	return 0;
 }

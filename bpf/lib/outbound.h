@@ -43,9 +43,9 @@ __noinline int may_begin(struct packet *p)
 	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
-static __always_inline void count_syn_retry(__u32 link)
+static __always_inline void count_syn_retry(const struct ab_flow *flow)
 {
-	struct ab_traffic *t = traffic_of(link);
+	struct ab_traffic *t = traffic_of(flow);
 	if (t)
 		t->syn_retries++;
 }
@@ -88,31 +88,41 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 	if (!ab_tries_are_free(tries))
 		return 0;
 	make_holder_key(&s->host_key, flow, &s->lan_key.local);
+	s->opening.class = flow->class;
 	begin_choice(p);
 	choose_link(tried, 0);
 	__u32 target = s->decision.target;
 	if (target >= AB_MAX_LINKS)
-		return AB_REASON_NO_LINK;
+		return reason_without_link(flow->class);
 	flow->tried = tried;
 	flow->why = s->decision.why;
 	return target == flow->link || go_on_over(s, flow, target, tries) ? 0 : BEGIN_ANEW;
 }
 
+/* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. */
+static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct packet *p, const struct ab_flow *flow)
+{
+	enum ab_syn means = ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link);
+	if (means == AB_SYN_AGAIN || means == AB_SYN_GOES_ON)
+		return find_class(p) == flow->class ? means : AB_SYN_ANEW;
+	return means;
+}
+
 /* A SYN whose flow exists. TO_OPEN, 0, or the reason why it goes no further. */
 static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
-	const struct ab_choice *now = current_choice();
+	const struct ab_choice *now = choice_of(flow->class);
 	__u32 tried = 0;
 	if (!now)
 		return AB_REASON_NOT_CONFIGURED;
-	switch (ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link)) {
+	switch (judge_syn(now, p, flow)) {
 	case AB_SYN_FOLLOWS:
 		return 0;
 	case AB_SYN_AGAIN:
-		count_syn_retry(flow->link);
+		count_syn_retry(flow);
 		return 0;
 	case AB_SYN_GOES_ON:
-		count_syn_retry(flow->link);
+		count_syn_retry(flow);
 		tried = ab_tried_with(now, flow->tried, flow->link);
 		int why = gate(p) ?: go_on(p, s, flow, tried);
 		if (why != BEGIN_ANEW)
@@ -149,6 +159,7 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 			return 0;
 		if (flow->tried) {
 			make_holder_key(&s->host_key, flow, &s->lan_key.local);
+			s->opening.class = flow->class;
 			remember_session(s, p, flow->link);
 		}
 		confirm_flow();
@@ -188,7 +199,8 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = 0;
 	s->opening.kept_link = AB_NO_TARGET;
 	s->opening.tried = 0;
-	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	s->opening.is_apart = (p->flags & PACKET_APART) != 0;
+	make_lan_key(&s->lan_key, p);
 	return s;
 }
 
@@ -239,7 +251,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
-	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_lan_key(&s->lan_key, p);
 	make_other_key(&s->wan_key, &s->lan_key, flow);
 	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
 	struct ab_flow *permission = find_permission(&s->lan_key);
@@ -261,6 +273,8 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 /* As permit_remote; the first remote address was let in when the mapping began. */
 static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow)
 {
+	if (p->flags & PACKET_PERMITTED)
+		return AB_REASON_TRANSLATED_OUT;
 	if (ab_first_remote(flow)->word[3] != p->dst)
 		return permit_remote(p, flow);
 	return flow->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
@@ -280,7 +294,7 @@ static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, st
 {
 	struct load load = packet_load(skb, p);
 	touch_flow(flow, tick_ns(), load.packets, load.bytes);
-	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow->link);
+	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow);
 	if (!t)
 		return;
 	t->tx_packets += load.packets;
@@ -306,7 +320,7 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turne
 static __noinline struct ab_flow *find_again(const struct packet *p)
 {
 	struct ab_flow_key key;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_lan_key(&key, p);
 	return find_flow(&key);
 }
 
@@ -373,12 +387,83 @@ static __always_inline int refuse_fragment(struct __sk_buff *skb, struct packet 
 	return hold_early(skb, p, AB_SIDE_LAN) ? AB_REASON_FRAGMENT_HELD : bad;
 }
 
+static __always_inline int are_there_rules(void)
+{
+	__u32 zero = 0;
+	const struct ab_rules *all = bpf_map_lookup_elem(&rules, &zero);
+	return all && all->active;
+}
+
+static __always_inline int is_first_remote(const struct packet *p, struct ab_flow *flow)
+{
+	return ab_first_remote(flow)->word[3] == p->dst &&
+	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
+}
+
+/* Whether the rules have the packet in another class than the mapping of `flow`. What they say of a remote end is remembered by
+ * its permission, which knows the last port. */
+static __always_inline int is_of_other_class(struct ab_scratch *s, struct packet *p, struct ab_flow *flow)
+{
+	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_other_key(&s->wan_key, &s->lan_key, flow);
+	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
+	struct ab_flow *permission = find_permission(&s->lan_key);
+	__u32 known = permission && is_granted_to(permission, flow);
+	if (known && permission->state & AB_STATE_HAIRPIN)
+		return 0;
+	if (known && permission->first_remote_port == p->dport) {
+		permission->seen_ns = tick_ns();
+		p->flags |= permission->state & AB_STATE_APART ? 0 : PACKET_PERMITTED;
+		return permission->state & AB_STATE_APART;
+	}
+	if (!known && (is_kernels(p) || hairpin_link(p) != AB_NO_TARGET))
+		return 0;
+	__u32 apart = find_class(p) != flow->class;
+	if (!known && apart) {
+		if (permission)
+			end_permission(&s->lan_key, permission);
+		grant_permission(s, p, flow, AB_STATE_APART);
+	}
+	if (known && !apart) {
+		__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
+		permission->first_remote_port = p->dport;
+	}
+	return apart;
+}
+
+/* Whether the packet is of a mapping that is its remote end's alone: its LAN endpoint has one for another class. */
+__noinline int leads_apart(struct packet *p)
+{
+	struct ab_flow_key key;
+	struct ab_scratch *s = scratch();
+	if (!p || !s || !are_there_rules())
+		return 0;
+	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	struct ab_flow *flow = find_flow(&key);
+	return flow && !is_first_remote(p, flow) && is_of_other_class(s, p, flow);
+}
+
+static __noinline struct ab_flow *find_apart(struct packet *p, struct ab_flow_key *key)
+{
+	p->flags |= PACKET_APART;
+	make_lan_key(key, p);
+	return bpf_map_lookup_elem(&flows, key);
+}
+
+/* Rules are asked where the remote end is not the mapping's first. */
+static __always_inline int may_lead_apart(const struct packet *p, struct ab_flow *flow)
+{
+	return is_mapping(p->proto) && !(flow && is_first_remote(p, flow));
+}
+
 /* The flow of `p`, opened if it may be. 0, or the reason why there is none. */
 static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow **flow)
 {
 	struct ab_flow_key key;
 	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	*flow = bpf_map_lookup_elem(&flows, &key);
+	if (may_lead_apart(p, *flow) && leads_apart(p))
+		*flow = find_apart(p, &key);
 	if (*flow && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
 		return 0;
 	int why = settle_outbound(skb, p, *flow);

@@ -67,14 +67,17 @@ enum packet_kind {
 
 /* What is known of a packet beside its headers. */
 enum packet_flags {
-	PACKET_ACCOUNTED = 1, /* tail of a fragment whose span is known already */
-	PACKET_TURNED = 2,    /* one LAN host's to another's external address, at the ingress of that one's link */
-	PACKET_CALL = 4,      /* a turned SYN that opens nothing */
-	PACKET_CHALLENGE = 8, /* none of its flow's: of an earlier connection, to the SYN */
+	PACKET_ACCOUNTED = 1,  /* tail of a fragment whose span is known already */
+	PACKET_TURNED = 2,     /* one LAN host's to another's external address, at the ingress of that one's link */
+	PACKET_CALL = 4,       /* a turned SYN that opens nothing */
+	PACKET_CHALLENGE = 8,  /* none of its flow's: of an earlier connection, to the SYN */
+	PACKET_APART = 16,     /* of the mapping that is its remote end's alone */
+	PACKET_PERMITTED = 32, /* to a remote end that its mapping hears */
 };
 
 struct packet {
-	__u16 l3, l4; /* offsets of the headers */
+	__u8 l3, l4; /* offsets of the headers */
+	__u8 dscp;
 	__be32 src, dst;
 	__be16 sport, dport; /* ICMP echo: the id, in both */
 	__u16 length;	     /* of the IP packet, as its header says */
@@ -363,6 +366,7 @@ static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p,
 	p->dst = ip->daddr;
 	p->proto = ip->protocol;
 	p->ttl = ip->ttl;
+	p->dscp = ip->tos >> 2;
 	p->id = p->new_id = ip->id;
 	p->fragment = bpf_ntohs(ip->frag_off);
 	return parse_transport(p, data + p->l4, end, p->length - header);

@@ -57,6 +57,7 @@ static __always_inline void grant_permission(struct ab_scratch *s, const struct 
 	permission->lan_ifindex = lan->lan_ifindex;
 	__builtin_memcpy(permission->mac, lan->mac, sizeof(permission->mac));
 	permission->link = lan->link;
+	permission->first_remote_port = p->dport;
 	permission->state = AB_STATE_PERMISSION | state | (lan->state & AB_STATE_VIA_ROUTER);
 	struct ab_host *host = host_of_permission(permission);
 	if (!set || !host)

@@ -14,9 +14,28 @@ static __always_inline void count_reason(__u32 reason)
 		(*packets)++;
 }
 
-static __always_inline struct ab_traffic *traffic_of(__u32 link)
+/* What a flow's packets count as. */
+static __always_inline struct ab_traffic *traffic_of(const struct ab_flow *flow)
 {
-	return bpf_map_lookup_elem(&traffic, &link);
+	__u32 place = AB_TRAFFIC_PLACE(flow->class, flow->link);
+	return bpf_map_lookup_elem(&traffic, &place);
+}
+
+static __always_inline struct ab_class *class_counts(__u32 class)
+{
+	return bpf_map_lookup_elem(&classes, &class);
+}
+
+__noinline int class_add(__u32 class, __u64 opened, __u64 closed)
+{
+	struct ab_class *counts = class_counts(class);
+	if (!counts)
+		return 0;
+	if (opened)
+		__sync_fetch_and_add(&counts->opened, opened);
+	if (closed)
+		__sync_fetch_and_add(&counts->closed, closed);
+	return 0;
 }
 
 /* Not inlined: the frames of its callers are deep enough. */

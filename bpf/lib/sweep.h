@@ -164,6 +164,8 @@ static long end_entry(__u32 index, struct end_walk *walk)
 	struct ab_flow *flow = find_entry(&key);
 	if (!flow || flow->link != ending->link || flow->opened_ns >= ending->opened_before_ns)
 		return 0;
+	if (!(ending->classes >> flow->class % AB_MAX_CLASSES & 1))
+		return 0;
 	if (is_busy(&key, flow, ending->seen_before_ns))
 		return 0;
 	if (key.proto == IPPROTO_TCP) {

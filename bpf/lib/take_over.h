@@ -76,7 +76,7 @@ static __always_inline void bring_link_entry(struct ab_passage *g, __u32 confirm
 static __always_inline int name_link_entry(struct ab_passage *g, __u32 i)
 {
 	if (i == AB_TRIES_EARLIER) {
-		make_other_key(&g->wan_key, &g->lan_key, &g->lan);
+		make_usual_other_key(&g->wan_key, &g->lan_key, &g->lan);
 		return 1;
 	}
 	__u32 one = has_other_tries(&g->lan_key, &g->lan) ? ab_tries_at(g->lan.tcp.tries, i) : 0;
@@ -166,7 +166,7 @@ static __always_inline int bring(struct ab_passage *g)
 	g->lan_key = g->key;
 	if (g->key.side != AB_SIDE_LAN) {
 		convert_flow(&g->wan, found, g->key.proto);
-		make_other_key(&g->lan_key, &g->key, &g->wan);
+		make_usual_other_key(&g->lan_key, &g->key, &g->wan);
 	}
 	return bring_flow(g);
 }

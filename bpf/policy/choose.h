@@ -4,8 +4,9 @@
  * gateway, the simulator and the fluid model decide alike.
  *
  * First what binds the flow: the route of its destination, then an earlier flow of its session, then one of its endpoint.
- * Otherwise the pool is what is usable less what is to be avoided; if nothing is left, that is forgotten: trying again beats
- * refusing. Out of the pool the dispatching scheme takes one.
+ * Otherwise the pool is what is usable less what is to be avoided; if nothing is left, the same of the next tier of its class;
+ * if none has anything, what was to be avoided is forgotten: trying again beats refusing. Out of the pool the dispatching
+ * scheme takes one.
  */
 #ifndef ANABRANCH_POLICY_CHOOSE_H
 #define ANABRANCH_POLICY_CHOOSE_H
@@ -84,7 +85,7 @@ static __always_inline int ab_may_stay(const struct ab_choice *now, const struct
 /* Whether something binds the flow before targets are compared, and to what. */
 static __always_inline int ab_bind(const struct ab_choice *now, const struct ab_request *q, struct ab_decision *d)
 {
-	if (ab_is_usable(now, q->route)) {
+	if (q->route < now->count && ab_has(&now->working, q->route)) {
 		d->target = q->route;
 		d->why = AB_WHY_ROUTE;
 		return 1;
@@ -102,15 +103,18 @@ static __always_inline int ab_bind(const struct ab_choice *now, const struct ab_
 	return 0;
 }
 
-static __always_inline __u64 ab_fill(const struct ab_choice *now, struct ab_request *q, __u64 mercy)
+/* The pool of those in `from`, but for what is to be avoided; with mercy, of all. Its size. */
+AB_GLOBAL __u32 ab_fill(const struct ab_choice *now, const struct ab_set *from, struct ab_request *q, __u64 mercy)
 {
 	__u64 size = 0;
 
+	if (!now || !from || !q)
+		return 0;
 	for (__u32 w = 0; w < AB_SET_WORDS; w++) {
 		__u64 before = 64 * w, word = 0;
 
 		if (before < now->count) {
-			word = now->usable.word[w] & ~(q->avoid.word[w] * (1 - mercy));
+			word = from->word[w] & ~(q->avoid.word[w] * (1 - mercy));
 			word &= ab_first_bits(now->count - before);
 			size += ab_count_bits(word);
 		}
@@ -120,15 +124,18 @@ static __always_inline __u64 ab_fill(const struct ab_choice *now, struct ab_requ
 }
 
 /* Fills the pool and tells its size. */
-AB_GLOBAL __u32 ab_fill_pool(const struct ab_choice *now, struct ab_request *q)
+static __always_inline __u32 ab_fill_pool(const struct ab_choice *now, struct ab_request *q)
 {
-	__u64 size;
+	__u32 size;
 
-	if (!now || !q)
-		return 0;
-	size = ab_fill(now, q, 0);
-	q->retried = !size;
-	return size ? size : ab_fill(now, q, 1);
+	q->retried = 0;
+	size = ab_fill(now, &now->usable, q, 0);
+	for (__u32 tier = 0; !size && tier < now->spares && tier < AB_SPARE_MAX; tier++)
+		size = ab_fill(now, &now->spare[tier], q, 0);
+	if (size)
+		return size;
+	q->retried = 1;
+	return ab_fill(now, &now->usable, q, 1);
 }
 
 static __always_inline void ab_choose(const struct ab_choice *now, const struct ab_gauges *gauges,

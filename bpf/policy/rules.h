@@ -69,7 +69,8 @@ static __always_inline __u64 ab_first_rule(__u64 set)
 	return ab_count_bits((set & -set) - 1) % AB_MAX_CLASSES;
 }
 
-AB_GLOBAL __u32 ab_class_of(const struct ab_rules *rules, const struct ab_traits *t)
+/* The number of the rule that has the flow; 0: none. */
+AB_GLOBAL __u32 ab_rule_of(const struct ab_rules *rules, const struct ab_traits *t)
 {
 	__u64 set;
 
@@ -82,6 +83,11 @@ AB_GLOBAL __u32 ab_class_of(const struct ab_rules *rules, const struct ab_traits
 	set &= ab_rules_at_addr(&rules->dst, &t->dst);
 	set &= ab_select(ab_is_less(t->ifindex, 1), rules->own, ab_rules_at_addr(&rules->src, &t->src));
 	return ab_first_rule(set);
+}
+
+static __always_inline __u32 ab_class_of(const struct ab_rules *rules, const struct ab_traits *t)
+{
+	return rules->class[ab_rule_of(rules, t) % AB_MAX_CLASSES] % AB_MAX_CLASSES;
 }
 
 #endif

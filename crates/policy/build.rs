@@ -59,7 +59,9 @@ fn generate_contract() {
         )
         .blocklist_function(".*")
         .blocklist_type("ab_addr")
-        .rustified_enum("ab_(answer|dispatch|fate|granularity|load|role|spread|syn|verdict|why)")
+        .rustified_enum(
+            "ab_(answer|dispatch|fate|granularity|load|role|spread|syn|verdict|why|without)",
+        )
         .prepend_enum_name(false)
         .derive_default(true)
         .derive_copy(false)

@@ -13,9 +13,11 @@ mod status;
 
 pub use anabranch_core::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use client::{Client, ClientError};
-pub use messages::{LinkAction, Misread, Request, Response, VERSION, from_line, to_line};
+pub use messages::{
+    Explained, LinkAction, Misread, PassedRule, Request, Response, VERSION, from_line, to_line,
+};
 pub use paths::Paths;
 pub use status::{
-    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, SublinkStatus,
-    TargetStatus, Traffic, TrunkStatus,
+    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates,
+    Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
 };

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::{Status, TrunkStatus};
 
 /// Of the control protocol. It counts up when a message of an older command or daemon would be misread.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What the daemon may be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub enum Response {
         flows: Vec<FlowRow>,
     },
     /// Where a packet would go.
-    Explanation(Box<Explanation>),
+    Explanation(Box<Explained>),
     /// The order is carried out.
     Done,
     /// The request cannot be fulfilled; nothing was changed.
@@ -87,6 +87,26 @@ pub enum Response {
         /// What, for people.
         message: String,
     },
+}
+
+/// What the program answers, and the rules that it came by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explained {
+    /// The program's own.
+    pub explanation: Explanation,
+    /// The class by name.
+    pub class: String,
+    /// The rules before that of the class. None, if the flow exists: it stays in the class that it was opened in.
+    pub passed: Vec<PassedRule>,
+}
+
+/// A rule that does not match.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedRule {
+    /// Its name.
+    pub rule: String,
+    /// What the flow has, and what the rule asks for instead.
+    pub because: Vec<String>,
 }
 
 /// A message with the version it is written in.
@@ -152,7 +172,7 @@ mod tests {
             force: false,
         };
         let line = String::from_utf8(to_line(&asked).unwrap()).unwrap();
-        let json = r#"{"api":1,"request":"link","name":"fiber","action":"drain","force":false}"#;
+        let json = r#"{"api":2,"request":"link","name":"fiber","action":"drain","force":false}"#;
         assert_eq!(line, format!("{json}\n"));
         assert_eq!(request(&line).unwrap(), asked);
     }
@@ -167,12 +187,12 @@ mod tests {
     #[test]
     fn another_version_is_named_before_anything_else_that_is_wrong() {
         for line in [
-            r#"{"api":2,"request":"status"}"#,
-            r#"{"api":2,"request":"dance"}"#,
+            r#"{"api":3,"request":"status"}"#,
+            r#"{"api":3,"request":"dance"}"#,
         ] {
             let error = request(line).unwrap_err();
-            assert!(matches!(error, Misread::Version(2)), "{error}");
-            assert!(error.to_string().contains("speaks version 1"), "{error}");
+            assert!(matches!(error, Misread::Version(3)), "{error}");
+            assert!(error.to_string().contains("speaks version 2"), "{error}");
         }
     }
 

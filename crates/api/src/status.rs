@@ -25,10 +25,51 @@ pub struct Status {
     pub troubles: Vec<String>,
     /// In the order of the configuration.
     pub links: Vec<LinkStatus>,
+    /// In the order of their rules; then those that left the configuration and have flows; the default class last.
+    #[serde(default)]
+    pub classes: Vec<ClassStatus>,
     /// Of the whole gateway.
     pub flows: FlowsStatus,
     /// How packets left the programs, most frequent first; those that never happened are left out.
     pub reasons: Vec<ReasonCount>,
+}
+
+/// How a class of traffic fares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClassStatus {
+    /// Of its rule, or `default`.
+    pub name: String,
+    /// Its number in the data path.
+    pub slot: u8,
+    /// It left the configuration: its flows go by the default class.
+    pub leaving: bool,
+    /// Name of the algorithm, or its tuple.
+    pub policy: String,
+    /// Of this class.
+    pub flows: LinkFlows,
+    /// Of IP packets, towards the internet.
+    pub tx_bytes: u64,
+    /// Of IP packets, from the internet.
+    pub rx_bytes: u64,
+    /// Its links, those to use first before those to use when none of them is left.
+    pub tiers: Vec<Vec<ClassLink>>,
+    /// Links that it uses as no tier has one left.
+    pub beyond: Vec<ClassLink>,
+    /// Packets that opened no flow, as no link was left.
+    pub without_link: u64,
+    /// Packets that opened no flow, as their host had its share.
+    pub over_quota: u64,
+}
+
+/// What a link is to a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassLink {
+    /// As in the configuration.
+    pub link: String,
+    /// Takes new flows of the class.
+    pub usable: bool,
+    /// As it stands in the choice of the class, without a unit.
+    pub weight: u32,
 }
 
 /// How a link fares.
@@ -46,7 +87,7 @@ pub struct LinkStatus {
     pub since_s: f64,
     /// What brought it into this state.
     pub why: String,
-    /// Takes new flows.
+    /// Takes new flows of some class.
     pub usable: bool,
     /// As in the configuration.
     pub metered: bool,
@@ -60,7 +101,7 @@ pub struct LinkStatus {
     pub rate: Option<Rates>,
     /// As estimated from the declared rates and what is in use; absent for algorithms that do not measure it.
     pub available: Option<Rates>,
-    /// As it stands in the choice, without a unit.
+    /// As it stands in the choice of the default class, without a unit.
     pub weight: u32,
     /// Balanced flows.
     pub flows: LinkFlows,
@@ -97,7 +138,7 @@ pub struct Rates {
     pub up_bps: Option<u64>,
 }
 
-/// The flows of a link.
+/// The flows of a link, or of a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkFlows {
     /// Not closed.

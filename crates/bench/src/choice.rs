@@ -66,6 +66,7 @@ fn choice(dispatch: Dispatch, targets: u16) -> abi::Choice {
         load: Load::Active.into(),
         count: targets.into(),
         usable: (0..targets).collect(),
+        working: (0..targets).collect(),
         granularity: Granularity::Connection.into(),
         ..Default::default()
     };

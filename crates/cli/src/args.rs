@@ -162,6 +162,9 @@ pub struct FlowsArgs {
     /// Only flows on this link
     #[arg(long, value_name = "NAME")]
     pub link: Option<String>,
+    /// Only flows of this class: the name of a rule, or default
+    #[arg(long, value_name = "NAME")]
+    pub class: Option<String>,
     /// Only flows of this protocol
     #[arg(long)]
     pub proto: Option<FlowProto>,

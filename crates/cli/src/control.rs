@@ -1,8 +1,8 @@
 //! Asking the daemon.
 
 use anabranch_api::Paths;
-use anabranch_api::{Client, LinkStatus, Request, Response, Status};
-use anabranch_config::BadInput;
+use anabranch_api::{ClassStatus, Client, LinkStatus, Request, Response, Status};
+use anabranch_config::{BadInput, did_you_mean};
 use anyhow::{anyhow, bail};
 
 /// A connection to the daemon of one instance.
@@ -36,7 +36,11 @@ impl Daemon {
 
     /// What the numbers of the data path stand for.
     pub fn names(&mut self) -> anyhow::Result<Names> {
-        Ok(Names(self.status()?.links))
+        let status = self.status()?;
+        Ok(Names {
+            links: status.links,
+            classes: status.classes,
+        })
     }
 }
 
@@ -46,25 +50,54 @@ pub fn unexpected<T>(response: &Response) -> anyhow::Result<T> {
     )
 }
 
-/// Link names by their numbers in the data path.
-pub struct Names(Vec<LinkStatus>);
+/// Names of links and classes by their numbers in the data path.
+pub struct Names {
+    links: Vec<LinkStatus>,
+    classes: Vec<ClassStatus>,
+}
 
 impl Names {
-    /// The name; a link that has left the configuration keeps its number while it has flows.
+    /// The name of a link; one that has left the configuration keeps its number while it has flows.
     pub fn of(&self, slot: u16) -> String {
-        let known = self.0.iter().find(|link| link.slot == slot);
+        let known = self.links.iter().find(|link| link.slot == slot);
         known.map_or_else(|| format!("#{slot}"), |link| link.name.clone())
     }
 
-    /// Fails if no link has this name.
-    pub fn check(&self, name: &str) -> Result<(), BadInput> {
-        if self.0.iter().any(|link| link.name == name) {
-            return Ok(());
-        }
-        let known: Vec<&str> = self.0.iter().map(|link| link.name.as_str()).collect();
-        Err(BadInput::new(format!(
-            "--link {name:?}: no such link; allowed: {}",
-            known.join(", ")
-        )))
+    /// The name of a class.
+    pub fn of_class(&self, slot: u8) -> String {
+        let known = self.classes.iter().find(|class| class.slot == slot);
+        known.map_or_else(|| format!("#{slot}"), |class| class.name.clone())
     }
+
+    /// There are rules, or flows of a rule that left.
+    pub fn has_classes(&self) -> bool {
+        self.classes.len() > 1
+    }
+
+    /// Fails if no link has this name.
+    pub fn check_link(&self, name: &str) -> Result<(), BadInput> {
+        check("link", name, self.links.iter().map(|link| &link.name[..]))
+    }
+
+    /// Fails if no class has this name.
+    pub fn check_class(&self, name: &str) -> Result<(), BadInput> {
+        let known = self.classes.iter().map(|class| &class.name[..]);
+        check("class", name, known)
+    }
+}
+
+fn check<'a>(
+    kind: &str,
+    name: &str,
+    mut known: impl Iterator<Item = &'a str> + Clone,
+) -> Result<(), BadInput> {
+    if known.clone().any(|known| known == name) {
+        return Ok(());
+    }
+    let meant = did_you_mean(name, known.clone());
+    let first = known.next().unwrap_or_default().to_owned();
+    let allowed = known.fold(first, |all, next| format!("{all}, {next}"));
+    Err(BadInput::new(format!(
+        "--{kind} {name:?}: no such {kind}; allowed: {allowed}{meant}"
+    )))
 }

@@ -15,12 +15,16 @@ const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn lab(policy: &str) -> Lab {
+    lab_with(&format!("policy = \"{policy}\"\n"))
+}
+
+fn lab_with(settings: &str) -> Lab {
     let shape = LinkShape::new(50_000_000, 50_000_000, 1_000);
     let isps = vec![
         IspSpec::new(0, "fiber", shape.clone()),
         IspSpec::new(1, "lte", shape),
     ];
-    let settings = format!("policy = \"{policy}\"\nprobe.targets = [\"icmp:{SERVER}\"]\n");
+    let settings = format!("{settings}probe.targets = [\"icmp:{SERVER}\"]\n");
     let gateway = Gateway::Anabranch {
         binary: BINARY.into(),
         settings,
@@ -170,6 +174,59 @@ fn flows_are_shown_with_link_and_reason_and_can_be_chosen() {
         refused.contains("--link \"dsl\": no such link; allowed: fiber, lte"),
         "{refused}"
     );
+}
+
+const RULES: &str = r#"policy = "RR"
+rule = [
+    { name = "voice", protocol = "udp", links = ["fiber"], none = "drop" },
+    { name = "web", protocol = "tcp", links = ["lte"], then = ["fiber"] },
+]
+"#;
+
+#[test]
+fn the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class() {
+    let mut lab = lab_with(RULES);
+    for _ in 0..4 {
+        assert_eq!(fetch(&lab), "100.64.1.2", "the first tier");
+    }
+    lab.clients()
+        .exec("ping", &["-c", "1", "-W", "5", &SERVER.to_string()])
+        .unwrap();
+    let of_web = ask_json(&mut lab, &["flows", "--class", "web"]);
+    assert_eq!(of_web["total"], 4, "{of_web:#}");
+    assert_eq!(
+        ask_json(&mut lab, &["flows", "--class", "default"])["total"],
+        1
+    );
+    let refused = ask(&mut lab, &["flows", "--class", "wev"]).unwrap_err();
+    let allowed = "--class \"wev\": no such class; allowed: voice, web, default";
+    assert!(refused.contains(allowed), "{refused}");
+
+    let [client, to] = [
+        lab.client_addresses()[0].to_string(),
+        lab.server().to_string(),
+    ];
+    let explain = ["explain", "--from", &client, "--to", &to];
+    let told = ask_json(&mut lab, &explain);
+    assert_eq!(
+        (&told["class"], &told["link"]),
+        (&"web".into(), &"lte".into())
+    );
+    assert_eq!(told["passed"][0]["rule"], "voice");
+    assert_eq!(told["passed"][0]["because"][0], "protocol: tcp, not udp");
+
+    ask(&mut lab, &["link", "down", "lte"]).unwrap();
+    assert_eq!(fetch(&lab), "100.64.0.2", "the second tier");
+    let status = ask_json(&mut lab, &["status"]);
+    let web = &status["classes"][1];
+    assert_eq!(
+        (&web["name"], &web["flows"]["opened"]),
+        (&"web".into(), &5.into())
+    );
+    assert_eq!(web["tiers"][0][0]["usable"], false, "{web:#}");
+    assert_eq!(web["tiers"][1][0]["usable"], true, "{web:#}");
+    let table = ask(&mut lab, &["status"]).unwrap();
+    assert!(table.contains("lte, then fiber*"), "{table}");
 }
 
 #[test]

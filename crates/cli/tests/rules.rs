@@ -197,6 +197,7 @@ default  WSDM    all links                              the rest
 
 warning: office.toml:14: rule[1].name = \"backup\": shadowed: part of its traffic is taken before by voice (line 7)
 warning: office.toml:22: rule[2].name = \"guests\": shadowed: part of its traffic is taken before by voice (line 7), backup (line 14)
+warning: office.toml:9: rule[0].dscp = \"ef\": routing rules, which lead the gateway's own traffic, cannot match a code point; this is for LAN hosts alone, as from = \"0.0.0.0/0\" says
 the configuration is right; the host was not looked at
 ";
     assert!(answer.output.ends_with(expected), "{}", answer.output);

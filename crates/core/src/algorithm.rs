@@ -92,6 +92,10 @@ fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str 
     found.map_or("unnamed", |(word, _)| word)
 }
 
+pub(crate) fn word_of_granularity(granularity: Granularity) -> &'static str {
+    word_of(&GRANULARITIES, granularity)
+}
+
 impl Algorithm {
     /// What the data path counts for it.
     pub fn load(&self) -> Load {
@@ -116,7 +120,7 @@ impl Algorithm {
 
     /// As files name it.
     pub fn granularity_word(&self) -> &'static str {
-        word_of(&GRANULARITIES, self.granularity)
+        word_of_granularity(self.granularity)
     }
 
     /// As files write it: its name in quotation marks, else its tuple.

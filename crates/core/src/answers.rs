@@ -27,6 +27,8 @@ pub struct FlowRow {
     pub state: FlowState,
     /// The link's number.
     pub link: u16,
+    /// The number of its class.
+    pub class: u8,
     /// Why it was chosen.
     pub why: String,
     /// The LAN host's end.
@@ -61,6 +63,16 @@ pub enum Proto {
     Udp,
 }
 
+impl Proto {
+    /// Of the IP header.
+    pub const fn number(self) -> u8 {
+        match self {
+            Proto::Tcp => 6,
+            Proto::Udp => 17,
+        }
+    }
+}
+
 /// What one link brought to the choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weighed {
@@ -79,6 +91,8 @@ pub struct Weighed {
 pub struct Explanation {
     /// None: the kernel's own routing decides, or nothing can be sent.
     pub link: Option<u16>,
+    /// The number of the class that takes it.
+    pub class: u8,
     /// Why this link, or why none.
     pub why: String,
     /// The flow exists already: the link is a fact, not a forecast.

@@ -2,6 +2,7 @@
 
 use anabranch_policy::abi::Choice;
 
+use crate::class::ClassId;
 use crate::link::{LinkCounters, LinkId};
 
 /// Flows that were ended with their link.
@@ -21,9 +22,9 @@ pub trait DataPlane {
     /// What every link has carried, in the order of their ids.
     fn counters(&mut self) -> Result<Vec<LinkCounters>, Self::Error>;
 
-    /// Replaces the choice as a whole: every new flow after it sees all of it.
-    fn install(&mut self, choice: &Choice) -> Result<(), Self::Error>;
+    /// Replaces the choice of a class as a whole: every new flow of it after that sees all of it.
+    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), Self::Error>;
 
-    /// Ends the flows of one link, so that their hosts begin anew on another.
-    fn end_flows(&mut self, link: LinkId) -> Result<Ended, Self::Error>;
+    /// Ends the flows that a class has on a link, so that their hosts begin anew on another.
+    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, Self::Error>;
 }

@@ -1,6 +1,6 @@
 //! The one order in which a balancer is driven.
 //!
-//! What is due is handled, then the choice is installed, then probes are sent, then people and the data path hear what
+//! What is due is handled, then the choices are installed, then probes are sent, then people and the data path hear what
 //! happened. A choice is installed before any flow's end is asked for, so that a client that tries again at once finds the
 //! links that are left. The daemon keeps this order in real time, the simulator in virtual time, tests in either: all by
 //! [`Driver::turn`].
@@ -24,7 +24,7 @@ pub struct Driver {
 pub enum Effect {
     /// Send it now.
     Probe(ProbeRequest),
-    /// Tell it. The choice that it follows from is installed.
+    /// Tell it. The choices that it follows from are installed.
     Event(Event),
 }
 
@@ -81,8 +81,8 @@ impl Driver {
     ) -> Result<Vec<Effect>, P::Error> {
         let mut effects = Vec::new();
         loop {
-            if let Some(choice) = self.balancer.poll_choice() {
-                plane.install(&choice)?;
+            if let Some((class, choice)) = self.balancer.poll_choice() {
+                plane.install(class, &choice)?;
             } else if let Some(probe) = self.balancer.poll_probe(now) {
                 effects.push(Effect::Probe(probe));
             } else if let Some(event) = self.balancer.poll_event() {

@@ -8,6 +8,9 @@
 //! the links that take new flows, and from where dispatched flows are counted. What a link was given beyond its share is
 //! carried into the next period, so that short periods and few flows are shared by weight too.
 //!
+//! There is one choice for each class of traffic ([`ClassSpec`]): links, whether they work, and their loads are the same for
+//! all, algorithm, weights, periods and tiers of links are each one's own. What no rule gives to a class is the default class.
+//!
 //! Beside that it watches whether links work ([`availability`]): from the counters alone as long as packets come in, by
 //! probes on suspicion ([`targets`]), judged against the link's own load. A link that goes down leaves the choice first;
 //! its flows end only after that, and only if another link takes them.
@@ -35,6 +38,7 @@ pub mod availability;
 mod balancer;
 pub mod bandwidth;
 pub mod catalogue;
+mod class;
 mod config;
 mod dataplane;
 mod driver;
@@ -52,8 +56,9 @@ pub use algorithm::Algorithm;
 pub use anabranch_policy::abi::Choice;
 pub use answers::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use availability::{DownCause, ProbeId, State, Suspicion};
-pub use balancer::{Balancer, BuildError, Event, LinkStatus, ProbeRequest, Wakeup};
+pub use balancer::{Balancer, BuildError, ClassStatus, Event, LinkStatus, ProbeRequest, Wakeup};
 pub use catalogue::Policy;
+pub use class::{ClassCounters, ClassId, ClassSet, ClassSpec, Classes};
 pub use config::{Config, ConfigError};
 pub use dataplane::{DataPlane, Ended};
 pub use driver::{Driver, Effect};

@@ -43,6 +43,15 @@ impl LinkSet {
     }
 }
 
+impl std::ops::BitAnd for LinkSet {
+    type Output = LinkSet;
+
+    /// The links of both.
+    fn bitand(self, other: LinkSet) -> LinkSet {
+        LinkSet(self.0 & other.0)
+    }
+}
+
 impl FromIterator<LinkId> for LinkSet {
     fn from_iter<I: IntoIterator<Item = LinkId>>(links: I) -> Self {
         LinkSet(links.into_iter().fold(0, |bits, link| bits | 1 << link.0))
@@ -60,9 +69,9 @@ pub struct LinkSpec {
     pub rate_down_bps: Option<u64>,
     /// For algorithms weighted by rate, in place of the rates. Dimensionless; all links have one, or none.
     pub weight: Option<u32>,
-    /// Takes new flows only while no unmetered link is usable, and is probed less often.
+    /// Takes new flows of a class without tiers only while no unmetered link is usable, and is probed less often.
     pub metered: bool,
-    /// What flows on it do when a better one returns, if it is metered.
+    /// What flows on it do when a better one returns, unless their class says.
     pub on_return: OnReturn,
 }
 

@@ -152,7 +152,7 @@ fn a_blackhole_of_an_idle_link_is_found_by_the_idle_probe() {
     let idle = DownCause::Unanswered(Suspicion::Idle);
     assert!(matches!(
         world.events.last().map(|e| e.1),
-        Some(Event::EndFlows { link: LINK })
+        Some(Event::EndFlows { link: LINK, .. })
     ));
     assert!(
         world

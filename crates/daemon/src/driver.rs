@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Balancer, BuildError, DataPlane, Effect, Event, LinkCounters, LinkId, LinkSpec,
-    LinkState, LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach, Time,
+    Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event,
+    LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach,
+    Time,
 };
 
+use crate::classes::ClassSlots;
 use crate::config::{Config, LINKS_MAX};
 use crate::plane::Which;
 use crate::slots::Slots;
@@ -35,20 +37,35 @@ pub struct ProbeOrder {
 #[derive(Debug, Default)]
 pub struct Due {
     pub probes: Vec<ProbeOrder>,
-    /// Links whose flows are to end, and which of them; the choice without them is installed.
-    pub ended: Vec<(LinkId, Which)>,
+    /// Links whose flows are to end, of which classes, and which of them; the choices without them are installed.
+    pub ended: Vec<(LinkId, ClassSet, Which)>,
+}
+
+impl Due {
+    /// One walk over the table is for all classes.
+    fn end(&mut self, class: ClassId, link: LinkId, which: Which) {
+        let mut known = self.ended.iter_mut();
+        match known.find(|(of, _, like)| (*of, *like) == (link, which)) {
+            Some((_, classes, _)) => classes.extend([class]),
+            None => self.ended.push((link, ClassSet::from_iter([class]), which)),
+        }
+    }
 }
 
 impl Driver {
     /// `config` has been validated, so the balancer's own refusal is a defect.
-    pub fn new(now: Time, config: &Config, slots: &Slots) -> Result<Self, BuildError> {
-        let mut balancer = Balancer::new(
+    pub fn new(
+        now: Time,
+        config: &Config,
+        slots: &Slots,
+        classes: &ClassSlots,
+    ) -> Result<Self, BuildError> {
+        let balancer = Balancer::new(
             now,
-            config.policy.policy,
+            classes.specs(config, slots),
             specs(config, slots, slots),
             config.availability.clone(),
         )?;
-        balancer.set_sessions(now, config.sessions.clone());
         Ok(Self {
             core: anabranch_core::Driver::new(balancer),
             slots: slots.clone(),
@@ -57,21 +74,20 @@ impl Driver {
         })
     }
 
-    /// Another algorithm, other links, other thresholds. Links that keep their slots go on as they are.
+    /// Other classes, other links, other thresholds. Links and classes that keep their slots go on as they are.
     pub fn reconfigure(
         &mut self,
         now: Time,
         config: &Config,
         slots: &Slots,
+        classes: &ClassSlots,
     ) -> Result<(), BuildError> {
-        let balancer = self.core.balancer_mut();
-        balancer.reconfigure(
+        self.core.balancer_mut().reconfigure(
             now,
-            config.policy.policy,
+            classes.specs(config, slots),
             specs(config, &self.slots, slots),
             config.availability.clone(),
         )?;
-        balancer.set_sessions(now, config.sessions.clone());
         self.generation += 1;
         for link in (0..LINKS_MAX as u16).map(LinkId) {
             if slots.name(link) != self.slots.name(link) {
@@ -89,6 +105,10 @@ impl Driver {
         statuses.into_iter().find(|status| status.link == link)
     }
 
+    pub fn class_status(&self) -> Vec<ClassStatus> {
+        self.core.balancer().class_status()
+    }
+
     pub fn counters(&self, link: LinkId) -> LinkCounters {
         self.core.counters(link)
     }
@@ -98,13 +118,14 @@ impl Driver {
         self.core.balancer().is_last(link)
     }
 
-    /// The first link of the configuration's order that takes new flows.
-    pub fn first_usable(&self, config: &Config) -> Option<LinkId> {
+    /// The first link of the configuration's order that takes new flows of a class.
+    pub fn first_usable(&self, config: &Config, class: ClassId) -> Option<LinkId> {
         let mut ids = config
             .links
             .iter()
             .filter_map(|link| self.slots.id(&link.name));
-        ids.find(|id| self.core.balancer().usable().contains(*id))
+        let usable = self.core.balancer().usable(class);
+        ids.find(|id| usable.contains(*id))
     }
 
     // ---- what happened
@@ -182,8 +203,8 @@ impl Driver {
                     after.as_millis()
                 );
             }
-            Event::EndFlows { link } => due.ended.push((link, Which::All)),
-            Event::MoveUdp { link, idle } => due.ended.push((link, Which::Udp { idle })),
+            Event::EndFlows { class, link } => due.end(class, link, Which::All),
+            Event::MoveUdp { class, link, idle } => due.end(class, link, Which::Udp { idle }),
         }
     }
 }

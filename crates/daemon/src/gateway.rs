@@ -7,20 +7,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Admin, LinkId, LinkState, Time};
+use anabranch_core::rules::{Class, Moment, Sample, Trial, WhenNone, active, compile};
+use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::classes::ClassSlots;
 use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::Call;
 use crate::driver::{Driver, ProbeOrder};
 use crate::error::with_causes;
+use crate::host::{RuleWay, Way, Ways};
 use crate::meter::Meter;
 use crate::observe::{Attachment, Desired, LinkView, Snapshot};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
@@ -28,8 +31,8 @@ use crate::probe::{Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
 use crate::view;
-use anabranch_api::{FlowRow, ReasonCount};
-use anabranch_api::{LinkAction, Request, Response};
+use anabranch_api::{Explained, LinkAction, PassedRule, Request, Response};
+use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
 const SWEEP_REST: u32 = 200;
@@ -49,7 +52,7 @@ pub trait Surroundings {
         &mut self,
         config: &Config,
         desired: &Desired,
-        first_usable: Option<LinkId>,
+        ways: &Ways,
     ) -> impl Future<Output = Vec<anyhow::Error>>;
     /// Reads and checks the configuration again.
     fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
@@ -66,6 +69,8 @@ pub trait Surroundings {
     fn keep_claims(&mut self, config: &Config, has_stale_programs: bool) -> anyhow::Result<()>;
     /// Remembers what was ordered, also beyond a clean stop; else the orders of before.
     fn keep_orders(&mut self, orders: &Orders) -> anyhow::Result<()>;
+    /// The time of the week, as the host's clock and time zone have it.
+    fn moment(&self) -> Moment;
     /// The ports of the host's own sockets.
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]>;
     /// Mark of what the kernel's own NAT carries; 0 if nothing. [`apply`](Self::apply) may find that it can.
@@ -87,6 +92,7 @@ pub struct GatewayRole<P, S> {
     pub(crate) shell: Shell,
     pub(crate) config: Config,
     pub(crate) slots: Slots,
+    pub(crate) classes: ClassSlots,
     orders: Orders,
     pub(crate) plane: P,
     pub(crate) driver: Driver,
@@ -106,7 +112,10 @@ pub struct GatewayRole<P, S> {
     abandoned: Vec<(LinkId, IpAddr)>,
     /// As the data path knows it.
     fallback_mark: u32,
-    first_usable: Option<LinkId>,
+    /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
+    told_rules: Option<(u64, BTreeMap<String, u32>)>,
+    /// As the host knows them.
+    ways: Ways,
     ticks: u64,
     sweep_at: Instant,
     /// One at most, and how long it took.
@@ -129,7 +138,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     ) -> anyhow::Result<Self> {
         let slots = former.assign(config.names());
         orders.keep(&slots);
-        let mut driver = Driver::new(Time::ZERO, &config, &slots)?;
+        let classes = class_slots(&plane, &config)?;
+        let mut driver = Driver::new(Time::ZERO, &config, &slots, &classes)?;
         for (name, action) in orders.iter() {
             if let Some(id) = slots.id(name) {
                 tracing::info!("link {name} {}, by an earlier order", words(action));
@@ -148,7 +158,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             externals: BTreeMap::new(),
             abandoned: Vec::new(),
             fallback_mark: 0,
-            first_usable: None,
+            told_rules: None,
+            ways: Ways::default(),
             ticks: 0,
             sweep_at: Instant::now(),
             sweeps: JoinSet::new(),
@@ -157,6 +168,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             probes: JoinSet::new(),
             config,
             slots,
+            classes,
             plane,
             surroundings,
         })
@@ -168,11 +180,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn turn_balancer(&mut self) -> anyhow::Result<()> {
         let now = self.shell.now();
         let due = self.driver.turn(now, &mut self.plane)?;
-        for (link, which) in due.ended {
-            if let (Which::All, Some(address)) = (which, self.externals.get(&link)) {
+        for (link, classes, which) in due.ended {
+            let leaves = which == Which::All && classes.contains(ClassId::DEFAULT);
+            if let Some(address) = self.externals.get(&link).filter(|_| leaves) {
                 self.abandoned.push((link, *address));
             }
-            self.end_flows(link, which);
+            self.end_flows(link, classes, which);
         }
         for order in due.probes {
             self.send(order);
@@ -205,11 +218,11 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     // ---- flows end
 
     /// Those that are open now.
-    fn end_flows(&mut self, id: LinkId, which: Which) {
+    fn end_flows(&mut self, id: LinkId, classes: ClassSet, which: Which) {
         let walker = self.plane.walker();
         let name = self.slots.name(id).unwrap_or("of before").to_owned();
         self.endings
-            .spawn_blocking(move || (name, walker.end_flows(id, which)));
+            .spawn_blocking(move || (name, walker.end_flows(id, classes, which)));
     }
 
     fn ended(
@@ -283,7 +296,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         if wanted != self.told || self.shell.has_rest() || self.has_stale_programs() {
             self.tell(wanted)?;
         }
-        self.first_usable = self.driver.first_usable(&self.config);
+        self.ways = self.ways();
         // Even if nothing is new: somebody may have flushed the routing rules.
         self.apply_to_host().await;
         let has_stale_programs = self.has_stale_programs();
@@ -315,6 +328,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.gain_links(&wanted.links);
         let before = std::mem::replace(&mut self.told.links, wanted.links);
         self.turn_balancer()?;
+        self.tell_rules()?;
         self.tell_devices(&wanted.attachments);
         self.forget_links(before.into_keys())?;
         Ok(())
@@ -353,6 +367,27 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 self.driver.handle_link_state(now, *id, LinkState::Present);
             }
         }
+    }
+
+    /// Which class new flows are of, once the choices of all classes are installed: devices come and go, schedules too.
+    fn tell_rules(&mut self) -> anyhow::Result<()> {
+        let at = self.surroundings.moment();
+        let devices = self.seen.attachments.iter();
+        let devices = devices.map(|(ifindex, attachment)| (attachment.device.clone(), *ifindex));
+        let told = (active(&self.config.rules, at), devices.collect());
+        if self.told_rules.as_ref() == Some(&told) {
+            return Ok(());
+        }
+        let ifindex = |name: &str| told.1.get(name).copied();
+        let mut rules = compile(&self.config.rules, at, ifindex)?;
+        let classes = self.classes.of_rules(&self.config);
+        // The place before the first rule's is the default class's.
+        for (place, class) in rules.class.iter_mut().skip(1).zip(classes) {
+            *place = class.0;
+        }
+        self.plane.set_rules(&rules)?;
+        self.told_rules = Some(told);
+        Ok(())
     }
 
     /// A device may vanish between the look and the attachment: the next look sees that.
@@ -471,16 +506,55 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             let former = self.externals.insert(*id, after.external);
             if let Some(former) = former.filter(|former| *former != after.external) {
                 self.abandoned.push((*id, former));
-                self.end_flows(*id, Which::All);
+                self.end_flows(*id, ClassSet::ALL, Which::All);
             }
         }
         Ok(())
     }
 
+    /// As the classes' choices and the rules that hold have them.
+    fn ways(&self) -> Ways {
+        let held = match &self.told_rules {
+            Some((held, _)) => *held,
+            None => active(&self.config.rules, self.surroundings.moment()),
+        };
+        let rules = self
+            .config
+            .rules
+            .iter()
+            .zip(self.classes.of_rules(&self.config));
+        let rules = rules.enumerate().filter(|(place, (rule, _))| {
+            held & (1 << (place + 1)) != 0 && !rule.matches.own_traffic().is_empty()
+        });
+        Ways {
+            first_usable: self.first_usable(ClassId::DEFAULT),
+            rules: rules
+                .map(|(place, (rule, class))| RuleWay {
+                    place,
+                    class,
+                    way: self.way(&rule.class, class),
+                })
+                .collect(),
+        }
+    }
+
+    fn way(&self, class: &Class, id: ClassId) -> Way {
+        match (self.first_usable(id), class.when_none) {
+            (Some(link), _) => Way::Link(link),
+            (None, WhenNone::Drop) => Way::Refused,
+            // No link of the default class is left either.
+            (None, WhenNone::Any | WhenNone::Kernel) => Way::Kernel,
+        }
+    }
+
+    fn first_usable(&self, class: ClassId) -> Option<LinkId> {
+        self.driver.first_usable(&self.config, class)
+    }
+
     async fn apply_to_host(&mut self) {
         let failed = self
             .surroundings
-            .apply(&self.config, &self.seen, self.first_usable);
+            .apply(&self.config, &self.seen, &self.ways);
         for error in failed.await {
             self.shell.put_off(&format!("host: {error:#}"));
         }
@@ -535,21 +609,58 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             .map(|row| row.link)
             .collect();
         for id in links.into_iter().map(LinkId) {
-            let ended = self.plane.walker().end_flows(id, Which::All)?;
+            let ended = self
+                .plane
+                .walker()
+                .end_flows(id, ClassSet::ALL, Which::All)?;
             tell_ended(self.slots.name(id).unwrap_or("of before"), ended);
         }
         Ok(())
     }
 
+    /// With the name of its class, and the rules that it passes.
+    fn explained(
+        &self,
+        from: SocketAddr,
+        to: SocketAddr,
+        proto: Proto,
+        explanation: Explanation,
+    ) -> Explained {
+        let id = ClassId(explanation.class);
+        let name = self.classes.name(id);
+        let name = name.map_or_else(|| format!("#{}", id.0), str::to_owned);
+        let sample = Sample {
+            from: Some(from.ip()),
+            source_port: from.port(),
+            to: to.ip(),
+            port: to.port(),
+            protocol: proto.number(),
+            dscp: 0,
+            device: Some(self.config.lan[0].clone()).filter(|_| self.config.lan.len() == 1),
+        };
+        let passed = if explanation.bound {
+            Vec::new()
+        } else {
+            passed(&self.config, &sample, self.surroundings.moment(), &name)
+        };
+        Explained {
+            class: name,
+            passed,
+            explanation,
+        }
+    }
+
     fn look_up(&mut self, question: Request) -> Result<Response, plane::Error> {
         Ok(match question {
             Request::Explain { from, to, proto } => {
-                Response::Explanation(Box::new(self.plane.explain(from, to, proto)?))
+                let explanation = self.plane.explain(from, to, proto)?;
+                Response::Explanation(Box::new(self.explained(from, to, proto, explanation)))
             }
             _ => {
                 let now = self.shell.now();
                 self.driver.read_counters(now, &mut self.plane)?;
-                Response::Status(Box::new(view::status(self)?))
+                let classes = self.plane.class_counters()?;
+                Response::Status(Box::new(view::status(self, &classes)?))
             }
         })
     }
@@ -580,6 +691,30 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 }
 
+/// The rules before that of `class`, and what each asks for that the flow has not.
+fn passed(config: &Config, sample: &Sample, at: Moment, class: &str) -> Vec<PassedRule> {
+    // The configuration was refused otherwise.
+    let Ok(mut trial) = Trial::new(&config.rules, &config.lan) else {
+        return Vec::new();
+    };
+    let verdict = trial.verdict(sample, at);
+    let before = config.rules.iter().take_while(|rule| rule.name() != class);
+    let passed = before
+        .zip(&verdict.passed)
+        .map(|(rule, missed)| PassedRule {
+            rule: rule.name().to_owned(),
+            because: rule.misses(missed, sample, Some(at)),
+        });
+    passed.collect()
+}
+
+/// Numbers for the classes of a configuration, by what the data path has of classes.
+fn class_slots<P: Plane>(plane: &P, config: &Config) -> anyhow::Result<ClassSlots> {
+    let counters = plane.class_counters()?;
+    let live = |id: ClassId| counters.get(id.index()).map_or(0, ClassCounters::live);
+    Ok(ClassSlots::of(config, &plane.class_names()?, live))
+}
+
 fn absent(lan_device: &str) -> String {
     format!(
         "LAN device {lan_device}: it does not exist yet; its hosts have no gateway until it does"
@@ -608,6 +743,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
 
     /// Devices are attached last, when the first choice is installed.
     async fn start(&mut self) -> anyhow::Result<()> {
+        self.plane.set_class_names(&self.classes.names())?;
         self.set_settings()?;
         // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;
@@ -648,6 +784,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     fn tick(&mut self) -> anyhow::Result<()> {
         self.ticks += 1;
         self.sweep()?;
+        self.tell_rules()?;
         let traffic = all_links().map(|id| self.driver.counters(id).traffic);
         self.meter.tick(self.shell.uptime(), traffic);
         if self.surroundings.has_lost_guard() || self.ticks.is_multiple_of(LOOK_TICKS) {
@@ -661,14 +798,19 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.shell.instant(self.driver.next_turn())
     }
 
-    /// Looks at the host if it changed, turns the balancer, and moves the fallback to the first link that is usable.
+    /// Looks at the host if it changed, turns the balancer, and moves the fallback and what the host itself sends to the first
+    /// links that are usable.
     async fn turn(&mut self) -> anyhow::Result<()> {
         if self.shell.take_look() {
             self.look().await?;
         }
         self.turn_balancer()?;
-        let first = self.driver.first_usable(&self.config);
-        if std::mem::replace(&mut self.first_usable, first) != first {
+        if self.told_rules.is_none() {
+            self.tell_rules()?;
+        }
+        let ways = self.ways();
+        if ways != self.ways {
+            self.ways = ways;
             self.apply_to_host().await;
         }
         for (link, address) in std::mem::take(&mut self.abandoned) {
@@ -716,7 +858,8 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     async fn adopt_config(&mut self, config: Config) -> anyhow::Result<()> {
         let slots = self.slots.assign(config.names());
         let now = self.shell.now();
-        self.driver.reconfigure(now, &config, &slots)?;
+        let classes = class_slots(&self.plane, &config)?;
+        self.driver.reconfigure(now, &config, &slots, &classes)?;
         if config.limits.flows > self.config.limits.flows {
             tracing::warn!(
                 "limits.flows = {}: more room needs a restart after a clean stop",
@@ -724,7 +867,9 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             );
         }
         self.orders.keep(&slots);
-        (self.config, self.slots) = (config, slots);
+        (self.config, self.slots, self.classes) = (config, slots, classes);
+        self.plane.set_class_names(&self.classes.names())?;
+        self.told_rules = None;
         self.set_settings()?;
         self.look().await?;
         tracing::info!(

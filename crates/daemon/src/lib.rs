@@ -28,6 +28,7 @@
 
 #![deny(missing_docs)]
 
+mod classes;
 pub mod config;
 pub mod control;
 mod driver;

@@ -2,16 +2,18 @@
 //!
 //! The only module that speaks with [`Gateway`].
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
-use anabranch_core::DataPlane;
+use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane};
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict, Walker, Which,
 };
+use anabranch_policy::abi::{MAX_CLASSES, Rules, Traffic};
 
 use crate::config::{Config, Forwards, LanSources, UdpFilter};
 
@@ -26,6 +28,12 @@ pub trait Plane: DataPlane<Error = Error> {
     fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
     fn attached(&self) -> Result<Vec<u32>, Error>;
     fn walker(&self) -> Arc<Self::Walker>;
+    /// As last set, by whatever process.
+    fn class_names(&self) -> Result<BTreeMap<ClassId, String>, Error>;
+    fn set_class_names(&mut self, names: &BTreeMap<ClassId, String>) -> Result<(), Error>;
+    /// In the order of their ids, up to the last that was ever used.
+    fn class_counters(&self) -> Result<Vec<ClassCounters>, Error>;
+    fn set_rules(&mut self, rules: &Rules) -> Result<(), Error>;
     fn is_pressed(&self) -> Result<bool, Error>;
     fn flows_max(&self) -> u64;
     fn explain(
@@ -42,7 +50,7 @@ pub trait Plane: DataPlane<Error = Error> {
 #[expect(missing_docs, reason = "as of `Walker`")]
 pub trait Walk: Send + Sync + 'static {
     fn sweep(&self) -> Result<Swept, Error>;
-    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error>;
+    fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error>;
     fn flows(&self) -> Result<Vec<FlowRow>, Error>;
 }
 
@@ -51,8 +59,8 @@ impl Walk for Walker {
         self.sweep()
     }
 
-    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error> {
-        self.end_flows(link, which)
+    fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error> {
+        self.end_flows(link, classes, which)
     }
 
     fn flows(&self) -> Result<Vec<FlowRow>, Error> {
@@ -89,6 +97,35 @@ impl Plane for Gateway {
 
     fn walker(&self) -> Arc<Walker> {
         self.walker()
+    }
+
+    fn class_names(&self) -> Result<BTreeMap<ClassId, String>, Error> {
+        let names = (0..).map(ClassId).zip(self.class_names()?);
+        Ok(names.filter_map(|(id, name)| Some((id, name?))).collect())
+    }
+
+    fn set_class_names(&mut self, names: &BTreeMap<ClassId, String>) -> Result<(), Error> {
+        for id in (0..MAX_CLASSES as u8).map(ClassId) {
+            self.set_class_name(id.0, names.get(&id).map(|name| &name[..]))?;
+        }
+        Ok(())
+    }
+
+    fn class_counters(&self) -> Result<Vec<ClassCounters>, Error> {
+        let classes = self.class_counters()?.into_iter();
+        let counters = classes.map(|class| {
+            let mut traffic = Traffic::default();
+            class.traffic.iter().for_each(|link| traffic += *link);
+            ClassCounters {
+                counts: class.counts,
+                traffic,
+            }
+        });
+        Ok(counters.collect())
+    }
+
+    fn set_rules(&mut self, rules: &Rules) -> Result<(), Error> {
+        self.set_rules(rules)
     }
 
     fn is_pressed(&self) -> Result<bool, Error> {

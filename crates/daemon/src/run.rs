@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_core::LinkId;
+use anabranch_core::rules::Moment;
 use anabranch_core::rules::file::Remark;
 use anabranch_dataplane::Gateway;
 use anyhow::Context;
@@ -13,7 +13,7 @@ use anyhow::Context;
 use crate::config::{Config, Configuration};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
-use crate::host::{self, Host};
+use crate::host::{self, Host, Ways};
 use crate::lock::{Claims, Lock};
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::plane;
@@ -137,12 +137,10 @@ impl Surroundings for RealHost<'_> {
         &mut self,
         config: &Config,
         desired: &Desired,
-        first_usable: Option<LinkId>,
+        ways: &Ways,
     ) -> Vec<anyhow::Error> {
         self.monitor.watch(desired.running());
-        self.host
-            .apply(&self.netlink, config, desired, first_usable)
-            .await
+        self.host.apply(&self.netlink, config, desired, ways).await
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {
@@ -185,6 +183,10 @@ impl Surroundings for RealHost<'_> {
 
     fn ephemeral_ports(&self) -> anyhow::Result<[u16; 2]> {
         host::ephemeral_ports()
+    }
+
+    fn moment(&self) -> Moment {
+        host::moment()
     }
 
     fn fallback_mark(&self, config: &Config) -> u32 {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use anabranch_core::{Admin, DownCause, LinkCounters, LinkStatus as Balanced, Reach, State, Time};
+use anabranch_core::{
+    Admin, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, LinkCounters, LinkId,
+    LinkStatus as Balanced, Reach, State, Time,
+};
 
 use crate::config::{Link, Rate};
 use crate::gateway::{GatewayRole, Surroundings, all_links};
@@ -11,11 +14,15 @@ use crate::plane::{Error, Plane};
 use crate::shell::Role;
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates, Status, TargetStatus,
-    Traffic,
+    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates,
+    Status, TargetStatus, Traffic,
 };
 
-pub fn status<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> Result<Status, Error> {
+/// `counters` are the classes', in the order of their ids.
+pub fn status<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+    counters: &[ClassCounters],
+) -> Result<Status, Error> {
     let config = &gateway.config;
     Ok(Status {
         instance: gateway.shell.instance.clone(),
@@ -30,6 +37,7 @@ pub fn status<P: Plane, S: Surroundings>(gateway: &GatewayRole<P, S>) -> Result<
             .iter()
             .filter_map(|link| link_status(gateway, link))
             .collect(),
+        classes: classes(gateway, counters),
         flows: flows(gateway),
         reasons: reasons(gateway)?,
     })
@@ -81,6 +89,86 @@ fn link_status<P: Plane, S: Surroundings>(
             targets: targets(now, &balanced, view),
         },
     })
+}
+
+fn classes<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+    counters: &[ClassCounters],
+) -> Vec<ClassStatus> {
+    let slots = &gateway.classes;
+    let choosing = gateway.driver.class_status();
+    let ordered = slots.of_rules(&gateway.config).into_iter();
+    let ordered = ordered.chain(slots.leaving()).chain([ClassId::DEFAULT]);
+    let of = |id: ClassId| choosing.iter().find(move |class| class.class == id);
+    ordered
+        .filter_map(of)
+        .map(|class| class_status(gateway, class, counters))
+        .collect()
+}
+
+fn class_status<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+    choosing: &Choosing,
+    counters: &[ClassCounters],
+) -> ClassStatus {
+    let id = choosing.class;
+    let name = gateway.classes.name(id).unwrap_or_default();
+    let mut rules = gateway.config.rules.iter();
+    let rule = rules.find(|rule| rule.name() == name);
+    let own = rule.and_then(|rule| rule.class.policy.as_ref());
+    let counted = counters.get(id.index()).copied().unwrap_or_default();
+    let (tiers, beyond) = tiers(gateway, choosing);
+    ClassStatus {
+        name: name.to_owned(),
+        slot: id.0,
+        leaving: gateway.classes.leaving().any(|leaving| leaving == id),
+        policy: own.unwrap_or(&gateway.config.policy).name.clone(),
+        flows: LinkFlows {
+            live: counted.live(),
+            opened: counted.counts.opened,
+        },
+        tx_bytes: counted.traffic.tx_bytes,
+        rx_bytes: counted.traffic.rx_bytes,
+        tiers,
+        beyond,
+        without_link: counted.counts.dropped,
+        over_quota: counted.counts.refused,
+    }
+}
+
+/// The links of each tier, and those in use that are of none. Without tiers, metered links come after the others.
+fn tiers<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+    choosing: &Choosing,
+) -> (Vec<Vec<ClassLink>>, Vec<ClassLink>) {
+    let links = gateway.config.links.iter();
+    let links: Vec<(LinkId, &Link)> = links
+        .filter_map(|link| Some((gateway.slots.id(&link.name)?, link)))
+        .collect();
+    let those = |is: &dyn Fn(LinkId, &Link) -> bool| -> Vec<ClassLink> {
+        let fit = links.iter().filter(|(id, link)| is(*id, link));
+        fit.map(|(id, link)| class_link(choosing, *id, link))
+            .collect()
+    };
+    let Some(tiers) = &choosing.tiers else {
+        let tiers = [false, true].map(|metered| those(&|_, link| link.metered == metered));
+        return (
+            tiers.into_iter().filter(|tier| !tier.is_empty()).collect(),
+            Vec::new(),
+        );
+    };
+    let beyond =
+        those(&|id, _| choosing.usable.contains(id) && !tiers.iter().any(|tier| tier.contains(id)));
+    let tiers = tiers.iter().map(|tier| those(&|id, _| tier.contains(id)));
+    (tiers.collect(), beyond)
+}
+
+fn class_link(choosing: &Choosing, id: LinkId, link: &Link) -> ClassLink {
+    ClassLink {
+        link: link.name.clone(),
+        usable: choosing.usable.contains(id),
+        weight: choosing.weights.get(id.index()).copied().unwrap_or(0),
+    }
 }
 
 fn in_ms(time: Duration) -> f64 {

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_api::Paths;
-use anabranch_core::LinkId;
+use anabranch_core::{ClassId, LinkId};
 use anabranch_daemon::Slots;
 use anabranch_daemon::config::Config;
-use anabranch_daemon::host::Host;
+use anabranch_daemon::host::{Host, RuleWay, Way, Ways};
 use anabranch_daemon::observe::{self, Desired, Monitor, Netlink, Snapshot};
 use anabranch_testbed::netns::Namespace;
 
@@ -121,6 +121,14 @@ fn desired(host: &Snapshot) -> Desired {
     Desired::derive(&config, &slots(&config), host)
 }
 
+/// Without rules.
+fn by(first_usable: Option<LinkId>) -> Ways {
+    Ways {
+        first_usable,
+        rules: Vec::new(),
+    }
+}
+
 /// Looks again at every change until `wanted` holds.
 async fn until(
     netlink: &Netlink,
@@ -203,7 +211,7 @@ fn the_hosts_own_packets_leave_by_their_link_and_everything_is_put_back() {
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let snapshot = until(netlink, &mut monitor, running).await;
         let failed = host
-            .apply(netlink, &config(), &desired(&snapshot), first_usable)
+            .apply(netlink, &config(), &desired(&snapshot), &by(first_usable))
             .await;
         assert!(failed.is_empty(), "{failed:?}");
         host
@@ -280,7 +288,8 @@ async fn apply(rig: &Rig, instance: &str, first_usable: Option<LinkId>) -> (Host
     let mut host = Host::adopt(&paths).await.unwrap();
     host.set_slots(slots(&config())).unwrap();
     let seen = desired(&netlink.snapshot().await.unwrap());
-    let failed = host.apply(&netlink, &config(), &seen, first_usable).await;
+    let ways = by(first_usable);
+    let failed = host.apply(&netlink, &config(), &seen, &ways).await;
     assert!(failed.is_empty(), "{failed:?}");
     (host, netlink)
 }
@@ -324,7 +333,7 @@ fn what_the_kernel_refuses_of_one_link_keeps_nothing_from_the_other() {
         let mut host = Host::adopt(&paths).await.unwrap();
         host.set_slots(slots(&config())).unwrap();
         let failed = host
-            .apply(&netlink, &config(), &seen, Some(LinkId(1)))
+            .apply(&netlink, &config(), &seen, &by(Some(LinkId(1))))
             .await;
         let [failed] = &failed[..] else {
             panic!("{failed:?}")
@@ -356,8 +365,23 @@ fn rules_where_an_earlier_version_had_them_go_away() {
         ));
         apply(&rig, "a", Some(LinkId(0))).await;
         assert_eq!(rig.ip("rule list"), rules);
+
+        let of_links = priorities(&rules).find(|priority| *priority >= 20_000);
+        let former = of_links.unwrap() - 20_000 + 32_636;
+        let own = "from 0.0.0.0/32 iif lo protocol 171";
+        rig.ip(&format!(
+            "rule add {own} pref {former} table main suppress_prefixlength 0"
+        ));
+        rig.ip(&format!("rule add {own} pref {} table {table}", former + 1));
+        apply(&rig, "a", Some(LinkId(0))).await;
+        assert_eq!(rig.ip("rule list"), rules);
         host.restore(&netlink).await.unwrap();
     });
+}
+
+fn priorities(rules: &str) -> impl Iterator<Item = u32> {
+    let first = |line: &str| line.split(':').next()?.parse().ok();
+    rules.lines().filter_map(first)
 }
 
 /// The table of the last rule for what the host itself sends.
@@ -383,10 +407,60 @@ fn two_links_may_have_gateways_of_the_same_address() {
         let mut host = Host::adopt(&paths).await.unwrap();
         host.set_slots(slots(&config)).unwrap();
         let desired = Desired::derive(&config, host.slots(), &snapshot);
-        let failed = host.apply(&netlink, &config, &desired, None).await;
+        let failed = host.apply(&netlink, &config, &desired, &by(None)).await;
         assert!(failed.is_empty(), "{failed:?}");
         assert_eq!(rig.way("1.1.1.1 from 203.0.113.2"), "wan0 203.0.113.1");
         assert_eq!(rig.way("1.1.1.1 from 198.51.100.2"), "wan1 203.0.113.1");
         host.restore(&netlink).await.unwrap();
+    });
+}
+
+#[test]
+fn what_a_rule_refuses_or_leaves_to_the_kernel_meets_no_rule_behind() {
+    let rig = Rig::new();
+    let rules = r#"
+[[rule]]
+name = "mail"
+protocol = "tcp"
+ports = 25
+[[rule]]
+name = "all"
+from = "self"
+"#;
+    let config = parse(&format!("{CONFIG}{rules}"));
+    let paths = Paths::under(rig.dir.path(), rig.dir.path(), "own-test").unwrap();
+    let rule = |place, way| RuleWay {
+        place,
+        class: ClassId(place as u8 + 1),
+        way,
+    };
+    let lte = LinkId(1);
+    let mail = "1.1.1.1 ipproto tcp dport 25";
+    rig.run(async || {
+        let netlink = Netlink::connect().unwrap();
+        let mut host = Host::adopt(&paths).await.unwrap();
+        host.set_slots(slots(&config)).unwrap();
+        let mut apply = async |way| {
+            let seen = desired(&netlink.snapshot().await.unwrap());
+            let ways = Ways {
+                first_usable: Some(lte),
+                rules: vec![rule(0, way), rule(1, Way::Link(lte))],
+            };
+            let failed = host.apply(&netlink, &config, &seen, &ways).await;
+            assert!(failed.is_empty(), "{failed:?}");
+            rig.fingerprint()
+        };
+        let once = apply(Way::Kernel).await;
+        assert_eq!(apply(Way::Kernel).await, once, "what is right stays");
+        assert_eq!(rig.way(mail), "wan0 203.0.113.1", "the main table's");
+        assert_eq!(rig.way("1.1.1.1"), "wan1 198.51.100.1");
+        let once = apply(Way::Refused).await;
+        assert_eq!(apply(Way::Refused).await, once, "what is right stays");
+        assert!(rig.gateway.ip(&format!("route get {mail}")).is_err());
+        assert_eq!(rig.way("1.1.1.1"), "wan1 198.51.100.1");
+        apply(Way::Link(LinkId(0))).await;
+        assert_eq!(rig.way(mail), "wan0 203.0.113.1");
+        host.restore(&netlink).await.unwrap();
+        assert!(!rig.ip("rule list").contains("proto 171"));
     });
 }

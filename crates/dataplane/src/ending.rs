@@ -1,4 +1,4 @@
-//! The end of a link's flows, in slices as a sweep is.
+//! The end of the flows that classes have on a link, in slices as a sweep is.
 //!
 //! The tables are read a thousand entries at a time; those that are the link's are named to the program `end_link`, which
 //! alone knows what has become of them since. Between two slices the hosts of TCP flows are told.
@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_core::{Ended, LinkId};
+use anabranch_core::{ClassId, ClassSet, Ended, LinkId};
 use anabranch_policy::abi::{self, FlowKey};
 
 use crate::{
@@ -60,12 +60,19 @@ impl Ending {
     }
 
     /// Those opened before `now_ns` of CLOCK_MONOTONIC.
-    pub fn end_flows(&mut self, link: LinkId, which: Which, now_ns: u64) -> Result<Ended, Error> {
+    pub fn end_flows(
+        &mut self,
+        link: LinkId,
+        classes: ClassSet,
+        which: Which,
+        now_ns: u64,
+    ) -> Result<Ended, Error> {
         let (program, resets) = (&mut self.program, &mut self.resets);
         let mut round = Round {
             arguments: abi::Ending {
                 opened_before_ns: now_ns,
                 seen_before_ns: which.seen_before_ns(now_ns),
+                classes: classes.bits(),
                 link: link.0.into(),
                 ..Default::default()
             },
@@ -73,7 +80,8 @@ impl Ending {
             tcp: 0,
         };
         self.tables.for_each(|key, flow| {
-            if key.side == abi::SIDE_LAN && flow.link == link.0 && which.contains(&key) {
+            let of_link = key.side == abi::SIDE_LAN && u16::from(flow.link) == link.0;
+            if of_link && classes.contains(ClassId(flow.class)) && which.contains(&key) {
                 round.doomed.push(key);
             }
             if round.doomed.len() < abi::VISIT_MAX {

@@ -48,6 +48,7 @@ fn explanation(raw: &abi::Explanation) -> Explanation {
     };
     Explanation {
         link,
+        class: raw.class as u8,
         why,
         bound: raw.bound != 0,
         hash: raw.hash,

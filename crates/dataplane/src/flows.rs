@@ -28,7 +28,7 @@ fn other_key(key: &FlowKey, flow: &Flow) -> FlowKey {
     FlowKey {
         local: flow.other_local,
         local_port: flow.other_port,
-        side: abi::side_of_link(flow.link),
+        side: abi::side_of_link(flow.link.into()),
         ..*key
     }
 }
@@ -40,7 +40,8 @@ fn row(key: &FlowKey, lan: &Flow, wan: Option<&Flow>, now: Duration) -> FlowRow 
     FlowRow {
         proto: protocol(key.proto).to_owned(),
         state: state(lan.state),
-        link: lan.link,
+        link: lan.link.into(),
+        class: lan.class,
         why: why(lan.why),
         local: SocketAddr::new(key.local.ip(), key.local_port.get()),
         external: SocketAddr::new(lan.other_local.ip(), lan.other_port.get()),

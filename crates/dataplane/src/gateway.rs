@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anabranch_core::{DataPlane, Ended, LinkCounters, LinkId};
+use anabranch_core::{ClassId, ClassSet, DataPlane, Ended, LinkCounters, LinkId};
 use anabranch_policy::abi;
 use aya::maps::{Map, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
@@ -101,6 +101,17 @@ pub struct Gateway {
     occupancy: Occupancy,
     embryos_max: u32,
     walker: Arc<Walker>,
+    /// One more than the greatest number of a class that ever had a choice: what the counters are read of.
+    classes: u32,
+}
+
+/// What a class's flows came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounters {
+    /// By link, both directions.
+    pub traffic: Vec<abi::Traffic>,
+    /// Flows and packets that opened none.
+    pub counts: abi::Class,
 }
 
 impl Gateway {
@@ -141,7 +152,11 @@ impl Gateway {
             pins: folder.to_owned(),
             instance: instance.to_owned(),
             walker,
+            classes: 1,
         };
+        let names = gateway.class_names()?;
+        let named = names.iter().rposition(Option::is_some);
+        gateway.classes += named.map_or(0, |last| last as u32);
         if adopted {
             gateway.refresh_attachments()?;
         }
@@ -202,6 +217,77 @@ impl Gateway {
     /// The kernel refuses the map update.
     pub fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {
         routes::replace(&mut self.object.maps.routes, routes)
+    }
+
+    /// Tells which class new flows are of.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_rules(&mut self, rules: &abi::Rules) -> Result<(), Error> {
+        let rules_map = &mut self.object.maps.rules;
+        rules_map.set(0, rules, 0).map_err(Error::map("rules"))
+    }
+
+    /// By number, as an earlier process of this instance has set them.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn class_names(&self) -> Result<Vec<Option<String>>, Error> {
+        let names = self.object.maps.class_names.iter();
+        let named = names.map(|name| {
+            let text = name.map_err(Error::map("class_names"))?.text;
+            let end = text.iter().position(|byte| *byte == 0);
+            let text = String::from_utf8_lossy(&text[..end.unwrap_or(text.len())]);
+            Ok((!text.is_empty()).then(|| text.into_owned()))
+        });
+        named.collect()
+    }
+
+    /// Gives a class its name, whose longest is [`abi::CLASS_NAME_MAX`] bytes, or takes it away.
+    ///
+    /// # Errors
+    /// The kernel refuses the map update.
+    pub fn set_class_name(&mut self, class: u8, name: Option<&str>) -> Result<(), Error> {
+        let mut value = abi::ClassName::default();
+        let bytes = name.unwrap_or_default().bytes();
+        value
+            .text
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = byte);
+        let names = &mut self.object.maps.class_names;
+        names
+            .set(class.into(), value, 0)
+            .map_err(Error::map("class_names"))
+    }
+
+    /// By number, of every class that was ever used.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn class_counters(&self) -> Result<Vec<ClassCounters>, Error> {
+        let class = |class: u32| {
+            let counts = self.object.maps.classes.get(&class, 0);
+            Ok(ClassCounters {
+                traffic: self.traffic_of(class)?,
+                counts: counts.map_err(Error::map("classes"))?,
+            })
+        };
+        (0..self.classes).map(class).collect()
+    }
+
+    /// Of each link, all CPUs added up.
+    fn traffic_of(&self, class: u32) -> Result<Vec<abi::Traffic>, Error> {
+        let links = abi::MAX_LINKS as u32;
+        let places = class * links..(class + 1) * links;
+        let traffic = places.map(|place| {
+            let per_cpu = self.object.maps.traffic.get(&place, 0);
+            let mut traffic = abi::Traffic::default();
+            let per_cpu = per_cpu.map_err(Error::map("traffic"))?;
+            per_cpu.iter().for_each(|cpu| traffic += *cpu);
+            Ok(traffic)
+        });
+        traffic.collect()
     }
 
     /// Puts the right program at a device's ingress; a device that has it keeps it.
@@ -341,29 +427,34 @@ impl DataPlane for Gateway {
     fn counters(&mut self) -> Result<Vec<LinkCounters>, Error> {
         let gauges = self.object.maps.gauges.get(&0, 0);
         let gauges = gauges.map_err(Error::map("gauges"))?;
-        let links = (0..abi::MAX_LINKS as u32).zip(gauges.target);
-        links
-            .map(|(link, flows)| {
-                let per_cpu = self.object.maps.traffic.get(&link, 0);
-                let mut traffic = abi::Traffic::default();
-                let per_cpu = per_cpu.map_err(Error::map("traffic"))?;
-                per_cpu.iter().for_each(|cpu| traffic += *cpu);
-                Ok(LinkCounters { traffic, flows })
+        let mut links: Vec<LinkCounters> = gauges.target[..abi::MAX_LINKS]
+            .iter()
+            .map(|&flows| LinkCounters {
+                traffic: abi::Traffic::default(),
+                flows,
             })
-            .collect()
+            .collect();
+        for class in 0..self.classes {
+            for (link, traffic) in links.iter_mut().zip(self.traffic_of(class)?) {
+                link.traffic += traffic;
+            }
+        }
+        Ok(links)
     }
 
-    fn install(&mut self, choice: &abi::Choice) -> Result<(), Error> {
+    fn install(&mut self, class: ClassId, choice: &abi::Choice) -> Result<(), Error> {
+        self.classes = self.classes.max(u32::from(class.0) + 1);
         self.object
             .maps
             .choice
-            .set(0, *choice, 0)
+            .set(class.0.into(), *choice, 0)
             .map_err(Error::map("choice"))
     }
 
     /// As [`Walker::end_flows`].
-    fn end_flows(&mut self, link: LinkId) -> Result<Ended, Error> {
-        self.walker.end_flows(link, Which::All)
+    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, Error> {
+        let classes = ClassSet::from_iter([class]);
+        self.walker.end_flows(link, classes, Which::All)
     }
 }
 

@@ -55,6 +55,9 @@ const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 /// The maps, typed. Names and types as in `bpf/lib/maps.h`.
 pub struct Maps {
     pub settings: Array<MapData, abi::Settings>,
+    pub rules: Array<MapData, abi::Rules>,
+    pub classes: Array<MapData, abi::Class>,
+    pub class_names: Array<MapData, abi::ClassName>,
     pub choice: Array<MapData, abi::Choice>,
     pub links: Array<MapData, abi::Link>,
     pub devices: Devices,
@@ -68,6 +71,9 @@ impl Maps {
     fn take(bpf: &mut Ebpf) -> Result<Self, Error> {
         Ok(Maps {
             settings: take(bpf, "settings")?,
+            rules: take(bpf, "rules")?,
+            classes: take(bpf, "classes")?,
+            class_names: take(bpf, "class_names")?,
             choice: take(bpf, "choice")?,
             links: take(bpf, "links")?,
             devices: take(bpf, "devices")?,

@@ -12,6 +12,7 @@ use std::{
 };
 
 use anabranch_policy::abi::{self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerRoute};
+use anabranch_policy::session_word;
 use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
     programs::TcAttachType,
@@ -22,7 +23,7 @@ use crate::{
     batch::Reader,
     gateway::program_for,
     object::{self, ENTRIES_PER_EMBRYO, ENTRIES_PER_FLOW, Object, pinned, pinned_array},
-    walk::Walk,
+    walk::{Walk, monotonic_now},
 };
 
 /// Takes over what the former version of an `instance` left, into its `folder` of today. Nothing to do is no error.
@@ -131,8 +132,10 @@ impl Upgrade {
         let former: PerCpuArray<_, u64> = map.try_into().map_err(Error::map("reasons"))?;
         for number in 0..object::max_entries(&self.former, "reasons")? {
             let packets = former.get(&number, 0).map_err(Error::map("reasons"))?;
-            let set = self.object.maps.reasons.set(reason_of(number), packets, 0);
-            set.map_err(Error::map("reasons"))?;
+            if let Some(number) = reason_of(number) {
+                let set = self.object.maps.reasons.set(number, packets, 0);
+                set.map_err(Error::map("reasons"))?;
+            }
         }
         Ok(())
     }
@@ -167,11 +170,13 @@ impl Upgrade {
 
     /// Those that are not known by now.
     fn copy_sessions(&self) -> Result<(), Error> {
+        let now_ns = monotonic_now().as_nanos() as u64;
         let former = sessions(&self.former)?;
         let mut now = sessions(&self.folder)?;
         for row in former.iter() {
             let (key, places) = row.map_err(Error::map("sessions"))?;
-            match now.insert(key, places.map(session_of), NO_EXIST) {
+            let places = places.map(|place| session_of(place, now_ns));
+            match now.insert(key, places, NO_EXIST) {
                 Err(error) if !is_there(&error) => return Err(Error::map("sessions")(error)),
                 _ => {}
             }
@@ -269,6 +274,7 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
         granularity: former.granularity,
         stick: former.stick,
         usable: abi::Set::of_word(former.usable.into()),
+        working: abi::Set::of_word(former.usable.into()),
         except: former.except,
         ..abi::Choice::default()
     };
@@ -276,13 +282,20 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
     choice
 }
 
-/// A reason that is new, with those before it numbered as they were.
-const NEW_REASON: &str = "CHALLENGE";
+/// Reasons that are new; the others stand in the order they had.
+const NEW_REASONS: [&str; 5] = [
+    "CHALLENGE",
+    "FALLBACK_CLASS",
+    "CLASS_DROPPED",
+    "NO_CLASS_LINK",
+    "REFUSED_CLASS",
+];
 
-fn reason_of(former: u32) -> u32 {
-    let reasons = anabranch_policy::reasons().iter();
-    let kept = reasons.take_while(|reason| reason.name != NEW_REASON);
-    former + u32::from(former >= kept.count() as u32)
+/// The number of a former reason; none of one that is no more.
+fn reason_of(former: u32) -> Option<u32> {
+    let numbered = (0..).zip(anabranch_policy::reasons());
+    let mut kept = numbered.filter(|(_, reason)| !NEW_REASONS.contains(&reason.name));
+    kept.nth(former as usize).map(|(number, _)| number)
 }
 
 /// `struct ab_session_key`, and the places of `struct ab_sessions`.
@@ -294,11 +307,12 @@ fn sessions(folder: &Path) -> Result<HashMap<MapData, SessionKey, Places>, Error
     map.try_into().map_err(Error::map("sessions"))
 }
 
-/// The link was in the lowest 8 bits, and bit 8 was set; now it is 16 bits, and bit 16.
-fn session_of(former: u64) -> u64 {
+/// The link was in the lowest 8 bits, and bit 8 was set; the trace above them, of which the upper part is what it is now. When its
+/// last flow began nobody knows: now.
+fn session_of(former: u64, now_ns: u64) -> u64 {
     match former {
         0 => 0,
-        _ => former & !0xffff | 0x10000 | former & 0xff,
+        _ => session_word(former, former as u16 & 0xff, now_ns),
     }
 }
 
@@ -318,7 +332,11 @@ mod tests {
 
     #[test]
     fn a_session_keeps_its_link_and_what_both_keep_of_its_trace() {
-        assert_eq!(session_of(0xfedc_ba98_7654_3103), 0xfedc_ba98_7655_0003);
-        assert_eq!(session_of(0), 0);
+        let now_ns = 0x1234 << 32;
+        assert_eq!(
+            session_of(0xfedc_ba98_7654_3103, now_ns),
+            0xfedc_ba98_7712_3403
+        );
+        assert_eq!(session_of(0, now_ns), 0);
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anabranch_core::{Ended, LinkId};
+use anabranch_core::{ClassSet, Ended, LinkId};
 use anabranch_policy::abi::{self, Flow, FlowKey};
 use aya::{
     Pod, TestRun,
@@ -166,9 +166,9 @@ impl Walker {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, Error> {
+    pub fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error> {
         let now_ns = self.now_ns();
-        hold(&self.ending).end_flows(link, which, now_ns)
+        hold(&self.ending).end_flows(link, classes, which, now_ns)
     }
 
     /// Every flow, embryos included, by link and address.

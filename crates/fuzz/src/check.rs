@@ -272,7 +272,7 @@ impl<'a> Case<'a> {
         );
         match way {
             Way::Out => demand!(
-                link_of(end.0) == Some(flow.link),
+                link_of(end.0) == Some(flow.link.into()),
                 "{} is not the address of link {}",
                 end.0,
                 flow.link

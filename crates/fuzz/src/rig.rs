@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anabranch_core::{Choice, DataPlane, LinkId};
+use anabranch_core::{Choice, ClassId, DataPlane, LinkId};
 use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
 };
@@ -211,7 +211,7 @@ impl Rig {
             let path = path(link, told, indexes[usize::from(LANS) + usize::from(link)]);
             plane.set_link(LinkId(link), Some(&path))?;
         }
-        plane.install(&choice(told))?;
+        plane.install(ClassId::DEFAULT, &choice(told))?;
         self.told = told.clone();
         Ok(())
     }

@@ -169,7 +169,7 @@ impl Holdings {
             device.flows += i64::from(is_live);
             device.embryos += u32::from(!is_confirmed);
         }
-        *self.links.entry(flow.link).or_default() += i64::from(is_live);
+        *self.links.entry(flow.link.into()).or_default() += i64::from(is_live);
     }
 }
 

@@ -117,7 +117,7 @@ fn name_of(key: &FlowKey) -> Named {
 /// Of the entry on the other side.
 pub fn other_key(key: &FlowKey, flow: &Flow) -> FlowKey {
     let side = match key.side {
-        abi::SIDE_LAN => abi::side_of_link(flow.link),
+        abi::SIDE_LAN => abi::side_of_link(flow.link.into()),
         _ => abi::SIDE_LAN,
     };
     FlowKey {

@@ -166,7 +166,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Answer Dispatch Fate Granularity Load Role Spread Syn Verdict Why);
+numbers!(Answer Dispatch Fate Granularity Load Role Spread Syn Verdict Why Without);
 
 /// What is a key or value of a map, or an argument of a program.
 #[cfg(feature = "aya")]
@@ -183,7 +183,7 @@ mod plain {
     }
 
     plain! {
-        Addr BeAddr BePort Carried Choice Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
+        Addr BeAddr BePort Carried Choice Class ClassName Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
         FormerChoice FormerDevice FormerFlow FormerRoute FormerSpreading FormerTableOfBins
         Gauges Host HostKey Link Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade
     }

@@ -47,6 +47,8 @@ unsafe extern "C" {
         sport: u16,
         dport: u16,
     ) -> u32;
+    fn ab_native_session_word(hash: u64, link: u32, now_ns: u64) -> u64;
+    fn ab_native_session_link(now: *const abi::Choice, word: u64, hash: u64, now_ns: u64) -> u32;
     fn ab_native_trace(lan_key: *const abi::FlowKey) -> u32;
     fn ab_native_bin(hash: u32) -> u32;
     fn ab_native_sublink_by_hash(hash: u32, usable: u64) -> u16;
@@ -148,6 +150,16 @@ pub fn hash_for(
 ) -> u32 {
     // SAFETY: valid references, that to the choice to a structure generated from the C headers, the two others as above.
     unsafe { ab_native_hash_for(now, src, dst, sport.0, dport.0) }
+}
+
+pub fn session_word(hash: u64, link: u16, now_ns: u64) -> u64 {
+    // SAFETY: takes numbers.
+    unsafe { ab_native_session_word(hash, link.into(), now_ns) }
+}
+
+pub fn session_link(now: &abi::Choice, word: u64, hash: u64, now_ns: u64) -> u16 {
+    // SAFETY: a valid, aligned reference to a structure generated from the C headers.
+    unsafe { ab_native_session_link(now, word, hash, now_ns) as u16 }
 }
 
 pub fn trace(lan_key: &abi::FlowKey) -> u32 {

@@ -48,7 +48,7 @@ use std::sync::OnceLock;
 
 pub use abi::{
     Answer, Choice, Consistent, Dispatch, Fate, Gauges, Granularity, Load, Rules, Set, Sublinks,
-    Syn, Traits, Why,
+    Syn, Traits, Why, Without,
 };
 pub use vectors::{HashVector, SCHEMES, Vector, hash_vectors, vectors};
 
@@ -182,6 +182,7 @@ impl Choice {
             .zip(candidates)
             .filter(|(_, candidate)| candidate.usable);
         choice.usable = usable.map(|(target, _)| target).collect();
+        choice.working = choice.usable;
         (choice, gauges)
     }
 
@@ -192,6 +193,7 @@ impl Choice {
             load: Load::Dispatched.into(),
             count,
             usable: Set::of_word(usable),
+            working: Set::of_word(usable),
             target: [abi::Target::new(1, 0); abi::MAX_TARGETS],
             ..Self::default()
         }
@@ -212,6 +214,13 @@ impl Choice {
     pub fn hash_for(&self, src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
         let [sport, dport] = [sport, dport].map(abi::BePort::new);
         ffi::hash_for(self, &src, &dst, sport, dport)
+    }
+
+    /// The link of the session whose hash is `hash`, if `word` is what is remembered of it and it is not forgotten at `now_ns`:
+    /// `ab_session_link` of `bpf/policy/session.h`.
+    pub fn session_link(&self, word: u64, hash: u64, now_ns: u64) -> Option<u16> {
+        let link = ffi::session_link(self, word, hash, now_ns);
+        (link != abi::NO_TARGET).then_some(link)
     }
 
     /// What a SYN means whose flow is bound to `target` in `state`, bits of `abi::STATE_…`: `ab_judge_syn`. `is_same`: with
@@ -237,6 +246,11 @@ impl Rules {
     pub fn class_of(&self, traits: &abi::Traits) -> u16 {
         ffi::class_of(self, traits) as u16
     }
+}
+
+/// What is remembered of a session, of which a flow on `link` begins at `now_ns`: `ab_session_word` of `bpf/policy/session.h`.
+pub fn session_word(hash: u64, link: u16, now_ns: u64) -> u64 {
+    ffi::session_word(hash, link, now_ns)
 }
 
 /// What the state of a LAN entry bears of its key: `ab_trace` of `bpf/policy/trace.h`.

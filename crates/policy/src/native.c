@@ -8,6 +8,7 @@
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
 #include "../../../bpf/policy/rules.h"
+#include "../../../bpf/policy/session.h"
 #include "../../../bpf/policy/trace.h"
 #include "../../../bpf/policy/tries.h"
 
@@ -57,6 +58,16 @@ __u32 ab_native_hash_for(const struct ab_choice *now, const union ab_addr *src, 
 			 __be16 dport)
 {
 	return ab_hash_for(now, src, dst, sport, dport);
+}
+
+__u64 ab_native_session_word(__u64 hash, __u32 link, __u64 now_ns)
+{
+	return ab_session_word(ab_session_trace(hash), link, now_ns);
+}
+
+__u32 ab_native_session_link(const struct ab_choice *now, __u64 word, __u64 hash, __u64 now_ns)
+{
+	return ab_session_link(now, word, ab_session_trace(hash), now_ns);
 }
 
 __u32 ab_native_trace(const struct ab_flow_key *lan_key)

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_policy::abi::{
-    Addr, CONSISTENT_SLOTS, MAX_TARGETS, STATE_CLOSED, STATE_CONFIRMED, STATE_HAIRPIN,
-    STATE_REPLIED, Target, WEIGHT_MAX, WEIGHT_MIN,
+    Addr, CONSISTENT_SLOTS, MAX_TARGETS, SPARE_MAX, STATE_CLOSED, STATE_CONFIRMED, STATE_HAIRPIN,
+    STATE_REPLIED, TIERS_MAX, Target, WEIGHT_MAX, WEIGHT_MIN,
 };
 use anabranch_policy::{
     Candidate, Choice, Consistent, Decision, Dispatch, Fate, Granularity, NO_TABLE, Request,
-    SCHEMES, Set, Syn, Tried, Why, choose, flow_hash, hash_vectors, reasons, vectors,
+    SCHEMES, Set, Syn, Tried, Why, choose, flow_hash, hash_vectors, reasons, session_word, vectors,
 };
 use proptest::prelude::*;
 
@@ -148,6 +148,46 @@ fn decide(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> De
         ..choice
     };
     choose(&choice, &gauges, &NO_TABLE, request)
+}
+
+proptest! {
+    /// The first tier that has a target left is chosen from as if there were no other; where none has, the first.
+    #[test]
+    fn a_flow_leaves_its_tier_when_all_of_it_has_failed_it(
+        dispatch in dispatch(),
+        targets in prop::collection::vec((candidate(), 0..=TIERS_MAX), 1..=16usize),
+        request in request(),
+    ) {
+        let candidates: Vec<Candidate> = targets.iter().map(|(candidate, _)| *candidate).collect();
+        let (choice, gauges) = Choice::among(dispatch, &candidates);
+        let tiers: Vec<Vec<u16>> = (0..TIERS_MAX)
+            .map(|tier| (0..).zip(&targets).filter(|(_, (_, its))| *its == tier).map(|(target, _)| target).collect())
+            .collect();
+        let of = |tier: &[u16]| -> Set { tier.iter().copied().collect() };
+        let mut tiered = Choice { usable: of(&tiers[0]), spares: SPARE_MAX as u32, ..choice };
+        for (spare, tier) in tiered.spare.iter_mut().zip(&tiers[1..]) {
+            *spare = of(tier);
+        }
+        let unbound = Request { route: None, session: None, endpoint: None, ..request };
+        let is_left = |target: &u16| !is_avoided(&request, usize::from(*target));
+        let first = tiers.iter().find(|tier| tier.iter().any(is_left)).unwrap_or(&tiers[0]);
+        let alone = Choice { usable: of(first), spares: 0, ..choice };
+        prop_assert_eq!(
+            choose(&tiered, &gauges, &NO_TABLE, &unbound),
+            choose(&alone, &gauges, &NO_TABLE, &unbound)
+        );
+    }
+
+    /// A route of the host goes before the class of a flow, a session does not.
+    #[test]
+    fn a_route_binds_to_a_link_of_another_class(target in 0..4u16) {
+        let (choice, gauges) = Choice::among(Dispatch::Random, &[Candidate { weight: 1, load: 0, usable: true }; 4]);
+        let choice = Choice { usable: Set::EMPTY, ..choice };
+        let route = Request { route: Some(target), ..Request::default() };
+        let session = Request { session: Some(target), ..Request::default() };
+        prop_assert_eq!(choose(&choice, &gauges, &NO_TABLE, &route).target, Some(target));
+        prop_assert_eq!(choose(&choice, &gauges, &NO_TABLE, &session).target, None);
+    }
 }
 
 /// CRC-32 bit by bit from its definition: polynomial 0x04c11db7, reflected, all ones in and out.
@@ -477,4 +517,32 @@ fn every_reason_has_a_name_a_fate_and_words() {
     assert_eq!(find("TRANSLATED_OUT").fate, Fate::Sent);
     assert_eq!(find("NO_LINK").fate, Fate::Refused);
     assert!(reasons().iter().all(|r| !r.words.is_empty()));
+}
+
+/// Times are told in units of four seconds.
+#[test]
+fn a_session_is_forgotten_when_no_flow_has_begun_for_so_long() {
+    const NS: u64 = 1_000_000_000;
+    let choice = Choice {
+        session_ns: 60 * NS,
+        ..Choice::round_robin(2, 0b11)
+    };
+    let word = session_word(7, 1, 1000 * NS);
+    for (seconds, link) in [
+        (1000, Some(1)),
+        (1059, Some(1)),
+        (1069, None),
+        (400_000, None),
+    ] {
+        assert_eq!(
+            choice.session_link(word, 7, seconds * NS),
+            link,
+            "{seconds} s"
+        );
+    }
+    assert_eq!(choice.session_link(word, u64::MAX, 1000 * NS), None);
+    assert_eq!(
+        Choice::round_robin(2, 0b11).session_link(word, 7, 100_000 * NS),
+        Some(1)
+    );
 }

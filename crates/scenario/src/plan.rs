@@ -4,10 +4,14 @@
 //! one point of the sweep. Worlds (the simulator, the laboratory) take a `Run` and give back a [`Record`](crate::Record).
 
 use std::fmt;
+use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::multilink::{self, Spread};
+use anabranch_core::rules::file::DEFAULT_CLASS;
+use anabranch_core::rules::{Class, Prefix, Rule};
 use anabranch_core::{LinkSpec, Policy, Typed};
 use anabranch_line::{Change, Line, seconds};
 use anabranch_workload::{ArrivalPlan, Direction, Workload};
@@ -59,6 +63,60 @@ pub struct Site {
     /// Every link has its own address, so that a connection cannot leave its link. Without, the site's addresses are
     /// reachable over every link, and packets of one connection may take any.
     pub nat: bool,
+    /// In the order of the file, about users from [`Site::FIRST_USER`] on and servers from [`Site::FIRST_SERVER`] on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+    /// Of what no rule matches; its policy is the one that is tried.
+    #[serde(skip_serializing_if = "says_nothing")]
+    pub default: Box<Class>,
+}
+
+impl Site {
+    /// Each user has the next address.
+    pub const FIRST_USER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    /// Each server has the next address.
+    pub const FIRST_SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+    /// Where every server listens, for TCP.
+    pub const SERVER_PORT: u16 = 80;
+
+    /// The users of a network, where there are `count`.
+    pub fn users_in(network: Prefix, count: u32) -> Range<u32> {
+        hosts_in(network, Self::FIRST_USER, count)
+    }
+
+    /// The servers of a network, where there are `count`.
+    pub fn servers_in(network: Prefix, count: u32) -> Range<u32> {
+        hosts_in(network, Self::FIRST_SERVER, count)
+    }
+
+    /// Without rules.
+    pub fn new(links: Vec<LinkPlan>, nat: bool) -> Self {
+        Site {
+            links,
+            nat,
+            rules: Vec::new(),
+            default: Box::new(default_class()),
+        }
+    }
+}
+
+fn hosts_in(network: Prefix, first: Ipv4Addr, count: u32) -> Range<u32> {
+    let first = first.to_ipv6_mapped().to_bits();
+    let number = |address: u128| address.saturating_sub(first).min(count.into()) as u32;
+    let addresses = network.range();
+    number(*addresses.start())..number(addresses.end().saturating_add(1))
+}
+
+/// One that says nothing.
+fn default_class() -> Class {
+    Class {
+        name: DEFAULT_CLASS.to_owned(),
+        ..Class::default()
+    }
+}
+
+fn says_nothing(class: &Class) -> bool {
+    *class == default_class()
 }
 
 /// An access link.

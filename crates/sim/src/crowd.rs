@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_core::{Algorithm, Balancer, Config, LinkSpec as Told, Time};
+use anabranch_core::{Balancer, ClassSpec, Config, LinkSpec as Told, Time};
 
 use crate::gateway::{Gateway, Lines};
 use crate::link::{Buffer, LinkSpec, Loss};
@@ -62,7 +62,7 @@ fn site(rate_bps: u64) -> World<Gateway> {
             ..Told::default()
         });
     }
-    let in_turn: Algorithm = "RR".parse().expect("a policy of the table");
+    let in_turn = ClassSpec::alone("RR".parse().expect("a policy of the table"));
     let balancer = Balancer::new(Time::ZERO, in_turn, told, Config::default())
         .expect("links of a policy that needs no rates");
     let mut world = network.become_site(Gateway::new(balancer, &lines, 1));

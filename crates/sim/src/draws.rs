@@ -1,5 +1,6 @@
 //! The numbers that choices are drawn by, as `draw_for` of `bpf/lib/open.h` draws them for the programs.
 
+use anabranch_core::ClassId;
 use anabranch_policy::Choice;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -7,7 +8,8 @@ use rand_chacha::ChaCha8Rng;
 /// Random numbers, and whose turn it is.
 #[derive(Debug)]
 pub(crate) struct Draws {
-    turn: u32,
+    /// By class.
+    turns: Vec<u32>,
     random: ChaCha8Rng,
 }
 
@@ -16,7 +18,10 @@ impl Draws {
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(stream);
-        Draws { turn: 0, random }
+        Draws {
+            turns: Vec::new(),
+            random,
+        }
     }
 
     /// The random number that is drawn next.
@@ -24,13 +29,16 @@ impl Draws {
         self.random.clone().random()
     }
 
-    /// [`Request::draw`](anabranch_policy::Request::draw) of the next choice.
-    pub(crate) fn next(&mut self, choice: &Choice) -> u32 {
+    /// [`Request::draw`](anabranch_policy::Request::draw) of the next choice of a class.
+    pub(crate) fn next(&mut self, class: ClassId, choice: &Choice) -> u32 {
         if !choice.takes_turns() {
             return self.random.random();
         }
-        let turn = self.turn;
-        self.turn = turn.wrapping_add(1);
-        turn
+        if self.turns.len() <= class.index() {
+            self.turns.resize(class.index() + 1, 0);
+        }
+        let turn = &mut self.turns[class.index()];
+        *turn = turn.wrapping_add(1);
+        turn.wrapping_sub(1)
     }
 }

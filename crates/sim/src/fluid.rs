@@ -17,7 +17,8 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use anabranch_core::{
-    Algorithm, Balancer, BuildError, Config, LinkCounters, LinkId, LinkSpec, LinkState, Time,
+    Algorithm, Balancer, BuildError, ClassId, ClassSpec, Config, LinkCounters, LinkId, LinkSpec,
+    LinkState, Time,
 };
 use anabranch_policy::abi::Choice;
 use anabranch_policy::{Gauges, Granularity, NO_TABLE, Request, choose};
@@ -147,7 +148,7 @@ impl Gateway {
         }
         let request = Request {
             hash: flow.hash,
-            draw: self.draws.next(&self.choice),
+            draw: self.draws.next(ClassId::DEFAULT, &self.choice),
             ..Request::default()
         };
         let target = choose(&self.choice, &self.gauges, &NO_TABLE, &request).target;
@@ -176,14 +177,16 @@ fn first_choice(rates_bps: &[u64], algorithm: Algorithm) -> Result<Choice, Build
             rate_down_bps: Some(rate_bps),
             ..LinkSpec::default()
         });
-    let mut balancer = Balancer::new(Time::ZERO, algorithm, links.collect(), Config::default())?;
+    let classes = ClassSpec::alone(algorithm);
+    let mut balancer = Balancer::new(Time::ZERO, classes, links.collect(), Config::default())?;
     for link in 0..rates_bps.len() as u16 {
         balancer.handle_link_state(Time::ZERO, LinkId(link), LinkState::Present);
     }
     balancer.handle_counters(Time::ZERO, &vec![LinkCounters::default(); rates_bps.len()]);
-    Ok(balancer
+    let (_, choice) = balancer
         .poll_choice()
-        .expect("the first counters bring a choice"))
+        .expect("the first counters bring a choice");
+    Ok(choice)
 }
 
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anabranch_core::Time;
 use anabranch_policy::splitmix::mix;
 use anabranch_scenario::{
-    Demand, Direction, Outcome, Ports, ServerId, Transfer, TransferId, UserId,
+    Demand, Direction, Outcome, Ports, ServerId, Site, Transfer, TransferId, UserId,
 };
 use anabranch_workload::{Arrivals, Extent, Round, RoundTimes, Tab};
 
-use crate::gateway::Pair;
+use crate::gateway::{Ends, Pair};
 use crate::net::{FlowId, FlowSpec, Net, News, PathId, Work};
 use crate::tcp::TcpConfig;
 
@@ -21,7 +21,6 @@ pub const HEAD_BYTES: u64 = 200;
 /// Ephemeral ports, as Linux has them by default.
 const FIRST_PORT: u16 = 32_768;
 const PORTS: u64 = 28_232;
-const SERVER_PORT: u16 = 80;
 /// A tab rests so long after a round in which no file arrived.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -65,7 +64,7 @@ pub struct Route {
 }
 
 /// The CRC-32 by which the programs know a flow.
-pub fn flow_hash(from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+pub fn flow_hash((from, to): Ends) -> u32 {
     anabranch_policy::flow_hash(
         (*from.ip()).into(),
         (*to.ip()).into(),
@@ -80,12 +79,12 @@ pub trait Carrier {
     fn route(&mut self, net: &mut Net, pair: Pair, number: u64) -> Route;
 
     /// What the choice of a connection's path reads of its addresses and ports.
-    fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
-        flow_hash(from, to)
+    fn hash(&self, ends: Ends) -> u32 {
+        flow_hash(ends)
     }
 
     /// `flow` is about to open.
-    fn introduce(&mut self, net: &Net, flow: FlowId, pair: Pair);
+    fn introduce(&mut self, flow: FlowId, pair: Pair, ends: Ends);
 
     /// The link that carries a flow, by its place in the scenario.
     fn link_of(&self, net: &Net, flow: FlowId) -> Option<usize>;
@@ -324,9 +323,9 @@ impl Load {
             back: route.back,
             tcp,
         };
-        let (from, to) = self.ends(pair, ports);
-        let flow = net.open_labelled(spec, carrier.hash(from, to));
-        carrier.introduce(net, flow, pair);
+        let ends = self.ends(pair, ports);
+        let flow = net.open_labelled(spec, carrier.hash(ends));
+        carrier.introduce(flow, pair, ends);
         let looks = net.now() + self.patience;
         if self.active.len() <= flow.index() {
             self.active.resize(flow.index() + 1, None);
@@ -361,7 +360,7 @@ impl Load {
     }
 
     /// Between which the next connection of a pair is.
-    fn ends(&mut self, pair: Pair, ports: Ports) -> (SocketAddrV4, SocketAddrV4) {
+    fn ends(&mut self, pair: Pair, ports: Ports) -> Ends {
         let user = pair.user as usize;
         if self.opened.len() <= user {
             self.opened.resize(user + 1, 0);
@@ -376,7 +375,7 @@ impl Load {
         let (user, server) = (address_of_user(pair.user), address_of_server(pair.server));
         (
             SocketAddrV4::new(user, FIRST_PORT + place as u16),
-            SocketAddrV4::new(server, SERVER_PORT),
+            SocketAddrV4::new(server, Site::SERVER_PORT),
         )
     }
 
@@ -574,12 +573,10 @@ fn seconds(time: Time) -> f64 {
     time.since(Time::ZERO).as_secs_f64()
 }
 
-/// Users have addresses of 10.0.0.0/8.
 fn address_of_user(user: u32) -> Ipv4Addr {
-    Ipv4Addr::from(0x0a00_0002_u32.wrapping_add(user))
+    Ipv4Addr::from_bits(Site::FIRST_USER.to_bits().wrapping_add(user))
 }
 
-/// Servers have addresses of 198.18.0.0/15, RFC 2544.
 fn address_of_server(server: u32) -> Ipv4Addr {
-    Ipv4Addr::from(0xc612_0001_u32.wrapping_add(server))
+    Ipv4Addr::from_bits(Site::FIRST_SERVER.to_bits().wrapping_add(server))
 }

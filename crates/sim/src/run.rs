@@ -12,7 +12,11 @@ mod trunking;
 use std::time::Duration;
 
 use anabranch_core::multilink::Counters;
-use anabranch_core::{Balancer, BuildError, Config, Time, multilink};
+use anabranch_core::rules::{self, DoesNotFit, Moment, Rule, WhenNone};
+use anabranch_core::{
+    Algorithm, Balancer, BuildError, ClassId, ClassSpec, Classes, Config, LinkId, LinkSpec, Time,
+    multilink,
+};
 use anabranch_scenario::{
     self as scenario, Demand, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
 };
@@ -53,6 +57,12 @@ pub enum SimError {
     #[error("the links cannot be shared: {0}")]
     Stripes(#[from] multilink::TrunkError),
     #[error(transparent)]
+    Rules(#[from] DoesNotFit),
+    #[error(
+        "a class has none = \"kernel\", and there is no kernel beside this gateway; allowed: any, drop"
+    )]
+    Kernel,
+    #[error(transparent)]
     Clients(#[from] TooManyClients),
 }
 
@@ -68,11 +78,19 @@ pub fn run(run: &Run, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError
 fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError> {
     match run.policy {
         Policy::Gateway(algorithm) => {
-            let specs = site.links.iter().map(|link| link.spec()).collect();
-            let balancer = Balancer::new(Time::ZERO, algorithm, specs, Config::default())?;
+            let spec = |link: &scenario::LinkPlan| LinkSpec {
+                on_return: site.default.on_return.unwrap_or_default(),
+                ..link.spec()
+            };
+            let specs = site.links.iter().map(spec).collect();
+            let classes = classes(site, algorithm)?;
+            let balancer = Balancer::new(Time::ZERO, classes, specs, Config::default())?;
+            let rules = rules::compile(&site.rules, Moment::new(0, 0), |_| None)?;
             let build = |wires: &[Wires], homes| {
                 let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
-                Ok(Behind::new(Gateway::new(balancer, &lines, run.seed), homes))
+                let mut gateway = Gateway::new(balancer, &lines, run.seed);
+                gateway.nat.set_rules(rules);
+                Ok(Behind::new(gateway, homes))
             };
             play_site(run, site, build, progress)
         }
@@ -90,6 +108,27 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
             network: "the links of a site",
             allowed: "it spreads the sublinks of a trunk",
         }),
+    }
+}
+
+/// What the balancer is to know of each class; that of a rule has its number, from 1.
+fn classes(site: &Site, policy: Algorithm) -> Result<Classes, SimError> {
+    let link = |name: &str| {
+        let place = site.links.iter().position(|link| link.name == name);
+        place.map(|place| LinkId(place as u16))
+    };
+    let default = ClassSpec::of(&site.default, &policy.into(), link);
+    let spec = |rule: &Rule| ClassSpec::of(&rule.class, &default, link);
+    let specs = [default.clone()]
+        .into_iter()
+        .chain(site.rules.iter().map(spec));
+    let classes: Classes = (0..).map(ClassId).zip(specs).collect();
+    match classes
+        .values()
+        .any(|class| class.when_none == WhenNone::Kernel)
+    {
+        true => Err(SimError::Kernel),
+        false => Ok(classes),
     }
 }
 

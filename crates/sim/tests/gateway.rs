@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use anabranch_core::{Balancer, Config, Time};
+use anabranch_core::{Balancer, ClassSpec, Config, Time};
 use anabranch_policy::Granularity;
 use anabranch_scenario::{
     Beyond, Change, Direction, EventKind, Fault, Load, Network, Outcome, Place, Policy, Ports,
@@ -438,6 +438,7 @@ fn both_ways(per_user_per_s: f64, bytes: u64) -> Load {
         name: name.into(),
         per_user_per_s,
         size: Size::Fixed(bytes),
+        servers: Vec::new(),
         direction,
         bursts: None,
     };
@@ -520,7 +521,8 @@ fn what_comes_for_a_flow_that_is_gone_is_answered_with_rst() {
         down: vec![network.add_link(line)],
     });
     let told = vec![anabranch_core::LinkSpec::default(); 2];
-    let balancer = Balancer::new(Time::ZERO, "RR".parse().unwrap(), told, Config::default());
+    let in_turn = ClassSpec::alone("RR".parse().unwrap());
+    let balancer = Balancer::new(Time::ZERO, in_turn, told, Config::default());
     let mut world = network.become_site(Gateway::new(balancer.unwrap(), &lines, 1));
     let (gateway, net) = world.parts();
     gateway.begin(net);

@@ -82,7 +82,7 @@ pub enum Pattern {
 pub struct Mix {
     /// How many, each with its own address.
     pub users: u32,
-    /// Each transfer asks any of these, with equal probability.
+    /// Each transfer asks any of these, with equal probability, unless its class has servers of its own.
     pub servers: u32,
     /// No transfer begins this long after the workload began, in seconds.
     pub duration_s: f64,
@@ -104,6 +104,9 @@ pub struct Class {
     pub per_user_per_s: f64,
     /// Of one transfer.
     pub size: Size,
+    /// Each transfer asks any of these, in place of any of the mix; none twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerId>,
     /// Which way the bytes go.
     #[serde(default)]
     pub direction: Direction,
@@ -220,7 +223,10 @@ impl Pattern {
     /// One more than the highest server.
     pub fn servers(&self) -> u32 {
         match self {
-            Pattern::Mix(mix) => mix.servers,
+            Pattern::Mix(mix) => {
+                let own = mix.classes.iter().flat_map(|class| &class.servers);
+                own.fold(mix.servers, |count, server| count.max(server.0 + 1))
+            }
             Pattern::Trace(trace) => trace.servers,
             Pattern::Rows(rows) => rows.iter().map(|row| row.server.0 + 1).max().unwrap_or(0),
         }
@@ -261,16 +267,21 @@ impl Mix {
             size: class.size,
             direction: class.direction,
             users: self.users,
-            servers: self.servers,
+            servers: class.choices(self.servers),
             bursts: class.bursts,
         }
     }
 
     fn rows(&self, seed: u64) -> Vec<Arrival> {
         let classes = (0..).map(ClassId).zip(&self.classes);
-        classes
-            .flat_map(|(id, class)| self.totals(class).rows(seed, id))
-            .collect()
+        let of_class = |(id, class): (ClassId, &Class)| {
+            let mut rows = self.totals(class).rows(seed, id);
+            for row in &mut rows {
+                row.server = class.server(row.server.0);
+            }
+            rows
+        };
+        classes.flat_map(of_class).collect()
     }
 
     /// Mean load in bit/s that the classes offer in `direction`.
@@ -291,6 +302,20 @@ impl Class {
         positive("per_user_per_s", self.per_user_per_s)?;
         self.size.check()?;
         self.bursts.iter().try_for_each(Bursts::check)
+    }
+
+    /// Among how many servers its transfers choose, where the mix has `all`.
+    fn choices(&self, all: u32) -> u32 {
+        match self.servers.len() {
+            0 => all,
+            own => own as u32,
+        }
+    }
+
+    /// The one that was chosen.
+    fn server(&self, choice: u32) -> ServerId {
+        let own = self.servers.get(choice as usize);
+        own.copied().unwrap_or(ServerId(choice))
     }
 }
 
@@ -503,10 +528,11 @@ impl Merge {
         let Reverse((at, index)) = self.next.pop()?;
         let process = &mut self.users[index];
         let class = &self.classes[process.class as usize];
+        let choice = process.random.random_range(0..class.choices(self.servers));
         let arrival = Arrival {
             at,
             user: process.user,
-            server: ServerId(process.random.random_range(0..self.servers)),
+            server: class.server(choice),
             class: ClassId(process.class),
             bytes: class.size.draw(&mut process.random),
             direction: class.direction,

@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anabranch_core::{DataPlane, LinkId};
+use anabranch_core::{ClassId, DataPlane, LinkId};
 use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
 };
@@ -100,7 +100,7 @@ pub fn describe(
 ) -> Result<()> {
     gateway.set_settings(&settings(namespace)?)?;
     gateway.set_routes(&routes(lan))?;
-    gateway.install(&choice())?;
+    gateway.install(ClassId::DEFAULT, &choice())?;
     for (i, ifindex) in (0..).zip(wan) {
         let path = LinkPath {
             external: external(i).into(),
@@ -138,6 +138,7 @@ fn choice() -> abi::Choice {
         load: Load::Dispatched.into(),
         count: LINKS.into(),
         usable: abi::Set::of_word((1 << LINKS) - 1),
+        working: abi::Set::of_word((1 << LINKS) - 1),
         syn_retry: 1,
         granularity: Granularity::Connection.into(),
         ..Default::default()

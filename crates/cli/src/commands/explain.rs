@@ -1,6 +1,6 @@
 //! Which link a flow would take, and why: the loaded program's own answer.
 
-use anabranch_api::{Explanation, Proto};
+use anabranch_api::{Explained, Explanation, Proto};
 use anabranch_api::{Request, Response};
 use serde_json::json;
 
@@ -21,25 +21,46 @@ pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
         to: args.to,
         proto,
     };
-    let explanation = match daemon.ask(&request)? {
-        Response::Explanation(explanation) => *explanation,
+    let explained = match daemon.ask(&request)? {
+        Response::Explanation(explained) => *explained,
         other => return unexpected(&other),
     };
     if args.json {
-        print_json(&as_json(&explanation, &names))
-    } else {
-        let sentence = sentence(args, &explanation, &names);
-        print(format!("{sentence}\n{}", weighed(&explanation, &names)))
+        return print_json(&as_json(&explained, &names));
     }
+    let explanation = &explained.explanation;
+    let class = match names.has_classes() {
+        true => rules(&explained),
+        false => String::new(),
+    };
+    print(format!(
+        "{}\n{class}{}",
+        sentence(args, explanation, &names),
+        weighed(explanation, &names)
+    ))
+}
+
+/// The class that takes the flow, and the rules that do not.
+fn rules(explained: &Explained) -> String {
+    let passed = explained.passed.iter();
+    let passed = passed.map(|rule| format!("   not {}: {}\n", rule.rule, rule.because.join("; ")));
+    format!(
+        "   class {}\n{}",
+        explained.class,
+        passed.collect::<String>()
+    )
 }
 
 /// The answer with names for numbers.
-fn as_json(explanation: &Explanation, names: &Names) -> serde_json::Value {
+fn as_json(explained: &Explained, names: &Names) -> serde_json::Value {
+    let explanation = &explained.explanation;
     let weighed = explanation.weighed.iter().map(|each| {
         json!({ "link": names.of(each.link), "usable": each.usable, "weight": each.weight, "load": each.load })
     });
     json!({
         "link": explanation.link.map(|link| names.of(link)),
+        "class": explained.class,
+        "passed": explained.passed,
         "why": explanation.why,
         "bound": explanation.bound,
         "hash": explanation.hash,
@@ -80,4 +101,38 @@ fn weighed(explanation: &Explanation, names: &Names) -> String {
         ]);
     }
     format!("\n{columns}")
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_api::PassedRule;
+
+    use super::*;
+
+    #[test]
+    fn the_class_is_named_and_each_rule_that_was_passed() {
+        let passed = |rule: &str, because: &[&str]| PassedRule {
+            rule: rule.into(),
+            because: because.iter().map(|word| (*word).into()).collect(),
+        };
+        let explained = Explained {
+            explanation: Explanation {
+                link: Some(0),
+                class: 3,
+                why: "the only link".into(),
+                bound: false,
+                hash: 0,
+                weighed: Vec::new(),
+            },
+            class: "video".into(),
+            passed: vec![
+                passed("bulk", &["dscp: 0, not 8", "protocol: tcp, not udp"]),
+                passed("night", &["when: mon 09:00, not 22:00-06:00"]),
+            ],
+        };
+        assert_eq!(
+            rules(&explained),
+            "   class video\n   not bulk: dscp: 0, not 8; protocol: tcp, not udp\n   not night: when: mon 09:00, not 22:00-06:00\n"
+        );
+    }
 }

@@ -17,6 +17,7 @@ const ALL: usize = usize::MAX;
 #[derive(Serialize)]
 struct Row {
     link: String,
+    class: String,
     tried: Vec<String>,
     #[serde(flatten)]
     flow: serde_json::Map<String, serde_json::Value>,
@@ -26,9 +27,12 @@ pub fn run(instance: &str, args: &FlowsArgs) -> anyhow::Result<()> {
     let mut daemon = Daemon::of(instance)?;
     let names = daemon.names()?;
     if let Some(link) = &args.link {
-        names.check(link)?;
+        names.check_link(link)?;
     }
-    let chosen = args.link.is_some() || args.proto.is_some();
+    if let Some(class) = &args.class {
+        names.check_class(class)?;
+    }
+    let chosen = args.link.is_some() || args.class.is_some() || args.proto.is_some();
     let limit = if chosen { ALL } else { args.limit };
     let Found { total, flows } = ask(&mut daemon, limit)?;
     let mut flows: Vec<FlowRow> = flows
@@ -71,7 +75,11 @@ fn is_wanted(args: &FlowsArgs, names: &Names, flow: &FlowRow) -> bool {
         .as_ref()
         .is_none_or(|link| names.of(flow.link) == *link);
     let proto = args.proto.is_none_or(|proto| flow.proto == word(proto));
-    link && proto
+    let class = args
+        .class
+        .as_ref()
+        .is_none_or(|class| names.of_class(flow.class) == *class);
+    link && class && proto
 }
 
 fn word(proto: FlowProto) -> &'static str {
@@ -88,21 +96,26 @@ fn row(flow: &FlowRow, names: &Names) -> serde_json::Result<Row> {
         _ => serde_json::Map::new(),
     };
     fields.remove("link");
+    fields.remove("class");
     fields.remove("tried");
     Ok(Row {
         link: names.of(flow.link),
+        class: names.of_class(flow.class),
         tried: flow.tried.iter().map(|link| names.of(*link)).collect(),
         flow: fields,
     })
 }
 
 fn table(flows: &[FlowRow], names: &Names) -> Columns {
-    let mut columns = Columns::new(&[
+    let has_classes = names.has_classes();
+    let mut titles = vec![
         "proto", "local", "external", "remote", "link", "state", ">out", ">in", ">age", ">idle",
-        "why",
-    ]);
+    ];
+    titles.extend(has_classes.then_some("class"));
+    titles.push("why");
+    let mut columns = Columns::new(&titles);
     for flow in flows {
-        columns.row([
+        let mut cells = vec![
             flow.proto.clone(),
             flow.local.to_string(),
             flow.external.to_string(),
@@ -113,8 +126,10 @@ fn table(flows: &[FlowRow], names: &Names) -> Columns {
             table::amount(flow.bytes_in),
             table::time(flow.age_ms as f64 / 1e3),
             table::time(flow.idle_ms as f64 / 1e3),
-            flow.why.clone(),
-        ]);
+        ];
+        cells.extend(has_classes.then(|| names.of_class(flow.class)));
+        cells.push(flow.why.clone());
+        columns.cells(cells);
     }
     columns
 }

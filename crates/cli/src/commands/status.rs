@@ -1,7 +1,9 @@
 //! Links, rates, flows, and what became of packets.
 
 use anabranch_api::ReasonCount;
-use anabranch_api::{LinkState, LinkStatus, Rates, Request, Response, Status, TrunkStatus};
+use anabranch_api::{
+    ClassLink, ClassStatus, LinkState, LinkStatus, Rates, Request, Response, Status, TrunkStatus,
+};
 use anyhow::bail;
 use serde::Serialize;
 
@@ -39,13 +41,63 @@ fn show<S: Serialize>(status: &S, json: bool, table: fn(&S) -> String) -> anyhow
 
 fn gateway(status: &Status) -> String {
     format!(
-        "{}\n{}\n{}\n{}\n{}",
+        "{}\n{}\n{}\n{}{}\n{}",
         head(status),
         troubles(&status.troubles),
         links(&status.links),
+        classes(&status.classes),
         targets(&status.links),
         reasons(&status.reasons)
     )
+}
+
+/// Nothing, if there is none but the default class.
+fn classes(classes: &[ClassStatus]) -> String {
+    if classes.len() < 2 {
+        return String::new();
+    }
+    let mut columns = Columns::new(&[
+        "class", "policy", ">flows", ">opened", ">down", ">up", "links", "dropped",
+    ]);
+    for class in classes {
+        columns.row([
+            class_name(class),
+            class.policy.clone(),
+            class.flows.live.to_string(),
+            class.flows.opened.to_string(),
+            table::amount(class.rx_bytes),
+            table::amount(class.tx_bytes),
+            class_links(class),
+            drops(class),
+        ]);
+    }
+    format!("{columns}\n")
+}
+
+fn class_name(class: &ClassStatus) -> String {
+    match class.leaving {
+        true => format!("{} (leaving)", class.name),
+        false => class.name.clone(),
+    }
+}
+
+/// Tier after tier; a star marks what is in use.
+fn class_links(class: &ClassStatus) -> String {
+    let link = |link: &ClassLink| format!("{}{}", link.link, if link.usable { "*" } else { "" });
+    let tier = |tier: &Vec<ClassLink>| tier.iter().map(link).collect::<Vec<_>>().join(" ");
+    let beyond = Some(&class.beyond).filter(|beyond| !beyond.is_empty());
+    let tiers: Vec<String> = class.tiers.iter().chain(beyond).map(tier).collect();
+    match tiers.is_empty() {
+        true => "none".to_owned(),
+        false => tiers.join(", then "),
+    }
+}
+
+fn drops(class: &ClassStatus) -> String {
+    let reasons = [(class.without_link, "no link"), (class.over_quota, "quota")];
+    let counted = reasons.iter().filter(|(packets, _)| *packets > 0);
+    let each = counted.map(|(packets, words)| format!("{packets} {words}"));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// Nothing, if nothing is wrong.
@@ -227,6 +279,61 @@ mod tests {
             sent_packets: 898,
             dropped_packets: 0,
         }
+    }
+
+    fn class(name: &str, tiers: &[&[(&str, bool)]]) -> ClassStatus {
+        let link = |(link, usable): &(&str, bool)| ClassLink {
+            link: (*link).into(),
+            usable: *usable,
+            weight: 1,
+        };
+        let tiers = tiers.iter().map(|tier| tier.iter().map(link).collect());
+        ClassStatus {
+            name: name.into(),
+            slot: 1,
+            leaving: false,
+            policy: "RR".into(),
+            flows: anabranch_api::LinkFlows {
+                live: 3,
+                opened: 40,
+            },
+            tx_bytes: 2_000,
+            rx_bytes: 5_000_000,
+            tiers: tiers.collect(),
+            beyond: Vec::new(),
+            without_link: 0,
+            over_quota: 0,
+        }
+    }
+
+    #[test]
+    fn classes_show_their_links_by_tier_with_those_in_use_marked() {
+        let bulk = class(
+            "bulk",
+            &[&[("lte", false)], &[("cable", true), ("radio", false)]],
+        );
+        assert_eq!(class_links(&bulk), "lte, then cable* radio");
+        let beyond = ClassStatus {
+            beyond: bulk.tiers[1].clone(),
+            tiers: vec![bulk.tiers[0].clone()],
+            ..bulk.clone()
+        };
+        assert_eq!(class_links(&beyond), "lte, then cable* radio");
+        assert_eq!(class_links(&class("none", &[])), "none");
+        assert_eq!(classes(&[class("default", &[])]), "", "nobody wrote rules");
+        let last = ClassStatus {
+            leaving: true,
+            without_link: 7,
+            ..class("video", &[&[("lte", true)]])
+        };
+        let text = classes(&[bulk, last]);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows[1][..4], ["bulk", "RR", "3", "40"], "{text}");
+        assert_eq!(rows[2][..2], ["video", "(leaving)"], "{text}");
+        assert_eq!(rows[2][rows[2].len() - 3..], ["7", "no", "link"], "{text}");
     }
 
     #[test]

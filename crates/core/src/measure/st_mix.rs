@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::{Better, Distance, Measure, Observed, Taken};
 use crate::bandwidth::{AvailableBandwidth, LinkLoad};
 use crate::link::RateNeed;
+use crate::rules::Direction;
 
 /// ST: how much of the site's own mixture of directions the link can still take.
 ///
@@ -38,6 +39,26 @@ impl Mixture {
         up_byte: 10_000,
         down_byte: 90_000,
     };
+
+    /// Downloads: an acknowledgement of 52 bytes for two segments of 1500.
+    const DOWN: Mixture = Mixture {
+        up_byte: 0,
+        down_byte: 487_000,
+    };
+
+    /// The same the other way round.
+    const UP: Mixture = Mixture {
+        up_byte: 5_182_000,
+        down_byte: 0,
+    };
+
+    /// Of traffic whose direction is known.
+    pub(crate) const fn of(direction: Direction) -> &'static Mixture {
+        match direction {
+            Direction::Down => &Self::DOWN,
+            Direction::Up => &Self::UP,
+        }
+    }
 
     pub(crate) fn add(&mut self, elapsed: Duration, up_byte: u64, down_byte: u64) {
         let kept = Self::MEMORY.saturating_sub(elapsed).as_nanos();

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use anabranch_policy::Granularity;
 use serde::Deserialize;
 
@@ -30,6 +32,8 @@ pub struct Class {
     pub stick: Option<bool>,
     /// ... but those to these remote ports.
     pub except: Option<Vec<u16>>,
+    /// A session is forgotten so long after its last flow began.
+    pub forget: Option<Duration>,
 }
 
 impl Class {
@@ -38,6 +42,7 @@ impl Class {
         Sessions {
             stick: self.stick.unwrap_or(default.stick),
             except: self.except.clone().unwrap_or(default.except.clone()),
+            forget: self.forget.unwrap_or(default.forget),
         }
     }
 

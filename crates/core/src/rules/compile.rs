@@ -34,7 +34,7 @@ pub enum DoesNotFit {
     Devices(usize),
 }
 
-/// What the programs find a flow's class in. `ifindex` knows the devices; one that is not there brings no flow.
+/// What the programs find a flow's class in; that of a rule is its number, unless the caller has classes keep others. `ifindex` knows the devices; one that is not there brings no flow.
 pub fn compile(
     rules: &[Rule],
     at: Moment,
@@ -45,6 +45,9 @@ pub fn compile(
     }
     let all: Vec<(u64, &Matches)> = bits().zip(rules.iter().map(|rule| &rule.matches)).collect();
     let mut compiled = Rules::none();
+    for (number, class) in (0..).zip(&mut compiled.class).take(rules.len() + 1) {
+        *class = number;
+    }
     compiled.active = active(rules, at);
     compiled.own = set_of(&all, Matches::is_of_host);
     for (protocol, set) in (0..=u8::MAX).zip(&mut compiled.proto) {

@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use anabranch_config::{BadInput, Source, did_you_mean, is_name};
+use anabranch_config::{BadInput, Source, Span, did_you_mean, is_name};
 use anabranch_policy::Granularity;
-use anabranch_policy::abi::EXCEPT_MAX;
+use anabranch_policy::abi::{EXCEPT_MAX, TIERS_MAX};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -14,16 +15,19 @@ use super::class::{Class, Direction, WhenNone};
 use super::compile::compile;
 use super::coverage::{Finding, Sight, coverage};
 use super::matches::{ICMP, Matches, Origin, Prefix, TCP, UDP};
+use super::own::OWN_MAX;
 use super::schedule::{Moment, Schedule};
 use super::{RULES_MAX, Rule};
 use crate::algorithm::{Algorithm, granularity_of};
 use crate::link::{LinkSpec, OnReturn};
+use crate::sessions::SESSION_MAX;
 use crate::typed::Typed;
 
 /// The name of the class of what no rule matches.
 pub const DEFAULT_CLASS: &str = "default";
 
 const NAME_CHARS_MAX: usize = 32;
+const SESSION_MIN: Duration = Duration::from_secs(10);
 const PROTOCOLS: [(&str, u8); 3] = [("tcp", TCP), ("udp", UDP), ("icmp", ICMP)];
 
 /// Code points that have names: RFC 2474, 2597, 3246, 5865, 8622.
@@ -103,6 +107,7 @@ pub struct RuleTable {
     pub on_return: Option<OnReturn>,
     pub stick: Option<bool>,
     pub except: Option<Vec<u16>>,
+    pub forget: Option<Span>,
 }
 
 /// `[default]`. Its policy is the file's.
@@ -120,6 +125,7 @@ pub struct DefaultTable {
     pub on_return: Option<OnReturn>,
     pub stick: Option<bool>,
     pub except: Option<Vec<u16>>,
+    pub forget: Option<Span>,
 }
 
 /// One text or number, or a list of them.
@@ -209,6 +215,7 @@ pub fn default_class(
         on_return: table.on_return,
         stick: table.stick,
         except: at.except(table.except)?,
+        forget: at.forget(table.forget)?,
     })
 }
 
@@ -266,6 +273,38 @@ pub fn review(
     Ok(remarks)
 }
 
+/// Of a gateway's own traffic, which the kernel's routing rules lead, refuses what they cannot match or what would become
+/// too many of them. Where a rule does not name that traffic, what it misses of it is a warning.
+pub fn review_own(source: &Source<'_>, rules: &[Rule]) -> Result<Vec<Remark>, BadInput> {
+    let mut remarks = Vec::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let index = index.to_string();
+        let about = |key: &str, problem: String| source.bad(&["rule", &index, key], problem);
+        for beyond in rule.matches.beyond_routing() {
+            let problem = format!(
+                "routing rules, which lead the gateway's own traffic, cannot match {}",
+                beyond.what
+            );
+            if rule.matches.names_host() {
+                let problem = format!("{problem}: {}", beyond.instead);
+                return Err(about(beyond.key, problem));
+            }
+            let problem =
+                format!(r#"{problem}; this is for LAN hosts alone, as from = "0.0.0.0/0" says"#);
+            remarks.push(Remark::Warning(about(beyond.key, problem).to_string()));
+        }
+        let count = rule.matches.own_traffic().len();
+        if count > OWN_MAX {
+            let problem = format!(
+                "the gateway's own traffic would take {count} routing rules, of which {OWN_MAX} are allowed: name fewer or \
+                 wider networks and port ranges, or networks in from if it is for LAN hosts alone"
+            );
+            return Err(about("name", problem));
+        }
+    }
+    Ok(remarks)
+}
+
 /// Where in the file a class stands, and what it may name.
 struct Place<'a> {
     source: &'a Source<'a>,
@@ -316,8 +355,19 @@ impl Place<'_> {
             on_return: table.on_return,
             stick: table.stick,
             except: self.except(table.except)?,
+            forget: self.forget(table.forget)?,
         };
         Ok(Rule { matches, class })
+    }
+
+    fn forget(&self, written: Option<Span>) -> Result<Option<Duration>, BadInput> {
+        let allowed = SESSION_MIN..=SESSION_MAX;
+        match written {
+            Some(Span(time)) if !allowed.contains(&time) => {
+                Err(self.bad(&["forget"], "allowed: 10s to 48h"))
+            }
+            written => Ok(written.map(|Span(time)| time)),
+        }
     }
 
     /// The values of a key that stands there; an error is about the one that is wrong.
@@ -392,6 +442,10 @@ impl Place<'_> {
             };
         }
         let tiers = [vec![first], rest].concat();
+        if tiers.len() > TIERS_MAX {
+            let allowed = format!("at most {} tiers are allowed behind links", TIERS_MAX - 1);
+            return Err(self.bad(&["then"], allowed));
+        }
         let mut seen: Vec<&str> = Vec::new();
         for (tier, names) in tiers.iter().enumerate() {
             let key = ["links", "then"][usize::from(tier > 0)];

@@ -32,25 +32,31 @@ pub struct Matches {
 }
 
 impl Matches {
-    /// The keys that say something, with their values as people write them.
+    /// The keys that say something, with their values on one line each.
     pub fn fields(&self) -> Vec<(&'static str, String)> {
+        let field = |(key, words): (&'static str, Vec<String>)| match (key, &self.when) {
+            ("when", Some(when)) => (key, when.to_string()),
+            _ => (key, words.join(", ")),
+        };
+        self.words().into_iter().map(field).collect()
+    }
+
+    /// The keys that say something, with each of their values as files write it.
+    pub(super) fn words(&self) -> Vec<(&'static str, Vec<String>)> {
         let fields = [
-            ("from", listed(&self.from)),
-            ("to", listed(&self.to)),
+            ("from", words(&self.from)),
+            ("to", words(&self.to)),
             (
                 "protocol",
-                listed(self.protocols.iter().map(|p| protocol_name(*p))),
+                words(self.protocols.iter().map(|p| protocol_name(*p))),
             ),
-            ("ports", listed(self.ports.iter().map(range))),
-            ("source_ports", listed(self.source_ports.iter().map(range))),
-            (
-                "dscp",
-                listed(self.dscp.iter().map(|code| dscp_name(*code))),
-            ),
-            ("device", listed(&self.devices)),
-            ("when", listed(&self.when)),
+            ("ports", words(self.ports.iter().map(range))),
+            ("source_ports", words(self.source_ports.iter().map(range))),
+            ("dscp", words(self.dscp.iter().map(|code| dscp_name(*code)))),
+            ("device", words(&self.devices)),
+            ("when", self.when.iter().flat_map(Schedule::words).collect()),
         ];
-        let said = fields.into_iter().filter(|(_, values)| !values.is_empty());
+        let said = fields.into_iter().filter(|(_, words)| !words.is_empty());
         said.collect()
     }
 
@@ -104,9 +110,8 @@ impl fmt::Display for Matches {
     }
 }
 
-fn listed(values: impl IntoIterator<Item = impl fmt::Display>) -> String {
-    let words: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
-    words.join(", ")
+fn words(values: impl IntoIterator<Item = impl fmt::Display>) -> Vec<String> {
+    values.into_iter().map(|value| value.to_string()).collect()
 }
 
 fn range(range: &RangeInclusive<u16>) -> String {
@@ -163,6 +168,21 @@ impl Prefix {
             network: address.to_bits() & !host_bits,
             length,
         }
+    }
+
+    /// The fewest networks that have these addresses, and no others.
+    pub fn cover(addresses: RangeInclusive<Ipv4Addr>) -> Vec<Prefix> {
+        let (first, last) = (addresses.start().to_bits(), addresses.end().to_bits());
+        let (mut next, end) = (u64::from(first), u64::from(last) + 1);
+        let mut networks = Vec::new();
+        while next < end {
+            let aligned = next.trailing_zeros().min(32);
+            let host_bits = aligned.min((end - next).ilog2());
+            let network = Ipv4Addr::from_bits(next as u32);
+            networks.push(Prefix::new(network.into(), (32 - host_bits) as u8));
+            next += 1 << host_bits;
+        }
+        networks
     }
 
     /// Its addresses as numbers.
@@ -263,6 +283,23 @@ mod tests {
         for text in ["192.168.1.0/33", "192.168.1", "lan", "1.2.3.4/", ""] {
             assert_eq!(text.parse::<Prefix>(), Err(BadPrefix::Shape), "{text}");
         }
+    }
+
+    #[test]
+    fn a_range_of_addresses_is_covered_by_networks_that_have_no_other() {
+        let cover = |first: &str, last: &str| {
+            let networks = Prefix::cover(first.parse().unwrap()..=last.parse().unwrap());
+            let words: Vec<String> = networks.iter().map(Prefix::to_string).collect();
+            words.join(" ")
+        };
+        assert_eq!(cover("10.80.1.1", "10.80.1.1"), "10.80.1.1");
+        assert_eq!(
+            cover("10.80.1.1", "10.80.1.8"),
+            "10.80.1.1 10.80.1.2/31 10.80.1.4/30 10.80.1.8"
+        );
+        assert_eq!(cover("10.80.1.255", "10.80.2.0"), "10.80.1.255 10.80.2.0");
+        assert_eq!(cover("0.0.0.0", "255.255.255.255"), "0.0.0.0/0");
+        assert_eq!(cover("10.0.0.2", "10.0.0.1"), "");
     }
 
     #[test]

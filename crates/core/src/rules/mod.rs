@@ -13,13 +13,16 @@ mod compile;
 pub mod coverage;
 pub mod file;
 mod matches;
+mod own;
 mod pieces;
 mod schedule;
 mod trial;
+mod written;
 
 pub use class::{Class, Direction, WhenNone};
 pub use compile::{DoesNotFit, active, compile};
 pub use matches::{BadPrefix, Matches, Origin, Prefix, protocol_name};
+pub use own::{OWN_MAX, OwnTraffic};
 pub use schedule::{BadSchedule, Moment, Schedule};
 pub use trial::{Sample, Trial, Verdict};
 

@@ -2,6 +2,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+/// What is no schedule at all.
+const ALWAYS: &str = "always";
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 const DAY: u16 = 24 * 60;
 /// Minutes of a week.
@@ -59,6 +61,15 @@ impl Schedule {
     /// Whether it holds then.
     pub fn holds(&self, at: Moment) -> bool {
         self.0.iter().any(|window| window.holds(at))
+    }
+
+    /// Each window as files write it.
+    pub(super) fn words(&self) -> Vec<String> {
+        let word = |window: &Window| match window.to_string() {
+            whole if whole == ALWAYS => "mon-sun".to_owned(),
+            other => other,
+        };
+        self.0.iter().map(word).collect()
     }
 
     /// Its minutes of the week.
@@ -199,7 +210,7 @@ impl fmt::Display for Window {
         let days = day_names(self.days);
         let to = (self.from + self.minutes) % DAY;
         match (self.days.count_ones(), self.minutes) {
-            (7, DAY) => f.write_str("always"),
+            (7, DAY) => f.write_str(ALWAYS),
             (_, DAY) if self.from == 0 => f.write_str(&days),
             (7, _) => write!(f, "{}-{}", Clock(self.from), Clock(to)),
             _ => write!(f, "{days} {}-{}", Clock(self.from), Clock(to)),

@@ -6,7 +6,8 @@ use anabranch_policy::abi::BePort;
 use anabranch_policy::{Rules, Traits};
 
 use super::compile::{DoesNotFit, active, compile};
-use super::matches::Matches;
+use super::file::dscp_name;
+use super::matches::{Matches, protocol_name};
 use super::schedule::Moment;
 use super::{RULES_MAX, Rule};
 
@@ -44,6 +45,39 @@ pub struct Verdict {
     pub taken: Option<usize>,
     /// Of each rule before that the keys that it does not fit.
     pub passed: Vec<Vec<&'static str>>,
+}
+
+impl Sample {
+    /// What it has where a rule has `key`.
+    fn value(&self, key: &str, at: Option<Moment>) -> String {
+        let port = |port: u16| match port {
+            0 => "none".to_owned(),
+            port => port.to_string(),
+        };
+        match key {
+            "from" => self.from.map_or("self".to_owned(), |from| from.to_string()),
+            "to" => self.to.to_string(),
+            "protocol" => protocol_name(self.protocol),
+            "ports" => port(self.port),
+            "source_ports" => port(self.source_port),
+            "dscp" => dscp_name(self.dscp),
+            "device" => self.device.clone().unwrap_or("none".to_owned()),
+            _ => at.map_or(String::new(), |at| at.to_string()),
+        }
+    }
+}
+
+impl Rule {
+    /// Of the keys that a flow misses, what it has there and what the rule asks for instead.
+    pub fn misses(&self, missed: &[&str], sample: &Sample, at: Option<Moment>) -> Vec<String> {
+        let fields = self.matches.fields();
+        let wanted = |key: &str| {
+            let field = fields.iter().find(|(field, _)| *field == key);
+            field.map_or("", |(_, values)| values)
+        };
+        let miss = |key: &&str| format!("{key}: {}, not {}", sample.value(key, at), wanted(key));
+        missed.iter().map(miss).collect()
+    }
 }
 
 type Only = fn(&Matches) -> Matches;

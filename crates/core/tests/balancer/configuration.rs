@@ -7,7 +7,7 @@ fn a_configuration_that_cannot_work_is_refused_with_the_link_and_what_it_needs()
     let build = |algorithm: &str, links| {
         Balancer::new(
             Time::ZERO,
-            algorithm.parse().unwrap(),
+            ClassSpec::alone(algorithm.parse().unwrap()),
             links,
             Config::default(),
         )
@@ -48,7 +48,7 @@ fn a_new_configuration_leaves_what_is_known_of_links_that_stay() {
     driver.silence(&[0]);
     let mut links = equal(3);
     links[2].name = "another".into();
-    let round_robin = "RR".parse().unwrap();
+    let round_robin = ClassSpec::alone("RR".parse().unwrap());
     driver
         .core
         .balancer_mut()
@@ -66,17 +66,17 @@ fn a_new_configuration_leaves_what_is_known_of_links_that_stay() {
         State::Down(DownCause::Absent(Missing::Device)),
         "never seen"
     );
-    assert_eq!(driver.choice.unwrap().syn_retry, 0);
+    assert_eq!(driver.choice().unwrap().syn_retry, 0);
 }
 
 #[test]
 fn a_new_configuration_that_is_refused_changes_nothing() {
     let mut driver = Driver::new("WSDM", equal(2));
-    driver.choice = None;
+    driver.choices.clear();
     let none = vec![];
     let refused = driver.core.balancer_mut().reconfigure(
         driver.now,
-        "RR".parse().unwrap(),
+        ClassSpec::alone("RR".parse().unwrap()),
         none,
         Config::default(),
     );
@@ -85,7 +85,7 @@ fn a_new_configuration_that_is_refused_changes_nothing() {
     assert_eq!(
         (
             driver.core.balancer().status(driver.now).len(),
-            driver.choice
+            driver.choice()
         ),
         (2, None)
     );
@@ -97,7 +97,10 @@ fn an_adopted_data_path_starts_its_window_at_what_it_has_dispatched_before() {
     let mut balancer = balancer("RR");
     driver.counters[1].flows.dispatched = (1 << 32) + 7;
     balancer.handle_counters(Time::ZERO, &driver.counters);
-    assert_eq!(balancer.poll_choice().unwrap().target[1].dispatched_base, 7);
+    assert_eq!(
+        balancer.poll_choice().unwrap().1.target[1].dispatched_base,
+        7
+    );
 }
 
 #[test]
@@ -111,10 +114,7 @@ fn flows_that_an_adopted_data_path_has_on_an_absent_link_end() {
     );
     balancer.handle_counters(Time::ZERO, &[LinkCounters::default(); 2]);
     assert!(balancer.poll_choice().is_some());
-    assert_eq!(
-        balancer.poll_event(),
-        Some(Event::EndFlows { link: LinkId(1) })
-    );
+    assert_eq!(balancer.poll_event(), Some(end_of(1)));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The balancer, driven by hand: what it asks of the data path, and in which order.
 
+mod classes;
 mod configuration;
 mod metered;
 mod order;
@@ -7,12 +8,14 @@ mod promises;
 mod usable;
 mod weights;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Algorithm, Balancer, BuildError, Choice, Config, DataPlane, DownCause, Effect, Ended,
-    Event, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn, State, Suspicion, Time,
+    Admin, Balancer, BuildError, Choice, ClassId, ClassSpec, Classes, Config, DataPlane, DownCause,
+    Effect, Ended, Event, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn, State,
+    Suspicion, Time,
 };
 use anabranch_policy::abi::WEIGHT_MAX;
 use anabranch_policy::{Gauges, NO_TABLE, Request, choose};
@@ -23,7 +26,7 @@ const MBIT: u64 = 1_000_000;
 /// What the counters are, and what was installed.
 struct Plane<'a> {
     counters: &'a [LinkCounters],
-    choice: &'a mut Option<Choice>,
+    choices: &'a mut BTreeMap<ClassId, Choice>,
 }
 
 impl DataPlane for Plane<'_> {
@@ -33,12 +36,12 @@ impl DataPlane for Plane<'_> {
         Ok(self.counters.to_vec())
     }
 
-    fn install(&mut self, choice: &Choice) -> Result<(), Infallible> {
-        *self.choice = Some(*choice);
+    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), Infallible> {
+        self.choices.insert(class, *choice);
         Ok(())
     }
 
-    fn end_flows(&mut self, _: LinkId) -> Result<Ended, Infallible> {
+    fn end_flows(&mut self, _: ClassId, _: LinkId) -> Result<Ended, Infallible> {
         Ok(Ended::default())
     }
 }
@@ -52,8 +55,8 @@ struct Driver {
     core: anabranch_core::Driver,
     now: Time,
     counters: Vec<LinkCounters>,
-    choice: Option<Choice>,
-    /// In the order they were polled, with the usable links installed at that moment.
+    choices: BTreeMap<ClassId, Choice>,
+    /// In the order they were polled, with the usable links installed at that moment: of its class, if it is of one.
     events: Vec<(Event, u64)>,
 }
 
@@ -79,16 +82,29 @@ fn equal(count: usize) -> Vec<LinkSpec> {
         .collect()
 }
 
+/// The end of what the default class has on a link.
+fn end_of(link: u16) -> Event {
+    Event::EndFlows {
+        class: ClassId::DEFAULT,
+        link: LinkId(link),
+    }
+}
+
 /// Over two links of which it was told nothing yet.
 fn balancer(algorithm: &str) -> Balancer {
-    let algorithm = algorithm.parse().unwrap();
-    Balancer::new(Time::ZERO, algorithm, equal(2), Config::default()).unwrap()
+    let classes = ClassSpec::alone(algorithm.parse().unwrap());
+    Balancer::new(Time::ZERO, classes, equal(2), Config::default()).unwrap()
 }
 
 impl Driver {
     /// All links present and proven.
     fn new(algorithm: &str, links: Vec<LinkSpec>) -> Driver {
-        let mut driver = Driver::absent(algorithm, links);
+        Driver::with(ClassSpec::alone(algorithm.parse().unwrap()), links)
+    }
+
+    /// The same with classes.
+    fn with(classes: Classes, links: Vec<LinkSpec>) -> Driver {
+        let mut driver = Driver::absent_with(classes, links);
         for i in 0..driver.counters.len() {
             driver.set_present(i);
         }
@@ -98,21 +114,24 @@ impl Driver {
     }
 
     fn absent(algorithm: &str, links: Vec<LinkSpec>) -> Driver {
+        Driver::absent_with(ClassSpec::alone(algorithm.parse().unwrap()), links)
+    }
+
+    fn absent_with(classes: Classes, links: Vec<LinkSpec>) -> Driver {
         let counters = vec![LinkCounters::default(); links.len()];
-        let algorithm: Algorithm = algorithm.parse().unwrap();
-        let balancer = Balancer::new(Time::ZERO, algorithm, links, Config::default()).unwrap();
+        let balancer = Balancer::new(Time::ZERO, classes, links, Config::default()).unwrap();
         Driver {
             core: anabranch_core::Driver::new(balancer),
             now: Time::ZERO,
             counters,
-            choice: None,
+            choices: BTreeMap::new(),
             events: Vec::new(),
         }
     }
 
     /// Chooses as the programs do, and counts the flow.
     fn choose(&mut self) -> usize {
-        let choice = self.choice.expect("a choice was made");
+        let choice = self.choice().expect("a choice was made");
         let mut gauges = Gauges::default();
         for (gauge, counters) in gauges.target.iter_mut().zip(&self.counters) {
             *gauge = counters.flows;
@@ -184,7 +203,13 @@ impl Driver {
 
     fn take(&mut self, effect: Effect, answer: &dyn Fn(LinkId) -> bool) {
         match effect {
-            Effect::Event(event) => self.events.push((event, self.usable())),
+            Effect::Event(event) => {
+                let class = match event {
+                    Event::EndFlows { class, .. } | Event::MoveUdp { class, .. } => class,
+                    _ => ClassId::DEFAULT,
+                };
+                self.events.push((event, self.usable_of(class)));
+            }
             Effect::Probe(probe) if answer(probe.link) => {
                 let round_trip = Duration::from_millis(20);
                 self.core
@@ -198,18 +223,28 @@ impl Driver {
     fn parts(&mut self) -> (&mut anabranch_core::Driver, Plane<'_>) {
         let plane = Plane {
             counters: &self.counters,
-            choice: &mut self.choice,
+            choices: &mut self.choices,
         };
         (&mut self.core, plane)
     }
 
+    /// The default class's, as installed.
+    fn choice(&self) -> Option<Choice> {
+        self.choices.get(&ClassId::DEFAULT).copied()
+    }
+
     /// As installed.
     fn usable(&self) -> u64 {
-        self.choice.map_or(0, |choice| choice.usable.word[0])
+        self.usable_of(ClassId::DEFAULT)
+    }
+
+    fn usable_of(&self, class: ClassId) -> u64 {
+        let choice = self.choices.get(&class);
+        choice.map_or(0, |choice| choice.usable.word[0])
     }
 
     fn weights(&self) -> Vec<u32> {
-        let choice = self.choice.expect("a choice was made");
+        let choice = self.choice().expect("a choice was made");
         choice.target[..self.counters.len()]
             .iter()
             .map(|target| target.weight())

@@ -22,7 +22,7 @@ fn moved(on_return: OnReturn) -> Vec<(Event, Duration)> {
             moves.extend(driver.events.iter().map(|(event, _)| (*event, after)));
         }
     }
-    let is_of_lte = |event: &Event| matches!(event, Event::EndFlows { link } | Event::MoveUdp { link, .. } if link.0 == 1);
+    let is_of_lte = |event: &Event| matches!(event, Event::EndFlows { link, .. } | Event::MoveUdp { link, .. } if link.0 == 1);
     moves.retain(|(event, _)| is_of_lte(event));
     moves
 }
@@ -30,10 +30,7 @@ fn moved(on_return: OnReturn) -> Vec<(Event, Duration)> {
 #[test]
 fn flows_on_a_metered_link_do_what_is_configured_when_a_better_link_returns() {
     assert_eq!(moved(OnReturn::Stay), []);
-    assert_eq!(
-        moved(OnReturn::Move),
-        [(Event::EndFlows { link: LinkId(1) }, Duration::ZERO)]
-    );
+    assert_eq!(moved(OnReturn::Move), [(end_of(1), Duration::ZERO)]);
     let idle = moved(OnReturn::Idle);
     let waits: Vec<u128> = idle
         .iter()

@@ -9,7 +9,9 @@ fn there_is_no_choice_before_the_first_counters() {
     assert_eq!(balancer.poll_choice(), None);
     balancer.handle_counters(Time::ZERO, &[LinkCounters::default(); 2]);
     assert_eq!(
-        balancer.poll_choice().map(|choice| choice.usable.word[0]),
+        balancer
+            .poll_choice()
+            .map(|(_, choice)| choice.usable.word[0]),
         Some(0b01)
     );
 }
@@ -19,9 +21,9 @@ fn round_robin_counts_on_until_the_usable_links_change() {
     let mut driver = Driver::new("RR", equal(3));
     driver.counters[0].flows.dispatched = 100;
     driver.run(Duration::from_secs(5), |_| true);
-    assert_eq!(driver.choice.unwrap().target[0].dispatched_base, 0);
+    assert_eq!(driver.choice().unwrap().target[0].dispatched_base, 0);
     driver.set_absent(2);
-    assert_eq!(driver.choice.unwrap().target[0].dispatched_base, 100);
+    assert_eq!(driver.choice().unwrap().target[0].dispatched_base, 100);
 }
 
 #[test]
@@ -33,7 +35,7 @@ fn a_dead_link_leaves_the_choice_before_its_flows_end() {
     assert!(
         matches!(told[0], (Event::LinkDown { link: LinkId(0), cause, .. }, 0b10) if cause == silent)
     );
-    assert_eq!(told[1], (Event::EndFlows { link: LinkId(0) }, 0b10));
+    assert_eq!(told[1], (end_of(0), 0b10));
     assert_eq!(told.len(), 2);
 }
 
@@ -51,26 +53,23 @@ fn events_wait_for_the_choice_to_be_polled() {
             .core
             .balancer_mut()
             .poll_choice()
-            .map(|choice| choice.usable.word[0]),
+            .map(|(_, choice)| choice.usable.word[0]),
         Some(0b10)
     );
     assert!(matches!(
         driver.core.balancer_mut().poll_event(),
         Some(Event::LinkDown { .. })
     ));
-    assert_eq!(
-        driver.core.balancer_mut().poll_event(),
-        Some(Event::EndFlows { link: LinkId(0) })
-    );
+    assert_eq!(driver.core.balancer_mut().poll_event(), Some(end_of(0)));
 }
 
 #[test]
 fn a_choice_that_would_change_nothing_is_not_made() {
     let mut driver = Driver::new("WSDM", equal(2));
     driver.run(Duration::from_secs(1), |_| true);
-    driver.choice = None;
+    driver.choices.clear();
     driver.run(Duration::from_secs(5), |_| true);
-    assert_eq!(driver.choice, None);
+    assert_eq!(driver.choice(), None);
 }
 
 #[test]
@@ -112,10 +111,7 @@ fn flows_of_the_only_link_are_not_ended_until_another_can_take_them() {
     );
     driver.set_present(1);
     driver.run(Duration::from_secs(2), |link| link == LinkId(1));
-    assert_eq!(
-        driver.events.last(),
-        Some(&(Event::EndFlows { link: LinkId(0) }, 0b10))
-    );
+    assert_eq!(driver.events.last(), Some(&(end_of(0), 0b10)));
 }
 
 #[test]

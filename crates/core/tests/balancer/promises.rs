@@ -38,7 +38,12 @@ impl Oracle {
         let usable = driver.usable();
         assert_eq!(
             usable,
-            driver.core.balancer().usable().targets().word[0],
+            driver
+                .core
+                .balancer()
+                .usable(ClassId::DEFAULT)
+                .targets()
+                .word[0],
             "the installed choice is the balancer's"
         );
         let eligible = |i: &usize| self.present[*i] && self.admin[*i] == Admin::Up;
@@ -66,7 +71,7 @@ impl Oracle {
             "the metered link rests while another works"
         );
         for (event, installed) in &driver.events {
-            if let Event::EndFlows { link } = event {
+            if let Event::EndFlows { link, .. } = event {
                 assert!(
                     installed >> link.0 & 1 == 0,
                     "flows end on a link that gets new ones"

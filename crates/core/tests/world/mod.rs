@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Algorithm, Balancer, Choice, Config, DataPlane, Driver, Effect, Ended, Event, LinkCounters,
-    LinkId, LinkSpec, LinkState, ProbeId, ProbeRequest, Time,
+    Balancer, Choice, ClassId, ClassSpec, Config, DataPlane, Driver, Effect, Ended, Event,
+    LinkCounters, LinkId, LinkSpec, LinkState, ProbeId, ProbeRequest, Time,
 };
 use anabranch_policy::abi::Traffic;
 use anabranch_policy::splitmix::SplitMix64;
@@ -121,9 +121,9 @@ impl World {
             rate_down_bps: rate,
             ..LinkSpec::default()
         };
-        let algorithm: Algorithm = "RR".parse().unwrap();
+        let classes = ClassSpec::alone("RR".parse().unwrap());
         let links = vec![spec("tested"), spec("quiet")];
-        let mut balancer = Balancer::new(Time::ZERO, algorithm, links, Config::default()).unwrap();
+        let mut balancer = Balancer::new(Time::ZERO, classes, links, Config::default()).unwrap();
         for link in [LINK, OTHER] {
             balancer.handle_link_state(Time::ZERO, link, LinkState::Present);
         }
@@ -362,11 +362,11 @@ impl DataPlane for Meter<'_> {
         Ok(vec![tested, LinkCounters::default()])
     }
 
-    fn install(&mut self, _: &Choice) -> Result<(), Infallible> {
+    fn install(&mut self, _: ClassId, _: &Choice) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn end_flows(&mut self, _: LinkId) -> Result<Ended, Infallible> {
+    fn end_flows(&mut self, _: ClassId, _: LinkId) -> Result<Ended, Infallible> {
         Ok(Ended::default())
     }
 }

@@ -45,6 +45,9 @@ const FLOWS_PER_HOST_DEFAULT: u32 = 1 << 13;
 /// Remote ports whose connections nobody ties together: of the web.
 const INDEPENDENT_PORTS: [u16; 2] = [80, 443];
 
+/// How long a session is remembered after its last flow began.
+const SESSION_DEFAULT: Duration = Duration::from_secs(600);
+
 /// What a file is about.
 #[derive(Debug, Clone)]
 pub enum Configuration {
@@ -232,6 +235,7 @@ impl Config {
             sessions: classes.default.sessions(&Sessions {
                 stick: true,
                 except: INDEPENDENT_PORTS.to_vec(),
+                forget: SESSION_DEFAULT,
             }),
             default: classes.default,
             rules: classes.rules,
@@ -311,7 +315,11 @@ impl Classes {
         let site = Site { links: &links, lan };
         let default = classes::default_class(&source, default, site)?;
         let rules = classes::rules(&source, tables, site)?;
-        let remarks = classes::review(&source, &rules, lan)?;
+        let remarks = [
+            classes::review(&source, &rules, lan)?,
+            classes::review_own(&source, &rules)?,
+        ]
+        .concat();
         Ok(Self {
             default,
             rules,

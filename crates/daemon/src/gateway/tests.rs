@@ -1,6 +1,7 @@
 //! A daemon on virtual time, among fakes of everything around it. What is tried is told in the modules.
 
 mod asked;
+mod classed;
 mod ordered;
 mod started;
 mod told;
@@ -8,8 +9,8 @@ mod told;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::{Choice, DataPlane, Ended, LinkCounters};
-use anabranch_policy::abi::{Gauge, Traffic};
+use anabranch_core::{Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters};
+use anabranch_policy::abi::{Gauge, Rules, Traffic};
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
@@ -36,6 +37,8 @@ enum Told {
     Settings,
     /// The links that take new flows, as bits.
     Choice(u64),
+    /// The same of a class that rules name.
+    ClassChoice(u8, u64),
     /// The external address.
     Link(u16, Option<String>),
     Attach(u32),
@@ -58,7 +61,7 @@ struct World {
     stubborn: Vec<u32>,
     host: Snapshot,
     config: Option<Result<Config, Error>>,
-    first_usable: Option<LinkId>,
+    ways: Ways,
     /// Addresses whose sockets were told, and which link the host's own traffic took then.
     abandoned: Vec<(String, Option<LinkId>)>,
     orders: Orders,
@@ -67,6 +70,19 @@ struct World {
     is_full: bool,
     /// Devices that are claimed, and devices that left the configuration and still are.
     claims: Vec<String>,
+    /// What the data path keeps of classes: their names, and how many flows live.
+    class_names: BTreeMap<ClassId, String>,
+    class_flows: BTreeMap<ClassId, u64>,
+    /// Links whose flows have ended, and of which classes.
+    ended: Vec<(LinkId, ClassSet)>,
+    /// Classes that have had a choice.
+    installed: ClassSet,
+    /// The rules that hold, and the class of each.
+    rules: (u64, Vec<u8>),
+    /// Hours after nine on Monday.
+    hour: u16,
+    /// What the program says of any flow.
+    explanation: Option<Explanation>,
     lacks: Option<String>,
     fallback_mark: u32,
     /// Targets that answer on no link.
@@ -123,12 +139,18 @@ impl DataPlane for FakePlane {
         Ok(vec![carried("wan0"), carried("ppp0")])
     }
 
-    fn install(&mut self, choice: &Choice) -> Result<(), PlaneError> {
-        self.tell(Told::Choice(choice.usable.word[0]))
+    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), PlaneError> {
+        let usable = choice.usable.word[0];
+        self.0.lock().unwrap().installed.extend([class]);
+        self.tell(match class {
+            ClassId::DEFAULT => Told::Choice(usable),
+            ClassId(class) => Told::ClassChoice(class, usable),
+        })
     }
 
-    fn end_flows(&mut self, link: LinkId) -> Result<Ended, PlaneError> {
-        self.walker().end_flows(link, Which::All)
+    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, PlaneError> {
+        let class = ClassSet::from_iter([class]);
+        self.walker().end_flows(link, class, Which::All)
     }
 }
 
@@ -139,10 +161,17 @@ impl Walk for FakeWalker {
         Ok(Swept::default())
     }
 
-    fn end_flows(&self, link: LinkId, which: Which) -> Result<Ended, PlaneError> {
+    fn end_flows(
+        &self,
+        link: LinkId,
+        classes: ClassSet,
+        which: Which,
+    ) -> Result<Ended, PlaneError> {
         let hold = self.0.lock().unwrap().flows_hold.clone();
         let _free = hold.blocking_lock();
-        self.0.lock().unwrap().told.push(match which {
+        let mut world = self.0.lock().unwrap();
+        world.ended.push((link, classes));
+        world.told.push(match which {
             Which::All => Told::Ended(link.0),
             Which::Udp { idle } => Told::Moved(link.0, idle),
         });
@@ -194,6 +223,35 @@ impl Plane for FakePlane {
         Arc::new(FakeWalker(self.0.clone()))
     }
 
+    fn class_names(&self) -> Result<BTreeMap<ClassId, String>, PlaneError> {
+        Ok(self.0.lock().unwrap().class_names.clone())
+    }
+
+    fn set_class_names(&mut self, names: &BTreeMap<ClassId, String>) -> Result<(), PlaneError> {
+        self.0.lock().unwrap().class_names.clone_from(names);
+        Ok(())
+    }
+
+    fn set_rules(&mut self, rules: &Rules) -> Result<(), PlaneError> {
+        let mut world = self.0.lock().unwrap();
+        for class in rules.class {
+            let choice = world.installed.contains(ClassId(class));
+            assert!(choice, "class {class} has no choice yet");
+        }
+        world.rules = (rules.active, rules.class[1..].to_vec());
+        Ok(())
+    }
+
+    fn class_counters(&self) -> Result<Vec<ClassCounters>, PlaneError> {
+        let world = self.0.lock().unwrap();
+        let counters = |id| {
+            let mut counters = ClassCounters::default();
+            counters.counts.opened = world.class_flows.get(&id).copied().unwrap_or(0);
+            counters
+        };
+        Ok((0..64).map(ClassId).map(counters).collect())
+    }
+
     fn flows_max(&self) -> u64 {
         1000
     }
@@ -204,7 +262,8 @@ impl Plane for FakePlane {
         _: std::net::SocketAddr,
         _: Proto,
     ) -> Result<Explanation, PlaneError> {
-        Err(PlaneError::ShortExplanation(0))
+        let explanation = self.0.lock().unwrap().explanation.clone();
+        explanation.ok_or(PlaneError::ShortExplanation(0))
     }
 
     fn reasons(&self) -> Result<Vec<ReasonCount>, PlaneError> {
@@ -240,13 +299,8 @@ impl Surroundings for FakeHost {
         Ok(())
     }
 
-    async fn apply(
-        &mut self,
-        _: &Config,
-        _: &Desired,
-        first_usable: Option<LinkId>,
-    ) -> Vec<anyhow::Error> {
-        self.world.lock().unwrap().first_usable = first_usable;
+    async fn apply(&mut self, _: &Config, _: &Desired, ways: &Ways) -> Vec<anyhow::Error> {
+        self.world.lock().unwrap().ways.clone_from(ways);
         Vec::new()
     }
 
@@ -289,6 +343,10 @@ impl Surroundings for FakeHost {
         Ok(Vec::new())
     }
 
+    fn moment(&self) -> Moment {
+        Moment::new(0, (9 + self.world.lock().unwrap().hour) * 60)
+    }
+
     fn fallback_mark(&self, _: &Config) -> u32 {
         self.world.lock().unwrap().fallback_mark
     }
@@ -311,7 +369,7 @@ impl Surroundings for FakeHost {
 
     fn abandon(&self, _: &str, address: IpAddr) {
         let mut world = self.world.lock().unwrap();
-        let first = world.first_usable;
+        let first = world.ways.first_usable;
         world.abandoned.push((address.to_string(), first));
     }
 

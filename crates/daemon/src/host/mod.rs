@@ -4,6 +4,7 @@
 //! file before the setting is changed, so a daemon that was killed loses nothing: the next one finds the file and puts
 //! everything back when it stops cleanly. Rules and routes carry our protocol number, so they need no memory at all.
 
+mod clock;
 pub mod ids;
 mod nft;
 mod routing;
@@ -19,13 +20,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Fallback, Link};
 use crate::observe::{Desired, Netlink};
-use crate::plane::LinkId;
 use crate::slots::{Orders, Slots};
 use anabranch_api::Paths;
 use anabranch_api::ReasonCount;
+pub use clock::moment;
 use ids::Ids;
 use nft::{Guard, GuardedLink};
-use routing::{FirstUsable, Routing};
+use routing::Routing;
+pub use routing::{RuleWay, Way, Ways};
 pub use sockets::abort_udp;
 pub use sysctl::ephemeral_ports;
 
@@ -123,21 +125,18 @@ impl Host {
         nft::reasons(&self.nft_table)
     }
 
-    /// Rules, tables, settings and nftables as `desired` wants them; `first_usable` carries the fallback and what the host
+    /// Rules, tables, settings and nftables as `desired` wants them; `ways` are those of the fallback and of what the host
     /// itself sends. Returns what could not be done; nothing is forwarded that is not guarded.
     pub async fn apply(
         &mut self,
         netlink: &Netlink,
         config: &Config,
         desired: &Desired,
-        first_usable: Option<LinkId>,
+        ways: &Ways,
     ) -> Vec<anyhow::Error> {
         self.ask_for_nft().await;
-        let first = first_usable.map(|link| FirstUsable {
-            link,
-            falls_back: self.falls_back(config),
-        });
-        let routing = Routing::derive(self.ids, config, &self.state.slots, desired, first);
+        let (slots, falls_back) = (&self.state.slots, self.falls_back(config));
+        let routing = Routing::derive(self.ids, config, slots, desired, ways, falls_back);
         let mut failed = routing.apply(self.ids, netlink).await;
         let guarded = self.set_guard(config).await;
         let set = guarded.and_then(|()| self.set_sysctls(config, desired));

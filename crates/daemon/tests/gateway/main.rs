@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod guard;
+mod own;
 mod privileges;
 mod rig;
 mod troubles;
@@ -472,7 +473,7 @@ fn the_loaded_program_explains_its_choice() {
         proto: Proto::Tcp,
     };
     let explained = |from| match daemon.call(&ask(from)) {
-        Response::Explanation(explanation) => *explanation,
+        Response::Explanation(explained) => explained.explanation,
         other => panic!("{other:?}"),
     };
     let bound = explained(stream.local_addr().unwrap());

@@ -54,7 +54,7 @@ fn a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_
     let Response::Explanation(explained) = daemon.call(&explain) else {
         panic!("not explained")
     };
-    assert!(explained.bound);
+    assert!(explained.explanation.bound);
 
     reload_and_replace_a_device(&rig, &daemon);
     echo(&mut rig.connect().unwrap()).unwrap();

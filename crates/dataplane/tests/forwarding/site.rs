@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use anabranch_core::{DataPlane, LinkCounters, LinkId};
+use anabranch_core::{ClassId, DataPlane, LinkCounters, LinkId};
 use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
 use anabranch_testbed::netns::Namespace;
 use nix::net::if_::if_nametoindex;
@@ -100,7 +100,7 @@ impl Site {
             let (mut plane, adopted) = Gateway::open(&self.pins, sizes)?;
             plane.set_settings(settings)?;
             tell_links(&mut plane)?;
-            plane.install(&round_robin(0b11))?;
+            plane.install(ClassId::DEFAULT, &round_robin(0b11))?;
             Ok((plane, adopted))
         };
         self.gateway.run(open).unwrap().unwrap()
@@ -148,7 +148,9 @@ impl Site {
 
     /// New flows take the links in `usable`.
     pub fn install(&mut self, usable: u64) {
-        self.plane().install(&round_robin(usable)).unwrap();
+        self.plane()
+            .install(ClassId::DEFAULT, &round_robin(usable))
+            .unwrap();
     }
 
     /// Every device of the site finishes its packets itself, or leaves it to the next.

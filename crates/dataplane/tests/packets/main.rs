@@ -9,6 +9,7 @@ mod rig;
 
 mod admission;
 mod bad_input;
+mod classes;
 mod concurrency;
 mod devices;
 mod errors;

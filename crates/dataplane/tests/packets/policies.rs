@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anabranch_core::{
-    Balancer, Choice, Config, DataPlane, Driver, LinkId, LinkSpec, LinkState, Time,
+    Balancer, Choice, ClassSpec, Config, DataPlane, Driver, LinkId, LinkSpec, LinkState, Time,
 };
 use anabranch_dataplane::{Proto, Route, Verdict};
 use anabranch_policy::abi::{BePort, Target, WEIGHT_MAX, WEIGHT_MIN};
@@ -150,7 +150,7 @@ fn a_toy_policy_by_a_toy_measure_takes_the_link_of_fewer_packets() {
         name: name.into(),
         ..LinkSpec::default()
     });
-    let toy = "toy".parse().unwrap();
+    let toy = ClassSpec::alone("toy".parse().unwrap());
     let balancer = Balancer::new(Time::ZERO, toy, links.into(), Config::default()).unwrap();
     let mut driver = Driver::new(balancer);
     for link in [0, 1].map(LinkId) {

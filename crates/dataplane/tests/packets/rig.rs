@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anabranch_core::{Choice, DataPlane, LinkId};
+use anabranch_core::{Choice, ClassId, DataPlane, LinkId};
 use anabranch_dataplane::{
     FlowRow, Gateway, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict,
 };
@@ -191,7 +191,7 @@ impl Rig {
     }
 
     pub fn install(&mut self, choice: &Choice) {
-        self.plane().install(choice).unwrap();
+        self.plane().install(ClassId::DEFAULT, choice).unwrap();
     }
 
     /// Lets frames arrive on a link, for those who run programs by themselves.

@@ -24,16 +24,18 @@ use anabranch_sim::tcp::Kind;
 use proptest::test_runner::{TestCaseError, TestError};
 
 use loaded::Loaded;
-use transcript::{Rule, Step, Way, transcript};
+use transcript::{Policy, Step, Way, transcript};
 use worlds::Worlds;
 
 const CASES: u32 = 1500;
 const SHRINKS: u32 = 2000;
 /// So often at least, a fifth of what is usual: what is never reached is never compared.
-const REACHED: [(&str, u32); 7] = [
+const REACHED: [(&str, u32); 9] = [
     ("TRANSLATED_OUT", 7_000),
     ("TRANSLATED_IN", 4_000),
     ("NO_LINK", 30),
+    ("CLASS_DROPPED", 30),
+    ("REFUSED_CLASS", 150),
     ("NO_FLOW_OUT", 1_000),
     ("BAD_HANDSHAKE", 400),
     ("LATE_ANSWER", 50),
@@ -44,9 +46,9 @@ const REACHED: [(&str, u32); 7] = [
 fn the_loaded_programs_and_the_simulator_do_the_same() {
     let loaded = RefCell::new(Loaded::new().expect("this needs root"));
     let mut runner = property::runner(CASES, SHRINKS);
-    let outcome = runner.run(&transcript(), |(seed, rule, steps)| {
+    let outcome = runner.run(&transcript(), |(seed, policy, steps)| {
         let mut loaded = loaded.borrow_mut();
-        let mut worlds = Worlds::new(&mut loaded, seed, &rule).unwrap();
+        let mut worlds = Worlds::new(&mut loaded, seed, &policy).unwrap();
         if steps.iter().all(|step| worlds.step(step).unwrap()) {
             return Ok(());
         }
@@ -66,9 +68,9 @@ fn the_loaded_programs_and_the_simulator_do_the_same() {
 
 /// What both worlds know of the first flow after these steps.
 #[track_caller]
-fn play(rule: Rule, steps: &[Step]) -> Option<Bound> {
+fn play(policy: Policy, steps: &[Step]) -> Option<Bound> {
     let mut loaded = Loaded::new().expect("this needs root");
-    let mut worlds = Worlds::new(&mut loaded, 1, &rule).unwrap();
+    let mut worlds = Worlds::new(&mut loaded, 1, &policy).unwrap();
     for step in steps {
         assert!(worlds.step(step).unwrap(), "{}", worlds.story());
     }
@@ -97,7 +99,7 @@ fn pass(seconds: u64) -> Step {
 #[test]
 fn what_comes_before_the_answer_is_no_traffic() {
     let steps = [lan(Kind::Syn), server(0, Kind::Data), server(0, Kind::Fin)];
-    let flow = play(Rule::turns(), &steps).unwrap();
+    let flow = play(Policy::turns(), &steps).unwrap();
     assert_eq!((flow.link, flow.state), (LinkId(0), 0));
 }
 
@@ -110,14 +112,14 @@ fn a_fin_right_behind_the_answer_counts() {
         lan(Kind::Ack),
         lan(Kind::Fin),
     ];
-    let flow = play(Rule::turns(), &steps).unwrap();
+    let flow = play(Policy::turns(), &steps).unwrap();
     assert_ne!(flow.state & abi::STATE_CLOSED, 0);
 }
 
 #[test]
 fn a_refusal_of_any_try_ends_the_attempt() {
     let steps = [lan(Kind::Syn), lan(Kind::Syn), server(0, Kind::Rst)];
-    let flow = play(Rule::turns(), &steps).unwrap();
+    let flow = play(Policy::turns(), &steps).unwrap();
     assert_eq!((flow.link, flow.state), (LinkId(2), abi::STATE_CLOSED));
 }
 
@@ -130,7 +132,7 @@ fn nobody_wins_an_attempt_that_was_given_up() {
             lan(Kind::Rst),
             server(number, Kind::SynAck),
         ];
-        let flow = play(Rule::turns(), &steps).unwrap();
+        let flow = play(Policy::turns(), &steps).unwrap();
         assert_eq!((flow.link, flow.state), (LinkId(2), abi::STATE_CLOSED));
     }
 }
@@ -146,15 +148,15 @@ fn the_first_try_can_answer_for_as_long_as_the_attempt_lasts() {
         pass(121),
         server(0, Kind::SynAck),
     ];
-    let flow = play(Rule::turns(), &steps).unwrap();
+    let flow = play(Policy::turns(), &steps).unwrap();
     assert_eq!((flow.link, flow.state), (LinkId(0), abi::STATE_REPLIED));
 }
 
 #[test]
 fn connections_of_silent_hosts_end_by_their_timer_or_with_their_link() {
     let open = [lan(Kind::Syn), server(0, Kind::SynAck), lan(Kind::Ack)];
-    for end in [Step::End(0), pass(7441)] {
+    for end in [Step::End(0, 0), pass(7441)] {
         let steps = [&open[..], &[Step::Leave(0), pass(241), end]].concat();
-        assert_eq!(play(Rule::turns(), &steps), None);
+        assert_eq!(play(Policy::turns(), &steps), None);
     }
 }

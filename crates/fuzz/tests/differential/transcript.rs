@@ -1,7 +1,7 @@
 //! What happens to a gateway, as it is drawn.
 
-use anabranch_policy::abi::{BePort, Set, Target};
-use anabranch_policy::{Choice, Dispatch, Granularity, Load, SCHEMES};
+use anabranch_policy::abi::{BePort, SPARE_MAX, Set, Target};
+use anabranch_policy::{Choice, Dispatch, Granularity, Load, SCHEMES, Without};
 use anabranch_sim::tcp::Kind;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,31 +13,52 @@ pub const LINKS: u16 = 6;
 pub const SLOTS: usize = 5;
 /// Of the destination of every flow.
 pub const PORT: u16 = 80;
+/// The default class, and two that rules name.
+pub const CLASSES: u8 = 3;
+/// Of LAN hosts, and of servers.
+pub const HOSTS: u8 = 3;
+pub const SERVERS: u8 = 2;
 
-/// The choice as it is from here on.
-#[derive(Clone, Debug)]
+/// Who is of a class: flows of one host, to one server, or of all where none is said.
+#[derive(Clone, Copy, Debug)]
 pub struct Rule {
+    pub host: Option<u8>,
+    pub server: Option<u8>,
+    pub class: u8,
+}
+
+/// The choice of a class as it is from here on.
+#[derive(Clone, Debug)]
+pub struct Policy {
     dispatch: Dispatch,
     load: Load,
     granularity: Granularity,
     stick: bool,
     syn_retry: bool,
     usable: u64,
+    spare: [u64; SPARE_MAX],
+    without: Without,
+    flows_per_host: u32,
+    session_s: u64,
     weights: [u32; LINKS as usize],
     /// Loads are counted from here on.
     pub rebase: bool,
 }
 
-impl Rule {
+impl Policy {
     /// All links in turn, and a repeated SYN goes on.
     pub fn turns() -> Self {
-        Rule {
+        Policy {
             dispatch: Dispatch::Turns,
             load: Load::Dispatched,
             granularity: Granularity::Connection,
             stick: false,
             syn_retry: true,
             usable: (1 << LINKS) - 1,
+            spare: [0; SPARE_MAX],
+            without: Without::Refuse,
+            flows_per_host: 0,
+            session_s: 0,
             weights: [1; LINKS as usize],
             rebase: false,
         }
@@ -53,6 +74,12 @@ impl Rule {
             granularity: self.granularity.into(),
             stick: self.stick.into(),
             usable: Set::of_word(self.usable),
+            spares: SPARE_MAX as u32,
+            spare: self.spare.map(Set::of_word),
+            without: self.without.into(),
+            flows_per_host: self.flows_per_host,
+            session_ns: self.session_s * 1_000_000_000,
+            working: Set::of_word(self.usable),
             ..Choice::default()
         };
         choice.except[0] = BePort::new(443);
@@ -95,14 +122,16 @@ pub enum Step {
     Pass {
         ms: u64,
     },
-    Install(Rule),
-    /// The flows of a link end.
-    End(u16),
+    /// Of a class.
+    Install(u8, Policy),
+    Write(Vec<Rule>),
+    /// The flows that a class has on a link end.
+    End(u8, u16),
 }
 
 /// Of a gateway that begins with a choice.
-pub fn transcript() -> impl Strategy<Value = (u64, Rule, Vec<Step>)> {
-    (any::<u64>(), rule(), vec(step(), 1..80))
+pub fn transcript() -> impl Strategy<Value = (u64, Policy, Vec<Step>)> {
+    (any::<u64>(), policy(), vec(step(), 1..80))
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -132,9 +161,19 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (slot.clone(), 2..12u32).prop_map(|(slot, times)| Step::Repeat(slot, times)),
         2 => slot.prop_map(Step::Leave),
         3 => time().prop_map(|ms| Step::Pass { ms }),
-        4 => rule().prop_map(Step::Install),
-        1 => (0..LINKS).prop_map(Step::End),
+        4 => (0..CLASSES, policy()).prop_map(|(class, policy)| Step::Install(class, policy)),
+        2 => vec(rule(), 0..4).prop_map(Step::Write),
+        2 => (0..CLASSES, 0..LINKS).prop_map(|(class, link)| Step::End(class, link)),
     ]
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let some = |count: u8| prop_oneof![1 => Just(None), 2 => (0..count).prop_map(Some)];
+    (some(HOSTS), some(SERVERS), 0..CLASSES).prop_map(|(host, server, class)| Rule {
+        host,
+        server,
+        class,
+    })
 }
 
 /// A tick or two, a SYN's timer, the timer of a handshake or nearly, that of a connection.
@@ -148,25 +187,47 @@ fn time() -> impl Strategy<Value = u64> {
 }
 
 /// The simulator's gateway knows no routes by one link, no excepted ports and no table of shares.
-fn rule() -> impl Strategy<Value = Rule> {
+fn policy() -> impl Strategy<Value = Policy> {
     let dispatch = select(&SCHEMES[..]);
     let granularity = prop_oneof![
         2 => Just(Granularity::Connection),
         1 => Just(Granularity::Session),
         1 => Just(Granularity::Host),
     ];
-    let usable = prop_oneof![2 => Just((1u64 << LINKS) - 1), 3 => 0..1u64 << LINKS];
+    let usable = prop_oneof![2 => Just((1u64 << LINKS) - 1), 1 => Just(0), 3 => 0..1u64 << LINKS];
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let load = select(&[Load::Dispatched, Load::Active][..]);
     let weights = prop::array::uniform6(1..5u32);
-    (dispatch, load, granularity, usable, weights, flags).prop_map(
-        |(dispatch, load, granularity, usable, weights, (stick, syn_retry, rebase))| Rule {
+    let spare = prop_oneof![2 => Just(0u64), 1 => 0..1u64 << LINKS];
+    let without = select(&[Without::Refuse, Without::Drop][..]);
+    let flows_per_host = prop_oneof![3 => Just(0u32), 1 => 1..3u32];
+    let session_s = select(&[0, 60, 600][..]);
+    let class = (
+        prop::array::uniform3(spare),
+        without,
+        flows_per_host,
+        session_s,
+    );
+    (dispatch, load, granularity, usable, weights, flags, class).prop_map(
+        |(
+            dispatch,
+            load,
+            granularity,
+            usable,
+            weights,
+            (stick, syn_retry, rebase),
+            (spare, without, flows_per_host, session_s),
+        )| Policy {
             dispatch,
             load,
             granularity,
             stick,
             syn_retry,
             usable,
+            spare,
+            without,
+            flows_per_host,
+            session_s,
             weights,
             rebase,
         },

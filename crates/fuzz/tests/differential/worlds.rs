@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anabranch_core::{DataPlane, LinkId, Time};
+use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, Rule, compile};
+use anabranch_core::{ClassId, DataPlane, LinkId, Time};
 use anabranch_fuzz::build::{ACK, FIN, RST, SYN, Says};
 use anabranch_fuzz::read::TCP;
 use anabranch_fuzz::site::{HOSTS, SERVERS};
@@ -17,7 +18,7 @@ use anabranch_sim::tcp::{Kind, Segment};
 use anyhow::Result;
 
 use crate::loaded::{ESTABLISHED_NS, Loaded, UNANSWERED_NS, external, segment};
-use crate::transcript::{LINKS, PORT, Rule, SLOTS, Step, Way};
+use crate::transcript::{self, CLASSES, LINKS, PORT, Policy, SLOTS, Step, Way};
 
 const LOCAL_ISN: u32 = 1_000_000;
 const REMOTE_ISN: u32 = 3_000_000_000;
@@ -77,7 +78,7 @@ pub struct Worlds<'a> {
 }
 
 impl<'a> Worlds<'a> {
-    pub fn new(programs: &'a mut Loaded, seed: u64, rule: &Rule) -> Result<Self> {
+    pub fn new(programs: &'a mut Loaded, seed: u64, policy: &Policy) -> Result<Self> {
         programs.reset()?;
         let mut worlds = Worlds {
             programs,
@@ -92,7 +93,11 @@ impl<'a> Worlds<'a> {
             worlds.slots.push(fresh);
         }
         worlds.set_time(BEGIN)?;
-        worlds.install(rule)?;
+        // What the transcript before has left.
+        worlds.write_rules(&[])?;
+        for class in 0..CLASSES {
+            worlds.install(ClassId(class), policy)?;
+        }
         Ok(worlds)
     }
 
@@ -121,8 +126,9 @@ impl<'a> Worlds<'a> {
             Step::Repeat(slot, times) => self.repeat(*slot, *times)?,
             Step::Leave(slot) => self.leave(*slot),
             Step::Pass { ms } => self.pass(Duration::from_millis(*ms))?,
-            Step::Install(rule) => self.install(rule)?,
-            Step::End(link) => self.end_flows(LinkId(*link))?,
+            Step::Install(class, policy) => self.install(ClassId(*class), policy)?,
+            Step::Write(rules) => self.write_rules(rules)?,
+            Step::End(class, link) => self.end_flows(ClassId(*class), LinkId(*link))?,
         };
         let differences = self.differences()?;
         self.story.push_str(&differences);
@@ -278,33 +284,46 @@ impl<'a> Worlds<'a> {
         self.programs.set_time(now)
     }
 
-    fn install(&mut self, rule: &Rule) -> Result<bool> {
-        self.tell(&format!("{rule:?}"));
+    fn install(&mut self, class: ClassId, policy: &Policy) -> Result<bool> {
+        self.tell(&format!("{class}: {policy:?}"));
         let counters = self.programs.plane.counters()?;
-        let base = |dispatched: u64| if rule.rebase { dispatched } else { 0 };
+        let base = |dispatched: u64| if policy.rebase { dispatched } else { 0 };
         let dispatched = counters.iter().map(|link| base(link.flows.dispatched));
-        let choice = rule.choice(dispatched);
-        self.programs.plane.install(&choice)?;
-        let Ok(()) = self.simulator.data_plane().install(&choice);
-        for Slot {
-            flow,
-            local,
-            remote,
-            ..
-        } in &self.slots
-        {
-            self.simulator.label(*flow, *local, *remote);
-        }
+        let choice = policy.choice(dispatched);
+        self.programs.plane.install(class, &choice)?;
+        let Ok(()) = self.simulator.data_plane().install(class, &choice);
+        self.introduce();
         Ok(true)
     }
 
+    fn write_rules(&mut self, written: &[transcript::Rule]) -> Result<bool> {
+        self.tell(&format!("{written:?}"));
+        let rules: Vec<Rule> = written.iter().map(rule).collect();
+        let mut compiled = compile(&rules, Moment::new(0, 0), |_| None)?;
+        for (class, rule) in compiled.class[1..].iter_mut().zip(written) {
+            *class = rule.class;
+        }
+        self.programs.plane.set_rules(&compiled)?;
+        self.simulator.set_rules(compiled);
+        self.introduce();
+        Ok(true)
+    }
+
+    /// What the simulator is told of a flow once, the programs read of every packet.
+    fn introduce(&mut self) {
+        for (slot, of) in self.slots.iter().enumerate() {
+            let ends = (of.local, of.remote);
+            self.simulator.introduce(of.flow, pair(slot), ends);
+        }
+    }
+
     /// What is opened at the same time stays.
-    fn end_flows(&mut self, link: LinkId) -> Result<bool> {
+    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<bool> {
         self.set_time(self.now + Duration::from_nanos(1))?;
-        let really = self.programs.plane.end_flows(link)?.tcp;
-        let Ok(simulated) = self.simulator.data_plane().end_flows(link);
+        let really = self.programs.plane.end_flows(class, link)?.tcp;
+        let Ok(simulated) = self.simulator.data_plane().end_flows(class, link);
         self.tell(&format!(
-            "the flows of {link:?} end: {really}; in the simulator {}",
+            "the flows of {class} on {link:?} end: {really}; in the simulator {}",
             simulated.tcp
         ));
         Ok(really == simulated.tcp)
@@ -313,16 +332,12 @@ impl<'a> Worlds<'a> {
     // ---- flows
 
     fn begin(&mut self, slot: usize) -> Slot {
-        let (user, server) = (slot % 3, slot % 2);
-        let local = SocketAddrV4::new(HOSTS[user].0, FIRST_PORT + self.begun);
-        let remote = SocketAddrV4::new(SERVERS[server], PORT);
+        let pair = pair(slot);
+        let local = SocketAddrV4::new(HOSTS[pair.user as usize].0, FIRST_PORT + self.begun);
+        let remote = SocketAddrV4::new(SERVERS[pair.server as usize], PORT);
         self.begun += 1;
-        let pair = Pair {
-            user: user as u32,
-            server: server as u32,
-        };
         Slot {
-            flow: self.simulator.begin(pair, local, remote),
+            flow: self.simulator.begin(pair, (local, remote)),
             local,
             remote,
             servers: Vec::new(),
@@ -332,7 +347,7 @@ impl<'a> Worlds<'a> {
     /// Both entries of a slot's flow.
     fn entries(&self, slot: usize) -> (Option<Flow>, Option<Flow>) {
         let lan = self.programs.entry(&self.slots[slot].lan_key());
-        let key = |lan: Flow| self.slots[slot].link_key(LinkId(lan.link));
+        let key = |lan: Flow| self.slots[slot].link_key(LinkId(lan.link.into()));
         (lan, lan.and_then(|lan| self.programs.entry(&key(lan))))
     }
 
@@ -425,9 +440,35 @@ impl<'a> Worlds<'a> {
     }
 }
 
+fn pair(slot: usize) -> Pair {
+    Pair {
+        user: slot as u32 % u32::from(transcript::HOSTS),
+        server: slot as u32 % u32::from(transcript::SERVERS),
+    }
+}
+
+fn rule(written: &transcript::Rule) -> Rule {
+    let host = |address: Ipv4Addr| Prefix::new(address.into(), 32);
+    let from = written
+        .host
+        .map(|host_of| host(HOSTS[usize::from(host_of)].0));
+    let to = written
+        .server
+        .map(|server| host(SERVERS[usize::from(server)]));
+    Rule {
+        matches: Matches {
+            from: from.map(Origin::Prefix).into_iter().collect(),
+            to: to.into_iter().collect(),
+            ..Matches::default()
+        },
+        class: Class::default(),
+    }
+}
+
 fn bound(lan: Flow) -> Bound {
     Bound {
-        link: LinkId(lan.link),
+        class: ClassId(lan.class),
+        link: LinkId(lan.link.into()),
         state: lan.state & STATE,
         tried: Tried(lan.tried),
     }

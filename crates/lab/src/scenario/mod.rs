@@ -63,7 +63,7 @@ pub fn run_site(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> R
     let site = plan::site(run)?;
     let gateway = Gateway::Anabranch {
         binary: setup.binary.clone(),
-        settings: plan::settings(run)?,
+        settings: plan::settings(run, site)?,
     };
     let mut lab = Lab::build(&plan::lab(run, site)?, &gateway)?;
     let instance = lab.anabranch()?.instance().to_owned();

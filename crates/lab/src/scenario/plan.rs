@@ -1,11 +1,15 @@
 //! What a scenario means in the lab's terms.
 
-use anabranch_scenario::{Line, Link, LinkPlan, Network, Policy, Run, Site};
+use std::net::Ipv4Addr;
+use std::ops::Range;
+
+use anabranch_core::rules::{Class, Origin, Prefix, Rule};
+use anabranch_scenario::{Line, Link, LinkPlan, Load, Network, Policy, Run, Site};
 use anabranch_workload::client::ClientConfig;
 
 use super::Setup;
 use crate::run;
-use crate::topology::{IspSpec, Lab, LabError, LabSpec, Result, SERVER, Told};
+use crate::topology::{FIRST_CLIENT, IspSpec, Lab, LabError, LabSpec, Result, SERVER, Told};
 use anabranch_testbed::emulator::{LinkShape, MTU_MAX_BYTES};
 
 /// The site, if the lab can build it.
@@ -71,17 +75,60 @@ fn shape(down: &Line, up: &Line) -> LinkShape {
     }
 }
 
-/// Lines of the gateway's configuration beside its devices: the policy, on every port. The lab's internet
-/// has one host to probe.
-pub(super) fn settings(run: &Run) -> Result<String> {
+/// Lines of the gateway's configuration beside its devices: the policy, on every port, and the classes. The lab's
+/// internet has one host to probe.
+pub(super) fn settings(run: &Run, site: &Site) -> Result<String> {
     let Policy::Gateway(algorithm) = run.policy else {
         let why = "the laboratory has gateways that choose a link per connection or session";
         return Err(simulator_only("policies", run.policy, why));
     };
+    let rules: String = rules(&run.scenario.load, site)?
+        .iter()
+        .map(Rule::written)
+        .collect();
+    let default = Class {
+        stick: site.default.stick.or(Some(false)),
+        ..Class::clone(&site.default)
+    };
     Ok(format!(
-        "policy = {}\nsessions.stick = false\nprobe.targets = [\"icmp:{SERVER}\"]\n",
-        algorithm.written()
+        "policy = {}\nprobe.targets = [\"icmp:{SERVER}\"]\n{rules}{}",
+        algorithm.written(),
+        default.written()
     ))
+}
+
+/// Those of the site, about the lab's users and servers in place of the scenario's. Ports are the same.
+fn rules(load: &Load, site: &Site) -> Result<Vec<Rule>> {
+    let (users, servers) = (load.users(), load.servers());
+    if !site.rules.is_empty() && servers > LabSpec::SERVERS_MAX.into() {
+        let why = format!("the laboratory has {} servers", LabSpec::SERVERS_MAX);
+        return Err(simulator_only("servers", servers, &why));
+    }
+    let translated = |rule: &Rule| {
+        let mut rule = rule.clone();
+        let from = rule.matches.from.iter().flat_map(|origin| match origin {
+            Origin::Host => vec![Origin::Host],
+            Origin::Prefix(network) => {
+                let networks = networks(FIRST_CLIENT, Site::users_in(*network, users));
+                networks.into_iter().map(Origin::Prefix).collect()
+            }
+        });
+        rule.matches.from = from.collect();
+        let to = rule.matches.to.iter();
+        let to = to.flat_map(|network| networks(SERVER, Site::servers_in(*network, servers)));
+        rule.matches.to = to.collect();
+        rule
+    };
+    Ok(site.rules.iter().map(translated).collect())
+}
+
+/// Of the hosts with these numbers, and no other.
+fn networks(first: Ipv4Addr, hosts: Range<u32>) -> Vec<Prefix> {
+    let address = |number: u32| Ipv4Addr::from_bits(first.to_bits() + number);
+    match hosts.is_empty() {
+        true => Vec::new(),
+        false => Prefix::cover(address(hosts.start)..=address(hosts.end - 1)),
+    }
 }
 
 /// Time begins when this is called.
@@ -106,4 +153,91 @@ pub(super) fn capacities(site: &Site) -> Vec<Link> {
         up_rate_bps: link.up.rate_bps,
     });
     links.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use anabranch_scenario::ScenarioFile;
+
+    use super::*;
+
+    /// What the lab's gateway is told of the only run of a scenario.
+    fn told(text: &str) -> Result<String> {
+        let file = ScenarioFile::parse(Path::new("office.toml"), text).unwrap();
+        let run = file.runs().remove(0);
+        let site = site(&run)?;
+        settings(&run, site)
+    }
+
+    #[test]
+    fn without_rules_a_gateway_is_told_the_policy_on_every_port() {
+        assert_eq!(
+            told("link.a.rate = \"1mbit\"\npolicies = [\"RR\"]").unwrap(),
+            "policy = \"RR\"\nprobe.targets = [\"icmp:198.51.100.10\"]\n[default]\nstick = false\n"
+        );
+    }
+
+    const OFFICE: &str = r#"
+        link.fiber.rate = "10mbit"
+        link.cable.rate = "5mbit"
+        [workload]
+        kind = "mix"
+        users = 8
+        servers = 4
+        class.web = { per_user = "1/s", size = "10kB" }
+        [[rule]]
+        name = "video"
+        from = ["10.0.0.2", "10.0.0.4/30"]
+        to = "198.18.0.2/31"
+        ports = 80
+        links = ["fiber"]
+        then = ["cable"]
+        none = "drop"
+        [[rule]]
+        name = "bulk"
+        from = "10.0.0.0/8"
+        to = ["198.18.0.1", "203.0.113.0/24"]
+        policy = { dispatch = "random", syn_retry = true }
+        links = ["cable"]
+        [default]
+        stick = true
+        except = [80]
+    "#;
+
+    #[test]
+    fn rules_are_about_just_the_lab_s_hosts_that_stand_for_the_scenario_s() {
+        let told = told(OFFICE).unwrap();
+        let (_, classes) = told.split_once("[[rule]]\n").unwrap();
+        assert_eq!(
+            classes,
+            r#"name = "video"
+from = ["10.80.1.1", "10.80.1.3", "10.80.1.4/31", "10.80.1.6"]
+to = ["198.51.100.11", "198.51.100.12"]
+ports = ["80"]
+links = ["fiber"]
+then = [["cable"]]
+none = "drop"
+[[rule]]
+name = "bulk"
+from = ["10.80.1.1", "10.80.1.2/31", "10.80.1.4/30", "10.80.1.8"]
+to = ["198.51.100.10"]
+policy = { dispatch = "random", syn_retry = true }
+links = ["cable"]
+[default]
+stick = true
+except = [80]
+"#
+        );
+    }
+
+    #[test]
+    fn rules_about_more_servers_than_the_lab_has_are_refused() {
+        let many = OFFICE.replace("servers = 4", "servers = 201");
+        assert_eq!(
+            told(&many).unwrap_err().to_string(),
+            "servers = 201: the laboratory has 200 servers; run it in the simulator"
+        );
+    }
 }

@@ -36,7 +36,7 @@ pub const LAN_DEVICE: &str = "lan0";
 pub const LAN_PREFIX_LEN: u8 = 16;
 pub(crate) const LAN_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
 const LAN_NETWORK: &str = "10.80.0.0/16";
-const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
+pub(crate) const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
 const CLIENTS_MAX: u16 = 10_000;
 const LINKS_MAX: usize = 16;
 /// Path of a file that is longer than any that is asked for.

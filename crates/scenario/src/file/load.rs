@@ -8,7 +8,9 @@ use anabranch_workload::{
     Size, Trace, UserId, Workload,
 };
 
-use super::written::{BurstsTable, Kind, RowTable, SizeTable, SizeText, WorkloadTable};
+use super::written::{
+    BurstsTable, Kind, RowTable, ServersText, SizeTable, SizeText, WorkloadTable,
+};
 use crate::Demand;
 
 const USERS_MAX: u32 = 1_000_000;
@@ -178,6 +180,7 @@ impl Reader<'_> {
         };
         let mut tables: Vec<_> = tables.iter().collect();
         tables.sort_by_key(|(name, _)| self.source.position(&["workload", "class", name]));
+        let servers = self.count("servers", self.table.servers, 1)?;
         let class = |(name, table): (&String, &super::written::ClassTable)| {
             let size = size(table.size);
             let size = size.map_err(|problem| {
@@ -188,17 +191,47 @@ impl Reader<'_> {
                 name: name.clone(),
                 per_user_per_s: table.per_user.0,
                 size,
+                servers: self.servers(name, table.server.as_ref(), servers)?,
                 direction: table.direction.unwrap_or_default(),
                 bursts: table.bursts.map(bursts),
             })
         };
         Ok(Mix {
             users: self.users(1)?,
-            servers: self.count("servers", self.table.servers, 1)?,
+            servers,
             duration_s: self.duration_s()?,
             exact: self.table.exact.unwrap_or(false),
             classes: tables.into_iter().map(class).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Those that a class of a mix asks, of so many.
+    fn servers(
+        &self,
+        class: &str,
+        written: Option<&ServersText>,
+        count: u32,
+    ) -> Result<Vec<ServerId>, BadInput> {
+        let Some(ServersText(servers)) = written else {
+            return Ok(Vec::new());
+        };
+        let bad = |problem: String| {
+            let key = ["workload", "class", class, "server"];
+            Err(self.source.bad(&key, problem))
+        };
+        if servers.is_empty() {
+            return bad("an empty list; leave the key out for any".to_owned());
+        }
+        if servers.iter().any(|server| *server >= count) {
+            let last = count - 1;
+            return bad(format!(
+                "0 to {last} are allowed; servers says how many there are"
+            ));
+        }
+        if (1..servers.len()).any(|i| servers[..i].contains(&servers[i])) {
+            return bad("a server is there twice".to_owned());
+        }
+        Ok(servers.iter().copied().map(ServerId).collect())
     }
 
     fn trace(&self) -> Result<Trace, BadInput> {

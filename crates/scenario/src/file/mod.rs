@@ -22,6 +22,7 @@ mod load;
 mod network;
 mod policies;
 mod queue;
+mod rules;
 mod sweep;
 mod tcp;
 mod worlds;
@@ -31,6 +32,7 @@ mod written;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +198,8 @@ impl ScenarioFile {
 
 fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
     let source = Source::parse(path, text)?.numbered();
-    let file: File = source.read()?;
+    let mut file: File = source.read()?;
+    let (rules, default) = (mem::take(&mut file.rule), file.default.take());
     let limit = span(&source, "length", file.length, LENGTH_DEFAULT)?;
     if limit > LENGTH_MAX {
         return Err(source.bad(&["length"], "at most 7 days"));
@@ -235,6 +238,7 @@ fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
         true => load::demand(&source, file.workload.clone(), None, limit)?.into(),
         false => Load::Groups(groups::groups(&lines, &file, &tables, tcps, limit)?),
     };
+    let network = rules::with_classes(&source, rules, default, network, &load)?;
     Ok(Scenario {
         name: name(&source, path, file.name.clone())?,
         faults,

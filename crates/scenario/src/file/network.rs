@@ -80,10 +80,8 @@ fn site(lines: &Lines<'_>, file: &File) -> Result<Site, BadInput> {
     let links = tables
         .into_iter()
         .map(|(name, table)| link(lines, name, table));
-    Ok(Site {
-        links: links.collect::<Result<_, _>>()?,
-        nat: file.nat.unwrap_or(true),
-    })
+    let links = links.collect::<Result<_, _>>()?;
+    Ok(Site::new(links, file.nat.unwrap_or(true)))
 }
 
 fn link(lines: &Lines<'_>, name: &str, table: &LinkTable) -> Result<LinkPlan, BadInput> {

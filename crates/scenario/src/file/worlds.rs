@@ -1,6 +1,7 @@
-//! What a world can do: the laboratory less than the simulator.
+//! What a world can do: mostly the laboratory less than the simulator.
 
 use anabranch_config::{BadInput, Source};
+use anabranch_core::rules::{Class, WhenNone};
 
 use super::{At, ScenarioFile};
 use crate::{
@@ -15,9 +16,21 @@ impl ScenarioFile {
     /// Whether `world` can run every point of the file.
     pub fn fits(&self, world: World) -> Result<(), BadInput> {
         match world {
-            World::Sim => Ok(()),
+            World::Sim => self.points.iter().try_for_each(|at| self.fits_sim(at)),
             World::Lab => self.points.iter().try_for_each(|at| self.fits_lab(at)),
         }
+    }
+
+    /// Whether no class is left to a kernel.
+    fn fits_sim(&self, at: &At) -> Result<(), BadInput> {
+        let Network::Site(site) = &at.scenario.network else {
+            return Ok(());
+        };
+        let problem = "the simulator's gateway has no kernel beside it; run it in the laboratory";
+        let source = Source::parse(&self.path, &at.text)?.numbered();
+        refuse_class(&source, site, "none", problem, |class| {
+            class.when_none == WhenNone::Kernel
+        })
     }
 
     fn fits_lab(&self, at: &At) -> Result<(), BadInput> {
@@ -57,6 +70,23 @@ fn too_fast(rate_bps: u64, what: &str) -> String {
     )
 }
 
+/// A class that a world cannot have for what it says of `key`.
+fn refuse_class(
+    source: &Source<'_>,
+    site: &Site,
+    key: &str,
+    problem: &str,
+    is_refused: impl Fn(&Class) -> bool,
+) -> Result<(), BadInput> {
+    if let Some(index) = site.rules.iter().position(|rule| is_refused(&rule.class)) {
+        return Err(source.bad(&["rule", &index.to_string(), key], problem));
+    }
+    match is_refused(&site.default) {
+        true => Err(source.bad(&["default", key], problem)),
+        false => Ok(()),
+    }
+}
+
 fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Result<(), BadInput> {
     if scenario
         .policies
@@ -71,6 +101,10 @@ fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Resul
         let problem = "links of the laboratory have addresses of their own; leave nat out";
         return Err(source.bad(&["nat"], problem));
     }
+    let problem = "to its gateway the laboratory's users are one host; run it in the simulator";
+    refuse_class(source, site, "flows_per_host", problem, |class| {
+        class.flows_per_host.is_some()
+    })?;
     let rates = site.links.iter().flat_map(lines).map(|line| line.rate_bps);
     let rate_bps: u64 = rates.sum();
     if rate_bps > LAB_RATE_MAX_BPS {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anabranch_config::{Bytes, Frequency, Rate, Share, Span};
 use anabranch_core::multilink;
+use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, Typed};
 use anabranch_workload::Direction;
 use serde::de::value::{MapAccessDeserializer, MapDeserializer, SeqAccessDeserializer};
@@ -37,6 +38,9 @@ pub(super) struct File {
     pub tcp: TcpTable,
     #[serde(default)]
     pub group: BTreeMap<String, GroupTable>,
+    #[serde(default)]
+    pub rule: Vec<RuleTable>,
+    pub default: Option<DefaultTable>,
     /// Taken out before the points of the sweep are read; kept here so that it is no unknown key.
     #[serde(rename = "sweep")]
     pub _sweep: Option<toml::Table>,
@@ -312,9 +316,14 @@ pub(super) struct ClassTable {
     /// Transfers that a user begins.
     pub per_user: Frequency,
     pub size: SizeText,
+    pub server: Option<ServersText>,
     pub direction: Option<Direction>,
     pub bursts: Option<BurstsTable>,
 }
+
+/// `3` or `[0, 3]`.
+#[derive(Debug, Clone)]
+pub(super) struct ServersText(pub Vec<u32>);
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -502,7 +511,15 @@ macro_rules! read_either {
     )+};
 }
 read_either!(
-    LineText, LossText, SizeText, BufferText, QueueText, Seeds, PolicyText, Delayed
+    LineText,
+    LossText,
+    SizeText,
+    BufferText,
+    QueueText,
+    Seeds,
+    PolicyText,
+    Delayed,
+    ServersText
 );
 
 impl Either for LineText {
@@ -631,6 +648,21 @@ impl Either for Seeds {
 
     fn of_list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
         Vec::deserialize(SeqAccessDeserializer::new(list)).map(Seeds::List)
+    }
+}
+
+impl Either for ServersText {
+    const EXPECTED: &'static str = "the number of a server, or a list of them";
+
+    fn of_whole<E: Error>(number: i64) -> Result<Self, E> {
+        let number = u32::try_from(number);
+        number
+            .map(|number| ServersText(vec![number]))
+            .map_err(|_| E::custom("servers are numbered from 0"))
+    }
+
+    fn of_list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(ServersText)
     }
 }
 

@@ -18,8 +18,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Balancer, DataPlane, Driver, Effect, Ended, Event, LinkCounters, LinkId, LinkState, LinkStatus,
-    ProbeId, ProbeRequest, Time,
+    Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, LinkCounters, LinkId, LinkState,
+    LinkStatus, ProbeId, ProbeRequest, Time,
 };
 use anabranch_policy::abi::Choice;
 
@@ -29,8 +29,8 @@ use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
 use crate::world::{Onward, Site};
 
+pub use nat::{Ends, Nat, Pair};
 use nat::{Heard, Settled};
-pub use nat::{Nat, Pair};
 
 /// Of an ICMP echo request without data with its IP header, as the daemon's prober sends it.
 const PROBE_BYTES: u32 = 28;
@@ -168,8 +168,8 @@ impl Gateway {
 
     fn hear(&mut self, net: &mut Net, event: Event) {
         self.events.push((self.turned, event));
-        if let Event::EndFlows { link } = event {
-            self.ended.tcp += self.nat.end_flows(net, link).tcp;
+        if let Event::EndFlows { class, link } = event {
+            self.ended.tcp += self.nat.end_flows(net, class, link).tcp;
         }
     }
 
@@ -230,12 +230,17 @@ impl Gateway {
             };
             match self.nat.settle_syn(net, flow) {
                 Settled::Bound => {}
-                Settled::Fresh(link) => self.bind(net, flow, link),
+                Settled::Fresh(class, link) => self.bind(net, flow, class, link),
                 Settled::Onward(link) => self.go_on(net, flow, link),
+                Settled::Anew(class, link, tried) => {
+                    self.change_peer(net, flow, link, tried);
+                    self.nat.bind(net, flow, class, link);
+                }
                 Settled::NoLink => {
                     net.refuse(flow);
                     return Onward::Nowhere;
                 }
+                Settled::Dropped => return Onward::Nowhere,
             }
         }
         let Packet { bytes, segment, .. } = *net.packet(id);
@@ -251,23 +256,29 @@ impl Gateway {
         Onward::Along
     }
 
-    fn bind(&mut self, net: &mut Net, flow: FlowId, link: LinkId) {
+    fn bind(&mut self, net: &mut Net, flow: FlowId, class: ClassId, link: LinkId) {
         net.route_peer(flow, self.ports[link.index()].down);
-        let (opener, peer) = net.sides(flow);
-        self.nat.bind(opener, peer, link);
+        self.nat.bind(net, flow, class, link);
     }
 
-    /// Another address: to the server, a connection that has nothing to do with the one before, unless it was tried.
     fn go_on(&mut self, net: &mut Net, flow: FlowId, link: LinkId) {
         let (opener, _) = net.sides(flow);
         let earlier = self.nat.earlier_peer(opener, link);
-        if let Some(peer) = earlier.filter(|peer| net.is_alive(*peer)) {
-            net.take_back_peer(flow, peer);
-        } else {
-            net.replace_peer(flow, self.ports[link.index()].down);
-        }
+        self.change_peer(net, flow, link, earlier);
         let (_, peer) = net.sides(flow);
         self.nat.go_on(opener, peer, link);
+    }
+
+    /// Another address: to the server, a connection that has nothing to do with the one before, unless it was tried.
+    fn change_peer(&mut self, net: &mut Net, flow: FlowId, link: LinkId, tried: Option<SideId>) {
+        let (_, current) = net.sides(flow);
+        match tried.filter(|peer| net.is_alive(*peer)) {
+            Some(peer) if peer == current => {}
+            Some(peer) => net.take_back_peer(flow, peer),
+            None => {
+                net.replace_peer(flow, self.ports[link.index()].down);
+            }
+        }
     }
 
     fn inbound(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
@@ -353,12 +364,12 @@ impl DataPlane for Plane<'_> {
         Ok(self.nat.counters(self.net.now()))
     }
 
-    fn install(&mut self, choice: &Choice) -> Result<(), Infallible> {
-        self.nat.install(choice);
+    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), Infallible> {
+        self.nat.install(class, choice);
         Ok(())
     }
 
-    fn end_flows(&mut self, link: LinkId) -> Result<Ended, Infallible> {
-        Ok(self.nat.end_flows(self.net, link))
+    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, Infallible> {
+        Ok(self.nat.end_flows(self.net, class, link))
     }
 }

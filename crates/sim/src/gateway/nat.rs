@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-use anabranch_core::{Ended, LinkCounters, LinkId, Time};
+use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Time};
 use anabranch_policy::abi::{
-    Answer, Choice, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL, STATE_FIN_REMOTE,
-    STATE_REPLIED, Traffic,
+    Answer, BePort, Choice, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL, STATE_FIN_REMOTE,
+    STATE_REPLIED, Traffic, Traits,
 };
 use anabranch_policy::tries::Attempt;
-use anabranch_policy::{Gauges, Granularity, NO_TABLE, Request, Syn, Tried, choose};
+use anabranch_policy::{
+    Gauges, Granularity, NO_TABLE, Request, Rules, Syn, Tried, Without, choose, session_word,
+};
 
 use super::replay::Bound;
 use crate::draws::Draws;
@@ -33,6 +35,15 @@ pub struct Pair {
     pub server: u32,
 }
 
+/// The ends of a connection: who opens it, and to whom.
+pub type Ends = (SocketAddrV4, SocketAddrV4);
+
+/// Sessions are told apart by what they are.
+const NO_HASH: u64 = 0;
+/// Every connection is TCP, and comes by the one device of the LAN.
+const TCP: u8 = 6;
+const LAN_DEVICE: u32 = 1;
+
 /// What the table knows of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -48,6 +59,9 @@ struct Entry {
     state: u32,
     /// Links that failed it.
     tried: Tried,
+    class: ClassId,
+    /// Whom it counts against in its class, where that has a quota.
+    charged: Option<u32>,
 }
 
 impl Entry {
@@ -95,6 +109,8 @@ const NO_ENTRY: Entry = Entry {
     attempt: Attempt::new(0),
     state: STATE_CLOSED,
     tried: Tried(0),
+    class: ClassId::DEFAULT,
+    charged: None,
 };
 
 /// What a SYN of the LAN asks for.
@@ -102,11 +118,16 @@ const NO_ENTRY: Entry = Entry {
 pub(super) enum Settled {
     /// Its flow is bound as it should be.
     Bound,
-    /// A new flow is to be bound to this link.
-    Fresh(LinkId),
+    /// A new flow of this class is to be bound to this link.
+    Fresh(ClassId, LinkId),
     /// The attempt goes on over this link.
     Onward(LinkId),
+    /// The same in another class, whose flow is new. The connection at the server, if it has tried the link before.
+    Anew(ClassId, LinkId, Option<SideId>),
+    /// Its host is told that there is none.
     NoLink,
+    /// There is none, and nobody is told.
+    Dropped,
 }
 
 /// An open flow that its host has forgotten, until the sweep or the end of its link finds it.
@@ -116,6 +137,8 @@ struct Silent {
     runs_out: Time,
     link: LinkId,
     confirmed: bool,
+    class: ClassId,
+    charged: Option<u32>,
 }
 
 /// What a packet from a link is.
@@ -134,15 +157,19 @@ pub(super) enum Heard {
 /// Flows, the choice among links, and what both count.
 #[derive(Debug)]
 pub struct Nat {
-    choice: Choice,
+    rules: Box<Rules>,
+    /// By class.
+    choices: Vec<Choice>,
     /// By the place of the flow's opener.
     entries: Vec<Entry>,
     /// The earlier tries of attempts that nothing answered yet: by the place of the opener, the connections at the server.
     earlier: BTreeMap<usize, Vec<(LinkId, SideId)>>,
     /// By flow.
-    pairs: Vec<Pair>,
-    /// By user and server; of a user as a whole without a server.
-    sessions: BTreeMap<Session, LinkId>,
+    openings: Vec<Opening>,
+    /// By class, user and server; of a user as a whole without a server.
+    sessions: BTreeMap<Session, u64>,
+    /// Live flows of each user in a class that has a quota.
+    shares: BTreeMap<(ClassId, u32), u32>,
     traffic: Vec<Traffic>,
     gauges: Box<Gauges>,
     /// How many there are of each.
@@ -151,17 +178,28 @@ pub struct Nat {
     draws: Draws,
 }
 
-/// A user and a server, or a user as a whole.
-type Session = (u32, Option<u32>);
+/// Of a class, a user and a server, or a user as a whole.
+type Session = (ClassId, u32, Option<u32>);
+
+/// What is known of a flow before it opens.
+#[derive(Clone, Copy, Debug, Default)]
+struct Opening {
+    pair: Pair,
+    class: ClassId,
+    /// Of the server.
+    port: u16,
+}
 
 impl Nat {
     pub(super) fn new(links: usize, seed: u64) -> Self {
         Nat {
-            choice: Choice::default(),
+            rules: Rules::none(),
+            choices: vec![Choice::default()],
             entries: Vec::new(),
             earlier: BTreeMap::new(),
-            pairs: Vec::new(),
+            openings: Vec::new(),
             sessions: BTreeMap::new(),
+            shares: BTreeMap::new(),
             traffic: vec![Traffic::default(); links],
             gauges: Box::default(),
             silent: BTreeMap::new(),
@@ -171,15 +209,46 @@ impl Nat {
     }
 
     /// The label that a flow needs, of its addresses and ports as its opener sends them (`packet_hash` of bpf/lib/open.h).
-    pub fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+    pub fn hash(&self, ends: Ends) -> u32 {
+        let (from, to) = ends;
         let (src, dst) = ((*from.ip()).into(), (*to.ip()).into());
-        self.choice.hash_for(src, dst, from.port(), to.port())
+        self.choice(self.class_of(ends))
+            .hash_for(src, dst, from.port(), to.port())
     }
 
-    /// Says between whom a flow is, before it opens. Without it, all flows are of one pair.
-    pub fn introduce(&mut self, flow: FlowId, pair: Pair) {
-        grow(&mut self.pairs, flow.index(), Pair::default());
-        self.pairs[flow.index()] = pair;
+    /// Says between whom a flow is, before it opens, and again where the rules have changed since. Without it, all flows are of
+    /// one pair and the default class.
+    pub fn introduce(&mut self, flow: FlowId, pair: Pair, ends: Ends) {
+        let opening = Opening {
+            pair,
+            class: self.class_of(ends),
+            port: ends.1.port(),
+        };
+        grow(&mut self.openings, flow.index(), Opening::default());
+        self.openings[flow.index()] = opening;
+    }
+
+    /// What rules look at of a connection between these ends.
+    fn class_of(&self, (from, to): Ends) -> ClassId {
+        let traits = Traits {
+            src: (*from.ip()).into(),
+            dst: (*to.ip()).into(),
+            sport: BePort::new(from.port()),
+            dport: BePort::new(to.port()),
+            proto: TCP,
+            ifindex: LAN_DEVICE,
+            ..Traits::default()
+        };
+        ClassId(self.rules.class_of(&traits) as u8)
+    }
+
+    fn opening(&self, flow: FlowId) -> Opening {
+        self.openings.get(flow.index()).copied().unwrap_or_default()
+    }
+
+    /// One that was never installed takes no flows.
+    fn choice(&self, class: ClassId) -> &Choice {
+        self.choices.get(class.index()).unwrap_or(&self.choices[0])
     }
 
     /// The link that a flow is bound to.
@@ -190,6 +259,7 @@ impl Nat {
 
     pub(super) fn bound(&self, opener: SideId) -> Option<Bound> {
         self.entry(opener).map(|entry| Bound {
+            class: entry.class,
             link: entry.link(),
             state: entry.state,
             tried: entry.tried,
@@ -218,14 +288,21 @@ impl Nat {
 
     // ---- what the daemon asks for
 
-    pub(super) fn install(&mut self, choice: &Choice) {
-        self.choice = *choice;
+    pub(super) fn install(&mut self, class: ClassId, choice: &Choice) {
+        grow(&mut self.choices, class.index(), Choice::default());
+        self.choices[class.index()] = *choice;
+    }
+
+    /// Which class new flows are of.
+    pub fn set_rules(&mut self, rules: Box<Rules>) {
+        self.rules = rules;
     }
 
     pub(super) fn counters(&mut self, now: Time) -> Vec<LinkCounters> {
         while let Some(first) = self.silent.first_entry().filter(|e| e.key().runs_out < now) {
             let (silent, flows) = first.remove_entry();
             self.gauges.target[silent.link.index()].closed += flows;
+            self.release(silent.class, silent.charged, flows as u32);
         }
         let all = self.traffic.iter().zip(&self.gauges.target);
         all.map(|(&traffic, &flows)| LinkCounters { traffic, flows })
@@ -238,11 +315,11 @@ impl Nat {
     }
 
     /// Those that are open; a handshake under way moves with its next SYN (`end_entry` of bpf/lib/sweep.h).
-    pub(super) fn end_flows(&mut self, net: &mut Net, link: LinkId) -> Ended {
+    pub(super) fn end_flows(&mut self, net: &mut Net, class: ClassId, link: LinkId) -> Ended {
         let mut ended = Ended::default();
         for place in 0..self.entries.len() {
             let entry = self.entries[place];
-            if !entry.is(STATE_CONFIRMED) || entry.link() != link {
+            if !entry.is(STATE_CONFIRMED) || (entry.class, entry.link()) != (class, link) {
                 continue;
             }
             if !entry.is(STATE_CLOSED) {
@@ -252,18 +329,20 @@ impl Nat {
             self.close(place);
             self.entries[place] = NO_ENTRY;
         }
-        ended.tcp += self.end_silent(link);
+        ended.tcp += self.end_silent(class, link);
         ended
     }
 
     /// The same of those whose host went away: how many there were.
-    fn end_silent(&mut self, link: LinkId) -> u64 {
-        let mut ended = 0;
-        self.silent.retain(|silent, flows| {
-            let stays = !silent.confirmed || silent.link != link;
-            ended += if stays { 0 } else { *flows };
-            stays
-        });
+    fn end_silent(&mut self, class: ClassId, link: LinkId) -> u64 {
+        let (gone, stays): (BTreeMap<_, _>, _) = std::mem::take(&mut self.silent)
+            .into_iter()
+            .partition(|(it, _)| it.confirmed && (it.class, it.link) == (class, link));
+        self.silent = stays;
+        for (silent, flows) in &gone {
+            self.release(silent.class, silent.charged, *flows as u32);
+        }
+        let ended = gone.values().sum();
         self.gauges.target[link.index()].closed += ended;
         ended
     }
@@ -283,8 +362,11 @@ impl Nat {
             return self.open(net, flow);
         };
         let link = entry.link();
+        let is_of_other = self.opening(flow).class != entry.class;
         let retries = &mut self.traffic[link.index()].syn_retries;
-        match self.choice.judge_syn(entry.state, true, link.0) {
+        let choice = &self.choices[entry.class.index()];
+        match choice.judge_syn(entry.state, true, link.0) {
+            Syn::Again | Syn::GoesOn if is_of_other => self.begin_anew(net, flow, entry),
             Syn::Follows => Settled::Bound,
             Syn::Again => {
                 *retries += 1;
@@ -301,20 +383,50 @@ impl Nat {
         }
     }
 
+    /// By the rules of today an attempt that nothing answered is of another class (`judge_syn` of bpf/lib/outbound.h).
+    fn begin_anew(&mut self, net: &Net, flow: FlowId, entry: Entry) -> Settled {
+        let place = entry.opener.index();
+        let mut tries = self.earlier.remove(&place).unwrap_or_default();
+        tries.push((entry.link(), entry.peer));
+        self.close(place);
+        self.entries[place] = NO_ENTRY;
+        match self.open(net, flow) {
+            Settled::Fresh(class, link) => {
+                let tried = tries.iter().find(|(tried, _)| *tried == link);
+                Settled::Anew(class, link, tried.map(|(_, peer)| *peer))
+            }
+            settled => settled,
+        }
+    }
+
     fn open(&mut self, net: &Net, flow: FlowId) -> Settled {
-        let Some(link) = self.choose(net, flow, Tried::default()) else {
+        let Opening { class, pair, .. } = self.opening(flow);
+        let quota = self.choice(class).flows_per_host;
+        let held = self.shares.get(&(class, pair.user)).copied();
+        if quota > 0 && held.unwrap_or_default() >= quota {
             return Settled::NoLink;
+        }
+        let Some(link) = self.choose(net, flow, class, Tried::default()) else {
+            return self.without_link(class);
         };
-        self.remember(flow, link);
-        Settled::Fresh(link)
+        self.remember(net, flow, class, link);
+        Settled::Fresh(class, link)
+    }
+
+    /// What becomes of a flow for which its class has no link (`reason_without_link` of bpf/lib/open.h).
+    fn without_link(&self, class: ClassId) -> Settled {
+        match Without::try_from(self.choice(class).without) {
+            Ok(Without::Drop) => Settled::Dropped,
+            _ => Settled::NoLink,
+        }
     }
 
     /// The attempt goes on elsewhere, if there is a link for it (`go_on` of bpf/lib/outbound.h).
     fn leave(&mut self, net: &Net, flow: FlowId, entry: Entry) -> Settled {
         let link = entry.link();
-        let tried = self.choice.tried_with(entry.tried, link.0);
-        let Some(next) = self.choose(net, flow, tried) else {
-            return Settled::NoLink;
+        let tried = self.choice(entry.class).tried_with(entry.tried, link.0);
+        let Some(next) = self.choose(net, flow, entry.class, tried) else {
+            return self.without_link(entry.class);
         };
         self.entries[entry.opener.index()].tried = tried;
         match next == link {
@@ -324,42 +436,64 @@ impl Nat {
     }
 
     /// The link of a new flow (`choose_link` of bpf/lib/open.h).
-    fn choose(&mut self, net: &Net, flow: FlowId, tried: Tried) -> Option<LinkId> {
-        let known = |session| self.sessions.get(&session).map(|link| link.0);
+    fn choose(&mut self, net: &Net, flow: FlowId, class: ClassId, tried: Tried) -> Option<LinkId> {
+        let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
+        let known = |session| {
+            let word = *self.sessions.get(&session)?;
+            choice.session_link(word, NO_HASH, net.now().as_nanos())
+        };
+        let session = self.session(flow, class).and_then(known);
         let request = Request {
             tried,
             hash: net.label(flow),
-            session: self.session(flow).and_then(known),
-            draw: self.draws.next(&self.choice),
+            session,
+            draw: self.draws.next(class, choice),
             ..Request::default()
         };
-        let decision = choose(&self.choice, &self.gauges, &NO_TABLE, &request);
+        let decision = choose(choice, &self.gauges, &NO_TABLE, &request);
         decision.target.map(LinkId)
     }
 
-    /// What binds the flows of a pair, or of a user, to one link. There are no ports here that are excepted.
-    fn session(&self, flow: FlowId) -> Option<Session> {
-        let pair = self.pairs.get(flow.index()).copied().unwrap_or_default();
-        match self.choice.reach(0) {
+    /// What binds the flows of a pair, or of a user, to one link.
+    fn session(&self, flow: FlowId, class: ClassId) -> Option<Session> {
+        let Opening { pair, port, .. } = self.opening(flow);
+        match self.choice(class).reach(port) {
             Granularity::Connection => None,
-            Granularity::Session => Some((pair.user, Some(pair.server))),
-            Granularity::Host => Some((pair.user, None)),
+            Granularity::Session => Some((class, pair.user, Some(pair.server))),
+            Granularity::Host => Some((class, pair.user, None)),
         }
     }
 
-    fn remember(&mut self, flow: FlowId, link: LinkId) {
-        if let Some(session) = self.session(flow) {
-            self.sessions.insert(session, link);
+    fn remember(&mut self, net: &Net, flow: FlowId, class: ClassId, link: LinkId) {
+        if let Some(session) = self.session(flow, class) {
+            let word = session_word(NO_HASH, link.0, net.now().as_nanos());
+            self.sessions.insert(session, word);
         }
     }
 
-    pub(super) fn bind(&mut self, opener: SideId, peer: SideId, link: LinkId) {
+    /// So many flows less of a user in a class with a quota.
+    fn release(&mut self, class: ClassId, charged: Option<u32>, flows: u32) {
+        let share = charged.and_then(|user| self.shares.get_mut(&(class, user)));
+        if let Some(share) = share {
+            *share -= flows;
+        }
+    }
+
+    pub(super) fn bind(&mut self, net: &Net, flow: FlowId, class: ClassId, link: LinkId) {
+        let (opener, peer) = net.sides(flow);
+        let has_quota = self.choice(class).flows_per_host > 0;
+        let charged = has_quota.then(|| self.opening(flow).pair.user);
+        if let Some(user) = charged {
+            *self.shares.entry((class, user)).or_default() += 1;
+        }
         grow(&mut self.entries, opener.index(), NO_ENTRY);
         self.entries[opener.index()] = Entry {
             opener,
             peer,
             attempt: Attempt::new(link.0),
             state: 0,
+            class,
+            charged,
             ..NO_ENTRY
         };
         let gauge = &mut self.gauges.target[link.index()];
@@ -441,8 +575,9 @@ impl Nat {
         let (link, peer) = (entry.link(), entry.peer);
         let resets = kind == Kind::Rst && (entry.is(STATE_REPLIED) || !is_earlier(segment.number));
         let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || resets;
+        let class = entry.class;
         if let Some(flow) = net.flow_of(opener).filter(|_| moved) {
-            self.remember(flow, link);
+            self.remember(net, flow, class, link);
         }
         let traffic = &mut self.traffic[link.index()];
         traffic.tx_packets += 1;
@@ -500,6 +635,8 @@ impl Nat {
                 runs_out: entry.seen + entry.timer(),
                 link: entry.link(),
                 confirmed: entry.is(STATE_CONFIRMED),
+                class: entry.class,
+                charged: entry.charged,
             };
             *self.silent.entry(silent).or_default() += 1;
         }
@@ -511,7 +648,9 @@ impl Nat {
         let entry = &mut self.entries[place];
         if !entry.is(STATE_CLOSED) {
             entry.state |= STATE_CLOSED;
+            let Entry { class, charged, .. } = *entry;
             self.gauges.target[entry.link().index()].closed += 1;
+            self.release(class, charged, 1);
             self.earlier.remove(&place);
         }
     }

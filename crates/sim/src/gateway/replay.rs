@@ -2,12 +2,13 @@
 //! loaded programs can be given the very same, and what both make of them can be compared.
 
 use std::convert::Infallible;
-use std::net::SocketAddrV4;
 
-use anabranch_core::{Balancer, Config, DataPlane, LinkId, LinkSpec as Told, Time};
-use anabranch_policy::Tried;
+use anabranch_core::{
+    Balancer, ClassId, ClassSpec, Config, DataPlane, LinkId, LinkSpec as Told, Time,
+};
+use anabranch_policy::{Rules, Tried};
 
-use super::{Gateway, Lines, Pair, Plane};
+use super::{Ends, Gateway, Lines, Pair, Plane};
 use crate::link::{Buffer, LinkSpec, Loss};
 use crate::net::{FlowId, FlowSpec, Net, News, Packet, Path, PathId, SideId, SiteId, Work};
 use crate::tcp::{Segment, TcpConfig};
@@ -24,6 +25,8 @@ const LINE: LinkSpec = LinkSpec {
 /// What the gateway knows of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
+    /// Whose choice it was.
+    pub class: ClassId,
     /// That its packets take.
     pub link: LinkId,
     /// Bits of `STATE_…`.
@@ -57,7 +60,7 @@ impl Replay {
             name: link.to_string(),
             ..Told::default()
         });
-        let in_turn = "RR".parse().expect("a policy of the catalogue");
+        let in_turn = ClassSpec::alone("RR".parse().expect("a policy of the catalogue"));
         let balancer = Balancer::new(Time::ZERO, in_turn, told.collect(), Config::default());
         let gateway = Gateway::new(balancer.expect("links without rates"), &lines, seed);
         let (gateway, net) = world.become_site(gateway).into_parts();
@@ -84,7 +87,7 @@ impl Replay {
     }
 
     /// A flow of which the gateway has not heard, between these hosts.
-    pub fn begin(&mut self, pair: Pair, from: SocketAddrV4, to: SocketAddrV4) -> FlowId {
+    pub fn begin(&mut self, pair: Pair, ends: Ends) -> FlowId {
         let spec = FlowSpec {
             start: self.net.now(),
             work: Work::Endless,
@@ -93,15 +96,20 @@ impl Replay {
             tcp: TcpConfig::default(),
         };
         let flow = self.net.open(spec);
-        self.gateway.nat.introduce(flow, pair);
-        self.label(flow, from, to);
+        self.introduce(flow, pair, ends);
         flow
     }
 
-    /// Has a flow carry the hash of these ends that the choice goes by: to be told again when another choice is installed.
-    pub fn label(&mut self, flow: FlowId, from: SocketAddrV4, to: SocketAddrV4) {
+    /// Has a flow carry what choices and rules look at: to be told again when others are installed.
+    pub fn introduce(&mut self, flow: FlowId, pair: Pair, ends: Ends) {
+        self.gateway.nat.introduce(flow, pair, ends);
         let (opener, _) = self.net.sides(flow);
-        self.net.side_mut(opener).label = self.gateway.nat.hash(from, to);
+        self.net.side_mut(opener).label = self.gateway.nat.hash(ends);
+    }
+
+    /// Which class new flows are of.
+    pub fn set_rules(&mut self, rules: Box<Rules>) {
+        self.gateway.nat.set_rules(rules);
     }
 
     /// The LAN host has forgotten the flow, whose number may be the next one's.

@@ -1,9 +1,7 @@
 //! Who carries the flows of a site: the gateway behind NAT, or packets in turn over all links.
 
-use std::net::SocketAddrV4;
-
 use anabranch_core::multilink::{self, Drr};
-use anabranch_core::{Algorithm, Balancer, Config, Event, LinkId, State, Time};
+use anabranch_core::{Algorithm, Balancer, ClassSpec, Config, Event, LinkId, State, Time};
 use anabranch_scenario::{
     Event as Told, EventKind, LinkPlan, LinkReading, LinkState, Site as Plan,
 };
@@ -11,7 +9,7 @@ use anabranch_scenario::{
 use super::SimError;
 use super::homes::Homes;
 use super::scene::{Way, Wires};
-use crate::gateway::{Gateway, Lines, Pair};
+use crate::gateway::{Ends, Gateway, Lines, Pair};
 use crate::link::Tally;
 use crate::load::{Carrier, Route};
 use crate::net::{FlowId, Hop, Net, News, Path, SiteId};
@@ -66,13 +64,13 @@ impl Carrier for Behind {
         })
     }
 
-    fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
-        self.gateway.nat.hash(from, to)
+    fn hash(&self, ends: Ends) -> u32 {
+        self.gateway.nat.hash(ends)
     }
 
-    fn introduce(&mut self, _: &Net, flow: FlowId, pair: Pair) {
+    fn introduce(&mut self, flow: FlowId, pair: Pair, ends: Ends) {
         self.homes.introduce(flow, pair);
-        self.gateway.nat.introduce(flow, pair);
+        self.gateway.nat.introduce(flow, pair, ends);
     }
 
     fn link_of(&self, net: &Net, flow: FlowId) -> Option<usize> {
@@ -200,7 +198,7 @@ impl Stripes {
             Path::new(&lines.chain([arrival]).collect::<Vec<_>>())
         });
         let specs = plan.links.iter().map(LinkPlan::spec).collect();
-        let any = Algorithm::default();
+        let any = ClassSpec::alone(Algorithm::default());
         let balancer = Balancer::new(Time::ZERO, any, specs, Config::default())?;
         let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
         Ok(Stripes {
@@ -286,7 +284,7 @@ impl Carrier for Stripes {
         })
     }
 
-    fn introduce(&mut self, _: &Net, flow: FlowId, pair: Pair) {
+    fn introduce(&mut self, flow: FlowId, pair: Pair, _: Ends) {
         self.homes.introduce(flow, pair);
     }
 

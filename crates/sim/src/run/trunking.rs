@@ -1,7 +1,5 @@
 //! Clients and servers at the two ends of a trunk.
 
-use std::net::SocketAddrV4;
-
 use anabranch_core::multilink::{Counters, SublinkId};
 use anabranch_policy::spread;
 use anabranch_scenario::{
@@ -11,7 +9,7 @@ use anabranch_scenario::{
 use super::SimError;
 use super::homes::Home;
 use super::scene::{Way, add};
-use crate::gateway::Pair;
+use crate::gateway::{Ends, Pair};
 use crate::load::{Carrier, Route, flow_hash};
 use crate::net::{FlowId, Hop, LinkId, Net, News, SiteId};
 use crate::packet::PacketId;
@@ -108,14 +106,14 @@ impl Carrier for Trunking {
     }
 
     /// The trunk is the way from the servers; `from` is a client.
-    fn hash(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+    fn hash(&self, (from, to): Ends) -> u32 {
         match self.hashes_as_bonding {
             true => spread::layer34(to, from),
-            false => flow_hash(from, to),
+            false => flow_hash((from, to)),
         }
     }
 
-    fn introduce(&mut self, _: &Net, _: FlowId, _: Pair) {}
+    fn introduce(&mut self, _: FlowId, _: Pair, _: Ends) {}
 
     fn link_of(&self, _: &Net, _: FlowId) -> Option<usize> {
         None

@@ -65,7 +65,7 @@ pub fn downloads(users: u32, bytes: u64, gap: Duration, from: Duration, to: Dura
 pub fn scenario(links: Vec<LinkPlan>, load: Load, limit: Duration) -> Scenario {
     Scenario {
         name: "test".into(),
-        network: Network::Site(Site { links, nat: true }),
+        network: Network::Site(Site::new(links, true)),
         faults: Vec::new(),
         load,
         policies: Vec::new(),

@@ -11,6 +11,7 @@ fn class(name: &str, per_user_per_s: f64, size: Size) -> Class {
         name: name.to_owned(),
         per_user_per_s,
         size,
+        servers: Vec::new(),
         direction: Direction::Down,
         bursts: None,
     }
@@ -133,6 +134,26 @@ fn adding_a_user_or_a_class_changes_nothing_for_the_others() {
         .filter(|arrival| arrival.user.0 < 20 && arrival.class.0 < 2)
         .collect();
     assert_eq!(kept, of_mix(&few, 5));
+}
+
+#[test]
+fn a_class_with_servers_of_its_own_asks_those_and_changes_nothing_for_the_others() {
+    for exact in [false, true] {
+        let plain = Mix { exact, ..mix() };
+        let mut own = plain.clone();
+        own.classes[0].servers = vec![ServerId(7), ServerId(2)];
+        assert_eq!(Pattern::Mix(own.clone()).servers(), 8);
+        let (plain, own) = (of_mix(&plain, 5), of_mix(&own, 5));
+        let of_class = |all: &[Arrival], class| {
+            let those = all.iter().filter(|arrival| arrival.class == ClassId(class));
+            those.copied().collect::<Vec<_>>()
+        };
+        assert_eq!(of_class(&own, 1), of_class(&plain, 1));
+        let asked = of_class(&own, 0);
+        let of_server = |server| asked.iter().filter(move |a| a.server == ServerId(server));
+        assert_eq!(of_server(7).count() + of_server(2).count(), asked.len());
+        assert!(of_server(7).count() > 0 && of_server(2).count() > 0);
+    }
 }
 
 #[test]

@@ -573,6 +573,7 @@ fn a_transfer_names_the_class_of_its_plan() {
         name: name.into(),
         per_user_per_s: 40.0,
         size: Size::Fixed(7),
+        servers: Vec::new(),
         direction,
         bursts: None,
     };

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use anabranch_config::{BadInput, did_you_mean, read_text};
-use anabranch_core::rules::file::{DEFAULT_CLASS, dscp_name, dscp_of, protocol_of};
-use anabranch_core::rules::{Class, Moment, Sample, Trial, Verdict, protocol_name};
+use anabranch_core::rules::file::{DEFAULT_CLASS, dscp_of, protocol_of};
+use anabranch_core::rules::{Class, Moment, Sample, Trial, Verdict};
 use anabranch_daemon::config::{Config, Configuration};
 use anyhow::ensure;
 
@@ -82,13 +82,7 @@ fn answer(config: &Config, asked: &Asked, verdict: &Verdict) -> String {
     let class = class_of(config, verdict);
     let mut lines = vec![format!("{}: {}", table::good(&class.name), class.path())];
     for (rule, missed) in config.rules.iter().zip(&verdict.passed) {
-        let fields = rule.matches.fields();
-        let misses = missed.iter().map(|key| {
-            let wanted = fields.iter().find(|(field, _)| field == key);
-            let wanted = wanted.map_or("", |(_, values)| values);
-            format!("{key}: {}, not {wanted}", value(asked, key))
-        });
-        let misses: Vec<String> = misses.collect();
+        let misses = rule.misses(missed, &asked.sample, asked.at);
         lines.push(format!("not {}: {}", rule.name(), misses.join("; ")));
     }
     if let Some(expected) = &asked.expected
@@ -98,26 +92,6 @@ fn answer(config: &Config, asked: &Asked, verdict: &Verdict) -> String {
         lines.push(table::bad(problem).to_string());
     }
     lines.iter().map(|line| format!("   {line}\n")).collect()
-}
-
-/// What the flow has where a rule has `key`.
-fn value(Asked { sample, at, .. }: &Asked, key: &str) -> String {
-    let port = |port: u16| match port {
-        0 => "none".to_owned(),
-        port => port.to_string(),
-    };
-    match key {
-        "from" => sample
-            .from
-            .map_or("self".to_owned(), |from| from.to_string()),
-        "to" => sample.to.to_string(),
-        "protocol" => protocol_name(sample.protocol),
-        "ports" => port(sample.port),
-        "source_ports" => port(sample.source_port),
-        "dscp" => dscp_name(sample.dscp),
-        "device" => sample.device.clone().unwrap_or("none".to_owned()),
-        _ => at.map_or(String::new(), |at| at.to_string()),
-    }
 }
 
 /// Fills in the only LAN device; refuses what the configuration does not know, and what has to be said for its rules.

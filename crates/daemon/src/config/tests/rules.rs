@@ -112,6 +112,18 @@ fn a_rule_may_have_no_link_if_it_says_what_happens_then() {
 }
 
 #[test]
+fn a_rule_has_no_more_tiers_than_the_programs_have_room_for() {
+    let then = "then = [[\"b\"], [\"c\"], [\"d\"], [\"e\"]]";
+    let told = refusal(&format!(
+        "[[rule]]\nname = \"a\"\nlinks = [\"fiber\"]\n{then}\n"
+    ));
+    assert_eq!(
+        told,
+        format!("8: rule[0].{then}: at most 3 tiers are allowed behind links")
+    );
+}
+
+#[test]
 fn a_wrong_value_of_a_rule_is_told_with_its_line_and_what_is_allowed() {
     for (line, message) in [
         (
@@ -252,6 +264,54 @@ ports = 443
         [
             "note: /etc/anabranch.toml:9: rule[1].name = \"video\": except what is taken before by guests (line 6)"
         ]
+    );
+}
+
+#[test]
+fn what_routing_rules_cannot_match_is_refused_for_the_gateway_itself_and_told_of_all_traffic() {
+    let rule = |lines: &str| format!("[[rule]]\nname = \"own\"\n{lines}\n");
+    for (lines, problem) in [
+        (
+            "dscp = \"ef\"",
+            "8: rule[0].dscp = \"ef\": routing rules, which lead the gateway's own traffic, cannot match a code point",
+        ),
+        (
+            "source_ports = 5060",
+            "8: rule[0].source_ports = 5060: routing rules, which lead the gateway's own traffic, cannot match the source port of \
+             a TCP connection, which is chosen behind its route",
+        ),
+        (
+            "ports = \"1024-65535\"",
+            "8: rule[0].ports = \"1024-65535\": routing rules, which lead the gateway's own traffic, cannot match port 65535",
+        ),
+    ] {
+        let refused = refusal(&rule(&format!("from = \"self\"\n{lines}")));
+        assert!(refused.starts_with(&format!("{problem}: ")), "{refused}");
+        let told = remarks(&rule(&format!("\n{lines}")));
+        let told_of = format!(
+            "warning: /etc/anabranch.toml:{problem}; this is for LAN hosts alone, as from = \"0.0.0.0/0\" says"
+        );
+        assert_eq!(told, [told_of]);
+        let of_lan = rule(&format!("from = \"0.0.0.0/0\"\n{lines}"));
+        assert_eq!(remarks(&of_lan), [""; 0]);
+    }
+}
+
+#[test]
+fn a_rule_that_would_be_too_many_routing_rules_is_refused() {
+    let with_ports = |count: u16| {
+        let ports: Vec<String> = (1..=count).map(|port| (port * 2).to_string()).collect();
+        format!("[[rule]]\nname = \"own\"\nports = [{}]\n", ports.join(", "))
+    };
+    assert_eq!(remarks(&with_ports(32)), [""; 0]);
+    assert_eq!(
+        refusal(&with_ports(33)),
+        "6: rule[0].name = \"own\": the gateway's own traffic would take 66 routing rules, of which 64 are allowed: name fewer or \
+         wider networks and port ranges, or networks in from if it is for LAN hosts alone"
+    );
+    assert_eq!(
+        remarks(&(with_ports(33) + "from = \"0.0.0.0/0\"\n")),
+        [""; 0]
     );
 }
 

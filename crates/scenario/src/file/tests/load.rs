@@ -111,3 +111,35 @@ fn rows_are_within_the_run_and_of_users_that_can_be() {
         assert_eq!(message, problem);
     }
 }
+
+#[test]
+fn a_class_of_a_mix_asks_the_servers_it_names() {
+    let mix = |own: &str| {
+        format!(
+            "{MINIMAL}\n[workload]\nkind = \"mix\"\nservers = 3\nclass.a = {{ per_user = \"9/s\", size = 9{own} }}"
+        )
+    };
+    let asked = |own: &str| {
+        let Load::Arrivals(plan) = read(&mix(own)).load else {
+            panic!("arrivals")
+        };
+        let mut servers: Vec<u32> = plan.arrivals().map(|arrival| arrival.server.0).collect();
+        servers.sort();
+        servers.dedup();
+        servers
+    };
+    assert_eq!(asked(""), [0, 1, 2]);
+    assert_eq!(asked(", server = 1"), [1]);
+    assert_eq!(asked(", server = [2, 0]"), [0, 2]);
+    for (own, problem) in [
+        ("3", "0 to 2 are allowed; servers says how many there are"),
+        ("[0, 1, 0]", "a server is there twice"),
+        ("[]", "an empty list; leave the key out for any"),
+        ("-1", "servers are numbered from 0"),
+    ] {
+        let message = error(&mix(&format!(", server = {own}")));
+        let start = format!("house.toml:8: workload.class.a.server = {own}: ");
+        assert!(message.starts_with(&start), "{message}");
+        assert!(message.ends_with(problem), "{message}");
+    }
+}

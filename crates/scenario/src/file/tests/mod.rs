@@ -5,6 +5,7 @@ mod groups;
 mod load;
 mod network;
 mod policies;
+mod rules;
 mod sweep;
 mod tcp;
 mod worlds;
@@ -102,6 +103,7 @@ fn the_scenarios_of_the_repository_are_right() {
     names.sort();
     let expected = [
         "demo",
+        "office",
         "peng-l3-3-1",
         "reno-beside-cubic",
         "round-trips",
@@ -118,10 +120,15 @@ fn the_examples_of_the_documentation_are_right() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    let [scenario, groups, sweep] = blocks[..] else {
+    let [scenario, rule, groups, sweep] = blocks[..] else {
         panic!("{} blocks", blocks.len())
     };
     assert_eq!(parse(scenario).unwrap().runs().len(), 2 * 20);
+    let servers =
+        "workload = { kind = \"mix\", servers = 2, class.a = { per_user = \"1/s\", size = 9 } }";
+    let (links, _) = scenario.split_once("fault").unwrap();
+    let with_rule = parse(&format!("{links}\n{servers}\n{rule}")).unwrap();
+    assert_eq!(site(with_rule.first()).rules.len(), 1);
     assert_eq!(parse(groups).unwrap().first().load.users(), 8);
     assert_eq!(
         parse(&format!("{scenario}{sweep}")).unwrap().runs().len(),

@@ -1,0 +1,446 @@
+//! What is a class's own: which links its new flows take, the window in which they are shared out, and what becomes of the
+//! flows that are on other links.
+
+use std::time::Duration;
+
+use anabranch_policy::abi::{self, Choice, SPARE_MAX};
+
+use super::links::{Link, Links};
+use super::{ClassStatus, Event};
+use crate::algorithm::{Algorithm, Retry};
+use crate::class::{ClassId, ClassSpec};
+use crate::link::{LinkId, LinkSet, OnReturn};
+use crate::measure::{Better, Mixture, Observed, Taken};
+use crate::rules::WhenNone;
+use crate::time::Time;
+use crate::weights;
+
+/// A surplus that hosts bound to one link have caused is made up for no further than this.
+const SURPLUS_MAX_MILLI: i64 = 16_000;
+
+/// A UDP flow without a packet for so long is moved without its host noticing.
+const PAUSE: Duration = Duration::from_secs(1);
+/// UDP flows without a pause are moved after this.
+const MOVE_WITHIN: Duration = Duration::from_secs(4);
+
+/// What one link is to one class.
+#[derive(Clone, Debug)]
+struct Share {
+    /// When the current measuring period began.
+    period_bytes: u64,
+    period_packets: u64,
+    period_dispatched: u64,
+    /// What it was given beyond its share in this window's earlier periods, in thousandths of a flow.
+    surplus_milli: i64,
+    weight: u32,
+    /// Since when better links take its new flows, and when its UDP flows were last moved.
+    outranked: Option<(Time, Time)>,
+    /// Of the link's losses, for how many its flows have ended: for the rest, no other link could take them yet.
+    ended: u64,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Share {
+            period_bytes: 0,
+            period_packets: 0,
+            period_dispatched: 0,
+            surplus_milli: 0,
+            weight: abi::WEIGHT_MAX,
+            outranked: None,
+            ended: 0,
+        }
+    }
+}
+
+/// The links that flows may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Paths {
+    /// New flows.
+    pub(super) usable: LinkSet,
+    /// Attempts that have failed on all before; as many as are not empty.
+    spare: [LinkSet; SPARE_MAX],
+    /// Flows that a route of the host binds.
+    working: LinkSet,
+    without: abi::Without,
+}
+
+impl Paths {
+    fn over(usable: LinkSet, working: LinkSet, without: abi::Without) -> Paths {
+        Paths {
+            usable,
+            spare: [LinkSet::default(); SPARE_MAX],
+            working,
+            without,
+        }
+    }
+}
+
+/// One class as it stands.
+#[derive(Debug)]
+pub(super) struct Class {
+    spec: ClassSpec,
+    shares: Vec<Share>,
+    paths: Paths,
+    period_began: Time,
+    /// Of the configuration, for the next [`settle`](Self::settle).
+    due: Due,
+    installed: Option<Choice>,
+    pending: Option<Choice>,
+}
+
+/// What a change asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    /// The choice says something else than before.
+    Offer,
+    /// Other links are shared out, or by another algorithm.
+    Window,
+}
+
+impl Class {
+    pub(super) fn new(now: Time, spec: ClassSpec, links: usize) -> Class {
+        Class {
+            spec,
+            shares: vec![Share::default(); links],
+            paths: Paths::over(LinkSet::default(), LinkSet::default(), abi::Without::Refuse),
+            period_began: now,
+            due: Due::Window,
+            installed: None,
+            pending: None,
+        }
+    }
+
+    /// Goes on as the same class under another configuration, where `stays` tells which links are the same.
+    pub(super) fn succeed(&mut self, before: Class, stays: &[bool], same_links: bool) {
+        self.installed = before.installed;
+        if same_links && before.spec.algorithm == self.spec.algorithm {
+            self.paths = before.paths;
+            self.period_began = before.period_began;
+            self.shares = before.shares;
+            self.due = Due::Offer;
+            return;
+        }
+        let links = self.shares.iter_mut().zip(before.shares).zip(stays);
+        for ((share, before), _) in links.filter(|(_, stays)| **stays) {
+            share.outranked = before.outranked;
+            share.ended = before.ended;
+        }
+    }
+
+    pub(super) fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    pub(super) fn weight(&self, link: LinkId) -> u32 {
+        self.shares[link.index()].weight
+    }
+
+    pub(super) fn status(&self, class: ClassId) -> ClassStatus {
+        ClassStatus {
+            class,
+            tiers: self.spec.tiers.clone(),
+            usable: self.paths.usable,
+            weights: self.shares.iter().map(|share| share.weight).collect(),
+        }
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    pub(super) fn poll_choice(&mut self) -> Option<Choice> {
+        let choice = self.pending.take()?;
+        self.installed = Some(choice);
+        Some(choice)
+    }
+
+    // ---- which links
+
+    /// Brings its links up to date; `default` are those of the default class, for any other.
+    pub(super) fn settle(&mut self, now: Time, links: &Links, default: Option<&Paths>) {
+        let paths = self.find_paths(links, default);
+        let before = std::mem::replace(&mut self.paths, paths);
+        let due = std::mem::replace(&mut self.due, Due::Nothing);
+        if due == Due::Window || before.usable != paths.usable {
+            self.begin_window(now, links);
+        } else if due == Due::Offer || before != paths {
+            self.offer(links);
+        }
+    }
+
+    fn find_paths(&self, links: &Links, default: Option<&Paths>) -> Paths {
+        let working = links.working();
+        let without = self.without(default);
+        let left = |tier: &LinkSet| Some(*tier & working).filter(|left| !left.is_empty());
+        let mut tiers = self.spec.tiers.iter().flatten().filter_map(left);
+        if let Some(usable) = tiers.next() {
+            let mut paths = Paths::over(usable, working, without);
+            for (place, tier) in paths.spare.iter_mut().zip(tiers) {
+                *place = tier;
+            }
+            return paths;
+        }
+        let any = Paths::over(links.preferred(), working, without);
+        match (&self.spec.tiers, self.spec.when_none, default) {
+            (Some(_), WhenNone::Any, Some(default)) => *default,
+            (None, ..) | (Some(_), WhenNone::Any, None) => any,
+            (Some(_), WhenNone::Drop | WhenNone::Kernel, _) => Paths {
+                usable: LinkSet::default(),
+                ..any
+            },
+        }
+    }
+
+    fn without(&self, default: Option<&Paths>) -> abi::Without {
+        match self.spec.when_none {
+            WhenNone::Any => default.map_or(abi::Without::Refuse, |paths| paths.without),
+            WhenNone::Drop => abi::Without::Drop,
+            WhenNone::Kernel => abi::Without::Kernel,
+        }
+    }
+
+    // ---- flows on other links
+
+    /// Flows end where no new ones begin, once others can take them.
+    pub(super) fn end_flows(
+        &mut self,
+        class: ClassId,
+        links: &Links,
+        events: &mut impl Extend<Event>,
+    ) {
+        let usable = self.paths.usable;
+        let lost = links.iter().zip(&mut self.shares);
+        for ((link, state), share) in lost.filter(|((_, state), _)| state.is_lost()) {
+            let is_due = share.ended < state.losses;
+            if is_due && !usable.is_empty() && !usable.contains(link) {
+                share.ended = state.losses;
+                events.extend([Event::EndFlows { class, link }]);
+            }
+        }
+    }
+
+    /// What flows do when better links return is [`ClassSpec::on_return`].
+    pub(super) fn move_flows(
+        &mut self,
+        now: Time,
+        class: ClassId,
+        links: &Links,
+        events: &mut impl Extend<Event>,
+    ) {
+        let usable = self.paths.usable;
+        for ((link, state), share) in links.iter().zip(&mut self.shares) {
+            let rests = state.is_alive() && !usable.contains(link) && !usable.is_empty();
+            if !rests {
+                share.outranked = None;
+                continue;
+            }
+            let on_return = self.spec.on_return.unwrap_or(state.spec.on_return);
+            events.extend(share.rest(now, class, link, on_return));
+        }
+    }
+
+    // ---- windows
+
+    /// Nobody is owed anything: the links that take part have changed.
+    pub(super) fn begin_window(&mut self, now: Time, links: &Links) {
+        for share in &mut self.shares {
+            share.surplus_milli = 0;
+        }
+        self.begin_period(now, links);
+    }
+
+    /// When its measuring period ends, if it has any.
+    pub(super) fn period_end(&self) -> Option<Time> {
+        let period = self.spec.algorithm.period?;
+        Some(self.period_began + period)
+    }
+
+    pub(super) fn end_period(&mut self, now: Time, links: &Links) {
+        self.add_up_surplus(links);
+        self.begin_period(now, links);
+    }
+
+    /// What each usable link was given in the period that ends, less its share.
+    ///
+    /// Without this, every period would begin with a flow to each link, however small its weight, before the greatest
+    /// gets its second (eq. 4 with all SD = 0); and where flows are fewer than periods, the greatest would get them all.
+    fn add_up_surplus(&mut self, links: &Links) {
+        let usable = self.paths.usable;
+        let all = links.iter().zip(&mut self.shares);
+        let mut used: Vec<_> = all
+            .filter(|((id, _), _)| usable.contains(*id))
+            .map(|((_, link), share)| (share.dispatched(link), share))
+            .collect();
+        let flows: u64 = used.iter().map(|(given, _)| given).sum();
+        let weights: u64 = used.iter().map(|(_, share)| u64::from(share.weight)).sum();
+        for (given, share) in &mut used {
+            let share_milli =
+                u128::from(flows) * 1000 * u128::from(share.weight) / u128::from(weights);
+            let given_milli = *given as i64 * 1000 - share_milli as i64;
+            share.surplus_milli =
+                (share.surplus_milli + given_milli).clamp(-SURPLUS_MAX_MILLI, SURPLUS_MAX_MILLI);
+        }
+    }
+
+    /// How many flows a link begins the period with, so that eq. 4 makes up for the surplus: the surplus, and on top the
+    /// same number of flows per weight for every link, just so many that none is negative.
+    fn flows_ahead(&self, links: &Links, share: &Share) -> u32 {
+        let all = links.ids().zip(&self.shares);
+        let usable = all.filter(|(id, _)| self.paths.usable.contains(*id));
+        let level = |other: &Share| {
+            i128::from(-other.surplus_milli) * i128::from(share.weight) / i128::from(other.weight)
+        };
+        let highest = usable.map(|(_, other)| level(other)).max().unwrap_or(0);
+        let ahead_milli = (i128::from(share.surplus_milli) + highest).max(0);
+        u32::try_from((ahead_milli + 500) / 1000).unwrap_or(u32::MAX)
+    }
+
+    /// Measures, weighs, and counts dispatched flows from here on.
+    fn begin_period(&mut self, now: Time, links: &Links) {
+        self.period_began = now;
+        self.weigh(links);
+        for ((_, link), share) in links.iter().zip(&mut self.shares) {
+            share.period_bytes = link.bytes();
+            share.period_packets = link.packets();
+            share.period_dispatched = link.counters.flows.dispatched;
+        }
+        self.offer(links);
+    }
+
+    /// Peng eq. 5 over the usable links.
+    fn weigh(&mut self, links: &Links) {
+        let (measured, better) = self.measured(links);
+        let of_usable = || {
+            links
+                .ids()
+                .filter(|&link| self.paths.usable.contains(link))
+                .map(|link| measured[link.index()])
+        };
+        let (least, most) = (
+            of_usable().min().unwrap_or(0),
+            of_usable().max().unwrap_or(0),
+        );
+        for (share, measured) in self.shares.iter_mut().zip(measured) {
+            share.weight = match better {
+                Better::More => weights::of_more(measured, most),
+                Better::Less => weights::of_less(measured, least),
+            };
+        }
+    }
+
+    /// What the links' weights are in the ratio of, and which value of it is better.
+    fn measured(&self, links: &Links) -> (Vec<u64>, Better) {
+        let Algorithm {
+            measure, weighting, ..
+        } = self.spec.algorithm;
+        match measure.taken {
+            Taken::EveryPeriod(take) => {
+                let mixture = match self.spec.direction {
+                    Some(direction) => Mixture::of(direction),
+                    None => &links.mixture,
+                };
+                let all = links.iter().zip(&self.shares);
+                let values = all.map(|((_, link), share)| take(&share.observed(link, mixture)));
+                (values.collect(), measure.better)
+            }
+            // The data path has the measure; weights say by what it is divided.
+            Taken::AtChoice(_) | Taken::Never => {
+                let weights = links.specs().map(|spec| weighting.of(spec));
+                (weights.collect(), Better::More)
+            }
+        }
+    }
+
+    // ---- the choice
+
+    /// Has the choice installed as it stands, if it differs and the counters are known from which it counts.
+    pub(super) fn offer(&mut self, links: &Links) {
+        if links.counted.is_none() {
+            return;
+        }
+        let choice = self.choice(links);
+        self.pending = Some(choice).filter(|choice| self.installed.as_ref() != Some(choice));
+    }
+
+    fn choice(&self, links: &Links) -> Choice {
+        let ClassSpec {
+            algorithm,
+            sessions,
+            ..
+        } = &self.spec;
+        let Paths {
+            usable,
+            spare,
+            working,
+            without,
+        } = self.paths;
+        let mut choice = Choice {
+            dispatch: algorithm.dispatch.into(),
+            load: algorithm.load() as u32,
+            count: links.len() as u32,
+            usable: usable.targets(),
+            spare: spare.map(LinkSet::targets),
+            spares: spare.iter().filter(|tier| !tier.is_empty()).count() as u32,
+            working: working.targets(),
+            without: without.into(),
+            syn_retry: u32::from(algorithm.retry == Retry::Elsewhere),
+            granularity: algorithm.granularity as u32,
+            flows_per_host: self.spec.flows_per_host.unwrap_or(0),
+            session_ns: sessions.forget.as_nanos() as u64,
+            stick: sessions.stick.into(),
+            except: sessions.except(),
+            ..Choice::default()
+        };
+        for (target, share) in choice.target.iter_mut().zip(&self.shares) {
+            // The programs count in 32 bits and subtract modulo 2^32.
+            let ahead = self.flows_ahead(links, share);
+            let base = (share.period_dispatched as u32).wrapping_sub(ahead);
+            *target = abi::Target::new(share.weight, base);
+        }
+        choice
+    }
+}
+
+impl Share {
+    /// Flows that the link was given in the current period, by whatever class.
+    fn dispatched(&self, link: &Link) -> u64 {
+        let flows = link.counters.flows.dispatched;
+        flows.saturating_sub(self.period_dispatched)
+    }
+
+    fn observed<'a>(&self, link: &'a Link, mixture: &'a Mixture) -> Observed<'a> {
+        Observed {
+            load: &link.load,
+            carried_bytes: link.bytes().saturating_sub(self.period_bytes),
+            carried_packets: link.packets().saturating_sub(self.period_packets),
+            mixture,
+        }
+    }
+
+    /// The link works, and better ones take its new flows.
+    fn rest(
+        &mut self,
+        now: Time,
+        class: ClassId,
+        link: LinkId,
+        on_return: OnReturn,
+    ) -> Option<Event> {
+        let first = self.outranked.is_none();
+        let (since, moved) = *self.outranked.get_or_insert((now, now));
+        match on_return {
+            OnReturn::Stay => None,
+            OnReturn::Move => first.then_some(Event::EndFlows { class, link }),
+            OnReturn::Idle => {
+                let is_due = now.since(moved) >= PAUSE && moved.since(since) < MOVE_WITHIN;
+                is_due.then(|| {
+                    self.outranked = Some((since, now));
+                    let is_last = now.since(since) >= MOVE_WITHIN;
+                    let idle = if is_last { Duration::ZERO } else { PAUSE };
+                    Event::MoveUdp { class, link, idle }
+                })
+            }
+        }
+    }
+}
