@@ -257,6 +257,9 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	struct ab_flow *permission = find_permission(&s->lan_key);
 	if (permission && is_granted_to(permission, flow)) {
 		permission->seen_ns = tick_ns();
+		/* There are no rules any more that have this remote end in another class. */
+		if (permission->state & AB_STATE_APART)
+			__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
 		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 	}
 	__u32 hairpin = hairpin_link(p) != AB_NO_TARGET;

@@ -269,6 +269,18 @@ fn a_socket_that_asks_for_what_is_dropped_goes_on_with_the_rest() {
 }
 
 #[test]
+fn a_socket_hears_whom_it_asks_when_the_rules_are_gone() {
+    let mut rig = Rig::divided(&only(0));
+    let socket = Socket(client(4000));
+    let plain = socket.external(&mut rig, server(53));
+    socket.external(&mut rig, second_server(443));
+    rig.write_rules(&[]);
+    assert_eq!(socket.external(&mut rig, second_server(443)), plain);
+    rig.link_brings(0, &udp(second_server(443), plain, b"a").frame())
+        .sent("translated-in");
+}
+
+#[test]
 fn two_mappings_of_a_socket_end_apart_and_the_books_balance() {
     let mut rig = Rig::divided(&only(0));
     let socket = Socket(client(4000));
