@@ -54,7 +54,8 @@ fn run(program: &SchedClassifier, targets: u16) -> Result<f64> {
     Ok(ran.duration.as_nanos() as f64)
 }
 
-fn write<T: aya::Pod>(bpf: &mut Ebpf, name: &'static str, value: T) -> Result<()> {
+/// Of a map with one entry.
+pub fn write<T: aya::Pod>(bpf: &mut Ebpf, name: &'static str, value: T) -> Result<()> {
     let map = bpf.map_mut(name).context(name)?;
     let mut map = Array::<_, T>::try_from(map)?;
     Ok(map.set(0, value, 0)?)

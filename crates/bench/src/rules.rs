@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 
 use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, RULES_MAX, Rule, compile};
 use anyhow::{Context, Result, ensure};
-use aya::maps::Array;
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::{EbpfLoader, include_bytes_aligned};
 
+use crate::choice::write;
 use crate::ratios::{median, sorted};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/rules.bpf.o"));
@@ -27,18 +27,12 @@ pub fn measure() -> Result<f64> {
 fn nanoseconds(rules: &[Rule]) -> Result<f64> {
     let compiled = compile(rules, Moment::new(0, 0), |_| Some(1))?;
     let mut bpf = EbpfLoader::new().load(OBJECT)?;
-    write(&mut bpf, *compiled)?;
+    write(&mut bpf, "rules", *compiled)?;
     let program = bpf.program_mut("class_of").context("program class_of")?;
     let program: &mut SchedClassifier = program.try_into()?;
     program.load()?;
     let durations: Result<Vec<_>> = (0..WALKS).map(|_| run(program, rules.len())).collect();
     Ok(median(&sorted(durations?.into_iter())))
-}
-
-fn write(bpf: &mut Ebpf, rules: anabranch_policy::Rules) -> Result<()> {
-    let map = bpf.map_mut("rules").context("rules")?;
-    let mut map = Array::<_, anabranch_policy::Rules>::try_from(map)?;
-    Ok(map.set(0, rules, 0)?)
 }
 
 fn run(program: &SchedClassifier, rules: usize) -> Result<f64> {
