@@ -14,16 +14,20 @@
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
-#define AB_ABI_VERSION 8
+#define AB_ABI_VERSION 9
 
 union ab_addr {
 	__u8 byte[16];
 	__u32 word[4];
 };
 
-/* The side a key is seen from: the LAN, or link i as AB_SIDE_LINK(i). */
+/*
+ * The side a key is seen from: the LAN, or link i as AB_SIDE_LINK(i). Links without NAT are one side: whoever answers a host's own
+ * address does so by any of them.
+ */
 #define AB_SIDE_LAN 0
 #define AB_SIDE_LINK(i) ((i) + 1)
+#define AB_SIDE_ROUTED 0xff
 
 /*
  * TCP keys are complete. UDP and ICMP echo mappings are endpoint-independent (RFC 4787 REQ-1, RFC 5508 REQ-1): their
@@ -56,6 +60,7 @@ enum ab_state {
 	AB_STATE_APART =
 		1 << 11, /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
 	AB_STATE_CLASSED = 1 << 12, /* counted against its host's quota of the class, too */
+	AB_STATE_ROUTED = 1 << 13,  /* over a link without NAT: with the endpoint it has in the LAN */
 };
 
 struct ab_flow_tcp {
@@ -116,6 +121,7 @@ struct ab_embryo_key {
 enum ab_link_flags {
 	AB_LINK_PRESENT = 1 << 0,	 /* device, address and gateway are known */
 	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device, or no gateway */
+	AB_LINK_ROUTED = 1 << 2,	 /* no NAT: the addresses of the LAN are known beyond it */
 };
 
 struct ab_link {
@@ -189,7 +195,7 @@ struct ab_settings {
 	__u32 flows_per_device;	  /* live flows of one LAN device; 0: devices have no shares, there is only one */
 	__u32 embryos_per_device; /* unconfirmed flows of one LAN device */
 	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
-	__u32 zero;
+	__u32 routed;		  /* links without NAT, as bits */
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
 };
 

@@ -54,12 +54,14 @@ enum ab_why {
 
 /*
  * When a path is chosen: once per connection (Peng PS_c), once per pair of addresses (Peng PS_ip, Guo "session"), or once
- * per LAN host (RFC 4787 REQ-2, paired pooling). It holds while the target is usable.
+ * per LAN host (RFC 4787 REQ-2, paired pooling). It holds while the target is usable. Where there is no NAT, for every packet by
+ * itself: nothing is remembered.
  */
 enum ab_granularity {
 	AB_PER_CONNECTION = 0,
 	AB_PER_SESSION = 1,
 	AB_PER_HOST = 2,
+	AB_PER_PACKET = 3,
 };
 
 struct ab_target {

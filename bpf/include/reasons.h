@@ -22,6 +22,7 @@ enum ab_fate {
 	X(TRANSLATED_IN, SENT, "flow packet sent to the LAN")                                                          \
 	X(ERROR_OUT, SENT, "ICMP error of a flow sent over its link")                                                  \
 	X(ERROR_IN, SENT, "ICMP error of a flow sent to the LAN")                                                      \
+	X(ROUTED_OUT, SENT, "packet of no flow sent over a link without NAT")                                          \
 	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                                   \
 	X(HAIRPIN_SYN, SENT, "SYN of a LAN host to another's external address, of no flow of the other's yet")         \
 	X(CHALLENGE, SENT, "answer to a SYN for an earlier connection of its ends, which the LAN host resets")         \
@@ -30,6 +31,7 @@ enum ab_fate {
 	X(OTHER_PROTOCOL, PASSED, "from a link to the host itself: neither TCP, UDP nor ICMP")                         \
 	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                      \
 	X(NO_FLOW_IN, PASSED, "from a link to the host itself")                                                        \
+	X(ROUTED_IN, PASSED, "from a link without NAT to the LAN, for no flow: the kernel routes it")                  \
 	X(FORWARD_IN, PASSED, "from a link for no flow: perhaps a forward of the kernel's")                            \
 	X(FORWARD_OUT, PASSED, "LAN answer for no flow: perhaps to a forward of the kernel's")                         \
 	X(FALLBACK_QUOTA, TO_NAT, "host over its quota: kernel NAT")                                                   \

@@ -37,7 +37,7 @@
 	X(devices, 6)                                                                                                  \
 	X(routes, 6)                                                                                                   \
 	X(traffic, 8)                                                                                                  \
-	X(reasons, 8)                                                                                                  \
+	X(reasons, 9)                                                                                                  \
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \
 	X(sweeping, 5)                                                                                                 \

@@ -50,6 +50,12 @@ static __always_inline __u32 ab_reach(const struct ab_choice *now, __be16 remote
 	return remote_port && ab_is_excepted(now, remote_port) ? AB_PER_CONNECTION : AB_PER_SESSION;
 }
 
+/* Whether what was chosen is remembered for the flows that follow. */
+static __always_inline int ab_remembers(__u32 reach)
+{
+	return reach == AB_PER_SESSION || reach == AB_PER_HOST;
+}
+
 /* Whether the choice depends on ab_request.hash. */
 static __always_inline int ab_goes_by_hash(const struct ab_choice *now)
 {

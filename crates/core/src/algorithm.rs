@@ -81,10 +81,11 @@ const DISPATCHES: [(&str, Dispatch); 7] = [
     ("turns", Dispatch::Turns),
 ];
 
-const GRANULARITIES: [(&str, Granularity); 3] = [
+const GRANULARITIES: [(&str, Granularity); 4] = [
     ("connection", Granularity::Connection),
     ("session", Granularity::Session),
     ("host", Granularity::Host),
+    ("packet", Granularity::Packet),
 ];
 
 fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {

@@ -71,6 +71,8 @@ pub struct LinkSpec {
     pub weight: Option<u32>,
     /// Takes new flows of a class without tiers only while no unmetered link is usable, and is probed less often.
     pub metered: bool,
+    /// Without NAT: the addresses of the LAN are known beyond it.
+    pub routed: bool,
     /// What flows on it do when a better one returns, unless their class says.
     pub on_return: OnReturn,
 }

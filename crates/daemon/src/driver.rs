@@ -219,6 +219,7 @@ fn specs(config: &Config, former: &Slots, slots: &Slots) -> Vec<LinkSpec> {
         rate_down_bps: Some(1),
         weight: weighted.then_some(1),
         metered: true,
+        routed: false,
         on_return: OnReturn::Stay,
     };
     let count = slots

@@ -165,7 +165,7 @@ pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32) -> Set
         icmp_ns: ns(nat.icmp),
         embryo_ns: ns(nat.tcp_unanswered),
         forwards_kernel: (nat.forwards == Forwards::Kernel).into(),
-        zero: 0,
+        routed: 0,
         quota_per_host: config.limits.flows_per_host,
         flows_max: config.limits.flows,
         port_min: nat.ports[0],

@@ -409,6 +409,7 @@ fn path(link: u16, told: &Told, ifindex: u32) -> LinkPath {
         ifindex,
         mtu: told.mtu[usize::from(link)],
         point_to_point: bare,
+        routed: false,
     }
 }
 

@@ -108,6 +108,7 @@ pub fn describe(
             ifindex,
             mtu: MTU,
             point_to_point: false,
+            routed: false,
         };
         gateway.set_link(LinkId(i.into()), Some(&path))?;
     }
@@ -167,7 +168,7 @@ fn settings(namespace: &Namespace) -> Result<Settings> {
         icmp_ns: 60 * SECOND,
         embryo_ns: 30 * SECOND,
         forwards_kernel: 0,
-        zero: 0,
+        routed: 0,
         quota_per_host: FLOWS_MAX,
         flows_max: FLOWS_MAX,
         port_min: 1024,

@@ -277,6 +277,7 @@ impl Link {
             rate_down_bps: self.down.map(Rate::bps),
             weight: self.weight,
             metered: self.metered,
+            routed: false,
             on_return: self.on_return,
         }
     }

@@ -306,6 +306,7 @@ fn link_path(
         ifindex: device.ifindex,
         mtu: device.mtu,
         point_to_point,
+        routed: false,
     })
 }
 

@@ -25,7 +25,7 @@ pub fn settings() -> Settings {
         icmp_ns: 60 * SECOND_NS,
         embryo_ns: 240 * SECOND_NS,
         forwards_kernel: 0,
-        zero: 0,
+        routed: 0,
         quota_per_host: 2000,
         flows_max: 4096,
         port_min: 1024,

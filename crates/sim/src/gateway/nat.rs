@@ -458,7 +458,7 @@ impl Nat {
     fn session(&self, flow: FlowId, class: ClassId) -> Option<Session> {
         let Opening { pair, port, .. } = self.opening(flow);
         match self.choice(class).reach(port) {
-            Granularity::Connection => None,
+            Granularity::Connection | Granularity::Packet => None,
             Granularity::Session => Some((class, pair.user, Some(pair.server))),
             Granularity::Host => Some((class, pair.user, None)),
         }
