@@ -121,7 +121,6 @@ struct ab_embryo_key {
 enum ab_link_flags {
 	AB_LINK_PRESENT = 1 << 0,	 /* device, address and gateway are known */
 	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device, or no gateway */
-	AB_LINK_ROUTED = 1 << 2,	 /* no NAT: the addresses of the LAN are known beyond it */
 };
 
 struct ab_link {
@@ -195,7 +194,7 @@ struct ab_settings {
 	__u32 flows_per_device;	  /* live flows of one LAN device; 0: devices have no shares, there is only one */
 	__u32 embryos_per_device; /* unconfirmed flows of one LAN device */
 	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
-	__u32 routed;		  /* links without NAT, as bits */
+	__u32 routed;		  /* links without NAT, as bits: the addresses of the LAN are known beyond them */
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
 };
 

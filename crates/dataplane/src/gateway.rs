@@ -79,10 +79,6 @@ pub struct LinkPath {
     pub mtu: u32,
     /// A layer-3 device, without neighbours.
     pub point_to_point: bool,
-    /// No NAT: flows keep the endpoints they have in the LAN. Besides, [`Settings::routed`] has to name the link.
-    ///
-    /// [`Settings::routed`]: anabranch_policy::abi::Settings
-    pub routed: bool,
 }
 
 /// What a device is to the gateway.
@@ -475,9 +471,6 @@ fn link_entry(path: &LinkPath) -> abi::Link {
     let mut flags = abi::LINK_PRESENT;
     if path.point_to_point {
         flags |= abi::LINK_POINT_TO_POINT;
-    }
-    if path.routed {
-        flags |= abi::LINK_ROUTED;
     }
     abi::Link {
         external: path.external.into(),

@@ -409,7 +409,6 @@ fn path(link: u16, told: &Told, ifindex: u32) -> LinkPath {
         ifindex,
         mtu: told.mtu[usize::from(link)],
         point_to_point: bare,
-        routed: false,
     }
 }
 

@@ -108,7 +108,6 @@ pub fn describe(
             ifindex,
             mtu: MTU,
             point_to_point: false,
-            routed: false,
         };
         gateway.set_link(LinkId(i.into()), Some(&path))?;
     }

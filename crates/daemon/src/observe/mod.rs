@@ -306,7 +306,6 @@ fn link_path(
         ifindex: device.ifindex,
         mtu: device.mtu,
         point_to_point,
-        routed: false,
     })
 }
 

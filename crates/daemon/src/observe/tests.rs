@@ -132,7 +132,6 @@ fn addresses_gateways_and_mtu_are_found_out() {
         ifindex: FIBER,
         mtu: 1500,
         point_to_point: false,
-        routed: false,
     };
     let lte = LinkPath {
         external: ip("198.51.100.7"),
@@ -140,7 +139,6 @@ fn addresses_gateways_and_mtu_are_found_out() {
         ifindex: LTE,
         mtu: 1492,
         point_to_point: true,
-        routed: false,
     };
     assert_eq!(path(&desired, 0), Ok(fiber));
     assert_eq!(path(&desired, 1), Ok(lte));

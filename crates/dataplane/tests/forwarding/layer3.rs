@@ -84,7 +84,6 @@ fn a_link_without_ethernet_carries_connections_datagrams_and_errors() {
             ifindex,
             mtu: MTU,
             point_to_point: true,
-            routed: false,
         };
         plane.set_link(LinkId(0), Some(&path)).unwrap();
         plane

@@ -257,7 +257,6 @@ fn link_path(link: u16, mtu: u32) -> LinkPath {
         ifindex: index_of(&format!("wan{link}")),
         mtu,
         point_to_point: false,
-        routed: false,
     }
 }
 

@@ -147,7 +147,6 @@ impl Rig {
                 ifindex: LOOPBACK,
                 mtu: mtu[link],
                 point_to_point: false,
-                routed: false,
             };
             let id = LinkId(link as u16);
             self.plane().set_link(id, Some(&path)).unwrap();

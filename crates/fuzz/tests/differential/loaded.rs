@@ -235,7 +235,6 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
             ifindex: LOOPBACK,
             mtu: MTU,
             point_to_point: false,
-            routed: false,
         };
         plane.set_link(LinkId(link), Some(&path))?;
     }
