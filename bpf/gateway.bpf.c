@@ -96,9 +96,12 @@ int lan(struct __sk_buff *skb)
 {
 	if (stands_by())
 		return TC_ACT_UNSPEC;
-	struct packet p = { .ifindex = skb->ifindex };
-	__u32 reason = take_packet(skb, &p, ETH_HLEN) ?: outbound(skb, &p);
-	return leave_or_answer(skb, &p, reason, AB_REASON_TRANSLATED_OUT);
+	struct packet *p = fresh_packet();
+	if (!p)
+		return leave(skb, AB_REASON_NOT_CONFIGURED);
+	p->ifindex = skb->ifindex;
+	__u32 reason = take_packet(skb, p, ETH_HLEN) ?: outbound(skb, p);
+	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_OUT);
 }
 
 SEC("classifier")
@@ -109,10 +112,13 @@ int wan(struct __sk_buff *skb)
 	const struct ab_device *device = device_of(skb->ifindex);
 	if (!device || device->role != AB_ROLE_LINK)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
-	struct packet p = { .mtu = device->mtu };
-	__u32 reason = take_packet(skb, &p, device->layer3 ? 0 : ETH_HLEN)
-			       ?: inbound(skb, &p, device->link & (AB_MAX_LINKS - 1));
-	return leave_or_answer(skb, &p, reason, AB_REASON_TRANSLATED_IN);
+	struct packet *p = fresh_packet();
+	if (!p)
+		return leave(skb, AB_REASON_NOT_CONFIGURED);
+	p->mtu = device->mtu;
+	__u32 reason = take_packet(skb, p, device->layer3 ? 0 : ETH_HLEN)
+			       ?: inbound(skb, p, device->link & (AB_MAX_LINKS - 1));
+	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_IN);
 }
 
 /* The answer is written over the packet, behind the headers it was asked about. */

@@ -29,7 +29,7 @@ static __always_inline int evict_embryo(struct ab_scratch *s, struct ab_embryo_k
 		bpf_map_delete_elem(&embryo_order, place);
 		return 0;
 	}
-	forget_flow(&s->evicted_lan_key, flow, &s->evicted_wan_key);
+	forget_evicted(flow);
 	struct ab_table *counts = table_counts();
 	if (counts)
 		__sync_fetch_and_add(&counts->evicted, 1);

@@ -57,7 +57,10 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	choose_link(0, 0);
 	e->why = s->decision.why;
 	e->link = s->decision.target;
-	return e->link == AB_NO_TARGET ? reason_without_link(e->class) : AB_REASON_TRANSLATED_OUT;
+	if (e->link == AB_NO_TARGET)
+		return reason_without_link(e->class);
+	const struct ab_choice *now = choice_of(e->class);
+	return now && now->granularity == AB_PER_PACKET ? AB_REASON_ROUTED_OUT : AB_REASON_TRANSLATED_OUT;
 }
 
 /* Of its class. */
@@ -73,34 +76,36 @@ static __noinline int tell_choice(const struct packet *p, struct ab_explanation 
 
 static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_explanation *e)
 {
-	struct packet p = {};
+	struct packet *p = fresh_packet();
 	struct ab_flow_key key;
 	e->link = AB_NO_TARGET;
-	e->reason = parse_packet(skb, &p, ETH_HLEN);
-	if (e->reason || p.kind != PACKET_FLOW)
+	if (!p)
+		return;
+	e->reason = parse_packet(skb, p, ETH_HLEN);
+	if (e->reason || p->kind != PACKET_FLOW)
 		return;
 	/* Asked as if it came in where its source is. */
-	const struct ab_route *from = find_route(p.src);
-	p.ifindex = from ? from->ifindex : 0;
-	make_key(&key, p.proto, AB_SIDE_LAN, p.src, p.sport, p.dst, p.dport);
+	const struct ab_route *from = find_route(p->src);
+	p->ifindex = from ? from->ifindex : 0;
+	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
 	struct ab_flow *flow = find_flow(&key);
-	e->class = find_class(&p);
-	if (flow && is_mapping(p.proto) && e->class != flow->class && !is_first_remote(&p, flow)) {
-		p.flags |= PACKET_APART;
-		flow = find_again(&p);
+	e->class = find_class(p);
+	if (flow && is_mapping(p->proto) && e->class != flow->class && !is_first_remote(p, flow)) {
+		p->flags |= PACKET_APART;
+		flow = find_again(p);
 	}
 	if (flow)
 		e->class = flow->class;
-	tell_choice(&p, e);
+	tell_choice(p, e);
 	if (!flow) {
-		e->reason = explain_new(skb, &p, e);
+		e->reason = explain_new(skb, p, e);
 		return;
 	}
-	if (is_mapping(p.proto) && is_kernels(&p)) {
+	if (is_mapping(p->proto) && is_kernels(p)) {
 		e->reason = AB_REASON_SPECIFIC_ROUTE;
 		return;
 	}
-	if (!is_mapping(p.proto) && flow->state & AB_STATE_HAIRPIN) {
+	if (!is_mapping(p->proto) && flow->state & AB_STATE_HAIRPIN) {
 		e->reason = AB_REASON_HAIRPIN;
 		return;
 	}

@@ -75,7 +75,9 @@ static __always_inline void make_usual_other_key(struct ab_flow_key *other, cons
 	other->local_port = flow->other_port;
 	other->remote_port = key->remote_port;
 	other->proto = key->proto;
-	other->side = key->side == AB_SIDE_LAN ? AB_SIDE_LINK(flow->link) : AB_SIDE_LAN;
+	other->side = key->side != AB_SIDE_LAN	      ? AB_SIDE_LAN
+		      : flow->state & AB_STATE_ROUTED ? AB_SIDE_ROUTED
+						      : AB_SIDE_LINK(flow->link);
 	other->zero = 0;
 }
 
@@ -119,10 +121,11 @@ static __always_inline struct ab_flow *find_beside(const struct ab_flow_key *key
 	return flow->state & AB_STATE_CONFIRMED ? find_entry(key) : find_young_entry(key);
 }
 
+/* Without NAT there is one link entry, whatever link the flow moves to. */
 static __always_inline int is_other_of(const struct ab_flow *other, const struct ab_flow_key *key,
 				       const struct ab_flow *flow)
 {
-	return other->link == flow->link && other->other_port == key->local_port &&
+	return (other->link == flow->link || flow->state & AB_STATE_ROUTED) && other->other_port == key->local_port &&
 	       is_same_addr(&other->other_local, &key->local);
 }
 
@@ -251,6 +254,24 @@ static __always_inline void forget_flow(const struct ab_flow_key *lan_key, const
 	struct ab_flow *embryo = bpf_map_lookup_elem(&embryos, lan_key);
 	if (embryo)
 		take_embryo(lan_key, embryo);
+}
+
+/* The same of the flow whose keys are s->lan_key and s->wan_key. Verified by itself, as the next. */
+__noinline int forget_own(struct ab_flow *lan)
+{
+	struct ab_scratch *s = scratch();
+	if (s && lan)
+		forget_flow(&s->lan_key, lan, &s->wan_key);
+	return 0;
+}
+
+/* The same of that of s->evicted_lan_key and s->evicted_wan_key. */
+__noinline int forget_evicted(struct ab_flow *lan)
+{
+	struct ab_scratch *s = scratch();
+	if (s && lan)
+		forget_flow(&s->evicted_lan_key, lan, &s->evicted_wan_key);
+	return 0;
 }
 
 /* Whether this CPU is the one to move the embryo: whoever sets the bit. A closed one stays where it is. */

@@ -150,18 +150,8 @@ static __always_inline int rewrite_quote(struct __sk_buff *skb, const struct pac
 	return 0;
 }
 
-/* Not inlined: its copy would stand in the frame of its callers, below which the checksum is taken. */
-static __noinline int rewrite_outer(struct __sk_buff *skb, const struct packet *p, enum direction way, __be32 to)
-{
-	struct packet outer = *p;
-	struct ab_flow as_flow = {};
-	as_flow.other_local.word[3] = to;
-	outer.has_ports_header = 0;
-	return rewrite_packet(skb, &outer, way, &as_flow);
-}
-
 /* An error from the internet about a packet a LAN host sent. 0: it is about no flow. */
-__noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 link)
+__noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
@@ -174,7 +164,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 	int bad = read_quote(skb, p, &q);
 	if (bad)
 		return bad;
-	make_key(&key, q.proto, AB_SIDE_LINK(link), q.src, q.sport, q.dst, q.dport);
+	make_key(&key, q.proto, side, q.src, q.sport, q.dst, q.dport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
 		return 0;
@@ -182,7 +172,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 		return AB_REASON_BAD_QUOTE;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
-	bad = rewrite_quote(skb, p, &q, INBOUND, flow) ?: rewrite_outer(skb, p, INBOUND, flow->other_local.word[3]);
+	bad = rewrite_quote(skb, p, &q, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, flow->other_local.word[3]);
 	if (bad)
 		return bad;
 	return send_to_lan(skb, p, flow, flow->other_local.word[3]) == AB_REASON_TRANSLATED_IN
@@ -201,7 +191,8 @@ static __noinline struct ab_flow *find_quoted(struct ab_flow_key *key, const str
 	return find_flow(key);
 }
 
-/* An error from the LAN about a packet the internet sent: its source becomes the flow's external address. */
+/* An error from the LAN about a packet the internet sent: its source becomes the flow's external address. 0: it is about no flow,
+ * and there are links without NAT. */
 __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
@@ -221,10 +212,12 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 	if (bad)
 		return bad;
 	struct ab_flow *flow = find_quoted(&key, &q);
+	const struct ab_settings *set = current_settings();
+	if (!flow && set && set->routed)
+		return 0;
 	if (!flow)
 		return is_forwarding() ? AB_REASON_FORWARD_OUT : AB_REASON_FOREIGN_ERROR;
 	/* Nobody on another device speaks for the host. */
-	const struct ab_settings *set = current_settings();
 	if (p->ifindex != flow->lan_ifindex && !(set && set->lan_sources_loose))
 		return AB_REASON_SPOOFED_DEVICE;
 	if (!is_in_flight(&q, &key, flow))
@@ -232,7 +225,7 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 	const struct ab_link *link = link_at(flow->link);
 	if (!link)
 		return AB_REASON_NO_LINK;
-	bad = rewrite_quote(skb, p, &q, OUTBOUND, flow) ?: rewrite_outer(skb, p, OUTBOUND, flow->other_local.word[3]);
+	bad = rewrite_quote(skb, p, &q, OUTBOUND, flow) ?: rewrite_address(skb, p, OUTBOUND, flow->other_local.word[3]);
 	if (bad)
 		return bad;
 	send_over_link(link, p->dst);

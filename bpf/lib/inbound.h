@@ -56,7 +56,7 @@ static __noinline int answer_mapping(struct ab_flow_key *wan_key, struct ab_flow
 
 /* 0, or the reason to drop. */
 static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *key, struct ab_flow *flow,
-					 struct ab_traffic *t)
+					 struct ab_traffic *t, __u32 link)
 {
 	if (!p->has_ports_header)
 		return 0;
@@ -70,7 +70,8 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 		if (false_end)
 			return false_end;
 	}
-	if (follow_tcp(flow, p) && t)
+	/* Without NAT it may have come by another link than the flow's, whose way out then is not proved. */
+	if (follow_tcp(flow, p) && t && flow->link == link)
 		t->rx_progress++;
 	return 0;
 }
@@ -83,21 +84,21 @@ static __always_inline int is_too_long_for_some(const struct __sk_buff *skb, con
 
 /* What is longer than its LAN device takes is cut or answered; devices are asked only about what the smallest does not
  * take. 0, or the reason. */
-static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow, __u32 link)
+static __always_inline int fit_to_lan(struct __sk_buff *skb, struct packet *p, const struct ab_flow *flow, __u32 side)
 {
 	if (!is_too_long_for_some(skb, p))
 		return 0;
 	const struct ab_device *device = device_of(flow->lan_ifindex);
-	return device ? fit_to_mtu(skb, p, device->mtu, AB_SIDE_LINK(link)) : 0;
+	return device ? fit_to_mtu(skb, p, device->mtu, side) : 0;
 }
 
 /* As begin_datagram and fit_to_lan. While others were sent beside a fragment its flow's memory may have become another's. */
 static __always_inline int take_for_lan(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
-					struct ab_flow **flow, __u32 link)
+					struct ab_flow **flow, __u32 side)
 {
 	if (!is_fragment(p) && !is_too_long_for_some(skb, p))
 		return 0;
-	int bad = begin_datagram(skb, p, AB_SIDE_LINK(link)) ?: fit_to_lan(skb, p, *flow, link);
+	int bad = begin_datagram(skb, p, side) ?: fit_to_lan(skb, p, *flow, side);
 	if (bad || !is_fragment(p))
 		return bad;
 	*flow = find_flow(key);
@@ -121,7 +122,7 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, s
 		const struct ab_link *link = link_at(link_index);
 		bad = link ? clamp_mss(skb, p, link->mtu) : 0;
 	}
-	bad = bad ?: rewrite_packet(skb, p, INBOUND, flow);
+	bad = bad ?: rewrite_packet(skb, p, INBOUND, flow->other_local.word[3], flow->other_port);
 	return bad ?: send_to_lan(skb, p, flow, flow->other_local.word[3]);
 }
 
@@ -134,28 +135,29 @@ static __always_inline int way_in(const struct packet *p)
 }
 
 /* A later fragment whose first was not seen: the host's own, or early. It is left to the host, and a copy waits. */
-static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *p, __u32 link)
+static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
 	int reason = stray_inbound(skb, p);
 	if (reason == AB_REASON_NO_FLOW_IN)
-		hold_early(skb, p, AB_SIDE_LINK(link));
+		hold_early(skb, p, side);
 	return reason;
 }
 
 static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u32 link)
 {
 	struct ab_flow_key key;
+	__u8 side = side_of_link(link);
 	if (p->kind == PACKET_ICMP_ERROR)
-		return translate_error_in(skb, p, link) ?: stray_inbound(skb, p);
+		return translate_error_in(skb, p, side) ?: stray_inbound(skb, p);
 	if (p->kind == PACKET_OTHER ||
 	    (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))
 		return stray_inbound(skb, p);
 	if (is_later_fragment(p)) {
-		int bad = learn_fragment(p, AB_SIDE_LINK(link));
+		int bad = learn_fragment(p, side);
 		if (bad)
-			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_fragment(skb, p, link) : bad;
+			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_fragment(skb, p, side) : bad;
 	}
-	make_key(&key, p->proto, AB_SIDE_LINK(link), p->dst, p->dport, p->src, p->sport);
+	make_key(&key, p->proto, side, p->dst, p->dport, p->src, p->sport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow && p->flags & PACKET_TURNED) {
 		int refused = find_called(p, link, &key);
@@ -169,13 +171,13 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	/* What another LAN host sent is no traffic of the link. */
-	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_of(flow);
+	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_at(flow->class, link);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
 		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_TURNED))
 			return AB_REASON_SPOOFED_WAN;
 		if (!(p->flags & PACKET_CALL)) {
-			int refused = take_for_lan(skb, p, &key, &flow, link) ?: follow_tcp_in(p, &key, flow, t);
+			int refused = take_for_lan(skb, p, &key, &flow, side) ?: follow_tcp_in(p, &key, flow, t, link);
 			if (refused)
 				return refused;
 		}
@@ -186,10 +188,10 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	}
 	__u32 is_first = ab_first_remote(flow)->word[3] == p->src && !(flow->state & AB_STATE_HAIRPIN);
 	int filtered = is_first ? 0 : filter_mapping(p, &key, flow);
-	/* The host may ask by an id that a LAN host has here. */
-	if (filtered == AB_REASON_FILTERED_IN && p->proto == IPPROTO_ICMP)
+	/* The host may ask by an id that a LAN host has here; without NAT everybody may speak to everybody. */
+	if (filtered == AB_REASON_FILTERED_IN && (p->proto == IPPROTO_ICMP || side == AB_SIDE_ROUTED))
 		return stray_inbound(skb, p);
-	filtered = filtered ?: take_for_lan(skb, p, &key, &flow, link);
+	filtered = filtered ?: take_for_lan(skb, p, &key, &flow, side);
 	if (filtered)
 		return filtered;
 	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(&key, flow)) {

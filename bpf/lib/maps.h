@@ -115,6 +115,7 @@ struct ab_opening {
 	__u8 class;	 /* of the flow, and whose choice is made */
 	__u8 is_apart;	 /* AB_STATE_APART */
 	__u8 is_classed; /* AB_STATE_CLASSED */
+	__u8 joins;	 /* what it opens has begun elsewhere: over a link without NAT, or not at all */
 	__u16 kept_link; /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
 	__u32 lan_ifindex;  /* where the source is routed to */
@@ -192,6 +193,19 @@ static __always_inline const struct ab_device *device_of(__u32 ifindex)
 static __always_inline const struct ab_link *link_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&links, &index);
+}
+
+/* Whether the link has no NAT. */
+static __always_inline int is_routed(const struct ab_settings *set, __u32 link)
+{
+	return set->routed >> (link & (AB_MAX_LINKS - 1)) & 1;
+}
+
+/* That the flows of what a link carries are found on. */
+static __always_inline __u8 side_of_link(__u32 link)
+{
+	const struct ab_settings *set = current_settings();
+	return set && is_routed(set, link) ? AB_SIDE_ROUTED : AB_SIDE_LINK(link);
 }
 
 #endif

@@ -39,11 +39,11 @@ static __always_inline __u32 port_offset(const struct packet *p, enum direction 
 }
 
 /* Writes the new local endpoint, one hop less, and the new id into the packet. 0, or the reason of failure. */
-static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct packet *p, enum direction way,
-					  const struct ab_flow *flow)
+static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct packet *p, enum direction way, __be32 to,
+					  __be16 to_port)
 {
-	__be32 from = way == OUTBOUND ? p->src : p->dst, to = flow->other_local.word[3];
-	__be16 from_port = way == OUTBOUND ? p->sport : p->dport, to_port = flow->other_port;
+	__be32 from = way == OUTBOUND ? p->src : p->dst;
+	__be16 from_port = way == OUTBOUND ? p->sport : p->dport;
 	if (p->has_ports_header && fix_transport_sum(skb, p, from, to, from_port, to_port))
 		return AB_REASON_REWRITE_FAILED;
 
@@ -70,6 +70,12 @@ static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct pa
 		*port = to_port;
 	}
 	return 0;
+}
+
+/* The same of an address alone. */
+static __noinline int rewrite_address(struct __sk_buff *skb, const struct packet *p, enum direction way, __be32 to)
+{
+	return rewrite_packet(skb, p, way, to, way == OUTBOUND ? p->sport : p->dport);
 }
 
 struct load {

@@ -82,6 +82,18 @@ __noinline int find_class(struct packet *p)
 	return ab_class_of(all, &s->traits);
 }
 
+/* Learns the class of what `p` opens. How far a choice reaches in it: enum ab_granularity. */
+__noinline int classify(struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p)
+		return AB_PER_CONNECTION;
+	/* What stays in the LAN is of no class of traffic to the internet. */
+	s->opening.class = s->opening.is_hairpin ? 0 : find_class(p);
+	const struct ab_choice *now = choice_of(s->opening.class);
+	return now && !s->opening.is_hairpin ? now->granularity : AB_PER_CONNECTION;
+}
+
 /* Why a flow of this class that finds no link goes no further. */
 static __noinline int reason_without_link(__u32 class)
 {
@@ -105,9 +117,11 @@ static __noinline int refuse_class(__u32 class)
 	return reason_without_link(class);
 }
 
-/* How far the choice for this flow reaches: enum ab_granularity. */
+/* How far the choice for this flow reaches: enum ab_granularity. What has no flows keeps its order by its session. */
 static __always_inline __u32 reach_of(const struct ab_choice *now, const struct packet *p)
 {
+	if (p->kind != PACKET_FLOW && now->granularity != AB_PER_PACKET)
+		return AB_PER_SESSION;
 	return ab_reach(now, p->proto == IPPROTO_ICMP ? 0 : p->dport);
 }
 
@@ -141,7 +155,7 @@ static __noinline int remember_session(struct ab_scratch *s, const struct packet
 {
 	const struct ab_choice *now = choice_of(s->opening.class);
 	__u32 reach = now ? reach_of(now, p) : AB_PER_CONNECTION;
-	if (reach == AB_PER_CONNECTION)
+	if (!ab_remembers(reach))
 		return 0;
 	make_session(s, p, reach);
 	struct ab_sessions *row = bpf_map_lookup_elem(&sessions, &s->session_key);
@@ -176,9 +190,9 @@ __noinline int begin_choice(struct packet *p)
 	__u32 reach = reach_of(now, p);
 	const struct ab_route *route = find_route(p->dst);
 	s->request.route = route && route->verdict == AB_VERDICT_LINK ? route->link : AB_NO_TARGET;
-	s->request.session = reach == AB_PER_CONNECTION ? AB_NO_TARGET : session_link(s, p, now, reach);
+	s->request.session = ab_remembers(reach) ? session_link(s, p, now, reach) : AB_NO_TARGET;
 	find_kept();
-	s->request.endpoint = reach == AB_PER_CONNECTION ? AB_NO_TARGET : s->opening.kept_link;
+	s->request.endpoint = ab_remembers(reach) ? s->opening.kept_link : AB_NO_TARGET;
 	s->request.hash = ab_goes_by_hash(now) ? packet_hash(now, p) : 0;
 	return 0;
 }
@@ -215,6 +229,7 @@ __noinline int choose_link(__u32 tried, __u64 full)
 static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link,
 					 __u32 tried)
 {
+	__u8 side = side_of_link(s->decision.target);
 	struct ab_flow *lan = &s->lan, *wan = &s->wan;
 	__builtin_memset(wan, 0, sizeof(*wan));
 	wan->opened_ns = wan->seen_ns = s->opening.now;
@@ -225,16 +240,17 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->lan_ifindex = s->opening.lan_ifindex;
 	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) |
 		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0) |
-		     (s->opening.is_apart ? AB_STATE_APART : 0);
+		     (s->opening.is_apart ? AB_STATE_APART : 0) | (side == AB_SIDE_ROUTED ? AB_STATE_ROUTED : 0);
 	wan->turned = s->opening.turned;
 	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
-	lan->other_local = link->external;
 	wan->other_local = s->lan_key.local;
 	wan->other_port = s->lan_key.local_port;
 	s->wan_key = s->lan_key;
-	s->wan_key.local = link->external;
-	s->wan_key.side = AB_SIDE_LINK(s->decision.target);
+	s->wan_key.side = side;
+	if (side != AB_SIDE_ROUTED)
+		s->wan_key.local = link->external;
+	lan->other_local = s->wan_key.local;
 	if (is_mapping(p->proto)) {
 		/* Also of one that is apart. */
 		__builtin_memset(&s->wan_key.remote, 0, sizeof(s->wan_key.remote));
@@ -335,6 +351,9 @@ static long try_link(__u32 attempt, struct opener *o)
 	(void)attempt;
 	if (!s)
 		return 1;
+	const struct ab_settings *set = current_settings();
+	if (!set)
+		return 1;
 	s->opening.reason = AB_REASON_NO_LINK;
 	if (is_call(s))
 		stay_at_endpoint(s);
@@ -344,6 +363,10 @@ static long try_link(__u32 attempt, struct opener *o)
 	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target) : NULL;
 	if (!link || !(link->flags & AB_LINK_PRESENT))
 		return 1;
+	if (s->opening.joins && !is_routed(set, target)) {
+		s->opening.reason = AB_REASON_NO_FLOW_OUT;
+		return 1;
+	}
 	if (s->opening.full >> (target & (AB_MAX_LINKS - 1)) & 1) {
 		/* No other is left, unless one that failed this flow before has ports. */
 		s->opening.reason = AB_REASON_REFUSED_PORTS;
@@ -354,7 +377,7 @@ static long try_link(__u32 attempt, struct opener *o)
 	switch (bind_port(o->skb, s)) {
 	case AB_REASON_REFUSED_PORTS:
 		/* That one port is taken says nothing about the link. */
-		if (is_call(s))
+		if (is_call(s) || keeps_endpoint(s))
 			return 1;
 		learn_full(s, o->packet, target & (AB_MAX_LINKS - 1));
 		return ++s->opening.failed == LINK_ATTEMPTS;
@@ -372,7 +395,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	if (!has_device_room(set, o))
 		return AB_REASON_REFUSED_EMBRYOS;
 	s->opening.now = tick_ns();
-	s->opening.full = full_links(fullness_of(o->packet), s->opening.now);
+	s->opening.full =
+		full_links(fullness_of(o->packet), s->opening.now) | (s->opening.joins ? ~(__u64)set->routed : 0);
 	s->opening.failed = 0;
 	s->opening.remote = o->packet->dst;
 	s->opening.remote_port = o->packet->dport;
@@ -388,8 +412,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 }
 
 /*
- * Opens the flow of `p`, whose key is s->lan_key, on a link outside s->opening.tried. 0 with the entries in `embryos`, or
- * the reason why not.
+ * Opens the flow of `p`, whose key is s->lan_key and class s->opening.class, on a link outside s->opening.tried. 0 with the
+ * entries in `embryos`, or the reason why not.
  */
 __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 {
@@ -398,8 +422,9 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 	struct opener o = { .skb = skb, .packet = p };
 	if (!s || !set || !p)
 		return AB_REASON_NOT_CONFIGURED;
-	/* What stays in the LAN is of no class of traffic to the internet. */
-	s->opening.class = s->opening.is_hairpin ? 0 : find_class(p);
+	/* A RST begins nothing. */
+	if (s->opening.joins && p->tcp_flags & TCP_RST)
+		return fall_back(AB_REASON_NO_FLOW_OUT);
 	int refused = admit(s, set, &o);
 	if (refused)
 		return fall_back(refused);

@@ -11,6 +11,7 @@
 #include "nat.h"
 #include "open.h"
 #include "permission.h"
+#include "route.h"
 #include "stray.h"
 #include "tcp.h"
 #include "turn.h"
@@ -78,8 +79,31 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 	return 1;
 }
 
-/* Instead of a reason: the next link has the attempt's port taken. */
+/* Instead of a reason: the next link has the attempt's port taken, or one of the two has NAT and the other has not. */
 #define BEGIN_ANEW -1
+
+/* Between links without NAT the attempt moves: to the remote end it is the same connection. Whether it could. */
+static __noinline int move_to(struct ab_scratch *s, struct ab_flow *flow, __u32 to, __u32 tries)
+{
+	struct ab_flow *wan = find_other(&s->lan_key, flow, &s->wan_key);
+	if (!wan)
+		return 0;
+	if (claim_tries(flow, tries)) {
+		wan->link = to;
+		gauge_add(to, 1, 0, 0);
+		bind_to_try(flow, &s->lan_key.local, to, tries);
+	}
+	return 1;
+}
+
+/* As go_on_over or move_to. */
+static __always_inline int change_link(struct ab_scratch *s, struct ab_flow *flow, __u32 to, __u32 tries)
+{
+	__u32 was_routed = (flow->state & AB_STATE_ROUTED) != 0, is_routed = side_of_link(to) == AB_SIDE_ROUTED;
+	if (was_routed != is_routed)
+		return 0;
+	return is_routed ? move_to(s, flow, to, tries) : go_on_over(s, flow, to, tries);
+}
 
 /* The attempt goes on outside the links it tried, which may still answer (policy/tries.h). 0, or the reason why it cannot. */
 static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_flow *flow, __u32 tried)
@@ -96,7 +120,7 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 		return reason_without_link(flow->class);
 	flow->tried = tried;
 	flow->why = s->decision.why;
-	return target == flow->link || go_on_over(s, flow, target, tries) ? 0 : BEGIN_ANEW;
+	return target == flow->link || change_link(s, flow, target, tries) ? 0 : BEGIN_ANEW;
 }
 
 /* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. */
@@ -131,18 +155,25 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	case AB_SYN_ANEW:
 		break;
 	}
-	forget_flow(&s->lan_key, flow, &s->wan_key);
+	forget_own(flow);
 	s->opening.tried = tried;
 	return may_begin(p);
 }
 
-/* A segment of a flow nobody knows: the host is told, unless the kernel may know it. */
+/* A segment of a flow nobody knows: the host is told, unless the kernel may know it. TO_OPEN: where there are links without NAT,
+ * its connection may go on over one of them. */
 static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p)
 {
 	const struct ab_settings *set = current_settings();
 	if (!set)
 		return AB_REASON_NOT_CONFIGURED;
-	if (answers_forward(p) || (set->forwards_kernel && !set->fallback_mark))
+	if (answers_forward(p))
+		return AB_REASON_FORWARD_OUT;
+	if (set->routed) {
+		s->opening.joins = 1;
+		return TO_OPEN;
+	}
+	if (set->forwards_kernel && !set->fallback_mark)
 		return AB_REASON_FORWARD_OUT;
 	name_sender(s, p);
 	return fall_back(AB_REASON_NO_FLOW_OUT);
@@ -196,7 +227,7 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	struct ab_scratch *s = scratch();
 	if (!s || bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), s->opening.mac, sizeof(s->opening.mac)))
 		return NULL;
-	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = 0;
+	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.joins = 0;
 	s->opening.kept_link = AB_NO_TARGET;
 	s->opening.tried = 0;
 	s->opening.is_apart = (p->flags & PACKET_APART) != 0;
@@ -221,7 +252,7 @@ static __always_inline struct ab_flow *find_whole(struct ab_scratch *s, struct a
 	moved = bpf_map_lookup_elem(&flows, &s->lan_key);
 	if (moved && is_whole(s, moved))
 		return moved;
-	forget_flow(&s->lan_key, flow, &s->wan_key);
+	forget_own(flow);
 	return NULL;
 }
 
@@ -328,8 +359,10 @@ static __noinline struct ab_flow *find_again(const struct packet *p)
 }
 
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
-static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
+__noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
+	if (!p || !flow)
+		return AB_REASON_MALFORMED;
 	const struct ab_link *link = link_at(flow->link);
 	if (!link)
 		return AB_REASON_NO_LINK;
@@ -354,7 +387,7 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 	count_tx(skb, p, flow, way);
 	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
-	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, flow);
+	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, flow->other_local.word[3], flow->other_port);
 	if (bad)
 		return bad;
 	if (way == AB_REASON_HAIRPIN)
@@ -363,7 +396,7 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct packet *p, 
 	return AB_REASON_TRANSLATED_OUT;
 }
 
-/* What no flow can carry, and nobody translates but the kernel's NAT. */
+/* What no flow can carry: without NAT it goes by itself, and nobody translates it but the kernel's NAT. */
 __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
@@ -374,8 +407,11 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 		return why ?: AB_REASON_NOT_CONFIGURED;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
+	classify(p);
+	if (choose_routed(p))
+		return route_packet(skb, p);
 	if (p->proto == IPPROTO_ICMP)
-		return AB_REASON_ICMP_OTHER;
+		return p->kind == PACKET_ICMP_ERROR ? AB_REASON_FOREIGN_ERROR : AB_REASON_ICMP_OTHER;
 	name_sender(s, p);
 	return fall_back(AB_REASON_REFUSED_PROTOCOL);
 }
@@ -470,12 +506,11 @@ static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p,
 	if (*flow && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
 		return 0;
 	int why = settle_outbound(skb, p, *flow);
-	int opens = why == TO_OPEN;
-	if (opens)
-		why = open_flow(skb, p);
+	if (why == TO_OPEN)
+		why = classify(p) == AB_PER_PACKET ? route_by_itself(skb, p) : open_flow(skb, p);
 	if (why)
 		return why;
-	*flow = opens ? find_young(&key) : find_flow(&key);
+	*flow = find_flow(&key);
 	return *flow ? 0 : AB_REASON_REFUSED_FULL;
 }
 
@@ -486,7 +521,7 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 	if (!(p->fragment & IP_DONT_FRAGMENT))
 		p->new_id = draw();
 	if (p->kind == PACKET_ICMP_ERROR)
-		return translate_error_out(skb, p);
+		return translate_error_out(skb, p) ?: outbound_other(skb, p);
 	if (p->kind == PACKET_OTHER || (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO))
 		return outbound_other(skb, p);
 	if (is_later_fragment(p)) {

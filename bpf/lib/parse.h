@@ -14,6 +14,7 @@
 
 #include "../include/anabranch.h"
 #include "../policy/inline.h"
+#include "map.h"
 
 /* RFC 792. Defined here because <linux/icmp.h> drags in the host's C library. */
 struct icmphdr {
@@ -96,6 +97,17 @@ struct packet {
 	__u32 ifindex;	     /* LAN: where it came in */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
 };
+
+AB_SCRATCH(packet_room, struct packet)
+
+/* Where a program keeps what it learns of its packet: the stack has no room. */
+static __always_inline struct packet *fresh_packet(void)
+{
+	struct packet *p = packet_room();
+	if (p)
+		__builtin_memset(p, 0, sizeof(*p));
+	return p;
+}
 
 static __always_inline int is_fragment(const struct packet *p)
 {
@@ -331,8 +343,11 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 }
 
 /* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
-static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+__noinline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
+	if (!p)
+		return AB_REASON_MALFORMED;
+	l3 &= 15;
 	int bad = take_tag(skb);
 	if (bad)
 		return bad;

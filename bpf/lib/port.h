@@ -89,10 +89,18 @@ static __always_inline int is_of_host(struct __sk_buff *skb, const struct ab_scr
 	return s->lan_key.proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
 }
 
+/* Without NAT a flow has the endpoint that it has in the LAN. */
+static __always_inline int keeps_endpoint(const struct ab_scratch *s)
+{
+	return s->wan.state & AB_STATE_ROUTED;
+}
+
 /* The port to try next. The first is what the LAN endpoint has on this link already. */
 static __always_inline __u32 next_port(const struct ab_settings *set, const struct ab_scratch *s, __u32 attempt)
 {
 	__u32 original = bpf_ntohs(s->lan_key.local_port);
+	if (keeps_endpoint(s))
+		return original;
 	if (s->lan_key.proto == IPPROTO_ICMP)
 		return candidate_id(original, s->opening.first_port, attempt);
 	if (!attempt && s->opening.kept_link == s->decision.target)
@@ -109,7 +117,13 @@ static __always_inline int is_remote_end(const struct ab_scratch *s)
 /* A SYN/ACK must come from the endpoint that was called. */
 static __always_inline __u32 port_attempts(const struct ab_scratch *s)
 {
-	return s->opening.is_answer ? 1 : PORT_ATTEMPTS;
+	return s->opening.is_answer || keeps_endpoint(s) ? 1 : PORT_ATTEMPTS;
+}
+
+/* Whether somebody else is to have the port of s->wan_key. */
+static __always_inline int is_withheld(struct __sk_buff *skb, const struct ab_settings *set, const struct ab_scratch *s)
+{
+	return is_reserved(set, bpf_ntohs(s->wan_key.local_port)) || is_remote_end(s) || is_of_host(skb, s);
 }
 
 struct port_search {
@@ -123,13 +137,13 @@ static long try_port(__u32 attempt, struct port_search *search)
 	const struct ab_settings *set = current_settings();
 	if (!s || !set)
 		return 1;
-	__u32 icmp = s->lan_key.proto == IPPROTO_ICMP, port = next_port(set, s, attempt);
-	if (!port && !icmp)
+	__u32 any = s->lan_key.proto == IPPROTO_ICMP || keeps_endpoint(s), port = next_port(set, s, attempt);
+	if (!port && !any)
 		return 1;
 	s->wan_key.local_port = bpf_htons(port);
 	if (stood_formerly(&s->wan_key) || bpf_map_lookup_elem(&flows, &s->wan_key))
 		return 0;
-	if (!icmp && (is_reserved(set, port) || is_remote_end(s) || is_of_host(search->skb, s)))
+	if (!any && is_withheld(search->skb, set, s))
 		return 0;
 	int error = bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST);
 	if (error == -EEXIST)
@@ -153,7 +167,7 @@ static long yield_port(__u32 attempt, __u32 *yielded)
 	struct ab_flow *lan = bpf_map_lookup_elem(&flows, &s->evicted_lan_key);
 	if (!lan || !(lan->state & AB_STATE_CLOSED) || !is_other_of(lan, &s->wan_key, wan))
 		return 0;
-	forget_flow(&s->evicted_lan_key, lan, &s->evicted_wan_key);
+	forget_evicted(lan);
 	*yielded = 1;
 	return 1;
 }

@@ -14,11 +14,16 @@ static __always_inline void count_reason(__u32 reason)
 		(*packets)++;
 }
 
-/* What a flow's packets count as. */
+static __always_inline struct ab_traffic *traffic_at(__u32 class, __u32 link)
+{
+	__u32 place = AB_TRAFFIC_PLACE(class, link);
+	return bpf_map_lookup_elem(&traffic, &place);
+}
+
+/* What a flow's packets to its link count as. */
 static __always_inline struct ab_traffic *traffic_of(const struct ab_flow *flow)
 {
-	__u32 place = AB_TRAFFIC_PLACE(flow->class, flow->link);
-	return bpf_map_lookup_elem(&traffic, &place);
+	return traffic_at(flow->class, flow->link);
 }
 
 static __always_inline struct ab_class *class_counts(__u32 class)

@@ -74,6 +74,14 @@ static __always_inline int stray_to_host(struct __sk_buff *skb, const struct pac
 	return set->fallback_mark ? AB_REASON_FALLBACK_STRAY : AB_REASON_STRAY;
 }
 
+/* Whether a link without NAT brought it for a host of the LAN. */
+static __always_inline int is_routed_in(const struct __sk_buff *skb, const struct packet *p,
+					const struct ab_settings *set)
+{
+	const struct ab_device *device = set->routed ? device_of(skb->ifindex) : NULL;
+	return device && is_routed(set, device->link) && is_lan_address(p->dst);
+}
+
 static __always_inline int is_dropped_stray(int reason)
 {
 	return reason == AB_REASON_NOT_FORWARDED || reason == AB_REASON_STRAY_SYN || reason == AB_REASON_STRAY ||
@@ -93,6 +101,8 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_SPOOFED_WAN;
 	if (is_never_forwarded(p->dst))
 		return AB_REASON_NO_FLOW_IN;
+	if (is_routed_in(skb, p, set))
+		return AB_REASON_ROUTED_IN;
 	if (is_local_to_links(p->dst))
 		reason = stray_to_host(skb, p, set);
 	if (!set->forwards_kernel || !is_dropped_stray(reason))

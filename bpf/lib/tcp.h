@@ -101,7 +101,8 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 		case RST_PLAUSIBLE:
 			return 0;
 		default:
-			return AB_REASON_BAD_RST;
+			/* The host judges what nobody filters. */
+			return wan->state & AB_STATE_ROUTED ? 0 : AB_REASON_BAD_RST;
 		}
 	}
 	/* With TCP Fast Open it may come before the host has acknowledged anything. */
@@ -164,6 +165,11 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	struct ab_flow *lan = find_attempt(wan_key, wan, &lan_key);
 	if (!lan)
 		return AB_REASON_BAD_HANDSHAKE;
+	/* It may have begun from outside, or before its flow did. */
+	if (wan->state & AB_STATE_ROUTED) {
+		learn_reply(lan, wan);
+		return 0;
+	}
 	if (!answers_syn(p, lan)) {
 		if (!is_challenge(p, wan_key, wan, lan))
 			return AB_REASON_BAD_HANDSHAKE;

@@ -25,11 +25,19 @@ pub fn rows(entries: Vec<(FlowKey, Flow)>, now: Duration) -> Vec<FlowRow> {
 
 /// The link key of a LAN entry, as `make_other_key` in `bpf/lib/flow.h`.
 fn other_key(key: &FlowKey, flow: &Flow) -> FlowKey {
-    FlowKey {
+    let other = FlowKey {
         local: flow.other_local,
         local_port: flow.other_port,
-        side: abi::side_of_link(flow.link.into()),
+        side: abi::side_of(flow),
         ..*key
+    };
+    match flow.state & abi::STATE_APART {
+        0 => other,
+        _ => FlowKey {
+            remote: abi::Addr::default(),
+            remote_port: abi::BePort::default(),
+            ..other
+        },
     }
 }
 

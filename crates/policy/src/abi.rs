@@ -22,6 +22,14 @@ pub const fn side_of_link(link: u16) -> u8 {
     link as u8 + 1
 }
 
+/// [`FlowKey::side`] of the link entry of a flow.
+pub const fn side_of(flow: &Flow) -> u8 {
+    match flow.state & STATE_ROUTED {
+        0 => side_of_link(flow.link as u16),
+        _ => SIDE_ROUTED as u8,
+    }
+}
+
 impl Set {
     /// No targets.
     pub const EMPTY: Set = Set {

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Packets that are sent over a link without NAT each by itself, with nothing remembered of them: those of classes that choose per
+ * packet, and of protocols that have no flows.
+ */
+#ifndef ANABRANCH_ROUTE_H
+#define ANABRANCH_ROUTE_H
+
+#include "frag.h"
+#include "icmp.h"
+#include "nat.h"
+#include "open.h"
+#include "tcp.h"
+
+/* Makes the choice for `p`, of the class s->opening.class and the sender of s->opening, among links without NAT, as s->decision.
+ * Whether there is one. */
+__noinline int choose_routed(struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_settings *set = current_settings();
+	if (!s || !set || !set->routed || !p)
+		return 0;
+	name_sender(s, p);
+	begin_choice(p);
+	choose_link(0, ~(__u64)set->routed);
+	__u32 target = s->decision.target;
+	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target) : NULL;
+	return link && link->flags & AB_LINK_PRESENT && is_routed(set, target);
+}
+
+static __always_inline void count_routed(struct __sk_buff *skb, const struct packet *p, const struct ab_scratch *s)
+{
+	struct load load = packet_load(skb, p);
+	struct ab_traffic *t = traffic_at(s->opening.class, s->decision.target);
+	gauge_add(s->decision.target, 1, 0, 0);
+	if (!t)
+		return;
+	t->tx_packets += load.packets;
+	t->tx_bytes += load.bytes;
+}
+
+/* Sends `p` by s->decision. The reason it leaves for. */
+__noinline int route_packet(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_link *link = s ? link_at(s->decision.target) : NULL;
+	int bad = 0;
+	if (!link || !p)
+		return AB_REASON_NO_LINK;
+	if (p->ttl <= 1)
+		return AB_REASON_TTL_OUT;
+	/* Its ids are nobody else's. */
+	p->new_id = p->id;
+	if (is_fragment(p) || exceeds_mtu(skb, p, link->mtu))
+		bad = begin_datagram(skb, p, AB_SIDE_LAN) ?: fit_to_mtu(skb, p, link->mtu, AB_SIDE_LAN);
+	p->new_id = p->id;
+	if (!bad && p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
+		bad = clamp_mss(skb, p, link->mtu);
+	bad = bad ?: rewrite_address(skb, p, OUTBOUND, p->src);
+	if (bad)
+		return bad;
+	count_routed(skb, p, s);
+	remember_session(s, p, s->decision.target);
+	send_over_link(link, p->dst);
+	return AB_REASON_ROUTED_OUT;
+}
+
+/* The same of a class per packet, whose links all are without NAT. */
+__noinline int route_by_itself(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return AB_REASON_NOT_CONFIGURED;
+	return choose_routed(p) ? route_packet(skb, p) : refuse_class(s->opening.class);
+}
+
+#endif
