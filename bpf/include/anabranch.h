@@ -16,6 +16,11 @@
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
 #define AB_ABI_VERSION 9
 
+enum ab_family {
+	AB_IPV4 = 0,
+	AB_IPV6 = 1,
+};
+
 union ab_addr {
 	__u8 byte[16];
 	__u32 word[4];
@@ -123,13 +128,18 @@ enum ab_link_flags {
 	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device, or no gateway */
 };
 
+/* Where a link stands among the links, for one family. */
+#define AB_LINK_PLACE(link, family) ((family)*AB_MAX_LINKS + (link))
+
+/* A link for one family. */
 struct ab_link {
 	union ab_addr external;
 	union ab_addr gateway;
+	union ab_addr prefix; /* IPv6: routed to us, in place of that of the LAN (RFC 6296) */
+	__u32 prefix_len;     /* 0: there is none */
 	__u32 ifindex;
 	__u32 mtu;
 	__u32 flags; /* enum ab_link_flags */
-	__u32 zero;
 };
 
 enum ab_role {
@@ -148,10 +158,10 @@ enum ab_role {
 struct ab_device {
 	__u32 ifindex; /* 0: the place is free */
 	__u16 link;
-	__u8 role;	       /* enum ab_role */
-	__u8 layer3;	       /* packets begin with the IP header */
-	__u32 mtu;	       /* LAN: its own; link: the smallest of the LAN devices', 0 without one */
-	union ab_addr address; /* the source of ICMP errors sent out of it */
+	__u8 role;			    /* enum ab_role */
+	__u8 layer3;			    /* packets begin with the IP header */
+	__u32 mtu;			    /* LAN: its own; link: the smallest of the LAN devices', 0 without one */
+	union ab_addr address[AB_FAMILIES]; /* the sources of ICMP errors sent out of it */
 };
 
 /* Destinations (and LAN sources) that are known better than "the internet", longest prefix first. */
@@ -194,14 +204,14 @@ struct ab_settings {
 	__u32 flows_per_device;	  /* live flows of one LAN device; 0: devices have no shares, there is only one */
 	__u32 embryos_per_device; /* unconfirmed flows of one LAN device */
 	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
-	__u32 routed;		  /* links without NAT, as bits: the addresses of the LAN are known beyond them */
+	__u32 routed; /* links without NAT, as bits at AB_LINK_PLACE: the addresses of the LAN are known beyond them */
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
 };
 
 /* ---- what the programs tell user space ---- */
 
-/* Per link and CPU, of each class: that of link l in class c stands at AB_TRAFFIC_PLACE(c, l). */
-#define AB_TRAFFIC_PLACE(class, link) ((class) * AB_MAX_LINKS + (link))
+/* Per link and CPU, of each class and family. */
+#define AB_TRAFFIC_PLACE(class, link, family) (((family)*AB_MAX_CLASSES + (class)) * AB_MAX_LINKS + (link))
 
 struct ab_traffic {
 	__u64 tx_packets;
@@ -284,9 +294,9 @@ struct ab_ending {
 	__u64 seen_before_ns;	/* in: so do those with a packet of later */
 	__u64 classes;		/* in: flows of others stay; bit c: class c */
 	__u32 link;		/* in: whose flows end */
+	__u32 families;		/* in: flows of others stay; bit f: family f */
 	__u32 count;		/* in: keys to visit */
 	__u32 unfinished;	/* the ring was full: run again */
-	__u32 zero;
 };
 
 /* An upgrade (lib/former.h): what user space says of it, and the arguments and results of `migrate`, run as often as there is

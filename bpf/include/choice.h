@@ -82,7 +82,7 @@ enum ab_without {
 #define AB_TIERS_MAX 4
 #define AB_SPARE_MAX (AB_TIERS_MAX - 1)
 
-/* Load balancing of a class as it stands: replaced as a whole at every measuring period. */
+/* Load balancing of a class and family as it stands, at AB_CHOICE_PLACE: replaced as a whole at every measuring period. */
 struct ab_choice {
 	__u32 dispatch; /* enum ab_dispatch */
 	__u32 load;	/* enum ab_load */

@@ -44,6 +44,15 @@ struct ab_former_device {
 	union ab_addr address;
 };
 
+struct ab_former_link {
+	union ab_addr external;
+	union ab_addr gateway;
+	__u32 ifindex;
+	__u32 mtu;
+	__u32 flags;
+	__u32 zero;
+};
+
 struct ab_former_route {
 	__u8 verdict;
 	__u8 link;

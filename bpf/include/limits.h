@@ -5,6 +5,8 @@
 
 /* Links of a gateway, sublinks of a trunk. */
 #define AB_MAX_LINKS 16
+/* Address families. What is told of a link, of its traffic, and of a choice is told of each: one may work without the other. */
+#define AB_FAMILIES 2
 /* Targets of one choice. */
 #define AB_MAX_TARGETS 256
 /* Weights are dimensionless 32-bit integers so that load * weight fits 64 bits. */

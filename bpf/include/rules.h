@@ -15,6 +15,9 @@
 
 #define AB_MAX_CLASSES 64
 
+/* Where the choice of a class stands, for one family. */
+#define AB_CHOICE_PLACE(class, family) ((family)*AB_MAX_CLASSES + (class))
+
 /* What rules look at: the first packet of a flow, as its opener sent it. */
 struct ab_traits {
 	union ab_addr src;

@@ -17,9 +17,9 @@
 	X(sessions, 8)                                                                                                 \
 	X(endpoints, 5)                                                                                                \
 	X(losers, 5)                                                                                                   \
-	X(fragments, 5)                                                                                                \
+	X(fragments, 9)                                                                                                \
 	X(fragment_order, 5)                                                                                           \
-	X(early, 5)                                                                                                    \
+	X(early, 9)                                                                                                    \
 	X(early_sources, 5)                                                                                            \
 	X(fullness, 5)                                                                                                 \
 	X(forwards, 5)                                                                                                 \
@@ -30,18 +30,18 @@
 	X(classes, 8)                                                                                                  \
 	X(class_names, 8)                                                                                              \
 	X(settings, 5)                                                                                                 \
-	X(choice, 8)                                                                                                   \
+	X(choice, 9)                                                                                                   \
 	X(consistent, 6)                                                                                               \
 	X(turn, 8)                                                                                                     \
-	X(links, 5)                                                                                                    \
-	X(devices, 6)                                                                                                  \
+	X(links, 9)                                                                                                    \
+	X(devices, 9)                                                                                                  \
 	X(routes, 6)                                                                                                   \
-	X(traffic, 8)                                                                                                  \
+	X(traffic, 9)                                                                                                  \
 	X(reasons, 9)                                                                                                  \
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \
 	X(sweeping, 5)                                                                                                 \
-	X(ending, 8)                                                                                                   \
+	X(ending, 9)                                                                                                   \
 	X(visits, 5)                                                                                                   \
 	X(doomed, 5)                                                                                                   \
 	X(ended, 5)                                                                                                    \

@@ -131,7 +131,7 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	__builtin_memset(s->bytes, 0, 96);
 	if (quoted < 8 || padded > 80 || bpf_skb_load_bytes(skb, p->l3 + sizeof(head), s->bytes, quoted))
 		return -1;
-	__be32 own = is_link ? p->dst : device->address.word[3];
+	__be32 own = is_link ? p->dst : device->address[AB_IPV4].word[3];
 	fill_ip(&head.ip, IPPROTO_ICMP, sizeof(head) + quoted, own, p->src);
 	__builtin_memset(&head.icmp, 0, sizeof(head.icmp));
 	head.icmp.type = type_code >> 8;

@@ -75,17 +75,17 @@ AB_MAP(fullness, BPF_MAP_TYPE_ARRAY, AB_FULLNESS_SLOTS, __u32, struct ab_fullnes
 AB_MAP(settings, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_settings, 0);
 AB_MAP(rules, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_rules, 0);
 /* By class. */
-AB_MAP(choice, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, struct ab_choice, 0);
+AB_MAP(choice, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES *AB_FAMILIES, __u32, struct ab_choice, 0);
 AB_MAP(turn, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, __u32, 0); /* choices made so far, for AB_DISPATCH_TURNS */
 AB_MAP(classes, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, struct ab_class, 0);
 AB_MAP(class_names, BPF_MAP_TYPE_ARRAY, AB_MAX_CLASSES, __u32, struct ab_class_name, 0);
 
 AB_MAP(consistent, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_consistent, 0);
-AB_MAP(links, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS, __u32, struct ab_link, 0);
+AB_MAP(links, BPF_MAP_TYPE_ARRAY, AB_MAX_LINKS *AB_FAMILIES, __u32, struct ab_link, 0);
 AB_MAP(devices, BPF_MAP_TYPE_ARRAY, AB_DEVICE_PLACES, __u32, struct ab_device, 0);
 AB_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, 65536, struct ab_route_key, struct ab_route, BPF_F_NO_PREALLOC);
 
-AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_CLASSES *AB_MAX_LINKS, __u32, struct ab_traffic, 0);
+AB_MAP(traffic, BPF_MAP_TYPE_PERCPU_ARRAY, AB_MAX_CLASSES *AB_MAX_LINKS *AB_FAMILIES, __u32, struct ab_traffic, 0);
 AB_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, AB_REASON_COUNT, __u32, __u64, 0);
 AB_MAP(gauges, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_gauges, 0);
 AB_MAP(table, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_table, 0);

@@ -16,7 +16,7 @@ static __always_inline void count_reason(__u32 reason)
 
 static __always_inline struct ab_traffic *traffic_at(__u32 class, __u32 link)
 {
-	__u32 place = AB_TRAFFIC_PLACE(class, link);
+	__u32 place = AB_TRAFFIC_PLACE(class, link, AB_IPV4);
 	return bpf_map_lookup_elem(&traffic, &place);
 }
 
