@@ -6,6 +6,7 @@ mod frame;
 #[path = "../common/property.rs"]
 mod property;
 mod rig;
+mod routed;
 
 mod admission;
 mod bad_input;
