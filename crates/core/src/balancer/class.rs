@@ -203,7 +203,7 @@ impl Class {
 
     // ---- flows on other links
 
-    /// Flows end where no new ones begin, once others can take them.
+    /// Flows end where no new ones begin, once others can take them or it is no link for them any more.
     pub(super) fn end_flows(
         &mut self,
         class: ClassId,
@@ -214,7 +214,8 @@ impl Class {
         let lost = links.iter().zip(&mut self.shares);
         for ((link, state), share) in lost.filter(|((_, state), _)| state.is_lost()) {
             let is_due = share.ended < state.losses;
-            if is_due && !usable.is_empty() && !usable.contains(link) {
+            let is_possible = share.ended < state.lost_for_good || !usable.is_empty();
+            if is_due && is_possible && !usable.contains(link) {
                 share.ended = state.losses;
                 events.extend([Event::EndFlows { class, link }]);
             }

@@ -27,11 +27,14 @@ pub(super) struct Link {
     pub(super) changed: Time,
     /// How often its flows have had reason to end. An adopted data path may have flows on a link that is gone.
     pub(super) losses: u64,
+    /// As many of these were for good: its flows end though no other link can take them.
+    pub(super) lost_for_good: u64,
 }
 
 impl Link {
     fn new(now: Time, spec: LinkSpec, config: &Config) -> Link {
-        let availability = Availability::new(now, config.clone(), spec.metered);
+        let mut availability = Availability::new(now, config.clone(), spec.metered);
+        availability.set_routed(spec.routed);
         Link {
             admin: Admin::Up,
             load: LinkLoad::new(now, &spec, config.queue_max),
@@ -42,6 +45,7 @@ impl Link {
             shown: (false, Admin::Up),
             changed: now,
             losses: 1,
+            lost_for_good: 0,
             availability,
             spec,
         }
@@ -63,6 +67,13 @@ impl Link {
         self.shown = before.shown;
         self.changed = before.changed;
         self.losses = before.losses;
+    }
+
+    /// Goes on with NAT where there was none, or without. Its flows have endpoints that it cannot carry any more, and it is
+    /// in use again when its state is told anew, after their end.
+    fn turn(&mut self, before: &Link) {
+        self.admin = before.admin;
+        self.lost_for_good = self.losses;
     }
 
     /// What it has carried since the last reading.
@@ -172,15 +183,19 @@ impl Links {
         }
     }
 
-    /// Goes on under another configuration: a link that keeps its place and its name, as the same.
+    /// Goes on under another configuration: a link that keeps its place, its name and its NAT, as the same.
     pub(super) fn succeed(&mut self, before: Links, config: &Config) {
         self.counted = before.counted;
         self.mixture = before.mixture;
         for (link, before) in self.all.iter_mut().zip(before.all) {
             link.counters = before.counters;
             link.is_counted = before.is_counted;
-            if link.spec.name == before.spec.name {
-                link.succeed(before, config);
+            if link.spec.name != before.spec.name {
+                continue;
+            }
+            match link.spec.routed == before.spec.routed {
+                true => link.succeed(before, config),
+                false => link.turn(&before),
             }
         }
     }
