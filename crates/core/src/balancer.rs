@@ -377,7 +377,8 @@ impl Balancer {
     }
 
     /// Other classes, other links, other thresholds. A link that keeps its place and its name goes on as it is: known to be
-    /// up or down, taken away or not. A class that keeps its number goes on too, and so does its window if it shares out
+    /// up or down, taken away or not. But one that gets NAT or loses it is absent until its state is told, and its flows end
+    /// for good, so tell that when they have. A class that keeps its number goes on too, and so does its window if it shares out
     /// the same links by the same algorithm. If the new configuration is refused, nothing changes.
     pub fn reconfigure(
         &mut self,
@@ -389,7 +390,10 @@ impl Balancer {
         let mut before = std::mem::replace(self, Balancer::new(now, classes, links, config)?);
         let same_links = self.links.specs().eq(before.links.specs());
         let both = self.links.specs().zip(before.links.specs());
-        let stays: Vec<bool> = both.map(|(now, before)| now.name == before.name).collect();
+        let is_same = |now: &LinkSpec, before: &LinkSpec| {
+            (&now.name, now.routed) == (&before.name, before.routed)
+        };
+        let stays: Vec<bool> = both.map(|(now, before)| is_same(now, before)).collect();
         self.links.succeed(before.links, &self.config);
         self.events = before.events;
         for (id, class) in &mut self.classes {

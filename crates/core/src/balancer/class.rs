@@ -235,7 +235,7 @@ impl Class {
 
     // ---- flows on other links
 
-    /// Flows end where no new ones begin, once others can take them.
+    /// Flows end where no new ones begin, once others can take them or it is no link for them any more.
     pub(super) fn end_flows(
         &mut self,
         class: ClassId,
@@ -245,10 +245,11 @@ impl Class {
         for ((link, state), share) in links.iter().zip(&mut self.shares) {
             for (family, leaving) in share.leaving.iter_mut() {
                 let usable = self.paths[family].usable;
-                let losses = state.paths[family].losses;
-                let is_due = state.is_lost(family) && leaving.ended < losses;
-                if is_due && !usable.is_empty() && !usable.contains(link) {
-                    leaving.ended = losses;
+                let path = &state.paths[family];
+                let is_due = state.is_lost(family) && leaving.ended < path.losses;
+                let is_possible = leaving.ended < path.lost_for_good || !usable.is_empty();
+                if is_due && is_possible && !usable.contains(link) {
+                    leaving.ended = path.losses;
                     events.extend([Event::EndFlows {
                         class,
                         link,

@@ -35,13 +35,15 @@ pub(super) struct Path {
     pub(super) changed: Time,
     /// How often its flows have had reason to end. An adopted data path may have flows on a link that is gone.
     pub(super) losses: u64,
+    /// As many of these were for good: its flows end though no other link can take them.
+    pub(super) lost_for_good: u64,
 }
 
 impl Link {
     fn new(now: Time, spec: LinkSpec, config: &Config) -> Link {
         Link {
             admin: Admin::Up,
-            paths: PerFamily::from_fn(|_| Path::new(now, config, spec.metered)),
+            paths: PerFamily::from_fn(|_| Path::new(now, config, &spec)),
             load: LinkLoad::new(now, &spec, config.queue_max),
             counters: LinkCounters::default(),
             is_counted: false,
@@ -61,6 +63,15 @@ impl Link {
         for path in self.paths.values_mut() {
             let availability = &mut path.availability;
             availability.configure(config.clone(), self.spec.metered);
+        }
+    }
+
+    /// Goes on with NAT where there was none, or without. Its flows have endpoints that it cannot carry any more, and it is
+    /// in use again when its state is told anew, after their end.
+    fn turn(&mut self, before: &Link) {
+        self.admin = before.admin;
+        for path in self.paths.values_mut() {
+            path.lost_for_good = path.losses;
         }
     }
 
@@ -120,14 +131,16 @@ impl Link {
 }
 
 impl Path {
-    fn new(now: Time, config: &Config, metered: bool) -> Path {
-        let availability = Availability::new(now, config.clone(), metered);
+    fn new(now: Time, config: &Config, spec: &LinkSpec) -> Path {
+        let mut availability = Availability::new(now, config.clone(), spec.metered);
+        availability.set_routed(spec.routed);
         Path {
             told: availability.state(),
             down_since: now,
             shown: (false, Admin::Up),
             changed: now,
             losses: 1,
+            lost_for_good: 0,
             availability,
         }
     }
@@ -210,15 +223,19 @@ impl Links {
         }
     }
 
-    /// Goes on under another configuration: a link that keeps its place and its name, as the same.
+    /// Goes on under another configuration: a link that keeps its place, its name and its NAT, as the same.
     pub(super) fn succeed(&mut self, before: Links, config: &Config) {
         self.counted = before.counted;
         self.mixture = before.mixture;
         for (link, before) in self.all.iter_mut().zip(before.all) {
             link.counters = before.counters;
             link.is_counted = before.is_counted;
-            if link.spec.name == before.spec.name {
-                link.succeed(before, config);
+            if link.spec.name != before.spec.name {
+                continue;
+            }
+            match link.spec.routed == before.spec.routed {
+                true => link.succeed(before, config),
+                false => link.turn(&before),
             }
         }
     }
