@@ -359,6 +359,11 @@ impl Availability {
         !matches!(self.state, State::Down(DownCause::Absent(_)))
     }
 
+    /// Whether it ever had.
+    pub fn was_present(&self) -> bool {
+        self.was_present
+    }
+
     /// The last probe that was judged is lost.
     pub fn is_losing(&self) -> bool {
         self.lost_in_a_row > 0

@@ -70,8 +70,10 @@ impl Link {
     /// in use again when its state is told anew, after their end.
     fn turn(&mut self, before: &Link) {
         self.admin = before.admin;
-        for path in self.paths.values_mut() {
-            path.lost_for_good = path.losses;
+        for (family, path) in self.paths.iter_mut() {
+            if before.paths[family].availability.was_present() {
+                path.lost_for_good = path.losses;
+            }
         }
     }
 

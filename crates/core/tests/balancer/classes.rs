@@ -43,12 +43,12 @@ fn reconfigure(driver: &mut Driver, classes: Classes, links: Vec<LinkSpec>) {
     balancer
         .reconfigure(now, classes, links, Config::default())
         .unwrap();
-    driver.poll(&|_| true);
+    driver.poll(&|_, _| true);
 }
 
 /// Usable, spare and working links of a class, as installed.
 fn paths(driver: &Driver, class: ClassId) -> (u64, Vec<u64>, u64) {
-    let choice = &driver.choices[&class];
+    let choice = &driver.choices[&(class, V4)];
     let spare = choice.spare.iter().map(|tier| tier.word[0]);
     (
         choice.usable.word[0],
@@ -116,7 +116,7 @@ fn a_class_that_has_no_link_left_takes_those_of_the_default_class_or_says_what_e
             (usable, vec![], 0b110),
             "{when_none:?}"
         );
-        assert_eq!(driver.choices[&BULK].without, u32::from(code));
+        assert_eq!(driver.choices[&(BULK, V4)].without, u32::from(code));
     }
 }
 
@@ -145,8 +145,7 @@ fn flows_end_in_the_classes_that_have_another_link_for_them() {
     let video = class("RR", &[0b01], WhenNone::Drop);
     let mut driver = Driver::with(with(&[(BULK, bulk), (VIDEO, video)]), equal(2));
     driver.silence(&[0]);
-    let link = LinkId(0);
-    let ended = [ClassId::DEFAULT, BULK].map(|class| Event::EndFlows { class, link });
+    let ended = [ClassId::DEFAULT, BULK].map(|class| end_in(class, 0));
     assert_eq!(ends(&driver), ended);
     driver.run(Duration::from_secs(3), |_| true);
     driver.silence(&[0]);
@@ -162,10 +161,9 @@ fn no_flow_ends_before_the_choice_of_every_class_is_polled() {
     balancer.handle_link_state(driver.now, LinkId(0), V4, absent);
     for class in [ClassId::DEFAULT, BULK] {
         assert_eq!(balancer.poll_event(), None);
-        let (of, choice) = balancer.poll_choice().unwrap();
-        assert_eq!((of, choice.usable.word[0]), (class, 0b10));
+        assert_eq!(poll_usable(balancer), Some((class, 0b10)));
     }
-    assert_eq!(balancer.poll_choice(), None);
+    assert_eq!(poll_usable(balancer), None);
     assert!(matches!(
         balancer.poll_event(),
         Some(Event::LinkDown { .. })
@@ -182,13 +180,7 @@ fn flows_of_a_later_tier_do_what_their_class_says_when_a_link_of_an_earlier_one_
     for (on_return, moved) in [
         (None, vec![]),
         (Some(OnReturn::Stay), vec![]),
-        (
-            Some(OnReturn::Move),
-            vec![Event::EndFlows {
-                class: BULK,
-                link: LinkId(1),
-            }],
-        ),
+        (Some(OnReturn::Move), vec![end_in(BULK, 1)]),
     ] {
         let mut driver = Driver::with(with(&[(BULK, bulk(on_return))]), equal(2));
         driver.silence(&[0]);
@@ -203,7 +195,7 @@ fn flows_of_a_later_tier_do_what_their_class_says_when_a_link_of_an_earlier_one_
 fn the_windows_of_a_class_are_its_own() {
     let bulk = class("RR", &[0b011], WhenNone::Any);
     let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(3));
-    let base = |driver: &Driver, class| driver.choices[&class].target[0].dispatched_base;
+    let base = |driver: &Driver, class| driver.choices[&(class, V4)].target[0].dispatched_base;
     driver.counters[0].flows.dispatched = 100;
     driver.run(Duration::from_secs(1), |_| true);
     assert_ne!(base(&driver, ClassId::DEFAULT), 0, "WSDM has periods");
@@ -232,7 +224,7 @@ fn a_class_whose_direction_is_known_is_weighed_by_that() {
     let mut driver = Driver::with(with(&classes), links);
     driver.carry(&[(MBIT, MBIT), (MBIT, MBIT)]);
     let parts = |class| {
-        let target = &driver.choices[&class].target;
+        let target = &driver.choices[&(class, V4)].target;
         target[0].weight() * 100 / target[1].weight()
     };
     assert!((8..=11).contains(&parts(BULK)), "{}", parts(BULK));
@@ -295,10 +287,10 @@ fn a_class_that_stays_keeps_its_window_while_others_come_change_and_go() {
         with(&[(BULK, bulk()), (VIDEO, video())]),
         equal(2),
     );
-    let base = |driver: &Driver, class| driver.choices[&class].target[0].dispatched_base;
+    let base = |driver: &Driver, class| driver.choices[&(class, V4)].target[0].dispatched_base;
     assert_eq!(base(&driver, VIDEO), 100, "a window that begins");
     assert!(
-        !driver.choices.contains_key(&BULK),
+        !driver.choices.contains_key(&(BULK, V4)),
         "there is no news of it"
     );
 
@@ -317,7 +309,7 @@ fn a_class_that_stays_keeps_its_window_while_others_come_change_and_go() {
     driver.counters[0].flows.dispatched = 200;
     driver.run(Duration::from_secs(1), |_| true);
     driver.set_absent(0);
-    assert!(!driver.choices.contains_key(&VIDEO), "it is gone");
+    assert!(!driver.choices.contains_key(&(VIDEO, V4)), "it is gone");
     driver.set_present(0);
     driver.run(Duration::from_secs(1), |_| true);
     driver.counters[0].flows.dispatched = 300;
@@ -386,7 +378,7 @@ fn links_left(driver: &Driver, present: u64) -> (u64, u64) {
         those.map(|link| 1 << link.link.0).sum()
     };
     let up = |link: &anabranch_core::LinkStatus| link.admin == Admin::Up;
-    let alive = bits(&|link| up(link) && !matches!(link.state, State::Down(_)));
+    let alive = bits(&|link| up(link) && !matches!(link.paths[V4].state, State::Down(_)));
     let working = if alive == 0 {
         bits(&up) & present
     } else {

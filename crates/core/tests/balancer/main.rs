@@ -2,6 +2,7 @@
 
 mod classes;
 mod configuration;
+mod families;
 mod metered;
 mod order;
 mod promises;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use anabranch_core::{
     Admin, Balancer, BuildError, Choice, ClassId, ClassSpec, Classes, Config, DataPlane, DownCause,
     Effect, Ended, Event, Family, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn,
-    State, Suspicion, Time,
+    PathStatus, PerFamily, State, Suspicion, Time,
 };
 use anabranch_policy::abi::WEIGHT_MAX;
 use anabranch_policy::{Gauges, NO_TABLE, Request, choose};
@@ -93,8 +94,13 @@ fn equal(count: usize) -> Vec<LinkSpec> {
 
 /// The end of what the default class has on a link.
 fn end_of(link: u16) -> Event {
+    end_in(ClassId::DEFAULT, link)
+}
+
+/// The end of what a class has on a link, of IPv4.
+fn end_in(class: ClassId, link: u16) -> Event {
     Event::EndFlows {
-        class: ClassId::DEFAULT,
+        class,
         link: LinkId(link),
         family: V4,
     }
@@ -117,16 +123,16 @@ fn family_of(event: &Event) -> Family {
     }
 }
 
-/// The choice among the usable links of IPv4 that waits to be installed, and behind it that of IPv6, among none.
+/// The next choice of IPv4 that waits to be installed, and its usable links. Those of IPv6 have none.
 fn poll_usable(balancer: &mut Balancer) -> Option<(ClassId, u64)> {
-    let (class, family, choice) = balancer.poll_choice()?;
-    assert_eq!(family, V4);
-    let other = balancer.poll_choice().map(|(class, family, other)| {
-        assert!(other.usable.word.iter().all(|word| *word == 0));
-        (class, family)
-    });
-    assert!(other.is_none_or(|other| other == (class, V6)));
-    Some((class, choice.usable.word[0]))
+    loop {
+        let (class, family, choice) = balancer.poll_choice()?;
+        let usable = choice.usable.word[0];
+        match family {
+            V4 => return Some((class, usable)),
+            V6 => assert_eq!(usable, 0),
+        }
+    }
 }
 
 /// Over two links of which it was told nothing yet.
@@ -271,6 +277,16 @@ impl Driver {
             choices: &mut self.choices,
         };
         (&mut self.core, plane)
+    }
+
+    /// How a link fares for IPv4.
+    fn path(&self, i: usize) -> PathStatus {
+        self.path_for(i, V4)
+    }
+
+    fn path_for(&self, i: usize, family: Family) -> PathStatus {
+        let status = self.core.balancer().status(self.now);
+        status[i].paths[family].clone()
     }
 
     /// The default class's, as installed.

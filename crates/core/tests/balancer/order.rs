@@ -8,12 +8,7 @@ fn there_is_no_choice_before_the_first_counters() {
     balancer.handle_link_state(Time::ZERO, LinkId(0), V4, LinkState::Present);
     assert_eq!(balancer.poll_choice(), None);
     balancer.handle_counters(Time::ZERO, &[LinkCounters::default(); 2]);
-    assert_eq!(
-        balancer
-            .poll_choice()
-            .map(|(_, choice)| choice.usable.word[0]),
-        Some(0b01)
-    );
+    assert_eq!(poll_usable(&mut balancer), Some((ClassId::DEFAULT, 0b01)));
 }
 
 #[test]
@@ -49,13 +44,10 @@ fn events_wait_for_the_choice_to_be_polled() {
         .handle_link_state(driver.now, LinkId(0), V4, absent);
     assert_eq!(driver.core.balancer_mut().poll_event(), None);
     assert_eq!(
-        driver
-            .core
-            .balancer_mut()
-            .poll_choice()
-            .map(|(_, choice)| choice.usable.word[0]),
-        Some(0b10)
+        poll_usable(driver.core.balancer_mut()),
+        Some((ClassId::DEFAULT, 0b10))
     );
+    assert_eq!(poll_usable(driver.core.balancer_mut()), None);
     assert!(matches!(
         driver.core.balancer_mut().poll_event(),
         Some(Event::LinkDown { .. })
@@ -87,6 +79,7 @@ fn a_suspicion_is_told_only_when_a_probe_is_lost() {
     driver.silence(&[0]);
     let silent = Event::Suspected {
         link: LinkId(0),
+        family: V4,
         suspicion: Suspicion::Silent,
     };
     assert_eq!(driver.events[0], (silent, 0b11));
@@ -98,10 +91,7 @@ fn flows_of_the_only_link_are_not_ended_until_another_can_take_them() {
     driver.set_absent(1);
     driver.events.clear();
     driver.silence(&[0]);
-    assert!(matches!(
-        driver.core.balancer().status(driver.now)[0].state,
-        State::Down(_)
-    ));
+    assert!(matches!(driver.path(0).state, State::Down(_)));
     assert!(
         !driver
             .events

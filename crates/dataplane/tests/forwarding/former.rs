@@ -11,7 +11,8 @@ use std::{
 
 use anabranch_dataplane::{Settings, Sizes, attach};
 use anabranch_policy::abi::{
-    self, Addr, FORMER_VERSION, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerRoute,
+    self, Addr, FORMER_VERSION, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerLink,
+    FormerRoute,
 };
 use anyhow::Context;
 use aya::{
