@@ -103,8 +103,8 @@ static inline union ab_addr *ab_first_remote(struct ab_flow *flow)
 
 /*
  * Who may open flows. A host on the LAN device's own prefix is its MAC, whatever addresses it uses: `address` is zero. What is
- * behind a LAN router has the router's MAC and its own address. The device's share has an entry of its own, with no MAC and all
- * ones as address.
+ * behind a LAN router has the router's MAC and its own address, of IPv6 the first half of it. The device's share has an entry of
+ * its own, with no MAC and all ones as address.
  */
 struct ab_host_key {
 	union ab_addr address;

@@ -15,8 +15,8 @@
 static __always_inline __u32 link_of_end(struct ab_flow_key *key)
 {
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		const struct ab_link *link = link_at(i);
-		if (!link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != key->local.word[3])
+		const struct ab_link *link = link_at(i, ab_family_of(&key->local));
+		if (!link || !(link->flags & AB_LINK_PRESENT) || !is_same_addr(&link->external, &key->local))
 			continue;
 		key->side = AB_SIDE_LINK(i);
 		if (find_entry(key) || stood_formerly(key))
@@ -31,7 +31,7 @@ __noinline int hairpin_link(struct packet *p)
 	struct ab_flow_key key;
 	if (!p || !is_mapping(p->proto))
 		return AB_NO_TARGET;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->dst, p->dport, p->src, p->sport);
+	make_key(&key, p->proto, AB_SIDE_LAN, &p->dst, p->dport, &p->src, p->sport);
 	return link_of_end(&key);
 }
 
@@ -41,14 +41,14 @@ __noinline int link_of_sender(struct packet *p)
 	struct ab_flow_key key;
 	if (!p)
 		return AB_NO_TARGET;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_usual_key(&key, p);
 	return link_of_end(&key);
 }
 
 /* To the ingress of a link. Below zero if there is no such link. */
-static __always_inline int turn_to(struct __sk_buff *skb, __u32 index)
+static __always_inline int turn_to(struct __sk_buff *skb, __u32 index, __u32 family)
 {
-	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index) : NULL;
+	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index, family) : NULL;
 	if (!link)
 		return -1;
 	skb->mark = HAIRPIN_MARK;
