@@ -34,6 +34,8 @@ static __always_inline __s64 pseudo_sum(const struct packet *p, __u32 length)
 	return bpf_csum_diff(NULL, 0, rest, sizeof(rest), sum);
 }
 
+AB_SCRATCH(quote_room, struct quote)
+
 /* Whether the ICMP message of the packet sums to all ones. */
 __noinline int icmp_sum_holds(struct __sk_buff *skb, struct packet *p)
 {
@@ -212,26 +214,26 @@ static __always_inline int rewrite_quote(struct __sk_buff *skb, const struct pac
 /* An error from the internet about a packet a LAN host sent. 0: it is about no flow. */
 __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
-	if (!p)
+	struct quote *q = quote_room();
+	if (!p || !q)
 		return AB_REASON_MALFORMED;
-	struct quote q;
 	struct ab_flow_key key;
 	if (!(p->flags & PACKET_TURNED) && (is_lan_address(&p->src) || is_local_address(&p->src)))
 		return AB_REASON_SPOOFED_WAN;
 	if (!icmp_sum_holds(skb, p))
 		return AB_REASON_BAD_CHECKSUM;
-	int bad = read_quote(skb, p, &q);
+	int bad = read_quote(skb, p, q);
 	if (bad)
 		return bad;
-	make_key(&key, q.proto, side, &q.src, q.sport, &q.dst, q.dport);
+	make_key(&key, q->proto, side, &q->src, q->sport, &q->dst, q->dport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
 		return 0;
-	if (!is_in_flight(&q, &key, flow))
+	if (!is_in_flight(q, &key, flow))
 		return AB_REASON_BAD_QUOTE;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
-	bad = rewrite_quote(skb, p, &q, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, &flow->other_local);
+	bad = rewrite_quote(skb, p, q, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, &flow->other_local);
 	if (bad)
 		return bad;
 	return send_to_lan(skb, p, flow, &flow->other_local) == AB_REASON_TRANSLATED_IN ? AB_REASON_ERROR_IN
@@ -253,9 +255,9 @@ static __noinline struct ab_flow *find_quoted(struct ab_flow_key *key, const str
  * and there are links without NAT. */
 __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 {
-	if (!p)
+	struct quote *q = quote_room();
+	if (!p || !q)
 		return AB_REASON_MALFORMED;
-	struct quote q;
 	struct ab_flow_key key;
 	if (!is_lan_address(&p->src))
 		return AB_REASON_SPOOFED_LAN;
@@ -266,10 +268,10 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_TTL_OUT;
 	if (!icmp_sum_holds(skb, p))
 		return AB_REASON_BAD_CHECKSUM;
-	int bad = read_quote(skb, p, &q);
+	int bad = read_quote(skb, p, q);
 	if (bad)
 		return bad;
-	struct ab_flow *flow = find_quoted(&key, &q);
+	struct ab_flow *flow = find_quoted(&key, q);
 	const struct ab_settings *set = current_settings();
 	if (!flow && set && routed_links(set, p->family))
 		return 0;
@@ -278,12 +280,12 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 	/* Nobody on another device speaks for the host. */
 	if (p->ifindex != flow->lan_ifindex && !(set && set->lan_sources_loose))
 		return AB_REASON_SPOOFED_DEVICE;
-	if (!is_in_flight(&q, &key, flow))
+	if (!is_in_flight(q, &key, flow))
 		return AB_REASON_BAD_QUOTE;
 	const struct ab_link *link = link_at(flow->link, p->family);
 	if (!link)
 		return AB_REASON_NO_LINK;
-	bad = rewrite_quote(skb, p, &q, OUTBOUND, flow) ?: rewrite_address(skb, p, OUTBOUND, &flow->other_local);
+	bad = rewrite_quote(skb, p, q, OUTBOUND, flow) ?: rewrite_address(skb, p, OUTBOUND, &flow->other_local);
 	if (bad)
 		return bad;
 	send_over_link(link, &p->dst);

@@ -115,9 +115,11 @@ static __always_inline void count_rx(struct ab_traffic *t, struct ab_flow *flow,
 	t->rx_bytes += load.bytes;
 }
 
-static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link_index)
+__noinline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link_index)
 {
 	int bad = 0;
+	if (!p || !flow)
+		return AB_REASON_MALFORMED;
 	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN) {
 		const struct ab_link *link = link_at(link_index, p->family);
 		bad = link ? clamp_mss(skb, p, link->mtu) : 0;
