@@ -60,7 +60,7 @@ fn generate_contract() {
         .blocklist_function(".*")
         .blocklist_type("ab_addr")
         .rustified_enum(
-            "ab_(answer|dispatch|fate|granularity|load|role|spread|syn|verdict|why|without)",
+            "ab_(answer|dispatch|family|fate|granularity|load|role|spread|syn|verdict|why|without)",
         )
         .prepend_enum_name(false)
         .derive_default(true)
@@ -96,15 +96,16 @@ impl ParseCallbacks for Names {
         _: EnumVariantValue,
     ) -> Option<String> {
         let name = variant.strip_prefix("AB_")?;
-        let family = enumeration?
+        let enumeration = enumeration?
             .trim_start_matches("enum ")
             .strip_prefix("ab_")?;
-        let prefix = match family {
+        let prefix = match enumeration {
+            "family" => "IP".to_owned(),
             "granularity" => "PER".to_owned(),
             "fate" => String::new(),
             // Bits are constants, which keep their names.
             "state" | "link_flags" | "sublink_flags" => return Some(name.to_owned()),
-            family => family.to_uppercase(),
+            enumeration => enumeration.to_uppercase(),
         };
         Some(camel(&name.strip_prefix(&prefix)?.to_lowercase()))
     }
@@ -114,7 +115,7 @@ impl ParseCallbacks for Names {
             .iter()
             .any(|end| name.ends_with(end) && !name.starts_with("AB_WEIGHT"));
         let kind = match name {
-            "AB_MAX_CLASSES" | "AB_MAX_LINKS" | "AB_MAX_TARGETS" => "usize",
+            "AB_FAMILIES" | "AB_MAX_CLASSES" | "AB_MAX_LINKS" | "AB_MAX_TARGETS" => "usize",
             "AB_NO_TARGET" => "u16",
             "AB_SIDE_LAN" => "u8",
             _ if is_size => "usize",

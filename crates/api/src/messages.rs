@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::{Status, TrunkStatus};
 
 /// Of the control protocol. It counts up when a message of an older command or daemon would be misread.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What the daemon may be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +96,8 @@ pub struct Explained {
     pub explanation: Explanation,
     /// The class by name.
     pub class: String,
+    /// For what a choice of the class holds, as files write it: `connection`, `session`, `host` or `packet`.
+    pub granularity: String,
     /// The rules before that of the class. None, if the flow exists: it stays in the class that it was opened in.
     pub passed: Vec<PassedRule>,
 }
@@ -172,7 +174,7 @@ mod tests {
             force: false,
         };
         let line = String::from_utf8(to_line(&asked).unwrap()).unwrap();
-        let json = r#"{"api":2,"request":"link","name":"fiber","action":"drain","force":false}"#;
+        let json = r#"{"api":3,"request":"link","name":"fiber","action":"drain","force":false}"#;
         assert_eq!(line, format!("{json}\n"));
         assert_eq!(request(&line).unwrap(), asked);
     }
@@ -187,12 +189,12 @@ mod tests {
     #[test]
     fn another_version_is_named_before_anything_else_that_is_wrong() {
         for line in [
-            r#"{"api":3,"request":"status"}"#,
-            r#"{"api":3,"request":"dance"}"#,
+            r#"{"api":4,"request":"status"}"#,
+            r#"{"api":4,"request":"dance"}"#,
         ] {
             let error = request(line).unwrap_err();
-            assert!(matches!(error, Misread::Version(3)), "{error}");
-            assert!(error.to_string().contains("speaks version 2"), "{error}");
+            assert!(matches!(error, Misread::Version(4)), "{error}");
+            assert!(error.to_string().contains("speaks version 3"), "{error}");
         }
     }
 

@@ -45,6 +45,8 @@ pub struct ClassStatus {
     pub leaving: bool,
     /// Name of the algorithm, or its tuple.
     pub policy: String,
+    /// For what its choice holds, as files write it: `connection`, `session`, `host` or `packet`.
+    pub granularity: String,
     /// Of this class.
     pub flows: LinkFlows,
     /// Of IP packets, towards the internet.
@@ -91,7 +93,9 @@ pub struct LinkStatus {
     pub usable: bool,
     /// As in the configuration.
     pub metered: bool,
-    /// The one that flows have on this link; none if the device has none.
+    /// Its flows have its address; otherwise they have those of the LAN.
+    pub nat: bool,
+    /// The link's own, which its flows have where there is NAT; none if the device has none.
     pub address: Option<IpAddr>,
     /// The next hop; none if there is none or it is not known.
     pub gateway: Option<IpAddr>,

@@ -9,6 +9,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 use console::{Style, StyledObject};
 
 const NOTHING: &str = "-";
+/// The granularity of a class that keeps no flows.
+pub const PACKET: &str = "packet";
 
 /// A table whose columns are as wide as their widest cell.
 pub struct Columns(Table);
@@ -55,6 +57,19 @@ impl std::fmt::Display for Columns {
 
 pub fn optional(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
+}
+
+/// A policy of a class, and that it chooses for each packet if it does.
+pub fn policy(name: &str, granularity: &str) -> String {
+    match granularity {
+        PACKET => format!("{name}, per packet"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Whether a link translates.
+pub fn nat(translates: bool) -> String {
+    if translates { "yes" } else { "routed" }.to_owned()
 }
 
 pub fn rate(rate_bps: f64) -> String {

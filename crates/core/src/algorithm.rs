@@ -226,6 +226,12 @@ pub enum TupleError {
     ByRateUnused,
     #[error("`syn_retry` moves single flows to other links: granularity `host` allows none")]
     SynRetryOfHost,
+    #[error("`syn_retry` moves flows to other links: granularity `packet` keeps none")]
+    SynRetryOfPacket,
+    #[error(
+        "measure `{0}` counts live flows: granularity `packet` keeps none; \"dispatched\" counts packets there"
+    )]
+    MeasureOfFlows(&'static str),
     #[error("`name` has 1 to {max} letters, digits, '-' and '_'", max = NAME_CHARS_MAX)]
     Name,
     #[error("`name` is that of a policy of the catalogue, {0}: choose another")]
@@ -376,10 +382,14 @@ impl Tuple {
         if self.by_rate && !matches!(self.measure.taken, Taken::AtChoice(_)) {
             return Err(TupleError::ByRateUnused);
         }
-        if self.syn_retry && self.granularity == Granularity::Host {
-            return Err(TupleError::SynRetryOfHost);
+        match self.granularity {
+            Granularity::Host if self.syn_retry => Err(TupleError::SynRetryOfHost),
+            Granularity::Packet if self.syn_retry => Err(TupleError::SynRetryOfPacket),
+            Granularity::Packet if self.measure.counts_live_flows() => {
+                Err(TupleError::MeasureOfFlows(self.measure.name))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn period(&self) -> Result<Option<Duration>, TupleError> {

@@ -27,6 +27,8 @@
 //!   [`COMPLAINT_SYNS`] SYNs were repeated and no TCP flow made progress. A link that this takes down while only near
 //!   targets answered is not brought up by them before its hold-down is over. So a link whose far targets are filtered is
 //!   used on its gateway's word, and one that is dead behind its gateway costs its users a second now and then.
+//! - Of a link without NAT users never complain: what is sent over it may be answered over any other. Silence makes it
+//!   suspect, as ever, and its probes have the last word.
 //!
 //! A link that goes down repeatedly is held down: it answers, and is not used. The time doubles with every further fall
 //! from [`Config::hold_down`] to [`Config::hold_down_max`], and one fall is forgotten with every [`Config::hold_forget`]
@@ -285,6 +287,7 @@ impl RoundTrip {
 pub struct Availability {
     config: Config,
     metered: bool,
+    routed: bool,
     state: State,
     /// Any evidence.
     heard: Time,
@@ -318,6 +321,7 @@ impl Availability {
         Availability {
             config,
             metered,
+            routed: false,
             state: State::Down(DownCause::Absent(Missing::Device)),
             heard: now,
             proved: None,
@@ -411,6 +415,11 @@ impl Availability {
         self.metered = metered;
     }
 
+    /// Whether it is without NAT: what is sent over it may be answered over any other link.
+    pub fn set_routed(&mut self, routed: bool) {
+        self.routed = routed;
+    }
+
     /// Whom to probe; at least one. What is known of them stays if they are the same.
     pub fn set_targets(&mut self, reaches: &[Reach]) {
         if !self.targets.are(reaches) {
@@ -455,7 +464,9 @@ impl Availability {
         let proved = carried.rx_progress > 0;
         self.weak.see(now, sent, heard);
         self.strict.see(now, sent, proved);
-        self.complaint.see(now, carried);
+        if !self.routed {
+            self.complaint.see(now, carried);
+        }
         if heard {
             self.heard = now;
         }

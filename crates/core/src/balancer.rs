@@ -1,7 +1,8 @@
 //! The balancer as a state machine: counters, probe results and link states in; choices, probes and events out.
 //!
 //! What is a link's stands apart from what is a class's ([`links`], [`class`]): whether a link works and what it carries
-//! is the same for all classes, what is made of it is each one's own.
+//! is the same for all classes, what is made of it is each one's own. Whether it works is asked for each address family by
+//! itself; its load is of both.
 
 mod class;
 mod links;
@@ -9,10 +10,11 @@ mod links;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use anabranch_policy::abi::{self, Choice, MAX_CLASSES, TIERS_MAX};
+use anabranch_policy::abi::{self, MAX_CLASSES, TIERS_MAX};
+use anabranch_policy::{Choice, Family, PerFamily};
 
 use self::class::Class;
-use self::links::{Link, Links};
+use self::links::{Link, Links, Path};
 use crate::availability::{DownCause, ProbeId, State, Suspicion};
 use crate::bandwidth::AvailableBandwidth;
 use crate::class::{ClassId, ClassSpec, Classes};
@@ -56,7 +58,9 @@ pub enum BuildError {
 pub struct ProbeRequest {
     /// Over which it is sent.
     pub link: LinkId,
-    /// Of no other probe of this link.
+    /// In which.
+    pub family: Family,
+    /// Of no other probe of this link and family.
     pub id: ProbeId,
     /// The balancer counts it as lost from here on, or [`Config::queue_max`] later on a loaded link. It wants to hear of
     /// answers up to then and for as long again.
@@ -72,6 +76,8 @@ pub enum Event {
     Suspected {
         /// Which.
         link: LinkId,
+        /// For which.
+        family: Family,
         /// Why.
         suspicion: Suspicion,
     },
@@ -79,6 +85,8 @@ pub enum Event {
     LinkUp {
         /// Which.
         link: LinkId,
+        /// For which.
+        family: Family,
         /// Since it went down.
         down_for: Duration,
     },
@@ -86,6 +94,8 @@ pub enum Event {
     LinkDown {
         /// Which.
         link: LinkId,
+        /// For which.
+        family: Family,
         /// Since it was last heard.
         after: Duration,
         /// Why.
@@ -97,6 +107,8 @@ pub enum Event {
         class: ClassId,
         /// On which link.
         link: LinkId,
+        /// Of which.
+        family: Family,
     },
     /// Forget UDP flows that had no packet for `idle`: their next one binds them to a better link of their class.
     MoveUdp {
@@ -104,6 +116,8 @@ pub enum Event {
         class: ClassId,
         /// On which link.
         link: LinkId,
+        /// Of which.
+        family: Family,
         /// Without a packet of either direction.
         idle: Duration,
     },
@@ -115,9 +129,9 @@ pub enum Wakeup {
     /// Read the counters: [`Balancer::handle_counters`].
     Counters,
     /// A probe is due: [`Balancer::poll_probe`].
-    Probe(LinkId),
+    Probe(LinkId, Family),
     /// A deadline or a patience ends: [`Balancer::handle_timeout`].
-    Availability(LinkId),
+    Availability(LinkId, Family),
 }
 
 /// One link for display.
@@ -127,14 +141,8 @@ pub struct LinkStatus {
     pub link: LinkId,
     /// As configured.
     pub name: String,
-    /// A suspicion shows when its first probe is lost, as in [`Event::Suspected`].
-    pub state: State,
-    /// When it was last taken away, or came back, by itself or by order. Suspicions change nothing.
-    pub since: Time,
     /// What the operator wants of it.
     pub admin: Admin,
-    /// Takes new flows of some class.
-    pub usable: bool,
     /// As configured.
     pub metered: bool,
     /// What is left in each direction (Peng eq. 6); none where no rate is declared.
@@ -143,6 +151,21 @@ pub struct LinkStatus {
     pub available_down_bps: Option<u64>,
     /// As it stands in the default class's choice, without a unit.
     pub weight: u32,
+    /// As of the last reading.
+    pub counters: LinkCounters,
+    /// How it fares for each family.
+    pub paths: PerFamily<PathStatus>,
+}
+
+/// One link for one family, for display.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathStatus {
+    /// A suspicion shows when its first probe is lost, as in [`Event::Suspected`].
+    pub state: State,
+    /// When it was last taken away, or came back, by itself or by order. Suspicions change nothing.
+    pub since: Time,
+    /// Takes new flows of some class.
+    pub usable: bool,
     /// Lost and all probes of the window.
     pub probes_lost: usize,
     /// The size of that window so far.
@@ -161,8 +184,6 @@ pub struct LinkStatus {
     pub falls: usize,
     /// None without a fall.
     pub first_fall: Option<Time>,
-    /// As of the last reading.
-    pub counters: LinkCounters,
 }
 
 /// One class for display.
@@ -172,8 +193,8 @@ pub struct ClassStatus {
     pub class: ClassId,
     /// As configured; none: every link.
     pub tiers: Option<Vec<LinkSet>>,
-    /// Take its new flows.
-    pub usable: LinkSet,
+    /// Take its new flows of each family.
+    pub usable: PerFamily<LinkSet>,
     /// As they stand in its choice, in the order of the links' ids, without a unit.
     pub weights: Vec<u32>,
 }
@@ -226,21 +247,24 @@ impl Balancer {
     // ---- getters
 
     /// The links that take new flows of a class.
-    pub fn usable(&self, class: ClassId) -> LinkSet {
+    pub fn usable(&self, class: ClassId, family: Family) -> LinkSet {
         let class = self.classes.get(&class);
-        class.map(|class| class.paths().usable).unwrap_or_default()
+        let usable = class.map(|class| class.paths()[family].usable);
+        usable.unwrap_or_default()
     }
 
-    /// New flows find no link that works without this one.
+    /// New flows of some family find no link that works without this one.
     pub fn is_last(&self, link: LinkId) -> bool {
-        let mut others = self.links.iter().filter(|(id, _)| *id != link);
-        self.takes_flows(link) && !others.any(|(_, link)| link.is_alive())
+        Family::ALL.into_iter().any(|family| {
+            let mut others = self.links.iter().filter(|(id, _)| *id != link);
+            self.takes_flows(link, family) && !others.any(|(_, link)| link.is_alive(family))
+        })
     }
 
     /// Of any class.
-    fn takes_flows(&self, link: LinkId) -> bool {
+    fn takes_flows(&self, link: LinkId, family: Family) -> bool {
         let mut classes = self.classes.values();
-        classes.any(|class| class.paths().usable.contains(link))
+        classes.any(|class| class.paths()[family].usable.contains(link))
     }
 
     /// Every link for display, in the order of their ids.
@@ -258,30 +282,20 @@ impl Balancer {
     }
 
     fn link_status(&self, now: Time, id: LinkId, link: &Link) -> LinkStatus {
-        let (probes_lost, probes_judged) = link.availability.loss();
-        let (falls, first_fall) = link.availability.falls(now);
         let default = self.classes.get(&ClassId::DEFAULT);
         LinkStatus {
             link: id,
             name: link.spec.name.clone(),
-            state: link.shown_state(),
-            since: link.changed,
             admin: link.admin,
-            usable: self.takes_flows(id),
             metered: link.spec.metered,
             available_up_bps: link.load.up().map(AvailableBandwidth::bps),
             available_down_bps: link.load.down().map(AvailableBandwidth::bps),
             weight: default.map_or(abi::WEIGHT_MAX, |class| class.weight(id)),
-            probes_lost,
-            probes_judged,
-            probes_sent: link.availability.probes_sent(),
-            round_trip: link.availability.round_trip(),
-            targets: link.availability.targets().to_vec(),
-            near_only: link.availability.is_near_only(now),
-            held_until: link.availability.held_until(),
-            falls,
-            first_fall,
             counters: link.counters,
+            paths: PerFamily::from_fn(|family| {
+                let usable = self.takes_flows(id, family);
+                path_status(now, &link.paths[family], usable)
+            }),
         }
     }
 
@@ -303,34 +317,50 @@ impl Balancer {
 
     /// A probe was answered, in time or not: anything came back that only its target could have sent. Nothing needs to
     /// be told of probes without an answer.
-    pub fn handle_answer(&mut self, now: Time, link: LinkId, id: ProbeId, round_trip: Duration) {
+    pub fn handle_answer(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        family: Family,
+        id: ProbeId,
+        round_trip: Duration,
+    ) {
         let Some(link) = self.links.get_mut(link) else {
             return;
         };
-        link.availability.answer(now, id, round_trip);
+        let path = &mut link.paths[family];
+        path.availability.answer(now, id, round_trip);
         self.settle(now);
     }
 
-    /// A link's device, carrier, address or gateway came or went.
-    pub fn handle_link_state(&mut self, now: Time, link: LinkId, state: LinkState) {
+    /// A link's device, carrier, address or gateway came or went. Of a family that it was never told of, a link is absent.
+    pub fn handle_link_state(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        family: Family,
+        state: LinkState,
+    ) {
         let Some(link) = self.links.get_mut(link) else {
             return;
         };
-        link.availability.set_link_state(now, state);
+        link.paths[family].availability.set_link_state(now, state);
         self.settle(now);
     }
 
     /// Whom probes over this link may ask; at least one. A link begins with one far target.
-    pub fn set_targets(&mut self, link: LinkId, reaches: &[Reach]) {
+    pub fn set_targets(&mut self, link: LinkId, family: Family, reaches: &[Reach]) {
         if let Some(link) = self.links.get_mut(link) {
-            link.availability.set_targets(reaches);
+            link.paths[family].availability.set_targets(reaches);
         }
     }
 
     /// The time of [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Time) {
         for (_, link) in self.links.iter_mut() {
-            link.availability.tick(now, &link.load);
+            for path in link.paths.values_mut() {
+                path.availability.tick(now, &link.load);
+            }
         }
         self.settle(now);
     }
@@ -347,7 +377,8 @@ impl Balancer {
     }
 
     /// Other classes, other links, other thresholds. A link that keeps its place and its name goes on as it is: known to be
-    /// up or down, taken away or not. A class that keeps its number goes on too, and so does its window if it shares out
+    /// up or down, taken away or not. But one that gets NAT or loses it is absent until its state is told, and its flows end
+    /// for good, so tell that when they have. A class that keeps its number goes on too, and so does its window if it shares out
     /// the same links by the same algorithm. If the new configuration is refused, nothing changes.
     pub fn reconfigure(
         &mut self,
@@ -359,7 +390,10 @@ impl Balancer {
         let mut before = std::mem::replace(self, Balancer::new(now, classes, links, config)?);
         let same_links = self.links.specs().eq(before.links.specs());
         let both = self.links.specs().zip(before.links.specs());
-        let stays: Vec<bool> = both.map(|(now, before)| now.name == before.name).collect();
+        let is_same = |now: &LinkSpec, before: &LinkSpec| {
+            (&now.name, now.routed) == (&before.name, before.routed)
+        };
+        let stays: Vec<bool> = both.map(|(now, before)| is_same(now, before)).collect();
         self.links.succeed(before.links, &self.config);
         self.events = before.events;
         for (id, class) in &mut self.classes {
@@ -373,18 +407,26 @@ impl Balancer {
 
     // ---- what is to be done
 
-    /// The choice of a class to install, if it differs from its last.
-    pub fn poll_choice(&mut self) -> Option<(ClassId, Choice)> {
+    /// The choice of a class for a family to install, if it differs from its last.
+    pub fn poll_choice(&mut self) -> Option<(ClassId, Family, Choice)> {
         let mut classes = self.classes.iter_mut();
-        classes.find_map(|(id, class)| Some((*id, class.poll_choice()?)))
+        classes.find_map(|(id, class)| {
+            let (family, choice) = class.poll_choice()?;
+            Some((*id, family, choice))
+        })
     }
 
     /// The next probe that is due.
     pub fn poll_probe(&mut self, now: Time) -> Option<ProbeRequest> {
         self.links.iter_mut().find_map(|(id, link)| {
-            let probe = link.availability.next_probe(now, &link.load)?;
+            let mut paths = link.paths.iter_mut();
+            let (family, probe) = paths.find_map(|(family, path)| {
+                let probe = path.availability.next_probe(now, &link.load)?;
+                Some((family, probe))
+            })?;
             Some(ProbeRequest {
                 link: id,
+                family,
                 id: probe.id,
                 deadline: probe.deadline,
                 target_index: probe.target_index,
@@ -405,14 +447,12 @@ impl Balancer {
     pub fn poll_timeout(&self) -> (Time, Wakeup) {
         let counted = self.links.counted;
         let counters = counted.map_or(self.started, |counted| counted + self.config.poll);
-        let links = self.links.iter().flat_map(|(id, link)| {
-            let probe = link.availability.probe_due();
-            let timeout = link.availability.next_timeout();
-            let probe = probe.map(|at| (at, Wakeup::Probe(id)));
-            let timeout = timeout.map(|at| (at, Wakeup::Availability(id)));
-            [probe, timeout].into_iter().flatten()
+        let links = self.links.iter();
+        let paths = links.flat_map(|(id, link)| {
+            let paths = link.paths.iter();
+            paths.flat_map(move |(family, path)| path_timeouts(id, family, path))
         });
-        links
+        paths
             .chain(self.period_end())
             .fold((counters, Wakeup::Counters), Ord::min)
     }
@@ -443,14 +483,22 @@ impl Balancer {
             return;
         }
         let classes = &self.classes;
-        let moves_on = |class: &ClassId, link: &LinkId| {
+        let moves_on = |class: &ClassId, link: LinkId, family: Family| {
             let class = classes.get(class);
-            class.is_some_and(|class| !class.paths().usable.contains(*link))
+            class.is_some_and(|class| !class.paths()[family].usable.contains(link))
         };
         self.events.retain(|event| match event {
-            Event::EndFlows { class, link } | Event::MoveUdp { class, link, .. } => {
-                moves_on(class, link)
+            Event::EndFlows {
+                class,
+                link,
+                family,
             }
+            | Event::MoveUdp {
+                class,
+                link,
+                family,
+                ..
+            } => moves_on(class, *link, *family),
             _ => true,
         });
         for (id, class) in &mut self.classes {
@@ -458,6 +506,38 @@ impl Balancer {
             class.move_flows(now, *id, &self.links, &mut self.events);
         }
     }
+}
+
+fn path_status(now: Time, path: &Path, usable: bool) -> PathStatus {
+    let availability = &path.availability;
+    let (probes_lost, probes_judged) = availability.loss();
+    let (falls, first_fall) = availability.falls(now);
+    PathStatus {
+        state: path.shown_state(),
+        since: path.changed,
+        usable,
+        probes_lost,
+        probes_judged,
+        probes_sent: availability.probes_sent(),
+        round_trip: availability.round_trip(),
+        targets: availability.targets().to_vec(),
+        near_only: availability.is_near_only(now),
+        held_until: availability.held_until(),
+        falls,
+        first_fall,
+    }
+}
+
+fn path_timeouts(
+    link: LinkId,
+    family: Family,
+    path: &Path,
+) -> impl Iterator<Item = (Time, Wakeup)> + use<> {
+    let probe = path.availability.probe_due();
+    let timeout = path.availability.next_timeout();
+    let probe = probe.map(|at| (at, Wakeup::Probe(link, family)));
+    let timeout = timeout.map(|at| (at, Wakeup::Availability(link, family)));
+    [probe, timeout].into_iter().flatten()
 }
 
 fn check_links(links: &[LinkSpec]) -> Result<(), BuildError> {

@@ -111,13 +111,8 @@ impl ClassSpec {
 
     /// Of a class as people write it, where `default` is the default class and `id` knows the links by name.
     pub fn of(class: &Class, default: &ClassSpec, id: impl Fn(&str) -> Option<LinkId>) -> Self {
-        let policy = class.policy.as_ref();
-        let algorithm = policy.map_or(default.algorithm, |typed| typed.policy);
         ClassSpec {
-            algorithm: Algorithm {
-                granularity: class.granularity.unwrap_or(algorithm.granularity),
-                ..algorithm
-            },
+            algorithm: class.algorithm(default.algorithm),
             sessions: class.sessions(&default.sessions),
             tiers: class.tiers_of(id),
             when_none: class.when_none,

@@ -1,6 +1,6 @@
 //! What the balancer's driver needs of whatever moves the packets: the loaded programs, or a simulator.
 
-use anabranch_policy::abi::Choice;
+use anabranch_policy::{Choice, Family};
 
 use crate::class::ClassId;
 use crate::link::{LinkCounters, LinkId};
@@ -22,9 +22,19 @@ pub trait DataPlane {
     /// What every link has carried, in the order of their ids.
     fn counters(&mut self) -> Result<Vec<LinkCounters>, Self::Error>;
 
-    /// Replaces the choice of a class as a whole: every new flow of it after that sees all of it.
-    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), Self::Error>;
+    /// Replaces the choice of a class for a family as a whole: every new flow of them after that sees all of it.
+    fn install(
+        &mut self,
+        class: ClassId,
+        family: Family,
+        choice: &Choice,
+    ) -> Result<(), Self::Error>;
 
-    /// Ends the flows that a class has on a link, so that their hosts begin anew on another.
-    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, Self::Error>;
+    /// Ends the flows of a family that a class has on a link, so that their hosts begin anew on another.
+    fn end_flows(
+        &mut self,
+        class: ClassId,
+        family: Family,
+        link: LinkId,
+    ) -> Result<Ended, Self::Error>;
 }

@@ -81,8 +81,8 @@ impl Driver {
     ) -> Result<Vec<Effect>, P::Error> {
         let mut effects = Vec::new();
         loop {
-            if let Some((class, choice)) = self.balancer.poll_choice() {
-                plane.install(class, &choice)?;
+            if let Some((class, family, choice)) = self.balancer.poll_choice() {
+                plane.install(class, family, &choice)?;
             } else if let Some(probe) = self.balancer.poll_probe(now) {
                 effects.push(Effect::Probe(probe));
             } else if let Some(event) = self.balancer.poll_event() {
@@ -103,8 +103,8 @@ impl Driver {
             }
             match wakeup {
                 Wakeup::Counters => self.read_counters(now, plane)?,
-                Wakeup::Availability(_) => self.balancer.handle_timeout(now),
-                Wakeup::Probe(_) => return Ok(()),
+                Wakeup::Availability(..) => self.balancer.handle_timeout(now),
+                Wakeup::Probe(..) => return Ok(()),
             }
         }
     }

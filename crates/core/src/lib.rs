@@ -13,7 +13,8 @@
 //!
 //! Beside that it watches whether links work ([`availability`]): from the counters alone as long as packets come in, by
 //! probes on suspicion ([`targets`]), judged against the link's own load. A link that goes down leaves the choice first;
-//! its flows end only after that, and only if another link takes them.
+//! its flows end only after that, and only if another link takes them. All of this is watched for each address family by
+//! itself: a link over which IPv6 is dead carries IPv4 as before.
 //!
 //! [`Balancer`] is all of this as one state machine. It reads no clock and does no IO: the daemon drives it with real
 //! time and real packets, the simulator with virtual ones, and both run the same balancer by the same [`Driver`], which
@@ -53,10 +54,12 @@ mod typed;
 pub mod weights;
 
 pub use algorithm::Algorithm;
-pub use anabranch_policy::abi::Choice;
+pub use anabranch_policy::{Choice, Family, PerFamily};
 pub use answers::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use availability::{DownCause, ProbeId, State, Suspicion};
-pub use balancer::{Balancer, BuildError, ClassStatus, Event, LinkStatus, ProbeRequest, Wakeup};
+pub use balancer::{
+    Balancer, BuildError, ClassStatus, Event, LinkStatus, PathStatus, ProbeRequest, Wakeup,
+};
 pub use catalogue::Policy;
 pub use class::{ClassCounters, ClassId, ClassSet, ClassSpec, Classes};
 pub use config::{Config, ConfigError};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use anabranch_policy::abi;
+use anabranch_policy::{PerFamily, abi};
 use serde::Deserialize;
 
 /// A link by its place in the list given to [`Balancer::new`](crate::Balancer::new), which is its index in every map.
@@ -40,6 +40,15 @@ impl LinkSet {
     /// Whether a link is among them.
     pub const fn contains(self, link: LinkId) -> bool {
         (self.0 >> link.0) & 1 == 1
+    }
+}
+
+impl std::ops::BitOr for LinkSet {
+    type Output = LinkSet;
+
+    /// The links of either.
+    fn bitor(self, other: LinkSet) -> LinkSet {
+        LinkSet(self.0 | other.0)
     }
 }
 
@@ -137,12 +146,21 @@ pub enum OnReturn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     /// Packets and bytes of both directions, and what they tell of the link.
-    pub traffic: abi::Traffic,
-    /// Dispatched, opened and closed.
+    pub traffic: PerFamily<abi::Traffic>,
+    /// Dispatched, opened and closed, of all families.
     pub flows: abi::Gauge,
 }
 
-/// Whether a link has what it needs to carry packets at all.
+impl LinkCounters {
+    /// The traffic of all families, which is the link's load.
+    pub fn carried(&self) -> abi::Traffic {
+        let mut sum = abi::Traffic::default();
+        self.traffic.values().for_each(|traffic| sum += *traffic);
+        sum
+    }
+}
+
+/// Whether a link has what it needs to carry packets of one family at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// It has.

@@ -192,6 +192,45 @@ fn a_link_that_ends_behind_its_gateway_loses_to_its_users_silence_and_is_tried_e
     );
 }
 
+/// Without NAT, whose answers all come by another link.
+fn routed(targets: &[Reach]) -> Line {
+    let mut line = Line::new(targets);
+    line.machine.set_routed(true);
+    line
+}
+
+#[test]
+fn a_link_without_nat_whose_answers_come_by_another_is_asked_and_stays_in_use() {
+    let filtered = |target| target == GATEWAY;
+    for answers in [&(|_| true) as &dyn Fn(usize) -> bool, &filtered] {
+        let mut line = routed(&FOUND);
+        line.run(S(5), answers, |_| nothing());
+        let (begun, idle) = (line.now, line.probes);
+        let retried = |now: Time| Traffic {
+            syn_retries: u64::from(now.as_nanos().is_multiple_of(1_000_000_000)),
+            ..unanswered()
+        };
+        line.run(S(600), answers, retried);
+        assert_eq!(line.falls(begun), [], "{:?}", line.states);
+        let a_second = (line.probes - idle) / 600;
+        assert!((3..10).contains(&a_second), "{a_second} probes a second");
+    }
+}
+
+#[test]
+fn a_link_without_nat_that_answers_no_probe_is_down_within_a_second_under_traffic() {
+    let mut line = routed(&FOUND);
+    line.run(S(5), |_| true, |_| unanswered());
+    let cut = line.now;
+    line.run(S(2), |_| false, |_| unanswered());
+    let falls = line.falls(cut);
+    assert!(
+        falls.len() == 1 && falls[0].since(cut) < S(1),
+        "{falls:?}: {:?}",
+        line.states
+    );
+}
+
 #[test]
 fn repeated_syns_outweigh_the_gateways_word() {
     let mut line = Line::new(&FOUND);

@@ -112,6 +112,8 @@ pub struct GatewayRole<P, S> {
     abandoned: Vec<(LinkId, IpAddr)>,
     /// As the data path knows it.
     fallback_mark: u32,
+    /// The links without NAT, as bits; as the data path knows them.
+    routed: u32,
     /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
     told_rules: Option<(u64, BTreeMap<String, u32>)>,
     /// As the host knows them.
@@ -158,6 +160,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             externals: BTreeMap::new(),
             abandoned: Vec::new(),
             fallback_mark: 0,
+            routed: 0,
             told_rules: None,
             ways: Ways::default(),
             ticks: 0,
@@ -293,7 +296,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             self.driver.set_targets(*id, &reaches);
         }
         self.seen.clone_from(&wanted);
-        if wanted != self.told || self.shell.has_rest() || self.has_stale_programs() {
+        let has_turned = self.routed != self.routed_links();
+        if wanted != self.told || has_turned || self.shell.has_rest() || self.has_stale_programs() {
             self.tell(wanted)?;
         }
         self.ways = self.ways();
@@ -317,6 +321,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         if self.shell.has_rest() {
             return Ok(());
         }
+        self.tell_routed()?;
         self.tell_links(&wanted)?;
         self.tell_routes(wanted.routes);
         for name in &wanted.absent_lan {
@@ -467,6 +472,27 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
+    /// Which links have no NAT: those that had flows of the other kind have ended them.
+    fn tell_routed(&mut self) -> anyhow::Result<()> {
+        let routed = self.routed_links();
+        if std::mem::replace(&mut self.routed, routed) != routed {
+            self.set_settings()?;
+        }
+        Ok(())
+    }
+
+    /// As configured, as bits.
+    fn routed_links(&self) -> u32 {
+        let routed = self.config.links.iter().filter(|link| !link.nat);
+        routed
+            .filter_map(|link| self.slots.id(&link.name))
+            .fold(0, |bits, id| bits | 1 << id.0)
+    }
+
+    fn is_routed(&self, id: LinkId) -> bool {
+        self.routed & (1 << id.0) != 0
+    }
+
     fn tell_routes(&mut self, routes: Vec<Route>) {
         match self.plane.set_routes(&routes) {
             Ok(()) => self.told.routes = routes,
@@ -477,7 +503,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// New paths. Flows of an address that the link no longer has are ended: nothing will answer to it.
+    /// New paths. Flows of an address that the link no longer has are ended: nothing will answer to it. Those of a link
+    /// without NAT have addresses of their own.
     fn tell_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
         for (id, view) in &wanted.links {
             if self
@@ -506,7 +533,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             let former = self.externals.insert(*id, after.external);
             if let Some(former) = former.filter(|former| *former != after.external) {
                 self.abandoned.push((*id, former));
-                self.end_flows(*id, ClassSet::ALL, Which::All);
+                if !self.is_routed(*id) {
+                    self.end_flows(*id, ClassSet::ALL, Which::All);
+                }
             }
         }
         Ok(())
@@ -571,7 +600,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
 
     fn set_settings(&mut self) -> anyhow::Result<()> {
         let mark = self.surroundings.fallback_mark(&self.config);
-        let settings = plane::settings(&self.config, self.surroundings.ephemeral_ports()?, mark);
+        let ephemeral = self.surroundings.ephemeral_ports()?;
+        let settings = plane::settings(&self.config, ephemeral, mark, self.routed);
         self.plane.set_settings(&settings)?;
         self.fallback_mark = mark;
         Ok(())
@@ -590,7 +620,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// While no daemon ran, links may have left the configuration, and addresses may have been renewed.
+    /// While no daemon ran, links may have left the configuration, got NAT or lost it, and addresses may have been renewed.
     fn end_stale_flows(&mut self) -> anyhow::Result<()> {
         if !self.shell.adopted {
             return Ok(());
@@ -598,9 +628,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let rows = self.plane.walker().flows()?;
         let stale = |row: &FlowRow| {
             let id = LinkId(row.link);
-            let moved = self
-                .path_of(id)
-                .is_some_and(|path| path.external != row.external.ip());
+            let moved = match self.is_routed(id) {
+                true => row.external != row.local,
+                false => self
+                    .path_of(id)
+                    .is_some_and(|path| path.external != row.external.ip()),
+            };
             moved || self.slots.name(id).is_none()
         };
         let links: BTreeSet<u16> = rows
@@ -644,6 +677,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             passed(&self.config, &sample, self.surroundings.moment(), &name)
         };
         Explained {
+            granularity: self.config.algorithm(&name).granularity_word().to_owned(),
             class: name,
             passed,
             explanation,
@@ -744,6 +778,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     /// Devices are attached last, when the first choice is installed.
     async fn start(&mut self) -> anyhow::Result<()> {
         self.plane.set_class_names(&self.classes.names())?;
+        self.routed = self.routed_links();
         self.set_settings()?;
         // An earlier daemon may have had links and devices that this configuration has not.
         self.forget_links(all_links())?;

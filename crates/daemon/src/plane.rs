@@ -154,8 +154,9 @@ impl Plane for Gateway {
     }
 }
 
-/// Timers, quotas and ports for the programs. `fallback_mark` 0: nothing falls back to the kernel's own NAT.
-pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32) -> Settings {
+/// Timers, quotas and ports for the programs. `fallback_mark` 0: nothing falls back to the kernel's own NAT. `routed` are the
+/// links without NAT, as bits.
+pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32, routed: u32) -> Settings {
     let nat = &config.nat;
     let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Settings {
@@ -165,7 +166,7 @@ pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32) -> Set
         icmp_ns: ns(nat.icmp),
         embryo_ns: ns(nat.tcp_unanswered),
         forwards_kernel: (nat.forwards == Forwards::Kernel).into(),
-        routed: 0,
+        routed,
         quota_per_host: config.limits.flows_per_host,
         flows_max: config.limits.flows,
         port_min: nat.ports[0],

@@ -63,6 +63,7 @@ fn link_status<P: Plane, S: Surroundings>(
         why: why(now, &balanced, view),
         usable: balanced.usable,
         metered: link.metered,
+        nat: link.nat,
         address: path.map(|path| path.external),
         gateway: path.and_then(|path| path.gateway),
         mtu: path.map(|path| path.mtu),
@@ -123,6 +124,7 @@ fn class_status<P: Plane, S: Surroundings>(
         slot: id.0,
         leaving: gateway.classes.leaving().any(|leaving| leaving == id),
         policy: own.unwrap_or(&gateway.config.policy).name.clone(),
+        granularity: gateway.config.algorithm(name).granularity_word().to_owned(),
         flows: LinkFlows {
             live: counted.live(),
             opened: counted.counts.opened,

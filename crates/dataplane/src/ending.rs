@@ -1,4 +1,4 @@
-//! The end of the flows that classes have on a link, in slices as a sweep is.
+//! The end of the flows of one family that classes have on a link, in slices as a sweep is.
 //!
 //! The tables are read a thousand entries at a time; those that are the link's are named to the program `end_link`, which
 //! alone knows what has become of them since. Between two slices the hosts of TCP flows are told.
@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_core::{ClassId, ClassSet, Ended, LinkId};
+use anabranch_core::{ClassId, ClassSet, Ended, Family, LinkId};
 use anabranch_policy::abi::{self, FlowKey};
 
 use crate::{
@@ -63,6 +63,7 @@ impl Ending {
     pub fn end_flows(
         &mut self,
         link: LinkId,
+        family: Family,
         classes: ClassSet,
         which: Which,
         now_ns: u64,
@@ -74,6 +75,7 @@ impl Ending {
                 seen_before_ns: which.seen_before_ns(now_ns),
                 classes: classes.bits(),
                 link: link.0.into(),
+                families: family.bit(),
                 ..Default::default()
             },
             doomed: Vec::with_capacity(abi::VISIT_MAX),
@@ -81,7 +83,8 @@ impl Ending {
         };
         self.tables.for_each(|key, flow| {
             let of_link = key.side == abi::SIDE_LAN && u16::from(flow.link) == link.0;
-            if of_link && classes.contains(ClassId(flow.class)) && which.contains(&key) {
+            let of_family = key.local.family() == family;
+            if of_link && of_family && classes.contains(ClassId(flow.class)) && which.contains(&key) {
                 round.doomed.push(key);
             }
             if round.doomed.len() < abi::VISIT_MAX {

@@ -78,6 +78,7 @@ fn protocol(proto: u8) -> &'static str {
     match i32::from(proto) {
         libc::IPPROTO_TCP => "tcp",
         libc::IPPROTO_UDP => "udp",
+        libc::IPPROTO_ICMPV6 => "icmp6",
         _ => "icmp",
     }
 }

@@ -1,12 +1,14 @@
 //! The gateway as user space holds it.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use anabranch_core::{ClassId, ClassSet, DataPlane, Ended, LinkCounters, LinkId};
+use anabranch_core::{
+    ClassId, ClassSet, DataPlane, Ended, Family, LinkCounters, LinkId, PerFamily,
+};
 use anabranch_policy::abi;
 use aya::maps::{Map, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
@@ -66,13 +68,16 @@ impl Default for Build {
     }
 }
 
-/// What a link needs to carry packets.
+/// What a link needs to carry packets of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPath {
     /// The address flows have on this link.
     pub external: IpAddr,
     /// None: destinations are neighbours.
     pub gateway: Option<IpAddr>,
+    /// IPv6: a prefix that is routed to us by this link, and its length. Flows have addresses of it in place of those of the LAN's
+    /// prefix (RFC 6296); none: all have [`external`](Self::external).
+    pub prefix: Option<(Ipv6Addr, u8)>,
     /// Of the device that leads there.
     pub ifindex: u32,
     /// In bytes of IP packet.
@@ -84,13 +89,24 @@ pub struct LinkPath {
 /// What a device is to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// `address` is the source of ICMP errors towards its hosts.
+    /// A part of the LAN.
     Lan {
-        /// The gateway's own in this part of the LAN.
-        address: IpAddr,
+        /// The gateway's own there, each of its family: the sources of ICMP errors towards its hosts.
+        addresses: PerFamily<Option<IpAddr>>,
     },
     /// The device of this link.
     Link(LinkId),
+}
+
+impl Role {
+    /// Of a part of the LAN in which the gateway has these addresses, of which the first of each family counts.
+    pub fn lan(own: impl IntoIterator<Item = IpAddr>) -> Role {
+        let mut addresses = PerFamily::<Option<IpAddr>>::default();
+        for address in own {
+            addresses[Family::from(address)].get_or_insert(address);
+        }
+        Role::Lan { addresses }
+    }
 }
 
 /// The loaded gateway of one instance.
@@ -102,13 +118,13 @@ pub struct Gateway {
     embryos_max: u32,
     walker: Arc<Walker>,
     /// One more than the greatest number of a class that ever had a choice: what the counters are read of.
-    classes: u32,
+    classes: u8,
 }
 
 /// What a class's flows came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounters {
-    /// By link, both directions.
+    /// By link, both directions, of all families.
     pub traffic: Vec<abi::Traffic>,
     /// Flows and packets that opened none.
     pub counts: abi::Class,
@@ -156,7 +172,7 @@ impl Gateway {
         };
         let names = gateway.class_names()?;
         let named = names.iter().rposition(Option::is_some);
-        gateway.classes += named.map_or(0, |last| last as u32);
+        gateway.classes += named.map_or(0, |last| last as u8);
         if adopted {
             gateway.refresh_attachments()?;
         }
@@ -198,17 +214,20 @@ impl Gateway {
             .map_err(Error::map("settings"))
     }
 
-    /// Tells the path of a link, or that it has none.
+    /// Tells the path of a link for a family, or that it has none.
     ///
     /// # Errors
     /// The kernel refuses the map update.
-    pub fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), Error> {
+    pub fn set_link(
+        &mut self,
+        link: LinkId,
+        family: Family,
+        path: Option<&LinkPath>,
+    ) -> Result<(), Error> {
         let entry = path.map(link_entry).unwrap_or_default();
-        self.object
-            .maps
-            .links
-            .set(u32::from(link.0), entry, 0)
-            .map_err(Error::map("links"))
+        let place = abi::link_place(link.0, family);
+        let links = &mut self.object.maps.links;
+        links.set(place, entry, 0).map_err(Error::map("links"))
     }
 
     /// Replaces all routes by difference.
@@ -266,28 +285,34 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the read.
     pub fn class_counters(&self) -> Result<Vec<ClassCounters>, Error> {
-        let class = |class: u32| {
-            let counts = self.object.maps.classes.get(&class, 0);
+        let class = |class: u8| {
+            let counts = self.object.maps.classes.get(&class.into(), 0);
+            let mut traffic = vec![abi::Traffic::default(); abi::MAX_LINKS];
+            for family in Family::ALL {
+                self.add_traffic(class, family, traffic.iter_mut())?;
+            }
             Ok(ClassCounters {
-                traffic: self.traffic_of(class)?,
+                traffic,
                 counts: counts.map_err(Error::map("classes"))?,
             })
         };
         (0..self.classes).map(class).collect()
     }
 
-    /// Of each link, all CPUs added up.
-    fn traffic_of(&self, class: u32) -> Result<Vec<abi::Traffic>, Error> {
-        let links = abi::MAX_LINKS as u32;
-        let places = class * links..(class + 1) * links;
-        let traffic = places.map(|place| {
+    /// Adds to each of the `links` what it has carried of a class and family, all CPUs added up.
+    fn add_traffic<'a>(
+        &self,
+        class: u8,
+        family: Family,
+        links: impl Iterator<Item = &'a mut abi::Traffic>,
+    ) -> Result<(), Error> {
+        for (link, traffic) in (0..).zip(links) {
+            let place = abi::traffic_place(class, link, family);
             let per_cpu = self.object.maps.traffic.get(&place, 0);
-            let mut traffic = abi::Traffic::default();
             let per_cpu = per_cpu.map_err(Error::map("traffic"))?;
-            per_cpu.iter().for_each(|cpu| traffic += *cpu);
-            Ok(traffic)
-        });
-        traffic.collect()
+            per_cpu.iter().for_each(|cpu| *traffic += *cpu);
+        }
+        Ok(())
     }
 
     /// Puts the right program at a device's ingress; a device that has it keeps it.
@@ -430,31 +455,35 @@ impl DataPlane for Gateway {
         let mut links: Vec<LinkCounters> = gauges.target[..abi::MAX_LINKS]
             .iter()
             .map(|&flows| LinkCounters {
-                traffic: abi::Traffic::default(),
+                traffic: PerFamily::default(),
                 flows,
             })
             .collect();
         for class in 0..self.classes {
-            for (link, traffic) in links.iter_mut().zip(self.traffic_of(class)?) {
-                link.traffic += traffic;
+            for family in Family::ALL {
+                let of_family = links.iter_mut().map(|link| &mut link.traffic[family]);
+                self.add_traffic(class, family, of_family)?;
             }
         }
         Ok(links)
     }
 
-    fn install(&mut self, class: ClassId, choice: &abi::Choice) -> Result<(), Error> {
-        self.classes = self.classes.max(u32::from(class.0) + 1);
-        self.object
-            .maps
-            .choice
-            .set(class.0.into(), *choice, 0)
-            .map_err(Error::map("choice"))
+    fn install(
+        &mut self,
+        class: ClassId,
+        family: Family,
+        choice: &abi::Choice,
+    ) -> Result<(), Error> {
+        self.classes = self.classes.max(class.0 + 1);
+        let place = abi::choice_place(class.0, family);
+        let choices = &mut self.object.maps.choice;
+        choices.set(place, *choice, 0).map_err(Error::map("choice"))
     }
 
     /// As [`Walker::end_flows`].
-    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, Error> {
+    fn end_flows(&mut self, class: ClassId, family: Family, link: LinkId) -> Result<Ended, Error> {
         let classes = ClassSet::from_iter([class]);
-        self.walker.end_flows(link, classes, Which::All)
+        self.walker.end_flows(link, family, classes, Which::All)
     }
 }
 
@@ -472,27 +501,30 @@ fn link_entry(path: &LinkPath) -> abi::Link {
     if path.point_to_point {
         flags |= abi::LINK_POINT_TO_POINT;
     }
+    let prefix = path.prefix.map(|(prefix, _)| abi::Addr::from(prefix));
     abi::Link {
         external: path.external.into(),
         gateway: path.gateway.map(abi::Addr::from).unwrap_or_default(),
+        prefix: prefix.unwrap_or_default(),
+        prefix_len: path.prefix.map_or(0, |(_, length)| length.into()),
         ifindex: path.ifindex,
         mtu: path.mtu,
         flags,
-        zero: 0,
     }
 }
 
 fn device_entry(ifindex: u32, role: Role, layer3: bool, mtu: u32) -> abi::Device {
-    let (kind, link, address) = match role {
-        Role::Lan { address } => (abi::Role::Lan, 0, address.into()),
-        Role::Link(link) => (abi::Role::Link, link.0, abi::Addr::default()),
+    let (kind, link, addresses) = match role {
+        Role::Lan { addresses } => (abi::Role::Lan, 0, addresses),
+        Role::Link(link) => (abi::Role::Link, link.0, PerFamily::default()),
     };
+    let address = |family| addresses[family].map(abi::Addr::from).unwrap_or_default();
     abi::Device {
         ifindex,
         role: kind.into(),
         link,
         layer3: layer3.into(),
         mtu,
-        address,
+        address: Family::ALL.map(address),
     }
 }

@@ -11,8 +11,10 @@ use std::{
     time::Instant,
 };
 
-use anabranch_policy::abi::{self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerRoute};
-use anabranch_policy::session_word;
+use anabranch_policy::abi::{
+    self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerLink, FormerRoute,
+};
+use anabranch_policy::{Family, session_word};
 use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
     programs::TcAttachType,
@@ -92,14 +94,16 @@ impl Upgrade {
 
     // ---- before
 
-    /// What user space told the former programs.
+    /// What user space told the former programs, which knew one family.
     fn convert(&mut self) -> Result<(), Error> {
         self.convert_devices()?;
+        self.convert_links()?;
         self.convert_routes()?;
         self.convert_reasons()?;
         let former: Array<_, FormerChoice> = pinned_array(&self.former, "choice")?;
         let now = former.get(&0, 0).map_err(Error::map("choice"))?;
-        let set = self.object.maps.choice.set(0, choice_of(&now), 0);
+        let place = abi::choice_place(0, Family::V4);
+        let set = self.object.maps.choice.set(place, choice_of(&now), 0);
         set.map_err(Error::map("choice"))
     }
 
@@ -110,6 +114,17 @@ impl Upgrade {
             if device.ifindex != 0 {
                 self.object.maps.devices.insert(device_of(&device))?;
             }
+        }
+        Ok(())
+    }
+
+    fn convert_links(&mut self) -> Result<(), Error> {
+        let former: Array<_, FormerLink> = pinned_array(&self.former, "links")?;
+        for (link, former) in (0..).zip(former.iter()) {
+            let entry = link_of(&former.map_err(Error::map("links"))?);
+            let place = abi::link_place(link, Family::V4);
+            let set = self.object.maps.links.set(place, entry, 0);
+            set.map_err(Error::map("links"))?;
         }
         Ok(())
     }
@@ -251,7 +266,19 @@ fn device_of(former: &FormerDevice) -> abi::Device {
         role: former.role,
         layer3: former.layer3,
         mtu: former.mtu,
-        address: former.address,
+        address: [former.address, abi::Addr::default()],
+    }
+}
+
+fn link_of(former: &FormerLink) -> abi::Link {
+    abi::Link {
+        external: former.external,
+        gateway: former.gateway,
+        prefix: abi::Addr::default(),
+        prefix_len: 0,
+        ifindex: former.ifindex,
+        mtu: former.mtu,
+        flags: former.flags,
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anabranch_core::{ClassSet, Ended, LinkId};
+use anabranch_core::{ClassSet, Ended, Family, LinkId};
 use anabranch_policy::abi::{self, Flow, FlowKey};
 use aya::{
     Pod, TestRun,
@@ -162,13 +162,19 @@ impl Walker {
         hold(&self.sweeping).sweep(self.now_ns())
     }
 
-    /// Ends flows of one link that were opened before this call, and tells the LAN hosts of TCP flows.
+    /// Ends flows of one link and family that were opened before this call, and tells the LAN hosts of TCP flows.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error> {
+    pub fn end_flows(
+        &self,
+        link: LinkId,
+        family: Family,
+        classes: ClassSet,
+        which: Which,
+    ) -> Result<Ended, Error> {
         let now_ns = self.now_ns();
-        hold(&self.ending).end_flows(link, classes, which, now_ns)
+        hold(&self.ending).end_flows(link, family, classes, which, now_ns)
     }
 
     /// Every flow, embryos included, by link and address.

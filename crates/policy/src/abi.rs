@@ -30,6 +30,21 @@ pub const fn side_of(flow: &Flow) -> u8 {
     }
 }
 
+/// Where link `link`, below [`MAX_LINKS`], stands among the links, and its bit in [`Settings::routed`].
+pub const fn link_place(link: u16, family: Family) -> u32 {
+    family as u32 * MAX_LINKS as u32 + link as u32
+}
+
+/// Where the choice of class `class`, below [`MAX_CLASSES`], stands.
+pub const fn choice_place(class: u8, family: Family) -> u32 {
+    family as u32 * MAX_CLASSES as u32 + class as u32
+}
+
+/// Where the traffic of class `class` on link `link` stands.
+pub const fn traffic_place(class: u8, link: u16, family: Family) -> u32 {
+    choice_place(class, family) * MAX_LINKS as u32 + link as u32
+}
+
 impl Set {
     /// No targets.
     pub const EMPTY: Set = Set {
@@ -87,6 +102,11 @@ impl Addr {
     /// The address as people know it: an IPv4 address if mapped.
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
+    }
+
+    /// That of the address as people know it.
+    pub fn family(self) -> Family {
+        self.ip().into()
     }
 
     /// All zero: no address.
@@ -174,7 +194,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Answer Dispatch Fate Granularity Load Role Spread Syn Verdict Why Without);
+numbers!(Answer Dispatch Family Fate Granularity Load Role Spread Syn Verdict Why Without);
 
 /// What is a key or value of a map, or an argument of a program.
 #[cfg(feature = "aya")]
@@ -192,7 +212,7 @@ mod plain {
 
     plain! {
         Addr BeAddr BePort Carried Choice Class ClassName Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
-        FormerChoice FormerDevice FormerFlow FormerRoute FormerSpreading FormerTableOfBins
+        FormerChoice FormerDevice FormerFlow FormerLink FormerRoute FormerSpreading FormerTableOfBins
         Gauges Host HostKey Link Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade
     }
 }

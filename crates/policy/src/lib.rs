@@ -38,6 +38,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod abi;
+mod family;
 mod ffi;
 pub mod splitmix;
 pub mod spread;
@@ -47,9 +48,10 @@ mod vectors;
 use std::sync::OnceLock;
 
 pub use abi::{
-    Answer, Choice, Consistent, Dispatch, Fate, Gauges, Granularity, Load, Rules, Set, Sublinks,
+    Answer, Choice, Consistent, Dispatch, Family, Fate, Gauges, Granularity, Load, Rules, Set, Sublinks,
     Syn, Traits, Why, Without,
 };
+pub use family::PerFamily;
 pub use vectors::{HashVector, SCHEMES, Vector, hash_vectors, vectors};
 
 /// What one target brings to a choice.

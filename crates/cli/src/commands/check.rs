@@ -4,9 +4,11 @@ mod flows;
 
 use std::path::Path;
 
-use anabranch_core::rules::Rule;
+use anabranch_core::rules::{Class, Rule};
 use anabranch_daemon::config::{Config, Configuration, Rate};
-use anabranch_daemon::observe::{Desired, LinkView, Netlink, Snapshot, absent_devices};
+use anabranch_daemon::observe::{
+    Desired, LinkView, Netlink, Snapshot, absent_devices, routed_remarks,
+};
 use anabranch_daemon::trunk::{self, View};
 use anabranch_daemon::{Slots, preflight};
 
@@ -25,17 +27,20 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
         Configuration::Gateway(config) => gateway(config, host.as_ref()),
         Configuration::Trunk(config) => trunk(config, host.as_ref()),
     };
-    let absent = match (&config, &host) {
-        (Configuration::Gateway(config), Some(host)) => absent_devices(config, host),
-        _ => Vec::new(),
+    let (absent, seen) = match (&config, &host) {
+        (Configuration::Gateway(config), Some(host)) => {
+            (absent_devices(config, host), routed_remarks(config, host))
+        }
+        _ => Default::default(),
     };
-    let remarks = match &config {
+    let written = match &config {
         Configuration::Gateway(config) => &config.remarks[..],
         Configuration::Trunk(_) => &[],
     };
     let absent_notes = absent.iter().map(|note| format!("note: {note}\n"));
-    let notes: String = remarks
+    let notes: String = written
         .iter()
+        .chain(&seen)
         .map(|remark| format!("{remark}\n"))
         .chain(absent_notes)
         .collect();
@@ -60,7 +65,7 @@ fn gateway(config: &Config, host: Option<&Snapshot>) -> String {
     format!(
         "LAN     {}\npolicy  {}\n\n{}{}",
         config.lan.join(", "),
-        config.policy,
+        policy(config, &config.default),
         links(config, host),
         rules(config)
     )
@@ -73,21 +78,28 @@ fn rules(config: &Config) -> String {
     }
     let mut columns = Columns::new(&["rule", "policy", "links", "matches"]);
     for Rule { matches, class } in &config.rules {
-        let policy = class.policy.as_ref().unwrap_or(&config.policy);
         columns.row([
             class.name.clone(),
-            policy.to_string(),
+            policy(config, class),
             class.path(),
             matches.to_string(),
         ]);
     }
     columns.row([
         config.default.name.clone(),
-        config.policy.to_string(),
+        policy(config, &config.default),
         config.default.path(),
         "the rest".to_owned(),
     ]);
     format!("\n{columns}")
+}
+
+fn policy(config: &Config, class: &Class) -> String {
+    let policy = class.policy.as_ref().unwrap_or(&config.policy);
+    table::policy(
+        &policy.name,
+        config.algorithm(&class.name).granularity_word(),
+    )
 }
 
 fn trunk(config: &trunk::Config, host: Option<&Snapshot>) -> String {
@@ -118,7 +130,8 @@ fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
     let views = host
         .map(|host| Desired::derive(config, &slots, host).links)
         .unwrap_or_default();
-    let mut columns = Columns::new(&[
+    let has_routed = config.links.iter().any(|link| !link.nat);
+    let mut titles = vec![
         "link",
         "device",
         "address",
@@ -129,12 +142,14 @@ fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
         ">weight",
         "metered",
         ">probes a month",
-        "remark",
-    ]);
+    ];
+    titles.extend(has_routed.then_some("NAT"));
+    titles.push("remark");
+    let mut columns = Columns::new(&titles);
     for link in &config.links {
         let view = slots.id(&link.name).and_then(|id| views.get(&id));
         let path = view.and_then(|view| view.path.as_ref().ok());
-        columns.row([
+        let mut cells = vec![
             link.name.clone(),
             link.device.clone(),
             optional(path.map(|path| path.external).or(link.address)),
@@ -148,8 +163,10 @@ fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
                 "{:.0} MB",
                 link.probe_bytes_a_month(&config.availability) as f64 / 1e6
             ),
-            view.map_or_else(String::new, remark),
-        ]);
+        ];
+        cells.extend(has_routed.then(|| table::nat(link.nat)));
+        cells.push(view.map_or_else(String::new, remark));
+        columns.cells(cells);
     }
     columns
 }

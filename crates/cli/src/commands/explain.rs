@@ -34,10 +34,19 @@ pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
         false => String::new(),
     };
     print(format!(
-        "{}\n{class}{}",
+        "{}\n{class}{}{}",
         sentence(args, explanation, &names),
+        each_packet(&explained),
         weighed(explanation, &names)
     ))
+}
+
+/// Nothing where the link is that of a flow.
+fn each_packet(explained: &Explained) -> &'static str {
+    match &explained.granularity[..] {
+        table::PACKET => "   each packet is sent by itself: the next may take another link\n",
+        _ => "",
+    }
 }
 
 /// The class that takes the flow, and the rules that do not.
@@ -60,6 +69,7 @@ fn as_json(explained: &Explained, names: &Names) -> serde_json::Value {
     json!({
         "link": explanation.link.map(|link| names.of(link)),
         "class": explained.class,
+        "granularity": explained.granularity,
         "passed": explained.passed,
         "why": explanation.why,
         "bound": explanation.bound,
@@ -125,11 +135,14 @@ mod tests {
                 weighed: Vec::new(),
             },
             class: "video".into(),
+            granularity: "packet".into(),
             passed: vec![
                 passed("bulk", &["dscp: 0, not 8", "protocol: tcp, not udp"]),
                 passed("night", &["when: mon 09:00, not 22:00-06:00"]),
             ],
         };
+        let each_packet = each_packet(&explained);
+        assert!(each_packet.contains("another link"), "{each_packet}");
         assert_eq!(
             rules(&explained),
             "   class video\n   not bulk: dscp: 0, not 8; protocol: tcp, not udp\n   not night: when: mon 09:00, not 22:00-06:00\n"

@@ -62,7 +62,7 @@ fn classes(classes: &[ClassStatus]) -> String {
     for class in classes {
         columns.row([
             class_name(class),
-            class.policy.clone(),
+            table::policy(&class.policy, &class.granularity),
             class.flows.live.to_string(),
             class.flows.opened.to_string(),
             table::amount(class.rx_bytes),
@@ -193,9 +193,14 @@ fn head(status: &Status) -> String {
     } else {
         ""
     };
+    let default = status.classes.last();
     format!(
-        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {policy}, {} flows live, {} of {} places taken",
+        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken",
         table::time(status.uptime_s),
+        default.map_or(policy.clone(), |class| table::policy(
+            policy,
+            &class.granularity
+        )),
         flows.live,
         flows.confirmed,
         flows.limit
@@ -203,13 +208,17 @@ fn head(status: &Status) -> String {
 }
 
 fn links(links: &[LinkStatus]) -> Columns {
-    let mut columns = Columns::new(&[
+    let has_routed = links.iter().any(|link| !link.nat);
+    let mut titles = vec![
         "link", "device", "address", "gateway", "state", ">for", ">down", ">up", ">flows",
-        ">weight", ">RTT", "why",
-    ]);
+        ">weight", ">RTT",
+    ];
+    titles.extend(has_routed.then_some("NAT"));
+    titles.push("why");
+    let mut columns = Columns::new(&titles);
     for link in links {
         let declared = |direction: fn(Rates) -> Option<u64>| link.rate.and_then(direction);
-        columns.row([
+        let mut cells = vec![
             link.name.clone(),
             link.device.clone(),
             optional(link.address),
@@ -221,8 +230,10 @@ fn links(links: &[LinkStatus]) -> Columns {
             link.flows.live.to_string(),
             link.weight.to_string(),
             optional(link.probe.round_trip_ms.map(|ms| table::time(ms / 1e3))),
-            link.why.clone(),
-        ]);
+        ];
+        cells.extend(has_routed.then(|| table::nat(link.nat)));
+        cells.push(link.why.clone());
+        columns.cells(cells);
     }
     columns
 }
@@ -293,6 +304,7 @@ mod tests {
             slot: 1,
             leaving: false,
             policy: "RR".into(),
+            granularity: "connection".into(),
             flows: anabranch_api::LinkFlows {
                 live: 3,
                 opened: 40,
@@ -332,8 +344,19 @@ mod tests {
             .map(|line| line.split_whitespace().collect())
             .collect();
         assert_eq!(rows[1][..4], ["bulk", "RR", "3", "40"], "{text}");
+        assert!(!text.contains("per packet"), "{text}");
         assert_eq!(rows[2][..2], ["video", "(leaving)"], "{text}");
         assert_eq!(rows[2][rows[2].len() - 3..], ["7", "no", "link"], "{text}");
+    }
+
+    #[test]
+    fn a_class_that_chooses_for_each_packet_says_so() {
+        let spread = ClassStatus {
+            granularity: "packet".into(),
+            ..class("spread", &[&[("fiber", true)]])
+        };
+        let text = classes(&[spread, class("default", &[])]);
+        assert!(text.contains("RR, per packet"), "{text}");
     }
 
     #[test]

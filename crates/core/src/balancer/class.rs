@@ -1,9 +1,11 @@
 //! What is a class's own: which links its new flows take, the window in which they are shared out, and what becomes of the
 //! flows that are on other links.
 
+use std::ops::BitOr;
 use std::time::Duration;
 
-use anabranch_policy::abi::{self, Choice, SPARE_MAX};
+use anabranch_policy::abi::{self, SPARE_MAX};
+use anabranch_policy::{Choice, Family, PerFamily};
 
 use super::links::{Link, Links};
 use super::{ClassStatus, Event};
@@ -33,6 +35,12 @@ struct Share {
     /// What it was given beyond its share in this window's earlier periods, in thousandths of a flow.
     surplus_milli: i64,
     weight: u32,
+    leaving: PerFamily<Leaving>,
+}
+
+/// What becomes of the flows that a class has on a link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Leaving {
     /// Since when better links take its new flows, and when its UDP flows were last moved.
     outranked: Option<(Time, Time)>,
     /// Of the link's losses, for how many its flows have ended: for the rest, no other link could take them yet.
@@ -47,13 +55,12 @@ impl Default for Share {
             period_dispatched: 0,
             surplus_milli: 0,
             weight: abi::WEIGHT_MAX,
-            outranked: None,
-            ended: 0,
+            leaving: PerFamily::default(),
         }
     }
 }
 
-/// The links that flows may take.
+/// The links that flows of one family may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Paths {
     /// New flows.
@@ -74,6 +81,19 @@ impl Paths {
             without,
         }
     }
+
+    /// The choice among them.
+    fn choice(&self, shared: &Choice) -> Choice {
+        let tiers = self.spare.iter().filter(|tier| !tier.is_empty());
+        Choice {
+            usable: self.usable.targets(),
+            spare: self.spare.map(LinkSet::targets),
+            spares: tiers.count() as u32,
+            working: self.working.targets(),
+            without: self.without.into(),
+            ..*shared
+        }
+    }
 }
 
 /// One class as it stands.
@@ -81,12 +101,12 @@ impl Paths {
 pub(super) struct Class {
     spec: ClassSpec,
     shares: Vec<Share>,
-    paths: Paths,
+    paths: PerFamily<Paths>,
     period_began: Time,
     /// Of the configuration, for the next [`settle`](Self::settle).
     due: Due,
-    installed: Option<Choice>,
-    pending: Option<Choice>,
+    installed: PerFamily<Option<Choice>>,
+    pending: PerFamily<Option<Choice>>,
 }
 
 /// What a change asks for.
@@ -104,11 +124,13 @@ impl Class {
         Class {
             spec,
             shares: vec![Share::default(); links],
-            paths: Paths::over(LinkSet::default(), LinkSet::default(), abi::Without::Refuse),
+            paths: PerFamily::from_fn(|_| {
+                Paths::over(LinkSet::default(), LinkSet::default(), abi::Without::Refuse)
+            }),
             period_began: now,
             due: Due::Window,
-            installed: None,
-            pending: None,
+            installed: PerFamily::default(),
+            pending: PerFamily::default(),
         }
     }
 
@@ -124,13 +146,18 @@ impl Class {
         }
         let links = self.shares.iter_mut().zip(before.shares).zip(stays);
         for ((share, before), _) in links.filter(|(_, stays)| **stays) {
-            share.outranked = before.outranked;
-            share.ended = before.ended;
+            share.leaving = before.leaving;
         }
     }
 
-    pub(super) fn paths(&self) -> &Paths {
+    pub(super) fn paths(&self) -> &PerFamily<Paths> {
         &self.paths
+    }
+
+    /// Take new flows of some family: it is among these that the class shares out its flows.
+    fn usable(&self) -> LinkSet {
+        let all = self.paths.values().map(|paths| paths.usable);
+        all.fold(LinkSet::default(), LinkSet::bitor)
     }
 
     pub(super) fn weight(&self, link: LinkId) -> u32 {
@@ -141,37 +168,42 @@ impl Class {
         ClassStatus {
             class,
             tiers: self.spec.tiers.clone(),
-            usable: self.paths.usable,
+            usable: self.paths.map(|paths| paths.usable),
             weights: self.shares.iter().map(|share| share.weight).collect(),
         }
     }
 
     pub(super) fn has_pending(&self) -> bool {
-        self.pending.is_some()
+        self.pending.values().any(Option::is_some)
     }
 
-    pub(super) fn poll_choice(&mut self) -> Option<Choice> {
-        let choice = self.pending.take()?;
-        self.installed = Some(choice);
-        Some(choice)
+    pub(super) fn poll_choice(&mut self) -> Option<(Family, Choice)> {
+        let mut pending = self.pending.iter_mut();
+        let (family, choice) = pending.find_map(|(family, choice)| Some((family, choice.take()?)))?;
+        self.installed[family] = Some(choice);
+        Some((family, choice))
     }
 
     // ---- which links
 
     /// Brings its links up to date; `default` are those of the default class, for any other.
-    pub(super) fn settle(&mut self, now: Time, links: &Links, default: Option<&Paths>) {
-        let paths = self.find_paths(links, default);
+    pub(super) fn settle(&mut self, now: Time, links: &Links, default: Option<&PerFamily<Paths>>) {
+        let paths = PerFamily::from_fn(|family| {
+            let default = default.map(|paths| &paths[family]);
+            self.find_paths(links, family, default)
+        });
         let before = std::mem::replace(&mut self.paths, paths);
         let due = std::mem::replace(&mut self.due, Due::Nothing);
-        if due == Due::Window || before.usable != paths.usable {
+        let usable = |paths: Paths| paths.usable;
+        if due == Due::Window || before.map(usable) != paths.map(usable) {
             self.begin_window(now, links);
         } else if due == Due::Offer || before != paths {
             self.offer(links);
         }
     }
 
-    fn find_paths(&self, links: &Links, default: Option<&Paths>) -> Paths {
-        let working = links.working();
+    fn find_paths(&self, links: &Links, family: Family, default: Option<&Paths>) -> Paths {
+        let working = links.working(family);
         let without = self.without(default);
         let left = |tier: &LinkSet| Some(*tier & working).filter(|left| !left.is_empty());
         let mut tiers = self.spec.tiers.iter().flatten().filter_map(left);
@@ -182,7 +214,7 @@ impl Class {
             }
             return paths;
         }
-        let any = Paths::over(links.preferred(), working, without);
+        let any = Paths::over(links.preferred(family), working, without);
         match (&self.spec.tiers, self.spec.when_none, default) {
             (Some(_), WhenNone::Any, Some(default)) => *default,
             (None, ..) | (Some(_), WhenNone::Any, None) => any,
@@ -203,20 +235,27 @@ impl Class {
 
     // ---- flows on other links
 
-    /// Flows end where no new ones begin, once others can take them.
+    /// Flows end where no new ones begin, once others can take them or it is no link for them any more.
     pub(super) fn end_flows(
         &mut self,
         class: ClassId,
         links: &Links,
         events: &mut impl Extend<Event>,
     ) {
-        let usable = self.paths.usable;
-        let lost = links.iter().zip(&mut self.shares);
-        for ((link, state), share) in lost.filter(|((_, state), _)| state.is_lost()) {
-            let is_due = share.ended < state.losses;
-            if is_due && !usable.is_empty() && !usable.contains(link) {
-                share.ended = state.losses;
-                events.extend([Event::EndFlows { class, link }]);
+        for ((link, state), share) in links.iter().zip(&mut self.shares) {
+            for (family, leaving) in share.leaving.iter_mut() {
+                let usable = self.paths[family].usable;
+                let path = &state.paths[family];
+                let is_due = state.is_lost(family) && leaving.ended < path.losses;
+                let is_possible = leaving.ended < path.lost_for_good || !usable.is_empty();
+                if is_due && is_possible && !usable.contains(link) {
+                    leaving.ended = path.losses;
+                    events.extend([Event::EndFlows {
+                        class,
+                        link,
+                        family,
+                    }]);
+                }
             }
         }
     }
@@ -229,15 +268,17 @@ impl Class {
         links: &Links,
         events: &mut impl Extend<Event>,
     ) {
-        let usable = self.paths.usable;
         for ((link, state), share) in links.iter().zip(&mut self.shares) {
-            let rests = state.is_alive() && !usable.contains(link) && !usable.is_empty();
-            if !rests {
-                share.outranked = None;
-                continue;
-            }
             let on_return = self.spec.on_return.unwrap_or(state.spec.on_return);
-            events.extend(share.rest(now, class, link, on_return));
+            for (family, leaving) in share.leaving.iter_mut() {
+                let usable = self.paths[family].usable;
+                if state.is_alive(family) && !usable.contains(link) && !usable.is_empty() {
+                    let leave = leaving.rest(now, on_return);
+                    events.extend(leave.map(|leave| leave.event(class, link, family)));
+                } else {
+                    leaving.outranked = None;
+                }
+            }
         }
     }
 
@@ -267,7 +308,7 @@ impl Class {
     /// Without this, every period would begin with a flow to each link, however small its weight, before the greatest
     /// gets its second (eq. 4 with all SD = 0); and where flows are fewer than periods, the greatest would get them all.
     fn add_up_surplus(&mut self, links: &Links) {
-        let usable = self.paths.usable;
+        let usable = self.usable();
         let all = links.iter().zip(&mut self.shares);
         let mut used: Vec<_> = all
             .filter(|((id, _), _)| usable.contains(*id))
@@ -287,8 +328,8 @@ impl Class {
     /// How many flows a link begins the period with, so that eq. 4 makes up for the surplus: the surplus, and on top the
     /// same number of flows per weight for every link, just so many that none is negative.
     fn flows_ahead(&self, links: &Links, share: &Share) -> u32 {
-        let all = links.ids().zip(&self.shares);
-        let usable = all.filter(|(id, _)| self.paths.usable.contains(*id));
+        let (among, all) = (self.usable(), links.ids().zip(&self.shares));
+        let usable = all.filter(|(id, _)| among.contains(*id));
         let level = |other: &Share| {
             i128::from(-other.surplus_milli) * i128::from(share.weight) / i128::from(other.weight)
         };
@@ -312,10 +353,11 @@ impl Class {
     /// Peng eq. 5 over the usable links.
     fn weigh(&mut self, links: &Links) {
         let (measured, better) = self.measured(links);
+        let usable = self.usable();
         let of_usable = || {
             links
                 .ids()
-                .filter(|&link| self.paths.usable.contains(link))
+                .filter(|&link| usable.contains(link))
                 .map(|link| measured[link.index()])
         };
         let (least, most) = (
@@ -355,36 +397,29 @@ impl Class {
 
     // ---- the choice
 
-    /// Has the choice installed as it stands, if it differs and the counters are known from which it counts.
+    /// Has the choices installed as they stand, those that differ, if the counters are known from which they count.
     pub(super) fn offer(&mut self, links: &Links) {
         if links.counted.is_none() {
             return;
         }
-        let choice = self.choice(links);
-        self.pending = Some(choice).filter(|choice| self.installed.as_ref() != Some(choice));
+        let shared = self.choice(links);
+        self.pending = PerFamily::from_fn(|family| {
+            let choice = self.paths[family].choice(&shared);
+            Some(choice).filter(|_| self.installed[family] != Some(choice))
+        });
     }
 
+    /// What it is in all families: among no links yet.
     fn choice(&self, links: &Links) -> Choice {
         let ClassSpec {
             algorithm,
             sessions,
             ..
         } = &self.spec;
-        let Paths {
-            usable,
-            spare,
-            working,
-            without,
-        } = self.paths;
         let mut choice = Choice {
             dispatch: algorithm.dispatch.into(),
             load: algorithm.load() as u32,
             count: links.len() as u32,
-            usable: usable.targets(),
-            spare: spare.map(LinkSet::targets),
-            spares: spare.iter().filter(|tier| !tier.is_empty()).count() as u32,
-            working: working.targets(),
-            without: without.into(),
             syn_retry: u32::from(algorithm.retry == Retry::Elsewhere),
             granularity: algorithm.granularity as u32,
             flows_per_host: self.spec.flows_per_host.unwrap_or(0),
@@ -418,27 +453,50 @@ impl Share {
             mixture,
         }
     }
+}
 
+/// What flows are to do.
+enum Leave {
+    AtOnce,
+    /// UDP, without a packet for so long.
+    Udp {
+        idle: Duration,
+    },
+}
+
+impl Leave {
+    fn event(self, class: ClassId, link: LinkId, family: Family) -> Event {
+        match self {
+            Leave::AtOnce => Event::EndFlows {
+                class,
+                link,
+                family,
+            },
+            Leave::Udp { idle } => Event::MoveUdp {
+                class,
+                link,
+                family,
+                idle,
+            },
+        }
+    }
+}
+
+impl Leaving {
     /// The link works, and better ones take its new flows.
-    fn rest(
-        &mut self,
-        now: Time,
-        class: ClassId,
-        link: LinkId,
-        on_return: OnReturn,
-    ) -> Option<Event> {
+    fn rest(&mut self, now: Time, on_return: OnReturn) -> Option<Leave> {
         let first = self.outranked.is_none();
         let (since, moved) = *self.outranked.get_or_insert((now, now));
         match on_return {
             OnReturn::Stay => None,
-            OnReturn::Move => first.then_some(Event::EndFlows { class, link }),
+            OnReturn::Move => first.then_some(Leave::AtOnce),
             OnReturn::Idle => {
                 let is_due = now.since(moved) >= PAUSE && moved.since(since) < MOVE_WITHIN;
                 is_due.then(|| {
                     self.outranked = Some((since, now));
                     let is_last = now.since(since) >= MOVE_WITHIN;
                     let idle = if is_last { Duration::ZERO } else { PAUSE };
-                    Event::MoveUdp { class, link, idle }
+                    Leave::Udp { idle }
                 })
             }
         }

@@ -1,6 +1,8 @@
-//! What is a link's, whichever classes use it: whether it works, its load, what it has carried, what the operator wants.
+//! What is a link's, whichever classes use it: whether it works for each family, its load, what it has carried, what the
+//! operator wants.
 
 use anabranch_policy::abi::Traffic;
+use anabranch_policy::{Family, PerFamily};
 
 use super::Event;
 use crate::availability::{Availability, State, Suspicion};
@@ -14,11 +16,17 @@ use crate::time::Time;
 pub(super) struct Link {
     pub(super) spec: LinkSpec,
     pub(super) admin: Admin,
-    pub(super) availability: Availability,
+    pub(super) paths: PerFamily<Path>,
     pub(super) load: LinkLoad,
     pub(super) counters: LinkCounters,
     /// The first counters say what was before, and are no traffic.
     is_counted: bool,
+}
+
+/// A link for one address family.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    pub(super) availability: Availability,
     /// The state that was last made an event.
     told: State,
     down_since: Time,
@@ -27,22 +35,18 @@ pub(super) struct Link {
     pub(super) changed: Time,
     /// How often its flows have had reason to end. An adopted data path may have flows on a link that is gone.
     pub(super) losses: u64,
+    /// As many of these were for good: its flows end though no other link can take them.
+    pub(super) lost_for_good: u64,
 }
 
 impl Link {
     fn new(now: Time, spec: LinkSpec, config: &Config) -> Link {
-        let availability = Availability::new(now, config.clone(), spec.metered);
         Link {
             admin: Admin::Up,
+            paths: PerFamily::from_fn(|_| Path::new(now, config, &spec)),
             load: LinkLoad::new(now, &spec, config.queue_max),
             counters: LinkCounters::default(),
             is_counted: false,
-            told: availability.state(),
-            down_since: now,
-            shown: (false, Admin::Up),
-            changed: now,
-            losses: 1,
-            availability,
             spec,
         }
     }
@@ -55,47 +59,94 @@ impl Link {
             self.load = before.load;
         }
         self.admin = before.admin;
-        self.availability = before.availability;
-        self.availability
-            .configure(config.clone(), self.spec.metered);
-        self.told = before.told;
-        self.down_since = before.down_since;
-        self.shown = before.shown;
-        self.changed = before.changed;
-        self.losses = before.losses;
+        self.paths = before.paths;
+        for path in self.paths.values_mut() {
+            let availability = &mut path.availability;
+            availability.configure(config.clone(), self.spec.metered);
+        }
+    }
+
+    /// Goes on with NAT where there was none, or without. Its flows have endpoints that it cannot carry any more, and it is
+    /// in use again when its state is told anew, after their end.
+    fn turn(&mut self, before: &Link) {
+        self.admin = before.admin;
+        for path in self.paths.values_mut() {
+            path.lost_for_good = path.losses;
+        }
     }
 
     /// What it has carried since the last reading.
     fn count(&mut self, now: Time, counters: LinkCounters) -> Traffic {
         let before = std::mem::replace(&mut self.counters, counters);
-        let carried = match std::mem::replace(&mut self.is_counted, true) {
-            true => difference(&before.traffic, &counters.traffic),
-            false => Traffic::default(),
+        let was_counted = std::mem::replace(&mut self.is_counted, true);
+        let carried = LinkCounters {
+            traffic: PerFamily::from_fn(|family| match was_counted {
+                true => difference(&before.traffic[family], &counters.traffic[family]),
+                false => Traffic::default(),
+            }),
+            ..counters
         };
-        self.load.carry(now, &carried);
-        self.availability.observe(now, &carried, &self.load);
-        carried
+        let all = carried.carried();
+        self.load.carry(now, &all);
+        for (family, path) in self.paths.iter_mut() {
+            let carried = &carried.traffic[family];
+            path.availability.observe(now, carried, &self.load);
+        }
+        all
     }
 
     pub(super) fn set_admin(&mut self, now: Time, admin: Admin) {
         let before = std::mem::replace(&mut self.admin, admin);
-        if admin == Admin::Up {
-            self.availability.release(now);
+        let is_lost = admin == Admin::Down && before != Admin::Down;
+        for path in self.paths.values_mut() {
+            if admin == Admin::Up {
+                path.availability.release(now);
+            }
+            path.losses += u64::from(is_lost);
         }
-        self.losses += u64::from(admin == Admin::Down && before != Admin::Down);
     }
 
-    fn is_eligible(&self) -> bool {
-        self.admin == Admin::Up && self.availability.is_present()
+    fn is_eligible(&self, family: Family) -> bool {
+        self.admin == Admin::Up && self.paths[family].availability.is_present()
     }
 
-    pub(super) fn is_alive(&self) -> bool {
-        self.is_eligible() && !matches!(self.availability.state(), State::Down(_))
+    pub(super) fn is_alive(&self, family: Family) -> bool {
+        self.is_eligible(family) && self.paths[family].works()
     }
 
     /// Flows that are bound to it get nowhere, or are not wanted.
-    pub(super) fn is_lost(&self) -> bool {
-        self.admin == Admin::Down || matches!(self.availability.state(), State::Down(_))
+    pub(super) fn is_lost(&self, family: Family) -> bool {
+        self.admin == Admin::Down || !self.paths[family].works()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let carried = self.counters.carried();
+        carried.tx_bytes + carried.rx_bytes
+    }
+
+    pub(super) fn packets(&self) -> u64 {
+        let carried = self.counters.carried();
+        carried.tx_packets + carried.rx_packets
+    }
+}
+
+impl Path {
+    fn new(now: Time, config: &Config, spec: &LinkSpec) -> Path {
+        let mut availability = Availability::new(now, config.clone(), spec.metered);
+        availability.set_routed(spec.routed);
+        Path {
+            told: availability.state(),
+            down_since: now,
+            shown: (false, Admin::Up),
+            changed: now,
+            losses: 1,
+            lost_for_good: 0,
+            availability,
+        }
+    }
+
+    fn works(&self) -> bool {
+        !matches!(self.availability.state(), State::Down(_))
     }
 
     /// A suspicion is ordinary until its first probe is lost: most end there.
@@ -110,16 +161,15 @@ impl Link {
         }
     }
 
-    fn note_change(&mut self, now: Time) {
-        let works = !matches!(self.availability.state(), State::Down(_));
-        let shown = (works, self.admin);
+    fn note_change(&mut self, now: Time, admin: Admin) {
+        let shown = (self.works(), admin);
         if std::mem::replace(&mut self.shown, shown) != shown {
             self.changed = now;
         }
     }
 
     /// What has not been told of its state.
-    fn tell(&mut self, now: Time, link: LinkId) -> Option<Event> {
+    fn tell(&mut self, now: Time, link: LinkId, family: Family) -> Option<Event> {
         let state = self.availability.state();
         let untold = matches!(state, State::PossiblyDown(_)) && !self.availability.is_losing();
         if state == self.told || untold {
@@ -129,25 +179,26 @@ impl Link {
         match state {
             State::Up if was_down => Some(Event::LinkUp {
                 link,
+                family,
                 down_for: now.since(self.down_since),
             }),
             State::Down(cause) if !was_down => {
                 self.down_since = now;
                 self.losses += 1;
-                let after = now.since(self.availability.heard());
-                Some(Event::LinkDown { link, after, cause })
+                Some(Event::LinkDown {
+                    link,
+                    family,
+                    after: now.since(self.availability.heard()),
+                    cause,
+                })
             }
-            State::PossiblyDown(suspicion) => Some(Event::Suspected { link, suspicion }),
+            State::PossiblyDown(suspicion) => Some(Event::Suspected {
+                link,
+                family,
+                suspicion,
+            }),
             _ => None,
         }
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.counters.traffic.tx_bytes + self.counters.traffic.rx_bytes
-    }
-
-    pub(super) fn packets(&self) -> u64 {
-        self.counters.traffic.tx_packets + self.counters.traffic.rx_packets
     }
 }
 
@@ -172,15 +223,19 @@ impl Links {
         }
     }
 
-    /// Goes on under another configuration: a link that keeps its place and its name, as the same.
+    /// Goes on under another configuration: a link that keeps its place, its name and its NAT, as the same.
     pub(super) fn succeed(&mut self, before: Links, config: &Config) {
         self.counted = before.counted;
         self.mixture = before.mixture;
         for (link, before) in self.all.iter_mut().zip(before.all) {
             link.counters = before.counters;
             link.is_counted = before.is_counted;
-            if link.spec.name == before.spec.name {
-                link.succeed(before, config);
+            if link.spec.name != before.spec.name {
+                continue;
+            }
+            match link.spec.routed == before.spec.routed {
+                true => link.succeed(before, config),
+                false => link.turn(&before),
             }
         }
     }
@@ -214,24 +269,24 @@ impl Links {
         fit.map(|(id, _)| id).collect()
     }
 
-    /// Those that new flows may take.
+    /// Those that new flows of a family may take.
     ///
     /// If probes say that every link is down, all that are present are used nevertheless. Either the probes' targets are
     /// gone and the links are not, or nothing is lost by trying: a refusal is certain to fail.
-    pub(super) fn working(&self) -> LinkSet {
-        let alive = self.those(Link::is_alive);
+    pub(super) fn working(&self, family: Family) -> LinkSet {
+        let alive = self.those(|link| link.is_alive(family));
         if alive.is_empty() {
-            self.those(Link::is_eligible)
+            self.those(|link| link.is_eligible(family))
         } else {
             alive
         }
     }
 
     /// Of those, the unmetered if any of them is alive.
-    pub(super) fn preferred(&self) -> LinkSet {
-        let unmetered = self.those(|link| link.is_alive() && !link.spec.metered);
+    pub(super) fn preferred(&self, family: Family) -> LinkSet {
+        let unmetered = self.those(|link| link.is_alive(family) && !link.spec.metered);
         if unmetered.is_empty() {
-            self.working()
+            self.working(family)
         } else {
             unmetered
         }
@@ -248,22 +303,27 @@ impl Links {
 
     /// What happened to the links, in the order of their ids.
     pub(super) fn settle(&mut self, now: Time) -> Vec<Event> {
-        self.release_the_last(now);
+        for family in Family::ALL {
+            self.release_the_last(now, family);
+        }
         let mut events = Vec::new();
         for (id, link) in self.iter_mut() {
-            events.extend(link.tell(now, id));
-            link.note_change(now);
+            for (family, path) in link.paths.iter_mut() {
+                events.extend(path.tell(now, id, family));
+                path.note_change(now, link.admin);
+            }
         }
         events
     }
 
     /// A link that falls again and again is better than none.
-    fn release_the_last(&mut self, now: Time) {
-        if self.all.iter().any(Link::is_alive) {
+    fn release_the_last(&mut self, now: Time, family: Family) {
+        if self.all.iter().any(|link| link.is_alive(family)) {
             return;
         }
-        for link in self.all.iter_mut().filter(|link| link.is_eligible()) {
-            link.availability.release(now);
+        let all = self.all.iter_mut();
+        for link in all.filter(|link| link.is_eligible(family)) {
+            link.paths[family].availability.release(now);
         }
     }
 }

@@ -108,6 +108,11 @@ impl Measure {
     pub fn is_periodic(&self) -> bool {
         matches!(self.taken, Taken::EveryPeriod(_))
     }
+
+    /// Whether it is of flows while they live: nothing is to be had of it where packets make none.
+    pub fn counts_live_flows(&self) -> bool {
+        matches!(self.taken, Taken::AtChoice(Load::Active))
+    }
 }
 
 /// Every measure that files may name.

@@ -46,6 +46,16 @@ impl Class {
         }
     }
 
+    /// How it chooses, where one that says nothing does as `inherited`.
+    pub fn algorithm(&self, inherited: Algorithm) -> Algorithm {
+        let own = self.policy.as_ref().map(|typed| typed.policy);
+        let algorithm = own.unwrap_or(inherited);
+        Algorithm {
+            granularity: self.granularity.unwrap_or(algorithm.granularity),
+            ..algorithm
+        }
+    }
+
     /// Its links in tiers and what follows, on one line.
     pub fn path(&self) -> String {
         let tiers = match &self.tiers {

@@ -14,6 +14,7 @@ pub mod coverage;
 pub mod file;
 mod matches;
 mod own;
+mod packets;
 mod pieces;
 mod schedule;
 mod trial;
@@ -23,6 +24,7 @@ pub use class::{Class, Direction, WhenNone};
 pub use compile::{DoesNotFit, active, compile};
 pub use matches::{BadPrefix, Matches, Origin, Prefix, protocol_name};
 pub use own::{OWN_MAX, OwnTraffic};
+pub use packets::review_packets;
 pub use schedule::{BadSchedule, Moment, Schedule};
 pub use trial::{Sample, Trial, Verdict};
 

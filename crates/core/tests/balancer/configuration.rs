@@ -129,3 +129,56 @@ fn flows_that_an_adopted_data_path_has_on_a_metered_link_live_on() {
     let ended = |(event, _): &(Event, u64)| matches!(event, Event::EndFlows { .. });
     assert!(!driver.events.iter().any(ended), "{:?}", driver.events);
 }
+
+/// Over links of which the first has no NAT if `routed`.
+fn turn(driver: &mut Driver, count: usize, routed: bool) {
+    let mut links = equal(count);
+    links[0].routed = routed;
+    let classes = ClassSpec::alone("RR".parse().unwrap());
+    let balancer = driver.core.balancer_mut();
+    balancer
+        .reconfigure(driver.now, classes, links, Config::default())
+        .unwrap();
+    driver.events.clear();
+    driver.poll(&|_| true);
+}
+
+#[test]
+fn a_link_that_loses_or_gets_nat_leaves_the_choice_then_its_flows_end_then_it_is_used_again() {
+    let mut driver = Driver::new("RR", equal(2));
+    driver.set_admin(1, Admin::Drain);
+    driver.set_admin(1, Admin::Up);
+    for routed in [true, false] {
+        turn(&mut driver, 2, routed);
+        assert_eq!(driver.events, [(end_of(0), 0b10)]);
+        driver.set_present(0);
+        assert_eq!(driver.usable(), 0b11, "used while it is asked");
+        driver.events.clear();
+        driver.run(Duration::from_secs(5), |_| true);
+        let is_up = |(event, _): &(Event, u64)| matches!(event, Event::LinkUp { .. });
+        assert!(driver.events.iter().all(is_up), "{:?}", driver.events);
+    }
+}
+
+#[test]
+fn the_flows_of_a_link_that_turns_end_even_if_it_is_the_only_one() {
+    let mut driver = Driver::new("RR", equal(1));
+    turn(&mut driver, 1, true);
+    assert_eq!(driver.events, [(end_of(0), 0)]);
+    driver.set_present(0);
+    assert_eq!(driver.usable(), 0b1);
+    // A loss like any other: nobody can take its flows.
+    driver.events.clear();
+    driver.set_absent(0);
+    let ended = |(event, _): &(Event, u64)| matches!(event, Event::EndFlows { .. });
+    assert!(!driver.events.iter().any(ended), "{:?}", driver.events);
+}
+
+#[test]
+fn an_order_outlives_the_turn_of_a_link() {
+    let mut driver = Driver::new("RR", equal(2));
+    driver.set_admin(0, Admin::Drain);
+    turn(&mut driver, 2, true);
+    driver.set_present(0);
+    assert_eq!(driver.usable(), 0b10);
+}

@@ -43,6 +43,8 @@ pub(super) struct LinkTable {
     pub up: Option<LineRate>,
     #[serde(default)]
     pub metered: bool,
+    #[serde(default = "with_nat")]
+    pub nat: bool,
     pub weight: Option<u32>,
     pub gateway: Option<HostAddress>,
     pub address: Option<HostAddress>,
@@ -51,6 +53,10 @@ pub(super) struct LinkTable {
     pub probe: Option<OneOrMore>,
     /// Former spelling of `default.on_return`.
     pub on_return: Option<OnReturn>,
+}
+
+fn with_nat() -> bool {
+    true
 }
 
 /// The fields of [`anabranch_core::Config`].

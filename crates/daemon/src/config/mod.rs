@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anabranch_config::{LineRate, Source, Span, dotted, is_name, read_text};
 use anabranch_core::rules::file::{self as classes, DefaultTable, Remark, RuleTable, Site};
-use anabranch_core::rules::{Class, Rule};
+use anabranch_core::rules::{Class, Rule, review_packets};
 use anabranch_core::{Algorithm, ConfigError, LinkSpec, Sessions, Typed};
 use anabranch_policy::abi::RESERVED_MAX;
 use serde::Deserialize;
@@ -117,6 +117,8 @@ pub struct Link {
     pub up: Option<Rate>,
     /// Bytes cost money: used only while no other link is usable.
     pub metered: bool,
+    /// Flows have the link's address beyond it. Without, they keep those of the LAN, which the ISP routes to the link.
+    pub nat: bool,
     /// For the algorithms with a fixed weight, instead of one from the rates.
     pub weight: Option<u32>,
     /// Next hop, instead of the one of the host's default route through the device.
@@ -224,11 +226,12 @@ impl Config {
         let on_return = file.default.on_return;
         let links = links(&source, file.link, probe.as_deref(), on_return)?;
         devices(&source, &file.lan, &links)?;
-        let classes = Classes::read(&source, file.default, file.rule, &file.lan, &links)?;
+        let policy = policy(&source, file.policy, &links)?;
+        let classes = Classes::read(&source, &policy, file.default, file.rule, &file.lan, &links)?;
         let config = Self {
             path: path.to_owned(),
             lan: file.lan,
-            policy: policy(&source, file.policy, &links)?,
+            policy,
             links,
             nat: nat(&source, &file.nat)?,
             limits: limits(&source, &file.limits)?,
@@ -262,6 +265,14 @@ impl Config {
         self.links.iter().map(|link| link.name.as_str())
     }
 
+    /// How the class of this name chooses; any that is no rule's does as the default class.
+    pub fn algorithm(&self, class: &str) -> Algorithm {
+        let default = self.default.algorithm(self.policy.policy);
+        let mut rules = self.rules.iter();
+        let rule = rules.find(|rule| rule.name() == class);
+        rule.map_or(default, |rule| rule.class.algorithm(default))
+    }
+
     /// The link of this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
@@ -277,7 +288,7 @@ impl Link {
             rate_down_bps: self.down.map(Rate::bps),
             weight: self.weight,
             metered: self.metered,
-            routed: false,
+            routed: !self.nat,
             on_return: self.on_return,
         }
     }
@@ -306,6 +317,7 @@ struct Classes {
 impl Classes {
     fn read(
         source: &Source<'_>,
+        policy: &Typed<Algorithm>,
         default: DefaultTable,
         tables: Vec<RuleTable>,
         lan: &[String],
@@ -316,6 +328,7 @@ impl Classes {
         let site = Site { links: &links, lan };
         let default = classes::default_class(&source, default, site)?;
         let rules = classes::rules(&source, tables, site)?;
+        review_packets(&source, policy, &default, &rules, &links)?;
         let remarks = [
             classes::review(&source, &rules, lan)?,
             classes::review_own(&source, &rules)?,
@@ -449,6 +462,7 @@ fn link(
         down: table.down.map(|LineRate(rate)| rate),
         up: table.up.map(|LineRate(rate)| rate),
         metered: table.metered,
+        nat: table.nat,
         weight: table.weight,
         gateway: gateway.map(IpAddr::V4),
         address: address.map(IpAddr::V4),

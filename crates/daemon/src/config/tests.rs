@@ -187,7 +187,7 @@ fn everything_optional_is_read() {
 #[test]
 fn flows_are_given_the_time_that_the_rfcs_ask_for() {
     const SECOND_NS: u64 = 1_000_000_000;
-    let settings = plane::settings(&parse(MINIMAL).unwrap(), [32_768, 60_999], 0);
+    let settings = plane::settings(&parse(MINIMAL).unwrap(), [32_768, 60_999], 0, 0);
     for (timer, default_ns, least_s) in [
         (
             "RFC 5382 REQ-5, established",
@@ -239,7 +239,7 @@ fn sessions_stick_but_on_the_ports_of_the_web_unless_the_file_says_otherwise() {
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_of_link(r#"device = "eth1", speed = "1mbit""#),
-        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, weight, gateway, address, prefixes, probe, on_return"#
+        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, nat, weight, gateway, address, prefixes, probe, on_return"#
     );
     assert_eq!(
         error_with("[nat]\nudb = \"3s\""),

@@ -3,6 +3,7 @@
 mod asked;
 mod classed;
 mod ordered;
+mod routed;
 mod started;
 mod told;
 
@@ -35,6 +36,8 @@ link.lte = { device = "ppp0", down = "10mbit", up = "10mbit" }
 #[derive(Debug, Clone, PartialEq)]
 enum Told {
     Settings,
+    /// The same, with these links without NAT, as bits.
+    Routed(u32),
     /// The links that take new flows, as bits.
     Choice(u64),
     /// The same of a class that rules name.
@@ -73,6 +76,8 @@ struct World {
     /// What the data path keeps of classes: their names, and how many flows live.
     class_names: BTreeMap<ClassId, String>,
     class_flows: BTreeMap<ClassId, u64>,
+    /// As they are listed.
+    flows: Vec<FlowRow>,
     /// Links whose flows have ended, and of which classes.
     ended: Vec<(LinkId, ClassSet)>,
     /// Classes that have had a choice.
@@ -168,7 +173,8 @@ impl Walk for FakeWalker {
         which: Which,
     ) -> Result<Ended, PlaneError> {
         let hold = self.0.lock().unwrap().flows_hold.clone();
-        let _free = hold.blocking_lock();
+        // At the start, the loop waits itself.
+        let _free = hold.try_lock().unwrap_or_else(|_| hold.blocking_lock());
         let mut world = self.0.lock().unwrap();
         world.ended.push((link, classes));
         world.told.push(match which {
@@ -179,15 +185,18 @@ impl Walk for FakeWalker {
     }
 
     fn flows(&self) -> Result<Vec<FlowRow>, PlaneError> {
-        Ok(Vec::new())
+        Ok(self.0.lock().unwrap().flows.clone())
     }
 }
 
 impl Plane for FakePlane {
     type Walker = FakeWalker;
 
-    fn set_settings(&mut self, _: &Settings) -> Result<(), PlaneError> {
-        self.tell(Told::Settings)
+    fn set_settings(&mut self, settings: &Settings) -> Result<(), PlaneError> {
+        self.tell(match settings.routed {
+            0 => Told::Settings,
+            routed => Told::Routed(routed),
+        })
     }
 
     fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), PlaneError> {

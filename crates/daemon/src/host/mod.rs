@@ -146,7 +146,8 @@ impl Host {
 
     fn set_sysctls(&mut self, config: &Config, desired: &Desired) -> anyhow::Result<()> {
         let mut changes = vec![sysctl::forwarding()?];
-        for link in config.links.iter().filter(|_| self.falls_back(config)) {
+        let needs_loose = |link: &&Link| !link.nat || self.falls_back(config);
+        for link in config.links.iter().filter(needs_loose) {
             let view = self
                 .state
                 .slots
@@ -216,6 +217,7 @@ impl Host {
         let guarded = |link: &'a Link| GuardedLink {
             device: &link.device,
             prefixes: &link.prefixes,
+            nat: link.nat,
         };
         let masquerade = self.falls_back(config).then(ephemeral_ports).transpose()?;
         Ok(Guard {

@@ -51,8 +51,8 @@ pub fn forwarding() -> anyhow::Result<Option<Changed>> {
 }
 
 /// Replies to what the kernel's own NAT sent over a link are routed back by the main table, whose default may be another
-/// link; what comes over a sublink is answered over the trunk. Strict reverse-path filtering would drop both. Loose
-/// filtering still wants a route to the source.
+/// link; so is what a link without NAT brings for no flow; what comes over a sublink is answered over the trunk. Strict
+/// reverse-path filtering would drop all three. Loose filtering still wants a route to the source.
 pub fn loose_filter(device: &str) -> anyhow::Result<Option<Changed>> {
     let of = |name: &str| read(&Path::new(ROOT).join("conf").join(name).join("rp_filter"));
     let strict = of("all")?.max(of(device)?) == "1";

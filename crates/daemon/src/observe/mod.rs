@@ -13,6 +13,7 @@ mod carrier;
 mod lease;
 mod netlink;
 mod prefix;
+mod routed;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,6 +23,7 @@ use anabranch_core::{self as core, LinkState, Reach};
 pub use carrier::Running;
 pub use netlink::{Monitor, Netlink};
 pub use prefix::Prefix;
+pub use routed::remarks as routed_remarks;
 
 use crate::config::{Config, Link};
 use crate::error::BadInput;

@@ -353,3 +353,120 @@ fn keys_of_the_default_class_are_read_and_not_written_twice() {
         "sessions.stick = true: default.stick is there, too; leave this out"
     );
 }
+
+/// Two links without NAT, one with; then rules from line 6 on.
+fn routed(rules: &str) -> Result<Config, BadInput> {
+    let links = r#"
+lan = ["eth0"]
+link.a = { device = "eth1", down = "500mbit", up = "100mbit", nat = false }
+link.b = { device = "eth2", down = "500mbit", up = "100mbit", nat = false }
+link.lte = { device = "wwan0", down = "50mbit", up = "10mbit" }
+"#;
+    parse(&format!("{links}{rules}"))
+}
+
+fn refused(rules: &str) -> String {
+    let message = routed(rules).expect_err(rules).to_string();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
+}
+
+#[test]
+fn links_translate_unless_the_file_says_otherwise() {
+    let config = routed("").unwrap();
+    let nat: Vec<bool> = config.links.iter().map(|link| link.nat).collect();
+    assert_eq!(nat, [false, false, true]);
+    let routed: Vec<bool> = config.links.iter().map(|link| link.spec().routed).collect();
+    assert_eq!(routed, [true, true, false]);
+}
+
+#[test]
+fn packets_are_sent_one_by_one_over_links_without_nat_alone() {
+    let right = [
+        "[[rule]]\nname = \"x\"\ngranularity = \"packet\"\nlinks = [\"a\", \"b\"]\n",
+        "[[rule]]\nname = \"x\"\ngranularity = \"packet\"\nlinks = \"a\"\nthen = [\"b\"]\nnone = \"drop\"\n",
+        "[default]\ngranularity = \"packet\"\nlinks = [\"a\", \"b\"]\n",
+        // A rule's own granularity stands before that of the default class.
+        "[default]\ngranularity = \"packet\"\nlinks = [\"a\", \"b\"]\nstick = true\n[[rule]]\nname = \"x\"\nto = \"192.0.2.0/24\"\ngranularity = \"host\"\n",
+    ];
+    for rules in right {
+        routed(rules).unwrap_or_else(|error| panic!("{error}"));
+    }
+    for (rules, key, class) in [
+        (
+            "[[rule]]\nname = \"x\"\ngranularity = \"packet\"\n",
+            "8: rule[0].granularity = \"packet\"",
+            "x",
+        ),
+        (
+            "[[rule]]\nname = \"x\"\ngranularity = \"packet\"\nlinks = [\"a\", \"b\"]\nthen = [\"lte\"]\n",
+            "8: rule[0].granularity = \"packet\"",
+            "x",
+        ),
+        (
+            "[[rule]]\nname = \"x\"\npolicy = { dispatch = \"random\", granularity = \"packet\" }\n",
+            "8: rule[0].policy = { dispatch = \"random\", granularity = \"packet\" }",
+            "x",
+        ),
+        (
+            "[default]\ngranularity = \"packet\"\n",
+            "7: default.granularity = \"packet\"",
+            "default",
+        ),
+        // The rule says nothing itself.
+        (
+            "[[rule]]\nname = \"x\"\nto = \"192.0.2.0/24\"\n[default]\ngranularity = \"packet\"\nlinks = [\"a\", \"b\"]\n",
+            "10: default.granularity = \"packet\"",
+            "x",
+        ),
+    ] {
+        assert_eq!(
+            refused(rules),
+            format!(
+                "/etc/anabranch.toml:{key}: class {class} chooses for each packet, and the packets of a connection must have one \
+                 source: of its links, lte translate; name others in its links, give these nat = false, or choose another \
+                 granularity"
+            )
+        );
+    }
+}
+
+#[test]
+fn what_is_about_flows_is_refused_where_each_packet_is_chosen_for() {
+    let rule = |keys: &str| {
+        format!("[[rule]]\nname = \"x\"\ngranularity = \"packet\"\nlinks = \"a\"\n{keys}\n")
+    };
+    for key in [
+        "flows_per_host = 10",
+        "on_return = \"move\"",
+        "stick = false",
+        "except = [80]",
+        "forget = \"1min\"",
+    ] {
+        let default = rule(key).replace("[[rule]]\nname = \"x\"\n", "[default]\n");
+        for rules in [rule(key), default] {
+            let message = refused(&rules);
+            assert!(message.contains(key), "{message}");
+            let end = "it keeps no flows and remembers no choice; leave this out";
+            assert!(message.ends_with(end), "{message}");
+        }
+    }
+    let counted = refused(&rule("policy = \"LCF\""));
+    assert!(counted.contains("the measure \"active\""), "{counted}");
+    for (tuple, problem) in [
+        (
+            "measure = \"active\", dispatch = \"weighted\"",
+            "counts live flows",
+        ),
+        (
+            "dispatch = \"random\", syn_retry = true",
+            "syn_retry moves flows",
+        ),
+    ] {
+        let policy = format!("policy = {{ {tuple}, granularity = \"packet\" }}");
+        let message = refused(&format!(
+            "[[rule]]\nname = \"x\"\nlinks = \"a\"\n{policy}\n"
+        ));
+        assert!(message.contains(problem), "{message}");
+    }
+}

@@ -113,6 +113,8 @@ pub struct GuardedLink<'a> {
     pub device: &'a str,
     /// Routed to the link by its ISP: network and length.
     pub prefixes: &'a [(Ipv4Addr, u8)],
+    /// Otherwise the LAN's own addresses are known beyond it, and both sides may begin.
+    pub nat: bool,
 }
 
 impl Guard<'static> {
@@ -120,10 +122,13 @@ impl Guard<'static> {
     pub fn example() -> Self {
         Self {
             lan: vec!["lan"],
-            links: vec![GuardedLink {
-                device: "link",
-                prefixes: &[],
-            }],
+            links: [("link", true), ("routed", false)]
+                .map(|(device, nat)| GuardedLink {
+                    device,
+                    prefixes: &[],
+                    nat,
+                })
+                .to_vec(),
             forwards: Forwards::Drop,
             masquerade: Some([1024, u16::MAX]),
             conntrack_max: u32::MAX,
@@ -172,21 +177,31 @@ impl Guard<'_> {
         )
     }
 
-    /// What arrived on a link is the kernel's to forward only if somebody asked for it.
+    /// What arrived on a link with NAT is the kernel's to forward only if somebody asked for it. Over one without, the kernel's
+    /// connection table may see one direction alone, so that its states say nothing, and the LAN's own sources leave.
     fn forward(&self) -> String {
-        let (lan, links) = (quoted(&self.lan), quoted(&self.devices()));
-        let inward = match self.forwards {
-            Forwards::Drop => format!(
-                "iifname {links} oifname {lan} ct state != {{ established, related }} ct status ! dnat counter name {FORWARD_IN} drop\n"
-            ),
-            Forwards::Kernel => String::new(),
-        };
+        let lan = quoted(&self.lan);
+        let translating = self.translating().map(|links| {
+            let inward = match self.forwards {
+                Forwards::Drop => format!(
+                    "iifname {links} oifname {lan} ct state != {{ established, related }} ct status ! dnat counter name {FORWARD_IN} drop\n"
+                ),
+                Forwards::Kernel => String::new(),
+            };
+            format!("{inward}iifname {lan} oifname {links} jump outward\n")
+        });
+        let routed = self.routed().map(|links| {
+            format!(
+                "iifname {lan} oifname {links} fib saddr oifname != {lan} counter name {FOREIGN_SOURCE} drop\n\
+                 iifname {lan} oifname {links} jump bounded\n"
+            )
+        });
         format!(
             "chain forward {{\n\
              type filter hook forward priority filter; policy accept;\n\
-             {inward}\
-             iifname {lan} oifname {links} jump outward\n\
-             }}\n"
+             {}{}}}\n",
+            translating.unwrap_or_default(),
+            routed.unwrap_or_default()
         )
     }
 
@@ -199,14 +214,18 @@ impl Guard<'_> {
              limit rate {RESETS_PER_SECOND}/second counter name {UNKNOWN_RESET} reject with tcp reset\n\
              counter name {UNKNOWN} drop\n\
              }}\n\
-             chain outward {{\n\
-             ct state invalid counter name {INVALID} drop\n\
+             chain bounded {{\n\
              ct state != new return\n\
-             meta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn goto unknown\n\
              update @rates {{ ip saddr limit rate over {rate}/second burst {burst} packets }} counter name {SOURCE_RATE} drop\n\
              limit rate over {rate_in_sum}/second burst {burst_in_sum} packets counter name {SUM} drop\n\
              add @sources {{ ip saddr ct count over {PER_SOURCE_MAX} }} counter name {SOURCE_COUNT} drop\n\
              ct count over {in_sum} counter name {SUM} drop\n\
+             }}\n\
+             chain outward {{\n\
+             ct state invalid counter name {INVALID} drop\n\
+             ct state != new return\n\
+             meta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn goto unknown\n\
+             jump bounded\n\
              }}\n"
         )
     }
@@ -216,29 +235,30 @@ impl Guard<'_> {
     fn leaving(&self) -> String {
         let links = quoted(&self.devices());
         let ours = quoted(&[&self.lan[..], &self.devices()[..]].concat());
-        let routed: Vec<String> = self.links.iter().filter_map(GuardedLink::routed).collect();
+        let prefixes = self.links.iter().filter_map(GuardedLink::with_prefixes);
+        let prefixes: String = prefixes.collect();
+        let lan = quoted(&self.lan);
+        let routed = self.routed();
+        let routed = routed.map(|links| format!("oifname {links} iifname {lan} accept\n"));
         format!(
             "chain leaving {{\n\
              type filter hook postrouting priority srcnat + 200; policy accept;\n\
              oifname {links} fib saddr . oif type local accept\n\
-             {}\
+             {prefixes}{}\
              oifname {links} iifname {ours} counter name {FOREIGN_SOURCE} drop\n\
              oifname {links} iif != 0 fib saddr type != local counter name {FOREIGN_SOURCE} drop\n\
              }}\n",
-            routed.concat()
+            routed.unwrap_or_default()
         )
     }
 
     /// External ports are the host's own ephemeral ones, which the data path does not use.
     fn nat(&self) -> String {
-        let Some([port_min, port_max]) = self.masquerade else {
+        let (Some([port_min, port_max]), Some(links)) = (self.masquerade, self.translating())
+        else {
             return String::new();
         };
-        let way = format!(
-            "iifname {} oifname {}",
-            quoted(&self.lan),
-            quoted(&self.devices())
-        );
+        let way = format!("iifname {} oifname {links}", quoted(&self.lan));
         format!(
             "chain postrouting {{\n\
              type nat hook postrouting priority srcnat; policy accept;\n\
@@ -251,10 +271,26 @@ impl Guard<'_> {
     fn devices(&self) -> Vec<&str> {
         self.links.iter().map(|link| link.device).collect()
     }
+
+    /// The devices of the links with NAT; none if there are none.
+    fn translating(&self) -> Option<String> {
+        self.those(|link| link.nat)
+    }
+
+    /// Those of the links without.
+    fn routed(&self) -> Option<String> {
+        self.those(|link| !link.nat)
+    }
+
+    fn those(&self, is: impl Fn(&GuardedLink<'_>) -> bool) -> Option<String> {
+        let fit = self.links.iter().filter(|link| is(link));
+        let devices: Vec<&str> = fit.map(|link| link.device).collect();
+        (!devices.is_empty()).then(|| quoted(&devices))
+    }
 }
 
 impl GuardedLink<'_> {
-    fn routed(&self) -> Option<String> {
+    fn with_prefixes(&self) -> Option<String> {
         let prefixes: Vec<String> = self
             .prefixes
             .iter()
