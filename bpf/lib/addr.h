@@ -13,7 +13,7 @@ static __always_inline void map_ipv4(union ab_addr *addr, __be32 v4)
 {
 	addr->word[0] = 0;
 	addr->word[1] = 0;
-	addr->word[2] = bpf_htonl(0xffff);
+	addr->word[2] = AB_V4_PREFIX;
 	addr->word[3] = v4;
 }
 
@@ -25,8 +25,8 @@ static __always_inline int is_addr(const union ab_addr *addr)
 
 static __always_inline int is_same_addr(const union ab_addr *a, const union ab_addr *b)
 {
-	return a->word[3] == b->word[3] && a->word[2] == b->word[2] && a->word[1] == b->word[1] &&
-	       a->word[0] == b->word[0];
+	return !((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1]) | (a->word[2] ^ b->word[2]) |
+		 (a->word[3] ^ b->word[3]));
 }
 
 static __always_inline __u32 fold_addr(const union ab_addr *addr)

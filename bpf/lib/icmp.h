@@ -195,9 +195,11 @@ __noinline int replace_quoted_addr(struct __sk_buff *skb, struct quote *q, __u32
  * In the quote the translated endpoint changes back: its address, its port and the transport checksum, and the ICMP sum with
  * them.
  */
-static __always_inline int rewrite_quote(struct __sk_buff *skb, const struct packet *p, struct quote *q,
-					 enum direction way, struct ab_flow *flow)
+__noinline int rewrite_quote(struct __sk_buff *skb, struct packet *p, __u32 way, struct ab_flow *flow)
 {
+	struct quote *q = quote_room();
+	if (!p || !q || !flow)
+		return AB_REASON_MALFORMED;
 	const union ab_addr *from = way == INBOUND ? &q->src : &q->dst;
 	__be16 from_port = way == INBOUND ? q->sport : q->dport, to_port = flow->other_port;
 	__u32 sum_at = p->l4 + 2, port_at = q->l4 + port_offset(q->proto, way == INBOUND ? OUTBOUND : INBOUND);
@@ -233,7 +235,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 		return AB_REASON_BAD_QUOTE;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
-	bad = rewrite_quote(skb, p, q, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, &flow->other_local);
+	bad = rewrite_quote(skb, p, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, &flow->other_local);
 	if (bad)
 		return bad;
 	return send_to_lan(skb, p, flow, &flow->other_local) == AB_REASON_TRANSLATED_IN ? AB_REASON_ERROR_IN
@@ -285,7 +287,7 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 	const struct ab_link *link = link_at(flow->link, p->family);
 	if (!link)
 		return AB_REASON_NO_LINK;
-	bad = rewrite_quote(skb, p, q, OUTBOUND, flow) ?: rewrite_address(skb, p, OUTBOUND, &flow->other_local);
+	bad = rewrite_quote(skb, p, OUTBOUND, flow) ?: rewrite_address(skb, p, OUTBOUND, &flow->other_local);
 	if (bad)
 		return bad;
 	send_over_link(link, &p->dst);

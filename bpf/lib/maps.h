@@ -146,7 +146,7 @@ struct ab_scratch {
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
-	struct ab_flow_key endpoint_key, called_key;
+	struct ab_flow_key endpoint_key, called_key, end_key;
 	struct ab_explanation explanation;
 	__u8 bytes[512];
 };

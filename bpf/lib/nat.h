@@ -86,9 +86,10 @@ static __always_inline __u32 new_label(const struct packet *p, const union ab_ad
 
 /* The same; and the label of what leaves with another address. Through the helper, which keeps a complete sum of the hardware
  * right: no sum of the header makes up for what changes in it. */
-static __always_inline int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p, enum direction way,
-					const union ab_addr *to)
+__noinline int rewrite_ipv6(struct __sk_buff *skb, struct packet *p, __u32 way, union ab_addr *to)
 {
+	if (!p || !to)
+		return AB_REASON_MALFORMED;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	union {
 		struct ipv6hdr ip;
@@ -115,8 +116,8 @@ static __always_inline int rewrite_ipv6(struct __sk_buff *skb, const struct pack
 }
 
 /* Writes the new local endpoint, one hop less, and the new id into the packet. 0, or the reason of failure. */
-static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct packet *p, enum direction way,
-					  const union ab_addr *to, __be16 to_port)
+static __always_inline int rewrite_packet(struct __sk_buff *skb, struct packet *p, enum direction way,
+					  union ab_addr *to, __be16 to_port)
 {
 	const union ab_addr *from = way == OUTBOUND ? &p->src : &p->dst;
 	__be16 from_port = way == OUTBOUND ? p->sport : p->dport;
@@ -133,8 +134,7 @@ static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct pa
 }
 
 /* The same of an address alone. */
-static __noinline int rewrite_address(struct __sk_buff *skb, const struct packet *p, enum direction way,
-				      const union ab_addr *to)
+static __noinline int rewrite_address(struct __sk_buff *skb, struct packet *p, enum direction way, union ab_addr *to)
 {
 	return rewrite_packet(skb, p, way, to, way == OUTBOUND ? p->sport : p->dport);
 }

@@ -334,13 +334,7 @@ impl Balancer {
     }
 
     /// A link's device, carrier, address or gateway came or went. Of a family that it was never told of, a link is absent.
-    pub fn handle_link_state(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        family: Family,
-        state: LinkState,
-    ) {
+    pub fn handle_link_state(&mut self, now: Time, link: LinkId, family: Family, state: LinkState) {
         let Some(link) = self.links.get_mut(link) else {
             return;
         };

@@ -84,7 +84,8 @@ impl Ending {
         self.tables.for_each(|key, flow| {
             let of_link = key.side == abi::SIDE_LAN && u16::from(flow.link) == link.0;
             let of_family = key.local.family() == family;
-            if of_link && of_family && classes.contains(ClassId(flow.class)) && which.contains(&key) {
+            if of_link && of_family && classes.contains(ClassId(flow.class)) && which.contains(&key)
+            {
                 round.doomed.push(key);
             }
             if round.doomed.len() < abi::VISIT_MAX {

@@ -104,9 +104,7 @@ mod tests {
     use std::net::Ipv6Addr;
 
     use super::*;
-    use crate::abi::{
-        Addr, MAX_CLASSES, MAX_LINKS, choice_place, link_place, traffic_place,
-    };
+    use crate::abi::{Addr, MAX_CLASSES, MAX_LINKS, choice_place, link_place, traffic_place};
 
     #[test]
     fn a_mapped_address_is_of_ipv4() {

@@ -48,8 +48,8 @@ mod vectors;
 use std::sync::OnceLock;
 
 pub use abi::{
-    Answer, Choice, Consistent, Dispatch, Family, Fate, Gauges, Granularity, Load, Rules, Set, Sublinks,
-    Syn, Traits, Why, Without,
+    Answer, Choice, Consistent, Dispatch, Family, Fate, Gauges, Granularity, Load, Rules, Set,
+    Sublinks, Syn, Traits, Why, Without,
 };
 pub use family::PerFamily;
 pub use vectors::{HashVector, SCHEMES, Vector, hash_vectors, vectors};

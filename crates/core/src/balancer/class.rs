@@ -179,7 +179,8 @@ impl Class {
 
     pub(super) fn poll_choice(&mut self) -> Option<(Family, Choice)> {
         let mut pending = self.pending.iter_mut();
-        let (family, choice) = pending.find_map(|(family, choice)| Some((family, choice.take()?)))?;
+        let (family, choice) =
+            pending.find_map(|(family, choice)| Some((family, choice.take()?)))?;
         self.installed[family] = Some(choice);
         Some((family, choice))
     }
