@@ -60,9 +60,7 @@ fn open(namespace: &Namespace, pins: &PinFolder) -> Result<Gateway> {
         LOOPBACK,
         [LOOPBACK; LINKS as usize],
     )?;
-    let role = Role::Lan {
-        address: GATEWAY.into(),
-    };
+    let role = Role::lan([GATEWAY.into()]);
     gateway.attach(LOOPBACK, role, false, MTU)?;
     Ok(gateway)
 }

@@ -97,7 +97,7 @@ impl Programs {
             ifindex: LOOPBACK,
             mtu: 1500,
             flags: abi::LINK_PRESENT,
-            zero: 0,
+            ..abi::Link::default()
         };
         let device = abi::Device {
             ifindex: LOOPBACK,

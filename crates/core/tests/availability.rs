@@ -172,10 +172,7 @@ fn a_link_that_comes_back_is_used_again_within_two_seconds() {
         let mut world = World::new(seed, fast(MS(50)), true, vec![load]);
         world.cut(Time::from_millis(3000));
         world.run(Time::from_millis(8000), |_| false);
-        assert!(matches!(
-            world.driver.balancer().status(world.now)[0].state,
-            State::Down(_)
-        ));
+        assert!(matches!(world.status().state, State::Down(_)));
         let mended = world.now;
         world.cut(Time::from_millis(1_000_000));
         let back = world
@@ -311,7 +308,7 @@ fn traffic_with_pauses_costs_few_probes() {
     };
     let mut world = World::new(3, fast(MS(30)), true, vec![load]);
     world.run(Time::from_millis(60_000), |_| false);
-    let sent = world.driver.balancer().status(world.now)[0].probes_sent;
+    let sent = world.status().probes_sent;
     let most = 1 + doubts(&world) + idle_times(&world);
     assert!(sent <= most, "{sent} probes, {most} explained");
 }
@@ -324,10 +321,5 @@ fn a_link_under_steady_exchanges_is_never_probed_after_the_first_answer() {
     };
     let mut world = World::new(3, fast(MS(30)), true, vec![load]);
     world.run(Time::from_millis(60_000), |_| false);
-    assert_eq!(
-        world.driver.balancer().status(world.now)[0].probes_sent,
-        1,
-        "{:?}",
-        world.events
-    );
+    assert_eq!(world.status().probes_sent, 1, "{:?}", world.events);
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event,
+    Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event, Family,
     LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach,
     Time,
 };
@@ -28,6 +28,7 @@ pub struct Driver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeOrder {
     pub link: LinkId,
+    pub family: Family,
     pub target_index: usize,
     id: ProbeId,
     generation: u64,
@@ -37,17 +38,32 @@ pub struct ProbeOrder {
 #[derive(Debug, Default)]
 pub struct Due {
     pub probes: Vec<ProbeOrder>,
-    /// Links whose flows are to end, of which classes, and which of them; the choices without them are installed.
-    pub ended: Vec<(LinkId, ClassSet, Which)>,
+    /// The choices without these links are installed.
+    pub ended: Vec<Ending>,
+}
+
+/// Flows of a link that are to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ending {
+    pub link: LinkId,
+    pub family: Family,
+    pub classes: ClassSet,
+    pub which: Which,
 }
 
 impl Due {
     /// One walk over the table is for all classes.
-    fn end(&mut self, class: ClassId, link: LinkId, which: Which) {
+    fn end(&mut self, class: ClassId, link: LinkId, family: Family, which: Which) {
+        let asked = (link, family, which);
         let mut known = self.ended.iter_mut();
-        match known.find(|(of, _, like)| (*of, *like) == (link, which)) {
-            Some((_, classes, _)) => classes.extend([class]),
-            None => self.ended.push((link, ClassSet::from_iter([class]), which)),
+        match known.find(|known| (known.link, known.family, known.which) == asked) {
+            Some(known) => known.classes.extend([class]),
+            None => self.ended.push(Ending {
+                link,
+                family,
+                classes: ClassSet::from_iter([class]),
+                which,
+            }),
         }
     }
 }
@@ -118,31 +134,31 @@ impl Driver {
         self.core.balancer().is_last(link)
     }
 
-    /// The first link of the configuration's order that takes new flows of a class.
-    pub fn first_usable(&self, config: &Config, class: ClassId) -> Option<LinkId> {
+    /// The first link of the configuration's order that takes new flows of a class and family.
+    pub fn first_usable(&self, config: &Config, class: ClassId, family: Family) -> Option<LinkId> {
         let mut ids = config
             .links
             .iter()
             .filter_map(|link| self.slots.id(&link.name));
-        let usable = self.core.balancer().usable(class);
+        let usable = self.core.balancer().usable(class, family);
         ids.find(|id| usable.contains(*id))
     }
 
     // ---- what happened
 
-    pub fn handle_link_state(&mut self, now: Time, link: LinkId, state: LinkState) {
-        self.core.balancer_mut().handle_link_state(now, link, state);
+    pub fn handle_link_state(&mut self, now: Time, link: LinkId, family: Family, state: LinkState) {
+        let balancer = self.core.balancer_mut();
+        balancer.handle_link_state(now, link, family, state);
     }
 
-    pub fn set_targets(&mut self, link: LinkId, reaches: &[Reach]) {
-        self.core.balancer_mut().set_targets(link, reaches);
+    pub fn set_targets(&mut self, link: LinkId, family: Family, reaches: &[Reach]) {
+        self.core.balancer_mut().set_targets(link, family, reaches);
     }
 
     pub fn handle_answer(&mut self, now: Time, order: ProbeOrder, round_trip: Duration) {
         if order.generation >= self.changed[order.link.index()] {
-            self.core
-                .balancer_mut()
-                .handle_answer(now, order.link, order.id, round_trip);
+            let balancer = self.core.balancer_mut();
+            balancer.handle_answer(now, order.link, order.family, order.id, round_trip);
         }
     }
 
@@ -172,6 +188,7 @@ impl Driver {
     fn order(&self, probe: ProbeRequest) -> ProbeOrder {
         ProbeOrder {
             link: probe.link,
+            family: probe.family,
             target_index: probe.target_index,
             id: probe.id,
             generation: self.generation,
@@ -188,23 +205,49 @@ impl Driver {
     }
 
     fn tell(&self, event: Event, due: &mut Due) {
-        let name = |link| self.slots.name(link).unwrap_or("of before");
         match event {
-            Event::Suspected { link, suspicion } => {
-                tracing::info!("link {} possibly down: {suspicion}", name(link));
+            Event::Suspected {
+                link,
+                family,
+                suspicion,
+            } => tracing::info!("{} possibly down: {suspicion}", self.subject(link, family)),
+            Event::LinkUp {
+                link,
+                family,
+                down_for,
+            } => {
+                let ms = down_for.as_millis();
+                tracing::info!("{} up after {ms} ms", self.subject(link, family));
             }
-            Event::LinkUp { link, down_for } => {
-                tracing::info!("link {} up after {} ms", name(link), down_for.as_millis());
+            Event::LinkDown {
+                link,
+                family,
+                after,
+                cause,
+            } => {
+                let ms = after.as_millis();
+                tracing::warn!("{} down after {ms} ms: {cause}", self.subject(link, family));
             }
-            Event::LinkDown { link, after, cause } => {
-                tracing::warn!(
-                    "link {} down after {} ms: {cause}",
-                    name(link),
-                    after.as_millis()
-                );
-            }
-            Event::EndFlows { class, link } => due.end(class, link, Which::All),
-            Event::MoveUdp { class, link, idle } => due.end(class, link, Which::Udp { idle }),
+            Event::EndFlows {
+                class,
+                link,
+                family,
+            } => due.end(class, link, family, Which::All),
+            Event::MoveUdp {
+                class,
+                link,
+                family,
+                idle,
+            } => due.end(class, link, family, Which::Udp { idle }),
+        }
+    }
+
+    /// What an event is about.
+    fn subject(&self, link: LinkId, family: Family) -> String {
+        let name = self.slots.name(link).unwrap_or("of before");
+        match family {
+            Family::V4 => format!("link {name}"),
+            Family::V6 => format!("link {name}, {family}:"),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::rules::{Class, Moment, Sample, Trial, WhenNone, active, compile};
-use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, LinkId, LinkState, Time};
+use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, Family, LinkId, LinkState, Time};
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -21,11 +21,11 @@ use tokio::time::Instant;
 use crate::classes::ClassSlots;
 use crate::config::{Config, LINKS_MAX, Link};
 use crate::control::Call;
-use crate::driver::{Driver, ProbeOrder};
+use crate::driver::{Driver, Ending, ProbeOrder};
 use crate::error::with_causes;
 use crate::host::{RuleWay, Way, Ways};
 use crate::meter::Meter;
-use crate::observe::{Attachment, Desired, LinkView, Snapshot};
+use crate::observe::{Attachment, Desired, FAMILY, LinkView, Snapshot};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
 use crate::probe::{Target, Via};
 use crate::shell::{Role, Shell};
@@ -107,7 +107,7 @@ pub struct GatewayRole<P, S> {
     pub(crate) swept: Swept,
     pub(crate) surroundings: S,
     /// The last address of every link, known while the link is away.
-    externals: BTreeMap<LinkId, IpAddr>,
+    externals: BTreeMap<(LinkId, Family), IpAddr>,
     /// Addresses of links that are left, until the host's own traffic is led elsewhere.
     abandoned: Vec<(LinkId, IpAddr)>,
     /// As the data path knows it.
@@ -183,12 +183,13 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn turn_balancer(&mut self) -> anyhow::Result<()> {
         let now = self.shell.now();
         let due = self.driver.turn(now, &mut self.plane)?;
-        for (link, classes, which) in due.ended {
-            let leaves = which == Which::All && classes.contains(ClassId::DEFAULT);
-            if let Some(address) = self.externals.get(&link).filter(|_| leaves) {
-                self.abandoned.push((link, *address));
+        for ending in due.ended {
+            let leaves = ending.which == Which::All && ending.classes.contains(ClassId::DEFAULT);
+            let external = self.externals.get(&(ending.link, ending.family));
+            if let Some(address) = external.filter(|_| leaves) {
+                self.abandoned.push((ending.link, *address));
             }
-            self.end_flows(link, classes, which);
+            self.end_flows(ending);
         }
         for order in due.probes {
             self.send(order);
@@ -221,11 +222,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     // ---- flows end
 
     /// Those that are open now.
-    fn end_flows(&mut self, id: LinkId, classes: ClassSet, which: Which) {
+    fn end_flows(&mut self, ending: Ending) {
         let walker = self.plane.walker();
-        let name = self.slots.name(id).unwrap_or("of before").to_owned();
+        let name = self.slots.name(ending.link).unwrap_or("of before");
+        let name = name.to_owned();
         self.endings
-            .spawn_blocking(move || (name, walker.end_flows(id, classes, which)));
+            .spawn_blocking(move || (name, end(&*walker, ending)));
     }
 
     fn ended(
@@ -293,7 +295,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let wanted = Desired::derive(&self.config, &self.slots, &snapshot);
         for (id, view) in &wanted.links {
             let reaches: Vec<_> = view.targets.iter().map(|(_, reach)| *reach).collect();
-            self.driver.set_targets(*id, &reaches);
+            self.driver.set_targets(*id, FAMILY, &reaches);
         }
         self.seen.clone_from(&wanted);
         let has_turned = self.routed != self.routed_links();
@@ -355,7 +357,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let now = self.shell.now();
         for (id, view) in &wanted.links {
             if let state @ LinkState::Absent(_) = view.state() {
-                self.driver.handle_link_state(now, *id, state);
+                self.driver.handle_link_state(now, *id, FAMILY, state);
             }
         }
         if self.told.links.is_empty() {
@@ -369,7 +371,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let now = self.shell.now();
         for (id, view) in links {
             if view.state() == LinkState::Present {
-                self.driver.handle_link_state(now, *id, LinkState::Present);
+                self.driver
+                    .handle_link_state(now, *id, FAMILY, LinkState::Present);
             }
         }
     }
@@ -466,8 +469,10 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Those that are no longer configured.
     fn forget_links(&mut self, ids: impl Iterator<Item = LinkId>) -> anyhow::Result<()> {
         for id in ids.filter(|id| self.slots.name(*id).is_none()) {
-            self.plane.set_link(id, None)?;
-            self.externals.remove(&id);
+            for family in Family::ALL {
+                self.plane.set_link(id, family, None)?;
+                self.externals.remove(&(id, family));
+            }
         }
         Ok(())
     }
@@ -520,7 +525,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             if let Err(missing) = &view.path {
                 tracing::info!("link {name}: {missing}");
             }
-            self.plane.set_link(*id, after)?;
+            self.plane.set_link(*id, FAMILY, after)?;
             let Some(after) = after else { continue };
             match after.gateway {
                 Some(gateway) => tracing::info!(
@@ -530,11 +535,11 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 ),
                 None => tracing::info!("link {name}: {}, MTU {}", after.external, after.mtu),
             }
-            let former = self.externals.insert(*id, after.external);
+            let former = self.externals.insert((*id, FAMILY), after.external);
             if let Some(former) = former.filter(|former| *former != after.external) {
                 self.abandoned.push((*id, former));
                 if !self.is_routed(*id) {
-                    self.end_flows(*id, ClassSet::ALL, Which::All);
+                    self.end_flows(all_flows(*id, FAMILY));
                 }
             }
         }
@@ -577,7 +582,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     }
 
     fn first_usable(&self, class: ClassId) -> Option<LinkId> {
-        self.driver.first_usable(&self.config, class)
+        self.driver.first_usable(&self.config, class, FAMILY)
     }
 
     async fn apply_to_host(&mut self) {
@@ -642,10 +647,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             .map(|row| row.link)
             .collect();
         for id in links.into_iter().map(LinkId) {
-            let ended = self
-                .plane
-                .walker()
-                .end_flows(id, ClassSet::ALL, Which::All)?;
+            let ended = end(&*self.plane.walker(), all_flows(id, FAMILY))?;
             tell_ended(self.slots.name(id).unwrap_or("of before"), ended);
         }
         Ok(())
@@ -820,7 +822,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.ticks += 1;
         self.sweep()?;
         self.tell_rules()?;
-        let traffic = all_links().map(|id| self.driver.counters(id).traffic);
+        let traffic = all_links().map(|id| self.driver.counters(id).carried());
         self.meter.tick(self.shell.uptime(), traffic);
         if self.surroundings.has_lost_guard() || self.ticks.is_multiple_of(LOOK_TICKS) {
             self.shell.look_soon();
@@ -941,6 +943,19 @@ fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Respo
         // Whoever asked may have gone.
         let _ = reply.send(response);
     });
+}
+
+fn all_flows(link: LinkId, family: Family) -> Ending {
+    Ending {
+        link,
+        family,
+        classes: ClassSet::ALL,
+        which: Which::All,
+    }
+}
+
+fn end(walker: &impl Walk, ending: Ending) -> Result<Ended, plane::Error> {
+    walker.end_flows(ending.link, ending.family, ending.classes, ending.which)
 }
 
 /// Logs what ended with a link, if anything did.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
-use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane};
+use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane, Family};
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
@@ -22,7 +22,12 @@ use crate::config::{Config, Forwards, LanSources, UdpFilter};
 pub trait Plane: DataPlane<Error = Error> {
     type Walker: Walk;
     fn set_settings(&mut self, settings: &Settings) -> Result<(), Error>;
-    fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), Error>;
+    fn set_link(
+        &mut self,
+        link: LinkId,
+        family: Family,
+        path: Option<&LinkPath>,
+    ) -> Result<(), Error>;
     fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error>;
     fn attach(&mut self, ifindex: u32, role: Role, layer3: bool, mtu: u32) -> Result<(), Error>;
     fn detach(&mut self, ifindex: u32) -> Result<(), Error>;
@@ -50,7 +55,13 @@ pub trait Plane: DataPlane<Error = Error> {
 #[expect(missing_docs, reason = "as of `Walker`")]
 pub trait Walk: Send + Sync + 'static {
     fn sweep(&self) -> Result<Swept, Error>;
-    fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error>;
+    fn end_flows(
+        &self,
+        link: LinkId,
+        family: Family,
+        classes: ClassSet,
+        which: Which,
+    ) -> Result<Ended, Error>;
     fn flows(&self) -> Result<Vec<FlowRow>, Error>;
 }
 
@@ -59,8 +70,14 @@ impl Walk for Walker {
         self.sweep()
     }
 
-    fn end_flows(&self, link: LinkId, classes: ClassSet, which: Which) -> Result<Ended, Error> {
-        self.end_flows(link, classes, which)
+    fn end_flows(
+        &self,
+        link: LinkId,
+        family: Family,
+        classes: ClassSet,
+        which: Which,
+    ) -> Result<Ended, Error> {
+        self.end_flows(link, family, classes, which)
     }
 
     fn flows(&self) -> Result<Vec<FlowRow>, Error> {
@@ -75,8 +92,13 @@ impl Plane for Gateway {
         self.set_settings(settings)
     }
 
-    fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), Error> {
-        self.set_link(link, path)
+    fn set_link(
+        &mut self,
+        link: LinkId,
+        family: Family,
+        path: Option<&LinkPath>,
+    ) -> Result<(), Error> {
+        self.set_link(link, family, path)
     }
 
     fn set_routes(&mut self, routes: &[Route]) -> Result<(), Error> {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anabranch_core::{
     Admin, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, LinkCounters, LinkId,
-    LinkStatus as Balanced, Reach, State, Time,
+    PathStatus, Reach, State, Time,
 };
 
 use crate::config::{Link, Rate};
 use crate::gateway::{GatewayRole, Surroundings, all_links};
-use crate::observe::LinkView;
+use crate::observe::{FAMILY, LinkView};
 use crate::plane::{Error, Plane};
 use crate::shell::Role;
 use anabranch_api::ReasonCount;
@@ -52,16 +52,17 @@ fn link_status<P: Plane, S: Surroundings>(
     let balanced = gateway.driver.status(now, id)?;
     let view = gateway.told.links.get(&id);
     let path = gateway.path_of(id);
-    let counters = balanced.counters;
+    let (counters, traffic) = (balanced.counters, balanced.counters.carried());
+    let fares = &balanced.paths[FAMILY];
     let rate = gateway.meter.rate(id.index());
     Some(LinkStatus {
         name: link.name.clone(),
         device: link.device.clone(),
         slot: id.0,
-        state: state(&balanced),
-        since_s: now.since(balanced.since).as_secs_f64(),
-        why: why(now, &balanced, view),
-        usable: balanced.usable,
+        state: state(balanced.admin, fares),
+        since_s: now.since(fares.since).as_secs_f64(),
+        why: why(now, balanced.admin, fares, view),
+        usable: fares.usable,
         metered: link.metered,
         nat: link.nat,
         address: path.map(|path| path.external),
@@ -75,19 +76,19 @@ fn link_status<P: Plane, S: Surroundings>(
             opened: counters.flows.opened,
         },
         traffic: Traffic {
-            tx_packets: counters.traffic.tx_packets,
-            tx_bytes: counters.traffic.tx_bytes,
-            rx_packets: counters.traffic.rx_packets,
-            rx_bytes: counters.traffic.rx_bytes,
+            tx_packets: traffic.tx_packets,
+            tx_bytes: traffic.tx_bytes,
+            rx_packets: traffic.rx_packets,
+            rx_bytes: traffic.rx_bytes,
             tx_bps: rate.tx_bps,
             rx_bps: rate.rx_bps,
         },
         probe: ProbeStatus {
-            sent: balanced.probes_sent,
-            judged: balanced.probes_judged,
-            lost: balanced.probes_lost,
-            round_trip_ms: balanced.round_trip.map(in_ms),
-            targets: targets(now, &balanced, view),
+            sent: fares.probes_sent,
+            judged: fares.probes_judged,
+            lost: fares.probes_lost,
+            round_trip_ms: fares.round_trip.map(in_ms),
+            targets: targets(now, fares, view),
         },
     })
 }
@@ -159,8 +160,9 @@ fn tiers<P: Plane, S: Surroundings>(
             Vec::new(),
         );
     };
-    let beyond =
-        those(&|id, _| choosing.usable.contains(id) && !tiers.iter().any(|tier| tier.contains(id)));
+    let beyond = those(&|id, _| {
+        choosing.usable[FAMILY].contains(id) && !tiers.iter().any(|tier| tier.contains(id))
+    });
     let tiers = tiers.iter().map(|tier| those(&|id, _| tier.contains(id)));
     (tiers.collect(), beyond)
 }
@@ -168,7 +170,7 @@ fn tiers<P: Plane, S: Surroundings>(
 fn class_link(choosing: &Choosing, id: LinkId, link: &Link) -> ClassLink {
     ClassLink {
         link: link.name.clone(),
-        usable: choosing.usable.contains(id),
+        usable: choosing.usable[FAMILY].contains(id),
         weight: choosing.weights.get(id.index()).copied().unwrap_or(0),
     }
 }
@@ -177,11 +179,11 @@ fn in_ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn targets(now: Time, balanced: &Balanced, view: Option<&LinkView>) -> Vec<TargetStatus> {
+fn targets(now: Time, fares: &PathStatus, view: Option<&LinkView>) -> Vec<TargetStatus> {
     let named = view.map_or(&[][..], |view| &view.targets);
     named
         .iter()
-        .zip(&balanced.targets)
+        .zip(&fares.targets)
         .map(|((target, reach), record)| TargetStatus {
             target: target.to_string(),
             near: *reach == Reach::Near,
@@ -213,8 +215,8 @@ fn rates(down_bps: Option<u64>, up_bps: Option<u64>) -> Option<Rates> {
 }
 
 /// What the operator ordered stands above what was found.
-fn state(balanced: &Balanced) -> LinkState {
-    match (balanced.admin, balanced.state) {
+fn state(admin: Admin, fares: &PathStatus) -> LinkState {
+    match (admin, fares.state) {
         (Admin::Down, _) => LinkState::Disabled,
         (_, State::Down(anabranch_core::DownCause::Absent(_))) => LinkState::Absent,
         (_, State::Down(_)) => LinkState::Down,
@@ -224,33 +226,33 @@ fn state(balanced: &Balanced) -> LinkState {
     }
 }
 
-fn why(now: Time, balanced: &Balanced, view: Option<&LinkView>) -> String {
+fn why(now: Time, admin: Admin, fares: &PathStatus, view: Option<&LinkView>) -> String {
     let missing = view.and_then(|view| view.path.as_ref().err());
-    match (balanced.admin, balanced.state, missing) {
+    match (admin, fares.state, missing) {
         (Admin::Down | Admin::Drain, _, _) => "by order".to_owned(),
         (_, _, Some(missing)) => missing.to_string(),
-        (_, State::Up, _) if balanced.near_only => {
+        (_, State::Up, _) if fares.near_only => {
             "its gateway answers, and no target beyond it".to_owned()
         }
         (_, State::Up, _) => "answers".to_owned(),
         (_, State::PossiblyDown(suspicion), _) => suspicion.to_string(),
-        (_, State::Down(DownCause::HeldDown), _) => held_down(now, balanced),
+        (_, State::Down(DownCause::HeldDown), _) => held_down(now, fares),
         (_, State::Down(cause), _) => cause.to_string(),
     }
 }
 
-fn held_down(now: Time, balanced: &Balanced) -> String {
+fn held_down(now: Time, fares: &PathStatus) -> String {
     let seconds = |time: Duration| time.as_secs_f64().ceil();
-    let left = balanced
+    let left = fares
         .held_until
         .map_or(Duration::ZERO, |until| until.since(now));
-    let within = balanced
+    let within = fares
         .first_fall
         .map_or(Duration::ZERO, |first| now.since(first));
     format!(
         "held down for {} s more: {} falls in {} s",
         seconds(left),
-        balanced.falls,
+        fares.falls,
         seconds(within)
     )
 }

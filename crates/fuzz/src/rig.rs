@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anabranch_core::{Choice, ClassId, DataPlane, LinkId};
+use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
 };
@@ -209,9 +209,9 @@ impl Rig {
         plane.set_settings(&settings(told))?;
         for link in 0..LINKS {
             let path = path(link, told, indexes[usize::from(LANS) + usize::from(link)]);
-            plane.set_link(LinkId(link), Some(&path))?;
+            plane.set_link(LinkId(link), Family::V4, Some(&path))?;
         }
-        plane.install(ClassId::DEFAULT, &choice(told))?;
+        plane.install(ClassId::DEFAULT, Family::V4, &choice(told))?;
         self.told = told.clone();
         Ok(())
     }
@@ -369,9 +369,7 @@ impl Drop for Rig {
 fn attach(plane: &mut Gateway, indexes: &[u32]) -> Result<()> {
     for (port, &index) in Port::all().into_iter().zip(indexes) {
         let role = match port {
-            Port::Lan(lan) => Role::Lan {
-                address: GATEWAY[usize::from(lan)].into(),
-            },
+            Port::Lan(lan) => Role::lan([GATEWAY[usize::from(lan)].into()]),
             Port::Link(link) => Role::Link(LinkId(link)),
         };
         plane.attach(index, role, port.header() == 0, 1500)?;
@@ -406,6 +404,7 @@ fn path(link: u16, told: &Told, ifindex: u32) -> LinkPath {
     LinkPath {
         external: EXTERNAL[usize::from(link)].into(),
         gateway: (!bare).then_some(ISP[usize::from(link)].into()),
+        prefix: None,
         ifindex,
         mtu: told.mtu[usize::from(link)],
         point_to_point: bare,

@@ -25,6 +25,7 @@ use anabranch_policy::{Gauges, Granularity, NO_TABLE, Request, choose};
 use anabranch_scenario::Direction;
 
 use crate::draws::Draws;
+use crate::gateway::FAMILY;
 
 /// How flows share the links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,11 +181,12 @@ fn first_choice(rates_bps: &[u64], algorithm: Algorithm) -> Result<Choice, Build
     let classes = ClassSpec::alone(algorithm);
     let mut balancer = Balancer::new(Time::ZERO, classes, links.collect(), Config::default())?;
     for link in 0..rates_bps.len() as u16 {
-        balancer.handle_link_state(Time::ZERO, LinkId(link), LinkState::Present);
+        balancer.handle_link_state(Time::ZERO, LinkId(link), FAMILY, LinkState::Present);
     }
     balancer.handle_counters(Time::ZERO, &vec![LinkCounters::default(); rates_bps.len()]);
-    let (_, choice) = balancer
-        .poll_choice()
+    let mut choices = std::iter::from_fn(|| balancer.poll_choice());
+    let (.., choice) = choices
+        .find(|(_, family, _)| *family == FAMILY)
         .expect("the first counters bring a choice");
     Ok(choice)
 }

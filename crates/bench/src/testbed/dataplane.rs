@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anabranch_core::{ClassId, DataPlane, LinkId};
+use anabranch_core::{ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict,
 };
@@ -84,9 +84,7 @@ fn open(namespace: &Namespace, pins: &Path) -> Result<Gateway> {
     for (i, wan) in (0..).zip(wan) {
         gateway.attach(wan, Role::Link(LinkId(i)), false, MTU)?;
     }
-    let role = Role::Lan {
-        address: GATEWAY.into(),
-    };
+    let role = Role::lan([GATEWAY.into()]);
     gateway.attach(lan, role, false, MTU)?;
     Ok(gateway)
 }
@@ -100,16 +98,17 @@ pub fn describe(
 ) -> Result<()> {
     gateway.set_settings(&settings(namespace)?)?;
     gateway.set_routes(&routes(lan))?;
-    gateway.install(ClassId::DEFAULT, &choice())?;
+    gateway.install(ClassId::DEFAULT, Family::V4, &choice())?;
     for (i, ifindex) in (0..).zip(wan) {
         let path = LinkPath {
             external: external(i).into(),
             gateway: Some(isp(i).into()),
+            prefix: None,
             ifindex,
             mtu: MTU,
             point_to_point: false,
         };
-        gateway.set_link(LinkId(i.into()), Some(&path))?;
+        gateway.set_link(LinkId(i.into()), Family::V4, Some(&path))?;
     }
     Ok(())
 }

@@ -159,7 +159,7 @@ fn no_flow_ends_before_the_choice_of_every_class_is_polled() {
     let mut driver = Driver::with(with(&[(BULK, bulk)]), equal(2));
     let absent = LinkState::Absent(Missing::Device);
     let balancer = driver.core.balancer_mut();
-    balancer.handle_link_state(driver.now, LinkId(0), absent);
+    balancer.handle_link_state(driver.now, LinkId(0), V4, absent);
     for class in [ClassId::DEFAULT, BULK] {
         assert_eq!(balancer.poll_event(), None);
         let (of, choice) = balancer.poll_choice().unwrap();

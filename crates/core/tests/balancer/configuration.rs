@@ -106,7 +106,7 @@ fn an_adopted_data_path_starts_its_window_at_what_it_has_dispatched_before() {
 #[test]
 fn flows_that_an_adopted_data_path_has_on_an_absent_link_end() {
     let mut balancer = balancer("WSDM");
-    balancer.handle_link_state(Time::ZERO, LinkId(0), LinkState::Present);
+    balancer.handle_link_state(Time::ZERO, LinkId(0), V4, LinkState::Present);
     assert_eq!(
         balancer.poll_event(),
         None,

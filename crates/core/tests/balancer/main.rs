@@ -14,19 +14,22 @@ use std::time::Duration;
 
 use anabranch_core::{
     Admin, Balancer, BuildError, Choice, ClassId, ClassSpec, Classes, Config, DataPlane, DownCause,
-    Effect, Ended, Event, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn, State,
-    Suspicion, Time,
+    Effect, Ended, Event, Family, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn,
+    State, Suspicion, Time,
 };
 use anabranch_policy::abi::WEIGHT_MAX;
 use anabranch_policy::{Gauges, NO_TABLE, Request, choose};
 use proptest::prelude::*;
 
 const MBIT: u64 = 1_000_000;
+/// Of what tests tell that say nothing else; of the other, links are absent.
+const V4: Family = Family::V4;
+const V6: Family = Family::V6;
 
 /// What the counters are, and what was installed.
 struct Plane<'a> {
     counters: &'a [LinkCounters],
-    choices: &'a mut BTreeMap<ClassId, Choice>,
+    choices: &'a mut BTreeMap<(ClassId, Family), Choice>,
 }
 
 impl DataPlane for Plane<'_> {
@@ -36,12 +39,17 @@ impl DataPlane for Plane<'_> {
         Ok(self.counters.to_vec())
     }
 
-    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), Infallible> {
-        self.choices.insert(class, *choice);
+    fn install(
+        &mut self,
+        class: ClassId,
+        family: Family,
+        choice: &Choice,
+    ) -> Result<(), Infallible> {
+        self.choices.insert((class, family), *choice);
         Ok(())
     }
 
-    fn end_flows(&mut self, _: ClassId, _: LinkId) -> Result<Ended, Infallible> {
+    fn end_flows(&mut self, _: ClassId, _: Family, _: LinkId) -> Result<Ended, Infallible> {
         Ok(Ended::default())
     }
 }
@@ -55,8 +63,9 @@ struct Driver {
     core: anabranch_core::Driver,
     now: Time,
     counters: Vec<LinkCounters>,
-    choices: BTreeMap<ClassId, Choice>,
-    /// In the order they were polled, with the usable links installed at that moment: of its class, if it is of one.
+    choices: BTreeMap<(ClassId, Family), Choice>,
+    /// In the order they were polled, with the usable links installed at that moment: of its class, if it is of one, and
+    /// family.
     events: Vec<(Event, u64)>,
 }
 
@@ -87,7 +96,37 @@ fn end_of(link: u16) -> Event {
     Event::EndFlows {
         class: ClassId::DEFAULT,
         link: LinkId(link),
+        family: V4,
     }
+}
+
+fn class_of(event: &Event) -> ClassId {
+    match event {
+        Event::EndFlows { class, .. } | Event::MoveUdp { class, .. } => *class,
+        _ => ClassId::DEFAULT,
+    }
+}
+
+fn family_of(event: &Event) -> Family {
+    match event {
+        Event::Suspected { family, .. }
+        | Event::LinkUp { family, .. }
+        | Event::LinkDown { family, .. }
+        | Event::EndFlows { family, .. }
+        | Event::MoveUdp { family, .. } => *family,
+    }
+}
+
+/// The choice among the usable links of IPv4 that waits to be installed, and behind it that of IPv6, among none.
+fn poll_usable(balancer: &mut Balancer) -> Option<(ClassId, u64)> {
+    let (class, family, choice) = balancer.poll_choice()?;
+    assert_eq!(family, V4);
+    let other = balancer.poll_choice().map(|(class, family, other)| {
+        assert!(other.usable.word.iter().all(|word| *word == 0));
+        (class, family)
+    });
+    assert!(other.is_none_or(|other| other == (class, V6)));
+    Some((class, choice.usable.word[0]))
 }
 
 /// Over two links of which it was told nothing yet.
@@ -147,36 +186,41 @@ impl Driver {
     }
 
     fn set_present(&mut self, i: usize) {
-        self.core
-            .balancer_mut()
-            .handle_link_state(self.now, Self::id(i), LinkState::Present);
-        self.poll(&|_| true);
+        self.set_state(i, V4, LinkState::Present);
     }
 
     fn set_absent(&mut self, i: usize) {
-        let absent = LinkState::Absent(Missing::Carrier);
+        self.set_state(i, V4, LinkState::Absent(Missing::Carrier));
+    }
+
+    fn set_state(&mut self, i: usize, family: Family, state: LinkState) {
         self.core
             .balancer_mut()
-            .handle_link_state(self.now, Self::id(i), absent);
-        self.poll(&|_| true);
+            .handle_link_state(self.now, Self::id(i), family, state);
+        self.poll(&|_, _| true);
     }
 
     fn set_admin(&mut self, i: usize, admin: Admin) {
         self.core
             .balancer_mut()
             .set_admin(self.now, Self::id(i), admin);
-        self.poll(&|_| true);
+        self.poll(&|_, _| true);
     }
 
     fn count(&mut self) {
         let now = self.now;
         let (core, mut plane) = self.parts();
         let Ok(()) = core.read_counters(now, &mut plane);
-        self.poll(&|_| true);
+        self.poll(&|_, _| true);
     }
 
     /// Lets time pass; probes of the links that `answer` are answered at once.
     fn run(&mut self, duration: Duration, answer: impl Fn(LinkId) -> bool) {
+        self.run_paths(duration, |link, _| answer(link));
+    }
+
+    /// The same of links for one family each.
+    fn run_paths(&mut self, duration: Duration, answer: impl Fn(LinkId, Family) -> bool) {
         let end = self.now + duration;
         while self.core.next_turn() <= end {
             self.now = self.core.next_turn().max(self.now);
@@ -186,12 +230,12 @@ impl Driver {
         self.now = end;
     }
 
-    fn poll(&mut self, answer: &dyn Fn(LinkId) -> bool) {
+    fn poll(&mut self, answer: &dyn Fn(LinkId, Family) -> bool) {
         while self.drive(|core, now, plane| core.poll(now, plane), answer) {}
     }
 
     /// Whether anything came of it.
-    fn drive(&mut self, by: Drive, answer: &dyn Fn(LinkId) -> bool) -> bool {
+    fn drive(&mut self, by: Drive, answer: &dyn Fn(LinkId, Family) -> bool) -> bool {
         let now = self.now;
         let (core, mut plane) = self.parts();
         let Ok(effects) = by(core, now, &mut plane);
@@ -201,20 +245,21 @@ impl Driver {
         !effects.is_empty()
     }
 
-    fn take(&mut self, effect: Effect, answer: &dyn Fn(LinkId) -> bool) {
+    fn take(&mut self, effect: Effect, answer: &dyn Fn(LinkId, Family) -> bool) {
         match effect {
             Effect::Event(event) => {
-                let class = match event {
-                    Event::EndFlows { class, .. } | Event::MoveUdp { class, .. } => class,
-                    _ => ClassId::DEFAULT,
-                };
-                self.events.push((event, self.usable_of(class)));
+                let usable = self.usable_by(class_of(&event), family_of(&event));
+                self.events.push((event, usable));
             }
-            Effect::Probe(probe) if answer(probe.link) => {
+            Effect::Probe(probe) if answer(probe.link, probe.family) => {
                 let round_trip = Duration::from_millis(20);
-                self.core
-                    .balancer_mut()
-                    .handle_answer(self.now, probe.link, probe.id, round_trip);
+                self.core.balancer_mut().handle_answer(
+                    self.now,
+                    probe.link,
+                    probe.family,
+                    probe.id,
+                    round_trip,
+                );
             }
             Effect::Probe(_) => {}
         }
@@ -230,7 +275,7 @@ impl Driver {
 
     /// The default class's, as installed.
     fn choice(&self) -> Option<Choice> {
-        self.choices.get(&ClassId::DEFAULT).copied()
+        self.choices.get(&(ClassId::DEFAULT, V4)).copied()
     }
 
     /// As installed.
@@ -239,7 +284,11 @@ impl Driver {
     }
 
     fn usable_of(&self, class: ClassId) -> u64 {
-        let choice = self.choices.get(&class);
+        self.usable_by(class, V4)
+    }
+
+    fn usable_by(&self, class: ClassId, family: Family) -> u64 {
+        let choice = self.choices.get(&(class, family));
         choice.map_or(0, |choice| choice.usable.word[0])
     }
 
@@ -254,7 +303,7 @@ impl Driver {
     /// Takes a link down by silence: packets go out, nothing comes in, probes are lost.
     fn silence(&mut self, dead: &[usize]) {
         for &i in dead {
-            self.counters[i].traffic.tx_packets += 1;
+            self.counters[i].traffic[V4].tx_packets += 1;
         }
         let dead: Vec<_> = dead.iter().map(|&i| Self::id(i)).collect();
         self.run(Duration::from_secs(2), |link| !dead.contains(&link));
@@ -264,11 +313,11 @@ impl Driver {
     fn carry(&mut self, load_bps: &[(u64, u64)]) {
         for _ in 0..200 {
             for (counters, (up_bps, down_bps)) in self.counters.iter_mut().zip(load_bps) {
-                counters.traffic.tx_packets += 1;
-                counters.traffic.rx_packets += 1;
-                counters.traffic.rx_progress += 1;
-                counters.traffic.tx_bytes += up_bps / 8 / 20;
-                counters.traffic.rx_bytes += down_bps / 8 / 20;
+                counters.traffic[V4].tx_packets += 1;
+                counters.traffic[V4].rx_packets += 1;
+                counters.traffic[V4].rx_progress += 1;
+                counters.traffic[V4].tx_bytes += up_bps / 8 / 20;
+                counters.traffic[V4].rx_bytes += down_bps / 8 / 20;
             }
             self.run(Duration::from_millis(50), |_| true);
         }

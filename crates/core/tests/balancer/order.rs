@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn there_is_no_choice_before_the_first_counters() {
     let mut balancer = balancer("WSDM");
-    balancer.handle_link_state(Time::ZERO, LinkId(0), LinkState::Present);
+    balancer.handle_link_state(Time::ZERO, LinkId(0), V4, LinkState::Present);
     assert_eq!(balancer.poll_choice(), None);
     balancer.handle_counters(Time::ZERO, &[LinkCounters::default(); 2]);
     assert_eq!(
@@ -46,7 +46,7 @@ fn events_wait_for_the_choice_to_be_polled() {
     driver
         .core
         .balancer_mut()
-        .handle_link_state(driver.now, LinkId(0), absent);
+        .handle_link_state(driver.now, LinkId(0), V4, absent);
     assert_eq!(driver.core.balancer_mut().poll_event(), None);
     assert_eq!(
         driver
@@ -76,7 +76,7 @@ fn a_choice_that_would_change_nothing_is_not_made() {
 fn a_suspicion_is_told_only_when_a_probe_is_lost() {
     let mut driver = Driver::new("WSDM", equal(2));
     for _ in 0..20 {
-        driver.counters[0].traffic.tx_packets += 1;
+        driver.counters[0].traffic[V4].tx_packets += 1;
         driver.run(Duration::from_secs(1), |_| true);
     }
     assert_eq!(
@@ -118,7 +118,7 @@ fn flows_of_the_only_link_are_not_ended_until_another_can_take_them() {
 fn links_that_all_fail_and_return_at_once_keep_their_flows() {
     let mut driver = Driver::new("WSDM", equal(2));
     for counters in &mut driver.counters {
-        counters.traffic.tx_packets += 1;
+        counters.traffic[V4].tx_packets += 1;
     }
     driver.run(Duration::from_millis(650), |_| false);
     driver.run(Duration::from_millis(700), |_| true);

@@ -41,7 +41,7 @@ impl Oracle {
             driver
                 .core
                 .balancer()
-                .usable(ClassId::DEFAULT)
+                .usable(ClassId::DEFAULT, V4)
                 .targets()
                 .word[0],
             "the installed choice is the balancer's"
@@ -112,9 +112,9 @@ proptest! {
                 }
                 Transition::Traffic { tx, rx, progress } => {
                     for (i, counters) in driver.counters.iter_mut().enumerate() {
-                        counters.traffic.tx_packets += u64::from(tx >> i & 1);
-                        counters.traffic.rx_packets += u64::from(rx >> i & 1);
-                        counters.traffic.rx_progress += u64::from(progress >> i & rx >> i & 1);
+                        counters.traffic[V4].tx_packets += u64::from(tx >> i & 1);
+                        counters.traffic[V4].rx_packets += u64::from(rx >> i & 1);
+                        counters.traffic[V4].rx_progress += u64::from(progress >> i & rx >> i & 1);
                     }
                 }
             }

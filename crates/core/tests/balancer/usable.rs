@@ -135,12 +135,12 @@ fn a_link_that_was_absent_is_used_again_when_it_has_answered() {
 #[test]
 fn counters_that_begin_anew_are_no_evidence_and_no_load() {
     let mut driver = Driver::new("WSDM", equal(1));
-    driver.counters[0].traffic.tx_packets = 1000;
-    driver.counters[0].traffic.rx_packets = 1000;
+    driver.counters[0].traffic[V4].tx_packets = 1000;
+    driver.counters[0].traffic[V4].rx_packets = 1000;
     driver.run(Duration::from_millis(60), |_| true);
     driver.counters[0] = LinkCounters::default();
     driver.run(Duration::from_millis(60), |_| true);
-    driver.counters[0].traffic.tx_bytes = 1;
+    driver.counters[0].traffic[V4].tx_bytes = 1;
     driver.run(Duration::from_millis(60), |_| true);
     assert!(
         driver.core.balancer().status(driver.now)[0]

@@ -141,7 +141,7 @@ fn links_of_unlike_rates_are_loaded_alike_under_wsdm() {
             let bits = (live[i] * 1600).min(rates[i] / 1000);
             most[i] = most[i].max(live[i] * 1_600_000 * 100 / rates[i]);
             carried[i] += if ms >= 5000 { bits } else { 0 };
-            let traffic = &mut driver.counters[i].traffic;
+            let traffic = &mut driver.counters[i].traffic[V4];
             traffic.rx_bytes += bits / 8;
             traffic.tx_bytes += bits / 8 / 30;
             traffic.rx_packets += 1;

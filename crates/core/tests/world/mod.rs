@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Balancer, Choice, ClassId, ClassSpec, Config, DataPlane, Driver, Effect, Ended, Event,
-    LinkCounters, LinkId, LinkSpec, LinkState, ProbeId, ProbeRequest, Time,
+    Balancer, Choice, ClassId, ClassSpec, Config, DataPlane, Driver, Effect, Ended, Event, Family,
+    LinkCounters, LinkId, LinkSpec, LinkState, PathStatus, PerFamily, ProbeId, ProbeRequest, Time,
 };
 use anabranch_policy::abi::Traffic;
 use anabranch_policy::splitmix::SplitMix64;
@@ -14,6 +14,8 @@ use anabranch_policy::splitmix::SplitMix64;
 /// The link under test. A second one, quiet and healthy, can always take its flows.
 pub const LINK: LinkId = LinkId(0);
 const OTHER: LinkId = LinkId(1);
+/// Of all packets.
+const FAMILY: Family = Family::V4;
 
 /// Seeded draws.
 pub struct Draw(SplitMix64);
@@ -125,7 +127,7 @@ impl World {
         let links = vec![spec("tested"), spec("quiet")];
         let mut balancer = Balancer::new(Time::ZERO, classes, links, Config::default()).unwrap();
         for link in [LINK, OTHER] {
-            balancer.handle_link_state(Time::ZERO, link, LinkState::Present);
+            balancer.handle_link_state(Time::ZERO, link, FAMILY, LinkState::Present);
         }
         let mut world = World {
             now: Time::ZERO,
@@ -155,6 +157,12 @@ impl World {
             }
         }
         world
+    }
+
+    /// How the link under test fares.
+    pub fn status(&self) -> PathStatus {
+        let balancer = self.driver.balancer();
+        balancer.status(self.now)[LINK.index()].paths[FAMILY].clone()
     }
 
     /// From `at` on, nothing passes the break.
@@ -217,7 +225,7 @@ impl World {
         let round_trip = Duration::from_millis(10);
         self.driver
             .balancer_mut()
-            .handle_answer(self.now, OTHER, probe.id, round_trip);
+            .handle_answer(self.now, OTHER, FAMILY, probe.id, round_trip);
     }
 
     fn happen(&mut self) {
@@ -312,9 +320,13 @@ impl World {
                 }
             }
             Packet::Probe { id, sent } => {
-                self.driver
-                    .balancer_mut()
-                    .handle_answer(self.now, LINK, id, self.now.since(sent));
+                self.driver.balancer_mut().handle_answer(
+                    self.now,
+                    LINK,
+                    FAMILY,
+                    id,
+                    self.now.since(sent),
+                );
             }
         }
     }
@@ -356,17 +368,17 @@ impl DataPlane for Meter<'_> {
             self.heard.push(Heard { at, and_sent });
         }
         let tested = LinkCounters {
-            traffic: self.traffic,
+            traffic: PerFamily::only(FAMILY, self.traffic),
             ..LinkCounters::default()
         };
         Ok(vec![tested, LinkCounters::default()])
     }
 
-    fn install(&mut self, _: ClassId, _: &Choice) -> Result<(), Infallible> {
+    fn install(&mut self, _: ClassId, _: Family, _: &Choice) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn end_flows(&mut self, _: ClassId, _: LinkId) -> Result<Ended, Infallible> {
+    fn end_flows(&mut self, _: ClassId, _: Family, _: LinkId) -> Result<Ended, Infallible> {
         Ok(Ended::default())
     }
 }

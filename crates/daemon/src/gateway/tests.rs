@@ -10,7 +10,9 @@ mod told;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anabranch_core::{Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters};
+use anabranch_core::{
+    Choice, ClassCounters, ClassId, ClassSet, DataPlane, Ended, LinkCounters, PerFamily,
+};
 use anabranch_policy::abi::{Gauge, Rules, Traffic};
 use tokio::sync::{Notify, mpsc};
 
@@ -139,12 +141,23 @@ impl DataPlane for FakePlane {
                 opened: 9,
                 closed: 5,
             };
-            LinkCounters { traffic, flows }
+            LinkCounters {
+                traffic: PerFamily::only(FAMILY, traffic),
+                flows,
+            }
         };
         Ok(vec![carried("wan0"), carried("ppp0")])
     }
 
-    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), PlaneError> {
+    fn install(
+        &mut self,
+        class: ClassId,
+        family: Family,
+        choice: &Choice,
+    ) -> Result<(), PlaneError> {
+        if family != FAMILY {
+            return Ok(());
+        }
         let usable = choice.usable.word[0];
         self.0.lock().unwrap().installed.extend([class]);
         self.tell(match class {
@@ -153,9 +166,14 @@ impl DataPlane for FakePlane {
         })
     }
 
-    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, PlaneError> {
+    fn end_flows(
+        &mut self,
+        class: ClassId,
+        family: Family,
+        link: LinkId,
+    ) -> Result<Ended, PlaneError> {
         let class = ClassSet::from_iter([class]);
-        self.walker().end_flows(link, class, Which::All)
+        self.walker().end_flows(link, family, class, Which::All)
     }
 }
 
@@ -169,6 +187,7 @@ impl Walk for FakeWalker {
     fn end_flows(
         &self,
         link: LinkId,
+        _: Family,
         classes: ClassSet,
         which: Which,
     ) -> Result<Ended, PlaneError> {
@@ -199,7 +218,15 @@ impl Plane for FakePlane {
         })
     }
 
-    fn set_link(&mut self, link: LinkId, path: Option<&LinkPath>) -> Result<(), PlaneError> {
+    fn set_link(
+        &mut self,
+        link: LinkId,
+        family: Family,
+        path: Option<&LinkPath>,
+    ) -> Result<(), PlaneError> {
+        if family != FAMILY {
+            return Ok(());
+        }
         self.tell(Told::Link(
             link.0,
             path.map(|path| path.external.to_string()),

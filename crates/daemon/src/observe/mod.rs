@@ -16,9 +16,9 @@ mod prefix;
 mod routed;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-use anabranch_core::{self as core, LinkState, Reach};
+use anabranch_core::{self as core, Family, LinkState, Reach};
 
 pub use carrier::Running;
 pub use netlink::{Monitor, Netlink};
@@ -32,6 +32,8 @@ use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
 use crate::probe::Target;
 use crate::slots::Slots;
 
+/// Of all addresses and routes that are looked at.
+pub const FAMILY: Family = Family::V4;
 /// The routing table that the host's own routes stand in.
 pub const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
 /// The routing table of the host's own addresses.
@@ -305,6 +307,7 @@ fn link_path(
     Ok(LinkPath {
         external,
         gateway,
+        prefix: None,
         ifindex: device.ifindex,
         mtu: device.mtu,
         point_to_point,
@@ -350,18 +353,10 @@ fn overlap(config: &Config, wan: &Device, host: &Snapshot) -> Option<Missing> {
 
 /// Roles by ifindex of the configured devices that exist.
 fn roles(config: &Config, slots: &Slots, host: &Snapshot) -> BTreeMap<u32, Role> {
-    let address = |device: &Device| {
-        let first = device.addresses.first();
-        first.map_or(Ipv4Addr::UNSPECIFIED.into(), |prefix| prefix.address)
-    };
     let lan = config.lan.iter().filter_map(|name| host.devices.get(name));
     let lan = lan.map(|device| {
-        (
-            device.ifindex,
-            Role::Lan {
-                address: address(device),
-            },
-        )
+        let own = device.addresses.iter().map(|prefix| prefix.address);
+        (device.ifindex, Role::lan(own))
     });
     let links = config.links.iter().filter_map(|link| {
         let device = host.devices.get(&link.device)?;

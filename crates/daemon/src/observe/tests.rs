@@ -129,6 +129,7 @@ fn addresses_gateways_and_mtu_are_found_out() {
     let fiber = LinkPath {
         external: ip("203.0.113.2"),
         gateway: Some(ip("203.0.113.1")),
+        prefix: None,
         ifindex: FIBER,
         mtu: 1500,
         point_to_point: false,
@@ -136,6 +137,7 @@ fn addresses_gateways_and_mtu_are_found_out() {
     let lte = LinkPath {
         external: ip("198.51.100.7"),
         gateway: None,
+        prefix: None,
         ifindex: LTE,
         mtu: 1492,
         point_to_point: true,
@@ -200,9 +202,7 @@ fn programs_are_attached_to_the_devices_that_exist() {
                 LAN,
                 Attachment {
                     device: "lan0".into(),
-                    role: Role::Lan {
-                        address: ip("192.168.1.1")
-                    },
+                    role: Role::lan([ip("192.168.1.1")]),
                     layer3: false,
                     mtu: 1500
                 }

@@ -222,9 +222,7 @@ fn a_filter_of_another_instance_is_not_replaced() {
 
 /// Attaches an instance of its own and gives it up again. The error's words.
 fn attach(site: &Site, pins: &Path, device: &str) -> Result<(), String> {
-    let role = Role::Lan {
-        address: Ipv4Addr::LOCALHOST.into(),
-    };
+    let role = Role::lan([Ipv4Addr::LOCALHOST.into()]);
     site.gateway
         .run(|| {
             let (mut gateway, _) = Gateway::open(pins, SMALL).unwrap();

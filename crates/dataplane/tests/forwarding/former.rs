@@ -111,7 +111,7 @@ fn tell_routes(bpf: &mut Ebpf) -> anyhow::Result<()> {
 }
 
 fn tell_devices(bpf: &mut Ebpf) -> anyhow::Result<()> {
-    let mut links: Array<_, abi::Link> = array(bpf, "links")?;
+    let mut links: Array<_, FormerLink> = array(bpf, "links")?;
     let mut devices: Array<_, FormerDevice> = array(bpf, "devices")?;
     let lan = FormerDevice {
         ifindex: if_nametoindex("lan0")?,
@@ -123,7 +123,7 @@ fn tell_devices(bpf: &mut Ebpf) -> anyhow::Result<()> {
     let mut all = vec![lan];
     for (link, (external, isp)) in EXTERNAL.into_iter().zip(ISP).enumerate() {
         let ifindex = if_nametoindex(format!("wan{link}").as_str())?;
-        let path = abi::Link {
+        let path = FormerLink {
             external: external.into(),
             gateway: isp.into(),
             ifindex,

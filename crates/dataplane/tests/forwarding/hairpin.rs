@@ -92,7 +92,7 @@ fn attach_second_lan(site: &mut Site, mtu: u32) {
         let address = GATEWAY_NEIGHBOUR.into();
         let second = if_nametoindex("lan1").unwrap();
         plane
-            .attach(second, Role::Lan { address }, false, mtu)
+            .attach(second, Role::lan([address]), false, mtu)
             .unwrap();
     });
 }

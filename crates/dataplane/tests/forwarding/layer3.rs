@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use anabranch_core::LinkId;
+use anabranch_core::{Family, LinkId};
 use anabranch_dataplane::{LinkPath, Role};
 use anabranch_testbed::netns::Namespace;
 use nix::{
@@ -81,11 +81,12 @@ fn a_link_without_ethernet_carries_connections_datagrams_and_errors() {
         let path = LinkPath {
             external: EXTERNAL_END.into(),
             gateway: None,
+            prefix: None,
             ifindex,
             mtu: MTU,
             point_to_point: true,
         };
-        plane.set_link(LinkId(0), Some(&path)).unwrap();
+        plane.set_link(LinkId(0), Family::V4, Some(&path)).unwrap();
         plane
             .attach(ifindex, Role::Link(LinkId(0)), true, MTU)
             .unwrap();

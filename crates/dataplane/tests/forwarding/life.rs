@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use anabranch_core::{ClassId, DataPlane, LinkId};
+use anabranch_core::{ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{Gateway, Sizes, programs_at};
 use anabranch_policy::abi::ABI_VERSION;
 use aya::programs::TcAttachType;
@@ -87,8 +87,12 @@ fn when_a_link_ends_its_clients_are_told_at_once_and_those_of_the_other_notice_n
     std::thread::scope(|scope| {
         let told = scope.spawn(|| dying.read(&mut [0]).unwrap_err().kind());
         let ended = site.in_gateway(|plane| {
-            plane.install(ClassId::DEFAULT, &round_robin(0b10)).unwrap();
-            plane.end_flows(ClassId::DEFAULT, LinkId(0)).unwrap()
+            plane
+                .install(ClassId::DEFAULT, Family::V4, &round_robin(0b10))
+                .unwrap();
+            plane
+                .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+                .unwrap()
         });
         assert_eq!((ended.tcp, ended.udp), (1, 0));
         assert_eq!(told.join().unwrap(), ErrorKind::ConnectionReset);
@@ -110,7 +114,11 @@ fn a_connection_whose_client_cannot_be_told_counts_as_what_it_is() {
     site.gateway
         .exec_with_input("nft", &["-f", "-"], mute)
         .unwrap();
-    let ended = site.in_gateway(|plane| plane.end_flows(ClassId::DEFAULT, LinkId(0)).unwrap());
+    let ended = site.in_gateway(|plane| {
+        plane
+            .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+            .unwrap()
+    });
     assert_eq!((ended.tcp, ended.udp), (1, 0));
 }
 
@@ -130,8 +138,12 @@ fn a_client_that_has_not_acknowledged_everything_is_told_too() {
             got += client.read(&mut buffer).unwrap();
         }
         site.in_gateway(|plane| {
-            plane.install(ClassId::DEFAULT, &round_robin(0b10)).unwrap();
-            plane.end_flows(ClassId::DEFAULT, LinkId(0)).unwrap();
+            plane
+                .install(ClassId::DEFAULT, Family::V4, &round_robin(0b10))
+                .unwrap();
+            plane
+                .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+                .unwrap();
         });
         // What had arrived may still be read.
         let error = client.read_to_end(&mut buffer).unwrap_err();
@@ -149,8 +161,12 @@ fn udp_moves_to_another_link_when_its_own_ends() {
     client.send_to(b"first", (SERVER, 53)).unwrap();
     assert_eq!(receive(&server).1.ip(), IpAddr::from(EXTERNAL[0]));
     let ended = site.in_gateway(|plane| {
-        plane.install(ClassId::DEFAULT, &round_robin(0b10)).unwrap();
-        plane.end_flows(ClassId::DEFAULT, LinkId(0)).unwrap()
+        plane
+            .install(ClassId::DEFAULT, Family::V4, &round_robin(0b10))
+            .unwrap();
+        plane
+            .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+            .unwrap()
     });
     assert_eq!((ended.tcp, ended.udp), (0, 1));
     client.send_to(b"second", (SERVER, 53)).unwrap();

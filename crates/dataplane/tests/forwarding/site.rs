@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use anabranch_core::{ClassId, DataPlane, LinkCounters, LinkId};
+use anabranch_core::{ClassId, DataPlane, Family, LinkCounters, LinkId};
 use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
 use anabranch_testbed::netns::Namespace;
 use nix::net::if_::if_nametoindex;
@@ -100,7 +100,7 @@ impl Site {
             let (mut plane, adopted) = Gateway::open(&self.pins, sizes)?;
             plane.set_settings(settings)?;
             tell_links(&mut plane)?;
-            plane.install(ClassId::DEFAULT, &round_robin(0b11))?;
+            plane.install(ClassId::DEFAULT, Family::V4, &round_robin(0b11))?;
             Ok((plane, adopted))
         };
         self.gateway.run(open).unwrap().unwrap()
@@ -132,7 +132,9 @@ impl Site {
     pub fn set_link_mtu(&mut self, link: u16, mtu: u32) {
         self.in_gateway(|plane| {
             let path = link_path(link, mtu);
-            plane.set_link(LinkId(link), Some(&path)).unwrap();
+            plane
+                .set_link(LinkId(link), Family::V4, Some(&path))
+                .unwrap();
         });
     }
 
@@ -140,16 +142,14 @@ impl Site {
     pub fn set_lan_mtu(&mut self, mtu: u32) {
         self.client.set_mtu("eth0", mtu).unwrap();
         self.gateway.set_mtu("lan0", mtu).unwrap();
-        let role = Role::Lan {
-            address: GATEWAY_LAN.into(),
-        };
+        let role = Role::lan([GATEWAY_LAN.into()]);
         self.in_gateway(|plane| plane.attach(index_of("lan0"), role, false, mtu).unwrap());
     }
 
     /// New flows take the links in `usable`.
     pub fn install(&mut self, usable: u64) {
         self.plane()
-            .install(ClassId::DEFAULT, &round_robin(usable))
+            .install(ClassId::DEFAULT, Family::V4, &round_robin(usable))
             .unwrap();
     }
 
@@ -215,14 +215,7 @@ fn tell_every_error(node: &Namespace) {
 
 fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
     let lan = index_of("lan0");
-    plane.attach(
-        lan,
-        Role::Lan {
-            address: GATEWAY_LAN.into(),
-        },
-        false,
-        1500,
-    )?;
+    plane.attach(lan, Role::lan([GATEWAY_LAN.into()]), false, 1500)?;
     let mut routes = vec![
         Route {
             prefix: (Ipv4Addr::new(10, 0, 0, 0).into(), 24),
@@ -239,7 +232,7 @@ fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
     for (link, external) in EXTERNAL.into_iter().enumerate() {
         let id = LinkId(link as u16);
         let path = link_path(id.0, 1500);
-        plane.set_link(id, Some(&path))?;
+        plane.set_link(id, Family::V4, Some(&path))?;
         plane.attach(path.ifindex, Role::Link(id), false, 1500)?;
         routes.push(Route {
             prefix: (external.into(), 32),
@@ -254,6 +247,7 @@ fn link_path(link: u16, mtu: u32) -> LinkPath {
     LinkPath {
         external: EXTERNAL[usize::from(link)].into(),
         gateway: Some(ISP[usize::from(link)].into()),
+        prefix: None,
         ifindex: index_of(&format!("wan{link}")),
         mtu,
         point_to_point: false,

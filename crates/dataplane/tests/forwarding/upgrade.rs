@@ -9,7 +9,7 @@ use std::{
     thread::{Scope, ScopedJoinHandle},
 };
 
-use anabranch_core::{ClassId, DataPlane, LinkId};
+use anabranch_core::{ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{Gateway, Settings, Sizes, gateway_object, programs_at};
 use anabranch_policy::abi::{self, ABI_VERSION, FORMER_VERSION, Host, HostKey};
 use anabranch_policy::splitmix::SplitMix64;
@@ -287,7 +287,7 @@ fn balance(site: &mut Site, held: Held) {
         site.in_gateway(|plane| {
             plane.sweep().unwrap();
             for link in [LinkId(0), LinkId(1)] {
-                plane.end_flows(ClassId::DEFAULT, link).unwrap();
+                plane.end_flows(ClassId::DEFAULT, Family::V4, link).unwrap();
             }
         });
         site.live() == 0 && held_by_hosts(site) == 0

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, Rule, compile};
-use anabranch_core::{Choice, ClassId, ClassSet, DataPlane, LinkId, Proto};
+use anabranch_core::{Choice, ClassId, ClassSet, DataPlane, Family, LinkId, Proto};
 use anabranch_policy::abi::BePort;
 use anabranch_policy::splitmix::SplitMix64;
 use anabranch_policy::{Set, Traits, Without};
@@ -46,8 +46,8 @@ impl Rig {
     fn divided(voice: &Choice) -> Self {
         let mut rig = Rig::new();
         rig.install(&only(0));
-        rig.plane().install(WEB, &only(1)).unwrap();
-        rig.plane().install(VOICE, voice).unwrap();
+        rig.plane().install(WEB, Family::V4, &only(1)).unwrap();
+        rig.plane().install(VOICE, Family::V4, voice).unwrap();
         rig.write_rules(&[rule("web", &[80, 443]), rule("voice", &[5060])]);
         rig
     }
@@ -87,7 +87,7 @@ fn a_flow_takes_the_links_of_its_class_and_counts_for_it() {
     assert_eq!([packets(ClassId(0), 0), packets(ClassId(0), 1)], [8, 0]);
     let all = rig.plane().counters().unwrap();
     assert_eq!(
-        [all[0].traffic.tx_packets, all[1].traffic.tx_packets],
+        [0, 1].map(|link: usize| all[link].carried().tx_packets),
         [8, 8]
     );
 }
@@ -151,7 +151,7 @@ fn a_session_is_of_one_class() {
     sticky.stick = 1;
     let mut rig = Rig::new();
     rig.install(&sticky);
-    rig.plane().install(WEB, &only(1)).unwrap();
+    rig.plane().install(WEB, Family::V4, &only(1)).unwrap();
     rig.write_rules(&[rule("web", &[443])]);
     let first = rig.connect(client(4000), server(21));
     rig.connect(client(4001), server(443));
@@ -168,12 +168,17 @@ fn the_end_of_a_link_ends_the_flows_of_the_classes_that_are_told() {
     let mut rig = Rig::divided(&only(1));
     rig.connect(client(4000), server(443));
     rig.connect(client(4001), server(5060));
-    rig.plane().end_flows(WEB, LinkId(1)).unwrap();
+    rig.plane().end_flows(WEB, Family::V4, LinkId(1)).unwrap();
     assert_eq!(rig.flows().len(), 1);
     assert_eq!(rig.flow(client(4001)).class, VOICE.0);
     rig.plane()
         .walker()
-        .end_flows(LinkId(1), ClassSet::ALL, anabranch_dataplane::Which::All)
+        .end_flows(
+            LinkId(1),
+            Family::V4,
+            ClassSet::ALL,
+            anabranch_dataplane::Which::All,
+        )
         .unwrap();
     assert_eq!(rig.live(), 0);
 }
@@ -286,7 +291,7 @@ fn two_mappings_of_a_socket_end_apart_and_the_books_balance() {
     let socket = Socket(client(4000));
     socket.external(&mut rig, server(53));
     socket.external(&mut rig, server(443));
-    rig.plane().end_flows(WEB, LinkId(1)).unwrap();
+    rig.plane().end_flows(WEB, Family::V4, LinkId(1)).unwrap();
     assert_eq!((rig.flows().len(), rig.live()), (1, 1));
     assert_eq!(link_of(socket.external(&mut rig, server(443))), 1);
     rig.set(|s| s.udp_ns = 0);

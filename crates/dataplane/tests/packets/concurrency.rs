@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anabranch_core::{ClassId, DataPlane, LinkId};
+use anabranch_core::{ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{Gateway, Ran, Settings};
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
@@ -134,7 +134,9 @@ fn a_sweep_and_the_end_of_a_link_at_once_count_every_flow_once() {
                 walker.sweep().unwrap();
             });
             together.wait();
-            rig.plane().end_flows(ClassId::DEFAULT, LinkId(0)).unwrap();
+            rig.plane()
+                .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+                .unwrap();
         });
         assert_eq!(rig.plane().confirmed().unwrap(), 0);
         assert_eq!(rig.live(), 0);

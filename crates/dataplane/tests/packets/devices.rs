@@ -49,7 +49,7 @@ fn a_link_is_known_all_the_while_its_lan_devices_change() {
             let address = GATEWAY_LAN.into();
             for mtu in [1300, 1400].into_iter().cycle() {
                 changer
-                    .attach(300, Role::Lan { address }, false, mtu)
+                    .attach(300, Role::lan([address]), false, mtu)
                     .unwrap();
                 if ended.load(Ordering::Relaxed) {
                     break;

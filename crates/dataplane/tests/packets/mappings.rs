@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddrV4},
 };
 
-use anabranch_core::{ClassId, DataPlane, LinkId};
+use anabranch_core::{ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::FlowState;
 use proptest::prelude::*;
 
@@ -199,7 +199,7 @@ fn an_echo_reply_of_a_remote_that_the_mapping_never_asked_is_the_gateways_own() 
         rig.link_brings(link, &reply(SECOND_SERVER))
             .sent("translated-in");
         rig.plane()
-            .end_flows(ClassId::DEFAULT, LinkId(link))
+            .end_flows(ClassId::DEFAULT, Family::V4, LinkId(link))
             .unwrap();
     }
 }

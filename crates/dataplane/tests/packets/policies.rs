@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anabranch_core::{
-    Balancer, Choice, ClassSpec, Config, DataPlane, Driver, LinkId, LinkSpec, LinkState, Time,
+    Balancer, Choice, ClassSpec, Config, DataPlane, Driver, Family, LinkId, LinkSpec, LinkState,
+    Time,
 };
 use anabranch_dataplane::{Proto, Route, Verdict};
 use anabranch_policy::abi::{BePort, Target, WEIGHT_MAX, WEIGHT_MIN};
@@ -155,7 +156,7 @@ fn a_toy_policy_by_a_toy_measure_takes_the_link_of_fewer_packets() {
     let mut driver = Driver::new(balancer);
     for link in [0, 1].map(LinkId) {
         let balancer = driver.balancer_mut();
-        balancer.handle_link_state(Time::ZERO, link, LinkState::Present);
+        balancer.handle_link_state(Time::ZERO, link, Family::V4, LinkState::Present);
     }
     driver.turn(Time::ZERO, rig.plane()).unwrap();
     let mut last = rig.connect(client(4000), server(80)).link;

@@ -49,12 +49,7 @@ fn the_established_path_is_timed() {
     rig.tell_links([CLIENT, CLIENT], [MTU; 2]);
     rig.install(&round_robin(0b01));
     for flows in [2, 1000] {
-        let (out, inward) = (
-            Role::Lan {
-                address: GATEWAY_LAN.into(),
-            },
-            Role::Link(LinkId(0)),
-        );
+        let (out, inward) = (Role::lan([GATEWAY_LAN.into()]), Role::Link(LinkId(0)));
         for port in 0..flows {
             open(&mut rig, 1024 + port);
         }

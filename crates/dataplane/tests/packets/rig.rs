@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anabranch_core::{Choice, ClassId, DataPlane, LinkId};
+use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
     FlowRow, Gateway, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict,
 };
@@ -144,12 +144,13 @@ impl Rig {
             let path = LinkPath {
                 external: external.into(),
                 gateway: Some(ISP[link].into()),
+                prefix: None,
                 ifindex: LOOPBACK,
                 mtu: mtu[link],
                 point_to_point: false,
             };
             let id = LinkId(link as u16);
-            self.plane().set_link(id, Some(&path)).unwrap();
+            self.plane().set_link(id, Family::V4, Some(&path)).unwrap();
             if EXTERNAL.contains(&external) {
                 self.routes.push(route(external, 32, Verdict::Local));
             }
@@ -166,7 +167,7 @@ impl Rig {
     pub fn add_lan(&mut self, prefix: (Ipv4Addr, u8), ifindex: u32, mtu: u32) {
         self.add_device("lan", ifindex);
         let address = GATEWAY_LAN.into();
-        let role = Role::Lan { address };
+        let role = Role::lan([address]);
         self.plane().attach(ifindex, role, false, mtu).unwrap();
         let lan = on_device(ifindex, None);
         self.routes.push(route(prefix.0, prefix.1, lan));
@@ -191,7 +192,9 @@ impl Rig {
     }
 
     pub fn install(&mut self, choice: &Choice) {
-        self.plane().install(ClassId::DEFAULT, choice).unwrap();
+        self.plane()
+            .install(ClassId::DEFAULT, Family::V4, choice)
+            .unwrap();
     }
 
     /// Lets frames arrive on a link, for those who run programs by themselves.
@@ -221,14 +224,14 @@ impl Rig {
     #[track_caller]
     pub fn lan_sends(&mut self, frame: &[u8]) -> Outcome {
         let address = GATEWAY_LAN.into();
-        self.arrive("lan", Role::Lan { address }, frame, 0)
+        self.arrive("lan", Role::lan([address]), frame, 0)
     }
 
     /// Many frames arrive from the LAN, each of which leaves it.
     #[track_caller]
     pub fn lan_floods(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
         let address = GATEWAY_LAN.into();
-        self.become_role(Role::Lan { address });
+        self.become_role(Role::lan([address]));
         for frame in frames {
             let ran = self.plane().run("lan", &frame, 1).unwrap();
             assert_eq!(ran.action, TC_ACT_REDIRECT);
@@ -240,7 +243,7 @@ impl Rig {
     #[track_caller]
     pub fn lan_pours(&mut self, frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<String, u64> {
         let address = GATEWAY_LAN.into();
-        self.pours("lan", Role::Lan { address }, frames)
+        self.pours("lan", Role::lan([address]), frames)
     }
 
     /// The same of a link.

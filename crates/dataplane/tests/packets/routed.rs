@@ -1,6 +1,6 @@
 //! Links without NAT: the hosts of the LAN are known beyond them by their own addresses.
 
-use anabranch_core::{Choice, ClassId, DataPlane, LinkId};
+use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_policy::{Dispatch, Granularity};
 
 use crate::{
@@ -21,13 +21,13 @@ impl Rig {
     /// Packets and bytes sent over each link.
     fn sent_over(&mut self) -> [u64; 2] {
         let links = self.plane().counters().unwrap();
-        [0, 1].map(|link: usize| links[link].traffic.tx_packets)
+        [0, 1].map(|link: usize| links[link].carried().tx_packets)
     }
 
     fn brought_by(&mut self) -> [(u64, u64); 2] {
         let links = self.plane().counters().unwrap();
         [0, 1].map(|link: usize| {
-            let traffic = links[link].traffic;
+            let traffic = links[link].carried();
             (traffic.rx_packets, traffic.rx_progress)
         })
     }
@@ -112,7 +112,10 @@ fn a_connection_goes_on_over_another_link_without_nat_when_its_own_ends() {
     rig.lan_sends(&say("A", 1, REMOTE_ISN + 1))
         .sent("translated-out");
     rig.install(&round_robin(0b10));
-    let ended = rig.plane().end_flows(ClassId::DEFAULT, LinkId(0)).unwrap();
+    let ended = rig
+        .plane()
+        .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+        .unwrap();
     assert_eq!(ended.tcp, 0, "nobody is told of an end that is none");
     assert_eq!(rig.live(), 0);
     let data = rig.lan_sends(&say("PA", 1, REMOTE_ISN + 1));

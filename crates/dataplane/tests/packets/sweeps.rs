@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anabranch_core::{ClassId, ClassSet, DataPlane, LinkId};
+use anabranch_core::{ClassId, ClassSet, DataPlane, Family, LinkId};
 use anabranch_dataplane::Which;
 use proptest::prelude::*;
 
@@ -108,7 +108,10 @@ fn ending_a_link_ends_its_flows_and_no_others() {
     };
     let external: Vec<_> = held.iter().map(|connection| connection.external).collect();
     rig.install(&round_robin(0b10));
-    let ended = rig.plane().end_flows(ClassId::DEFAULT, LinkId(0)).unwrap();
+    let ended = rig
+        .plane()
+        .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+        .unwrap();
     assert_eq!(ended.udp + ended.tcp, of(0, &external) + of(0, &asked));
     assert!(rig.flows().iter().all(|flow| flow.link == 1));
     assert_eq!(rig.live(), rig.flows().len() as i64);
@@ -159,12 +162,12 @@ fn datagrams_move_in_a_pause_of_both_directions_and_connections_stay() {
         ports
     };
     walker
-        .end_flows(LinkId(0), ClassSet::ALL, Which::Udp { idle })
+        .end_flows(LinkId(0), Family::V4, ClassSet::ALL, Which::Udp { idle })
         .unwrap();
     assert_eq!(left(&mut rig), [4000, 5001, 5002], "5001 is sent to");
     let idle = Duration::ZERO;
     let ended = walker
-        .end_flows(LinkId(0), ClassSet::ALL, Which::Udp { idle })
+        .end_flows(LinkId(0), Family::V4, ClassSet::ALL, Which::Udp { idle })
         .unwrap();
     assert_eq!((ended.udp, left(&mut rig)), (2, vec![4000]));
     assert_eq!(rig.live(), 1);
@@ -178,7 +181,10 @@ fn what_is_opened_after_the_end_of_a_link_was_ordered_stays() {
     rig.connect(client(4001), server(80));
     let an_hour_ns = 3_600_000_000_000;
     rig.alter(client(4001), Half::Lan, |flow| flow.opened_ns += an_hour_ns);
-    let ended = rig.plane().end_flows(ClassId::DEFAULT, LinkId(0)).unwrap();
+    let ended = rig
+        .plane()
+        .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+        .unwrap();
     assert_eq!(ended.udp + ended.tcp, 1);
     let left: Vec<_> = rig.flows().iter().map(|flow| flow.local).collect();
     assert_eq!(left, [client(4001).into()]);
@@ -256,7 +262,7 @@ fn happen(rig: &mut Rig, local: SocketAddrV4, event: Event) {
         Event::Sweep => drop(rig.sweep()),
         Event::EndLink(link) => drop(
             rig.plane()
-                .end_flows(ClassId::DEFAULT, LinkId(link))
+                .end_flows(ClassId::DEFAULT, Family::V4, LinkId(link))
                 .unwrap(),
         ),
         Event::Usable(links) => rig.install(&round_robin(links)),

@@ -263,7 +263,7 @@ fn a_host_resets_the_earlier_connection_that_its_syn_meets_and_connects() {
         assert_eq!((got.src(), got.dst()), (remote, local));
         assert_eq!(got.tcp().acknowledgment_number, earlier);
         let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
-        let traffic = counters[usize::from(link_of(external))].traffic;
+        let traffic = counters[usize::from(link_of(external))].carried();
         assert_eq!((traffic.rx_packets, traffic.rx_progress), (0, 0));
 
         let reset = tcp(local, remote, "R", earlier, 0);
@@ -389,7 +389,7 @@ fn a_retransmitted_syn_stays_on_its_link_unless_the_policy_says_that_it_failed_t
     }
     let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
     assert_eq!(
-        counters[usize::from(link_of(first))].traffic.syn_retries,
+        counters[usize::from(link_of(first))].carried().syn_retries,
         3,
         "a link is told of every SYN that had to be repeated on it"
     );
@@ -402,7 +402,7 @@ fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
     let link = usize::from(connection.link);
     let received = |rig: &mut Rig| {
         let counters = anabranch_core::DataPlane::counters(rig.plane()).unwrap();
-        let traffic = counters[link].traffic;
+        let traffic = counters[link].carried();
         (traffic.rx_packets, traffic.rx_bytes)
     };
     let before = received(&mut rig);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use anabranch_core::{LinkId, Time};
+use anabranch_core::{Family, LinkId, Time};
 use anabranch_dataplane::{Build, Gateway, LinkPath, Route, Settings, Sizes, Verdict};
 use anabranch_fuzz::build::{self, Says};
 use anabranch_fuzz::kernel::RawMap;
@@ -232,11 +232,12 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
         let path = LinkPath {
             external: external(link).into(),
             gateway: Some(Ipv4Addr::new(192, 0, 2, 1).into()),
+            prefix: None,
             ifindex: LOOPBACK,
             mtu: MTU,
             point_to_point: false,
         };
-        plane.set_link(LinkId(link), Some(&path))?;
+        plane.set_link(LinkId(link), Family::V4, Some(&path))?;
     }
     plane.set_routes(&routes())?;
     Ok(plane)

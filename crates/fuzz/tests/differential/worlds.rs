@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, Rule, compile};
-use anabranch_core::{ClassId, DataPlane, LinkId, Time};
+use anabranch_core::{ClassId, DataPlane, Family, LinkId, Time};
 use anabranch_fuzz::build::{ACK, FIN, RST, SYN, Says};
 use anabranch_fuzz::read::TCP;
 use anabranch_fuzz::site::{HOSTS, SERVERS};
@@ -290,8 +290,11 @@ impl<'a> Worlds<'a> {
         let base = |dispatched: u64| if policy.rebase { dispatched } else { 0 };
         let dispatched = counters.iter().map(|link| base(link.flows.dispatched));
         let choice = policy.choice(dispatched);
-        self.programs.plane.install(class, &choice)?;
-        let Ok(()) = self.simulator.data_plane().install(class, &choice);
+        self.programs.plane.install(class, Family::V4, &choice)?;
+        let Ok(()) = self
+            .simulator
+            .data_plane()
+            .install(class, Family::V4, &choice);
         self.introduce();
         Ok(true)
     }
@@ -320,8 +323,11 @@ impl<'a> Worlds<'a> {
     /// What is opened at the same time stays.
     fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<bool> {
         self.set_time(self.now + Duration::from_nanos(1))?;
-        let really = self.programs.plane.end_flows(class, link)?.tcp;
-        let Ok(simulated) = self.simulator.data_plane().end_flows(class, link);
+        let really = self.programs.plane.end_flows(class, Family::V4, link)?.tcp;
+        let Ok(simulated) = self
+            .simulator
+            .data_plane()
+            .end_flows(class, Family::V4, link);
         self.tell(&format!(
             "the flows of {class} on {link:?} end: {really}; in the simulator {}",
             simulated.tcp

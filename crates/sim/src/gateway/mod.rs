@@ -18,8 +18,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, LinkCounters, LinkId, LinkState,
-    LinkStatus, ProbeId, ProbeRequest, Time,
+    Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, Family, LinkCounters, LinkId,
+    LinkState, LinkStatus, PathStatus, ProbeId, ProbeRequest, Time,
 };
 use anabranch_policy::abi::Choice;
 
@@ -36,6 +36,8 @@ use nat::{Heard, Settled};
 const PROBE_BYTES: u32 = 28;
 /// Answers to older probes are not waited for, as in the balancer.
 const PROBES_AWAITED: u64 = 128;
+/// Of every packet that is simulated; links are absent for the other.
+pub(crate) const FAMILY: Family = Family::V4;
 /// Links of a gateway, and so the distance between the numbers of its kinds of sites.
 const LINKS: u16 = anabranch_policy::abi::MAX_LINKS as u16;
 
@@ -114,9 +116,12 @@ impl Gateway {
     /// All links are there; the first counters are read, and the first choice is installed.
     pub fn begin(&mut self, net: &mut Net) {
         for link in self.links() {
-            self.driver
-                .balancer_mut()
-                .handle_link_state(net.now(), link, LinkState::Present);
+            self.driver.balancer_mut().handle_link_state(
+                net.now(),
+                link,
+                FAMILY,
+                LinkState::Present,
+            );
         }
         self.turn(net);
     }
@@ -130,6 +135,12 @@ impl Gateway {
     /// As of the last turn.
     pub fn status(&self) -> Vec<LinkStatus> {
         self.driver.balancer().status(self.turned)
+    }
+
+    /// The same of each link's path for the packets that are simulated.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = (LinkId, PathStatus)> {
+        let all = self.status().into_iter();
+        all.map(|status| (status.link, status.paths[FAMILY].clone()))
     }
 
     /// What the balancer told, in the order of time.
@@ -168,7 +179,7 @@ impl Gateway {
 
     fn hear(&mut self, net: &mut Net, event: Event) {
         self.events.push((self.turned, event));
-        if let Event::EndFlows { class, link } = event {
+        if let Event::EndFlows { class, link, .. } = event {
             self.ended.tcp += self.nat.end_flows(net, class, link).tcp;
         }
     }
@@ -214,7 +225,7 @@ impl Gateway {
             let round_trip = net.now().since(sent);
             self.driver
                 .balancer_mut()
-                .handle_answer(net.now(), link, id, round_trip);
+                .handle_answer(net.now(), link, FAMILY, id, round_trip);
             self.turn(net);
         }
     }
@@ -364,12 +375,27 @@ impl DataPlane for Plane<'_> {
         Ok(self.nat.counters(self.net.now()))
     }
 
-    fn install(&mut self, class: ClassId, choice: &Choice) -> Result<(), Infallible> {
-        self.nat.install(class, choice);
+    fn install(
+        &mut self,
+        class: ClassId,
+        family: Family,
+        choice: &Choice,
+    ) -> Result<(), Infallible> {
+        if family == FAMILY {
+            self.nat.install(class, choice);
+        }
         Ok(())
     }
 
-    fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<Ended, Infallible> {
-        Ok(self.nat.end_flows(self.net, class, link))
+    fn end_flows(
+        &mut self,
+        class: ClassId,
+        family: Family,
+        link: LinkId,
+    ) -> Result<Ended, Infallible> {
+        Ok(match family == FAMILY {
+            true => self.nat.end_flows(self.net, class, link),
+            false => Ended::default(),
+        })
     }
 }

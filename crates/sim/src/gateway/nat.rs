@@ -11,9 +11,11 @@ use anabranch_policy::abi::{
 };
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::{
-    Gauges, Granularity, NO_TABLE, Request, Rules, Syn, Tried, Without, choose, session_word,
+    Gauges, Granularity, NO_TABLE, PerFamily, Request, Rules, Syn, Tried, Without, choose,
+    session_word,
 };
 
+use super::FAMILY;
 use super::replay::Bound;
 use crate::draws::Draws;
 use crate::net::{FlowId, Net, Packet, SideId};
@@ -305,8 +307,11 @@ impl Nat {
             self.release(silent.class, silent.charged, flows as u32);
         }
         let all = self.traffic.iter().zip(&self.gauges.target);
-        all.map(|(&traffic, &flows)| LinkCounters { traffic, flows })
-            .collect()
+        all.map(|(&traffic, &flows)| LinkCounters {
+            traffic: PerFamily::only(FAMILY, traffic),
+            flows,
+        })
+        .collect()
     }
 
     /// What a link has carried, for whoever sends packets over the gateway's links that are of none of its flows.

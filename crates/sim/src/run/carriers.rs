@@ -107,11 +107,11 @@ fn readings(gateway: &Gateway) -> Vec<LinkReading> {
         State::PossiblyDown(_) => LinkState::Suspect,
         State::Down(_) => LinkState::Down,
     };
-    let all = gateway.status().into_iter();
-    all.map(|status| LinkReading {
-        opened: gateway.nat.opened(status.link),
-        flows: gateway.nat.active(status.link),
-        state: state(status.state),
+    let all = gateway.paths();
+    all.map(|(link, path)| LinkReading {
+        opened: gateway.nat.opened(link),
+        flows: gateway.nat.active(link),
+        state: state(path.state),
         ..LinkReading::default()
     })
     .collect()
@@ -121,16 +121,20 @@ fn events(gateway: &Gateway, names: &[String]) -> Vec<Told> {
     let told = gateway.events().iter();
     told.filter_map(|(at, event)| {
         let (kind, link, text) = match *event {
-            Event::Suspected { link, suspicion } => (
+            Event::Suspected {
+                link, suspicion, ..
+            } => (
                 EventKind::Suspect,
                 link,
                 format!("possibly down: {suspicion}"),
             ),
-            Event::LinkUp { link, down_for } => {
+            Event::LinkUp { link, down_for, .. } => {
                 let text = format!("up after {:.3} s", down_for.as_secs_f64());
                 (EventKind::Up, link, text)
             }
-            Event::LinkDown { link, after, cause } => {
+            Event::LinkDown {
+                link, after, cause, ..
+            } => {
                 let text = format!("down after {:.3} s: {cause}", after.as_secs_f64());
                 (EventKind::Down, link, text)
             }
@@ -241,9 +245,9 @@ impl Stripes {
 
     /// Takes over what the gateway has found out.
     fn see(&mut self) {
-        let all = self.watch.status().into_iter();
-        let alive = all.filter(|status| !matches!(status.state, State::Down(_)));
-        let usable = alive.fold(0, |usable, status| usable | 1 << status.link.0);
+        let all = self.watch.paths();
+        let alive = all.filter(|(_, path)| !matches!(path.state, State::Down(_)));
+        let usable = alive.fold(0, |usable, (link, _)| usable | 1 << link.0);
         self.usable = if usable == 0 { u64::MAX } else { usable };
     }
 }
