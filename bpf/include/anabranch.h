@@ -66,6 +66,7 @@ enum ab_state {
 		1 << 11, /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
 	AB_STATE_CLASSED = 1 << 12, /* counted against its host's quota of the class, too */
 	AB_STATE_ROUTED = 1 << 13,  /* over a link without NAT: with the endpoint it has in the LAN */
+	AB_STATE_PREFIX = 1 << 14,  /* over a link that translates the prefix alone */
 };
 
 struct ab_flow_tcp {

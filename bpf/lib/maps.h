@@ -116,6 +116,7 @@ struct ab_opening {
 	__u8 class;	 /* of the flow, and whose choice is made */
 	__u8 is_apart;	 /* AB_STATE_APART */
 	__u8 is_classed; /* AB_STATE_CLASSED */
+	__u8 keeps_port; /* AB_STATE_ROUTED or AB_STATE_PREFIX */
 	__u8 joins;	 /* what it opens has begun elsewhere: over a link without NAT, or not at all */
 	__u16 kept_link; /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;

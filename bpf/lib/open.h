@@ -5,6 +5,7 @@
 
 #include "../policy/choose.h"
 #include "../policy/hash.h"
+#include "../policy/npt.h"
 #include "../policy/rules.h"
 #include "../policy/session.h"
 #include "admit.h"
@@ -210,6 +211,17 @@ __noinline int choose_link(__u32 tried, __u64 full)
 	return 0;
 }
 
+/* Makes a LAN address what it is on `link`: itself, or with another prefix, or the link's own. The state that tells the first two. */
+static __always_inline __u32 become_external(union ab_addr *addr, const struct ab_link *link, __u8 side)
+{
+	if (side == AB_SIDE_ROUTED)
+		return AB_STATE_ROUTED;
+	if (link->prefix_len && ab_npt(addr, &link->prefix, link->prefix_len))
+		return AB_STATE_PREFIX;
+	*addr = link->external;
+	return 0;
+}
+
 /* Both entries of a flow on `link`, as s->decision says, but for the port. */
 static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link,
 					 __u32 tried)
@@ -225,7 +237,7 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->lan_ifindex = s->opening.lan_ifindex;
 	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) |
 		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0) |
-		     (s->opening.is_apart ? AB_STATE_APART : 0) | (side == AB_SIDE_ROUTED ? AB_STATE_ROUTED : 0);
+		     (s->opening.is_apart ? AB_STATE_APART : 0);
 	wan->turned = s->opening.turned;
 	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
@@ -233,8 +245,10 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->other_port = s->lan_key.local_port;
 	s->wan_key = s->lan_key;
 	s->wan_key.side = side;
-	if (side != AB_SIDE_ROUTED)
-		s->wan_key.local = link->external;
+	__u32 kept = become_external(&s->wan_key.local, link, side);
+	s->opening.keeps_port = kept != 0;
+	wan->state |= kept;
+	lan->state |= kept;
 	lan->other_local = s->wan_key.local;
 	if (is_mapping(p->proto)) {
 		/* Also of one that is apart. */

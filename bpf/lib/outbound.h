@@ -79,7 +79,7 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 	return 1;
 }
 
-/* Instead of a reason: the next link has the attempt's port taken, or one of the two has NAT and the other has not. */
+/* Instead of a reason: the next link has the attempt's port taken, or translates otherwise. */
 #define BEGIN_ANEW -1
 
 /* Between links without NAT the attempt moves: to the remote end it is the same connection. Whether it could. */
@@ -96,12 +96,13 @@ static __noinline int move_to(struct ab_scratch *s, struct ab_flow *flow, __u32 
 	return 1;
 }
 
-/* As go_on_over or move_to. */
+/* As go_on_over or move_to, between links that translate alike; where the prefix alone is translated, an attempt begins anew. */
 static __always_inline int change_link(struct ab_scratch *s, struct ab_flow *flow, __u32 to, __u32 tries)
 {
-	__u32 was_routed = (flow->state & AB_STATE_ROUTED) != 0,
-	      is_routed = side_of_link(to, s->opening.family) == AB_SIDE_ROUTED;
-	if (was_routed != is_routed)
+	const struct ab_link *link = link_at(to, s->opening.family);
+	__u32 is_routed = side_of_link(to, s->opening.family) == AB_SIDE_ROUTED;
+	__u32 kept = flow->state & (AB_STATE_ROUTED | AB_STATE_PREFIX);
+	if (!link || kept != (is_routed ? AB_STATE_ROUTED : 0) || (!is_routed && link->prefix_len))
 		return 0;
 	return is_routed ? move_to(s, flow, to, tries) : go_on_over(s, flow, to, tries);
 }

@@ -89,10 +89,10 @@ static __always_inline int is_of_host(struct __sk_buff *skb, const struct ab_scr
 	return s->lan_key.proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
 }
 
-/* Without NAT a flow has the endpoint that it has in the LAN. */
+/* Where nothing or the prefix alone is translated nobody else has the endpoint. */
 static __always_inline int keeps_endpoint(const struct ab_scratch *s)
 {
-	return s->wan.state & AB_STATE_ROUTED;
+	return s->opening.keeps_port;
 }
 
 /* The port to try next. The first is what the LAN endpoint has on this link already. */

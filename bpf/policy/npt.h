@@ -64,7 +64,8 @@ AB_GLOBAL int ab_npt(union ab_addr *addr, const union ab_addr *prefix, __u32 pre
 		addr->byte[i] = (addr->byte[i] & ~mask) | (prefix->byte[i] & mask);
 	}
 	/* As much less as the rest has become more, and 0 for all ones (section 3.6). */
-	value = ab_fold_words(ab_word_at(addr, word) + ab_fold_words(before) + (0xffff - ab_fold_words(ab_addr_words(addr))));
+	value = ab_fold_words(ab_word_at(addr, word) + ab_fold_words(before) +
+			      (0xffff - ab_fold_words(ab_addr_words(addr))));
 	value = value == 0xffff ? 0 : value;
 	addr->byte[2 * word & 15] = value >> 8;
 	addr->byte[(2 * word + 1) & 15] = value & 0xff;
