@@ -130,9 +130,8 @@ int explain(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	struct ab_explanation *answer = &s->explanation;
 	__builtin_memset(answer, 0, sizeof(*answer));
-	explain_packet(skb, answer);
-	return bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr), answer,
-				   sizeof(*answer), 0);
+	__u32 header = ip_header_of(explain_packet(skb, answer));
+	return bpf_skb_store_bytes(skb, ETH_HLEN + header + sizeof(struct tcphdr), answer, sizeof(*answer), 0);
 }
 
 SEC("raw_tp/sweep_flows")

@@ -66,6 +66,7 @@ enum ab_state {
 		1 << 11, /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
 	AB_STATE_CLASSED = 1 << 12, /* counted against its host's quota of the class, too */
 	AB_STATE_ROUTED = 1 << 13,  /* over a link without NAT: with the endpoint it has in the LAN */
+	AB_STATE_PREFIX = 1 << 14,  /* over a link that translates the prefix alone */
 };
 
 struct ab_flow_tcp {
@@ -103,8 +104,8 @@ static inline union ab_addr *ab_first_remote(struct ab_flow *flow)
 
 /*
  * Who may open flows. A host on the LAN device's own prefix is its MAC, whatever addresses it uses: `address` is zero. What is
- * behind a LAN router has the router's MAC and its own address. The device's share has an entry of its own, with no MAC and all
- * ones as address.
+ * behind a LAN router has the router's MAC and its own address, of IPv6 the first half of it. The device's share has an entry of
+ * its own, with no MAC and all ones as address.
  */
 struct ab_host_key {
 	union ab_addr address;

@@ -35,7 +35,7 @@ static __always_inline void name_sender(struct ab_scratch *s, const struct packe
 {
 	make_host_key(&s->host_key, s->opening.lan_ifindex, s->opening.mac);
 	if (s->opening.via_router)
-		map_ipv4(&s->host_key.address, p->src);
+		s->host_key.address = host_address(&p->src);
 }
 
 /* Who opens a flow by `packet`, and holds it then. */
@@ -66,7 +66,7 @@ static __always_inline int find_opener(struct ab_scratch *s, const struct ab_set
 __noinline int reserve_share(__u32 class)
 {
 	struct ab_scratch *s = scratch();
-	const struct ab_choice *now = choice_of(class);
+	const struct ab_choice *now = s ? choice_of(class, s->opening.family) : NULL;
 	struct ab_class *counts = class_counts(class);
 	if (!s || !now || !counts)
 		return AB_REASON_NOT_CONFIGURED;

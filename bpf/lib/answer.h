@@ -41,12 +41,13 @@ static __always_inline int spend(__u64 *full_ns, __u64 now, __u64 interval, __u6
 	return 1;
 }
 
-/* Whether `source`, which is on a link or in the LAN, is to have an answer of this kind. */
-__noinline int may_answer(__be32 source, __u32 is_link, __u32 kind)
+/* Whether the source of `p`, which is on a link or in the LAN, is to have an answer of this kind. */
+__noinline int may_answer(struct packet *p, __u32 is_link, __u32 kind)
 {
-	union ab_addr addr;
+	if (!p)
+		return 0;
+	union ab_addr addr = host_address(&p->src);
 	__u64 now = time_ns();
-	map_ipv4(&addr, source);
 	struct ab_budget *sum = bpf_map_lookup_elem(&budget_sums, &is_link);
 	struct ab_budget *own = bpf_map_lookup_elem(&budgets, &addr);
 	if (!own) {
@@ -70,11 +71,11 @@ static __always_inline void swap_macs(struct ethhdr *eth)
 /* Sends what a turned packet has become to the LAN host it came from. Only a layer-3 link has brought it without Ethernet. */
 static __always_inline int turn_back(struct __sk_buff *skb, struct packet *p)
 {
-	__be16 type = bpf_htons(ETH_P_IP);
+	__be16 type = skb->protocol;
 	if (p->l3 == 0 && (bpf_skb_change_head(skb, ETH_HLEN, 0) ||
 			   bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0)))
 		return -1;
-	return turn_to(skb, link_of_sender(p));
+	return turn_to(skb, link_of_sender(p), p->family);
 }
 
 /* Sends what the packet has become to where it came from. */
@@ -89,58 +90,134 @@ static __always_inline int send_back(struct __sk_buff *skb, struct packet *p)
 	return p->flags & PACKET_TURNED ? turn_back(skb, p) : bpf_redirect(skb->ifindex, 0);
 }
 
-static __always_inline void fill_ip(struct iphdr *ip, __u8 proto, __u32 length, __be32 src, __be32 dst)
+struct answer_head {
+	union {
+		struct iphdr ip;
+		struct ipv6hdr ip6;
+		__u32 word[sizeof(struct ipv6hdr) / 4];
+	};
+	union {
+		struct icmphdr icmp;
+		struct tcphdr tcp;
+	};
+};
+
+static __always_inline void fill_ipv4(struct iphdr *ip, __u8 proto, __u32 payload, const union ab_addr *src,
+				      const union ab_addr *dst)
 {
-	__builtin_memset(ip, 0, sizeof(*ip));
 	ip->version = 4;
 	ip->ihl = 5;
-	ip->tot_len = bpf_htons(length);
+	ip->tot_len = bpf_htons(sizeof(*ip) + payload);
 	ip->ttl = ANSWER_TTL;
 	ip->protocol = proto;
-	ip->saddr = src;
-	ip->daddr = dst;
+	ip->saddr = src->word[3];
+	ip->daddr = dst->word[3];
 	const __u32 *word = (const __u32 *)ip;
 	ip->check = ~fold_sum((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
 }
 
-/* Answers with ICMP `type` `code`; `mtu` is the next hop's, for fragmentation needed. Neither errors nor fragments after
- * the first are answered (RFC 1812 section 4.3.2.7). */
+static __always_inline void fill_ipv6(struct ipv6hdr *ip, __u8 proto, __u32 payload, const union ab_addr *src,
+				      const union ab_addr *dst)
+{
+	ip->version = 6;
+	ip->payload_len = bpf_htons(payload);
+	ip->hop_limit = ANSWER_TTL;
+	ip->nexthdr = proto;
+	__builtin_memcpy(&ip->saddr, src, sizeof(*src));
+	__builtin_memcpy(&ip->daddr, dst, sizeof(*dst));
+}
+
+/* The IP header of an answer from `own`, back to the source of `p`, and what its transport checksum counts of it. */
+static __always_inline __u64 fill_answer(struct answer_head *head, const struct packet *p, const union ab_addr *own,
+					 __u8 proto, __u32 payload)
+{
+	__builtin_memset(head, 0, sizeof(*head));
+	if (p->family == AB_IPV6)
+		fill_ipv6(&head->ip6, proto, payload, own, &p->src);
+	else
+		fill_ipv4(&head->ip, proto, payload, own, &p->src);
+	if (proto == IPPROTO_ICMP)
+		return 0;
+	__u64 sum = (__u64)bpf_htonl((__u32)proto) + bpf_htonl(payload);
+	/* The mapped prefix counts as nothing (0xffff). */
+	for (__u32 i = 0; i < 4; i++)
+		sum += (__u64)own->word[i] + p->src.word[i];
+	return sum;
+}
+
+/* ICMP as ICMPv6 says it. */
+static __always_inline __u32 icmp6_kind(__u32 type_code)
+{
+	switch (type_code) {
+	case ICMP_TIME_EXCEEDED << 8 | ICMP_EXC_TTL:
+		return ICMP6_TIME_EXCEEDED << 8;
+	case ICMP_DEST_UNREACH << 8 | ICMP_FRAG_NEEDED:
+		return ICMP6_TOO_BIG << 8;
+	case ICMP_DEST_UNREACH << 8 | ICMP_NET_UNREACH:
+		return ICMP6_DEST_UNREACH << 8 | ICMP6_NO_ROUTE;
+	default:
+		return ICMP6_DEST_UNREACH << 8 | ICMP6_PROHIBITED;
+	}
+}
+
+static __always_inline void fill_icmp(struct icmphdr *icmp, __u32 family, __u32 type_code, __u32 mtu)
+{
+	if (family == AB_IPV6)
+		type_code = icmp6_kind(type_code);
+	icmp->type = type_code >> 8;
+	icmp->code = type_code & 0xff;
+	/* Of ICMP the lower half alone is the MTU (RFC 1191), and none is as long. */
+	icmp->un.mtu6 = bpf_htonl(mtu);
+}
+
+/* Writes the head before what the packet has behind it, and sends it back. */
+static __always_inline int send_answer(struct __sk_buff *skb, struct packet *p, const struct answer_head *head,
+				       __u32 transport)
+{
+	__u32 ip = ip_header_of(p->family), l3 = bounded_l3(p);
+	if (p->family == AB_IPV6 ? bpf_skb_store_bytes(skb, l3, &head->ip6, sizeof(head->ip6), 0)
+				 : bpf_skb_store_bytes(skb, l3, &head->ip, sizeof(head->ip), 0))
+		return -1;
+	if (transport == sizeof(head->tcp) ? bpf_skb_store_bytes(skb, l3 + ip, &head->tcp, sizeof(head->tcp), 0)
+					   : bpf_skb_store_bytes(skb, l3 + ip, &head->icmp, sizeof(head->icmp), 0))
+		return -1;
+	return send_back(skb, p);
+}
+
+/* Quoted at most: IPv4 with all its options, IPv6 with what extensions go with a TCP header. */
+#define QUOTED_MAX 128
+
+/* Answers with ICMP `type` `code`, or what ICMPv6 has for that; `mtu` is the next hop's, for fragmentation needed. Neither errors
+ * nor fragments after the first are answered (RFC 1812 section 4.3.2.7, RFC 4443 section 2.4). */
 __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_code, __u32 mtu)
 {
 	if (!p)
 		return -1;
-	struct {
-		struct iphdr ip;
-		struct icmphdr icmp;
-	} head;
+	struct answer_head head;
 	const struct ab_device *device = device_of(skb->ifindex);
 	struct ab_scratch *s = scratch();
 	if (p->kind == PACKET_ICMP_ERROR || !p->has_ports_header || !device || !s)
 		return -1;
 	__u32 is_link = device->role == AB_ROLE_LINK;
-	if (!may_answer(p->src, is_link, mtu ? ANSWER_TOO_BIG : ANSWER_OTHER))
+	if (!may_answer(p, is_link, mtu ? ANSWER_TOO_BIG : ANSWER_OTHER))
 		return -1;
-	__u32 quoted = (p->l4 - p->l3) + QUOTED_TRANSPORT;
+	__u32 quoted = (p->l4 - p->l3) + QUOTED_TRANSPORT, added = ip_header_of(p->family) + sizeof(head.icmp);
 	if (quoted > p->length)
 		quoted = p->length;
-	if (quoted > 80 || bpf_skb_change_tail(skb, p->l3 + quoted, 0) ||
-	    bpf_skb_adjust_room(skb, sizeof(head), BPF_ADJ_ROOM_MAC, 0))
+	if (quoted > QUOTED_MAX || bpf_skb_change_tail(skb, p->l3 + quoted, 0) ||
+	    bpf_skb_adjust_room(skb, added, BPF_ADJ_ROOM_MAC, 0))
 		return -1;
-
-	__u32 padded = (quoted + 3) & ~3u;
-	__builtin_memset(s->bytes, 0, 96);
-	if (quoted < 8 || padded > 80 || bpf_skb_load_bytes(skb, p->l3 + sizeof(head), s->bytes, quoted))
+	__builtin_memset(s->bytes, 0, QUOTED_MAX);
+	if (bpf_skb_load_bytes(skb, p->l3 + added, s->bytes, bounded_length(quoted, QUOTED_MAX)))
 		return -1;
-	__be32 own = is_link ? p->dst : device->address[AB_IPV4].word[3];
-	fill_ip(&head.ip, IPPROTO_ICMP, sizeof(head) + quoted, own, p->src);
-	__builtin_memset(&head.icmp, 0, sizeof(head.icmp));
-	head.icmp.type = type_code >> 8;
-	head.icmp.code = type_code & 0xff;
-	head.icmp.un.frag.mtu = bpf_htons(mtu);
+	const union ab_addr *own = is_link ? &p->dst : &device->address[p->family & 1];
+	__u8 proto = p->family == AB_IPV6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
+	__u64 pseudo = fill_answer(&head, p, own, proto, sizeof(head.icmp) + quoted);
+	fill_icmp(&head.icmp, p->family, type_code, mtu);
 	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.icmp, sizeof(head.icmp), 0);
-	sum = bpf_csum_diff(NULL, 0, (__be32 *)s->bytes, padded, sum);
-	head.icmp.checksum = ~fold_sum((__u32)sum);
-	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb, p);
+	sum = bpf_csum_diff(NULL, 0, (__be32 *)s->bytes, QUOTED_MAX, sum);
+	head.icmp.checksum = ~fold_sum(pseudo + (__u32)sum);
+	return send_answer(skb, p, &head, sizeof(head.icmp));
 }
 
 /* Answers a segment, which has an ACK, with the RST of RFC 9293 section 3.5.2, as if from the remote end. */
@@ -148,24 +225,19 @@ __noinline int answer_rst(struct __sk_buff *skb, struct packet *p)
 {
 	if (!p)
 		return -1;
-	struct {
-		struct iphdr ip;
-		struct tcphdr tcp;
-	} head;
-	if (!p->has_ports_header || p->tcp_flags & TCP_RST || bpf_skb_change_tail(skb, p->l3 + sizeof(head), 0))
+	struct answer_head head;
+	__u32 length = ip_header_of(p->family) + sizeof(head.tcp);
+	if (!p->has_ports_header || p->tcp_flags & TCP_RST || bpf_skb_change_tail(skb, p->l3 + length, 0))
 		return -1;
-	fill_ip(&head.ip, IPPROTO_TCP, sizeof(head), p->dst, p->src);
-	__builtin_memset(&head.tcp, 0, sizeof(head.tcp));
+	__u64 pseudo = fill_answer(&head, p, &p->dst, IPPROTO_TCP, sizeof(head.tcp));
 	head.tcp.source = p->dport;
 	head.tcp.dest = p->sport;
 	head.tcp.doff = sizeof(head.tcp) / 4;
 	head.tcp.rst = 1;
 	head.tcp.seq = bpf_htonl(p->ack);
-	__u32 pseudo[3] = { p->dst, p->src, bpf_htonl(IPPROTO_TCP << 16 | sizeof(head.tcp)) };
-	__s64 sum = bpf_csum_diff(NULL, 0, pseudo, sizeof(pseudo), 0);
-	sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.tcp, sizeof(head.tcp), sum);
-	head.tcp.check = ~fold_sum((__u32)sum);
-	return bpf_skb_store_bytes(skb, p->l3, &head, sizeof(head), 0) ? -1 : send_back(skb, p);
+	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&head.tcp, sizeof(head.tcp), 0);
+	head.tcp.check = ~fold_sum(pseudo + (__u32)sum);
+	return send_answer(skb, p, &head, sizeof(head.tcp));
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include <linux/in.h>
 
 #include "../policy/tries.h"
+#include "addr.h"
 #include "maps.h"
 #include "stats.h"
 
@@ -20,7 +21,7 @@ AB_MAP(losers, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, __u32, 0);
 static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab_flow_key *lan_key,
 					const struct ab_flow *lan, __u32 link)
 {
-	const struct ab_link *there = link_at(link);
+	const struct ab_link *there = link_at(link, ab_family_of(&lan_key->local));
 	if (!there || !(there->flags & AB_LINK_PRESENT))
 		return 0;
 	key->local = there->external;
@@ -41,7 +42,7 @@ static __noinline int retire_try(const struct ab_flow_key *lan_key, const struct
 	if (!make_try_key(&key, lan_key, lan, link))
 		return 0;
 	const struct ab_flow *entry = bpf_map_lookup_elem(&embryos, &key);
-	if (!entry || entry->other_port != lan_key->local_port || entry->other_local.word[3] != lan_key->local.word[3])
+	if (!entry || entry->other_port != lan_key->local_port || !is_same_addr(&entry->other_local, &lan_key->local))
 		return 0;
 	bpf_map_delete_elem(&embryos, &key);
 	return bpf_map_update_elem(&losers, &key, &isn, BPF_ANY);

@@ -24,10 +24,9 @@ struct ab_early_key {
 
 struct ab_early {
 	__u64 held_ns;
-	__be32 dst;
-	__be16 id;
-	__u8 proto;
-	__u8 zero;
+	union ab_addr dst;
+	__u32 id;
+	__u32 proto;
 	__u32 length;
 	__u8 frame[EARLY_BYTES];
 	__u32 padding;
@@ -73,8 +72,7 @@ __noinline int hold_early(struct __sk_buff *skb, struct packet *p, __u32 side)
 	struct early_room *room = early_room();
 	if (!p || !room || !is_holdable(skb))
 		return 0;
-	struct ab_early_key key = { .side = side };
-	map_ipv4(&key.src, p->src);
+	struct ab_early_key key = { .src = p->src, .side = side };
 	struct ab_early_source *source = early_source(&key);
 	if (!source)
 		return 0;
@@ -94,10 +92,8 @@ struct release {
 	struct __sk_buff *skb;
 	struct ab_early_key key;
 	__u64 now;
-	__be32 dst;
-	__be16 id;
-	__u8 proto;
-	__u8 is_changed;
+	const struct packet *first;
+	__u32 is_changed;
 };
 
 /* Makes the packet what is held at this place, if it is of the datagram, and lets it arrive once more. */
@@ -105,7 +101,8 @@ static long step_release(__u32 place, struct release *r)
 {
 	r->key.place = place;
 	struct ab_early *piece = bpf_map_lookup_elem(&early, &r->key);
-	if (!piece || piece->dst != r->dst || piece->id != r->id || piece->proto != r->proto)
+	if (!piece || !is_same_addr(&piece->dst, &r->first->dst) || piece->id != r->first->id ||
+	    piece->proto != r->first->proto)
 		return 0;
 	if (r->now - piece->held_ns <= EARLY_NS) {
 		__u32 length = bounded_length(piece->length, EARLY_BYTES);
@@ -126,13 +123,11 @@ __noinline int release_early(struct __sk_buff *skb, struct packet *p, __u32 side
 		return AB_REASON_MALFORMED;
 	struct release r = {
 		.skb = skb,
+		.key.src = p->src,
 		.key.side = side,
+		.first = p,
 		.now = now,
-		.dst = p->dst,
-		.id = p->id,
-		.proto = p->proto,
 	};
-	map_ipv4(&r.key.src, p->src);
 	struct ab_early_source *source = bpf_map_lookup_elem(&early_sources, &r.key);
 	if (!source || now - source->latest_ns > EARLY_NS || !is_holdable(skb))
 		return 0;

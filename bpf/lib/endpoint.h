@@ -135,8 +135,8 @@ __noinline int find_kept(void)
 		return 0;
 	s->opening.kept_link = AB_NO_TARGET;
 	const struct ab_flow *flow = s->lan_key.proto == IPPROTO_TCP ? flow_of_lan_endpoint(s) : NULL;
-	const struct ab_link *link = flow ? link_at(flow->link) : NULL;
-	if (!link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != flow->other_local.word[3])
+	const struct ab_link *link = flow ? link_at(flow->link, s->opening.family) : NULL;
+	if (!link || !(link->flags & AB_LINK_PRESENT) || !is_same_addr(&link->external, &flow->other_local))
 		return 0;
 	s->opening.kept_link = flow->link;
 	s->opening.kept_port = flow->other_port;

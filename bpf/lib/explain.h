@@ -8,7 +8,12 @@
 /* Whose packet it would be: the network card of the neighbour that the host sends to `p`'s source by, if it knows one. */
 static __noinline void find_sender(struct __sk_buff *skb, const struct packet *p, struct ab_scratch *s)
 {
-	struct bpf_fib_lookup way = { .family = ANABRANCH_AF_INET, .ifindex = p->ifindex, .ipv4_dst = p->src };
+	struct bpf_fib_lookup way = { .family = ANABRANCH_AF_INET6, .ifindex = p->ifindex };
+	__builtin_memcpy(way.ipv6_dst, &p->src, sizeof(way.ipv6_dst));
+	if (p->family == AB_IPV4) {
+		way.family = ANABRANCH_AF_INET;
+		way.ipv4_dst = p->src.word[3];
+	}
 	bpf_fib_lookup(skb, &way, sizeof(way), BPF_FIB_LOOKUP_OUTPUT);
 	__builtin_memcpy(s->opening.mac, way.dmac, sizeof(s->opening.mac));
 	name_sender(s, p);
@@ -51,22 +56,23 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	}
 	if (reason)
 		return set->fallback_mark && way_around(reason) ? way_around(reason) : reason;
-	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_usual_key(&s->lan_key, p);
 	s->opening.class = e->class;
+	s->opening.family = p->family;
 	begin_choice(p);
 	choose_link(0, 0);
 	e->why = s->decision.why;
 	e->link = s->decision.target;
 	if (e->link == AB_NO_TARGET)
-		return reason_without_link(e->class);
-	const struct ab_choice *now = choice_of(e->class);
+		return reason_without_link(e->class, p->family);
+	const struct ab_choice *now = choice_of(e->class, p->family);
 	return now && now->granularity == AB_PER_PACKET ? AB_REASON_ROUTED_OUT : AB_REASON_TRANSLATED_OUT;
 }
 
 /* Of its class. */
 static __noinline int tell_choice(const struct packet *p, struct ab_explanation *e)
 {
-	const struct ab_choice *now = choice_of(e->class);
+	const struct ab_choice *now = choice_of(e->class, p->family);
 	if (!now)
 		return 0;
 	tell_numbers(now, e);
@@ -74,20 +80,21 @@ static __noinline int tell_choice(const struct packet *p, struct ab_explanation 
 	return 0;
 }
 
-static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_explanation *e)
+/* Returns the family of the packet: enum ab_family. */
+static __always_inline __u32 explain_packet(struct __sk_buff *skb, struct ab_explanation *e)
 {
 	struct packet *p = fresh_packet();
 	struct ab_flow_key key;
 	e->link = AB_NO_TARGET;
 	if (!p)
-		return;
+		return AB_IPV4;
 	e->reason = parse_packet(skb, p, ETH_HLEN);
 	if (e->reason || p->kind != PACKET_FLOW)
-		return;
+		return p->family;
 	/* Asked as if it came in where its source is. */
-	const struct ab_route *from = find_route(p->src);
+	const struct ab_route *from = find_route(&p->src);
 	p->ifindex = from ? from->ifindex : 0;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_usual_key(&key, p);
 	struct ab_flow *flow = find_flow(&key);
 	e->class = find_class(p);
 	if (flow && is_mapping(p->proto) && e->class != flow->class && !is_first_remote(p, flow)) {
@@ -99,20 +106,21 @@ static __always_inline void explain_packet(struct __sk_buff *skb, struct ab_expl
 	tell_choice(p, e);
 	if (!flow) {
 		e->reason = explain_new(skb, p, e);
-		return;
+		return p->family;
 	}
 	if (is_mapping(p->proto) && is_kernels(p)) {
 		e->reason = AB_REASON_SPECIFIC_ROUTE;
-		return;
+		return p->family;
 	}
 	if (!is_mapping(p->proto) && flow->state & AB_STATE_HAIRPIN) {
 		e->reason = AB_REASON_HAIRPIN;
-		return;
+		return p->family;
 	}
 	e->bound = 1;
 	e->link = flow->link;
 	e->why = flow->why;
 	e->reason = AB_REASON_TRANSLATED_OUT;
+	return p->family;
 }
 
 #endif

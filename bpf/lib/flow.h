@@ -23,36 +23,42 @@ static __always_inline int is_mapping(__u8 proto)
 }
 
 /* The LAN key of an outbound packet, or the link key of an inbound one. */
-static __always_inline void make_key(struct ab_flow_key *key, __u8 proto, __u8 side, __be32 local, __be16 local_port,
-				     __be32 remote, __be16 remote_port)
+static __always_inline void make_key(struct ab_flow_key *key, __u8 proto, __u8 side, const union ab_addr *local,
+				     __be16 local_port, const union ab_addr *remote, __be16 remote_port)
 {
 	__builtin_memset(key, 0, sizeof(*key));
-	map_ipv4(&key->local, local);
+	key->local = *local;
 	key->local_port = local_port;
 	key->proto = proto;
 	key->side = side;
 	if (!is_mapping(proto)) {
-		map_ipv4(&key->remote, remote);
+		key->remote = *remote;
 		key->remote_port = remote_port;
 	}
 }
 
 /* The LAN key of a mapping that is apart. */
-static __always_inline void make_apart_key(struct ab_flow_key *key, __u8 proto, __be32 local, __be16 local_port,
-					   __be32 remote, __be16 remote_port)
+static __always_inline void make_apart_key(struct ab_flow_key *key, __u8 proto, const union ab_addr *local,
+					   __be16 local_port, const union ab_addr *remote, __be16 remote_port)
 {
 	make_key(key, proto, AB_SIDE_LAN, local, local_port, remote, remote_port);
-	map_ipv4(&key->remote, remote);
+	key->remote = *remote;
 	key->remote_port = proto == IPPROTO_UDP ? remote_port : 0;
+}
+
+/* Of a packet from the LAN, whose mapping is not apart. */
+static __always_inline void make_usual_key(struct ab_flow_key *key, const struct packet *p)
+{
+	make_key(key, p->proto, AB_SIDE_LAN, &p->src, p->sport, &p->dst, p->dport);
 }
 
 /* Of a packet from the LAN. */
 static __always_inline void make_lan_key(struct ab_flow_key *key, const struct packet *p)
 {
 	if (p->flags & PACKET_APART)
-		make_apart_key(key, p->proto, p->src, p->sport, p->dst, p->dport);
+		make_apart_key(key, p->proto, &p->src, p->sport, &p->dst, p->dport);
 	else
-		make_key(key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+		make_usual_key(key, p);
 }
 
 /* Only in the LAN the mapping is told by its remote end: there others have the endpoint, too. */

@@ -4,7 +4,7 @@
  * the id the datagram has on the link. Overlapping fragments poison their datagram (RFC 5722 does so for IPv6; RFC 1858
  * says why), mere duplicates do not.
  *
- * What is longer than its link and may be fragmented is cut here: the head goes on, the tail comes back as a fragment of
+ * What is longer than its link and may be fragmented, which IPv6 never may, is cut here: the head goes on, the tail comes back as a fragment of
  * its own through the ingress it came from.
  */
 #ifndef ANABRANCH_FRAG_H
@@ -103,9 +103,7 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
-	struct ab_fragment_key key = { .id = p->id, .proto = p->proto, .side = side };
-	map_ipv4(&key.src, p->src);
-	map_ipv4(&key.dst, p->dst);
+	struct ab_fragment_key key = { .src = p->src, .dst = p->dst, .id = p->id, .proto = p->proto, .side = side };
 	__u32 payload = p->length - (p->l4 - p->l3);
 	__u32 start = p->fragment & IP_OFFSET_MASK, end = start + (payload + 7) / 8;
 	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, &key);

@@ -19,9 +19,9 @@
 
 /* The link key of a live flow whose external endpoint this is, as s->endpoint_key, and its LAN key, as s->called_key. Whether
  * there is one. */
-static __noinline int find_external(struct ab_scratch *s, __u32 link, __be32 address, __be16 port)
+static __noinline int find_external(struct ab_scratch *s, __u32 link, const union ab_addr *address, __be16 port)
 {
-	make_key(&s->endpoint_key, IPPROTO_TCP, AB_SIDE_LINK(link), address, port, 0, 0);
+	make_key(&s->endpoint_key, IPPROTO_TCP, AB_SIDE_LINK(link), address, port, address, 0);
 	const struct ab_flow *wan = flow_of_external_endpoint(s);
 	const struct ab_flow *lan = wan ? find_other(&s->endpoint_key, wan, &s->called_key) : NULL;
 	return lan && !(lan->state & AB_STATE_CLOSED);
@@ -36,11 +36,10 @@ struct call {
 /* Whether a LAN host called the sender at the endpoint it has, from the external endpoint it now sends to. */
 static __always_inline int was_called_from(struct ab_scratch *s, const struct packet *p, __u32 link)
 {
-	const struct ab_link *own = link_at(s->opening.kept_link);
+	const struct ab_link *own = link_at(s->opening.kept_link, p->family);
 	if (!own)
 		return 0;
-	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(link), p->dst, p->dport, own->external.word[3],
-		 s->opening.kept_port);
+	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(link), &p->dst, p->dport, &own->external, s->opening.kept_port);
 	const struct ab_flow *call = find_flow(&s->wan_key);
 	return call && call->state & AB_STATE_HAIRPIN && !(call->state & AB_STATE_CLOSED);
 }
@@ -49,10 +48,10 @@ static long try_called(__u32 index, struct call *call)
 {
 	struct ab_scratch *s = scratch();
 	const struct packet *p = call->packet;
-	const struct ab_link *link = link_at(index);
-	if (!s || !link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != p->dst)
+	const struct ab_link *link = link_at(index, p->family);
+	if (!s || !link || !(link->flags & AB_LINK_PRESENT) || !is_same_addr(&link->external, &p->dst))
 		return 0;
-	if (!was_called_from(s, p, index) && !(is_first_syn(p) && find_external(s, index, p->dst, p->dport)))
+	if (!was_called_from(s, p, index) && !(is_first_syn(p) && find_external(s, index, &p->dst, p->dport)))
 		return 0;
 	call->link = index;
 	return 1;
@@ -87,7 +86,7 @@ __noinline int find_called(struct packet *p, __u32 link, struct ab_flow_key *key
 	struct ab_scratch *s = scratch();
 	if (!p || !s || !key || p->proto != IPPROTO_TCP || !is_first_syn(p))
 		return AB_REASON_FILTERED_IN;
-	if (!find_external(s, link, p->dst, p->dport))
+	if (!find_external(s, link, &p->dst, p->dport))
 		return AB_REASON_FILTERED_IN;
 	*key = s->endpoint_key;
 	leave_remote(&s->called_key);
@@ -103,11 +102,11 @@ __noinline int follow_hairpin(struct packet *p, struct ab_flow *flow)
 	struct ab_scratch *s = scratch();
 	if (!s || !p || !flow)
 		return AB_REASON_MALFORMED;
-	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(flow->turned), p->dst, p->dport, flow->other_local.word[3],
+	make_key(&s->wan_key, IPPROTO_TCP, AB_SIDE_LINK(flow->turned), &p->dst, p->dport, &flow->other_local,
 		 flow->other_port);
 	if (is_first_syn(p) || find_flow(&s->wan_key))
 		return AB_REASON_HAIRPIN;
-	make_key(&s->lan_key, IPPROTO_TCP, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_usual_key(&s->lan_key, p);
 	close_flow(&s->lan_key, flow);
 	return AB_REASON_NO_FLOW_OUT;
 }

@@ -28,13 +28,22 @@ static __always_inline void make_device_key(struct ab_host_key *key, __u32 ifind
 	key->ifindex = ifindex;
 }
 
+/* What tells a host behind a LAN router from others: of IPv6 its /64, within which it takes what addresses it likes. */
+static __always_inline union ab_addr host_address(const union ab_addr *address)
+{
+	union ab_addr own = *address;
+	if (!ab_is_v4_mapped(address))
+		own.word[2] = own.word[3] = 0;
+	return own;
+}
+
 /* The key of the host a flow counts against. */
 static __always_inline void make_holder_key(struct ab_host_key *key, const struct ab_flow *lan,
 					    const union ab_addr *local)
 {
 	make_host_key(key, lan->lan_ifindex, lan->mac);
 	if (lan->state & AB_STATE_VIA_ROUTER)
-		key->address = *local;
+		key->address = host_address(local);
 }
 
 /* The host a flow counts against: NULL where it is forgotten. */

@@ -13,25 +13,39 @@
 #define ICMP_SUM_CHUNK 512
 #define ICMP_SUM_CHUNKS 4
 
-/* What an error quotes: the packet of ours that failed. Its IP id stays that of the link where it was replaced: nobody
- * remembers the host's. */
+/* What an error quotes: the packet of ours that failed. Its id stays that of the link where it was replaced: nobody remembers the
+ * host's. */
 struct quote {
+	union ab_addr src, dst;
 	__u32 l3, l4;
 	__u32 check_at; /* of the transport checksum; 0: not quoted, or not computed */
-	__be32 src, dst;
 	__be16 sport, dport;
 	__be16 check;
 	__u8 proto;
+	__u8 family;
 	__u32 seq; /* TCP, host order */
 };
 
-/* Whether the ICMP message of `length` bytes at `at` sums to all ones. */
-__noinline int icmp_sum_holds(struct __sk_buff *skb, __u32 at, __u32 length)
+/* What the sum of an ICMPv6 message counts beside it (RFC 8200 section 8.1). */
+static __always_inline __s64 pseudo_sum(const struct packet *p, __u32 length)
+{
+	__be32 rest[2] = { bpf_htonl(length), bpf_htonl(IPPROTO_ICMPV6) };
+	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&p->src, sizeof(p->src) + sizeof(p->dst), 0);
+	return bpf_csum_diff(NULL, 0, rest, sizeof(rest), sum);
+}
+
+AB_SCRATCH(quote_room, struct quote)
+
+/* Whether the ICMP message of the packet sums to all ones. */
+__noinline int icmp_sum_holds(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_scratch *s = scratch();
-	__s64 sum = 0;
-	if (!s || length > ICMP_SUM_CHUNK * ICMP_SUM_CHUNKS)
+	if (!s || !p)
 		return 0;
+	__u32 at = p->l4, length = p->length - (p->l4 - p->l3);
+	if (length > ICMP_SUM_CHUNK * ICMP_SUM_CHUNKS)
+		return 0;
+	__s64 sum = p->family == AB_IPV6 ? pseudo_sum(p, length) : 0;
 	for (__u32 i = 0; i < ICMP_SUM_CHUNKS && length; i++) {
 		__u32 size = length < ICMP_SUM_CHUNK ? length : ICMP_SUM_CHUNK;
 		__builtin_memset(s->bytes, 0, ICMP_SUM_CHUNK);
@@ -47,7 +61,7 @@ __noinline int icmp_sum_holds(struct __sk_buff *skb, __u32 at, __u32 length)
 /* Where the transport checksum of the quote is, and what it is. */
 static __always_inline int read_quoted_check(struct __sk_buff *skb, struct quote *q, __u32 end)
 {
-	q->check_at = q->l4 + (q->proto == IPPROTO_TCP ? 16 : q->proto == IPPROTO_UDP ? 6 : 2);
+	q->check_at = q->l4 + offset_of_sum(q->proto);
 	if (!q->proto || q->check_at + 2 > end)
 		q->check_at = 0;
 	else if (bpf_skb_load_bytes(skb, q->check_at, &q->check, 2))
@@ -57,13 +71,48 @@ static __always_inline int read_quoted_check(struct __sk_buff *skb, struct quote
 	return 0;
 }
 
-/* Reads the quoted headers, which must lie within the packet; options in the inner header are stepped over. 0, or the
- * reason to drop. */
+static __always_inline int read_quoted_ipv4(struct __sk_buff *skb, struct quote *q)
+{
+	struct iphdr ip;
+	if (bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 4 || ip.ihl < 5)
+		return AB_REASON_MALFORMED;
+	q->l4 = q->l3 + ip.ihl * 4;
+	map_ipv4(&q->src, ip.saddr);
+	map_ipv4(&q->dst, ip.daddr);
+	/* Without ports no flow is found. */
+	q->proto = ip.frag_off & bpf_htons(IP_OFFSET_MASK) ? 0 : ip.protocol;
+	return 0;
+}
+
+AB_SCRATCH(quoted_room, struct packet)
+
+static __always_inline int read_quoted_ipv6(struct __sk_buff *skb, struct quote *q, __u32 end)
+{
+	struct packet *inner = quoted_room();
+	struct ipv6hdr ip;
+	if (!inner || bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 6)
+		return AB_REASON_MALFORMED;
+	__builtin_memset(inner, 0, sizeof(*inner));
+	inner->l3 = q->l3;
+	inner->l4 = q->l3 + sizeof(ip);
+	inner->length = end - q->l3;
+	inner->proto = ip.nexthdr;
+	int bad = is_extension(inner->proto) ? find_transport(skb, inner) : 0;
+	if (bad)
+		return bad;
+	q->l4 = inner->l4;
+	__builtin_memcpy(&q->src, &ip.saddr, sizeof(q->src));
+	__builtin_memcpy(&q->dst, &ip.daddr, sizeof(q->dst));
+	q->proto = is_later_fragment(inner) ? 0 : inner->proto;
+	return ab_is_v4_mapped(&q->src) || ab_is_v4_mapped(&q->dst) ? AB_REASON_MALFORMED : 0;
+}
+
+/* Reads the quoted headers, which must lie within the packet; options and extensions of the inner header are stepped over. 0, or
+ * the reason to drop. */
 __noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote *q)
 {
 	if (!p || !q)
 		return AB_REASON_MALFORMED;
-	struct iphdr ip;
 	struct {
 		__be16 ports[2];
 		union {
@@ -72,23 +121,21 @@ __noinline int read_quote(struct __sk_buff *skb, struct packet *p, struct quote 
 		};
 	} head;
 	__u32 end = p->l3 + p->length;
+	q->family = p->family;
 	q->l3 = p->l4 + sizeof(struct icmphdr);
-	if (q->l3 + sizeof(ip) > end || bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 4 ||
-	    ip.ihl < 5)
+	if (q->l3 + ip_header_of(q->family) > end)
 		return AB_REASON_MALFORMED;
-	q->l4 = q->l3 + ip.ihl * 4;
-	q->src = ip.saddr;
-	q->dst = ip.daddr;
-	/* Without ports no flow is found. */
-	q->proto = ip.frag_off & bpf_htons(IP_OFFSET_MASK) ? 0 : ip.protocol;
+	int bad = q->family == AB_IPV6 ? read_quoted_ipv6(skb, q, end) : read_quoted_ipv4(skb, q);
+	if (bad)
+		return bad;
 	if (q->l4 + sizeof(head) > end || bpf_skb_load_bytes(skb, q->l4, &head, sizeof(head)))
 		return AB_REASON_MALFORMED;
-	__u8 type = *(const __u8 *)head.ports;
+	__u8 type = usual_icmp_type(q->proto, *(const __u8 *)head.ports);
 	/* Of ICMP only queries have flows (RFC 1122 section 3.2.2: no error is about an error). */
-	if (q->proto == IPPROTO_ICMP && type != ICMP_ECHO && type != ICMP_ECHOREPLY)
+	if (is_icmp(q->proto) && type != ICMP_ECHO && type != ICMP_ECHOREPLY)
 		q->proto = 0;
-	q->sport = q->proto == IPPROTO_ICMP ? head.echo_id : head.ports[0];
-	q->dport = q->proto == IPPROTO_ICMP ? head.echo_id : head.ports[1];
+	q->sport = is_icmp(q->proto) ? head.echo_id : head.ports[0];
+	q->dport = is_icmp(q->proto) ? head.echo_id : head.ports[1];
 	q->seq = bpf_ntohl(head.seq);
 	return read_quoted_check(skb, q, end);
 }
@@ -118,30 +165,46 @@ __noinline int replace_quoted(struct __sk_buff *skb, __u32 sum_at, __u32 at, __u
 }
 
 /* The quoted transport checksum as it was before the endpoint was translated (RFC 1624). */
-static __always_inline __be16 restored_check(const struct quote *q, __be32 from, __be32 to, __be16 from_port,
-					     __be16 to_port)
+static __always_inline __be16 restored_check(const struct quote *q, const union ab_addr *from, const union ab_addr *to,
+					     __be16 from_port, __be16 to_port)
 {
 	__u64 sum = (__u16)~q->check;
 	if (q->proto != IPPROTO_ICMP)
-		sum = replace_in_sum(sum, from, to);
+		sum = replace_addr_in_sum(sum, from, to);
 	sum = replace_in_sum(sum, from_port, to_port);
 	__be16 check = ~fold_sum(sum);
 	return q->proto == IPPROTO_UDP && !check ? 0xffff : check;
 }
 
-/*
- * In the quote the translated endpoint changes back: its address with the inner header sum, which leaves the ICMP sum
- * as it was; its port and the transport checksum with the ICMP sum.
- */
-static __always_inline int rewrite_quote(struct __sk_buff *skb, const struct packet *p, const struct quote *q,
-					 enum direction way, const struct ab_flow *flow)
+/* The inner header of IPv4 has a sum, which leaves that of the ICMP message as it was; of IPv6 the message's makes up for it. */
+__noinline int replace_quoted_addr(struct __sk_buff *skb, struct quote *q, __u32 sum_at, struct ab_flow *flow,
+				   __u32 is_src)
 {
-	__be32 from = way == INBOUND ? q->src : q->dst, to = flow->other_local.word[3];
+	if (!q || !flow)
+		return -1;
+	const union ab_addr *from = is_src ? &q->src : &q->dst, *to = &flow->other_local;
+	if (q->family == AB_IPV4)
+		return bpf_l3_csum_replace(skb, q->l3 + 10, from->word[3], to->word[3], 4) ||
+		       bpf_skb_store_bytes(skb, q->l3 + (is_src ? 12 : 16), &to->word[3], 4, 0);
+	__s64 change = bpf_csum_diff((__be32 *)from, sizeof(*from), (__be32 *)to, sizeof(*to), 0);
+	return bpf_l4_csum_replace(skb, sum_at, 0, change, 0) ||
+	       bpf_skb_store_bytes(skb, q->l3 + (is_src ? 8 : 24), to, sizeof(*to), 0);
+}
+
+/*
+ * In the quote the translated endpoint changes back: its address, its port and the transport checksum, and the ICMP sum with
+ * them.
+ */
+__noinline int rewrite_quote(struct __sk_buff *skb, struct packet *p, __u32 way, struct ab_flow *flow)
+{
+	struct quote *q = quote_room();
+	if (!p || !q || !flow)
+		return AB_REASON_MALFORMED;
+	const union ab_addr *from = way == INBOUND ? &q->src : &q->dst;
 	__be16 from_port = way == INBOUND ? q->sport : q->dport, to_port = flow->other_port;
-	__u32 addr_at = q->l3 + (way == INBOUND ? 12 : 16), sum_at = p->l4 + 2;
-	__u32 port_at = q->l4 + (q->proto == IPPROTO_ICMP ? 4 : way == INBOUND ? 0 : 2);
-	__be16 check = restored_check(q, from, to, from_port, to_port);
-	if (bpf_l3_csum_replace(skb, q->l3 + 10, from, to, 4) || bpf_skb_store_bytes(skb, addr_at, &to, 4, 0))
+	__u32 sum_at = p->l4 + 2, port_at = q->l4 + port_offset(q->proto, way == INBOUND ? OUTBOUND : INBOUND);
+	__be16 check = restored_check(q, from, &flow->other_local, from_port, to_port);
+	if (replace_quoted_addr(skb, q, sum_at, flow, way == INBOUND))
 		return AB_REASON_REWRITE_FAILED;
 	if (from_port != to_port && replace_quoted(skb, sum_at, port_at, from_port, to_port))
 		return AB_REASON_REWRITE_FAILED;
@@ -153,41 +216,40 @@ static __always_inline int rewrite_quote(struct __sk_buff *skb, const struct pac
 /* An error from the internet about a packet a LAN host sent. 0: it is about no flow. */
 __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
-	if (!p)
+	struct quote *q = quote_room();
+	if (!p || !q)
 		return AB_REASON_MALFORMED;
-	struct quote q;
 	struct ab_flow_key key;
-	if (!(p->flags & PACKET_TURNED) && (is_lan_address(p->src) || is_local_address(p->src)))
+	if (!(p->flags & PACKET_TURNED) && (is_lan_address(&p->src) || is_local_address(&p->src)))
 		return AB_REASON_SPOOFED_WAN;
-	if (!icmp_sum_holds(skb, p->l4, p->length - (p->l4 - p->l3)))
+	if (!icmp_sum_holds(skb, p))
 		return AB_REASON_BAD_CHECKSUM;
-	int bad = read_quote(skb, p, &q);
+	int bad = read_quote(skb, p, q);
 	if (bad)
 		return bad;
-	make_key(&key, q.proto, side, q.src, q.sport, q.dst, q.dport);
+	make_key(&key, q->proto, side, &q->src, q->sport, &q->dst, q->dport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
 		return 0;
-	if (!is_in_flight(&q, &key, flow))
+	if (!is_in_flight(q, &key, flow))
 		return AB_REASON_BAD_QUOTE;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
-	bad = rewrite_quote(skb, p, &q, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, flow->other_local.word[3]);
+	bad = rewrite_quote(skb, p, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, &flow->other_local);
 	if (bad)
 		return bad;
-	return send_to_lan(skb, p, flow, flow->other_local.word[3]) == AB_REASON_TRANSLATED_IN
-		       ? AB_REASON_ERROR_IN
-		       : AB_REASON_REWRITE_FAILED;
+	return send_to_lan(skb, p, flow, &flow->other_local) == AB_REASON_TRANSLATED_IN ? AB_REASON_ERROR_IN
+											: AB_REASON_REWRITE_FAILED;
 }
 
 /* The flow of a packet that came from the internet, and its LAN key: a mapping that is the remote end's alone before another. */
 static __noinline struct ab_flow *find_quoted(struct ab_flow_key *key, const struct quote *q)
 {
-	make_apart_key(key, q->proto, q->dst, q->dport, q->src, q->sport);
+	make_apart_key(key, q->proto, &q->dst, q->dport, &q->src, q->sport);
 	struct ab_flow *flow = find_flow(key);
 	if (flow || !is_mapping(q->proto))
 		return flow;
-	make_key(key, q->proto, AB_SIDE_LAN, q->dst, q->dport, q->src, q->sport);
+	make_key(key, q->proto, AB_SIDE_LAN, &q->dst, q->dport, &q->src, q->sport);
 	return find_flow(key);
 }
 
@@ -195,40 +257,40 @@ static __noinline struct ab_flow *find_quoted(struct ab_flow_key *key, const str
  * and there are links without NAT. */
 __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 {
-	if (!p)
+	struct quote *q = quote_room();
+	if (!p || !q)
 		return AB_REASON_MALFORMED;
-	struct quote q;
 	struct ab_flow_key key;
-	if (!is_lan_address(p->src))
+	if (!is_lan_address(&p->src))
 		return AB_REASON_SPOOFED_LAN;
-	const struct ab_route *route = find_route(p->dst);
+	const struct ab_route *route = find_route(&p->dst);
 	if (route && route->verdict != AB_VERDICT_LINK)
 		return AB_REASON_SPECIFIC_ROUTE;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_OUT;
-	if (!icmp_sum_holds(skb, p->l4, p->length - (p->l4 - p->l3)))
+	if (!icmp_sum_holds(skb, p))
 		return AB_REASON_BAD_CHECKSUM;
-	int bad = read_quote(skb, p, &q);
+	int bad = read_quote(skb, p, q);
 	if (bad)
 		return bad;
-	struct ab_flow *flow = find_quoted(&key, &q);
+	struct ab_flow *flow = find_quoted(&key, q);
 	const struct ab_settings *set = current_settings();
-	if (!flow && set && set->routed)
+	if (!flow && set && routed_links(set, p->family))
 		return 0;
 	if (!flow)
 		return is_forwarding() ? AB_REASON_FORWARD_OUT : AB_REASON_FOREIGN_ERROR;
 	/* Nobody on another device speaks for the host. */
 	if (p->ifindex != flow->lan_ifindex && !(set && set->lan_sources_loose))
 		return AB_REASON_SPOOFED_DEVICE;
-	if (!is_in_flight(&q, &key, flow))
+	if (!is_in_flight(q, &key, flow))
 		return AB_REASON_BAD_QUOTE;
-	const struct ab_link *link = link_at(flow->link);
+	const struct ab_link *link = link_at(flow->link, p->family);
 	if (!link)
 		return AB_REASON_NO_LINK;
-	bad = rewrite_quote(skb, p, &q, OUTBOUND, flow) ?: rewrite_address(skb, p, OUTBOUND, flow->other_local.word[3]);
+	bad = rewrite_quote(skb, p, OUTBOUND, flow) ?: rewrite_address(skb, p, OUTBOUND, &flow->other_local);
 	if (bad)
 		return bad;
-	send_over_link(link, p->dst);
+	send_over_link(link, &p->dst);
 	return AB_REASON_ERROR_OUT;
 }
 

@@ -23,11 +23,11 @@ __noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key, str
 	struct ab_flow_key key;
 	if (p->flags & PACKET_TURNED)
 		return 0;
-	if (is_lan_address(p->src) || is_local_address(p->src))
+	if (is_lan_address(&p->src) || is_local_address(&p->src))
 		return AB_REASON_SPOOFED_WAN;
 	if (set && set->udp_filter_open && p->proto == IPPROTO_UDP)
 		return 0;
-	make_permission_key(&key, wan_key, p->src);
+	make_permission_key(&key, wan_key, &p->src);
 	const struct ab_flow *permission = find_permission(&key);
 	if (!permission || !is_granted_to(permission, wan))
 		return AB_REASON_FILTERED_IN;
@@ -115,15 +115,17 @@ static __always_inline void count_rx(struct ab_traffic *t, struct ab_flow *flow,
 	t->rx_bytes += load.bytes;
 }
 
-static __always_inline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link_index)
+__noinline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link_index)
 {
 	int bad = 0;
+	if (!p || !flow)
+		return AB_REASON_MALFORMED;
 	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN) {
-		const struct ab_link *link = link_at(link_index);
+		const struct ab_link *link = link_at(link_index, p->family);
 		bad = link ? clamp_mss(skb, p, link->mtu) : 0;
 	}
-	bad = bad ?: rewrite_packet(skb, p, INBOUND, flow->other_local.word[3], flow->other_port);
-	return bad ?: send_to_lan(skb, p, flow, flow->other_local.word[3]);
+	bad = bad ?: rewrite_packet(skb, p, INBOUND, &flow->other_local, flow->other_port);
+	return bad ?: send_to_lan(skb, p, flow, &flow->other_local);
 }
 
 /* The reason for which a TCP segment left that was sent to the LAN. */
@@ -146,18 +148,17 @@ static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *
 static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u32 link)
 {
 	struct ab_flow_key key;
-	__u8 side = side_of_link(link);
+	__u8 side = side_of_link(link, p->family);
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_in(skb, p, side) ?: stray_inbound(skb, p);
-	if (p->kind == PACKET_OTHER ||
-	    (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))
+	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))
 		return stray_inbound(skb, p);
 	if (is_later_fragment(p)) {
 		int bad = learn_fragment(p, side);
 		if (bad)
 			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_fragment(skb, p, side) : bad;
 	}
-	make_key(&key, p->proto, side, p->dst, p->dport, p->src, p->sport);
+	make_key(&key, p->proto, side, &p->dst, p->dport, &p->src, p->sport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow && p->flags & PACKET_TURNED) {
 		int refused = find_called(p, link, &key);
@@ -171,7 +172,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	/* What another LAN host sent is no traffic of the link. */
-	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_at(flow->class, link);
+	struct ab_traffic *t = p->flags & PACKET_TURNED ? NULL : traffic_at(flow->class, link, p->family);
 	struct load load = packet_load(skb, p);
 	if (!is_mapping(p->proto)) {
 		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_TURNED))
@@ -186,10 +187,10 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		int way = forward_in(skb, p, flow, link);
 		return way == AB_REASON_TRANSLATED_IN ? way_in(p) : way;
 	}
-	__u32 is_first = ab_first_remote(flow)->word[3] == p->src && !(flow->state & AB_STATE_HAIRPIN);
+	__u32 is_first = is_same_addr(ab_first_remote(flow), &p->src) && !(flow->state & AB_STATE_HAIRPIN);
 	int filtered = is_first ? 0 : filter_mapping(p, &key, flow);
 	/* The host may ask by an id that a LAN host has here; without NAT everybody may speak to everybody. */
-	if (filtered == AB_REASON_FILTERED_IN && (p->proto == IPPROTO_ICMP || side == AB_SIDE_ROUTED))
+	if (filtered == AB_REASON_FILTERED_IN && (is_icmp(p->proto) || side == AB_SIDE_ROUTED))
 		return stray_inbound(skb, p);
 	filtered = filtered ?: take_for_lan(skb, p, &key, &flow, side);
 	if (filtered)

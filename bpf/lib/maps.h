@@ -52,9 +52,10 @@ struct ab_fragment_name {
 struct ab_fragment {
 	__be16 sport;
 	__be16 dport;
-	__be16 new_id; /* outbound: two LAN hosts may use one id towards one remote (RFC 4787 section 11) */
+	__u32 new_id; /* outbound: two LAN hosts may use one id towards one remote (RFC 4787 section 11) */
 	__u8 poisoned;
 	__u8 spans;
+	__u8 zero[6];
 	__u64 seen_ns; /* the first fragment */
 	__u32 total;   /* units of 8 in the datagram, once its last fragment was seen */
 	__u32 held;    /* units seen */
@@ -115,17 +116,19 @@ struct ab_opening {
 	__u8 class;	 /* of the flow, and whose choice is made */
 	__u8 is_apart;	 /* AB_STATE_APART */
 	__u8 is_classed; /* AB_STATE_CLASSED */
+	__u8 keeps_port; /* AB_STATE_ROUTED or AB_STATE_PREFIX */
 	__u8 joins;	 /* what it opens has begun elsewhere: over a link without NAT, or not at all */
 	__u16 kept_link; /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
-	__u32 lan_ifindex;  /* where the source is routed to */
-	__be32 remote;	    /* destination, ... */
-	__be16 remote_port; /* ... and port */
-	__u32 tried;	    /* links that failed the flow already (WSDM), as ab_tried() */
-	__u64 full;	    /* links without a port, ... */
-	__u32 failed;	    /* ... and how many of them were tried */
-	__u32 first_port;   /* where the walk over the ports begins */
-	__u32 reason;	    /* 0: found */
+	__u32 lan_ifindex;    /* where the source is routed to */
+	union ab_addr remote; /* destination, ... */
+	__be16 remote_port;   /* ... and port */
+	__u16 family;	      /* enum ab_family */
+	__u32 tried;	      /* links that failed the flow already (WSDM), as ab_tried() */
+	__u64 full;	      /* links without a port, ... */
+	__u32 failed;	      /* ... and how many of them were tried */
+	__u32 first_port;     /* where the walk over the ports begins */
+	__u32 reason;	      /* 0: found */
 	__u64 now;
 };
 
@@ -144,7 +147,7 @@ struct ab_scratch {
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
-	struct ab_flow_key endpoint_key, called_key;
+	struct ab_flow_key endpoint_key, called_key, end_key;
 	struct ab_explanation explanation;
 	__u8 bytes[512];
 };
@@ -156,9 +159,10 @@ static __always_inline const struct ab_settings *current_settings(void)
 	return bpf_map_lookup_elem(&settings, &zero);
 }
 
-static __always_inline const struct ab_choice *choice_of(__u32 class)
+static __always_inline const struct ab_choice *choice_of(__u32 class, __u32 family)
 {
-	return bpf_map_lookup_elem(&choice, &class);
+	__u32 place = AB_CHOICE_PLACE(class, family);
+	return bpf_map_lookup_elem(&choice, &place);
 }
 
 static __always_inline struct ab_gauges *all_gauges(void)
@@ -190,22 +194,28 @@ static __always_inline const struct ab_device *device_of(__u32 ifindex)
 	return device ? device : find_displaced(ifindex);
 }
 
-static __always_inline const struct ab_link *link_at(__u32 index)
+static __always_inline const struct ab_link *link_at(__u32 index, __u32 family)
 {
-	return bpf_map_lookup_elem(&links, &index);
+	__u32 place = AB_LINK_PLACE(index, family);
+	return bpf_map_lookup_elem(&links, &place);
 }
 
-/* Whether the link has no NAT. */
-static __always_inline int is_routed(const struct ab_settings *set, __u32 link)
+/* The links without NAT, as bits. */
+static __always_inline __u32 routed_links(const struct ab_settings *set, __u32 family)
 {
-	return set->routed >> (link & (AB_MAX_LINKS - 1)) & 1;
+	return set->routed >> AB_LINK_PLACE(0, family & 1) & ((1u << AB_MAX_LINKS) - 1);
+}
+
+static __always_inline int is_routed(const struct ab_settings *set, __u32 link, __u32 family)
+{
+	return routed_links(set, family) >> (link & (AB_MAX_LINKS - 1)) & 1;
 }
 
 /* That the flows of what a link carries are found on. */
-static __always_inline __u8 side_of_link(__u32 link)
+static __always_inline __u8 side_of_link(__u32 link, __u32 family)
 {
 	const struct ab_settings *set = current_settings();
-	return set && is_routed(set, link) ? AB_SIDE_ROUTED : AB_SIDE_LINK(link);
+	return set && is_routed(set, link, family) ? AB_SIDE_ROUTED : AB_SIDE_LINK(link);
 }
 
 #endif

@@ -15,65 +15,126 @@ static __always_inline __u64 replace_in_sum(__u64 sum, __u32 from, __u32 to)
 	return sum + (__u32)~from + to;
 }
 
+static __always_inline __u64 replace_addr_in_sum(__u64 sum, const union ab_addr *from, const union ab_addr *to)
+{
+	for (__u32 i = 0; i < 4; i++)
+		sum = replace_in_sum(sum, from->word[i], to->word[i]);
+	return sum;
+}
+
+static __always_inline __u32 offset_of_sum(__u8 proto)
+{
+	return proto == IPPROTO_TCP ? 16 : proto == IPPROTO_UDP ? 6 : 2;
+}
+
 /*
  * The transport checksum through the kernel's helper, which keeps partial and complete sums of the hardware right.
- * The address counts by the pseudo header (not for ICMP), the port by itself.
+ * The address counts by the pseudo header (but for ICMP of IPv4), the port by itself.
  */
-static __always_inline int fix_transport_sum(struct __sk_buff *skb, const struct packet *p, __be32 from, __be32 to,
-					     __be16 from_port, __be16 to_port)
+static __always_inline int fix_transport_sum(struct __sk_buff *skb, const struct packet *p, const union ab_addr *from,
+					     const union ab_addr *to, __be16 from_port, __be16 to_port)
 {
-	__u32 at = p->l4 + (p->proto == IPPROTO_TCP ? 16 : p->proto == IPPROTO_UDP ? 6 : 2);
-	__u64 flags = p->proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
-	if (p->proto != IPPROTO_ICMP && bpf_l4_csum_replace(skb, at, from, to, flags | BPF_F_PSEUDO_HDR | 4))
+	__u32 at = p->l4 + offset_of_sum(p->proto);
+	__u64 flags = p->proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0, pseudo = flags | BPF_F_PSEUDO_HDR;
+	if (p->family == AB_IPV6) {
+		__s64 change = bpf_csum_diff((__be32 *)from, sizeof(*from), (__be32 *)to, sizeof(*to), 0);
+		if (bpf_l4_csum_replace(skb, at, 0, change, pseudo))
+			return -1;
+	} else if (p->proto != IPPROTO_ICMP && bpf_l4_csum_replace(skb, at, from->word[3], to->word[3], pseudo | 4)) {
 		return -1;
+	}
 	if (from_port != to_port && bpf_l4_csum_replace(skb, at, from_port, to_port, flags | 2))
 		return -1;
 	return 0;
 }
 
-static __always_inline __u32 port_offset(const struct packet *p, enum direction way)
+static __always_inline __u32 port_offset(__u8 proto, enum direction way)
 {
-	if (p->proto == IPPROTO_ICMP)
+	if (is_icmp(proto))
 		return 4;
 	return way == OUTBOUND ? 0 : 2;
 }
 
-/* Writes the new local endpoint, one hop less, and the new id into the packet. 0, or the reason of failure. */
-static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct packet *p, enum direction way, __be32 to,
-					  __be16 to_port)
+/* The address, one hop less, and the new id. 0, or the reason of failure. */
+static __always_inline int rewrite_ipv4(struct __sk_buff *skb, const struct packet *p, enum direction way,
+					const union ab_addr *to)
 {
-	__be32 from = way == OUTBOUND ? p->src : p->dst;
-	__be16 from_port = way == OUTBOUND ? p->sport : p->dport;
-	if (p->has_ports_header && fix_transport_sum(skb, p, from, to, from_port, to_port))
-		return AB_REASON_REWRITE_FAILED;
-
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct iphdr *ip = data + bounded_l3(p);
 	if ((void *)(ip + 1) > end)
 		return AB_REASON_REWRITE_FAILED;
 	__u64 sum = (__u16)~ip->check;
-	sum = replace_in_sum(sum, from, to);
+	sum = replace_in_sum(sum, way == OUTBOUND ? ip->saddr : ip->daddr, to->word[3]);
 	sum = replace_in_sum(sum, bpf_htons((__u16)ip->ttl << 8), bpf_htons((__u16)(ip->ttl - 1) << 8));
-	sum = replace_in_sum(sum, ip->id, p->new_id);
+	sum = replace_in_sum(sum, ip->id, (__be16)p->new_id);
 	ip->ttl--;
 	ip->id = p->new_id;
 	if (way == OUTBOUND)
-		ip->saddr = to;
+		ip->saddr = to->word[3];
 	else
-		ip->daddr = to;
+		ip->daddr = to->word[3];
 	ip->check = ~fold_sum(sum);
+	return 0;
+}
 
+/* A label of the flow's own (RFC 6437), which changes with the host's: that asks for another path so. */
+static __always_inline __u32 new_label(const struct packet *p, const union ab_addr *to, __u32 label)
+{
+	__u32 mixed = (fold_addr(to) ^ fold_addr(&p->dst) ^ label) * 2654435761u ^ ((__u32)p->sport << 16 | p->dport);
+	return mixed * 2654435761u >> 12;
+}
+
+/* The same; and the label of what leaves with another address. Through the helper, which keeps a complete sum of the hardware
+ * right: no sum of the header makes up for what changes in it. */
+__noinline int rewrite_ipv6(struct __sk_buff *skb, struct packet *p, __u32 way, union ab_addr *to)
+{
+	if (!p || !to)
+		return AB_REASON_MALFORMED;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	union {
+		struct ipv6hdr ip;
+		__be32 word[sizeof(struct ipv6hdr) / 4];
+	} head;
+	__u32 l3 = bounded_l3(p);
+	if (data + l3 + sizeof(head) > end)
+		return AB_REASON_REWRITE_FAILED;
+	__builtin_memcpy(&head, data + l3, sizeof(head));
+	head.ip.hop_limit--;
+	if (way == INBOUND) {
+		__builtin_memcpy(&head.ip.daddr, to, sizeof(*to));
+	} else if (!is_same_addr(&p->src, to)) {
+		__u32 first = bpf_ntohl(head.word[0]);
+		head.word[0] = bpf_htonl((first & 0xfff00000) | new_label(p, to, first & 0xfffff));
+		__builtin_memcpy(&head.ip.saddr, to, sizeof(*to));
+	}
+	if (bpf_skb_store_bytes(skb, l3, &head, sizeof(head), BPF_F_RECOMPUTE_CSUM))
+		return AB_REASON_REWRITE_FAILED;
+	__be32 id = p->new_id;
+	if (p->id_at && id != p->id && bpf_skb_store_bytes(skb, l3 + p->id_at, &id, sizeof(id), BPF_F_RECOMPUTE_CSUM))
+		return AB_REASON_REWRITE_FAILED;
+	return 0;
+}
+
+/* Writes the new local endpoint, one hop less, and the new id into the packet. 0, or the reason of failure. */
+static __always_inline int rewrite_packet(struct __sk_buff *skb, struct packet *p, enum direction way,
+					  union ab_addr *to, __be16 to_port)
+{
+	const union ab_addr *from = way == OUTBOUND ? &p->src : &p->dst;
+	__be16 from_port = way == OUTBOUND ? p->sport : p->dport;
+	if (p->has_ports_header && fix_transport_sum(skb, p, from, to, from_port, to_port))
+		return AB_REASON_REWRITE_FAILED;
 	if (p->has_ports_header && from_port != to_port) {
-		__be16 *port = data + bounded_l4(p) + port_offset(p, way);
+		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+		__be16 *port = data + bounded_l4(p) + port_offset(p->proto, way);
 		if ((void *)(port + 1) > end)
 			return AB_REASON_REWRITE_FAILED;
 		*port = to_port;
 	}
-	return 0;
+	return p->family == AB_IPV6 ? rewrite_ipv6(skb, p, way, to) : rewrite_ipv4(skb, p, way, to);
 }
 
 /* The same of an address alone. */
-static __noinline int rewrite_address(struct __sk_buff *skb, const struct packet *p, enum direction way, __be32 to)
+static __noinline int rewrite_address(struct __sk_buff *skb, struct packet *p, enum direction way, union ab_addr *to)
 {
 	return rewrite_packet(skb, p, way, to, way == OUTBOUND ? p->sport : p->dport);
 }
@@ -94,23 +155,23 @@ static __always_inline struct load packet_load(const struct __sk_buff *skb, cons
 }
 
 /* A layer-3 device takes the bare IP packet; Ethernet resolves the gateway, or the destination where there is none. */
-static __always_inline void send_over_link(const struct ab_link *link, __be32 dst)
+static __always_inline void send_over_link(const struct ab_link *link, const union ab_addr *dst)
 {
 	if (link->flags & AB_LINK_POINT_TO_POINT)
 		bpf_redirect(link->ifindex, 0);
 	else
-		redirect_to(link->ifindex, link->gateway.word[3] ?: dst);
+		redirect_to(link->ifindex, is_addr(&link->gateway) ? &link->gateway : dst);
 }
 
 /* Towards the LAN host, or the router it is behind. A packet of a layer-3 link first gets room for Ethernet. */
 static __always_inline int send_to_lan(struct __sk_buff *skb, const struct packet *p, const struct ab_flow *flow,
-				       __be32 host)
+				       const union ab_addr *host)
 {
-	__be32 next_hop = host;
+	const union ab_addr *next_hop = host;
 	if (flow->state & AB_STATE_VIA_ROUTER) {
 		const struct ab_route *route = find_route(host);
-		if (route && route->via.word[3])
-			next_hop = route->via.word[3];
+		if (route && is_addr(&route->via))
+			next_hop = &route->via;
 	}
 	__u32 ifindex = flow->lan_ifindex;
 	if (p->l3 == 0 && bpf_skb_change_head(skb, ETH_HLEN, 0))

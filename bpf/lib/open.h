@@ -5,6 +5,7 @@
 
 #include "../policy/choose.h"
 #include "../policy/hash.h"
+#include "../policy/npt.h"
 #include "../policy/rules.h"
 #include "../policy/session.h"
 #include "admit.h"
@@ -19,20 +20,19 @@
 #define OPENED_ELSEWHERE (-2)
 
 /* Not inlined: its key would stand in the frame of every caller, deepest where flows are opened. */
-static __noinline const struct ab_route *find_route(__be32 addr)
+static __noinline const struct ab_route *find_route(const union ab_addr *addr)
 {
-	struct ab_route_key key = { .prefix_len = 128 };
-	map_ipv4(&key.addr, addr);
+	struct ab_route_key key = { .prefix_len = 128, .addr = *addr };
 	return bpf_map_lookup_elem(&routes, &key);
 }
 
-static __always_inline int is_lan_address(__be32 addr)
+static __always_inline int is_lan_address(const union ab_addr *addr)
 {
 	const struct ab_route *route = find_route(addr);
 	return route && route->verdict == AB_VERDICT_LAN;
 }
 
-static __always_inline int is_local_address(__be32 addr)
+static __always_inline int is_local_address(const union ab_addr *addr)
 {
 	const struct ab_route *route = find_route(addr);
 	return route && route->verdict == AB_VERDICT_LOCAL;
@@ -44,7 +44,7 @@ static __always_inline int is_local_address(__be32 addr)
  */
 static __always_inline int check_source(const struct packet *p)
 {
-	const struct ab_route *from = find_route(p->src);
+	const struct ab_route *from = find_route(&p->src);
 	const struct ab_settings *set = current_settings();
 	struct ab_scratch *s = scratch();
 	if (!s || !set)
@@ -52,16 +52,8 @@ static __always_inline int check_source(const struct packet *p)
 	if (!from || from->verdict != AB_VERDICT_LAN)
 		return AB_REASON_SPOOFED_LAN;
 	s->opening.lan_ifindex = from->ifindex;
-	s->opening.via_router = from->via.word[3] != 0;
+	s->opening.via_router = is_addr(&from->via) != 0;
 	return p->ifindex == from->ifindex || set->lan_sources_loose ? 0 : AB_REASON_SPOOFED_DEVICE;
-}
-
-/* 0/8, 127/8, 169.254/16, multicast, broadcast: never the internet's. */
-static __always_inline int is_never_forwarded(__be32 addr)
-{
-	__u32 host = bpf_ntohl(addr);
-	__u8 first = host >> 24;
-	return first == 0 || first == 127 || first >= 224 || host >> 16 == 0xa9fe;
 }
 
 /* The class of a flow that `p` begins. */
@@ -72,8 +64,8 @@ __noinline int find_class(struct packet *p)
 	const struct ab_rules *all = bpf_map_lookup_elem(&rules, &zero);
 	if (!p || !s || !all || !all->active)
 		return 0;
-	map_ipv4(&s->traits.src, p->src);
-	map_ipv4(&s->traits.dst, p->dst);
+	s->traits.src = p->src;
+	s->traits.dst = p->dst;
 	s->traits.sport = p->sport;
 	s->traits.dport = p->dport;
 	s->traits.proto = p->proto;
@@ -90,14 +82,14 @@ __noinline int classify(struct packet *p)
 		return AB_PER_CONNECTION;
 	/* What stays in the LAN is of no class of traffic to the internet. */
 	s->opening.class = s->opening.is_hairpin ? 0 : find_class(p);
-	const struct ab_choice *now = choice_of(s->opening.class);
+	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
 	return now && !s->opening.is_hairpin ? now->granularity : AB_PER_CONNECTION;
 }
 
 /* Why a flow of this class that finds no link goes no further. */
-static __noinline int reason_without_link(__u32 class)
+static __noinline int reason_without_link(__u32 class, __u32 family)
 {
-	const struct ab_choice *now = choice_of(class);
+	const struct ab_choice *now = choice_of(class, family);
 	switch (now ? now->without : AB_WITHOUT_REFUSE) {
 	case AB_WITHOUT_DROP:
 		return AB_REASON_CLASS_DROPPED;
@@ -109,12 +101,12 @@ static __noinline int reason_without_link(__u32 class)
 }
 
 /* The same of a packet that has opened none. */
-static __noinline int refuse_class(__u32 class)
+static __noinline int refuse_class(__u32 class, __u32 family)
 {
 	struct ab_class *counts = class_counts(class);
 	if (counts)
 		__sync_fetch_and_add(&counts->dropped, 1);
-	return reason_without_link(class);
+	return reason_without_link(class, family);
 }
 
 /* How far the choice for this flow reaches: enum ab_granularity. What has no flows keeps its order by its session. */
@@ -122,18 +114,15 @@ static __always_inline __u32 reach_of(const struct ab_choice *now, const struct 
 {
 	if (p->kind != PACKET_FLOW && now->granularity != AB_PER_PACKET)
 		return AB_PER_SESSION;
-	return ab_reach(now, p->proto == IPPROTO_ICMP ? 0 : p->dport);
+	return ab_reach(now, is_icmp(p->proto) ? 0 : p->dport);
 }
 
 /* What the link of a flow of `p`, of the host of s->host_key and the class that is being asked, is remembered under. Two sessions
  * of a host have one trace by chance of 2^-39, and then a link as good. */
 static __always_inline void make_session(struct ab_scratch *s, const struct packet *p, __u32 reach)
 {
-	union ab_addr local, remote = {};
-	map_ipv4(&local, p->src);
-	if (reach != AB_PER_HOST)
-		map_ipv4(&remote, p->dst);
-	__u64 hash = fold_addr(&local) * 0xff51afd7ed558ccdull + fold_addr(&remote) * 0x9e3779b97f4a7c15ull +
+	__u64 remote = reach == AB_PER_HOST ? 0 : fold_addr(&p->dst);
+	__u64 hash = fold_addr(&p->src) * 0xff51afd7ed558ccdull + remote * 0x9e3779b97f4a7c15ull +
 		     s->opening.class * 0xbf58476d1ce4e5b9ull;
 	s->session_key.host = s->host_key;
 	s->session_key.row = (hash >> 58) % AB_SESSION_ROWS;
@@ -153,7 +142,7 @@ static __noinline __u32 session_link(struct ab_scratch *s, const struct packet *
 /* The flows of the host of s->host_key that follow take this link too, as far as the choice reaches. */
 static __noinline int remember_session(struct ab_scratch *s, const struct packet *p, __u32 link)
 {
-	const struct ab_choice *now = choice_of(s->opening.class);
+	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
 	__u32 reach = now ? reach_of(now, p) : AB_PER_CONNECTION;
 	if (!ab_remembers(reach))
 		return 0;
@@ -171,10 +160,7 @@ static __noinline int remember_session(struct ab_scratch *s, const struct packet
 
 static __always_inline __u32 packet_hash(const struct ab_choice *now, const struct packet *p)
 {
-	union ab_addr src, dst;
-	map_ipv4(&src, p->src);
-	map_ipv4(&dst, p->dst);
-	return ab_hash_for(now, &src, &dst, p->sport, p->dport);
+	return ab_hash_for(now, &p->src, &p->dst, p->sport, p->dport);
 }
 
 /*
@@ -184,11 +170,11 @@ static __always_inline __u32 packet_hash(const struct ab_choice *now, const stru
 __noinline int begin_choice(struct packet *p)
 {
 	struct ab_scratch *s = scratch();
-	const struct ab_choice *now = s ? choice_of(s->opening.class) : NULL;
+	const struct ab_choice *now = s ? choice_of(s->opening.class, s->opening.family) : NULL;
 	if (!s || !now || !p)
 		return AB_REASON_NOT_CONFIGURED;
 	__u32 reach = reach_of(now, p);
-	const struct ab_route *route = find_route(p->dst);
+	const struct ab_route *route = find_route(&p->dst);
 	s->request.route = route && route->verdict == AB_VERDICT_LINK ? route->link : AB_NO_TARGET;
 	s->request.session = ab_remembers(reach) ? session_link(s, p, now, reach) : AB_NO_TARGET;
 	find_kept();
@@ -213,7 +199,7 @@ __noinline int choose_link(__u32 tried, __u64 full)
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return 0;
-	const struct ab_choice *now = choice_of(s->opening.class);
+	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
 	const struct ab_gauges *all = all_gauges();
 	const struct ab_consistent *shares = bpf_map_lookup_elem(&consistent, &zero);
 	s->decision.target = AB_NO_TARGET;
@@ -225,11 +211,22 @@ __noinline int choose_link(__u32 tried, __u64 full)
 	return 0;
 }
 
+/* Makes a LAN address what it is on `link`: itself, or with another prefix, or the link's own. The state that tells the first two. */
+static __always_inline __u32 become_external(union ab_addr *addr, const struct ab_link *link, __u8 side)
+{
+	if (side == AB_SIDE_ROUTED)
+		return AB_STATE_ROUTED;
+	if (link->prefix_len && ab_npt(addr, &link->prefix, link->prefix_len))
+		return AB_STATE_PREFIX;
+	*addr = link->external;
+	return 0;
+}
+
 /* Both entries of a flow on `link`, as s->decision says, but for the port. */
 static __always_inline void fill_entries(struct ab_scratch *s, const struct packet *p, const struct ab_link *link,
 					 __u32 tried)
 {
-	__u8 side = side_of_link(s->decision.target);
+	__u8 side = side_of_link(s->decision.target, s->opening.family);
 	struct ab_flow *lan = &s->lan, *wan = &s->wan;
 	__builtin_memset(wan, 0, sizeof(*wan));
 	wan->opened_ns = wan->seen_ns = s->opening.now;
@@ -240,7 +237,7 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->lan_ifindex = s->opening.lan_ifindex;
 	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) |
 		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0) |
-		     (s->opening.is_apart ? AB_STATE_APART : 0) | (side == AB_SIDE_ROUTED ? AB_STATE_ROUTED : 0);
+		     (s->opening.is_apart ? AB_STATE_APART : 0);
 	wan->turned = s->opening.turned;
 	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
@@ -248,15 +245,17 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->other_port = s->lan_key.local_port;
 	s->wan_key = s->lan_key;
 	s->wan_key.side = side;
-	if (side != AB_SIDE_ROUTED)
-		s->wan_key.local = link->external;
+	__u32 kept = become_external(&s->wan_key.local, link, side);
+	s->opening.keeps_port = kept != 0;
+	wan->state |= kept;
+	lan->state |= kept;
 	lan->other_local = s->wan_key.local;
 	if (is_mapping(p->proto)) {
 		/* Also of one that is apart. */
 		__builtin_memset(&s->wan_key.remote, 0, sizeof(s->wan_key.remote));
 		s->wan_key.remote_port = 0;
-		map_ipv4(ab_first_remote(lan), p->dst);
-		map_ipv4(ab_first_remote(wan), p->dst);
+		*ab_first_remote(lan) = p->dst;
+		*ab_first_remote(wan) = p->dst;
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
 	} else {
 		/* Known even if the SYN goes no further: what is acknowledged is never more. */
@@ -304,8 +303,10 @@ static __always_inline void count_opening(const struct ab_scratch *s, const stru
  * end, so theirs are told apart. */
 static __always_inline struct ab_fullness *fullness_of(const struct packet *p)
 {
-	__u32 remote = (p->dst ^ (__u32)p->dport << 8) * 2654435761u >> 16;
-	__u32 index = p->proto == IPPROTO_UDP ? 0 : p->proto == IPPROTO_ICMP ? 1 : 2 + remote % (AB_FULLNESS_SLOTS - 2);
+	__u32 remote = (fold_addr(&p->dst) ^ (__u32)p->dport << 8) * 2654435761u >> 16;
+	__u32 index = p->family + (p->proto == IPPROTO_UDP ? 0
+				   : is_icmp(p->proto)	   ? 2
+							   : 4 + remote % (AB_FULLNESS_SLOTS - 5));
 	return bpf_map_lookup_elem(&fullness, &index);
 }
 
@@ -360,10 +361,10 @@ static long try_link(__u32 attempt, struct opener *o)
 	else
 		choose_link(s->opening.tried, s->opening.full);
 	__u32 target = s->decision.target, tried = s->opening.tried;
-	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target) : NULL;
+	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target, s->opening.family) : NULL;
 	if (!link || !(link->flags & AB_LINK_PRESENT))
 		return 1;
-	if (s->opening.joins && !is_routed(set, target)) {
+	if (s->opening.joins && !is_routed(set, target, s->opening.family)) {
 		s->opening.reason = AB_REASON_NO_FLOW_OUT;
 		return 1;
 	}
@@ -395,8 +396,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	if (!has_device_room(set, o))
 		return AB_REASON_REFUSED_EMBRYOS;
 	s->opening.now = tick_ns();
-	s->opening.full =
-		full_links(fullness_of(o->packet), s->opening.now) | (s->opening.joins ? ~(__u64)set->routed : 0);
+	s->opening.full = full_links(fullness_of(o->packet), s->opening.now) |
+			  (s->opening.joins ? ~(__u64)routed_links(set, s->opening.family) : 0);
 	s->opening.failed = 0;
 	s->opening.remote = o->packet->dst;
 	s->opening.remote_port = o->packet->dport;
@@ -404,7 +405,7 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 		begin_choice(o->packet);
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
 	if (s->opening.reason == AB_REASON_NO_LINK)
-		return refuse_class(s->opening.class);
+		return refuse_class(s->opening.class, s->opening.family);
 	int refused = s->opening.reason ?: enter_embryo(s, set, o);
 	if (!refused)
 		count_opening(s, o);

@@ -19,20 +19,20 @@
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
 static __always_inline int has_specific_route(const struct packet *p)
 {
-	const struct ab_route *to = find_route(p->dst);
+	const struct ab_route *to = find_route(&p->dst);
 	return to && to->verdict != AB_VERDICT_LINK;
 }
 
 static __always_inline int is_kernels(const struct packet *p)
 {
-	return is_never_forwarded(p->dst) || has_specific_route(p);
+	return is_never_forwarded(&p->dst) || has_specific_route(p);
 }
 
 /* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. A source that lies to the kernel
  * would have its answers out of a link. */
 static __always_inline int gate(const struct packet *p)
 {
-	if (is_never_forwarded(p->dst))
+	if (is_never_forwarded(&p->dst) || p->flags & PACKET_NEIGHBOUR)
 		return AB_REASON_SPECIFIC_ROUTE;
 	return check_source(p) ?: has_specific_route(p) ? AB_REASON_SPECIFIC_ROUTE : 0;
 }
@@ -44,9 +44,9 @@ __noinline int may_begin(struct packet *p)
 	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
-static __always_inline void count_syn_retry(const struct ab_flow *flow)
+static __always_inline void count_syn_retry(const struct ab_flow *flow, __u32 family)
 {
-	struct ab_traffic *t = traffic_of(flow);
+	struct ab_traffic *t = traffic_of(flow, family);
 	if (t)
 		t->syn_retries++;
 }
@@ -79,7 +79,7 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 	return 1;
 }
 
-/* Instead of a reason: the next link has the attempt's port taken, or one of the two has NAT and the other has not. */
+/* Instead of a reason: the next link has the attempt's port taken, or translates otherwise. */
 #define BEGIN_ANEW -1
 
 /* Between links without NAT the attempt moves: to the remote end it is the same connection. Whether it could. */
@@ -96,11 +96,13 @@ static __noinline int move_to(struct ab_scratch *s, struct ab_flow *flow, __u32 
 	return 1;
 }
 
-/* As go_on_over or move_to. */
+/* As go_on_over or move_to, between links that translate alike; where the prefix alone is translated, an attempt begins anew. */
 static __always_inline int change_link(struct ab_scratch *s, struct ab_flow *flow, __u32 to, __u32 tries)
 {
-	__u32 was_routed = (flow->state & AB_STATE_ROUTED) != 0, is_routed = side_of_link(to) == AB_SIDE_ROUTED;
-	if (was_routed != is_routed)
+	const struct ab_link *link = link_at(to, s->opening.family);
+	__u32 is_routed = side_of_link(to, s->opening.family) == AB_SIDE_ROUTED;
+	__u32 kept = flow->state & (AB_STATE_ROUTED | AB_STATE_PREFIX);
+	if (!link || kept != (is_routed ? AB_STATE_ROUTED : 0) || (!is_routed && link->prefix_len))
 		return 0;
 	return is_routed ? move_to(s, flow, to, tries) : go_on_over(s, flow, to, tries);
 }
@@ -117,7 +119,7 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 	choose_link(tried, 0);
 	__u32 target = s->decision.target;
 	if (target >= AB_MAX_LINKS)
-		return reason_without_link(flow->class);
+		return reason_without_link(flow->class, p->family);
 	flow->tried = tried;
 	flow->why = s->decision.why;
 	return target == flow->link || change_link(s, flow, target, tries) ? 0 : BEGIN_ANEW;
@@ -135,7 +137,7 @@ static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct
 /* A SYN whose flow exists. TO_OPEN, 0, or the reason why it goes no further. */
 static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
 {
-	const struct ab_choice *now = choice_of(flow->class);
+	const struct ab_choice *now = choice_of(flow->class, p->family);
 	__u32 tried = 0;
 	if (!now)
 		return AB_REASON_NOT_CONFIGURED;
@@ -143,10 +145,10 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	case AB_SYN_FOLLOWS:
 		return 0;
 	case AB_SYN_AGAIN:
-		count_syn_retry(flow);
+		count_syn_retry(flow, p->family);
 		return 0;
 	case AB_SYN_GOES_ON:
-		count_syn_retry(flow);
+		count_syn_retry(flow, p->family);
 		tried = ab_tried_with(now, flow->tried, flow->link);
 		int why = gate(p) ?: go_on(p, s, flow, tried);
 		if (why != BEGIN_ANEW)
@@ -169,7 +171,7 @@ static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p
 		return AB_REASON_NOT_CONFIGURED;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
-	if (set->routed) {
+	if (routed_links(set, p->family)) {
 		s->opening.joins = 1;
 		return TO_OPEN;
 	}
@@ -230,6 +232,7 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.joins = 0;
 	s->opening.kept_link = AB_NO_TARGET;
 	s->opening.tried = 0;
+	s->opening.family = p->family;
 	s->opening.is_apart = (p->flags & PACKET_APART) != 0;
 	make_lan_key(&s->lan_key, p);
 	return s;
@@ -284,7 +287,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 		return AB_REASON_NOT_CONFIGURED;
 	make_lan_key(&s->lan_key, p);
 	make_other_key(&s->wan_key, &s->lan_key, flow);
-	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
+	make_permission_key(&s->lan_key, &s->wan_key, &p->dst);
 	struct ab_flow *permission = find_permission(&s->lan_key);
 	if (permission && is_granted_to(permission, flow)) {
 		permission->seen_ns = tick_ns();
@@ -309,7 +312,7 @@ static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow
 {
 	if (p->flags & PACKET_PERMITTED)
 		return AB_REASON_TRANSLATED_OUT;
-	if (ab_first_remote(flow)->word[3] != p->dst)
+	if (!is_same_addr(ab_first_remote(flow), &p->dst))
 		return permit_remote(p, flow);
 	return flow->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
@@ -328,7 +331,7 @@ static __always_inline void count_tx(struct __sk_buff *skb, struct packet *p, st
 {
 	struct load load = packet_load(skb, p);
 	touch_flow(flow, tick_ns(), load.packets, load.bytes);
-	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow);
+	struct ab_traffic *t = way == AB_REASON_HAIRPIN ? NULL : traffic_of(flow, p->family);
 	if (!t)
 		return;
 	t->tx_packets += load.packets;
@@ -347,7 +350,7 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turne
 	if (!p)
 		return AB_REASON_FILTERED_IN;
 	__u32 index = is_mapping(p->proto) ? hairpin_link(p) : turned;
-	return turn_to(skb, index) < 0 ? AB_REASON_FILTERED_IN : AB_REASON_HAIRPIN;
+	return turn_to(skb, index, p->family) < 0 ? AB_REASON_FILTERED_IN : AB_REASON_HAIRPIN;
 }
 
 /* The flow of `p`. Not inlined: its key would stand in the frame below which flows are opened. */
@@ -363,7 +366,7 @@ __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_fl
 {
 	if (!p || !flow)
 		return AB_REASON_MALFORMED;
-	const struct ab_link *link = link_at(flow->link);
+	const struct ab_link *link = link_at(flow->link, p->family);
 	if (!link)
 		return AB_REASON_NO_LINK;
 	int way = way_out(p, flow);
@@ -378,7 +381,7 @@ __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_fl
 			return bad;
 		/* While others were sent beside it the flow's memory may have become another's. */
 		flow = find_again(p);
-		link = flow ? link_at(flow->link) : NULL;
+		link = flow ? link_at(flow->link, p->family) : NULL;
 		if (!link)
 			return AB_REASON_FRAGMENT_ORPHAN;
 	}
@@ -387,12 +390,12 @@ __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_fl
 	count_tx(skb, p, flow, way);
 	if (p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
-	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, flow->other_local.word[3], flow->other_port);
+	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, &flow->other_local, flow->other_port);
 	if (bad)
 		return bad;
 	if (way == AB_REASON_HAIRPIN)
 		return send_hairpin(skb, p, flow->turned);
-	send_over_link(link, p->dst);
+	send_over_link(link, &p->dst);
 	return AB_REASON_TRANSLATED_OUT;
 }
 
@@ -410,7 +413,7 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 	classify(p);
 	if (choose_routed(p))
 		return route_packet(skb, p);
-	if (p->proto == IPPROTO_ICMP)
+	if (is_icmp(p->proto))
 		return p->kind == PACKET_ICMP_ERROR ? AB_REASON_FOREIGN_ERROR : AB_REASON_ICMP_OTHER;
 	name_sender(s, p);
 	return fall_back(AB_REASON_REFUSED_PROTOCOL);
@@ -435,7 +438,7 @@ static __always_inline int are_there_rules(void)
 
 static __always_inline int is_first_remote(const struct packet *p, struct ab_flow *flow)
 {
-	return ab_first_remote(flow)->word[3] == p->dst &&
+	return is_same_addr(ab_first_remote(flow), &p->dst) &&
 	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
 }
 
@@ -443,9 +446,9 @@ static __always_inline int is_first_remote(const struct packet *p, struct ab_flo
  * its permission, which knows the last port. */
 static __always_inline int is_of_other_class(struct ab_scratch *s, struct packet *p, struct ab_flow *flow)
 {
-	make_key(&s->lan_key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_usual_key(&s->lan_key, p);
 	make_other_key(&s->wan_key, &s->lan_key, flow);
-	make_permission_key(&s->lan_key, &s->wan_key, p->dst);
+	make_permission_key(&s->lan_key, &s->wan_key, &p->dst);
 	struct ab_flow *permission = find_permission(&s->lan_key);
 	__u32 known = permission && is_granted_to(permission, flow);
 	if (known && permission->state & AB_STATE_HAIRPIN)
@@ -477,7 +480,7 @@ __noinline int leads_apart(struct packet *p)
 	struct ab_scratch *s = scratch();
 	if (!p || !s || !are_there_rules())
 		return 0;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_usual_key(&key, p);
 	struct ab_flow *flow = find_flow(&key);
 	return flow && !is_first_remote(p, flow) && is_of_other_class(s, p, flow);
 }
@@ -499,7 +502,7 @@ static __always_inline int may_lead_apart(const struct packet *p, struct ab_flow
 static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow **flow)
 {
 	struct ab_flow_key key;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_usual_key(&key, p);
 	*flow = bpf_map_lookup_elem(&flows, &key);
 	if (may_lead_apart(p, *flow) && leads_apart(p))
 		*flow = find_apart(p, &key);
@@ -522,7 +525,7 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 		p->new_id = draw();
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p) ?: outbound_other(skb, p);
-	if (p->kind == PACKET_OTHER || (p->proto == IPPROTO_ICMP && p->has_ports_header && p->icmp_type != ICMP_ECHO))
+	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHO))
 		return outbound_other(skb, p);
 	if (is_later_fragment(p)) {
 		int bad = learn_fragment(p, AB_SIDE_LAN);

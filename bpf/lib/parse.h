@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The packet as the gateway sees it: one bounded pass over Ethernet, IPv4 and the first bytes of the transport header. */
+/*
+ * The packet as the gateway sees it: one bounded pass over Ethernet, IP and the first bytes of the transport header. From here on
+ * the families differ where their headers do, and nowhere else.
+ */
 #ifndef ANABRANCH_PARSE_H
 #define ANABRANCH_PARSE_H
+
+#include <stddef.h>
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
@@ -14,9 +20,10 @@
 
 #include "../include/anabranch.h"
 #include "../policy/inline.h"
+#include "addr.h"
 #include "map.h"
 
-/* RFC 792. Defined here because <linux/icmp.h> drags in the host's C library. */
+/* RFC 792, and RFC 4443 of ICMPv6. Defined here because <linux/icmp.h> drags in the host's C library. */
 struct icmphdr {
 	__u8 type;
 	__u8 code;
@@ -30,6 +37,7 @@ struct icmphdr {
 			__be16 zero;
 			__be16 mtu;
 		} frag;
+		__be32 mtu6;
 	} un;
 };
 
@@ -43,6 +51,21 @@ struct icmphdr {
 #define ICMP_FRAG_NEEDED 4
 #define ICMP_PKT_FILTERED 13
 #define ICMP_EXC_TTL 0
+
+#define ICMP6_DEST_UNREACH 1
+#define ICMP6_TOO_BIG 2
+#define ICMP6_TIME_EXCEEDED 3
+#define ICMP6_PARAMETERPROB 4
+#define ICMP6_ECHO 128
+#define ICMP6_ECHOREPLY 129
+/* Neighbour discovery (RFC 4861), redirects included. */
+#define ICMP6_ND_FIRST 133
+#define ICMP6_ND_LAST 137
+/* Who is not on the link cannot send it. */
+#define ND_HOP_LIMIT 255
+
+#define ICMP6_NO_ROUTE 0
+#define ICMP6_PROHIBITED 1
 
 #define VLAN_ID_MASK 0x0fff
 
@@ -74,21 +97,24 @@ enum packet_flags {
 	PACKET_CHALLENGE = 8,  /* none of its flow's: of an earlier connection, to the SYN */
 	PACKET_APART = 16,     /* of the mapping that is its remote end's alone */
 	PACKET_PERMITTED = 32, /* to a remote end that its mapping hears */
+	PACKET_NEIGHBOUR = 64, /* neighbour discovery of IPv6, which stays on its link */
 };
 
 struct packet {
+	union ab_addr src, dst;
 	__u8 l3, l4; /* offsets of the headers */
+	__u8 family; /* enum ab_family */
 	__u8 dscp;
-	__be32 src, dst;
 	__be16 sport, dport; /* ICMP echo: the id, in both */
 	__u16 length;	     /* of the IP packet, as its header says */
-	__u16 fragment;	     /* flags and offset, host order */
-	__be16 id;
-	__be16 new_id; /* under which it is sent on */
+	__u16 fragment;	     /* flags and offset as of IPv4, host order; IPv6 may not be fragmented on its way */
+	__u32 id;	     /* of the datagram, network order; IPv4: 16 bits */
+	__u32 new_id;	     /* under which it is sent on */
+	__u8 id_at;	     /* IPv6: from l3; 0: it is no fragment */
 	__u8 proto;
 	__u8 ttl;
 	__u8 kind;	       /* enum packet_kind */
-	__u8 icmp_type;	       /* ICMP only */
+	__u8 icmp_type;	       /* ICMP only; of ICMPv6, echo and its reply as in ICMP */
 	__u8 tcp_flags;	       /* TCP with a header only */
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
@@ -107,6 +133,12 @@ static __always_inline struct packet *fresh_packet(void)
 	if (p)
 		__builtin_memset(p, 0, sizeof(*p));
 	return p;
+}
+
+/* Bytes of the header without options or extensions. */
+static __always_inline __u32 ip_header_of(__u32 family)
+{
+	return family == AB_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 }
 
 static __always_inline int is_fragment(const struct packet *p)
@@ -146,31 +178,30 @@ static __always_inline __u32 bounded_l3(const struct packet *p)
 
 static __always_inline __u32 bounded_l4(const struct packet *p)
 {
-	return p->l4 & 127;
+	return p->l4 & 255;
 }
 
-static __always_inline void map_ipv4(union ab_addr *addr, __be32 v4)
+static __always_inline int is_icmp(__u8 proto)
 {
-	addr->word[0] = 0;
-	addr->word[1] = 0;
-	addr->word[2] = bpf_htonl(0xffff);
-	addr->word[3] = v4;
-}
-
-static __always_inline int is_same_addr(const union ab_addr *a, const union ab_addr *b)
-{
-	return a->word[3] == b->word[3] && a->word[2] == b->word[2] && a->word[1] == b->word[1] &&
-	       a->word[0] == b->word[0];
-}
-
-static __always_inline __u32 fold_addr(const union ab_addr *addr)
-{
-	return addr->word[0] ^ addr->word[1] ^ addr->word[2] ^ addr->word[3];
+	return proto == IPPROTO_ICMP || proto == IPPROTO_ICMPV6;
 }
 
 static __always_inline int is_icmp_error(__u8 type)
 {
 	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;
+}
+
+static __always_inline int is_icmp6_error(__u8 type)
+{
+	return type >= ICMP6_DEST_UNREACH && type <= ICMP6_PARAMETERPROB;
+}
+
+/* The type of a query as in ICMP. */
+static __always_inline __u8 usual_icmp_type(__u8 proto, __u8 type)
+{
+	if (proto == IPPROTO_ICMP)
+		return type;
+	return type == ICMP6_ECHO ? ICMP_ECHO : type == ICMP6_ECHOREPLY ? ICMP_ECHOREPLY : 0xff;
 }
 
 static __always_inline __u16 fold_sum(__u64 sum)
@@ -246,12 +277,13 @@ static __always_inline int take_tag(struct __sk_buff *skb)
 }
 
 /*
- * Bytes of headers that must be readable directly: Ethernet, IPv4, TCP without options; and the same with every IPv4
+ * Bytes of headers that must be readable directly: Ethernet, IP, TCP without options; and the same with every IPv4
  * option. No more is asked for than is needed: a sender's segment has its headers alone before its pages, and reading
  * further would copy.
  */
 #define PLAIN_ROOM (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct tcphdr))
 #define OPTIONS_ROOM (ETH_HLEN + 60 + sizeof(struct tcphdr))
+#define PLAIN_ROOM6 (ETH_HLEN + sizeof(struct ipv6hdr) + sizeof(struct tcphdr))
 
 /* Makes `room` bytes readable, or the whole packet if it is shorter. Packet pointers are void afterwards. */
 static __always_inline int make_readable(struct __sk_buff *skb, __u32 room)
@@ -310,13 +342,16 @@ static __always_inline int parse_icmp(struct packet *p, const struct icmphdr *ic
 {
 	if ((void *)(icmp + 1) > end || l4_length < sizeof(*icmp))
 		return AB_REASON_MALFORMED;
-	p->icmp_type = icmp->type;
+	p->icmp_type = usual_icmp_type(p->proto, icmp->type);
 	p->l4_header = sizeof(*icmp);
-	if (icmp->type == ICMP_ECHO || icmp->type == ICMP_ECHOREPLY) {
+	if (p->icmp_type == ICMP_ECHO || p->icmp_type == ICMP_ECHOREPLY) {
 		p->sport = p->dport = icmp->un.echo.id;
 		p->kind = PACKET_FLOW;
-	} else if (is_icmp_error(icmp->type)) {
+	} else if (p->proto == IPPROTO_ICMP ? is_icmp_error(icmp->type) : is_icmp6_error(icmp->type)) {
 		p->kind = PACKET_ICMP_ERROR;
+	} else if (p->proto == IPPROTO_ICMPV6 && icmp->type >= ICMP6_ND_FIRST && icmp->type <= ICMP6_ND_LAST &&
+		   p->ttl == ND_HOP_LIMIT) {
+		p->flags |= PACKET_NEIGHBOUR;
 	}
 	return 0;
 }
@@ -325,7 +360,7 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 {
 	p->kind = PACKET_OTHER;
 	if (is_later_fragment(p)) {
-		if (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || p->proto == IPPROTO_ICMP)
+		if (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || is_icmp(p->proto))
 			p->kind = PACKET_FLOW;
 		return 0;
 	}
@@ -336,23 +371,18 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 	case IPPROTO_UDP:
 		return parse_udp(p, header, end, l4_length);
 	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		/* Of the other family it is nobody's. */
+		if ((p->proto == IPPROTO_ICMP) != (p->family == AB_IPV4))
+			return 0;
 		return parse_icmp(p, header, end, l4_length);
 	default:
 		return 0;
 	}
 }
 
-/* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
-__noinline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+static __always_inline int parse_ipv4(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
-	if (!p)
-		return AB_REASON_MALFORMED;
-	l3 &= 15;
-	int bad = take_tag(skb);
-	if (bad)
-		return bad;
-	if (skb->protocol != bpf_htons(ETH_P_IP))
-		return AB_REASON_NOT_IP;
 	if (make_readable(skb, PLAIN_ROOM))
 		return AB_REASON_MALFORMED;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -372,19 +402,150 @@ __noinline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
 	p->length = bpf_ntohs(ip->tot_len);
 	if (p->length < header || l3 + p->length > skb->len)
 		return AB_REASON_MALFORMED;
-	bad = judge_header(skb, ip, l3);
+	int bad = judge_header(skb, ip, l3);
 	if (bad)
 		return bad;
-	p->l3 = l3;
 	p->l4 = l3 + header;
-	p->src = ip->saddr;
-	p->dst = ip->daddr;
+	map_ipv4(&p->src, ip->saddr);
+	map_ipv4(&p->dst, ip->daddr);
 	p->proto = ip->protocol;
 	p->ttl = ip->ttl;
 	p->dscp = ip->tos >> 2;
 	p->id = p->new_id = ip->id;
 	p->fragment = bpf_ntohs(ip->frag_off);
 	return parse_transport(p, data + p->l4, end, p->length - header);
+}
+
+/* Extension headers that are stepped over, and how far: what begins later is nothing that anybody sends. */
+#define EXTENSIONS_MAX 6
+#define EXTENSIONS_END (ETH_HLEN + sizeof(struct ipv6hdr) + 160)
+
+#define IPPROTO_EXT_HOPS 0
+#define IPPROTO_EXT_ROUTING 43
+#define IPPROTO_EXT_FRAGMENT 44
+#define IPPROTO_EXT_DESTINATION 60
+/* Obsolete: the sender tells routers the way (RFC 5095). */
+#define ROUTING_SOURCE 0
+
+/* The first bytes of an extension header (RFC 8200 section 4); the fragment header is all of it. */
+struct extension {
+	__u8 next;
+	__u8 length; /* in units of 8 bytes, the first not counted */
+	union {
+		__be16 offset; /* of a fragment, in units of 1 byte; the last bit: more follow */
+		__u8 routing[2];
+	};
+	__be32 id;
+};
+
+static __always_inline int is_extension(__u8 proto)
+{
+	return proto == IPPROTO_EXT_HOPS || proto == IPPROTO_EXT_ROUTING || proto == IPPROTO_EXT_FRAGMENT ||
+	       proto == IPPROTO_EXT_DESTINATION;
+}
+
+struct extension_walk {
+	struct __sk_buff *skb;
+	struct packet *p;
+	__u32 bad; /* reason to drop */
+};
+
+/* Steps over the extension header that p->proto and p->l4 tell of. Stops behind the last, and at a fragment that is not the first:
+ * what follows there is data. */
+static long step_extension(__u32 step, struct extension_walk *walk)
+{
+	struct packet *p = walk->p;
+	struct extension header;
+	__u32 size = sizeof(header);
+	(void)step;
+	if (!is_extension(p->proto) || is_later_fragment(p))
+		return 1;
+	walk->bad = AB_REASON_MALFORMED;
+	if (bpf_skb_load_bytes(walk->skb, p->l4, &header, sizeof(header)))
+		return 1;
+	if (p->proto == IPPROTO_EXT_ROUTING && header.routing[0] == ROUTING_SOURCE) {
+		walk->bad = AB_REASON_SOURCE_ROUTED;
+		return 1;
+	}
+	if (p->proto == IPPROTO_EXT_FRAGMENT) {
+		__u32 offset = bpf_ntohs(header.offset);
+		p->fragment |= offset >> 3 | (offset & 1 ? IP_MORE_FRAGMENTS : 0);
+		p->id = p->new_id = header.id;
+		p->id_at = p->l4 + offsetof(struct extension, id) - p->l3;
+	} else {
+		size += header.length * 8;
+	}
+	if (p->l4 + size > EXTENSIONS_END || p->l4 + size > p->l3 + p->length)
+		return 1;
+	p->l4 += size;
+	p->proto = header.next;
+	walk->bad = 0;
+	return 0;
+}
+
+/* Finds the transport header behind extension headers, whichever they are. 0, or the reason to drop. */
+__noinline int find_transport(struct __sk_buff *skb, struct packet *p)
+{
+	struct extension_walk walk = { .skb = skb, .p = p };
+	if (!p)
+		return AB_REASON_MALFORMED;
+	bpf_loop(EXTENSIONS_MAX, step_extension, &walk, 0);
+	if (walk.bad)
+		return walk.bad;
+	return is_extension(p->proto) && !is_later_fragment(p) ? AB_REASON_MALFORMED : 0;
+}
+
+static __always_inline int parse_ipv6(struct __sk_buff *skb, struct packet *p, __u32 l3)
+{
+	if (make_readable(skb, PLAIN_ROOM6))
+		return AB_REASON_MALFORMED;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ipv6hdr *ip = data + l3;
+	if ((void *)(ip + 1) > end || ip->version != 6)
+		return AB_REASON_MALFORMED;
+	__u32 length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+	if (length > 0xffff || l3 + length > skb->len)
+		return AB_REASON_MALFORMED;
+	p->length = length;
+	p->l4 = l3 + sizeof(*ip);
+	__builtin_memcpy(&p->src, &ip->saddr, sizeof(p->src));
+	__builtin_memcpy(&p->dst, &ip->daddr, sizeof(p->dst));
+	/* Nobody passes for IPv4. */
+	if (ab_is_v4_mapped(&p->src) || ab_is_v4_mapped(&p->dst))
+		return AB_REASON_MALFORMED;
+	p->proto = ip->nexthdr;
+	p->ttl = ip->hop_limit;
+	p->dscp = ip->priority << 2 | ip->flow_lbl[0] >> 6;
+	p->fragment = IP_DONT_FRAGMENT;
+	if (is_extension(p->proto)) {
+		int bad = find_transport(skb, p);
+		if (bad || make_readable(skb, EXTENSIONS_END + sizeof(struct tcphdr)))
+			return bad ?: AB_REASON_MALFORMED;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+	return parse_transport(p, data + bounded_l4(p), end, p->length - (p->l4 - l3));
+}
+
+/* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
+__noinline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+{
+	if (!p)
+		return AB_REASON_MALFORMED;
+	int bad = take_tag(skb);
+	if (bad)
+		return bad;
+	l3 &= 15;
+	p->l3 = l3;
+	switch (skb->protocol) {
+	case bpf_htons(ETH_P_IP):
+		return parse_ipv4(skb, p, l3);
+	case bpf_htons(ETH_P_IPV6):
+		p->family = AB_IPV6;
+		return parse_ipv6(skb, p, l3);
+	default:
+		return AB_REASON_NOT_IP;
+	}
 }
 
 #endif

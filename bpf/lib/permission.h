@@ -12,10 +12,10 @@
 #include "flow.h"
 
 static __always_inline void make_permission_key(struct ab_flow_key *key, const struct ab_flow_key *wan_key,
-						__be32 remote)
+						const union ab_addr *remote)
 {
 	*key = *wan_key;
-	map_ipv4(&key->remote, remote);
+	key->remote = *remote;
 }
 
 static __always_inline struct ab_flow *find_permission(const struct ab_flow_key *key)
@@ -53,7 +53,7 @@ static __always_inline void grant_permission(struct ab_scratch *s, const struct 
 	__builtin_memset(permission, 0, sizeof(*permission));
 	permission->opened_ns = lan->opened_ns;
 	permission->seen_ns = tick_ns();
-	map_ipv4(&permission->other_local, p->src);
+	permission->other_local = p->src;
 	permission->lan_ifindex = lan->lan_ifindex;
 	__builtin_memcpy(permission->mac, lan->mac, sizeof(permission->mac));
 	permission->link = lan->link;

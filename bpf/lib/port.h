@@ -82,17 +82,17 @@ static __always_inline int is_of_host(struct __sk_buff *skb, const struct ab_scr
 {
 	struct endpoints ends = {
 		.src = s->opening.remote,
-		.dst = s->wan_key.local.word[3],
+		.dst = s->wan_key.local,
 		.sport = s->opening.remote_port,
 		.dport = s->wan_key.local_port,
 	};
 	return s->lan_key.proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
 }
 
-/* Without NAT a flow has the endpoint that it has in the LAN. */
+/* Where nothing or the prefix alone is translated nobody else has the endpoint. */
 static __always_inline int keeps_endpoint(const struct ab_scratch *s)
 {
-	return s->wan.state & AB_STATE_ROUTED;
+	return s->opening.keeps_port;
 }
 
 /* The port to try next. The first is what the LAN endpoint has on this link already. */
@@ -101,7 +101,7 @@ static __always_inline __u32 next_port(const struct ab_settings *set, const stru
 	__u32 original = bpf_ntohs(s->lan_key.local_port);
 	if (keeps_endpoint(s))
 		return original;
-	if (s->lan_key.proto == IPPROTO_ICMP)
+	if (is_icmp(s->lan_key.proto))
 		return candidate_id(original, s->opening.first_port, attempt);
 	if (!attempt && s->opening.kept_link == s->decision.target)
 		return bpf_ntohs(s->opening.kept_port);
@@ -111,7 +111,7 @@ static __always_inline __u32 next_port(const struct ab_settings *set, const stru
 /* Whether both ends of the flow would be the same: a LAN host calls another at the port it would have itself. */
 static __always_inline int is_remote_end(const struct ab_scratch *s)
 {
-	return s->wan_key.local.word[3] == s->opening.remote && s->wan_key.local_port == s->opening.remote_port;
+	return is_same_addr(&s->wan_key.local, &s->opening.remote) && s->wan_key.local_port == s->opening.remote_port;
 }
 
 /* A SYN/ACK must come from the endpoint that was called. */
@@ -137,7 +137,7 @@ static long try_port(__u32 attempt, struct port_search *search)
 	const struct ab_settings *set = current_settings();
 	if (!s || !set)
 		return 1;
-	__u32 any = s->lan_key.proto == IPPROTO_ICMP || keeps_endpoint(s), port = next_port(set, s, attempt);
+	__u32 any = is_icmp(s->lan_key.proto) || keeps_endpoint(s), port = next_port(set, s, attempt);
 	if (!port && !any)
 		return 1;
 	s->wan_key.local_port = bpf_htons(port);

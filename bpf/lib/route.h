@@ -18,20 +18,20 @@ __noinline int choose_routed(struct packet *p)
 {
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
-	if (!s || !set || !set->routed || !p)
+	if (!s || !set || !p || !routed_links(set, p->family))
 		return 0;
 	name_sender(s, p);
 	begin_choice(p);
-	choose_link(0, ~(__u64)set->routed);
+	choose_link(0, ~(__u64)routed_links(set, p->family));
 	__u32 target = s->decision.target;
-	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target) : NULL;
-	return link && link->flags & AB_LINK_PRESENT && is_routed(set, target);
+	const struct ab_link *link = target < AB_MAX_LINKS ? link_at(target, p->family) : NULL;
+	return link && link->flags & AB_LINK_PRESENT && is_routed(set, target, p->family);
 }
 
 static __always_inline void count_routed(struct __sk_buff *skb, const struct packet *p, const struct ab_scratch *s)
 {
 	struct load load = packet_load(skb, p);
-	struct ab_traffic *t = traffic_at(s->opening.class, s->decision.target);
+	struct ab_traffic *t = traffic_at(s->opening.class, s->decision.target, p->family);
 	gauge_add(s->decision.target, 1, 0, 0);
 	if (!t)
 		return;
@@ -43,7 +43,7 @@ static __always_inline void count_routed(struct __sk_buff *skb, const struct pac
 __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_scratch *s = scratch();
-	const struct ab_link *link = s ? link_at(s->decision.target) : NULL;
+	const struct ab_link *link = s && p ? link_at(s->decision.target, p->family) : NULL;
 	int bad = 0;
 	if (!link || !p)
 		return AB_REASON_NO_LINK;
@@ -56,12 +56,12 @@ __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 	p->new_id = p->id;
 	if (!bad && p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
-	bad = bad ?: rewrite_address(skb, p, OUTBOUND, p->src);
+	bad = bad ?: rewrite_address(skb, p, OUTBOUND, &p->src);
 	if (bad)
 		return bad;
 	count_routed(skb, p, s);
 	remember_session(s, p, s->decision.target);
-	send_over_link(link, p->dst);
+	send_over_link(link, &p->dst);
 	return AB_REASON_ROUTED_OUT;
 }
 
@@ -71,7 +71,7 @@ __noinline int route_by_itself(struct __sk_buff *skb, struct packet *p)
 	struct ab_scratch *s = scratch();
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
-	return choose_routed(p) ? route_packet(skb, p) : refuse_class(s->opening.class);
+	return choose_routed(p) ? route_packet(skb, p) : refuse_class(s->opening.class, s->opening.family);
 }
 
 #endif

@@ -222,7 +222,9 @@ static __always_inline long send_over_sublink(struct __sk_buff *skb, const struc
 		return bpf_redirect(path->ifindex, 0);
 	if (forget_route(skb))
 		return TC_ACT_SHOT;
-	return redirect_to(path->ifindex, path->next_hop);
+	union ab_addr next_hop;
+	map_ipv4(&next_hop, path->next_hop);
+	return redirect_to(path->ifindex, &next_hop);
 }
 
 /* Sends the packet, and says for which reason it left. */

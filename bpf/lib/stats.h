@@ -14,16 +14,16 @@ static __always_inline void count_reason(__u32 reason)
 		(*packets)++;
 }
 
-static __always_inline struct ab_traffic *traffic_at(__u32 class, __u32 link)
+static __always_inline struct ab_traffic *traffic_at(__u32 class, __u32 link, __u32 family)
 {
-	__u32 place = AB_TRAFFIC_PLACE(class, link, AB_IPV4);
+	__u32 place = AB_TRAFFIC_PLACE(class, link, family);
 	return bpf_map_lookup_elem(&traffic, &place);
 }
 
 /* What a flow's packets to its link count as. */
-static __always_inline struct ab_traffic *traffic_of(const struct ab_flow *flow)
+static __always_inline struct ab_traffic *traffic_of(const struct ab_flow *flow, __u32 family)
 {
-	return traffic_at(flow->class, flow->link);
+	return traffic_at(flow->class, flow->link, family);
 }
 
 static __always_inline struct ab_class *class_counts(__u32 class)

@@ -20,16 +20,15 @@ struct ab_forward_key {
 };
 AB_MAP(forwards, BPF_MAP_TYPE_ARRAY, RECENT_ROWS, __u32, struct ab_recent, 0);
 
-static __always_inline __u64 hash_of_forward(__u8 proto, __be32 remote, __be16 port)
+static __always_inline __u64 hash_of_forward(__u8 proto, const union ab_addr *remote, __be16 port)
 {
-	struct ab_forward_key key = { .proto = proto, .remote_port = proto == IPPROTO_ICMP ? 0 : port };
-	map_ipv4(&key.remote, remote);
+	struct ab_forward_key key = { .remote = *remote, .proto = proto, .remote_port = is_icmp(proto) ? 0 : port };
 	return hash_recent((const __u32 *)&key, sizeof(key) / 4);
 }
 
 static __always_inline void remember_forward(const struct packet *p, __be16 port)
 {
-	__u64 hash = hash_of_forward(p->proto, p->src, port);
+	__u64 hash = hash_of_forward(p->proto, &p->src, port);
 	enter_recent(row_in(&forwards, hash), hash);
 }
 
@@ -45,7 +44,7 @@ __noinline int answers_forward(struct packet *p)
 {
 	if (!p || !is_forwarding())
 		return 0;
-	__u64 hash = hash_of_forward(p->proto, p->dst, p->dport);
+	__u64 hash = hash_of_forward(p->proto, &p->dst, p->dport);
 	return is_recent(row_in(&forwards, hash), hash);
 }
 
@@ -56,7 +55,7 @@ static __always_inline int has_socket(struct __sk_buff *skb, const struct packet
 }
 
 /* What links bring for the host's address in a LAN is for that LAN. */
-static __always_inline int is_local_to_links(__be32 addr)
+static __always_inline int is_local_to_links(const union ab_addr *addr)
 {
 	const struct ab_route *route = find_route(addr);
 	return route && route->verdict == AB_VERDICT_LOCAL && !route->ifindex;
@@ -66,7 +65,7 @@ static __always_inline int is_local_to_links(__be32 addr)
 static __always_inline int stray_to_host(struct __sk_buff *skb, const struct packet *p, const struct ab_settings *set)
 {
 	if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP)
-		return p->proto == IPPROTO_ICMP ? AB_REASON_NO_FLOW_IN : AB_REASON_OTHER_PROTOCOL;
+		return is_icmp(p->proto) ? AB_REASON_NO_FLOW_IN : AB_REASON_OTHER_PROTOCOL;
 	if (!p->has_ports_header || has_socket(skb, p))
 		return AB_REASON_NO_FLOW_IN;
 	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
@@ -79,7 +78,7 @@ static __always_inline int is_routed_in(const struct __sk_buff *skb, const struc
 					const struct ab_settings *set)
 {
 	const struct ab_device *device = set->routed ? device_of(skb->ifindex) : NULL;
-	return device && is_routed(set, device->link) && is_lan_address(p->dst);
+	return device && is_routed(set, device->link, p->family) && is_lan_address(&p->dst);
 }
 
 static __always_inline int is_dropped_stray(int reason)
@@ -97,13 +96,13 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 	int reason = AB_REASON_NOT_FORWARDED;
 	if (!set)
 		return AB_REASON_NOT_CONFIGURED;
-	if (is_lan_address(p->src) || is_local_address(p->src))
+	if (is_lan_address(&p->src) || is_local_address(&p->src))
 		return AB_REASON_SPOOFED_WAN;
-	if (is_never_forwarded(p->dst))
+	if (is_never_forwarded(&p->dst))
 		return AB_REASON_NO_FLOW_IN;
 	if (is_routed_in(skb, p, set))
 		return AB_REASON_ROUTED_IN;
-	if (is_local_to_links(p->dst))
+	if (is_local_to_links(&p->dst))
 		reason = stray_to_host(skb, p, set);
 	if (!set->forwards_kernel || !is_dropped_stray(reason))
 		return reason;

@@ -28,7 +28,7 @@ static __always_inline __u64 timer_of(const struct sweep_walk *walk, const struc
 	__u32 state = flow->state;
 	if (key->proto == IPPROTO_UDP)
 		return set->udp_ns;
-	if (key->proto == IPPROTO_ICMP)
+	if (is_icmp(key->proto))
 		return set->icmp_ns;
 	if (state & AB_STATE_CLOSED && walk->result->pressure)
 		return AB_PRESSED_CLOSED_NS;
@@ -165,6 +165,8 @@ static long end_entry(__u32 index, struct end_walk *walk)
 	if (!flow || flow->link != ending->link || flow->opened_ns >= ending->opened_before_ns)
 		return 0;
 	if (!(ending->classes >> flow->class % AB_MAX_CLASSES & 1))
+		return 0;
+	if (!(ending->families >> ab_family_of(&key.local) & 1))
 		return 0;
 	if (is_busy(&key, flow, ending->seen_before_ns))
 		return 0;

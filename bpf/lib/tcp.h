@@ -115,7 +115,7 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 static __noinline int follow_end_out(const struct packet *p, struct ab_flow *lan)
 {
 	struct ab_flow_key key;
-	make_key(&key, IPPROTO_TCP, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
+	make_usual_key(&key, p);
 	if (p->tcp_flags & TCP_FIN)
 		learn_fin(&key, lan, AB_STATE_FIN_LOCAL);
 	if (p->tcp_flags & TCP_RST)
@@ -231,7 +231,8 @@ __noinline int clamp_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 		return AB_REASON_MALFORMED;
 	struct option_walk walk = {};
 	__u8 offset_byte = 0;
-	if (mtu <= sizeof(struct iphdr) + sizeof(struct tcphdr) || bpf_skb_load_bytes(skb, p->l4 + 12, &offset_byte, 1))
+	__u32 headers = ip_header_of(p->family) + sizeof(struct tcphdr);
+	if (mtu <= headers || bpf_skb_load_bytes(skb, p->l4 + 12, &offset_byte, 1))
 		return 0;
 	__u32 length = (offset_byte >> 4) * 4 - sizeof(struct tcphdr);
 	keep_bound(length);
@@ -247,7 +248,7 @@ __noinline int clamp_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
 		return 0;
 	__u32 at = walk.at & 63;
 	__u16 mss = (__u16)walk.options[(at + 2) & 63] << 8 | walk.options[(at + 3) & 63];
-	__u16 largest = mtu - sizeof(struct iphdr) - sizeof(struct tcphdr);
+	__u16 largest = mtu - headers;
 	if (mss <= largest)
 		return 0;
 	/* The sum adds 16-bit words from the start of the header: an odd offset swaps the bytes. */

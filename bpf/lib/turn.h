@@ -11,12 +11,16 @@
 /* skb->mark of a packet on that way. Only this host sets marks. */
 #define HAIRPIN_MARK 0xac000000u
 
-/* The link on which the local end of `key` is a flow's, or AB_NO_TARGET. The key's side is given by that. */
-static __always_inline __u32 link_of_end(struct ab_flow_key *key)
+/* The link on which the local end of s->end_key is a flow's, or AB_NO_TARGET. The key's side is given by that. */
+__noinline int link_of_end(void)
 {
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return AB_NO_TARGET;
+	struct ab_flow_key *key = &s->end_key;
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
-		const struct ab_link *link = link_at(i);
-		if (!link || !(link->flags & AB_LINK_PRESENT) || link->external.word[3] != key->local.word[3])
+		const struct ab_link *link = link_at(i, ab_family_of(&key->local));
+		if (!link || !(link->flags & AB_LINK_PRESENT) || !is_same_addr(&link->external, &key->local))
 			continue;
 		key->side = AB_SIDE_LINK(i);
 		if (find_entry(key) || stood_formerly(key))
@@ -28,27 +32,27 @@ static __always_inline __u32 link_of_end(struct ab_flow_key *key)
 /* The link whose external address and port stand for a mapping and are this packet's destination, or AB_NO_TARGET. */
 __noinline int hairpin_link(struct packet *p)
 {
-	struct ab_flow_key key;
-	if (!p || !is_mapping(p->proto))
+	struct ab_scratch *s = scratch();
+	if (!s || !p || !is_mapping(p->proto))
 		return AB_NO_TARGET;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->dst, p->dport, p->src, p->sport);
-	return link_of_end(&key);
+	make_key(&s->end_key, p->proto, AB_SIDE_LAN, &p->dst, p->dport, &p->src, p->sport);
+	return link_of_end();
 }
 
 /* The link that the sender of a turned packet has its external endpoint on, or AB_NO_TARGET. */
 __noinline int link_of_sender(struct packet *p)
 {
-	struct ab_flow_key key;
-	if (!p)
+	struct ab_scratch *s = scratch();
+	if (!s || !p)
 		return AB_NO_TARGET;
-	make_key(&key, p->proto, AB_SIDE_LAN, p->src, p->sport, p->dst, p->dport);
-	return link_of_end(&key);
+	make_usual_key(&s->end_key, p);
+	return link_of_end();
 }
 
 /* To the ingress of a link. Below zero if there is no such link. */
-static __always_inline int turn_to(struct __sk_buff *skb, __u32 index)
+static __always_inline int turn_to(struct __sk_buff *skb, __u32 index, __u32 family)
 {
-	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index) : NULL;
+	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index, family) : NULL;
 	if (!link)
 		return -1;
 	skb->mark = HAIRPIN_MARK;

@@ -12,6 +12,7 @@
 #define ANABRANCH_POLICY_HASH_H
 
 #include "../include/anabranch.h"
+#include "family.h"
 #include "inline.h"
 
 static const __u32 ab_crc32_nibble[16] = {
@@ -32,12 +33,6 @@ static __always_inline __u32 ab_crc32_bytes(__u32 crc, const __u8 *bytes, __u32 
 	for (__u32 i = 0; i < length; i++)
 		crc = ab_crc32_byte(crc, bytes[i]);
 	return crc;
-}
-
-static __always_inline int ab_is_v4_mapped(const union ab_addr *addr)
-{
-	return !addr->word[0] && !addr->word[1] && !addr->byte[8] && !addr->byte[9] && addr->byte[10] == 0xff &&
-	       addr->byte[11] == 0xff;
 }
 
 static __always_inline __u32 ab_flow_hash(const union ab_addr *src, const union ab_addr *dst, __be16 sport,

@@ -32,9 +32,11 @@ use nix::{
 const NOTED: &str = include_str!("../verifier.tsv");
 /// A tenth of what the kernel would walk at most.
 const INSTRUCTIONS_MAX: u32 = 100_000;
+/// What an upgrade loads stands for seconds.
+const INSTRUCTIONS_MAX_UPGRADING: u32 = 125_000;
 /// Leaves a fifth of what the kernel allows.
 const STACK_MAX: u32 = 416;
-/// What it allows: what an upgrade loads stands for seconds.
+/// What it allows.
 const STACK_MAX_UPGRADING: u32 = 512;
 /// Linux 6.1 adds frames up in steps of so many bytes; later kernels in smaller ones.
 const FRAME_STEP: u32 = 32;
@@ -77,7 +79,10 @@ impl Row {
             (
                 "instructions",
                 self.instructions,
-                INSTRUCTIONS_MAX,
+                match self.program.ends_with(UPGRADING) {
+                    true => INSTRUCTIONS_MAX_UPGRADING,
+                    false => INSTRUCTIONS_MAX,
+                },
                 noted.map(|row| row.instructions),
             ),
             (

@@ -40,6 +40,7 @@ unsafe extern "C" {
         sport: u16,
         dport: u16,
     ) -> u32;
+    fn ab_native_npt(addr: *mut abi::Addr, prefix: *const abi::Addr, prefix_len: u32) -> c_int;
     fn ab_native_hash_for(
         now: *const abi::Choice,
         src: *const abi::Addr,
@@ -134,6 +135,11 @@ pub fn tried(target: u16) -> u32 {
 pub fn class_of(rules: &abi::Rules, traits: &abi::Traits) -> u32 {
     // SAFETY: valid, aligned references to structures generated from the C headers.
     unsafe { ab_native_class_of(rules, traits) }
+}
+
+pub fn npt(addr: &mut abi::Addr, prefix: &abi::Addr, prefix_len: u32) -> bool {
+    // SAFETY: both point to values, which the function reads and writes as such.
+    unsafe { ab_native_npt(addr, prefix, prefix_len) != 0 }
 }
 
 pub fn flow_hash(src: &abi::Addr, dst: &abi::Addr, sport: abi::BePort, dport: abi::BePort) -> u32 {

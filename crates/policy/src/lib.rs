@@ -45,6 +45,7 @@ pub mod spread;
 pub mod tries;
 mod vectors;
 
+use std::net::Ipv6Addr;
 use std::sync::OnceLock;
 
 pub use abi::{
@@ -260,6 +261,14 @@ pub fn trace(lan_key: &abi::FlowKey) -> u32 {
     ffi::trace(lan_key)
 }
 
+/// `address` with the first `prefix_len` bits (1 to 64) of `prefix` instead of its own, and with its sum as before (RFC 6296):
+/// `ab_npt` of `bpf/policy/npt.h`. None where the RFC has none.
+pub fn translate_prefix(address: Ipv6Addr, prefix: Ipv6Addr, prefix_len: u8) -> Option<Ipv6Addr> {
+    let mut translated = abi::Addr::from(address);
+    ffi::npt(&mut translated, &prefix.into(), prefix_len.into())
+        .then(|| Ipv6Addr::from(translated.0))
+}
+
 /// The hash of a flow: `ab_flow_hash` of `bpf/policy/hash.h`. Ports in host order.
 pub fn flow_hash(src: abi::Addr, dst: abi::Addr, sport: u16, dport: u16) -> u32 {
     ffi::flow_hash(&src, &dst, abi::BePort::new(sport), abi::BePort::new(dport))
@@ -326,6 +335,51 @@ impl Reason {
             name,
             fate: Fate::try_from(fate).expect("reasons.h and abi.rs know the same fates"),
             words,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_changes_and_the_sum_of_the_address_does_not() {
+        // The example of RFC 6296, sections 2 and 3.
+        let parse = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+        let outside = parse("2001:db8:1::");
+        let inside = parse("fd01:203:405:1::1234");
+        let expected = parse("2001:db8:1:d550::1234");
+        assert_eq!(translate_prefix(inside, outside, 48), Some(expected));
+        let back = translate_prefix(expected, parse("fd01:203:405::"), 48);
+        assert_eq!(back, Some(inside));
+        // Whose word is all ones, and would be told from zeroes by nobody, has no such address.
+        assert_eq!(
+            translate_prefix(parse("fd01:203:405:ffff::1"), outside, 48),
+            None
+        );
+        let sum = |address: Ipv6Addr| {
+            address
+                .segments()
+                .iter()
+                .map(|word| u64::from(*word))
+                .sum::<u64>()
+                % 0xffff
+        };
+        for (length, seed) in (1..=64).zip(1..) {
+            let mut random = splitmix::SplitMix64(seed);
+            let mut draw = || u128::from(random.draw()) << 64 | u128::from(random.draw());
+            let (inside, outside) = (Ipv6Addr::from(draw()), Ipv6Addr::from(draw()));
+            let translated = translate_prefix(inside, outside, length).unwrap();
+            let mask = !(u128::MAX >> length);
+            assert_eq!(
+                translated.to_bits() & mask,
+                outside.to_bits() & mask,
+                "seed {seed}"
+            );
+            assert_eq!(sum(translated), sum(inside), "seed {seed}");
+            let back = translate_prefix(translated, inside, length);
+            assert_eq!(back, Some(inside), "seed {seed}");
         }
     }
 }

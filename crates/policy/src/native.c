@@ -7,6 +7,7 @@
 #include "../../../bpf/policy/choose.h"
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
+#include "../../../bpf/policy/npt.h"
 #include "../../../bpf/policy/rules.h"
 #include "../../../bpf/policy/session.h"
 #include "../../../bpf/policy/trace.h"
@@ -52,6 +53,11 @@ __u32 ab_native_class_of(const struct ab_rules *rules, const struct ab_traits *t
 __u32 ab_native_flow_hash(const union ab_addr *src, const union ab_addr *dst, __be16 sport, __be16 dport)
 {
 	return ab_flow_hash(src, dst, sport, dport);
+}
+
+int ab_native_npt(union ab_addr *addr, const union ab_addr *prefix, __u32 prefix_len)
+{
+	return ab_npt(addr, prefix, prefix_len);
 }
 
 __u32 ab_native_hash_for(const struct ab_choice *now, const union ab_addr *src, const union ab_addr *dst, __be16 sport,
