@@ -349,7 +349,7 @@ impl Rig {
 
     fn fragments_waiting(&self) -> usize {
         let map = Map::LruHashMap(self.pinned("early"));
-        let early: HashMap<_, [u8; 24], [u8; 1560]> = map.try_into().unwrap();
+        let early: HashMap<_, [u8; 24], [u8; 1576]> = map.try_into().unwrap();
         early.keys().count()
     }
 
