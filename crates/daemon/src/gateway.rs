@@ -122,8 +122,7 @@ pub struct GatewayRole<P, S> {
     sweep_at: Instant,
     /// One at most, and how long it took.
     sweeps: JoinSet<(Result<Swept, plane::Error>, Duration)>,
-    /// By the names of links.
-    endings: JoinSet<(String, Result<Ended, plane::Error>)>,
+    endings: JoinSet<(Left, Result<Ended, plane::Error>)>,
     /// Orders that are carried out when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Duration>)>,
@@ -223,16 +222,20 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Those that are open now.
     fn end_flows(&mut self, id: LinkId, classes: ClassSet, which: Which) {
         let walker = self.plane.walker();
-        let name = self.slots.name(id).unwrap_or("of before").to_owned();
+        let left = self.left(id);
         self.endings
-            .spawn_blocking(move || (name, walker.end_flows(id, classes, which)));
+            .spawn_blocking(move || (left, walker.end_flows(id, classes, which)));
     }
 
-    fn ended(
-        &mut self,
-        (link, ended): (String, Result<Ended, plane::Error>),
-    ) -> anyhow::Result<()> {
-        tell_ended(&link, ended?);
+    fn left(&self, id: LinkId) -> Left {
+        Left {
+            link: self.slots.name(id).unwrap_or("of before").to_owned(),
+            routed: self.is_routed(id),
+        }
+    }
+
+    fn ended(&mut self, (left, ended): (Left, Result<Ended, plane::Error>)) -> anyhow::Result<()> {
+        left.tell(ended?);
         if self.endings.is_empty() {
             self.shell.tell_rest_soon();
             for (reply, response) in self.unanswered.drain(..) {
@@ -646,7 +649,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 .plane
                 .walker()
                 .end_flows(id, ClassSet::ALL, Which::All)?;
-            tell_ended(self.slots.name(id).unwrap_or("of before"), ended);
+            self.left(id).tell(ended);
         }
         Ok(())
     }
@@ -943,10 +946,26 @@ fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Respo
     });
 }
 
-/// Logs what ended with a link, if anything did.
-fn tell_ended(link: &str, Ended { tcp, udp }: Ended) {
-    if tcp + udp > 0 {
-        tracing::info!("link {link}: ended {tcp} TCP flows, rebinding {udp} UDP flows");
+/// A link that flows have to leave.
+struct Left {
+    link: String,
+    /// They had endpoints of their own, with which they can go on.
+    routed: bool,
+}
+
+impl Left {
+    /// Logs what became of them, if there were any.
+    fn tell(&self, Ended { tcp, udp }: Ended) {
+        let link = &self.link;
+        match (tcp + udp, self.routed) {
+            (0, _) => {}
+            (flows, true) => tracing::info!(
+                "link {link}: let go of {flows} flows, for other links without NAT to take"
+            ),
+            (_, false) => {
+                tracing::info!("link {link}: ended {tcp} TCP flows, rebinding {udp} UDP flows");
+            }
+        }
     }
 }
 
