@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use anabranch_policy::Granularity;
 use anabranch_policy::abi::{self, Choice, SPARE_MAX};
 
 use super::links::{Link, Links};
@@ -131,6 +132,11 @@ impl Class {
 
     pub(super) fn paths(&self) -> &Paths {
         &self.paths
+    }
+
+    /// It sends its packets one by one, over this link among others.
+    pub(super) fn spreads_over(&self, link: LinkId) -> bool {
+        self.spec.algorithm.granularity == Granularity::Packet && self.spec.names(link)
     }
 
     pub(super) fn weight(&self, link: LinkId) -> u32 {

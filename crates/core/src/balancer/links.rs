@@ -3,7 +3,7 @@
 use anabranch_policy::abi::Traffic;
 
 use super::Event;
-use crate::availability::{Availability, State, Suspicion};
+use crate::availability::{Answers, Availability, State, Suspicion};
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec};
@@ -33,8 +33,7 @@ pub(super) struct Link {
 
 impl Link {
     fn new(now: Time, spec: LinkSpec, config: &Config) -> Link {
-        let mut availability = Availability::new(now, config.clone(), spec.metered);
-        availability.set_routed(spec.routed);
+        let availability = Availability::new(now, config.clone(), spec.metered);
         Link {
             admin: Admin::Up,
             load: LinkLoad::new(now, &spec, config.queue_max),
@@ -214,6 +213,17 @@ impl Links {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (LinkId, &mut Link)> {
         self.ids().zip(&mut self.all)
+    }
+
+    /// Where answers are met: by what is configured of each link, and whether a class uses it packet by packet.
+    pub(super) fn listen(&mut self, is_per_packet: impl Fn(LinkId) -> bool) {
+        for (id, link) in self.iter_mut() {
+            link.availability.set_answers(match link.spec.routed {
+                false => Answers::Here,
+                true if is_per_packet(id) => Answers::Uncounted,
+                true => Answers::Anywhere,
+            });
+        }
     }
 
     pub(super) fn specs(&self) -> impl Iterator<Item = &LinkSpec> {
