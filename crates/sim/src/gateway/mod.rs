@@ -105,9 +105,9 @@ impl Gateway {
     /// The first and only hop of a flow's forward path.
     pub const LAN: SiteId = SiteId(0);
     /// Where the internet has a packet to the address of a LAN host, and chooses the link for it.
-    pub const INTERNET: SiteId = SiteId(1 + 2 * LINKS);
-    /// Its sites have numbers below this.
-    pub const SITES: u16 = Gateway::INTERNET.0 + 1;
+    pub const INTERNET: SiteId = SiteId(u16::MAX);
+    /// Its other sites have numbers below this.
+    pub const SITES: u16 = 1 + 2 * LINKS;
     /// The token of its wake-ups.
     pub const WAKE: u32 = 0;
 
