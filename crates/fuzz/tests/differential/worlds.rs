@@ -200,7 +200,7 @@ impl<'a> Worlds<'a> {
         let counters = self.programs.plane.counters()?;
         Ok(counters
             .iter()
-            .map(|link| link.traffic.tx_packets)
+            .map(|link| link.carried().tx_packets)
             .collect())
     }
 
