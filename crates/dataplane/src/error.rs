@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
@@ -73,8 +74,8 @@ pub enum Error {
     },
     #[error("cannot open a raw socket for RSTs towards the LAN: {0}; it needs CAP_NET_RAW")]
     RawSocket(io::Error),
-    #[error("{address} is not an IPv4 address: the programs forward IPv4")]
-    NotIpv4 { address: std::net::IpAddr },
+    #[error("{from} and {to} are of two address families: write both in one")]
+    MixedFamilies { from: IpAddr, to: IpAddr },
     #[error("explain answered with {0} bytes")]
     ShortExplanation(usize),
 }

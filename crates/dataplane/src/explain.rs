@@ -1,24 +1,22 @@
 //! "Which link would this flow take, and why?" asked of the loaded program, not of a copy of its rules.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anabranch_core::{Explanation, Proto, Weighed};
 use anabranch_policy::abi;
 
-use crate::{Error, flows, gateway::Gateway};
+use crate::{Error, flows, gateway::Gateway, packet::Ends};
 
 const ETHERNET: usize = 14;
-const IP: usize = 20;
 /// Room for the longest transport header, wherever the answer is written behind.
 const TRANSPORT: usize = 20;
-const ANSWER_AT: usize = ETHERNET + IP + TRANSPORT;
-const PACKET: usize = ANSWER_AT + size_of::<abi::Explanation>();
+const ANSWER: usize = size_of::<abi::Explanation>();
 
 impl Gateway {
     /// Where the first packet of a flow would go now. Nothing is bound, counted or sent.
     ///
     /// # Errors
-    /// [`Error::NotIpv4`]; anything the kernel refuses.
+    /// [`Error::MixedFamilies`]; anything the kernel refuses.
     pub fn explain(
         &mut self,
         from: SocketAddr,
@@ -27,13 +25,12 @@ impl Gateway {
     ) -> Result<Explanation, Error> {
         let packet = first_packet(from, to, proto)?;
         let answer = self.run("explain", &packet, 1)?.packet;
-        if answer.len() < PACKET {
+        if answer.len() < packet.len() {
             return Err(Error::ShortExplanation(answer.len()));
         }
+        let answer = &answer[packet.len() - ANSWER..];
         // SAFETY: the bytes of an abi::Explanation, a structure of integers, at any alignment.
-        let raw = unsafe {
-            std::ptr::read_unaligned(answer[ANSWER_AT..].as_ptr().cast::<abi::Explanation>())
-        };
+        let raw = unsafe { std::ptr::read_unaligned(answer.as_ptr().cast::<abi::Explanation>()) };
         Ok(explanation(&raw))
     }
 }
@@ -67,36 +64,59 @@ fn weighed(raw: &abi::Explanation) -> Vec<Weighed> {
         .collect()
 }
 
-fn v4(address: SocketAddr) -> Result<Ipv4Addr, Error> {
-    match address.ip() {
-        IpAddr::V4(ip) => Ok(ip),
-        address => Err(Error::NotIpv4 { address }),
-    }
-}
-
-/// A SYN, or a UDP datagram, long enough for the answer.
-fn first_packet(from: SocketAddr, to: SocketAddr, proto: Proto) -> Result<[u8; PACKET], Error> {
-    const IP_LENGTH: u16 = (PACKET - ETHERNET) as u16;
-    let mut packet = [0; PACKET];
-    packet[12..14].copy_from_slice(&[8, 0]);
-    let ip = &mut packet[ETHERNET..];
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&IP_LENGTH.to_be_bytes());
-    ip[8] = 64;
-    ip[9] = match proto {
-        Proto::Tcp => libc::IPPROTO_TCP as u8,
-        Proto::Udp => libc::IPPROTO_UDP as u8,
-    };
-    ip[12..16].copy_from_slice(&v4(from)?.octets());
-    ip[16..20].copy_from_slice(&v4(to)?.octets());
-    let sum = crate::reset::checksum(&ip[..IP], 0);
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let transport = &mut ip[IP..];
+/// A SYN, or a UDP datagram, that ends with room for the answer.
+fn first_packet(from: SocketAddr, to: SocketAddr, proto: Proto) -> Result<Vec<u8>, Error> {
+    let ends = Ends::new(from.ip(), to.ip())?;
+    let mut transport = [0; TRANSPORT + ANSWER];
     transport[0..2].copy_from_slice(&from.port().to_be_bytes());
     transport[2..4].copy_from_slice(&to.port().to_be_bytes());
-    match proto {
-        Proto::Tcp => transport[12..14].copy_from_slice(&[5 << 4, 0x02]),
-        Proto::Udp => transport[4..6].copy_from_slice(&(IP_LENGTH - IP as u16).to_be_bytes()),
+    let (protocol, checksum_at) = match proto {
+        Proto::Tcp => {
+            transport[12..14].copy_from_slice(&[5 << 4, 0x02]);
+            (libc::IPPROTO_TCP as u8, 16)
+        }
+        Proto::Udp => {
+            let length = transport.len() as u16;
+            transport[4..6].copy_from_slice(&length.to_be_bytes());
+            (libc::IPPROTO_UDP as u8, 6)
+        }
+    };
+    let sum = ends.transport_checksum(protocol, &transport);
+    transport[checksum_at..checksum_at + 2].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = vec![0; ETHERNET];
+    frame[12..].copy_from_slice(&ends.ethertype());
+    frame.extend(ends.packet(protocol, &transport));
+    Ok(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::SlicedPacket;
+
+    #[test]
+    fn the_question_is_a_sound_packet_that_ends_with_room_for_the_answer() {
+        for (from, to, headers) in [
+            ("10.0.0.5:40000", "198.51.100.9:443", 14 + 20 + 20),
+            ("[2001:db8::5]:40000", "[2001:db8:f::9]:443", 14 + 40 + 20),
+        ] {
+            let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
+            for proto in [Proto::Tcp, Proto::Udp] {
+                let frame = first_packet(from, to, proto).unwrap();
+                assert_eq!(frame.len(), headers + ANSWER);
+                let packet = SlicedPacket::from_ethernet(&frame).unwrap();
+                assert!(packet.transport.is_some(), "{proto:?}");
+            }
+        }
     }
-    Ok(packet)
+
+    #[test]
+    fn ends_of_two_families_are_no_flow() {
+        let (from, to) = ("10.0.0.5:1".parse().unwrap(), "[::1]:1".parse().unwrap());
+        let refused = first_packet(from, to, Proto::Tcp).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "10.0.0.5 and ::1 are of two address families: write both in one"
+        );
+    }
 }

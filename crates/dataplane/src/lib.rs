@@ -28,6 +28,7 @@ mod explain;
 mod flows;
 mod gateway;
 mod object;
+mod packet;
 mod reasons;
 mod reset;
 mod routes;

@@ -79,7 +79,22 @@ fn entry(verdict: Verdict) -> abi::Route {
     }
 }
 
-/// Makes `map` hold exactly `routes`: changed and new prefixes first, so that none is missing meanwhile.
+/// Where the table has IPv4: `::ffff:0:0/96`.
+const MAPPED: (u128, u8) = (0xffff << 32, 96);
+
+/// Not a prefix of IPv6 that holds mapped addresses, which IPv4's packets would meet. Of these `::/0` is the default, which is no
+/// entry; some systems have `unreachable ::ffff:0.0.0.0/96`.
+fn is_beside_ipv4(prefix: (IpAddr, u8)) -> bool {
+    let (IpAddr::V6(network), length) = prefix else {
+        return true;
+    };
+    let host_bits = u128::MAX
+        .checked_shr(length.min(MAPPED.1).into())
+        .unwrap_or(0);
+    network.to_bits() & !host_bits != MAPPED.0 & !host_bits
+}
+
+/// Makes `map` hold exactly `routes`, less those of IPv6 that IPv4's packets would meet: changed and new prefixes first, so that none is missing meanwhile.
 pub fn replace(
     map: &mut LpmTrie<MapData, abi::Addr, abi::Route>,
     routes: &[Route],
@@ -87,6 +102,7 @@ pub fn replace(
     let failed = |source| Error::map("routes")(source);
     let wanted: BTreeMap<Prefix, abi::Route> = routes
         .iter()
+        .filter(|route| is_beside_ipv4(route.prefix))
         .map(|route| (mapped(route.prefix), entry(route.verdict)))
         .collect();
     let mut present = BTreeMap::new();
@@ -105,4 +121,39 @@ pub fn replace(
             .map_err(failed)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_of_ipv6_take_no_packets_of_ipv4() {
+        let beside = |text: &str, length| is_beside_ipv4((text.parse().unwrap(), length));
+        for (network, length) in [
+            ("::", 0),
+            ("::", 8),
+            ("::ffff:0:0", 96),
+            ("::ffff:a00:0", 104),
+        ] {
+            assert!(!beside(network, length), "{network}/{length}");
+        }
+        for (network, length) in [
+            ("0.0.0.0", 0),
+            ("10.0.0.0", 8),
+            ("::", 96),
+            ("::1", 128),
+            ("2000::", 3),
+            ("fe80::", 10),
+        ] {
+            assert!(beside(network, length), "{network}/{length}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_keeps_its_length_in_128_bits() {
+        let length = |text: &str, length| mapped((text.parse().unwrap(), length)).0;
+        assert_eq!(length("10.0.0.0", 8), 104);
+        assert_eq!(length("2001:db8::", 32), 32);
+    }
 }

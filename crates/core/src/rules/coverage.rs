@@ -1,16 +1,20 @@
 //! Rules that can never match, and rules that an earlier one hides in part.
 //!
 //! Of every field the line of values is cut into pieces, as the compiler does. A rule is then a box, a set of pieces for each
-//! field, or two: the host's own traffic comes from no network and by no device, LAN traffic from a network and by a device.
+//! field, or several: the host's own traffic comes from no network and by no device, LAN traffic from a network and by a device,
+//! and both ends of a flow are of one address family.
 //! What is left of a rule are its boxes less those of the rules before it, and that is exact, since no rule tells the values of
 //! a piece apart. Taking one box from another leaves at most as many as there are fields; where it comes to more than
 //! [`BOXES_MAX`], it is given up ([`Sight::Unknown`]).
 
 use std::ops::RangeInclusive;
 
+use anabranch_policy::Family;
+use anabranch_policy::abi::FAMILIES;
+
 use super::Rule;
 use super::compile::port_ranges;
-use super::matches::{ICMP, Matches, TCP, UDP};
+use super::matches::{ALL_V4, ICMP, ICMP6, Matches, TCP, UDP};
 use super::pieces::Pieces;
 use super::schedule::WEEK;
 
@@ -44,9 +48,13 @@ pub enum Finding {
 /// Boxes that a rule may be left as.
 const BOXES_MAX: usize = 4096;
 const FIELDS: usize = 8;
-/// What the gateway carries.
-const PROTOCOLS: [u8; 3] = [ICMP, TCP, UDP];
-const ALL_V4: RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
+/// What the gateway carries, and whether in IPv4 and in IPv6.
+const PROTOCOLS: [(u8, [bool; FAMILIES]); 4] = [
+    (ICMP, [true, false]),
+    (TCP, [true, true]),
+    (UDP, [true, true]),
+    (ICMP6, [false, true]),
+];
 const LAST_PORT: u128 = u16::MAX as u128;
 
 /// What each rule sees. `lan` are all devices that LAN traffic may come by.
@@ -138,13 +146,22 @@ impl Fields {
         }
     }
 
-    /// Those of LAN traffic and those of the host's own; without one that has no values of a field.
+    /// Those of LAN traffic and those of the host's own, of each family; without one that has no values of a field.
     fn boxes(&self, matches: &Matches) -> Vec<Cells> {
+        let families = Family::ALL.into_iter();
+        families
+            .flat_map(|family| self.boxes_of(matches, family))
+            .filter(|cells| !cells.is_empty())
+            .collect()
+    }
+
+    fn boxes_of(&self, matches: &Matches, family: Family) -> [Cells; 2] {
         let names =
             |device: &String| matches.devices.is_empty() || matches.devices.contains(device);
         let no_network = vec![false; self.source.starts().len()];
         let no_device = vec![false; self.lan.len()];
-        let from = within_v4(&self.source, &matches.lan_ranges());
+        let from = within(family, &self.source, &matches.lan_ranges());
+        let to = within(family, &self.destination, &matches.remote_ranges());
         let lan = (
             [&[false], &from[..]].concat(),
             std::iter::once(false)
@@ -155,12 +172,14 @@ impl Fields {
             [&[matches.is_of_host()], &no_network[..]].concat(),
             [&[matches.devices.is_empty()], &no_device[..]].concat(),
         );
-        let boxes = [lan, own].map(|(origin, device)| {
+        let carried =
+            |(number, by): &(u8, [bool; FAMILIES])| by[family.index()] && matches.allows(*number);
+        [lan, own].map(|(origin, device)| {
             Cells([
                 Bits::of(origin),
                 Bits::of(device),
-                Bits::of(within_v4(&self.destination, &matches.remote_ranges())),
-                PROTOCOLS.iter().map(|p| matches.allows(*p)).collect(),
+                Bits::of(to.clone()),
+                PROTOCOLS.iter().map(carried).collect(),
                 Bits::of(self.source_port.within(&port_ranges(&matches.source_ports))),
                 Bits::of(self.port.within(&port_ranges(&matches.ports))),
                 (0..64)
@@ -168,19 +187,17 @@ impl Fields {
                     .collect(),
                 Bits::of(self.minute.within(&minutes(matches))),
             ])
-        });
-        boxes
-            .into_iter()
-            .filter(|cells| !cells.is_empty())
-            .collect()
+        })
     }
 }
 
-/// Networks of IPv4 alone.
-fn within_v4(pieces: &Pieces, ranges: &[RangeInclusive<u128>]) -> Vec<bool> {
+/// Networks of one family.
+fn within(family: Family, pieces: &Pieces, ranges: &[RangeInclusive<u128>]) -> Vec<bool> {
     let v4 = pieces.within(&[ALL_V4]);
     let within = pieces.within(ranges).into_iter().zip(v4);
-    within.map(|(within, v4)| within && v4).collect()
+    within
+        .map(|(within, is_v4)| within && is_v4 == (family == Family::V4))
+        .collect()
 }
 
 fn minutes(matches: &Matches) -> Vec<RangeInclusive<u128>> {

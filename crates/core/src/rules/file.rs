@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use super::class::{Class, Direction, WhenNone};
 use super::compile::compile;
 use super::coverage::{Finding, Sight, coverage};
-use super::matches::{ICMP, Matches, Origin, Prefix, TCP, UDP};
+use super::matches::{BadPrefix, ICMP, ICMP6, Matches, Origin, Prefix, TCP, UDP};
 use super::own::OWN_MAX;
 use super::schedule::{Moment, Schedule};
 use super::{RULES_MAX, Rule};
@@ -28,7 +28,7 @@ pub const DEFAULT_CLASS: &str = "default";
 
 const NAME_CHARS_MAX: usize = 32;
 const SESSION_MIN: Duration = Duration::from_secs(10);
-const PROTOCOLS: [(&str, u8); 3] = [("tcp", TCP), ("udp", UDP), ("icmp", ICMP)];
+const PROTOCOLS: [(&str, u8); 4] = [("tcp", TCP), ("udp", UDP), ("icmp", ICMP), ("icmp6", ICMP6)];
 
 /// Code points that have names: RFC 2474, 2597, 3246, 5865, 8622.
 const DSCPS: [(&str, u8); 24] = [
@@ -541,13 +541,8 @@ fn origin(word: &str) -> Result<Origin, String> {
     }
 }
 
-/// The gateway carries IPv4.
 fn prefix(word: &str) -> Result<Prefix, String> {
-    let prefix: Prefix = word.parse().map_err(|bad| format!("{bad}"))?;
-    match prefix.is_v4() {
-        true => Ok(prefix),
-        false => Err("IPv6 is not carried; write an IPv4 network".to_owned()),
-    }
+    word.parse().map_err(|bad: BadPrefix| bad.to_string())
 }
 
 fn protocol(word: &str) -> Result<u8, String> {

@@ -9,6 +9,10 @@ use super::schedule::Schedule;
 pub(super) const ICMP: u8 = 1;
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
+pub(super) const ICMP6: u8 = 58;
+
+/// Where the line of all addresses has those of IPv4.
+pub(super) const ALL_V4: RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
 
 /// What a rule matches: flows that fit every field, and a field by any of its values. A field without values fits all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,6 +131,7 @@ pub fn protocol_name(protocol: u8) -> String {
         ICMP => "icmp".to_owned(),
         TCP => "tcp".to_owned(),
         UDP => "udp".to_owned(),
+        ICMP6 => "icmp6".to_owned(),
         other => other.to_string(),
     }
 }
@@ -191,9 +196,18 @@ impl Prefix {
         self.network..=self.network | host_bits
     }
 
-    /// Whether its addresses are IPv4's.
-    pub fn is_v4(self) -> bool {
-        self.length >= 96 && Ipv6Addr::from_bits(self.network).to_ipv4_mapped().is_some()
+    /// The networks that it is of each family, with their lengths there. One of IPv6 that has the mapped addresses is all of
+    /// IPv4, too.
+    pub fn networks(self) -> impl Iterator<Item = (IpAddr, u8)> {
+        let mapped = self.range().contains(ALL_V4.start());
+        let v4 = match Ipv6Addr::from_bits(self.network).to_ipv4_mapped() {
+            Some(network) if self.length >= 96 => Some((network.into(), self.length - 96)),
+            _ if mapped => Some((Ipv4Addr::UNSPECIFIED.into(), 0)),
+            _ => None,
+        };
+        let v6 = (self.length < 96 || v4.is_none())
+            .then(|| (Ipv6Addr::from_bits(self.network).into(), self.length));
+        v4.into_iter().chain(v6)
     }
 }
 
@@ -213,7 +227,9 @@ impl fmt::Display for Prefix {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPrefix {
     /// Not an address, or not a length.
-    #[error(r#"write a network or a host, like "192.168.1.0/24" or "192.168.1.7""#)]
+    #[error(
+        r#"write a network or a host, like "192.168.1.0/24", "192.168.1.7" or "2001:db8:1::/48""#
+    )]
     Shape,
     /// With bits set beyond its length.
     #[error("has bits beyond its length; the network is {0}")]
@@ -271,6 +287,24 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Prefix>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_network_is_one_of_its_family_and_one_that_has_all_is_one_of_each() {
+        let networks = |text: &str| {
+            let networks = text.parse::<Prefix>().unwrap().networks();
+            let words: Vec<String> = networks
+                .map(|(network, length)| format!("{network}/{length}"))
+                .collect();
+            words.join(" ")
+        };
+        assert_eq!(networks("192.168.1.0/24"), "192.168.1.0/24");
+        assert_eq!(networks("0.0.0.0/0"), "0.0.0.0/0");
+        assert_eq!(networks("2001:db8::/32"), "2001:db8::/32");
+        assert_eq!(networks("::1"), "::1/128");
+        assert_eq!(networks("::/0"), "0.0.0.0/0 ::/0");
+        assert_eq!(networks("::/80"), "0.0.0.0/0 ::/80");
+        assert_eq!(networks("::/96"), "::/96");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! The host's own traffic meets no program of ours: the kernel's routing rules lead it. What they can match of a rule.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use super::matches::{Matches, Origin, Prefix, TCP, UDP};
+use anabranch_policy::Family;
+use anabranch_policy::abi::FAMILIES;
+
+use super::matches::{Matches, Origin, TCP, UDP};
 
 /// Routing rules that one rule may become.
 pub const OWN_MAX: usize = 64;
@@ -14,8 +18,8 @@ const LAST_PORT: u16 = 65_534;
 /// What one routing rule matches; a field that is none fits all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnTraffic {
-    /// A network and its length.
-    pub to: Option<(Ipv4Addr, u8)>,
+    /// A network and its length; none: all of either family.
+    pub to: Option<(IpAddr, u8)>,
     /// IP protocol.
     pub protocol: Option<u8>,
     /// First and last destination port.
@@ -102,13 +106,18 @@ impl Matches {
         self.is_of_host() && self.devices.is_empty()
     }
 
-    fn own_networks(&self) -> Vec<Option<(Ipv4Addr, u8)>> {
-        let networks: Vec<_> = self.to.iter().filter_map(|to| v4_network(*to)).collect();
-        let has_all = networks.iter().any(|(_, length)| *length == 0);
-        match has_all || self.to.is_empty() {
-            true => vec![None],
-            false => networks.into_iter().map(Some).collect(),
+    /// Without those that stand beside all of their family.
+    fn own_networks(&self) -> Vec<Option<(IpAddr, u8)>> {
+        let networks: Vec<_> = self.to.iter().flat_map(|to| to.networks()).collect();
+        let all = networks.iter().filter(|(_, length)| *length == 0);
+        let all: BTreeSet<_> = all.map(|(network, _)| Family::from(*network)).collect();
+        if self.to.is_empty() || all.len() == FAMILIES {
+            return vec![None];
         }
+        let needed = networks
+            .into_iter()
+            .filter(|(network, length)| *length == 0 || !all.contains(&Family::from(*network)));
+        needed.map(Some).collect()
     }
 
     /// Where ports are looked at, each by itself: routing rules would take the types of ICMP for ports.
@@ -139,16 +148,10 @@ fn own_ports(ports: &[RangeInclusive<u16>]) -> Vec<Option<(u16, u16)>> {
         .collect()
 }
 
-fn v4_network(prefix: Prefix) -> Option<(Ipv4Addr, u8)> {
-    let first = Ipv6Addr::from_bits(*prefix.range().start());
-    let network = first.to_ipv4_mapped().filter(|_| prefix.is_v4())?;
-    let hosts = prefix.range().end() - prefix.range().start();
-    Some((network, 32 - hosts.count_ones() as u8))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::Prefix;
 
     fn shown(matches: &Matches) -> Vec<String> {
         let ports = |name: &str, ports: Option<(u16, u16)>| {
@@ -201,13 +204,38 @@ mod tests {
     fn what_fits_all_is_one_rule_without_it() {
         assert_eq!(shown(&Matches::default()), [""]);
         let matches = Matches {
-            to: vec!["0.0.0.0/0".parse().unwrap(), "192.0.2.1".parse().unwrap()],
+            to: vec!["::/0".parse().unwrap(), "192.0.2.1".parse().unwrap()],
             protocols: vec![UDP],
             ports: vec![1..=u16::MAX],
             ..Matches::default()
         };
         assert_eq!(shown(&matches), ["protocol 17"]);
         assert!(beyond(&matches).is_empty());
+    }
+
+    #[test]
+    fn networks_of_either_family_are_each_a_rule_of_their_own() {
+        let to = |networks: &[&str]| {
+            let to = networks.iter().map(|text| text.parse().unwrap()).collect();
+            shown(&Matches {
+                to,
+                ..Matches::default()
+            })
+        };
+        assert_eq!(
+            to(&["192.0.2.0/24", "2001:db8::/32", "2001:db8:f::1"]),
+            [
+                "to 192.0.2.0/24",
+                "to 2001:db8::/32",
+                "to 2001:db8:f::1/128"
+            ]
+        );
+        assert_eq!(
+            to(&["0.0.0.0/0", "192.0.2.1", "2001:db8::/32"]),
+            ["to 0.0.0.0/0", "to 2001:db8::/32"]
+        );
+        assert_eq!(to(&["::/64", "::/0"]), [""]);
+        assert_eq!(to(&["::/80"]), ["to 0.0.0.0/0", "to ::/80"]);
     }
 
     #[test]

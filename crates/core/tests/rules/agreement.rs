@@ -150,7 +150,7 @@ impl Random {
     }
 
     fn prefix(&mut self) -> Prefix {
-        match self.below(8) {
+        match self.below(2) {
             0 => Prefix::new(self.v6().into(), self.one_of_lengths(128)),
             _ => Prefix::new(self.v4().into(), self.one_of_lengths(32)),
         }
@@ -191,7 +191,7 @@ impl Random {
 
     fn protocol(&mut self) -> u8 {
         let any = self.0.draw() as u8;
-        self.one_of(&[6, 6, 17, 17, 1, 0, 255, any])
+        self.one_of(&[6, 6, 17, 17, 1, 58, 0, 255, any])
     }
 
     fn dscp(&mut self) -> u8 {
@@ -232,7 +232,7 @@ impl Random {
     }
 
     fn address(&mut self) -> IpAddr {
-        match self.below(8) {
+        match self.below(2) {
             0 => self.v6().into(),
             _ => self.v4().into(),
         }

@@ -183,7 +183,8 @@ impl Routing {
         self.tables.extend(route.map(|route| (table, route)));
         let priority = ids.own_rule_priority(way.place);
         let taken = config.rules[way.place].matches.own_traffic();
-        self.rules.extend(taken.into_iter().map(|own| Rule {
+        let led = taken.into_iter().filter_map(in_ipv4);
+        self.rules.extend(led.map(|own| Rule {
             priority,
             select: Select::Own(own),
             to,
@@ -392,7 +393,8 @@ async fn add_rule(netlink: &Netlink, rule: &Rule) -> anyhow::Result<()> {
                 .source_prefix(Ipv4Addr::UNSPECIFIED, 32)
                 .input_interface(LOOPBACK.to_owned());
             match own.to {
-                Some((network, length)) => request.destination_prefix(network, length),
+                Some((IpAddr::V4(network), length)) => request.destination_prefix(network, length),
+                Some((IpAddr::V6(network), _)) => anyhow::bail!("{network} in an IPv4 rule"),
                 None => request,
             }
         }
@@ -417,6 +419,15 @@ async fn add_rule(netlink: &Netlink, rule: &Rule) -> anyhow::Result<()> {
         .execute()
         .await
         .with_context(|| format!("add routing rule {rule:?}"))
+}
+
+/// What of it is IPv4's. The kernel keeps no destination of all addresses.
+fn in_ipv4(own: OwnTraffic) -> Option<OwnTraffic> {
+    match own.to {
+        Some((IpAddr::V6(_), _)) => None,
+        Some((IpAddr::V4(_), 0)) => Some(OwnTraffic { to: None, ..own }),
+        _ => Some(own),
+    }
 }
 
 /// Priority and table of a rule.
@@ -450,7 +461,7 @@ fn rule_of(message: &RuleMessage) -> Option<Rule> {
             }
             RuleAttribute::Oifname(device) => select = Some(Select::Oif(device.clone())),
             RuleAttribute::FwMark(mark) => select = Some(Select::Mark(*mark)),
-            RuleAttribute::Destination(IpAddr::V4(network)) => {
+            RuleAttribute::Destination(network) => {
                 own.to = Some((*network, message.header.dst_len));
             }
             RuleAttribute::IpProtocol(protocol) => own.protocol = Some(u8::from(*protocol)),

@@ -1,3 +1,5 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use anabranch_policy::abi::{BePort, Traits};
 use anabranch_policy::splitmix::SplitMix64;
 
@@ -57,13 +59,37 @@ fn several_rules_may_cover_one_together() {
 }
 
 #[test]
-fn the_three_protocols_are_all_that_is_carried() {
+fn three_protocols_are_all_that_is_carried_of_each_family() {
     let of = |protocol| Matches {
         protocols: vec![protocol],
         ..Matches::default()
     };
     let sights = seen(&[of(TCP), of(UDP), of(ICMP), to("10.0.0.0/8")]);
     assert_eq!(sights[3], Sight::Never(Finding::Covered(vec![0, 1, 2])));
+    let behind = ["10.0.0.0/8", "2001:db8::/32", "::/0"].map(to);
+    let rules = [&[of(ICMP), of(ICMP6), of(TCP), of(UDP)][..], &behind].concat();
+    let sights = seen(&rules);
+    assert_eq!(sights[4], Sight::Never(Finding::Covered(vec![0, 2, 3])));
+    assert_eq!(sights[5], Sight::Never(Finding::Covered(vec![1, 2, 3])));
+    assert_eq!(sights[6], Sight::Never(Finding::Covered(vec![0, 1, 2, 3])));
+}
+
+#[test]
+fn both_ends_of_a_flow_are_of_one_family() {
+    let between = |from: &str, to: &str| Matches {
+        from: vec![Origin::Prefix(from.parse().unwrap())],
+        to: vec![to.parse().unwrap()],
+        ..Matches::default()
+    };
+    let sights = seen(&[between("10.0.0.0/8", "2001:db8::/32")]);
+    assert!(matches!(sights[0], Sight::Never(Finding::Contradiction(_))));
+    let sights = seen(&[
+        between("0.0.0.0/0", "::/0"),
+        between("::/0", "2001:db8::/32"),
+        between("10.0.0.0/8", "::/0"),
+    ]);
+    assert_eq!(sights[1], Sight::Clear);
+    assert_eq!(sights[2], Sight::Never(Finding::Covered(vec![0])));
 }
 
 #[test]
@@ -131,7 +157,7 @@ fn what_is_said_is_what_enumeration_finds() {
     println!("seed {seed}");
     let mut random = Random(SplitMix64(seed));
     let mut kinds = [0; 4];
-    for _ in 0..100 {
+    for _ in 0..60 {
         let rules: Vec<Matches> = (0..6).map(|_| random.matches()).collect();
         let world: Vec<Vec<bool>> = rules.iter().map(enumerate).collect();
         for (index, sight) in seen(&rules).into_iter().enumerate() {
@@ -190,7 +216,7 @@ fn enumerate(matches: &Matches) -> Vec<bool> {
             |name| Some(1 + LAN.iter().position(|lan| *lan == name).unwrap() as u32),
         );
         let alone = alone.unwrap();
-        for case in 0..5 * 5 * 3 * 4 * 3 * 3 * 3 {
+        for case in 0..2 * 5 * 5 * 3 * 4 * 3 * 3 * 3 {
             found.push(alone.class_of(&flow(case)) == 1);
         }
     }
@@ -203,17 +229,27 @@ fn flow(mut case: u32) -> Traits {
         case /= values;
         value
     };
-    let address = |last: u32| std::net::Ipv4Addr::from_bits(0x0a00_0000 + last).into();
-    let (src, dst) = (address(next(5)), address(next(5)));
+    let family = Family::ALL[next(2) as usize];
+    let (src, dst) = (address(family, next(5)), address(family, next(5)));
+    let carried = PROTOCOLS.iter().filter(|(_, by)| by[family.index()]);
+    let carried: Vec<u8> = carried.map(|(number, _)| *number).collect();
     Traits {
-        src,
-        dst,
-        proto: PROTOCOLS[next(3) as usize],
+        src: src.into(),
+        dst: dst.into(),
+        proto: carried[next(3) as usize],
         dport: BePort::new(next(4) as u16),
         sport: BePort::new(next(3) as u16),
         dscp: next(3) as u8,
         zero: 0,
         ifindex: next(3),
+    }
+}
+
+/// One of a few.
+fn address(family: Family, last: u32) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::from_bits(0x0a00_0000 + last).into(),
+        Family::V6 => Ipv6Addr::from_bits((0x2001_0db8 << 96) + u128::from(last)).into(),
     }
 }
 
@@ -231,8 +267,10 @@ impl Random {
 
     fn matches(&mut self) -> Matches {
         let prefix = |draw: u64| {
-            let length = 30 + (draw >> 8) as u8 % 3;
-            Prefix::new([10, 0, 0, draw as u8 % 4].into(), length)
+            let family = Family::ALL[(draw >> 16) as usize % 2];
+            let bits = if family == Family::V4 { 32 } else { 128 };
+            let length = bits - (draw >> 8) as u8 % 3;
+            Prefix::new(address(family, draw as u32 % 4), length)
         };
         let ports = |most: u16| {
             move |draw: u64| {
@@ -246,7 +284,7 @@ impl Random {
                 _ => Origin::Prefix(prefix(draw)),
             }),
             to: self.some(prefix),
-            protocols: self.some(|draw| PROTOCOLS[draw as usize % 3]),
+            protocols: self.some(|draw| PROTOCOLS[draw as usize % 4].0),
             ports: self.some(ports(3)),
             source_ports: self.some(ports(2)),
             dscp: self.some(|draw| draw as u8 % 2),

@@ -128,19 +128,19 @@ fn a_wrong_value_of_a_rule_is_told_with_its_line_and_what_is_allowed() {
     for (line, message) in [
         (
             "from = \"lan\"",
-            r#"from = "lan": write a network or a host, like "192.168.1.0/24" or "192.168.1.7"; "self" is the gateway's own traffic"#,
+            r#"from = "lan": write a network or a host, like "192.168.1.0/24", "192.168.1.7" or "2001:db8:1::/48"; "self" is the gateway's own traffic"#,
         ),
         (
             "to = [\"10.0.0.0/8\", \"10.0.0.1/8\"]",
             r#"to[1] = "10.0.0.1/8": has bits beyond its length; the network is 10.0.0.0/8"#,
         ),
         (
-            "to = \"2001:db8::/32\"",
-            r#"to = "2001:db8::/32": IPv6 is not carried; write an IPv4 network"#,
+            "to = \"2001:db8::1/32\"",
+            r#"to = "2001:db8::1/32": has bits beyond its length; the network is 2001:db8::/32"#,
         ),
         (
             "protocol = \"tcpp\"",
-            r#"protocol = "tcpp": allowed: tcp, udp, icmp; did you mean tcp?"#,
+            r#"protocol = "tcpp": allowed: tcp, udp, icmp, icmp6; did you mean tcp?"#,
         ),
         (
             "ports = [80, \"90-80\"]",

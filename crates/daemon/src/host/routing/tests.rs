@@ -82,7 +82,7 @@ fn device(routing: &Routing, table: u32) -> u32 {
 
 fn backup_of(ports: (u16, u16)) -> OwnTraffic {
     OwnTraffic {
-        to: Some((Ipv4Addr::new(198, 51, 100, 0), 24)),
+        to: Some((Ipv4Addr::new(198, 51, 100, 0).into(), 24)),
         protocol: Some(6),
         ports: Some(ports),
         source_ports: None,
