@@ -152,8 +152,8 @@ static __always_inline int is_busy(const struct ab_flow_key *key, const struct a
 
 /*
  * Confirmed TCP flows get a RST from user space; UDP and ICMP are forgotten, and their next packet binds them to
- * another link, and so does that of TCP without NAT. Embryos stay: their SYN's retransmission chooses again. What was opened
- * since the link's end was ordered stays, too: the link is back.
+ * another link, and so does that of TCP without NAT. Other embryos stay: their SYN's retransmission chooses again. What was
+ * opened since the link's end was ordered stays, too: the link is back.
  */
 static long end_entry(__u32 index, struct end_walk *walk)
 {
@@ -171,7 +171,7 @@ static long end_entry(__u32 index, struct end_walk *walk)
 	if (is_busy(&key, flow, ending->seen_before_ns))
 		return 0;
 	if (key.proto == IPPROTO_TCP) {
-		if (!(flow->state & AB_STATE_CONFIRMED))
+		if (!(flow->state & (AB_STATE_CONFIRMED | AB_STATE_ROUTED)))
 			return 0;
 		if (!(flow->state & (AB_STATE_CLOSED | AB_STATE_ROUTED)) && !report_ended(&key, flow)) {
 			ending->unfinished = 1;

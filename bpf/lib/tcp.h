@@ -105,8 +105,8 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 			return wan->state & AB_STATE_ROUTED ? 0 : AB_REASON_BAD_RST;
 		}
 	}
-	/* With TCP Fast Open it may come before the host has acknowledged anything. */
-	if (is_plausible(p->seq, lan->tcp.ack ?: wan->tcp.end))
+	/* With TCP Fast Open it may come before the host has acknowledged anything, without NAT before anything was heard. */
+	if (is_plausible(p->seq, lan->tcp.ack ?: wan->tcp.end ?: p->seq))
 		learn_fin(&lan_key, lan, AB_STATE_FIN_REMOTE);
 	return 0;
 }
@@ -142,10 +142,12 @@ static __always_inline int is_challenge(const struct packet *p, const struct ab_
 	       is_other_of(lan, wan_key, wan);
 }
 
-/* The host's RST in answer to that: it bears the number that was acknowledged, and says nothing of this flow. */
+/* The host's RST in answer to that: it bears the number that was acknowledged, and says nothing of this flow. Without NAT what it
+ * answers has answered the flow. */
 static __always_inline int answers_challenge(const struct packet *p, const struct ab_flow *lan)
 {
-	return p->tcp_flags & TCP_RST && !(lan->state & AB_STATE_REPLIED) && !is_behind_syn(p->seq, lan);
+	return p->tcp_flags & TCP_RST && !(lan->state & (AB_STATE_REPLIED | AB_STATE_ROUTED)) &&
+	       !is_behind_syn(p->seq, lan);
 }
 
 /* The remote end answered: the LAN entry learns it, so that what the host sends next confirms the flow. */

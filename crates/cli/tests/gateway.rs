@@ -431,6 +431,34 @@ fn what_is_missing_yet_is_a_note() {
 }
 
 #[test]
+fn what_a_link_without_nat_presumes_is_told() {
+    let (host, _far) = bare_host();
+    host.ip("address add 198.51.100.1/24 dev lan0").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let routed = FIBER.replace(" }", ", nat = false }");
+    let spread = "[[rule]]\nname = \"bulk\"\ngranularity = \"packet\"\nlinks = \"fiber\"\n";
+    let text = format!("lan = [\"lan0\"]\n{routed}{LTE}{spread}");
+    let path = write(directory.path(), &text);
+    let output = inside(&host, &["check", "--config", path.to_str().unwrap()], None);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for words in [
+        "link.fiber.nat = false: the LAN has 10.0.0.0/24, which is private",
+        "link.fiber.nat = false: the provider has to route 198.51.100.0/24 to this host by 192.0.2.2",
+        "bulk     WSDM, per packet  fiber, then any link",
+    ] {
+        assert!(table.contains(words), "{words} in {table}");
+    }
+    let row = |link: &str| {
+        let row = table.lines().find(|line| line.starts_with(link));
+        row.unwrap_or_else(|| panic!("no {link} in {table}"))
+    };
+    assert!(row("link ").contains("NAT"), "{table}");
+    assert!(row("fiber").contains("routed"), "{table}");
+    assert!(!row("lte").contains("routed"), "{table}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
 fn a_host_that_fits_is_shown_as_understood() {
     let (host, _far) = bare_host();
     let directory = tempfile::tempdir().unwrap();

@@ -106,6 +106,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether every packet has a choice of its own, and nothing is remembered.
+    pub fn is_per_packet(&self) -> bool {
+        self.granularity == Granularity::Packet
+    }
+
     /// The rates without which it cannot choose.
     pub fn needs_rate(&self) -> RateNeed {
         match (self.measure.rates, self.weighting) {

@@ -28,7 +28,8 @@
 //!   targets answered is not brought up by them before its hold-down is over. So a link whose far targets are filtered is
 //!   used on its gateway's word, and one that is dead behind its gateway costs its users a second now and then.
 //! - Of a link without NAT users never complain: what is sent over it may be answered over any other. Silence makes it
-//!   suspect, as ever, and its probes have the last word.
+//!   suspect, as ever, and its probes have the last word. Where answers are not counted ([`Answers::Uncounted`]), late probes may
+//!   be queued with them as long as packets are sent.
 //!
 //! A link that goes down repeatedly is held down: it answers, and is not used. The time doubles with every further fall
 //! from [`Config::hold_down`] to [`Config::hold_down_max`], and one fall is forgotten with every [`Config::hold_forget`]
@@ -107,6 +108,17 @@ pub enum State {
     PossiblyDown(Suspicion),
     /// Out of use.
     Down(DownCause),
+}
+
+/// Where what users send over a link is answered, as far as its counters tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// By the link itself.
+    Here,
+    /// By any link without NAT.
+    Anywhere,
+    /// The same, and those to packets of no flow are not counted.
+    Uncounted,
 }
 
 /// Names a probe of one link.
@@ -287,10 +299,12 @@ impl RoundTrip {
 pub struct Availability {
     config: Config,
     metered: bool,
-    routed: bool,
+    answers: Answers,
     state: State,
     /// Any evidence.
     heard: Time,
+    /// When users were last seen to send.
+    sent: Option<Time>,
     /// Evidence by users' flows that settles what the link's state leaves open.
     proved: Option<Time>,
     weak: Watch,
@@ -321,9 +335,10 @@ impl Availability {
         Availability {
             config,
             metered,
-            routed: false,
+            answers: Answers::Here,
             state: State::Down(DownCause::Absent(Missing::Device)),
             heard: now,
+            sent: None,
             proved: None,
             weak: Watch::default(),
             strict: Watch::default(),
@@ -420,9 +435,9 @@ impl Availability {
         self.metered = metered;
     }
 
-    /// Whether it is without NAT: what is sent over it may be answered over any other link.
-    pub fn set_routed(&mut self, routed: bool) {
-        self.routed = routed;
+    /// Where users' answers are met.
+    pub fn set_answers(&mut self, answers: Answers) {
+        self.answers = answers;
     }
 
     /// Whom to probe; at least one. What is known of them stays if they are the same.
@@ -469,7 +484,10 @@ impl Availability {
         let proved = carried.rx_progress > 0;
         self.weak.see(now, sent, heard);
         self.strict.see(now, sent, proved);
-        if !self.routed {
+        if sent {
+            self.sent = Some(now);
+        }
+        if self.answers == Answers::Here {
             self.complaint.see(now, carried);
         }
         if heard {
@@ -569,7 +587,7 @@ impl Availability {
 
     fn judge_late_probes(&mut self, now: Time, load: &LinkLoad) {
         let is_late = |probe: &&mut Outstanding| !probe.judged && probe.deadline() <= now;
-        if load.may_queue_unseen() && now.since(self.heard) < self.config.silence {
+        if self.may_be_queued(now, load) {
             for probe in self.outstanding.iter_mut().filter(is_late) {
                 probe.allowance = self.config.queue_max;
             }
@@ -578,6 +596,15 @@ impl Availability {
             probe.judged = true;
             let probe = *probe;
             self.lose(now, probe);
+        }
+    }
+
+    /// What a probe waits for may stand in the ISP's queue with what users receive.
+    fn may_be_queued(&self, now: Time, load: &LinkLoad) -> bool {
+        let lately = |at: Time| now.since(at) < self.config.silence;
+        match self.answers {
+            Answers::Uncounted => self.sent.is_some_and(lately),
+            Answers::Here | Answers::Anywhere => load.may_queue_unseen() && lately(self.heard),
         }
     }
 
@@ -813,6 +840,7 @@ impl Availability {
         self.window.clear();
         self.lost_in_a_row = 0;
         self.proved = None;
+        self.sent = None;
         self.weak = Watch::default();
         self.strict = Watch::default();
         self.complaint = Complaint::default();

@@ -235,13 +235,21 @@ impl Balancer {
         check_classes(&classes, &links)?;
         let count = links.len();
         let class = |(id, spec)| (id, Class::new(now, spec, count));
-        Ok(Balancer {
+        let mut balancer = Balancer {
             links: Links::new(now, links, &config),
             classes: classes.into_iter().map(class).collect(),
             started: now,
             events: VecDeque::new(),
             config,
-        })
+        };
+        balancer.listen();
+        Ok(balancer)
+    }
+
+    fn listen(&mut self) {
+        let classes = &self.classes;
+        let is_per_packet = |link| classes.values().any(|class| class.spreads_over(link));
+        self.links.listen(is_per_packet);
     }
 
     // ---- getters
@@ -389,6 +397,7 @@ impl Balancer {
         };
         let stays: Vec<bool> = both.map(|(now, before)| is_same(now, before)).collect();
         self.links.succeed(before.links, &self.config);
+        self.listen();
         self.events = before.events;
         for (id, class) in &mut self.classes {
             if let Some(before) = before.classes.remove(id) {

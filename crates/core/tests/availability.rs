@@ -205,6 +205,45 @@ fn check_stays_up(what: &str, path: fn(Duration) -> Path, declared: bool, loads:
     }
 }
 
+#[test]
+fn a_link_that_carries_packets_of_no_flow_is_not_down_for_what_comes_in_uncounted() {
+    for declared in [true, false] {
+        for exchange in [REQUEST, DOWNLOAD, UPLOAD] {
+            for seed in 0..20 {
+                let round_trip = world::Draw::new(seed).ms(5, 200);
+                let load = Load::Loop {
+                    window: BUFFERFUL,
+                    exchange,
+                };
+                let mut world = World::per_packet(seed, bloated(round_trip), declared, vec![load]);
+                world.run(Time::from_millis(60_000), |_| false);
+                let down = world.events.iter().find(|(_, event)| is_down(event));
+                assert_eq!(
+                    down, None,
+                    "{exchange:?}, seed {seed}, declared: {declared}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_blackhole_of_packets_of_no_flow_is_found_when_their_probes_can_be_queued_no_longer() {
+    for seed in 0..20 {
+        let load = Load::Open {
+            gap_ms: (5, 100),
+            exchange: REQUEST,
+        };
+        let cut = Time::from_millis(3000);
+        let mut world = World::per_packet(seed, fast(MS(40)), true, vec![load]);
+        world.cut(cut);
+        assert_eq!(world.run(cut, is_down), None, "seed {seed}");
+        let detected = world.run(cut + MS(10_000), is_down);
+        let after = detected.expect("the link goes down").since(cut);
+        assert!(after < MS(4500), "seed {seed}: {after:?}");
+    }
+}
+
 /// As many packets under way as fill the buffer.
 const BUFFERFUL: u32 = 178;
 

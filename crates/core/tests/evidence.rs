@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_core::availability::Availability;
+use anabranch_core::availability::{Answers, Availability};
 use anabranch_core::bandwidth::LinkLoad;
 use anabranch_core::{
     Config, DownCause, LinkSpec, LinkState, Missing, ProbeId, Reach, State, Time,
@@ -195,7 +195,7 @@ fn a_link_that_ends_behind_its_gateway_loses_to_its_users_silence_and_is_tried_e
 /// Without NAT, whose answers all come by another link.
 fn routed(targets: &[Reach]) -> Line {
     let mut line = Line::new(targets);
-    line.machine.set_routed(true);
+    line.machine.set_answers(Answers::Anywhere);
     line
 }
 

@@ -122,8 +122,7 @@ pub struct GatewayRole<P, S> {
     sweep_at: Instant,
     /// One at most, and how long it took.
     sweeps: JoinSet<(Result<Swept, plane::Error>, Duration)>,
-    /// By the names of links.
-    endings: JoinSet<(String, Result<Ended, plane::Error>)>,
+    endings: JoinSet<(Left, Result<Ended, plane::Error>)>,
     /// Orders that are carried out when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Duration>)>,
@@ -224,17 +223,20 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Those that are open now.
     fn end_flows(&mut self, ending: Ending) {
         let walker = self.plane.walker();
-        let name = self.slots.name(ending.link).unwrap_or("of before");
-        let name = name.to_owned();
+        let left = self.left(ending.link);
         self.endings
-            .spawn_blocking(move || (name, end(&*walker, ending)));
+            .spawn_blocking(move || (left, end(&*walker, ending)));
     }
 
-    fn ended(
-        &mut self,
-        (link, ended): (String, Result<Ended, plane::Error>),
-    ) -> anyhow::Result<()> {
-        tell_ended(&link, ended?);
+    fn left(&self, id: LinkId) -> Left {
+        Left {
+            link: self.slots.name(id).unwrap_or("of before").to_owned(),
+            routed: self.is_routed(id),
+        }
+    }
+
+    fn ended(&mut self, (left, ended): (Left, Result<Ended, plane::Error>)) -> anyhow::Result<()> {
+        left.tell(ended?);
         if self.endings.is_empty() {
             self.shell.tell_rest_soon();
             for (reply, response) in self.unanswered.drain(..) {
@@ -648,7 +650,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             .collect();
         for id in links.into_iter().map(LinkId) {
             let ended = end(&*self.plane.walker(), all_flows(id, FAMILY))?;
-            tell_ended(self.slots.name(id).unwrap_or("of before"), ended);
+            self.left(id).tell(ended);
         }
         Ok(())
     }
@@ -958,10 +960,26 @@ fn end(walker: &impl Walk, ending: Ending) -> Result<Ended, plane::Error> {
     walker.end_flows(ending.link, ending.family, ending.classes, ending.which)
 }
 
-/// Logs what ended with a link, if anything did.
-fn tell_ended(link: &str, Ended { tcp, udp }: Ended) {
-    if tcp + udp > 0 {
-        tracing::info!("link {link}: ended {tcp} TCP flows, rebinding {udp} UDP flows");
+/// A link that flows have to leave.
+struct Left {
+    link: String,
+    /// They had endpoints of their own, with which they can go on.
+    routed: bool,
+}
+
+impl Left {
+    /// Logs what became of them, if there were any.
+    fn tell(&self, Ended { tcp, udp }: Ended) {
+        let link = &self.link;
+        match (tcp + udp, self.routed) {
+            (0, _) => {}
+            (flows, true) => tracing::info!(
+                "link {link}: let go of {flows} flows, for other links without NAT to take"
+            ),
+            (_, false) => {
+                tracing::info!("link {link}: ended {tcp} TCP flows, rebinding {udp} UDP flows");
+            }
+        }
     }
 }
 

@@ -17,6 +17,9 @@ const REACHED: [&str; 6] = [
     "SPOOFED_DEVICE",
 ];
 
+/// All links of the rig have NAT; those without are reached in `differential`.
+const ROUTED: &str = "ROUTED_OUT";
+
 fn refuse(violation: Option<Violation>) {
     if let Some(violation) = violation {
         let path = violation.keep(Path::new(KEPT)).unwrap();
@@ -68,7 +71,7 @@ fn a_hundred_thousand_mutated_packets_leave_as_they_may() {
     // A fuzzer that reaches nothing finds nothing.
     for (reason, count) in anabranch_policy::reasons().iter().zip(&arena.tally.0) {
         assert!(
-            reason.fate != Fate::Sent || *count > 20,
+            reason.fate != Fate::Sent || reason.name == ROUTED || *count > 20,
             "{}: {count}",
             reason.words
         );

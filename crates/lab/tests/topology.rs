@@ -134,6 +134,42 @@ fn a_packet_with_a_lan_address_is_never_answered() {
 }
 
 #[test]
+fn the_internet_sends_to_the_lan_by_the_first_isp_that_knows_it_and_whose_lines_are_whole() {
+    let mut spec = two_isps();
+    spec.isps.push(IspSpec::new(2, "cable", shape(10_000_000)));
+    for isp in &mut spec.isps[1..] {
+        isp.routed = true;
+    }
+    let lab = build(&spec, &Gateway::Nothing);
+    let client = lab.client_addresses()[0];
+    let by = || {
+        let route = lab.internet().ip(&format!("route get {client}")).unwrap();
+        let mut words = route.split_whitespace().skip_while(|word| *word != "dev");
+        words.nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(by(), "isp1", "the first has NAT");
+    let change = |direction, change| {
+        let fault = Fault {
+            at: Duration::ZERO,
+            link: "lte".into(),
+            place: Place::LastMile,
+            direction,
+            change,
+        };
+        lab.apply(&fault).unwrap();
+    };
+    for direction in [None, Some(Direction::Up), Some(Direction::Down)] {
+        change(direction, Change::Cut);
+        assert_eq!(by(), "isp2", "{direction:?}");
+        change(direction, Change::Restore);
+        assert_eq!(by(), "isp1", "{direction:?}");
+    }
+    lab.cut("cable").unwrap();
+    lab.cut("lte").unwrap();
+    assert_eq!(by(), "isp1", "nobody is better");
+}
+
+#[test]
 fn a_cut_link_carries_nothing_until_it_is_restored() {
     let lab = build(&two_isps(), &Gateway::Forwarding);
     assert!(seen_address(&lab, "10").is_ok());

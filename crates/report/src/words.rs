@@ -15,13 +15,13 @@ pub(crate) fn plan(run: &Run) -> Vec<Fact> {
     let scenario = &run.scenario;
     let mut facts = match &scenario.network {
         Network::Site(site) => {
-            let nat = if site.nat {
-                "behind NAT"
-            } else {
-                "without NAT"
-            };
             let links = site.links.iter().flat_map(link).collect::<Vec<_>>();
-            let count = format!("{} {nat}", counted(site.links.len(), "link"));
+            let nat = if site.links.iter().all(|link| link.nat) {
+                " behind NAT"
+            } else {
+                ""
+            };
+            let count = format!("{}{nat}", counted(site.links.len(), "link"));
             [vec![fact("site", count)], links].concat()
         }
         Network::Trunk(plan) => trunk(plan),
@@ -126,7 +126,9 @@ fn link(link: &LinkPlan) -> Vec<Fact> {
     let weight = link.weight.map(|weight| format!("weight {weight}"));
     let metered = link.metered.then(|| "metered".to_owned());
     let declared = (!link.declared).then(|| "its rates are not told to the gateway".to_owned());
-    let told: Vec<String> = [weight, metered, declared].into_iter().flatten().collect();
+    let routed = (!link.nat).then(|| "without NAT".to_owned());
+    let told = [routed, weight, metered, declared];
+    let told: Vec<String> = told.into_iter().flatten().collect();
     if !told.is_empty() {
         facts.push(fact(name, told.join(", ")));
     }

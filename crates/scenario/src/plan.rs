@@ -60,9 +60,6 @@ pub enum Network {
 pub struct Site {
     /// At least one, each with its own name.
     pub links: Vec<LinkPlan>,
-    /// Every link has its own address, so that a connection cannot leave its link. Without, the site's addresses are
-    /// reachable over every link, and packets of one connection may take any.
-    pub nat: bool,
     /// In the order of the file, about users from [`Site::FIRST_USER`] on and servers from [`Site::FIRST_SERVER`] on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
@@ -90,13 +87,22 @@ impl Site {
     }
 
     /// Without rules.
-    pub fn new(links: Vec<LinkPlan>, nat: bool) -> Self {
+    pub fn new(links: Vec<LinkPlan>) -> Self {
         Site {
             links,
-            nat,
             rules: Vec::new(),
             default: Box::new(default_class()),
         }
+    }
+
+    /// Whether anything is said of classes.
+    pub fn has_classes(&self) -> bool {
+        !(self.rules.is_empty() && says_nothing(&self.default))
+    }
+
+    /// Whether nothing stands in the way of a connection that changes its link: none has NAT.
+    pub fn is_routed(&self) -> bool {
+        self.links.iter().all(|link| !link.nat)
     }
 }
 
@@ -136,6 +142,9 @@ pub struct LinkPlan {
     pub metered: bool,
     /// As in the gateway's configuration.
     pub weight: Option<u32>,
+    /// Connections have the link's address, and cannot leave it. Without, the site's own addresses are reachable over the
+    /// link: the internet sends to them over the first such link of the site, none of whose lines is cut.
+    pub nat: bool,
 }
 
 impl LinkPlan {
@@ -148,6 +157,7 @@ impl LinkPlan {
             rate_down_bps: told(&self.down),
             weight: self.weight,
             metered: self.metered,
+            routed: !self.nat,
             ..LinkSpec::default()
         }
     }

@@ -56,6 +56,7 @@ fn site(rate_bps: u64) -> World<Gateway> {
         lines.push(Lines {
             up: vec![network.add_link(line)],
             down: vec![network.add_link(line)],
+            routed: false,
         });
         told.push(Told {
             name: i.to_string(),

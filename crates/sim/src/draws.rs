@@ -29,6 +29,16 @@ impl Draws {
         self.random.clone().random()
     }
 
+    /// Where the random numbers have come to.
+    pub(crate) fn mark(&self) -> ChaCha8Rng {
+        self.random.clone()
+    }
+
+    /// The random numbers that came after `mark` come again: a packet for which two choices are made has one. Turns go on.
+    pub(crate) fn repeat(&mut self, mark: ChaCha8Rng) {
+        self.random = mark;
+    }
+
     /// [`Request::draw`](anabranch_policy::Request::draw) of the next choice of a class.
     pub(crate) fn next(&mut self, class: ClassId, choice: &Choice) -> u32 {
         if !choice.takes_turns() {

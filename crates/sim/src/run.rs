@@ -94,7 +94,7 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
             };
             play_site(run, site, build, progress)
         }
-        Policy::Packet if !site.nat => {
+        Policy::Packet if site.is_routed() => {
             let build = |wires: &[Wires], homes| Stripes::new(site, wires, homes);
             play_site(run, site, build, progress)
         }

@@ -3,8 +3,8 @@
 mod common;
 
 use anabranch_scenario::{
-    Beyond, Change, Codel, Direction, Fault, FqCodel, Load, Loss, Network, Outcome, Place, Queue,
-    Red, Scenario,
+    Beyond, Change, Codel, Direction, Fault, FqCodel, Load, Loss, Outcome, Place, Queue, Red,
+    Scenario,
 };
 use anabranch_workload::{Size, Workload};
 use common::*;
@@ -61,6 +61,7 @@ fn anything(random: &mut impl Rng) -> Scenario {
             up: line(5 * MBIT, ms(random.random_range(0..50))),
         });
         link.down.queue = queue(random);
+        link.nat = random.random_bool(0.5);
         links.push(link);
     }
     let mut workload = Workload::page_rounds(4, 3, 8);
@@ -132,9 +133,7 @@ fn packets_in_turn_survive_anything_too() {
     let mut reordered = Vec::new();
     for seed in 0..10 {
         let mut scenario = anything(&mut random);
-        if let Network::Site(site) = &mut scenario.network {
-            site.nat = false;
-        }
+        route(&mut scenario);
         let record = play(&scenario, anabranch_scenario::Policy::Packet, seed);
         reordered.push(record.counts.reordered);
     }

@@ -345,10 +345,7 @@ fn packets_in_turn_use_all_links_for_one_flow() {
     );
     let refused = anabranch_sim::run(&of(&scenario, Policy::Packet, 1), &mut |_| {});
     assert!(matches!(refused, Err(SimError::Policy { .. })));
-    let Network::Site(site) = &mut scenario.network else {
-        panic!()
-    };
-    site.nat = false;
+    route(&mut scenario);
     let packet = play(&scenario, Policy::Packet, 1);
     let one = play(&scenario, gateway("RR"), 1);
     let times = [&packet, &one].map(|record| record.transfers[0].duration_s);
@@ -365,10 +362,7 @@ fn packets_in_turn_use_all_links_for_one_flow() {
 #[test]
 fn packets_in_turn_leave_a_dead_link_out_until_it_is_back() {
     let mut scenario = scenario(two_links(), steady(), ms(60_000));
-    let Network::Site(site) = &mut scenario.network else {
-        panic!()
-    };
-    site.nat = false;
+    route(&mut scenario);
     for direction in [None, Some(Direction::Down), Some(Direction::Up)] {
         let fault = |at, change| Fault {
             at: ms(at),
@@ -519,6 +513,7 @@ fn what_comes_for_a_flow_that_is_gone_is_answered_with_rst() {
     let lines = [(); 2].map(|()| Lines {
         up: vec![network.add_link(line)],
         down: vec![network.add_link(line)],
+        routed: false,
     });
     let told = vec![anabranch_core::LinkSpec::default(); 2];
     let in_turn = ClassSpec::alone("RR".parse().unwrap());

@@ -5,7 +5,7 @@ use std::ops::BitOr;
 use std::time::Duration;
 
 use anabranch_policy::abi::{self, SPARE_MAX};
-use anabranch_policy::{Choice, Family, PerFamily};
+use anabranch_policy::{Choice, Family, Granularity, PerFamily};
 
 use super::links::{Link, Links};
 use super::{ClassStatus, Event};
@@ -158,6 +158,11 @@ impl Class {
     fn usable(&self) -> LinkSet {
         let all = self.paths.values().map(|paths| paths.usable);
         all.fold(LinkSet::default(), LinkSet::bitor)
+    }
+
+    /// It sends its packets one by one, over this link among others.
+    pub(super) fn spreads_over(&self, link: LinkId) -> bool {
+        self.spec.algorithm.granularity == Granularity::Packet && self.spec.names(link)
     }
 
     pub(super) fn weight(&self, link: LinkId) -> u32 {

@@ -5,7 +5,7 @@ use anabranch_policy::abi::Traffic;
 use anabranch_policy::{Family, PerFamily};
 
 use super::Event;
-use crate::availability::{Availability, State, Suspicion};
+use crate::availability::{Answers, Availability, State, Suspicion};
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec};
@@ -134,8 +134,7 @@ impl Link {
 
 impl Path {
     fn new(now: Time, config: &Config, spec: &LinkSpec) -> Path {
-        let mut availability = Availability::new(now, config.clone(), spec.metered);
-        availability.set_routed(spec.routed);
+        let availability = Availability::new(now, config.clone(), spec.metered);
         Path {
             told: availability.state(),
             down_since: now,
@@ -256,6 +255,20 @@ impl Links {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (LinkId, &mut Link)> {
         self.ids().zip(&mut self.all)
+    }
+
+    /// Where answers are met: by what is configured of each link, and whether a class uses it packet by packet.
+    pub(super) fn listen(&mut self, is_per_packet: impl Fn(LinkId) -> bool) {
+        for (id, link) in self.iter_mut() {
+            let answers = match link.spec.routed {
+                false => Answers::Here,
+                true if is_per_packet(id) => Answers::Uncounted,
+                true => Answers::Anywhere,
+            };
+            for path in link.paths.values_mut() {
+                path.availability.set_answers(answers);
+            }
+        }
     }
 
     pub(super) fn specs(&self) -> impl Iterator<Item = &LinkSpec> {

@@ -2,13 +2,11 @@
 //! meaning.
 
 use anabranch_config::{BadInput, Source};
-use anabranch_policy::Granularity;
 
 use super::Rule;
 use super::class::Class;
 use crate::algorithm::Algorithm;
 use crate::link::LinkSpec;
-use crate::typed::Typed;
 
 /// What a file says in the end of one class.
 struct InForce<'a> {
@@ -21,16 +19,16 @@ struct InForce<'a> {
 }
 
 /// Refuses granularity `packet` where packets would leave with several sources, and what is said in vain of such a class.
-/// `policy` is the file's.
+/// `policy` is that of classes that name none, and stands at the key `said`.
 pub fn review_packets(
     source: &Source<'_>,
-    policy: &Typed<Algorithm>,
+    (policy, said): (Algorithm, &[&str]),
     default: &Class,
     rules: &[Rule],
     links: &[LinkSpec],
 ) -> Result<(), BadInput> {
     let indices: Vec<String> = (0..rules.len()).map(|index| index.to_string()).collect();
-    let default = InForce::of(default, vec!["default"], policy.policy, vec!["policy"]);
+    let default = InForce::of(default, vec!["default"], policy, said.to_vec());
     let of_rules = rules.iter().zip(&indices).map(|(rule, index)| {
         let table = vec!["rule", index];
         InForce::of(&rule.class, table, default.algorithm, default.says.clone())
@@ -75,7 +73,7 @@ impl<'a> InForce<'a> {
     }
 
     fn is_per_packet(&self) -> bool {
-        self.algorithm.granularity == Granularity::Packet
+        self.algorithm.is_per_packet()
     }
 
     fn name(&self) -> &str {

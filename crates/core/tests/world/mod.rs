@@ -5,9 +5,11 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anabranch_core::{
-    Balancer, Choice, ClassId, ClassSpec, Config, DataPlane, Driver, Effect, Ended, Event, Family,
-    LinkCounters, LinkId, LinkSpec, LinkState, PathStatus, PerFamily, ProbeId, ProbeRequest, Time,
+    Algorithm, Balancer, Choice, ClassId, ClassSpec, Config, DataPlane, Driver, Effect, Ended,
+    Event, Family, LinkCounters, LinkId, LinkSpec, LinkState, PathStatus, PerFamily, ProbeId,
+    ProbeRequest, Time,
 };
+use anabranch_policy::Granularity;
 use anabranch_policy::abi::Traffic;
 use anabranch_policy::splitmix::SplitMix64;
 
@@ -103,6 +105,8 @@ pub struct World {
     wakeup_delay: Duration,
     /// What the counters told, whenever data had come in.
     pub heard: Vec<Heard>,
+    /// Without NAT, and of a class that chooses for each packet: what comes in is of no flow, and is not counted.
+    unheard: bool,
 }
 
 /// A reading of the counters.
@@ -116,14 +120,28 @@ pub struct Heard {
 impl World {
     /// The link is declared with its true rate if `declared`.
     pub fn new(seed: u64, path: Path, declared: bool, loads: Vec<Load>) -> Self {
+        World::of(seed, path, declared, loads, false)
+    }
+
+    /// The same, of packets of no flow.
+    pub fn per_packet(seed: u64, path: Path, declared: bool, loads: Vec<Load>) -> Self {
+        World::of(seed, path, declared, loads, true)
+    }
+
+    fn of(seed: u64, path: Path, declared: bool, loads: Vec<Load>, unheard: bool) -> Self {
         let rate = Some(path.rate_bps).filter(|_| declared);
         let spec = |name: &str| LinkSpec {
             name: name.into(),
             rate_up_bps: rate,
             rate_down_bps: rate,
+            routed: unheard,
             ..LinkSpec::default()
         };
-        let classes = ClassSpec::alone("RR".parse().unwrap());
+        let mut algorithm: Algorithm = "RR".parse().unwrap();
+        if unheard {
+            algorithm.granularity = Granularity::Packet;
+        }
+        let classes = ClassSpec::alone(algorithm);
         let links = vec![spec("tested"), spec("quiet")];
         let mut balancer = Balancer::new(Time::ZERO, classes, links, Config::default()).unwrap();
         for link in [LINK, OTHER] {
@@ -144,6 +162,7 @@ impl World {
             wakeup_delay: Duration::ZERO,
             heard: Vec::new(),
             told: Traffic::default(),
+            unheard,
             loads,
         };
         for load in 0..world.loads.len() {
@@ -312,9 +331,11 @@ impl World {
     fn arrive(&mut self, packet: Packet) {
         match packet {
             Packet::Data { load, exchange } => {
-                self.traffic.rx_packets += 1;
-                self.traffic.rx_bytes += exchange.down_byte;
-                self.traffic.rx_progress += u64::from(exchange.progress);
+                if !self.unheard {
+                    self.traffic.rx_packets += 1;
+                    self.traffic.rx_bytes += exchange.down_byte;
+                    self.traffic.rx_progress += u64::from(exchange.progress);
+                }
                 if matches!(self.loads[load], Load::Loop { .. }) {
                     self.start(load);
                 }

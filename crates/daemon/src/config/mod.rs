@@ -328,7 +328,13 @@ impl Classes {
         let site = Site { links: &links, lan };
         let default = classes::default_class(&source, default, site)?;
         let rules = classes::rules(&source, tables, site)?;
-        review_packets(&source, policy, &default, &rules, &links)?;
+        review_packets(
+            &source,
+            (policy.policy, &["policy"]),
+            &default,
+            &rules,
+            &links,
+        )?;
         let remarks = [
             classes::review(&source, &rules, lan)?,
             classes::review_own(&source, &rules)?,

@@ -6,6 +6,7 @@ mod guard;
 mod own;
 mod privileges;
 mod rig;
+mod routed;
 mod troubles;
 
 use std::collections::BTreeSet;

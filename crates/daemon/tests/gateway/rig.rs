@@ -37,6 +37,14 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Self {
+        let rig = Self::between(["203.0.113", "198.51.100"], "192.168.1");
+        rig.write_config(CONFIG);
+        rig.serve();
+        rig
+    }
+
+    /// Networks of 24 bits each: of the two links, and of the LAN.
+    pub fn between(links: [&str; 2], lan: &str) -> Self {
         let rig = Self {
             client: Namespace::create("client").unwrap(),
             gateway: Namespace::create("gw").unwrap(),
@@ -47,15 +55,14 @@ impl Rig {
         rig.internet.ip("addr add 192.0.2.1/32 dev lo").unwrap();
         // The links first, so that both ends of each have one number: else the kernel takes the device for a layer above
         // the other, and tells of its carrier sooner than of a network card's (linux/net/core/link_watch.c).
-        rig.link("wan0", "203.0.113", 100);
-        rig.link("wan1", "198.51.100", 200);
+        rig.link("wan0", links[0], 100);
+        rig.link("wan1", links[1], 200);
         cable(
-            (&rig.gateway, "lan0", "192.168.1.1/24"),
-            (&rig.client, "eth0", "192.168.1.20/24"),
+            (&rig.gateway, "lan0", &format!("{lan}.1/24")),
+            (&rig.client, "eth0", &format!("{lan}.20/24")),
         );
-        rig.client.ip("route add default via 192.168.1.1").unwrap();
-        rig.write_config(CONFIG);
-        rig.serve();
+        let default = format!("route add default via {lan}.1");
+        rig.client.ip(&default).unwrap();
         rig
     }
 

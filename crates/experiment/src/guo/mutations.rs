@@ -3,7 +3,7 @@ use std::sync::Arc;
 use anabranch_scenario::{LinkPlan, Network, Policy, Run, Scenario};
 use anabranch_sim::fluid::{Counted, Sharing};
 
-use super::trace::Row;
+use super::trace::{Row, addressed};
 use crate::Mutation;
 
 pub(super) const ALL: &[Mutation] = &[
@@ -126,5 +126,6 @@ fn in_place_of(run: &Run, row: Row, policy: Policy) -> Run {
         true => policy,
         false => run.policy,
     };
-    Run::new(run.scenario.clone(), policy, run.seed, run.point.clone())
+    let scenario = addressed(&run.scenario, policy);
+    Run::new(scenario, policy, run.seed, run.point.clone())
 }

@@ -103,9 +103,21 @@ impl Row {
 
     /// One run per seed.
     pub fn runs(self, scenario: &Arc<Scenario>, seeds: &[u64]) -> Vec<Run> {
+        let scenario = addressed(scenario, self.policy());
         let run = |&seed| Run::new(scenario.clone(), self.policy(), seed, Vec::new());
         seeds.iter().map(run).collect()
     }
+}
+
+/// The scenario for a policy: but for packet by packet, a connection has the address of its link, by which it is answered.
+pub fn addressed(scenario: &Arc<Scenario>, policy: Policy) -> Arc<Scenario> {
+    let mut scenario = Scenario::clone(scenario);
+    if let Network::Site(site) = &mut scenario.network {
+        for link in &mut site.links {
+            link.nat = policy != Policy::Packet;
+        }
+    }
+    Arc::new(scenario)
 }
 
 /// The paper's metric: all connections count, also those that were given up.

@@ -15,6 +15,7 @@ use anabranch_fuzz::build::{self, Says};
 use anabranch_fuzz::kernel::RawMap;
 use anabranch_fuzz::read::Ip;
 use anabranch_fuzz::site::Port;
+use anabranch_policy::Reason;
 use anabranch_policy::abi::{self, Flow, FlowKey};
 use anabranch_testbed::netns::{Entered, Namespace};
 use anyhow::{Context, Result};
@@ -69,8 +70,8 @@ pub fn external(link: u16) -> Ipv4Addr {
 /// What became of a packet.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Why it left, in words.
-    pub reason: &'static str,
+    /// Why it left.
+    pub reason: &'static Reason,
     /// Where from and to, if it was sent on.
     pub sent: Option<(SocketAddrV4, SocketAddrV4)>,
 }
@@ -126,9 +127,10 @@ impl Loaded {
         })
     }
 
-    /// Forgets all flows and counts.
-    pub fn reset(&mut self) -> Result<()> {
-        self.state.iter_mut().try_for_each(RawMap::clear)
+    /// Forgets all flows and counts. From here on the links of `routed`, as bits, have no NAT.
+    pub fn reset(&mut self, routed: u64) -> Result<()> {
+        self.state.iter_mut().try_for_each(RawMap::clear)?;
+        Ok(self.plane.set_settings(&settings(routed))?)
     }
 
     // ---- what the programs know
@@ -191,7 +193,7 @@ impl Loaded {
     }
 
     /// The one reason that was counted since this was last asked.
-    fn reason(&mut self) -> Result<&'static str> {
+    fn reason(&mut self) -> Result<&'static Reason> {
         let (counted, mut rose) = (&mut self.counted, None);
         self.counters.for_each(|key, value| {
             let number = u32::from_ne_bytes(key.try_into().expect("a number")) as usize;
@@ -204,7 +206,7 @@ impl Loaded {
         })?;
         let reason = rose.context("a packet left for no reason")?;
         *self.reached.entry(reason.name).or_default() += 1;
-        Ok(reason.words)
+        Ok(reason)
     }
 }
 
@@ -227,7 +229,7 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
         hosts_max: ENTRIES,
     };
     let (mut plane, _) = Gateway::open_build(pins, sizes, build)?;
-    plane.set_settings(&settings())?;
+    plane.set_settings(&settings(0))?;
     for link in 0..LINKS {
         let path = LinkPath {
             external: external(link).into(),
@@ -243,8 +245,9 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
     Ok(plane)
 }
 
-fn settings() -> Settings {
+fn settings(routed: u64) -> Settings {
     Settings {
+        routed: routed as u32,
         tcp_established_ns: ESTABLISHED_NS,
         tcp_transitory_ns: UNANSWERED_NS,
         embryo_ns: UNANSWERED_NS,

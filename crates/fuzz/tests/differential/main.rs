@@ -18,7 +18,7 @@ mod worlds;
 use std::cell::RefCell;
 
 use anabranch_core::LinkId;
-use anabranch_policy::abi;
+use anabranch_policy::{Tried, abi};
 use anabranch_sim::gateway::replay::Bound;
 use anabranch_sim::tcp::Kind;
 use proptest::test_runner::{TestCaseError, TestError};
@@ -30,32 +30,36 @@ use worlds::Worlds;
 const CASES: u32 = 1500;
 const SHRINKS: u32 = 2000;
 /// So often at least, a fifth of what is usual: what is never reached is never compared.
-const REACHED: [(&str, u32); 9] = [
-    ("TRANSLATED_OUT", 7_000),
-    ("TRANSLATED_IN", 4_000),
+const REACHED: [(&str, u32); 11] = [
+    ("TRANSLATED_OUT", 6_000),
+    ("TRANSLATED_IN", 2_400),
     ("NO_LINK", 30),
     ("CLASS_DROPPED", 30),
     ("REFUSED_CLASS", 150),
-    ("NO_FLOW_OUT", 1_000),
-    ("BAD_HANDSHAKE", 400),
-    ("LATE_ANSWER", 50),
-    ("CHALLENGE", 90),
+    ("NO_FLOW_OUT", 700),
+    ("BAD_HANDSHAKE", 200),
+    ("LATE_ANSWER", 20),
+    ("CHALLENGE", 50),
+    ("ROUTED_OUT", 700),
+    ("ROUTED_IN", 100),
 ];
 
 #[test]
 fn the_loaded_programs_and_the_simulator_do_the_same() {
     let loaded = RefCell::new(Loaded::new().expect("this needs root"));
     let mut runner = property::runner(CASES, SHRINKS);
-    let outcome = runner.run(&transcript(), |(seed, policy, steps)| {
+    let outcome = runner.run(&transcript(), |(seed, routed, policy, steps)| {
         let mut loaded = loaded.borrow_mut();
-        let mut worlds = Worlds::new(&mut loaded, seed, &policy).unwrap();
+        let mut worlds = Worlds::new(&mut loaded, seed, routed, &policy).unwrap();
         if steps.iter().all(|step| worlds.step(step).unwrap()) {
             return Ok(());
         }
         Err(TestCaseError::fail(worlds.story().to_owned()))
     });
     match outcome {
-        Err(TestError::Fail(story, (seed, _, _))) => panic!("random numbers of {seed}\n{story}"),
+        Err(TestError::Fail(story, (seed, routed, _, _))) => {
+            panic!("random numbers of {seed}, links without NAT {routed:#b}\n{story}")
+        }
         Err(error) => panic!("{error}"),
         Ok(()) => {}
     }
@@ -69,8 +73,14 @@ fn the_loaded_programs_and_the_simulator_do_the_same() {
 /// What both worlds know of the first flow after these steps.
 #[track_caller]
 fn play(policy: Policy, steps: &[Step]) -> Option<Bound> {
+    play_over(0, policy, steps)
+}
+
+/// The same where the links of `routed`, as bits, have no NAT.
+#[track_caller]
+fn play_over(routed: u64, policy: Policy, steps: &[Step]) -> Option<Bound> {
     let mut loaded = Loaded::new().expect("this needs root");
-    let mut worlds = Worlds::new(&mut loaded, 1, &policy).unwrap();
+    let mut worlds = Worlds::new(&mut loaded, 1, routed, &policy).unwrap();
     for step in steps {
         assert!(worlds.step(step).unwrap(), "{}", worlds.story());
     }
@@ -159,4 +169,56 @@ fn connections_of_silent_hosts_end_by_their_timer_or_with_their_link() {
         let steps = [&open[..], &[Step::Leave(0), pass(241), end]].concat();
         assert_eq!(play(Policy::turns(), &steps), None);
     }
+}
+
+#[test]
+fn a_repeated_syn_moves_between_links_without_nat_and_begins_anew_beside_one_with_nat() {
+    // What begins anew takes one more turn.
+    let without = abi::STATE_ROUTED;
+    for (routed, link, state) in [(0b101, 2, without), (0b1, 3, 0), (0b1100, 3, without)] {
+        let steps = [lan(Kind::Syn), lan(Kind::Syn)];
+        let flow = play_over(routed, Policy::turns(), &steps).unwrap();
+        assert_eq!(
+            (flow.link, flow.state),
+            (LinkId(link), state),
+            "{routed:#b}"
+        );
+        assert_eq!(flow.tried, Tried(1));
+    }
+}
+
+#[test]
+fn a_connection_without_nat_joins_another_such_link_after_the_end_of_its_own() {
+    let open = [lan(Kind::Syn), server(0, Kind::SynAck), lan(Kind::Ack)];
+    let joins = [&open[..], &[Step::End(0, 0), lan(Kind::Data)]].concat();
+    let flow = play_over(0b11, Policy::turns(), &joins).unwrap();
+    assert_eq!((flow.link, flow.state), (LinkId(1), abi::STATE_ROUTED));
+    // A RST begins nothing.
+    let resets = [&open[..], &[Step::End(0, 0), lan(Kind::Rst)]].concat();
+    assert_eq!(play_over(0b11, Policy::turns(), &resets), None);
+}
+
+#[test]
+fn an_attempt_without_nat_ends_with_its_link_too() {
+    for answer in [None, Some(server(0, Kind::SynAck))] {
+        let steps: Vec<Step> = [Some(lan(Kind::Syn)), answer, Some(Step::End(0, 0))]
+            .into_iter()
+            .flatten()
+            .collect();
+        assert_eq!(play_over(0b11, Policy::turns(), &steps), None);
+    }
+}
+
+#[test]
+fn what_is_heard_by_any_link_without_nat_answers_its_flow() {
+    let by_another = Step::Server {
+        slot: 0,
+        way: Way::Sent(1),
+        kind: Kind::Data,
+        news: true,
+    };
+    let steps = [lan(Kind::Syn), lan(Kind::Syn), by_another, lan(Kind::Ack)];
+    let flow = play_over(0b111, Policy::turns(), &steps).unwrap();
+    let state = abi::STATE_ROUTED | abi::STATE_REPLIED | abi::STATE_CONFIRMED;
+    assert_eq!((flow.link, flow.state), (LinkId(2), state));
 }

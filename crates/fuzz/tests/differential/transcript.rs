@@ -91,12 +91,12 @@ impl Policy {
     }
 }
 
-/// Over which of its links a server's segment comes.
+/// Over which of its links a server's segment comes. To what it knows by a host's own address any link without NAT may bring it.
 #[derive(Clone, Copy, Debug)]
 pub enum Way {
     /// The flow's own.
     Own,
-    /// That of the n-th of those over which its SYN was ever sent.
+    /// That of the n-th of those over which it was ever spoken to.
     Sent(usize),
 }
 
@@ -129,9 +129,14 @@ pub enum Step {
     End(u8, u16),
 }
 
-/// Of a gateway that begins with a choice.
-pub fn transcript() -> impl Strategy<Value = (u64, Policy, Vec<Step>)> {
-    (any::<u64>(), policy(), vec(step(), 1..80))
+/// Of a gateway some of whose links have no NAT, as bits, and that begins with a choice.
+pub fn transcript() -> impl Strategy<Value = (u64, u64, Policy, Vec<Step>)> {
+    let routed = prop_oneof![
+        3 => Just(0),
+        3 => 1..1u64 << LINKS,
+        1 => Just((1u64 << LINKS) - 1),
+    ];
+    (any::<u64>(), routed, policy(), vec(step(), 1..80))
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -193,6 +198,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         2 => Just(Granularity::Connection),
         1 => Just(Granularity::Session),
         1 => Just(Granularity::Host),
+        1 => Just(Granularity::Packet),
     ];
     let usable = prop_oneof![2 => Just((1u64 << LINKS) - 1), 1 => Just(0), 3 => 0..1u64 << LINKS];
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());

@@ -34,14 +34,15 @@ const STATE: u32 = abi::STATE_REPLIED
     | abi::STATE_CONFIRMED
     | abi::STATE_FIN_LOCAL
     | abi::STATE_FIN_REMOTE
-    | abi::STATE_CLOSED;
+    | abi::STATE_CLOSED
+    | abi::STATE_ROUTED;
 
 /// A flow of a LAN host.
 struct Slot {
     flow: FlowId,
     local: SocketAddrV4,
     remote: SocketAddrV4,
-    /// The links its SYN was sent over, and what it reached there in the simulator.
+    /// The links it sent over, and what it reached there in the simulator.
     servers: Vec<(LinkId, SideId)>,
 }
 
@@ -51,8 +52,11 @@ impl Slot {
     }
 
     /// A LAN endpoint has a port of its own, which links keep.
-    fn link_key(&self, link: LinkId) -> FlowKey {
-        self.key(abi::side_of_link(link.0), external(link.0))
+    fn link_key(&self, link: LinkId, is_routed: bool) -> FlowKey {
+        match is_routed {
+            true => self.key(abi::SIDE_ROUTED as u8, *self.local.ip()),
+            false => self.key(abi::side_of_link(link.0), external(link.0)),
+        }
     }
 
     fn key(&self, side: u8, local: Ipv4Addr) -> FlowKey {
@@ -71,6 +75,8 @@ impl Slot {
 pub struct Worlds<'a> {
     programs: &'a mut Loaded,
     simulator: Replay,
+    /// Links without NAT, as bits.
+    routed: u64,
     slots: Vec<Slot>,
     now: Time,
     begun: u16,
@@ -78,11 +84,12 @@ pub struct Worlds<'a> {
 }
 
 impl<'a> Worlds<'a> {
-    pub fn new(programs: &'a mut Loaded, seed: u64, policy: &Policy) -> Result<Self> {
-        programs.reset()?;
+    pub fn new(programs: &'a mut Loaded, seed: u64, routed: u64, policy: &Policy) -> Result<Self> {
+        programs.reset(routed)?;
         let mut worlds = Worlds {
             programs,
-            simulator: Replay::new(LINKS, seed),
+            simulator: Replay::new(LINKS, routed, seed),
+            routed,
             slots: Vec::new(),
             now: BEGIN,
             begun: 0,
@@ -155,16 +162,21 @@ impl<'a> Worlds<'a> {
         } = self.slots[slot];
         let tries = self.tries(slot);
         self.programs.set_random(self.simulator.next_draw())?;
+        let sent = self.packets_sent()?;
         let outcome = self.programs.lan_sends(segment(local, remote, says))?;
-        let to_server = outcome.sent.filter(|(_, to)| *to == remote);
-        let really = to_server.and_then(|(from, _)| link_of(*from.ip()));
+        let really = match outcome.sent.filter(|(_, to)| *to == remote) {
+            Some((from, _)) if from == local => self.sends_since(&sent)?,
+            Some((from, _)) => link_of(*from.ip()),
+            None => None,
+        };
         let simulated = Segment {
             number: says.seq.wrapping_sub(LOCAL_ISN),
             ..Segment::bare(kind)
         };
         let simulated = self.simulator.lan_sends(flow, simulated, bytes(says));
-        let is_known = simulated.is_none_or(|server| self.slots[slot].servers.contains(&server));
-        if let Some(server) = simulated.filter(|_| kind == Kind::Syn) {
+        let is_known = simulated.is_none_or(|server| self.is_known(slot, server));
+        let is_new = |link| kind == Kind::Syn || self.is_routed(link);
+        if let Some(server) = simulated.filter(|(link, _)| is_new(*link)) {
             let servers = &mut self.slots[slot].servers;
             servers.retain(|(link, _)| *link != server.0);
             servers.push(server);
@@ -173,7 +185,7 @@ impl<'a> Worlds<'a> {
         self.tell(&format!(
             "{local} sends {kind:?}: {}, {}; in the simulator {}",
             over(really),
-            outcome.reason,
+            outcome.reason.words,
             over(simulated)
         ));
         if simulated.is_some_and(|link| tries.contains(&link)) && !is_known {
@@ -181,6 +193,23 @@ impl<'a> Worlds<'a> {
             return Ok(false);
         }
         Ok(really == simulated)
+    }
+
+    /// What left each link, as the programs count.
+    fn packets_sent(&mut self) -> Result<Vec<u64>> {
+        let counters = self.programs.plane.counters()?;
+        Ok(counters
+            .iter()
+            .map(|link| link.carried().tx_packets)
+            .collect())
+    }
+
+    /// The link that a packet has left by which bears no address of a link.
+    fn sends_since(&mut self, before: &[u64]) -> Result<Option<LinkId>> {
+        let now = self.packets_sent()?;
+        let mut links = (0..).zip(now.iter().zip(before));
+        let found = links.find(|(_, (now, before))| now != before);
+        Ok(found.map(|(link, _)| LinkId(link)))
     }
 
     fn server_sends(&mut self, slot: usize, way: Way, kind: Kind, news: bool) -> Result<bool> {
@@ -195,6 +224,10 @@ impl<'a> Worlds<'a> {
         let Some(server) = self.server(slot, way) else {
             return Ok(true);
         };
+        // Nothing is judged there.
+        if self.is_routed(server.0) {
+            return Ok(true);
+        }
         let earlier = says(Kind::Ack, REMOTE_ISN - LONG_AGO, LOCAL_ISN - LONG_AGO);
         match self.link_brings(slot, server, Kind::Ack, &earlier)? {
             Some(true) => self.lan_says(slot, Kind::Rst, &says(Kind::Rst, earlier.ack, 0)),
@@ -217,10 +250,15 @@ impl<'a> Worlds<'a> {
             ..
         } = self.slots[slot];
         self.programs.set_random(self.simulator.next_draw())?;
-        let to = SocketAddrV4::new(external(link.0), local.port());
+        let to = match self.is_routed(link) {
+            true => local,
+            false => SocketAddrV4::new(external(link.0), local.port()),
+        };
         let packet = segment(remote, to, says);
         let outcome = self.programs.link_brings(link, packet)?;
-        let really = outcome.sent.is_some_and(|(_, to)| to == local);
+        // What the kernel routes stays as it is.
+        let is_sent = outcome.sent.is_some_and(|(_, to)| to == local);
+        let really = is_sent || outcome.reason.name == "ROUTED_IN";
         let answer = Segment {
             ack: says.ack.wrapping_sub(LOCAL_ISN),
             payload_bytes: says.payload.len() as u16,
@@ -235,7 +273,7 @@ impl<'a> Worlds<'a> {
             over(Some(link)),
             answer.ack as i32,
             arrives(really),
-            outcome.reason,
+            outcome.reason.words,
             arrives(simulated)
         ));
         Ok((really == simulated).then_some(really))
@@ -323,16 +361,15 @@ impl<'a> Worlds<'a> {
     /// What is opened at the same time stays.
     fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<bool> {
         self.set_time(self.now + Duration::from_nanos(1))?;
-        let really = self.programs.plane.end_flows(class, Family::V4, link)?.tcp;
+        let really = self.programs.plane.end_flows(class, Family::V4, link)?;
         let Ok(simulated) = self
             .simulator
             .data_plane()
             .end_flows(class, Family::V4, link);
         self.tell(&format!(
-            "the flows of {class} on {link:?} end: {really}; in the simulator {}",
-            simulated.tcp
+            "the flows of {class} on {link:?} end: {really:?}; in the simulator {simulated:?}"
         ));
-        Ok(really == simulated.tcp)
+        Ok(really == simulated)
     }
 
     // ---- flows
@@ -353,20 +390,19 @@ impl<'a> Worlds<'a> {
     /// Both entries of a slot's flow.
     fn entries(&self, slot: usize) -> (Option<Flow>, Option<Flow>) {
         let lan = self.programs.entry(&self.slots[slot].lan_key());
-        let key = |lan: Flow| self.slots[slot].link_key(LinkId(lan.link.into()));
+        let key = |lan: Flow| self.link_key(slot, LinkId(lan.link.into()));
         (lan, lan.and_then(|lan| self.programs.entry(&key(lan))))
     }
 
     /// The links over which the flow's attempt, or the flow, is known at its server.
     fn tries(&self, slot: usize) -> Vec<LinkId> {
-        let flow = &self.slots[slot];
         let is_open = |lan: Flow| lan.state & abi::STATE_CLOSED == 0;
         if !self.entries(slot).0.is_some_and(is_open) {
             return Vec::new();
         }
         let links = (0..LINKS).map(LinkId);
         links
-            .filter(|link| self.programs.entry(&flow.link_key(*link)).is_some())
+            .filter(|link| self.programs.entry(&self.link_key(slot, *link)).is_some())
             .collect()
     }
 
@@ -378,10 +414,33 @@ impl<'a> Worlds<'a> {
                 servers.iter().find(|(link, _)| *link == own).copied()
             }
             Way::Sent(number) => {
-                let number = number.checked_rem(servers.len())?;
-                Some(servers[number])
+                let (link, server) = servers[number.checked_rem(servers.len())?];
+                let mut routed = (0..LINKS).map(LinkId).filter(|link| self.is_routed(*link));
+                let any = number % self.routed.count_ones().max(1) as usize;
+                let by = if self.is_routed(link) {
+                    routed.nth(any)?
+                } else {
+                    link
+                };
+                Some((by, server))
             }
         }
+    }
+
+    fn is_routed(&self, link: LinkId) -> bool {
+        self.routed >> link.0 & 1 == 1
+    }
+
+    /// Whether the slot's host has spoken with this server before, over this link or, without NAT, any other such.
+    fn is_known(&self, slot: usize, (link, server): (LinkId, SideId)) -> bool {
+        let mut servers = self.slots[slot].servers.iter();
+        let is_same =
+            |known: LinkId| known == link || self.is_routed(known) && self.is_routed(link);
+        servers.any(|(known, side)| *side == server && is_same(*known))
+    }
+
+    fn link_key(&self, slot: usize, link: LinkId) -> FlowKey {
+        self.slots[slot].link_key(link, self.is_routed(link))
     }
 
     /// What the flow's host would say, as far as the programs have followed it.
@@ -391,7 +450,7 @@ impl<'a> Worlds<'a> {
             Kind::Syn => says(kind, LOCAL_ISN, 0),
             _ => {
                 let seq = lan.map_or(LOCAL_ISN + 1, |lan| lan.tcp.end);
-                says(kind, seq, wan.map_or(0, |wan| wan.tcp.end))
+                says(kind, seq, wan.map_or(REMOTE_ISN + 1, |wan| wan.tcp.end))
             }
         }
     }
@@ -399,7 +458,7 @@ impl<'a> Worlds<'a> {
     /// The same of its server behind `link`. `news`: it acknowledges more than the SYN.
     fn server_says(&self, slot: usize, link: LinkId, kind: Kind, news: bool) -> Says<'static> {
         let (lan, _) = self.entries(slot);
-        let wan = self.programs.entry(&self.slots[slot].link_key(link));
+        let wan = self.programs.entry(&self.link_key(slot, link));
         let sent = wan.map_or(0, |wan| wan.tcp.end).max(REMOTE_ISN + 1);
         let heard = lan.map_or(LOCAL_ISN + 1, |lan| lan.tcp.end);
         // The number that the host expects.

@@ -15,12 +15,7 @@ use anabranch_testbed::emulator::{LinkShape, MTU_MAX_BYTES};
 /// The site, if the lab can build it.
 pub(super) fn site(run: &Run) -> Result<&Site> {
     match &run.scenario.network {
-        Network::Site(site) if site.nat => Ok(site),
-        Network::Site(_) => Err(simulator_only(
-            "nat",
-            "false",
-            "links of the laboratory have addresses of their own",
-        )),
+        Network::Site(site) => Ok(site),
         Network::Trunk(_) => Err(simulator_only("trunk", "{ … }", "a gateway has links")),
     }
 }
@@ -58,6 +53,7 @@ fn isp(index: u8, link: &LinkPlan) -> IspSpec {
     let beyond = link.beyond.as_ref();
     IspSpec {
         beyond: beyond.map(|hop| shape(&hop.down, &hop.up)),
+        routed: !link.nat,
         told: Told {
             rates: link.declared,
             metered: link.metered,
@@ -86,8 +82,16 @@ pub(super) fn settings(run: &Run, site: &Site) -> Result<String> {
         .iter()
         .map(Rule::written)
         .collect();
+    // What chooses for each packet has no sessions to say anything of.
+    let of_default = site.default.algorithm(algorithm);
+    let of_rules = site
+        .rules
+        .iter()
+        .map(|rule| rule.class.algorithm(of_default));
+    let mut all = of_rules.chain([of_default]);
+    let has_sessions = !all.all(|algorithm| algorithm.is_per_packet());
     let default = Class {
-        stick: site.default.stick.or(Some(false)),
+        stick: site.default.stick.or(has_sessions.then_some(false)),
         ..Class::clone(&site.default)
     };
     Ok(format!(

@@ -13,8 +13,8 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{
-    IspSpec, LAN_DEVICE, LAN_NETWORK, Lab, LabError, LabSpec, Result, io_error, last_words, tcp,
-    transit, wan,
+    IspSpec, LAN_DEVICE, Lab, LabError, LabSpec, Result, io_error, last_words, lead_lan, route_lan,
+    wan,
 };
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 
@@ -87,6 +87,9 @@ fn words_of(isp: &IspSpec, device: &str) -> Vec<String> {
     if isp.told.metered {
         words.push("metered = true".into());
     }
+    if isp.routed {
+        words.push("nat = false".into());
+    }
     words.extend(isp.told.weight.map(|weight| format!("weight = {weight}")));
     words
 }
@@ -121,13 +124,11 @@ pub(crate) fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
 }
 
 fn forward(lab: &Lab) -> Result<()> {
-    let [router_end, _] = transit(0);
-    let metrics = tcp::route_metrics(&lab.spec.tcp);
-    let address = lab.spec.isps[0].address;
-    lab.routers[0].ip(&format!("route add {LAN_NETWORK} via {address}"))?;
-    lab.internet.ip(&format!(
-        "route add {LAN_NETWORK} via {router_end} {metrics}"
-    ))?;
+    let first = &lab.spec.isps[0];
+    if !first.routed {
+        lead_lan(first, &lab.routers[0])?;
+    }
+    route_lan(0, &lab.spec, &lab.internet)?;
     lab.gateway.set_sysctl("net/ipv4/ip_forward", "1")?;
     Ok(())
 }
@@ -356,6 +357,7 @@ mod tests {
     fn the_generated_configuration_is_what_is_told_and_the_settings() {
         let shape = LinkShape::new(50_000_000, 10_000_000, 0);
         let lte = IspSpec {
+            routed: true,
             told: Told {
                 rates: false,
                 metered: true,
@@ -368,7 +370,7 @@ mod tests {
             configuration(&LabSpec::new(isps), "policy = \"rr\"\n"),
             r#"lan = ["lan0"]
 link.fiber = { device = "wan0", down = "50000000bit", up = "10000000bit" }
-link.lte = { device = "wan1", metered = true, weight = 3 }
+link.lte = { device = "wan1", metered = true, nat = false, weight = 3 }
 policy = "rr"
 "#
         );

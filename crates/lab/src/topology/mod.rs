@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each ISP's next hop is a router of its own, and the internet knows the way to the gateway's external addresses only:
-//! a packet that leaves with a LAN address is never answered. The cable between router and internet is plain, or a
+//! a packet that leaves with a LAN address is never answered. Where ISPs know the LAN ([`IspSpec::routed`]), the internet sends to it
+//! by the first of these whose lines are whole. The cable between router and internet is plain, or a
 //! second emulated line for what happens beyond the last mile. The web server tells the address it saw in `X-Client`,
 //! so a client learns which link carried it. Every namespace has the same, recorded TCP settings; forwarding is on in
 //! the routers, and in the gateway it is the business of the [`Gateway`] under test.
@@ -21,7 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 use std::{io, path::PathBuf};
 
-use anabranch_scenario::{Change, Fault, Place, Tcp};
+use anabranch_scenario::{Change, Direction, Fault, Place, Tcp};
 
 use anabranch_testbed::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace, NetnsError};
@@ -112,7 +113,9 @@ pub struct IspSpec {
     pub next_hop: Ipv4Addr,
     /// IP MTU between the ISP's router and the internet; smaller than the link's for path MTU discovery.
     pub path_mtu_bytes: u32,
-    /// What the gateway is told of the link besides its device.
+    /// No NAT: the LAN's addresses are known to the ISP, and through it to the internet.
+    pub routed: bool,
+    /// What the gateway is told of the link besides its device and that.
     pub told: Told,
 }
 
@@ -149,6 +152,7 @@ impl IspSpec {
             prefix_len: 24,
             next_hop: Ipv4Addr::new(100, 64, index, 1),
             path_mtu_bytes: 1500,
+            routed: false,
             told: Told::default(),
         }
     }
@@ -313,6 +317,7 @@ impl Lab {
             routers,
             internet,
         };
+        lab.announce()?;
         lab.under_test = gateway.start(&lab)?;
         Ok(lab)
     }
@@ -398,17 +403,46 @@ impl Lab {
 
     /// Makes a link's last mile a blackhole. Returns when it took effect.
     pub fn cut(&self, link: &str) -> Result<Instant> {
-        Ok(self.link(link)?.apply(None, Change::Cut)?)
+        self.change(self.link(link)?, None, Change::Cut)
     }
 
     /// Makes a link's last mile whole again. Returns when it took effect.
     pub fn restore(&self, link: &str) -> Result<Instant> {
-        Ok(self.link(link)?.apply(None, Change::Restore)?)
+        self.change(self.link(link)?, None, Change::Restore)
     }
 
     /// Lets a fault happen at once, whatever its time. Returns when it took effect.
     pub fn apply(&self, fault: &Fault) -> Result<Instant> {
-        Ok(self.hop(fault)?.apply(fault.direction, fault.change)?)
+        self.change(self.hop(fault)?, fault.direction, fault.change)
+    }
+
+    fn change(&self, line: &Link, direction: Option<Direction>, change: Change) -> Result<Instant> {
+        let at = line.apply(direction, change)?;
+        if matches!(change, Change::Cut | Change::Restore) {
+            self.announce()?;
+        }
+        Ok(at)
+    }
+
+    /// Has the internet send to the LAN by the first of the ISPs that know it and whose lines are whole; by the first of all if
+    /// there is none. In the field BGP does this, in its own time.
+    fn announce(&self) -> Result<()> {
+        let knows = |index: &usize| self.spec.isps[*index].routed;
+        let all: Vec<usize> = (0..self.spec.isps.len()).filter(knows).collect();
+        let mut chosen = all.first().copied();
+        for index in all.into_iter().rev() {
+            if self.is_whole(index)? {
+                chosen = Some(index);
+            }
+        }
+        chosen.map_or(Ok(()), |index| route_lan(index, &self.spec, &self.internet))
+    }
+
+    fn is_whole(&self, index: usize) -> Result<bool> {
+        let mut lines = [Some(&self.links[index]), self.beyond[index].as_ref()]
+            .into_iter()
+            .flatten();
+        lines.try_fold(true, |whole, line| Ok(whole && !line.is_cut()?))
     }
 
     /// The emulated line that a fault concerns.
@@ -445,6 +479,9 @@ impl Lab {
         let old = std::mem::replace(&mut self.spec.isps[index].address, address);
         self.internet.ip(&format!("route delete {old}/32"))?;
         route_back(index, &self.spec, &self.internet)?;
+        if self.spec.isps[index].routed {
+            lead_lan(&self.spec.isps[index], &self.routers[index])?;
+        }
         let (device, isp) = (wan(index), &self.spec.isps[index]);
         self.gateway.ip(&format!(
             "address delete {old}/{} dev {device}",
@@ -665,7 +702,26 @@ pub(crate) fn lay_transit(
     router.ip(&format!("route add default via {internet_end}"))?;
     router.set_sysctl("net/ipv4/ip_forward", "1")?;
     route_back(index, spec, internet)?;
+    if isp.routed {
+        lead_lan(isp, router)?;
+    }
     Ok(hop)
+}
+
+/// The router sends to the LAN by the gateway.
+fn lead_lan(isp: &IspSpec, router: &Namespace) -> Result<()> {
+    router.ip(&format!("route replace {LAN_NETWORK} via {}", isp.address))?;
+    Ok(())
+}
+
+/// The internet sends to the LAN by this ISP.
+fn route_lan(index: usize, spec: &LabSpec, internet: &Namespace) -> Result<()> {
+    let [router_end, _] = transit(index);
+    let metrics = tcp::route_metrics(&spec.tcp);
+    internet.ip(&format!(
+        "route replace {LAN_NETWORK} via {router_end} {metrics}"
+    ))?;
+    Ok(())
 }
 
 /// The server announces its segments even over a smaller path MTU, so that clients have to discover it.

@@ -116,6 +116,10 @@ impl ScenarioFile {
             };
             let mut scenario = Scenario::clone(&at.scenario);
             scenario.policies = policies::on_command_line(names, ground)?;
+            let source = Source::parse(&self.path, &at.text)?.numbered();
+            for typed in &scenario.policies {
+                policies::fits_classes(&source, &["--policy"], typed, &scenario.network)?;
+            }
             at.scenario = Arc::new(scenario);
         }
         self.bounded()
@@ -238,7 +242,10 @@ fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
         true => load::demand(&source, file.workload.clone(), None, limit)?.into(),
         false => Load::Groups(groups::groups(&lines, &file, &tables, tcps, limit)?),
     };
-    let network = rules::with_classes(&source, rules, default, network, &load)?;
+    let network = rules::with_classes(&source, rules, default, network, &policies, &load)?;
+    for (index, typed) in policies.iter().enumerate() {
+        policies::fits_classes(&source, &["policies", &index.to_string()], typed, &network)?;
+    }
     Ok(Scenario {
         name: name(&source, path, file.name.clone())?,
         faults,

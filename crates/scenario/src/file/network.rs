@@ -79,12 +79,13 @@ fn site(lines: &Lines<'_>, file: &File) -> Result<Site, BadInput> {
     }
     let links = tables
         .into_iter()
-        .map(|(name, table)| link(lines, name, table));
+        .map(|(name, table)| link(lines, name, table, file.nat.unwrap_or(true)));
     let links = links.collect::<Result<_, _>>()?;
-    Ok(Site::new(links, file.nat.unwrap_or(true)))
+    Ok(Site::new(links))
 }
 
-fn link(lines: &Lines<'_>, name: &str, table: &LinkTable) -> Result<LinkPlan, BadInput> {
+/// `nat` holds where the link says nothing of it.
+fn link(lines: &Lines<'_>, name: &str, table: &LinkTable, nat: bool) -> Result<LinkPlan, BadInput> {
     let key = ["link", name];
     let bad = |part: &str, problem: &str| Err(lines.source.bad(&["link", name, part], problem));
     if !is_name(name, NAME_CHARS_MAX) {
@@ -114,6 +115,7 @@ fn link(lines: &Lines<'_>, name: &str, table: &LinkTable) -> Result<LinkPlan, Ba
         declared: table.declared.unwrap_or(true),
         metered: table.metered,
         weight: table.weight,
+        nat: table.nat.unwrap_or(nat),
     })
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anabranch_config::{BadInput, Source, did_you_mean};
 use anabranch_core::catalogue::{self, Needs, Target};
+use anabranch_core::rules::review_packets;
 use anabranch_core::{Algorithm, Typed};
 use serde::Deserialize;
 
@@ -90,6 +91,20 @@ pub fn inline(text: &str) -> Result<Option<Typed<Algorithm>>, BadInput> {
     Ok(Some(policy.as_typed(Some(text))))
 }
 
+/// Whether packets of one connection have one source, where each has a choice of its own. The policy stands at `key`.
+pub(super) fn fits_classes(
+    source: &Source<'_>,
+    key: &[&str],
+    typed: &Typed<Policy>,
+    network: &Network,
+) -> Result<(), BadInput> {
+    let (Network::Site(site), Policy::Gateway(algorithm)) = (network, typed.policy) else {
+        return Ok(());
+    };
+    let links: Vec<_> = site.links.iter().map(|link| link.spec()).collect();
+    review_packets(source, (algorithm, key), &site.default, &site.rules, &links)
+}
+
 /// Results tell policies apart by their names, and runs by what the policies are.
 fn add(policies: &mut Vec<Typed<Policy>>, policy: Typed<Policy>) -> Result<(), String> {
     let same = |other: &&Typed<Policy>| other.policy == policy.policy || other.name == policy.name;
@@ -162,12 +177,15 @@ fn fits(policy: &Typed<Policy>, ground: Ground<'_>) -> Result<(), String> {
     let Network::Site(site) = ground.network else {
         return Ok(());
     };
-    if no_nat && site.nat {
+    if no_nat && !site.is_routed() {
         return Err(
             "sends the packets of one connection over several links, which have different addresses behind NAT; \
              choose per connection, or write nat = false for a site whose addresses are reachable over every link"
                 .to_owned(),
         );
+    }
+    if no_nat && site.has_classes() {
+        return Err("asks no rules; leave it or the classes out".to_owned());
     }
     match site
         .links

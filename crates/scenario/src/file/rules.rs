@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 use anabranch_config::{BadInput, Source};
-use anabranch_core::LinkSpec;
 use anabranch_core::rules::file::{self, DefaultTable, RuleTable};
 use anabranch_core::rules::{Matches, Origin, Prefix};
+use anabranch_core::{LinkSpec, Policy, Typed};
 
 use crate::{Load, Network, Site};
 
@@ -22,6 +22,7 @@ pub(super) fn with_classes(
     rules: Vec<RuleTable>,
     default: Option<DefaultTable>,
     network: Network,
+    policies: &[Typed<Policy>],
     load: &Load,
 ) -> Result<Network, BadInput> {
     let key = match (rules.is_empty(), &default) {
@@ -30,11 +31,11 @@ pub(super) fn with_classes(
         (false, _) => "rule",
     };
     let mut site = match network {
-        Network::Site(site) if site.nat => site,
-        Network::Site(_) => {
-            let problem = "classes are of a gateway with NAT; leave them or nat = false out";
+        Network::Site(_) if policies.iter().any(|typed| typed.policy == Policy::Packet) => {
+            let problem = "the policy packet asks no rules; leave it or the classes out";
             return Err(source.bad(&[key], problem));
         }
+        Network::Site(site) => site,
         Network::Trunk(_) => return Err(source.bad(&[key], "a trunk has no classes; leave it out")),
     };
     for (index, table) in rules.iter().enumerate() {

@@ -97,10 +97,6 @@ fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Resul
             "the laboratory's gateway chooses per connection or session; leave packet out";
         return Err(source.bad(&["policies"], problem));
     }
-    if !site.nat {
-        let problem = "links of the laboratory have addresses of their own; leave nat out";
-        return Err(source.bad(&["nat"], problem));
-    }
     let problem = "to its gateway the laboratory's users are one host; run it in the simulator";
     refuse_class(source, site, "flows_per_host", problem, |class| {
         class.flows_per_host.is_some()

@@ -75,6 +75,7 @@ pub(super) struct LinkTable {
     #[serde(default)]
     pub metered: bool,
     pub weight: Option<u32>,
+    pub nat: Option<bool>,
 }
 
 /// Users, their access line, and what is theirs alone.

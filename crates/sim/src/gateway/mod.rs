@@ -1,4 +1,4 @@
-//! The NAT gateway of a site with several links, and the balancer that rules it.
+//! The gateway of a site with several links, with or without NAT, and the balancer that rules it.
 //!
 //! What the loaded programs do with a packet, [`Nat`] does with a simulated one: flows are bound to links by the same choice
 //! (`anabranch_policy::choose`), a repeated SYN goes on over another link where the policy says so, the first answer to any of
@@ -9,6 +9,10 @@
 //!
 //! The hosts of the LAN stand at the gateway: their packets need no time to reach it, nor to come back from it. A flow's
 //! forward path is [`Gateway::LAN`] and nothing more; the rest is decided here.
+//!
+//! To a server a connection over a link with NAT is the link's, and what it says takes that link. Connections over links
+//! without NAT have the host's own address, whichever of them their packets take, and the internet sends to that address
+//! ([`Gateway::INTERNET`]) over the first of these links that announces it.
 
 mod nat;
 pub mod replay;
@@ -41,21 +45,24 @@ pub(crate) const FAMILY: Family = Family::V4;
 /// Links of a gateway, and so the distance between the numbers of its kinds of sites.
 const LINKS: u16 = anabranch_policy::abi::MAX_LINKS as u16;
 
-/// The lines of one link, from the gateway to the servers and back.
+/// One link: its lines from the gateway to the servers and back, and what is known at the servers.
 #[derive(Clone, Debug)]
 pub struct Lines {
     /// One or two.
     pub up: Vec<crate::net::LinkId>,
     /// One or two, that of the servers' side first.
     pub down: Vec<crate::net::LinkId>,
+    /// No NAT: the addresses of the LAN are announced over it while none of its lines is cut.
+    pub routed: bool,
 }
 
 /// Where the packets of one link go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Port {
     up: Path,
     down: Path,
     probe: Path,
+    lines: Lines,
 }
 
 impl Port {
@@ -68,7 +75,14 @@ impl Port {
             up: hops(&lines.up, None),
             down: hops(&lines.down, Some(SiteId(1 + link as u16))),
             probe: hops(&lines.up, Some(SiteId(1 + LINKS + link as u16))),
+            lines: lines.clone(),
         }
+    }
+
+    /// Whether its provider announces the addresses of the LAN. Routes are taken to converge at once.
+    fn announces(&self, net: &Net) -> bool {
+        let mut lines = self.lines.up.iter().chain(&self.lines.down);
+        self.lines.routed && lines.all(|line| !net.link(*line).is_cut())
     }
 }
 
@@ -92,7 +106,9 @@ pub struct Gateway {
 impl Gateway {
     /// The first and only hop of a flow's forward path.
     pub const LAN: SiteId = SiteId(0);
-    /// Its sites have numbers below this.
+    /// Where the internet has a packet to the address of a LAN host, and chooses the link for it.
+    pub const INTERNET: SiteId = SiteId(u16::MAX);
+    /// Its other sites have numbers below this.
     pub const SITES: u16 = 1 + 2 * LINKS;
     /// The token of its wake-ups.
     pub const WAKE: u32 = 0;
@@ -100,8 +116,11 @@ impl Gateway {
     /// A gateway whose links, in the order of the balancer's, are `lines`. Call [`Gateway::begin`] before the world runs.
     pub fn new(balancer: Balancer, lines: &[Lines], seed: u64) -> Self {
         let ports = lines.iter().enumerate();
+        let routed = ports.clone().fold(0, |routed, (link, lines)| {
+            routed | u64::from(lines.routed) << link
+        });
         Gateway {
-            nat: Nat::new(lines.len(), seed),
+            nat: Nat::new(lines.len(), routed, seed),
             driver: Driver::new(balancer),
             ports: ports.map(|(link, lines)| Port::new(link, lines)).collect(),
             probes: BTreeMap::new(),
@@ -180,7 +199,9 @@ impl Gateway {
     fn hear(&mut self, net: &mut Net, event: Event) {
         self.events.push((self.turned, event));
         if let Event::EndFlows { class, link, .. } = event {
-            self.ended.tcp += self.nat.end_flows(net, class, link).tcp;
+            let ended = self.nat.end_flows(net, class, link);
+            self.ended.tcp += ended.tcp;
+            self.ended.udp += ended.udp;
         }
     }
 
@@ -235,20 +256,34 @@ impl Gateway {
     fn outbound(&mut self, net: &mut Net, id: PacketId) -> Onward {
         let packet = net.packet(id);
         let (from, kind) = (packet.from, packet.segment.kind);
-        if kind == Kind::Syn {
+        if kind == Kind::Syn || self.nat.may_join(from) {
             let Some(flow) = net.flow_of(from) else {
                 return Onward::Nowhere;
             };
-            match self.nat.settle_syn(net, flow) {
-                Settled::Bound => {}
-                Settled::Fresh(class, link) => self.bind(net, flow, class, link),
+            match self.nat.settle(net, flow, kind) {
+                Settled::Bound | Settled::Unknown => {}
+                Settled::Fresh(begun) => {
+                    net.route_peer(flow, self.back(begun.link));
+                    self.nat.bind(net, flow, begun);
+                }
                 Settled::Onward(link) => self.go_on(net, flow, link),
-                Settled::Anew(class, link, tried) => {
+                Settled::Anew(begun, tried) => {
+                    self.change_peer(net, flow, begun.link, tried);
+                    self.nat.bind(net, flow, begun);
+                }
+                Settled::Alone(link) => {
+                    net.route_peer(flow, self.back(link));
+                    return self.send_alone(net, flow, link, id);
+                }
+                Settled::AloneAnew(link, tried) => {
                     self.change_peer(net, flow, link, tried);
-                    self.nat.bind(net, flow, class, link);
+                    return self.send_alone(net, flow, link, id);
                 }
                 Settled::NoLink => {
-                    net.refuse(flow);
+                    // To a connection that is open this is an error that may pass (RFC 5461 section 2).
+                    if kind == Kind::Syn {
+                        net.refuse(flow);
+                    }
                     return Onward::Nowhere;
                 }
                 Settled::Dropped => return Onward::Nowhere,
@@ -267,9 +302,22 @@ impl Gateway {
         Onward::Along
     }
 
-    fn bind(&mut self, net: &mut Net, flow: FlowId, class: ClassId, link: LinkId) {
-        net.route_peer(flow, self.ports[link.index()].down);
-        self.nat.bind(net, flow, class, link);
+    /// The way of a server's packets to what it knows a connection over `link` by.
+    fn back(&self, link: LinkId) -> Path {
+        match self.nat.is_routed(link) {
+            true => Path::new(&[Gateway::INTERNET]),
+            false => self.ports[link.index()].down,
+        }
+    }
+
+    /// A packet of a class that chooses for each by itself.
+    fn send_alone(&mut self, net: &mut Net, flow: FlowId, link: LinkId, id: PacketId) -> Onward {
+        let (_, peer) = net.sides(flow);
+        let packet = net.packet_mut(id);
+        self.nat.count_alone(link, packet.bytes);
+        packet.to = peer;
+        packet.path = self.ports[link.index()].up;
+        Onward::Along
     }
 
     fn go_on(&mut self, net: &mut Net, flow: FlowId, link: LinkId) {
@@ -287,7 +335,7 @@ impl Gateway {
             Some(peer) if peer == current => {}
             Some(peer) => net.take_back_peer(flow, peer),
             None => {
-                net.replace_peer(flow, self.ports[link.index()].down);
+                net.replace_peer(flow, self.back(link));
             }
         }
     }
@@ -299,6 +347,9 @@ impl Gateway {
             self.hear_answer(net, link, packet.segment.number);
             return Onward::Nowhere;
         }
+        if self.nat.is_routed(link) {
+            return self.inbound_routed(net, link, &packet);
+        }
         if packet.segment.kind == Kind::SynAck {
             self.hear_syn_ack(net, link, &packet);
         }
@@ -308,6 +359,18 @@ impl Gateway {
                 self.answer_stray(net, link, &packet);
             }
             Heard::Stray | Heard::Early => {}
+        }
+        Onward::Nowhere
+    }
+
+    /// What has a LAN host's own address reaches it, of whichever flow, if any. A host that knows nothing of it answers with RST.
+    fn inbound_routed(&mut self, net: &mut Net, link: LinkId, packet: &Packet) -> Onward {
+        self.nat.follow_routed_in(net.now(), link, packet);
+        if net.is_alive(packet.to) {
+            return Onward::Along;
+        }
+        if packet.segment.kind != Kind::Rst {
+            self.answer_stray(net, link, packet);
         }
         Onward::Nowhere
     }
@@ -334,6 +397,17 @@ impl Gateway {
         });
     }
 
+    /// A packet to the address of a LAN host. Where nobody announces that, it is lost on the first line.
+    fn answer_own(&mut self, net: &mut Net, id: PacketId) -> Onward {
+        let mut ports = self.ports.iter().filter(|port| port.lines.routed);
+        let first = ports.clone().next();
+        let Some(port) = ports.find(|port| port.announces(net)).or(first) else {
+            return Onward::Nowhere;
+        };
+        net.packet_mut(id).path = port.down;
+        Onward::Along
+    }
+
     fn reflect(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
         net.packet_mut(id).path = self.ports[link.index()].down;
         Onward::Along
@@ -342,10 +416,11 @@ impl Gateway {
 
 impl Site for Gateway {
     fn pass(&mut self, net: &mut Net, site: SiteId, packet: PacketId) -> Onward {
-        match site.0 {
-            0 => self.outbound(net, packet),
-            inner @ 1..=LINKS => self.inbound(net, LinkId(inner - 1), packet),
-            outer => self.reflect(net, LinkId(outer - 1 - LINKS), packet),
+        match site {
+            Gateway::LAN => self.outbound(net, packet),
+            Gateway::INTERNET => self.answer_own(net, packet),
+            SiteId(inner @ 1..=LINKS) => self.inbound(net, LinkId(inner - 1), packet),
+            SiteId(outer) => self.reflect(net, LinkId(outer - 1 - LINKS), packet),
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Time};
 use anabranch_policy::abi::{
-    Answer, BePort, Choice, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL, STATE_FIN_REMOTE,
-    STATE_REPLIED, Traffic, Traits,
+    Answer, BePort, Choice, SIDE_ROUTED, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL,
+    STATE_FIN_REMOTE, STATE_REPLIED, STATE_ROUTED, Traffic, Traits,
 };
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::{
@@ -40,6 +40,9 @@ pub struct Pair {
 /// The ends of a connection: who opens it, and to whom.
 pub type Ends = (SocketAddrV4, SocketAddrV4);
 
+/// What stands for all links without NAT where a server's connections are told apart by the address it knows.
+const OWN: LinkId = LinkId(SIDE_ROUTED as u16);
+
 /// Sessions are told apart by what they are.
 const NO_HASH: u64 = 0;
 /// Every connection is TCP, and comes by the one device of the LAN.
@@ -64,6 +67,8 @@ struct Entry {
     class: ClassId,
     /// Whom it counts against in its class, where that has a quota.
     charged: Option<u32>,
+    /// It began with what was no SYN.
+    joined: bool,
 }
 
 impl Entry {
@@ -113,19 +118,38 @@ const NO_ENTRY: Entry = Entry {
     tried: Tried(0),
     class: ClassId::DEFAULT,
     charged: None,
+    joined: false,
 };
 
-/// What a SYN of the LAN asks for.
+/// A flow that is to be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Begun {
+    class: ClassId,
+    pub link: LinkId,
+    /// Links that failed it before.
+    tried: Tried,
+    /// It begins with what is no SYN.
+    joins: bool,
+}
+
+/// What a packet of the LAN asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// Its flow is bound as it should be.
     Bound,
-    /// A new flow of this class is to be bound to this link.
-    Fresh(ClassId, LinkId),
+    /// A new flow is to be bound.
+    Fresh(Begun),
     /// The attempt goes on over this link.
     Onward(LinkId),
-    /// The same in another class, whose flow is new. The connection at the server, if it has tried the link before.
-    Anew(ClassId, LinkId, Option<SideId>),
+    /// The same as a new flow: of another class, or because NAT stands between both links. The connection at the server, if it
+    /// has been tried before.
+    Anew(Begun, Option<SideId>),
+    /// It goes over this link and belongs to no flow.
+    Alone(LinkId),
+    /// The same, and its flow of before is forgotten. The connection at the server, as in `Anew`.
+    AloneAnew(LinkId, Option<SideId>),
+    /// Its connection may take no link that is left, for what is known of it.
+    Unknown,
     /// Its host is told that there is none.
     NoLink,
     /// There is none, and nobody is told.
@@ -160,11 +184,14 @@ pub(super) enum Heard {
 #[derive(Debug)]
 pub struct Nat {
     rules: Box<Rules>,
+    /// Links without NAT, as bits.
+    routed: u64,
     /// By class.
     choices: Vec<Choice>,
     /// By the place of the flow's opener.
     entries: Vec<Entry>,
-    /// The earlier tries of attempts that nothing answered yet: by the place of the opener, the connections at the server.
+    /// The earlier tries of attempts that nothing answered yet: by the place of the opener, the connections at the server. The
+    /// one of links without NAT is there while the attempt is on another, under `OWN`.
     earlier: BTreeMap<usize, Vec<(LinkId, SideId)>>,
     /// By flow.
     openings: Vec<Opening>,
@@ -193,9 +220,10 @@ struct Opening {
 }
 
 impl Nat {
-    pub(super) fn new(links: usize, seed: u64) -> Self {
+    pub(super) fn new(links: usize, routed: u64, seed: u64) -> Self {
         Nat {
             rules: Rules::none(),
+            routed,
             choices: vec![Choice::default()],
             entries: Vec::new(),
             earlier: BTreeMap::new(),
@@ -251,6 +279,15 @@ impl Nat {
     /// One that was never installed takes no flows.
     fn choice(&self, class: ClassId) -> &Choice {
         self.choices.get(class.index()).unwrap_or(&self.choices[0])
+    }
+
+    pub(super) fn is_routed(&self, link: LinkId) -> bool {
+        self.routed >> link.0 & 1 == 1
+    }
+
+    /// What tells connections at a server apart that take `link`.
+    fn side_of(&self, link: LinkId) -> LinkId {
+        if self.is_routed(link) { OWN } else { link }
     }
 
     /// The link that a flow is bound to.
@@ -319,30 +356,40 @@ impl Nat {
         &mut self.traffic[link.index()]
     }
 
-    /// Those that are open; a handshake under way moves with its next SYN (`end_entry` of bpf/lib/sweep.h).
+    /// Those that are open; a handshake under way moves with its next SYN. One without NAT is forgotten, and what its host sends
+    /// next joins another link (`end_entry` of bpf/lib/sweep.h).
     pub(super) fn end_flows(&mut self, net: &mut Net, class: ClassId, link: LinkId) -> Ended {
         let mut ended = Ended::default();
         for place in 0..self.entries.len() {
             let entry = self.entries[place];
-            if !entry.is(STATE_CONFIRMED) || (entry.class, entry.link()) != (class, link) {
+            let stays = !entry.is(STATE_CONFIRMED) && !entry.is(STATE_ROUTED);
+            if stays || (entry.class, entry.link()) != (class, link) {
                 continue;
             }
-            if !entry.is(STATE_CLOSED) {
+            if !entry.is(STATE_CLOSED) && entry.is(STATE_ROUTED) {
+                ended.udp += 1;
+            } else if !entry.is(STATE_CLOSED) {
                 ended.tcp += 1;
                 net.tell(Segment::bare(Kind::Rst), entry.peer, entry.opener);
             }
             self.close(place);
             self.entries[place] = NO_ENTRY;
         }
-        ended.tcp += self.end_silent(class, link);
+        let silent = self.end_silent(class, link);
+        match self.is_routed(link) {
+            true => ended.udp += silent,
+            false => ended.tcp += silent,
+        }
         ended
     }
 
     /// The same of those whose host went away: how many there were.
     fn end_silent(&mut self, class: ClassId, link: LinkId) -> u64 {
+        let is_routed = self.is_routed(link);
+        let ends = |it: &Silent| it.confirmed || is_routed;
         let (gone, stays): (BTreeMap<_, _>, _) = std::mem::take(&mut self.silent)
             .into_iter()
-            .partition(|(it, _)| it.confirmed && (it.class, it.link) == (class, link));
+            .partition(|(it, _)| ends(it) && (it.class, it.link) == (class, link));
         self.silent = stays;
         for (silent, flows) in &gone {
             self.release(silent.class, silent.charged, *flows as u32);
@@ -360,18 +407,34 @@ impl Nat {
             .filter(|entry| entry.opener == opener)
     }
 
+    /// Whether what is no SYN may begin a flow: its host has one that is not known here, as after the end of a link.
+    pub(super) fn may_join(&self, opener: SideId) -> bool {
+        self.routed != 0 && self.entry(opener).is_none()
+    }
+
+    /// A SYN of the LAN, or a packet that may join (`settle_tcp` of bpf/lib/outbound.h).
+    pub(super) fn settle(&mut self, net: &Net, flow: FlowId, kind: Kind) -> Settled {
+        match kind {
+            Kind::Syn => self.settle_syn(net, flow),
+            Kind::Rst if !self.is_per_packet(self.opening(flow).class) => Settled::Unknown,
+            _ => self.open(net, flow, Tried::default(), !self.routed),
+        }
+    }
+
     /// A SYN of the LAN (`settle_syn` of bpf/lib/outbound.h).
-    pub(super) fn settle_syn(&mut self, net: &Net, flow: FlowId) -> Settled {
+    fn settle_syn(&mut self, net: &Net, flow: FlowId) -> Settled {
         let (opener, _) = net.sides(flow);
         let Some(entry) = self.entry(opener).copied() else {
-            return self.open(net, flow);
+            return self.open(net, flow, Tried::default(), 0);
         };
         let link = entry.link();
         let is_of_other = self.opening(flow).class != entry.class;
         let retries = &mut self.traffic[link.index()].syn_retries;
         let choice = &self.choices[entry.class.index()];
-        match choice.judge_syn(entry.state, true, link.0) {
-            Syn::Again | Syn::GoesOn if is_of_other => self.begin_anew(net, flow, entry),
+        match choice.judge_syn(entry.state, !entry.joined, link.0) {
+            Syn::Again | Syn::GoesOn if is_of_other => {
+                self.begin_anew(net, flow, entry, Tried::default())
+            }
             Syn::Follows => Settled::Bound,
             Syn::Again => {
                 *retries += 1;
@@ -382,40 +445,90 @@ impl Nat {
                 self.leave(net, flow, entry)
             }
             Syn::Anew => {
+                self.close(opener.index());
                 self.entries[opener.index()] = NO_ENTRY;
-                self.open(net, flow)
+                self.open(net, flow, Tried::default(), 0)
             }
         }
     }
 
-    /// By the rules of today an attempt that nothing answered is of another class (`judge_syn` of bpf/lib/outbound.h).
-    fn begin_anew(&mut self, net: &Net, flow: FlowId, entry: Entry) -> Settled {
+    /// An attempt that nothing answered is forgotten for one outside the links `tried`: by the rules of today it is of another
+    /// class (`judge_syn` of bpf/lib/outbound.h), or it goes on where its address is another.
+    fn begin_anew(&mut self, net: &Net, flow: FlowId, entry: Entry, tried: Tried) -> Settled {
         let place = entry.opener.index();
         let mut tries = self.earlier.remove(&place).unwrap_or_default();
-        tries.push((entry.link(), entry.peer));
+        tries.push((self.side_of(entry.link()), entry.peer));
         self.close(place);
         self.entries[place] = NO_ENTRY;
-        match self.open(net, flow) {
-            Settled::Fresh(class, link) => {
-                let tried = tries.iter().find(|(tried, _)| *tried == link);
-                Settled::Anew(class, link, tried.map(|(_, peer)| *peer))
+        let known = |side: LinkId| {
+            let one = tries.iter().find(|(tried, _)| *tried == side);
+            one.map(|(_, peer)| *peer)
+        };
+        match self.open(net, flow, tried, 0) {
+            Settled::Fresh(begun) => {
+                let side = self.side_of(begun.link);
+                if let Some(own) = known(OWN).filter(|_| side != OWN) {
+                    self.earlier.insert(place, vec![(OWN, own)]);
+                }
+                Settled::Anew(begun, known(side))
             }
+            Settled::Alone(link) => Settled::AloneAnew(link, known(OWN)),
             settled => settled,
         }
     }
 
-    fn open(&mut self, net: &Net, flow: FlowId) -> Settled {
+    fn is_per_packet(&self, class: ClassId) -> bool {
+        self.choice(class).granularity == u32::from(Granularity::Packet)
+    }
+
+    /// A packet of a class that keeps no flows (`route_by_itself` of bpf/lib/route.h).
+    fn send_alone(&mut self, net: &Net, flow: FlowId, class: ClassId) -> Settled {
+        if self.routed == 0 {
+            return self.without_link(class);
+        }
+        let link = self.choose(net, flow, class, Tried::default(), !self.routed);
+        match link.filter(|link| self.is_routed(*link)) {
+            Some(link) => Settled::Alone(link),
+            None => self.without_link(class),
+        }
+    }
+
+    /// What goes over a link by itself.
+    pub(super) fn count_alone(&mut self, link: LinkId, bytes: u32) {
+        self.gauges.target[link.index()].dispatched += 1;
+        self.count_tx(link, bytes);
+    }
+
+    fn count_tx(&mut self, link: LinkId, bytes: u32) {
+        let traffic = &mut self.traffic[link.index()];
+        traffic.tx_packets += 1;
+        traffic.tx_bytes += u64::from(bytes);
+    }
+
+    /// A new flow outside the links `tried`, and outside those of `barred` whatever else is left.
+    fn open(&mut self, net: &Net, flow: FlowId, tried: Tried, barred: u64) -> Settled {
         let Opening { class, pair, .. } = self.opening(flow);
+        if self.is_per_packet(class) {
+            return self.send_alone(net, flow, class);
+        }
         let quota = self.choice(class).flows_per_host;
         let held = self.shares.get(&(class, pair.user)).copied();
         if quota > 0 && held.unwrap_or_default() >= quota {
             return Settled::NoLink;
         }
-        let Some(link) = self.choose(net, flow, class, Tried::default()) else {
+        let Some(link) = self.choose(net, flow, class, tried, barred) else {
             return self.without_link(class);
         };
+        if barred >> link.0 & 1 == 1 {
+            return Settled::Unknown;
+        }
         self.remember(net, flow, class, link);
-        Settled::Fresh(class, link)
+        Settled::Fresh(Begun {
+            class,
+            link,
+            tried,
+            joins: barred != 0,
+        })
     }
 
     /// What becomes of a flow for which its class has no link (`reason_without_link` of bpf/lib/open.h).
@@ -430,18 +543,40 @@ impl Nat {
     fn leave(&mut self, net: &Net, flow: FlowId, entry: Entry) -> Settled {
         let link = entry.link();
         let tried = self.choice(entry.class).tried_with(entry.tried, link.0);
-        let Some(next) = self.choose(net, flow, entry.class, tried) else {
+        let mark = self.draws.mark();
+        let Some(next) = self.choose(net, flow, entry.class, tried, 0) else {
             return self.without_link(entry.class);
         };
+        if self.is_routed(link) != self.is_routed(next) {
+            self.draws.repeat(mark);
+            return self.begin_anew(net, flow, entry, tried);
+        }
         self.entries[entry.opener.index()].tried = tried;
         match next == link {
             true => Settled::Bound,
+            false if self.is_routed(link) => self.move_over(entry, next),
             false => Settled::Onward(next),
         }
     }
 
-    /// The link of a new flow (`choose_link` of bpf/lib/open.h).
-    fn choose(&mut self, net: &Net, flow: FlowId, class: ClassId, tried: Tried) -> Option<LinkId> {
+    /// To the server, nothing happens.
+    fn move_over(&mut self, entry: Entry, next: LinkId) -> Settled {
+        self.entries[entry.opener.index()].attempt = Attempt::new(next.0);
+        self.gauges.target[next.index()].dispatched += 1;
+        self.count_move(entry.link(), next);
+        self.reassigned += 1;
+        Settled::Bound
+    }
+
+    /// The link of a new flow (`choose_link` of bpf/lib/open.h). Those of `avoided` it takes if no other is left.
+    fn choose(
+        &mut self,
+        net: &Net,
+        flow: FlowId,
+        class: ClassId,
+        tried: Tried,
+        avoided: u64,
+    ) -> Option<LinkId> {
         let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
         let known = |session| {
             let word = *self.sessions.get(&session)?;
@@ -450,6 +585,7 @@ impl Nat {
         let session = self.session(flow, class).and_then(known);
         let request = Request {
             tried,
+            full: avoided,
             hash: net.label(flow),
             session,
             draw: self.draws.next(class, choice),
@@ -484,7 +620,8 @@ impl Nat {
         }
     }
 
-    pub(super) fn bind(&mut self, net: &Net, flow: FlowId, class: ClassId, link: LinkId) {
+    pub(super) fn bind(&mut self, net: &Net, flow: FlowId, begun: Begun) {
+        let Begun { class, link, .. } = begun;
         let (opener, peer) = net.sides(flow);
         let has_quota = self.choice(class).flows_per_host > 0;
         let charged = has_quota.then(|| self.opening(flow).pair.user);
@@ -496,9 +633,15 @@ impl Nat {
             opener,
             peer,
             attempt: Attempt::new(link.0),
-            state: 0,
+            state: if self.is_routed(link) {
+                STATE_ROUTED
+            } else {
+                0
+            },
             class,
             charged,
+            tried: begun.tried,
+            joined: begun.joins,
             ..NO_ENTRY
         };
         let gauge = &mut self.gauges.target[link.index()];
@@ -578,15 +721,14 @@ impl Nat {
         entry.note(STATE_CONFIRMED, confirms && !entry.is(STATE_CLOSED));
         entry.note(STATE_FIN_LOCAL, kind == Kind::Fin);
         let (link, peer) = (entry.link(), entry.peer);
-        let resets = kind == Kind::Rst && (entry.is(STATE_REPLIED) || !is_earlier(segment.number));
+        let is_of_flow = entry.state & (STATE_REPLIED | STATE_ROUTED) != 0;
+        let resets = kind == Kind::Rst && (is_of_flow || !is_earlier(segment.number));
         let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || resets;
         let class = entry.class;
         if let Some(flow) = net.flow_of(opener).filter(|_| moved) {
             self.remember(net, flow, class, link);
         }
-        let traffic = &mut self.traffic[link.index()];
-        traffic.tx_packets += 1;
-        traffic.tx_bytes += u64::from(bytes);
+        self.count_tx(link, bytes);
         if over {
             self.close(opener.index());
         }
@@ -611,23 +753,47 @@ impl Nat {
             Kind::Ack if is_own && entry.is_challenged(segment) => return Heard::Challenge,
             _ => return Heard::Early,
         }
+        self.entries[place].note(STATE_REPLIED, segment.kind == Kind::SynAck);
+        self.hear(now, link, packet, is_own);
+        Heard::InFlow
+    }
+
+    /// The same from a link without NAT, which judges nothing (`follow_routed_in` of bpf/lib/inbound.h). Whatever its flow hears
+    /// answers it.
+    pub(super) fn follow_routed_in(&mut self, now: Time, link: LinkId, packet: &Packet) {
+        let Some(entry) = self.entry(packet.to).filter(|e| e.is(STATE_ROUTED)) else {
+            return;
+        };
+        let is_own = entry.link() == link;
+        let replies = packet.segment.kind != Kind::Rst;
+        self.entries[packet.to.index()].note(STATE_REPLIED, replies);
+        self.hear(now, link, packet, is_own);
+    }
+
+    /// A flow hears a packet from a link, its own or not.
+    fn hear(&mut self, now: Time, link: LinkId, packet: &Packet, is_own: bool) {
+        let (place, segment) = (packet.to.index(), &packet.segment);
         let entry = &mut self.entries[place];
         entry.seen = now;
-        entry.note(STATE_REPLIED, segment.kind == Kind::SynAck);
         entry.note(STATE_FIN_REMOTE, segment.kind == Kind::Fin);
         let over = entry.is(STATE_FIN_LOCAL | STATE_FIN_REMOTE) || segment.kind == Kind::Rst;
         let traffic = &mut self.traffic[link.index()];
         traffic.rx_packets += 1;
         traffic.rx_bytes += u64::from(packet.bytes);
-        let acked = if is_own { &mut entry.acked } else { &mut 0 };
+        let is_routed = entry.is(STATE_ROUTED);
+        let acked = if is_own || is_routed {
+            &mut entry.acked
+        } else {
+            &mut 0
+        };
         if segment.ack > *acked && !is_earlier(segment.ack) {
             *acked = segment.ack;
-            traffic.rx_progress += 1;
+            // What another link without NAT brings says nothing of the one that the flow's packets take.
+            traffic.rx_progress += u64::from(is_own || !is_routed);
         }
         if over {
             self.close(place);
         }
-        Heard::InFlow
     }
 
     /// The host has forgotten the flow. A sweep takes away what it left open.

@@ -44,17 +44,19 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// With links of which nothing was told yet, and the random numbers of `seed`.
+    /// With links of which nothing was told yet but that those of `routed`, as bits, have no NAT, and the random numbers of
+    /// `seed`.
     ///
     /// # Panics
     /// If `links` are more than a balancer takes.
-    pub fn new(links: u16, seed: u64) -> Self {
+    pub fn new(links: u16, routed: u64, seed: u64) -> Self {
         let mut world = World::new(seed);
-        let mut lines = || Lines {
+        let mut lines = |link| Lines {
             up: vec![world.add_link(LINE)],
             down: vec![world.add_link(LINE)],
+            routed: routed >> link & 1 == 1,
         };
-        let lines: Vec<Lines> = (0..links).map(|_| lines()).collect();
+        let lines: Vec<Lines> = (0..links).map(&mut lines).collect();
         let lan = world.add_path(&[Gateway::LAN]);
         let told = (0..links).map(|link| Told {
             name: link.to_string(),

@@ -23,6 +23,11 @@ impl Link {
         self.line_mut().rare.is_cut = false;
     }
 
+    /// Whether it swallows what it is offered.
+    pub fn is_cut(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.rare.is_cut)
+    }
+
     /// What waits, and the rest of what is in transmission, is sent at `rate_bps`; at least 1.
     pub fn set_rate(&mut self, now: Time, rate_bps: u64) {
         self.line_mut().arrive(now.as_nanos());

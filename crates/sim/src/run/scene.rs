@@ -57,6 +57,8 @@ pub(super) struct Wires {
     up: Option<LinkId>,
     /// Down and up.
     beyond: Option<(LinkId, LinkId)>,
+    /// Without NAT.
+    routed: bool,
 }
 
 impl Wires {
@@ -68,6 +70,7 @@ impl Wires {
                 .beyond
                 .as_ref()
                 .map(|beyond| (add(net, &beyond.down), add(net, &beyond.up))),
+            routed: !plan.nat,
         }
     }
 
@@ -77,6 +80,7 @@ impl Wires {
             down,
             up: None,
             beyond: None,
+            routed: false,
         }
     }
 
@@ -86,6 +90,7 @@ impl Wires {
         Lines {
             up: up.into_iter().flatten().collect(),
             down: down.into_iter().flatten().collect(),
+            routed: self.routed,
         }
     }
 

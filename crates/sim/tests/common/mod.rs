@@ -38,6 +38,17 @@ pub fn link(name: &str, rate_bps: u64) -> LinkPlan {
         declared: true,
         metered: false,
         weight: None,
+        nat: true,
+    }
+}
+
+/// The site's addresses are reachable over all its links.
+pub fn route(scenario: &mut Scenario) {
+    let Network::Site(site) = &mut scenario.network else {
+        panic!("no links");
+    };
+    for link in &mut site.links {
+        link.nat = false;
     }
 }
 
@@ -65,7 +76,7 @@ pub fn downloads(users: u32, bytes: u64, gap: Duration, from: Duration, to: Dura
 pub fn scenario(links: Vec<LinkPlan>, load: Load, limit: Duration) -> Scenario {
     Scenario {
         name: "test".into(),
-        network: Network::Site(Site::new(links, true)),
+        network: Network::Site(Site::new(links)),
         faults: Vec::new(),
         load,
         policies: Vec::new(),

@@ -280,6 +280,13 @@ impl Link {
             .ask(move |engine| engine.lanes[lane].pipe.line().clone())
     }
 
+    /// Whether packets vanish in any direction.
+    pub fn is_cut(&self) -> Result<bool> {
+        let lanes = Direction::BOTH.map(|direction| self.lane(direction));
+        self.shared
+            .ask(move |engine| lanes.iter().any(|lane| engine.lanes[*lane].pipe.is_cut()))
+    }
+
     /// What has become of a direction's packets.
     pub fn fates(&self, direction: Direction) -> Result<Fates> {
         let lane = self.lane(direction);

@@ -285,6 +285,11 @@ impl<T: Copy> Pipe<T> {
         (self.on_line, self.queued_bytes, self.last_departure_ns) = (0, 0, 0);
     }
 
+    /// Whether there is an outage.
+    pub fn is_cut(&self) -> bool {
+        self.out
+    }
+
     /// Ends an outage: the link is idle.
     pub fn restore(&mut self) {
         self.out = false;

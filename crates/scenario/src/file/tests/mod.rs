@@ -59,7 +59,7 @@ fn two_lines_are_enough_and_the_rest_is_said_by_defaults() {
     assert_eq!(scenario.name, "house");
     assert_eq!((scenario.seeds.len(), scenario.limit), (1, LENGTH_DEFAULT));
     assert_eq!(scenario.policies[0].to_string(), "WSDM");
-    assert!(scenario.faults.is_empty() && site(&scenario).nat);
+    assert!(scenario.faults.is_empty() && site(&scenario).links.iter().all(|link| link.nat));
     let [fiber, lte] = &site(&scenario).links[..] else {
         panic!("{:?}", site(&scenario).links)
     };

@@ -270,3 +270,21 @@ fn a_queue_with_keys_of_another_kind_or_senseless_values_is_refused() {
         assert!(message.ends_with(problem), "{message}");
     }
 }
+
+#[test]
+fn links_have_nat_unless_they_or_the_site_say_otherwise() {
+    let nat = |text: &str| -> Vec<bool> {
+        let scenario = read(text);
+        let links = site(&scenario).links.iter();
+        links
+            .map(|link| {
+                assert_eq!(link.spec().routed, !link.nat);
+                link.nat
+            })
+            .collect()
+    };
+    let links = "link.a = { rate = 1000, nat = false }\nlink.b = { rate = 1000 }\nlink.c = { rate = 1000, nat = true }";
+    assert_eq!(nat(links), [false, true, true]);
+    assert_eq!(nat(&format!("nat = false\n{links}")), [false, false, true]);
+    assert_eq!(nat(&format!("nat = true\n{links}")), [false, true, true]);
+}

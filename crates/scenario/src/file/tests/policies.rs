@@ -147,3 +147,36 @@ fn a_policy_that_cannot_work_there_is_refused_with_the_reason() {
             .replace("up of", "`up` of")
     );
 }
+
+#[test]
+fn a_choice_for_each_packet_is_refused_where_links_have_nat() {
+    let links = "link.a = { rate = 1000, nat = false }\nlink.b = { rate = 1000 }\n";
+    let per_packet = r#"{ dispatch = "turns", granularity = "packet" }"#;
+    let problem = "chooses for each packet, and the packets of a connection must have one source: of its links, b translate; \
+                   name others in its links, give these nat = false, or choose another granularity";
+    let of_default = error(&format!("policies = [\"RR\", {per_packet}]\n{links}"));
+    assert_eq!(
+        of_default,
+        format!("house.toml:1: policies[1] = {per_packet}: class default {problem}")
+    );
+    let on_command_line = parse(links)
+        .unwrap()
+        .with_policies(&[per_packet.to_owned()]);
+    assert_eq!(
+        on_command_line.unwrap_err().to_string(),
+        format!("house.toml: --policy: class default {problem}")
+    );
+    let rule = "[[rule]]\nname = \"bulk\"\ngranularity = \"packet\"\n";
+    let of_rule = error(&format!("policies = [\"RR\"]\n{links}{rule}"));
+    assert!(
+        of_rule.contains("rule[0].granularity = \"packet\": class bulk"),
+        "{of_rule}"
+    );
+    assert!(
+        parse(&format!(
+            "policies = [\"RR\"]\n{links}{rule}links = [\"a\"]"
+        ))
+        .is_ok()
+    );
+    assert!(parse(&format!("nat = false\npolicies = [{per_packet}]\n{links}")).is_ok());
+}

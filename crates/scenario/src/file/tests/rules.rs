@@ -121,12 +121,23 @@ fn what_no_world_can_do_is_refused_where_it_stands() {
 }
 
 #[test]
-fn only_gateways_with_nat_have_classes() {
+fn only_gateways_that_choose_for_flows_have_classes() {
     let rule = "[[rule]]\nname = \"a\"\n";
-    let routed = error(&format!("nat = false\n{MINIMAL}{rule}"));
+    let striped = format!("nat = false\npolicies = [\"packet\"]\n{MINIMAL}{rule}");
     assert!(
-        routed.ends_with("leave them or nat = false out"),
-        "{routed}"
+        error(&striped).ends_with(
+            "rule = [[rule]]: the policy packet asks no rules; leave it or the classes out"
+        ),
+        "{}",
+        error(&striped)
+    );
+    let routed = parse(&format!("nat = false\n{MINIMAL}{rule}")).unwrap();
+    let packet = routed.with_policies(&["packet".to_owned()]).unwrap_err();
+    assert!(
+        packet
+            .to_string()
+            .ends_with("asks no rules; leave it or the classes out"),
+        "{packet}"
     );
     let trunk = error(&format!("{TRUNK}{rule}"));
     assert!(

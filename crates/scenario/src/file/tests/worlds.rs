@@ -32,10 +32,6 @@ fn the_laboratory_refuses_what_only_the_simulator_can_do() {
             .contains("leave packet out")
     );
     assert!(
-        refused("nat = false\nlink.a.rate = \"1mbit\"")
-            .starts_with("house.toml:1: nat = false: links of the laboratory have addresses")
-    );
-    assert!(
         refused("link.a.rate = \"1mbit\"\nfault = [{ at = \"1s\", link = \"a\", rate = \"2gbit\" }]")
             .contains("fault = [{ at = \"1s\", link = \"a\", rate = \"2gbit\" }]: 2000 Mbit/s over a line after a fault; the laboratory carries 500 at most")
     );

@@ -4,7 +4,7 @@ use super::*;
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error("link.a = { rate = \"1mbit\", speed = 3 }"),
-        "house.toml:1: link.a.speed = 3: unknown key; allowed: rate, down, up, delay, loss, buffer, queue, beyond, declared, metered, weight"
+        "house.toml:1: link.a.speed = 3: unknown key; allowed: rate, down, up, delay, loss, buffer, queue, beyond, declared, metered, weight, nat"
     );
     assert!(
         error_with("polity = 1").starts_with("polity = 1: unknown key; allowed: name, length, ")
