@@ -96,11 +96,12 @@ int lan(struct __sk_buff *skb)
 {
 	if (stands_by())
 		return TC_ACT_UNSPEC;
-	struct packet *p = fresh_packet();
-	if (!p)
+	struct packet_room *room = fresh_room();
+	if (!room)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
+	struct packet *p = &room->packet;
 	p->ifindex = skb->ifindex;
-	__u32 reason = take_packet(skb, p, ETH_HLEN) ?: outbound(skb, p);
+	__u32 reason = take_packet(skb, p, ETH_HLEN) ?: outbound(skb, p, &room->key);
 	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_OUT);
 }
 
@@ -112,12 +113,13 @@ int wan(struct __sk_buff *skb)
 	const struct ab_device *device = device_of(skb->ifindex);
 	if (!device || device->role != AB_ROLE_LINK)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
-	struct packet *p = fresh_packet();
-	if (!p)
+	struct packet_room *room = fresh_room();
+	if (!room)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
+	struct packet *p = &room->packet;
 	p->mtu = device->mtu;
 	__u32 reason = take_packet(skb, p, device->layer3 ? 0 : ETH_HLEN)
-			       ?: inbound(skb, p, device->link & (AB_MAX_LINKS - 1));
+			       ?: inbound(skb, p, &room->key, device->link & (AB_MAX_LINKS - 1));
 	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_IN);
 }
 

@@ -83,19 +83,19 @@ static __noinline int tell_choice(const struct packet *p, struct ab_explanation 
 /* Returns the family of the packet: enum ab_family. */
 static __always_inline __u32 explain_packet(struct __sk_buff *skb, struct ab_explanation *e)
 {
-	struct packet *p = fresh_packet();
-	struct ab_flow_key key;
+	struct packet_room *room = fresh_room();
 	e->link = AB_NO_TARGET;
-	if (!p)
+	if (!room)
 		return AB_IPV4;
+	struct packet *p = &room->packet;
 	e->reason = parse_packet(skb, p, ETH_HLEN);
 	if (e->reason || p->kind != PACKET_FLOW)
 		return p->family;
 	/* Asked as if it came in where its source is. */
 	const struct ab_route *from = find_route(&p->src);
 	p->ifindex = from ? from->ifindex : 0;
-	make_usual_key(&key, p);
-	struct ab_flow *flow = find_flow(&key);
+	make_usual_key(&room->key, p);
+	struct ab_flow *flow = find_flow(&room->key);
 	e->class = find_class(p);
 	if (flow && is_mapping(p->proto) && e->class != flow->class && !is_first_remote(p, flow)) {
 		p->flags |= PACKET_APART;

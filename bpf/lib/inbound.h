@@ -54,6 +54,14 @@ static __noinline int answer_mapping(struct ab_flow_key *wan_key, struct ab_flow
 	return confirm_flow();
 }
 
+static __always_inline void learn_progress(struct ab_flow *flow, const struct packet *p, struct ab_traffic *t,
+					   __u32 link)
+{
+	/* Without NAT it may have come by another link than the flow's, whose way out then is not proved. */
+	if (follow_tcp(flow, p) && t && flow->link == link)
+		t->rx_progress++;
+}
+
 /* 0, or the reason to drop. */
 static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *key, struct ab_flow *flow,
 					 struct ab_traffic *t, __u32 link)
@@ -70,9 +78,7 @@ static __always_inline int follow_tcp_in(struct packet *p, struct ab_flow_key *k
 		if (false_end)
 			return false_end;
 	}
-	/* Without NAT it may have come by another link than the flow's, whose way out then is not proved. */
-	if (follow_tcp(flow, p) && t && flow->link == link)
-		t->rx_progress++;
+	learn_progress(flow, p, t, link);
 	return 0;
 }
 
@@ -115,6 +121,12 @@ static __always_inline void count_rx(struct ab_traffic *t, struct ab_flow *flow,
 	t->rx_bytes += load.bytes;
 }
 
+static __always_inline int send_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
+{
+	int bad = rewrite_packet(skb, p, INBOUND, &flow->other_local, flow->other_port);
+	return bad ?: send_to_lan(skb, p, flow, &flow->other_local);
+}
+
 __noinline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link_index)
 {
 	int bad = 0;
@@ -124,8 +136,7 @@ __noinline int forward_in(struct __sk_buff *skb, struct packet *p, struct ab_flo
 		const struct ab_link *link = link_at(link_index, p->family);
 		bad = link ? clamp_mss(skb, p, link->mtu) : 0;
 	}
-	bad = bad ?: rewrite_packet(skb, p, INBOUND, &flow->other_local, flow->other_port);
-	return bad ?: send_to_lan(skb, p, flow, &flow->other_local);
+	return bad ?: send_in(skb, p, flow);
 }
 
 /* The reason for which a TCP segment left that was sent to the LAN. */
@@ -145,10 +156,28 @@ static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *
 	return reason;
 }
 
-static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u32 link)
+/* Whether it is what nearly all packets are: whole, of a flow under way, and nothing is to be asked. */
+static __always_inline int is_usual_in(const struct __sk_buff *skb, const struct packet *p, struct ab_flow *flow)
 {
-	struct ab_flow_key key;
-	__u8 side = side_of_link(link, p->family);
+	if (p->flags & PACKET_TURNED || flow->state & AB_STATE_HAIRPIN || p->ttl <= 1 || is_too_long_for_some(skb, p))
+		return 0;
+	return is_mapping(p->proto) ? is_same_addr(ab_first_remote(flow), &p->src)
+				    : !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
+}
+
+static __always_inline int pass_in(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow, __u32 link)
+{
+	struct ab_traffic *t = traffic_at(flow->class, link, p->family);
+	if (!is_mapping(p->proto))
+		learn_progress(flow, p, t, link);
+	count_rx(t, flow, packet_load(skb, p));
+	return send_in(skb, p, flow);
+}
+
+/* Everything but what is usual. */
+static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet *p, __u32 link, __u8 side,
+					   struct ab_flow_key *key)
+{
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_in(skb, p, side) ?: stray_inbound(skb, p);
 	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))
@@ -158,17 +187,17 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		if (bad)
 			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_fragment(skb, p, side) : bad;
 	}
-	make_key(&key, p->proto, side, &p->dst, p->dport, &p->src, p->sport);
-	struct ab_flow *flow = find_flow(&key);
+	make_key(key, p->proto, side, &p->dst, p->dport, &p->src, p->sport);
+	struct ab_flow *flow = find_flow(key);
 	if (!flow && p->flags & PACKET_TURNED) {
-		int refused = find_called(p, link, &key);
+		int refused = find_called(p, link, key);
 		if (refused)
 			return refused;
-		flow = find_flow(&key);
+		flow = find_flow(key);
 		p->flags |= PACKET_CALL;
 	}
 	if (!flow)
-		return answers_loser(p, &key) ? AB_REASON_LATE_ANSWER : stray_inbound(skb, p);
+		return answers_loser(p, key) ? AB_REASON_LATE_ANSWER : stray_inbound(skb, p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	/* What another LAN host sent is no traffic of the link. */
@@ -178,7 +207,7 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		if (flow->state & AB_STATE_HAIRPIN && !(p->flags & PACKET_TURNED))
 			return AB_REASON_SPOOFED_WAN;
 		if (!(p->flags & PACKET_CALL)) {
-			int refused = take_for_lan(skb, p, &key, &flow, side) ?: follow_tcp_in(p, &key, flow, t, link);
+			int refused = take_for_lan(skb, p, key, &flow, side) ?: follow_tcp_in(p, key, flow, t, link);
 			if (refused)
 				return refused;
 		}
@@ -188,20 +217,32 @@ static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, __u3
 		return way == AB_REASON_TRANSLATED_IN ? way_in(p) : way;
 	}
 	__u32 is_first = is_same_addr(ab_first_remote(flow), &p->src) && !(flow->state & AB_STATE_HAIRPIN);
-	int filtered = is_first ? 0 : filter_mapping(p, &key, flow);
+	int filtered = is_first ? 0 : filter_mapping(p, key, flow);
 	/* The host may ask by an id that a LAN host has here; without NAT everybody may speak to everybody. */
 	if (filtered == AB_REASON_FILTERED_IN && (is_icmp(p->proto) || side == AB_SIDE_ROUTED))
 		return stray_inbound(skb, p);
-	filtered = filtered ?: take_for_lan(skb, p, &key, &flow, side);
+	filtered = filtered ?: take_for_lan(skb, p, key, &flow, side);
 	if (filtered)
 		return filtered;
-	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(&key, flow)) {
-		flow = find_flow(&key);
+	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(key, flow)) {
+		flow = find_flow(key);
 		if (!flow)
 			return stray_inbound(skb, p);
 	}
 	count_rx(t, flow, load);
 	return forward_in(skb, p, flow, link);
+}
+
+static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key, __u32 link)
+{
+	__u8 side = side_of_link(link, p->family);
+	if (p->kind == PACKET_FLOW && !is_fragment(p) && !(is_icmp(p->proto) && p->icmp_type != ICMP_ECHOREPLY)) {
+		make_key(key, p->proto, side, &p->dst, p->dport, &p->src, p->sport);
+		struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
+		if (flow && is_usual_in(skb, p, flow))
+			return pass_in(skb, p, flow, link);
+	}
+	return inbound_unusual(skb, p, link, side, key);
 }
 
 #endif

@@ -361,6 +361,35 @@ static __noinline struct ab_flow *find_again(const struct packet *p)
 	return find_flow(&key);
 }
 
+static __always_inline int is_first_remote(const struct packet *p, struct ab_flow *flow)
+{
+	return is_same_addr(ab_first_remote(flow), &p->dst) &&
+	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
+}
+
+/* What is usual leaves over `link`. */
+static __always_inline int send_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow,
+				    const struct ab_link *link)
+{
+	if (!is_mapping(p->proto))
+		follow_tcp(flow, p);
+	count_tx(skb, p, flow, AB_REASON_TRANSLATED_OUT);
+	int bad = rewrite_packet(skb, p, OUTBOUND, &flow->other_local, flow->other_port);
+	if (!bad)
+		send_over_link(link, &p->dst);
+	return bad ?: AB_REASON_TRANSLATED_OUT;
+}
+
+/* Whether it is what nearly all packets are: whole, of a flow under way, from where its host is, and nothing is to be asked. */
+static __always_inline int is_usual_out(struct __sk_buff *skb, const struct packet *p, struct ab_flow *flow,
+					const struct ab_link *link)
+{
+	if (p->ifindex != flow->lan_ifindex || flow->state & AB_STATE_HAIRPIN || p->ttl <= 1 ||
+	    exceeds_mtu(skb, p, link->mtu))
+		return 0;
+	return is_mapping(p->proto) ? is_first_remote(p, flow) : !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
+}
+
 /* The reason the packet leaves for; TRANSLATED_OUT if it was sent. */
 __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
 {
@@ -436,12 +465,6 @@ static __always_inline int are_there_rules(void)
 	return all && all->active;
 }
 
-static __always_inline int is_first_remote(const struct packet *p, struct ab_flow *flow)
-{
-	return is_same_addr(ab_first_remote(flow), &p->dst) &&
-	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
-}
-
 /* Whether the rules have the packet in another class than the mapping of `flow`. What they say of a remote end is remembered by
  * its permission, which knows the last port. */
 static __always_inline int is_of_other_class(struct ab_scratch *s, struct packet *p, struct ab_flow *flow)
@@ -499,13 +522,13 @@ static __always_inline int may_lead_apart(const struct packet *p, struct ab_flow
 }
 
 /* The flow of `p`, opened if it may be. 0, or the reason why there is none. */
-static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow **flow)
+static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
+					struct ab_flow **flow)
 {
-	struct ab_flow_key key;
-	make_usual_key(&key, p);
-	*flow = bpf_map_lookup_elem(&flows, &key);
+	make_usual_key(key, p);
+	*flow = bpf_map_lookup_elem(&flows, key);
 	if (may_lead_apart(p, *flow) && leads_apart(p))
-		*flow = find_apart(p, &key);
+		*flow = find_apart(p, key);
 	if (*flow && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
 		return 0;
 	int why = settle_outbound(skb, p, *flow);
@@ -513,16 +536,14 @@ static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p,
 		why = classify(p) == AB_PER_PACKET ? route_by_itself(skb, p) : open_flow(skb, p);
 	if (why)
 		return why;
-	*flow = find_flow(&key);
+	*flow = find_flow(key);
 	return *flow ? 0 : AB_REASON_REFUSED_FULL;
 }
 
-static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
+/* Everything but what is usual. */
+static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key)
 {
 	struct ab_flow *flow;
-	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
-	if (!(p->fragment & IP_DONT_FRAGMENT))
-		p->new_id = draw();
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p) ?: outbound_other(skb, p);
 	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHO))
@@ -532,11 +553,26 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p)
 		if (bad)
 			return gate(p) ?: refuse_fragment(skb, p, bad);
 	}
-	int bad = find_or_open(skb, p, &flow);
+	int bad = find_or_open(skb, p, key, &flow);
 	/* Nobody on another device speaks for the host. */
 	if (!bad && p->ifindex != flow->lan_ifindex)
 		bad = check_source(p);
 	return bad ?: forward_out(skb, p, flow);
+}
+
+static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key)
+{
+	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
+	if (!(p->fragment & IP_DONT_FRAGMENT))
+		p->new_id = draw();
+	if (p->kind == PACKET_FLOW && !is_fragment(p) && !(is_icmp(p->proto) && p->icmp_type != ICMP_ECHO)) {
+		make_usual_key(key, p);
+		struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
+		const struct ab_link *link = flow ? link_at(flow->link, p->family) : NULL;
+		if (link && is_usual_out(skb, p, flow, link))
+			return send_out(skb, p, flow, link);
+	}
+	return outbound_unusual(skb, p, key);
 }
 
 #endif

@@ -124,15 +124,19 @@ struct packet {
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
 };
 
-AB_SCRATCH(packet_room, struct packet)
+/* What a program keeps of its packet, and the key by which it looks for its flow: the stack has no room. */
+struct packet_room {
+	struct packet packet;
+	struct ab_flow_key key;
+};
+AB_SCRATCH(packet_room, struct packet_room)
 
-/* Where a program keeps what it learns of its packet: the stack has no room. */
-static __always_inline struct packet *fresh_packet(void)
+static __always_inline struct packet_room *fresh_room(void)
 {
-	struct packet *p = packet_room();
-	if (p)
-		__builtin_memset(p, 0, sizeof(*p));
-	return p;
+	struct packet_room *room = packet_room();
+	if (room)
+		__builtin_memset(&room->packet, 0, sizeof(room->packet));
+	return room;
 }
 
 /* Bytes of the header without options or extensions. */
@@ -527,25 +531,25 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct packet *p, _
 	return parse_transport(p, data + bounded_l4(p), end, p->length - (p->l4 - l3));
 }
 
-/* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
-__noinline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+/* Of its own, so that what IPv4 takes stays short. */
+__noinline int parse_ipv6_apart(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
+	p->family = AB_IPV6;
+	return parse_ipv6(skb, p, l3 & 15);
+}
+
+/* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
+static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
+{
 	int bad = take_tag(skb);
 	if (bad)
 		return bad;
-	l3 &= 15;
 	p->l3 = l3;
-	switch (skb->protocol) {
-	case bpf_htons(ETH_P_IP):
+	if (skb->protocol == bpf_htons(ETH_P_IP))
 		return parse_ipv4(skb, p, l3);
-	case bpf_htons(ETH_P_IPV6):
-		p->family = AB_IPV6;
-		return parse_ipv6(skb, p, l3);
-	default:
-		return AB_REASON_NOT_IP;
-	}
+	return skb->protocol == bpf_htons(ETH_P_IPV6) ? parse_ipv6_apart(skb, p, l3) : AB_REASON_NOT_IP;
 }
 
 #endif
