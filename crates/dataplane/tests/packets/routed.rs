@@ -270,3 +270,26 @@ fn an_echo_keeps_its_id_whatever_the_gateways_own_are() {
     let answer = echo_reply(SERVER, CLIENT, 0xab01, b"?").frame();
     rig.link_brings(1, &answer).sent("translated-in");
 }
+
+#[test]
+fn connections_to_one_endpoint_of_the_lan_are_answered_over_all_links() {
+    let mut rig = Rig::routed(0b11, 0b11);
+    let mut links = Vec::new();
+    for port in 5000..5004 {
+        let (local, remote) = (client(80), server(port));
+        let call = tcp(remote, local, "S", REMOTE_ISN, 0).frame();
+        rig.link_brings(0, &call).passed("routed-in");
+        let before = rig.sent_over();
+        let answer = tcp(local, remote, "SA", LOCAL_ISN, REMOTE_ISN + 1);
+        rig.lan_sends(&answer.frame()).sent("translated-out");
+        let after = rig.sent_over();
+        links.push(usize::from(after[1] > before[1]));
+        for (flags, seq) in [("A", 1), ("PA", 1)] {
+            let segment = tcp(remote, local, flags, REMOTE_ISN + seq, LOCAL_ISN + 1);
+            rig.link_brings(0, &segment.frame()).sent("translated-in");
+            let ack = tcp(local, remote, "A", LOCAL_ISN + 1, REMOTE_ISN + 2);
+            rig.lan_sends(&ack.frame()).sent("translated-out");
+        }
+    }
+    assert_eq!(links.iter().sum::<usize>(), 2, "{links:?}");
+}
