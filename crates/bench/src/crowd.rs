@@ -87,7 +87,7 @@ fn entry(lan_key: &FlowKey, lan_ifindex: u32, now_ns: u64) -> Flow {
         opened_ns: now_ns,
         seen_ns: now_ns,
         other_local: external(0).into(),
-        tcp: first_remote(SERVER),
+        tcp: first_remote(SERVER.into()),
         state: abi::STATE_REPLIED | abi::STATE_CONFIRMED | trace(lan_key),
         lan_ifindex,
         other_port: BePort::new(1024),

@@ -1,13 +1,15 @@
-//! Ethernet frames with IPv4 in them, all checksums right, payloads of zeros.
+//! Ethernet frames with IP in them, all checksums right, payloads of zeros.
 
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use anyhow::Result;
 use etherparse::{IpHeaders, PacketBuilder, PacketBuilderStep, TcpHeader, TcpOptionElement};
 
-/// Without a payload.
+/// Without a payload, of IPv4.
 const TCP_BYTES: usize = 54;
 const UDP_BYTES: usize = 42;
+/// What the header of IPv6 has more.
+const MORE_BYTES: usize = 20;
 
 const SYN_OPTIONS: [TcpOptionElement; 4] = [
     TcpOptionElement::MaximumSegmentSize(1460),
@@ -21,22 +23,29 @@ const SYN_OPTIONS: [TcpOptionElement; 4] = [
 pub struct Ends {
     pub from_mac: [u8; 6],
     pub to_mac: [u8; 6],
-    pub from: SocketAddrV4,
-    pub to: SocketAddrV4,
+    pub from: SocketAddr,
+    pub to: SocketAddr,
     pub ttl: u8,
 }
 
 impl Ends {
     fn begin(&self) -> PacketBuilderStep<IpHeaders> {
-        let (from, to) = (self.from.ip().octets(), self.to.ip().octets());
-        PacketBuilder::ethernet2(self.from_mac, self.to_mac).ipv4(from, to, self.ttl)
+        let frame = PacketBuilder::ethernet2(self.from_mac, self.to_mac);
+        match (self.from.ip(), self.to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => frame.ipv4(from.octets(), to.octets(), self.ttl),
+            (from, to) => frame.ipv6(mapped(from).octets(), mapped(to).octets(), self.ttl),
+        }
+    }
+
+    fn more_bytes(&self) -> usize {
+        if self.from.is_ipv6() { MORE_BYTES } else { 0 }
     }
 
     /// A datagram in a frame of `length` bytes.
     pub fn udp(&self, length: usize) -> Result<Vec<u8>> {
         let mut frame = Vec::with_capacity(length);
         let packet = self.begin().udp(self.from.port(), self.to.port());
-        packet.write(&mut frame, &vec![0; length - UDP_BYTES])?;
+        packet.write(&mut frame, &vec![0; length - UDP_BYTES - self.more_bytes()])?;
         Ok(frame)
     }
 
@@ -44,7 +53,7 @@ impl Ends {
     pub fn segment(&self, length: usize) -> Result<Vec<u8>> {
         let mut header = TcpHeader::new(self.from.port(), self.to.port(), 256, u16::MAX);
         (header.ack, header.psh, header.acknowledgment_number) = (true, true, 256);
-        self.tcp(header, length - TCP_BYTES)
+        self.tcp(header, length - TCP_BYTES - self.more_bytes())
     }
 
     /// A SYN that offers what Linux's does.
@@ -60,5 +69,12 @@ impl Ends {
         let packet = self.begin().tcp_header(header);
         packet.write(&mut frame, &vec![0; payload])?;
         Ok(frame)
+    }
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
     }
 }

@@ -28,6 +28,7 @@ mod testbed;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anabranch_policy::Family;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use clap::builder::ArgPredicate;
@@ -38,7 +39,7 @@ use choice::CHOICES;
 use crowd::Crowd;
 use manifest::Manifest;
 use measure::{Measure, Span};
-use program::{FEW_FLOWS, MANY_FLOWS, Programs, Proto, Way};
+use program::{FEW_FLOWS, Kind, MANY_FLOWS, Programs, Proto, Way};
 use ratios::FEWEST_PAIRS;
 use report::{Report, Samples, write_json};
 use testbed::{AnabranchBy, Conntrack, Contender, LOOPBACK, Redirect, Testbed, isp};
@@ -292,30 +293,46 @@ fn pair_with_redirect(
 
 /// The programs by themselves, with few and with many flows.
 fn measure_program(runs: usize, samples: &mut Samples) -> Result<()> {
-    let bar = progress(3 * runs);
+    let bar = progress(5 * runs);
     bar.set_message("established path");
+    let ipv4 = |proto| Kind {
+        family: Family::V4,
+        proto,
+    };
+    let ipv6 = |proto| Kind {
+        family: Family::V6,
+        proto,
+    };
     let tcp = measure_flows(
         FEW_FLOWS,
-        Proto::Tcp,
+        ipv4(Proto::Tcp),
         ["established_tcp_out", "established_tcp_in"],
         runs,
         samples,
         &bar,
     )?;
-    measure_flows(
-        FEW_FLOWS,
-        Proto::Udp,
-        ["established_udp_out", "established_udp_in"],
-        runs,
-        samples,
-        &bar,
-    )?;
+    for (kind, rows) in [
+        (
+            ipv4(Proto::Udp),
+            ["established_udp_out", "established_udp_in"],
+        ),
+        (
+            ipv6(Proto::Tcp),
+            ["established_tcp_ipv6_out", "established_tcp_ipv6_in"],
+        ),
+        (
+            ipv6(Proto::Udp),
+            ["established_udp_ipv6_out", "established_udp_ipv6_in"],
+        ),
+    ] {
+        measure_flows(FEW_FLOWS, kind, rows, runs, samples, &bar)?;
+    }
     bar.set_message("established path, 1 000 000 flows");
     let many = [
         "established_tcp_out_1000000_flows",
         "established_tcp_in_1000000_flows",
     ];
-    let crowded = measure_flows(MANY_FLOWS, Proto::Tcp, many, runs, samples, &bar)?;
+    let crowded = measure_flows(MANY_FLOWS, ipv4(Proto::Tcp), many, runs, samples, &bar)?;
     let slowdown = crowded.nanoseconds / tcp.nanoseconds;
     let more_flows = f64::from(MANY_FLOWS - FEW_FLOWS);
     let bytes_per_flow = (crowded.bytes - tcp.bytes) / more_flows;
@@ -341,19 +358,19 @@ struct Cost {
 
 fn measure_flows(
     flows: u32,
-    proto: Proto,
+    kind: Kind,
     [out, back]: [&'static str; 2],
     runs: usize,
     samples: &mut Samples,
     bar: &ProgressBar,
 ) -> Result<Cost> {
-    let (mut programs, bytes) = Programs::load(flows, proto)?;
-    let mut redirect = Redirect::load(LOOPBACK, isp(0))?;
+    let (mut programs, bytes) = Programs::load(flows, kind)?;
+    let mut redirect = Redirect::load(LOOPBACK, isp(0).into())?;
     for _ in 0..runs {
         for (row, way) in [(out, Way::Out), (back, Way::In)] {
-            let ours = programs.measure(proto, way)?;
+            let ours = programs.measure(kind, way)?;
             samples.add(Contender::Anabranch, [(row, ours)]);
-            let alone = program::measure_redirect(&mut redirect, proto, way)?;
+            let alone = program::measure_redirect(&mut redirect, kind, way)?;
             samples.add(Contender::Redirect, [(row, alone)]);
         }
         bar.inc(1);

@@ -33,7 +33,7 @@ pub fn measure(proto: Proto) -> Result<Cost> {
     let _inside = namespace.enter()?;
     let pins = PinFolder::name();
     let mut gateway = open(&namespace, &pins)?;
-    let mut redirect = Redirect::load(LOOPBACK, isp(0))?;
+    let mut redirect = Redirect::load(LOOPBACK, isp(0).into())?;
     let (mut opening, mut alone) = (Vec::new(), Vec::new());
     for flow in 0..FLOWS {
         let frame = first_packet(proto, flow)?;
@@ -70,8 +70,8 @@ fn first_packet(proto: Proto, flow: u16) -> Result<Vec<u8>> {
     let ends = Ends {
         from_mac: [2, 0, 0, 0, 1, host],
         to_mac: [2, 0, 0, 0, 0, 1],
-        from: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2 + host), FIRST_PORT + flow),
-        to: SocketAddrV4::new(SERVER, HTTPS),
+        from: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2 + host), FIRST_PORT + flow).into(),
+        to: SocketAddrV4::new(SERVER, HTTPS).into(),
         ttl: 64,
     };
     match proto {

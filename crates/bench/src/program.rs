@@ -7,10 +7,11 @@
 //! every step was a translation.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_dataplane::gateway_object;
+use anabranch_policy::Family;
 use anabranch_policy::abi::{self, Addr, BePort, Flow, FlowKey};
 use anyhow::{Context, Result, ensure};
 use aya::maps::{Array, HashMap};
@@ -29,20 +30,28 @@ use crate::testbed::{LOOPBACK, Redirect};
 pub const FEW_FLOWS: u32 = 1_000;
 pub const MANY_FLOWS: u32 = 1_000_000;
 
-const REMOTE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const LOCAL_PORT: u16 = 40_000;
 const REMOTE_PORT: u16 = 443;
 const STEPS: usize = 250;
 const TTL: u8 = 255;
 const WALKS: usize = 2_000;
 const TC_ACT_REDIRECT: u32 = 7;
-const TTL_AT: usize = 22;
+/// Of the EtherType, and what it is for IPv6.
+const TYPE_AT: usize = 12;
+const IPV6: [u8; 2] = [0x86, 0xdd];
 const SEED: u64 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proto {
     Tcp,
     Udp,
+}
+
+/// What the flows are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    pub family: Family,
+    pub proto: Proto,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +67,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs with `flows` confirmed flows of `proto`, and the kernel memory of all that in bytes.
-    pub fn load(flows: u32, proto: Proto) -> Result<(Self, f64)> {
+    /// The programs with `flows` confirmed flows of `kind`, and the kernel memory of all that in bytes.
+    pub fn load(flows: u32, kind: Kind) -> Result<(Self, f64)> {
         let before = memory::settled()?;
         let pins = PinFolder::name();
         fs::create_dir_all(pins.path())
@@ -75,7 +84,7 @@ impl Programs {
         order.shuffle(&mut SmallRng::seed_from_u64(SEED));
         let mut programs = Programs { bpf, order };
         programs.configure()?;
-        programs.fill(proto)?;
+        programs.fill(kind)?;
         let memory = memory::used()?.saturating_sub(before);
         for name in ["lan", "wan"] {
             programs.program(name)?.load()?;
@@ -91,9 +100,9 @@ impl Programs {
     }
 
     fn configure(&mut self) -> Result<()> {
-        let link = abi::Link {
-            external: Ipv4Addr::new(100, 64, 0, 2).into(),
-            gateway: Ipv4Addr::new(100, 64, 0, 1).into(),
+        let link = |external: IpAddr, gateway: IpAddr| abi::Link {
+            external: external.into(),
+            gateway: gateway.into(),
             ifindex: LOOPBACK,
             mtu: 1500,
             flags: abi::LINK_PRESENT,
@@ -107,21 +116,23 @@ impl Programs {
         };
         let mut links =
             Array::<_, abi::Link>::try_from(self.bpf.map_mut("links").context("links")?)?;
-        links.set(0, link, 0)?;
+        for (family, [external, gateway]) in LINK {
+            links.set(abi::link_place(0, family), link(external, gateway), 0)?;
+        }
         let mut devices =
             Array::<_, abi::Device>::try_from(self.bpf.map_mut("devices").context("devices")?)?;
         devices.set(LOOPBACK, device, 0)?;
         Ok(())
     }
 
-    fn fill(&mut self, proto: Proto) -> Result<()> {
+    fn fill(&mut self, kind: Kind) -> Result<()> {
         let mut flows =
             HashMap::<_, FlowKey, Flow>::try_from(self.bpf.map_mut("flows").context("flows")?)?;
         let followers = self.order.iter().skip(1).chain(self.order.first());
         for (&this, &next) in self.order.iter().zip(followers) {
             for side in [abi::SIDE_LAN, abi::side_of_link(0)] {
                 flows
-                    .insert(key(proto, side, this), entry(proto, next), 0)
+                    .insert(key(kind, side, this), entry(kind, next), 0)
                     .context("filling the flow table")?;
             }
         }
@@ -129,33 +140,32 @@ impl Programs {
     }
 
     /// Nanoseconds per packet.
-    pub fn measure(&mut self, proto: Proto, way: Way) -> Result<f64> {
+    pub fn measure(&mut self, kind: Kind, way: Way) -> Result<f64> {
         let flows = self.order.len();
-        median_of_walks(|walk| self.walk(proto, way, walk * STEPS % flows))
+        median_of_walks(|walk| self.walk(kind, way, walk * STEPS % flows))
     }
 
     /// From the flow at `start` in the order over `STEPS` flows; the average per packet.
-    fn walk(&mut self, proto: Proto, way: Way, start: usize) -> Result<Duration> {
+    fn walk(&mut self, kind: Kind, way: Way, start: usize) -> Result<Duration> {
         let flows = self.order.len();
         let (first, last) = (self.order[start], self.order[(start + STEPS) % flows]);
-        let packet = packet(proto, way, address(first))?;
+        let packet = packet(kind, way, first)?;
         let name = match way {
             Way::Out => "lan",
             Way::In => "wan",
         };
         let ran = test_run(self.program(name)?, &packet, STEPS as u32)?;
-        let at = local_offset(way);
         ensure!(
-            ran.packet[at..at + 4] == address(last).octets(),
-            "{proto:?} {way:?}: the packet did not pass through every flow"
+            local(kind.family, way, &ran.packet) == address(kind.family, last),
+            "{kind:?} {way:?}: the packet did not pass through every flow"
         );
         Ok(ran.took)
     }
 }
 
 /// Redirect alone on the same packets, nanoseconds per packet.
-pub fn measure_redirect(redirect: &mut Redirect, proto: Proto, way: Way) -> Result<f64> {
-    let packet = packet(proto, way, address(0))?;
+pub fn measure_redirect(redirect: &mut Redirect, kind: Kind, way: Way) -> Result<f64> {
+    let packet = packet(kind, way, 0)?;
     median_of_walks(|_| Ok(redirect.run(&packet, STEPS as u32)?.took))
 }
 
@@ -188,7 +198,7 @@ pub fn test_run(program: &mut SchedClassifier, frame: &[u8], repeat: u32) -> Res
         ran.return_value
     );
     ensure!(
-        u32::from(packet[TTL_AT]) + repeat == u32::from(frame[TTL_AT]),
+        u32::from(packet[ttl_at(frame)]) + repeat == u32::from(frame[ttl_at(frame)]),
         "the packet was not sent on each time"
     );
     Ok(Run {
@@ -197,31 +207,63 @@ pub fn test_run(program: &mut SchedClassifier, frame: &[u8], repeat: u32) -> Res
     })
 }
 
-fn address(flow: u32) -> Ipv4Addr {
-    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + flow)
+/// Of the link and its gateway.
+const LINK: [(Family, [IpAddr; 2]); 2] = [
+    (
+        Family::V4,
+        [
+            IpAddr::V4(Ipv4Addr::new(100, 64, 0, 2)),
+            IpAddr::V4(Ipv4Addr::new(100, 64, 0, 1)),
+        ],
+    ),
+    (
+        Family::V6,
+        [
+            IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 2)),
+            IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 1)),
+        ],
+    ),
+];
+
+fn remote(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(203, 0, 113, 1).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0x113, 0, 0, 0, 0, 1).into(),
+    }
 }
 
-fn key(proto: Proto, side: u8, flow: u32) -> FlowKey {
-    let (remote, remote_port) = match proto {
-        Proto::Tcp => (REMOTE.into(), BePort::new(REMOTE_PORT)),
+/// Of the LAN host whose flow it is.
+fn address(family: Family, flow: u32) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() + flow).into(),
+        Family::V6 => {
+            let first = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0);
+            Ipv6Addr::from_bits(first.to_bits() + u128::from(flow)).into()
+        }
+    }
+}
+
+fn key(kind: Kind, side: u8, flow: u32) -> FlowKey {
+    let (remote, remote_port) = match kind.proto {
+        Proto::Tcp => (remote(kind.family).into(), BePort::new(REMOTE_PORT)),
         Proto::Udp => Default::default(),
     };
     FlowKey {
-        local: address(flow).into(),
+        local: address(kind.family, flow).into(),
         remote,
         local_port: BePort::new(LOCAL_PORT),
         remote_port,
-        proto: number(proto),
+        proto: number(kind.proto),
         side,
         zero: 0,
     }
 }
 
-fn entry(proto: Proto, next: u32) -> Flow {
+fn entry(kind: Kind, next: u32) -> Flow {
     Flow {
-        other_local: address(next).into(),
-        tcp: if proto == Proto::Udp {
-            first_remote(REMOTE)
+        other_local: address(kind.family, next).into(),
+        tcp: if kind.proto == Proto::Udp {
+            first_remote(remote(kind.family))
         } else {
             Default::default()
         },
@@ -234,7 +276,7 @@ fn entry(proto: Proto, next: u32) -> Flow {
 }
 
 /// The remote address of a UDP mapping, where TCP keeps its sequence numbers.
-pub fn first_remote(remote: Ipv4Addr) -> abi::FlowTcp {
+pub fn first_remote(remote: IpAddr) -> abi::FlowTcp {
     let Addr(bytes) = remote.into();
     let word = |i: usize| u32::from_ne_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
     abi::FlowTcp {
@@ -252,18 +294,37 @@ fn number(proto: Proto) -> u8 {
     }
 }
 
-/// Where the packet names the flow's local address.
-fn local_offset(way: Way) -> usize {
-    match way {
-        Way::Out => 26,
-        Way::In => 30,
+fn ttl_at(frame: &[u8]) -> usize {
+    if frame[TYPE_AT..TYPE_AT + 2] == IPV6 {
+        21
+    } else {
+        22
     }
 }
 
-/// A full TCP data segment, or a UDP datagram of 64 bytes on the wire.
-fn packet(proto: Proto, way: Way, local: Ipv4Addr) -> Result<Vec<u8>> {
-    let local = SocketAddrV4::new(local, LOCAL_PORT);
-    let remote = SocketAddrV4::new(REMOTE, REMOTE_PORT);
+/// The flow's local address, as the packet names it.
+fn local(family: Family, way: Way, frame: &[u8]) -> IpAddr {
+    let bytes = |at: usize, length: usize| &frame[at..at + length];
+    match (family, way) {
+        (Family::V4, Way::Out) => ipv4(bytes(26, 4)),
+        (Family::V4, Way::In) => ipv4(bytes(30, 4)),
+        (Family::V6, Way::Out) => ipv6(bytes(22, 16)),
+        (Family::V6, Way::In) => ipv6(bytes(38, 16)),
+    }
+}
+
+fn ipv4(bytes: &[u8]) -> IpAddr {
+    <[u8; 4]>::try_from(bytes).map_or(Ipv4Addr::UNSPECIFIED.into(), IpAddr::from)
+}
+
+fn ipv6(bytes: &[u8]) -> IpAddr {
+    <[u8; 16]>::try_from(bytes).map_or(Ipv6Addr::UNSPECIFIED.into(), IpAddr::from)
+}
+
+/// A full TCP data segment, or a UDP datagram: of IPv4, of 64 bytes on the wire.
+fn packet(kind: Kind, way: Way, flow: u32) -> Result<Vec<u8>> {
+    let local = SocketAddr::new(address(kind.family, flow), LOCAL_PORT);
+    let remote = SocketAddr::new(remote(kind.family), REMOTE_PORT);
     let (from, to) = match way {
         Way::Out => (local, remote),
         Way::In => (remote, local),
@@ -275,8 +336,9 @@ fn packet(proto: Proto, way: Way, local: Ipv4Addr) -> Result<Vec<u8>> {
         to,
         ttl: TTL,
     };
-    match proto {
-        Proto::Tcp => ends.segment(1514),
-        Proto::Udp => ends.udp(60),
+    match (kind.proto, kind.family) {
+        (Proto::Tcp, _) => ends.segment(1514),
+        (Proto::Udp, Family::V4) => ends.udp(60),
+        (Proto::Udp, Family::V6) => ends.udp(80),
     }
 }

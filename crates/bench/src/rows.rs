@@ -51,11 +51,27 @@ const PICK: &[Target] = &[Target::AtMost(300.0)];
 const ESTABLISHED: &[Target] = &[Target::AtMost(200.0)];
 
 /// Rows, and those of what remains of them without redirect alone.
-pub const LESS_REDIRECT: [(&str, &str); 4] = [
+pub const LESS_REDIRECT: [(&str, &str); 8] = [
     ("established_tcp_out", "established_tcp_out_less_redirect"),
     ("established_tcp_in", "established_tcp_in_less_redirect"),
     ("established_udp_out", "established_udp_out_less_redirect"),
     ("established_udp_in", "established_udp_in_less_redirect"),
+    (
+        "established_tcp_ipv6_out",
+        "established_tcp_ipv6_out_less_redirect",
+    ),
+    (
+        "established_tcp_ipv6_in",
+        "established_tcp_ipv6_in_less_redirect",
+    ),
+    (
+        "established_udp_ipv6_out",
+        "established_udp_ipv6_out_less_redirect",
+    ),
+    (
+        "established_udp_ipv6_in",
+        "established_udp_ipv6_in_less_redirect",
+    ),
 ];
 
 /// All rows, in the order of the table.
@@ -171,6 +187,62 @@ pub const ROWS: &[Row] = &[
     row(
         "established_udp_in_less_redirect",
         "… UDP in, less redirect alone",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_tcp_ipv6_out",
+        "established path, TCP over IPv6 out",
+        "ns",
+        Better::Less,
+        ESTABLISHED,
+    ),
+    row(
+        "established_tcp_ipv6_in",
+        "established path, TCP over IPv6 in",
+        "ns",
+        Better::Less,
+        ESTABLISHED,
+    ),
+    row(
+        "established_udp_ipv6_out",
+        "established path, UDP over IPv6 out",
+        "ns",
+        Better::Less,
+        ESTABLISHED,
+    ),
+    row(
+        "established_udp_ipv6_in",
+        "established path, UDP over IPv6 in",
+        "ns",
+        Better::Less,
+        ESTABLISHED,
+    ),
+    row(
+        "established_tcp_ipv6_out_less_redirect",
+        "… TCP over IPv6 out, less redirect alone",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_tcp_ipv6_in_less_redirect",
+        "… TCP over IPv6 in, less redirect alone",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_udp_ipv6_out_less_redirect",
+        "… UDP over IPv6 out, less redirect alone",
+        "ns",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "established_udp_ipv6_in_less_redirect",
+        "… UDP over IPv6 in, less redirect alone",
         "ns",
         Better::Less,
         &[],

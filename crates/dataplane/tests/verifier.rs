@@ -30,10 +30,10 @@ use nix::{
 };
 
 const NOTED: &str = include_str!("../verifier.tsv");
-/// A tenth of what the kernel would walk at most.
-const INSTRUCTIONS_MAX: u32 = 100_000;
+/// An eighth of what the kernel would walk at most, for two families and the strictest kernel: 6.1 walks a quarter more than 6.18.
+const INSTRUCTIONS_MAX: u32 = 125_000;
 /// What an upgrade loads stands for seconds.
-const INSTRUCTIONS_MAX_UPGRADING: u32 = 125_000;
+const INSTRUCTIONS_MAX_UPGRADING: u32 = 150_000;
 /// Leaves a fifth of what the kernel allows.
 const STACK_MAX: u32 = 416;
 /// What it allows.

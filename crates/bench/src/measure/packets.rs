@@ -143,8 +143,8 @@ fn frame(from_mac: [u8; 6], to_mac: [u8; 6], from: SocketAddrV4) -> Result<Frame
     let ends = Ends {
         from_mac,
         to_mac,
-        from,
-        to: SocketAddrV4::new(SERVER, SINK_PORT),
+        from: from.into(),
+        to: SocketAddrV4::new(SERVER, SINK_PORT).into(),
         ttl: 64,
     };
     let bytes = ends.udp(FRAME_BYTES)?;

@@ -1,8 +1,9 @@
 //! Redirect alone: a program that takes a hop off each packet and sends it to one neighbour. No gateway that stands where
 //! ours does can do less.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
+use anabranch_policy::abi::Addr;
 use anyhow::{Context, Result};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
@@ -19,8 +20,8 @@ pub struct Redirect(Ebpf);
 
 impl Redirect {
     /// To `next_hop` out of the device `ifindex`.
-    pub fn load(ifindex: u32, next_hop: Ipv4Addr) -> Result<Self> {
-        let address = u32::from_ne_bytes(next_hop.octets());
+    pub fn load(ifindex: u32, next_hop: IpAddr) -> Result<Self> {
+        let address = Addr::from(next_hop).0;
         let bpf = EbpfLoader::new()
             .override_global("device", &ifindex, true)
             .override_global("next_hop", &address, true)
@@ -57,9 +58,9 @@ pub fn start(network: &Network) -> Result<[Redirect; 2]> {
     ))?;
     network.gateway.run(|| {
         let wan = wan_device(0);
-        let mut out = Redirect::load(ifindex(&wan)?, isp(0))?;
+        let mut out = Redirect::load(ifindex(&wan)?, isp(0).into())?;
         out.attach(LAN_DEVICE)?;
-        let mut back = Redirect::load(ifindex(LAN_DEVICE)?, CLIENT)?;
+        let mut back = Redirect::load(ifindex(LAN_DEVICE)?, CLIENT.into())?;
         back.attach(&wan)?;
         Ok([out, back])
     })?
