@@ -132,6 +132,12 @@ struct ab_opening {
 	__u64 now;
 };
 
+/* Both ends of a packet, to ask for a socket by. */
+struct endpoints {
+	union ab_addr src, dst;
+	__be16 sport, dport;
+};
+
 /* What does not fit the 512-byte stack. Programs of one CPU never interleave: TC runs with bottom halves disabled. */
 struct ab_scratch {
 	struct ab_flow_key lan_key, wan_key;
@@ -149,6 +155,7 @@ struct ab_scratch {
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
 	struct ab_flow_key endpoint_key, called_key, end_key;
 	struct ab_explanation explanation;
+	struct endpoints ends;
 	__u8 bytes[512];
 };
 AB_SCRATCH(scratch, struct ab_scratch)

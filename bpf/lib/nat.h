@@ -22,6 +22,13 @@ static __always_inline __u64 replace_addr_in_sum(__u64 sum, const union ab_addr 
 	return sum;
 }
 
+/* As helpers take a sum. */
+static __always_inline __u32 fold_to_32(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	return (sum & 0xffffffff) + (sum >> 32);
+}
+
 static __always_inline __u32 offset_of_sum(__u8 proto)
 {
 	return proto == IPPROTO_TCP ? 16 : proto == IPPROTO_UDP ? 6 : 2;
@@ -37,8 +44,7 @@ static __always_inline int fix_transport_sum(struct __sk_buff *skb, const struct
 	__u32 at = p->l4 + offset_of_sum(p->proto);
 	__u64 flags = p->proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0, pseudo = flags | BPF_F_PSEUDO_HDR;
 	if (p->family == AB_IPV6) {
-		__s64 change = bpf_csum_diff((__be32 *)from, sizeof(*from), (__be32 *)to, sizeof(*to), 0);
-		if (bpf_l4_csum_replace(skb, at, 0, change, pseudo))
+		if (bpf_l4_csum_replace(skb, at, 0, fold_to_32(replace_addr_in_sum(0, from, to)), pseudo))
 			return -1;
 	} else if (p->proto != IPPROTO_ICMP && bpf_l4_csum_replace(skb, at, from->word[3], to->word[3], pseudo | 4)) {
 		return -1;
@@ -84,40 +90,45 @@ static __always_inline __u32 new_label(const struct packet *p, const union ab_ad
 	return mixed * 2654435761u >> 12;
 }
 
-/* The same; and the label of what leaves with another address. Through the helper, which keeps a complete sum of the hardware
- * right: no sum of the header makes up for what changes in it. */
-__noinline int rewrite_ipv6(struct __sk_buff *skb, struct packet *p, __u32 way, union ab_addr *to)
+/* Of a fragment of IPv6. */
+static __noinline int rewrite_id(struct __sk_buff *skb, const struct packet *p)
 {
-	if (!p || !to)
-		return AB_REASON_MALFORMED;
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	union {
-		struct ipv6hdr ip;
-		__be32 word[sizeof(struct ipv6hdr) / 4];
-	} head;
-	__u32 l3 = bounded_l3(p);
-	if (data + l3 + sizeof(head) > end)
-		return AB_REASON_REWRITE_FAILED;
-	__builtin_memcpy(&head, data + l3, sizeof(head));
-	head.ip.hop_limit--;
-	if (way == INBOUND) {
-		__builtin_memcpy(&head.ip.daddr, to, sizeof(*to));
-	} else if (!is_same_addr(&p->src, to)) {
-		__u32 first = bpf_ntohl(head.word[0]);
-		head.word[0] = bpf_htonl((first & 0xfff00000) | new_label(p, to, first & 0xfffff));
-		__builtin_memcpy(&head.ip.saddr, to, sizeof(*to));
-	}
-	if (bpf_skb_store_bytes(skb, l3, &head, sizeof(head), BPF_F_RECOMPUTE_CSUM))
-		return AB_REASON_REWRITE_FAILED;
 	__be32 id = p->new_id;
-	if (p->id_at && id != p->id && bpf_skb_store_bytes(skb, l3 + p->id_at, &id, sizeof(id), BPF_F_RECOMPUTE_CSUM))
+	if (id == p->id)
+		return 0;
+	return bpf_skb_store_bytes(skb, bounded_l3(p) + p->id_at, &id, sizeof(id), BPF_F_RECOMPUTE_CSUM)
+		       ? AB_REASON_REWRITE_FAILED
+		       : 0;
+}
+
+/* The same; and the label of what leaves with another address. IPv6 has no sum of the header, so a complete one of the hardware
+ * learns what has changed. */
+static __always_inline int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p, enum direction way,
+					const union ab_addr *to)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ipv6hdr *ip = data + bounded_l3(p);
+	union ab_addr *addr = (void *)(way == OUTBOUND ? &ip->saddr : &ip->daddr);
+	__be32 *first = (__be32 *)ip, label = 0;
+	if ((void *)(ip + 1) > end)
 		return AB_REASON_REWRITE_FAILED;
-	return 0;
+	__u64 change = replace_addr_in_sum(0, addr, to);
+	change = replace_in_sum(change, bpf_htons(ip->hop_limit), bpf_htons(ip->hop_limit - 1));
+	ip->hop_limit--;
+	if (way == OUTBOUND && !is_same_addr(addr, to)) {
+		__u32 word = bpf_ntohl(*first);
+		label = bpf_htonl((word & 0xfff00000) | new_label(p, to, word & 0xfffff));
+		change = replace_in_sum(change, *first, label);
+		*first = label;
+	}
+	*addr = *to;
+	bpf_csum_update(skb, fold_to_32(change));
+	return p->id_at ? rewrite_id(skb, p) : 0;
 }
 
 /* Writes the new local endpoint, one hop less, and the new id into the packet. 0, or the reason of failure. */
-static __always_inline int rewrite_packet(struct __sk_buff *skb, struct packet *p, enum direction way,
-					  union ab_addr *to, __be16 to_port)
+static __always_inline int rewrite_packet(struct __sk_buff *skb, const struct packet *p, enum direction way,
+					  const union ab_addr *to, __be16 to_port)
 {
 	const union ab_addr *from = way == OUTBOUND ? &p->src : &p->dst;
 	__be16 from_port = way == OUTBOUND ? p->sport : p->dport;
@@ -134,7 +145,8 @@ static __always_inline int rewrite_packet(struct __sk_buff *skb, struct packet *
 }
 
 /* The same of an address alone. */
-static __noinline int rewrite_address(struct __sk_buff *skb, struct packet *p, enum direction way, union ab_addr *to)
+static __noinline int rewrite_address(struct __sk_buff *skb, const struct packet *p, enum direction way,
+				      const union ab_addr *to)
 {
 	return rewrite_packet(skb, p, way, to, way == OUTBOUND ? p->sport : p->dport);
 }

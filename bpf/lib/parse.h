@@ -507,6 +507,7 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct packet *p, _
 	struct ipv6hdr *ip = data + l3;
 	if ((void *)(ip + 1) > end || ip->version != 6)
 		return AB_REASON_MALFORMED;
+	p->family = AB_IPV6;
 	__u32 length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
 	if (length > 0xffff || l3 + length > skb->len)
 		return AB_REASON_MALFORMED;
@@ -531,15 +532,6 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct packet *p, _
 	return parse_transport(p, data + bounded_l4(p), end, p->length - (p->l4 - l3));
 }
 
-/* Of its own, so that what IPv4 takes stays short. */
-__noinline int parse_ipv6_apart(struct __sk_buff *skb, struct packet *p, __u32 l3)
-{
-	if (!p)
-		return AB_REASON_MALFORMED;
-	p->family = AB_IPV6;
-	return parse_ipv6(skb, p, l3 & 15);
-}
-
 /* Fills `p`. 0, or the reason why the packet is not ours or not well formed. */
 static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p, __u32 l3)
 {
@@ -549,7 +541,7 @@ static __always_inline int parse_packet(struct __sk_buff *skb, struct packet *p,
 	p->l3 = l3;
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		return parse_ipv4(skb, p, l3);
-	return skb->protocol == bpf_htons(ETH_P_IPV6) ? parse_ipv6_apart(skb, p, l3) : AB_REASON_NOT_IP;
+	return skb->protocol == bpf_htons(ETH_P_IPV6) ? parse_ipv6(skb, p, l3) : AB_REASON_NOT_IP;
 }
 
 #endif

@@ -78,15 +78,14 @@ static __always_inline int is_reserved(const struct ab_settings *set, __u32 port
 }
 
 /* Whether a packet to s->wan_key would be for a socket of the host. A socket bound to another device is not found. */
-static __always_inline int is_of_host(struct __sk_buff *skb, const struct ab_scratch *s)
+static __always_inline int is_of_host(struct __sk_buff *skb, struct ab_scratch *s)
 {
-	struct endpoints ends = {
-		.src = s->opening.remote,
-		.dst = s->wan_key.local,
-		.sport = s->opening.remote_port,
-		.dport = s->wan_key.local_port,
-	};
-	return s->lan_key.proto == IPPROTO_TCP ? has_tcp_socket(skb, &ends) : has_udp_socket(skb, &ends);
+	struct endpoints *ends = &s->ends;
+	ends->src = s->opening.remote;
+	ends->dst = s->wan_key.local;
+	ends->sport = s->opening.remote_port;
+	ends->dport = s->wan_key.local_port;
+	return s->lan_key.proto == IPPROTO_TCP ? has_tcp_socket(skb, ends) : has_udp_socket(skb, ends);
 }
 
 /* Where nothing or the prefix alone is translated nobody else has the endpoint. */
@@ -121,7 +120,7 @@ static __always_inline __u32 port_attempts(const struct ab_scratch *s)
 }
 
 /* Whether somebody else is to have the port of s->wan_key. */
-static __always_inline int is_withheld(struct __sk_buff *skb, const struct ab_settings *set, const struct ab_scratch *s)
+static __always_inline int is_withheld(struct __sk_buff *skb, const struct ab_settings *set, struct ab_scratch *s)
 {
 	return is_reserved(set, bpf_ntohs(s->wan_key.local_port)) || is_remote_end(s) || is_of_host(skb, s);
 }

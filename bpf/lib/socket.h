@@ -3,12 +3,8 @@
 #ifndef ANABRANCH_SOCKET_H
 #define ANABRANCH_SOCKET_H
 
+#include "maps.h"
 #include "parse.h"
-
-struct endpoints {
-	union ab_addr src, dst;
-	__be16 sport, dport;
-};
 
 /* Of the length that tells the kernel the family. */
 static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *tuple, const struct endpoints *ends)

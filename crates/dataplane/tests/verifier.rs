@@ -34,8 +34,8 @@ const NOTED: &str = include_str!("../verifier.tsv");
 const INSTRUCTIONS_MAX: u32 = 125_000;
 /// What an upgrade loads stands for seconds.
 const INSTRUCTIONS_MAX_UPGRADING: u32 = 150_000;
-/// Leaves a fifth of what the kernel allows.
-const STACK_MAX: u32 = 416;
+/// Leaves an eighth of what the kernel allows.
+const STACK_MAX: u32 = 448;
 /// What it allows.
 const STACK_MAX_UPGRADING: u32 = 512;
 /// Linux 6.1 adds frames up in steps of so many bytes; later kernels in smaller ones.
