@@ -442,7 +442,7 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 	classify(p);
 	if (choose_routed(p))
 		return route_packet(skb, p);
-	if (is_icmp(p->proto))
+	if (is_icmp_of_family(p))
 		return p->kind == PACKET_ICMP_ERROR ? AB_REASON_FOREIGN_ERROR : AB_REASON_ICMP_OTHER;
 	name_sender(s, p);
 	return fall_back(AB_REASON_REFUSED_PROTOCOL);
