@@ -6,6 +6,7 @@ use crate::{frame::Ip, site::IPV6 as SITE};
 
 #[path = "../both/mod.rs"]
 mod both;
+mod header;
 mod neighbours;
 
 /// With as many headers as may stand before that of the transport.
