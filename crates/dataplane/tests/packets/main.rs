@@ -8,6 +8,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod families;
 mod frame;
 mod ipv4;
 mod ipv6;

@@ -8,6 +8,7 @@ use crate::{frame::Ip, site::IPV6 as SITE};
 mod both;
 mod header;
 mod neighbours;
+mod prefixes;
 
 /// With as many headers as may stand before that of the transport.
 fn with_more_headers(ip: Ip) -> Vec<Ip> {
