@@ -208,6 +208,9 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	if (p->kind == PACKET_ICMP_ERROR || !p->has_ports_header || !device || !s)
 		return -1;
 	__u32 is_link = device->role == AB_ROLE_LINK;
+	const union ab_addr *own = is_link ? &p->dst : &device->address[p->family & 1];
+	if (!is_addr(own))
+		return -1;
 	if (!may_answer(skb, p, is_link, mtu ? ANSWER_TOO_BIG : ANSWER_OTHER))
 		return -1;
 	__u32 quoted = (p->l4 - p->l3) + QUOTED_TRANSPORT, added = ip_header_of(p->family) + sizeof(head.icmp);
@@ -219,7 +222,6 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	__builtin_memset(s->bytes, 0, QUOTED_MAX);
 	if (bpf_skb_load_bytes(skb, p->l3 + added, s->bytes, bounded_length(quoted, QUOTED_MAX)))
 		return -1;
-	const union ab_addr *own = is_link ? &p->dst : &device->address[p->family & 1];
 	__u8 proto = p->family == AB_IPV6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
 	__u64 pseudo = fill_answer(&head, p, own, proto, sizeof(head.icmp) + quoted);
 	fill_icmp(&head.icmp, p->family, type_code, mtu);

@@ -87,6 +87,8 @@ pub struct Rig {
     pins: PathBuf,
     role: Option<Role>,
     counted: Vec<u64>,
+    /// Of the gateway in its LAN.
+    addresses: Vec<IpAddr>,
     routes: Vec<Route>,
     /// Fragments that wait for the first of their datagram.
     waiting: usize,
@@ -123,6 +125,7 @@ impl Rig {
             pins,
             role: None,
             counted: Vec::new(),
+            addresses: SITES.map(|site| site.gateway_lan).into(),
             routes: Vec::new(),
             waiting: 0,
             _inside: inside,
@@ -190,7 +193,7 @@ impl Rig {
     /// Some of the LAN is behind another device, which takes packets of `mtu` bytes. Its packets still arrive where all do.
     pub fn add_lan(&mut self, prefix: (IpAddr, u8), ifindex: u32, mtu: u32) {
         self.add_device("lan", ifindex);
-        let role = lan_role();
+        let role = self.lan_role();
         self.plane().attach(ifindex, role, false, mtu).unwrap();
         let lan = on_device(ifindex, None);
         self.routes.push(route(prefix, lan));
@@ -202,6 +205,15 @@ impl Rig {
         let behind = on_device(LOOPBACK, Some(router));
         self.routes.push(route(prefix, behind));
         self.set_routes();
+    }
+
+    /// The gateway has no address of its own in the LAN.
+    pub fn have_no_address(&mut self) {
+        self.addresses.clear();
+    }
+
+    fn lan_role(&self) -> Role {
+        Role::lan(self.addresses.iter().copied())
     }
 
     pub fn plane(&mut self) -> &mut Gateway {
@@ -253,13 +265,15 @@ impl Rig {
     /// A frame arrives from the LAN.
     #[track_caller]
     pub fn lan_sends(&mut self, frame: &[u8]) -> Outcome {
-        self.arrive("lan", lan_role(), frame, 0)
+        let role = self.lan_role();
+        self.arrive("lan", role, frame, 0)
     }
 
     /// Many frames arrive from the LAN, each of which leaves it.
     #[track_caller]
     pub fn lan_floods(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
-        self.become_role(lan_role());
+        let role = self.lan_role();
+        self.become_role(role);
         for frame in frames {
             let ran = self.plane().run("lan", &frame, 1).unwrap();
             assert_eq!(ran.action, TC_ACT_REDIRECT);
@@ -270,7 +284,8 @@ impl Rig {
     /// Many frames arrive from the LAN: how many left for which reason.
     #[track_caller]
     pub fn lan_pours(&mut self, frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<String, u64> {
-        self.pours("lan", lan_role(), frames)
+        let role = self.lan_role();
+        self.pours("lan", role, frames)
     }
 
     /// The same of a link.
@@ -656,10 +671,6 @@ fn route(prefix: (IpAddr, u8), verdict: Verdict) -> Route {
 
 fn site_of(family: Family) -> &'static Site {
     SITES[family.index()]
-}
-
-fn lan_role() -> Role {
-    Role::lan(SITES.map(|site| site.gateway_lan))
 }
 
 /// Links by their bits, for both families.

@@ -1,6 +1,6 @@
 //! The loaded program chooses as the native build does, from the numbers it was given.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use anabranch_core::{
     Balancer, Choice, ClassSpec, Config, DataPlane, Driver, LinkId, LinkSpec, LinkState, Time,
@@ -52,7 +52,7 @@ fn every_vector_of_the_native_build_is_decided_alike_by_the_loaded_program() {
 }
 
 #[test]
-fn every_hash_vector_of_two_ipv4_addresses_comes_out_alike() {
+fn every_hash_vector_comes_out_alike() {
     let mut rig = Rig::new();
     let by_crc = round_robin(0b11);
     let by_sum = Choice {
@@ -61,9 +61,10 @@ fn every_hash_vector_of_two_ipv4_addresses_comes_out_alike() {
     };
     let mut compared = 0;
     for vector in hash_vectors() {
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = (vector.src.ip(), vector.dst.ip()) else {
+        let (src, dst) = (vector.src.ip(), vector.dst.ip());
+        if [src, dst].map(Family::from) != [FAMILY; 2] {
             continue;
-        };
+        }
         let (from, to) = ((src, vector.sport).into(), (dst, vector.dport).into());
         let sum = by_sum.hash_for(vector.src, vector.dst, vector.sport, vector.dport);
         for (choice, hash) in [(&by_crc, vector.hash), (&by_sum, sum)] {
@@ -75,7 +76,7 @@ fn every_hash_vector_of_two_ipv4_addresses_comes_out_alike() {
         }
         compared += 1;
     }
-    assert!(compared >= 50, "{compared} pairs of IPv4 addresses");
+    assert!(compared >= 50, "{compared} pairs of addresses");
 }
 
 #[test]

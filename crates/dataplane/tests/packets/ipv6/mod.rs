@@ -7,6 +7,7 @@ use crate::{frame::Ip, site::IPV6 as SITE};
 #[path = "../both/mod.rs"]
 mod both;
 mod header;
+mod hosts;
 mod neighbours;
 mod prefixes;
 
