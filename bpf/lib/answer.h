@@ -41,12 +41,21 @@ static __always_inline int spend(__u64 *full_ns, __u64 now, __u64 interval, __u6
 	return 1;
 }
 
+/* Who a budget is of. Of IPv6 a /64 may be one host's, or that of all hosts of a LAN, which their cards tell apart. */
+static __always_inline union ab_addr budget_owner(struct __sk_buff *skb, const struct packet *p)
+{
+	union ab_addr owner = host_address(&p->src);
+	if (p->family == AB_IPV6 && p->l3 != 0)
+		bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), &owner.word[2], ETH_ALEN);
+	return owner;
+}
+
 /* Whether the source of `p`, which is on a link or in the LAN, is to have an answer of this kind. */
-__noinline int may_answer(struct packet *p, __u32 is_link, __u32 kind)
+__noinline int may_answer(struct __sk_buff *skb, struct packet *p, __u32 is_link, __u32 kind)
 {
 	if (!p)
 		return 0;
-	union ab_addr addr = host_address(&p->src);
+	union ab_addr addr = budget_owner(skb, p);
 	__u64 now = time_ns();
 	struct ab_budget *sum = bpf_map_lookup_elem(&budget_sums, &is_link);
 	struct ab_budget *own = bpf_map_lookup_elem(&budgets, &addr);
@@ -199,7 +208,10 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	if (p->kind == PACKET_ICMP_ERROR || !p->has_ports_header || !device || !s)
 		return -1;
 	__u32 is_link = device->role == AB_ROLE_LINK;
-	if (!may_answer(p, is_link, mtu ? ANSWER_TOO_BIG : ANSWER_OTHER))
+	const union ab_addr *own = is_link ? &p->dst : &device->address[p->family & 1];
+	if (!is_addr(own))
+		return -1;
+	if (!may_answer(skb, p, is_link, mtu ? ANSWER_TOO_BIG : ANSWER_OTHER))
 		return -1;
 	__u32 quoted = (p->l4 - p->l3) + QUOTED_TRANSPORT, added = ip_header_of(p->family) + sizeof(head.icmp);
 	if (quoted > p->length)
@@ -210,7 +222,6 @@ __noinline int answer_icmp(struct __sk_buff *skb, struct packet *p, __u32 type_c
 	__builtin_memset(s->bytes, 0, QUOTED_MAX);
 	if (bpf_skb_load_bytes(skb, p->l3 + added, s->bytes, bounded_length(quoted, QUOTED_MAX)))
 		return -1;
-	const union ab_addr *own = is_link ? &p->dst : &device->address[p->family & 1];
 	__u8 proto = p->family == AB_IPV6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
 	__u64 pseudo = fill_answer(&head, p, own, proto, sizeof(head.icmp) + quoted);
 	fill_icmp(&head.icmp, p->family, type_code, mtu);

@@ -90,7 +90,8 @@ static __always_inline int read_quoted_ipv6(struct __sk_buff *skb, struct quote 
 {
 	struct packet *inner = quoted_room();
 	struct ipv6hdr ip;
-	if (!inner || bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 6)
+	/* A packet knows its offsets as bytes. */
+	if (!inner || q->l3 + sizeof(ip) > 0xff || bpf_skb_load_bytes(skb, q->l3, &ip, sizeof(ip)) || ip.version != 6)
 		return AB_REASON_MALFORMED;
 	__builtin_memset(inner, 0, sizeof(*inner));
 	inner->l3 = q->l3;

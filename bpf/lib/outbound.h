@@ -32,9 +32,16 @@ static __always_inline int is_kernels(const struct packet *p)
  * would have its answers out of a link. */
 static __always_inline int gate(const struct packet *p)
 {
-	if (is_never_forwarded(&p->dst) || p->flags & PACKET_NEIGHBOUR)
+	if (is_never_forwarded(&p->dst))
 		return AB_REASON_SPECIFIC_ROUTE;
 	return check_source(p) ?: has_specific_route(p) ? AB_REASON_SPECIFIC_ROUTE : 0;
+}
+
+/* The same of neighbour discovery, which comes from addresses of the link alone, too. What is for nobody here the kernel would
+ * forward as anything else. */
+static __always_inline int gate_neighbour(const struct packet *p)
+{
+	return is_kernels(p) ? AB_REASON_SPECIFIC_ROUTE : AB_REASON_ICMP_OTHER;
 }
 
 /* The same of a TCP segment of no flow. TO_OPEN, or the reason why it opens none. */
@@ -434,7 +441,7 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 	if (!p)
 		return AB_REASON_MALFORMED;
 	struct ab_scratch *s = begin_opening(skb, p);
-	int why = gate(p);
+	int why = p->flags & PACKET_NEIGHBOUR ? gate_neighbour(p) : gate(p);
 	if (why || !s)
 		return why ?: AB_REASON_NOT_CONFIGURED;
 	if (answers_forward(p))
@@ -442,7 +449,7 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 	classify(p);
 	if (choose_routed(p))
 		return route_packet(skb, p);
-	if (is_icmp(p->proto))
+	if (is_icmp_of_family(p))
 		return p->kind == PACKET_ICMP_ERROR ? AB_REASON_FOREIGN_ERROR : AB_REASON_ICMP_OTHER;
 	name_sender(s, p);
 	return fall_back(AB_REASON_REFUSED_PROTOCOL);

@@ -190,6 +190,12 @@ static __always_inline int is_icmp(__u8 proto)
 	return proto == IPPROTO_ICMP || proto == IPPROTO_ICMPV6;
 }
 
+/* Of the other family it is a protocol like any other. */
+static __always_inline int is_icmp_of_family(const struct packet *p)
+{
+	return p->proto == (p->family == AB_IPV6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
+}
+
 static __always_inline int is_icmp_error(__u8 type)
 {
 	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;
@@ -364,7 +370,7 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 {
 	p->kind = PACKET_OTHER;
 	if (is_later_fragment(p)) {
-		if (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || is_icmp(p->proto))
+		if (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || is_icmp_of_family(p))
 			p->kind = PACKET_FLOW;
 		return 0;
 	}
@@ -376,10 +382,7 @@ static __always_inline int parse_transport(struct packet *p, void *header, void 
 		return parse_udp(p, header, end, l4_length);
 	case IPPROTO_ICMP:
 	case IPPROTO_ICMPV6:
-		/* Of the other family it is nobody's. */
-		if ((p->proto == IPPROTO_ICMP) != (p->family == AB_IPV4))
-			return 0;
-		return parse_icmp(p, header, end, l4_length);
+		return is_icmp_of_family(p) ? parse_icmp(p, header, end, l4_length) : 0;
 	default:
 		return 0;
 	}

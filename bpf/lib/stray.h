@@ -65,7 +65,7 @@ static __always_inline int is_local_to_links(const union ab_addr *addr)
 static __always_inline int stray_to_host(struct __sk_buff *skb, const struct packet *p, const struct ab_settings *set)
 {
 	if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP)
-		return is_icmp(p->proto) ? AB_REASON_NO_FLOW_IN : AB_REASON_OTHER_PROTOCOL;
+		return is_icmp_of_family(p) ? AB_REASON_NO_FLOW_IN : AB_REASON_OTHER_PROTOCOL;
 	if (!p->has_ports_header || has_socket(skb, p))
 		return AB_REASON_NO_FLOW_IN;
 	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)

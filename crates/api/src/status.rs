@@ -83,7 +83,7 @@ pub struct LinkStatus {
     pub device: String,
     /// Its number in the data path.
     pub slot: u16,
-    /// As the gateway judges it.
+    /// As the gateway judges it for the first of its families.
     pub state: LinkState,
     /// Since it last came into use, was lost, or was ordered otherwise. A suspicion is no change.
     pub since_s: f64,
@@ -111,6 +111,32 @@ pub struct LinkStatus {
     pub flows: LinkFlows,
     /// Theirs.
     pub traffic: Traffic,
+    /// What its probes say.
+    pub probe: ProbeStatus,
+    /// How it fares for each address family that it has or is to have; what is said of the link as a whole is said of the first.
+    #[serde(default)]
+    pub paths: Vec<PathStatus>,
+}
+
+/// How a link fares for one address family.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathStatus {
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// As the gateway judges it.
+    pub state: LinkState,
+    /// Since it last came into use, was lost, or was ordered otherwise. A suspicion is no change.
+    pub since_s: f64,
+    /// What brought it into this state.
+    pub why: String,
+    /// Takes new flows of some class.
+    pub usable: bool,
+    /// The link's own, which its flows have where there is NAT; none if the device has none.
+    pub address: Option<IpAddr>,
+    /// The next hop; none if there is none or it is not known.
+    pub gateway: Option<IpAddr>,
+    /// IPv6: network whose addresses its flows have instead, each LAN host one of its own.
+    pub prefix: Option<String>,
     /// What its probes say.
     pub probe: ProbeStatus,
 }

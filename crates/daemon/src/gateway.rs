@@ -7,12 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::rules::{Class, Moment, Sample, Trial, WhenNone, active, compile};
 use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, Family, LinkId, LinkState, Time};
+use anabranch_policy::PerFamily;
+use anabranch_policy::abi::link_place;
 use anyhow::Context;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -25,7 +27,7 @@ use crate::driver::{Driver, Ending, ProbeOrder};
 use crate::error::with_causes;
 use crate::host::{RuleWay, Way, Ways};
 use crate::meter::Meter;
-use crate::observe::{Attachment, Desired, FAMILY, LinkView, Snapshot};
+use crate::observe::{Attachment, Desired, LinkView, Prefix, Snapshot};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
 use crate::probe::{Target, Via};
 use crate::shell::{Role, Shell};
@@ -106,8 +108,8 @@ pub struct GatewayRole<P, S> {
     /// What the last sweep saw.
     pub(crate) swept: Swept,
     pub(crate) surroundings: S,
-    /// The last address of every link, known while the link is away.
-    externals: BTreeMap<(LinkId, Family), IpAddr>,
+    /// The last addresses of every link, known while the link is away.
+    externals: BTreeMap<(LinkId, Family), External>,
     /// Addresses of links that are left, until the host's own traffic is led elsewhere.
     abandoned: Vec<(LinkId, IpAddr)>,
     /// As the data path knows it.
@@ -126,6 +128,22 @@ pub struct GatewayRole<P, S> {
     /// Orders that are carried out when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Duration>)>,
+}
+
+/// What the flows of a link have as their external addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct External {
+    address: IpAddr,
+    prefix: Option<(Ipv6Addr, u8)>,
+}
+
+impl From<&LinkPath> for External {
+    fn from(path: &LinkPath) -> Self {
+        Self {
+            address: path.external,
+            prefix: path.prefix,
+        }
+    }
 }
 
 impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
@@ -185,8 +203,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         for ending in due.ended {
             let leaves = ending.which == Which::All && ending.classes.contains(ClassId::DEFAULT);
             let external = self.externals.get(&(ending.link, ending.family));
-            if let Some(address) = external.filter(|_| leaves) {
-                self.abandoned.push((ending.link, *address));
+            if let Some(external) = external.filter(|_| leaves) {
+                self.abandoned.push((ending.link, external.address));
             }
             self.end_flows(ending);
         }
@@ -223,15 +241,15 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Those that are open now.
     fn end_flows(&mut self, ending: Ending) {
         let walker = self.plane.walker();
-        let left = self.left(ending.link);
+        let left = self.left(ending.link, ending.family);
         self.endings
             .spawn_blocking(move || (left, end(&*walker, ending)));
     }
 
-    fn left(&self, id: LinkId) -> Left {
+    fn left(&self, id: LinkId, family: Family) -> Left {
         Left {
             link: self.slots.name(id).unwrap_or("of before").to_owned(),
-            routed: self.is_routed(id),
+            routed: self.is_routed(id, family),
         }
     }
 
@@ -250,11 +268,13 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     // ---- probes
 
     fn send(&mut self, order: ProbeOrder) {
-        let known = self.link_of(order.link).zip(self.path_of(order.link));
+        let path = self.path_of(order.link, order.family);
+        let known = self.link_of(order.link).zip(path);
         let Some((link, path)) = known.filter(|_| self.probes.len() < PROBES_MAX) else {
             return;
         };
-        let targets = self.told.links.get(&order.link).map(|view| &view.targets);
+        let view = self.told.links.get(&order.link);
+        let targets = view.map(|view| &view.paths[order.family].targets);
         let Some(&(target, _)) = targets.and_then(|targets| targets.get(order.target_index)) else {
             return;
         };
@@ -277,8 +297,18 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         self.config.link(self.slots.name(id)?)
     }
 
-    pub(crate) fn path_of(&self, id: LinkId) -> Option<&LinkPath> {
-        self.told.links.get(&id)?.path.as_ref().ok()
+    pub(crate) fn path_of(&self, id: LinkId, family: Family) -> Option<&LinkPath> {
+        self.told.links.get(&id)?.path(family)
+    }
+
+    /// Whether a link has a family, had it once, or is to have it, as far as `view` goes. Without any it is one of IPv4.
+    pub(crate) fn is_of(&self, id: LinkId, family: Family, view: Option<&LinkView>) -> bool {
+        let knows = |family: Family| {
+            self.link_of(id).is_some_and(|link| link.names(family))
+                || view.is_some_and(|view| view.path(family).is_some())
+                || self.externals.contains_key(&(id, family))
+        };
+        knows(family) || family == Family::V4 && !knows(Family::V6)
     }
 
     // ---- the host changes
@@ -296,8 +326,10 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         };
         let wanted = Desired::derive(&self.config, &self.slots, &snapshot);
         for (id, view) in &wanted.links {
-            let reaches: Vec<_> = view.targets.iter().map(|(_, reach)| *reach).collect();
-            self.driver.set_targets(*id, FAMILY, &reaches);
+            for (family, path) in view.paths.iter() {
+                let reaches: Vec<_> = path.targets.iter().map(|(_, reach)| *reach).collect();
+                self.driver.set_targets(*id, family, &reaches);
+            }
         }
         self.seen.clone_from(&wanted);
         let has_turned = self.routed != self.routed_links();
@@ -357,9 +389,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     /// Takes links that are gone out of the choice, and has their flows ended.
     fn lose_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
         let now = self.shell.now();
-        for (id, view) in &wanted.links {
-            if let state @ LinkState::Absent(_) = view.state() {
-                self.driver.handle_link_state(now, *id, FAMILY, state);
+        for (id, family, view) in paths(&wanted.links) {
+            if let state @ LinkState::Absent(_) = view.state(family) {
+                self.driver.handle_link_state(now, id, family, state);
             }
         }
         if self.told.links.is_empty() {
@@ -371,10 +403,10 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
 
     fn gain_links(&mut self, links: &BTreeMap<LinkId, LinkView>) {
         let now = self.shell.now();
-        for (id, view) in links {
-            if view.state() == LinkState::Present {
+        for (id, family, view) in paths(links) {
+            if view.state(family) == LinkState::Present {
                 self.driver
-                    .handle_link_state(now, *id, FAMILY, LinkState::Present);
+                    .handle_link_state(now, id, family, LinkState::Present);
             }
         }
     }
@@ -493,11 +525,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         let routed = self.config.links.iter().filter(|link| !link.nat);
         routed
             .filter_map(|link| self.slots.id(&link.name))
-            .fold(0, |bits, id| bits | 1 << id.0)
+            .flat_map(|id| Family::ALL.map(|family| link_place(id.0, family)))
+            .fold(0, |bits, place| bits | 1 << place)
     }
 
-    fn is_routed(&self, id: LinkId) -> bool {
-        self.routed & (1 << id.0) != 0
+    fn is_routed(&self, id: LinkId, family: Family) -> bool {
+        self.routed & (1 << link_place(id.0, family)) != 0
     }
 
     fn tell_routes(&mut self, routes: Vec<Route>) {
@@ -510,42 +543,47 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    /// New paths. Flows of an address that the link no longer has are ended: nothing will answer to it. Those of a link
-    /// without NAT have addresses of their own.
+    /// New paths.
     fn tell_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
-        for (id, view) in &wanted.links {
-            if self
+        for (id, family, view) in paths(&wanted.links) {
+            let told = self
                 .told
                 .links
-                .get(id)
-                .is_some_and(|told| told.path == view.path)
-            {
+                .get(&id)
+                .map(|told| &told.paths[family].path);
+            let path = &view.paths[family].path;
+            if told == Some(path) {
                 continue;
             }
-            let name = self.slots.name(*id).unwrap_or("?");
-            let after = view.path.as_ref().ok();
-            if let Err(missing) = &view.path {
-                tracing::info!("link {name}: {missing}");
-            }
-            self.plane.set_link(*id, FAMILY, after)?;
-            let Some(after) = after else { continue };
-            match after.gateway {
-                Some(gateway) => tracing::info!(
-                    "link {name}: {} by {gateway}, MTU {}",
-                    after.external,
-                    after.mtu
-                ),
-                None => tracing::info!("link {name}: {}, MTU {}", after.external, after.mtu),
-            }
-            let former = self.externals.insert((*id, FAMILY), after.external);
-            if let Some(former) = former.filter(|former| *former != after.external) {
-                self.abandoned.push((*id, former));
-                if !self.is_routed(*id) {
-                    self.end_flows(all_flows(*id, FAMILY));
+            let name = self.slots.name(id).unwrap_or("?");
+            self.plane.set_link(id, family, path.as_ref().ok())?;
+            match path {
+                Ok(path) => {
+                    tell_path(name, path);
+                    self.take_external(id, family, path.into());
                 }
+                Err(missing) if self.is_of(id, family, Some(view)) => {
+                    tracing::info!("link {name}: {missing}");
+                }
+                Err(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// Flows of an address that the link no longer has are ended: nothing will answer to it. Those of a link without NAT have
+    /// addresses of their own.
+    fn take_external(&mut self, id: LinkId, family: Family, external: External) {
+        let former = self.externals.insert((id, family), external);
+        let Some(former) = former.filter(|former| *former != external) else {
+            return;
+        };
+        if former.address != external.address {
+            self.abandoned.push((id, former.address));
+        }
+        if !self.is_routed(id, family) {
+            self.end_flows(all_flows(id, family));
+        }
     }
 
     /// As the classes' choices and the rules that hold have them.
@@ -563,19 +601,19 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             held & (1 << (place + 1)) != 0 && !rule.matches.own_traffic().is_empty()
         });
         Ways {
-            first_usable: self.first_usable(ClassId::DEFAULT),
+            first_usable: PerFamily::from_fn(|family| self.first_usable(ClassId::DEFAULT, family)),
             rules: rules
                 .map(|(place, (rule, class))| RuleWay {
                     place,
                     class,
-                    way: self.way(&rule.class, class),
+                    way: PerFamily::from_fn(|family| self.way(&rule.class, class, family)),
                 })
                 .collect(),
         }
     }
 
-    fn way(&self, class: &Class, id: ClassId) -> Way {
-        match (self.first_usable(id), class.when_none) {
+    fn way(&self, class: &Class, id: ClassId, family: Family) -> Way {
+        match (self.first_usable(id, family), class.when_none) {
             (Some(link), _) => Way::Link(link),
             (None, WhenNone::Drop) => Way::Refused,
             // No link of the default class is left either.
@@ -583,8 +621,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    fn first_usable(&self, class: ClassId) -> Option<LinkId> {
-        self.driver.first_usable(&self.config, class, FAMILY)
+    fn first_usable(&self, class: ClassId, family: Family) -> Option<LinkId> {
+        self.driver.first_usable(&self.config, class, family)
     }
 
     async fn apply_to_host(&mut self) {
@@ -633,26 +671,27 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             return Ok(());
         }
         let rows = self.plane.walker().flows()?;
-        let stale = |row: &FlowRow| {
-            let id = LinkId(row.link);
-            let moved = match self.is_routed(id) {
-                true => row.external != row.local,
-                false => self
-                    .path_of(id)
-                    .is_some_and(|path| path.external != row.external.ip()),
-            };
-            moved || self.slots.name(id).is_none()
-        };
-        let links: BTreeSet<u16> = rows
-            .iter()
-            .filter(|row| stale(row))
-            .map(|row| row.link)
-            .collect();
-        for id in links.into_iter().map(LinkId) {
-            let ended = end(&*self.plane.walker(), all_flows(id, FAMILY))?;
-            self.left(id).tell(ended);
+        let stale = rows.iter().filter(|row| self.is_stale(row));
+        let stale: BTreeSet<(u16, bool)> =
+            stale.map(|row| (row.link, row.local.is_ipv6())).collect();
+        for (link, is_v6) in stale {
+            let id = LinkId(link);
+            let family = if is_v6 { Family::V6 } else { Family::V4 };
+            let ended = end(&*self.plane.walker(), all_flows(id, family))?;
+            self.left(id, family).tell(ended);
         }
         Ok(())
+    }
+
+    fn is_stale(&self, row: &FlowRow) -> bool {
+        let (id, external) = (LinkId(row.link), row.external.ip());
+        let family = Family::from(external);
+        let moved = match (self.is_routed(id, family), self.path_of(id, family)) {
+            (true, _) => row.external != row.local,
+            (false, Some(path)) => path.external != external && !is_in_prefix(path, external),
+            (false, None) => false,
+        };
+        moved || self.slots.name(id).is_none()
     }
 
     /// With the name of its class, and the rules that it passes.
@@ -945,6 +984,32 @@ fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Respo
         // Whoever asked may have gone.
         let _ = reply.send(response);
     });
+}
+
+/// Every link with each family.
+fn paths(links: &BTreeMap<LinkId, LinkView>) -> impl Iterator<Item = (LinkId, Family, &LinkView)> {
+    let links = links.iter();
+    links.flat_map(|(id, view)| Family::ALL.map(|family| (*id, family, view)))
+}
+
+fn tell_path(link: &str, path: &LinkPath) {
+    let LinkPath { external, mtu, .. } = path;
+    let by = path.gateway.map(|gateway| format!(" by {gateway}"));
+    let prefix = path
+        .prefix
+        .map(|(network, length)| format!(", with {network}/{length}"));
+    tracing::info!(
+        "link {link}: {external}{}{}, MTU {mtu}",
+        by.unwrap_or_default(),
+        prefix.unwrap_or_default()
+    );
+}
+
+/// Whether hosts may have an address beyond the link in place of their own.
+fn is_in_prefix(path: &LinkPath, address: IpAddr) -> bool {
+    path.prefix.is_some_and(|(network, length)| {
+        Prefix::new(network.into(), length).overlaps(Prefix::host(address))
+    })
 }
 
 fn all_flows(link: LinkId, family: Family) -> Ending {

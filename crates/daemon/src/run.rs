@@ -198,13 +198,12 @@ impl Surroundings for RealHost<'_> {
     }
 
     fn abandon(&self, link: &str, address: IpAddr) {
-        let IpAddr::V4(source) = address else { return };
         let link = link.to_owned();
-        tokio::task::spawn_blocking(move || match host::abort_udp(source) {
+        tokio::task::spawn_blocking(move || match host::abort_udp(address) {
             Ok(0) => {}
             Ok(count) => tracing::info!("link {link}: aborted {count} UDP sockets of this host's"),
             Err(error) => tracing::warn!(
-                "link {link}: UDP sockets of this host's that are connected from {source} stay with it: {error}"
+                "link {link}: UDP sockets of this host's that are connected from {address} stay with it: {error}"
             ),
         });
     }

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use anabranch_core::{
-    Admin, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, LinkCounters, LinkId,
-    PathStatus, Reach, State, Time,
+    Admin, ClassCounters, ClassId, ClassStatus as Choosing, DownCause, Family, LinkCounters,
+    LinkId, LinkStatus as Balanced, PathStatus as Fares, Reach, State, Time,
 };
 
 use crate::config::{Link, Rate};
 use crate::gateway::{GatewayRole, Surroundings, all_links};
-use crate::observe::{FAMILY, LinkView};
+use crate::observe::PathView;
 use crate::plane::{Error, Plane};
 use crate::shell::Role;
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, ProbeStatus, Rates,
-    Status, TargetStatus, Traffic,
+    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, PathStatus, ProbeStatus,
+    Rates, Status, TargetStatus, Traffic,
 };
 
 /// `counters` are the classes', in the order of their ids.
@@ -48,26 +48,29 @@ fn link_status<P: Plane, S: Surroundings>(
     link: &Link,
 ) -> Option<LinkStatus> {
     let id = gateway.slots.id(&link.name)?;
-    let now = gateway.shell.now();
-    let balanced = gateway.driver.status(now, id)?;
-    let view = gateway.told.links.get(&id);
-    let path = gateway.path_of(id);
+    let balanced = gateway.driver.status(gateway.shell.now(), id)?;
     let (counters, traffic) = (balanced.counters, balanced.counters.carried());
-    let fares = &balanced.paths[FAMILY];
     let rate = gateway.meter.rate(id.index());
+    let families = Family::ALL.into_iter();
+    let paths: Vec<PathStatus> = families
+        .filter(|family| gateway.is_of(id, *family, gateway.told.links.get(&id)))
+        .map(|family| path_status(gateway, &balanced, family))
+        .collect();
+    let first = paths.first()?.clone();
+    let mut told = Family::ALL.into_iter();
     Some(LinkStatus {
         name: link.name.clone(),
         device: link.device.clone(),
         slot: id.0,
-        state: state(balanced.admin, fares),
-        since_s: now.since(fares.since).as_secs_f64(),
-        why: why(now, balanced.admin, fares, view),
-        usable: fares.usable,
+        state: first.state,
+        since_s: first.since_s,
+        why: first.why,
+        usable: first.usable,
         metered: link.metered,
         nat: link.nat,
-        address: path.map(|path| path.external),
-        gateway: path.and_then(|path| path.gateway),
-        mtu: path.map(|path| path.mtu),
+        address: first.address,
+        gateway: first.gateway,
+        mtu: told.find_map(|family| Some(gateway.path_of(id, family)?.mtu)),
         rate: rates(link.down.map(Rate::bps), link.up.map(Rate::bps)),
         available: rates(balanced.available_down_bps, balanced.available_up_bps),
         weight: balanced.weight,
@@ -83,6 +86,31 @@ fn link_status<P: Plane, S: Surroundings>(
             tx_bps: rate.tx_bps,
             rx_bps: rate.rx_bps,
         },
+        probe: first.probe,
+        paths,
+    })
+}
+
+fn path_status<P: Plane, S: Surroundings>(
+    gateway: &GatewayRole<P, S>,
+    balanced: &Balanced,
+    family: Family,
+) -> PathStatus {
+    let now = gateway.shell.now();
+    let (admin, fares) = (balanced.admin, &balanced.paths[family]);
+    let view = gateway.told.links.get(&balanced.link);
+    let view = view.map(|view| &view.paths[family]);
+    let path = gateway.path_of(balanced.link, family);
+    let prefix = path.and_then(|path| path.prefix);
+    PathStatus {
+        family: family.to_string(),
+        state: state(admin, fares),
+        since_s: now.since(fares.since).as_secs_f64(),
+        why: why(now, admin, fares, view),
+        usable: fares.usable,
+        address: path.map(|path| path.external),
+        gateway: path.and_then(|path| path.gateway),
+        prefix: prefix.map(|(network, length)| format!("{network}/{length}")),
         probe: ProbeStatus {
             sent: fares.probes_sent,
             judged: fares.probes_judged,
@@ -90,7 +118,7 @@ fn link_status<P: Plane, S: Surroundings>(
             round_trip_ms: fares.round_trip.map(in_ms),
             targets: targets(now, fares, view),
         },
-    })
+    }
 }
 
 fn classes<P: Plane, S: Surroundings>(
@@ -160,9 +188,7 @@ fn tiers<P: Plane, S: Surroundings>(
             Vec::new(),
         );
     };
-    let beyond = those(&|id, _| {
-        choosing.usable[FAMILY].contains(id) && !tiers.iter().any(|tier| tier.contains(id))
-    });
+    let beyond = those(&|id, _| takes(choosing, id) && !tiers.iter().any(|tier| tier.contains(id)));
     let tiers = tiers.iter().map(|tier| those(&|id, _| tier.contains(id)));
     (tiers.collect(), beyond)
 }
@@ -170,16 +196,22 @@ fn tiers<P: Plane, S: Surroundings>(
 fn class_link(choosing: &Choosing, id: LinkId, link: &Link) -> ClassLink {
     ClassLink {
         link: link.name.clone(),
-        usable: choosing.usable[FAMILY].contains(id),
+        usable: takes(choosing, id),
         weight: choosing.weights.get(id.index()).copied().unwrap_or(0),
     }
+}
+
+/// Whether it takes new flows of some family.
+fn takes(choosing: &Choosing, id: LinkId) -> bool {
+    let mut usable = choosing.usable.values();
+    usable.any(|usable| usable.contains(id))
 }
 
 fn in_ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn targets(now: Time, fares: &PathStatus, view: Option<&LinkView>) -> Vec<TargetStatus> {
+fn targets(now: Time, fares: &Fares, view: Option<&PathView>) -> Vec<TargetStatus> {
     let named = view.map_or(&[][..], |view| &view.targets);
     named
         .iter()
@@ -215,7 +247,7 @@ fn rates(down_bps: Option<u64>, up_bps: Option<u64>) -> Option<Rates> {
 }
 
 /// What the operator ordered stands above what was found.
-fn state(admin: Admin, fares: &PathStatus) -> LinkState {
+fn state(admin: Admin, fares: &Fares) -> LinkState {
     match (admin, fares.state) {
         (Admin::Down, _) => LinkState::Disabled,
         (_, State::Down(anabranch_core::DownCause::Absent(_))) => LinkState::Absent,
@@ -226,7 +258,7 @@ fn state(admin: Admin, fares: &PathStatus) -> LinkState {
     }
 }
 
-fn why(now: Time, admin: Admin, fares: &PathStatus, view: Option<&LinkView>) -> String {
+fn why(now: Time, admin: Admin, fares: &Fares, view: Option<&PathView>) -> String {
     let missing = view.and_then(|view| view.path.as_ref().err());
     match (admin, fares.state, missing) {
         (Admin::Down | Admin::Drain, _, _) => "by order".to_owned(),
@@ -241,7 +273,7 @@ fn why(now: Time, admin: Admin, fares: &PathStatus, view: Option<&LinkView>) -> 
     }
 }
 
-fn held_down(now: Time, fares: &PathStatus) -> String {
+fn held_down(now: Time, fares: &Fares) -> String {
     let seconds = |time: Duration| time.as_secs_f64().ceil();
     let left = fares
         .held_until

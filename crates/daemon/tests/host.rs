@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_api::Paths;
-use anabranch_core::{ClassId, LinkId};
+use anabranch_core::{ClassId, Family, LinkId};
 use anabranch_daemon::Slots;
 use anabranch_daemon::config::Config;
 use anabranch_daemon::host::{Host, RuleWay, Way, Ways};
 use anabranch_daemon::observe::{self, Desired, Monitor, Netlink, Snapshot};
+use anabranch_policy::PerFamily;
 use anabranch_testbed::netns::Namespace;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -124,7 +125,7 @@ fn desired(host: &Snapshot) -> Desired {
 /// Without rules.
 fn by(first_usable: Option<LinkId>) -> Ways {
     Ways {
-        first_usable,
+        first_usable: PerFamily::only(Family::V4, first_usable),
         rules: Vec::new(),
     }
 }
@@ -147,8 +148,10 @@ async fn until(
 #[test]
 fn the_host_is_seen_as_it_is_and_followed_as_it_changes() {
     let rig = Rig::new();
-    let external =
-        |snapshot: &Snapshot, link| desired(snapshot).links[&LinkId(link)].path.clone().ok();
+    let external = |snapshot: &Snapshot, link| {
+        let desired = desired(snapshot);
+        desired.links[&LinkId(link)].path(Family::V4).cloned()
+    };
     rig.run(async || {
         let netlink = Netlink::connect().unwrap();
         let mut monitor = Monitor::connect().unwrap();
@@ -328,7 +331,7 @@ fn what_the_kernel_refuses_of_one_link_keeps_nothing_from_the_other() {
         let running = |snapshot: &Snapshot| snapshot.devices.values().all(|device| device.running);
         let mut seen = desired(&until(&netlink, &mut monitor, running).await);
         let fiber = seen.links.get_mut(&LinkId(0)).unwrap();
-        let path = fiber.path.as_mut().unwrap();
+        let path = fiber.paths[Family::V4].path.as_mut().unwrap();
         path.gateway = Some(path.external);
         let mut host = Host::adopt(&paths).await.unwrap();
         host.set_slots(slots(&config())).unwrap();
@@ -432,7 +435,7 @@ from = "self"
     let rule = |place, way| RuleWay {
         place,
         class: ClassId(place as u8 + 1),
-        way,
+        way: PerFamily::from_fn(|_| way),
     };
     let lte = LinkId(1);
     let mail = "1.1.1.1 ipproto tcp dport 25";
@@ -443,7 +446,7 @@ from = "self"
         let mut apply = async |way| {
             let seen = desired(&netlink.snapshot().await.unwrap());
             let ways = Ways {
-                first_usable: Some(lte),
+                first_usable: PerFamily::only(Family::V4, Some(lte)),
                 rules: vec![rule(0, way), rule(1, Way::Link(lte))],
             };
             let failed = host.apply(&netlink, &config, &seen, &ways).await;

@@ -4,11 +4,13 @@ mod flows;
 
 use std::path::Path;
 
+use anabranch_core::Family;
 use anabranch_core::rules::{Class, Rule};
-use anabranch_daemon::config::{Config, Configuration, Rate};
+use anabranch_daemon::config::{Config, Configuration, Link, Rate};
 use anabranch_daemon::observe::{
     Desired, LinkView, Netlink, Snapshot, absent_devices, routed_remarks,
 };
+use anabranch_daemon::plane::LinkPath;
 use anabranch_daemon::trunk::{self, View};
 use anabranch_daemon::{Slots, preflight};
 
@@ -148,27 +150,41 @@ fn links(config: &Config, host: Option<&Snapshot>) -> Columns {
     let mut columns = Columns::new(&titles);
     for link in &config.links {
         let view = slots.id(&link.name).and_then(|id| views.get(&id));
-        let path = view.and_then(|view| view.path.as_ref().ok());
-        let mut cells = vec![
-            link.name.clone(),
-            link.device.clone(),
-            optional(path.map(|path| path.external).or(link.address)),
-            optional(path.map_or(link.gateway, |path| path.gateway)),
-            optional(path.map(|path| path.mtu)),
-            rate(link.down),
-            rate(link.up),
-            optional(link.weight),
-            if link.metered { "yes" } else { "no" }.to_owned(),
-            format!(
-                "{:.0} MB",
-                link.probe_bytes_a_month(&config.availability) as f64 / 1e6
-            ),
-        ];
-        cells.extend(has_routed.then(|| table::nat(link.nat)));
-        cells.push(view.map_or_else(String::new, remark));
-        columns.cells(cells);
+        for family in families(link, view) {
+            let path = view.and_then(|view| view.path(family));
+            let found = path.map(|path| path.external);
+            let probes = link.probe_bytes_a_month(family, &config.availability);
+            let mut cells = vec![
+                link.name.clone(),
+                link.device.clone(),
+                optional(found.or(link.address[family])),
+                optional(path.map_or(link.gateway[family], |path| path.gateway)),
+                optional(path.map(|path| path.mtu)),
+                rate(link.down),
+                rate(link.up),
+                optional(link.weight),
+                if link.metered { "yes" } else { "no" }.to_owned(),
+                format!("{:.0} MB", probes as f64 / 1e6),
+            ];
+            cells.extend(has_routed.then(|| table::nat(link.nat)));
+            cells.push(view.map_or_else(String::new, |view| remark(view, family)));
+            columns.cells(cells);
+        }
     }
     columns
+}
+
+/// Those that a link has or is to have, a line each.
+fn families(link: &Link, view: Option<&LinkView>) -> Vec<Family> {
+    let is_there = |family: &Family| {
+        link.names(*family) || view.is_some_and(|view| view.path(*family).is_some())
+    };
+    let all: Vec<Family> = Family::ALL.into_iter().filter(is_there).collect();
+    if all.is_empty() {
+        vec![Family::V4]
+    } else {
+        all
+    }
 }
 
 fn rate(rate: Option<Rate>) -> String {
@@ -176,12 +192,16 @@ fn rate(rate: Option<Rate>) -> String {
 }
 
 /// Why the link could not be used as the host stands.
-fn remark(view: &LinkView) -> String {
-    match &view.path {
+fn remark(view: &LinkView, family: Family) -> String {
+    match &view.paths[family].path {
         Err(missing) => table::doubtful(missing).to_string(),
         Ok(_) if !view.running => {
             table::doubtful("the device is down or has no carrier").to_string()
         }
+        Ok(LinkPath {
+            prefix: Some((network, length)),
+            ..
+        }) => format!("hosts are in {network}/{length}"),
         Ok(path) if path.gateway.is_none() => "point to point".to_owned(),
         Ok(_) => String::new(),
     }

@@ -2,7 +2,8 @@
 
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, LinkState, LinkStatus, Rates, Request, Response, Status, TrunkStatus,
+    ClassLink, ClassStatus, LinkState, LinkStatus, PathStatus, Rates, Request, Response, Status,
+    TargetStatus, TrunkStatus,
 };
 use anyhow::bail;
 use serde::Serialize;
@@ -111,23 +112,27 @@ fn troubles(troubles: &[String]) -> String {
 /// How the targets of the links' probes fare.
 fn targets(links: &[LinkStatus]) -> Columns {
     let mut columns = Columns::new(&["link", "asked", ">answers", ">last", ">RTT", "remark"]);
-    for link in links {
-        for target in &link.probe.targets {
-            columns.row([
-                link.name.clone(),
-                target.target.clone(),
-                format!("{} of {}", target.answered, target.sent),
-                optional(
-                    target
-                        .answered_s_ago
-                        .map(|ago_s| format!("{} ago", table::time(ago_s))),
-                ),
-                optional(target.round_trip_ms.map(|ms| table::time(ms / 1e3))),
-                if target.near { "near" } else { "" }.to_owned(),
-            ]);
-        }
+    for (link, target) in links.iter().flat_map(asked) {
+        columns.row([
+            link.name.clone(),
+            target.target.clone(),
+            format!("{} of {}", target.answered, target.sent),
+            optional(
+                target
+                    .answered_s_ago
+                    .map(|ago_s| format!("{} ago", table::time(ago_s))),
+            ),
+            optional(target.round_trip_ms.map(|ms| table::time(ms / 1e3))),
+            if target.near { "near" } else { "" }.to_owned(),
+        ]);
     }
     columns
+}
+
+/// Of all families.
+fn asked(link: &LinkStatus) -> impl Iterator<Item = (&LinkStatus, &TargetStatus)> {
+    let targets = link.paths.iter().flat_map(|path| &path.probe.targets);
+    targets.map(move |target| (link, target))
 }
 
 fn trunk(status: &TrunkStatus) -> String {
@@ -217,30 +222,53 @@ fn links(links: &[LinkStatus]) -> Columns {
     titles.push("why");
     let mut columns = Columns::new(&titles);
     for link in links {
-        let declared = |direction: fn(Rates) -> Option<u64>| link.rate.and_then(direction);
-        let mut cells = vec![
-            link.name.clone(),
-            link.device.clone(),
-            optional(link.address),
-            optional(link.gateway),
-            state(link),
-            table::time(link.since_s),
-            table::rate_of(link.traffic.rx_bps, declared(|rates| rates.down_bps)),
-            table::rate_of(link.traffic.tx_bps, declared(|rates| rates.up_bps)),
-            link.flows.live.to_string(),
-            link.weight.to_string(),
-            optional(link.probe.round_trip_ms.map(|ms| table::time(ms / 1e3))),
-        ];
-        cells.extend(has_routed.then(|| table::nat(link.nat)));
-        cells.push(link.why.clone());
-        columns.cells(cells);
+        for (place, path) in link.paths.iter().enumerate() {
+            let mut cells = vec![
+                link.name.clone(),
+                link.device.clone(),
+                optional(path.address),
+                optional(path.gateway),
+                state(path),
+                table::time(path.since_s),
+            ];
+            cells.extend(load(link).map(|cell| if place == 0 { cell } else { String::new() }));
+            cells.push(optional(
+                path.probe.round_trip_ms.map(|ms| table::time(ms / 1e3)),
+            ));
+            cells.extend(has_routed.then(|| table::nat(link.nat)));
+            cells.push(why(path, link.paths.len() > 1));
+            columns.cells(cells);
+        }
     }
     columns
 }
 
-fn state(link: &LinkStatus) -> String {
-    match link.state {
-        LinkState::Up if link.usable => table::good("up").to_string(),
+/// What is a link's in all of its families.
+fn load(link: &LinkStatus) -> [String; 4] {
+    let declared = |direction: fn(Rates) -> Option<u64>| link.rate.and_then(direction);
+    [
+        table::rate_of(link.traffic.rx_bps, declared(|rates| rates.down_bps)),
+        table::rate_of(link.traffic.tx_bps, declared(|rates| rates.up_bps)),
+        link.flows.live.to_string(),
+        link.weight.to_string(),
+    ]
+}
+
+fn why(path: &PathStatus, is_one_of_several: bool) -> String {
+    let family = is_one_of_several.then(|| format!("{}: ", path.family));
+    let prefix = path.prefix.as_ref();
+    let prefix = prefix.map(|prefix| format!("; hosts are in {prefix}"));
+    format!(
+        "{}{}{}",
+        family.unwrap_or_default(),
+        path.why,
+        prefix.unwrap_or_default()
+    )
+}
+
+fn state(path: &PathStatus) -> String {
+    match path.state {
+        LinkState::Up if path.usable => table::good("up").to_string(),
         // Metered, and another link is usable.
         LinkState::Up => "standby".to_owned(),
         LinkState::PossiblyDown => table::doubtful("possibly down").to_string(),

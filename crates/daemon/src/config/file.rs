@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::marker::PhantomData;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -47,7 +49,10 @@ pub(super) struct LinkTable {
     pub nat: bool,
     pub weight: Option<u32>,
     pub gateway: Option<HostAddress>,
+    pub gateway6: Option<HostAddress6>,
     pub address: Option<HostAddress>,
+    pub address6: Option<HostAddress6>,
+    pub prefix6: Option<String>,
     #[serde(default)]
     pub prefixes: Vec<String>,
     pub probe: Option<OneOrMore>,
@@ -159,22 +164,50 @@ pub(super) struct HostAddress(pub Ipv4Addr);
 
 impl<'de> Deserialize<'de> for HostAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const ALLOWED: &str = r#"write one IPv4 address, like "192.0.2.1""#;
-        struct Address;
-        impl Visitor<'_> for Address {
-            type Value = HostAddress;
+        let address = Address::new("an IPv4 address", "192.0.2.1");
+        deserializer.deserialize_any(address).map(HostAddress)
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"an IPv4 address, like "192.0.2.1""#)
-            }
+/// The same of IPv6.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HostAddress6(pub Ipv6Addr);
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<HostAddress, E> {
-                text.parse()
-                    .map(HostAddress)
-                    .map_err(|_| E::custom(ALLOWED))
-            }
+impl<'de> Deserialize<'de> for HostAddress6 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let address = Address::new("an IPv6 address", "2001:db8::1");
+        deserializer.deserialize_any(address).map(HostAddress6)
+    }
+}
+
+/// Reads one address from its text.
+struct Address<A> {
+    what: &'static str,
+    example: &'static str,
+    kind: PhantomData<A>,
+}
+
+impl<A> Address<A> {
+    fn new(what: &'static str, example: &'static str) -> Self {
+        Self {
+            what,
+            example,
+            kind: PhantomData,
         }
-        deserializer.deserialize_any(Address)
+    }
+}
+
+impl<A: FromStr> Visitor<'_> for Address<A> {
+    type Value = A;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, like {:?}", self.what, self.example)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<A, E> {
+        let one = self.what.replacen("an", "one", 1);
+        text.parse()
+            .map_err(|_| E::custom(format!("write {one}, like {:?}", self.example)))
     }
 }
 

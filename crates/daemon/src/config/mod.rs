@@ -9,14 +9,16 @@
 mod file;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{LineRate, Source, Span, dotted, is_name, read_text};
 use anabranch_core::rules::file::{self as classes, DefaultTable, Remark, RuleTable, Site};
 use anabranch_core::rules::{Class, Rule, review_packets};
-use anabranch_core::{Algorithm, ConfigError, LinkSpec, Sessions, Typed};
+use anabranch_core::{Algorithm, ConfigError, Family, LinkSpec, Sessions, Typed};
+use anabranch_policy::PerFamily;
 use anabranch_policy::abi::RESERVED_MAX;
 use serde::Deserialize;
 
@@ -27,8 +29,8 @@ use crate::error::BadInput;
 use crate::probe::{DEFAULT_TARGETS, Target};
 use crate::trunk;
 use file::{
-    AvailabilityTable, File, HostAddress, LimitsTable, LinkTable, NatTable, OneOrMore, Ports,
-    SessionsTable,
+    AvailabilityTable, File, HostAddress, HostAddress6, LimitsTable, LinkTable, NatTable,
+    OneOrMore, Ports, SessionsTable,
 };
 
 /// Links of one gateway.
@@ -39,6 +41,8 @@ pub(crate) const DEVICE_NAME_CHARS_MAX: usize = libc::IFNAMSIZ - 1;
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 const TARGETS_MAX: usize = 16;
+/// As far as hosts have a part of their own behind it (RFC 4291 section 2.5.1).
+const PREFIX6_BITS: RangeInclusive<u8> = 16..=64;
 const FLOWS_MAX: u32 = 16_000_000;
 const FLOWS_DEFAULT: u32 = 1 << 18;
 const FLOWS_PER_HOST_DEFAULT: u32 = 1 << 13;
@@ -122,15 +126,16 @@ pub struct Link {
     /// For the algorithms with a fixed weight, instead of one from the rates.
     pub weight: Option<u32>,
     /// Next hop, instead of the one of the host's default route through the device.
-    pub gateway: Option<IpAddr>,
+    pub gateway: PerFamily<Option<IpAddr>>,
     /// External address, instead of the device's first.
-    pub address: Option<IpAddr>,
+    pub address: PerFamily<Option<IpAddr>>,
+    /// Network of IPv6 that the ISP routes to this link, and its length: hosts keep what is behind that (RFC 6296).
+    pub prefix6: Option<(Ipv6Addr, u8)>,
     /// Networks that the ISP routes to this link, and their lengths: sources that may leave by it besides its own.
     pub prefixes: Vec<(Ipv4Addr, u8)>,
-    /// What is asked whether the link works.
+    /// What is asked whether the link works, if it is written; of a family that has none, the resolvers that all links have,
+    /// the gateway, and those of the lease.
     pub probe: Vec<Target>,
-    /// The gateway and the lease's resolvers are asked too: nothing else is written.
-    pub probes_found: bool,
     /// What its flows do when a better link returns.
     pub on_return: OnReturn,
 }
@@ -293,8 +298,34 @@ impl Link {
         }
     }
 
-    /// Bytes of a month of probes on a link without traffic, in both directions together.
-    pub fn probe_bytes_a_month(&self, availability: &anabranch_core::Config) -> u64 {
+    /// Those of one family that are written.
+    pub fn written_targets(&self, family: Family) -> impl Iterator<Item = Target> {
+        let written = self.probe.iter().copied();
+        written.filter(move |target| Family::from(target.address()) == family)
+    }
+
+    /// Whom the link asks of one family, before anything is found out. Never empty.
+    pub fn targets(&self, family: Family) -> Vec<Target> {
+        let written: Vec<Target> = self.written_targets(family).collect();
+        if written.is_empty() {
+            DEFAULT_TARGETS[family.index()].to_vec()
+        } else {
+            written
+        }
+    }
+
+    /// Whether the configuration says anything of how the link has a family.
+    pub fn names(&self, family: Family) -> bool {
+        let has_prefix = family == Family::V6 && self.prefix6.is_some();
+        has_prefix || self.gateway[family].is_some() || self.address[family].is_some()
+    }
+
+    /// Bytes of a month of probes of one family on a link without traffic, in both directions together.
+    pub fn probe_bytes_a_month(
+        &self,
+        family: Family,
+        availability: &anabranch_core::Config,
+    ) -> u64 {
         const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
         let factor = if self.metered {
             availability.metered_factor
@@ -302,8 +333,9 @@ impl Link {
             1
         };
         let probes = MONTH.as_millis() / (availability.idle_probe * factor).as_millis().max(1);
-        let bytes: u64 = self.probe.iter().map(Target::bytes).sum();
-        probes as u64 * bytes / self.probe.len().max(1) as u64
+        let targets = self.targets(family);
+        let bytes: u64 = targets.iter().map(Target::bytes).sum();
+        probes as u64 * bytes / targets.len().max(1) as u64
     }
 }
 
@@ -455,6 +487,20 @@ fn link(
             return bad(key, "must be the IPv4 address of one host");
         }
     }
+    let address_of = |written: Option<HostAddress6>| written.map(|HostAddress6(address)| address);
+    let [gateway6, address6] = [table.gateway6, table.address6].map(address_of);
+    for (key, address) in [("gateway6", gateway6), ("address6", address6)] {
+        if address.is_some_and(|a| a.is_unspecified() || a.is_loopback() || a.is_multicast()) {
+            return bad(key, "must be the IPv6 address of one host");
+        }
+    }
+    if address6.is_some_and(|address| address.is_unicast_link_local()) {
+        return bad(
+            "address6",
+            "is known on the line alone; write one that the internet can answer to",
+        );
+    }
+    let prefix6 = prefix6(source, &name, table.prefix6.as_deref())?;
     let prefixes = prefixes(source, &name, table.prefixes)?;
     let own_probe = targets(source, &["link", &name, "probe"], table.probe)?;
     let written = own_probe.or(probe.map(<[Target]>::to_vec));
@@ -470,14 +516,42 @@ fn link(
         metered: table.metered,
         nat: table.nat,
         weight: table.weight,
-        gateway: gateway.map(IpAddr::V4),
-        address: address.map(IpAddr::V4),
+        gateway: per_family(gateway, gateway6),
+        address: per_family(address, address6),
+        prefix6,
         prefixes,
-        probes_found: written.is_none(),
-        probe: written.unwrap_or_else(|| DEFAULT_TARGETS.to_vec()),
+        probe: written.unwrap_or_default(),
         on_return: table.on_return.or(on_return).unwrap_or(default_on_return),
         name,
     })
+}
+
+fn per_family(v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>) -> PerFamily<Option<IpAddr>> {
+    PerFamily::from_fn(|family| match family {
+        Family::V4 => v4.map(IpAddr::V4),
+        Family::V6 => v6.map(IpAddr::V6),
+    })
+}
+
+fn prefix6(
+    source: &Source<'_>,
+    link: &str,
+    written: Option<&str>,
+) -> Result<Option<(Ipv6Addr, u8)>, BadInput> {
+    let Some(text) = written else {
+        return Ok(None);
+    };
+    let allowed = r#"write the network that is routed to this link, of 16 to 64 bits, like "2001:db8:1::/56""#;
+    let read = || {
+        let (network, length) = text.split_once('/')?;
+        let (network, length): (Ipv6Addr, u8) = (network.parse().ok()?, length.parse().ok()?);
+        let is_clean = network.to_bits() & u128::MAX >> length.min(127) == 0;
+        (is_clean && PREFIX6_BITS.contains(&length)).then_some((network, length))
+    };
+    match read() {
+        Some(prefix) => Ok(Some(prefix)),
+        None => Err(source.bad(&["link", link, "prefix6"], allowed)),
+    }
 }
 
 fn prefixes(

@@ -52,8 +52,12 @@ fn three_lines_are_enough() {
         (Some(500_000_000), Some(100_000_000))
     );
     assert_eq!(
-        (lte.name.as_str(), lte.metered, lte.probe.len()),
-        ("lte", true, DEFAULT_TARGETS.len())
+        (
+            lte.name.as_str(),
+            lte.metered,
+            lte.targets(Family::V4).len()
+        ),
+        ("lte", true, DEFAULT_TARGETS[0].len())
     );
 }
 
@@ -82,7 +86,7 @@ fn what_probes_cost_a_month_is_known() {
     let mb: Vec<u64> = config
         .links
         .iter()
-        .map(|link| link.probe_bytes_a_month(&config.availability) / 1_000_000)
+        .map(|link| link.probe_bytes_a_month(Family::V4, &config.availability) / 1_000_000)
         .collect();
     assert_eq!(mb, [339, 16]);
 }
@@ -94,7 +98,7 @@ fn the_gateway_and_the_leases_resolvers_are_asked_unless_targets_are_written() {
             .unwrap()
             .links
             .iter()
-            .map(|link| link.probes_found)
+            .map(|link| link.written_targets(Family::V4).next().is_none())
             .collect::<Vec<_>>()
     };
     assert_eq!(found(MINIMAL), [true, true]);
@@ -239,7 +243,7 @@ fn sessions_stick_but_on_the_ports_of_the_web_unless_the_file_says_otherwise() {
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_of_link(r#"device = "eth1", speed = "1mbit""#),
-        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, nat, weight, gateway, address, prefixes, probe, on_return"#
+        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, prefixes, probe, on_return"#
     );
     assert_eq!(
         error_with("[nat]\nudb = \"3s\""),
@@ -299,11 +303,11 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
         ),
         (
             r#"device = "eth1", probe = "1.1.1.1""#,
-            r#"link.fiber.probe = "1.1.1.1": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT", with IPv4 addresses"#.into(),
+            r#"link.fiber.probe = "1.1.1.1": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT"; IPv6 with a port as [ADDRESS]:PORT"#.into(),
         ),
         (
             r#"device = "eth1", probe = ["dns:example.org"]"#,
-            r#"link.fiber.probe[0] = "dns:example.org": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT", with IPv4 addresses"#.into(),
+            r#"link.fiber.probe[0] = "dns:example.org": not a probe target: write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT"; IPv6 with a port as [ADDRESS]:PORT"#.into(),
         ),
         (r#"device = "eth1", probe = []"#, "link.fiber.probe = []: 1 to 16 probe targets are allowed".into()),
         (

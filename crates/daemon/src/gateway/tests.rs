@@ -142,7 +142,7 @@ impl DataPlane for FakePlane {
                 closed: 5,
             };
             LinkCounters {
-                traffic: PerFamily::only(FAMILY, traffic),
+                traffic: PerFamily::only(Family::V4, traffic),
                 flows,
             }
         };
@@ -155,7 +155,7 @@ impl DataPlane for FakePlane {
         family: Family,
         choice: &Choice,
     ) -> Result<(), PlaneError> {
-        if family != FAMILY {
+        if family != Family::V4 {
             return Ok(());
         }
         let usable = choice.usable.word[0];
@@ -224,7 +224,7 @@ impl Plane for FakePlane {
         family: Family,
         path: Option<&LinkPath>,
     ) -> Result<(), PlaneError> {
-        if family != FAMILY {
+        if family != Family::V4 {
             return Ok(());
         }
         self.tell(Told::Link(
@@ -405,7 +405,7 @@ impl Surroundings for FakeHost {
 
     fn abandon(&self, _: &str, address: IpAddr) {
         let mut world = self.world.lock().unwrap();
-        let first = world.ways.first_usable;
+        let first = world.ways.first_usable[Family::V4];
         world.abandoned.push((address.to_string(), first));
     }
 

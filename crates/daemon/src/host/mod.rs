@@ -12,9 +12,9 @@ mod sockets;
 mod sysctl;
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use anabranch_core::Family;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +30,6 @@ use routing::Routing;
 pub use routing::{RuleWay, Way, Ways};
 pub use sockets::abort_udp;
 pub use sysctl::ephemeral_ports;
-
-const DEFAULT_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Written to the state file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -136,16 +134,30 @@ impl Host {
     ) -> Vec<anyhow::Error> {
         self.ask_for_nft().await;
         let (slots, falls_back) = (&self.state.slots, self.falls_back(config));
-        let routing = Routing::derive(self.ids, config, slots, desired, ways, falls_back);
-        let mut failed = routing.apply(self.ids, netlink).await;
+        let mut failed = Vec::new();
+        for family in Family::ALL {
+            let routing =
+                Routing::derive(self.ids, family, config, slots, desired, ways, falls_back);
+            failed.extend(routing.apply(self.ids, netlink).await);
+        }
         let guarded = self.set_guard(config).await;
         let set = guarded.and_then(|()| self.set_sysctls(config, desired));
         failed.extend(set.err());
         failed
     }
 
+    /// Advertisements first: a host that begins to forward forgets what routers told devices that will hear no more of them.
     fn set_sysctls(&mut self, config: &Config, desired: &Desired) -> anyhow::Result<()> {
-        let mut changes = vec![sysctl::forwarding()?];
+        let mut changes = Vec::new();
+        for device in config.links.iter().map(|link| &link.device) {
+            changes.push(sysctl::advertisements(device)?);
+        }
+        for family in Family::ALL {
+            let mut links = desired.links.values();
+            if family == Family::V4 || links.any(|view| view.path(family).is_some()) {
+                changes.push(sysctl::forwarding(family)?);
+            }
+        }
         let needs_loose = |link: &&Link| !link.nat || self.falls_back(config);
         for link in config.links.iter().filter(needs_loose) {
             let view = self
@@ -153,7 +165,7 @@ impl Host {
                 .slots
                 .id(&link.name)
                 .and_then(|id| desired.links.get(&id));
-            if view.is_some_and(|view| view.path.is_ok()) {
+            if view.is_some_and(|view| view.path(Family::V4).is_some()) {
                 changes.push(sysctl::loose_filter(&link.device)?);
             }
         }
@@ -231,8 +243,12 @@ impl Host {
 
     /// Puts everything back as it was; only orders stay. Goes on after a failure and reports the first.
     pub async fn restore(mut self, netlink: &Netlink) -> anyhow::Result<()> {
-        let routing = Routing::default().apply(self.ids, netlink).await;
-        let routing = routing.into_iter().next().map_or(Ok(()), Err);
+        let mut routing = Ok(());
+        for family in Family::ALL {
+            let failed = Routing::none(family).apply(self.ids, netlink).await;
+            let undone = failed.into_iter().next().map_or(Ok(()), Err);
+            routing = routing.and(undone);
+        }
         let is_there = || nft::counted(&self.nft_table).is_ok_and(|c| !c.is_empty());
         let nat = if self.nft_missing.is_none() || is_there() {
             nft::run(&nft::removal(&self.nft_table)).await

@@ -8,30 +8,40 @@
 //! main table's default route does. Before that, in the order written, stands what the configuration's rules take of
 //! those packets, and leads to a table for each class. Packets that match none of them are routed as if we were not
 //! there.
+//!
+//! Of IPv6 no rule matches packets without a source and no others (linux/net/ipv6/fib6_rules.c: a rule with a source matches
+//! none that has yet to get one). So the rules above match all that the host sends (`iif lo`), and those with a source are led
+//! past them before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anabranch_core::ClassId;
 use anabranch_core::rules::OwnTraffic;
+use anabranch_core::{ClassId, Family};
+use anabranch_policy::PerFamily;
 use anyhow::Context;
 use futures_util::TryStreamExt;
-use netlink_packet_route::IpProtocol;
 use netlink_packet_route::route::{
     RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
+use netlink_packet_route::{AddressFamily, IpProtocol};
 use rtnetlink::{IpVersion, RouteMessageBuilder};
 
 use super::ids::{Ids, PROTOCOL};
 use crate::config::Config;
-use crate::observe::{Desired, Netlink, TABLE_MAIN};
+use crate::observe::{Desired, Netlink, Prefix, TABLE_MAIN};
 use crate::plane::{LinkId, LinkPath};
 use crate::slots::Slots;
 
 /// Where the kernel says that its own packets come from.
 const LOOPBACK: &str = "lo";
+/// All addresses of IPv6, by their first bit.
+const HALVES: [Ipv6Addr; 2] = [
+    Ipv6Addr::UNSPECIFIED,
+    Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 0),
+];
 /// Where the kernel has its rule for the main table.
 const MAIN_PRIORITY: u32 = 32_766;
 
@@ -43,6 +53,8 @@ enum Select {
     Mark(u32),
     /// Packets of the host that are bound to no address.
     Own(OwnTraffic),
+    /// Those that are bound to one of this half of all.
+    Bound(IpAddr),
 }
 
 /// Where a rule leads.
@@ -82,7 +94,7 @@ enum Route {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ways {
     /// Of what the host itself sends and no rule takes, and of what the kernel's own NAT carries.
-    pub first_usable: Option<LinkId>,
+    pub first_usable: PerFamily<Option<LinkId>>,
     /// Of what the host itself sends.
     pub rules: Vec<RuleWay>,
 }
@@ -95,7 +107,7 @@ pub struct RuleWay {
     /// That the rule makes.
     pub class: ClassId,
     /// Of its packets.
-    pub way: Way,
+    pub way: PerFamily<Way>,
 }
 
 /// Where packets go.
@@ -127,29 +139,40 @@ impl fmt::Display for DefaultRoute {
     }
 }
 
-/// Rules and tables as they should be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Rules and tables of one family as they should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routing {
+    family: Family,
     rules: BTreeSet<Rule>,
     tables: BTreeMap<u32, Route>,
 }
 
 impl Routing {
+    /// Of a host without a gateway.
+    pub fn none(family: Family) -> Self {
+        Self {
+            family,
+            rules: BTreeSet::new(),
+            tables: BTreeMap::new(),
+        }
+    }
+
     /// `falls_back`: the kernel's own NAT carries packets, by the first usable link.
     pub fn derive(
         ids: Ids,
+        family: Family,
         config: &Config,
         slots: &Slots,
         desired: &Desired,
         ways: &Ways,
         falls_back: bool,
     ) -> Self {
-        let mut routing = Self::default();
+        let mut routing = Self::none(family);
         for link in &config.links {
             let Some(id) = slots.id(&link.name) else {
                 continue;
             };
-            let Some(path) = usable(desired, id) else {
+            let Some(path) = usable(desired, id, family) else {
                 continue;
             };
             let table = ids.link_table(id);
@@ -160,7 +183,8 @@ impl Routing {
         for way in &ways.rules {
             routing.lead_by_rule(ids, config, desired, way);
         }
-        let first = ways.first_usable.and_then(|link| usable(desired, link));
+        let first = ways.first_usable[family];
+        let first = first.and_then(|link| usable(desired, link, family));
         if let Some(path) = first {
             routing.lead_to_first_usable(ids, path, falls_back);
         }
@@ -168,23 +192,29 @@ impl Routing {
     }
 
     fn lead_by_rule(&mut self, ids: Ids, config: &Config, desired: &Desired, way: &RuleWay) {
+        let taken = config.rules[way.place].matches.own_traffic().into_iter();
+        let taken: Vec<_> = taken
+            .filter_map(|own| of_family(own, self.family))
+            .collect();
+        if taken.is_empty() {
+            return;
+        }
         let table = ids.class_table(way.class);
-        let route = match way.way {
-            Way::Link(link) => usable(desired, link).map(Route::through),
+        let (place, way) = (way.place, way.way[self.family]);
+        let route = match way {
+            Way::Link(link) => usable(desired, link, self.family).map(Route::through),
             Way::Refused => Some(Route::Unreachable),
             Way::Kernel => None,
         };
-        let to = match (way.way, route) {
+        let to = match (way, route) {
             (Way::Kernel, _) => To::Main,
             (_, Some(_)) => To::Table(table),
             // The balancer is about to hear that the link is gone.
             (_, None) => return,
         };
         self.tables.extend(route.map(|route| (table, route)));
-        let priority = ids.own_rule_priority(way.place);
-        let taken = config.rules[way.place].matches.own_traffic();
-        let led = taken.into_iter().filter_map(in_ipv4);
-        self.rules.extend(led.map(|own| Rule {
+        let priority = ids.own_rule_priority(place);
+        self.rules.extend(taken.into_iter().map(|own| Rule {
             priority,
             select: Select::Own(own),
             to,
@@ -212,6 +242,13 @@ impl Routing {
             select: Select::Own(OwnTraffic::default()),
             to: To::Specific,
         });
+        if self.family == Family::V6 {
+            self.rules.extend(HALVES.map(|half| Rule {
+                priority: ids.own_specific_priority(),
+                select: Select::Bound(half.into()),
+                to: To::Main,
+            }));
+        }
     }
 
     fn select(&mut self, ids: Ids, select: Select, table: u32) {
@@ -231,8 +268,8 @@ impl Routing {
     /// is stale goes. Returns what cannot be done, say for a link whose gateway the kernel refuses; the rest is.
     pub async fn apply(&self, ids: Ids, netlink: &Netlink) -> Vec<anyhow::Error> {
         let present = async {
-            let routes = present_routes(ids, netlink).await?;
-            Ok((routes, present_rules(ids, netlink).await?))
+            let routes = present_routes(ids, netlink, self.family).await?;
+            Ok((routes, present_rules(ids, netlink, self.family).await?))
         };
         let (routes, rules) = match present.await {
             Ok(present) => present,
@@ -244,7 +281,8 @@ impl Routing {
                 .iter()
                 .any(|message| is_route(message, *table, route))
             {
-                failed.extend(add_route(netlink, *table, route).await.err());
+                let added = add_route(netlink, self.family, *table, route).await;
+                failed.extend(added.err());
             }
         }
         for rule in &self.rules {
@@ -252,7 +290,7 @@ impl Routing {
                 .iter()
                 .any(|message| rule_of(message).as_ref() == Some(rule))
             {
-                failed.extend(add_rule(netlink, rule).await.err());
+                failed.extend(add_rule(netlink, self.family, rule).await.err());
             }
         }
         for message in rules {
@@ -271,9 +309,8 @@ impl Routing {
     }
 }
 
-fn usable(desired: &Desired, id: LinkId) -> Option<&LinkPath> {
-    let view = desired.links.get(&id)?;
-    view.path.as_ref().ok().filter(|_| view.running)
+fn usable(desired: &Desired, id: LinkId, family: Family) -> Option<&LinkPath> {
+    desired.links.get(&id)?.usable(family)
 }
 
 impl Route {
@@ -286,16 +323,28 @@ impl Route {
     }
 }
 
-async fn present_routes(ids: Ids, netlink: &Netlink) -> anyhow::Result<Vec<RouteMessage>> {
-    let mut routes = netlink.routes().await?;
+async fn present_routes(
+    ids: Ids,
+    netlink: &Netlink,
+    family: Family,
+) -> anyhow::Result<Vec<RouteMessage>> {
+    let mut routes = netlink.routes(family).await?;
     routes.retain(|message| {
         ids.owns_table(table_of(message)) && u8::from(message.header.protocol) == PROTOCOL
     });
     Ok(routes)
 }
 
-async fn present_rules(ids: Ids, netlink: &Netlink) -> anyhow::Result<Vec<RuleMessage>> {
-    let rules = netlink.handle.rule().get(IpVersion::V4).execute();
+async fn present_rules(
+    ids: Ids,
+    netlink: &Netlink,
+    family: Family,
+) -> anyhow::Result<Vec<RuleMessage>> {
+    let version = match family {
+        Family::V4 => IpVersion::V4,
+        Family::V6 => IpVersion::V6,
+    };
+    let rules = netlink.handle.rule().get(version).execute();
     let mut rules: Vec<RuleMessage> = rules.try_collect().await.context("list routing rules")?;
     let ours = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
     rules.retain(|message| message.attributes.contains(&ours));
@@ -341,9 +390,14 @@ fn leads_through(message: &RouteMessage, route: &DefaultRoute) -> bool {
         }
 }
 
-async fn add_route(netlink: &Netlink, table: u32, route: &Route) -> anyhow::Result<()> {
+async fn add_route(
+    netlink: &Netlink,
+    family: Family,
+    table: u32,
+    route: &Route,
+) -> anyhow::Result<()> {
     let builder = RouteMessageBuilder::<IpAddr>::new()
-        .destination_prefix(super::DEFAULT_V4, 0)
+        .destination_prefix(Prefix::everything(family).address, 0)
         .context("default route")?
         .table_id(table)
         .protocol(RouteProtocol::Other(PROTOCOL));
@@ -376,56 +430,81 @@ fn through(
     }
 }
 
-async fn add_rule(netlink: &Netlink, rule: &Rule) -> anyhow::Result<()> {
-    let mut request = netlink.handle.rule().add().v4().priority(rule.priority);
+async fn add_rule(netlink: &Netlink, family: Family, rule: &Rule) -> anyhow::Result<()> {
+    let mut request = netlink.handle.rule().add().priority(rule.priority);
     request = match rule.to {
         To::Specific => request.table_id(TABLE_MAIN).action(RuleAction::ToTable),
         To::Table(table) => request.table_id(table).action(RuleAction::ToTable),
         To::Main => request.action(RuleAction::Goto),
     };
-    request = match &rule.select {
-        Select::From(IpAddr::V4(address)) => request.source_prefix(*address, 32),
-        Select::From(IpAddr::V6(address)) => anyhow::bail!("{address} in an IPv4 rule"),
-        Select::Oif(device) => request.output_interface(device),
-        Select::Mark(mark) => request.fw_mark(*mark),
-        Select::Own(own) => {
-            let request = request
-                .source_prefix(Ipv4Addr::UNSPECIFIED, 32)
-                .input_interface(LOOPBACK.to_owned());
-            match own.to {
-                Some((IpAddr::V4(network), length)) => request.destination_prefix(network, length),
-                Some((IpAddr::V6(network), _)) => anyhow::bail!("{network} in an IPv4 rule"),
-                None => request,
-            }
-        }
+    let message = request.message_mut();
+    message.header.family = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
     };
-    let attributes = &mut request.message_mut().attributes;
+    let attributes = &mut message.attributes;
     attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
     match rule.to {
         To::Specific => attributes.push(RuleAttribute::SuppressPrefixLen(0)),
         To::Main => attributes.push(RuleAttribute::Goto(MAIN_PRIORITY)),
         To::Table(_) => {}
     }
-    if let Select::Own(own) = &rule.select {
-        let range = |(start, end)| RulePortRange { start, end };
-        let protocol = own.protocol.map(IpProtocol::from);
-        let ports = own.ports.map(range);
-        let source_ports = own.source_ports.map(range);
-        attributes.extend(protocol.map(RuleAttribute::IpProtocol));
-        attributes.extend(ports.map(RuleAttribute::DestinationPortRange));
-        attributes.extend(source_ports.map(RuleAttribute::SourcePortRange));
-    }
+    select(message, family, &rule.select);
     request
         .execute()
         .await
         .with_context(|| format!("add routing rule {rule:?}"))
 }
 
-/// What of it is IPv4's. The kernel keeps no destination of all addresses.
-fn in_ipv4(own: OwnTraffic) -> Option<OwnTraffic> {
+/// What a rule looks at, in its message.
+fn select(message: &mut RuleMessage, family: Family, select: &Select) {
+    let from = |message: &mut RuleMessage, address: IpAddr, length| {
+        message.header.src_len = length;
+        message.attributes.push(RuleAttribute::Source(address));
+    };
+    match select {
+        Select::From(address) => from(message, *address, Prefix::host(*address).length),
+        Select::Oif(device) => message
+            .attributes
+            .push(RuleAttribute::Oifname(device.clone())),
+        Select::Mark(mark) => message.attributes.push(RuleAttribute::FwMark(*mark)),
+        Select::Own(own) => {
+            let lo = RuleAttribute::Iifname(LOOPBACK.to_owned());
+            message.attributes.push(lo);
+            if family == Family::V4 {
+                from(message, Ipv4Addr::UNSPECIFIED.into(), 32);
+            }
+            select_own(message, own);
+        }
+        Select::Bound(half) => {
+            let lo = RuleAttribute::Iifname(LOOPBACK.to_owned());
+            message.attributes.push(lo);
+            from(message, *half, 1);
+        }
+    }
+}
+
+fn select_own(message: &mut RuleMessage, own: &OwnTraffic) {
+    let range = |(start, end)| RulePortRange { start, end };
+    if let Some((network, length)) = own.to {
+        message.header.dst_len = length;
+        let to = RuleAttribute::Destination(network);
+        message.attributes.push(to);
+    }
+    let protocol = own.protocol.map(IpProtocol::from);
+    let ports = own.ports.map(range);
+    let source_ports = own.source_ports.map(range);
+    let attributes = &mut message.attributes;
+    attributes.extend(protocol.map(RuleAttribute::IpProtocol));
+    attributes.extend(ports.map(RuleAttribute::DestinationPortRange));
+    attributes.extend(source_ports.map(RuleAttribute::SourcePortRange));
+}
+
+/// What of it is of a family. The kernel keeps no destination of all addresses.
+fn of_family(own: OwnTraffic, family: Family) -> Option<OwnTraffic> {
     match own.to {
-        Some((IpAddr::V6(_), _)) => None,
-        Some((IpAddr::V4(_), 0)) => Some(OwnTraffic { to: None, ..own }),
+        Some((network, _)) if Family::from(network) != family => None,
+        Some((_, 0)) => Some(OwnTraffic { to: None, ..own }),
         _ => Some(own),
     }
 }
@@ -448,17 +527,15 @@ fn place_of(message: &RuleMessage) -> (u32, u32) {
 fn rule_of(message: &RuleMessage) -> Option<Rule> {
     let (priority, table) = place_of(message);
     let mut select = None;
+    let mut source = None;
+    let mut is_own = false;
     let mut own = OwnTraffic::default();
     let mut to = To::Table(table);
     let range = |range: &RulePortRange| Some((range.start, range.end));
     for attribute in &message.attributes {
         match attribute {
-            RuleAttribute::Source(address) if message.header.src_len == 32 => {
-                select = Some(match address.is_unspecified() {
-                    true => Select::Own(OwnTraffic::default()),
-                    false => Select::From(*address),
-                })
-            }
+            RuleAttribute::Source(address) => source = Some((*address, message.header.src_len)),
+            RuleAttribute::Iifname(device) => is_own |= device == LOOPBACK,
             RuleAttribute::Oifname(device) => select = Some(Select::Oif(device.clone())),
             RuleAttribute::FwMark(mark) => select = Some(Select::Mark(*mark)),
             RuleAttribute::Destination(network) => {
@@ -472,9 +549,16 @@ fn rule_of(message: &RuleMessage) -> Option<Rule> {
             _ => {}
         }
     }
-    let select = match select? {
-        Select::Own(_) => Select::Own(own),
-        other => other,
+    let select = match (source, is_own) {
+        (Some((address, _)), true) if address.is_ipv4() && address.is_unspecified() => {
+            Select::Own(own)
+        }
+        (None, true) => Select::Own(own),
+        (Some((half, 1)), true) => Select::Bound(half),
+        (Some((address, length)), false) if length == Prefix::host(address).length => {
+            Select::From(address)
+        }
+        _ => select?,
     };
     Some(Rule {
         priority,

@@ -6,7 +6,7 @@
 //! bound to a device wants that, and is left; TCP has timers of its own.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -24,8 +24,8 @@ const HEADER: usize = 16;
 const ID_AT: usize = HEADER + 8;
 const FOUND_ID_AT: usize = HEADER + 4;
 const ID: usize = 48;
-/// In the id.
-const SOURCE: std::ops::Range<usize> = 4..8;
+/// In the id: sixteen bytes, of which IPv4 has the first four.
+const SOURCE_AT: usize = 4;
 const DEVICE: std::ops::Range<usize> = 36..40;
 const ANSWER_BYTES_MAX: usize = 32_768;
 
@@ -33,7 +33,11 @@ const ANSWER_BYTES_MAX: usize = 32_768;
 type Id = [u8; ID];
 
 /// Aborts those that are connected from `source`; returns how many.
-pub fn abort_udp(source: Ipv4Addr) -> io::Result<usize> {
+pub fn abort_udp(source: IpAddr) -> io::Result<usize> {
+    let (family, octets) = match source {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    };
     let netlink = socket(
         AddressFamily::Netlink,
         SockType::Datagram,
@@ -41,16 +45,17 @@ pub fn abort_udp(source: Ipv4Addr) -> io::Result<usize> {
         SockProtocol::NetlinkSockDiag,
     )?;
     let mut aborted = 0;
-    for id in connected(&netlink)? {
-        if id[SOURCE] == source.octets() && id[DEVICE] == [0; 4] {
-            aborted += usize::from(abort(&netlink, &id)?);
+    for id in connected(&netlink, family)? {
+        if id[SOURCE_AT..].starts_with(&octets) && id[DEVICE] == [0; 4] {
+            aborted += usize::from(abort(&netlink, family, &id)?);
         }
     }
     Ok(aborted)
 }
 
-fn connected(netlink: &OwnedFd) -> io::Result<Vec<Id>> {
-    ask(netlink, SOCK_DIAG_BY_FAMILY, libc::NLM_F_DUMP, &[0; ID])?;
+fn connected(netlink: &OwnedFd, family: i32) -> io::Result<Vec<Id>> {
+    let kind = SOCK_DIAG_BY_FAMILY;
+    ask(netlink, kind, libc::NLM_F_DUMP, family, &[0; ID])?;
     let mut found = Vec::new();
     let mut buffer = [0; ANSWER_BYTES_MAX];
     loop {
@@ -70,8 +75,8 @@ fn connected(netlink: &OwnedFd) -> io::Result<Vec<Id>> {
 }
 
 /// Whether it was still there.
-fn abort(netlink: &OwnedFd, id: &Id) -> io::Result<bool> {
-    ask(netlink, SOCK_DESTROY, libc::NLM_F_ACK, id)?;
+fn abort(netlink: &OwnedFd, family: i32, id: &Id) -> io::Result<bool> {
+    ask(netlink, SOCK_DESTROY, libc::NLM_F_ACK, family, id)?;
     let mut buffer = [0; ANSWER_BYTES_MAX];
     let length = recv(netlink.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
     for (_, message) in messages(&buffer[..length]) {
@@ -83,14 +88,14 @@ fn abort(netlink: &OwnedFd, id: &Id) -> io::Result<bool> {
     Ok(true)
 }
 
-fn ask(netlink: &OwnedFd, kind: u16, flags: i32, id: &Id) -> io::Result<()> {
+fn ask(netlink: &OwnedFd, kind: u16, flags: i32, family: i32, id: &Id) -> io::Result<()> {
     let mut request = [0; ID_AT + ID];
     let length = request.len() as u32;
     let flags = (libc::NLM_F_REQUEST | flags) as u16;
     request[..4].copy_from_slice(&length.to_ne_bytes());
     request[4..6].copy_from_slice(&kind.to_ne_bytes());
     request[6..8].copy_from_slice(&flags.to_ne_bytes());
-    request[HEADER] = libc::AF_INET as u8;
+    request[HEADER] = family as u8;
     request[HEADER + 1] = libc::IPPROTO_UDP as u8;
     let states: u32 = 1 << ESTABLISHED;
     request[HEADER + 4..ID_AT].copy_from_slice(&states.to_ne_bytes());

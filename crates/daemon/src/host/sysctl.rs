@@ -3,10 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anabranch_core::Family;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 const ROOT: &str = "/proc/sys/net/ipv4";
+/// Not there on a kernel without IPv6.
+const ROOT_V6: &str = "/proc/sys/net/ipv6";
 
 /// A setting that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,9 +20,9 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// What is to be changed at `key` (below net.ipv4) to read `value`; `None` if it does already.
-    fn plan(key: &str, value: &str) -> anyhow::Result<Option<Self>> {
-        let path = Path::new(ROOT).join(key);
+    /// What is to be changed at `key` (below `root`) to read `value`; `None` if it does already.
+    fn plan(root: &str, key: &str, value: &str) -> anyhow::Result<Option<Self>> {
+        let path = Path::new(root).join(key);
         let original = read(&path)?;
         Ok((original != value).then(|| Self {
             path,
@@ -46,8 +49,21 @@ impl Changed {
 }
 
 /// Packets passed to the kernel (time exceeded, fragments, fallback) must be forwarded.
-pub fn forwarding() -> anyhow::Result<Option<Changed>> {
-    Changed::plan("ip_forward", "1")
+pub fn forwarding(family: Family) -> anyhow::Result<Option<Changed>> {
+    match family {
+        Family::V4 => Changed::plan(ROOT, "ip_forward", "1"),
+        Family::V6 => Changed::plan(ROOT_V6, "conf/all/forwarding", "1"),
+    }
+}
+
+/// A device that forwards hears no router's advertisements, unless it is told to all the same: a link learns its addresses and
+/// gateway of them. Who has turned them off has others who hear them.
+pub fn advertisements(device: &str) -> anyhow::Result<Option<Changed>> {
+    let key = format!("conf/{device}/accept_ra");
+    match read(&Path::new(ROOT_V6).join(&key)) {
+        Ok(heeded) if heeded == "1" => Changed::plan(ROOT_V6, &key, "2"),
+        _ => Ok(None),
+    }
 }
 
 /// Replies to what the kernel's own NAT sent over a link are routed back by the main table, whose default may be another
@@ -57,7 +73,7 @@ pub fn loose_filter(device: &str) -> anyhow::Result<Option<Changed>> {
     let of = |name: &str| read(&Path::new(ROOT).join("conf").join(name).join("rp_filter"));
     let strict = of("all")?.max(of(device)?) == "1";
     if strict {
-        Changed::plan(&format!("conf/{device}/rp_filter"), "2")
+        Changed::plan(ROOT, &format!("conf/{device}/rp_filter"), "2")
     } else {
         Ok(None)
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::Device;
 
-/// More say nothing new.
+/// More of a family say nothing new.
 const RESOLVERS_MAX: usize = 3;
 const RESOLVCONF: [&str; 3] = [
     "run/resolvconf/interfaces",
@@ -29,12 +29,19 @@ pub fn resolvers(root: &Path, name: &str, device: &Device, devices: &[String]) -
     all.extend(resolvconf(root, name, devices));
     let mut distinct: Vec<IpAddr> = Vec::new();
     for address in all {
-        if address.is_ipv4() && !address.is_loopback() && !distinct.contains(&address) {
+        let alike = |known: &&IpAddr| known.is_ipv4() == address.is_ipv4();
+        let has_room = distinct.iter().filter(alike).count() < RESOLVERS_MAX;
+        if has_room && is_resolver(address) && !distinct.contains(&address) {
             distinct.push(address);
         }
     }
-    distinct.truncate(RESOLVERS_MAX);
     distinct
+}
+
+/// What a probe can be sent to: an address of the link names a host of one line alone.
+fn is_resolver(address: IpAddr) -> bool {
+    let is_of_line = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    !address.is_loopback() && !is_of_line
 }
 
 fn has(device: &Device, address: &str) -> bool {

@@ -10,15 +10,17 @@
 //! consequence to balanced flows. Every other route of the main table wins over balancing.
 
 mod carrier;
+mod delegated;
 mod lease;
 mod netlink;
 mod prefix;
 mod routed;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use anabranch_core::{self as core, Family, LinkState, Reach};
+use anabranch_policy::PerFamily;
 
 pub use carrier::Running;
 pub use netlink::{Monitor, Netlink};
@@ -32,8 +34,6 @@ use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
 use crate::probe::Target;
 use crate::slots::Slots;
 
-/// Of all addresses and routes that are looked at.
-pub const FAMILY: Family = Family::V4;
 /// The routing table that the host's own routes stand in.
 pub const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
 /// The routing table of the host's own addresses.
@@ -61,7 +61,7 @@ pub struct Device {
     pub layer3: bool,
     /// Asks for the hardware addresses of its neighbours.
     pub resolves: bool,
-    /// Primary addresses of global scope in the kernel's order, each with its network's length.
+    /// Those of global scope that new flows may have, the best first, each with its network's length.
     pub addresses: Vec<Prefix>,
     /// Of its lease.
     pub resolvers: Vec<IpAddr>,
@@ -89,7 +89,9 @@ pub struct HostRoute {
 pub enum RouteKind {
     /// They are forwarded by its hops.
     Unicast,
-    /// Local, broadcast, unreachable and so on: only the kernel itself knows what to do.
+    /// Nobody gets them: unreachable, or a black hole.
+    Nowhere,
+    /// Local, broadcast and so on: only the kernel itself knows what to do.
     Kernel,
 }
 
@@ -102,6 +104,15 @@ pub struct Hop {
     pub via: Option<IpAddr>,
 }
 
+impl Device {
+    /// The best.
+    pub fn first_address(&self, family: Family) -> Option<IpAddr> {
+        let mut addresses = self.addresses.iter();
+        let first = addresses.find(|prefix| prefix.family() == family);
+        first.map(|prefix| prefix.address)
+    }
+}
+
 impl Snapshot {
     fn has(&self, address: IpAddr) -> bool {
         let own = Prefix::host(address);
@@ -110,11 +121,11 @@ impl Snapshot {
     }
 
     /// The default route through a device: of the main table if it has one, else of any table but our own.
-    fn default_route(&self, ifindex: u32) -> Option<(&HostRoute, Hop)> {
+    fn default_route(&self, ifindex: u32, family: Family) -> Option<(&HostRoute, Hop)> {
         self.routes
             .iter()
             .filter(|route| {
-                route.prefix.length == 0
+                route.prefix == Prefix::everything(family)
                     && route.kind == RouteKind::Unicast
                     && !ids::is_own_table(route.table)
             })
@@ -134,14 +145,15 @@ impl Snapshot {
 pub enum Missing {
     #[error("the device does not exist")]
     Device,
-    #[error("the device has no IPv4 address")]
-    Address,
+    #[error("the device has no {0} address")]
+    Address(Family),
     #[error("the device does not have the configured address {0}")]
     ConfiguredAddress(IpAddr),
     #[error(
-        "no gateway is known: give the link a `gateway`, or the host a default route through the device"
+        "no gateway is known: give the link a `{}`, or the host a default route through the device",
+        gateway_key(*.0)
     )]
-    Gateway,
+    Gateway(Family),
     #[error(
         "its gateway {0} is this host's own address: correct its `gateway` or the default route"
     )]
@@ -154,14 +166,22 @@ pub enum Missing {
     },
 }
 
+/// Of a link's next hop, in the configuration.
+fn gateway_key(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "gateway",
+        Family::V6 => "gateway6",
+    }
+}
+
 impl Missing {
     fn kind(&self) -> core::Missing {
         match self {
             Self::Device => core::Missing::Device,
-            Self::Address | Self::ConfiguredAddress(_) | Self::OverlapsLan { .. } => {
+            Self::Address(_) | Self::ConfiguredAddress(_) | Self::OverlapsLan { .. } => {
                 core::Missing::Address
             }
-            Self::Gateway | Self::OwnGateway(_) => core::Missing::Gateway,
+            Self::Gateway(_) | Self::OwnGateway(_) => core::Missing::Gateway,
         }
     }
 }
@@ -169,22 +189,47 @@ impl Missing {
 /// A link as the host shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkView {
-    /// Addresses and gateway stay known while a cable is out.
-    pub path: Result<LinkPath, Missing>,
     /// The device is up and has carrier.
     pub running: bool,
+    /// How it leads to the internet.
+    pub paths: PerFamily<PathView>,
+}
+
+/// A link for one family, as the host shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathView {
+    /// Addresses and gateway stay known while a cable is out.
+    pub path: Result<LinkPath, Missing>,
     /// Whom to ask whether the link works, and how much of the way that proves. Never empty.
     pub targets: Vec<(Target, Reach)>,
 }
 
 impl LinkView {
     /// As the balancer has it.
-    pub fn state(&self) -> LinkState {
-        match &self.path {
+    pub fn state(&self, family: Family) -> LinkState {
+        match &self.paths[family].path {
             Err(missing) => LinkState::Absent(missing.kind()),
             Ok(_) if !self.running => LinkState::Absent(core::Missing::Carrier),
             Ok(_) => LinkState::Present,
         }
+    }
+
+    /// The path of a family, if there is one.
+    pub fn path(&self, family: Family) -> Option<&LinkPath> {
+        self.paths[family].path.as_ref().ok()
+    }
+
+    /// The same while its device runs.
+    pub fn usable(&self, family: Family) -> Option<&LinkPath> {
+        self.path(family).filter(|_| self.running)
+    }
+
+    /// Of the device, if some family has a path through it.
+    pub fn ifindex(&self) -> Option<u32> {
+        let mut paths = Family::ALL
+            .into_iter()
+            .filter_map(|family| self.path(family));
+        Some(paths.next()?.ifindex)
     }
 }
 
@@ -217,11 +262,12 @@ pub struct Desired {
 impl Desired {
     /// From what is configured and what the host has.
     pub fn derive(config: &Config, slots: &Slots, host: &Snapshot) -> Self {
-        let links: BTreeMap<_, _> = config
+        let mut links: BTreeMap<_, _> = config
             .links
             .iter()
             .filter_map(|link| Some((slots.id(&link.name)?, link_view(config, link, host))))
             .collect();
+        delegated::assign(config, host, &mut links);
         let roles = roles(config, slots, host);
         Self {
             links,
@@ -240,26 +286,36 @@ impl Desired {
     pub fn running(&self) -> Running {
         let views = self.links.values();
         views
-            .filter_map(|view| Some((view.path.as_ref().ok()?.ifindex, view.running)))
+            .filter_map(|view| Some((view.ifindex()?, view.running)))
             .collect()
     }
 }
 
 fn link_view(config: &Config, link: &Link, host: &Snapshot) -> LinkView {
     let device = host.devices.get(&link.device);
-    let path = device.map_or(Err(Missing::Device), |device| {
-        link_path(config, link, device, host)
-    });
+    let path_view = |family| {
+        let path = device.map_or(Err(Missing::Device), |device| {
+            link_path(config, link, device, host, family)
+        });
+        PathView {
+            targets: targets(link, device, path.as_ref().ok(), family),
+            path,
+        }
+    };
     LinkView {
         running: device.is_some_and(|device| device.running),
-        targets: targets(link, device, path.as_ref().ok()),
-        path,
+        paths: PerFamily::from_fn(path_view),
     }
 }
 
 /// Those of the configuration, and what the lease and the default route name unless the configuration says all. What is
 /// in the link's own network proves nothing of the internet.
-fn targets(link: &Link, device: Option<&Device>, path: Option<&LinkPath>) -> Vec<(Target, Reach)> {
+fn targets(
+    link: &Link,
+    device: Option<&Device>,
+    path: Option<&LinkPath>,
+    family: Family,
+) -> Vec<(Target, Reach)> {
     let gateway = path.and_then(|path| path.gateway);
     let reach = |target: &Target| {
         let address = target.address();
@@ -269,15 +325,18 @@ fn targets(link: &Link, device: Option<&Device>, path: Option<&LinkPath>) -> Vec
         if is_near { Reach::Near } else { Reach::Far }
     };
     let resolvers = device.map_or(&[][..], |device| &device.resolvers);
+    let resolvers = resolvers.iter().copied();
     let found = gateway
         .map(Target::Icmp)
         .into_iter()
-        .chain(resolvers.iter().copied().map(Target::resolver))
-        .filter(|_| link.probes_found);
-    let mut all: Vec<Target> = link.probe.clone();
-    for target in found {
-        if !all.contains(&target) {
-            all.push(target);
+        .chain(resolvers.map(Target::resolver))
+        .filter(|target| Family::from(target.address()) == family);
+    let mut all = link.targets(family);
+    if link.written_targets(family).next().is_none() {
+        for target in found {
+            if !all.contains(&target) {
+                all.push(target);
+            }
         }
     }
     all.into_iter()
@@ -290,24 +349,26 @@ fn link_path(
     link: &Link,
     device: &Device,
     host: &Snapshot,
+    family: Family,
 ) -> Result<LinkPath, Missing> {
-    if let Some(overlap) = overlap(config, device, host) {
+    if let Some(overlap) = overlap(config, device, host, family) {
         return Err(overlap);
     }
-    let default = host.default_route(device.ifindex);
-    let gateway = link.gateway.or(default.and_then(|(_, hop)| hop.via));
+    let default = host.default_route(device.ifindex, family);
+    let preferred = default.and_then(|(route, _)| route.source);
+    let external = external(link, device, preferred, family)?;
+    let gateway = link.gateway[family].or(default.and_then(|(_, hop)| hop.via));
     let point_to_point = device.layer3 || (gateway.is_none() && default.is_some());
     if gateway.is_none() && !point_to_point {
-        return Err(Missing::Gateway);
+        return Err(Missing::Gateway(family));
     }
     if let Some(own) = gateway.filter(|address| host.has(*address)) {
         return Err(Missing::OwnGateway(own));
     }
-    let external = external(link, device, default.and_then(|(route, _)| route.source))?;
     Ok(LinkPath {
         external,
         gateway,
-        prefix: None,
+        prefix: link.prefix6.filter(|_| family == Family::V6),
         ifindex: device.ifindex,
         mtu: device.mtu,
         point_to_point,
@@ -315,30 +376,36 @@ fn link_path(
 }
 
 /// The configured address, or the one the default route prefers, or the device's first.
-fn external(link: &Link, device: &Device, preferred: Option<IpAddr>) -> Result<IpAddr, Missing> {
+fn external(
+    link: &Link,
+    device: &Device,
+    preferred: Option<IpAddr>,
+    family: Family,
+) -> Result<IpAddr, Missing> {
     let has = |address: &IpAddr| {
         device
             .addresses
             .iter()
             .any(|prefix| prefix.address == *address)
     };
-    match link.address {
+    match link.address[family] {
         Some(address) if has(&address) => Ok(address),
         Some(address) => Err(Missing::ConfiguredAddress(address)),
         None => preferred
             .filter(has)
-            .or_else(|| device.addresses.first().map(|prefix| prefix.address))
-            .ok_or(Missing::Address),
+            .or_else(|| device.first_address(family))
+            .ok_or(Missing::Address(family)),
     }
 }
 
 /// A network that is on both sides cannot be told apart.
-fn overlap(config: &Config, wan: &Device, host: &Snapshot) -> Option<Missing> {
+fn overlap(config: &Config, wan: &Device, host: &Snapshot, family: Family) -> Option<Missing> {
     config.lan.iter().find_map(|name| {
         let lan = host.devices.get(name)?;
         let pairs = wan
             .addresses
             .iter()
+            .filter(|prefix| prefix.family() == family)
             .flat_map(|w| lan.addresses.iter().map(move |l| (*w, *l)));
         pairs
             .into_iter()
@@ -391,11 +458,10 @@ fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
         .filter(|route| {
             route.table == TABLE_LOCAL || (route.table == TABLE_MAIN && route.prefix.length > 0)
         })
+        .filter(|route| !route.prefix.is_of_line())
         .collect();
     by_rank.sort_by_key(|route| (route.table != TABLE_LOCAL, route.metric));
-    let multicast = Prefix::new(IpAddr::from([224, 0, 0, 0]), 4);
-    let broadcast = Prefix::host(IpAddr::from([255, 255, 255, 255]));
-    let mut verdicts: BTreeMap<Prefix, Verdict> = [multicast, broadcast]
+    let mut verdicts: BTreeMap<Prefix, Verdict> = never_forwarded()
         .into_iter()
         .map(|prefix| (prefix, Verdict::Kernel))
         .collect();
@@ -411,6 +477,16 @@ fn routes(roles: &BTreeMap<u32, Role>, host: &Snapshot) -> Vec<Route> {
             verdict,
         })
         .collect()
+}
+
+/// What no router forwards: multicast, broadcast, and the addresses of one line alone, which every device of IPv6 has.
+fn never_forwarded() -> [Prefix; 4] {
+    [
+        Prefix::new(IpAddr::from([224, 0, 0, 0]), 4),
+        Prefix::host(IpAddr::from([255, 255, 255, 255])),
+        Prefix::new(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8),
+        Prefix::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10),
+    ]
 }
 
 fn verdict(roles: &BTreeMap<u32, Role>, route: &HostRoute) -> Verdict {
@@ -462,15 +538,20 @@ pub fn absent_devices(config: &Config, host: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-/// Refuses networks that are on both sides: waiting does not cure that.
+/// Refuses networks that are on both sides, and networks of the LAN that do not fit into a link's prefix: waiting does not
+/// cure that.
 pub fn check(config: &Config, host: &Snapshot) -> Result<(), BadInput> {
     for link in &config.links {
-        if let Err(overlap @ Missing::OverlapsLan { .. }) = link_view(config, link, host).path {
-            let (name, device) = (&link.name, &link.device);
-            return Err(config.bad(format!(
-                "link.{name}.device = {device:?}: {overlap}; LAN and links must not share a network"
-            )));
+        let view = link_view(config, link, host);
+        for path in view.paths.values() {
+            if let Err(overlap @ Missing::OverlapsLan { .. }) = &path.path {
+                let (name, device) = (&link.name, &link.device);
+                return Err(config.bad(format!(
+                    "link.{name}.device = {device:?}: {overlap}; LAN and links must not share a network"
+                )));
+            }
         }
+        delegated::check(config, link, host)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use anabranch_core::Family;
 use anyhow::Context;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
@@ -27,11 +28,16 @@ use super::{Device, Hop, HostRoute, RouteKind, Snapshot};
 const QUIET: Duration = Duration::from_millis(20);
 /// A host whose routes never rest is looked at this often all the same.
 const BURST_MAX: Duration = Duration::from_millis(200);
-const GROUPS: [MulticastGroup; 4] = [
+/// Not there on a kernel without IPv6, which would tell of other families instead.
+const IPV6: &str = "/proc/sys/net/ipv6";
+const GROUPS: [MulticastGroup; 7] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv4Route,
     MulticastGroup::Ipv4Rule,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv6Route,
+    MulticastGroup::Ipv6Rule,
 ];
 
 /// A netlink connection of the network namespace it was made in, driven by a task of the current runtime.
@@ -51,7 +57,7 @@ impl Netlink {
         })
     }
 
-    /// Devices, IPv4 addresses and routes as they stand.
+    /// Devices, addresses and routes as they stand.
     pub async fn snapshot(&self) -> anyhow::Result<Snapshot> {
         let links: Vec<_> = self
             .handle
@@ -69,9 +75,18 @@ impl Netlink {
             .try_collect()
             .await
             .context("list addresses")?;
-        let routes = self.routes().await?;
+        let mut routes = Vec::new();
+        for family in Family::ALL {
+            let all = self.routes(family).await?;
+            routes.extend(all.iter().filter_map(|route| host_route(family, route)));
+        }
         let mut devices: BTreeMap<String, Device> = links.iter().filter_map(device).collect();
-        for (ifindex, address) in addresses.iter().filter_map(address) {
+        let mut addresses: Vec<_> = addresses.iter().filter_map(address).collect();
+        addresses.sort_by_key(|address| address.preference);
+        for Addressed {
+            ifindex, address, ..
+        } in addresses
+        {
             if let Some(device) = devices
                 .values_mut()
                 .find(|device| device.ifindex == ifindex)
@@ -83,16 +98,19 @@ impl Netlink {
         for (name, device) in &mut devices {
             device.resolvers = lease::resolvers(Path::new("/"), name, device, &names);
         }
-        Ok(Snapshot {
-            devices,
-            routes: routes.iter().filter_map(host_route).collect(),
-        })
+        Ok(Snapshot { devices, routes })
     }
 
-    /// IPv4 routes of all tables.
-    pub(crate) async fn routes(&self) -> anyhow::Result<Vec<RouteMessage>> {
+    /// Routes of all tables; none of a family that the kernel does not have.
+    pub(crate) async fn routes(&self, family: Family) -> anyhow::Result<Vec<RouteMessage>> {
+        if family == Family::V6 && !Path::new(IPV6).exists() {
+            return Ok(Vec::new());
+        }
         let mut all = RouteMessage::default();
-        all.header.address_family = AddressFamily::Inet;
+        all.header.address_family = match family {
+            Family::V4 => AddressFamily::Inet,
+            Family::V6 => AddressFamily::Inet6,
+        };
         self.handle
             .route()
             .get(all)
@@ -208,12 +226,37 @@ pub(super) fn is_running(message: &LinkMessage) -> bool {
     message.header.flags.contains(flags)
 }
 
-/// An address that a host of the internet or the LAN may talk to; primary ones only.
-fn address(message: &AddressMessage) -> Option<(u32, Prefix)> {
+/// An address of a device.
+struct Addressed {
+    ifindex: u32,
+    address: Prefix,
+    preference: Preference,
+}
+
+/// Which of a device's addresses go first (RFC 6724 sections 3.1 and 5): what the internet may answer to, and what lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Preference {
+    Lasting,
+    /// Of IPv6, for a day or so, to be told less by (RFC 8981).
+    Temporary,
+    /// Of IPv6, for a site alone (RFC 4193).
+    UniqueLocal,
+}
+
+/// An address that a host of the internet or the LAN may talk to: of IPv4, primary ones only; of IPv6, none that has yet to be
+/// found unique, or that is not to be used for anything new (RFC 4862).
+fn address(message: &AddressMessage) -> Option<Addressed> {
     let header = &message.header;
-    let usable = header.family == AddressFamily::Inet
-        && header.scope == AddressScope::Universe
-        && !header.flags.contains(AddressHeaderFlags::Secondary);
+    let is = |flag: AddressHeaderFlags| header.flags.contains(flag);
+    let is_v6 = header.family == AddressFamily::Inet6;
+    let unusable = match is_v6 {
+        true => {
+            let is_tentative =
+                is(AddressHeaderFlags::Tentative) && !is(AddressHeaderFlags::Optimistic);
+            is_tentative || is(AddressHeaderFlags::Dadfailed) || is(AddressHeaderFlags::Deprecated)
+        }
+        false => is(AddressHeaderFlags::Secondary),
+    };
     let mut local = None;
     let mut peer = None;
     for attribute in &message.attributes {
@@ -223,19 +266,31 @@ fn address(message: &AddressMessage) -> Option<(u32, Prefix)> {
             _ => {}
         }
     }
-    let address = local.or(peer).filter(|_| usable)?;
-    Some((header.index, Prefix::new(address, header.prefix_len)))
+    let is_usable = !unusable && header.scope == AddressScope::Universe;
+    let address = local.or(peer).filter(|_| is_usable)?;
+    let preference = match address {
+        IpAddr::V6(v6) if v6.is_unique_local() => Preference::UniqueLocal,
+        // The flag that stands for a secondary address of IPv4 (linux/if_addr.h).
+        IpAddr::V6(_) if is(AddressHeaderFlags::Secondary) => Preference::Temporary,
+        _ => Preference::Lasting,
+    };
+    Some(Addressed {
+        ifindex: header.index,
+        address: Prefix::new(address, header.prefix_len),
+        preference,
+    })
 }
 
-fn host_route(message: &RouteMessage) -> Option<HostRoute> {
+fn host_route(family: Family, message: &RouteMessage) -> Option<HostRoute> {
     let kind = match message.header.kind {
         RouteType::Unicast => RouteKind::Unicast,
         RouteType::Throw => return None,
+        RouteType::Unreachable | RouteType::BlackHole => RouteKind::Nowhere,
         _ => RouteKind::Kernel,
     };
     let mut route = HostRoute {
         table: message.header.table.into(),
-        prefix: Prefix::default_v4(),
+        prefix: Prefix::everything(family),
         kind,
         metric: 0,
         source: None,

@@ -1,5 +1,7 @@
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anabranch_core::Family;
 
 /// An address with a prefix length: a network, or a host's address within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,9 +23,22 @@ impl Prefix {
         Self::new(address, if address.is_ipv4() { 32 } else { 128 })
     }
 
-    /// Every IPv4 address.
-    pub fn default_v4() -> Self {
-        Self::new(Ipv4Addr::UNSPECIFIED.into(), 0)
+    /// Every address.
+    pub fn everything(family: Family) -> Self {
+        match family {
+            Family::V4 => Self::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+            Family::V6 => Self::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+        }
+    }
+
+    /// Of its address.
+    pub fn family(self) -> Family {
+        self.address.into()
+    }
+
+    /// Within one line alone (RFC 4291 section 2.5.6), where any device may have it.
+    pub fn is_of_line(self) -> bool {
+        matches!(self.address, IpAddr::V6(v6) if v6.is_unicast_link_local())
     }
 
     /// The same network without host bits.
@@ -38,7 +53,7 @@ impl Prefix {
     /// Whether an address is in both.
     pub fn overlaps(self, other: Self) -> bool {
         let length = self.length.min(other.length);
-        self.address.is_ipv4() == other.address.is_ipv4()
+        self.family() == other.family()
             && Self::new(self.address, length).network()
                 == Self::new(other.address, length).network()
     }

@@ -1,7 +1,8 @@
 //! What links without NAT presume of the world beyond them, which no look at this host can prove.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use anabranch_core::Family;
 use anabranch_core::rules::file::Remark;
 
 use super::{Device, Prefix, Snapshot, routes};
@@ -9,13 +10,14 @@ use crate::config::{Config, Link};
 use crate::plane::Verdict;
 use crate::slots::Slots;
 
-/// Networks that no provider routes: RFC 1918, 3927, 6598.
-const PRIVATE: [(Ipv4Addr, u8); 5] = [
-    (Ipv4Addr::new(10, 0, 0, 0), 8),
-    (Ipv4Addr::new(172, 16, 0, 0), 12),
-    (Ipv4Addr::new(192, 168, 0, 0), 16),
-    (Ipv4Addr::new(100, 64, 0, 0), 10),
-    (Ipv4Addr::new(169, 254, 0, 0), 16),
+/// Networks that no provider routes: RFC 1918, 3927, 6598, 4193.
+const PRIVATE: [(IpAddr, u8); 6] = [
+    (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), 8),
+    (IpAddr::V4(Ipv4Addr::new(172, 16, 0, 0)), 12),
+    (IpAddr::V4(Ipv4Addr::new(192, 168, 0, 0)), 16),
+    (IpAddr::V4(Ipv4Addr::new(100, 64, 0, 0)), 10),
+    (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
+    (IpAddr::V6(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0)), 7),
 ];
 
 /// Warns of networks of the LAN that cannot be known beyond a link without NAT, and tells of the others what has to be true
@@ -50,16 +52,17 @@ fn remark(config: &Config, host: &Snapshot, link: &Link, lan: Prefix) -> Remark 
             own.address
         )))
     } else {
-        let by = address(link, device).map_or(String::new(), |address| format!(" by {address}"));
+        let by = address(link, device, lan.family())
+            .map_or(String::new(), |address| format!(" by {address}"));
         Remark::Note(about(format!(
             "the provider has to route {lan} to this host{by}, and to let packets from there pass"
         )))
     }
 }
 
-fn address(link: &Link, device: Option<&Device>) -> Option<IpAddr> {
-    let first = device.and_then(|device| device.addresses.first());
-    link.address.or(first.map(|prefix| prefix.address))
+fn address(link: &Link, device: Option<&Device>, family: Family) -> Option<IpAddr> {
+    let first = device.and_then(|device| device.first_address(family));
+    link.address[family].or(first)
 }
 
 /// Those that routes lead to by LAN devices, each once.
@@ -75,7 +78,7 @@ fn lan_networks(config: &Config, host: &Snapshot) -> Vec<Prefix> {
 }
 
 fn is_private(network: Prefix) -> bool {
-    let private = PRIVATE.map(|(address, length)| Prefix::new(address.into(), length));
+    let private = PRIVATE.map(|(address, length)| Prefix::new(address, length));
     private.into_iter().any(|private| private.overlaps(network))
 }
 

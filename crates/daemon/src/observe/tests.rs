@@ -111,7 +111,7 @@ pub(crate) fn host() -> Snapshot {
 }
 
 fn path(desired: &Desired, link: u16) -> Result<LinkPath, Missing> {
-    desired.links[&LinkId(link)].path.clone()
+    desired.links[&LinkId(link)].paths[Family::V4].path.clone()
 }
 
 fn verdict_of(desired: &Desired, to: &str) -> Option<Verdict> {
@@ -219,7 +219,10 @@ fn programs_are_attached_to_the_devices_that_exist() {
         ]
     );
     let lte = &desired.links[&LinkId(1)];
-    assert_eq!((&lte.path, lte.running), (&Err(Missing::Device), false));
+    assert_eq!(
+        (&lte.paths[Family::V4].path, lte.running),
+        (&Err(Missing::Device), false)
+    );
 }
 
 #[test]
@@ -283,7 +286,7 @@ fn a_gateway_is_also_found_in_multipath_routes_and_in_tables_of_others_but_not_i
     host.routes[0].table = ids::Ids::of("default").link_table(LinkId(0));
     assert_eq!(
         path(&derive(&config(CONFIG), &host), 0),
-        Err(Missing::Gateway)
+        Err(Missing::Gateway(Family::V4))
     );
 }
 
@@ -315,8 +318,11 @@ fn a_cable_pulled_keeps_the_path_and_is_an_obstacle() {
     let mut host = host();
     host.devices.get_mut("wan0").unwrap().running = false;
     let view = derive(&config(CONFIG), &host).links[&LinkId(0)].clone();
-    assert!(view.path.is_ok());
-    assert_eq!(view.state(), LinkState::Absent(core::Missing::Carrier));
+    assert!(view.path(Family::V4).is_some());
+    assert_eq!(
+        view.state(Family::V4),
+        LinkState::Absent(core::Missing::Carrier)
+    );
 }
 
 #[test]
@@ -357,7 +363,7 @@ fn gateway_and_leased_resolvers_are_asked_beside_the_public_ones_unless_others_a
     let fiber = host.devices.get_mut("wan0").unwrap();
     fiber.resolvers = vec![ip("203.0.113.1"), ip("198.18.0.53"), ip("9.9.9.9")];
     let targets = |text: &str| {
-        derive(&config(text), &host).links[&LinkId(0)]
+        derive(&config(text), &host).links[&LinkId(0)].paths[Family::V4]
             .targets
             .clone()
     };

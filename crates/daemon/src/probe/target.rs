@@ -1,11 +1,14 @@
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use anabranch_policy::abi::FAMILIES;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const DNS_PORT: u16 = 53;
-const ALLOWED: &str = r#"write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT", with IPv4 addresses"#;
+/// A header of IPv6 has so many bytes more.
+const LONGER_HEADER: u64 = 20;
+const ALLOWED: &str = r#"write it as "dns:ADDRESS", "dns:ADDRESS:PORT", "icmp:ADDRESS" or "tcp:ADDRESS:PORT"; IPv6 with a port as [ADDRESS]:PORT"#;
 
 /// Something on the internet whose answer proves that a link works in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,16 +21,28 @@ pub enum Target {
     Tcp(SocketAddr),
 }
 
-/// Resolvers of four operators, so that no single operator's failure looks like a link's.
-pub const DEFAULT_TARGETS: [Target; 4] = [
-    resolver([1, 1, 1, 1]),
-    resolver([8, 8, 8, 8]),
-    resolver([9, 9, 9, 9]),
-    resolver([208, 67, 222, 222]),
+/// Resolvers of four operators, so that no single operator's failure looks like a link's; by family.
+pub const DEFAULT_TARGETS: [[Target; 4]; FAMILIES] = [
+    [
+        v4([1, 1, 1, 1]),
+        v4([8, 8, 8, 8]),
+        v4([9, 9, 9, 9]),
+        v4([208, 67, 222, 222]),
+    ],
+    [
+        v6([0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111]),
+        v6([0x2001, 0x4860, 0x4860, 0, 0, 0, 0, 0x8888]),
+        v6([0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe]),
+        v6([0x2620, 0x119, 0x35, 0, 0, 0, 0, 0x35]),
+    ],
 ];
 
-const fn resolver([a, b, c, d]: [u8; 4]) -> Target {
+const fn v4([a, b, c, d]: [u8; 4]) -> Target {
     Target::resolver(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+}
+
+const fn v6([a, b, c, d, e, f, g, h]: [u16; 8]) -> Target {
+    Target::resolver(IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)))
 }
 
 impl FromStr for Target {
@@ -48,9 +63,7 @@ impl FromStr for Target {
                 _ => None,
             }
         };
-        parse()
-            .filter(|target| target.address().is_ipv4())
-            .ok_or_else(|| format!("not a probe target: {ALLOWED}"))
+        parse().ok_or_else(|| format!("not a probe target: {ALLOWED}"))
     }
 }
 
@@ -74,11 +87,15 @@ impl Target {
 
     /// Of a question and its answer, with their IP headers.
     pub fn bytes(&self) -> u64 {
-        match self {
-            Self::Dns(_) => 64 + 80,
-            Self::Icmp(_) => 28 + 28,
+        let (with_v4, packets) = match self {
+            Self::Dns(_) => (64 + 80, 2),
+            Self::Icmp(_) => (28 + 28, 2),
             // SYN, SYN/ACK, ACK with timestamps, RST.
-            Self::Tcp(_) => 60 + 60 + 52 + 40,
+            Self::Tcp(_) => (60 + 60 + 52 + 40, 4),
+        };
+        match self.address() {
+            IpAddr::V4(_) => with_v4,
+            IpAddr::V6(_) => with_v4 + packets * LONGER_HEADER,
         }
     }
 }
@@ -119,6 +136,10 @@ mod tests {
             "dns:1.1.1.1:5353",
             "icmp:192.0.2.1",
             "tcp:192.0.2.1:443",
+            "dns:2001:db8::53",
+            "dns:[2001:db8::53]:5353",
+            "icmp:2001:db8::1",
+            "tcp:[2001:db8::1]:443",
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
@@ -133,7 +154,8 @@ mod tests {
             "http:1.1.1.1",
             "tcp:1.1.1.1",
             "icmp:1.1.1.1:7",
-            "icmp:::1",
+            "icmp:[2001:db8::1]",
+            "tcp:2001:db8::1",
             "1.1.1.1",
         ] {
             assert!(text.parse::<Target>().is_err(), "{text}");

@@ -5,10 +5,13 @@ use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use etherparse::{IcmpEchoHeader, Icmpv4Header, Icmpv4Type, LaxSlicedPacket, TransportSlice};
+use etherparse::{
+    IcmpEchoHeader, Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Slice, Icmpv6Type,
+    LaxSlicedPacket, TransportSlice,
+};
 use hickory_proto::op::{Message, MessageType, Query};
 use hickory_proto::rr::{Name, RecordType};
-use nix::sys::socket::sockopt::Ipv4RecvErr;
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 use nix::sys::socket::{getsockopt, setsockopt};
 use nix::{getsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -114,7 +117,10 @@ fn is_dns_answer(datagram: &[u8], id: u16) -> bool {
 /// error, which the error queue tells from a RST.
 async fn ask_tcp(port: SocketAddr, via: &Via) -> io::Result<Duration> {
     let socket = via.socket(Type::STREAM, Protocol::TCP)?;
-    setsockopt(&socket, Ipv4RecvErr, &true)?;
+    match port {
+        SocketAddr::V4(_) => setsockopt(&socket, Ipv4RecvErr, &true)?,
+        SocketAddr::V6(_) => setsockopt(&socket, Ipv6RecvErr, &true)?,
+    }
     let connection = socket.try_clone()?;
     let asked = Instant::now();
     match TcpSocket::from_std_stream(socket.into())
@@ -146,7 +152,11 @@ fn has_icmp_error(socket: &Socket) -> bool {
 }
 
 async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
-    let socket = via.socket(Type::RAW, Protocol::ICMPV4)?;
+    let protocol = match host {
+        IpAddr::V4(_) => Protocol::ICMPV4,
+        IpAddr::V6(_) => Protocol::ICMPV6,
+    };
+    let socket = via.socket(Type::RAW, protocol)?;
     socket.connect(&SocketAddr::new(host, 0).into())?;
     // The kernel's connected datagram calls are the same for raw sockets, and tokio has no type of its own for those.
     let socket = UdpSocket::from_std(socket.into())?;
@@ -154,11 +164,25 @@ async fn ask_icmp(host: IpAddr, via: &Via) -> io::Result<()> {
         id: ICMP_ID_BASE | u16::from(rand::random::<u8>()),
         seq: rand::random(),
     };
-    socket
-        .send(&Icmpv4Header::with_checksum(Icmpv4Type::EchoRequest(echo), &[]).to_bytes())
-        .await?;
-    hear(&socket, |packet| is_echo_reply(packet, echo)).await;
+    socket.send(&echo_request(host, echo)).await?;
+    hear(&socket, |packet| match host {
+        IpAddr::V4(_) => is_echo_reply(packet, echo),
+        IpAddr::V6(_) => is_echo_reply_v6(packet, echo),
+    })
+    .await;
     Ok(())
+}
+
+/// Of IPv6, the kernel writes the sum (RFC 3542 section 3.1).
+fn echo_request(host: IpAddr, echo: IcmpEchoHeader) -> Vec<u8> {
+    match host {
+        IpAddr::V4(_) => Icmpv4Header::with_checksum(Icmpv4Type::EchoRequest(echo), &[])
+            .to_bytes()
+            .to_vec(),
+        IpAddr::V6(_) => Icmpv6Header::new(Icmpv6Type::EchoRequest(echo))
+            .to_bytes()
+            .to_vec(),
+    }
 }
 
 /// A raw socket sees every ICMP packet of its host pair, each with its IP header.
@@ -170,6 +194,12 @@ fn is_echo_reply(packet: &[u8], echo: IcmpEchoHeader) -> bool {
         Some(TransportSlice::Icmpv4(icmp)) => icmp.icmp_type() == Icmpv4Type::EchoReply(echo),
         _ => false,
     }
+}
+
+/// The same of IPv6, without that header.
+fn is_echo_reply_v6(message: &[u8], echo: IcmpEchoHeader) -> bool {
+    Icmpv6Slice::from_slice(message)
+        .is_ok_and(|icmp| icmp.icmp_type() == Icmpv6Type::EchoReply(echo))
 }
 
 #[cfg(test)]

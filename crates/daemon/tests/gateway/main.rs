@@ -11,12 +11,13 @@ mod troubles;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anabranch_api::Proto;
 use anabranch_api::{LinkAction, LinkState, Request, Response};
+use anabranch_core::Family;
 use anabranch_policy::abi::{
     ABI_VERSION, BePort, Flow, FlowKey, Gauges, SIDE_LAN, STATE_CONFIRMED, Table,
 };
@@ -27,9 +28,33 @@ use nix::sys::signal::Signal;
 
 use rig::*;
 
-#[test]
-fn flows_outlive_the_daemon_and_a_clean_stop_puts_the_host_back() {
-    let rig = Rig::new();
+/// Tests of either family.
+macro_rules! in_both_families {
+    ($($name:ident),* $(,)?) => {
+        mod v4 {
+            $(#[test] fn $name() { super::$name(super::Family::V4); })*
+        }
+        mod v6 {
+            $(#[test] fn $name() { super::$name(super::Family::V6); })*
+        }
+    };
+}
+
+in_both_families!(
+    flows_outlive_the_daemon_and_a_clean_stop_puts_the_host_back,
+    a_blackholed_link_is_left_and_its_flows_end,
+    what_the_box_itself_sends_follows_the_links,
+    questions_of_the_boxs_resolver_follow_the_links,
+    a_link_deleted_and_made_anew_comes_back,
+    a_host_over_its_quota_falls_back_to_the_kernels_nat_or_is_refused,
+    the_loaded_program_explains_its_choice,
+    a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes,
+    routing_rules_that_somebody_flushed_come_back,
+    orders_and_reloads_leave_other_flows_alone,
+);
+
+fn flows_outlive_the_daemon_and_a_clean_stop_puts_the_host_back(family: Family) {
+    let rig = Rig::of(family);
     let before = rig.fingerprint();
     let daemon = rig.start();
     let mut streams: Vec<TcpStream> = (0..8).map(|_| rig.connect().unwrap()).collect();
@@ -60,9 +85,8 @@ fn flows_outlive_the_daemon_and_a_clean_stop_puts_the_host_back() {
     assert_eq!(rig.fingerprint(), before);
 }
 
-#[test]
-fn a_blackholed_link_is_left_and_its_flows_end() {
-    let rig = Rig::new();
+fn a_blackholed_link_is_left_and_its_flows_end(family: Family) {
+    let rig = Rig::of(family);
     let daemon = rig.start();
     let mut streams: Vec<TcpStream> = (0..4).map(|_| rig.connect().unwrap()).collect();
     streams.iter_mut().for_each(|stream| echo(stream).unwrap());
@@ -74,10 +98,7 @@ fn a_blackholed_link_is_left_and_its_flows_end() {
             .all(|link| link.state == LinkState::Up)
     });
 
-    let cut = "table ip cut { chain c { type filter hook prerouting priority raw; iifname wan0-far drop; }; }";
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], cut)
-        .unwrap();
+    rig.cut("wan0", &rig.families());
     let stuck = streams
         .iter_mut()
         .map(|stream| stream.write_all(b"x"))
@@ -104,9 +125,7 @@ fn a_blackholed_link_is_left_and_its_flows_end() {
         "the flows of the dead link, and only those, were reset"
     );
 
-    rig.internet
-        .exec("nft", &["delete", "table", "ip", "cut"])
-        .unwrap();
+    rig.mend(&rig.families());
     until("fiber is up again", || {
         daemon.link("fiber").state == LinkState::Up
     });
@@ -115,66 +134,59 @@ fn a_blackholed_link_is_left_and_its_flows_end() {
 
 /// Until its daemon has noticed.
 fn cut_fiber(rig: &Rig, daemon: &Daemon) {
-    let cut = "table ip cut { chain c { type filter hook prerouting priority raw; iifname wan0-far drop; }; }";
-    rig.internet
-        .exec_with_input("nft", &["-f", "-"], cut)
-        .unwrap();
+    rig.cut("wan0", &rig.families());
     until("fiber is down", || {
         daemon.link("fiber").state == LinkState::Down
     });
 }
 
-#[test]
-fn what_the_box_itself_sends_follows_the_links() {
+fn what_the_box_itself_sends_follows_the_links(family: Family) {
     const FOLLOWS: Duration = Duration::from_secs(1);
-    let rig = Rig::new();
+    let rig = Rig::of(family);
     let daemon = rig.start();
     let seen_from = || {
-        let connect = || TcpStream::connect_timeout(&SERVER.parse().unwrap(), FOLLOWS);
+        let connect = || TcpStream::connect_timeout(&rig.server().parse().unwrap(), FOLLOWS);
         let stream = rig.gateway.run(connect).unwrap().ok()?;
         Some(stream.local_addr().unwrap().ip().to_string())
     };
-    assert_eq!(seen_from().as_deref(), Some("203.0.113.2"));
+    assert_eq!(seen_from().as_deref(), Some(rig.external("wan0")));
     cut_fiber(&rig, &daemon);
     let followed = until("the box's own connections leave by lte", || {
-        seen_from().as_deref() == Some("198.51.100.2")
+        seen_from().as_deref() == Some(rig.external("wan1"))
     });
     assert!(followed < FOLLOWS, "{followed:?}");
-    rig.internet
-        .exec("nft", &["delete", "table", "ip", "cut"])
-        .unwrap();
+    rig.mend(&rig.families());
     until("fiber is preferred again", || {
-        seen_from().as_deref() == Some("203.0.113.2")
+        seen_from().as_deref() == Some(rig.external("wan0"))
     });
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
 /// The resolver of the box: asks from a socket for each question, and from one that it keeps.
-#[test]
-fn questions_of_the_boxs_resolver_follow_the_links() {
+fn questions_of_the_boxs_resolver_follow_the_links(family: Family) {
     const FOLLOWS: Duration = Duration::from_secs(1);
-    let rig = Rig::new();
+    let rig = Rig::of(family);
     let daemon = rig.start();
     let patience = Some(Duration::from_millis(100));
     let bound = || {
-        let socket = rig.gateway.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        let socket = rig.gateway.run(|| UdpSocket::bind(rig.unbound())).unwrap();
         let socket = socket.unwrap();
         socket.set_read_timeout(patience).unwrap();
         socket
     };
     let connected = || {
         let socket = bound();
-        socket.connect(SERVER).unwrap();
+        socket.connect(rig.server()).unwrap();
         socket
     };
     let answers = |socket: &UdpSocket| {
-        let asked = socket.send_to(b"who?", SERVER).is_ok();
+        let asked = socket.send_to(b"who?", rig.server()).is_ok();
         asked && socket.recv(&mut [0; 16]).is_ok()
     };
     let kept = bound();
     let mut kept_connected = connected();
     let from = |socket: &UdpSocket| socket.local_addr().unwrap().ip().to_string();
-    assert_eq!(from(&kept_connected), "203.0.113.2");
+    assert_eq!(from(&kept_connected), rig.external("wan0"));
     assert!(answers(&kept) && ask(&kept_connected).is_ok());
 
     cut_fiber(&rig, &daemon);
@@ -191,7 +203,7 @@ fn questions_of_the_boxs_resolver_follow_the_links() {
         }
     }
     followed.push(begun.elapsed());
-    assert_eq!(from(&kept_connected), "198.51.100.2");
+    assert_eq!(from(&kept_connected), rig.external("wan1"));
     println!("followed after {followed:?}");
     assert!(followed.iter().all(|time| *time < FOLLOWS), "{followed:?}");
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
@@ -224,16 +236,15 @@ fn two_cables_pulled_in_quick_succession_are_both_missed_at_once() {
     assert!(fastest.is_some(), "not in one of {ATTEMPTS} attempts");
 }
 
-#[test]
-fn a_link_deleted_and_made_anew_comes_back() {
-    let rig = Rig::new();
+fn a_link_deleted_and_made_anew_comes_back(family: Family) {
+    let rig = Rig::of(family);
     let daemon = rig.start();
     rig.gateway.ip("link del wan1").unwrap();
     until("lte is absent", || {
         daemon.link("lte").state == LinkState::Absent
     });
     echo(&mut rig.connect().unwrap()).unwrap();
-    rig.link("wan1", "198.51.100", 200);
+    rig.link("wan1");
     until("lte is up again", || {
         daemon.link("lte").state == LinkState::Up
     });
@@ -245,9 +256,8 @@ fn a_link_deleted_and_made_anew_comes_back() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn orders_and_reloads_leave_other_flows_alone() {
-    let rig = Rig::new();
+fn orders_and_reloads_leave_other_flows_alone(family: Family) {
+    let rig = Rig::of(family);
     let daemon = rig.start();
     let mut streams: Vec<TcpStream> = (0..4).map(|_| rig.connect().unwrap()).collect();
     streams.iter_mut().for_each(|stream| echo(stream).unwrap());
@@ -268,14 +278,20 @@ fn orders_and_reloads_leave_other_flows_alone() {
     };
     assert_eq!(message, "no link \"dsl\"; there are: fiber, lte");
 
-    rig.write_config(&CONFIG.replace("policy = \"rr\"", "policy = \"fastest\""));
+    rig.write_config(
+        &rig.config_text()
+            .replace("policy = \"rr\"", "policy = \"fastest\""),
+    );
     let Response::Refused { message } = daemon.call(&Request::Reload) else {
         panic!("not refused")
     };
     assert!(message.contains("unknown policy fastest"), "{message}");
     assert_eq!(daemon.status().policy, "RR");
 
-    rig.write_config(&CONFIG.replace("policy = \"rr\"", "policy = \"wsdm\""));
+    rig.write_config(
+        &rig.config_text()
+            .replace("policy = \"rr\"", "policy = \"wsdm\""),
+    );
     assert!(matches!(daemon.call(&Request::Reload), Response::Done));
     assert_eq!(daemon.status().policy, "WSDM");
     assert_eq!(
@@ -283,12 +299,16 @@ fn orders_and_reloads_leave_other_flows_alone() {
         LinkState::Drained,
         "orders outlive a reload"
     );
-    rig.write_config(&CONFIG.replace("policy = \"rr\"", "policy = \"lcf\""));
+    rig.write_config(
+        &rig.config_text()
+            .replace("policy = \"rr\"", "policy = \"lcf\""),
+    );
     daemon.child.signal(Signal::SIGHUP);
     until("SIGHUP reloads", || daemon.status().policy == "LCF");
     streams.iter_mut().for_each(|stream| echo(stream).unwrap());
 
-    let without_lte: String = CONFIG
+    let without_lte: String = rig
+        .config_text()
         .lines()
         .filter(|line| !line.starts_with("link.lte"))
         .map(|line| format!("{line}\n"))
@@ -416,10 +436,9 @@ fn ending_two_hundred_thousand_flows_keeps_nobody_waiting_but_who_ordered_it() {
     assert!(is_short, "{WAIT_MAX:?} exceeded in each of {ROUNDS} rounds");
 }
 
-#[test]
-fn a_host_over_its_quota_falls_back_to_the_kernels_nat_or_is_refused() {
-    let rig = Rig::new();
-    let quota = format!("{CONFIG}[limits]\nflows_per_host = 2\n");
+fn a_host_over_its_quota_falls_back_to_the_kernels_nat_or_is_refused(family: Family) {
+    let rig = Rig::of(family);
+    let quota = format!("{}[limits]\nflows_per_host = 2\n", rig.config_text());
     rig.gateway
         .set_sysctl("net/ipv4/conf/all/rp_filter", "1")
         .unwrap();
@@ -463,14 +482,13 @@ fn a_host_over_its_quota_falls_back_to_the_kernels_nat_or_is_refused() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn the_loaded_program_explains_its_choice() {
-    let rig = Rig::new();
+fn the_loaded_program_explains_its_choice(family: Family) {
+    let rig = Rig::of(family);
     let daemon = rig.start();
     let stream = rig.connect().unwrap();
     let ask = |from| Request::Explain {
         from,
-        to: SERVER.parse().unwrap(),
+        to: rig.server().parse().unwrap(),
         proto: Proto::Tcp,
     };
     let explained = |from| match daemon.call(&ask(from)) {
@@ -479,7 +497,7 @@ fn the_loaded_program_explains_its_choice() {
     };
     let bound = explained(stream.local_addr().unwrap());
     assert!(bound.bound && bound.link.is_some(), "{bound:?}");
-    let forecast = explained("192.168.1.20:9".parse().unwrap());
+    let forecast = explained(SocketAddr::new(rig.plan().lan[1].parse().unwrap(), 9));
     assert!(!forecast.bound, "{forecast:?}");
     assert_ne!(forecast.link, bound.link, "round robin: the other one");
     assert_eq!(forecast.weighed.len(), 2);
@@ -576,9 +594,8 @@ fn devices_stay_an_instances_while_its_programs_stay_and_no_longer() {
     assert!(!rig.claims("wan0"));
 }
 
-#[test]
-fn a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes() {
-    let rig = Rig::new();
+fn a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes(family: Family) {
+    let rig = Rig::of(family);
     for device in ["wan0", "wan1", "lan0"] {
         rig.gateway.ip(&format!("link del {device}")).unwrap();
     }
@@ -586,19 +603,15 @@ fn a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes() {
     let is = |name: &str, state| daemon.link(name).state == state;
     assert!(is("fiber", LinkState::Absent) && is("lte", LinkState::Absent));
 
-    rig.link("wan1", "198.51.100", 200);
+    rig.link("wan1");
     until("lte joins", || is("lte", LinkState::Up));
-    cable(
-        (&rig.gateway, "lan0", "192.168.1.1/24"),
-        (&rig.client, "eth0", "192.168.1.20/24"),
-    );
-    rig.client.ip("route add default via 192.168.1.1").unwrap();
+    rig.lan();
     until("a LAN host's connections are balanced", || {
         // The kernel's own NAT carries those that begin before the device is seen.
         echo(&mut rig.connect().unwrap()).unwrap();
         daemon.link("lte").flows.opened > 0
     });
-    rig.link("wan0", "203.0.113", 100);
+    rig.link("wan0");
     until("fiber joins", || is("fiber", LinkState::Up));
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
@@ -617,12 +630,12 @@ fn a_gateway_with_one_wrong_link_forwards_by_the_other() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn routing_rules_that_somebody_flushed_come_back() {
-    let rig = Rig::new();
+fn routing_rules_that_somebody_flushed_come_back(family: Family) {
+    let rig = Rig::of(family);
     let daemon = rig.start();
+    let version = if family == Family::V4 { "-4" } else { "-6" };
     let rules = || {
-        let all = rig.gateway.ip("-4 rule").unwrap();
+        let all = rig.gateway.ip(&format!("{version} rule")).unwrap();
         let ours = all.lines().filter(|line| line.contains("proto 171"));
         ours.map(str::to_owned).collect::<BTreeSet<String>>()
     };
@@ -632,7 +645,7 @@ fn routing_rules_that_somebody_flushed_come_back() {
         .and_then(|line| line.split(':').next())
         .unwrap();
     rig.gateway
-        .ip(&format!("rule del priority {priority}"))
+        .ip(&format!("{version} rule del priority {priority}"))
         .unwrap();
     until("the rules are back", || rules() == before);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));

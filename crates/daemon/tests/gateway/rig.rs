@@ -1,7 +1,7 @@
 //! A client, the gateway, and two links to one server, in network namespaces; and the daemon as a process there.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
 use anabranch_api::{Client, LinkStatus, Request, Response, Status};
+use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
 
@@ -17,6 +18,7 @@ use crate::common::{claim, example};
 pub const DEADLINE: Duration = Duration::from_secs(20);
 pub const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub const SERVER: &str = "192.0.2.1:80";
+/// Of IPv4; [`Rig::config_text`] has it for either family.
 pub const CONFIG: &str = r#"
 lan = ["lan0"]
 policy = "rr"
@@ -26,8 +28,48 @@ probe.targets = ["tcp:192.0.2.1:80"]
 "#;
 pub const INSTANCE: &str = "test";
 
+/// The addresses of one family.
+pub struct Plan {
+    pub server: &'static str,
+    /// Of the box and of its hosts.
+    pub lan: [&'static str; 2],
+    /// Of each link, the box's and the gateway's.
+    pub links: [[&'static str; 2]; 2],
+    pub lengths: [u8; 2],
+}
+
+impl Plan {
+    /// The server's.
+    pub fn address(&self) -> IpAddr {
+        self.server.parse().unwrap()
+    }
+}
+
+pub static PLANS: [Plan; 2] = [
+    Plan {
+        server: "192.0.2.1",
+        lan: ["192.168.1.1", "192.168.1.20"],
+        links: [
+            ["203.0.113.2", "203.0.113.1"],
+            ["198.51.100.2", "198.51.100.1"],
+        ],
+        lengths: [24, 32],
+    },
+    Plan {
+        server: "2001:db8:ffff::1",
+        lan: ["fd00:1::1", "fd00:1::20"],
+        links: [
+            ["2001:db8:a::2", "2001:db8:a::1"],
+            ["2001:db8:b::2", "2001:db8:b::1"],
+        ],
+        lengths: [64, 128],
+    },
+];
+
 /// A LAN host, the box, and the internet, which is also both links' gateway and the server.
 pub struct Rig {
+    /// The first is of the server that is asked.
+    pub plans: Vec<&'static Plan>,
     pub client: Namespace,
     pub gateway: Namespace,
     pub internet: Namespace,
@@ -37,44 +79,136 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Self {
-        let rig = Self::between(["203.0.113", "198.51.100"], "192.168.1");
-        rig.write_config(CONFIG);
+        Self::of(Family::V4)
+    }
+
+    /// With one family alone.
+    pub fn of(family: Family) -> Self {
+        Self::with(&[family])
+    }
+
+    pub fn with(families: &[Family]) -> Self {
+        let plans = families.iter().map(|family| &PLANS[family.index()]);
+        let rig = Self::between(plans.collect());
+        rig.write_config(&rig.config_text());
         rig.serve();
         rig
     }
 
-    /// Networks of 24 bits each: of the two links, and of the LAN.
-    pub fn between(links: [&str; 2], lan: &str) -> Self {
+    /// With these addresses, and nothing that runs.
+    pub fn between(plans: Vec<&'static Plan>) -> Self {
         let rig = Self {
-            client: Namespace::create("client").unwrap(),
-            gateway: Namespace::create("gw").unwrap(),
-            internet: Namespace::create("inet").unwrap(),
+            plans,
+            client: namespace("client"),
+            gateway: namespace("gw"),
+            internet: namespace("inet"),
             dir: tempfile::tempdir().unwrap(),
             pins: PathBuf::from(format!("/sys/fs/bpf/anabranch-daemon-test-{}", unique())),
         };
-        rig.internet.ip("addr add 192.0.2.1/32 dev lo").unwrap();
+        for plan in &rig.plans {
+            let [_, host] = plan.lengths;
+            let server = format!("addr add {}/{host} dev lo", plan.server);
+            rig.internet.ip(&server).unwrap();
+        }
         // The links first, so that both ends of each have one number: else the kernel takes the device for a layer above
         // the other, and tells of its carrier sooner than of a network card's (linux/net/core/link_watch.c).
-        rig.link("wan0", links[0], 100);
-        rig.link("wan1", links[1], 200);
-        cable(
-            (&rig.gateway, "lan0", &format!("{lan}.1/24")),
-            (&rig.client, "eth0", &format!("{lan}.20/24")),
-        );
-        let default = format!("route add default via {lan}.1");
-        rig.client.ip(&default).unwrap();
+        rig.link("wan0");
+        rig.link("wan1");
+        rig.lan();
         rig
     }
 
-    pub fn link(&self, device: &str, net: &str, metric: u32) {
+    /// Of the server that is asked.
+    pub fn plan(&self) -> &'static Plan {
+        self.plans[0]
+    }
+
+    pub fn family(&self) -> Family {
+        self.plan().address().into()
+    }
+
+    pub fn families(&self) -> Vec<Family> {
+        let families = self.plans.iter().map(|plan| plan.address().into());
+        families.collect()
+    }
+
+    /// The server's address and port.
+    pub fn server(&self) -> String {
+        self.port(80)
+    }
+
+    /// Another port of it.
+    pub fn port(&self, port: u16) -> String {
+        SocketAddr::new(self.plan().address(), port).to_string()
+    }
+
+    /// The box's address on a link.
+    pub fn external(&self, device: &str) -> &'static str {
+        self.plan().links[number(device)][0]
+    }
+
+    /// [`CONFIG`] for the families that there are.
+    pub fn config_text(&self) -> String {
+        let servers = self
+            .plans
+            .iter()
+            .map(|plan| format!("\"tcp:{}\"", SocketAddr::new(plan.address(), 80)));
+        let servers: Vec<String> = servers.collect();
+        let of_v4 = format!("[\"tcp:{SERVER}\"]");
+        CONFIG.replace(&of_v4, &format!("[{}]", servers.join(", ")))
+    }
+
+    /// The cable of the LAN.
+    pub fn lan(&self) {
+        cable((&self.gateway, "lan0"), (&self.client, "eth0"));
+        for plan in &self.plans {
+            let ([near, far], [length, _]) = (plan.lan, plan.lengths);
+            address(&self.gateway, "lan0", near, length);
+            address(&self.client, "eth0", far, length);
+            self.client
+                .ip(&format!("route add default via {near}"))
+                .unwrap();
+        }
+    }
+
+    /// The cable of a link, `wan0` or `wan1`.
+    pub fn link(&self, device: &str) {
         let far = format!("{device}-far");
-        cable(
-            (&self.gateway, device, &format!("{net}.2/24")),
-            (&self.internet, &far, &format!("{net}.1/24")),
-        );
-        self.gateway
-            .ip(&format!("route add default via {net}.1 metric {metric}"))
-            .unwrap();
+        cable((&self.gateway, device), (&self.internet, &far));
+        let number = number(device);
+        for plan in &self.plans {
+            let ([near, gateway], [length, _]) = (plan.links[number], plan.lengths);
+            address(&self.gateway, device, near, length);
+            address(&self.internet, &far, gateway, length);
+            let metric = 100 * (number + 1);
+            self.gateway
+                .ip(&format!(
+                    "route add default via {gateway} dev {device} metric {metric}"
+                ))
+                .unwrap();
+        }
+    }
+
+    /// What a link brings to its far end is lost, of one family or of both.
+    pub fn cut(&self, device: &str, families: &[Family]) {
+        for family in families {
+            let family = words(*family);
+            let cut = format!(
+                "table {family} cut {{ chain c {{ type filter hook prerouting priority raw; iifname {device}-far drop; }}; }}"
+            );
+            self.internet
+                .exec_with_input("nft", &["-f", "-"], &cut)
+                .unwrap();
+        }
+    }
+
+    /// The end of that.
+    pub fn mend(&self, families: &[Family]) {
+        for family in families {
+            self.internet
+                .exec("nft", &["delete", "table", words(*family), "cut"])
+                .unwrap();
+        }
     }
 
     pub fn write_config(&self, text: &str) {
@@ -91,9 +225,15 @@ impl Rig {
 
     /// An echo server, for as long as the test's process lives.
     pub fn serve(&self) {
+        for plan in &self.plans {
+            self.serve_at(SocketAddr::new(plan.address(), 80));
+        }
+    }
+
+    fn serve_at(&self, server: SocketAddr) {
         let listener = self
             .internet
-            .run(|| TcpListener::bind(SERVER).unwrap())
+            .run(|| TcpListener::bind(server).unwrap())
             .unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -104,7 +244,7 @@ impl Rig {
         });
         let socket = self
             .internet
-            .run(|| UdpSocket::bind(SERVER).unwrap())
+            .run(|| UdpSocket::bind(server).unwrap())
             .unwrap();
         std::thread::spawn(move || {
             let mut buffer = [0; 2048];
@@ -118,18 +258,32 @@ impl Rig {
     pub fn udp(&self) -> UdpSocket {
         let socket = self
             .client
-            .run(|| UdpSocket::bind("0.0.0.0:0").unwrap())
+            .run(|| UdpSocket::bind(self.unbound()).unwrap())
             .unwrap();
-        socket.connect(SERVER).unwrap();
+        socket.connect(self.server()).unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(2)))
             .unwrap();
         socket
     }
 
+    /// Of the family, no address and no port.
+    pub fn unbound(&self) -> SocketAddr {
+        let address = match self.family() {
+            Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        SocketAddr::new(address, 0)
+    }
+
     /// A connection of the LAN host to the server.
     pub fn connect(&self) -> std::io::Result<TcpStream> {
-        let server: SocketAddr = SERVER.parse().unwrap();
+        self.connect_in(self.family())
+    }
+
+    /// The same in one of the families.
+    pub fn connect_in(&self, family: Family) -> std::io::Result<TcpStream> {
+        let server = SocketAddr::new(PLANS[family.index()].address(), 80);
         let stream = self
             .client
             .run(|| TcpStream::connect_timeout(&server, DEADLINE))
@@ -224,17 +378,59 @@ impl Rig {
     /// Everything of the host that the daemon may change.
     pub fn fingerprint(&self) -> String {
         let of = |program: &str, arguments: &[&str]| self.gateway.exec(program, arguments).unwrap();
-        let forward = self.gateway.sysctl("net/ipv4/ip_forward").unwrap();
+        let sysctl = |key| self.gateway.sysctl(key).unwrap();
+        let settings = [
+            "net/ipv4/ip_forward",
+            "net/ipv6/conf/all/forwarding",
+            "net/ipv6/conf/wan0/accept_ra",
+            "net/ipv6/conf/wan1/accept_ra",
+        ];
         let pins = self.pins.join(INSTANCE).exists();
         [
             of("ip", &["rule"]),
+            of("ip", &["-6", "rule"]),
             of("ip", &["-4", "route", "show", "table", "all"]),
+            self.routes_v6(),
             of("nft", &["--stateless", "list", "ruleset"]),
-            forward,
+            settings.map(sysctl).join(" "),
             pins.to_string(),
         ]
         .join("\n")
     }
+}
+
+impl Rig {
+    /// Without what the kernel itself has of each device and for a while, and whose order is by chance.
+    fn routes_v6(&self) -> String {
+        let all = self.gateway.ip("-6 route show table all").unwrap();
+        let passing = ["expires", "fe80::", "ff00::"];
+        let is_passing = |line: &&str| passing.iter().any(|word| line.contains(word));
+        let mut lasting: Vec<&str> = all.lines().filter(|line| !is_passing(line)).collect();
+        lasting.sort_unstable();
+        lasting.join("\n")
+    }
+}
+
+fn words(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    }
+}
+
+/// In which addresses are known to be unique at once.
+fn namespace(label: &str) -> Namespace {
+    let namespace = Namespace::create(label).unwrap();
+    for scope in ["all", "default"] {
+        let key = format!("net/ipv6/conf/{scope}/accept_dad");
+        namespace.set_sysctl(&key, "0").unwrap();
+    }
+    namespace
+}
+
+/// Of a link, by its device.
+fn number(device: &str) -> usize {
+    usize::from(device == "wan1")
 }
 
 impl Drop for Rig {
@@ -295,14 +491,17 @@ pub fn unique() -> String {
     )
 }
 
-pub fn cable(near: (&Namespace, &str, &str), far: (&Namespace, &str, &str)) {
+pub fn cable(near: (&Namespace, &str), far: (&Namespace, &str)) {
     near.0.veth(near.1, far.0, far.1).unwrap();
-    for (namespace, device, address) in [near, far] {
-        namespace
-            .ip(&format!("addr add {address} dev {device}"))
-            .unwrap();
+    for (namespace, device) in [near, far] {
         namespace.ip(&format!("link set {device} up")).unwrap();
     }
+}
+
+fn address(namespace: &Namespace, device: &str, address: &str, length: u8) {
+    namespace
+        .ip(&format!("addr add {address}/{length} dev {device}"))
+        .unwrap();
 }
 
 pub fn echo(stream: &mut TcpStream) -> std::io::Result<()> {

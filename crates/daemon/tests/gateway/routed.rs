@@ -13,6 +13,12 @@ use crate::rig::*;
 const LAN: &str = "198.51.100.0/24";
 const HOST: &str = "198.51.100.20";
 const SERVICE: &str = "198.51.100.20:8080";
+static PLAN: Plan = Plan {
+    server: "192.0.2.1",
+    lan: ["198.51.100.1", HOST],
+    links: [["100.64.0.2", "100.64.0.1"], ["100.64.1.2", "100.64.1.1"]],
+    lengths: [24, 32],
+};
 const LINKS: [&str; 2] = ["fiber", "lte"];
 /// Of the gateway, towards each link.
 const ADDRESSES: [&str; 2] = ["100.64.0.2", "100.64.1.2"];
@@ -38,7 +44,7 @@ fn mixed() -> String {
 
 /// A site whose network is routed to its first link, and whose gateway filters by reverse path.
 fn site(config: &str) -> Rig {
-    let rig = Rig::between(["100.64.0", "100.64.1"], "198.51.100");
+    let rig = Rig::between(vec![&PLAN]);
     for namespace in [&rig.internet, &rig.gateway] {
         let strict = if std::ptr::eq(namespace, &rig.gateway) {
             "1"
@@ -81,11 +87,6 @@ impl Rig {
             .exec_with_input("nft", &["-f", "-"], &cut)
             .unwrap();
         self.route_by(1 - link);
-    }
-
-    fn mend(&self) {
-        let delete = ["delete", "table", "ip", "cut"];
-        self.internet.exec("nft", &delete).unwrap();
     }
 
     /// A web server with one file; who asked for it is in the list.
@@ -315,7 +316,7 @@ fn a_link_with_nat_steps_in_for_one_without_and_only_for_new_connections() {
     let ended = echo(&mut stream).expect_err("nobody knows it beyond lte");
     assert_eq!(ended.kind(), ErrorKind::ConnectionReset);
 
-    rig.mend();
+    rig.mend(&rig.families());
     rig.route_by(0);
     all_up(&daemon);
     until("new connections have their own source again", || {

@@ -1,28 +1,19 @@
 //! Packet transcripts through the loaded programs: what arrives, what leaves, and the reason it is counted for.
+//!
+//! What holds for both families stands in `both`, and is run as `ipv4::both` and as `ipv6::both`; what one of them alone has,
+//! beside it in `ipv4` or `ipv6`.
+
+// The files of `both` are compiled once for each family.
+#![allow(clippy::duplicate_mod)]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod families;
 mod frame;
+mod ipv4;
+mod ipv6;
 #[path = "../common/property.rs"]
 mod property;
 mod rig;
-mod routed;
-
-mod admission;
-mod bad_input;
-mod classes;
-mod concurrency;
-mod devices;
-mod errors;
-mod evictions;
-mod fragments;
-mod hairpin;
-mod limits;
-mod mappings;
-mod policies;
-mod program;
-mod strays;
-mod sweeps;
-mod tcp;
-mod translation;
+mod site;
 mod trunk;

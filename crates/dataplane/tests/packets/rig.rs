@@ -4,7 +4,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddrV4},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
@@ -24,9 +24,10 @@ use aya::{
 use proptest::{strategy::Strategy, test_runner::TestCaseResult};
 
 use crate::{
-    common::*,
+    common::{round_robin, settings},
     frame::{self, Seen, Segment, tcp},
     property::runner,
+    site::{SITES, Site},
 };
 
 /// The loopback device, on which `BPF_PROG_TEST_RUN` lets packets arrive.
@@ -86,6 +87,8 @@ pub struct Rig {
     pins: PathBuf,
     role: Option<Role>,
     counted: Vec<u64>,
+    /// Of the gateway in its LAN.
+    addresses: Vec<IpAddr>,
     routes: Vec<Route>,
     /// Fragments that wait for the first of their datagram.
     waiting: usize,
@@ -122,40 +125,64 @@ impl Rig {
             pins,
             role: None,
             counted: Vec::new(),
+            addresses: SITES.map(|site| site.gateway_lan).into(),
             routes: Vec::new(),
             waiting: 0,
             _inside: inside,
             namespace,
         };
         rig.plane().set_settings(&settings()).unwrap();
-        rig.tell_links(EXTERNAL, [MTU; 2]);
+        for site in SITES {
+            rig.tell_links(site.external, [MTU; 2]);
+        }
         rig.install(&round_robin(0b11));
         rig.counted = rig.counts();
         rig
     }
 
-    pub fn tell_links(&mut self, external: [Ipv4Addr; 2], mtu: [u32; 2]) {
+    /// Tells of both links for the family of these addresses; what was told of routes in it is forgotten.
+    pub fn tell_links(&mut self, external: [IpAddr; 2], mtu: [u32; 2]) {
+        let family = Family::from(external[0]);
+        let site = site_of(family);
         let lan = on_device(LOOPBACK, None);
-        self.routes = vec![
-            route(Ipv4Addr::new(10, 0, 0, 0), 24, lan),
-            route(GATEWAY_LAN, 32, Verdict::LocalInLan { ifindex: LOOPBACK }),
-        ];
+        self.routes
+            .retain(|route| Family::from(route.prefix.0) != family);
+        self.routes.extend([
+            route(site.lan, lan),
+            route(
+                site.host(site.gateway_lan),
+                Verdict::LocalInLan { ifindex: LOOPBACK },
+            ),
+        ]);
         for (link, external) in external.into_iter().enumerate() {
-            let path = LinkPath {
-                external: external.into(),
-                gateway: Some(ISP[link].into()),
-                prefix: None,
-                ifindex: LOOPBACK,
-                mtu: mtu[link],
-                point_to_point: false,
-            };
-            let id = LinkId(link as u16);
-            self.plane().set_link(id, Family::V4, Some(&path)).unwrap();
-            if EXTERNAL.contains(&external) {
-                self.routes.push(route(external, 32, Verdict::Local));
+            self.tell_link(link as u16, external, mtu[link], None);
+            if site.external.contains(&external) {
+                self.routes.push(route(site.host(external), Verdict::Local));
             }
         }
         self.set_routes();
+    }
+
+    /// Tells of one link for the family of its address.
+    pub fn tell_link(
+        &mut self,
+        link: u16,
+        external: IpAddr,
+        mtu: u32,
+        prefix: Option<(Ipv6Addr, u8)>,
+    ) {
+        let family = Family::from(external);
+        let path = LinkPath {
+            external,
+            gateway: Some(site_of(family).isp[usize::from(link)]),
+            prefix,
+            ifindex: LOOPBACK,
+            mtu,
+            point_to_point: false,
+        };
+        self.plane()
+            .set_link(LinkId(link), family, Some(&path))
+            .unwrap();
     }
 
     fn set_routes(&mut self) {
@@ -164,21 +191,29 @@ impl Rig {
     }
 
     /// Some of the LAN is behind another device, which takes packets of `mtu` bytes. Its packets still arrive where all do.
-    pub fn add_lan(&mut self, prefix: (Ipv4Addr, u8), ifindex: u32, mtu: u32) {
+    pub fn add_lan(&mut self, prefix: (IpAddr, u8), ifindex: u32, mtu: u32) {
         self.add_device("lan", ifindex);
-        let address = GATEWAY_LAN.into();
-        let role = Role::lan([address]);
+        let role = self.lan_role();
         self.plane().attach(ifindex, role, false, mtu).unwrap();
         let lan = on_device(ifindex, None);
-        self.routes.push(route(prefix.0, prefix.1, lan));
+        self.routes.push(route(prefix, lan));
         self.set_routes();
     }
 
     /// Some of the LAN is behind a router in it.
-    pub fn add_router(&mut self, prefix: (Ipv4Addr, u8), router: Ipv4Addr) {
-        let behind = on_device(LOOPBACK, Some(router.into()));
-        self.routes.push(route(prefix.0, prefix.1, behind));
+    pub fn add_router(&mut self, prefix: (IpAddr, u8), router: IpAddr) {
+        let behind = on_device(LOOPBACK, Some(router));
+        self.routes.push(route(prefix, behind));
         self.set_routes();
+    }
+
+    /// The gateway has no address of its own in the LAN.
+    pub fn have_no_address(&mut self) {
+        self.addresses.clear();
+    }
+
+    fn lan_role(&self) -> Role {
+        Role::lan(self.addresses.iter().copied())
     }
 
     pub fn plane(&mut self) -> &mut Gateway {
@@ -191,9 +226,16 @@ impl Rig {
         self.plane().set_settings(&settings).unwrap();
     }
 
+    /// For both families.
     pub fn install(&mut self, choice: &Choice) {
+        for family in Family::ALL {
+            self.install_for(family, choice);
+        }
+    }
+
+    pub fn install_for(&mut self, family: Family, choice: &Choice) {
         self.plane()
-            .install(ClassId::DEFAULT, Family::V4, choice)
+            .install(ClassId::DEFAULT, family, choice)
             .unwrap();
     }
 
@@ -223,15 +265,15 @@ impl Rig {
     /// A frame arrives from the LAN.
     #[track_caller]
     pub fn lan_sends(&mut self, frame: &[u8]) -> Outcome {
-        let address = GATEWAY_LAN.into();
-        self.arrive("lan", Role::lan([address]), frame, 0)
+        let role = self.lan_role();
+        self.arrive("lan", role, frame, 0)
     }
 
     /// Many frames arrive from the LAN, each of which leaves it.
     #[track_caller]
     pub fn lan_floods(&mut self, frames: impl Iterator<Item = Vec<u8>>) {
-        let address = GATEWAY_LAN.into();
-        self.become_role(Role::lan([address]));
+        let role = self.lan_role();
+        self.become_role(role);
         for frame in frames {
             let ran = self.plane().run("lan", &frame, 1).unwrap();
             assert_eq!(ran.action, TC_ACT_REDIRECT);
@@ -242,8 +284,8 @@ impl Rig {
     /// Many frames arrive from the LAN: how many left for which reason.
     #[track_caller]
     pub fn lan_pours(&mut self, frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<String, u64> {
-        let address = GATEWAY_LAN.into();
-        self.pours("lan", Role::lan([address]), frames)
+        let role = self.lan_role();
+        self.pours("lan", role, frames)
     }
 
     /// The same of a link.
@@ -375,7 +417,7 @@ impl Rig {
 
     /// Takes one entry of an unconfirmed flow away, as another CPU that ends it does.
     #[track_caller]
-    pub fn evict(&mut self, local: SocketAddrV4, half: Half) {
+    pub fn evict(&mut self, local: SocketAddr, half: Half) {
         let key = self.key(local, half);
         let mut embryos = self.flow_map("embryos");
         embryos.remove(&key).unwrap();
@@ -383,7 +425,7 @@ impl Rig {
 
     /// Changes one entry of a confirmed flow.
     #[track_caller]
-    pub fn alter(&mut self, local: SocketAddrV4, half: Half, change: impl FnOnce(&mut abi::Flow)) {
+    pub fn alter(&mut self, local: SocketAddr, half: Half, change: impl FnOnce(&mut abi::Flow)) {
         let key = self.key(local, half);
         let mut flows = self.flow_map("flows");
         let mut flow = flows.get(&key, 0).unwrap();
@@ -393,8 +435,8 @@ impl Rig {
 
     /// Takes both entries of a confirmed flow away.
     #[track_caller]
-    pub fn forget(&mut self, local: SocketAddrV4, remote: SocketAddrV4) {
-        let ends = (local.into(), remote.into());
+    pub fn forget(&mut self, local: SocketAddr, remote: SocketAddr) {
+        let ends = (local, remote);
         let rows = self.flows();
         let flow = rows.iter().find(|flow| (flow.local, flow.remote) == ends);
         let path = self.pins.join(format!("v{}/flows", abi::ABI_VERSION));
@@ -412,7 +454,7 @@ impl Rig {
     }
 
     #[track_caller]
-    fn key(&mut self, local: SocketAddrV4, half: Half) -> abi::FlowKey {
+    fn key(&mut self, local: SocketAddr, half: Half) -> abi::FlowKey {
         key_of(&self.flow(local), half)
     }
 
@@ -440,11 +482,11 @@ impl Rig {
 
     /// The flow of a LAN endpoint.
     #[track_caller]
-    pub fn flow(&mut self, local: SocketAddrV4) -> FlowRow {
+    pub fn flow(&mut self, local: SocketAddr) -> FlowRow {
         let flows = self.flows();
         flows
             .iter()
-            .find(|flow| flow.local == local.into())
+            .find(|flow| flow.local == local)
             .unwrap_or_else(|| panic!("no flow of {local} in {flows:?}"))
             .clone()
     }
@@ -504,7 +546,7 @@ impl Rig {
 
     /// Sends the SYN of a TCP connection through the gateway: what it was translated to, and its link.
     #[track_caller]
-    pub fn open(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Connection {
+    pub fn open(&mut self, local: SocketAddr, remote: SocketAddr) -> Connection {
         let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
         let sent = self.lan_sends(&syn.frame()).sent("translated-out");
         Connection {
@@ -527,10 +569,35 @@ impl Rig {
 
     /// Opens a TCP connection through the gateway.
     #[track_caller]
-    pub fn connect(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Connection {
+    pub fn connect(&mut self, local: SocketAddr, remote: SocketAddr) -> Connection {
         let connection = self.open(local, remote);
         self.confirm(&connection);
         connection
+    }
+}
+
+impl Rig {
+    /// Of the links in `routed` none translates either family; the choice is among those in `usable`.
+    pub fn routed(routed: u32, usable: u64) -> Self {
+        let mut rig = Rig::new();
+        rig.set(|s| s.routed = of_both(routed));
+        rig.install(&round_robin(usable));
+        rig
+    }
+
+    /// Packets and bytes sent over each link.
+    pub fn sent_over(&mut self) -> [u64; 2] {
+        let links = self.plane().counters().unwrap();
+        [0, 1].map(|link: usize| links[link].carried().tx_packets)
+    }
+
+    /// Packets that each brought, and those that acknowledged something new.
+    pub fn brought_by(&mut self) -> [(u64, u64); 2] {
+        let links = self.plane().counters().unwrap();
+        [0, 1].map(|link: usize| {
+            let traffic = links[link].carried();
+            (traffic.rx_packets, traffic.rx_progress)
+        })
     }
 }
 
@@ -598,11 +665,18 @@ fn on_device(ifindex: u32, via: Option<IpAddr>) -> Verdict {
     Verdict::Lan { ifindex, via }
 }
 
-fn route(address: Ipv4Addr, length: u8, verdict: Verdict) -> Route {
-    Route {
-        prefix: (address.into(), length),
-        verdict,
-    }
+fn route(prefix: (IpAddr, u8), verdict: Verdict) -> Route {
+    Route { prefix, verdict }
+}
+
+fn site_of(family: Family) -> &'static Site {
+    SITES[family.index()]
+}
+
+/// Links by their bits, for both families.
+pub fn of_both(links: u32) -> u32 {
+    let places = Family::ALL.map(|family| links << abi::link_place(0, family));
+    places.into_iter().sum()
 }
 
 pub const LOCAL_ISN: u32 = 1_000_000;
@@ -611,9 +685,9 @@ pub const REMOTE_ISN: u32 = 3_000_000_000;
 /// The four ends of a connection through the gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection {
-    pub local: SocketAddrV4,
-    pub remote: SocketAddrV4,
-    pub external: SocketAddrV4,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub external: SocketAddr,
     pub link: u16,
 }
 
@@ -631,22 +705,14 @@ impl Connection {
 
 /// The link an external endpoint belongs to.
 #[track_caller]
-pub fn link_of(external: SocketAddrV4) -> u16 {
-    let found = EXTERNAL.iter().position(|address| address == external.ip());
+pub fn link_of(external: SocketAddr) -> u16 {
+    let site = site_of(external.ip().into());
+    let found = site
+        .external
+        .iter()
+        .position(|address| *address == external.ip());
     found.unwrap_or_else(|| panic!("{external} is no link's")) as u16
 }
 
 /// A network card that misbehaves.
 pub const FLOODER: [u8; 6] = [2, 0, 0, 0, 0, 0x66];
-
-pub fn client(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(CLIENT, port)
-}
-
-pub fn server(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(SERVER, port)
-}
-
-pub fn second_server(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(SECOND_SERVER, port)
-}

@@ -3,7 +3,7 @@
 
 use std::{
     fs::DirBuilder,
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::unix::fs::DirBuilderExt,
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
@@ -32,8 +32,8 @@ use aya::{
 use etherparse::IpNumber;
 
 use crate::{
-    common::*,
     frame::{self, Ip, mss_option, tcp, udp},
+    site::IPV4,
 };
 
 const TC_ACT_SHOT: u32 = 2;
@@ -225,22 +225,17 @@ impl Draw {
     }
 }
 
-fn flow(draw: &mut Draw) -> (SocketAddrV4, SocketAddrV4) {
-    let mut end = || SocketAddrV4::new(Ipv4Addr::from(draw.next()), draw.next() as u16);
+fn flow(draw: &mut Draw) -> (SocketAddr, SocketAddr) {
+    let mut end = || SocketAddr::new(Ipv4Addr::from(draw.next()).into(), draw.next() as u16);
     (end(), end())
 }
 
-fn hash((src, dst): (SocketAddrV4, SocketAddrV4)) -> u32 {
-    flow_hash(
-        (*src.ip()).into(),
-        (*dst.ip()).into(),
-        src.port(),
-        dst.port(),
-    )
+fn hash((src, dst): (SocketAddr, SocketAddr)) -> u32 {
+    flow_hash(src.ip().into(), dst.ip().into(), src.port(), dst.port())
 }
 
 /// The hash of a pair of hosts without ports.
-fn hash_of_hosts(src: Ipv4Addr, dst: Ipv4Addr) -> u32 {
+fn hash_of_hosts(src: IpAddr, dst: IpAddr) -> u32 {
     flow_hash(src.into(), dst.into(), 0, 0)
 }
 
@@ -407,7 +402,7 @@ fn all_fragments_of_a_datagram_are_in_the_bin_of_their_addresses() {
     let mut rig = Rig::of(spreading(Spread::Bins, 8));
     let (src, dst) = (client(4000), server(53));
     let whole = udp(src, dst, &[7; 3000]);
-    let expected = bin(hash_of_hosts(*src.ip(), *dst.ip()));
+    let expected = bin(hash_of_hosts(src.ip(), dst.ip()));
     assert_ne!(expected, bin(hash((src, dst))));
     for (from, to) in [(0, 1400), (1400, 2800), (2800, 9999)] {
         let piece = whole.fragment(from, to).frame();
@@ -419,8 +414,8 @@ fn all_fragments_of_a_datagram_are_in_the_bin_of_their_addresses() {
 #[test]
 fn every_protocol_goes_by_what_it_has() {
     let mut rig = Rig::of(spreading(Spread::Hash, 8));
-    let (src, dst) = (CLIENT, SERVER);
-    let (from, to) = (SocketAddrV4::new(src, 4000), SocketAddrV4::new(dst, 53));
+    let (src, dst) = (IPV4.client, IPV4.server);
+    let (from, to) = (SocketAddr::new(src, 4000), SocketAddr::new(dst, 53));
     let with_ports = bin(hash((from, to)));
     let without = bin(hash_of_hosts(src, dst));
     let with_id = bin(flow_hash(src.into(), dst.into(), 77, 77));
@@ -496,7 +491,7 @@ fn what_only_looks_like_a_syn_opens_nothing() {
         ("UDP", udp(from, to, &looks_like_syn).frame()),
         (
             "echo",
-            frame::echo(CLIENT, SERVER, 7, &looks_like_syn).frame(),
+            frame::echo(IPV4.client, IPV4.server, 7, &looks_like_syn).frame(),
         ),
         ("DCCP", as_protocol(33)),
         ("GRE", as_protocol(47)),
@@ -517,7 +512,7 @@ fn of_a_fragmented_syn_the_first_fragment_alone_opens_a_flow() {
     let mut rig = Rig::of(spreading(Spread::Hash, 8));
     let (from, to) = (client(4000), server(80));
     let whole = tcp(from, to, "S", 1, 0).payload(&[2; 100]).ip();
-    let hosts = bin(hash_of_hosts(CLIENT, SERVER));
+    let hosts = bin(hash_of_hosts(IPV4.client, IPV4.server));
     for (piece, opens) in [((0, 40), true), ((40, 80), false), ((80, 999), false)] {
         let outcome = rig.send(&whole.fragment(piece.0, piece.1).frame());
         assert_eq!((outcome.opened, outcome.bin()), (opens, hosts), "{piece:?}");
@@ -540,7 +535,7 @@ fn a_packet_is_sent_as_it_is_however_odd() {
     // A transport header without room for ports.
     let mut short = udp(client(1), server(2), b"");
     short.body.truncate(2);
-    let hosts = hash_of_hosts(CLIENT, SERVER);
+    let hosts = hash_of_hosts(IPV4.client, IPV4.server);
     assert_eq!(rig.send(&short.frame()).bin(), bin(hosts));
 }
 
@@ -710,10 +705,10 @@ fn every_way_to_spread_is_timed() {
     }
 }
 
-fn client(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(CLIENT, port)
+fn client(port: u16) -> SocketAddr {
+    SocketAddr::new(IPV4.client, port)
 }
 
-fn server(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(SERVER, port)
+fn server(port: u16) -> SocketAddr {
+    SocketAddr::new(IPV4.server, port)
 }

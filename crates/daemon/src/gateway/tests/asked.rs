@@ -28,7 +28,7 @@ async fn while_flows_are_being_ended_the_other_link_is_watched_and_questions_are
 #[tokio::test(start_paused = true)]
 async fn where_resolvers_are_filtered_the_gateway_is_asked_and_status_says_so() {
     let world = world();
-    world.lock().unwrap().filtered = DEFAULT_TARGETS.to_vec();
+    world.lock().unwrap().filtered = DEFAULT_TARGETS.concat();
     let rig = Rig::start_in(CONFIG, world, false).await;
     rig.pass(Duration::from_secs(10)).await;
     let fiber = rig.status().await.links.remove(0);

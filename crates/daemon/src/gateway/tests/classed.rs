@@ -233,7 +233,7 @@ links = ["lte"]
 fn own_ways(rig: &Rig) -> Vec<(usize, Way)> {
     let world = rig.world.lock().unwrap();
     let ways = world.ways.rules.iter();
-    ways.map(|way| (way.place, way.way)).collect()
+    ways.map(|way| (way.place, way.way[Family::V4])).collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,12 @@
 
 use anabranch_core::FlowState;
 
+use anabranch_policy::abi::MAX_LINKS;
+
 use super::*;
+
+/// The first link, in both families.
+const FIBER_ROUTED: u32 = 1 | 1 << MAX_LINKS;
 
 fn with(fiber: &str) -> String {
     CONFIG.replace("device = \"wan0\"", &format!("device = \"wan0\", {fiber}"))
@@ -33,7 +38,7 @@ fn flow(link: u16, local: &str, external: &str) -> FlowRow {
 async fn links_without_nat_are_told_before_the_first_flow() {
     let rig = Rig::start_in(&with("nat = false"), world(), false).await;
     let told = rig.told();
-    assert_eq!(told[0], Told::Routed(0b01), "{told:?}");
+    assert_eq!(told[0], Told::Routed(FIBER_ROUTED), "{told:?}");
     let links = rig.status().await.links;
     assert_eq!(
         links.iter().map(|link| link.nat).collect::<Vec<_>>(),
@@ -60,7 +65,11 @@ async fn a_link_turns_when_its_flows_have_ended_and_no_new_ones_begin() {
     rig.pass(Duration::from_secs(1)).await;
     assert_eq!(
         rig.told(),
-        [Told::Ended(0), Told::Routed(0b01), Told::Choice(0b11)]
+        [
+            Told::Ended(0),
+            Told::Routed(FIBER_ROUTED),
+            Told::Choice(0b11)
+        ]
     );
     let Response::Done = rig.reload(CONFIG).await else {
         panic!("refused")
@@ -69,7 +78,7 @@ async fn a_link_turns_when_its_flows_have_ended_and_no_new_ones_begin() {
     assert_eq!(
         rig.told(),
         [
-            Told::Routed(0b01),
+            Told::Routed(FIBER_ROUTED),
             Told::Choice(0b10),
             Told::Ended(0),
             Told::Settings,

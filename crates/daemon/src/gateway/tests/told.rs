@@ -10,7 +10,7 @@ async fn a_dead_link_leaves_the_choice_before_its_flows_end_and_returns_when_it_
     rig.pass(Duration::from_secs(1)).await;
     assert_eq!(rig.told(), [Told::Choice(0b10), Told::Ended(0)]);
     assert_eq!(
-        rig.world.lock().unwrap().ways.first_usable,
+        rig.world.lock().unwrap().ways.first_usable[Family::V4],
         Some(LinkId(1)),
         "the fallback moves too"
     );

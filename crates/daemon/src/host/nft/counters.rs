@@ -18,7 +18,7 @@ const TYPE_COUNTER: u32 = 1;
 const COUNTER_PACKETS: u16 = 2;
 const ATTRIBUTE_TYPE_MASK: u16 = libc::NLA_TYPE_MASK as u16;
 
-/// Name and packets of every named counter of an IPv4 table.
+/// Name and packets of every named counter of a table of both families.
 pub fn read(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
     let mut socket = Socket::new(NETLINK_NETFILTER).context("open a netlink socket")?;
     socket.bind_auto().context("bind a netlink socket")?;
@@ -37,7 +37,7 @@ pub fn read(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
 }
 
 fn question(table: &str) -> Vec<u8> {
-    let mut body = vec![libc::AF_INET as u8, 0, 0, 0];
+    let mut body = vec![libc::NFPROTO_INET as u8, 0, 0, 0];
     attribute(&mut body, OBJECT_TABLE, &[table.as_bytes(), &[0]].concat());
     attribute(&mut body, OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes());
     let length = (HEADER + body.len()) as u32;

@@ -19,7 +19,7 @@ use crate::config::Forwards;
 use anabranch_api::ReasonCount;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that the kernel carries for one LAN address.
+/// Connections that the kernel carries for one LAN host.
 const PER_SOURCE_MAX: u32 = 1024;
 /// New ones of it a second, and how many it may have saved up.
 const NEW_PER_SOURCE: (u32, u32) = (50, 100);
@@ -151,9 +151,11 @@ impl Guard<'_> {
             self.nat(),
         ];
         format!(
-            "{}table ip {table} {{\n\
+            "{}table inet {table} {{\n\
              set sources {{ type ipv4_addr; size 65535; flags dynamic; }}\n\
              set rates {{ type ipv4_addr; size 65535; flags dynamic,timeout; timeout 1m; }}\n\
+             set cards {{ type ether_addr; size 65535; flags dynamic; }}\n\
+             set card_rates {{ type ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }}\n\
              {}{}}}\n",
             removal(table),
             counters.concat(),
@@ -205,9 +207,11 @@ impl Guard<'_> {
         )
     }
 
-    /// From the LAN out of a link: decided before the kernel's connection table takes it in.
+    /// From the LAN out of a link: decided before the kernel's connection table takes it in. A host of IPv6 has as many addresses
+    /// as it likes, and one network card.
     fn outward(&self) -> String {
         let ((rate, burst), (rate_in_sum, burst_in_sum)) = (NEW_PER_SOURCE, NEW_IN_SUM);
+        let of_v6 = "meta nfproto ipv6";
         let in_sum = (self.conntrack_max / IN_SUM_PART).min(IN_SUM_MAX);
         format!(
             "chain unknown {{\n\
@@ -217,8 +221,10 @@ impl Guard<'_> {
              chain bounded {{\n\
              ct state != new return\n\
              update @rates {{ ip saddr limit rate over {rate}/second burst {burst} packets }} counter name {SOURCE_RATE} drop\n\
+             {of_v6} update @card_rates {{ ether saddr limit rate over {rate}/second burst {burst} packets }} counter name {SOURCE_RATE} drop\n\
              limit rate over {rate_in_sum}/second burst {burst_in_sum} packets counter name {SUM} drop\n\
              add @sources {{ ip saddr ct count over {PER_SOURCE_MAX} }} counter name {SOURCE_COUNT} drop\n\
+             {of_v6} add @cards {{ ether saddr ct count over {PER_SOURCE_MAX} }} counter name {SOURCE_COUNT} drop\n\
              ct count over {in_sum} counter name {SUM} drop\n\
              }}\n\
              chain outward {{\n\
@@ -231,7 +237,8 @@ impl Guard<'_> {
     }
 
     /// After every translation. Packets of the host itself have no device of arrival; those that it wraps for a tunnel
-    /// may have, and bear an address of the host.
+    /// may have, and bear an address of the host; so may those of neighbour discovery and multicast listening, which have none
+    /// while a device is still looking whether its own are unique (RFC 4862, RFC 3590).
     fn leaving(&self) -> String {
         let links = quoted(&self.devices());
         let ours = quoted(&[&self.lan[..], &self.devices()[..]].concat());
@@ -244,6 +251,7 @@ impl Guard<'_> {
             "chain leaving {{\n\
              type filter hook postrouting priority srcnat + 200; policy accept;\n\
              oifname {links} fib saddr . oif type local accept\n\
+             oifname {links} ip6 saddr :: accept\n\
              {prefixes}{}\
              oifname {links} iifname {ours} counter name {FOREIGN_SOURCE} drop\n\
              oifname {links} iif != 0 fib saddr type != local counter name {FOREIGN_SOURCE} drop\n\
@@ -319,9 +327,10 @@ fn counter(name: &str, counted: &[(String, u64)]) -> String {
     format!("counter {name} {{ packets {packets} bytes 0\n}}\n")
 }
 
-/// Deletes the table whether or not it exists.
+/// Deletes the table whether or not it exists, and that of IPv4 alone which former versions had.
 pub fn removal(table: &str) -> String {
-    format!("table ip {table}\ndelete table ip {table}\n")
+    let delete = |family| format!("table {family} {table}\ndelete table {family} {table}\n");
+    ["inet", "ip"].map(delete).concat()
 }
 
 /// What the table has dropped, by the names of its counters; nothing if there is no such table.

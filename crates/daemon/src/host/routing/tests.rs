@@ -42,7 +42,7 @@ fn rule_way(place: usize, class: u8, way: Way) -> RuleWay {
     RuleWay {
         place,
         class: ClassId(class),
-        way,
+        way: PerFamily::from_fn(|_| way),
     }
 }
 
@@ -58,10 +58,10 @@ fn derive_with(rules: &[&str], ways: &[RuleWay], first_usable: Option<LinkId>) -
     let slots = Slots::default().assign(config.names());
     let desired = Desired::derive(&config, &slots, &host());
     let ways = Ways {
-        first_usable,
+        first_usable: PerFamily::only(Family::V4, first_usable),
         rules: ways.to_vec(),
     };
-    Routing::derive(ids(), &config, &slots, &desired, &ways, false)
+    Routing::derive(ids(), Family::V4, &config, &slots, &desired, &ways, false)
 }
 
 /// What is there for the host's own packets, in the order in which the kernel looks.

@@ -1,10 +1,10 @@
 //! The two entries of a flow go one after the other: where another CPU meets one alone, it must serve no other flow.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
-const OTHER: SocketAddrV4 = SocketAddrV4::new(SECOND_CLIENT, 4000);
+const OTHER: SocketAddr = SocketAddr::new(SECOND_CLIENT, 4000);
 
 #[test]
 fn a_mapping_without_its_link_entry_begins_anew_and_never_shares_the_port_that_was_its() {

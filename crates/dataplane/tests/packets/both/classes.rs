@@ -1,19 +1,15 @@
 //! Classes: the rule that has a flow says whose choice it takes.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 
 use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, Rule, compile};
-use anabranch_core::{Choice, ClassId, ClassSet, DataPlane, Family, LinkId, Proto};
+use anabranch_core::{Choice, ClassId, ClassSet, DataPlane, LinkId, Proto};
 use anabranch_policy::abi::BePort;
 use anabranch_policy::splitmix::SplitMix64;
 use anabranch_policy::{Set, Traits, Without};
 
-use crate::{
-    common::*,
-    frame::{tcp, udp},
-    rig::*,
-};
+use super::*;
 
 const WEB: ClassId = ClassId(1);
 const VOICE: ClassId = ClassId(2);
@@ -36,21 +32,19 @@ fn now() -> Moment {
     Moment::new(0, 0)
 }
 
-impl Rig {
-    fn write_rules(&mut self, rules: &[Rule]) {
-        let compiled = compile(rules, now(), |_| None).unwrap();
-        self.plane().set_rules(&compiled).unwrap();
-    }
+fn write_rules(rig: &mut Rig, rules: &[Rule]) {
+    let compiled = compile(rules, now(), |_| None).unwrap();
+    rig.plane().set_rules(&compiled).unwrap();
+}
 
-    /// The default class on link 0, the web on link 1, voice by `voice`.
-    fn divided(voice: &Choice) -> Self {
-        let mut rig = Rig::new();
-        rig.install(&only(0));
-        rig.plane().install(WEB, Family::V4, &only(1)).unwrap();
-        rig.plane().install(VOICE, Family::V4, voice).unwrap();
-        rig.write_rules(&[rule("web", &[80, 443]), rule("voice", &[5060])]);
-        rig
-    }
+/// The default class on link 0, the web on link 1, voice by `voice`.
+fn divided(voice: &Choice) -> Rig {
+    let mut rig = Rig::new();
+    rig.install(&only(0));
+    rig.plane().install(WEB, FAMILY, &only(1)).unwrap();
+    rig.plane().install(VOICE, FAMILY, voice).unwrap();
+    write_rules(&mut rig, &[rule("web", &[80, 443]), rule("voice", &[5060])]);
+    rig
 }
 
 /// One link takes new flows, though both work.
@@ -71,7 +65,7 @@ fn nothing(without: Without) -> Choice {
 
 #[test]
 fn a_flow_takes_the_links_of_its_class_and_counts_for_it() {
-    let mut rig = Rig::divided(&only(0));
+    let mut rig = divided(&only(0));
     for port in 0..4 {
         assert_eq!(rig.connect(client(4000 + port), server(443)).link, 1);
         assert_eq!(rig.connect(client(5000 + port), server(22)).link, 0);
@@ -94,7 +88,7 @@ fn a_flow_takes_the_links_of_its_class_and_counts_for_it() {
 
 #[test]
 fn a_class_counts_what_ends() {
-    let mut rig = Rig::divided(&only(0));
+    let mut rig = divided(&only(0));
     let web = rig.connect(client(4000), server(443));
     rig.lan_sends(&web.say("RA", LOCAL_ISN + 1, REMOTE_ISN + 1).frame());
     let counts = rig.plane().class_counters().unwrap()[WEB.index()].counts;
@@ -104,18 +98,18 @@ fn a_class_counts_what_ends() {
 #[test]
 fn a_class_without_a_link_drops_or_refuses_or_leaves_it_to_the_kernel() {
     let syn = tcp(client(4000), server(5060), "S", LOCAL_ISN, 0).frame();
-    let mut drops = Rig::divided(&nothing(Without::Drop));
+    let mut drops = divided(&nothing(Without::Drop));
     drops.lan_sends(&syn).dropped("class-dropped");
-    let mut refuses = Rig::divided(&nothing(Without::Refuse));
+    let mut refuses = divided(&nothing(Without::Refuse));
     refuses.lan_sends(&syn).answered("no-link");
-    let mut leaves = Rig::divided(&nothing(Without::Kernel));
+    let mut leaves = divided(&nothing(Without::Kernel));
     leaves.set(|s| s.fallback_mark = 0xab);
     leaves.lan_sends(&syn).passed("fallback-class");
 }
 
 #[test]
 fn an_attempt_that_all_of_its_tier_has_failed_goes_on_in_the_next() {
-    let mut rig = Rig::divided(&Choice {
+    let mut rig = divided(&Choice {
         syn_retry: 1,
         spares: 1,
         spare: [Set::of_word(0b10), Set::EMPTY, Set::EMPTY],
@@ -130,11 +124,11 @@ fn an_attempt_that_all_of_its_tier_has_failed_goes_on_in_the_next() {
 
 #[test]
 fn other_rules_have_the_next_syn_of_an_attempt_and_no_confirmed_flow() {
-    let mut rig = Rig::divided(&only(0));
+    let mut rig = divided(&only(0));
     let open = rig.open(client(4000), server(443));
     let confirmed = rig.connect(client(4001), server(443));
     assert_eq!((open.link, confirmed.link), (1, 1));
-    rig.write_rules(&[]);
+    write_rules(&mut rig, &[]);
     let syn = tcp(client(4000), server(443), "S", LOCAL_ISN, 0).frame();
     assert_eq!(link_of(rig.lan_sends(&syn).sent("translated-out").src()), 0);
     let data = confirmed.say("PA", LOCAL_ISN + 1, REMOTE_ISN + 1).frame();
@@ -151,8 +145,8 @@ fn a_session_is_of_one_class() {
     sticky.stick = 1;
     let mut rig = Rig::new();
     rig.install(&sticky);
-    rig.plane().install(WEB, Family::V4, &only(1)).unwrap();
-    rig.write_rules(&[rule("web", &[443])]);
+    rig.plane().install(WEB, FAMILY, &only(1)).unwrap();
+    write_rules(&mut rig, &[rule("web", &[443])]);
     let first = rig.connect(client(4000), server(21));
     rig.connect(client(4001), server(443));
     for port in 2..6 {
@@ -165,17 +159,17 @@ fn a_session_is_of_one_class() {
 
 #[test]
 fn the_end_of_a_link_ends_the_flows_of_the_classes_that_are_told() {
-    let mut rig = Rig::divided(&only(1));
+    let mut rig = divided(&only(1));
     rig.connect(client(4000), server(443));
     rig.connect(client(4001), server(5060));
-    rig.plane().end_flows(WEB, Family::V4, LinkId(1)).unwrap();
+    rig.plane().end_flows(WEB, FAMILY, LinkId(1)).unwrap();
     assert_eq!(rig.flows().len(), 1);
     assert_eq!(rig.flow(client(4001)).class, VOICE.0);
     rig.plane()
         .walker()
         .end_flows(
             LinkId(1),
-            Family::V4,
+            FAMILY,
             ClassSet::ALL,
             anabranch_dataplane::Which::All,
         )
@@ -185,11 +179,11 @@ fn the_end_of_a_link_ends_the_flows_of_the_classes_that_are_told() {
 
 #[test]
 fn explain_names_the_class() {
-    let mut rig = Rig::divided(&nothing(Without::Drop));
+    let mut rig = divided(&nothing(Without::Drop));
     let asked = |rig: &mut Rig, port| {
-        let (from, to): (SocketAddrV4, SocketAddrV4) = (client(4000), server(port));
+        let (from, to): (SocketAddr, SocketAddr) = (client(4000), server(port));
         let proto = Proto::Tcp;
-        let told = rig.plane().explain(from.into(), to.into(), proto).unwrap();
+        let told = rig.plane().explain(from, to, proto).unwrap();
         (told.class, told.link)
     };
     assert_eq!(asked(&mut rig, 443), (WEB.0, Some(1)));
@@ -198,23 +192,23 @@ fn explain_names_the_class() {
 }
 
 /// Datagrams of one socket.
-struct Socket(SocketAddrV4);
+struct Socket(SocketAddr);
 
 impl Socket {
-    fn asks(&self, rig: &mut Rig, remote: SocketAddrV4) -> Outcome {
+    fn asks(&self, rig: &mut Rig, remote: SocketAddr) -> Outcome {
         rig.lan_sends(&udp(self.0, remote, b"q").frame())
     }
 
     /// The external endpoint by which it asks.
     #[track_caller]
-    fn external(&self, rig: &mut Rig, remote: SocketAddrV4) -> SocketAddrV4 {
+    fn external(&self, rig: &mut Rig, remote: SocketAddr) -> SocketAddr {
         self.asks(rig, remote).sent("translated-out").src()
     }
 }
 
 #[test]
 fn a_mapping_is_independent_of_the_remote_end_within_its_class() {
-    let mut rig = Rig::divided(&only(0));
+    let mut rig = divided(&only(0));
     let socket = Socket(client(4000));
     let plain = socket.external(&mut rig, server(53));
     assert_eq!(link_of(plain), 0);
@@ -231,7 +225,7 @@ fn a_mapping_is_independent_of_the_remote_end_within_its_class() {
 
 #[test]
 fn each_mapping_of_a_socket_hears_whom_it_has_asked() {
-    let mut rig = Rig::divided(&only(0));
+    let mut rig = divided(&only(0));
     let socket = Socket(client(4000));
     let plain = socket.external(&mut rig, server(53));
     let web = socket.external(&mut rig, second_server(443));
@@ -245,16 +239,12 @@ fn each_mapping_of_a_socket_hears_whom_it_has_asked() {
     }
     answers(&mut rig, 0, second_server(443), plain).dropped("filtered-in");
     answers(&mut rig, 1, server(53), web).dropped("filtered-in");
-    assert!(
-        rig.flows()
-            .iter()
-            .all(|flow| flow.local == client(4000).into())
-    );
+    assert!(rig.flows().iter().all(|flow| flow.local == client(4000)));
 }
 
 #[test]
 fn a_socket_that_asks_for_what_is_dropped_goes_on_with_the_rest() {
-    let mut rig = Rig::divided(&nothing(Without::Drop));
+    let mut rig = divided(&nothing(Without::Drop));
     let socket = Socket(client(4000));
     let plain = socket.external(&mut rig, server(53));
     for _ in 0..3 {
@@ -275,11 +265,11 @@ fn a_socket_that_asks_for_what_is_dropped_goes_on_with_the_rest() {
 
 #[test]
 fn a_socket_hears_whom_it_asks_when_the_rules_are_gone() {
-    let mut rig = Rig::divided(&only(0));
+    let mut rig = divided(&only(0));
     let socket = Socket(client(4000));
     let plain = socket.external(&mut rig, server(53));
     socket.external(&mut rig, second_server(443));
-    rig.write_rules(&[]);
+    write_rules(&mut rig, &[]);
     assert_eq!(socket.external(&mut rig, second_server(443)), plain);
     rig.link_brings(0, &udp(second_server(443), plain, b"a").frame())
         .sent("translated-in");
@@ -287,11 +277,11 @@ fn a_socket_hears_whom_it_asks_when_the_rules_are_gone() {
 
 #[test]
 fn two_mappings_of_a_socket_end_apart_and_the_books_balance() {
-    let mut rig = Rig::divided(&only(0));
+    let mut rig = divided(&only(0));
     let socket = Socket(client(4000));
     socket.external(&mut rig, server(53));
     socket.external(&mut rig, server(443));
-    rig.plane().end_flows(WEB, Family::V4, LinkId(1)).unwrap();
+    rig.plane().end_flows(WEB, FAMILY, LinkId(1)).unwrap();
     assert_eq!((rig.flows().len(), rig.live()), (1, 1));
     assert_eq!(link_of(socket.external(&mut rig, server(443))), 1);
     rig.set(|s| s.udp_ns = 0);
@@ -311,7 +301,7 @@ fn a_host_has_no_more_flows_of_a_class_than_its_quota() {
         flows_per_host: 2,
         ..only(0)
     };
-    let mut rig = Rig::divided(&quota);
+    let mut rig = divided(&quota);
     rig.set(|s| s.fallback_mark = 0xab);
     let calls = [4000, 4001].map(|port| rig.connect(client(port), server(5060)));
     let syn = |port| tcp(client(port), server(5060), "S", LOCAL_ISN, 0).frame();
@@ -328,6 +318,9 @@ fn a_host_has_no_more_flows_of_a_class_than_its_quota() {
     );
 }
 
+/// The length of an address.
+const HOST_BITS: u8 = SITE.host(CLIENT).1;
+
 /// Rules over few values, so that most flows meet several of them.
 fn drawn_rules(draw: &mut SplitMix64) -> Vec<Rule> {
     let below = |draw: &mut SplitMix64, end: u64| draw.draw() % end;
@@ -336,15 +329,15 @@ fn drawn_rules(draw: &mut SplitMix64) -> Vec<Rule> {
     let rules = (0..count).map(|_| {
         let mut matches = Matches::default();
         if maybe(draw) {
-            let host = Ipv4Addr::new(10, 0, 0, below(draw, 256) as u8);
-            let prefix = Prefix::new(host.into(), 24 + below(draw, 9) as u8);
+            let host = lan_host(below(draw, 256) as u32);
+            let prefix = Prefix::new(host, HOST_BITS - below(draw, 9) as u8);
             matches.from.push(Origin::Prefix(prefix));
         }
         if maybe(draw) {
-            let host = Ipv4Addr::new(198, 51, below(draw, 2) as u8 + 100, below(draw, 256) as u8);
+            let host = internet_host(below(draw, 512) as u32);
             matches
                 .to
-                .push(Prefix::new(host.into(), 16 + below(draw, 17) as u8));
+                .push(Prefix::new(host, HOST_BITS - below(draw, 17) as u8));
         }
         if maybe(draw) {
             matches.protocols.push([6, 17][below(draw, 2) as usize]);
@@ -374,8 +367,8 @@ fn the_loaded_program_finds_the_class_that_the_native_build_finds() {
         rig.plane().set_rules(&compiled).unwrap();
         for _ in 0..40 {
             let random = draw.draw();
-            let from = Ipv4Addr::new(10, 0, 0, 2 + (random % 250) as u8);
-            let to = Ipv4Addr::new(198, 51, 100 + (random >> 8) as u8 % 2, (random >> 16) as u8);
+            let from = lan_host(2 + (random % 250) as u32);
+            let to = internet_host((random >> 8) as u32 % 512);
             let (sport, dport) = ((random >> 24) as u16 | 1, (random >> 40) as u16 | 1);
             let proto = [Proto::Tcp, Proto::Udp][(random >> 63) as usize];
             let traits = Traits {

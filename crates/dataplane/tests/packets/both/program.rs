@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anabranch_core::LinkId;
 use anabranch_dataplane::{Role, Sizes};
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
 /// The verifier gives up at a million instructions; kernels differ in how many they need.
 const VERIFIED_INSTRUCTIONS_MAX: u32 = 100_000;
@@ -49,7 +49,7 @@ fn the_established_path_is_timed() {
     rig.tell_links([CLIENT, CLIENT], [MTU; 2]);
     rig.install(&round_robin(0b01));
     for flows in [2, 1000] {
-        let (out, inward) = (Role::lan([GATEWAY_LAN.into()]), Role::Link(LinkId(0)));
+        let (out, inward) = (Role::lan([GATEWAY_LAN]), Role::Link(LinkId(0)));
         for port in 0..flows {
             open(&mut rig, 1024 + port);
         }

@@ -1,38 +1,39 @@
 //! ICMP errors about flows, both ways, and those the gateway answers with itself.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
-const PORT_UNREACHABLE: (u8, u8) = (3, 3);
-const FRAGMENTATION_NEEDED: (u8, u8) = (3, 4);
-const TTL_EXCEEDED: (u8, u8) = (11, 0);
+const PORT_UNREACHABLE: (u8, u8) = SITE.port_unreachable;
+const TOO_BIG: (u8, u8) = SITE.too_big;
+const EXCEEDED: (u8, u8) = SITE.hop_limit_exceeded;
 /// A router of the internet that no flow knows.
-const ROUTER: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 1);
+const ROUTER: IpAddr = SITE.router;
 
 #[test]
 fn an_error_about_a_flow_reaches_its_host_as_if_there_were_no_gateway() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    for options in [&[][..], &[148, 4, 0, 0], &[1; 40]] {
-        // A taken port, so that ports change too.
-        let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
-        rig.lan_sends(&udp(other, server(53), b"x").frame());
-        let ip = udp(client(4000), server(53), b"payload").ip_options(options);
+    // A taken port, so that ports change too.
+    let other = SocketAddr::new(SECOND_CLIENT, 4000);
+    rig.lan_sends(&udp(other, server(53), b"x").frame());
+    for ip in with_more_headers(udp(client(4000), server(53), b"payload")) {
+        let more = ip.packet().len() - IP_HEADER - ip.body.len();
         let out = rig.lan_sends(&ip.frame());
         let sent = out.sent("translated-out");
         assert_ne!(sent.src().port(), 4000);
-        for quoted_length in [28 + options.len(), out.frame.len() - ETHERNET] {
+        for quoted_length in [IP_HEADER + more + 8, out.frame.len() - ETHERNET] {
             let quoted = &out.frame[ETHERNET..][..quoted_length];
             let error = icmp_error(ROUTER, EXTERNAL[0], PORT_UNREACHABLE, [0; 4], quoted);
             let got = rig.link_brings(0, &error.frame()).sent("error-in");
-            assert_eq!(got.src().ip(), &ROUTER);
-            assert_eq!(got.dst().ip(), &CLIENT);
+            assert_eq!(got.src().ip(), ROUTER);
+            assert_eq!(got.dst().ip(), CLIENT);
             let inner = quote(&got);
             assert_eq!((inner.src(), inner.dst()), (client(4000), server(53)));
-            assert_eq!(inner.ip.options.as_slice(), options);
+            assert_eq!(inner.ip.options, ip.header.options);
+            assert_eq!(inner.ip.extensions, sent.ip.extensions);
             let check = ip.body[6..8].to_vec();
-            assert_eq!(got.payload()[26 + options.len()..][..2], check);
+            assert_eq!(got.payload()[IP_HEADER + more + 6..][..2], check);
         }
     }
 }
@@ -47,16 +48,13 @@ fn an_error_about_a_connection_carries_the_mtu_through() {
     let out = rig.lan_sends(&data.frame());
     out.sent("translated-out");
     let mtu = [0, 0, 0x05, 0x14];
-    let quoted = &out.frame[ETHERNET..][..28];
-    let external = *connection.external.ip();
-    let error = icmp_error(ROUTER, external, FRAGMENTATION_NEEDED, mtu, quoted);
+    let quoted = &out.frame[ETHERNET..][..IP_HEADER + 8];
+    let external = connection.external.ip();
+    let error = icmp_error(ROUTER, external, TOO_BIG, mtu, quoted);
     let got = rig
         .link_brings(connection.link, &error.frame())
         .sent("error-in");
-    let Inside::Icmp(3, 4, word, _) = &got.inside else {
-        panic!("{got:?}")
-    };
-    assert_eq!(*word, mtu);
+    assert_eq!(got.icmp(), (TOO_BIG, mtu));
 }
 
 #[test]
@@ -70,16 +68,13 @@ fn an_error_about_an_echo_finds_its_host_by_the_id() {
     let error = icmp_error(
         ROUTER,
         EXTERNAL[0],
-        TTL_EXCEEDED,
+        EXCEEDED,
         [0; 4],
         &out.frame[ETHERNET..],
     );
     let got = rig.link_brings(0, &error.frame()).sent("error-in");
-    assert_eq!(got.dst().ip(), &CLIENT);
-    let Inside::Icmp(8, 0, [high, low, ..], _) = quote(&got).inside else {
-        panic!("{got:?}")
-    };
-    assert_eq!(u16::from_be_bytes([high, low]), 9);
+    assert_eq!(got.dst().ip(), CLIENT);
+    assert_eq!(quote(&got).src().port(), 9);
 }
 
 /// The second word of other messages is no id.
@@ -90,10 +85,10 @@ fn an_error_about_an_icmp_message_that_is_no_query_finds_no_flow() {
     let external = out.sent("translated-out").src();
     let about = |src, dst, error: fn(_, _, _, _, &[u8]) -> Ip| {
         let mut quoted = echo(dst, src, external.port(), b"x").packet();
-        quoted[20] = 5;
+        quoted[IP_HEADER] = 135;
         error(src, dst, PORT_UNREACHABLE, [0; 4], &quoted).frame()
     };
-    let inward = about(SERVER, *external.ip(), icmp_error);
+    let inward = about(SERVER, external.ip(), icmp_error);
     rig.link_brings(link_of(external), &inward)
         .passed("no-flow-in");
     rig.lan_sends(&about(CLIENT, SERVER, icmp_error))
@@ -104,7 +99,7 @@ fn an_error_about_an_icmp_message_that_is_no_query_finds_no_flow() {
 fn an_error_of_a_lan_host_speaks_with_the_external_address() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    let other = SocketAddr::new(SECOND_CLIENT, 4000);
     rig.lan_sends(&udp(other, server(53), b"x").frame());
     let sent = rig
         .lan_sends(&udp(client(4000), server(53), b"x").frame())
@@ -114,7 +109,7 @@ fn an_error_of_a_lan_host_speaks_with_the_external_address() {
     let quoted = &answer.frame[ETHERNET..];
     let error = icmp_error(CLIENT, SERVER, PORT_UNREACHABLE, [0; 4], quoted);
     let out = rig.lan_sends(&error.frame()).sent("error-out");
-    assert_eq!(out.src().ip(), &EXTERNAL[0]);
+    assert_eq!(out.src().ip(), EXTERNAL[0]);
     let inner = quote(&out);
     assert_eq!((inner.src(), inner.dst()), (server(53), sent.src()));
 }
@@ -124,7 +119,7 @@ fn an_error_of_a_lan_host_speaks_with_the_external_address() {
 fn a_quoted_datagram_bears_the_id_and_the_checksum_of_its_sender_both_ways() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    let other = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    let other = SocketAddr::new(SECOND_CLIENT, 4000);
     rig.lan_sends(&udp(other, server(53), b"x").frame());
     let query = udp(client(4000), server(53), b"query").id(4711);
     let out = rig.lan_sends(&query.frame());
@@ -133,7 +128,7 @@ fn a_quoted_datagram_bears_the_id_and_the_checksum_of_its_sender_both_ways() {
         let quoted = &frame[ETHERNET..];
         icmp_error(src, dst, PORT_UNREACHABLE, [0; 4], quoted).frame()
     };
-    let inward = error(ROUTER, *external.ip(), &out.frame);
+    let inward = error(ROUTER, external.ip(), &out.frame);
     let told = rig.link_brings(0, &inward).sent("error-in");
 
     let answer = udp(server(53), external, b"answer").id(4712);
@@ -180,19 +175,17 @@ fn a_quote_with_extensions_keeps_them() {
     let mut rig = Rig::new();
     let out = rig.lan_sends(&udp(client(4000), server(53), &[7; 100]).frame());
     let sent = out.sent("translated-out");
-    // RFC 4884: 128 bytes quoted, their number in words in the header, then an extension.
+    // RFC 4884: 128 bytes quoted, their number in words (IPv6: of 8 bytes) in the header, then an extension.
+    let word = match FAMILY {
+        Family::V4 => [0, 32, 0, 0],
+        Family::V6 => [16, 0, 0, 0],
+    };
     let extension = [0x20, 0, 0xab, 0xcd, 0, 8, 1, 1, 0, 1, 0x41, 1];
     let quoted = [&out.frame[ETHERNET..][..128], &extension].concat();
-    let error = icmp_error(
-        ROUTER,
-        *sent.src().ip(),
-        TTL_EXCEEDED,
-        [0, 32, 0, 0],
-        &quoted,
-    );
+    let error = icmp_error(ROUTER, sent.src().ip(), EXCEEDED, word, &quoted);
     let got = rig.link_brings(link_of(sent.src()), &error.frame());
     let got = got.sent("error-in");
-    assert!(matches!(got.inside, Inside::Icmp(11, 0, [0, 32, 0, 0], _)));
+    assert_eq!(got.icmp(), (EXCEEDED, word));
     assert_eq!(got.payload()[128..], extension);
     assert_eq!(quote(&got).src(), client(4000));
 }
@@ -206,7 +199,7 @@ fn an_error_about_a_segment_that_is_not_in_flight_is_dropped() {
         .sent("translated-out");
     let about = |seq: u32| {
         let segment = tcp(connection.external, connection.remote, "A", seq, 0);
-        let external = *connection.external.ip();
+        let external = connection.external.ip();
         icmp_error(
             ROUTER,
             external,
@@ -232,10 +225,10 @@ fn a_quote_ends_where_its_packet_ends() {
         .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let quoted = udp(sent.src(), server(53), b"x").packet();
-    for length in 20..28 {
+    for length in IP_HEADER..IP_HEADER + 8 {
         let error = icmp_error(
             ROUTER,
-            *sent.src().ip(),
+            sent.src().ip(),
             PORT_UNREACHABLE,
             [0; 4],
             &quoted[..length],
@@ -262,7 +255,7 @@ fn one_hosts_errors_cost_no_other_host_and_no_path_mtu() {
         "{answered} of {allowed}"
     );
     for host in [CLIENT, SECOND_CLIENT] {
-        let longer = udp(SocketAddrV4::new(host, 4001), server(53), &[7; 1450]);
+        let longer = udp(SocketAddr::new(host, 4001), server(53), &[7; 1450]);
         for _ in 0..50 {
             rig.lan_sends(&longer.frame()).answered("too-big-out");
         }
@@ -276,7 +269,7 @@ fn errors_neither_refresh_nor_end_a_flow() {
     let before = rig.flow(client(4000));
     let syn = tcp(connection.external, connection.remote, "S", LOCAL_ISN, 0);
     let quoted = syn.ip().packet();
-    let external = *connection.external.ip();
+    let external = connection.external.ip();
     let error = icmp_error(ROUTER, external, PORT_UNREACHABLE, [0; 4], &quoted);
     rig.link_brings(connection.link, &error.frame())
         .sent("error-in");
@@ -294,17 +287,16 @@ fn errors_about_nothing_of_ours_with_bad_checksums_or_cut_short_change_nothing()
         .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let (link, external) = (link_of(sent.src()), sent.src());
-    let about = |src: SocketAddrV4| udp(src, server(53), b"x").packet();
-    let error =
-        |quoted: &[u8]| icmp_error(ROUTER, *external.ip(), PORT_UNREACHABLE, [0; 4], quoted);
+    let about = |src: SocketAddr| udp(src, server(53), b"x").packet();
+    let error = |quoted: &[u8]| icmp_error(ROUTER, external.ip(), PORT_UNREACHABLE, [0; 4], quoted);
 
-    let unknown = SocketAddrV4::new(*external.ip(), external.port() ^ 1);
+    let unknown = SocketAddr::new(external.ip(), external.port() ^ 1);
     rig.link_brings(link, &error(&about(unknown)).frame())
         .passed("no-flow-in");
     let mut bad = error(&about(external));
     bad.body[9] ^= 1;
     rig.link_brings(link, &bad.frame()).dropped("bad-checksum");
-    for length in 0..28 {
+    for length in 0..IP_HEADER + 8 {
         rig.link_brings(link, &error(&about(external)[..length]).frame())
             .dropped("malformed");
     }
@@ -328,7 +320,7 @@ fn errors_with_a_source_that_lies_are_dropped() {
     let quoted = udp(external, server(53), b"x").packet();
     let lie = icmp_error(
         SECOND_CLIENT,
-        *external.ip(),
+        external.ip(),
         PORT_UNREACHABLE,
         [0; 4],
         &quoted,
@@ -345,11 +337,9 @@ fn a_packet_at_its_last_hop_is_answered_with_time_exceeded() {
     for ttl in [0, 1] {
         let probe = udp(client(4000), server(33434), b"traceroute").ttl(ttl);
         let answer = answered_in_time(&mut rig, &probe.frame(), "ttl-out");
-        assert_eq!(answer.src().ip(), &GATEWAY_LAN);
-        assert_eq!(answer.dst().ip(), &CLIENT);
-        let Inside::Icmp(11, 0, ..) = answer.inside else {
-            panic!("{answer:?}")
-        };
+        assert_eq!(answer.src().ip(), GATEWAY_LAN);
+        assert_eq!(answer.dst().ip(), CLIENT);
+        assert_eq!(answer.icmp(), (EXCEEDED, [0; 4]));
         let inner = quote(&answer);
         assert_eq!((inner.src(), inner.dst()), (client(4000), server(33434)));
     }
@@ -375,7 +365,7 @@ fn an_error_at_its_last_hop_is_dropped_and_never_answered_with_an_error() {
     let (link, external) = (link_of(sent.src()), sent.src());
     for ttl in [0, 1] {
         let quoted = udp(external, server(53), b"x").packet();
-        let error = icmp_error(ROUTER, *external.ip(), PORT_UNREACHABLE, [0; 4], &quoted);
+        let error = icmp_error(ROUTER, external.ip(), PORT_UNREACHABLE, [0; 4], &quoted);
         rig.link_brings(link, &error.ttl(ttl).frame())
             .dropped("ttl-in");
         let quoted = udp(server(53), client(4000), b"x").packet();
@@ -388,14 +378,11 @@ fn an_error_at_its_last_hop_is_dropped_and_never_answered_with_an_error() {
 fn a_packet_longer_than_the_link_that_must_not_be_fragmented_is_answered_with_the_mtu() {
     let mut rig = Rig::new();
     rig.tell_links(EXTERNAL, [1400; 2]);
-    let fits = udp(client(4000), server(53), &[7; 1400 - 28]);
+    let fits = udp(client(4000), server(53), &[7; 1400 - IP_HEADER - 8]);
     rig.lan_sends(&fits.frame()).sent("translated-out");
-    let longer = udp(client(4000), server(53), &[7; 1401 - 28]);
+    let longer = udp(client(4000), server(53), &[7; 1401 - IP_HEADER - 8]);
     let answer = answered_in_time(&mut rig, &longer.frame(), "too-big-out");
-    let Inside::Icmp(3, 4, [0, 0, high, low], _) = answer.inside else {
-        panic!("{answer:?}")
-    };
-    assert_eq!(u16::from_be_bytes([high, low]), 1400);
+    assert_eq!(answer.icmp(), (TOO_BIG, 1400u32.to_be_bytes()));
     assert_eq!(quote(&answer).src(), client(4000));
 }
 
@@ -405,9 +392,7 @@ fn without_a_usable_link_a_host_is_told_that_the_network_is_unreachable() {
     rig.install(&round_robin(0));
     let syn = tcp(client(4000), server(80), "S", LOCAL_ISN, 0);
     let answer = answered_in_time(&mut rig, &syn.frame(), "no-link");
-    let Inside::Icmp(3, 0, ..) = answer.inside else {
-        panic!("{answer:?}")
-    };
+    assert_eq!(answer.icmp(), (SITE.no_route, [0; 4]));
     let inner = quote(&answer);
     assert_eq!(inner.tcp().sequence_number, LOCAL_ISN);
     assert!(rig.flows().is_empty());

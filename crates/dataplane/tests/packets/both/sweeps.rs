@@ -1,13 +1,13 @@
 //! Timers, and the books: what was opened and not closed is what is there, and nothing when all flows have ended.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_core::{ClassId, ClassSet, DataPlane, Family, LinkId};
+use anabranch_core::{ClassId, ClassSet, DataPlane, LinkId};
 use anabranch_dataplane::Which;
 use proptest::prelude::*;
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
 /// One flow of each kind the timers know, by its LAN port.
 fn one_of_each(rig: &mut Rig) {
@@ -101,7 +101,7 @@ fn ending_a_link_ends_its_flows_and_no_others() {
                 .src()
         })
         .collect();
-    let of = |link: u16, all: &[SocketAddrV4]| {
+    let of = |link: u16, all: &[SocketAddr]| {
         all.iter()
             .filter(|external| link_of(**external) == link)
             .count() as u64
@@ -110,7 +110,7 @@ fn ending_a_link_ends_its_flows_and_no_others() {
     rig.install(&round_robin(0b10));
     let ended = rig
         .plane()
-        .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+        .end_flows(ClassId::DEFAULT, FAMILY, LinkId(0))
         .unwrap();
     assert_eq!(ended.udp + ended.tcp, of(0, &external) + of(0, &asked));
     assert!(rig.flows().iter().all(|flow| flow.link == 1));
@@ -162,12 +162,12 @@ fn datagrams_move_in_a_pause_of_both_directions_and_connections_stay() {
         ports
     };
     walker
-        .end_flows(LinkId(0), Family::V4, ClassSet::ALL, Which::Udp { idle })
+        .end_flows(LinkId(0), FAMILY, ClassSet::ALL, Which::Udp { idle })
         .unwrap();
     assert_eq!(left(&mut rig), [4000, 5001, 5002], "5001 is sent to");
     let idle = Duration::ZERO;
     let ended = walker
-        .end_flows(LinkId(0), Family::V4, ClassSet::ALL, Which::Udp { idle })
+        .end_flows(LinkId(0), FAMILY, ClassSet::ALL, Which::Udp { idle })
         .unwrap();
     assert_eq!((ended.udp, left(&mut rig)), (2, vec![4000]));
     assert_eq!(rig.live(), 1);
@@ -183,11 +183,11 @@ fn what_is_opened_after_the_end_of_a_link_was_ordered_stays() {
     rig.alter(client(4001), Half::Lan, |flow| flow.opened_ns += an_hour_ns);
     let ended = rig
         .plane()
-        .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+        .end_flows(ClassId::DEFAULT, FAMILY, LinkId(0))
         .unwrap();
     assert_eq!(ended.udp + ended.tcp, 1);
     let left: Vec<_> = rig.flows().iter().map(|flow| flow.local).collect();
-    assert_eq!(left, [client(4001).into()]);
+    assert_eq!(left, [client(4001)]);
 }
 
 /// Something that may happen to flow `port` of a host.
@@ -225,18 +225,15 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// The external endpoint of a LAN endpoint's flow, if it has one.
-fn external_of(rig: &mut Rig, proto: &str, local: SocketAddrV4) -> Option<SocketAddrV4> {
+fn external_of(rig: &mut Rig, proto: &str, local: SocketAddr) -> Option<SocketAddr> {
     let flows = rig.flows();
     let flow = flows
         .iter()
-        .find(|flow| flow.proto == proto && flow.local == local.into())?;
-    match flow.external {
-        std::net::SocketAddr::V4(external) => Some(external),
-        std::net::SocketAddr::V6(_) => None,
-    }
+        .find(|flow| flow.proto == proto && flow.local == local)?;
+    Some(flow.external)
 }
 
-fn happen(rig: &mut Rig, local: SocketAddrV4, event: Event) {
+fn happen(rig: &mut Rig, local: SocketAddr, event: Event) {
     let say = |flags, seq, ack| tcp(local, server(80), flags, seq, ack).frame();
     let answer = |rig: &mut Rig, flags: &str, seq| {
         if let Some(external) = external_of(rig, "tcp", local) {
@@ -262,7 +259,7 @@ fn happen(rig: &mut Rig, local: SocketAddrV4, event: Event) {
         Event::Sweep => drop(rig.sweep()),
         Event::EndLink(link) => drop(
             rig.plane()
-                .end_flows(ClassId::DEFAULT, Family::V4, LinkId(link))
+                .end_flows(ClassId::DEFAULT, FAMILY, LinkId(link))
                 .unwrap(),
         ),
         Event::Usable(links) => rig.install(&round_robin(links)),
@@ -278,8 +275,8 @@ fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
         rig.set(|s| s.quota_per_host = 3);
         rig.install(&round_robin(0b11));
         for (host, port, event) in steps {
-            let host = Ipv4Addr::new(10, 0, 0, 10 + host);
-            happen(rig, SocketAddrV4::new(host, 4000 + port), event);
+            let host = lan_host(10 + host);
+            happen(rig, SocketAddr::new(host, 4000 + port), event);
             let open = rig
                 .flows()
                 .iter()
@@ -302,8 +299,8 @@ fn whatever_happens_the_books_balance_and_are_empty_in_the_end() {
         // No host is left with a debt: each may have its whole quota again.
         rig.set(|s| s.quota_per_host = 1);
         rig.install(&round_robin(0b11));
-        for host in 0..3 {
-            let local = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 10 + host), 7000);
+        for host in 0..3u32 {
+            let local = SocketAddr::new(lan_host(10 + host), 7000);
             let connection = rig.connect(local, server(80));
             let reset = connection.say("R", LOCAL_ISN + 1, 0);
             rig.lan_sends(&reset.frame()).sent("translated-out");

@@ -1,13 +1,13 @@
 //! Devices are found by their index, wherever they stand.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_core::LinkId;
 use anabranch_dataplane::Role;
 use anabranch_policy::abi;
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
 #[test]
 fn a_device_whose_place_is_taken_is_found_behind_it() {
@@ -18,7 +18,7 @@ fn a_device_whose_place_is_taken_is_found_behind_it() {
     rig.plane().attach(257, other, false, 1300).unwrap();
     rig.connect(client(4000), server(80));
     rig.plane().detach(257).unwrap();
-    rig.connect(SocketAddrV4::new(SECOND_CLIENT, 4000), server(80));
+    rig.connect(SocketAddr::new(SECOND_CLIENT, 4000), server(80));
 }
 
 #[test]
@@ -40,13 +40,13 @@ fn a_link_is_known_all_the_while_its_lan_devices_change() {
     let mut rig = Rig::new();
     rig.add_device("other", 300);
     rig.role_of_link(0);
-    let to_the_host = udp(server(53), SocketAddrV4::new(EXTERNAL[0], 9), b"?").frame();
+    let to_the_host = udp(server(53), SocketAddr::new(EXTERNAL[0], 9), b"?").frame();
     let mut changer = rig.another_plane();
     let ended = AtomicBool::new(false);
     let mut runner = rig.another_plane();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let address = GATEWAY_LAN.into();
+            let address = GATEWAY_LAN;
             for mtu in [1300, 1400].into_iter().cycle() {
                 changer
                     .attach(300, Role::lan([address]), false, mtu)

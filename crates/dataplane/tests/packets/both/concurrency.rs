@@ -1,7 +1,7 @@
 //! Several CPUs at the same flows at once.
 
 use std::{
-    net::SocketAddrV4,
+    net::SocketAddr,
     sync::{
         Barrier,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anabranch_core::{ClassId, DataPlane, Family, LinkId};
+use anabranch_core::{ClassId, DataPlane, LinkId};
 use anabranch_dataplane::{Gateway, Ran, Settings};
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
@@ -21,14 +21,14 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
 const ROUNDS: u32 = 6000;
 
 /// The packets of connection `port`, whose external port is its own, on link 0.
 fn connection(port: u16, round: u32) -> Vec<(&'static str, Vec<u8>)> {
     let (local, remote) = (client(port), server(80));
-    let external = SocketAddrV4::new(EXTERNAL[0], port);
+    let external = SocketAddr::new(EXTERNAL[0], port);
     let isn = LOCAL_ISN + (round << 8);
     let out = |flags, seq, ack| ("lan", tcp(local, remote, flags, seq, ack).frame());
     let inward = |flags, seq, ack| ("wan", tcp(remote, external, flags, seq, ack).frame());
@@ -48,7 +48,7 @@ fn connection(port: u16, round: u32) -> Vec<(&'static str, Vec<u8>)> {
         out("PA", isn + 1, REMOTE_ISN + 1),
     ];
     packets.extend(end);
-    let mapping = SocketAddrV4::new(EXTERNAL[0], port);
+    let mapping = SocketAddr::new(EXTERNAL[0], port);
     packets.push(("lan", udp(local, server(53), b"q").frame()));
     packets.push(("wan", udp(server(53), mapping, b"a").frame()));
     packets
@@ -135,7 +135,7 @@ fn a_sweep_and_the_end_of_a_link_at_once_count_every_flow_once() {
             });
             together.wait();
             rig.plane()
-                .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
+                .end_flows(ClassId::DEFAULT, FAMILY, LinkId(0))
                 .unwrap();
         });
         assert_eq!(rig.plane().confirmed().unwrap(), 0);
@@ -152,7 +152,7 @@ fn out_of_order(port: u16, id: u16) -> Vec<Vec<u8>> {
 }
 
 /// The source that a first fragment left with, if it did.
-fn source_of(ran: &Ran) -> Option<SocketAddrV4> {
+fn source_of(ran: &Ran) -> Option<SocketAddr> {
     if ran.action != TC_ACT_REDIRECT {
         return None;
     }
@@ -160,7 +160,7 @@ fn source_of(ran: &Ran) -> Option<SocketAddrV4> {
     match &seen.inside {
         Inside::Piece(body) => {
             let port = u16::from_be_bytes([body[0], body[1]]);
-            Some(SocketAddrV4::new(seen.ip.source.into(), port))
+            Some(SocketAddr::new(seen.ip.source, port))
         }
         // A host whose flow is gone is told.
         _ => None,
@@ -199,7 +199,7 @@ fn a_first_fragment_leaves_from_its_own_endpoint_or_not_at_all_though_its_embryo
     let flood = || {
         pin_to(cpus[1]);
         for i in (0..u32::MAX).take_while(|_| !ended.load(Ordering::Relaxed)) {
-            let remote = SocketAddrV4::new((0x1400_0000 + i % 0x10000).into(), 80);
+            let remote = SocketAddr::new(internet_host(i % 0x10000), 80);
             let syn = tcp(client(1024), remote, "S", i, 0).frame();
             flooder.run("lan", &syn, 1).unwrap();
         }
@@ -216,7 +216,7 @@ fn a_first_fragment_leaves_from_its_own_endpoint_or_not_at_all_though_its_embryo
         ended.store(true, Ordering::Relaxed);
         left
     });
-    let own = |port| SocketAddrV4::new(EXTERNAL[0], port);
+    let own = |port| SocketAddr::new(EXTERNAL[0], port);
     let astray: Vec<_> = left
         .iter()
         .filter(|(port, from)| *from != own(*port))
@@ -251,7 +251,7 @@ impl Interrupt {
 /// SYN, answer, the segment that confirms, the request behind it and the end of one connection.
 fn short_connection(isn: u32) -> [Vec<u8>; 5] {
     let (local, remote) = (client(4000), server(80));
-    let external = SocketAddrV4::new(EXTERNAL[0], 4000);
+    let external = SocketAddr::new(EXTERNAL[0], 4000);
     let out = |flags, seq, ack| tcp(local, remote, flags, seq, ack).frame();
     [
         out("S", isn, 0),

@@ -1,14 +1,13 @@
 //! Connections: handshakes, ends, and lies about ends.
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::SocketAddr;
 
 use anabranch_dataplane::FlowState;
 
-use crate::{
-    common::*,
-    frame::{mss_option, tcp},
-    rig::*,
-};
+use super::*;
+
+/// Of a segment without options.
+const HEADERS: u64 = IP_HEADER as u64 + 20;
 
 #[test]
 fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
@@ -26,20 +25,20 @@ fn a_handshake_confirms_the_flow_and_data_passes_both_ways() {
         .lan_sends(&request.payload(b"request").frame())
         .sent("translated-out");
     assert_eq!((sent.src(), sent.dst()), (connection.external, server(80)));
-    assert_eq!(
-        (sent.payload(), sent.ip.time_to_live),
-        (&b"request"[..], 63)
-    );
+    assert_eq!((sent.payload(), sent.ip.hop_limit), (&b"request"[..], 63));
     let reply = connection.answer("PA", REMOTE_ISN + 1, LOCAL_ISN + 8);
     let got = rig
         .link_brings(connection.link, &reply.payload(b"reply").frame())
         .sent("translated-in");
     assert_eq!((got.src(), got.dst()), (server(80), client(4000)));
-    assert_eq!((got.payload(), got.ip.time_to_live), (&b"reply"[..], 63));
+    assert_eq!((got.payload(), got.ip.hop_limit), (&b"reply"[..], 63));
 
     let flow = rig.flow(client(4000));
     assert_eq!((flow.packets_out, flow.packets_in), (4, 2));
-    assert_eq!((flow.bytes_out, flow.bytes_in), (4 * 40 + 7, 2 * 40 + 5));
+    assert_eq!(
+        (flow.bytes_out, flow.bytes_in),
+        (4 * HEADERS + 7, 2 * HEADERS + 5)
+    );
 }
 
 #[test]
@@ -238,7 +237,7 @@ fn what_does_not_answer_the_syn_changes_nothing_and_reaches_nobody() {
 }
 
 /// The external end of an attempt from `client(4000)`, and the outcome of a bare ACK with this number there.
-fn challenged(rig: &mut Rig, ack: u32) -> (SocketAddrV4, Outcome) {
+fn challenged(rig: &mut Rig, ack: u32) -> (SocketAddr, Outcome) {
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", LOCAL_ISN, 0);
     let external = rig.lan_sends(&syn.frame()).sent("translated-out").src();
@@ -317,10 +316,7 @@ fn nothing_answers_a_syn_that_did_not_leave_but_what_would_have() {
     let (local, remote) = (client(4000), server(80));
     let syn = tcp(local, remote, "S", ISN, 0).ip().ttl(1);
     rig.lan_sends(&syn.frame()).answered("ttl-out");
-    let IpAddr::V4(address) = rig.flow(local).external.ip() else {
-        panic!("not of IPv4");
-    };
-    let external = SocketAddrV4::new(address, rig.flow(local).external.port());
+    let external = rig.flow(local).external;
     for ahead in [2, 1 << 20, 1 << 30] {
         let lie = tcp(remote, external, "SA", REMOTE_ISN, ISN + ahead);
         rig.link_brings(link_of(external), &lie.frame())
@@ -408,7 +404,7 @@ fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
     let before = received(&mut rig);
     let stray = tcp(
         server(80),
-        SocketAddrV4::new(*connection.external.ip(), 5),
+        SocketAddr::new(connection.external.ip(), 5),
         "A",
         7,
         7,
@@ -421,7 +417,7 @@ fn what_belongs_to_no_flow_is_no_sign_that_a_link_works() {
         .payload(b"data");
     rig.link_brings(connection.link, &data.frame())
         .sent("translated-in");
-    assert_eq!(received(&mut rig), (before.0 + 1, before.1 + 44));
+    assert_eq!(received(&mut rig), (before.0 + 1, before.1 + HEADERS + 4));
 }
 
 #[test]
@@ -471,7 +467,7 @@ fn under_wsdm_a_syn_that_was_answered_keeps_its_link() {
 }
 
 /// A gateway under WSDM, and a connection attempt whose SYN was sent twice: over the first link, then over the second.
-fn two_tries() -> (Rig, [SocketAddrV4; 2]) {
+fn two_tries() -> (Rig, [SocketAddr; 2]) {
     let mut rig = Rig::new();
     let mut choice = round_robin(0b11);
     choice.syn_retry = 1;
@@ -482,7 +478,7 @@ fn two_tries() -> (Rig, [SocketAddrV4; 2]) {
     (rig, tries)
 }
 
-fn syn_ack(external: SocketAddrV4) -> Vec<u8> {
+fn syn_ack(external: SocketAddr) -> Vec<u8> {
     tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1).frame()
 }
 
@@ -499,7 +495,7 @@ fn a_late_answer_to_an_earlier_syn_wins_if_nothing_else_has_answered() {
     let flow = rig.flow(client(4000));
     assert_eq!(
         (flow.state, flow.link, flow.external),
-        (FlowState::Established, link_of(first), first.into())
+        (FlowState::Established, link_of(first), first)
     );
     assert_eq!((rig.live(), rig.flows().len()), (1, 1));
 
@@ -612,7 +608,7 @@ fn the_segment_size_of_a_syn_is_lowered_to_the_link_and_never_raised() {
         let syn = tcp(local, remote, "S", LOCAL_ISN, 0).options(&mss_option(asked));
         let sent = rig.lan_sends(&syn.frame()).sent("translated-out");
         let link = link_of(sent.src());
-        let fits = [1452, 1360][usize::from(link)];
+        let fits = [1492, 1400][usize::from(link)] - HEADERS as u16;
         assert_eq!(sent.mss(), Some(asked.min(fits)));
 
         let answer =
@@ -637,7 +633,11 @@ fn the_segment_size_is_found_behind_other_options_at_any_offset() {
         let sent = rig
             .lan_sends(&syn.options(&options).frame())
             .sent("translated-out");
-        assert_eq!(sent.mss(), Some(1360), "behind {padding} bytes of padding");
+        assert_eq!(
+            sent.mss(),
+            Some(1400 - HEADERS as u16),
+            "behind {padding} bytes of padding"
+        );
     }
 }
 

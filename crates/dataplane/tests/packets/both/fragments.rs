@@ -1,23 +1,24 @@
 //! Fragments: only the first names the ports, and all must leave as one datagram.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
 /// Puts pieces together, and reads the datagram with its checksum.
 fn reassemble(pieces: &[Seen]) -> Seen {
     let mut body = Vec::new();
     let mut sorted = pieces.to_vec();
-    sorted.sort_by_key(|piece| piece.ip.fragment_offset.value());
+    let place = |piece: &Seen| piece.ip.fragment.expect("a piece");
+    sorted.sort_by_key(|piece| place(piece).offset);
     for piece in &sorted {
-        let at = usize::from(piece.ip.fragment_offset.value()) * 8;
+        let at = usize::from(place(piece).offset);
         assert_eq!(at, body.len(), "no hole before {at}");
         assert_eq!(piece.ip.identification, pieces[0].ip.identification);
         body.extend_from_slice(piece.payload());
     }
-    assert!(!sorted.last().unwrap().ip.more_fragments);
+    assert!(!place(sorted.last().unwrap()).more);
     let mut header = sorted[0].ip.clone();
-    header.more_fragments = false;
+    header.fragment = None;
     read_packet(&Ip { header, body }.packet())
 }
 
@@ -26,7 +27,7 @@ fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
     let mut rig = Rig::new();
     let payload: Vec<u8> = (0..4000).map(|i| i as u8).collect();
     let datagram = udp(client(40000), server(53), &payload).id(7);
-    let pieces: Vec<_> = [(0, 1480), (1480, 2960), (2960, 4008)]
+    let pieces: Vec<_> = [(0, 1440), (1440, 2880), (2880, 4008)]
         .map(|(from, to)| {
             rig.lan_sends(&datagram.fragment(from, to).frame())
                 .sent("translated-out")
@@ -35,18 +36,18 @@ fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
     let whole = reassemble(&pieces);
     assert_eq!((whole.dst(), whole.payload()), (server(53), &payload[..]));
     let back = udp(server(53), whole.src(), &payload).id(9);
-    let pieces: Vec<_> = [(0, 1480), (2960, 4008), (1480, 2960)]
+    let pieces: Vec<_> = [(0, 1440), (2880, 4008), (1440, 2880)]
         .map(|(from, to)| {
             rig.link_brings(link_of(whole.src()), &back.fragment(from, to).frame())
                 .sent("translated-in")
         })
         .to_vec();
+    assert_eq!(pieces[0].ip.identification, 9);
     let whole = reassemble(&pieces);
     assert_eq!(
         (whole.dst(), whole.payload()),
         (client(40000), &payload[..])
     );
-    assert_eq!(whole.ip.identification, 9);
     assert_eq!(rig.flows().len(), 1);
 }
 
@@ -54,10 +55,10 @@ fn a_datagram_in_fragments_leaves_with_one_port_and_one_id_that_is_the_links() {
 fn two_hosts_with_one_id_towards_one_server_are_not_mixed() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    let hosts = [client(4000), SocketAddrV4::new(SECOND_CLIENT, 4000)];
+    let hosts = [client(4000), SocketAddr::new(SECOND_CLIENT, 4000)];
     let datagrams = [[1u8; 2000], [2; 2000]];
     let mut pieces = [Vec::new(), Vec::new()];
-    for (from, to) in [(0, 1480), (1480, 2008)] {
+    for (from, to) in [(0, 1440), (1440, 2008)] {
         for (host, datagram) in datagrams.iter().enumerate() {
             let ip = udp(hosts[host], server(53), datagram).id(7);
             let sent = rig.lan_sends(&ip.fragment(from, to).frame());
@@ -76,20 +77,20 @@ fn two_hosts_with_one_id_towards_one_server_are_not_mixed() {
 #[test]
 fn the_datagrams_of_one_host_make_no_other_hosts_forgotten() {
     let mut rig = Rig::new();
-    let host = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    let host = SocketAddr::new(SECOND_CLIENT, 4000);
     let datagram = udp(host, server(53), &[7; 2000]).id(7);
-    rig.lan_sends(&datagram.fragment(0, 1480).frame())
+    rig.lan_sends(&datagram.fragment(0, 1440).frame())
         .sent("translated-out");
     // More than there is room for.
     for number in 0..8500 {
         let flood = udp(client(4000), server(53), &[1; 2000]).id(number);
-        rig.lan_sends(&flood.fragment(0, 1480).frame())
+        rig.lan_sends(&flood.fragment(0, 1440).frame())
             .sent("translated-out");
     }
-    rig.lan_sends(&datagram.fragment(1480, 2008).frame())
+    rig.lan_sends(&datagram.fragment(1440, 2008).frame())
         .sent("translated-out");
     let latest = udp(client(4000), server(53), &[1; 2000]).id(8499);
-    rig.lan_sends(&latest.fragment(1480, 2008).frame())
+    rig.lan_sends(&latest.fragment(1440, 2008).frame())
         .sent("translated-out");
 }
 
@@ -97,14 +98,14 @@ fn the_datagrams_of_one_host_make_no_other_hosts_forgotten() {
 fn overlapping_fragments_poison_their_datagram_and_no_other() {
     let mut rig = Rig::new();
     let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
-    rig.lan_sends(&datagram.fragment(0, 1480).frame())
+    rig.lan_sends(&datagram.fragment(0, 1440).frame())
         .sent("translated-out");
-    rig.lan_sends(&datagram.fragment(1472, 2960).frame())
+    rig.lan_sends(&datagram.fragment(1432, 2880).frame())
         .dropped("fragment-overlap");
-    rig.lan_sends(&datagram.fragment(2960, 4008).frame())
+    rig.lan_sends(&datagram.fragment(2880, 4008).frame())
         .dropped("fragment-overlap");
     let other = udp(client(4000), server(53), &[7; 4000]).id(8);
-    rig.lan_sends(&other.fragment(0, 1480).frame())
+    rig.lan_sends(&other.fragment(0, 1440).frame())
         .sent("translated-out");
 }
 
@@ -115,10 +116,10 @@ fn a_fragment_without_its_first_waits_and_from_a_link_the_stack_has_it_too() {
         .lan_sends(&udp(client(4000), server(53), b"x").frame())
         .sent("translated-out");
     let datagram = udp(client(4000), server(53), &[7; 4000]).id(7);
-    rig.lan_sends(&datagram.fragment(1480, 2960).frame())
+    rig.lan_sends(&datagram.fragment(1440, 2880).frame())
         .dropped("fragment-held");
     let datagram = udp(server(53), sent.src(), &[7; 4000]).id(7);
-    rig.link_brings(link_of(sent.src()), &datagram.fragment(1480, 2960).frame())
+    rig.link_brings(link_of(sent.src()), &datagram.fragment(1440, 2880).frame())
         .passed("no-flow-in");
 }
 
@@ -128,7 +129,7 @@ fn a_fragment_that_comes_twice_harms_nothing() {
     let payload = [7; 4000];
     let datagram = udp(client(4000), server(53), &payload).id(7);
     let mut pieces = Vec::new();
-    for (from, to) in [(0, 1480), (1480, 2960), (2960, 4008)] {
+    for (from, to) in [(0, 1440), (1440, 2880), (2880, 4008)] {
         for _ in 0..2 {
             let piece = rig.lan_sends(&datagram.fragment(from, to).frame());
             pieces.push(piece.sent("translated-out"));
@@ -143,7 +144,7 @@ fn an_id_that_comes_round_again_is_a_datagram_of_its_own() {
     let mut rig = Rig::new();
     for _ in 0..3 {
         let datagram = udp(client(4000), server(53), &[7; 2000]).id(7);
-        let pieces = [(0, 1480), (1480, 2008)].map(|(from, to)| {
+        let pieces = [(0, 1440), (1440, 2008)].map(|(from, to)| {
             rig.lan_sends(&datagram.fragment(from, to).frame())
                 .sent("translated-out")
         });

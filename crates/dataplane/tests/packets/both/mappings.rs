@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{IpAddr, SocketAddr},
 };
 
-use anabranch_core::{ClassId, DataPlane, Family, LinkId};
+use anabranch_core::{ClassId, DataPlane, LinkId};
 use anabranch_dataplane::FlowState;
 use proptest::prelude::*;
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
 #[test]
 fn one_socket_is_one_external_endpoint_to_every_remote_end() {
@@ -56,7 +56,7 @@ fn with_open_filtering_a_mapping_hears_from_everyone_but_liars() {
     let link = link_of(sent.src());
     rig.link_brings(link, &udp(second_server(53), sent.src(), b"b").frame())
         .sent("translated-in");
-    let liar = SocketAddrV4::new(SECOND_CLIENT, 53);
+    let liar = SocketAddr::new(SECOND_CLIENT, 53);
     rig.link_brings(link, &udp(liar, sent.src(), b"c").frame())
         .dropped("spoofed-wan");
 }
@@ -68,7 +68,7 @@ fn a_packet_to_the_mapping_of_another_link_is_not_its_mapping() {
         .lan_sends(&udp(client(4000), server(53), b"a").frame())
         .sent("translated-out");
     let other = 1 - link_of(sent.src());
-    let elsewhere = SocketAddrV4::new(EXTERNAL[usize::from(other)], sent.src().port());
+    let elsewhere = SocketAddr::new(EXTERNAL[usize::from(other)], sent.src().port());
     rig.link_brings(other, &udp(server(53), elsewhere, b"b").frame())
         .dropped("stray");
 }
@@ -78,8 +78,8 @@ fn a_mapping_leaves_what_the_kernel_routes_to_the_kernel() {
     let mut rig = Rig::new();
     rig.lan_sends(&udp(client(4000), server(53), b"a").frame())
         .sent("translated-out");
-    for kernels in [GATEWAY_LAN, SECOND_CLIENT, Ipv4Addr::new(224, 0, 0, 251)] {
-        let remote = SocketAddrV4::new(kernels, 53);
+    for kernels in [GATEWAY_LAN, SECOND_CLIENT, SITE.multicast] {
+        let remote = SocketAddr::new(kernels, 53);
         rig.lan_sends(&udp(client(4000), remote, b"b").frame())
             .passed("specific-route");
     }
@@ -96,7 +96,7 @@ fn no_two_sockets_share_an_external_port() {
     let mut taken = BTreeSet::new();
     for host in 2..=60u8 {
         for port in [123, 5000, 40000] {
-            let local = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), port);
+            let local = SocketAddr::new(lan_host(host), port);
             let sent = rig
                 .lan_sends(&udp(local, server(53), b"a").frame())
                 .sent("translated-out");
@@ -109,8 +109,8 @@ fn no_two_sockets_share_an_external_port() {
 fn a_free_port_is_preserved_and_a_taken_one_replaced_within_its_class() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    let mut external = |host: Ipv4Addr, port| {
-        let local = SocketAddrV4::new(host, port);
+    let mut external = |host: IpAddr, port| {
+        let local = SocketAddr::new(host, port);
         rig.lan_sends(&udp(local, server(53), b"a").frame())
             .sent("translated-out")
             .src()
@@ -165,7 +165,7 @@ fn echo_keeps_one_id_to_every_remote_end_and_shares_none_with_another_host() {
     assert_ne!(other.src(), first.src());
     let reply = echo_reply(SERVER, EXTERNAL[0], other.src().port(), b"x");
     let got = rig.link_brings(0, &reply.frame()).sent("translated-in");
-    assert_eq!(got.dst(), SocketAddrV4::new(SECOND_CLIENT, 77));
+    assert_eq!(got.dst(), SocketAddr::new(SECOND_CLIENT, 77));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn an_echo_reply_of_a_remote_that_the_mapping_never_asked_is_the_gateways_own() 
         rig.set(|s| s.udp_filter_open = udp_filter_open);
         let asked = echo(CLIENT, SERVER, 7, b"LAN").frame();
         let sent = rig.lan_sends(&asked).sent("translated-out").src();
-        let reply = |from| echo_reply(from, *sent.ip(), sent.port(), b"").frame();
+        let reply = |from| echo_reply(from, sent.ip(), sent.port(), b"").frame();
         let link = link_of(sent);
         rig.link_brings(link, &reply(SECOND_SERVER))
             .passed("no-flow-in");
@@ -199,7 +199,7 @@ fn an_echo_reply_of_a_remote_that_the_mapping_never_asked_is_the_gateways_own() 
         rig.link_brings(link, &reply(SECOND_SERVER))
             .sent("translated-in");
         rig.plane()
-            .end_flows(ClassId::DEFAULT, Family::V4, LinkId(link))
+            .end_flows(ClassId::DEFAULT, FAMILY, LinkId(link))
             .unwrap();
     }
 }
@@ -256,7 +256,7 @@ fn a_stream_that_nobody_answers_is_confirmed_after_a_second() {
 fn two_lan_hosts_meet_at_their_external_endpoints_and_see_no_inside_address() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    let (a, b) = (client(4000), SocketAddrV4::new(SECOND_CLIENT, 5000));
+    let (a, b) = (client(4000), SocketAddr::new(SECOND_CLIENT, 5000));
     let mut external = |local| {
         rig.lan_sends(&udp(local, server(3478), b"stun").frame())
             .sent("translated-out")
@@ -277,7 +277,7 @@ fn two_lan_hosts_meet_at_their_external_endpoints_and_see_no_inside_address() {
 fn a_mapping_that_began_towards_a_neighbour_hears_nobody_on_a_link_in_its_name() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
-    let neighbour = SocketAddrV4::new(SECOND_CLIENT, 4000);
+    let neighbour = SocketAddr::new(SECOND_CLIENT, 4000);
     let query = udp(neighbour, server(53), b"query").frame();
     let called = rig.lan_sends(&query).sent("translated-out").src();
     let hello = udp(client(5000), called, b"hello").frame();

@@ -1,22 +1,22 @@
 //! Who may open a flow: shares of hosts, of the kernel's NAT, ports of the gateway itself, sources of other devices.
 
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anabranch_core::DataPlane;
 use anabranch_dataplane::{Route, Sizes, Verdict};
 
-use crate::{common::*, frame::*, rig::*};
+use super::*;
 
-fn host(number: u8, port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, number), port)
+fn host(number: u8, port: u16) -> SocketAddr {
+    SocketAddr::new(lan_host(number), port)
 }
 
 /// SYNs of one network card from many addresses to many servers.
 fn flood(rig: &mut Rig, syns: u32) {
     rig.lan_floods((0..syns).map(|i| {
         let local = host(10 + (i % 200) as u8, 1024 + (i % 60_000) as u16);
-        let remote = SocketAddrV4::new(Ipv4Addr::from(0x1400_0000 + i), 80);
+        let remote = SocketAddr::new(internet_host(i), 80);
         sent_by(FLOODER, tcp(local, remote, "S", i, 0).frame())
     }));
 }
@@ -175,8 +175,8 @@ fn ports_of_the_gateways_sockets_and_reserved_ones_are_never_given_away() {
     let mut rig = Rig::new();
     rig.install(&round_robin(0b01));
     rig.set(|s| s.reserved[3] = 1195);
-    let _vpn = UdpSocket::bind("0.0.0.0:1194").unwrap();
-    let _web = TcpListener::bind("0.0.0.0:8080").unwrap();
+    let _vpn = UdpSocket::bind((SITE.unspecified, 1194)).unwrap();
+    let _web = TcpListener::bind((SITE.unspecified, 8080)).unwrap();
     for port in [1194, 1195] {
         let query = udp(client(port), server(53), b"q").frame();
         let sent = rig.lan_sends(&query).sent("translated-out");
@@ -197,12 +197,14 @@ fn ports_of_the_gateways_sockets_and_reserved_ones_are_never_given_away() {
 #[test]
 fn a_source_of_another_lan_device_is_dropped_unless_lans_may_be_asymmetric() {
     let mut rig = Rig::new();
-    let lan = |third, ifindex| Route {
-        prefix: (Ipv4Addr::new(10, 0, third, 0).into(), 24),
+    let lan = |prefix, ifindex| Route {
+        prefix,
         verdict: Verdict::Lan { ifindex, via: None },
     };
-    rig.plane().set_routes(&[lan(0, 1), lan(9, 7)]).unwrap();
-    let local = SocketAddrV4::new(Ipv4Addr::new(10, 0, 9, 2), 4000);
+    rig.plane()
+        .set_routes(&[lan(SITE.lan, 1), lan(SITE.further_lan, 7)])
+        .unwrap();
+    let local = SocketAddr::new(SITE.further_host(2), 4000);
     let syn = tcp(local, server(80), "S", LOCAL_ISN, 0).frame();
     rig.lan_sends(&syn).dropped("spoofed-device");
     rig.set(|s| s.lan_sources_loose = 1);
@@ -267,13 +269,7 @@ fn segments_of_no_flow_that_one_host_gives_to_the_kernel_are_bounded_and_cost_no
     rig.lan_sends(&other).passed("fallback-unknown");
     // What the server answers is the kernel's only if that knows it.
     for flags in ["A", "SA", "R"] {
-        let answer = tcp(
-            server(80),
-            SocketAddrV4::new(EXTERNAL[0], 2000),
-            flags,
-            1,
-            1,
-        );
+        let answer = tcp(server(80), SocketAddr::new(EXTERNAL[0], 2000), flags, 1, 1);
         rig.link_brings(0, &answer.frame()).passed("fallback-stray");
     }
     rig.connect(client(4000), server(443));
@@ -282,19 +278,19 @@ fn segments_of_no_flow_that_one_host_gives_to_the_kernel_are_bounded_and_cost_no
 const ROUTER: u8 = 254;
 
 /// A host behind the LAN's router, whose card is all that is seen of it.
-fn behind_router(number: u8, port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::new(10, 0, 9, number), port)
+fn behind_router(number: u8, port: u16) -> SocketAddr {
+    SocketAddr::new(SITE.further_host(number), port)
 }
 
 fn rig_with_router() -> Rig {
     let mut rig = Rig::new();
-    let router = *host(ROUTER, 0).ip();
-    rig.add_router((Ipv4Addr::new(10, 0, 9, 0), 24), router);
+    let router = host(ROUTER, 0).ip();
+    rig.add_router(SITE.further_lan, router);
     rig
 }
 
 /// A SYN by the router's card, in the name of whoever it says.
-fn by_router(local: SocketAddrV4, remote: SocketAddrV4) -> Vec<u8> {
+fn by_router(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     let mac = [2, 0, 10, 0, 0, ROUTER];
     sent_by(mac, tcp(local, remote, "S", LOCAL_ISN, 0).frame())
 }
@@ -324,7 +320,7 @@ fn a_flood_of_one_address_behind_a_lan_router_evicts_no_handshake_of_another() {
     let external = rig.lan_sends(&waiting).sent("translated-out").src();
     let syns = 10 * settings().embryos_per_host;
     rig.lan_floods((0..syns).map(|i| {
-        let remote = SocketAddrV4::new(Ipv4Addr::from(0x1400_0000 + i), 80);
+        let remote = SocketAddr::new(internet_host(i), 80);
         by_router(behind_router(3, 4000), remote)
     }));
     let answer = tcp(server(80), external, "SA", REMOTE_ISN, LOCAL_ISN + 1);
@@ -335,7 +331,7 @@ fn a_flood_of_one_address_behind_a_lan_router_evicts_no_handshake_of_another() {
 #[test]
 fn the_cards_of_one_device_share_what_it_may_have_and_leave_another_device_its_own() {
     let mut rig = Rig::new();
-    rig.add_lan((Ipv4Addr::new(10, 0, 9, 0), 24), 300, MTU);
+    rig.add_lan(SITE.further_lan, 300, MTU);
     rig.set(|s| {
         (s.flows_per_device, s.embryos_per_device) = (8, 1000);
         s.lan_sources_loose = 1;
@@ -350,7 +346,7 @@ fn the_cards_of_one_device_share_what_it_may_have_and_leave_another_device_its_o
     }
     assert_eq!(syn(&mut rig, host(17, 4000)), "refused-device");
     assert_eq!(syn(&mut rig, client(4001)), "refused-device");
-    let elsewhere = |port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 9, 2), port);
+    let elsewhere = |port| SocketAddr::new(SITE.further_host(2), port);
     for port in 4000..4008 {
         assert_eq!(syn(&mut rig, elsewhere(port)), "translated-out");
     }
@@ -365,12 +361,12 @@ fn the_cards_of_one_device_share_what_it_may_have_and_leave_another_device_its_o
 fn the_embryos_of_one_device_make_room_among_themselves() {
     const SHARE: u32 = 8;
     let mut rig = Rig::new();
-    rig.add_lan((Ipv4Addr::new(10, 0, 9, 0), 24), 300, MTU);
+    rig.add_lan(SITE.further_lan, 300, MTU);
     rig.set(|s| {
         (s.flows_per_device, s.embryos_per_device) = (1000, SHARE);
         s.lan_sources_loose = 1;
     });
-    let elsewhere = SocketAddrV4::new(Ipv4Addr::new(10, 0, 9, 2), 4000);
+    let elsewhere = SocketAddr::new(SITE.further_host(2), 4000);
     let waiting = rig.open(elsewhere, server(80));
     flood(&mut rig, 10 * SHARE);
     assert_eq!(rig.embryos(), 2 * (SHARE as usize + 1));
@@ -382,29 +378,20 @@ fn the_embryos_of_one_device_make_room_among_themselves() {
 fn the_remote_addresses_of_one_mapping_cost_no_other_host_anything() {
     let mut rig = Rig::new();
     let speak = |rig: &mut Rig, remote: u32| {
-        let remote = SocketAddrV4::new(Ipv4Addr::from(remote), 6881);
+        let remote = SocketAddr::new(internet_host(remote), 6881);
         let packet = udp(host(66, 6881), remote, b"x").frame();
         rig.lan_sends(&sent_by(FLOODER, packet))
             .sent("translated-out")
             .src()
     };
     let quota = settings().quota_per_host;
-    let external = (0..=2 * quota)
-        .map(|i| speak(&mut rig, 0x1400_0000 + i))
-        .last()
-        .unwrap();
+    let external = (0..=2 * quota).map(|i| speak(&mut rig, i)).last().unwrap();
     assert!(rig.embryos() <= 2, "{} entries", rig.embryos());
-    let answer = |remote: u32| {
-        udp(
-            SocketAddrV4::new(Ipv4Addr::from(remote), 6881),
-            external,
-            b"y",
-        )
-        .frame()
-    };
-    rig.link_brings(link_of(external), &answer(0x1400_0000 + quota))
+    let answer =
+        |remote: u32| udp(SocketAddr::new(internet_host(remote), 6881), external, b"y").frame();
+    rig.link_brings(link_of(external), &answer(quota))
         .sent("translated-in");
-    rig.link_brings(link_of(external), &answer(0x1400_0000 + 2 * quota))
+    rig.link_brings(link_of(external), &answer(2 * quota))
         .dropped("filtered-in");
 
     let other = rig

@@ -1,0 +1,86 @@
+//! Prefixes of IPv6 that are routed to this host by a link, so that hosts keep what is behind theirs (RFC 6296).
+//!
+//! Such a prefix is written in the configuration, or found: whoever takes a delegation (RFC 8415 section 6.3) keeps an
+//! unreachable route of all of it, so that what it has given to nobody does not go back where it came from.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use anabranch_core::Family;
+
+use super::{LinkView, Prefix, RouteKind, Snapshot, TABLE_MAIN};
+use crate::config::{Config, Link};
+use crate::error::BadInput;
+use crate::plane::LinkId;
+
+/// Bits of a prefix that may change; behind them is the host's own part.
+const PREFIX_BITS_MAX: u8 = 64;
+/// What a registry gives one provider is no longer.
+const PROVIDER_BITS: u8 = 32;
+
+/// Gives links without a prefix of their own that which was delegated, where one link alone can have been meant: the only one
+/// with IPv6, or the only one whose address is of the same provider.
+pub fn assign(config: &Config, host: &Snapshot, links: &mut BTreeMap<LinkId, LinkView>) {
+    for prefix in delegated(config, host) {
+        let external = |view: &LinkView| view.path(Family::V6).map(|path| path.external);
+        let with_v6: Vec<(LinkId, IpAddr)> = links
+            .iter()
+            .filter_map(|(id, view)| Some((*id, external(view)?)))
+            .collect();
+        let provider = Prefix::new(prefix.0.into(), PROVIDER_BITS);
+        let is_meant = |address: IpAddr| provider.overlaps(Prefix::host(address));
+        let meant: Vec<LinkId> = with_v6
+            .iter()
+            .filter(|(_, address)| with_v6.len() == 1 || is_meant(*address))
+            .map(|(id, _)| *id)
+            .collect();
+        let [id] = meant[..] else { continue };
+        if let Some(Ok(path)) = links
+            .get_mut(&id)
+            .map(|view| view.paths[Family::V6].path.as_mut())
+        {
+            path.prefix.get_or_insert(prefix);
+        }
+    }
+}
+
+/// Those into which every network of the LAN fits.
+fn delegated(config: &Config, host: &Snapshot) -> Vec<(Ipv6Addr, u8)> {
+    let routes = host
+        .routes
+        .iter()
+        .filter(|route| route.table == TABLE_MAIN && route.kind == RouteKind::Nowhere);
+    let prefixes = routes.filter_map(|route| match route.prefix.address {
+        IpAddr::V6(network) => Some((network, route.prefix.length)),
+        IpAddr::V4(_) => None,
+    });
+    prefixes
+        .filter(|(_, length)| (1..=PREFIX_BITS_MAX).contains(length))
+        .filter(|(_, length)| unfit(config, host, *length).is_none())
+        .collect()
+}
+
+/// A network of the LAN that does not fit into a prefix: two of its hosts, or two networks, might become one.
+fn unfit(config: &Config, host: &Snapshot, length: u8) -> Option<(String, Prefix)> {
+    config.lan.iter().find_map(|name| {
+        let addresses = &host.devices.get(name)?.addresses;
+        let mut networks = addresses.iter().map(|address| address.network());
+        let found = networks.find(|lan| lan.family() == Family::V6 && lan.length <= length)?;
+        Some((name.clone(), found))
+    })
+}
+
+/// Refuses a prefix that a network of the LAN does not fit into.
+pub fn check(config: &Config, link: &Link, host: &Snapshot) -> Result<(), BadInput> {
+    let Some((network, length)) = link.prefix6 else {
+        return Ok(());
+    };
+    let Some((device, lan)) = unfit(config, host, length) else {
+        return Ok(());
+    };
+    Err(config.bad(format!(
+        "link.{}.prefix6 = \"{network}/{length}\": {lan} of LAN device {device} is not longer, so that hosts of the LAN would become \
+         one; give the LAN longer networks, or leave prefix6 out, and they share the link's address",
+        link.name
+    )))
+}
