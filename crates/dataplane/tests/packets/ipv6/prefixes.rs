@@ -184,3 +184,22 @@ fn fragments_leave_by_a_prefix_and_return() {
         assert_eq!(piece.sent("translated-in").ip.destination, CLIENT);
     }
 }
+
+/// RFC 6296 section 3.6.
+#[test]
+fn an_address_that_no_prefix_makes_another_has_that_of_the_link() {
+    let mut rig = prefixed(0b10, 0b10);
+    let IpAddr::V6(lan) = SITE.lan.0 else {
+        panic!("{:?}", SITE.lan)
+    };
+    let all_ones = IpAddr::from(Ipv6Addr::from(u128::from(lan) | u128::from(u64::MAX)));
+    for port in [4000, 40000] {
+        let local = SocketAddr::new(all_ones, port);
+        let sent = rig.lan_sends(&udp(local, server(53), b"?").frame());
+        let external = sent.sent("translated-out").src();
+        assert_eq!(external.ip(), EXTERNAL[1]);
+        let answer = udp(server(53), external, b"!").frame();
+        let got = rig.link_brings(1, &answer).sent("translated-in");
+        assert_eq!(got.dst(), local);
+    }
+}
