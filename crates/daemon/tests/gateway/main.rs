@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod families;
 mod guard;
 mod own;
 mod privileges;
