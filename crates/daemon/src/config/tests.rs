@@ -472,3 +472,44 @@ fn the_availability_machine_is_told_what_is_written_and_refuses_what_does_not_fi
         "availability.up_loss = 7: 7 is outside of 0 to 6"
     );
 }
+
+#[test]
+fn what_is_wrong_about_a_links_ipv6_is_told_with_what_is_allowed() {
+    let network = r#"write the network that is routed to this link, of 16 to 64 bits, like "2001:db8:1::/56""#;
+    for (key, value, problem) in [
+        (
+            "gateway6",
+            "192.0.2.1",
+            r#"write one IPv6 address, like "2001:db8::1""#,
+        ),
+        (
+            "gateway6",
+            "ff02::1",
+            "must be the IPv6 address of one host",
+        ),
+        ("address6", "::", "must be the IPv6 address of one host"),
+        (
+            "address6",
+            "fe80::1",
+            "is known on the line alone; write one that the internet can answer to",
+        ),
+        ("prefix6", "2001:db8:1::", network),
+        ("prefix6", "2001:db8:1::/72", network),
+        ("prefix6", "2001:db8:1:1::/56", network),
+        ("prefix6", "192.0.2.0/24", network),
+    ] {
+        let link = format!(r#"device = "eth1", {key} = "{value}""#);
+        let wanted = format!(r#"link.fiber.{key} = "{value}": {problem}"#);
+        assert_eq!(error_of_link(&link), wanted);
+    }
+    let inbound = error_of_link(r#"device = "eth1", inbound = "allow""#);
+    assert!(inbound.contains("unknown key"), "{inbound}");
+}
+
+#[test]
+fn a_family_without_targets_of_its_own_asks_those_that_all_links_have() {
+    let config = parse(&format!("{MINIMAL}probe.targets = [\"icmp:192.0.2.1\"]")).unwrap();
+    let link = &config.links[0];
+    assert_eq!(link.targets(Family::V4).len(), 1);
+    assert_eq!(link.targets(Family::V6), DEFAULT_TARGETS[1]);
+}

@@ -44,6 +44,12 @@ pub fn assign(config: &Config, host: &Snapshot, links: &mut BTreeMap<LinkId, Lin
     }
 }
 
+/// That of the configuration, if every network of the LAN fits into it.
+pub fn written(config: &Config, link: &Link, host: &Snapshot) -> Option<(Ipv6Addr, u8)> {
+    let fits = |(_, length): &(Ipv6Addr, u8)| unfit(config, host, *length).is_none();
+    link.prefix6.filter(fits)
+}
+
 /// Those into which every network of the LAN fits.
 fn delegated(config: &Config, host: &Snapshot) -> Vec<(Ipv6Addr, u8)> {
     let routes = host

@@ -368,7 +368,7 @@ fn link_path(
     Ok(LinkPath {
         external,
         gateway,
-        prefix: link.prefix6.filter(|_| family == Family::V6),
+        prefix: delegated::written(config, link, host).filter(|_| family == Family::V6),
         ifindex: device.ifindex,
         mtu: device.mtu,
         point_to_point,

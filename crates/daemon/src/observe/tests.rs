@@ -393,3 +393,170 @@ fn gateway_and_leased_resolvers_are_asked_beside_the_public_ones_unless_others_a
         [(Target::Icmp(ip("192.0.2.1")), Reach::Far)]
     );
 }
+
+/// The same box with IPv6 on its LAN and both lines; the fibre's router is known by its address on the line.
+fn host_with_v6() -> Snapshot {
+    let mut host = host();
+    for (name, address) in [
+        ("lan0", "fd00:1::1/64"),
+        ("wan0", "2001:db8:a::2/64"),
+        ("ppp0", "2001:db8:b::7/64"),
+    ] {
+        let device = host.devices.get_mut(name).unwrap();
+        device.addresses.push(prefix(address));
+    }
+    let line = |ifindex| route("fe80::/64", ifindex, None, 256);
+    host.routes.extend([
+        route("::/0", FIBER, Some("fe80::1"), 1024),
+        route("::/0", LTE, None, 1024),
+        route("fd00:1::/64", LAN, None, 256),
+        route("fd00:2::/48", LAN, Some("fe80::99"), 1024),
+        route("2001:db8:a::/64", FIBER, None, 256),
+        line(FIBER),
+        line(LAN),
+        local("fe80::5/128"),
+        local("2001:db8:a::2/128"),
+    ]);
+    host
+}
+
+fn path_v6(desired: &Desired, link: u16) -> Result<LinkPath, Missing> {
+    desired.links[&LinkId(link)].paths[Family::V6].path.clone()
+}
+
+#[test]
+fn each_family_of_a_link_has_its_address_its_gateway_and_its_targets() {
+    let desired = derive(&config(CONFIG), &host_with_v6());
+    let (v4, v6) = (path(&desired, 0).unwrap(), path_v6(&desired, 0).unwrap());
+    assert_eq!(v4.external, ip("203.0.113.2"));
+    assert_eq!(
+        (v6.external, v6.gateway, v6.point_to_point),
+        (ip("2001:db8:a::2"), Some(ip("fe80::1")), false)
+    );
+    let lte = path_v6(&desired, 1).unwrap();
+    assert_eq!((lte.gateway, lte.point_to_point), (None, true));
+    let view = &desired.links[&LinkId(0)];
+    for (family, path) in view.paths.iter() {
+        let is_of = |(target, _): &(Target, Reach)| Family::from(target.address()) == family;
+        assert!(path.targets.iter().all(is_of), "{:?}", path.targets);
+    }
+    let gateway = (Target::Icmp(ip("fe80::1")), Reach::Near);
+    assert!(view.paths[Family::V6].targets.contains(&gateway));
+}
+
+#[test]
+fn what_is_of_one_line_alone_is_no_route_of_the_lan() {
+    let desired = derive(&config(CONFIG), &host_with_v6());
+    let lan = |via: Option<&str>| {
+        let via = via.map(ip);
+        Some(Verdict::Lan { ifindex: LAN, via })
+    };
+    for (to, verdict) in [
+        ("fe80::/10", Some(Verdict::Kernel)),
+        ("ff00::/8", Some(Verdict::Kernel)),
+        ("fe80::/64", None),
+        ("fe80::5/128", None),
+        ("fd00:1::/64", lan(None)),
+        ("fd00:2::/48", lan(Some("fe80::99"))),
+        ("2001:db8:a::2/128", Some(Verdict::Local)),
+        ("::/0", None),
+    ] {
+        assert_eq!(verdict_of(&desired, to), verdict, "{to}");
+    }
+}
+
+#[test]
+fn a_link_may_have_one_family_alone() {
+    let desired = derive(&config(CONFIG), &host());
+    assert!(path(&desired, 0).is_ok());
+    assert_eq!(path_v6(&desired, 0), Err(Missing::Address(Family::V6)));
+    let mut host = host_with_v6();
+    let of_v6 = |address: &Prefix| address.family() == Family::V6;
+    host.devices
+        .get_mut("wan0")
+        .unwrap()
+        .addresses
+        .retain(of_v6);
+    let desired = derive(&config(CONFIG), &host);
+    assert_eq!(path(&desired, 0), Err(Missing::Address(Family::V4)));
+    assert!(path_v6(&desired, 0).is_ok());
+}
+
+#[test]
+fn the_configuration_may_choose_address_and_gateway_of_ipv6() {
+    let mut host = host_with_v6();
+    let wan = host.devices.get_mut("wan0").unwrap();
+    wan.addresses.push(prefix("2001:db8:a::9/64"));
+    let chosen = CONFIG.replace(
+        r#""wan0""#,
+        r#""wan0", address6 = "2001:db8:a::9", gateway6 = "fe80::2""#,
+    );
+    let fiber = path_v6(&derive(&config(&chosen), &host), 0).unwrap();
+    assert_eq!(
+        (fiber.external, fiber.gateway),
+        (ip("2001:db8:a::9"), Some(ip("fe80::2")))
+    );
+    assert_eq!(
+        path(&derive(&config(&chosen), &host), 0).unwrap().external,
+        ip("203.0.113.2")
+    );
+}
+
+/// A delegation, as whoever took it leaves it.
+fn delegated(network: &str) -> HostRoute {
+    HostRoute {
+        kind: RouteKind::Nowhere,
+        ..route(network, 1, None, 1024)
+    }
+}
+
+#[test]
+fn a_delegated_prefix_is_the_links_that_it_can_be_of_alone() {
+    let mut host = host_with_v6();
+    host.routes.push(delegated("2001:db8:a:100::/56"));
+    let prefixes = |host: &Snapshot| {
+        let desired = derive(&config(CONFIG), host);
+        [0, 1].map(|link| path_v6(&desired, link).ok().and_then(|path| path.prefix))
+    };
+    assert_eq!(prefixes(&host), [None, None], "both are of one provider");
+    let lte = host.devices.get_mut("ppp0").unwrap();
+    lte.addresses[1] = prefix("2001:db9::7/64");
+    let network = Some(("2001:db8:a:100::".parse().unwrap(), 56));
+    assert_eq!(prefixes(&host), [network, None]);
+    host.devices
+        .get_mut("lan0")
+        .unwrap()
+        .addresses
+        .push(prefix("fd00:3::1/56"));
+    assert_eq!(
+        prefixes(&host),
+        [None, None],
+        "a network of the LAN has no room"
+    );
+    let of_v4 = |address: &Prefix| address.family() == Family::V4;
+    host.devices.get_mut("lan0").unwrap().addresses.pop();
+    host.devices
+        .get_mut("wan0")
+        .unwrap()
+        .addresses
+        .retain(of_v4);
+    assert_eq!(prefixes(&host), [None, network], "the only link with IPv6");
+}
+
+#[test]
+fn a_prefix_without_room_for_the_lans_networks_is_refused_and_translates_nothing() {
+    let with = |length: u8| {
+        let key = format!(r#""wan0", prefix6 = "2001:db8:a:100::/{length}""#);
+        config(&CONFIG.replace(r#""wan0""#, &key))
+    };
+    let host = host_with_v6();
+    assert_eq!(check(&with(56), &host), Ok(()));
+    let prefix_of = |config: &Config| path_v6(&derive(config, &host), 0).unwrap().prefix;
+    assert!(prefix_of(&with(56)).is_some());
+    assert_eq!(
+        check(&with(64), &host).unwrap_err().to_string(),
+        "a.toml: link.fiber.prefix6 = \"2001:db8:a:100::/64\": fd00:1::/64 of LAN device lan0 is not longer, so that hosts of the \
+         LAN would become one; give the LAN longer networks, or leave prefix6 out, and they share the link's address"
+    );
+    assert_eq!(prefix_of(&with(64)), None);
+}

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anabranch_api::{Request, Response};
+use anabranch_core::Family;
 use anabranch_testbed::netns::Exit;
 use aya::programs::{SchedClassifier, TcAttachType};
 use nix::sys::signal::Signal;
@@ -37,11 +38,13 @@ fn with_prefix(prefix: &str, settings: &str) -> String {
 }
 
 impl Rig {
-    /// A service of the LAN host, for as long as the test's process lives.
-    fn serve_in_lan(&self) {
-        let listener = self.client.run(|| TcpListener::bind(SERVICE)).unwrap();
+    /// A service of the LAN host, for as long as the test's process lives; where it is.
+    fn serve_in_lan(&self) -> String {
+        let at = SocketAddr::new(self.plan().lan[1].parse().unwrap(), 8080);
+        let listener = self.client.run(|| TcpListener::bind(at)).unwrap();
         let listener = listener.unwrap();
         std::thread::spawn(move || listener.incoming().for_each(drop));
+        at.to_string()
     }
 
     /// A connection of somebody on the first link's network.
@@ -131,26 +134,52 @@ fn packets(daemon: &Daemon, name: &str) -> u64 {
     reason.map_or(0, |reason| reason.packets)
 }
 
-#[test]
-fn nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward() {
-    let rig = Rig::new();
-    rig.serve_in_lan();
+in_both_families!(
+    nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward,
+    past_the_programs_a_host_is_translated_or_leaves_by_no_link,
+);
+
+fn nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward(family: Family) {
+    let rig = Rig::of(family);
+    let service = rig.serve_in_lan();
+    let [host, via] = [rig.plan().lan[1], rig.external("wan0")];
     rig.internet
-        .ip("route add 192.168.1.0/24 via 203.0.113.2")
+        .ip(&format!("route add {host} via {via}"))
         .unwrap();
     for fallback in ["kernel", "refuse"] {
-        rig.write_config(&with_nat(&format!("fallback = \"{fallback}\"")));
+        let text = rig.config_text();
+        rig.write_config(&format!("{text}[nat]\nfallback = \"{fallback}\"\n"));
         let daemon = rig.start();
-        let refused = rig.connect_from_link(SERVICE).unwrap_err();
+        let refused = rig.connect_from_link(&service).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "{fallback}");
         detach_programs(&rig);
-        let refused = rig.connect_from_link(SERVICE).unwrap_err();
+        let refused = rig.connect_from_link(&service).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "{fallback}");
         assert!(
             packets(&daemon, "kernel-forward-in") > 0,
             "{fallback}: {:?}",
             daemon.status().reasons
         );
+        assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    }
+}
+
+fn past_the_programs_a_host_is_translated_or_leaves_by_no_link(family: Family) {
+    let rig = Rig::of(family);
+    for fallback in ["kernel", "refuse"] {
+        let text = rig.config_text();
+        rig.write_config(&format!("{text}[nat]\nfallback = \"{fallback}\"\n"));
+        let daemon = rig.start();
+        detach_programs(&rig);
+        if fallback == "kernel" {
+            echo(&mut rig.connect().unwrap()).expect("the kernel's NAT carries it");
+        } else {
+            let server = rig.server().parse().unwrap();
+            let connect = || TcpStream::connect_timeout(&server, BRIEFLY);
+            let refused = rig.client.run(connect).unwrap().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::TimedOut);
+            assert!(packets(&daemon, "kernel-foreign-source") > 0);
+        }
         assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
     }
 }

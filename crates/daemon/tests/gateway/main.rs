@@ -1,5 +1,17 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
+/// Tests of either family.
+macro_rules! in_both_families {
+    ($($name:ident),* $(,)?) => {
+        mod v4 {
+            $(#[test] fn $name() { super::$name(super::Family::V4); })*
+        }
+        mod v6 {
+            $(#[test] fn $name() { super::$name(super::Family::V6); })*
+        }
+    };
+}
+
 #[path = "../common/mod.rs"]
 mod common;
 mod families;
@@ -28,18 +40,6 @@ use aya::maps::{Array, HashMap, Map, MapData};
 use nix::sys::signal::Signal;
 
 use rig::*;
-
-/// Tests of either family.
-macro_rules! in_both_families {
-    ($($name:ident),* $(,)?) => {
-        mod v4 {
-            $(#[test] fn $name() { super::$name(super::Family::V4); })*
-        }
-        mod v6 {
-            $(#[test] fn $name() { super::$name(super::Family::V6); })*
-        }
-    };
-}
 
 in_both_families!(
     flows_outlive_the_daemon_and_a_clean_stop_puts_the_host_back,

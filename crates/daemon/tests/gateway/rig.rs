@@ -418,12 +418,14 @@ fn words(family: Family) -> &'static str {
     }
 }
 
-/// In which addresses are known to be unique at once.
+/// In which addresses are known to be unique at once, and stay while a device is down, as those of IPv4 do.
 fn namespace(label: &str) -> Namespace {
     let namespace = Namespace::create(label).unwrap();
     for scope in ["all", "default"] {
-        let key = format!("net/ipv6/conf/{scope}/accept_dad");
-        namespace.set_sysctl(&key, "0").unwrap();
+        for (key, value) in [("accept_dad", "0"), ("keep_addr_on_down", "1")] {
+            let key = format!("net/ipv6/conf/{scope}/{key}");
+            namespace.set_sysctl(&key, value).unwrap();
+        }
     }
     namespace
 }
@@ -498,9 +500,11 @@ pub fn cable(near: (&Namespace, &str), far: (&Namespace, &str)) {
     }
 }
 
+/// Of IPv6 it is one's own at once, even while the cable has no carrier yet.
 fn address(namespace: &Namespace, device: &str, address: &str, length: u8) {
+    let nodad = if address.contains(':') { "nodad" } else { "" };
     namespace
-        .ip(&format!("addr add {address}/{length} dev {device}"))
+        .ip(&format!("addr add {address}/{length} dev {device} {nodad}"))
         .unwrap();
 }
 
