@@ -204,7 +204,7 @@ fn is_echo_reply_v6(message: &[u8], echo: IcmpEchoHeader) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
     use etherparse::TcpHeader;
     use hickory_proto::op::ResponseCode;
@@ -226,7 +226,15 @@ mod tests {
     }
 
     async fn answered(target: Target) -> bool {
-        tokio::time::timeout(DEADLINE, ask(target, &loopback()))
+        let source = match target.address() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let via = Via {
+            source,
+            ..loopback()
+        };
+        tokio::time::timeout(DEADLINE, ask(target, &via))
             .await
             .is_ok_and(|result| result.is_ok())
     }
@@ -270,16 +278,19 @@ mod tests {
 
     #[tokio::test]
     async fn an_open_and_a_closed_tcp_port_both_answer() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap();
-        assert!(answered(Target::Tcp(port)).await);
-        drop(listener);
-        assert!(answered(Target::Tcp(port)).await);
+        for any_port in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(any_port).await.unwrap();
+            let port = listener.local_addr().unwrap();
+            assert!(answered(Target::Tcp(port)).await, "{port}");
+            drop(listener);
+            assert!(answered(Target::Tcp(port)).await, "{port}");
+        }
     }
 
     #[tokio::test]
     async fn a_host_answers_an_echo_request() {
         assert!(answered(Target::Icmp(Ipv4Addr::LOCALHOST.into())).await);
+        assert!(answered(Target::Icmp(Ipv6Addr::LOCALHOST.into())).await);
     }
 
     /// Every datagram to it is refused with an ICMP error before it is answered.
