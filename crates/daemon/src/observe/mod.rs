@@ -356,7 +356,11 @@ fn link_path(
     }
     let default = host.default_route(device.ifindex, family);
     let preferred = default.and_then(|(route, _)| route.source);
-    let external = external(link, device, preferred, family)?;
+    let external = external(link, device, preferred, family);
+    // Every link is of IPv4 until it is known better; one of IPv6 begins with an address.
+    if family == Family::V6 && external == Err(Missing::Address(family)) {
+        return Err(Missing::Address(family));
+    }
     let gateway = link.gateway[family].or(default.and_then(|(_, hop)| hop.via));
     let point_to_point = device.layer3 || (gateway.is_none() && default.is_some());
     if gateway.is_none() && !point_to_point {
@@ -366,7 +370,7 @@ fn link_path(
         return Err(Missing::OwnGateway(own));
     }
     Ok(LinkPath {
-        external,
+        external: external?,
         gateway,
         prefix: delegated::written(config, link, host).filter(|_| family == Family::V6),
         ifindex: device.ifindex,
