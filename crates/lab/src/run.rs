@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anabranch_scenario::{Fault, Load};
 use anabranch_workload::Transfer;
-use anabranch_workload::client::{self, ClientConfig, Demand, TransferEvent};
+use anabranch_workload::client::{self, Addresses, ClientConfig, Demand, TransferEvent};
 
 use crate::topology::{Lab, LabError, LabReport, Result, ZEROS};
 
@@ -56,11 +56,16 @@ pub struct Recording {
 impl Lab {
     /// The clients' side of the lab: server, sources and links are set, time begins now.
     pub fn client_config(&self) -> ClientConfig {
+        let families = self.spec().families.list().iter();
+        let addresses = families.map(|&family| Addresses {
+            servers: self.servers(family),
+            sources: self.clients_of(family),
+        });
         ClientConfig {
+            seed: self.spec().seed,
             links: self.external_addresses(),
-            servers: self.servers().to_vec(),
             path: ZEROS.to_owned(),
-            ..ClientConfig::new(self.server(), self.client_addresses())
+            ..ClientConfig::new(addresses.collect())
         }
     }
 

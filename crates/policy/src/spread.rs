@@ -12,7 +12,7 @@
 //! A set of usable sublinks is a mask: bit `i` for sublink `i`, up to [`MAX_LINKS`](crate::abi::MAX_LINKS). No function
 //! names a sublink outside it; none usable is `None`.
 
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::abi::{BINS, Drr, Flowlet, MAX_LINKS, NO_TARGET, Sublinks};
 
@@ -29,12 +29,25 @@ pub fn by_hash(hash: u32, usable: u64) -> Option<u16> {
 /// The hash of the Linux bonding driver, `xmit_hash_policy=layer3+4`, for unfragmented TCP and UDP: ports XOR addresses,
 /// folded, without the lowest bit (Documentation/networking/bonding.rst). Words are those of a little-endian machine, which
 /// matters only where the number of sublinks is no power of two. [`by_hash`] reduces it.
-pub fn layer34(from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+pub fn layer34(from: SocketAddr, to: SocketAddr) -> u32 {
     let [[a, b], [c, d]] = [from, to].map(|end| end.port().to_be_bytes());
-    let word = |end: SocketAddrV4| u32::from_le_bytes(end.ip().octets());
-    let hash = u32::from_le_bytes([a, b, c, d]) ^ word(from) ^ word(to);
+    let hash = u32::from_le_bytes([a, b, c, d]) ^ folded(from.ip()) ^ folded(to.ip());
     let hash = hash ^ hash >> 16;
     (hash ^ hash >> 8) >> 1
+}
+
+/// The words of an address (`ipv6_addr_hash` of Linux).
+fn folded(address: IpAddr) -> u32 {
+    let words = |octets: &[u8]| {
+        let (words, _) = octets.as_chunks::<4>();
+        words
+            .iter()
+            .fold(0, |hash, word| hash ^ u32::from_le_bytes(*word))
+    };
+    match address {
+        IpAddr::V4(v4) => words(&v4.octets()),
+        IpAddr::V6(v6) => words(&v6.octets()),
+    }
 }
 
 /// The bin of a flow, below [`BINS`]: `hash mod 1024`.
@@ -94,7 +107,7 @@ fn some(sublink: u16) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::net::SocketAddr;
 
     use super::layer34;
     use crate::ffi;
@@ -103,13 +116,23 @@ mod tests {
     /// all twelve: c3 ^ 96 ^ c0 ^ 50 = c5, and without its lowest bit 62.
     #[test]
     fn the_bonding_driver_s_hash_folds_addresses_and_ports_and_drops_a_bit() {
-        let at = |octets: [u8; 4], port| SocketAddrV4::new(Ipv4Addr::from(octets), port);
+        let at = |octets: [u8; 4], port| SocketAddr::from((octets, port));
         let (a, b) = (at([192, 0, 2, 1], 49_152), at([198, 51, 100, 7], 80));
         assert_eq!(layer34(a, b) & 0x7f, 0x62);
         let next = at([192, 0, 2, 1], 49_153);
         assert_eq!(layer34(next, b) & 0x7f, 0x62, "the bit that is dropped");
         let even = at([192, 0, 2, 1], 49_154);
         assert_eq!(layer34(even, b) & 0x7f, 0x63);
+    }
+
+    /// The words of fd00::c000:201 are fd000000, 0, 0 and c0000201; of 2001:db8::c633:6407, 20010db8, 0, 0 and c6336407. So the
+    /// lowest byte is that above XOR fd ^ 20 ^ 01 ^ 0d ^ b8 = 69: c5 ^ 69 = ac, and without its lowest bit 56.
+    #[test]
+    fn the_bonding_driver_s_hash_folds_all_words_of_an_ipv6_address() {
+        let at = |address: &str| address.parse::<SocketAddr>().unwrap();
+        let (a, b) = (at("[fd00::c000:201]:49152"), at("[2001:db8::c633:6407]:80"));
+        assert_eq!(layer34(a, b) & 0x7f, 0x56);
+        assert_eq!(layer34(b, a) & 0x7f, 0x56);
     }
 
     /// The same with floating point.

@@ -18,6 +18,7 @@
 mod event;
 mod file;
 pub mod format;
+mod hosts;
 mod plan;
 mod record;
 mod series;
@@ -26,13 +27,14 @@ pub mod stats;
 pub mod testing;
 
 pub use anabranch_core::multilink::Spread;
-pub use anabranch_core::{Policy, Typed};
+pub use anabranch_core::{Family, Policy, Typed};
 pub use anabranch_line::{
     Buffer, Change, Codel, FqCodel, Leaving, Line, Loss, ManagedQueue, Queue, Red, Tally, Waiting,
 };
 pub use anabranch_workload::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
 pub use event::{Event, EventKind, loss_text};
 pub use file::{ScenarioFile, inline_policy};
+pub use hosts::{Families, Hosts};
 pub use plan::{
     Access, Beyond, Control, Demand, Fault, Group, Growth, LinkPlan, Load, Network, Place, Point,
     Ports, Recovery, Run, Scenario, Site, Tcp, Trunk,

@@ -4,21 +4,20 @@
 //! one point of the sweep. Worlds (the simulator, the laboratory) take a `Run` and give back a [`Record`](crate::Record).
 
 use std::fmt;
-use std::net::Ipv4Addr;
-use std::ops::Range;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::multilink::{self, Spread};
 use anabranch_core::rules::file::DEFAULT_CLASS;
-use anabranch_core::rules::{Class, Prefix, Rule};
+use anabranch_core::rules::{Class, Rule};
 use anabranch_core::{LinkSpec, Policy, Typed};
 use anabranch_line::{Change, Line, seconds};
 use anabranch_workload::{ArrivalPlan, Direction, Workload};
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::LinkSeries;
+use crate::{Families, Hosts, LinkSeries};
 
 /// One world, and the policies and seeds to be tried in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +26,8 @@ pub struct Scenario {
     pub name: String,
     /// What the load crosses.
     pub network: Network,
+    /// Of users, links and servers.
+    pub families: Families,
     /// In the order of time.
     pub faults: Vec<Fault>,
     /// What the users ask for, and when.
@@ -60,7 +61,7 @@ pub enum Network {
 pub struct Site {
     /// At least one, each with its own name.
     pub links: Vec<LinkPlan>,
-    /// In the order of the file, about users from [`Site::FIRST_USER`] on and servers from [`Site::FIRST_SERVER`] on.
+    /// In the order of the file, about [`Site::USERS`] and [`Site::SERVERS`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
     /// Of what no rule matches; its policy is the one that is tried.
@@ -70,21 +71,17 @@ pub struct Site {
 
 impl Site {
     /// Each user has the next address.
-    pub const FIRST_USER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    pub const USERS: Hosts = Hosts {
+        first: Ipv4Addr::new(10, 0, 0, 2),
+        network: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0),
+    };
     /// Each server has the next address.
-    pub const FIRST_SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+    pub const SERVERS: Hosts = Hosts {
+        first: Ipv4Addr::new(198, 18, 0, 1),
+        network: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0),
+    };
     /// Where every server listens, for TCP.
     pub const SERVER_PORT: u16 = 80;
-
-    /// The users of a network, where there are `count`.
-    pub fn users_in(network: Prefix, count: u32) -> Range<u32> {
-        hosts_in(network, Self::FIRST_USER, count)
-    }
-
-    /// The servers of a network, where there are `count`.
-    pub fn servers_in(network: Prefix, count: u32) -> Range<u32> {
-        hosts_in(network, Self::FIRST_SERVER, count)
-    }
 
     /// Without rules.
     pub fn new(links: Vec<LinkPlan>) -> Self {
@@ -104,13 +101,6 @@ impl Site {
     pub fn is_routed(&self) -> bool {
         self.links.iter().all(|link| !link.nat)
     }
-}
-
-fn hosts_in(network: Prefix, first: Ipv4Addr, count: u32) -> Range<u32> {
-    let first = first.to_ipv6_mapped().to_bits();
-    let number = |address: u128| address.saturating_sub(first).min(count.into()) as u32;
-    let addresses = network.range();
-    number(*addresses.start())..number(addresses.end().saturating_add(1))
 }
 
 /// One that says nothing.
@@ -501,6 +491,8 @@ const HASH_DIGITS: usize = 16;
 struct Deciding<'a> {
     format: u32,
     network: &'a Network,
+    #[serde(rename = "family", skip_serializing_if = "Families::is_default")]
+    families: Families,
     faults: &'a [Fault],
     load: &'a Load,
     policy: &'a Policy,
@@ -536,6 +528,7 @@ impl Run {
         let deciding = Deciding {
             format: HASH_FORMAT,
             network: &scenario.network,
+            families: scenario.families,
             faults: &scenario.faults,
             load: &scenario.load,
             policy: &policy,

@@ -2,13 +2,14 @@
 //! what became of each transfer.
 
 use std::iter::Peekable;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_policy::splitmix::mix;
 use anabranch_scenario::{
-    Demand, Direction, Outcome, Ports, ServerId, Site, Transfer, TransferId, UserId,
+    Demand, Direction, Families, Family, Outcome, Ports, ServerId, Site, Transfer, TransferId,
+    UserId,
 };
 use anabranch_workload::{Arrivals, Extent, Round, RoundTimes, Tab};
 
@@ -65,12 +66,7 @@ pub struct Route {
 
 /// The CRC-32 by which the programs know a flow.
 pub fn flow_hash((from, to): Ends) -> u32 {
-    anabranch_policy::flow_hash(
-        (*from.ip()).into(),
-        (*to.ip()).into(),
-        from.port(),
-        to.port(),
-    )
+    anabranch_policy::flow_hash(from.ip().into(), to.ip().into(), from.port(), to.port())
 }
 
 /// What carries the flows of a load.
@@ -160,19 +156,21 @@ pub struct Load {
     transfers: Vec<Transfer>,
     /// Connections that each user has opened.
     opened: Vec<u32>,
+    families: Families,
     seed: u64,
     /// Added to every token.
     mark: u32,
 }
 
 impl Load {
-    /// Users whose links are called `names`. Every wake-up they ask for has the bits of `mark`; the ports of their
-    /// connections are drawn from `seed`.
+    /// Users whose links are called `names`. Every wake-up they ask for has the bits of `mark`; the ports and,
+    /// where hosts have both, the families of their connections are drawn from `seed`.
     pub fn new(
         parties: Vec<Party>,
         limit: Duration,
         patience: Duration,
         names: Vec<String>,
+        families: Families,
         seed: u64,
         mark: u32,
     ) -> Self {
@@ -189,6 +187,7 @@ impl Load {
             waiting: 0,
             transfers: Vec::new(),
             opened: Vec::new(),
+            families,
             seed,
             mark,
         };
@@ -323,7 +322,8 @@ impl Load {
             back: route.back,
             tcp,
         };
-        let ends = self.ends(pair, ports);
+        let family = self.families.of_transfer(self.seed, TransferId(number));
+        let ends = self.ends(family, pair, ports);
         let flow = net.open_labelled(spec, carrier.hash(ends));
         carrier.introduce(flow, pair, ends);
         let looks = net.now() + self.patience;
@@ -341,7 +341,7 @@ impl Load {
             id: TransferId(number),
             user: UserId(pair.user),
             group: self.parties[party].group.clone(),
-            source: IpAddr::V4(address_of_user(pair.user)),
+            source: ends.0.ip(),
             server: ServerId(server),
             class,
             direction,
@@ -360,7 +360,7 @@ impl Load {
     }
 
     /// Between which the next connection of a pair is.
-    fn ends(&mut self, pair: Pair, ports: Ports) -> Ends {
+    fn ends(&mut self, family: Family, pair: Pair, ports: Ports) -> Ends {
         let user = pair.user as usize;
         if self.opened.len() <= user {
             self.opened.resize(user + 1, 0);
@@ -372,10 +372,11 @@ impl Load {
             Ports::Random => drawn(count) % PORTS,
             Ports::Consecutive => (drawn(0) % PORTS + u64::from(count)) % PORTS,
         };
-        let (user, server) = (address_of_user(pair.user), address_of_server(pair.server));
+        let user = Site::USERS.address(family, pair.user);
+        let server = Site::SERVERS.address(family, pair.server);
         (
-            SocketAddrV4::new(user, FIRST_PORT + place as u16),
-            SocketAddrV4::new(server, Site::SERVER_PORT),
+            SocketAddr::new(user, FIRST_PORT + place as u16),
+            SocketAddr::new(server, Site::SERVER_PORT),
         )
     }
 
@@ -571,12 +572,4 @@ fn end_of(demand: &Demand, limit: Duration) -> Duration {
 
 fn seconds(time: Time) -> f64 {
     time.since(Time::ZERO).as_secs_f64()
-}
-
-fn address_of_user(user: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(Site::FIRST_USER.to_bits().wrapping_add(user))
-}
-
-fn address_of_server(server: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(Site::FIRST_SERVER.to_bits().wrapping_add(server))
 }

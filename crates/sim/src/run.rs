@@ -232,6 +232,7 @@ fn stage<W: Way>(
         scenario.limit,
         scenario.patience,
         names,
+        scenario.families,
         run.seed,
         Scene::<W>::LOAD,
     );

@@ -96,6 +96,31 @@ fn terminate_asks_before_it_kills() {
 }
 
 #[test]
+fn an_ipv6_address_holds_at_once_and_nothing_is_asked_of_routers() {
+    let (left, right) = (namespace("left"), namespace("right"));
+    for host in [&left, &right] {
+        host.set_ipv6(true).unwrap();
+    }
+    left.veth("eth0", &right, "eth0").unwrap();
+    for (host, address) in [(&left, "2001:db8::1"), (&right, "2001:db8::2")] {
+        let address = address.parse().unwrap();
+        host.add_address("eth0", address, 64).unwrap();
+    }
+    left.exec("ping", &["-c", "1", "-w", "10", "2001:db8::2"])
+        .unwrap();
+    let tentative = left.ip("-6 address show tentative").unwrap();
+    assert_eq!(tentative, "");
+    for key in ["accept_ra", "router_solicitations", "accept_dad"] {
+        let key = format!("net/ipv6/conf/eth0/{key}");
+        assert_eq!(left.sysctl(&key).unwrap(), "0", "{key}");
+    }
+    let [near, far] = ["near", "far"].map(namespace);
+    near.set_ipv6(false).unwrap();
+    near.veth("eth0", &far, "eth0").unwrap();
+    assert_eq!(near.ip("-6 address show dev eth0").unwrap(), "");
+}
+
+#[test]
 fn sysctls_and_devices_belong_to_the_namespace() {
     let (left, right) = (namespace("left"), namespace("right"));
     left.set_sysctl("net/ipv4/ip_forward", "1").unwrap();

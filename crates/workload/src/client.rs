@@ -35,7 +35,7 @@ pub use stop::Stop;
 
 use crate::{
     Arrival, ArrivalPlan, ClassId, Direction, Extent, Round, RoundTimes, ServerId, Tab, Transfer,
-    TransferId, UserId, Workload,
+    TransferId, UserId, Workload, alternative,
 };
 
 /// Response header that carries the client's address as the server saw it.
@@ -44,18 +44,27 @@ pub const CLIENT_HEADER: &str = "x-client";
 /// The place of a file's size in a path.
 const BYTES: &str = "{bytes}";
 
+/// Where users and servers are, in one address family.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    /// At least one. Server n of an arrival is the n-th of them, modulo their number.
+    pub servers: Vec<SocketAddr>,
+    /// Source address of each user, at least as many as the load has users.
+    pub sources: Vec<IpAddr>,
+}
+
 /// Where the files are, who asks, and how long to wait.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// At least one, all of one family. Server n of an arrival is the n-th of them, modulo their number.
-    pub servers: Vec<SocketAddr>,
+    /// Of users and servers, at least one. Each transfer uses one of them, drawn by [`alternative`].
+    pub addresses: Vec<Addresses>,
+    /// Of that draw.
+    pub seed: u64,
     /// Request path; `{bytes}` stands for the size of the file. Without it, the path names a file that is at least as
     /// long as any that is asked for.
     pub path: String,
     /// Path that takes what users send, in the body of a POST.
     pub sink: String,
-    /// Source address of each user, at least as many as the load has users.
-    pub sources: Vec<IpAddr>,
     /// The link behind each external address.
     pub links: BTreeMap<IpAddr, String>,
     /// Longest wait for the TCP handshake.
@@ -73,14 +82,14 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// A configuration for `server` with time zero at the call: path `/bytes/{bytes}`, sink `/sink`, connect timeout
+    /// A configuration with time zero at the call: path `/bytes/{bytes}`, sink `/sink`, connect timeout
     /// 10 s, idle timeout 10 s, failure pause 100 ms, deadline one hour.
-    pub fn new(server: SocketAddr, sources: Vec<IpAddr>) -> ClientConfig {
+    pub fn new(addresses: Vec<Addresses>) -> ClientConfig {
         ClientConfig {
-            servers: vec![server],
+            addresses,
+            seed: 0,
             path: "/bytes/{bytes}".to_owned(),
             sink: "/sink".to_owned(),
-            sources,
             links: BTreeMap::new(),
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(10),
@@ -203,7 +212,12 @@ pub fn run<'a>(
     events: mpsc::Sender<TransferEvent>,
 ) -> Result<Vec<Transfer>, ClientError> {
     let demand = demand.into();
-    check_sources(demand.users(), &config)?;
+    if config.addresses.is_empty() {
+        return Err(ClientError::NoServer);
+    }
+    for addresses in &config.addresses {
+        check_sources(demand.users(), addresses)?;
+    }
     check_path(config.path_of(0))?;
     check_path(config.sink.clone())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -221,15 +235,15 @@ pub fn run<'a>(
     Ok(transfers)
 }
 
-fn check_sources(users: u32, config: &ClientConfig) -> Result<(), ClientError> {
-    let Some(&server) = config.servers.first() else {
+fn check_sources(users: u32, addresses: &Addresses) -> Result<(), ClientError> {
+    let Some(&server) = addresses.servers.first() else {
         return Err(ClientError::NoServer);
     };
-    let sources = config.sources.get(..users as usize);
+    let sources = addresses.sources.get(..users as usize);
     let Some(sources) = sources else {
         return Err(ClientError::TooFewSources {
             users,
-            sources: config.sources.len(),
+            sources: addresses.sources.len(),
         });
     };
     for &address in sources {
@@ -341,12 +355,14 @@ impl Client {
 
     async fn fetch_round(&self, user: UserId, round: &Round, planned: Instant) -> Vec<Transfer> {
         join_all(round.sizes.iter().map(|&bytes_asked| {
+            let id = self.next_id();
+            let addresses = self.addresses_of(id);
             fetch::Request {
-                id: self.next_id(),
+                id,
                 user,
-                source: self.config.sources[user.0 as usize],
+                source: addresses.sources[user.0 as usize],
                 server: ServerId(0),
-                address: self.config.servers[0],
+                address: addresses.servers[0],
                 class: None,
                 direction: Direction::Down,
                 round: round.index,
@@ -359,12 +375,13 @@ impl Client {
     }
 
     fn request_of(&self, arrival: &Arrival, planned: Instant) -> fetch::Request {
-        let servers = &self.config.servers;
+        let id = self.next_id();
+        let Addresses { servers, sources } = self.addresses_of(id);
         let ClassId(class) = arrival.class;
         fetch::Request {
-            id: self.next_id(),
+            id,
             user: arrival.user,
-            source: self.config.sources[arrival.user.0 as usize],
+            source: sources[arrival.user.0 as usize],
             server: arrival.server,
             address: servers[arrival.server.0 as usize % servers.len()],
             class: self.classes.get(class as usize).cloned(),
@@ -373,6 +390,11 @@ impl Client {
             planned,
             bytes_asked: arrival.bytes,
         }
+    }
+
+    fn addresses_of(&self, id: TransferId) -> &Addresses {
+        let all = &self.config.addresses;
+        &all[alternative(self.config.seed, id, all.len())]
     }
 
     fn next_id(&self) -> TransferId {

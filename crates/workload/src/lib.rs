@@ -32,4 +32,4 @@ pub use arrivals::{
 };
 pub use pages::{Extent, Pacing, Round, RoundTimes, Tab, Workload};
 pub use size::{BadSize, Size};
-pub use transfer::{Outcome, Transfer, TransferId, UnknownOutcome, UserId};
+pub use transfer::{Outcome, Transfer, TransferId, UnknownOutcome, UserId, alternative};

@@ -3,9 +3,14 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use anabranch_line::Direction;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::ServerId;
+
+/// Tells the draws of [`alternative`] from those of users and arrivals under the same seed.
+const ALTERNATIVES: u64 = 0x616c_7465_726e_6174;
 
 /// A user of a workload, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -16,6 +21,16 @@ pub struct UserId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TransferId(pub u64);
+
+/// Which of `count` ways open to all transfers one of them takes: drawn from the seed of the run and its number alone.
+pub fn alternative(seed: u64, id: TransferId, count: usize) -> usize {
+    if count < 2 {
+        return 0;
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(seed ^ ALTERNATIVES);
+    random.set_stream(id.0);
+    random.random_range(0..count)
+}
 
 /// What happened to one file. Times are seconds since the epoch of the run unless they are durations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,18 +9,19 @@
 //! All cables up to the routers are plain virtual Ethernet, received through NAPI as a network card's driver would. At
 //! `▼` a program counts what the attack sent and drops it, so that only the innocent's packets are delayed behind.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
 use anabranch_api::{Client, LinkState, Request, Response, Status};
+use anabranch_scenario::Family;
 
 use super::Subject;
 use crate::topology::{
-    Anabranch, LAN_DEVICE, LAN_GATEWAY, LAN_PREFIX_LEN, LabError, LabSpec, Result, SERVER,
-    address_wan, configuration, io_error, lay_transit, masquerade, settle, tcp, wan,
+    Anabranch, LAN_DEVICE, LabError, LabSpec, Result, SERVER, address_wan, configuration, io_error,
+    lan, lay_transit, masquerade, settle, tcp, wan,
 };
 use anabranch_testbed::emulator::{Emulator, Link, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace};
@@ -87,7 +88,7 @@ impl Site {
         let gateway = Namespace::create("gateway")?;
         let internet = Namespace::create("internet")?;
         for namespace in [&victim, &newcomer, &attacker, &switch, &gateway, &internet] {
-            settle(namespace, &spec.tcp)?;
+            settle(namespace, &spec.tcp, spec.families)?;
         }
         let emulator = Emulator::start(spec.seed)?;
         let mut site = Self {
@@ -115,20 +116,20 @@ impl Site {
         self.switch.ip(&format!("link set {BRIDGE} up"))?;
         self.plug(&self.gateway, LAN_DEVICE, "gateway")?;
         polled(&self.gateway, LAN_DEVICE)?;
-        self.gateway
-            .add_address(LAN_DEVICE, LAN_GATEWAY.into(), LAN_PREFIX_LEN)?;
-        let metrics = tcp::route_metrics(&self.spec.tcp);
+        let (router, length) = lan(Family::V4);
+        self.gateway.add_address(LAN_DEVICE, router, length)?;
+        let metrics = tcp::route_metrics(&self.spec.tcp, Family::V4);
         for (host, port, address) in [
             (&self.victim, "innocent", VICTIM),
             (&self.newcomer, "newcomer", NEWCOMER),
             (&self.attacker, "attacker", ATTACKER),
         ] {
             self.plug(host, HOST_DEVICE, port)?;
-            host.add_address(HOST_DEVICE, address.into(), LAN_PREFIX_LEN)?;
+            host.add_address(HOST_DEVICE, address.into(), length)?;
         }
         // The attacker has no route: its kernel resets nothing and answers nothing.
         for host in [&self.victim, &self.newcomer] {
-            host.ip(&format!("route add default via {LAN_GATEWAY} {metrics}"))?;
+            host.ip(&format!("route add default via {router} {metrics}"))?;
         }
         Ok(())
     }
@@ -157,13 +158,15 @@ impl Site {
         self.internet.set_sysctl("net/core/somaxconn", "4096")?;
         for (index, isp) in self.spec.isps.iter().enumerate() {
             let router = Namespace::create(&isp.name)?;
-            settle(&router, &self.spec.tcp)?;
+            settle(&router, &self.spec.tcp, self.spec.families)?;
             let device = wan(index);
             self.gateway.veth(&device, &router, ISP_DEVICE)?;
             polled(&self.gateway, &device)?;
             polled(&router, ISP_DEVICE)?;
-            router.add_address(ISP_DEVICE, isp.next_hop.into(), isp.prefix_len)?;
-            address_wan(index, isp, &self.gateway)?;
+            if let Some(access) = isp.access[Family::V4] {
+                router.add_address(ISP_DEVICE, access.next_hop, access.prefix_len)?;
+            }
+            address_wan(index, &self.spec, &self.gateway)?;
             let delay = lay_transit(index, &self.spec, &self._emulator, &router, &self.internet)?;
             self.delays.extend(delay);
             self.routers.push(router);
@@ -173,7 +176,7 @@ impl Site {
 
     fn start(&mut self, subject: Subject, binary: &Path) -> Result<()> {
         match subject {
-            Subject::Nftables => masquerade(&self.gateway, &self.spec.isps),
+            Subject::Nftables => masquerade(&self.gateway, &self.spec),
             Subject::Anabranch => {
                 let settings = format!("probe.targets = [\"icmp:{SERVER}\"]\n");
                 let text = configuration(&self.spec, &settings);
@@ -228,7 +231,11 @@ impl Site {
 
     /// Of the first link.
     pub fn external(&self) -> Ipv4Addr {
-        self.spec.isps[0].address
+        let access = self.spec.isps[0].access[Family::V4];
+        match access.map(|access| access.address) {
+            Some(IpAddr::V4(address)) => address,
+            _ => unreachable!("every link of this site has IPv4"),
+        }
     }
 
     pub fn lan_cable(&self) -> Cable<'_> {

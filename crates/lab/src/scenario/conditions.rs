@@ -119,9 +119,11 @@ pub(super) fn words(
             algorithm.clone(),
         ));
     }
-    let metrics = tcp::route_metrics(&spec.tcp);
-    words.push(("TCP of clients and servers".to_owned(), metrics));
-    let differences = tcp::differences(&spec.tcp).into_iter();
+    for &family in spec.families.list() {
+        let metrics = tcp::route_metrics(&spec.tcp, family);
+        words.push((format!("TCP of clients and servers over {family}"), metrics));
+    }
+    let differences = tcp::differences(&spec.tcp, spec.families).into_iter();
     words.extend(differences.map(|words| ("TCP differs".to_owned(), words.to_owned())));
     for link in lab.links.iter().chain(&lab.beyond) {
         words.extend(lateness(link));

@@ -1,15 +1,12 @@
 //! What a scenario means in the lab's terms.
 
-use std::net::Ipv4Addr;
-use std::ops::Range;
-
 use anabranch_core::rules::{Class, Origin, Prefix, Rule};
-use anabranch_scenario::{Line, Link, LinkPlan, Load, Network, Policy, Run, Site};
+use anabranch_scenario::{Families, Hosts, Line, Link, LinkPlan, Load, Network, Policy, Run, Site};
 use anabranch_workload::client::ClientConfig;
 
 use super::Setup;
 use crate::run;
-use crate::topology::{FIRST_CLIENT, IspSpec, Lab, LabError, LabSpec, Result, SERVER, Told};
+use crate::topology::{CLIENTS, IspSpec, Lab, LabError, LabSpec, Result, SERVERS, Told};
 use anabranch_testbed::emulator::{LinkShape, MTU_MAX_BYTES};
 
 /// The site, if the lab can build it.
@@ -36,6 +33,7 @@ pub(super) fn lab(run: &Run, site: &Site) -> Result<LabSpec> {
     let (users, servers) = (load.users(), load.servers());
     let clients = users.try_into();
     Ok(LabSpec {
+        families: run.scenario.families,
         clients: clients.map_err(|_| too_many(users))?,
         servers: servers.clamp(1, LabSpec::SERVERS_MAX.into()) as u8,
         tcp: run.scenario.tcp.clone(),
@@ -78,7 +76,8 @@ pub(super) fn settings(run: &Run, site: &Site) -> Result<String> {
         let why = "the laboratory has gateways that choose a link per connection or session";
         return Err(simulator_only("policies", run.policy, why));
     };
-    let rules: String = rules(&run.scenario.load, site)?
+    let scenario = &run.scenario;
+    let rules: String = rules(scenario.families, &scenario.load, site)?
         .iter()
         .map(Rule::written)
         .collect();
@@ -94,45 +93,45 @@ pub(super) fn settings(run: &Run, site: &Site) -> Result<String> {
         stick: site.default.stick.or(has_sessions.then_some(false)),
         ..Class::clone(&site.default)
     };
+    let targets = scenario.families.list().iter();
+    let targets = targets.map(|&family| format!("\"icmp:{}\"", SERVERS.address(family, 0)));
     Ok(format!(
-        "policy = {}\nprobe.targets = [\"icmp:{SERVER}\"]\n{rules}{}",
+        "policy = {}\nprobe.targets = [{}]\n{rules}{}",
         algorithm.written(),
+        targets.collect::<Vec<_>>().join(", "),
         default.written()
     ))
 }
 
 /// Those of the site, about the lab's users and servers in place of the scenario's. Ports are the same.
-fn rules(load: &Load, site: &Site) -> Result<Vec<Rule>> {
+fn rules(families: Families, load: &Load, site: &Site) -> Result<Vec<Rule>> {
     let (users, servers) = (load.users(), load.servers());
     if !site.rules.is_empty() && servers > LabSpec::SERVERS_MAX.into() {
         let why = format!("the laboratory has {} servers", LabSpec::SERVERS_MAX);
         return Err(simulator_only("servers", servers, &why));
     }
-    let translated = |rule: &Rule| {
+    let translated = |network: Prefix, [there, here]: [&Hosts; 2], count| {
+        let families = families.list().iter();
+        let networks = families
+            .flat_map(|&family| here.networks(family, there.numbers_in(network, family, count)));
+        networks.collect::<Vec<_>>()
+    };
+    let of_lab = |rule: &Rule| {
         let mut rule = rule.clone();
         let from = rule.matches.from.iter().flat_map(|origin| match origin {
             Origin::Host => vec![Origin::Host],
             Origin::Prefix(network) => {
-                let networks = networks(FIRST_CLIENT, Site::users_in(*network, users));
+                let networks = translated(*network, [&Site::USERS, &CLIENTS], users);
                 networks.into_iter().map(Origin::Prefix).collect()
             }
         });
         rule.matches.from = from.collect();
         let to = rule.matches.to.iter();
-        let to = to.flat_map(|network| networks(SERVER, Site::servers_in(*network, servers)));
+        let to = to.flat_map(|network| translated(*network, [&Site::SERVERS, &SERVERS], servers));
         rule.matches.to = to.collect();
         rule
     };
-    Ok(site.rules.iter().map(translated).collect())
-}
-
-/// Of the hosts with these numbers, and no other.
-fn networks(first: Ipv4Addr, hosts: Range<u32>) -> Vec<Prefix> {
-    let address = |number: u32| Ipv4Addr::from_bits(first.to_bits() + number);
-    match hosts.is_empty() {
-        true => Vec::new(),
-        false => Prefix::cover(address(hosts.start)..=address(hosts.end - 1)),
-    }
+    Ok(site.rules.iter().map(of_lab).collect())
 }
 
 /// Time begins when this is called.

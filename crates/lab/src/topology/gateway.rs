@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
+use anabranch_scenario::Family;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{
-    IspSpec, LAN_DEVICE, Lab, LabError, LabSpec, Result, io_error, last_words, lead_lan, route_lan,
-    wan,
+    IspSpec, LAN_DEVICE, Lab, LabError, LabSpec, Result, io_error, last_words, lead_lan,
+    let_forward, route_lan, wan,
 };
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 
@@ -59,7 +60,7 @@ impl Gateway {
                 return Anabranch::start(&lab.gateway, binary, &configuration(&lab.spec, settings))
                     .map(Some);
             }
-            Self::NftMasquerade => masquerade(&lab.gateway, &lab.spec.isps)?,
+            Self::NftMasquerade => masquerade(&lab.gateway, &lab.spec)?,
             Self::Forwarding => forward(lab)?,
             Self::Nothing => {}
         }
@@ -94,18 +95,28 @@ fn words_of(isp: &IspSpec, device: &str) -> Vec<String> {
     words
 }
 
-pub(crate) fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
-    for (index, isp) in isps.iter().enumerate() {
-        let (table, device, next_hop) = (FIRST_TABLE + index, wan(index), isp.next_hop);
-        gateway.ip(&format!(
-            "route add default via {next_hop} dev {device} table {table}"
-        ))?;
-        gateway.ip(&format!(
-            "rule add fwmark {table} lookup {table} priority {table}"
-        ))?;
+/// Every ISP has every family.
+pub(crate) fn masquerade(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
+    for (index, isp) in spec.isps.iter().enumerate() {
+        let (table, device) = (FIRST_TABLE + index, wan(index));
+        for &family in spec.families.list() {
+            let Some(access) = isp.access[family] else {
+                return Err(LabError::NoSuchFamily {
+                    link: isp.name.clone(),
+                    family,
+                });
+            };
+            let (flag, next_hop) = (flag(family), access.next_hop);
+            gateway.ip(&format!(
+                "route add default via {next_hop} dev {device} table {table}"
+            ))?;
+            gateway.ip(&format!(
+                "{flag} rule add fwmark {table} lookup {table} priority {table}"
+            ))?;
+        }
     }
     let rules = format!(
-        "table ip anabranch_lab {{
+        "table inet anabranch_lab {{
             chain choose {{
                 type filter hook prerouting priority mangle;
                 iifname {LAN_DEVICE} ct state new ct mark set numgen random mod {} offset {FIRST_TABLE}
@@ -116,21 +127,29 @@ pub(crate) fn masquerade(gateway: &Namespace, isps: &[IspSpec]) -> Result<()> {
                 oifname \"wan*\" masquerade
             }}
         }}",
-        isps.len()
+        spec.isps.len()
     );
     gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
-    gateway.set_sysctl("net/ipv4/ip_forward", "1")?;
-    Ok(())
+    let_forward(gateway, spec.families)
+}
+
+/// Of `ip`.
+fn flag(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "-4",
+        Family::V6 => "-6",
+    }
 }
 
 fn forward(lab: &Lab) -> Result<()> {
     let first = &lab.spec.isps[0];
-    if !first.routed {
-        lead_lan(first, &lab.routers[0])?;
+    for (family, access) in first.accesses_of(lab.spec.families) {
+        if !first.routed {
+            lead_lan(access, &lab.routers[0])?;
+        }
+        route_lan(0, family, &lab.spec, &lab.internet)?;
     }
-    route_lan(0, &lab.spec, &lab.internet)?;
-    lab.gateway.set_sysctl("net/ipv4/ip_forward", "1")?;
-    Ok(())
+    let_forward(&lab.gateway, lab.spec.families)
 }
 
 /// A running `anabranch run`. When the value goes, so does what the instance keeps on this machine.

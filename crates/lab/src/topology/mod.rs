@@ -6,7 +6,8 @@
 //!                           ── …                                    nginx
 //! ```
 //!
-//! Each ISP's next hop is a router of its own, and the internet knows the way to the gateway's external addresses only:
+//! Clients, server and links have addresses of IPv4, of IPv6, or of both ([`LabSpec::families`]); a host's IPv6 address ends in
+//! its IPv4 address. Nothing is learnt: addresses and routes are given, duplicates are not looked for. Each ISP's next hop is a router of its own, and the internet knows the way to the gateway's external addresses only:
 //! a packet that leaves with a LAN address is never answered. Where ISPs know the LAN ([`IspSpec::routed`]), the internet sends to it
 //! by the first of these whose lines are whole. The cable between router and internet is plain, or a
 //! second emulated line for what happens beyond the last mile. The web server tells the address it saw in `X-Client`,
@@ -18,11 +19,13 @@ mod server;
 pub mod tcp;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 use std::{io, path::PathBuf};
 
-use anabranch_scenario::{Change, Direction, Fault, Place, Tcp};
+use anabranch_core::PerFamily;
+use anabranch_core::rules::Prefix;
+use anabranch_scenario::{Change, Direction, Families, Family, Fault, Hosts, Place, Tcp};
 
 use anabranch_testbed::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace, NetnsError};
@@ -33,17 +36,24 @@ pub use server::HttpServer;
 
 /// The gateway's device towards the clients.
 pub const LAN_DEVICE: &str = "lan0";
-/// Of the clients' network.
+/// Of the clients' IPv4 network.
 pub const LAN_PREFIX_LEN: u8 = 16;
-pub(crate) const LAN_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
-const LAN_NETWORK: &str = "10.80.0.0/16";
-pub(crate) const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
+/// Each client has the next address.
+pub(crate) const CLIENTS: Hosts = Hosts {
+    first: Ipv4Addr::new(10, 80, 1, 1),
+    network: Ipv6Addr::new(0xfd00, 0x80, 0, 0, 0, 0, 0, 0),
+};
 const CLIENTS_MAX: u16 = 10_000;
 const LINKS_MAX: usize = 16;
 /// Path of a file that is longer than any that is asked for.
 pub const ZEROS: &str = "/zeros";
-/// The web server.
+/// The web server's IPv4 address.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
+/// Each address of the web server is the next.
+pub(crate) const SERVERS: Hosts = Hosts {
+    first: SERVER,
+    network: Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 0),
+};
 const SERVER_PORT: u16 = 80;
 
 /// Why a laboratory cannot be built or used.
@@ -62,6 +72,8 @@ pub enum LabError {
     },
     #[error("no link {name}; there are: {known}")]
     NoSuchLink { name: String, known: String },
+    #[error("link {link} has no {family}: give it some in `access`")]
+    NoSuchFamily { link: String, family: Family },
     #[error("link {link} has no second hop: give it one in `beyond`")]
     NoSecondHop { link: String },
     #[error("{what}: {source}")]
@@ -105,18 +117,25 @@ pub struct IspSpec {
     pub shape: LinkShape,
     /// Between the ISP's router and the internet; a plain cable if absent.
     pub beyond: Option<LinkShape>,
-    /// The gateway's external address.
-    pub address: Ipv4Addr,
-    /// Of the network that `address` is in.
-    pub prefix_len: u8,
-    /// The ISP's router. Several ISPs may give theirs the same address.
-    pub next_hop: Ipv4Addr,
+    /// What it gives the gateway of each address family, where it has that family.
+    pub access: PerFamily<Option<Access>>,
     /// IP MTU between the ISP's router and the internet; smaller than the link's for path MTU discovery.
     pub path_mtu_bytes: u32,
     /// No NAT: the LAN's addresses are known to the ISP, and through it to the internet.
     pub routed: bool,
     /// What the gateway is told of the link besides its device and that.
     pub told: Told,
+}
+
+/// What DHCP, or a router's advertisement, would tell the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// The gateway's external address.
+    pub address: IpAddr,
+    /// Of the network that `address` is in.
+    pub prefix_len: u8,
+    /// The ISP's router. Several ISPs may give theirs the same address.
+    pub next_hop: IpAddr,
 }
 
 /// What a gateway's configuration says of a link.
@@ -142,35 +161,63 @@ impl Default for Told {
 }
 
 impl IspSpec {
-    /// ISP `index` with a network of its own: 100.64.`index`.2, next hop 100.64.`index`.1.
+    /// ISP `index` with networks of its own: 100.64.`index`.2, next hop 100.64.`index`.1, and 2001:db8:64:`index`::2, next hop
+    /// 2001:db8:64:`index`::1.
     pub fn new(index: u8, name: &str, shape: LinkShape) -> Self {
         Self {
             name: name.into(),
             shape,
             beyond: None,
-            address: Ipv4Addr::new(100, 64, index, 2),
-            prefix_len: 24,
-            next_hop: Ipv4Addr::new(100, 64, index, 1),
+            access: Self::accesses(index, 2),
             path_mtu_bytes: 1500,
             routed: false,
             told: Told::default(),
         }
     }
 
-    /// ISP `index` in one network with all ISPs made like this: 100.64.255.(`index` + 2), next hop 100.64.255.1.
+    /// ISP `index` in one network of each family with all ISPs made like this: 100.64.255.(`index` + 2), next hop 100.64.255.1, and
+    /// likewise in 2001:db8:64:ff::/64.
     pub fn with_common_next_hop(index: u8, name: &str, shape: LinkShape) -> Self {
         Self {
-            address: Ipv4Addr::new(100, 64, 255, index + 2),
-            next_hop: Ipv4Addr::new(100, 64, 255, 1),
+            access: Self::accesses(255, index + 2),
             ..Self::new(index, name, shape)
         }
+    }
+
+    /// Of host `host` in network `network`, whose router is host 1.
+    fn accesses(network: u8, host: u8) -> PerFamily<Option<Access>> {
+        PerFamily::from_fn(|family| {
+            let address = |host: u8| match family {
+                Family::V4 => IpAddr::from([100, 64, network, host]),
+                Family::V6 => {
+                    let (network, host) = (network.into(), host.into());
+                    IpAddr::from([0x2001, 0xdb8, 0x64, network, 0, 0, 0, host])
+                }
+            };
+            Some(Access {
+                address: address(host),
+                prefix_len: match family {
+                    Family::V4 => 24,
+                    Family::V6 => 64,
+                },
+                next_hop: address(1),
+            })
+        })
+    }
+
+    /// What it gives of those of the families that it has.
+    fn accesses_of(&self, families: Families) -> impl Iterator<Item = (Family, Access)> {
+        let accesses = families.list().iter();
+        accesses.filter_map(|&family| Some((family, self.access[family]?)))
     }
 }
 
 /// What to build.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabSpec {
-    /// Client addresses on the LAN.
+    /// Of clients, links and servers.
+    pub families: Families,
+    /// Clients on the LAN, each with an address of each family.
     pub clients: u16,
     /// In the order of their links.
     pub isps: Vec<IspSpec>,
@@ -190,9 +237,10 @@ impl LabSpec {
     /// Addresses of the web server at most.
     pub const SERVERS_MAX: u8 = 200;
 
-    /// Four clients, the kernel's TCP with CUBIC, offloads on, the 50 250-byte page object of Peng 2005 and a file of 1 MB.
+    /// IPv4, four clients, the kernel's TCP with CUBIC, offloads on, the 50 250-byte page object of Peng 2005 and a file of 1 MB.
     pub fn new(isps: Vec<IspSpec>) -> Self {
         Self {
+            families: Families::V4,
             clients: 4,
             isps,
             servers: 1,
@@ -239,8 +287,13 @@ impl LabSpec {
             if others.iter().any(|other| other.name == isp.name) {
                 return wrong("isps.name", &isp.name, "a name used once".into());
             }
-            if others.iter().any(|other| other.address == isp.address) {
-                return wrong("isps.address", &isp.address, "an address used once".into());
+            for (_, access) in isp.accesses_of(self.families) {
+                let others = others.iter().flat_map(|other| other.access.values());
+                let mut others = others.flatten();
+                if others.any(|other| other.address == access.address) {
+                    let allowed = "an address used once".into();
+                    return wrong("isps.access.address", &access.address, allowed);
+                }
             }
             if !(576..=1500).contains(&isp.path_mtu_bytes) {
                 return wrong(
@@ -253,13 +306,13 @@ impl LabSpec {
         Ok(())
     }
 
-    fn client(&self, index: u16) -> Ipv4Addr {
-        Ipv4Addr::from_bits(FIRST_CLIENT.to_bits() + u32::from(index))
+    fn clients_of(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+        (0..self.clients).map(move |index| CLIENTS.address(family, index.into()))
     }
 
-    fn server(&self, index: u8) -> SocketAddr {
-        let address = Ipv4Addr::from_bits(SERVER.to_bits() + u32::from(index));
-        SocketAddr::from((address, SERVER_PORT))
+    fn servers_of(&self, family: Family) -> impl Iterator<Item = SocketAddr> {
+        let address = move |index: u8| SERVERS.address(family, index.into());
+        (0..self.servers).map(move |index| SocketAddr::new(address(index), SERVER_PORT))
     }
 }
 
@@ -287,20 +340,23 @@ impl Lab {
         let inside = Namespace::create("gateway")?;
         let internet = Namespace::create("internet")?;
         for namespace in [&clients, &inside, &internet] {
-            settle(namespace, &spec.tcp)?;
+            settle(namespace, &spec.tcp, spec.families)?;
         }
         tcp::check(&spec.tcp, &clients)?;
         lay_lan(spec, &clients, &inside)?;
-        let servers: Vec<_> = (0..spec.servers).map(|index| spec.server(index)).collect();
+        let families = spec.families.list().iter();
+        let servers: Vec<_> = families
+            .flat_map(|&family| spec.servers_of(family))
+            .collect();
         for server in &servers {
-            internet.add_address("lo", server.ip(), 32)?;
+            internet.add_address("lo", server.ip(), host_bits(server.ip()))?;
         }
         let emulator = Emulator::start(spec.seed)?;
         let (mut links, mut beyond, mut routers) = (Vec::new(), Vec::new(), Vec::new());
         for (index, isp) in spec.isps.iter().enumerate() {
             let router = Namespace::create(&isp.name)?;
-            settle(&router, &spec.tcp)?;
-            links.push(lay_access(index, isp, &emulator, &inside, &router)?);
+            settle(&router, &spec.tcp, spec.families)?;
+            links.push(lay_access(index, spec, &emulator, &inside, &router)?);
             beyond.push(lay_transit(index, spec, &emulator, &router, &internet)?);
             routers.push(router);
         }
@@ -378,22 +434,31 @@ impl Lab {
         self.server.addresses()[0]
     }
 
-    /// The web server, by all its addresses.
-    pub fn servers(&self) -> &[SocketAddr] {
-        self.server.addresses()
+    /// The web server's addresses of a family, in order.
+    pub fn servers(&self, family: Family) -> Vec<SocketAddr> {
+        let has = self.spec.families.has(family);
+        self.spec.servers_of(family).filter(|_| has).collect()
     }
 
-    /// The clients' addresses, in order.
+    /// The clients' addresses of the first family there is, in order.
     pub fn client_addresses(&self) -> Vec<IpAddr> {
-        let addresses = (0..self.spec.clients).map(|index| self.spec.client(index));
-        addresses.map(IpAddr::from).collect()
+        self.clients_of(self.spec.families.list()[0])
+    }
+
+    /// The clients' addresses of a family, in order.
+    pub fn clients_of(&self, family: Family) -> Vec<IpAddr> {
+        let has = self.spec.families.has(family);
+        self.spec.clients_of(family).filter(|_| has).collect()
     }
 
     /// Which link an external address belongs to.
     pub fn external_addresses(&self) -> BTreeMap<IpAddr, String> {
-        let isps = self.spec.isps.iter();
-        isps.map(|isp| (isp.address.into(), isp.name.clone()))
-            .collect()
+        let of = |isp: &IspSpec| {
+            let accesses = isp.accesses_of(self.spec.families);
+            let addresses = accesses.map(|(_, access)| (access.address, isp.name.clone()));
+            addresses.collect::<Vec<_>>()
+        };
+        self.spec.isps.iter().flat_map(of).collect()
     }
 
     /// The gateway's device of a link.
@@ -435,7 +500,9 @@ impl Lab {
                 chosen = Some(index);
             }
         }
-        chosen.map_or(Ok(()), |index| route_lan(index, &self.spec, &self.internet))
+        let Some(index) = chosen else { return Ok(()) };
+        let mut families = self.spec.isps[index].accesses_of(self.spec.families);
+        families.try_for_each(|(family, _)| route_lan(index, family, &self.spec, &self.internet))
     }
 
     fn is_whole(&self, index: usize) -> Result<bool> {
@@ -470,24 +537,31 @@ impl Lab {
         };
         self.links[index].replug(near)?;
         self.routers[index].ip("neigh flush dev customer")?;
-        address_wan(index, &self.spec.isps[index], &self.gateway)
+        address_wan(index, &self.spec, &self.gateway)
     }
 
     /// Gives the gateway another external address on a link, in the same network: what a DHCP server does.
-    pub fn readdress(&mut self, link: &str, address: Ipv4Addr) -> Result<()> {
-        let index = self.index(link)?;
-        let old = std::mem::replace(&mut self.spec.isps[index].address, address);
-        self.internet.ip(&format!("route delete {old}/32"))?;
-        route_back(index, &self.spec, &self.internet)?;
+    pub fn readdress(&mut self, link: &str, address: impl Into<IpAddr>) -> Result<()> {
+        let (index, address) = (self.index(link)?, address.into());
+        let family = Family::from(address);
+        let isp = &mut self.spec.isps[index];
+        let Some(access) = &mut isp.access[family] else {
+            return Err(LabError::NoSuchFamily {
+                link: link.into(),
+                family,
+            });
+        };
+        let old = std::mem::replace(&mut access.address, address);
+        let (access, device) = (*access, wan(index));
+        self.internet.ip(&format!("route delete {}", host(old)))?;
+        route_back(index, access, &self.spec, &self.internet)?;
         if self.spec.isps[index].routed {
-            lead_lan(&self.spec.isps[index], &self.routers[index])?;
+            lead_lan(access, &self.routers[index])?;
         }
-        let (device, isp) = (wan(index), &self.spec.isps[index]);
-        self.gateway.ip(&format!(
-            "address delete {old}/{} dev {device}",
-            isp.prefix_len
-        ))?;
-        address_wan(index, isp, &self.gateway)
+        let prefix_len = access.prefix_len;
+        self.gateway
+            .ip(&format!("address delete {old}/{prefix_len} dev {device}"))?;
+        address_family(index, access, &self.gateway)
     }
 
     /// What links and kernel did so far, and whether it can be trusted.
@@ -517,7 +591,9 @@ impl Lab {
     fn congestion_control(&self) -> Result<BTreeMap<String, String>> {
         let mut found = BTreeMap::new();
         for (name, namespace) in self.namespaces() {
-            let routes = namespace.ip("route show")?;
+            let [routes, routes6] =
+                ["-4", "-6"].map(|flag| namespace.ip(&format!("{flag} route show")));
+            let routes = routes? + &routes6?;
             let mut words = routes.split_whitespace();
             let of_routes = words
                 .find(|word| *word == "congctl")
@@ -605,12 +681,12 @@ pub struct LabReport {
     pub problems: Vec<String>,
 }
 
-pub(crate) fn settle(namespace: &Namespace, tcp: &Tcp) -> Result<()> {
+pub(crate) fn settle(namespace: &Namespace, tcp: &Tcp, families: Families) -> Result<()> {
     for (key, value) in tcp::settings(tcp) {
         namespace.set_sysctl(key, &value)?;
     }
+    namespace.set_ipv6(families.has(Family::V6))?;
     for scope in ["all", "default"] {
-        namespace.set_sysctl(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")?;
         namespace.set_sysctl(&format!("net/ipv4/conf/{scope}/rp_filter"), "0")?;
     }
     Ok(())
@@ -620,30 +696,71 @@ pub(crate) fn wan(index: usize) -> String {
     format!("wan{index}")
 }
 
+/// Lets the kernel pass on what is not for itself.
+fn let_forward(namespace: &Namespace, families: Families) -> Result<()> {
+    for family in families.list() {
+        let key = match family {
+            Family::V4 => "net/ipv4/ip_forward",
+            Family::V6 => "net/ipv6/conf/all/forwarding",
+        };
+        namespace.set_sysctl(key, "1")?;
+    }
+    Ok(())
+}
+
+/// Bits of an address.
+fn host_bits(address: IpAddr) -> u8 {
+    if address.is_ipv6() { 128 } else { 32 }
+}
+
+/// The network that is one address.
+fn host(address: IpAddr) -> String {
+    format!("{address}/{}", host_bits(address))
+}
+
+/// The gateway's address on the LAN, and the length of its network.
+pub(crate) fn lan(family: Family) -> (IpAddr, u8) {
+    match family {
+        Family::V4 => ([10, 80, 0, 1].into(), LAN_PREFIX_LEN),
+        Family::V6 => ([0xfd00, 0x80, 0, 0, 0, 0, 0, 1].into(), 64),
+    }
+}
+
+fn lan_network(family: Family) -> String {
+    let (address, length) = lan(family);
+    Prefix::new(address, length).to_string()
+}
+
 fn lay_lan(spec: &LabSpec, clients: &Namespace, gateway: &Namespace) -> Result<()> {
     clients.veth("lan", gateway, LAN_DEVICE)?;
     clients.set_offloads("lan", spec.lan_offloads)?;
     gateway.set_offloads(LAN_DEVICE, spec.lan_offloads)?;
-    gateway.add_address(LAN_DEVICE, LAN_GATEWAY.into(), LAN_PREFIX_LEN)?;
     let mut batch = String::new();
-    for index in 0..spec.clients {
-        let address = spec.client(index);
-        batch += &format!("address add {address}/{LAN_PREFIX_LEN} dev lan\n");
+    for &family in spec.families.list() {
+        let (router, length) = lan(family);
+        gateway.add_address(LAN_DEVICE, router, length)?;
+        let unasked = match family {
+            Family::V4 => "",
+            Family::V6 => "nodad",
+        };
+        for address in spec.clients_of(family) {
+            batch += &format!("address add {address}/{length} dev lan {unasked}\n");
+        }
+        let metrics = tcp::route_metrics(&spec.tcp, family);
+        batch += &format!("route add default via {router} {metrics}\n");
     }
-    let metrics = tcp::route_metrics(&spec.tcp);
-    batch += &format!("route add default via {LAN_GATEWAY} {metrics}\n");
     clients.exec_with_input("ip", &["-batch", "-"], &batch)?;
     Ok(())
 }
 
 fn lay_access(
     index: usize,
-    isp: &IspSpec,
+    spec: &LabSpec,
     emulator: &Emulator,
     gateway: &Namespace,
     router: &Namespace,
 ) -> Result<Link> {
-    let device = wan(index);
+    let (device, isp) = (wan(index), &spec.isps[index]);
     let near = End {
         namespace: gateway,
         device: &device,
@@ -653,27 +770,43 @@ fn lay_access(
         device: "customer",
     };
     let link = emulator.connect(&isp.name, near, far, isp.shape.clone())?;
-    router.add_address("customer", isp.next_hop.into(), isp.prefix_len)?;
-    address_wan(index, isp, gateway)?;
+    for (_, access) in isp.accesses_of(spec.families) {
+        router.add_address("customer", access.next_hop, access.prefix_len)?;
+    }
+    address_wan(index, spec, gateway)?;
     Ok(link)
 }
 
-/// What DHCP would do: an address and a default route, the first ISP's preferred.
-pub(crate) fn address_wan(index: usize, isp: &IspSpec, gateway: &Namespace) -> Result<()> {
-    let device = wan(index);
-    gateway.add_address(&device, isp.address.into(), isp.prefix_len)?;
-    let metric = 100 + index;
+/// What DHCP and advertisements would do: an address and a default route of each family, the first ISP's preferred.
+pub(crate) fn address_wan(index: usize, spec: &LabSpec, gateway: &Namespace) -> Result<()> {
+    let mut accesses = spec.isps[index].accesses_of(spec.families);
+    accesses.try_for_each(|(_, access)| address_family(index, access, gateway))
+}
+
+fn address_family(index: usize, access: Access, gateway: &Namespace) -> Result<()> {
+    let (device, metric) = (wan(index), 100 + index);
+    gateway.add_address(&device, access.address, access.prefix_len)?;
+    let next_hop = access.next_hop;
     gateway.ip(&format!(
-        "route add default via {} dev {device} metric {metric}",
-        isp.next_hop
+        "route replace default via {next_hop} dev {device} metric {metric}"
     ))?;
     Ok(())
 }
 
-/// The ends of the cable between an ISP's router and the internet, 192.0.2.0/30 and the following.
-fn transit(index: usize) -> [Ipv4Addr; 2] {
-    let first = 4 * index as u8;
-    [first + 1, first + 2].map(|last| Ipv4Addr::new(192, 0, 2, last))
+/// The ends of the cable between an ISP's router and the internet, and the length of their network: 192.0.2.0/30 and the
+/// following, 2001:db8:2::/64 and the following.
+fn transit(index: usize, family: Family) -> ([IpAddr; 2], u8) {
+    match family {
+        Family::V4 => {
+            let first = 4 * index as u8;
+            let ends = [first + 1, first + 2].map(|last| [192, 0, 2, last].into());
+            (ends, 30)
+        }
+        Family::V6 => {
+            let end = |last| [0x2001, 0xdb8, 2, index as u16, 0, 0, 0, last].into();
+            ([end(1), end(2)], 64)
+        }
+    }
 }
 
 pub(crate) fn lay_transit(
@@ -683,7 +816,6 @@ pub(crate) fn lay_transit(
     router: &Namespace,
     internet: &Namespace,
 ) -> Result<Option<Link>> {
-    let [router_end, internet_end] = transit(index);
     let device = format!("isp{index}");
     let isp = &spec.isps[index];
     let hop = match &isp.beyond {
@@ -697,41 +829,44 @@ pub(crate) fn lay_transit(
     };
     router.set_mtu("upstream", isp.path_mtu_bytes)?;
     internet.set_mtu(&device, isp.path_mtu_bytes)?;
-    router.add_address("upstream", router_end.into(), 30)?;
-    internet.add_address(&device, internet_end.into(), 30)?;
-    router.ip(&format!("route add default via {internet_end}"))?;
-    router.set_sysctl("net/ipv4/ip_forward", "1")?;
-    route_back(index, spec, internet)?;
-    if isp.routed {
-        lead_lan(isp, router)?;
+    let_forward(router, spec.families)?;
+    for (family, access) in isp.accesses_of(spec.families) {
+        let ([router_end, internet_end], length) = transit(index, family);
+        router.add_address("upstream", router_end, length)?;
+        internet.add_address(&device, internet_end, length)?;
+        router.ip(&format!("route add default via {internet_end}"))?;
+        route_back(index, access, spec, internet)?;
+        if isp.routed {
+            lead_lan(access, router)?;
+        }
     }
     Ok(hop)
 }
 
 /// The router sends to the LAN by the gateway.
-fn lead_lan(isp: &IspSpec, router: &Namespace) -> Result<()> {
-    router.ip(&format!("route replace {LAN_NETWORK} via {}", isp.address))?;
+fn lead_lan(access: Access, router: &Namespace) -> Result<()> {
+    let address = access.address;
+    let network = lan_network(address.into());
+    router.ip(&format!("route replace {network} via {address}"))?;
     Ok(())
 }
 
 /// The internet sends to the LAN by this ISP.
-fn route_lan(index: usize, spec: &LabSpec, internet: &Namespace) -> Result<()> {
-    let [router_end, _] = transit(index);
-    let metrics = tcp::route_metrics(&spec.tcp);
+fn route_lan(index: usize, family: Family, spec: &LabSpec, internet: &Namespace) -> Result<()> {
+    let ([router_end, _], _) = transit(index, family);
+    let (network, metrics) = (lan_network(family), tcp::route_metrics(&spec.tcp, family));
     internet.ip(&format!(
-        "route replace {LAN_NETWORK} via {router_end} {metrics}"
+        "route replace {network} via {router_end} {metrics}"
     ))?;
     Ok(())
 }
 
 /// The server announces its segments even over a smaller path MTU, so that clients have to discover it.
-fn route_back(index: usize, spec: &LabSpec, internet: &Namespace) -> Result<()> {
-    let [router_end, _] = transit(index);
-    let address = spec.isps[index].address;
-    let metrics = tcp::route_metrics(&spec.tcp);
-    internet.ip(&format!(
-        "route add {address}/32 via {router_end} {metrics}"
-    ))?;
+fn route_back(index: usize, access: Access, spec: &LabSpec, internet: &Namespace) -> Result<()> {
+    let family = access.address.into();
+    let ([router_end, _], _) = transit(index, family);
+    let (address, metrics) = (host(access.address), tcp::route_metrics(&spec.tcp, family));
+    internet.ip(&format!("route add {address} via {router_end} {metrics}"))?;
     Ok(())
 }
 

@@ -5,13 +5,15 @@
 //! by SACK or NewReno with RACK and tail loss probes, and adapts the delay of acknowledgements: that cannot be told
 //! otherwise, and [`differences`] names what a scenario wants and does not get.
 
-use anabranch_scenario::{Control, Growth, Ports, Recovery, Tcp};
+use anabranch_scenario::{Control, Families, Family, Growth, Ports, Recovery, Tcp};
 
 use super::{LabError, Result};
 use anabranch_testbed::netns::Namespace;
 
-/// IP and TCP without options.
+/// IPv4 and TCP without options.
 const PLAIN_HEADER_BYTES: u32 = 40;
+/// What an IPv6 header is longer.
+const LONGER_IPV6_BYTES: u32 = 20;
 /// Windows above are left to the kernel: its buffers hold less (`tcp_rmem` below).
 const WINDOW_MAX_BYTES: u64 = 3_000_000;
 
@@ -42,10 +44,13 @@ pub(super) fn settings(tcp: &Tcp) -> impl Iterator<Item = (&'static str, String)
     SETTINGS.into_iter().zip(values)
 }
 
-/// Attributes of the routes that connections take, in the words of `ip route`.
-pub(crate) fn route_metrics(tcp: &Tcp) -> String {
+/// Attributes of the routes that connections take, in the words of `ip route`. Packets are as long in both families.
+pub(crate) fn route_metrics(tcp: &Tcp, family: Family) -> String {
     // Timestamps are part of the announced segment (RFC 6691).
-    let announced_bytes = tcp.mss_bytes + tcp.header_bytes.saturating_sub(PLAIN_HEADER_BYTES);
+    let mut announced_bytes = tcp.mss_bytes + tcp.header_bytes.saturating_sub(PLAIN_HEADER_BYTES);
+    if family == Family::V6 {
+        announced_bytes -= LONGER_IPV6_BYTES.min(announced_bytes);
+    }
     let mut metrics = format!(
         "congctl {} initcwnd {} rto_min {}ms advmss {announced_bytes}",
         control(tcp),
@@ -87,8 +92,11 @@ pub(crate) fn check(tcp: &Tcp, namespace: &Namespace) -> Result<()> {
 }
 
 /// What of a TCP this kernel does otherwise, one sentence each.
-pub fn differences(tcp: &Tcp) -> Vec<&'static str> {
+pub fn differences(tcp: &Tcp, families: Families) -> Vec<&'static str> {
     let mut differences = Vec::new();
+    if families.has(Family::V6) {
+        differences.push("of segments the longer header of IPv6 takes 20 bytes");
+    }
     if tcp.growth == Growth::PerAck {
         differences.push("the kernel counts acknowledged segments, not acknowledgements");
     }
@@ -121,10 +129,15 @@ mod tests {
     #[test]
     fn the_default_is_what_routes_say_of_linux() {
         assert_eq!(
-            route_metrics(&Tcp::default()),
+            route_metrics(&Tcp::default(), Family::V4),
             "congctl cubic initcwnd 10 rto_min 200ms advmss 1460"
         );
-        assert!(differences(&Tcp::default()).is_empty());
+        assert_eq!(
+            route_metrics(&Tcp::default(), Family::V6),
+            "congctl cubic initcwnd 10 rto_min 200ms advmss 1440"
+        );
+        assert!(differences(&Tcp::default(), Families::V4).is_empty());
+        assert_eq!(differences(&Tcp::default(), Families::Both).len(), 1);
     }
 
     #[test]
@@ -147,7 +160,7 @@ mod tests {
             ports: Ports::Consecutive,
         };
         assert_eq!(
-            route_metrics(&old),
+            route_metrics(&old, Family::V4),
             "congctl reno initcwnd 2 rto_min 1000ms advmss 1000 quickack 1 window 20000"
         );
         let off = settings(&old).filter(|(_, value)| value == "0");
@@ -160,11 +173,11 @@ mod tests {
                 "net/ipv4/tcp_ecn"
             ]
         );
-        assert_eq!(differences(&old).len(), 5);
+        assert_eq!(differences(&old, Families::V4).len(), 5);
         let without_hystart = Tcp {
             hystart: false,
             ..Tcp::default()
         };
-        assert_eq!(differences(&without_hystart).len(), 1);
+        assert_eq!(differences(&without_hystart, Families::V4).len(), 1);
     }
 }

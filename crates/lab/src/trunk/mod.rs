@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_scenario::{Fault, Load, Record, Run, World};
 use anabranch_workload::Transfer;
-use anabranch_workload::client::{self, ClientConfig};
+use anabranch_workload::client::{self, Addresses, ClientConfig};
 
 use crate::daemon::Daemon;
 use crate::run::demand;
@@ -144,12 +144,14 @@ fn ask(clients: &Namespace, load: &Load, config: ClientConfig) -> Result<Vec<Tra
 fn client_config(run: &Run, setup: &Setup, nodes: &Nodes) -> ClientConfig {
     let users = run.scenario.load.users();
     ClientConfig {
-        servers: nodes.servers().to_vec(),
         path: ZEROS.to_owned(),
         connect_timeout: run.scenario.patience,
         idle_timeout: run.scenario.patience,
         deadline: run.scenario.limit,
         stop: setup.stop.clone(),
-        ..ClientConfig::new(nodes.servers()[0], nodes.sources(users))
+        ..ClientConfig::new(vec![Addresses {
+            servers: nodes.servers().to_vec(),
+            sources: nodes.sources(users),
+        }])
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anabranch_scenario::{Change, Direction, Event, Fault, Line, Tally, Tcp};
+use anabranch_scenario::{Change, Direction, Event, Families, Family, Fault, Line, Tally, Tcp};
 
 use super::access::{self, BURST_BYTES, Host};
 use super::plan::{Plan, frame_limit_bytes, frame_rate_bps, sublink_of};
@@ -46,7 +46,7 @@ impl Nodes {
     pub fn build(plan: &Plan, setup: &Setup) -> Result<Self> {
         let host = |label| -> Result<_> {
             let namespace = Namespace::create(label)?;
-            settle(&namespace, plan.tcp)?;
+            settle(&namespace, plan.tcp, Families::V4)?;
             Ok(namespace)
         };
         let (servers, near) = (host("servers")?, host("near")?);
@@ -255,7 +255,7 @@ fn lay_clients(plan: &Plan, clients: &Namespace, far: &Namespace) -> Result<()> 
 }
 
 fn route_by_default(hosts: &Namespace, via: &str, tcp: &Tcp) -> Result<()> {
-    let metrics = tcp::route_metrics(tcp);
+    let metrics = tcp::route_metrics(tcp, Family::V4);
     hosts
         .ip(&format!("route add default via {via} {metrics}"))
         .map(drop)

@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anabranch_scenario::{
-    Buffer, Change, Fault, Line, Link, Loss, Network, Place, Policy, Queue, Run, Spread, Tcp, Trunk,
+    Buffer, Change, Families, Family, Fault, Line, Link, Loss, Network, Place, Policy, Queue, Run,
+    Spread, Tcp, Trunk,
 };
 
 use crate::topology::{LabError, Result, tcp};
@@ -52,6 +53,10 @@ impl<'a> Plan<'a> {
         if !(spread.is_configurable() || spread == Spread::Single) {
             let allowed = "one of the product's; run it in the simulator";
             return Err(wrong("policies", run.policy, allowed));
+        }
+        if run.scenario.families != Families::V4 {
+            let allowed = "4 of a trunk; run it in the simulator";
+            return Err(wrong("family", run.scenario.families, allowed));
         }
         let lines = match spread {
             Spread::Single => vec![&trunk.single],
@@ -151,7 +156,7 @@ impl<'a> Plan<'a> {
             ("spread".to_owned(), self.spread.to_string()),
             (
                 "TCP of clients and servers".to_owned(),
-                tcp::route_metrics(self.tcp),
+                tcp::route_metrics(self.tcp, Family::V4),
             ),
             (
                 "propagation".to_owned(),
@@ -168,7 +173,7 @@ impl<'a> Plan<'a> {
                 ),
             ),
         ];
-        let differences = tcp::differences(self.tcp).into_iter();
+        let differences = tcp::differences(self.tcp, Families::V4).into_iter();
         words.extend(differences.map(|words| ("TCP differs".to_owned(), words.to_owned())));
         words
     }

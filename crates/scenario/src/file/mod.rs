@@ -242,12 +242,18 @@ fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
         true => load::demand(&source, file.workload.clone(), None, limit)?.into(),
         false => Load::Groups(groups::groups(&lines, &file, &tables, tcps, limit)?),
     };
-    let network = rules::with_classes(&source, rules, default, network, &policies, &load)?;
+    let families = file.family.unwrap_or_default();
+    let may_match = rules::Ground {
+        families,
+        load: &load,
+    };
+    let network = rules::with_classes(&source, rules, default, network, &policies, may_match)?;
     for (index, typed) in policies.iter().enumerate() {
         policies::fits_classes(&source, &["policies", &index.to_string()], typed, &network)?;
     }
     Ok(Scenario {
         name: name(&source, path, file.name.clone())?,
+        families,
         faults,
         load,
         policies,

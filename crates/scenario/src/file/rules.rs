@@ -1,6 +1,5 @@
 //! `[[rule]]` and `[default]`: the gateway's own, about users and servers of the scenario.
 
-use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 use anabranch_config::{BadInput, Source};
@@ -8,13 +7,41 @@ use anabranch_core::rules::file::{self, DefaultTable, RuleTable};
 use anabranch_core::rules::{Matches, Origin, Prefix};
 use anabranch_core::{LinkSpec, Policy, Typed};
 
-use crate::{Load, Network, Site};
+use crate::{Families, Hosts, Load, Network, Site};
 
 const TCP: u8 = 6;
 /// Ephemeral ports, as Linux has them by default.
 const SOURCE_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 /// By which users come.
 const LAN: &str = "lan";
+
+/// Who there is for rules to match.
+#[derive(Clone, Copy)]
+pub(super) struct Ground<'a> {
+    pub families: Families,
+    pub load: &'a Load,
+}
+
+impl Ground<'_> {
+    fn has_user(&self, network: Prefix) -> bool {
+        self.has(&Site::USERS, network, self.load.users())
+    }
+
+    fn has_server(&self, network: Prefix) -> bool {
+        self.has(&Site::SERVERS, network, self.load.servers())
+    }
+
+    fn has(&self, hosts: &Hosts, network: Prefix, count: u32) -> bool {
+        let mut numbers = self.families.list().iter();
+        numbers.any(|&family| !hosts.numbers_in(network, family, count).is_empty())
+    }
+
+    fn addresses(&self, hosts: &Hosts, count: u32) -> String {
+        let families = self.families.list().iter();
+        let words = families.map(|&family| hosts.in_words(family, count));
+        words.collect::<Vec<_>>().join(" and ")
+    }
+}
 
 /// The network with what is said of classes. What could match nothing in any world is refused.
 pub(super) fn with_classes(
@@ -23,7 +50,7 @@ pub(super) fn with_classes(
     default: Option<DefaultTable>,
     network: Network,
     policies: &[Typed<Policy>],
-    load: &Load,
+    ground: Ground<'_>,
 ) -> Result<Network, BadInput> {
     let key = match (rules.is_empty(), &default) {
         (true, None) => return Ok(network),
@@ -50,7 +77,7 @@ pub(super) fn with_classes(
     site.rules = file::rules(source, rules, may_name)?;
     *site.default = file::default_class(source, default.unwrap_or_default(), may_name)?;
     for (index, rule) in site.rules.iter().enumerate() {
-        refuse_what_matches_nothing(source, &index.to_string(), &rule.matches, load)?;
+        refuse_what_matches_nothing(source, &index.to_string(), &rule.matches, ground)?;
     }
     file::review(source, &site.rules, &lan)?;
     Ok(Network::Site(site))
@@ -75,24 +102,22 @@ fn refuse_what_matches_nothing(
     source: &Source<'_>,
     index: &str,
     matches: &Matches,
-    load: &Load,
+    ground: Ground<'_>,
 ) -> Result<(), BadInput> {
     let bad = |key: &str, problem: String| Err(source.bad(&["rule", index, key], problem));
-    let (users, servers) = (load.users(), load.servers());
     let has_user = |origin: &Origin| match origin {
         Origin::Host => false,
-        Origin::Prefix(network) => !Site::users_in(*network, users).is_empty(),
+        Origin::Prefix(network) => ground.has_user(*network),
     };
     if matches.from.contains(&Origin::Host) {
         return bad("from", "the gateway opens no connections".to_owned());
     }
     if !is_met(&matches.from, has_user) {
-        let addresses = addresses(Site::FIRST_USER, users);
+        let addresses = ground.addresses(&Site::USERS, ground.load.users());
         return bad("from", format!("none of the users, who have {addresses}"));
     }
-    let has_server = |network: &Prefix| !Site::servers_in(*network, servers).is_empty();
-    if !is_met(&matches.to, has_server) {
-        let addresses = addresses(Site::FIRST_SERVER, servers);
+    if !is_met(&matches.to, |network| ground.has_server(*network)) {
+        let addresses = ground.addresses(&Site::SERVERS, ground.load.servers());
         return bad("to", format!("none of the servers, which have {addresses}"));
     }
     if !is_met(&matches.protocols, |protocol| *protocol == TCP) {
@@ -121,12 +146,4 @@ fn refuse_what_matches_nothing(
 /// Whether a key is left out, or any of its values fits.
 fn is_met<T>(values: &[T], fits: impl Fn(&T) -> bool) -> bool {
     values.is_empty() || values.iter().any(fits)
-}
-
-fn addresses(first: Ipv4Addr, count: u32) -> String {
-    let last = Ipv4Addr::from_bits(first.to_bits() + count.saturating_sub(1));
-    match first == last {
-        true => first.to_string(),
-        false => format!("{first} to {last}"),
-    }
 }

@@ -16,7 +16,7 @@ use serde::de::value::{MapAccessDeserializer, MapDeserializer, SeqAccessDeserial
 use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::{Control, Growth, Ports, Recovery};
+use crate::{Control, Families, Growth, Ports, Recovery};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +27,7 @@ pub(super) struct File {
     pub patience: Option<Span>,
     pub seeds: Option<Seeds>,
     pub policies: Option<Vec<PolicyText>>,
+    pub family: Option<Families>,
     pub nat: Option<bool>,
     #[serde(default)]
     pub link: BTreeMap<String, LinkTable>,
@@ -520,7 +521,8 @@ read_either!(
     Seeds,
     PolicyText,
     Delayed,
-    ServersText
+    ServersText,
+    Families
 );
 
 impl Either for LineText {
@@ -649,6 +651,18 @@ impl Either for Seeds {
 
     fn of_list<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
         Vec::deserialize(SeqAccessDeserializer::new(list)).map(Seeds::List)
+    }
+}
+
+impl Either for Families {
+    const EXPECTED: &'static str = r#"address families: 4, 6 or "both""#;
+
+    fn of_whole<E: Error>(number: i64) -> Result<Self, E> {
+        Self::of_text(&number.to_string())
+    }
+
+    fn of_text<E: Error>(text: &str) -> Result<Self, E> {
+        text.parse().map_err(E::custom)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The flow table of the gateway.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Time};
@@ -38,7 +38,7 @@ pub struct Pair {
 }
 
 /// The ends of a connection: who opens it, and to whom.
-pub type Ends = (SocketAddrV4, SocketAddrV4);
+pub type Ends = (SocketAddr, SocketAddr);
 
 /// What stands for all links without NAT where a server's connections are told apart by the address it knows.
 const OWN: LinkId = LinkId(SIDE_ROUTED as u16);
@@ -241,7 +241,7 @@ impl Nat {
     /// The label that a flow needs, of its addresses and ports as its opener sends them (`packet_hash` of bpf/lib/open.h).
     pub fn hash(&self, ends: Ends) -> u32 {
         let (from, to) = ends;
-        let (src, dst) = ((*from.ip()).into(), (*to.ip()).into());
+        let (src, dst) = (from.ip().into(), to.ip().into());
         self.choice(self.class_of(ends))
             .hash_for(src, dst, from.port(), to.port())
     }
@@ -261,8 +261,8 @@ impl Nat {
     /// What rules look at of a connection between these ends.
     fn class_of(&self, (from, to): Ends) -> ClassId {
         let traits = Traits {
-            src: (*from.ip()).into(),
-            dst: (*to.ip()).into(),
+            src: from.ip().into(),
+            dst: to.ip().into(),
             sport: BePort::new(from.port()),
             dport: BePort::new(to.port()),
             proto: TCP,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_scenario::{
-    Buffer, Change, Direction, Fault, Line, LinkPlan, Load, Loss, Network, Place, Policy, Queue,
-    Record, Run, Scenario, Site, Tcp,
+    Buffer, Change, Direction, Families, Fault, Line, LinkPlan, Load, Loss, Network, Place, Policy,
+    Queue, Record, Run, Scenario, Site, Tcp,
 };
 use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
 
@@ -77,6 +77,7 @@ pub fn scenario(links: Vec<LinkPlan>, load: Load, limit: Duration) -> Scenario {
     Scenario {
         name: "test".into(),
         network: Network::Site(Site::new(links)),
+        families: Families::V4,
         faults: Vec::new(),
         load,
         policies: Vec::new(),

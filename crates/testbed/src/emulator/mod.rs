@@ -170,9 +170,7 @@ impl Emulator {
     /// `seed` decides which packets the links lose.
     pub fn start(seed: u64) -> Result<Self> {
         let namespace = Namespace::create("emulator")?;
-        for scope in ["all", "default"] {
-            namespace.set_sysctl(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")?;
-        }
+        namespace.set_ipv6(false)?;
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let wake = Arc::new(wake.map_err(|errno| io_error("making an eventfd")(errno.into()))?);
         let (sender, requests) = channel();

@@ -36,10 +36,13 @@ impl Namespace {
         Ok(())
     }
 
-    /// Gives a device an address and its network.
+    /// Gives a device an address and its network. It can be used at once: no duplicate is looked for (RFC 4862 §5.4).
     pub fn add_address(&self, device: &str, address: IpAddr, prefix_len: u8) -> Result<()> {
-        self.ip(&format!("address add {address}/{prefix_len} dev {device}"))
-            .map(drop)
+        let unasked = if address.is_ipv6() { " nodad" } else { "" };
+        self.ip(&format!(
+            "address add {address}/{prefix_len} dev {device}{unasked}"
+        ))
+        .map(drop)
     }
 
     /// Sets the largest IP packet a device carries.

@@ -172,6 +172,25 @@ impl Namespace {
             })
     }
 
+    /// Switches IPv6 of the devices that are made from here on. Where it is on, they take part in neighbour discovery alone:
+    /// their link-local addresses hold at once, and routers are neither asked nor believed (RFC 4861 §6.3, RFC 4862).
+    pub fn set_ipv6(&self, on: bool) -> Result<()> {
+        for scope in ["all", "default"] {
+            let values = [
+                ("disable_ipv6", !on),
+                ("accept_dad", false),
+                ("accept_ra", false),
+                ("autoconf", false),
+                ("router_solicitations", false),
+            ];
+            for (key, value) in values {
+                let value = u8::from(value).to_string();
+                self.set_sysctl(&format!("net/ipv6/conf/{scope}/{key}"), &value)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The value of a sysctl, without the newline.
     pub fn sysctl(&self, key: &str) -> Result<String> {
         let path = Path::new("/proc/sys").join(key);

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use super::{ClientConfig, ClientError, TransferEvent, run};
+use super::{Addresses, ClientConfig, ClientError, TransferEvent, run};
 use crate::{
     Arrival, ArrivalPlan, Class, ClassId, Direction, Mix, Outcome, Pacing, Pattern, ServerId, Size,
     Transfer, UserId, Workload,
@@ -113,6 +113,13 @@ fn user_address(user: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 0, 10 + user).into()
 }
 
+fn addresses(server: SocketAddr, sources: &[IpAddr]) -> Addresses {
+    Addresses {
+        servers: vec![server],
+        sources: sources.to_vec(),
+    }
+}
+
 fn config(server: SocketAddr) -> ClientConfig {
     ClientConfig {
         links: BTreeMap::from([
@@ -122,7 +129,7 @@ fn config(server: SocketAddr) -> ClientConfig {
         connect_timeout: Duration::from_millis(300),
         idle_timeout: Duration::from_millis(300),
         deadline: Duration::from_secs(20),
-        ..ClientConfig::new(server, vec![user_address(0), user_address(1)])
+        ..ClientConfig::new(vec![addresses(server, &[user_address(0), user_address(1)])])
     }
 }
 
@@ -669,6 +676,24 @@ fn events_tell_the_life_of_each_transfer_in_order_and_add_up_to_its_record() {
 }
 
 #[test]
+fn every_transfer_uses_the_addresses_that_its_number_draws() {
+    let server = Server::start(whole_file);
+    let all = [0, 1].map(|user| addresses(server.address, &[user_address(user)]));
+    let two = ClientConfig {
+        addresses: all.to_vec(),
+        seed: 3,
+        ..config(server.address)
+    };
+    let (transfers, _) = fetch(&Workload::page_rounds(2, 5, 4), two);
+    for transfer in &transfers {
+        let drawn = alternative(3, transfer.id, 2) as u8;
+        assert_eq!(transfer.source, user_address(drawn), "{transfer:?}");
+    }
+    let links: BTreeSet<_> = transfers.iter().map(|transfer| &transfer.link).collect();
+    assert_eq!(links.len(), 2, "{links:?}");
+}
+
+#[test]
 fn a_run_without_a_listener_for_its_events_is_complete() {
     let server = Server::start(whole_file);
     let (sender, receiver) = mpsc::channel();
@@ -704,15 +729,20 @@ fn a_configuration_that_cannot_work_is_refused_before_the_first_request() {
         }
     ));
     let foreign = ClientConfig {
-        sources: vec!["192.0.2.1".parse().unwrap()],
+        addresses: vec![addresses(server, &["192.0.2.1".parse().unwrap()])],
         ..config(server)
     };
     assert!(matches!(refusal(1, foreign), ClientError::Source { .. }));
     let v6 = ClientConfig {
-        sources: vec!["::1".parse().unwrap()],
+        addresses: vec![addresses(server, &["::1".parse().unwrap()])],
         ..config(server)
     };
     assert!(matches!(refusal(1, v6), ClientError::Family { .. }));
+    let nowhere = ClientConfig {
+        addresses: Vec::new(),
+        ..config(server)
+    };
+    assert!(matches!(refusal(1, nowhere), ClientError::NoServer));
     let spaced = ClientConfig {
         path: "/a file".to_owned(),
         ..config(server)
