@@ -12,7 +12,7 @@ use anabranch_core::algorithm::{self, UnknownAlgorithm};
 use anabranch_core::catalogue::{self, Target};
 use anabranch_core::{Algorithm, Typed};
 use anabranch_experiment::Seeds;
-use anabranch_scenario::World;
+use anabranch_scenario::{Families, World};
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
@@ -472,6 +472,7 @@ fn figures() -> Vec<String> {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   sudo anabranch demo
+  sudo anabranch demo --family 6
   sudo anabranch demo --policy RR --json rr.json")]
 pub struct DemoArgs {
     /// How long traffic flows
@@ -480,6 +481,9 @@ pub struct DemoArgs {
     /// One of `anabranch policies`, or a tuple: '{ measure = "active", dispatch = "weighted" }'
     #[arg(long, value_name = "NAME", default_value = catalogue::default(Target::Link).name, value_parser = gateway_policy)]
     pub policy: Typed<Algorithm>,
+    /// Address families of users, links and server; of both, each download takes one
+    #[arg(long, value_name = "4|6|both", default_value_t)]
+    pub family: Families,
     /// Also write the result to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -242,8 +242,8 @@ fn a_cut_is_a_blackhole(spec: &LabSpec) {
 
 #[test]
 fn a_link_can_be_unplugged_plugged_in_again_and_get_another_address() {
-    let addresses = ["100.64.1.77", "2001:db8:64:1::77"];
-    for (spec, address) in of_each_family(two_isps()).zip(addresses) {
+    let addresses = [("-4", "100.64.1.77"), ("-6", "2001:db8:64:1::77")];
+    for (spec, (flag, address)) in of_each_family(two_isps()).zip(addresses) {
         let mut lab = build(&spec, &Gateway::NftMasquerade);
         lab.unplug("lte").unwrap();
         lab.replug("lte").unwrap();
@@ -256,7 +256,7 @@ fn a_link_can_be_unplugged_plugged_in_again_and_get_another_address() {
                 "route replace default via {} dev wan1 table 102",
                 access.next_hop
             ),
-            format!("rule add from {address} lookup 102"),
+            format!("{flag} rule add from {address} lookup 102"),
         ] {
             lab.gateway().ip(&line).unwrap();
         }

@@ -55,6 +55,50 @@ fn every_transfer_is_on_the_links_of_its_class_before_and_after_a_cut() {
     assert_eq!(places(&after("web")), ["cable"]);
 }
 
+/// Two links, users of `family`, and a rule for what has IPv6.
+fn with_a_rule_for_ipv6(family: &str) -> Record {
+    let rule = match family {
+        "4" => "",
+        _ => "[[rule]]\nname = \"six\"\nto = \"2001:db8::/64\"\nlinks = \"b\"",
+    };
+    let text = format!(
+        "family = {family}
+        link.a = {{ rate = \"20mbit\" }}
+        link.b = {{ rate = \"20mbit\" }}
+        length = \"20s\"
+        [workload]
+        kind = \"mix\"
+        users = 4
+        class.web = {{ per_user = \"1/s\", size = \"5kB\" }}
+        {rule}
+        [default]
+        links = \"a\"",
+    );
+    play(&read(&text), gateway("RR"), 1)
+}
+
+#[test]
+fn rules_see_the_addresses_of_the_family_that_a_connection_has() {
+    for (family, has) in [
+        ("4", [true, false]),
+        ("6", [false, true]),
+        ("\"both\"", [true, true]),
+    ] {
+        let record = with_a_rule_for_ipv6(family);
+        let of_v6 = |transfer: &&Transfer| transfer.source.is_ipv6();
+        let (v6, v4): (Vec<_>, Vec<_>) = record.transfers.iter().partition(of_v6);
+        assert_eq!([!v4.is_empty(), !v6.is_empty()], has, "family {family}");
+        assert!(
+            v4.iter()
+                .all(|transfer| transfer.link.as_deref() == Some("a"))
+        );
+        assert!(
+            v6.iter()
+                .all(|transfer| transfer.link.as_deref() == Some("b"))
+        );
+    }
+}
+
 #[test]
 fn the_default_class_has_tiers_too_and_rules_a_policy_of_their_own() {
     let text = r#"

@@ -26,7 +26,7 @@ use plan::Plan;
 use screen::Screen;
 
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    let plan = Plan::new(args.policy.clone(), args.seconds)?;
+    let plan = Plan::new(args.policy.clone(), args.family, args.seconds)?;
     privilege::laboratory()?;
     let results = ResultsDir::open(&args.out).map_err(|error| unusable(&error))?;
     let evidence = play(plan)?;

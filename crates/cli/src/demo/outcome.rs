@@ -61,6 +61,7 @@ impl Evidence {
             entry("command", std::env::args().collect::<Vec<_>>().join(" ")),
             entry("version", env!("CARGO_PKG_VERSION").to_owned()),
             entry("policy", run.policy_name.clone()),
+            entry("address families", self.plan.families()),
             entry("workload", self.plan.workload.to_string()),
             entry("seed", run.seed.to_string()),
         ];

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::{Algorithm, Typed};
-use anabranch_scenario::{LinkPlan, Load, Network, Policy, Run, Scenario, ScenarioFile};
+use anabranch_scenario::{
+    Families, Family, LinkPlan, Load, Network, Policy, Run, Scenario, ScenarioFile,
+};
 use anabranch_workload::{Extent, Workload};
 use anyhow::bail;
 
@@ -22,8 +24,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The scenario with this policy and length; faults keep their place in it.
-    pub fn new(policy: Typed<Algorithm>, seconds: u16) -> anyhow::Result<Self> {
+    /// The scenario with this policy, these families and this length; faults keep their place in it.
+    pub fn new(policy: Typed<Algorithm>, families: Families, seconds: u16) -> anyhow::Result<Self> {
         let file = ScenarioFile::parse(Path::new("demo.toml"), FILE)?;
         let mut scenario = Scenario::clone(file.first());
         let (Network::Site(site), Load::Pages(workload)) = (&scenario.network, &scenario.load)
@@ -37,6 +39,7 @@ impl Plan {
             fault.at = length.mul_f64(fault.at.div_duration_f64(scenario.limit));
         }
         scenario.limit = length;
+        scenario.families = families;
         scenario.load = Load::Pages(workload.clone());
         let policy: Typed<Policy> = policy.into();
         Ok(Self {
@@ -58,14 +61,22 @@ impl Plan {
             )
         });
         format!(
-            "{} links in network namespaces, {} users with {} downloads each, policy {}, {} s:\n{}\n\n",
+            "{} links in network namespaces, {} users with {} downloads each over {}, policy {}, {} s:\n{}\n\n",
             count(self.links.len()),
             self.workload.users,
             self.workload.tabs_per_user,
+            self.families(),
             self.run.policy_name,
             self.seconds,
             links.collect::<Vec<_>>().join("\n")
         )
+    }
+
+    /// In words.
+    pub fn families(&self) -> String {
+        let families = self.run.scenario.families.list().iter();
+        let words = families.map(Family::to_string);
+        words.collect::<Vec<_>>().join(" and ")
     }
 }
 
@@ -85,7 +96,7 @@ mod tests {
     #[test]
     fn a_link_dies_half_way_through_whatever_the_length() {
         for seconds in [10, 24, 60] {
-            let plan = Plan::new(Algorithm::default().into(), seconds).unwrap();
+            let plan = Plan::new(Algorithm::default().into(), Families::Both, seconds).unwrap();
             let [fault] = &plan.run.scenario.faults[..] else {
                 panic!("{:?}", plan.run.scenario.faults);
             };
@@ -102,12 +113,13 @@ mod tests {
     fn the_introduction_names_the_links_as_they_are() {
         let policy = Algorithm::default().into();
         let expected = "\
-Three links in network namespaces, 8 users with 5 downloads each, policy WSDM, 24 s:
+Three links in network namespaces, 8 users with 5 downloads each over IPv4 and IPv6, policy WSDM, 24 s:
   fiber  40.0 Mbit/s down, 20.0 Mbit/s up, 12 ms
   cable  25.0 Mbit/s down, 10.0 Mbit/s up, 25 ms
   lte    15.0 Mbit/s down, 8.00 Mbit/s up, 45 ms
 
 ";
-        assert_eq!(Plan::new(policy, 24).unwrap().introduction(), expected);
+        let plan = Plan::new(policy, Families::Both, 24).unwrap();
+        assert_eq!(plan.introduction(), expected);
     }
 }

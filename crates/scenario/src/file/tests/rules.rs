@@ -34,6 +34,49 @@ fn a_site_has_the_rules_and_the_default_class_of_the_file() {
 }
 
 #[test]
+fn rules_match_hosts_of_the_families_there_are() {
+    let of = |family: &str, to: &str| {
+        format!(
+            "family = {family}\n{}",
+            with_rule(&format!("to = \"{to}\""))
+        )
+    };
+    for (family, to) in [
+        ("6", "2001:db8::198.18.0.2"),
+        ("6", "::/0"),
+        ("\"both\"", "198.18.0.2"),
+        ("\"both\"", "2001:db8::/64"),
+    ] {
+        read(&of(family, to));
+    }
+    let none = |family, to, words: &str| {
+        let error = error(&of(family, to));
+        assert!(
+            error.ends_with(&format!("none of the servers, which have {words}")),
+            "{error}"
+        );
+    };
+    let v4 = "198.18.0.1 to 198.18.0.4";
+    let v6 = "2001:db8::c612:1 to 2001:db8::c612:4";
+    none("4", "2001:db8::/32", v4);
+    none("6", "198.18.0.2", v6);
+    none("\"both\"", "198.18.0.9", &format!("{v4} and {v6}"));
+}
+
+#[test]
+fn a_family_decides_results_and_ipv4_has_the_hash_it_had() {
+    let hash = |text: &str| parse(text).unwrap().runs()[0].hash.clone();
+    let of = |family: &str| hash(&format!("{MINIMAL}\nfamily = {family}"));
+    assert_eq!(of("4"), hash(MINIMAL));
+    let mut hashes = [hash(MINIMAL), of("6"), of("\"both\"")];
+    hashes.sort();
+    assert!(
+        hashes.windows(2).all(|pair| pair[0] != pair[1]),
+        "{hashes:?}"
+    );
+}
+
+#[test]
 fn rules_decide_results_and_a_file_without_has_the_hash_it_had() {
     let hash = |text: &str| parse(text).unwrap().runs()[0].hash.clone();
     let plain = hash(MINIMAL);

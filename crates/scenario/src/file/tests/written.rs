@@ -59,6 +59,14 @@ fn wrong_values_of_a_run_are_quoted_with_what_is_allowed() {
             "length = \"1h\"\nsample = \"3ms\"",
             "house.toml:5: sample = \"3ms\": more than 1000000 samples in the length of the run",
         ),
+        (
+            "family = 5",
+            "family = 5: address families are 4, 6 or both",
+        ),
+        (
+            "family = [4, 6]",
+            r#"family = [4, 6]: invalid type: list, expected address families: 4, 6 or "both""#,
+        ),
         ("seeds = 0", "seeds = 0: 1 to 100000 seeds are allowed"),
         (
             "seeds = [3, 1, 3]",
