@@ -103,6 +103,7 @@ fn the_scenarios_of_the_repository_are_right() {
     names.sort();
     let expected = [
         "demo",
+        "multihomed",
         "office",
         "peng-l3-3-1",
         "reno-beside-cubic",
