@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use anabranch_workload::client::{self, ClientConfig};
+use anabranch_workload::client::{self, Addresses, ClientConfig};
 use anabranch_workload::{Size, Workload};
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -31,10 +31,10 @@ fn main() {
     let listener = runtime
         .block_on(TcpListener::bind("127.0.0.1:0"))
         .expect("a port on loopback");
-    let config = ClientConfig::new(
-        listener.local_addr().expect("bound"),
-        vec!["127.0.0.1".parse().expect("address")],
-    );
+    let config = ClientConfig::new(vec![Addresses {
+        servers: vec![listener.local_addr().expect("bound")],
+        sources: vec!["127.0.0.1".parse().expect("address")],
+    }]);
     runtime.spawn(serve(listener, Bytes::from(vec![b'x'; bytes])));
 
     let workload = Workload::continuous(

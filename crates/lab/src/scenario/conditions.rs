@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_scenario::{Counts, Direction, Tally};
+use anabranch_api::Status;
+use anabranch_core::PerFamily;
+use anabranch_scenario::{Counts, Direction, Family, Tally};
 use anabranch_workload::Transfer;
 use hdrhistogram::Histogram;
 
@@ -12,8 +14,13 @@ use crate::topology::{Lab, LabError, LabSpec, Result, tcp};
 use anabranch_testbed::emulator::{Fates, LinkReport};
 use anabranch_testbed::netns::{Counters, Namespace};
 
-/// Of the gateway's ICMP echo requests, with their IP header (RFC 792).
-const PROBE_BYTES: u64 = 28;
+/// Of the gateway's ICMP echo requests, with their IP header (RFC 792, RFC 4443).
+fn probe_bytes(family: Family) -> u64 {
+    match family {
+        Family::V4 => 28,
+        Family::V6 => 48,
+    }
+}
 
 /// A run whose requests began later than this is not valid: p99. A round trip over access links is some ten
 /// milliseconds.
@@ -23,7 +30,7 @@ const HOUR_US: u64 = 3_600_000_000;
 /// Running counters of the whole lab.
 pub(super) struct Conditions {
     /// Sent by the gateway.
-    probes: u64,
+    probes: PerFamily<u64>,
     /// Of all lines, both hops, both directions.
     fates: Vec<Fates>,
     /// Segments that clients and servers sent again.
@@ -39,7 +46,7 @@ impl Conditions {
             .hops()
             .flat_map(|hop| Direction::BOTH.map(|way| hop.fates(way)));
         Ok(Self {
-            probes: status.links.iter().map(|link| link.probe.sent).sum(),
+            probes: PerFamily::from_fn(|family| probes_sent(&status, family)),
             fates: lines.collect::<Result<_, _>>()?,
             retransmitted: retransmitted(lab.clients())? + retransmitted(lab.internet())?,
             policy: status.policy,
@@ -50,12 +57,16 @@ impl Conditions {
     /// From here to `later`. The kernel counts neither the bytes it sends again nor reordering by its own definition;
     /// a flow behind a gateway with NAT never changes its link.
     pub(super) fn counts_until(&self, later: &Self) -> Counts {
-        let probes = later.probes - self.probes;
+        let mut probes = Tally::default();
+        for family in Family::ALL {
+            let packets = later.probes[family] - self.probes[family];
+            probes += Tally {
+                packets,
+                bytes: packets * probe_bytes(family),
+            };
+        }
         let mut counts = Counts {
-            probes: Tally {
-                packets: probes,
-                bytes: probes * PROBE_BYTES,
-            },
+            probes,
             retransmitted: Tally {
                 packets: later.retransmitted - self.retransmitted,
                 bytes: 0,
@@ -71,6 +82,12 @@ impl Conditions {
         }
         counts
     }
+}
+
+fn probes_sent(status: &Status, family: Family) -> u64 {
+    let paths = status.links.iter().flat_map(|link| &link.paths);
+    let of_family = paths.filter(|path| path.family == family.to_string());
+    of_family.map(|path| path.probe.sent).sum()
 }
 
 fn since(before: Tally, after: Tally) -> Tally {

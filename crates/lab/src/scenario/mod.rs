@@ -15,8 +15,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_api::{LinkState as Found, LinkStatus};
-use anabranch_scenario::{Fault, Network, Record, Run, Site, World};
+use anabranch_api::{LinkState as Found, LinkStatus, PathStatus};
+use anabranch_scenario::{Families, Fault, Network, Record, Run, Site, World};
 use anabranch_workload::client::{Stop, TransferEvent};
 
 use crate::daemon::Daemon;
@@ -68,7 +68,7 @@ pub fn run_site(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> R
     let mut lab = Lab::build(&plan::lab(run, site)?, &gateway)?;
     let instance = lab.anabranch()?.instance().to_owned();
     let mut daemon = Daemon::connect(&instance)?;
-    wait_for_links(&mut daemon)?;
+    wait_for_links(&mut daemon, run.scenario.families)?;
     let stage = Stage {
         run,
         site,
@@ -171,22 +171,37 @@ fn channels() -> (Senders, Receivers) {
     (Senders { transfers, faults }, receivers)
 }
 
+/// A link, and the family of it, that has not answered yet; no path if the gateway does not know the family.
+fn unanswered(
+    links: &[LinkStatus],
+    families: Families,
+) -> Option<(&LinkStatus, Option<&PathStatus>)> {
+    let answered =
+        |path: &PathStatus| path.state == Found::Up && path.probe.round_trip_ms.is_some();
+    links.iter().find_map(|link| {
+        let mut paths = families.list().iter().map(|family| {
+            let of_family = |path: &&PathStatus| path.family == family.to_string();
+            link.paths.iter().find(of_family)
+        });
+        let waiting = paths.find(|path| !path.is_some_and(answered))?;
+        Some((link, waiting))
+    })
+}
+
 /// A gateway that has just started takes its links on trust until each has answered.
-fn wait_for_links(daemon: &mut Daemon) -> Result<()> {
+fn wait_for_links(daemon: &mut Daemon, families: Families) -> Result<()> {
     let deadline = Instant::now() + READY;
     loop {
         let links = daemon.status()?.links;
-        let answered =
-            |link: &&LinkStatus| link.state == Found::Up && link.probe.round_trip_ms.is_some();
-        let Some(waiting) = links.iter().find(|link| !answered(link)) else {
+        let Some((link, waiting)) = unanswered(&links, families) else {
             return Ok(());
         };
         if Instant::now() > deadline {
+            let why = waiting.map_or(&link.why, |path| &path.why);
             return Err(LabError::Gateway(format!(
-                "link {} has not answered a probe within {} s: {}",
-                waiting.name,
+                "link {} has not answered a probe of each family within {} s: {why}",
+                link.name,
                 READY.as_secs(),
-                waiting.why
             )));
         }
         thread::sleep(BETWEEN_TRIES);

@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 use super::{Addresses, ClientConfig, ClientError, TransferEvent, run};
 use crate::{
     Arrival, ArrivalPlan, Class, ClassId, Direction, Mix, Outcome, Pacing, Pattern, ServerId, Size,
-    Transfer, UserId, Workload,
+    Transfer, UserId, Workload, alternative,
 };
 
 const FILE: u64 = 100_000;
@@ -684,7 +684,7 @@ fn every_transfer_uses_the_addresses_that_its_number_draws() {
         seed: 3,
         ..config(server.address)
     };
-    let (transfers, _) = fetch(&Workload::page_rounds(2, 5, 4), two);
+    let (transfers, _) = fetch(&Workload::page_rounds(1, 5, 4), two);
     for transfer in &transfers {
         let drawn = alternative(3, transfer.id, 2) as u8;
         assert_eq!(transfer.source, user_address(drawn), "{transfer:?}");
