@@ -26,7 +26,7 @@ enum ab_fate {
 	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                                   \
 	X(HAIRPIN_SYN, SENT, "SYN of a LAN host to another's external address, of no flow of the other's yet")         \
 	X(CHALLENGE, SENT, "answer to a SYN for an earlier connection of its ends, which the LAN host resets")         \
-	X(NOT_IP, PASSED, "not IPv4")                                                                                  \
+	X(NOT_IP, PASSED, "neither IPv4 nor IPv6")                                                                     \
 	X(TAGGED, PASSED, "carries a VLAN tag: another device's")                                                      \
 	X(OTHER_PROTOCOL, PASSED, "from a link to the host itself: neither TCP, UDP nor ICMP")                         \
 	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                      \

@@ -310,7 +310,9 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
 }
 
 /// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 5] = [
+const NEW_REASONS: [&str; 7] = [
+    "ROUTED_OUT",
+    "ROUTED_IN",
     "CHALLENGE",
     "FALLBACK_CLASS",
     "CLASS_DROPPED",

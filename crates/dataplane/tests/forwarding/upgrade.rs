@@ -304,6 +304,8 @@ fn an_upgrade_goes_on_counting_why_packets_leave() {
     site.adopt(opened);
     let counted = site.plane().reasons().unwrap();
     let new = [
+        "routed-out",
+        "routed-in",
         "challenge",
         "fallback-class",
         "class-dropped",

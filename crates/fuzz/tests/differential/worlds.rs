@@ -353,7 +353,7 @@ impl<'a> Worlds<'a> {
     /// What the simulator is told of a flow once, the programs read of every packet.
     fn introduce(&mut self) {
         for (slot, of) in self.slots.iter().enumerate() {
-            let ends = (of.local, of.remote);
+            let ends = (of.local.into(), of.remote.into());
             self.simulator.introduce(of.flow, pair(slot), ends);
         }
     }
@@ -380,7 +380,7 @@ impl<'a> Worlds<'a> {
         let remote = SocketAddrV4::new(SERVERS[pair.server as usize], PORT);
         self.begun += 1;
         Slot {
-            flow: self.simulator.begin(pair, (local, remote)),
+            flow: self.simulator.begin(pair, (local.into(), remote.into())),
             local,
             remote,
             servers: Vec::new(),
