@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use anabranch_policy::abi::{self, BePort, Flow, FlowKey};
-use anabranch_policy::trace;
+use anabranch_policy::{Family, trace};
 use anyhow::{Context, Result};
 use aya::maps::{HashMap, Map, MapData};
 use nix::time::{ClockId, clock_gettime};
@@ -86,7 +86,7 @@ fn entry(lan_key: &FlowKey, lan_ifindex: u32, now_ns: u64) -> Flow {
     Flow {
         opened_ns: now_ns,
         seen_ns: now_ns,
-        other_local: external(0).into(),
+        other_local: external(Family::V4, 0).into(),
         tcp: first_remote(SERVER.into()),
         state: abi::STATE_REPLIED | abi::STATE_CONFIRMED | trace(lan_key),
         lan_ifindex,

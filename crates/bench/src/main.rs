@@ -28,7 +28,7 @@ mod testbed;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_policy::Family;
+use anabranch_policy::{Family, PerFamily};
 use anyhow::{Result, ensure};
 use clap::Parser;
 use clap::builder::ArgPredicate;
@@ -77,7 +77,8 @@ struct Args {
     /// Measure this build beside another: its `anabranch-bench`, with `anabranch` beside it. Fails if a row is worse
     #[arg(long, value_name = "PATH", conflicts_with_all = ["anabranch", "programs_alone", "contender", "runs", "quick"])]
     against: Option<PathBuf>,
-    /// How often both builds run every row; without --against: anabranch and redirect alone their packets
+    /// How often both builds run every row; without --against: how often anabranch takes turns with nftables at connections, and
+    /// with redirect alone at packets
     #[arg(long, value_name = "N", default_value_t = 15)]
     pairs: usize,
     /// Where the result goes
@@ -254,17 +255,18 @@ fn race(args: &Args, by: &AnabranchBy, span: Span, samples: &mut Samples) -> Res
             }
             beds.rotate_left(1);
         }
-        if measure == Measure::Packets && !args.quick {
-            pair_with_redirect(measure, &beds, args.pairs, span, samples, &bar)?;
+        if let (Some(other), false) = (measure.paired_with(), args.quick) {
+            pair(measure, other, &beds, args.pairs, span, samples, &bar)?;
         }
     }
     bar.finish_and_clear();
     Ok(())
 }
 
-/// Lets the gateway and redirect alone take more turns, until there are `pairs` of them.
-fn pair_with_redirect(
+/// Lets the gateway and `other` take more turns, until there are `pairs` of them.
+fn pair(
     measure: Measure,
+    other: Contender,
     beds: &[Testbed],
     pairs: usize,
     span: Span,
@@ -272,13 +274,12 @@ fn pair_with_redirect(
     bar: &ProgressBar,
 ) -> Result<()> {
     let of = |contender| beds.iter().find(|bed| bed.contender == contender);
-    let both = (of(Contender::Anabranch), of(Contender::Redirect));
-    let (Some(ours), Some(alone)) = both else {
+    let (Some(ours), Some(theirs)) = (of(Contender::Anabranch), of(other)) else {
         return Ok(());
     };
-    let mut turns = [ours, alone];
-    let row = "packets_64_byte";
-    let had = samples.pairs(row, turns.map(|bed| bed.contender)).len();
+    let mut turns = [ours, theirs];
+    let contenders = turns.map(|bed| bed.contender);
+    let had = samples.pairs(measure.row(), contenders).len();
     for _ in had..pairs {
         bar.inc_length(2);
         for bed in turns {
@@ -365,7 +366,7 @@ fn measure_flows(
     bar: &ProgressBar,
 ) -> Result<Cost> {
     let (mut programs, bytes) = Programs::load(flows, kind)?;
-    let mut redirect = Redirect::load(LOOPBACK, isp(0).into())?;
+    let mut redirect = Redirect::load(LOOPBACK, PerFamily::from_fn(|family| isp(family, 0)))?;
     for _ in 0..runs {
         for (row, way) in [(out, Way::Out), (back, Way::In)] {
             let ours = programs.measure(kind, way)?;

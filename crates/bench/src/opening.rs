@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anabranch_core::DataPlane;
 use anabranch_dataplane::{Gateway, Role, Sizes};
+use anabranch_policy::PerFamily;
 use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result, ensure};
 
@@ -33,7 +34,7 @@ pub fn measure(proto: Proto) -> Result<Cost> {
     let _inside = namespace.enter()?;
     let pins = PinFolder::name();
     let mut gateway = open(&namespace, &pins)?;
-    let mut redirect = Redirect::load(LOOPBACK, isp(0).into())?;
+    let mut redirect = Redirect::load(LOOPBACK, PerFamily::from_fn(|family| isp(family, 0)))?;
     let (mut opening, mut alone) = (Vec::new(), Vec::new());
     for flow in 0..FLOWS {
         let frame = first_packet(proto, flow)?;

@@ -1,17 +1,31 @@
 //! Two that took turns, pair by pair: the median of the pairs' ratios, and its exact interval by order statistics
 //! (David & Nagaraja, Order Statistics, section 7.1), which supposes no distribution.
 
+use std::fmt;
+
+use serde::Serialize;
+
 use crate::rows::Better;
 
 /// Fewer pairs have no interval of 95 %.
 pub const FEWEST_PAIRS: usize = 6;
 
 /// Above 1 where the second of a pair is better.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratios {
     pub pairs: usize,
     pub median: f64,
+    /// Of 95 %, where there are pairs enough.
     pub interval: Option<(f64, f64)>,
+}
+
+impl fmt::Display for Ratios {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.interval {
+            None => write!(f, "{:.2}", self.median),
+            Some((low, high)) => write!(f, "{:.3}\n{low:.3} to {high:.3}", self.median),
+        }
+    }
 }
 
 impl Ratios {
@@ -28,7 +42,7 @@ impl Ratios {
 }
 
 /// Above 1 where `ours` is better. Differences that are not above zero have no ratio.
-pub fn ratio(better: Better, ours: f64, other: f64) -> Option<f64> {
+fn ratio(better: Better, ours: f64, other: f64) -> Option<f64> {
     let ratio = match better {
         Better::More => ours / other,
         Better::Less => other / ours,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::ratios::{Ratios, median, ratio, sorted};
+use crate::ratios::{Ratios, median, sorted};
 use crate::rows::{LESS_REDIRECT, ROWS, Row, Target};
 use crate::testbed::Contender;
 
@@ -81,51 +81,37 @@ pub struct Line {
     nftables: Option<f64>,
     forwarding: Option<f64>,
     redirect: Option<f64>,
-    /// Above 1: better than nftables, whichever way is better in this row.
-    vs_nftables: Option<f64>,
-    vs_forwarding: Option<f64>,
-    /// Median of the ratios of runs that took turns, its interval of 95 % where there are enough of them, and how many.
-    vs_redirect: Option<f64>,
-    vs_redirect_interval: Option<(f64, f64)>,
-    vs_redirect_pairs: usize,
+    vs_nftables: Option<Ratios>,
+    vs_forwarding: Option<Ratios>,
+    vs_redirect: Option<Ratios>,
 }
 
 impl Line {
     fn of(row: &Row, samples: &Samples) -> Option<Self> {
         let anabranch = samples.median(row.name, Contender::Anabranch)?;
-        let nftables = samples.median(row.name, Contender::Nftables);
-        let forwarding = samples.median(row.name, Contender::Forwarding);
-        let ratio = |other: Option<f64>| ratio(row.better, anabranch, other?);
-        let turns = samples.pairs(row.name, [Contender::Redirect, Contender::Anabranch]);
-        let redirect = Ratios::of(row.better, &turns);
+        let beside = |other| {
+            let turns = samples.pairs(row.name, [other, Contender::Anabranch]);
+            Ratios::of(row.better, &turns)
+        };
         Some(Line {
             name: row.name,
             unit: row.unit,
             anabranch,
-            nftables,
-            forwarding,
+            nftables: samples.median(row.name, Contender::Nftables),
+            forwarding: samples.median(row.name, Contender::Forwarding),
             redirect: samples.median(row.name, Contender::Redirect),
-            vs_nftables: ratio(nftables),
-            vs_forwarding: ratio(forwarding),
-            vs_redirect: redirect.map(|ratios| ratios.median),
-            vs_redirect_interval: redirect.and_then(|ratios| ratios.interval),
-            vs_redirect_pairs: redirect.map_or(0, |ratios| ratios.pairs),
+            vs_nftables: beside(Contender::Nftables),
+            vs_forwarding: beside(Contender::Forwarding),
+            vs_redirect: beside(Contender::Redirect),
         })
     }
 
-    fn share_of_redirect(&self) -> String {
-        match (self.vs_redirect, self.vs_redirect_interval) {
-            (None, _) => String::new(),
-            (Some(ratio), None) => format!("{ratio:.2}"),
-            (Some(ratio), Some((low, high))) => format!("{ratio:.3}\n{low:.3} to {high:.3}"),
-        }
-    }
-
     fn value(&self, target: Target) -> Option<f64> {
+        let of = |ratios: Option<Ratios>| ratios.map(|it| it.median);
         match target {
-            Target::Times(_, Contender::Nftables) => self.vs_nftables,
-            Target::Times(_, Contender::Forwarding) => self.vs_forwarding,
-            Target::Times(_, Contender::Redirect) => self.vs_redirect,
+            Target::Times(_, Contender::Nftables) => of(self.vs_nftables),
+            Target::Times(_, Contender::Forwarding) => of(self.vs_forwarding),
+            Target::Times(_, Contender::Redirect) => of(self.vs_redirect),
             Target::Times(_, Contender::Anabranch) => Some(1.0),
             Target::AtMost(_) => Some(self.anabranch),
         }
@@ -243,7 +229,7 @@ impl<M: Serialize> Report<M> {
                 format!("{}: {outcome}", target.target)
             })
             .collect();
-        let times = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
+        let times = |ratios: Option<Ratios>| ratios.map_or(String::new(), |it| it.to_string());
         vec![
             Cell::new(label),
             Cell::new(line.unit),
@@ -253,7 +239,7 @@ impl<M: Serialize> Report<M> {
             Cell::new(shown(line.redirect)),
             Cell::new(times(line.vs_nftables)),
             Cell::new(times(line.vs_forwarding)),
-            Cell::new(line.share_of_redirect()),
+            Cell::new(times(line.vs_redirect)),
             Cell::new(targets.join("\n")),
         ]
     }
@@ -304,6 +290,11 @@ mod tests {
         (report.rows.remove(0), report.targets)
     }
 
+    fn medians(line: &Line) -> (Option<f64>, Option<f64>) {
+        let of = |ratios: Option<Ratios>| ratios.map(|it| it.median);
+        (of(line.vs_nftables), of(line.vs_forwarding))
+    }
+
     #[test]
     fn a_row_shows_the_medians_of_its_runs() {
         let (line, _) = only_line(&samples(
@@ -320,14 +311,8 @@ mod tests {
     fn a_ratio_above_one_is_better_whether_more_or_less_is_wanted() {
         let (more, _) = only_line(&samples("connections", [&[30.0], &[20.0], &[60.0]]));
         let (less, _) = only_line(&samples("latency_p50", [&[20.0], &[30.0], &[10.0]]));
-        assert_eq!(
-            (more.vs_nftables, more.vs_forwarding),
-            (Some(1.5), Some(0.5))
-        );
-        assert_eq!(
-            (less.vs_nftables, less.vs_forwarding),
-            (Some(1.5), Some(0.5))
-        );
+        assert_eq!(medians(&more), (Some(1.5), Some(0.5)));
+        assert_eq!(medians(&less), (Some(1.5), Some(0.5)));
     }
 
     #[test]
@@ -354,14 +339,17 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_redirect_alone_is_of_runs_that_took_turns() {
+    fn ratios_are_of_runs_that_took_turns() {
         let mut samples = Samples::default();
         for (ours, alone) in [(80.0, 100.0), (90.0, 100.0), (170.0, 200.0)].repeat(2) {
             samples.add(Contender::Redirect, [("packets_64_byte", alone)]);
             samples.add(Contender::Anabranch, [("packets_64_byte", ours)]);
         }
         let (line, targets) = only_line(&samples);
-        assert_eq!(line.share_of_redirect(), "0.850\n0.800 to 0.900");
+        assert_eq!(
+            line.vs_redirect.unwrap().to_string(),
+            "0.850\n0.800 to 0.900"
+        );
         let outcomes: Vec<_> = targets
             .iter()
             .map(|t| (t.target.as_str(), t.reached))

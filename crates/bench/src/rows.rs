@@ -98,6 +98,13 @@ pub const ROWS: &[Row] = &[
         &[Target::Times(1.3, Contender::Nftables)],
     ),
     row(
+        "connections_ipv6",
+        "TCP connections over IPv6",
+        "1/s",
+        Better::More,
+        &[Target::Times(1.3, Contender::Nftables)],
+    ),
+    row(
         "packets_64_byte",
         "64-byte UDP packets, one processor",
         "1/s",

@@ -8,11 +8,12 @@
 //! while a closed connection of the same name lingers anywhere.
 
 use std::io::{ErrorKind, Result as IoResult, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use anabranch_policy::Family;
 use anyhow::{Context, Result, ensure};
 use nix::sys::socket::{MsgFlags, recv};
 use socket2::{Domain, Socket, Type};
@@ -20,7 +21,7 @@ use socket2::{Domain, Socket, Type};
 use super::Span;
 use super::goodput::arrival_rate;
 use crate::cpu::{self, THIS_THREAD, pin};
-use crate::testbed::{Network, SERVER};
+use crate::testbed::{Network, server, unspecified};
 
 const BATCH: usize = 32;
 const REQUEST: [u8; 64] = [b'q'; 64];
@@ -28,12 +29,12 @@ const RESPONSE: [u8; 128] = [b'r'; 128];
 static DEFER_S: libc::c_int = 5;
 
 /// Connections per second. No connection may fail.
-pub fn measure(network: &Network, span: Span) -> Result<f64> {
+pub fn measure(network: &Network, family: Family, span: Span) -> Result<f64> {
     let (completed, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let mut workers = Vec::new();
         for cpu in 0..cpu::count() {
-            let ends = Ends::new(network, cpu)?;
+            let ends = Ends::new(network, family, cpu)?;
             let (completed, stop) = (&completed, &stop);
             workers.push(scope.spawn(move || -> Result<()> {
                 let _inside = network.client.enter()?;
@@ -50,12 +51,18 @@ pub fn measure(network: &Network, span: Span) -> Result<f64> {
     })
 }
 
-fn listen() -> Result<TcpListener> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
+/// Connections to any address of the server's.
+fn listen(family: Family) -> Result<TcpListener> {
+    let address = SocketAddr::from((unspecified(family), 0));
+    let socket = socket(address)?;
     set_defer_accept(&socket)?;
-    socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into())?;
+    socket.bind(&address.into())?;
     socket.listen(4096)?;
     Ok(socket.into())
+}
+
+fn socket(of: SocketAddr) -> IoResult<Socket> {
+    Socket::new(Domain::for_address(of), Type::STREAM.nonblocking(), None)
 }
 
 fn set_defer_accept(socket: &Socket) -> Result<()> {
@@ -79,15 +86,17 @@ fn set_defer_accept(socket: &Socket) -> Result<()> {
 
 /// Both ends of one processor's connections.
 struct Ends {
+    family: Family,
     listener: TcpListener,
     port: u16,
     opened: u32,
 }
 
 impl Ends {
-    fn new(network: &Network, number: usize) -> Result<Self> {
-        let listener = network.internet.run(listen)??;
+    fn new(network: &Network, family: Family, number: usize) -> Result<Self> {
+        let listener = network.internet.run(|| listen(family))??;
         Ok(Ends {
+            family,
             port: listener.local_addr()?.port(),
             listener,
             opened: (number as u32) << 16,
@@ -119,10 +128,10 @@ impl Ends {
     /// Connects to the server's next address and asks, if that is done at once.
     fn open(&mut self) -> Result<Connection> {
         self.opened = self.opened.wrapping_add(1);
-        let [a, b, c, _] = SERVER.octets();
-        let server = Ipv4Addr::new(a, b, c, (1 + self.opened % 254) as u8);
-        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
-        match socket.connect(&SocketAddr::from((server, self.port)).into()) {
+        let number = (1 + self.opened % 254) as u8;
+        let server = SocketAddr::from((server(self.family, number), self.port));
+        let socket = socket(server)?;
+        match socket.connect(&server.into()) {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => {
                 return Err(error).context("connecting");
             }

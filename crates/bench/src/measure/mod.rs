@@ -12,9 +12,10 @@ mod packets;
 
 use std::time::Duration;
 
+use anabranch_policy::Family;
 use anyhow::{Context, Result};
 
-use crate::testbed::Testbed;
+use crate::testbed::{Contender, Testbed};
 
 pub use packets::measure_flows as packets_of_flows;
 
@@ -30,16 +31,17 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     Goodput { streams: usize },
-    Connections,
+    Connections { family: Family },
     Packets,
     Latency,
 }
 
 impl Measure {
-    pub const ALL: [Measure; 5] = [
+    pub const ALL: [Measure; 6] = [
         Measure::Goodput { streams: 1 },
         Measure::Goodput { streams: 4 },
-        Measure::Connections,
+        Measure::Connections { family: Family::V4 },
+        Measure::Connections { family: Family::V6 },
         Measure::Packets,
         Measure::Latency,
     ];
@@ -48,9 +50,30 @@ impl Measure {
     pub fn name(self) -> &'static str {
         match self {
             Measure::Goodput { .. } => "goodput",
-            Measure::Connections => "connections",
+            Measure::Connections { .. } => "connections",
             Measure::Packets => "packets",
             Measure::Latency => "latency",
+        }
+    }
+
+    /// The row it is known by.
+    pub fn row(self) -> &'static str {
+        match self {
+            Measure::Goodput { streams: 1 } => "goodput_1_stream",
+            Measure::Goodput { .. } => "goodput_4_streams",
+            Measure::Connections { family: Family::V4 } => "connections",
+            Measure::Connections { family: Family::V6 } => "connections_ipv6",
+            Measure::Packets => "packets_64_byte",
+            Measure::Latency => "latency_p50",
+        }
+    }
+
+    /// With whom the gateway takes as many turns as an interval needs.
+    pub fn paired_with(self) -> Option<Contender> {
+        match self {
+            Measure::Connections { .. } => Some(Contender::Nftables),
+            Measure::Packets => Some(Contender::Redirect),
+            Measure::Goodput { .. } | Measure::Latency => None,
         }
     }
 
@@ -59,25 +82,18 @@ impl Measure {
         let network = &bed.network;
         let failed = || format!("{} of {:?}", self.name(), bed.contender);
         let rows = match self {
-            Measure::Goodput { streams } => goodput::measure(network, streams, span)
-                .map(|gbps| vec![(goodput_row(streams), gbps)]),
-            Measure::Connections => {
-                connections::measure(network, span).map(|rate| vec![("connections", rate)])
+            Measure::Goodput { streams } => {
+                goodput::measure(network, streams, span).map(|gbps| vec![(self.row(), gbps)])
+            }
+            Measure::Connections { family } => {
+                connections::measure(network, family, span).map(|rate| vec![(self.row(), rate)])
             }
             Measure::Packets => {
-                packets::measure(network, span).map(|rate| vec![("packets_64_byte", rate)])
+                packets::measure(network, span).map(|rate| vec![(self.row(), rate)])
             }
             Measure::Latency => latency::measure(network, span)
-                .map(|(p50, p99)| vec![("latency_p50", p50), ("latency_p99", p99)]),
+                .map(|(p50, p99)| vec![(self.row(), p50), ("latency_p99", p99)]),
         };
         rows.with_context(failed)
-    }
-}
-
-fn goodput_row(streams: usize) -> &'static str {
-    if streams == 1 {
-        "goodput_1_stream"
-    } else {
-        "goodput_4_streams"
     }
 }

@@ -1,6 +1,7 @@
 //! The gateway's programs without the daemon: what the daemon would tell them is told once, and they are swept once a
 //! second as it would.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -16,7 +17,7 @@ use anyhow::{Result, anyhow};
 
 use crate::pins::PinFolder;
 
-use super::{GATEWAY, LAN_DEVICE, LINKS, Network, external, ifindex, isp, wan_device};
+use super::{LAN_DEVICE, LINKS, Network, address, external, ifindex, isp, wan_device};
 
 const MTU: u32 = 1500;
 /// As much room as connection tracking gets.
@@ -84,7 +85,7 @@ fn open(namespace: &Namespace, pins: &Path) -> Result<Gateway> {
     for (i, wan) in (0..).zip(wan) {
         gateway.attach(wan, Role::Link(LinkId(i)), false, MTU)?;
     }
-    let role = Role::lan([GATEWAY.into()]);
+    let role = Role::lan(Family::ALL.map(address::gateway));
     gateway.attach(lan, role, false, MTU)?;
     Ok(gateway)
 }
@@ -97,31 +98,40 @@ pub fn describe(
     wan: [u32; LINKS as usize],
 ) -> Result<()> {
     gateway.set_settings(&settings(namespace)?)?;
-    gateway.set_routes(&routes(lan))?;
-    gateway.install(ClassId::DEFAULT, Family::V4, &choice())?;
-    for (i, ifindex) in (0..).zip(wan) {
-        let path = LinkPath {
-            external: external(i).into(),
-            gateway: Some(isp(i).into()),
-            prefix: None,
-            ifindex,
-            mtu: MTU,
-            point_to_point: false,
-        };
-        gateway.set_link(LinkId(i.into()), Family::V4, Some(&path))?;
+    let routes: Vec<_> = Family::ALL
+        .into_iter()
+        .flat_map(|family| routes(family, lan))
+        .collect();
+    gateway.set_routes(&routes)?;
+    for family in Family::ALL {
+        gateway.install(ClassId::DEFAULT, family, &choice())?;
+        for (i, ifindex) in (0..).zip(wan) {
+            let path = LinkPath {
+                external: external(family, i),
+                gateway: Some(isp(family, i)),
+                prefix: None,
+                ifindex,
+                mtu: MTU,
+                point_to_point: false,
+            };
+            gateway.set_link(LinkId(i.into()), family, Some(&path))?;
+        }
     }
     Ok(())
 }
 
-fn routes(lan: u32) -> Vec<Route> {
-    let kernel = |address| Route {
-        prefix: (address, 32),
-        verdict: Verdict::Local,
-    };
-    let mut routes: Vec<_> = (0..LINKS).map(|i| kernel(external(i).into())).collect();
-    routes.push(kernel(GATEWAY.into()));
+fn routes(family: Family, lan: u32) -> Vec<Route> {
+    let of_one = |address: IpAddr| (address, if address.is_ipv4() { 32 } else { 128 });
+    let mut routes: Vec<_> = (0..LINKS)
+        .map(|i| external(family, i))
+        .chain([address::gateway(family)])
+        .map(|address| Route {
+            prefix: of_one(address),
+            verdict: Verdict::Local,
+        })
+        .collect();
     routes.push(Route {
-        prefix: ([10, 0, 0, 0].into(), 24),
+        prefix: address::lan(family),
         verdict: Verdict::Lan {
             ifindex: lan,
             via: None,

@@ -2,15 +2,16 @@
 
 use anyhow::Result;
 
-use super::{CONGESTION_CONTROL, Network, external, isp};
+use anabranch_policy::Family;
+
+use super::{Network, isp};
 
 pub fn configure(network: &Network) -> Result<()> {
-    network
-        .gateway
-        .ip(&format!("route add default via {}", isp(0)))?;
-    network.internet.ip(&format!(
-        "route add 10.0.0.0/24 via {} congctl {CONGESTION_CONTROL}",
-        external(0)
-    ))?;
-    Ok(())
+    for family in Family::ALL {
+        let next_hop = isp(family, 0);
+        network
+            .gateway
+            .ip(&format!("route add default via {next_hop}"))?;
+    }
+    network.route_back()
 }

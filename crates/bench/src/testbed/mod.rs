@@ -8,6 +8,7 @@
 //! Each contender has a network of its own, built alike, so that no state of one is met by another. What differs is
 //! the gateway's work alone, and for plain forwarding the route back to the client.
 
+mod address;
 mod conntrack;
 mod dataplane;
 mod forwarding;
@@ -16,24 +17,22 @@ mod polling;
 mod product;
 mod redirect;
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use anabranch_policy::abi;
+use anabranch_policy::{Family, abi};
 use anabranch_testbed::netns::Namespace;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+pub use address::{
+    CLIENT, GATEWAY, SERVER, client, external, isp, lan, link, server, servers, unspecified,
+};
 pub use conntrack::Conntrack;
 pub use dataplane::describe;
 pub use redirect::Redirect;
 
 /// Uplinks of the gateway.
 pub const LINKS: u8 = 2;
-pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// Every address of 203.0.113.0/24 is the server's.
-pub const SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// The client's and the gateway's devices on the LAN.
 pub const CLIENT_DEVICE: &str = "lan";
 pub const LAN_DEVICE: &str = "lan";
@@ -47,16 +46,6 @@ const FORWARDING_CPU: usize = 1;
 /// Of both ends, given by their routes: outside the machine's own namespace the sysctl takes only what
 /// `tcp_allowed_congestion_control` allows.
 pub const CONGESTION_CONTROL: &str = "cubic";
-
-/// The gateway's address on link `i`.
-pub fn external(i: u8) -> Ipv4Addr {
-    Ipv4Addr::new(100, 64, i, 2)
-}
-
-/// The ISP's address on link `i`.
-pub fn isp(i: u8) -> Ipv4Addr {
-    Ipv4Addr::new(100, 64, i, 1)
-}
 
 pub fn wan_device(i: u8) -> String {
     format!("wan{i}")
@@ -97,17 +86,18 @@ impl Network {
                 ("net/ipv4/conf/default/rp_filter", "0"),
                 ("net/ipv4/tcp_no_metrics_save", "1"),
                 ("net/ipv4/tcp_max_tw_buckets", "2000000"),
-                ("net/ipv6/conf/all/disable_ipv6", "1"),
-                ("net/ipv6/conf/default/disable_ipv6", "1"),
             ] {
                 namespace.set_sysctl(key, value)?;
             }
+            namespace.set_ipv6(true)?;
         }
         self.client
             .set_sysctl("net/ipv4/ip_local_port_range", "1024 65535")?;
         self.client.set_sysctl("net/ipv4/tcp_tw_reuse", "1")?;
         self.internet.set_sysctl("net/core/somaxconn", "4096")?;
         self.gateway.set_sysctl("net/ipv4/ip_forward", "1")?;
+        self.gateway
+            .set_sysctl("net/ipv6/conf/all/forwarding", "1")?;
         Ok(())
     }
 
@@ -121,21 +111,46 @@ impl Network {
         // As a network card's driver would: polled (NAPI), and received through GRO.
         gateway.exec("ethtool", &["-K", LAN_DEVICE, "gro", "on"])?;
         polling::in_thread_on(gateway, FORWARDING_CPU)?;
-        client.add_address(CLIENT_DEVICE, CLIENT.into(), 24)?;
-        gateway.add_address(LAN_DEVICE, GATEWAY.into(), 24)?;
+        for i in 0..LINKS {
+            gateway.veth(&wan_device(i), internet, &isp_device(i))?;
+        }
+        Family::ALL
+            .into_iter()
+            .try_for_each(|family| self.address(family))
+    }
+
+    /// Gives everybody addresses of a family, and the client its route.
+    fn address(&self, family: Family) -> Result<()> {
+        let (client, gateway, internet) = (&self.client, &self.gateway, &self.internet);
+        let (_, bits) = lan(family);
+        client.add_address(CLIENT_DEVICE, address::client(family), bits)?;
+        gateway.add_address(LAN_DEVICE, address::gateway(family), bits)?;
         client.ip(&format!(
-            "route add default via {GATEWAY} congctl {CONGESTION_CONTROL}"
+            "route add default via {} congctl {CONGESTION_CONTROL}",
+            address::gateway(family)
         ))?;
         for i in 0..LINKS {
-            let (wan, far) = (wan_device(i), isp_device(i));
-            gateway.veth(&wan, internet, &far)?;
-            gateway.add_address(&wan, external(i).into(), 24)?;
-            internet.add_address(&far, isp(i).into(), 24)?;
+            let (far, (network, bits)) = (isp_device(i), link(family, i));
+            gateway.add_address(&wan_device(i), external(family, i), bits)?;
+            internet.add_address(&far, isp(family, i), bits)?;
             internet.ip(&format!(
-                "route replace 100.64.{i}.0/24 dev {far} congctl {CONGESTION_CONTROL}"
+                "route replace {network}/{bits} dev {far} congctl {CONGESTION_CONTROL}"
             ))?;
         }
-        internet.ip("route add local 203.0.113.0/24 dev lo")?;
+        let (network, bits) = servers(family);
+        internet.ip(&format!("route add local {network}/{bits} dev lo"))?;
+        Ok(())
+    }
+
+    /// Tells the internet the way to the client itself, which gateways that do not translate need.
+    fn route_back(&self) -> Result<()> {
+        for family in Family::ALL {
+            let (network, bits) = lan(family);
+            self.internet.ip(&format!(
+                "route add {network}/{bits} via {} congctl {CONGESTION_CONTROL}",
+                external(family, 0)
+            ))?;
+        }
         Ok(())
     }
 }

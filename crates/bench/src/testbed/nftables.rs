@@ -1,20 +1,23 @@
 //! What the kernel offers for the same job: a random mark per connection, a routing table per mark, masquerade.
 
+use anabranch_policy::Family;
 use anyhow::Result;
 
 use super::{LAN_DEVICE, LINKS, Network, isp, wan_device};
 
 pub fn configure(network: &Network) -> Result<()> {
     let gateway = &network.gateway;
-    gateway.ip(&format!("route add default via {}", isp(0)))?;
-    for i in 0..LINKS {
-        let (mark, table) = (i + 1, 101 + u32::from(i));
-        gateway.ip(&format!(
-            "route add default via {} dev {} table {table}",
-            isp(i),
-            wan_device(i)
-        ))?;
-        gateway.ip(&format!("rule add fwmark {mark} lookup {table}"))?;
+    for (family, option) in [(Family::V4, "-4"), (Family::V6, "-6")] {
+        gateway.ip(&format!("route add default via {}", isp(family, 0)))?;
+        for i in 0..LINKS {
+            let (mark, table) = (i + 1, 101 + u32::from(i));
+            gateway.ip(&format!(
+                "route add default via {} dev {} table {table}",
+                isp(family, i),
+                wan_device(i)
+            ))?;
+            gateway.ip(&format!("{option} rule add fwmark {mark} lookup {table}"))?;
+        }
     }
     gateway.exec_with_input("nft", &["-f", "-"], &rules())?;
     Ok(())
@@ -22,7 +25,7 @@ pub fn configure(network: &Network) -> Result<()> {
 
 fn rules() -> String {
     format!(
-        "table ip balance {{
+        "table inet balance {{
             chain choose {{
                 type filter hook prerouting priority mangle
                 iifname \"{LAN_DEVICE}\" ct state new ct mark set numgen random mod {LINKS} offset 1

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use anabranch_policy::Family;
 use anabranch_testbed::netns::Child;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::SigSet;
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::pins::{DAEMON_PINS, INSTANCE_PREFIX};
 
-use super::{LAN_DEVICE, LINKS, Network, SERVER, external, isp, wan_device};
+use super::{LAN_DEVICE, LINKS, Network, external, isp, server, unspecified, wan_device};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const STOP_WITHIN: Duration = Duration::from_secs(10);
@@ -44,10 +45,12 @@ impl Drop for Running {
 
 pub fn start(network: &Network, binary: &Path) -> Result<Running> {
     for i in 0..LINKS {
-        let (isp, device, metric) = (isp(i), wan_device(i), 100 + u32::from(i));
-        network.gateway.ip(&format!(
-            "route add default via {isp} dev {device} metric {metric}"
-        ))?;
+        let (device, metric) = (wan_device(i), 100 + u32::from(i));
+        for next_hop in Family::ALL.map(|family| isp(family, i)) {
+            network.gateway.ip(&format!(
+                "route add default via {next_hop} dev {device} metric {metric}"
+            ))?;
+        }
     }
     let folder = tempfile::tempdir().context("a folder for the daemon's configuration")?;
     let (config, log) = (folder.path().join("bench.toml"), folder.path().join("log"));
@@ -88,9 +91,10 @@ fn configuration() -> String {
     let links: String = (0..LINKS)
         .map(|i| {
             format!(
-                "[link.isp{i}]\ndevice = \"{}\"\nprobe = [\"icmp:{}\"]\n",
+                "[link.isp{i}]\ndevice = \"{}\"\nprobe = [\"icmp:{}\", \"icmp:{}\"]\n",
                 wan_device(i),
-                isp(i)
+                isp(Family::V4, i),
+                isp(Family::V6, i)
             )
         })
         .collect();
@@ -100,12 +104,18 @@ fn configuration() -> String {
     )
 }
 
-/// Until a connection from the client arrives from one of the gateway's external addresses.
+/// Until a connection from the client arrives from one of the gateway's external addresses, in either family.
 fn wait_until_ready(network: &Network, daemon: &mut Child) -> Result<()> {
+    Family::ALL
+        .into_iter()
+        .try_for_each(|family| wait_until_forwards(network, daemon, family))
+}
+
+fn wait_until_forwards(network: &Network, daemon: &mut Child, family: Family) -> Result<()> {
     let listener = network
         .internet
-        .run(|| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], 0))))??;
-    let server = SocketAddr::from((SERVER, listener.local_addr()?.port()));
+        .run(|| TcpListener::bind((unspecified(family), 0)))??;
+    let server = SocketAddr::from((server(family, 1), listener.local_addr()?.port()));
     let deadline = Instant::now() + READY_WITHIN;
     while Instant::now() < deadline {
         if let Some(exit) = daemon.wait(Duration::ZERO)? {
@@ -116,10 +126,10 @@ fn wait_until_ready(network: &Network, daemon: &mut Child) -> Result<()> {
             .run(|| std::net::TcpStream::connect_timeout(&server, Duration::from_millis(250)))?;
         if attempt.is_ok() {
             let (_, peer) = listener.accept()?;
-            if (0..LINKS).any(|i| peer.ip() == external(i)) {
+            if (0..LINKS).any(|i| peer.ip() == external(family, i)) {
                 return Ok(());
             }
         }
     }
-    bail!("no connection got through within {READY_WITHIN:?}")
+    bail!("no connection over {family} got through within {READY_WITHIN:?}")
 }

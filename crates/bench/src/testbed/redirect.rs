@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use anabranch_policy::abi::Addr;
+use anabranch_policy::{Family, PerFamily};
 use anyhow::{Context, Result};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
@@ -11,7 +12,7 @@ use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
 use crate::program::{Run, test_run};
 
-use super::{CLIENT, CONGESTION_CONTROL, LAN_DEVICE, Network, external, ifindex, isp, wan_device};
+use super::{LAN_DEVICE, Network, client, ifindex, isp, wan_device};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
 
@@ -19,12 +20,15 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirec
 pub struct Redirect(Ebpf);
 
 impl Redirect {
-    /// To `next_hop` out of the device `ifindex`.
-    pub fn load(ifindex: u32, next_hop: IpAddr) -> Result<Self> {
-        let address = Addr::from(next_hop).0;
+    /// To a next hop of the packet's family out of the device `ifindex`.
+    pub fn load(ifindex: u32, next_hop: PerFamily<IpAddr>) -> Result<Self> {
+        let octets = next_hop.map(|address| Addr::from(address).0);
+        // An address of IPv4 is the last of those that are mapped to it (RFC 4291 section 2.5.5.2).
+        let [.., a, b, c, d] = octets[Family::V4];
         let bpf = EbpfLoader::new()
             .override_global("device", &ifindex, true)
-            .override_global("next_hop", &address, true)
+            .override_global("next_hop_ipv4", &[a, b, c, d], true)
+            .override_global("next_hop_ipv6", &octets[Family::V6], true)
             .load(OBJECT)?;
         let mut redirect = Redirect(bpf);
         redirect.program()?.load()?;
@@ -52,15 +56,12 @@ impl Redirect {
 
 /// Both ways over the first link; the internet knows the way back to the client.
 pub fn start(network: &Network) -> Result<[Redirect; 2]> {
-    network.internet.ip(&format!(
-        "route add 10.0.0.0/24 via {} congctl {CONGESTION_CONTROL}",
-        external(0)
-    ))?;
+    network.route_back()?;
     network.gateway.run(|| {
         let wan = wan_device(0);
-        let mut out = Redirect::load(ifindex(&wan)?, isp(0).into())?;
+        let mut out = Redirect::load(ifindex(&wan)?, PerFamily::from_fn(|family| isp(family, 0)))?;
         out.attach(LAN_DEVICE)?;
-        let mut back = Redirect::load(ifindex(LAN_DEVICE)?, CLIENT.into())?;
+        let mut back = Redirect::load(ifindex(LAN_DEVICE)?, PerFamily::from_fn(client))?;
         back.attach(&wan)?;
         Ok([out, back])
     })?
