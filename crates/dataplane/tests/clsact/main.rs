@@ -1,6 +1,9 @@
 //! Attachments where the kernel has no TCX, or is not to use it: filters of `clsact` that outlive the process, are
 //! replaced in place, and leave what others have put on the device alone.
 
+#[path = "../common/site.rs"]
+#[allow(dead_code, reason = "addresses for other tests too")]
+mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../forwarding/former.rs"]
@@ -41,7 +44,7 @@ fn bare() -> Site {
     static FORCE: Once = Once::new();
     // SAFETY: nothing in this process reads the environment but by std, which takes turns.
     FORCE.call_once(|| unsafe { std::env::set_var("ANABRANCH_ATTACH", "clsact") });
-    Site::bare()
+    Site::bare(&addresses::IPV4)
 }
 
 fn site() -> Site {

@@ -1,23 +1,24 @@
 //! The real programs between real sockets, in namespaces.
+//!
+//! What holds for both families stands in `both`, and is run as `ipv4::both` and as `ipv6::both`; what one of them alone has,
+//! beside it in `ipv4` or `ipv6`.
 
+// The files of `both` are compiled once for each family.
+#![allow(clippy::duplicate_mod)]
+
+#[path = "../common/site.rs"]
+#[allow(dead_code, reason = "addresses for other tests too")]
+mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
 mod former;
+mod ipv4;
+mod ipv6;
 mod site;
-
-mod connections;
-mod datagrams;
-mod flood;
-mod fragments;
-mod hairpin;
-mod layer3;
-mod life;
-mod paths;
-mod upgrade;
 
 use std::{
     io::{ErrorKind, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     time::{Duration, Instant},
 };
 
@@ -27,13 +28,14 @@ use site::echo_once;
 /// Of every wait: enough for an emulated processor.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn listen(namespace: &Namespace, at: (Ipv4Addr, u16)) -> TcpListener {
+fn listen(namespace: &Namespace, at: (IpAddr, u16)) -> TcpListener {
     namespace.run(|| TcpListener::bind(at).unwrap()).unwrap()
 }
 
-fn connect(namespace: &Namespace, to: (Ipv4Addr, u16)) -> TcpStream {
+fn connect(namespace: &Namespace, to: impl Into<SocketAddr>) -> TcpStream {
+    let to = to.into();
     let stream = namespace
-        .run(|| TcpStream::connect_timeout(&to.into(), PATIENCE).unwrap())
+        .run(|| TcpStream::connect_timeout(&to, PATIENCE).unwrap())
         .unwrap();
     patient(&stream);
     stream
@@ -44,7 +46,7 @@ fn patient(stream: &TcpStream) {
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
 }
 
-fn udp_socket(namespace: &Namespace, at: (Ipv4Addr, u16)) -> UdpSocket {
+fn udp_socket(namespace: &Namespace, at: (IpAddr, u16)) -> UdpSocket {
     let socket = namespace.run(|| UdpSocket::bind(at).unwrap()).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
@@ -84,18 +86,26 @@ fn checksum_errors(namespace: &Namespace) -> u64 {
     snmp(namespace, "InCsumErrors")
 }
 
-/// A counter of a namespace's stack, of all protocols that have it.
+/// A counter of a namespace's stack, of all protocols that have it: those of IPv4 in columns, those of IPv6 in lines.
 fn snmp(namespace: &Namespace, counter: &str) -> u64 {
-    let report = namespace.exec("cat", &["/proc/net/snmp"]).unwrap();
+    let read = |file| namespace.exec("cat", &[file]).unwrap();
+    let report = read("/proc/net/snmp");
     let lines: Vec<Vec<&str>> = report
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
     let columns = lines
         .chunks(2)
-        .flat_map(|pair| pair[0].iter().zip(&pair[1]));
+        .flat_map(|pair| pair[0].iter().copied().zip(pair[1].iter().copied()));
+    let report = read("/proc/net/snmp6");
+    let named = report.lines().filter_map(|line| {
+        let (name, value) = line.split_once(char::is_whitespace)?;
+        let (_, name) = name.split_once('6')?;
+        Some((name, value.trim()))
+    });
     columns
-        .filter(|(name, _)| **name == counter)
+        .chain(named)
+        .filter(|(name, _)| *name == counter)
         .map(|(_, value)| value.parse::<u64>().unwrap())
         .sum()
 }

@@ -1,24 +1,27 @@
-//! A site with two links in namespaces, the real programs on its gateway, and an internet that has no way back to
-//! the LAN's addresses: only what was translated is answered.
+//! A site with two links in namespaces, in one family, the real programs on its gateway, and an internet that has no way
+//! back to the LAN's addresses: only what was translated is answered.
 
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use anabranch_core::{ClassId, DataPlane, Family, LinkCounters, LinkId};
+use anabranch_core::{ClassId, DataPlane, Ended, Family, LinkCounters, LinkId};
 use anabranch_dataplane::{Error, Gateway, LinkPath, Role, Route, Settings, Sizes, Verdict};
 use anabranch_testbed::netns::Namespace;
 use nix::net::if_::if_nametoindex;
 
-use crate::common::*;
+use crate::{
+    addresses::Site as Addresses,
+    common::{round_robin, settings},
+};
 
 /// The namespaces and the gateway between them. The gateway's handle may be used from any thread; attaching and RSTs
 /// need its namespace, which [`Site::in_gateway`] enters.
 pub struct Site {
+    pub addresses: &'static Addresses,
     pub client: Namespace,
     pub gateway: Namespace,
     pub internet: Namespace,
@@ -28,7 +31,7 @@ pub struct Site {
 
 impl Site {
     /// The topology alone.
-    pub fn bare() -> Self {
+    pub fn bare(addresses: &'static Addresses) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let unique = format!(
             "test-{}-{}",
@@ -40,34 +43,38 @@ impl Site {
         let gateway = Namespace::create("gateway").unwrap();
         let internet = Namespace::create("internet").unwrap();
         for node in [&client, &gateway, &internet] {
+            node.set_ipv6(true).unwrap();
             tell_every_error(node);
         }
+        let (_, length) = addresses.lan;
+        let (_, host) = addresses.host(addresses.server);
 
         client.veth("eth0", &gateway, "lan0").unwrap();
-        for address in [CLIENT, SECOND_CLIENT] {
-            client.add_address("eth0", address.into(), 24).unwrap();
+        for address in [addresses.client, addresses.second_client] {
+            client.add_address("eth0", address, length).unwrap();
         }
-        gateway.add_address("lan0", GATEWAY_LAN.into(), 24).unwrap();
+        let gateway_lan = addresses.gateway_lan;
+        gateway.add_address("lan0", gateway_lan, length).unwrap();
         client
-            .ip(&format!("route add default via {GATEWAY_LAN}"))
+            .ip(&format!("route add default via {gateway_lan}"))
             .unwrap();
-        for (link, (external, isp)) in EXTERNAL.iter().zip(ISP).enumerate() {
+        let links = addresses.external.into_iter().zip(addresses.isp);
+        for (link, (external, isp)) in links.enumerate() {
             let device = format!("wan{link}");
             gateway
                 .veth(&device, &internet, &format!("isp{link}"))
                 .unwrap();
-            gateway
-                .add_address(&device, IpAddr::V4(*external), 24)
-                .unwrap();
+            gateway.add_address(&device, external, length).unwrap();
             internet
-                .add_address(&format!("isp{link}"), isp.into(), 24)
+                .add_address(&format!("isp{link}"), isp, length)
                 .unwrap();
         }
-        for server in [SERVER, SECOND_SERVER] {
-            internet.add_address("lo", server.into(), 32).unwrap();
+        for server in [addresses.server, addresses.second_server] {
+            internet.add_address("lo", server, host).unwrap();
         }
         let pins = PathBuf::from(format!("/sys/fs/bpf/anabranch-{unique}"));
         Site {
+            addresses,
             client,
             gateway,
             internet,
@@ -77,8 +84,8 @@ impl Site {
     }
 
     /// With the gateway loaded, attached, and balancing round-robin over both links.
-    pub fn new() -> Self {
-        let mut site = Self::bare();
+    pub fn new(addresses: &'static Addresses) -> Self {
+        let mut site = Self::bare(addresses);
         site.start(Sizes {
             flows_max: 4096,
             embryos_max: 1024,
@@ -99,8 +106,8 @@ impl Site {
         let open = || -> Result<_, Error> {
             let (mut plane, adopted) = Gateway::open(&self.pins, sizes)?;
             plane.set_settings(settings)?;
-            tell_links(&mut plane)?;
-            plane.install(ClassId::DEFAULT, Family::V4, &round_robin(0b11))?;
+            tell_links(&mut plane, self.addresses)?;
+            plane.install(ClassId::DEFAULT, self.family(), &round_robin(0b11))?;
             Ok((plane, adopted))
         };
         self.gateway.run(open).unwrap().unwrap()
@@ -118,6 +125,10 @@ impl Site {
         self.gateway.run(|| plane.close()).unwrap()
     }
 
+    fn family(&self) -> Family {
+        self.addresses.family
+    }
+
     pub fn plane(&mut self) -> &mut Gateway {
         self.plane.as_mut().expect("the gateway was started")
     }
@@ -130,10 +141,11 @@ impl Site {
 
     /// Tells the gateway of a link, whose path takes packets of `mtu` bytes.
     pub fn set_link_mtu(&mut self, link: u16, mtu: u32) {
+        let addresses = self.addresses;
         self.in_gateway(|plane| {
-            let path = link_path(link, mtu);
+            let path = link_path(addresses, link, mtu);
             plane
-                .set_link(LinkId(link), Family::V4, Some(&path))
+                .set_link(LinkId(link), addresses.family, Some(&path))
                 .unwrap();
         });
     }
@@ -142,15 +154,22 @@ impl Site {
     pub fn set_lan_mtu(&mut self, mtu: u32) {
         self.client.set_mtu("eth0", mtu).unwrap();
         self.gateway.set_mtu("lan0", mtu).unwrap();
-        let role = Role::lan([GATEWAY_LAN.into()]);
+        let role = Role::lan([self.addresses.gateway_lan]);
         self.in_gateway(|plane| plane.attach(index_of("lan0"), role, false, mtu).unwrap());
     }
 
     /// New flows take the links in `usable`.
     pub fn install(&mut self, usable: u64) {
+        let family = self.family();
         self.plane()
-            .install(ClassId::DEFAULT, Family::V4, &round_robin(usable))
+            .install(ClassId::DEFAULT, family, &round_robin(usable))
             .unwrap();
+    }
+
+    /// The flows of a link end.
+    pub fn end_flows(&mut self, link: LinkId) -> Ended {
+        let family = self.family();
+        self.in_gateway(|plane| plane.end_flows(ClassId::DEFAULT, family, link).unwrap())
     }
 
     /// Every device of the site finishes its packets itself, or leaves it to the next.
@@ -199,43 +218,39 @@ impl Drop for Site {
 
 /// Lifts the kernel's limits on ICMP errors (icmp(7)): a test may provoke more of them than a host would send.
 fn tell_every_error(node: &Namespace) {
-    for (limit, value) in [
-        ("icmp_ratelimit", "0"),
-        ("icmp_msgs_per_sec", "1000000"),
-        ("icmp_msgs_burst", "1000000"),
-    ] {
-        let key = format!("net/ipv4/{limit}");
+    for limit in ["net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"] {
+        node.set_sysctl(limit, "0").unwrap();
+    }
+    for limit in ["icmp_msgs_per_sec", "icmp_msgs_burst"] {
         // Before Linux 6.12 the limits on all errors together are the host's, and of no namespace.
-        match node.set_sysctl(&key, value) {
-            Err(_) if limit != "icmp_ratelimit" => {}
-            result => result.unwrap(),
-        }
+        node.set_sysctl(&format!("net/ipv4/{limit}"), "1000000")
+            .ok();
     }
 }
 
-fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
+fn tell_links(plane: &mut Gateway, addresses: &Addresses) -> Result<(), Error> {
     let lan = index_of("lan0");
-    plane.attach(lan, Role::lan([GATEWAY_LAN.into()]), false, 1500)?;
+    plane.attach(lan, Role::lan([addresses.gateway_lan]), false, 1500)?;
     let mut routes = vec![
         Route {
-            prefix: (Ipv4Addr::new(10, 0, 0, 0).into(), 24),
+            prefix: addresses.lan,
             verdict: Verdict::Lan {
                 ifindex: lan,
                 via: None,
             },
         },
         Route {
-            prefix: (GATEWAY_LAN.into(), 32),
+            prefix: addresses.host(addresses.gateway_lan),
             verdict: Verdict::Local,
         },
     ];
-    for (link, external) in EXTERNAL.into_iter().enumerate() {
+    for (link, external) in addresses.external.into_iter().enumerate() {
         let id = LinkId(link as u16);
-        let path = link_path(id.0, 1500);
-        plane.set_link(id, Family::V4, Some(&path))?;
+        let path = link_path(addresses, id.0, 1500);
+        plane.set_link(id, addresses.family, Some(&path))?;
         plane.attach(path.ifindex, Role::Link(id), false, 1500)?;
         routes.push(Route {
-            prefix: (external.into(), 32),
+            prefix: addresses.host(external),
             verdict: Verdict::Local,
         });
     }
@@ -243,10 +258,10 @@ fn tell_links(plane: &mut Gateway) -> Result<(), Error> {
 }
 
 /// In the gateway's namespace.
-fn link_path(link: u16, mtu: u32) -> LinkPath {
+fn link_path(addresses: &Addresses, link: u16, mtu: u32) -> LinkPath {
     LinkPath {
-        external: EXTERNAL[usize::from(link)].into(),
-        gateway: Some(ISP[usize::from(link)].into()),
+        external: addresses.external[usize::from(link)],
+        gateway: Some(addresses.isp[usize::from(link)]),
         prefix: None,
         ifindex: index_of(&format!("wan{link}")),
         mtu,

@@ -15,5 +15,6 @@ mod ipv6;
 #[path = "../common/property.rs"]
 mod property;
 mod rig;
+#[path = "../common/site.rs"]
 mod site;
 mod trunk;

@@ -1,51 +1,52 @@
 //! Path MTU discovery and hops, seen through the gateway.
 
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
 
-use anabranch_testbed::netns::Namespace;
+use super::*;
 
-use crate::site::Site;
-
-const FAR: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 77);
+/// Beyond a router of the internet.
+fn far_address() -> IpAddr {
+    nth(SERVER, 67)
+}
 
 /// A host behind a router of the internet, over a hop of `mtu` bytes.
 fn far_host(site: &Site, mtu: u32) -> Namespace {
     let far = Namespace::create("far").unwrap();
     site.internet.veth("far0", &far, "eth0").unwrap();
-    site.internet
-        .add_address("far0", Ipv4Addr::new(100, 64, 0, 1).into(), 24)
-        .unwrap();
-    far.add_address("eth0", Ipv4Addr::new(100, 64, 0, 2).into(), 24)
-        .unwrap();
-    far.add_address("lo", FAR.into(), 32).unwrap();
+    far.set_ipv6(true).unwrap();
+    let (_, length) = SITE.lan;
+    let (near, hop) = (SITE.router, nth(SITE.router, 1));
+    site.internet.add_address("far0", near, length).unwrap();
+    far.add_address("eth0", hop, length).unwrap();
+    let (address, host) = SITE.host(far_address());
+    far.add_address("lo", address, host).unwrap();
     site.internet.set_mtu("far0", mtu).unwrap();
     far.set_mtu("eth0", mtu).unwrap();
-    far.ip("route add default via 100.64.0.1").unwrap();
+    far.ip(&format!("route add default via {near}")).unwrap();
     site.internet
-        .ip(&format!("route add {FAR} via 100.64.0.2"))
+        .ip(&format!("route add {address} via {hop}"))
         .unwrap();
-    site.internet
-        .set_sysctl("net/ipv4/ip_forward", "1")
-        .unwrap();
+    forwards(&site.internet);
     far
 }
 
 #[test]
 fn tracepath_finds_the_mtu_of_the_link_and_of_a_hop_behind_it_and_every_hop() {
-    let mut site = Site::new();
+    let mut site = site();
     site.set_link_mtu(0, 1400);
     site.install(0b01);
     let _far = far_host(&site, 1300);
     let report = site
         .client
-        .exec("tracepath", &["-n", "-m", "6", &FAR.to_string()])
+        .exec("tracepath", &["-n", "-m", "6", &far_address().to_string()])
         .unwrap();
+    let [gateway, isp, far] = [GATEWAY_LAN, ISP[0], far_address()].map(|hop| hop.to_string());
     let says = |line: &str, words: &[&str]| words.iter().all(|word| line.contains(word));
     for words in [
-        &["10.0.0.1", "pmtu 1400"][..],
-        &["10.0.0.1", "ms"],
-        &["203.0.113.1", "pmtu 1300"],
-        &["198.51.100.77", "reached"],
+        &[&*gateway, "pmtu 1400"][..],
+        &[&gateway, "ms"],
+        &[&isp, "pmtu 1300"],
+        &[&far, "reached"],
         &["Resume: pmtu 1300 hops 3 back 3"],
     ] {
         assert!(
@@ -57,17 +58,18 @@ fn tracepath_finds_the_mtu_of_the_link_and_of_a_hop_behind_it_and_every_hop() {
 
 #[test]
 fn a_connection_through_a_narrow_hop_learns_its_mtu() {
-    use std::io::{Read, Write};
-    let mut site = Site::new();
+    let mut site = site();
     site.install(0b01);
     let far = far_host(&site, 1300);
     // The far end offers a segment size that its hop does not take, as behind a tunnel.
-    far.ip("route replace default via 100.64.0.1 advmss 1460")
+    let advmss = 1500 - SITE.ip_header - 20;
+    let near = SITE.router;
+    far.ip(&format!("route replace default via {near} advmss {advmss}"))
         .unwrap();
-    let listener = crate::listen(&far, (FAR, 8080));
-    let mut client = crate::connect(&site.client, (FAR, 8080));
+    let listener = listen(&far, (far_address(), 8080));
+    let mut client = connect(&site.client, (far_address(), 8080));
     let (mut server, _) = listener.accept().unwrap();
-    crate::patient(&server);
+    patient(&server);
     let mut got = vec![0; 200_000];
     std::thread::scope(|scope| {
         scope.spawn(|| client.write_all(&[7; 200_000]).unwrap());

@@ -3,13 +3,12 @@
 use std::{
     collections::BTreeSet,
     io::{Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     os::fd::AsRawFd,
 };
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Socket, Type};
 
-use crate::{common::*, site::Site, *};
+use super::*;
 
 /// Answers every connection with the address it sees, until `connections` were served.
 fn serve_addresses(listener: TcpListener, connections: usize) {
@@ -30,7 +29,7 @@ fn ask_address(site: &Site) -> SocketAddr {
 
 #[test]
 fn connections_alternate_between_the_links_and_come_from_their_addresses() {
-    let mut site = Site::new();
+    let mut site = site();
     let listener = listen(&site.internet, (SERVER, 8080));
     let seen: Vec<IpAddr> = std::thread::scope(|scope| {
         scope.spawn(|| serve_addresses(listener, 10));
@@ -41,7 +40,7 @@ fn connections_alternate_between_the_links_and_come_from_their_addresses() {
         "round-robin alternates: {seen:?}"
     );
     let links: BTreeSet<_> = seen.into_iter().collect();
-    assert_eq!(links, EXTERNAL.into_iter().map(IpAddr::from).collect());
+    assert_eq!(links, EXTERNAL.into_iter().collect());
     eventually("every flow that ended was counted", || site.live() == 0);
 }
 
@@ -75,11 +74,7 @@ pub fn receive_all(mut stream: TcpStream, mut at_chunk: impl FnMut(usize)) {
 
 /// Both ends of a connection through the gateway.
 pub fn pair(site: &Site, listener: &TcpListener) -> (TcpStream, TcpStream) {
-    let to = match listener.local_addr().unwrap() {
-        SocketAddr::V4(address) => (*address.ip(), address.port()),
-        SocketAddr::V6(address) => panic!("{address}"),
-    };
-    let client = connect(&site.client, to);
+    let client = connect(&site.client, listener.local_addr().unwrap());
     let (server, _) = listener.accept().unwrap();
     patient(&server);
     (client, server)
@@ -87,7 +82,7 @@ pub fn pair(site: &Site, listener: &TcpListener) -> (TcpStream, TcpStream) {
 
 #[test]
 fn large_transfers_arrive_whole_both_ways_with_offloads_on_and_off() {
-    let site = Site::new();
+    let site = site();
     let listener = listen(&site.internet, (SERVER, 8080));
     for offloads in [true, false] {
         site.set_offloads(offloads);
@@ -110,7 +105,7 @@ fn large_transfers_arrive_whole_both_ways_with_offloads_on_and_off() {
 
 #[test]
 fn a_connection_is_refused_by_who_refuses_it() {
-    let mut site = Site::new();
+    let mut site = site();
     let refused = site
         .client
         .run(|| TcpStream::connect_timeout(&(SERVER, 9).into(), PATIENCE))
@@ -124,7 +119,7 @@ fn a_connection_is_refused_by_who_refuses_it() {
 
 #[test]
 fn an_idle_host_whose_flow_is_forgotten_is_told_when_it_speaks() {
-    let mut site = Site::new();
+    let mut site = site();
     let listener = listen(&site.internet, (SERVER, 8080));
     let (mut client, mut server) = pair(&site, &listener);
     echo_once(&mut client, &mut server, b"before");
@@ -141,9 +136,9 @@ fn an_idle_host_whose_flow_is_forgotten_is_told_when_it_speaks() {
 }
 
 /// A connection from this end, whose SYN has this sequence number.
-fn connect_with(namespace: &Namespace, from: (Ipv4Addr, u16), isn: u32) -> TcpStream {
+fn connect_with(namespace: &Namespace, from: (IpAddr, u16), isn: u32) -> TcpStream {
     let connect = || -> std::io::Result<TcpStream> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        let socket = Socket::new(domain(), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&SocketAddr::from(from).into())?;
         for (option, value) in [
@@ -179,7 +174,7 @@ fn set_tcp_option(socket: &Socket, option: i32, value: u32) -> std::io::Result<(
 /// (RFC 6191).
 #[test]
 fn a_port_is_used_again_towards_a_server_that_has_it_in_time_wait() {
-    let mut site = Site::new();
+    let mut site = site();
     let listener = listen(&site.internet, (SERVER, 8080));
     site.client
         .set_sysctl("net/ipv4/tcp_timestamps", "0")
@@ -209,36 +204,41 @@ pub const FALLBACK_MARK: u32 = 7;
 
 /// The gateway's kernel forwards everything, and translates what leaves the first link.
 pub fn kernel_nat(gateway: &Namespace) {
-    gateway.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
+    forwards(gateway);
     for device in ["all", "wan0", "lan0"] {
         let key = format!("net/ipv4/conf/{device}/rp_filter");
         gateway.set_sysctl(&key, "0").unwrap();
     }
-    gateway
-        .ip(&format!("rule add fwmark {FALLBACK_MARK} lookup 100"))
-        .unwrap();
+    let version = match FAMILY {
+        Family::V4 => "-4",
+        Family::V6 => "-6",
+    };
+    let marked = format!("{version} rule add fwmark {FALLBACK_MARK} lookup 100");
+    gateway.ip(&marked).unwrap();
     let isp = ISP[0];
     gateway
         .ip(&format!("route add default via {isp} dev wan0 table 100"))
         .unwrap();
-    let rules = "
-        table ip nat {
-            chain post {
+    let rules = format!(
+        "table {NFT} nat {{
+            chain post {{
                 type nat hook postrouting priority 100
                 oifname wan0 masquerade
-            }
-            chain forward {
+            }}
+            chain forward {{
                 type filter hook forward priority 0
                 ct state invalid drop
-            }
-        }
-    ";
-    gateway.exec_with_input("nft", &["-f", "-"], rules).unwrap();
+            }}
+        }}"
+    );
+    gateway
+        .exec_with_input("nft", &["-f", "-"], &rules)
+        .unwrap();
 }
 
 #[test]
 fn a_host_over_its_quota_is_carried_by_the_kernels_nat() {
-    let mut site = Site::new();
+    let mut site = site();
     kernel_nat(&site.gateway);
     let mut strict = settings();
     (strict.quota_per_host, strict.fallback_mark) = (0, FALLBACK_MARK);
@@ -246,7 +246,7 @@ fn a_host_over_its_quota_is_carried_by_the_kernels_nat() {
 
     let listener = listen(&site.internet, (SERVER, 8080));
     let (mut client, mut server) = pair(&site, &listener);
-    assert_eq!(server.peer_addr().unwrap().ip(), IpAddr::from(EXTERNAL[0]));
+    assert_eq!(server.peer_addr().unwrap().ip(), EXTERNAL[0]);
     echo_once(&mut client, &mut server, b"by the kernel");
     assert_eq!(site.reason("fallback-quota"), 1);
     assert!(site.reason("fallback-unknown") > 0);

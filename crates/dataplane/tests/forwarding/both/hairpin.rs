@@ -1,22 +1,26 @@
 //! Two hosts on two LAN devices find each other at a server outside, and connect by their external endpoints from the
 //! ports they used there (RFC 5382 REQ-8).
 
-use std::{
-    io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-};
+use std::io::{Read, Write};
 
 use anabranch_dataplane::{Role, Route, Verdict};
 use nix::net::if_::if_nametoindex;
-use socket2::{Domain, Socket, Type};
+use socket2::{Socket, Type};
 
-use crate::{common::*, datagrams::may_fragment, site::Site, *};
+use super::{datagrams::may_fragment, *};
 
-const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
-const GATEWAY_NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 /// Both programs use it, as copies of one program do.
 const PORT: u16 = 4000;
-const RENDEZVOUS: (Ipv4Addr, u16) = (SERVER, 3478);
+const RENDEZVOUS: (IpAddr, u16) = (SERVER, 3478);
+
+/// Of the gateway in the second LAN.
+fn gateway_neighbour() -> IpAddr {
+    nth(SITE.further_lan.0, 1)
+}
+
+fn neighbour_address() -> IpAddr {
+    nth(SITE.further_lan.0, 2)
+}
 
 /// A site with a second LAN device, and a host behind it.
 struct Place {
@@ -26,15 +30,17 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let mut site = Site::new();
+        let mut site = site();
         let neighbour = Namespace::create("neighbour").unwrap();
+        neighbour.set_ipv6(true).unwrap();
         neighbour.veth("eth0", &site.gateway, "lan1").unwrap();
-        neighbour.add_address("eth0", NEIGHBOUR.into(), 24).unwrap();
-        site.gateway
-            .add_address("lan1", GATEWAY_NEIGHBOUR.into(), 24)
-            .unwrap();
+        let ((_, length), gateway) = (SITE.further_lan, gateway_neighbour());
         neighbour
-            .ip(&format!("route add default via {GATEWAY_NEIGHBOUR}"))
+            .add_address("eth0", neighbour_address(), length)
+            .unwrap();
+        site.gateway.add_address("lan1", gateway, length).unwrap();
+        neighbour
+            .ip(&format!("route add default via {gateway}"))
             .unwrap();
         attach_second_lan(&mut site, 1500);
         site.in_gateway(|plane| {
@@ -42,16 +48,16 @@ impl Place {
                 ifindex: if_nametoindex(device).unwrap(),
                 via: None,
             };
-            let own = [GATEWAY_LAN, GATEWAY_NEIGHBOUR, EXTERNAL[0], EXTERNAL[1]];
+            let own = [GATEWAY_LAN, gateway_neighbour(), EXTERNAL[0], EXTERNAL[1]];
             let mut routes: Vec<_> = own
                 .map(|address| Route {
-                    prefix: (address.into(), 32),
+                    prefix: SITE.host(address),
                     verdict: Verdict::Local,
                 })
                 .into();
-            for (network, device) in [([10, 0, 0, 0], "lan0"), ([10, 0, 1, 0], "lan1")] {
+            for (prefix, device) in [(SITE.lan, "lan0"), (SITE.further_lan, "lan1")] {
                 routes.push(Route {
-                    prefix: (Ipv4Addr::from(network).into(), 24),
+                    prefix,
                     verdict: lan(device),
                 });
             }
@@ -60,8 +66,11 @@ impl Place {
         Place { neighbour, site }
     }
 
-    fn hosts(&self) -> [(&Namespace, Ipv4Addr); 2] {
-        [(&self.site.client, CLIENT), (&self.neighbour, NEIGHBOUR)]
+    fn hosts(&self) -> [(&Namespace, IpAddr); 2] {
+        [
+            (&self.site.client, CLIENT),
+            (&self.neighbour, neighbour_address()),
+        ]
     }
 
     /// The neighbour's device takes packets of `mtu` bytes, and senders leave no checksum to theirs.
@@ -89,7 +98,7 @@ impl Place {
 
 fn attach_second_lan(site: &mut Site, mtu: u32) {
     site.in_gateway(|plane| {
-        let address = GATEWAY_NEIGHBOUR.into();
+        let address = gateway_neighbour();
         let second = if_nametoindex("lan1").unwrap();
         plane
             .attach(second, Role::lan([address]), false, mtu)
@@ -98,8 +107,8 @@ fn attach_second_lan(site: &mut Site, mtu: u32) {
 }
 
 /// A socket at the one port, which others of the program have as well.
-fn bound(address: Ipv4Addr) -> Socket {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+fn bound(address: IpAddr) -> Socket {
+    let socket = Socket::new(domain(), Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
     socket.set_reuse_port(true).unwrap();
     let at = SocketAddr::from((address, PORT));
@@ -149,7 +158,7 @@ fn a_host_that_listens_at_its_port_is_called_by_any_host_and_large_transfers_pas
     let mut place = Place::new();
     place.site.install(0b01);
     let met = place.meet();
-    let (host, address) = (&place.neighbour, NEIGHBOUR);
+    let (host, address) = (&place.neighbour, neighbour_address());
     let listener = host
         .run(|| {
             let socket = bound(address);
@@ -203,9 +212,14 @@ fn datagrams_too_long_for_the_other_hosts_device_are_cut_or_answered() {
             (socket, receive(&rendezvous).1)
         });
         let [(caller, from), (called, to)] = &sockets;
+        // A router cuts no packet of IPv6 (RFC 8200 section 4.5).
+        let cut: &[usize] = match FAMILY {
+            Family::V4 => &[1272, 1273, 1472, 4000],
+            Family::V6 => &[],
+        };
         may_fragment(caller);
-        for length in [1272, 1273, 1472, 4000] {
-            let payload: Vec<u8> = (0..length).map(|i| (i / 7) as u8).collect();
+        for length in cut {
+            let payload: Vec<u8> = (0..*length).map(|i| (i / 7) as u8).collect();
             caller.send_to(&payload, to).unwrap();
             assert!(receive(called) == (payload, *from), "{length} bytes");
         }
@@ -215,7 +229,7 @@ fn datagrams_too_long_for_the_other_hosts_device_are_cut_or_answered() {
         must_not_fragment.connect(to).unwrap();
         eventually("the caller learns the MTU", || {
             // The error of one datagram is reported by the next, or fragments it.
-            must_not_fragment.send(&[7; 1472]).ok();
+            must_not_fragment.send(&[7; 1452]).ok();
             let route = ["route", "get", &to.ip().to_string()];
             let said = place.site.client.exec("ip", &route).unwrap();
             said.contains("mtu 1300")

@@ -2,10 +2,8 @@
 
 use std::io::Read;
 
+use super::{connections::pair, raw::*, *};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
-
-use crate::{common::*, connections::pair, site::Site, *};
 
 const LIVE: usize = 1000;
 const SYNS: u32 = 200_000;
@@ -18,73 +16,29 @@ pub fn allow_descriptors(count: u64) {
 }
 
 /// An Ethernet frame with a SYN of an invented LAN host to an invented server.
-fn syn(number: u32, gateway_mac: [u8; 6]) -> [u8; 54] {
+fn syn(number: u32, gateway_mac: [u8; 6]) -> Vec<u8> {
     // Fibonacci hashing: the same frames at every run, spread over all addresses and ports.
     let spread = number.wrapping_mul(0x9e37_79b1);
-    let mut frame = [0; 54];
-    frame[..6].copy_from_slice(&gateway_mac);
-    frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 8, 0]);
-    let (ip, tcp) = frame[14..].split_at_mut(20);
-    ip[..4].copy_from_slice(&[0x45, 0, 0, 40]);
-    ip[8..10].copy_from_slice(&[64, 6]);
-    ip[12..16].copy_from_slice(&[10, 0, 0, 10 + (spread >> 24) as u8 % 240]);
-    ip[16..20].copy_from_slice(&[20, (spread >> 16) as u8, (spread >> 8) as u8, spread as u8]);
-    let sum = !sum_of(ip);
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let from = nth(SITE.lan.0, 10 + (spread >> 24) % 240);
+    let to = nth(SITE.internet, spread & 0x00ff_ffff);
+    let mut tcp = [0; 20];
     tcp[..2].copy_from_slice(&(1024 + (spread % 64000) as u16).to_be_bytes());
     tcp[2..4].copy_from_slice(&80u16.to_be_bytes());
     tcp[4..8].copy_from_slice(&spread.to_be_bytes());
     tcp[12..14].copy_from_slice(&[0x50, 0x02]);
-    frame
-}
-
-pub fn sum_of(bytes: &[u8]) -> u16 {
-    let words = bytes
-        .chunks_exact(2)
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
-}
-
-/// A socket that sends frames out of `device`.
-pub fn frame_socket(device: &str) -> Socket {
-    let ethernet = (libc::ETH_P_IP as u16).to_be();
-    let socket = Socket::new(Domain::PACKET, Type::RAW, None).unwrap();
-    let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: sockaddr_ll fits the storage, and all its bits may be zero.
-    let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = ethernet;
-    address.sll_ifindex = nix::net::if_::if_nametoindex(device).unwrap() as i32;
-    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the storage holds a sockaddr_ll of this length.
-    socket
-        .bind(&unsafe { SockAddr::new(storage, length) })
-        .unwrap();
-    socket
-}
-
-pub fn mac_of(namespace: &anabranch_testbed::netns::Namespace, device: &str) -> [u8; 6] {
-    let text = namespace
-        .exec("ip", &["-o", "link", "show", device])
-        .unwrap();
-    let mut words = text
-        .split_whitespace()
-        .skip_while(|word| *word != "link/ether");
-    let mac = words.nth(1).unwrap_or_else(|| panic!("{text}"));
-    let bytes: Vec<u8> = mac
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-        .collect();
-    bytes.try_into().unwrap()
+    frame(gateway_mac, &[], &packet(from, to, TCP, &tcp))
 }
 
 #[test]
 fn a_flood_of_syns_costs_no_live_connection_and_the_books_balance_after_it() {
     allow_descriptors(4096);
-    let mut site = Site::new();
-    site.internet.ip("route add blackhole 20.0.0.0/8").unwrap();
+    let mut site = site();
+    let nowhere = format!(
+        "route add blackhole {}/{}",
+        SITE.internet,
+        SITE.host(SERVER).1 - 24
+    );
+    site.internet.ip(&nowhere).unwrap();
     let listener = listen(&site.internet, (SERVER, 8080));
     let mut pairs: Vec<_> = (0..LIVE).map(|_| pair(&site, &listener)).collect();
     assert_eq!(site.plane().confirmed().unwrap(), LIVE as u64);

@@ -1,20 +1,15 @@
 //! Links that end, processes that die, and a clean end.
 
-use std::{
-    io::{ErrorKind, Read},
-    net::IpAddr,
-};
+use std::io::Read;
 
-use anabranch_core::{ClassId, DataPlane, Family, LinkId};
+use anabranch_core::LinkId;
 use anabranch_dataplane::{Gateway, Sizes, programs_at};
 use anabranch_policy::abi::ABI_VERSION;
 use aya::programs::TcAttachType;
 use nix::net::if_::if_nametoindex;
 
-use crate::{
-    common::*,
+use super::{
     connections::{pair, receive_all, send_all},
-    site::Site,
     *,
 };
 
@@ -24,7 +19,7 @@ fn a_load_that_fails_leaves_nothing_or_what_another_version_left() {
         hosts_max: 0,
         ..Sizes::default()
     };
-    let mut site = Site::new();
+    let mut site = site();
     let ours = site.pins.join(format!("v{ABI_VERSION}"));
     let theirs = site.pins.join("v0");
     let mut connection = pair(&site, &listen(&site.internet, (SERVER, 8080)));
@@ -45,9 +40,7 @@ fn a_load_that_fails_leaves_nothing_or_what_another_version_left() {
 /// The link of a connection, as its server sees it.
 fn link_of(server: &TcpStream) -> u16 {
     let peer = server.peer_addr().unwrap().ip();
-    let found = EXTERNAL
-        .iter()
-        .position(|address| peer == IpAddr::from(*address));
+    let found = EXTERNAL.iter().position(|address| peer == *address);
     found.expect("one of ours") as u16
 }
 
@@ -55,7 +48,7 @@ fn link_of(server: &TcpStream) -> u16 {
 #[test]
 fn a_stranger_who_calls_an_external_endpoint_meets_silence() {
     const SILENCE: Duration = Duration::from_millis(6100);
-    let site = Site::new();
+    let site = site();
     let (_client, server) = pair(&site, &listen(&site.internet, (SERVER, 8080)));
     let mapped = server.peer_addr().unwrap();
     let nobodys = SocketAddr::new(mapped.ip(), mapped.port() ^ 1);
@@ -73,7 +66,7 @@ fn a_stranger_who_calls_an_external_endpoint_meets_silence() {
 
 #[test]
 fn when_a_link_ends_its_clients_are_told_at_once_and_those_of_the_other_notice_nothing() {
-    let mut site = Site::new();
+    let mut site = site();
     let listener = listen(&site.internet, (SERVER, 8080));
     let mut pairs: Vec<_> = (0..2).map(|_| pair(&site, &listener)).collect();
     pairs.sort_by_key(|(_, server)| link_of(server));
@@ -86,14 +79,8 @@ fn when_a_link_ends_its_clients_are_told_at_once_and_those_of_the_other_notice_n
 
     std::thread::scope(|scope| {
         let told = scope.spawn(|| dying.read(&mut [0]).unwrap_err().kind());
-        let ended = site.in_gateway(|plane| {
-            plane
-                .install(ClassId::DEFAULT, Family::V4, &round_robin(0b10))
-                .unwrap();
-            plane
-                .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
-                .unwrap()
-        });
+        site.install(0b10);
+        let ended = site.end_flows(LinkId(0));
         assert_eq!((ended.tcp, ended.udp), (1, 0));
         assert_eq!(told.join().unwrap(), ErrorKind::ConnectionReset);
     });
@@ -105,26 +92,24 @@ fn when_a_link_ends_its_clients_are_told_at_once_and_those_of_the_other_notice_n
 
 #[test]
 fn a_connection_whose_client_cannot_be_told_counts_as_what_it_is() {
-    let mut site = Site::new();
+    let mut site = site();
     site.install(0b01);
     let listener = listen(&site.internet, (SERVER, 8080));
     let (mut client, mut server) = pair(&site, &listener);
     echo_once(&mut client, &mut server, b"before");
-    let mute = "table ip mute { chain c { type filter hook output priority 0; policy drop; }; }";
+    let mute = format!(
+        "table {NFT} mute {{ chain c {{ type filter hook output priority 0; policy drop; }}; }}"
+    );
     site.gateway
-        .exec_with_input("nft", &["-f", "-"], mute)
+        .exec_with_input("nft", &["-f", "-"], &mute)
         .unwrap();
-    let ended = site.in_gateway(|plane| {
-        plane
-            .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
-            .unwrap()
-    });
+    let ended = site.end_flows(LinkId(0));
     assert_eq!((ended.tcp, ended.udp), (1, 0));
 }
 
 #[test]
 fn a_client_that_has_not_acknowledged_everything_is_told_too() {
-    let mut site = Site::new();
+    let mut site = site();
     site.install(0b01);
     let listener = listen(&site.internet, (SERVER, 8080));
     let (mut client, server) = pair(&site, &listener);
@@ -137,14 +122,8 @@ fn a_client_that_has_not_acknowledged_everything_is_told_too() {
         while got < 1 << 20 {
             got += client.read(&mut buffer).unwrap();
         }
-        site.in_gateway(|plane| {
-            plane
-                .install(ClassId::DEFAULT, Family::V4, &round_robin(0b10))
-                .unwrap();
-            plane
-                .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
-                .unwrap();
-        });
+        site.install(0b10);
+        site.end_flows(LinkId(0));
         // What had arrived may still be read.
         let error = client.read_to_end(&mut buffer).unwrap_err();
         server.shutdown(std::net::Shutdown::Both).ok();
@@ -154,24 +133,18 @@ fn a_client_that_has_not_acknowledged_everything_is_told_too() {
 
 #[test]
 fn udp_moves_to_another_link_when_its_own_ends() {
-    let mut site = Site::new();
+    let mut site = site();
     site.install(0b01);
     let client = udp_socket(&site.client, (CLIENT, 4000));
     let server = udp_socket(&site.internet, (SERVER, 53));
     client.send_to(b"first", (SERVER, 53)).unwrap();
-    assert_eq!(receive(&server).1.ip(), IpAddr::from(EXTERNAL[0]));
-    let ended = site.in_gateway(|plane| {
-        plane
-            .install(ClassId::DEFAULT, Family::V4, &round_robin(0b10))
-            .unwrap();
-        plane
-            .end_flows(ClassId::DEFAULT, Family::V4, LinkId(0))
-            .unwrap()
-    });
+    assert_eq!(receive(&server).1.ip(), EXTERNAL[0]);
+    site.install(0b10);
+    let ended = site.end_flows(LinkId(0));
     assert_eq!((ended.tcp, ended.udp), (0, 1));
     client.send_to(b"second", (SERVER, 53)).unwrap();
     let (_, external) = receive(&server);
-    assert_eq!(external.ip(), IpAddr::from(EXTERNAL[1]));
+    assert_eq!(external.ip(), EXTERNAL[1]);
     server.send_to(b"answer", external).unwrap();
     assert_eq!(receive(&client).0, b"answer");
 }
@@ -185,7 +158,7 @@ fn attached(site: &Site, device: &str) -> Vec<u32> {
 
 #[test]
 fn forwarding_outlives_the_process_and_the_next_one_adopts_every_flow() {
-    let mut site = Site::new();
+    let mut site = site();
     let listener = listen(&site.internet, (SERVER, 8080));
     let idle = pair(&site, &listener);
     let (client, server) = pair(&site, &listener);
@@ -222,7 +195,7 @@ fn forwarding_outlives_the_process_and_the_next_one_adopts_every_flow() {
 
 #[test]
 fn a_clean_end_leaves_no_pins_and_no_programs() {
-    let mut site = Site::new();
+    let mut site = site();
     for device in ["lan0", "wan0", "wan1"] {
         assert_eq!(attached(&site, device).len(), 1, "{device}");
     }

@@ -1,15 +1,15 @@
-//! From the version before to this one, under load.
+//! From the version before, which had IPv4 alone, to this one, under load.
 
 use std::{
     collections::BTreeSet,
     io::Read,
-    net::{Shutdown, SocketAddr},
+    net::Shutdown,
     process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread::{Scope, ScopedJoinHandle},
 };
 
-use anabranch_core::{ClassId, DataPlane, Family, LinkId};
+use anabranch_core::{ClassId, DataPlane, LinkId};
 use anabranch_dataplane::{Gateway, Settings, Sizes, gateway_object, programs_at};
 use anabranch_policy::abi::{self, ABI_VERSION, FORMER_VERSION, Host, HostKey};
 use anabranch_policy::splitmix::SplitMix64;
@@ -19,7 +19,10 @@ use aya::{
 };
 use nix::{net::if_::if_nametoindex, sys::signal::Signal};
 
-use crate::{common::*, connections::pair, flood::allow_descriptors, former, site::Site, *};
+use super::both::{
+    CLIENT, FAMILY, SECOND_SERVER, SERVER, connections::pair, flood::allow_descriptors,
+};
+use crate::{addresses::IPV4, common::settings, former, site::Site, *};
 
 const SIZES: Sizes = Sizes {
     flows_max: 32_768,
@@ -253,7 +256,7 @@ fn one_program_each(site: &Site) {
 #[test]
 fn an_upgrade_under_load_loses_neither_flow_nor_packet() {
     allow_descriptors(4 * (CONNECTIONS + MAPPINGS) as u64);
-    let mut site = Site::bare();
+    let mut site = Site::bare(&IPV4);
     former::start(&site, generous(), SIZES);
     let mut held = Held::open(&site);
     let before = bindings_formerly(&site);
@@ -287,7 +290,7 @@ fn balance(site: &mut Site, held: Held) {
         site.in_gateway(|plane| {
             plane.sweep().unwrap();
             for link in [LinkId(0), LinkId(1)] {
-                plane.end_flows(ClassId::DEFAULT, Family::V4, link).unwrap();
+                plane.end_flows(ClassId::DEFAULT, FAMILY, link).unwrap();
             }
         });
         site.live() == 0 && held_by_hosts(site) == 0
@@ -297,7 +300,7 @@ fn balance(site: &mut Site, held: Held) {
 #[test]
 fn an_upgrade_goes_on_counting_why_packets_leave() {
     const MANY: u64 = 1_000_000;
-    let mut site = Site::bare();
+    let mut site = Site::bare(&IPV4);
     former::start(&site, generous(), SIZES);
     former::count_reasons(&site, |number| MANY * u64::from(number));
     let opened = site.open(SIZES, &generous());
@@ -337,7 +340,7 @@ fn opens_the_gateway_it_is_told_of() {
 fn upgrade_within(site: &Site, life: Duration) -> Duration {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "upgrade::opens_the_gateway_it_is_told_of"])
+        .args(["--exact", "ipv4::upgrade::opens_the_gateway_it_is_told_of"])
         .env(PINS, &site.pins)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -353,7 +356,7 @@ fn upgrade_within(site: &Site, life: Duration) -> Duration {
 /// What is killed within `life` is followed by one that ends what it began.
 fn upgrade_in_two(life: Duration) -> Duration {
     const FLOWS: usize = 100;
-    let mut site = Site::bare();
+    let mut site = Site::bare(&IPV4);
     former::start(&site, generous(), SIZES);
     let listener = listen(&site.internet, (SERVER, 8080));
     let mut connections: Vec<_> = (0..FLOWS).map(|_| pair(&site, &listener)).collect();

@@ -1,75 +1,25 @@
 //! Packets written by hand: fragments in any order, twice, or among a flood of others, frames with tags, other protocols.
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-
-use anabranch_testbed::netns::Namespace;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-
-use crate::{
-    common::*,
+use super::{
     connections::{FALLBACK_MARK, kernel_nat},
-    flood::{frame_socket, mac_of, sum_of},
-    site::Site,
+    raw::*,
     *,
 };
 
-/// IPv4 packets as they are written; the kernel adds the header's checksum.
-fn packet_socket(namespace: &Namespace) -> Socket {
-    let raw = Protocol::from(libc::IPPROTO_RAW);
-    let open = || Socket::new(Domain::IPV4, Type::RAW, Some(raw)).unwrap();
-    namespace.run(open).unwrap()
-}
-
-const PIECE: usize = 1024;
-const PROTOCOL_AT: usize = 9;
-
-/// A UDP datagram without a checksum, in pieces.
-fn pieces(from: SocketAddrV4, to: SocketAddrV4, id: u16, payload: &[u8]) -> Vec<Vec<u8>> {
-    let length = (payload.len() + 8) as u16;
-    let mut datagram = Vec::new();
-    for word in [from.port(), to.port(), length, 0] {
-        datagram.extend(word.to_be_bytes());
-    }
-    datagram.extend(payload);
-    let count = datagram.len().div_ceil(PIECE);
-    let piece = |(index, body): (usize, &[u8])| {
-        let more = u16::from(index + 1 < count) << 13;
-        let place = more | (index * PIECE / 8) as u16;
-        let mut packet = vec![0x45, 0];
-        for word in [(20 + body.len()) as u16, id, place, 64 << 8 | 17, 0] {
-            packet.extend(word.to_be_bytes());
-        }
-        packet.extend(from.ip().octets());
-        packet.extend(to.ip().octets());
-        packet.extend(body);
-        packet
-    };
-    datagram.chunks(PIECE).enumerate().map(piece).collect()
-}
-
-fn send(socket: &Socket, packets: &[Vec<u8>], to: Ipv4Addr) {
-    let to = SockAddr::from(SocketAddrV4::new(to, 0));
-    for packet in packets {
-        socket.send_to(packet, &to).unwrap();
-    }
-}
-
-fn v4(address: SocketAddr) -> SocketAddrV4 {
-    match address {
-        SocketAddr::V4(address) => address,
-        SocketAddr::V6(address) => panic!("{address}"),
-    }
-}
-
 /// A client and a server that know each other, and the client's external endpoint.
-fn acquaintances(site: &Site) -> (UdpSocket, UdpSocket, SocketAddrV4) {
+fn acquaintances(site: &Site) -> (UdpSocket, UdpSocket, SocketAddr) {
     let client = udp_socket(&site.client, (CLIENT, 4000));
     let server = udp_socket(&site.internet, (SERVER, 53));
     client.send_to(b"hello", (SERVER, 53)).unwrap();
-    let external = v4(receive(&server).1);
+    let (_, external) = receive(&server);
     server.send_to(b"hello", external).unwrap();
     receive(&client);
     (client, server, external)
+}
+
+/// The client's and the server's.
+fn ends() -> (SocketAddr, SocketAddr) {
+    ((CLIENT, 4000).into(), (SERVER, 53).into())
 }
 
 /// The pieces of one datagram in an order of their own.
@@ -77,13 +27,10 @@ type Order = fn(Vec<Vec<u8>>) -> Vec<Vec<u8>>;
 
 #[test]
 fn fragments_in_any_order_and_twice_arrive_as_one_datagram_both_ways() {
-    let site = Site::new();
+    let site = site();
     let (client, server, external) = acquaintances(&site);
     let (lan, internet) = (packet_socket(&site.client), packet_socket(&site.internet));
-    let (inside, outside) = (
-        SocketAddrV4::new(CLIENT, 4000),
-        SocketAddrV4::new(SERVER, 53),
-    );
+    let (inside, outside) = ends();
     let reversed: Order = |mut pieces| {
         pieces.reverse();
         pieces
@@ -105,7 +52,7 @@ fn fragments_in_any_order_and_twice_arrive_as_one_datagram_both_ways() {
             send(
                 &internet,
                 &order(pieces(outside, external, id, &payload)),
-                *external.ip(),
+                external.ip(),
             );
             assert!(receive(&client).0 == payload, "{length} bytes in");
         }
@@ -113,26 +60,82 @@ fn fragments_in_any_order_and_twice_arrive_as_one_datagram_both_ways() {
 }
 
 #[test]
+fn fragments_that_come_before_their_first_wait_for_it_and_are_sent_on_behind_it() {
+    let mut site = site();
+    let (client, server, external) = acquaintances(&site);
+    let (lan, internet) = (packet_socket(&site.client), packet_socket(&site.internet));
+    let (inside, outside) = ends();
+    let of_two = |number: u16| vec![number as u8; 4000];
+    // Of two datagrams at once, and of neither the first.
+    let datagrams = [1, 2].map(|id| pieces(inside, outside, id, &of_two(id)));
+    let count: usize = datagrams.iter().map(|pieces| pieces.len() - 1).sum();
+    for pieces in &datagrams {
+        send(&lan, &pieces[1..], SERVER);
+    }
+    eventually("all wait", || site.reason("fragment-held") == count as u64);
+    for (id, pieces) in (1..).zip(&datagrams) {
+        send(&lan, &pieces[..1], SERVER);
+        assert_eq!(receive(&server), (of_two(id), external));
+    }
+
+    let datagrams = [3, 4].map(|id| pieces(outside, external, id, &of_two(id)));
+    let before = site.reason("no-flow-in");
+    for pieces in &datagrams {
+        send(&internet, &pieces[1..], external.ip());
+    }
+    eventually("all wait", || {
+        site.reason("no-flow-in") == before + count as u64
+    });
+    for (id, pieces) in (3..).zip(&datagrams) {
+        send(&internet, &pieces[..1], external.ip());
+        assert_eq!(receive(&client), (of_two(id), outside));
+    }
+    assert_eq!(site.reason("fragment-overlap"), 0);
+}
+
+#[test]
+fn datagrams_of_two_hosts_with_one_id_are_never_mixed() {
+    let mut site = site();
+    site.install(0b01);
+    let server = udp_socket(&site.internet, (SERVER, 53));
+    let lan = packet_socket(&site.client);
+    let (_, outside) = ends();
+    let hosts = [CLIENT, SECOND_CLIENT];
+    let payload = |host: usize| vec![7 + host as u8; 4000];
+    let datagrams = [0, 1].map(|host| {
+        let from = SocketAddr::new(hosts[host], 4000);
+        pieces(from, outside, 7, &payload(host))
+    });
+    for (first, second) in datagrams[0].iter().zip(&datagrams[1]) {
+        send(&lan, &[first.clone(), second.clone()], SERVER);
+    }
+    let mut heard = [receive(&server), receive(&server)];
+    heard.sort();
+    assert!(heard[0].0 == payload(0) && heard[1].0 == payload(1));
+    assert_ne!(heard[0].1, heard[1].1, "two hosts, two endpoints");
+}
+
+#[test]
 fn a_flood_of_first_fragments_from_outside_costs_no_datagram_of_a_flow() {
-    let mut site = Site::new();
+    let mut site = site();
     let (client, _server, external) = acquaintances(&site);
     let internet = packet_socket(&site.internet);
-    let outside = SocketAddrV4::new(SERVER, 53);
+    let (_, outside) = ends();
     let flood = |round: u32| {
         for i in 0..1000u32 {
-            let stranger = Ipv4Addr::from(0x1400_0000 + round * 1000 + i);
-            let to = SocketAddrV4::new(*external.ip(), 9);
-            let lie = pieces(SocketAddrV4::new(stranger, 9), to, i as u16, &[0; 1100]);
-            send(&internet, &lie[..1], *external.ip());
+            let stranger = nth(SITE.internet, round * 1000 + i);
+            let to = SocketAddr::new(external.ip(), 9);
+            let lie = pieces(SocketAddr::new(stranger, 9), to, i as u16, &[0; 1100]);
+            send(&internet, &lie[..1], external.ip());
         }
     };
     for round in 0..20u16 {
         let payload = vec![round as u8; 3000];
         let pieces = pieces(outside, external, 500 + round, &payload);
         let (first, rest) = pieces.split_at(1);
-        send(&internet, first, *external.ip());
+        send(&internet, first, external.ip());
         flood(round.into());
-        send(&internet, rest, *external.ip());
+        send(&internet, rest, external.ip());
         assert!(receive(&client).0 == payload, "datagram {round}");
     }
     assert!(site.reason("stray") >= 20_000);
@@ -143,7 +146,7 @@ const PROTOCOLS: [u8; 4] = [47, 50, 132, 253];
 
 /// How often the internet's rules have counted what they name so.
 fn counted(site: &Site, name: &str) -> u64 {
-    let arguments = ["list", "counter", "ip", "seen", name];
+    let arguments = ["list", "counter", NFT, "seen", name];
     let said = site.internet.exec("nft", &arguments).unwrap();
     let packets = said
         .split_whitespace()
@@ -153,20 +156,20 @@ fn counted(site: &Site, name: &str) -> u64 {
 
 #[test]
 fn no_other_protocol_leaves_a_link_with_its_lan_source() {
-    let mut site = Site::new();
+    let mut site = site();
     kernel_nat(&site.gateway);
     let back = format!("route add default via {} dev wan0", ISP[0]);
     site.gateway.ip(&back).unwrap();
     let [lan, external] = [CLIENT, EXTERNAL[0]];
     let protocols = "meta l4proto { 47, 50, 132, 253 }";
     let rules = format!(
-        "table ip seen {{
+        "table {NFT} seen {{
             counter untranslated {{ }}
             counter translated {{ }}
             chain seen {{
                 type filter hook prerouting priority raw
-                {protocols} ip saddr {lan} counter name untranslated
-                {protocols} ip saddr {external} counter name translated
+                {protocols} {NFT} saddr {lan} counter name untranslated
+                {protocols} {NFT} saddr {external} counter name translated
             }}
         }}"
     );
@@ -175,10 +178,8 @@ fn no_other_protocol_leaves_a_link_with_its_lan_source() {
         .unwrap();
     let send_all = |site: &Site| {
         let socket = packet_socket(&site.client);
-        let at = |address| SocketAddrV4::new(address, 0);
         for protocol in PROTOCOLS {
-            let mut packet = pieces(at(CLIENT), at(SERVER), 1, b"something").remove(0);
-            packet[PROTOCOL_AT] = protocol;
+            let packet = packet(CLIENT, SERVER, protocol, b"something without ports");
             send(&socket, &[packet], SERVER);
         }
     };
@@ -201,24 +202,15 @@ fn no_other_protocol_leaves_a_link_with_its_lan_source() {
 
 /// A datagram of the client's in an Ethernet frame with an 802.1Q tag.
 fn tagged(mac: [u8; 6], tag: u16, payload: &[u8]) -> Vec<u8> {
-    let (from, to) = (
-        SocketAddrV4::new(CLIENT, 4000),
-        SocketAddrV4::new(SERVER, 53),
-    );
-    let mut packet = pieces(from, to, 1, payload).remove(0);
-    let sum = !sum_of(&packet[..20]);
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    let mut frame = Vec::from(mac);
-    frame.extend([2, 0, 0, 0, 0, 9, 0x81, 0]);
-    frame.extend(tag.to_be_bytes());
-    frame.extend([8, 0]);
-    frame.extend(packet);
-    frame
+    let (from, to) = ends();
+    let datagram = pieces(from, to, 1, payload).remove(0);
+    let tag = [0x8100, tag].map(u16::to_be_bytes).concat();
+    frame(mac, &tag, &datagram)
 }
 
 #[test]
 fn a_tagged_frame_is_another_devices_and_one_with_a_mere_priority_is_not() {
-    let mut site = Site::new();
+    let mut site = site();
     let server = udp_socket(&site.internet, (SERVER, 53));
     let mac = mac_of(&site.gateway, "lan0");
     let lan = site.client.run(|| frame_socket("eth0")).unwrap();
