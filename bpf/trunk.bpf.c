@@ -27,7 +27,7 @@ int trunk(struct __sk_buff *skb)
 	struct trunk_packet p = {};
 	__u32 zero = 0;
 	const struct ab_spreading *set = bpf_map_lookup_elem(&spreading, &zero);
-	if (!set || !set->sublinks.count)
+	if (!set || !set->sublinks[AB_IPV4].count)
 		return leave(AB_TRUNK_REASON_NOT_TOLD);
 	__u32 reason = read_packet(skb, &p);
 	if (reason)

@@ -7,12 +7,13 @@
 #define ANABRANCH_BINS_H
 
 #include <linux/types.h>
+#include "anabranch.h"
 #include "choice.h"
 #include "limits.h"
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
-#define AB_TRUNK_ABI_VERSION 3
+#define AB_TRUNK_ABI_VERSION 4
 
 /* Bins of a trunk (Jo 2002, section III.D). A flow is in the bin of its hash; a table gives each bin a sublink. */
 #define AB_BINS 1024
@@ -50,7 +51,7 @@ struct ab_sublinks {
 
 /* What user space tells of the trunk as a whole. */
 struct ab_spreading {
-	struct ab_sublinks sublinks;
+	struct ab_sublinks sublinks[AB_FAMILIES];
 	__u32 spread; /* enum ab_spread */
 	__u32 zero;
 	__u64 flowlet_gap_ns;
@@ -58,15 +59,13 @@ struct ab_spreading {
 };
 
 enum ab_sublink_flags {
-	AB_SUBLINK_PRESENT = 1 << 0,	    /* device and next hop are known */
 	AB_SUBLINK_POINT_TO_POINT = 1 << 1, /* a layer-3 device: no neighbour to resolve */
 };
 
 struct ab_sublink {
 	__u32 ifindex;
-	__u32 flags;	 /* enum ab_sublink_flags */
-	__be32 next_hop; /* the other node's address on this sublink */
-	__u32 zero;
+	__u32 flags;			     /* enum ab_sublink_flags */
+	union ab_addr next_hop[AB_FAMILIES]; /* the other node's addresses on this sublink; all zero: none */
 };
 
 /* Sent over one sublink; per CPU. */
@@ -80,10 +79,10 @@ struct ab_carried {
 #define AB_TRUNK_REASONS(X)                                                                                            \
 	X(SPREAD, SENT, "sent over a sublink")                                                                         \
 	X(SPREAD_AROUND, SENT, "sent over another sublink: its bin's own is not usable")                               \
-	X(NOT_IPV4, PASSED, "not IPv4: left to the trunk device")                                                      \
+	X(NOT_IP, PASSED, "neither IPv4 nor IPv6, or neighbour discovery: left to the trunk device")                   \
 	X(NOT_UNICAST, PASSED, "multicast or broadcast: left to the trunk device")                                     \
 	X(NOT_TOLD, PASSED, "the trunk's settings are not loaded: left to the trunk device")                           \
-	X(CUT_SHORT, DROPPED, "IPv4 header cut short")                                                                 \
+	X(CUT_SHORT, DROPPED, "IP header cut short")                                                                   \
 	X(NO_SUBLINK, DROPPED, "no usable sublink")                                                                    \
 	X(NO_NEXT_HOP, DROPPED, "a sublink without device or next hop was chosen")                                     \
 	X(UNSENT, DROPPED, "kernel helper refused to send")

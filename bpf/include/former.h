@@ -88,6 +88,15 @@ struct ab_former_spreading {
 	__u32 quantum[AB_MAX_LINKS];
 };
 
+#define AB_FORMER_SUBLINK_PRESENT 1 /* of flags: device and next hop are known */
+
+struct ab_former_sublink {
+	__u32 ifindex;
+	__u32 flags;
+	__be32 next_hop;
+	__u32 zero;
+};
+
 struct ab_former_table_of_bins {
 	__u8 sublink[AB_BINS];
 };

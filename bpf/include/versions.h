@@ -48,8 +48,8 @@
 	X(upgrade, 7)
 
 #define AB_TRUNK_MAP_VERSIONS(X)                                                                                       \
-	X(spreading, 3)                                                                                                \
-	X(sublinks, 2)                                                                                                 \
+	X(spreading, 4)                                                                                                \
+	X(sublinks, 4)                                                                                                 \
 	X(bins, 3)                                                                                                     \
 	X(volumes, 2)                                                                                                  \
 	X(carried, 2)                                                                                                  \

@@ -206,6 +206,11 @@ static __always_inline int is_icmp6_error(__u8 type)
 	return type >= ICMP6_DEST_UNREACH && type <= ICMP6_PARAMETERPROB;
 }
 
+static __always_inline int is_neighbour_discovery(const struct packet *p, __u8 type)
+{
+	return p->proto == IPPROTO_ICMPV6 && type >= ICMP6_ND_FIRST && type <= ICMP6_ND_LAST && p->ttl == ND_HOP_LIMIT;
+}
+
 /* The type of a query as in ICMP. */
 static __always_inline __u8 usual_icmp_type(__u8 proto, __u8 type)
 {
@@ -359,8 +364,7 @@ static __always_inline int parse_icmp(struct packet *p, const struct icmphdr *ic
 		p->kind = PACKET_FLOW;
 	} else if (p->proto == IPPROTO_ICMP ? is_icmp_error(icmp->type) : is_icmp6_error(icmp->type)) {
 		p->kind = PACKET_ICMP_ERROR;
-	} else if (p->proto == IPPROTO_ICMPV6 && icmp->type >= ICMP6_ND_FIRST && icmp->type <= ICMP6_ND_LAST &&
-		   p->ttl == ND_HOP_LIMIT) {
+	} else if (is_neighbour_discovery(p, icmp->type)) {
 		p->flags |= PACKET_NEIGHBOUR;
 	}
 	return 0;

@@ -2,10 +2,11 @@
 /*
  * A packet of the trunk: what it is hashed by, which sublink it takes, how it gets there.
  *
- * A trunk is a line: it judges no packet beyond what it must read. The hash is that of the 96 bits of addresses and
- * ports where the packet has ports in the first bytes of its transport header, of addresses and query id for ICMP
- * echo, and of the addresses alone for all else. All fragments of a datagram, the first one too, go by their addresses
- * alone: so they stay together, at the price of parting from the unfragmented packets of their flow.
+ * A trunk is a line: it judges no packet beyond what it must read. The hash is that of addresses and ports where the
+ * packet has ports in the first bytes of its transport header, of addresses and query id for ICMP echo, and of the
+ * addresses alone for all else, so where the transport header is not found behind extension headers. All fragments of
+ * a datagram, the first one too, go by their addresses alone: so they stay together, at the price of parting from the
+ * unfragmented packets of their flow.
  */
 #ifndef ANABRANCH_SPREAD_H
 #define ANABRANCH_SPREAD_H
@@ -21,10 +22,10 @@
 
 struct trunk_packet {
 	__u32 hash;
+	__u32 family; /* enum ab_family */
 	__u32 packets;
 	__u32 bytes;  /* on the sublink, of all segments together */
 	__u32 opened; /* 1 if it has a SYN */
-	__be32 dst;
 };
 
 struct ports {
@@ -51,88 +52,133 @@ static __always_inline __u32 load_tcp(struct __sk_buff *skb, __u32 l4, struct po
 	return !!(tcp.flags & TCP_SYN);
 }
 
-static __always_inline void load_ports(struct __sk_buff *skb, __u32 l4, __u8 proto, struct ports *ports)
+static __always_inline void load_icmp(struct __sk_buff *skb, struct packet *ip, struct ports *ports)
 {
 	struct icmphdr icmp = {};
 
-	if (proto == IPPROTO_ICMP) {
-		if (bpf_skb_load_bytes(skb, l4, &icmp, sizeof(icmp)))
-			return;
-		if (icmp.type == ICMP_ECHO || icmp.type == ICMP_ECHOREPLY)
-			ports->src = ports->dst = icmp.un.echo.id;
+	if (bpf_skb_load_bytes(skb, ip->l4, &icmp, sizeof(icmp)))
 		return;
-	}
+	ip->icmp_type = usual_icmp_type(ip->proto, icmp.type);
+	if (ip->icmp_type == ICMP_ECHO || ip->icmp_type == ICMP_ECHOREPLY)
+		ports->src = ports->dst = icmp.un.echo.id;
+	else if (is_neighbour_discovery(ip, icmp.type))
+		ip->flags |= PACKET_NEIGHBOUR;
+}
+
+static __always_inline void load_ports(struct __sk_buff *skb, const struct packet *ip, struct ports *ports)
+{
+	__u8 proto = ip->proto;
+
 	if (proto == IPPROTO_UDP || proto == IPPROTO_SCTP || proto == IPPROTO_DCCP || proto == IPPROTO_UDPLITE)
-		bpf_skb_load_bytes(skb, l4, ports, sizeof(*ports));
+		bpf_skb_load_bytes(skb, ip->l4, ports, sizeof(*ports));
 }
 
 /* What the transport header tells, which fragments after the first have none of. */
-static __always_inline void read_transport(struct __sk_buff *skb, const struct iphdr *ip, struct ports *ports,
-					   __u32 *opened)
+static __always_inline void read_transport(struct __sk_buff *skb, struct packet *ip, struct ports *ports, __u32 *opened)
 {
-	__u32 l4 = ETH_HLEN + ip->ihl * 4;
-	__u8 proto = ip->protocol;
-	__be16 fragment = ip->frag_off;
-
-	if (fragment & bpf_htons(IP_OFFSET_MASK))
+	if (is_later_fragment(ip))
 		return;
-	if (proto == IPPROTO_TCP)
-		*opened = load_tcp(skb, l4, ports);
+	if (ip->proto == IPPROTO_TCP)
+		*opened = load_tcp(skb, ip->l4, ports);
+	else if (is_icmp_of_family(ip))
+		load_icmp(skb, ip, ports);
 	else
-		load_ports(skb, l4, proto, ports);
-	if (fragment & bpf_htons(IP_MORE_FRAGMENTS))
+		load_ports(skb, ip, ports);
+	if (is_fragment(ip))
 		ports->src = ports->dst = 0;
 }
 
-static __always_inline __u32 hash_of(const struct iphdr *ip, const struct ports *ports)
+/* Addresses, and where the transport header stands. 0, or the reason why the packet is none of the trunk's. */
+static __always_inline __u32 read_ipv4(const void *header, const void *end, struct packet *ip)
 {
-	union ab_addr src, dst;
+	const struct iphdr *v4 = header;
 
-	map_ipv4(&src, ip->saddr);
-	map_ipv4(&dst, ip->daddr);
-	return ab_flow_hash(&src, &dst, ports->src, ports->dst);
+	if ((const void *)(v4 + 1) > end || v4->version != 4 || v4->ihl < 5)
+		return AB_TRUNK_REASON_CUT_SHORT;
+	map_ipv4(&ip->src, v4->saddr);
+	map_ipv4(&ip->dst, v4->daddr);
+	ip->proto = v4->protocol;
+	ip->fragment = bpf_ntohs(v4->frag_off);
+	ip->l4 = ETH_HLEN + v4->ihl * 4;
+	return 0;
 }
 
-/* Fills `p`. 0, or the reason why the packet is none of the trunk's. */
-static __always_inline __u32 read_packet(struct __sk_buff *skb, struct trunk_packet *p)
+/* As of IPv4; what is odd about extension headers is for hosts to judge. */
+static __always_inline __u32 read_ipv6(struct __sk_buff *skb, const void *header, const void *end, struct packet *ip)
 {
-	struct ports ports = {};
+	const struct ipv6hdr *v6 = header;
 
-	if (skb->protocol != bpf_htons(ETH_P_IP))
-		return AB_TRUNK_REASON_NOT_IPV4;
-	if (make_readable(skb, ETH_HLEN + sizeof(struct iphdr)))
+	if ((const void *)(v6 + 1) > end || v6->version != 6)
+		return AB_TRUNK_REASON_CUT_SHORT;
+	ip->family = AB_IPV6;
+	__builtin_memcpy(&ip->src, &v6->saddr, sizeof(ip->src));
+	__builtin_memcpy(&ip->dst, &v6->daddr, sizeof(ip->dst));
+	ip->proto = v6->nexthdr;
+	ip->ttl = v6->hop_limit;
+	ip->l3 = ETH_HLEN;
+	ip->l4 = ETH_HLEN + sizeof(*v6);
+	/* A superpacket may be longer than its header can say. */
+	ip->length = skb->len - ETH_HLEN < 0xffff ? skb->len - ETH_HLEN : 0xffff;
+	if (is_extension(ip->proto) && find_transport(skb, ip))
+		ip->proto = IPPROTO_NONE;
+	return 0;
+}
+
+/* Fills `p`. 0, or the reason why the packet is none of the trunk's. Global, as those that choose: verified once. */
+__noinline int read_packet(struct __sk_buff *skb, struct trunk_packet *p)
+{
+	struct packet ip = {};
+	struct ports ports = {};
+	int is_ipv4 = skb->protocol == bpf_htons(ETH_P_IP);
+
+	if (!p)
+		return AB_TRUNK_REASON_CUT_SHORT;
+	if (!is_ipv4 && skb->protocol != bpf_htons(ETH_P_IPV6))
+		return AB_TRUNK_REASON_NOT_IP;
+	if (make_readable(skb, ETH_HLEN + (is_ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr))))
 		return AB_TRUNK_REASON_CUT_SHORT;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *eth = data;
-	struct iphdr *ip = data + ETH_HLEN;
-	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+	if ((void *)(eth + 1) > end)
 		return AB_TRUNK_REASON_CUT_SHORT;
-	if (eth->h_dest[0] & 1)
+	int is_unicast = !(eth->h_dest[0] & 1);
+	__u32 reason = is_ipv4 ? read_ipv4(eth + 1, end, &ip) : read_ipv6(skb, eth + 1, end, &ip);
+	if (reason)
+		return reason;
+	if (!is_unicast)
 		return AB_TRUNK_REASON_NOT_UNICAST;
-	read_transport(skb, ip, &ports, &p->opened);
-	p->hash = hash_of(ip, &ports);
-	p->dst = ip->daddr;
+	read_transport(skb, &ip, &ports, &p->opened);
+	if (ip.flags & PACKET_NEIGHBOUR)
+		return AB_TRUNK_REASON_NOT_IP;
+	p->hash = ab_flow_hash(&ip.src, &ip.dst, ports.src, ports.dst);
+	p->family = ip.family;
 	p->packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
 	p->bytes = skb->wire_len ?: skb->len; /* wire_len: set for what is about to be queued, so not in test runs */
 	return 0;
 }
 
-static __noinline __u32 by_bin(__u32 hash, __u64 usable)
+/* Those of a family. */
+static __always_inline const struct ab_sublinks *sublinks_of(const struct ab_spreading *set, __u32 family)
+{
+	return &set->sublinks[family == AB_IPV6];
+}
+
+__noinline int by_bin(__u32 hash, __u64 usable)
 {
 	__u32 zero = 0;
 	const struct ab_table_of_bins *table = bpf_map_lookup_elem(&bins, &zero);
 	return table ? ab_sublink_by_bin(table->sublink, hash, usable) : AB_NO_TARGET;
 }
 
-static __noinline __u32 by_rendezvous(__u32 hash)
+__noinline int by_rendezvous(__u32 family, __u32 hash)
 {
 	__u32 zero = 0;
 	const struct ab_spreading *set = bpf_map_lookup_elem(&spreading, &zero);
-	return set ? ab_sublink_by_rendezvous(&set->sublinks, hash) : AB_NO_TARGET;
+	return set ? ab_sublink_by_rendezvous(sublinks_of(set, family), hash) : AB_NO_TARGET;
 }
 
 /* Where a flowlet begins, chance decides with the sublinks' weights. */
-static __noinline __u32 by_flowlet(__u32 hash, __u64 usable, __u64 gap_ns)
+__noinline int by_flowlet(__u32 family, __u32 hash, __u64 usable, __u64 gap_ns)
 {
 	__u32 bin = ab_bin(hash), sublink;
 	__u64 now_ns = bpf_ktime_get_ns();
@@ -143,13 +189,13 @@ static __noinline __u32 by_flowlet(__u32 hash, __u64 usable, __u64 gap_ns)
 	if (ab_flowlet_lasts(flowlet, usable, now_ns, gap_ns))
 		sublink = flowlet->sublink;
 	else
-		sublink = by_rendezvous(bpf_get_prandom_u32());
+		sublink = by_rendezvous(family, bpf_get_prandom_u32());
 	if (sublink != AB_NO_TARGET)
 		ab_flowlet_send(flowlet, sublink, now_ns);
 	return sublink;
 }
 
-static __noinline __u32 by_deficit(__u32 length)
+__noinline int by_deficit(__u32 family, __u32 length)
 {
 	__u32 zero = 0, sublink;
 	const struct ab_spreading *set = bpf_map_lookup_elem(&spreading, &zero);
@@ -157,25 +203,26 @@ static __noinline __u32 by_deficit(__u32 length)
 
 	if (!set || !turn)
 		return AB_NO_TARGET;
+	const struct ab_sublinks *of_family = sublinks_of(set, family);
 	bpf_spin_lock(&turn->lock);
-	sublink = ab_sublink_by_deficit(&turn->drr, set->quantum, set->sublinks.count, length, set->sublinks.usable);
+	sublink = ab_sublink_by_deficit(&turn->drr, set->quantum, of_family->count, length, of_family->usable);
 	bpf_spin_unlock(&turn->lock);
 	return sublink;
 }
 
 static __always_inline __u32 choose_sublink(const struct ab_spreading *set, const struct trunk_packet *p)
 {
-	__u64 usable = ab_usable_of(&set->sublinks);
+	__u64 usable = ab_usable_of(sublinks_of(set, p->family));
 
 	switch (set->spread) {
 	case AB_SPREAD_BINS:
 		return by_bin(p->hash, usable);
 	case AB_SPREAD_RENDEZVOUS:
-		return by_rendezvous(p->hash);
+		return by_rendezvous(p->family, p->hash);
 	case AB_SPREAD_FLOWLET:
-		return by_flowlet(p->hash, usable, set->flowlet_gap_ns);
+		return by_flowlet(p->family, p->hash, usable, set->flowlet_gap_ns);
 	case AB_SPREAD_PACKET:
-		return by_deficit(p->bytes);
+		return by_deficit(p->family, p->bytes);
 	default:
 		return ab_sublink_by_hash(p->hash, usable);
 	}
@@ -216,15 +263,19 @@ static __always_inline int forget_route(struct __sk_buff *skb)
 	return bpf_skb_set_tunnel_key(skb, &none, sizeof(none), 0);
 }
 
-static __always_inline long send_over_sublink(struct __sk_buff *skb, const struct ab_sublink *path)
+/* Whether it leads anywhere for packets of a family. */
+static __always_inline int leads_on(const struct ab_sublink *path, __u32 family)
+{
+	return path->flags & AB_SUBLINK_POINT_TO_POINT || is_addr(&path->next_hop[family == AB_IPV6]);
+}
+
+static __always_inline long send_over_sublink(struct __sk_buff *skb, const struct ab_sublink *path, __u32 family)
 {
 	if (path->flags & AB_SUBLINK_POINT_TO_POINT)
 		return bpf_redirect(path->ifindex, 0);
 	if (forget_route(skb))
 		return TC_ACT_SHOT;
-	union ab_addr next_hop;
-	map_ipv4(&next_hop, path->next_hop);
-	return redirect_to(path->ifindex, &next_hop);
+	return redirect_to(path->ifindex, &path->next_hop[family == AB_IPV6]);
 }
 
 /* Sends the packet, and says for which reason it left. */
@@ -236,9 +287,9 @@ static __always_inline __u32 spread_packet(struct __sk_buff *skb, const struct a
 	if (sublink == AB_NO_TARGET)
 		return AB_TRUNK_REASON_NO_SUBLINK;
 	const struct ab_sublink *path = bpf_map_lookup_elem(&sublinks, &sublink);
-	if (!path || !(path->flags & AB_SUBLINK_PRESENT))
+	if (!path || !leads_on(path, p->family))
 		return AB_TRUNK_REASON_NO_NEXT_HOP;
-	if (send_over_sublink(skb, path) != TC_ACT_REDIRECT)
+	if (send_over_sublink(skb, path, p->family) != TC_ACT_REDIRECT)
 		return AB_TRUNK_REASON_UNSENT;
 	count_packet(p, sublink);
 	return goes_around(set, p, sublink) ? AB_TRUNK_REASON_SPREAD_AROUND : AB_TRUNK_REASON_SPREAD;

@@ -1,6 +1,6 @@
 //! What `anabranch status` shows.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use anabranch_core::ReasonCount;
 use serde::{Deserialize, Serialize};
@@ -276,8 +276,8 @@ pub struct SublinkStatus {
     pub name: String,
     /// As in the configuration.
     pub device: String,
-    /// The other node's address on it; absent on a layer-3 device.
-    pub via: Option<Ipv4Addr>,
+    /// The other node's addresses on it, of each family that it carries; none on a layer-3 device, which carries both.
+    pub via: Vec<IpAddr>,
     /// Takes packets.
     pub usable: bool,
     /// Why it does not.

@@ -59,6 +59,12 @@ pub fn optional(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
 }
 
+/// Separated by commas.
+pub fn list(values: &[impl ToString]) -> String {
+    let words: Vec<String> = values.iter().map(ToString::to_string).collect();
+    optional((!words.is_empty()).then(|| words.join(", ")))
+}
+
 /// A policy of a class, and that it chooses for each packet if it does.
 pub fn policy(name: &str, granularity: &str) -> String {
     match granularity {

@@ -1,10 +1,11 @@
 //! A trunk of four sublinks between two nodes, with the real program, in network namespaces.
 
+#[macro_use]
 mod common;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -15,20 +16,45 @@ use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
 use anabranch_api::{Client, Request, Response, SublinkStatus, TrunkStatus};
+use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use common::{Limited, claim, example};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 
+in_both_families!(
+    packets_are_spread_and_a_clean_stop_leaves_the_host_as_it_was,
+    superpackets_with_partial_checksums_arrive_whole_and_count_as_their_segments,
+    connections_are_counted_where_they_begin_whoever_opens_them,
+    flows_of_a_sublink_that_loses_its_carrier_go_around_it_and_come_back,
+    a_killed_daemon_leaves_the_trunk_spreading_and_the_next_adopts_it,
+);
+
 const DEADLINE: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const SUBLINKS: usize = 4;
 const FLOWS: u16 = 8;
-const FAR: &str = "10.8.0.2";
 const INSTANCE: &str = "test";
+
+/// The address of a node on the trunk.
+fn on_trunk(family: Family, node: u8) -> IpAddr {
+    match family {
+        Family::V4 => [10, 8, 0, node].into(),
+        Family::V6 => [0xfd08, 0, 0, 0, 0, 0, 0, node.into()].into(),
+    }
+}
+
+/// The address of a node on a sublink.
+fn on_sublink(family: Family, sublink: usize, node: u8) -> IpAddr {
+    match family {
+        Family::V4 => [10, 9, sublink as u8, node].into(),
+        Family::V6 => [0xfd09, sublink as u16, 0, 0, 0, 0, 0, node.into()].into(),
+    }
+}
 
 /// The node that spreads and the node that receives, whose way back is the first sublink.
 struct Rig {
+    family: Family,
     near: Namespace,
     far: Namespace,
     dir: tempfile::TempDir,
@@ -37,6 +63,10 @@ struct Rig {
 
 impl Rig {
     fn new(scheme: &str) -> Self {
+        Self::of(Family::V4, scheme)
+    }
+
+    fn of(family: Family, scheme: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!(
             "{}-{}",
@@ -44,6 +74,7 @@ impl Rig {
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
         let rig = Self {
+            family,
             near: Namespace::create("near").unwrap(),
             far: Namespace::create("far").unwrap(),
             dir: tempfile::tempdir().unwrap(),
@@ -62,20 +93,48 @@ impl Rig {
         self.near.veth(&device, &self.far, &device).unwrap();
         for (node, host) in [(&self.near, 1), (&self.far, 2)] {
             node.set_offloads(&device, false).unwrap();
-            node.ip(&format!("address add 10.9.{i}.{host}/30 dev {device}"))
-                .unwrap();
+            let own = on_sublink(self.family, i, host);
+            let own = self.of_two(own);
+            node.ip(&format!("address add {own} dev {device}")).unwrap();
         }
         let shaper = format!("qdisc add dev {device} root tbf rate 10mbit burst 2kb limit 12kb");
         let words: Vec<&str> = shaper.split(' ').collect();
         self.near.exec("tc", &words).unwrap();
     }
 
+    /// An address in a network of two nodes.
+    fn of_two(&self, own: IpAddr) -> String {
+        match self.family {
+            Family::V4 => format!("{own}/30"),
+            Family::V6 => format!("{own}/126 {}", self.nodad()),
+        }
+    }
+
+    /// An address is one at once: nobody else has it.
+    fn nodad(&self) -> &'static str {
+        match self.family {
+            Family::V4 => "",
+            Family::V6 => "nodad",
+        }
+    }
+
+    /// A node's address on the trunk.
+    fn node(&self, node: u8) -> IpAddr {
+        on_trunk(self.family, node)
+    }
+
+    fn far_address(&self) -> IpAddr {
+        self.node(2)
+    }
+
     fn lay_trunk(&self) {
+        let [near, far] = [1, 2].map(|node| self.node(node));
+        let own = format!("address add {} dev trunk0", self.of_two(near));
         for line in [
             "link add trunk0 type veth peer name trunk0-end",
             "link set trunk0-end up",
             "link set trunk0 arp off up",
-            "address add 10.8.0.1/30 dev trunk0",
+            &own,
         ] {
             self.near.ip(line).unwrap();
         }
@@ -83,8 +142,20 @@ impl Rig {
         self.near
             .set_sysctl("net/ipv4/conf/all/rp_filter", "1")
             .unwrap();
-        self.far.ip("address add 10.8.0.2/32 dev lo").unwrap();
-        self.far.ip("route add 10.8.0.1/32 via 10.9.0.1").unwrap();
+        // To be down and up again is to pull a cable: of IPv6 the kernel would forget the addresses.
+        self.far
+            .set_sysctl("net/ipv6/conf/all/keep_addr_on_down", "1")
+            .unwrap();
+        let nodad = self.nodad();
+        for line in [
+            format!("address add {far} dev lo {nodad}"),
+            format!(
+                "route add {near} via {} src {far}",
+                on_sublink(self.family, 0, 1)
+            ),
+        ] {
+            self.far.ip(&line).unwrap();
+        }
     }
 
     fn write_config(&self, scheme: &str) {
@@ -162,8 +233,15 @@ impl Rig {
         });
         let filters: Vec<_> = filters.collect();
         let pins = self.pins.join(INSTANCE).exists();
-        let routes = self.near.ip("-4 route show table all").unwrap();
-        format!("{filters:?}, pins {pins}, {routes}")
+        let routes = ["-4", "-6"].map(|flag| {
+            let show = format!("{flag} route show table all");
+            self.near.ip(&show).unwrap()
+        });
+        // The kernel makes those of the lines themselves when it likes.
+        let is_told = |line: &&str| !line.contains("fe80::") && !line.contains("ff00::");
+        let routes = routes.iter().flat_map(|routes| routes.lines());
+        let routes: Vec<&str> = routes.filter(is_told).collect();
+        format!("{filters:?}, pins {pins}, {routes:?}")
     }
 
     /// What has arrived on each sublink of the far node.
@@ -220,10 +298,10 @@ impl Load {
         };
         let listener = rig
             .far
-            .run(|| TcpListener::bind((FAR, 80)).unwrap())
+            .run(|| TcpListener::bind((rig.far_address(), 80)).unwrap())
             .unwrap();
         for i in 0..FLOWS {
-            let to = SocketAddr::new(FAR.parse().unwrap(), 80);
+            let to = SocketAddr::new(rig.far_address(), 80);
             let from = rig
                 .near
                 .run(|| TcpStream::connect_timeout(&to, DEADLINE))
@@ -246,6 +324,7 @@ impl Load {
     fn receive(&mut self, mut stream: TcpStream) {
         let received = Arc::new(AtomicU64::new(0));
         self.received.push(Arc::clone(&received));
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
         self.threads.push(std::thread::spawn(move || {
             let mut buffer = [0; 65536];
             while let Ok(length @ 1..) = stream.read(&mut buffer) {
@@ -290,9 +369,8 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn packets_are_spread_and_a_clean_stop_leaves_the_host_as_it_was() {
-    let rig = Rig::new("DRR");
+fn packets_are_spread_and_a_clean_stop_leaves_the_host_as_it_was(family: Family) {
+    let rig = Rig::of(family, "DRR");
     let before = rig.fingerprint();
     let daemon = rig.start();
     let load = Load::start(&rig);
@@ -310,9 +388,8 @@ fn packets_are_spread_and_a_clean_stop_leaves_the_host_as_it_was() {
     assert_eq!(rig.fingerprint(), before);
 }
 
-#[test]
-fn superpackets_with_partial_checksums_arrive_whole_and_count_as_their_segments() {
-    let rig = Rig::new("SH");
+fn superpackets_with_partial_checksums_arrive_whole_and_count_as_their_segments(family: Family) {
+    let rig = Rig::of(family, "SH");
     rig.near.set_offloads("trunk0", true).unwrap();
     for i in 0..SUBLINKS {
         for node in [&rig.near, &rig.far] {
@@ -351,16 +428,14 @@ fn tcp_counter(node: &Namespace, counter: &str) -> u64 {
 }
 
 /// The trunk carries the near node's first packets of connections: SYNs of those it opens, SYN-ACKs of those it accepts.
-#[test]
-fn connections_are_counted_where_they_begin_whoever_opens_them() {
-    const NEAR: &str = "10.8.0.1";
-    let rig = Rig::new("SH");
-    // What the far node opens must be answered over the trunk.
-    let route = format!("route replace {NEAR}/32 via 10.9.0.1 src {FAR}");
-    rig.far.ip(&route).unwrap();
+fn connections_are_counted_where_they_begin_whoever_opens_them(family: Family) {
+    let rig = Rig::of(family, "SH");
     let daemon = rig.start();
     let listen = |node: &Namespace, at| node.run(|| TcpListener::bind((at, 80)).unwrap()).unwrap();
-    let (far, near) = (listen(&rig.far, FAR), listen(&rig.near, NEAR));
+    let (far, near) = (
+        listen(&rig.far, rig.node(2)),
+        listen(&rig.near, rig.node(1)),
+    );
     let connect = |from: &Namespace, to: &TcpListener| {
         let to = to.local_addr().unwrap();
         from.run(|| TcpStream::connect_timeout(&to, DEADLINE).unwrap())
@@ -370,10 +445,12 @@ fn connections_are_counted_where_they_begin_whoever_opens_them() {
     let others: Vec<_> = (0..24).map(|_| connect(&rig.far, &near)).collect();
     let datagrams = rig
         .near
-        .run(|| UdpSocket::bind((NEAR, 0)).unwrap())
+        .run(|| UdpSocket::bind((rig.node(1), 0)).unwrap())
         .unwrap();
     for _ in 0..10 {
-        datagrams.send_to(&[2; 100], (FAR, 9)).unwrap();
+        datagrams
+            .send_to(&[2; 100], (rig.far_address(), 9))
+            .unwrap();
     }
     let repeated = tcp_counter(&rig.near, "TCPSynRetrans");
     let status = daemon.status();
@@ -410,9 +487,8 @@ fn dhfv_moves_bins_until_no_sublink_is_left_alone_with_the_load() {
     );
 }
 
-#[test]
-fn flows_of_a_sublink_that_loses_its_carrier_go_around_it_and_come_back() {
-    let rig = Rig::new("DHFV");
+fn flows_of_a_sublink_that_loses_its_carrier_go_around_it_and_come_back(family: Family) {
+    let rig = Rig::of(family, "DHFV");
     let daemon = rig.start();
     let load = Load::start(&rig);
     load.goes_on();
@@ -454,12 +530,15 @@ impl Outage {
     const CUTS: [(usize, &str); 2] = [(400, "sub2"), (700, "sub1")];
 
     fn suffer(rig: &Rig) -> Self {
-        let receiver = rig.far.run(|| UdpSocket::bind((FAR, 9)).unwrap()).unwrap();
+        let receiver = rig
+            .far
+            .run(|| UdpSocket::bind((rig.far_address(), 9)).unwrap())
+            .unwrap();
         receiver.set_read_timeout(Some(DEADLINE)).unwrap();
         let heard = std::thread::spawn(move || listen(&receiver));
         let flow = || {
-            let socket = UdpSocket::bind("10.8.0.1:0").unwrap();
-            socket.connect((FAR, 9)).unwrap();
+            let socket = UdpSocket::bind((rig.node(1), 0)).unwrap();
+            socket.connect((rig.far_address(), 9)).unwrap();
             socket
         };
         let flows: Vec<UdpSocket> = rig.near.run(|| (0..64).map(|_| flow()).collect()).unwrap();
@@ -561,9 +640,8 @@ fn listen(receiver: &UdpSocket) -> BTreeSet<u32> {
     }
 }
 
-#[test]
-fn a_killed_daemon_leaves_the_trunk_spreading_and_the_next_adopts_it() {
-    let rig = Rig::new("DHFV");
+fn a_killed_daemon_leaves_the_trunk_spreading_and_the_next_adopts_it(family: Family) {
+    let rig = Rig::of(family, "DHFV");
     let before = rig.fingerprint();
     let daemon = rig.start();
     let load = Load::start(&rig);

@@ -164,9 +164,9 @@ impl BePort {
 #[derive(Pod, Zeroable, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BeAddr(pub u32);
 
-impl From<Ipv4Addr> for BeAddr {
-    fn from(ip: Ipv4Addr) -> Self {
-        BeAddr(u32::from_ne_bytes(ip.octets()))
+impl From<BeAddr> for Ipv4Addr {
+    fn from(address: BeAddr) -> Self {
+        address.0.to_ne_bytes().into()
     }
 }
 
@@ -212,7 +212,8 @@ mod plain {
 
     plain! {
         Addr BeAddr BePort Carried Choice Class ClassName Consistent Device Drr EmbryoKey Ended Ending Explanation Flow FlowKey Flowlet
-        FormerChoice FormerDevice FormerFlow FormerLink FormerRoute FormerSpreading FormerTableOfBins
+        FormerChoice FormerDevice FormerFlow FormerLink FormerRoute FormerSpreading FormerSublink
+        FormerTableOfBins
         Gauges Host HostKey Link Route RouteKey Rules Settings Spreading Sublink Sweep Table Traffic Upgrade
     }
 }

@@ -109,12 +109,14 @@ fn trunk(config: &trunk::Config, host: Option<&Snapshot>) -> String {
     let mut columns = Columns::new(&["sublink", "device", "via", ">rate", ">buffer", "remark"]);
     for (i, sublink) in config.sublinks.iter().enumerate() {
         let seen = view.as_ref().and_then(|view| view.sublinks.get(i));
-        let next_hop = seen.and_then(|seen| seen.path).map(|path| path.next_hop);
+        let path = seen.and_then(|seen| seen.path);
+        let written = || sublink.via.values().flatten().copied().collect();
+        let via = path.map_or_else(written, |path| path.next_hop.addresses());
         let missing = seen.and_then(|seen| seen.missing.as_ref());
         columns.row([
             sublink.name.clone(),
             sublink.device.clone(),
-            optional(next_hop.unwrap_or(sublink.via)),
+            table::list(&via),
             rate(sublink.rate),
             optional(sublink.buffer_bytes(None)),
             missing.map_or_else(String::new, |missing| table::doubtful(missing).to_string()),

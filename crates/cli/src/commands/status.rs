@@ -157,7 +157,7 @@ fn trunk(status: &TrunkStatus) -> String {
         columns.row([
             sublink.name.clone(),
             sublink.device.clone(),
-            optional(sublink.via),
+            table::list(&sublink.via),
             state.to_string(),
             table::rate_of(sublink.tx_bps, sublink.rate_bps),
             format!("{:.1} %", sublink.share * 100.0),
@@ -301,7 +301,7 @@ mod tests {
         SublinkStatus {
             name: name.into(),
             device: format!("dev-{name}"),
-            via: None,
+            via: Vec::new(),
             usable: true,
             why: None,
             rate_bps: Some(10_000_000),

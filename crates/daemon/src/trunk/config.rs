@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_config::{
     BadInput, Bytes, LineRate, Rate, Share, Source, Span, did_you_mean, dotted, is_name,
 };
-use anabranch_core::Policy;
 use anabranch_core::catalogue::{self, Target as TargetKind};
 use anabranch_core::multilink::{self, BinChoice, FLOWLET_GAP, Parameters, Spread, Target};
+use anabranch_core::{Family, PerFamily, Policy};
 use anabranch_policy::abi::MAX_LINKS;
 use serde::Deserialize;
 
@@ -48,8 +48,8 @@ pub struct Sublink {
     pub name: String,
     /// The device of the line.
     pub device: String,
-    /// The other node's address on this sublink.
-    pub via: Option<Ipv4Addr>,
+    /// The other node's address of each family on this sublink.
+    pub via: PerFamily<Option<IpAddr>>,
     /// Of the line.
     pub rate: Option<Rate>,
     /// What its queue holds, instead of what the queue says.
@@ -84,6 +84,7 @@ struct TrunkTable {
 struct SublinkTable {
     device: String,
     via: Option<Ipv4Addr>,
+    via6: Option<Ipv6Addr>,
     rate: Option<LineRate>,
     buffer: Option<Bytes>,
 }
@@ -238,12 +239,20 @@ fn sublink(source: &Source<'_>, name: String, table: SublinkTable) -> Result<Sub
     }) {
         return bad(&["via"], "must be the IPv4 address of one host");
     }
+    if table.via6.is_some_and(|a| {
+        a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.to_ipv4_mapped().is_some()
+    }) {
+        return bad(&["via6"], "must be the IPv6 address of one host");
+    }
     if table.buffer == Some(Bytes(0)) {
         return bad(&["buffer"], "a buffer holds at least one byte");
     }
     Ok(Sublink {
         device: table.device,
-        via: table.via,
+        via: PerFamily::from_fn(|family| match family {
+            Family::V4 => table.via.map(IpAddr::from),
+            Family::V6 => table.via6.map(IpAddr::from),
+        }),
         rate: table.rate.map(|LineRate(rate)| rate),
         buffer: table.buffer,
         name,

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anabranch_core::Family;
 use anabranch_core::multilink::{Bins, Controller, Queue, Spread, SublinkId, Wakeup};
 use anabranch_dataplane::trunk::Trunk;
-use anabranch_policy::abi::{MAX_LINKS, Spreading, Traffic};
+use anabranch_policy::abi::{MAX_LINKS, Spreading, Sublinks, Traffic};
 use anyhow::Context;
 use tokio::time::Instant;
 
@@ -87,7 +88,7 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
     /// The table as it was if it is of as many sublinks, else filled anew; and who keeps it from here on.
     fn fill_bins(&mut self) -> anyhow::Result<()> {
         let count = self.config.sublinks.len();
-        self.bins = if self.plane.spreading()?.sublinks.count == count as u32 {
+        self.bins = if self.plane.spreading()?.sublinks[0].count == count as u32 {
             Bins::adopt(count, &self.plane.table()?)?
         } else {
             Bins::new(count)?
@@ -146,7 +147,8 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
     }
 
     fn sublink_queues(&self) -> Vec<Queue> {
-        let usable = self.view.usable();
+        let usable = Family::ALL.map(|family| self.view.usable(family));
+        let usable = usable[0] | usable[1];
         let sublinks = self.config.sublinks.iter().enumerate();
         sublinks
             .map(|(i, sublink)| {
@@ -225,16 +227,19 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
     }
 
     fn spreading(&self) -> Spreading {
-        let mut spreading = Spreading {
+        let sublinks = Family::ALL.map(|family| Sublinks {
+            count: self.config.sublinks.len() as u32,
+            usable: self.view.usable(family),
+            weight: self.config.weights(),
+            ..Sublinks::default()
+        });
+        Spreading {
+            sublinks,
             spread: self.config.scheme.program().into(),
             flowlet_gap_ns: u64::try_from(self.config.flowlet_gap.as_nanos()).unwrap_or(u64::MAX),
             quantum: self.config.quanta(),
             ..Spreading::default()
-        };
-        spreading.sublinks.count = self.config.sublinks.len() as u32;
-        spreading.sublinks.usable = self.view.usable();
-        spreading.sublinks.weight = self.config.weights();
-        spreading
+        }
     }
 
     /// The program at the trunk device, and nowhere else.
@@ -271,7 +276,9 @@ impl<P: Plane, S: Surroundings> TrunkRole<P, S> {
             SublinkStatus {
                 name: sublink.name.clone(),
                 device: sublink.device.clone(),
-                via: view.and_then(|view| view.path?.next_hop),
+                via: view
+                    .and_then(|view| view.path)
+                    .map_or_else(Vec::new, |path| path.next_hop.addresses()),
                 usable: missing.is_none(),
                 why: missing.map(ToString::to_string),
                 rate_bps: sublink.rate.map(|rate| rate.bps()),

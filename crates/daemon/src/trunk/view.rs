@@ -1,10 +1,11 @@
 //! What follows from the host for a trunk.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use anabranch_config::BadInput;
-use anabranch_dataplane::trunk::SublinkPath;
+use anabranch_core::{Family, PerFamily};
+use anabranch_dataplane::trunk::{NextHop, SublinkPath};
 
 use super::config::{Config, Sublink};
 use super::queues::DeviceQueue;
@@ -19,7 +20,7 @@ pub enum Missing {
     #[error("the device is down or has no carrier")]
     Carrier,
     #[error(
-        "no next hop is known: give the sublink `via`, or its device an address of a /30 or /31 network"
+        "no next hop is known: give the sublink `via` or `via6`, or its device an address of a /30 or /31, a /126 or /127 network"
     )]
     NextHop,
 }
@@ -63,15 +64,20 @@ impl View {
             .collect()
     }
 
-    /// Bit i: sublink i may take packets.
-    pub fn usable(&self) -> u64 {
+    /// Bit i: sublink i may take packets of a family.
+    pub fn usable(&self, family: Family) -> u64 {
         let bits = self.sublinks.iter().enumerate();
-        bits.map(|(i, sublink)| u64::from(sublink.missing.is_none()) << i)
+        bits.map(|(i, sublink)| u64::from(sublink.is_usable(family)) << i)
             .sum()
     }
 }
 
 impl SublinkView {
+    fn is_usable(&self, family: Family) -> bool {
+        let carries = |path: SublinkPath| path.next_hop.carries(family);
+        self.missing.is_none() && self.path.is_some_and(carries)
+    }
+
     fn derive(sublink: &Sublink, host: &Snapshot) -> Self {
         let Some(device) = host.devices.get(&sublink.device) else {
             return Self {
@@ -93,25 +99,44 @@ impl SublinkView {
 }
 
 fn path(sublink: &Sublink, device: &Device) -> Option<SublinkPath> {
-    let next_hop = sublink
-        .via
-        .or_else(|| device.addresses.iter().find_map(other_end));
-    (device.layer3 || next_hop.is_some()).then_some(SublinkPath {
+    let next_hop = if device.layer3 {
+        NextHop::OnlyOne
+    } else {
+        let found = |family| {
+            device
+                .addresses
+                .iter()
+                .find_map(|own| other_end(own, family))
+        };
+        NextHop::Addresses(PerFamily::from_fn(|family| {
+            sublink.via[family].or_else(|| found(family))
+        }))
+    };
+    let leads_on = Family::ALL.iter().any(|family| next_hop.carries(*family));
+    leads_on.then_some(SublinkPath {
         ifindex: device.ifindex,
-        next_hop: next_hop.filter(|_| !device.layer3),
+        next_hop,
     })
 }
 
 /// The other host of a network of two.
-fn other_end(own: &Prefix) -> Option<Ipv4Addr> {
-    let IpAddr::V4(address) = own.address else {
+fn other_end(own: &Prefix, family: Family) -> Option<IpAddr> {
+    if Family::from(own.address) != family {
         return None;
-    };
-    match own.length {
-        31 => Some((address.to_bits() ^ 1).into()),
-        30 if matches!(address.to_bits() & 3, 1 | 2) => Some((address.to_bits() ^ 3).into()),
-        _ => None,
     }
+    let (last_byte, width) = match own.address {
+        IpAddr::V4(v4) => (v4.octets()[3], 32),
+        IpAddr::V6(v6) => (v6.octets()[15], 128),
+    };
+    let differs = match width - own.length {
+        1 => 1,
+        2 if matches!(last_byte & 3, 1 | 2) => 3,
+        _ => return None,
+    };
+    Some(match own.address {
+        IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() ^ differs).into()),
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() ^ u128::from(differs)).into()),
+    })
 }
 
 /// Refuses a configuration that the host contradicts.

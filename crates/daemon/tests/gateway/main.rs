@@ -1,17 +1,6 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
-/// Tests of either family.
-macro_rules! in_both_families {
-    ($($name:ident),* $(,)?) => {
-        mod v4 {
-            $(#[test] fn $name() { super::$name(super::Family::V4); })*
-        }
-        mod v6 {
-            $(#[test] fn $name() { super::$name(super::Family::V6); })*
-        }
-    };
-}
-
+#[macro_use]
 #[path = "../common/mod.rs"]
 mod common;
 mod families;

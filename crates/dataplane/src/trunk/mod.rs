@@ -13,11 +13,14 @@ mod object;
 mod upgrade;
 
 use std::{
-    net::Ipv4Addr,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
-use anabranch_core::multilink::{Counters, SublinkId};
+use anabranch_core::{
+    Family, PerFamily,
+    multilink::{Counters, SublinkId},
+};
 use anabranch_policy::{
     abi::{self, BINS, Carried, Spreading},
     spread::Table,
@@ -37,8 +40,38 @@ use object::{Object, PROGRAM};
 pub struct SublinkPath {
     /// Of its device.
     pub ifindex: u32,
-    /// The other node's address on this sublink; none on a layer-3 device, which has one other end.
-    pub next_hop: Option<Ipv4Addr>,
+    /// To whom packets of a family go there.
+    pub next_hop: NextHop,
+}
+
+/// Who takes the packets of a sublink at its other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextHop {
+    /// The device has no more than one other end: it is of layer 3.
+    OnlyOne,
+    /// The other node's address on this sublink, for each family that has one.
+    Addresses(PerFamily<Option<IpAddr>>),
+}
+
+impl NextHop {
+    /// Whether packets of a family get anywhere.
+    pub fn carries(&self, family: Family) -> bool {
+        match self {
+            NextHop::OnlyOne => true,
+            NextHop::Addresses(addresses) => addresses[family].is_some(),
+        }
+    }
+
+    /// The other node's addresses, IPv4 first.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match self {
+            NextHop::OnlyOne => Vec::new(),
+            NextHop::Addresses(addresses) => {
+                let families = Family::ALL.into_iter();
+                families.filter_map(|family| addresses[family]).collect()
+            }
+        }
+    }
 }
 
 /// The loaded trunk of one instance.
@@ -231,14 +264,16 @@ impl Trunk {
 }
 
 fn sublink_entry(path: SublinkPath) -> abi::Sublink {
-    let flags = match path.next_hop {
-        Some(_) => abi::SUBLINK_PRESENT,
-        None => abi::SUBLINK_PRESENT | abi::SUBLINK_POINT_TO_POINT,
-    };
-    abi::Sublink {
+    let mut entry = abi::Sublink {
         ifindex: path.ifindex,
-        flags,
-        next_hop: path.next_hop.map(Into::into).unwrap_or_default(),
-        zero: 0,
+        ..abi::Sublink::default()
+    };
+    match path.next_hop {
+        NextHop::OnlyOne => entry.flags = abi::SUBLINK_POINT_TO_POINT,
+        NextHop::Addresses(addresses) => {
+            entry.next_hop =
+                Family::ALL.map(|family| addresses[family].map(Into::into).unwrap_or_default());
+        }
     }
+    entry
 }

@@ -1,9 +1,13 @@
 //! From the program of the former contract to this one, without a packet lost.
 
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
+use anabranch_core::Family;
 use anabranch_policy::{
-    abi::{self, BINS, FormerSpreading, FormerTableOfBins, Spreading, Sublinks},
+    abi::{
+        self, BINS, FormerSpreading, FormerSublink, FormerTableOfBins, MAX_LINKS, Spreading,
+        Sublink, Sublinks,
+    },
     spread::Table,
 };
 use aya::programs::TcAttachType;
@@ -41,6 +45,12 @@ fn convert(former: &Path, object: &mut Object) -> Result<(), Error> {
     let table = pinned_array(former, "bins")?.get(&0, 0);
     let table = table_of(&table.map_err(Error::map("bins"))?);
     object.bins.set(0, table, 0).map_err(Error::map("bins"))?;
+    let sublinks = pinned_array(former, "sublinks")?;
+    for number in 0..MAX_LINKS as u32 {
+        let sublink = sublinks.get(&number, 0).map_err(Error::map("sublinks"))?;
+        let set = object.sublinks.set(number, sublink_of(&sublink), 0);
+        set.map_err(Error::map("sublinks"))?;
+    }
     let spreading = pinned_array(former, "spreading")?.get(&0, 0);
     let spreading = spreading_of(&spreading.map_err(Error::map("spreading"))?);
     let set = object.spreading.set(0, spreading, 0);
@@ -55,14 +65,30 @@ fn table_of(former: &FormerTableOfBins) -> Table {
     table
 }
 
+/// It led somewhere for IPv4 alone, or wherever its device leads.
+fn sublink_of(former: &FormerSublink) -> Sublink {
+    let mut sublink = Sublink {
+        ifindex: former.ifindex,
+        flags: former.flags & abi::SUBLINK_POINT_TO_POINT,
+        ..Sublink::default()
+    };
+    if former.flags & abi::FORMER_SUBLINK_PRESENT != 0 && sublink.flags == 0 {
+        sublink.next_hop[Family::V4.index()] = IpAddr::V4(former.next_hop.into()).into();
+    }
+    sublink
+}
+
+/// Which sublinks carry IPv6 the next look at the host tells.
 fn spreading_of(former: &FormerSpreading) -> Spreading {
+    let mut sublinks = [Sublinks {
+        usable: former.usable.into(),
+        count: former.count,
+        zero: 0,
+        weight: former.weight,
+    }; 2];
+    sublinks[Family::V6.index()].usable = 0;
     Spreading {
-        sublinks: Sublinks {
-            usable: former.usable.into(),
-            count: former.count,
-            zero: 0,
-            weight: former.weight,
-        },
+        sublinks,
         spread: former.spread,
         zero: 0,
         flowlet_gap_ns: former.flowlet_gap_ns,

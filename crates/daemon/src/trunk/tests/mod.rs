@@ -1,12 +1,14 @@
 mod turns;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anabranch_config::BadInput;
 use anabranch_core::multilink::{BinChoice, Parameters, Spread, Target};
-use anabranch_dataplane::trunk::SublinkPath;
+use anabranch_core::{Family, PerFamily};
+use anabranch_dataplane::trunk::{NextHop, SublinkPath};
 
 use super::view::{Missing, View, check, check_queues};
 use super::{Config, DeviceQueue};
@@ -175,6 +177,14 @@ fn what_is_wrong_is_named_with_key_value_and_what_is_allowed() {
             "trunk.sublink.c.via = \"127.0.0.1\": must be the IPv4 address of one host",
         ),
         (
+            "sublink.c = { device = \"eth3\", via6 = \"ff02::1\" }",
+            "trunk.sublink.c.via6 = \"ff02::1\": must be the IPv6 address of one host",
+        ),
+        (
+            "sublink.c = { device = \"eth3\", via6 = \"::ffff:192.0.2.1\" }",
+            "trunk.sublink.c.via6 = \"::ffff:192.0.2.1\": must be the IPv6 address of one host",
+        ),
+        (
             "sublink.c = { device = \"eth3\", buffer = 0 }",
             "trunk.sublink.c.buffer = 0: a buffer holds at least one byte",
         ),
@@ -221,10 +231,16 @@ fn host() -> Snapshot {
     }
 }
 
-fn to(ifindex: u32, next_hop: &str) -> Option<SublinkPath> {
+/// To at most one address of each family.
+fn to(ifindex: u32, addresses: &[&str]) -> Option<SublinkPath> {
+    let mut next_hop = PerFamily::default();
+    for address in addresses {
+        let address: IpAddr = address.parse().unwrap();
+        next_hop[address.into()] = Some(address);
+    }
     Some(SublinkPath {
         ifindex,
-        next_hop: Some(next_hop.parse().unwrap()),
+        next_hop: NextHop::Addresses(next_hop),
     })
 }
 
@@ -232,13 +248,46 @@ fn to(ifindex: u32, next_hop: &str) -> Option<SublinkPath> {
 fn the_next_hop_is_as_configured_or_the_other_end_of_a_network_of_two() {
     let view = View::derive(&parse(MINIMAL).unwrap(), &host());
     let paths: Vec<_> = view.sublinks.iter().map(|sublink| sublink.path).collect();
-    assert_eq!(paths, [to(11, "192.0.2.1"), to(12, "192.0.2.9")]);
-    assert_eq!((view.ifindex, view.usable()), (Some(10), 0b11));
-    let mut host = host();
-    host.devices
-        .insert("eth1".to_owned(), device(11, &["192.0.2.6/31"]));
-    let view = View::derive(&parse(MINIMAL).unwrap(), &host);
-    assert_eq!(view.sublinks[0].path, to(11, "192.0.2.7"));
+    assert_eq!(paths, [to(11, &["192.0.2.1"]), to(12, &["192.0.2.9"])]);
+    assert_eq!((view.ifindex, view.usable(Family::V4)), (Some(10), 0b11));
+    for (own, other) in [
+        ("192.0.2.6/31", "192.0.2.7"),
+        ("2001:db8::6/127", "2001:db8::7"),
+        ("2001:db8::7/127", "2001:db8::6"),
+        ("2001:db8::5/126", "2001:db8::6"),
+    ] {
+        let mut host = host();
+        host.devices
+            .insert("eth1".to_owned(), device(11, &["fe80::1/64", own]));
+        let view = View::derive(&parse(MINIMAL).unwrap(), &host);
+        assert_eq!(view.sublinks[0].path, to(11, &[other]), "{own}");
+    }
+    for own in [
+        "2001:db8::4/126",
+        "2001:db8::7/126",
+        "2001:db8::1/64",
+        "2001:db8::1/128",
+    ] {
+        let mut host = host();
+        host.devices.insert("eth1".to_owned(), device(11, &[own]));
+        let view = View::derive(&parse(MINIMAL).unwrap(), &host);
+        assert_eq!(view.sublinks[0].path, None, "{own}");
+    }
+}
+
+#[test]
+fn a_sublink_carries_the_families_of_which_a_next_hop_is_known() {
+    let text = MINIMAL.replace("via =", "via6 = \"fe80::2\", via =");
+    let config = parse(&text).unwrap();
+    let view = View::derive(&config, &host());
+    assert_eq!(view.sublinks[1].path, to(12, &["192.0.2.9", "fe80::2"]));
+    let usable = Family::ALL.map(|family| view.usable(family));
+    assert_eq!(usable, [0b11, 0b10]);
+    let text = text.replace("via = \"192.0.2.9\"", "rate = \"1mbit\"");
+    let text = text.replace("\"eth1\"", "\"eth1\", rate = \"1mbit\"");
+    let view = View::derive(&parse(&text).unwrap(), &host());
+    let usable = Family::ALL.map(|family| view.usable(family));
+    assert_eq!(usable, [0b01, 0b10]);
 }
 
 #[test]
@@ -252,9 +301,10 @@ fn a_layer_3_sublink_needs_no_next_hop() {
     let view = View::derive(&parse(MINIMAL).unwrap(), &host);
     let path = SublinkPath {
         ifindex: 11,
-        next_hop: None,
+        next_hop: NextHop::OnlyOne,
     };
     assert_eq!(view.sublinks[0].path, Some(path));
+    assert_eq!(view.usable(Family::V6), 0b01);
 }
 
 #[test]
@@ -263,8 +313,8 @@ fn a_sublink_without_carrier_keeps_its_path_and_is_not_usable() {
     let config = parse(MINIMAL).unwrap();
     host.devices.get_mut("eth1").unwrap().running = false;
     let view = View::derive(&config, &host);
-    assert_eq!(view.usable(), 0b10);
-    assert_eq!(view.sublinks[0].path, to(11, "192.0.2.1"));
+    assert_eq!(view.usable(Family::V4), 0b10);
+    assert_eq!(view.sublinks[0].path, to(11, &["192.0.2.1"]));
     host.devices.remove("eth1");
     let view = View::derive(&config, &host);
     assert_eq!(view.sublinks[0].missing, Some(Missing::Device));
@@ -294,7 +344,7 @@ fn a_host_that_contradicts_the_configuration_is_refused_with_what_to_do() {
     );
     assert_eq!(
         refused(&|host| host.devices.get_mut("eth1").unwrap().addresses.clear()),
-        "trunk.sublink.zulu.device = \"eth1\": no next hop is known: give the sublink `via`, or its device an address of a /30 or /31 network"
+        "trunk.sublink.zulu.device = \"eth1\": no next hop is known: give the sublink `via` or `via6`, or its device an address of a /30 or /31, a /126 or /127 network"
     );
 }
 

@@ -26,7 +26,7 @@ const MS: Duration = Duration::from_millis(1);
 enum Told {
     Table,
     Sublink(SublinkId, bool),
-    /// The sublinks that may be used, as bits.
+    /// The sublinks that IPv4 may use, as bits.
     Usable(u64),
     Attach(u32),
     Closed,
@@ -85,7 +85,7 @@ impl Shared {
 
 impl Plane for Shared {
     fn set_spreading(&mut self, spreading: &Spreading) -> Result<(), PlaneError> {
-        self.tell(Told::Usable(spreading.sublinks.usable));
+        self.tell(Told::Usable(spreading.sublinks[0].usable));
         Ok(())
     }
 

@@ -27,6 +27,7 @@ mod strays;
 mod sweeps;
 mod tcp;
 mod translation;
+mod trunk;
 
 pub const FAMILY: Family = SITE.family;
 pub const CLIENT: IpAddr = SITE.client;

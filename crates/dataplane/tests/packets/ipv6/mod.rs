@@ -10,6 +10,7 @@ mod header;
 mod hosts;
 mod neighbours;
 mod prefixes;
+mod trunk;
 
 /// With as many headers as may stand before that of the transport.
 fn with_more_headers(ip: Ip) -> Vec<Ip> {
