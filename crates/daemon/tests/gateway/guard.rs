@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use anabranch_api::{Request, Response};
 use anabranch_core::Family;
-use anabranch_testbed::netns::Exit;
+use anabranch_testbed::netns::{Exit, Namespace};
 use aya::programs::{SchedClassifier, TcAttachType};
 use nix::sys::signal::Signal;
 
 use crate::rig::*;
 
-const SERVICE: &str = "192.168.1.20:8080";
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
@@ -26,18 +25,40 @@ const PROTOCOLS: [u8; 4] = [47, 50, 132, 253];
 const NFT_WORKS: &str = "works";
 const BRIEFLY: Duration = Duration::from_millis(500);
 
-fn with_nat(settings: &str) -> String {
-    format!("{CONFIG}[nat]\n{settings}\n")
-}
-
 /// The first link has `prefix` routed to it.
 fn with_prefix(prefix: &str, settings: &str) -> String {
     let device = "device = \"wan0\",";
     let routed = format!("{device} prefixes = [{prefix:?}],");
-    with_nat(settings).replace(device, &routed)
+    format!("{CONFIG}[nat]\n{settings}\n").replace(device, &routed)
 }
 
 impl Rig {
+    fn with_nat(&self, settings: &str) -> String {
+        format!("{}[nat]\n{settings}\n", self.config_text())
+    }
+
+    /// The administrator's own rule by which the first link's address leads to a service of the LAN; where from.
+    fn translates_to(&self, service: &str) -> String {
+        let family = words(self.family());
+        self.nft(&format!(
+            "table {family} theirs {{ chain c {{ type nat hook prerouting priority dstnat; \
+             iifname wan0 tcp dport 9090 dnat to {service}; }}; }}"
+        ));
+        self.at_first_link(9090).to_string()
+    }
+
+    /// The box's end there.
+    fn at_first_link(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.external("wan0").parse().unwrap(), port)
+    }
+
+    /// Somebody on the first link's network sends there what is for the LAN host.
+    fn route_lan_host_by_first_link(&self) {
+        let (host, via) = (self.plan().lan[1], self.external("wan0"));
+        let route = format!("route add {host} via {via}");
+        self.internet.ip(&route).unwrap();
+    }
+
     /// A service of the LAN host, for as long as the test's process lives; where it is.
     fn serve_in_lan(&self) -> String {
         let at = SocketAddr::new(self.plan().lan[1].parse().unwrap(), 8080);
@@ -52,6 +73,20 @@ impl Rig {
         let to: SocketAddr = to.parse().unwrap();
         let connect = || TcpStream::connect_timeout(&to, BRIEFLY);
         self.internet.run(connect).unwrap()
+    }
+
+    /// One more host of the LAN, with a network card of its own.
+    fn second_host(&self, number: u8) -> Namespace {
+        let host = namespace("neighbour");
+        let name = host.name();
+        let card = format!("link add link eth0 name card netns {name} type macvlan mode bridge");
+        self.client.ip(&card).unwrap();
+        host.ip("link set card up").unwrap();
+        let ([box_address, _], [length, _]) = (self.plan().lan, self.plan().lengths);
+        address(&host, "card", &self.lan_host(number).to_string(), length);
+        host.ip(&format!("route add default via {box_address}"))
+            .unwrap();
+        host
     }
 
     fn is_guarded(&self) -> bool {
@@ -94,13 +129,20 @@ impl Rig {
 
     /// Sends a packet of each of some protocols that are neither TCP, UDP nor ICMP.
     fn packets_of(&self, protocols: &[u8]) {
-        let send = || segments::send_of(protocols);
+        let (from, to) = (self.lan_host(20), self.plan().address());
+        let packet = |protocol: &u8| segments::of_protocol(from, to, *protocol);
+        let send = || segments::send(to, protocols.iter().map(packet));
         self.client.run(send).unwrap();
     }
 
     /// The same, from so many hosts.
     fn segments_of(&self, hosts: u8, flags: u8, count: u16) {
-        let send = || segments::send(hosts, flags, count);
+        let to = self.plan().address();
+        let packet = |number: u16| {
+            let host = 100 + (number % u16::from(hosts)) as u8;
+            segments::segment(self.lan_host(host), to, flags, 1024 + number)
+        };
+        let send = || segments::send(to, (0..count).map(packet));
         self.client.run(send).unwrap();
     }
 }
@@ -137,18 +179,21 @@ fn packets(daemon: &Daemon, name: &str) -> u64 {
 in_both_families!(
     nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward,
     past_the_programs_a_host_is_translated_or_leaves_by_no_link,
+    an_administrators_own_translation_works_past_the_programs,
+    an_administrators_own_translation_works_beside_the_programs_by_the_key,
+    what_a_link_brings_for_nobody_meets_silence_and_fills_no_table,
+    nothing_leaves_a_link_with_a_source_that_is_not_the_links,
+    a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box,
+    one_hosts_flood_does_not_use_up_what_the_kernel_carries_for_others,
+    the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on,
 );
 
 fn nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward(family: Family) {
     let rig = Rig::of(family);
     let service = rig.serve_in_lan();
-    let [host, via] = [rig.plan().lan[1], rig.external("wan0")];
-    rig.internet
-        .ip(&format!("route add {host} via {via}"))
-        .unwrap();
+    rig.route_lan_host_by_first_link();
     for fallback in ["kernel", "refuse"] {
-        let text = rig.config_text();
-        rig.write_config(&format!("{text}[nat]\nfallback = \"{fallback}\"\n"));
+        rig.write_config(&rig.with_nat(&format!("fallback = \"{fallback}\"")));
         let daemon = rig.start();
         let refused = rig.connect_from_link(&service).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "{fallback}");
@@ -167,8 +212,7 @@ fn nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward(family: Fam
 fn past_the_programs_a_host_is_translated_or_leaves_by_no_link(family: Family) {
     let rig = Rig::of(family);
     for fallback in ["kernel", "refuse"] {
-        let text = rig.config_text();
-        rig.write_config(&format!("{text}[nat]\nfallback = \"{fallback}\"\n"));
+        rig.write_config(&rig.with_nat(&format!("fallback = \"{fallback}\"")));
         let daemon = rig.start();
         detach_programs(&rig);
         if fallback == "kernel" {
@@ -184,57 +228,57 @@ fn past_the_programs_a_host_is_translated_or_leaves_by_no_link(family: Family) {
     }
 }
 
-#[test]
-fn an_administrators_own_forwards_work_by_the_key_and_by_translation() {
-    let rig = Rig::new();
-    rig.serve_in_lan();
+fn an_administrators_own_translation_works_past_the_programs(family: Family) {
+    let rig = Rig::of(family);
+    let service = rig.serve_in_lan();
     let daemon = rig.start();
-    rig.nft(
-        "table ip theirs { chain c { type nat hook prerouting priority dstnat; \
-         iifname wan0 tcp dport 9090 dnat to 192.168.1.20:8080; }; }",
-    );
+    let at = rig.translates_to(&service);
     detach_programs(&rig);
-    rig.connect_from_link("203.0.113.2:9090")
+    rig.connect_from_link(&at)
         .expect("translated by the administrator");
-    rig.internet
-        .ip("route add 192.168.1.0/24 via 203.0.113.2")
-        .unwrap();
-    rig.connect_from_link(SERVICE).expect_err("routed");
+    rig.route_lan_host_by_first_link();
+    rig.connect_from_link(&service).expect_err("routed");
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+/// `prefixes` are of IPv4: where a prefix of IPv6 is routed to a link, hosts have addresses of it (`prefix6`).
+#[test]
+fn an_administrators_own_forwards_work_by_the_key() {
+    let rig = Rig::new();
+    let service = rig.serve_in_lan();
     rig.write_config(&with_prefix("192.168.1.0/24", "forwards = \"kernel\""));
-    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
-    let routed = rig.connect_from_link(SERVICE);
+    let daemon = rig.start();
+    detach_programs(&rig);
+    rig.route_lan_host_by_first_link();
+    let routed = rig.connect_from_link(&service);
     routed.expect("routed, and the key says that the kernel forwards");
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn an_administrators_own_translation_works_beside_the_programs_by_the_key() {
-    let rig = Rig::new();
-    rig.serve_in_lan();
-    rig.write_config(&with_nat("forwards = \"kernel\""));
+fn an_administrators_own_translation_works_beside_the_programs_by_the_key(family: Family) {
+    let rig = Rig::of(family);
+    let service = rig.serve_in_lan();
+    rig.write_config(&rig.with_nat("forwards = \"kernel\""));
     let daemon = rig.start();
-    rig.nft(
-        "table ip theirs { chain c { type nat hook prerouting priority dstnat; \
-         iifname wan0 tcp dport 9090 dnat to 192.168.1.20:8080; }; }",
-    );
-    rig.connect_from_link("203.0.113.2:9090")
+    rig.connect_from_link(&rig.translates_to(&service))
         .expect("translated by the administrator");
     assert!(packets(&daemon, "forward-in") > 0);
     assert!(packets(&daemon, "forward-out") > 0);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn what_a_link_brings_for_nobody_meets_silence_and_fills_no_table() {
+fn what_a_link_brings_for_nobody_meets_silence_and_fills_no_table(family: Family) {
     const DATAGRAMS: u64 = 200;
-    let rig = Rig::new();
+    let rig = Rig::of(family);
     let daemon = rig.start();
-    let silence = rig.connect_from_link("203.0.113.2:9").unwrap_err();
+    let nobody = rig.at_first_link(9);
+    let silence = rig.connect_from_link(&nobody.to_string()).unwrap_err();
     assert_eq!(silence.kind(), ErrorKind::TimedOut);
     assert!(packets(&daemon, "stray-syn") > 0);
-    let at = "203.0.113.2:22";
+    let at = rig.at_first_link(22);
     let listener = rig.gateway.run(|| TcpListener::bind(at).unwrap());
-    rig.connect_from_link(at).expect("the box's own listener");
+    rig.connect_from_link(&at.to_string())
+        .expect("the box's own listener");
     drop(listener);
 
     let tracked = || -> u64 {
@@ -242,10 +286,11 @@ fn what_a_link_brings_for_nobody_meets_silence_and_fills_no_table() {
         count.unwrap().trim().parse().unwrap()
     };
     let before = tracked();
+    let [_, gateway] = rig.plan().links[0];
     let send = || {
         for _ in 0..DATAGRAMS {
-            let socket = UdpSocket::bind("203.0.113.1:0").unwrap();
-            socket.send_to(b"anybody?", "203.0.113.2:9").unwrap();
+            let socket = UdpSocket::bind((gateway, 0)).unwrap();
+            socket.send_to(b"anybody?", nobody).unwrap();
         }
     };
     rig.internet.run(send).unwrap();
@@ -261,21 +306,27 @@ fn what_a_link_brings_for_nobody_meets_silence_and_fills_no_table() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn nothing_leaves_a_link_with_a_source_that_is_not_the_links() {
-    let rig = Rig::new();
-    let seen = "table ip seen { counter foreign { }; chain c { type filter hook prerouting priority raw; \
-                iifname { wan0-far, wan1-far } ip saddr { 192.168.1.0/24, 10.9.0.0/16 } counter name foreign; }; }";
+fn nothing_leaves_a_link_with_a_source_that_is_not_the_links(family: Family) {
+    let rig = Rig::of(family);
+    let (nft, [host, server]) = (words(family), [rig.plan().lan[1], rig.plan().server]);
+    let (lan, behind, network) = match family {
+        Family::V4 => ("192.168.1.0/24", "10.9.0.1", "10.9.0.0/16"),
+        Family::V6 => ("fd00:1::/64", "fd00:9::1", "fd00:9::/32"),
+    };
+    let seen = format!(
+        "table {nft} seen {{ counter foreign {{ }}; chain c {{ type filter hook prerouting priority raw; \
+         iifname {{ wan0-far, wan1-far }} {nft} saddr {{ {lan}, {network} }} counter name foreign; }}; }}"
+    );
     rig.internet
-        .exec_with_input("nft", &["-f", "-"], seen)
+        .exec_with_input("nft", &["-f", "-"], &seen)
         .unwrap();
     let foreign = || rig.internet.exec("nft", &["list", "counters"]).unwrap();
-    rig.client
-        .ip("addr add 10.9.0.1/32 dev lo")
-        .and_then(|_| rig.gateway.ip("route add 10.9.0.0/16 via 192.168.1.20"))
+    rig.client.ip(&format!("addr add {behind} dev lo")).unwrap();
+    rig.gateway
+        .ip(&format!("route add {network} via {host}"))
         .unwrap();
     for fallback in ["kernel", "refuse"] {
-        rig.write_config(&with_nat(&format!("fallback = \"{fallback}\"")));
+        rig.write_config(&rig.with_nat(&format!("fallback = \"{fallback}\"")));
         let daemon = rig.start();
         detach_programs(&rig);
         for flags in [SYN | ACK, RST, FIN | PSH | URG, 0] {
@@ -292,10 +343,8 @@ fn nothing_leaves_a_link_with_a_source_that_is_not_the_links() {
                 untranslated() == before + PROTOCOLS.len() as u64
             });
         }
-        let _ = rig.client.exec(
-            "ping",
-            &["-c", "2", "-W", "1", "-I", "10.9.0.1", "192.0.2.1"],
-        );
+        let ping = ["-c", "2", "-W", "1", "-I", behind, server];
+        let _ = rig.client.exec("ping", &ping);
         assert!(
             foreign().contains("packets 0 "),
             "{fallback}: {}",
@@ -316,6 +365,7 @@ fn nothing_leaves_a_link_with_a_source_that_is_not_the_links() {
     }
 }
 
+/// `prefixes` are of IPv4.
 #[test]
 fn a_network_that_is_routed_to_a_link_may_leave_by_it() {
     let rig = Rig::new();
@@ -335,12 +385,11 @@ fn a_network_that_is_routed_to_a_link_may_leave_by_it() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box() {
+fn a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box(family: Family) {
     const FLOOD: u16 = 60_000;
     /// `IN_SUM_MAX` of the guard, and what the box and its probes have.
     const FILLED_MAX: u64 = 8192 + 200;
-    let rig = Rig::new();
+    let rig = Rig::of(family);
     let daemon = rig.start();
     let filled = || -> u64 {
         let text = rig.gateway.sysctl("net/netfilter/nf_conntrack_count");
@@ -353,7 +402,7 @@ fn a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box() {
         let filled = filled();
         println!("{what}: {filled} connections in the kernel's table");
         assert!(filled < FILLED_MAX, "{what}: {filled}");
-        let ping = ["-c", "5", "-i", "0.2", "-W", "2", "192.0.2.1"];
+        let ping = ["-c", "5", "-i", "0.2", "-W", "2", rig.plan().server];
         let said = rig.gateway.exec("ping", &ping).unwrap();
         assert!(said.contains(" 5 received"), "{what}: {said}");
     };
@@ -362,34 +411,37 @@ fn a_flood_from_the_lan_leaves_the_kernels_connection_table_to_the_box() {
     survives_flood("with nothing but nftables");
     let reasons = daemon.status().reasons;
     println!("{reasons:?}");
-    for name in ["kernel-sum", "kernel-unknown", "kernel-unknown-reset"] {
+    // All of its addresses of IPv6 are one card's, which is bounded before they are in sum.
+    let bound = match family {
+        Family::V4 => "kernel-sum",
+        Family::V6 => "kernel-source-rate",
+    };
+    for name in [bound, "kernel-unknown", "kernel-unknown-reset"] {
         assert!(packets(&daemon, name) > 0, "{name}: {reasons:?}");
     }
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn one_hosts_flood_does_not_use_up_what_the_kernel_carries_for_others() {
-    let rig = Rig::new();
+fn one_hosts_flood_does_not_use_up_what_the_kernel_carries_for_others(family: Family) {
+    let rig = Rig::of(family);
     let daemon = rig.start();
     detach_programs(&rig);
-    rig.client.ip("addr add 192.168.1.30/24 dev eth0").unwrap();
+    let neighbour = rig.second_host(30);
     rig.segments_of(1, SYN, 20_000);
-    let ping = ["-c", "1", "-W", "5", "-I", "192.168.1.30", "192.0.2.1"];
-    rig.client.exec("ping", &ping).unwrap();
+    let ping = ["-c", "1", "-W", "5", rig.plan().server];
+    neighbour.exec("ping", &ping).unwrap();
     assert!(packets(&daemon, "kernel-source-rate") > 15_000);
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on() {
-    let rig = Rig::new();
+fn the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on(family: Family) {
+    let rig = Rig::of(family);
     let daemon = rig.start();
     detach_programs(&rig);
     rig.segments(ACK, 300);
     let before = packets(&daemon, "kernel-unknown");
     assert!(before > 0);
-    rig.write_config(&with_nat("forwards = \"kernel\""));
+    rig.write_config(&rig.with_nat("forwards = \"kernel\""));
     assert!(matches!(daemon.call(&Request::Reload), Response::Done));
     assert!(packets(&daemon, "kernel-unknown") >= before);
     rig.gateway.exec("nft", &["flush", "ruleset"]).unwrap();
@@ -399,6 +451,7 @@ fn the_guard_comes_back_when_somebody_flushes_nftables_and_counts_on() {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
+/// Of no family: the table has the rules of both.
 #[test]
 fn an_nft_that_fails_at_first_is_asked_again() {
     let rig = Rig::new();
@@ -426,45 +479,44 @@ fn an_nft_that_fails_at_first_is_asked_again() {
 
 /// TCP segments from nowhere, and packets of other protocols.
 mod segments {
-    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::net::{IpAddr, SocketAddr};
 
-    use etherparse::{IpNumber, PacketBuilder, TcpHeader};
+    use etherparse::{IpHeaders, IpNumber, PacketBuilder, PacketBuilderStep, TcpHeader};
     use socket2::{Domain, Protocol, Socket, Type};
 
     use super::{ACK, FIN, PSH, RST, SYN, URG};
 
-    const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-
-    pub fn send(hosts: u8, flags: u8, count: u16) {
-        send_all((0..count).map(|number| {
-            let host = 100 + (number % u16::from(hosts)) as u8;
-            let from = Ipv4Addr::new(192, 168, 1, host);
-            segment(from, flags, 1024 + number)
-        }));
-    }
-
-    pub fn send_of(protocols: &[u8]) {
-        let from = Ipv4Addr::new(192, 168, 1, 20);
-        send_all(protocols.iter().map(|protocol| {
-            let mut bytes = Vec::new();
-            PacketBuilder::ipv4(from.octets(), SERVER.octets(), 64)
-                .write(&mut bytes, IpNumber(*protocol), &[0; 32])
-                .unwrap();
-            bytes
-        }));
-    }
-
-    fn send_all(packets: impl Iterator<Item = Vec<u8>>) {
+    pub fn send(to: IpAddr, packets: impl Iterator<Item = Vec<u8>>) {
+        let to = SocketAddr::new(to, 0);
+        // Which sends packets as they are written.
         let raw = Some(Protocol::from(libc::IPPROTO_RAW));
-        let socket = Socket::new(Domain::IPV4, Type::RAW, raw).unwrap();
-        socket.set_header_included_v4(true).unwrap();
-        let to = SocketAddrV4::new(SERVER, 0).into();
+        let socket = Socket::new(Domain::for_address(to), Type::RAW, raw).unwrap();
         for packet in packets {
-            socket.send_to(&packet, &to).unwrap();
+            socket.send_to(&packet, &to.into()).unwrap();
         }
     }
 
-    fn segment(from: Ipv4Addr, flags: u8, port: u16) -> Vec<u8> {
+    fn between(from: IpAddr, to: IpAddr) -> PacketBuilderStep<IpHeaders> {
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                PacketBuilder::ipv4(from.octets(), to.octets(), 64)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                PacketBuilder::ipv6(from.octets(), to.octets(), 64)
+            }
+            _ => panic!("{from} and {to} are of two families"),
+        }
+    }
+
+    pub fn of_protocol(from: IpAddr, to: IpAddr, protocol: u8) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        between(from, to)
+            .write(&mut bytes, IpNumber(protocol), &[0; 32])
+            .unwrap();
+        bytes
+    }
+
+    pub fn segment(from: IpAddr, to: IpAddr, flags: u8, port: u16) -> Vec<u8> {
         let is_set = |bit| flags & bit != 0;
         let mut header = TcpHeader::new(port, 443, 1, 1024);
         header.fin = is_set(FIN);
@@ -474,7 +526,7 @@ mod segments {
         header.ack = is_set(ACK);
         header.urg = is_set(URG);
         let mut bytes = Vec::new();
-        PacketBuilder::ipv4(from.octets(), SERVER.octets(), 64)
+        between(from, to)
             .tcp_header(header)
             .write(&mut bytes, &[])
             .unwrap();

@@ -39,6 +39,7 @@ in_both_families!(
     a_host_over_its_quota_falls_back_to_the_kernels_nat_or_is_refused,
     the_loaded_program_explains_its_choice,
     a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes,
+    a_gateway_with_one_wrong_link_forwards_by_the_other,
     routing_rules_that_somebody_flushed_come_back,
     orders_and_reloads_leave_other_flows_alone,
 );
@@ -199,6 +200,7 @@ fn questions_of_the_boxs_resolver_follow_the_links(family: Family) {
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
+/// Of no family: a cable has both.
 #[test]
 fn two_cables_pulled_in_quick_succession_are_both_missed_at_once() {
     // The kernel tells of the second up to a second late.
@@ -367,6 +369,7 @@ fn with_room_for_many() -> String {
     format!("{CONFIG}limits.flows = {}\n", MANY_FLOWS + 1000)
 }
 
+/// Of no family: keys are as long in either.
 #[test]
 fn sweeping_two_hundred_thousand_flows_keeps_nobody_waiting() {
     const WAIT_MAX: Duration = Duration::from_millis(20);
@@ -606,10 +609,16 @@ fn a_gateway_starts_with_nothing_there_and_everything_joins_when_it_comes(family
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }
 
-#[test]
-fn a_gateway_with_one_wrong_link_forwards_by_the_other() {
-    let rig = Rig::new();
-    let wrong = CONFIG.replace("\"wan0\",", "\"wan0\", gateway = \"203.0.113.2\",");
+fn a_gateway_with_one_wrong_link_forwards_by_the_other(family: Family) {
+    let rig = Rig::of(family);
+    let key = match family {
+        Family::V4 => "gateway",
+        Family::V6 => "gateway6",
+    };
+    // Its own address.
+    let own = rig.external("wan0");
+    let wrong = format!("\"wan0\", {key} = \"{own}\",");
+    let wrong = rig.config_text().replace("\"wan0\",", &wrong);
     rig.write_config(&wrong);
     let daemon = rig.start();
     assert_eq!(daemon.link("fiber").state, LinkState::Absent);

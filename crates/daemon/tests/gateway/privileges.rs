@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use anabranch_api::Proto;
 use anabranch_api::{LinkState, Request, Response};
+use anabranch_core::Family;
 use anabranch_testbed::netns::Exit;
 use nix::sys::signal::Signal;
 
@@ -13,6 +14,11 @@ use crate::rig::*;
 /// CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
 const KEPT: u64 = 1 << 12 | 1 << 13 | 1 << 39;
 
+in_both_families!(
+    a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_them,
+    a_whole_life_needs_no_more_than_the_unit_leaves,
+);
+
 /// A field of `/proc/PID/status`.
 fn field(daemon: &Daemon, name: &str) -> String {
     let path = format!("/proc/{}/status", daemon.child.id());
@@ -21,9 +27,10 @@ fn field(daemon: &Daemon, name: &str) -> String {
     line.unwrap().trim_start_matches(':').trim().to_owned()
 }
 
-#[test]
-fn a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_them() {
-    let rig = Rig::new();
+fn a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_them(
+    family: Family,
+) {
+    let rig = Rig::of(family);
     let before = rig.fingerprint();
     let killed = rig.start();
     assert_eq!(killed.end(Signal::SIGKILL), Exit::Signal(9));
@@ -48,7 +55,7 @@ fn a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_
     assert!(total > 0);
     let explain = Request::Explain {
         from: stream.local_addr().unwrap(),
-        to: SERVER.parse().unwrap(),
+        to: rig.server().parse().unwrap(),
         proto: Proto::Tcp,
     };
     let Response::Explanation(explained) = daemon.call(&explain) else {
@@ -68,14 +75,17 @@ fn a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_
         daemon.link("fiber").state == LinkState::Up
     });
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+    let [_, gateway] = rig.plan().links[0];
     rig.gateway
-        .ip("route replace default via 203.0.113.1 metric 100")
+        .ip(&format!(
+            "route replace default via {gateway} dev wan0 metric 100"
+        ))
         .unwrap();
     assert_eq!(rig.fingerprint(), before);
 }
 
 fn reload_and_replace_a_device(rig: &Rig, daemon: &Daemon) {
-    rig.write_config(&CONFIG.replace("\"rr\"", "\"wsdm\""));
+    rig.write_config(&rig.config_text().replace("\"rr\"", "\"wsdm\""));
     assert!(matches!(daemon.call(&Request::Reload), Response::Done));
     rig.gateway.ip("link del wan1").unwrap();
     until("lte is absent", || {
@@ -109,9 +119,8 @@ fn loading_needs_no_more_than_the_unit_leaves() {
 }
 
 /// `examples/confined.rs` does to the process what systemd would.
-#[test]
-fn a_whole_life_needs_no_more_than_the_unit_leaves() {
-    let rig = Rig::new();
+fn a_whole_life_needs_no_more_than_the_unit_leaves(family: Family) {
+    let rig = Rig::of(family);
     let before = rig.fingerprint();
     let confined = example("confined");
     let confined = confined.to_str().unwrap();

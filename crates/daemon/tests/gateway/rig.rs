@@ -115,7 +115,22 @@ impl Rig {
         rig.link("wan0");
         rig.link("wan1");
         rig.lan();
+        // Those of IPv6 in work of the kernel's own: whoever looks before it is done misses a route.
+        until("all addresses are the box's", || rig.has_addresses());
         rig
+    }
+
+    fn has_addresses(&self) -> bool {
+        let routes = ["-4", "-6"].map(|version| {
+            let local = format!("{version} route show table local");
+            self.gateway.ip(&local).unwrap()
+        });
+        let has = |address: &str| {
+            let route = format!("local {address} ");
+            routes.iter().any(|routes| routes.contains(&route))
+        };
+        let of_plan = |plan: &&Plan| [plan.lan[0], plan.links[0][0], plan.links[1][0]].map(has);
+        self.plans.iter().flat_map(of_plan).all(|has| has)
     }
 
     /// Of the server that is asked.
@@ -145,6 +160,21 @@ impl Rig {
     /// The box's address on a link.
     pub fn external(&self, device: &str) -> &'static str {
         self.plan().links[number(device)][0]
+    }
+
+    /// An address of the LAN.
+    pub fn lan_host(&self, number: u8) -> IpAddr {
+        match self.plan().lan[1].parse().unwrap() {
+            IpAddr::V4(host) => {
+                let [a, b, c, _] = host.octets();
+                IpAddr::from([a, b, c, number])
+            }
+            IpAddr::V6(host) => {
+                let mut segments = host.segments();
+                segments[7] = number.into();
+                IpAddr::from(segments)
+            }
+        }
     }
 
     /// [`CONFIG`] for the families that there are.
@@ -411,7 +441,8 @@ impl Rig {
     }
 }
 
-fn words(family: Family) -> &'static str {
+/// As nftables calls it.
+pub fn words(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",
         Family::V6 => "ip6",
@@ -419,7 +450,7 @@ fn words(family: Family) -> &'static str {
 }
 
 /// In which addresses are known to be unique at once, and stay while a device is down, as those of IPv4 do.
-fn namespace(label: &str) -> Namespace {
+pub fn namespace(label: &str) -> Namespace {
     let namespace = Namespace::create(label).unwrap();
     for scope in ["all", "default"] {
         for (key, value) in [("accept_dad", "0"), ("keep_addr_on_down", "1")] {
@@ -501,7 +532,7 @@ pub fn cable(near: (&Namespace, &str), far: (&Namespace, &str)) {
 }
 
 /// Of IPv6 it is one's own at once, even while the cable has no carrier yet.
-fn address(namespace: &Namespace, device: &str, address: &str, length: u8) {
+pub fn address(namespace: &Namespace, device: &str, address: &str, length: u8) {
     let nodad = if address.contains(':') { "nodad" } else { "" };
     namespace
         .ip(&format!("addr add {address}/{length} dev {device} {nodad}"))

@@ -6,45 +6,50 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use anabranch_api::{FlowRow, LinkState, Proto, Request, Response};
+use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Exit};
 
 use crate::rig::*;
 
-const LAN: &str = "198.51.100.0/24";
-const HOST: &str = "198.51.100.20";
-const SERVICE: &str = "198.51.100.20:8080";
-static PLAN: Plan = Plan {
-    server: "192.0.2.1",
-    lan: ["198.51.100.1", HOST],
-    links: [["100.64.0.2", "100.64.0.1"], ["100.64.1.2", "100.64.1.1"]],
-    lengths: [24, 32],
-};
+static PLANS: [Plan; 2] = [
+    Plan {
+        server: "192.0.2.1",
+        lan: ["198.51.100.1", "198.51.100.20"],
+        links: [["100.64.0.2", "100.64.0.1"], ["100.64.1.2", "100.64.1.1"]],
+        lengths: [24, 32],
+    },
+    Plan {
+        server: "2001:db8:ffff::1",
+        lan: ["2001:db8:51::1", "2001:db8:51::20"],
+        links: [
+            ["2001:db8:a::2", "2001:db8:a::1"],
+            ["2001:db8:b::2", "2001:db8:b::1"],
+        ],
+        lengths: [64, 128],
+    },
+];
 const LINKS: [&str; 2] = ["fiber", "lte"];
-/// Of the gateway, towards each link.
-const ADDRESSES: [&str; 2] = ["100.64.0.2", "100.64.1.2"];
-const WEB: &str = "192.0.2.1:8000";
+const WEB_PORT: u16 = 8000;
 /// Long enough for the gateway to see a link die while it is under way.
 const FILE_BYTES: usize = 16 << 20;
 const PACE: &str = "4M";
 
-const BOTH: &str = r#"
-lan = ["lan0"]
-policy = "rr"
-link.fiber = { device = "wan0", down = "100mbit", up = "100mbit", nat = false }
-link.lte = { device = "wan1", down = "100mbit", up = "100mbit", nat = false }
-probe.targets = ["tcp:192.0.2.1:80"]
-"#;
+/// Neither link translates.
+fn both(rig: &Rig) -> String {
+    let text = rig.config_text();
+    text.replace("up = \"100mbit\"", "up = \"100mbit\", nat = false")
+}
 
 /// The second link translates, and is for when the first is down.
-fn mixed() -> String {
+fn mixed(rig: &Rig) -> String {
     let lte = "device = \"wan1\", down = \"100mbit\", up = \"100mbit\", nat = false";
     let translating = lte.replace(", nat = false", "");
-    BOTH.replace(lte, &translating) + "default = { links = [\"fiber\"], then = [\"lte\"] }\n"
+    both(rig).replace(lte, &translating) + "default = { links = [\"fiber\"], then = [\"lte\"] }\n"
 }
 
 /// A site whose network is routed to its first link, and whose gateway filters by reverse path.
-fn site(config: &str) -> Rig {
-    let rig = Rig::between(vec![&PLAN]);
+fn site(family: Family, config: impl Fn(&Rig) -> String) -> Rig {
+    let rig = Rig::between(vec![&PLANS[family.index()]]);
     for namespace in [&rig.internet, &rig.gateway] {
         let strict = if std::ptr::eq(namespace, &rig.gateway) {
             "1"
@@ -61,7 +66,7 @@ fn site(config: &str) -> Rig {
         rig.internet.set_sysctl(&key, "0").unwrap();
     }
     rig.route_by(0);
-    rig.write_config(config);
+    rig.write_config(&config(&rig));
     rig.serve();
     rig
 }
@@ -69,8 +74,12 @@ fn site(config: &str) -> Rig {
 impl Rig {
     /// What BGP does: the site's network is beyond this link.
     fn route_by(&self, link: usize) {
-        let gateway = ADDRESSES[link];
-        let route = format!("route replace {LAN} via {gateway} src 192.0.2.1");
+        let network = match self.family() {
+            Family::V4 => "198.51.100.0/24",
+            Family::V6 => "2001:db8:51::/64",
+        };
+        let (via, server) = (self.addresses()[link], self.plan().server);
+        let route = format!("route replace {network} via {via} src {server}");
         self.internet.ip(&route).unwrap();
     }
 
@@ -78,10 +87,11 @@ impl Rig {
     fn cut_and_reroute(&self, link: usize) {
         let far = format!("wan{link}-far");
         let cut = format!(
-            "table ip cut {{\n\
+            "table {} cut {{\n\
              chain in {{ type filter hook prerouting priority raw; iifname {far} drop; }}\n\
              chain out {{ type filter hook postrouting priority raw; oifname {far} drop; }}\n\
-             }}\n"
+             }}\n",
+            words(self.family())
         );
         self.internet
             .exec_with_input("nft", &["-f", "-"], &cut)
@@ -91,7 +101,8 @@ impl Rig {
 
     /// A web server with one file; who asked for it is in the list.
     fn serve_file(&self) -> Arc<Mutex<Vec<SocketAddr>>> {
-        let listener = self.internet.run(|| TcpListener::bind(WEB)).unwrap();
+        let web = self.port(WEB_PORT);
+        let listener = self.internet.run(|| TcpListener::bind(web)).unwrap();
         let listener = listener.unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = asked.clone();
@@ -116,7 +127,7 @@ impl Rig {
         curl.args(["--silent", "--show-error", "--limit-rate", PACE])
             .args(["--max-time", "60", "--output"])
             .arg(self.downloaded())
-            .arg(format!("http://{WEB}/"))
+            .arg(format!("http://{}/", self.port(WEB_PORT)))
             .stdout(Stdio::null());
         self.client.spawn(curl).unwrap()
     }
@@ -132,16 +143,32 @@ impl Rig {
         assert!(downloaded == file(), "{} bytes", downloaded.len());
     }
 
+    /// Of the LAN.
+    fn host(&self) -> &'static str {
+        self.plan().lan[1]
+    }
+
+    /// Where it is called.
+    fn service(&self) -> SocketAddr {
+        SocketAddr::new(self.host().parse().unwrap(), 8080)
+    }
+
+    /// Of the gateway, towards each link.
+    fn addresses(&self) -> [&'static str; 2] {
+        ["wan0", "wan1"].map(|device| self.external(device))
+    }
+
     /// A connection of somebody beyond the links to the LAN.
     fn call_from_outside(&self) -> std::io::Result<TcpStream> {
-        let to: SocketAddr = SERVICE.parse().unwrap();
+        let to = self.service();
         let connect = || TcpStream::connect_timeout(&to, DEADLINE);
         self.internet.run(connect).unwrap()
     }
 
     /// An echo server of the LAN host.
     fn serve_outside(&self) {
-        let listener = self.client.run(|| TcpListener::bind(SERVICE)).unwrap();
+        let service = self.service();
+        let listener = self.client.run(|| TcpListener::bind(service)).unwrap();
         let listener = listener.unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -154,7 +181,7 @@ impl Rig {
 
     /// The address by which the server knows the LAN host, over a new connection.
     fn known_as(&self, asked: &Mutex<Vec<SocketAddr>>) -> Option<String> {
-        let to: SocketAddr = WEB.parse().unwrap();
+        let to: SocketAddr = self.port(WEB_PORT).parse().unwrap();
         let connect = || TcpStream::connect_timeout(&to, DEADLINE);
         let stream = self.client.run(connect).unwrap().ok()?;
         let port = stream.local_addr().unwrap().port();
@@ -162,7 +189,7 @@ impl Rig {
         let seen = || asked.lock().unwrap().last().copied();
         until("the server was asked", || seen().is_some());
         let address = seen()?.ip().to_string();
-        (address != HOST || seen()?.port() == port).then_some(address)
+        (address != self.host() || seen()?.port() == port).then_some(address)
     }
 }
 
@@ -198,45 +225,53 @@ fn packets(daemon: &Daemon, reason: &str) -> u64 {
     known.map_or(0, |known| known.packets)
 }
 
-#[test]
-fn a_download_keeps_its_source_and_a_link_that_turns_gives_new_ones_its_own() {
-    let rig = site(BOTH);
+in_both_families!(
+    a_download_keeps_its_source_and_a_link_that_turns_gives_new_ones_its_own,
+    a_server_of_the_lan_is_called_from_outside_by_whichever_link_its_network_is_beyond,
+    a_download_goes_on_over_the_other_link_when_its_own_is_cut,
+    packets_of_one_connection_leave_by_both_links_where_each_is_chosen_for,
+    a_link_with_nat_steps_in_for_one_without_and_only_for_new_connections,
+    what_is_over_its_quota_leaves_by_the_kernel_with_its_own_source,
+);
+
+fn a_download_keeps_its_source_and_a_link_that_turns_gives_new_ones_its_own(family: Family) {
+    let rig = site(family, both);
     let asked = rig.serve_file();
     let daemon = rig.start();
     all_up(&daemon);
     rig.check_downloaded(rig.download());
-    assert_eq!(asked.lock().unwrap()[0].ip().to_string(), HOST);
+    assert_eq!(asked.lock().unwrap()[0].ip().to_string(), rig.host());
 
     let mut stream = rig.connect().unwrap();
     echo(&mut stream).unwrap();
-    let flow = flow(&daemon, SERVER).expect("it is listed");
+    let flow = flow(&daemon, &rig.server()).expect("it is listed");
     assert_eq!(flow.external, flow.local, "its endpoint is its own");
     assert!(daemon.status().links.iter().all(|link| !link.nat));
 
-    rig.write_config(&BOTH.replace("nat = false", "nat = true"));
+    rig.write_config(&both(&rig).replace("nat = false", "nat = true"));
     let Response::Done = daemon.call(&Request::Reload) else {
         panic!("refused")
     };
     all_up(&daemon);
     until("connections have an address of a link", || {
         let address = rig.known_as(&asked);
-        address.is_some_and(|address| ADDRESSES.contains(&&address[..]))
+        address.is_some_and(|address| rig.addresses().contains(&&*address))
     });
     let ended = echo(&mut stream).expect_err("its endpoint is nobody's any more");
     assert_eq!(ended.kind(), ErrorKind::ConnectionReset);
 }
 
-#[test]
-fn a_server_of_the_lan_is_called_from_outside_by_whichever_link_its_network_is_beyond() {
+fn a_server_of_the_lan_is_called_from_outside_by_whichever_link_its_network_is_beyond(
+    family: Family,
+) {
     // Nothing else would loosen the filter by reverse path.
-    let refusing = BOTH.to_owned() + "nat.fallback = \"refuse\"\n";
-    let rig = site(&refusing);
+    let rig = site(family, |rig| both(rig) + "nat.fallback = \"refuse\"\n");
     rig.serve_outside();
     let daemon = rig.start();
     all_up(&daemon);
     let mut call = rig.call_from_outside().unwrap();
     echo(&mut call).unwrap();
-    let flow = flow(&daemon, SERVICE).expect("its answer has opened it");
+    let flow = flow(&daemon, &rig.service().to_string()).expect("its answer has opened it");
     assert_eq!(flow.external, flow.local);
     // Answers go by the link of the flow, wherever its packets come from.
     for link in [1, 0] {
@@ -247,16 +282,15 @@ fn a_server_of_the_lan_is_called_from_outside_by_whichever_link_its_network_is_b
     assert!(packets(&daemon, "routed-in") > 0);
 }
 
-#[test]
-fn a_download_goes_on_over_the_other_link_when_its_own_is_cut() {
-    let rig = site(BOTH);
+fn a_download_goes_on_over_the_other_link_when_its_own_is_cut(family: Family) {
+    let rig = site(family, both);
     rig.serve_file();
     let daemon = rig.start();
     all_up(&daemon);
     let curl = rig.download();
     let arrived = || std::fs::metadata(rig.downloaded()).map_or(0, |file| file.len());
     until("the download is under way", || arrived() > 1 << 20);
-    let cut = usize::from(flow(&daemon, WEB).expect("a flow").link);
+    let cut = usize::from(flow(&daemon, &rig.port(WEB_PORT)).expect("a flow").link);
     rig.route_by(cut);
     rig.cut_and_reroute(cut);
     until("the link is down", || {
@@ -264,27 +298,27 @@ fn a_download_goes_on_over_the_other_link_when_its_own_is_cut() {
     });
     assert!(arrived() < FILE_BYTES as u64, "it was cut in time");
     until("the flow has joined the other link", || {
-        flow(&daemon, WEB).is_some_and(|flow| usize::from(flow.link) == 1 - cut)
+        flow(&daemon, &rig.port(WEB_PORT)).is_some_and(|flow| usize::from(flow.link) == 1 - cut)
     });
     rig.check_downloaded(curl);
 }
 
-#[test]
-fn packets_of_one_connection_leave_by_both_links_where_each_is_chosen_for() {
-    let spread = BOTH.to_owned() + "default.granularity = \"packet\"\n";
-    let rig = site(&spread);
+fn packets_of_one_connection_leave_by_both_links_where_each_is_chosen_for(family: Family) {
+    let rig = site(family, |rig| {
+        both(rig) + "default.granularity = \"packet\"\n"
+    });
     let asked = rig.serve_file();
     let daemon = rig.start();
     all_up(&daemon);
     rig.check_downloaded(rig.download());
-    assert_eq!(asked.lock().unwrap()[0].ip().to_string(), HOST);
+    assert_eq!(asked.lock().unwrap()[0].ip().to_string(), rig.host());
     let sent = LINKS.map(|link| daemon.link(link).traffic.tx_packets);
     assert!(sent.iter().all(|packets| *packets > 50), "{sent:?}");
     assert_eq!(flows(&daemon), [], "nothing is kept");
     assert!(packets(&daemon, "routed-out") >= sent.iter().sum());
     let question = Request::Explain {
-        from: format!("{HOST}:4000").parse().unwrap(),
-        to: WEB.parse().unwrap(),
+        from: SocketAddr::new(rig.host().parse().unwrap(), 4000),
+        to: rig.port(WEB_PORT).parse().unwrap(),
         proto: Proto::Tcp,
     };
     let Response::Explanation(explained) = daemon.call(&question) else {
@@ -297,13 +331,12 @@ fn packets_of_one_connection_leave_by_both_links_where_each_is_chosen_for() {
     assert!(LINKS.iter().all(is_up));
 }
 
-#[test]
-fn a_link_with_nat_steps_in_for_one_without_and_only_for_new_connections() {
-    let rig = site(&mixed());
+fn a_link_with_nat_steps_in_for_one_without_and_only_for_new_connections(family: Family) {
+    let rig = site(family, mixed);
     let asked = rig.serve_file();
     let daemon = rig.start();
     all_up(&daemon);
-    assert_eq!(rig.known_as(&asked).as_deref(), Some(HOST));
+    assert_eq!(rig.known_as(&asked).as_deref(), Some(rig.host()));
     let mut stream = rig.connect().unwrap();
     echo(&mut stream).unwrap();
 
@@ -312,7 +345,7 @@ fn a_link_with_nat_steps_in_for_one_without_and_only_for_new_connections() {
         daemon.link("fiber").state == LinkState::Down
     });
     asked.lock().unwrap().clear();
-    assert_eq!(rig.known_as(&asked).as_deref(), Some(ADDRESSES[1]));
+    assert_eq!(rig.known_as(&asked).as_deref(), Some(rig.addresses()[1]));
     let ended = echo(&mut stream).expect_err("nobody knows it beyond lte");
     assert_eq!(ended.kind(), ErrorKind::ConnectionReset);
 
@@ -321,20 +354,18 @@ fn a_link_with_nat_steps_in_for_one_without_and_only_for_new_connections() {
     all_up(&daemon);
     until("new connections have their own source again", || {
         asked.lock().unwrap().clear();
-        rig.known_as(&asked).as_deref() == Some(HOST)
+        rig.known_as(&asked).as_deref() == Some(rig.host())
     });
 }
 
-#[test]
-fn what_is_over_its_quota_leaves_by_the_kernel_with_its_own_source() {
-    let quota = BOTH.to_owned() + "limits.flows_per_host = 1\n";
-    let rig = site(&quota);
+fn what_is_over_its_quota_leaves_by_the_kernel_with_its_own_source(family: Family) {
+    let rig = site(family, |rig| both(rig) + "limits.flows_per_host = 1\n");
     let asked = rig.serve_file();
     let daemon = rig.start();
     all_up(&daemon);
     let mut within = rig.connect().unwrap();
     echo(&mut within).unwrap();
-    assert_eq!(rig.known_as(&asked).as_deref(), Some(HOST));
+    assert_eq!(rig.known_as(&asked).as_deref(), Some(rig.host()));
     let mut beyond = rig.connect().unwrap();
     echo(&mut beyond).unwrap();
     assert!(packets(&daemon, "fallback-quota") > 0);

@@ -1,6 +1,7 @@
 //! What goes wrong beside the links: it is told where one looks, and the rest goes on.
 
 use anabranch_api::LinkState;
+use anabranch_core::Family;
 use anabranch_testbed::netns::Exit;
 use nix::sys::signal::Signal;
 
@@ -75,18 +76,21 @@ fn without_room_for_its_files_a_gateway_starts_alone_and_writes_them_later() {
     assert_eq!(rig.fingerprint(), before);
 }
 
-#[test]
-fn every_line_about_a_lost_link_says_what_it_is_about() {
+in_both_families!(every_line_about_a_lost_link_says_what_it_is_about);
+
+fn every_line_about_a_lost_link_says_what_it_is_about(family: Family) {
     const ROUNDS: usize = 3;
-    let rig = Rig::new();
+    let rig = Rig::of(family);
+    let ([own, gateway], [length, _]) = (rig.plan().links[0], rig.plan().lengths);
     let unheld = "availability = { hold_down = \"10ms\", hold_down_max = \"10ms\" }";
-    rig.write_config(&format!("{CONFIG}{unheld}\n"));
+    rig.write_config(&format!("{}{unheld}\n", rig.config_text()));
     let daemon = rig.start_logging();
     let until_state = |name: &str, state| {
         until("the link follows", || daemon.link(name).state == state);
     };
     let far = |state: &str| rig.internet.ip(&format!("link set wan0-far {state}"));
     let near = |line: &str| rig.gateway.ip(line).unwrap();
+    let route = format!("route replace default via {gateway} dev wan0 metric 100");
     for _ in 0..ROUNDS {
         near("link del wan1");
         until_state("lte", LinkState::Absent);
@@ -96,15 +100,15 @@ fn every_line_about_a_lost_link_says_what_it_is_about() {
         until_state("lte", LinkState::Up);
         far("up").unwrap();
         until_state("fiber", LinkState::Up);
-        near("addr del 203.0.113.2/24 dev wan0");
+        near(&format!("addr del {own}/{length} dev wan0"));
         until_state("fiber", LinkState::Absent);
-        near("addr add 203.0.113.2/24 dev wan0");
-        near("route add default via 203.0.113.1 metric 100");
+        address(&rig.gateway, "wan0", own, length);
+        near(&route);
         until_state("fiber", LinkState::Up);
         near("link set wan0 down");
         until_state("fiber", LinkState::Absent);
         near("link set wan0 up");
-        near("route add default via 203.0.113.1 metric 100");
+        near(&route);
         until_state("fiber", LinkState::Up);
     }
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
