@@ -10,6 +10,32 @@ use anabranch_results::Summary;
 use anabranch_scenario::{LinkState, Record, ScenarioFile};
 use anabranch_workload::client::Stop;
 
+/// Tests of either family, and of both.
+macro_rules! in_all_families {
+    ($($name:ident),* $(,)?) => {
+        mod v4 {
+            $(#[test] fn $name() { super::$name("4"); })*
+        }
+        mod v6 {
+            $(#[test] fn $name() { super::$name("6"); })*
+        }
+        mod both {
+            $(#[test] fn $name() { super::$name("\"both\""); })*
+        }
+    };
+}
+
+in_all_families!(
+    static_hashing_keeps_order_deficit_round_robin_is_even_and_dhfv_moves_bins,
+    sublinks_may_differ_in_delay_and_loss_and_clients_have_lines_of_their_own,
+    a_cut_sublink_is_seen_to_be_down_and_gone_around_in_both_worlds,
+);
+
+/// The scenario with hosts of a family.
+fn of(family: &str, scenario: &str) -> String {
+    format!("family = {family}\n{scenario}")
+}
+
 const SCENARIO: &str = r#"
 length = "2s"
 seeds = 1
@@ -177,16 +203,17 @@ fn is_accounted_for(record: &Record) {
     assert_eq!(record.series.len(), 8);
 }
 
-#[test]
-fn static_hashing_keeps_order_deficit_round_robin_is_even_and_dhfv_moves_bins() {
-    let [hashed, moved, even] = &records(SCENARIO)[..] else {
+fn static_hashing_keeps_order_deficit_round_robin_is_even_and_dhfv_moves_bins(family: &str) {
+    let [hashed, moved, even] = &records(&of(family, SCENARIO))[..] else {
         panic!("one record per policy")
     };
     for record in [hashed, moved, even] {
         is_accounted_for(record);
         flows_are_connections(record);
     }
-    simulated(SCENARIO).iter().for_each(flows_are_connections);
+    simulated(&of(family, SCENARIO))
+        .iter()
+        .for_each(flows_are_connections);
     let (hashed_counts, even_counts) = (hashed.counts, even.counts);
     assert_eq!(hashed_counts.reassignments, 0);
     assert!(
@@ -207,9 +234,8 @@ fn static_hashing_keeps_order_deficit_round_robin_is_even_and_dhfv_moves_bins() 
     );
 }
 
-#[test]
-fn sublinks_may_differ_in_delay_and_loss_and_clients_have_lines_of_their_own() {
-    let [record] = &records(UNEQUAL)[..] else {
+fn sublinks_may_differ_in_delay_and_loss_and_clients_have_lines_of_their_own(family: &str) {
+    let [record] = &records(&of(family, UNEQUAL))[..] else {
         panic!("one run")
     };
     let counts = record.counts;
@@ -246,9 +272,9 @@ fn sublinks_may_differ_in_delay_and_loss_and_clients_have_lines_of_their_own() {
     );
 }
 
-#[test]
-fn a_cut_sublink_is_seen_to_be_down_and_gone_around_in_both_worlds() {
-    for record in [simulated(CUT), records(CUT)].iter().flatten() {
+fn a_cut_sublink_is_seen_to_be_down_and_gone_around_in_both_worlds(family: &str) {
+    let scenario = of(family, CUT);
+    for record in [simulated(&scenario), records(&scenario)].iter().flatten() {
         let told: Vec<&str> = record.events.iter().map(|event| &event.text[..]).collect();
         let expected = [
             "sublink 1 loses its carrier",

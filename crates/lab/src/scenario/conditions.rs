@@ -136,10 +136,7 @@ pub(super) fn words(
             algorithm.clone(),
         ));
     }
-    for &family in spec.families.list() {
-        let metrics = tcp::route_metrics(&spec.tcp, family);
-        words.push((format!("TCP of clients and servers over {family}"), metrics));
-    }
+    words.extend(tcp::conditions(&spec.tcp, spec.families));
     let differences = tcp::differences(&spec.tcp, spec.families).into_iter();
     words.extend(differences.map(|words| ("TCP differs".to_owned(), words.to_owned())));
     for link in lab.links.iter().chain(&lab.beyond) {

@@ -54,7 +54,7 @@ pub(crate) const SERVERS: Hosts = Hosts {
     first: SERVER,
     network: Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 0),
 };
-const SERVER_PORT: u16 = 80;
+pub(crate) const SERVER_PORT: u16 = 80;
 
 /// Why a laboratory cannot be built or used.
 #[derive(Debug, thiserror::Error)]
@@ -697,7 +697,7 @@ pub(crate) fn wan(index: usize) -> String {
 }
 
 /// Lets the kernel pass on what is not for itself.
-fn let_forward(namespace: &Namespace, families: Families) -> Result<()> {
+pub(crate) fn let_forward(namespace: &Namespace, families: Families) -> Result<()> {
     for family in families.list() {
         let key = match family {
             Family::V4 => "net/ipv4/ip_forward",
@@ -726,9 +726,18 @@ pub(crate) fn lan(family: Family) -> (IpAddr, u8) {
     }
 }
 
-fn lan_network(family: Family) -> String {
+pub(crate) fn lan_network(family: Family) -> String {
     let (address, length) = lan(family);
     Prefix::new(address, length).to_string()
+}
+
+/// The network of the web server's addresses.
+pub(crate) fn server_network(family: Family) -> String {
+    let length = match family {
+        Family::V4 => 24,
+        Family::V6 => 64,
+    };
+    Prefix::new(SERVERS.address(family, 0), length).to_string()
 }
 
 fn lay_lan(spec: &LabSpec, clients: &Namespace, gateway: &Namespace) -> Result<()> {

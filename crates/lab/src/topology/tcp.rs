@@ -91,6 +91,14 @@ pub(crate) fn check(tcp: &Tcp, namespace: &Namespace) -> Result<()> {
     })
 }
 
+/// What TCP is told over each family.
+pub(crate) fn conditions(tcp: &Tcp, families: Families) -> impl Iterator<Item = (String, String)> {
+    families.list().iter().map(|&family| {
+        let name = format!("TCP of clients and servers over {family}");
+        (name, route_metrics(tcp, family))
+    })
+}
+
 /// What of a TCP this kernel does otherwise, one sentence each.
 pub fn differences(tcp: &Tcp, families: Families) -> Vec<&'static str> {
     let mut differences = Vec::new();

@@ -5,9 +5,8 @@
 //! line back's, as that of everything else.
 
 use std::fmt::Write;
-use std::net::Ipv4Addr;
 
-use anabranch_scenario::Line;
+use anabranch_scenario::{Families, Family, Hosts, Line};
 
 use super::plan::{FRAME_BYTES, frame_limit_bytes, frame_rate_bps};
 use crate::topology::Result;
@@ -25,34 +24,43 @@ pub(super) enum Host {
     Destination,
 }
 
-/// Gives every host its line, for packets that leave `node` by `device`.
+/// Gives each of `count` hosts its line, for packets of any family that leave `node` by `device`.
 pub(super) fn lay(
     node: &Namespace,
     device: &str,
     side: Host,
-    hosts: impl Iterator<Item = Ipv4Addr>,
+    (hosts, count): (Hosts, u32),
+    families: Families,
     line: &Line,
 ) -> Result<()> {
     let rate = frame_rate_bps(line.rate_bps);
     let limit = frame_limit_bytes(line.buffer);
     let mut shapers = format!("qdisc add dev {device} root handle 1: htb\n");
-    let mut classes = Vec::new();
-    for (host, class) in hosts.zip(1..) {
+    for class in 1..=count {
         // Writing to a string cannot fail.
         let _ = writeln!(
             shapers,
             "class add dev {device} parent 1: classid 1:{class:x} htb rate {rate}bit burst {BURST_BYTES} cburst {BURST_BYTES} quantum {FRAME_BYTES}\nqdisc add dev {device} parent 1:{class:x} bfifo limit {limit}"
         );
-        classes.push(format!("{host} : 1:{class:x}"));
     }
     node.exec_with_input("tc", &["-batch", "-"], &shapers)?;
-    let address = match side {
-        Host::Source => "saddr",
-        Host::Destination => "daddr",
-    };
+    let sorting = families.list().iter().map(|&family| {
+        let (header, address) = match (family, side) {
+            (Family::V4, Host::Source) => ("ip", "saddr"),
+            (Family::V4, Host::Destination) => ("ip", "daddr"),
+            (Family::V6, Host::Source) => ("ip6", "saddr"),
+            (Family::V6, Host::Destination) => ("ip6", "daddr"),
+        };
+        let class = |number| format!("{} : 1:{:x}", hosts.address(family, number), number + 1);
+        let classes: Vec<String> = (0..count).map(class).collect();
+        format!(
+            "oifname \"{device}\" meta priority set {header} {address} map {{ {} }}\n",
+            classes.join(", ")
+        )
+    });
     let sorting = format!(
-        "table ip access {{\nchain sort {{\ntype filter hook postrouting priority 0\noifname \"{device}\" meta priority set ip {address} map {{ {} }}\n}}\n}}\n",
-        classes.join(", ")
+        "table inet access {{\nchain sort {{\ntype filter hook postrouting priority 0\n{}}}\n}}\n",
+        sorting.collect::<String>()
     );
     node.exec_with_input("nft", &["-f", "-"], &sorting)?;
     Ok(())
@@ -65,32 +73,40 @@ mod tests {
     use anabranch_scenario::Buffer;
 
     use super::*;
+    use crate::topology::{CLIENTS, lan};
     use anabranch_testbed::emulator::lossless;
 
-    /// Two hosts' packets, 40 kB each, at 800 kbit/s of IP packets per host.
+    /// Two hosts' packets, of a family each, 40 kB each, at 800 kbit/s of IP packets per host.
     #[test]
     fn every_host_has_its_own_rate() {
         let [near, far] = ["near", "far"].map(|label| Namespace::create(label).unwrap());
         near.veth("lan", &far, "lan").unwrap();
         near.set_offloads("lan", false).unwrap();
-        let hosts = [1, 2].map(|host| Ipv4Addr::new(10, 80, 1, host));
-        near.ip("address add 10.80.0.1/16 dev lan").unwrap();
-        for host in hosts {
-            far.ip(&format!("address add {host}/16 dev lan")).unwrap();
+        let hosts = [(Family::V4, 0), (Family::V6, 1)];
+        let hosts = hosts.map(|(family, number)| CLIENTS.address(family, number));
+        for (family, host) in [(Family::V4, hosts[0]), (Family::V6, hosts[1])] {
+            let (own, length) = lan(family);
+            near.add_address("lan", own, length).unwrap();
+            far.add_address("lan", host, length).unwrap();
         }
         let line = Line {
             buffer: Buffer::Unlimited,
             ..lossless(800_000, Duration::ZERO)
         };
-        lay(&near, "lan", Host::Destination, hosts.into_iter(), &line).unwrap();
+        let both = Families::Both;
+        lay(&near, "lan", Host::Destination, (CLIENTS, 2), both, &line).unwrap();
         let receivers = far
             .run(|| hosts.map(|host| std::net::UdpSocket::bind((host, 9)).unwrap()))
             .unwrap();
         let begun = Instant::now();
         near.run(|| {
-            let sender = std::net::UdpSocket::bind("10.80.0.1:0").unwrap();
+            let senders = ["0.0.0.0:0", "[::]:0"];
+            let senders = senders.map(|any| std::net::UdpSocket::bind(any).unwrap());
+            // Of 1000 bytes with their headers.
+            let payloads: [&[u8]; 2] = [&[0; 972], &[0; 952]];
             for host in [0, 1].repeat(40) {
-                sender.send_to(&[0; 972], (hosts[host], 9)).unwrap();
+                let to = (hosts[host], 9);
+                senders[host].send_to(payloads[host], to).unwrap();
             }
         })
         .unwrap();

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_scenario::{Fault, Load, Record, Run, World};
 use anabranch_workload::Transfer;
-use anabranch_workload::client::{self, Addresses, ClientConfig};
+use anabranch_workload::client::{self, ClientConfig};
 
 use crate::daemon::Daemon;
 use crate::run::demand;
@@ -39,7 +39,7 @@ use crate::scenario::Setup;
 use crate::topology::{LabError, Result, ZEROS};
 use anabranch_testbed::netns::Namespace;
 use nodes::Nodes;
-use order::Watcher;
+use order::{Order, Watcher};
 use plan::Plan;
 use sight::{Sight, Watch};
 
@@ -53,13 +53,18 @@ pub fn run(run: &Run, setup: &Setup, observe: &mut dyn FnMut(Duration)) -> Resul
     let plan = Plan::of(run)?;
     let mut nodes = Nodes::build(&plan, setup)?;
     let mut daemon = Daemon::connect(nodes.instance())?;
-    let order = Watcher::start(nodes.clients())?;
+    let families = plan.families.list().iter();
+    let watch_order = families.map(|&family| Watcher::start(nodes.clients(), family));
+    let watchers = watch_order.collect::<Result<Vec<_>>>()?;
     let before = Sight::take(&mut daemon, &nodes)?;
     let mut watch = Watch::new(&plan);
     watch.look(Duration::ZERO, &mut daemon, &nodes)?;
     let transfers = play(run, setup, &nodes, &mut daemon, &mut watch, observe)?;
     let after = Sight::take(&mut daemon, &nodes)?;
-    let order = order.stop();
+    let mut order = Order::default();
+    for watcher in watchers {
+        order += watcher.stop();
+    }
     let mut problems = order.problems();
     problems.extend(nodes.problems()?);
     if setup.stop.is_ordered() {
@@ -149,9 +154,6 @@ fn client_config(run: &Run, setup: &Setup, nodes: &Nodes) -> ClientConfig {
         idle_timeout: run.scenario.patience,
         deadline: run.scenario.limit,
         stop: setup.stop.clone(),
-        ..ClientConfig::new(vec![Addresses {
-            servers: nodes.servers().to_vec(),
-            sources: nodes.sources(users),
-        }])
+        ..ClientConfig::new(nodes.addresses(users))
     }
 }

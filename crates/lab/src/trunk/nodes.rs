@@ -1,22 +1,79 @@
 //! Two nodes, the cables between them, and the hosts behind them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anabranch_scenario::{Change, Direction, Event, Families, Family, Fault, Line, Tally, Tcp};
+use anabranch_scenario::{Change, Direction, Event, Families, Family, Fault, Hosts, Line, Tally};
 
 use super::access::{self, BURST_BYTES, Host};
+use super::order;
 use super::plan::{Plan, frame_limit_bytes, frame_rate_bps, sublink_of};
 use crate::scenario::{Setup, retransmitted};
-use crate::topology::{Anabranch, HttpServer, LabError, Result, io_error, settle, tcp};
+use crate::topology::{
+    Anabranch, CLIENTS, HttpServer, LabError, Result, SERVER_PORT, SERVERS, io_error, lan_network,
+    let_forward, server_network, settle, tcp,
+};
 use anabranch_testbed::emulator::{Emulator, End, Lateness, Link, LinkShape, MTU_MAX_BYTES};
 use anabranch_testbed::netns::Namespace;
+use anabranch_workload::client::Addresses;
 
 /// The trunk device of each node.
 pub(super) const TRUNK: &str = "trunk0";
-const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
-const FIRST_SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
-const SERVER_PORT: u16 = 80;
+
+/// A network of two nodes: of IPv4 10.`kind`.`number`.0/30.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    kind: u8,
+    number: u8,
+}
+
+/// Between the servers, which have the second address, and the near node.
+const SERVERS_PAIR: Pair = Pair::of(5, 0);
+/// Between the clients, which have the second address, and the far node.
+const CLIENTS_PAIR: Pair = Pair::of(6, 0);
+/// Between the near node and the far node, which has the second address of this pair and the next.
+const BACK_PAIR: Pair = Pair::of(7, 0);
+const TRUNK_PAIR: Pair = Pair::of(8, 0);
+/// Of sublinks; each has a number.
+const SUBLINK_KIND: u8 = 9;
+
+impl Pair {
+    const fn of(kind: u8, number: u8) -> Self {
+        Self { kind, number }
+    }
+
+    /// Both addresses.
+    fn ends(self, family: Family) -> [IpAddr; 2] {
+        let Self { kind, number } = self;
+        [1, 2].map(|last| match family {
+            Family::V4 => [10, kind, number, last].into(),
+            Family::V6 => [0xfd00, kind.into(), number.into(), 0, 0, 0, 0, last.into()].into(),
+        })
+    }
+
+    const fn prefix_len(family: Family) -> u8 {
+        match family {
+            Family::V4 => 30,
+            Family::V6 => 126,
+        }
+    }
+
+    /// Gives the devices of two nodes their addresses.
+    fn address(
+        self,
+        families: Families,
+        first: (&Namespace, &str),
+        second: (&Namespace, &str),
+    ) -> Result<()> {
+        for &family in families.list() {
+            let ends = self.ends(family).into_iter();
+            for ((node, device), address) in [first, second].into_iter().zip(ends) {
+                node.add_address(device, address, Self::prefix_len(family))?;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// A sublink's device, the same name at both nodes.
 pub(super) fn sublink(index: usize) -> String {
@@ -37,8 +94,9 @@ pub(super) struct Nodes {
     far: Namespace,
     clients: Namespace,
     servers: Namespace,
+    families: Families,
     client_count: u32,
-    server_addresses: Vec<SocketAddr>,
+    server_count: u32,
 }
 
 impl Nodes {
@@ -46,25 +104,32 @@ impl Nodes {
     pub fn build(plan: &Plan, setup: &Setup) -> Result<Self> {
         let host = |label| -> Result<_> {
             let namespace = Namespace::create(label)?;
-            settle(&namespace, plan.tcp, Families::V4)?;
+            settle(&namespace, plan.tcp, plan.families)?;
             Ok(namespace)
         };
         let (servers, near) = (host("servers")?, host("near")?);
         let (far, clients) = (host("far")?, host("clients")?);
         tcp::check(plan.tcp, &servers)?;
         for node in [&near, &far] {
-            node.set_sysctl("net/ipv4/ip_forward", "1")?;
+            let_forward(node, plan.families)?;
         }
-        let server_addresses = lay_servers(plan, &servers, &near)?;
+        if plan.families.has(Family::V6) {
+            // A cable is pulled by a device that is down: it keeps its addresses.
+            far.set_sysctl("net/ipv6/conf/all/keep_addr_on_down", "1")?;
+        }
+        lay_servers(plan, &servers, &near)?;
         lay_clients(plan, &clients, &far)?;
         let emulator = Emulator::start(plan.seed)?;
         let lay = |(index, line)| lay_sublink(plan, index, line, &emulator, &near, &far);
         let sublinks = plan.lines.iter().copied().enumerate().map(lay);
         let sublinks = sublinks.collect::<Result<Vec<_>>>()?;
-        lay_trunk(&near, &far)?;
+        lay_trunk(plan, &near, &far)?;
         let back = lay_back(plan, &emulator, &near, &far)?;
+        let listening = plan.families.list().iter();
+        let listening = listening.flat_map(|&family| listening_at(family, plan.trunk.servers));
+        let listening: Vec<SocketAddr> = listening.collect();
         Ok(Self {
-            _http: HttpServer::start(&servers, &server_addresses, &[])?,
+            _http: HttpServer::start(&servers, &listening, &[])?,
             anabranch: Anabranch::start(&near, &setup.binary, &plan.configuration())?,
             back,
             sublinks: sublinks.into_iter().flatten().collect(),
@@ -74,8 +139,9 @@ impl Nodes {
             far,
             clients,
             servers,
+            families: plan.families,
             client_count: plan.trunk.clients,
-            server_addresses,
+            server_count: plan.trunk.servers,
         })
     }
 
@@ -88,14 +154,16 @@ impl Nodes {
         self.anabranch.instance()
     }
 
-    pub fn servers(&self) -> &[SocketAddr] {
-        &self.server_addresses
-    }
-
-    /// The address of each user.
-    pub fn sources(&self, users: u32) -> Vec<IpAddr> {
-        let client = |user| Ipv4Addr::from_bits(FIRST_CLIENT.to_bits() + user % self.client_count);
-        (0..users).map(client).map(IpAddr::from).collect()
+    /// Of servers and so many users, in each family.
+    pub fn addresses(&self, users: u32) -> Vec<Addresses> {
+        let of = |&family: &Family| {
+            let client = |user| CLIENTS.address(family, user % self.client_count);
+            Addresses {
+                servers: listening_at(family, self.server_count).collect(),
+                sources: (0..users).map(client).collect(),
+            }
+        };
+        self.families.list().iter().map(of).collect()
     }
 
     /// Data segments that the servers have sent again.
@@ -214,52 +282,80 @@ fn cable(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<()> {
     Ok(())
 }
 
+fn listening_at(family: Family, servers: u32) -> impl Iterator<Item = SocketAddr> {
+    let server = move |number| SERVERS.address(family, number);
+    (0..servers).map(move |number| SocketAddr::new(server(number), SERVER_PORT))
+}
+
 /// `near` routes to the servers; their own routes carry what TCP is told.
-fn lay_servers(plan: &Plan, servers: &Namespace, near: &Namespace) -> Result<Vec<SocketAddr>> {
+fn lay_servers(plan: &Plan, servers: &Namespace, near: &Namespace) -> Result<()> {
     cable((servers, "lan"), (near, "servers"))?;
-    servers.ip("address add 192.0.2.2/30 dev lan")?;
-    near.ip("address add 192.0.2.1/30 dev servers")?;
-    let addresses =
-        (0..plan.trunk.servers).map(|index| Ipv4Addr::from_bits(FIRST_SERVER.to_bits() + index));
-    let mut batch = String::new();
-    for address in addresses.clone() {
-        batch += &format!("address add {address}/32 dev lo\n");
+    SERVERS_PAIR.address(plan.families, (near, "servers"), (servers, "lan"))?;
+    let hosts = (SERVERS, plan.trunk.servers);
+    lay_hosts(plan, servers, hosts, SERVERS_PAIR)?;
+    for &family in plan.families.list() {
+        let [_, servers_end] = SERVERS_PAIR.ends(family);
+        let network = server_network(family);
+        near.ip(&format!("route add {network} via {servers_end}"))?;
     }
-    servers.exec_with_input("ip", &["-batch", "-"], &batch)?;
-    route_by_default(servers, "192.0.2.1", plan.tcp)?;
-    near.ip("route add 198.51.100.0/24 via 192.0.2.2")?;
     let line = &plan.trunk.server_access;
-    access::lay(servers, "lan", Host::Source, addresses.clone(), line)?;
-    access::lay(near, "servers", Host::Destination, addresses.clone(), line)?;
-    let port = |address| SocketAddr::from((address, SERVER_PORT));
-    Ok(addresses.map(port).collect())
+    access::lay(servers, "lan", Host::Source, hosts, plan.families, line)?;
+    access::lay(
+        near,
+        "servers",
+        Host::Destination,
+        hosts,
+        plan.families,
+        line,
+    )?;
+    if plan.families.has(Family::V6) {
+        order::number(servers, "lan")?;
+    }
+    Ok(())
 }
 
 fn lay_clients(plan: &Plan, clients: &Namespace, far: &Namespace) -> Result<()> {
     cable((clients, "lan"), (far, "clients"))?;
-    clients.ip("address add 10.6.0.2/30 dev lan")?;
-    far.ip("address add 10.6.0.1/30 dev clients")?;
-    // One neighbour for all: a thousand of them would not fit the kernel's table (gc_thresh3).
-    far.ip("route add 10.80.0.0/16 via 10.6.0.2")?;
-    let mut batch = String::new();
-    let addresses =
-        (0..plan.trunk.clients).map(|index| Ipv4Addr::from_bits(FIRST_CLIENT.to_bits() + index));
-    for address in addresses.clone() {
-        batch += &format!("address add {address}/32 dev lo\n");
+    CLIENTS_PAIR.address(plan.families, (far, "clients"), (clients, "lan"))?;
+    let hosts = (CLIENTS, plan.trunk.clients);
+    lay_hosts(plan, clients, hosts, CLIENTS_PAIR)?;
+    for &family in plan.families.list() {
+        let [_, clients_end] = CLIENTS_PAIR.ends(family);
+        // One neighbour for all: a thousand of them would not fit the kernel's table (gc_thresh3).
+        let network = lan_network(family);
+        far.ip(&format!("route add {network} via {clients_end}"))?;
     }
-    clients.exec_with_input("ip", &["-batch", "-"], &batch)?;
     let line = &plan.trunk.access;
-    access::lay(clients, "lan", Host::Source, addresses.clone(), line)?;
-    access::lay(far, "clients", Host::Destination, addresses, line)?;
-    route_by_default(clients, "10.6.0.1", plan.tcp)
+    access::lay(clients, "lan", Host::Source, hosts, plan.families, line)?;
+    access::lay(
+        far,
+        "clients",
+        Host::Destination,
+        hosts,
+        plan.families,
+        line,
+    )
 }
 
-fn route_by_default(hosts: &Namespace, via: &str, tcp: &Tcp) -> Result<()> {
-    let metrics = tcp::route_metrics(tcp, Family::V4);
-    hosts
-        .ip(&format!("route add default via {via} {metrics}"))
-        .map(drop)
-        .map_err(LabError::from)
+/// The addresses of the hosts that a node stands for, and their way to the first of the pair.
+fn lay_hosts(
+    plan: &Plan,
+    node: &Namespace,
+    (hosts, count): (Hosts, u32),
+    pair: Pair,
+) -> Result<()> {
+    let mut batch = String::new();
+    for &family in plan.families.list() {
+        for number in 0..count {
+            let address = hosts.address(family, number);
+            batch += &format!("address add {address} dev lo\n");
+        }
+        let [router, _] = pair.ends(family);
+        let metrics = tcp::route_metrics(plan.tcp, family);
+        batch += &format!("route add default via {router} {metrics}\n");
+    }
+    node.exec_with_input("ip", &["-batch", "-"], &batch)?;
+    Ok(())
 }
 
 /// A cable, or a line of the emulator; its shaper stands at the near node.
@@ -289,8 +385,8 @@ fn lay_sublink(
             Some(emulator.connect(&format!("sublink {index}"), from, to, shape)?)
         }
     };
-    near.ip(&format!("address add 10.9.{index}.1/30 dev {device}"))?;
-    far.ip(&format!("address add 10.9.{index}.2/30 dev {device}"))?;
+    let pair = Pair::of(SUBLINK_KIND, index as u8);
+    pair.address(plan.families, (near, &device), (far, &device))?;
     let limit_bytes = frame_limit_bytes(line.buffer);
     shape(near, "add", &device, line.rate_bps, Some(limit_bytes))?;
     Ok(link)
@@ -333,14 +429,17 @@ fn limit_of(node: &Namespace, device: &str) -> Result<String> {
 }
 
 /// A device that leads nowhere by itself, and the clients behind it.
-fn lay_trunk(near: &Namespace, far: &Namespace) -> Result<()> {
+fn lay_trunk(plan: &Plan, near: &Namespace, far: &Namespace) -> Result<()> {
     near.ip(&format!("link add {TRUNK} type veth peer name {TRUNK}-end"))?;
     near.ip(&format!("link set {TRUNK}-end up"))?;
     near.ip(&format!("link set {TRUNK} arp off up"))?;
     near.set_offloads(TRUNK, false)?;
-    near.ip(&format!("address add 10.8.0.1/30 dev {TRUNK}"))?;
-    near.ip("route add 10.80.0.0/16 via 10.8.0.2")?;
-    far.ip("address add 10.8.0.2/32 dev lo")?;
+    for &family in plan.families.list() {
+        let [own, other] = TRUNK_PAIR.ends(family);
+        near.add_address(TRUNK, own, Pair::prefix_len(family))?;
+        near.ip(&format!("route add {} via {other}", lan_network(family)))?;
+        far.ip(&format!("address add {other} dev lo"))?;
+    }
     Ok(())
 }
 
@@ -356,8 +455,10 @@ fn lay_back(plan: &Plan, emulator: &Emulator, near: &Namespace, far: &Namespace)
         mtu_bytes: MTU_MAX_BYTES,
     };
     let link = emulator.connect("back", from, to, shape)?;
-    far.ip("address add 10.7.0.2/30 dev back")?;
-    near.ip("address add 10.7.0.1/30 dev back")?;
-    far.ip("route add default via 10.7.0.1")?;
+    BACK_PAIR.address(plan.families, (near, "back"), (far, "back"))?;
+    for &family in plan.families.list() {
+        let [near_end, _] = BACK_PAIR.ends(family);
+        far.ip(&format!("route add default via {near_end}"))?;
+    }
     Ok(link)
 }

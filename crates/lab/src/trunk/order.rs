@@ -3,20 +3,37 @@
 //!
 //! The sending number is the IP identification: Linux counts a connection's packets in it, one by one, retransmissions
 //! like others (`__ip_select_ident`, net/ipv4). So a segment that is sent again after a loss is not taken for a reordered
-//! one, which by TCP's own numbers it could not be told from.
+//! one, which by TCP's own numbers it could not be told from. IPv6 has none: there the packets of all servers are counted in the
+//! flow label as they leave ([`number`]), which neither a trunk nor a host looks at.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read};
+use std::ops::AddAssign;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anabranch_scenario::Family;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::topology::{Result, io_error};
 use anabranch_testbed::netns::Namespace;
+
+/// Counts the packets of IPv6 that leave `node` by `device` in their flow labels. What is written is the first word of the header,
+/// because nftables writes whole bytes; ECN, of which senders say no more than ECT(0), is kept.
+pub(super) fn number(node: &Namespace, device: &str) -> Result<()> {
+    const VERSION: u32 = 6 << 28;
+    let numbers = 1u32 << LABEL_BITS;
+    let rules = format!(
+        "table ip6 order {{\nchain number {{\ntype filter hook postrouting priority 0\noifname != \"{device}\" return\nip6 ecn ect0 meta mark set 1\n@nh,0,32 set numgen inc mod {numbers} offset {VERSION}\nmeta mark 1 ip6 ecn set ect0\n}}\n}}\n"
+    );
+    node.exec_with_input("nft", &["-f", "-"], &rules)?;
+    Ok(())
+}
+
+const LABEL_BITS: u32 = 20;
 
 /// The longest IP and TCP headers.
 const HEADERS_BYTES: usize = 120;
@@ -32,6 +49,13 @@ pub(super) struct Order {
     pub reordered: u64,
     /// Not seen, because this process was too slow.
     pub missed: u64,
+}
+
+impl AddAssign for Order {
+    fn add_assign(&mut self, other: Self) {
+        self.reordered += other.reordered;
+        self.missed += other.missed;
+    }
 }
 
 impl Order {
@@ -54,8 +78,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub fn start(namespace: &Namespace) -> Result<Self> {
-        let socket = namespace.run(open)?;
+    pub fn start(namespace: &Namespace, family: Family) -> Result<Self> {
+        let socket = namespace.run(|| open(family))?;
         let socket = socket.map_err(io_error("opening a packet socket"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
@@ -95,9 +119,13 @@ impl Drop for Watcher {
     }
 }
 
-/// Sees the IPv4 packets that arrive on any device of the thread's namespace, from their IP header on.
-fn open() -> io::Result<Socket> {
-    let protocol = i32::from((libc::ETH_P_IP as u16).to_be());
+/// Sees the packets of a family that arrive on any device of the thread's namespace, from their IP header on.
+fn open(family: Family) -> io::Result<Socket> {
+    let protocol = match family {
+        Family::V4 => libc::ETH_P_IP,
+        Family::V6 => libc::ETH_P_IPV6,
+    };
+    let protocol = i32::from((protocol as u16).to_be());
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(protocol)))?;
     socket.set_recv_buffer_size(BUFFER_BYTES)?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -147,39 +175,79 @@ fn missed(socket: &Socket) -> u64 {
     }
 }
 
-/// Both addresses and both ports, as they stand in the headers.
-type FlowKey = [u8; 12];
+/// Both addresses, those of IPv4 behind zeros, and both ports, as they stand in the headers.
+type FlowKey = [u8; 36];
 
 /// A TCP segment with data, or one that opens a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Segment {
     flow: FlowKey,
-    id: u16,
+    /// Numbers are counted in the upper bits, so that they wrap around with the word.
+    id: u32,
     opens: bool,
 }
 
 impl Segment {
     fn read(packet: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?));
+        match packet.first()? >> 4 {
+            4 => Self::read_v4(packet),
+            6 => Self::read_v6(packet),
+            _ => None,
+        }
+    }
+
+    fn read_v4(packet: &[u8]) -> Option<Self> {
         let header = usize::from(packet.first()? & 15) * 4;
-        let total = usize::from(word(2)?);
-        let (fragment, protocol) = (word(6)?, *packet.get(9)?);
+        let (fragment, protocol) = (word(packet, 6)?, *packet.get(9)?);
         if protocol != libc::IPPROTO_TCP as u8 || fragment & 0x3fff != 0 {
             return None;
         }
+        let id = u32::from(word(packet, 4)?) << 16;
+        let total = usize::from(word(packet, 2)?);
+        Self::read_tcp(packet, packet.get(12..20)?, header, total, id)
+    }
+
+    /// Nobody sends extension headers here.
+    fn read_v6(packet: &[u8]) -> Option<Self> {
+        const HEADER_BYTES: usize = 40;
+        if *packet.get(6)? != libc::IPPROTO_TCP as u8 {
+            return None;
+        }
+        let first = u32::from_be_bytes(packet.get(..4)?.try_into().ok()?);
+        let id = first << (u32::BITS - LABEL_BITS);
+        let total = HEADER_BYTES + usize::from(word(packet, 4)?);
+        Self::read_tcp(
+            packet,
+            packet.get(8..HEADER_BYTES)?,
+            HEADER_BYTES,
+            total,
+            id,
+        )
+    }
+
+    fn read_tcp(
+        packet: &[u8],
+        addresses: &[u8],
+        header: usize,
+        total: usize,
+        id: u32,
+    ) -> Option<Self> {
         let data_at = header + usize::from(packet.get(header + 12)? >> 4) * 4;
-        let mut flow = [0; 12];
-        flow[..8].copy_from_slice(packet.get(12..20)?);
-        flow[8..].copy_from_slice(packet.get(header..header + 4)?);
+        let mut flow = [0; 36];
+        flow[32 - addresses.len()..32].copy_from_slice(addresses);
+        flow[32..].copy_from_slice(packet.get(header..header + 4)?);
         let opens = packet.get(header + 13)? & SYN != 0;
-        let id = word(4)?;
         (opens || total > data_at).then_some(Self { flow, id, opens })
     }
 }
 
+fn word(packet: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?))
+}
+
 /// The highest number of every flow, which wraps around.
 #[derive(Debug, Default)]
-struct Flows(HashMap<FlowKey, u16>);
+struct Flows(HashMap<FlowKey, u32>);
 
 impl Flows {
     /// A connection begins anew with its SYN: ports are used again, and each connection counts from where it likes.
@@ -214,6 +282,28 @@ mod tests {
         packet[23] = port;
         packet[32] = 0x50;
         packet
+    }
+
+    /// The same of IPv6, with a number in its flow label.
+    fn packet6(number: u32, payload: usize) -> Vec<u8> {
+        let mut packet = vec![0; 60 + payload];
+        packet[..4].copy_from_slice(&(6 << 28 | number).to_be_bytes());
+        packet[4..6].copy_from_slice(&(20 + payload as u16).to_be_bytes());
+        packet[6] = 6;
+        packet[8] = 0x20;
+        packet[24] = 0xfd;
+        packet[52] = 0x50;
+        packet
+    }
+
+    #[test]
+    fn packets_of_ipv6_are_numbered_by_their_flow_labels() {
+        let mut flows = Flows::default();
+        let mut is_late = |number| flows.is_late(&Segment::read(&packet6(number, 9)).unwrap());
+        let late = [1, 9, 3, 0xf_ffff, 2].map(&mut is_late);
+        // The last but one is before the first, as numbers wrap around.
+        assert_eq!(late, [false, false, true, true, true]);
+        assert_eq!(Segment::read(&packet6(1, 0)), None);
     }
 
     fn late(ids: &[u16]) -> Vec<bool> {

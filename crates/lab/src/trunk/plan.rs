@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anabranch_scenario::{
-    Buffer, Change, Families, Family, Fault, Line, Link, Loss, Network, Place, Policy, Queue, Run,
-    Spread, Tcp, Trunk,
+    Buffer, Change, Families, Fault, Line, Link, Loss, Network, Place, Policy, Queue, Run, Spread,
+    Tcp, Trunk,
 };
 
 use crate::topology::{LabError, Result, tcp};
@@ -27,6 +27,8 @@ pub(super) struct Plan<'a> {
     pub trunk: &'a Trunk,
     pub spread: Spread,
     pub tcp: &'a Tcp,
+    /// Of hosts and nodes.
+    pub families: Families,
     pub seed: u64,
     /// The sublinks as they are cabled: one for the undivided link.
     pub lines: Vec<&'a Line>,
@@ -54,10 +56,6 @@ impl<'a> Plan<'a> {
             let allowed = "one of the product's; run it in the simulator";
             return Err(wrong("policies", run.policy, allowed));
         }
-        if run.scenario.families != Families::V4 {
-            let allowed = "4 of a trunk; run it in the simulator";
-            return Err(wrong("family", run.scenario.families, allowed));
-        }
         let lines = match spread {
             Spread::Single => vec![&trunk.single],
             _ => trunk.sublinks.iter().collect(),
@@ -83,6 +81,7 @@ impl<'a> Plan<'a> {
             trunk,
             spread,
             tcp: &run.scenario.tcp,
+            families: run.scenario.families,
             seed: run.seed,
             lines,
         })
@@ -155,10 +154,6 @@ impl<'a> Plan<'a> {
         let mut words = vec![
             ("spread".to_owned(), self.spread.to_string()),
             (
-                "TCP of clients and servers".to_owned(),
-                tcp::route_metrics(self.tcp, Family::V4),
-            ),
-            (
                 "propagation".to_owned(),
                 match self.emulated {
                     false => "of the whole round trip on the way back".to_owned(),
@@ -173,7 +168,8 @@ impl<'a> Plan<'a> {
                 ),
             ),
         ];
-        let differences = tcp::differences(self.tcp, Families::V4).into_iter();
+        words.extend(tcp::conditions(self.tcp, self.families));
+        let differences = tcp::differences(self.tcp, self.families).into_iter();
         words.extend(differences.map(|words| ("TCP differs".to_owned(), words.to_owned())));
         words
     }
