@@ -105,13 +105,30 @@ fn coloured(event: &Event) -> String {
 }
 
 fn words(link: &LinkNow) -> String {
-    let state = match link.state {
-        LinkState::Up => table::good("up     "),
-        LinkState::Suspect => table::doubtful("suspect"),
-        LinkState::Down => table::bad("DOWN   "),
-    };
     let rate = table::rate_of(link.now_bps, Some(link.rate_bps));
-    format!("{rate}  {state}  {:>3} flows", link.flows)
+    format!("{rate}  {}  {:>3} flows", states(link), link.flows)
+}
+
+/// One state, if that is all families'.
+fn states(link: &LinkNow) -> String {
+    let first = link.paths.first().map_or(LinkState::Up, |path| path.state);
+    if link.paths.iter().all(|path| path.state == first) {
+        return state_word(first, STATE_WIDTH);
+    }
+    let paths = link.paths.iter();
+    let paths = paths.map(|path| format!("{} {}", path.family, state_word(path.state, 0)));
+    paths.collect::<Vec<_>>().join(", ")
+}
+
+/// Of the longest of their words.
+const STATE_WIDTH: usize = 7;
+
+fn state_word(state: LinkState, width: usize) -> String {
+    match state {
+        LinkState::Up => table::good(format!("{:width$}", "up")).to_string(),
+        LinkState::Suspect => table::doubtful(format!("{:width$}", "suspect")).to_string(),
+        LinkState::Down => table::bad(format!("{:width$}", "DOWN")).to_string(),
+    }
 }
 
 fn totals(moment: &Moment) -> String {
@@ -128,14 +145,20 @@ fn totals(moment: &Moment) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_lab::scenario::PathNow;
+
     use super::*;
 
     #[test]
     fn a_link_is_drawn_with_its_rate_state_and_flows() {
+        let path = |family: &str| PathNow {
+            family: family.to_owned(),
+            state: LinkState::Up,
+        };
         let mut link = LinkNow {
             name: "lte".into(),
             rate_bps: 15_000_000,
-            state: LinkState::Up,
+            paths: vec![path("IPv4"), path("IPv6")],
             now_bps: 14_320_000.0,
             bytes: 0,
             flows: 12,
@@ -143,7 +166,12 @@ mod tests {
         };
         let plain = |link: &LinkNow| console::strip_ansi_codes(&words(link)).into_owned();
         assert_eq!(plain(&link), "14.3 of 15 Mbit/s  up        12 flows");
-        link.state = LinkState::Down;
+        link.paths[1].state = LinkState::Down;
+        assert_eq!(
+            plain(&link),
+            "14.3 of 15 Mbit/s  IPv4 up, IPv6 DOWN   12 flows"
+        );
+        link.paths[0].state = LinkState::Down;
         link.now_bps = 0.0;
         link.flows = 0;
         assert_eq!(plain(&link), " 0.0 of 15 Mbit/s  DOWN       0 flows");

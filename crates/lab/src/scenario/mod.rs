@@ -27,7 +27,7 @@ use conditions::Conditions;
 use watch::Watch;
 
 pub(crate) use conditions::retransmitted;
-pub use watch::{LinkNow, Moment, Transfers};
+pub use watch::{LinkNow, Moment, PathNow, Transfers};
 
 /// For every link to answer its first probes.
 const READY: Duration = Duration::from_secs(10);

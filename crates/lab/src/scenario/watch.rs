@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use anabranch_api::{LinkState as Found, LinkStatus, Traffic};
+use anabranch_api::{LinkState as Found, LinkStatus, PathStatus, Traffic};
 use anabranch_scenario::{
     Change, Direction, Event, EventKind, Fault, LinkPlan, LinkReading, LinkSeries, LinkState, Site,
     format,
@@ -33,8 +33,8 @@ pub struct LinkNow {
     pub name: String,
     /// Of the line, towards the users.
     pub rate_bps: u64,
-    /// As the gateway judges it.
-    pub state: LinkState,
+    /// Of each family that it has, IPv4 first.
+    pub paths: Vec<PathNow>,
     /// Towards the users, over the last second.
     pub now_bps: f64,
     /// Of balanced flows towards the users, since the run began.
@@ -43,6 +43,35 @@ pub struct LinkNow {
     pub flows: u64,
     /// Since the run began.
     pub opened: u64,
+}
+
+impl LinkNow {
+    /// Its path is in this state; the one before. A path is up until something else is known.
+    fn change(&mut self, path: &PathStatus, state: LinkState) -> LinkState {
+        let mut known = self.paths.iter_mut();
+        match known.find(|known| known.family == path.family) {
+            Some(known) => std::mem::replace(&mut known.state, state),
+            None => {
+                let family = path.family.clone();
+                self.paths.push(PathNow { family, state });
+                LinkState::Up
+            }
+        }
+    }
+
+    /// As of the first of its families.
+    fn state(&self) -> LinkState {
+        self.paths.first().map_or(LinkState::Up, |path| path.state)
+    }
+}
+
+/// A link at one moment, for packets of a family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathNow {
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// As the gateway judges it.
+    pub state: LinkState,
 }
 
 /// Transfers by their fate so far.
@@ -98,7 +127,7 @@ impl Watched {
             now: LinkNow {
                 name: link.name.clone(),
                 rate_bps: link.down.rate_bps,
-                state: LinkState::Up,
+                paths: Vec::new(),
                 now_bps: 0.0,
                 bytes: 0,
                 flows: 0,
@@ -109,25 +138,36 @@ impl Watched {
         }
     }
 
-    /// Takes in the gateway's word, and tells of a change of state.
-    fn take_in(&mut self, status: &LinkStatus, now_s: f64) -> Option<Event> {
+    /// Takes in the gateway's word, and tells of changes of state.
+    fn take_in(&mut self, status: &LinkStatus, now_s: f64) -> Vec<Event> {
         let Traffic {
             rx_bytes, rx_bps, ..
         } = status.traffic;
         let (bytes, opened) = *self.before.get_or_insert((rx_bytes, status.flows.opened));
-        let state = belief(status.state);
         let had_flows = self.now.flows;
-        let former = std::mem::replace(&mut self.now.state, state);
         self.now.now_bps = rx_bps;
         self.now.bytes = rx_bytes.saturating_sub(bytes);
         self.now.flows = status.flows.live;
         self.now.opened = status.flows.opened.saturating_sub(opened);
-        let since_s = (now_s - changed_s_ago(former, state, status.since_s)).max(0.0);
-        (state != former).then(|| self.changed(state, since_s, had_flows))
+        let are_several = status.paths.len() > 1;
+        let changes = status.paths.iter().filter_map(|path| {
+            let state = belief(path.state);
+            let former = self.now.change(path, state);
+            let since_s = (now_s - changed_s_ago(former, state, path.since_s)).max(0.0);
+            let name = match are_several {
+                true => format!("{} ({})", self.now.name, path.family),
+                false => self.now.name.clone(),
+            };
+            (state != former).then_some((name, state, since_s))
+        });
+        let changes: Vec<_> = changes.collect();
+        let events = changes.into_iter();
+        let event = |(name, state, since_s)| self.changed(name, state, since_s, had_flows);
+        events.map(event).collect()
     }
 
-    fn changed(&self, state: LinkState, since_s: f64, flows: u64) -> Event {
-        let name = &self.now.name;
+    /// `name` is the link's, with the family that is meant.
+    fn changed(&self, name: String, state: LinkState, since_s: f64, flows: u64) -> Event {
         let after = |cut_s: f64| format!(" {} after the cut", seconds(since_s - cut_s));
         let (kind, text) = match state {
             LinkState::Up => (EventKind::Up, format!("{name} is up")),
@@ -144,7 +184,7 @@ impl Watched {
         Event {
             t_s: since_s,
             kind,
-            link: Some(name.clone()),
+            link: Some(self.now.name.clone()),
             text,
         }
     }
@@ -211,7 +251,7 @@ impl Watch {
                 up_bytes: up?.delivered.bytes,
                 opened: link.now.opened,
                 flows: link.now.flows,
-                state: link.now.state,
+                state: link.now.state(),
             };
             link.series.push(looked_s, reading);
         }
