@@ -478,6 +478,9 @@ static long step_extension(__u32 step, struct extension_walk *walk)
 		walk->bad = AB_REASON_SOURCE_ROUTED;
 		return 1;
 	}
+	/* The id of one would be written into the other. */
+	if (p->proto == IPPROTO_EXT_FRAGMENT && p->id_at)
+		return 1;
 	if (p->proto == IPPROTO_EXT_FRAGMENT) {
 		__u32 offset = bpf_ntohs(header.offset);
 		p->fragment |= offset >> 3 | (offset & 1 ? IP_MORE_FRAGMENTS : 0);
