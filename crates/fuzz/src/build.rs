@@ -1,10 +1,12 @@
 //! Well-formed packets as bytes.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use crate::read::{DONT_FRAGMENT, ETHERNET, ICMP, Ip, MORE_FRAGMENTS, TCP, UDP};
+use crate::read::{
+    DONT_FRAGMENT, ETHERNET, FRAGMENT, ICMP, ICMP6, IPV6, Ip, MORE_FRAGMENTS, TCP, UDP, ether_type,
+};
 use crate::script::Shot;
-use crate::site::{HOSTS, Port};
+use crate::site::{FAMILIES, Port};
 use crate::sum;
 
 /// Flag of RFC 9293 section 3.1.
@@ -17,18 +19,28 @@ pub const FIN: u8 = 1;
 pub const ACK: u8 = 16;
 
 /// An address and a port.
-pub type End = (Ipv4Addr, u16);
+pub type End = (IpAddr, u16);
 
-/// An IPv4 packet with right checksums.
-pub fn packet(proto: u8, src: Ipv4Addr, dst: Ipv4Addr, id: u16, body: &[u8]) -> Vec<u8> {
-    let length = (20 + body.len()) as u16;
-    let mut packet = vec![0x45, 0];
-    packet.extend(length.to_be_bytes());
-    packet.extend(id.to_be_bytes());
-    packet.extend(DONT_FRAGMENT.to_be_bytes());
-    packet.extend([64, proto, 0, 0]);
-    packet.extend(src.octets());
-    packet.extend(dst.octets());
+/// A packet with right checksums, of the family of its ends. `id`: its label, if it is IPv6.
+///
+/// # Panics
+/// If its ends are of two families.
+pub fn packet(proto: u8, src: IpAddr, dst: IpAddr, id: u16, body: &[u8]) -> Vec<u8> {
+    let mut packet = match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let [length, id, fragment] =
+                [(20 + body.len()) as u16, id, DONT_FRAGMENT].map(u16::to_be_bytes);
+            let head = [0x45, 0, length[0], length[1], id[0], id[1]];
+            let rest = [fragment[0], fragment[1], 64, proto, 0, 0];
+            [&head, &rest, &src.octets()[..], &dst.octets()].concat()
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let [label, length] = [id, body.len() as u16].map(u16::to_be_bytes);
+            let head = [0x60, 0, label[0], label[1], length[0], length[1], proto, 64];
+            [&head, &src.octets()[..], &dst.octets()].concat()
+        }
+        _ => panic!("{src} and {dst} are of two families"),
+    };
     packet.extend(body);
     sum::mend_header(&mut packet);
     sum::mend_transport(&mut packet);
@@ -49,7 +61,7 @@ pub struct Says<'a> {
     pub payload: &'a [u8],
 }
 
-/// An IPv4 packet with a TCP segment, checksums right.
+/// A packet with a TCP segment, checksums right.
 pub fn tcp(src: End, dst: End, id: u16, says: &Says) -> Vec<u8> {
     let mut body = Vec::with_capacity(20 + says.options.len() + says.payload.len());
     body.extend(src.1.to_be_bytes());
@@ -63,7 +75,7 @@ pub fn tcp(src: End, dst: End, id: u16, says: &Says) -> Vec<u8> {
     packet(TCP, src.0, dst.0, id, &body)
 }
 
-/// An IPv4 packet with a UDP datagram, checksums right.
+/// A packet with a UDP datagram, checksums right.
 pub fn udp(src: End, dst: End, id: u16, payload: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(8 + payload.len());
     body.extend(src.1.to_be_bytes());
@@ -75,18 +87,24 @@ pub fn udp(src: End, dst: End, id: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// ICMP with this type, code and second word.
-pub fn icmp(src: Ipv4Addr, dst: Ipv4Addr, head: (u8, u8, u32), payload: &[u8]) -> Vec<u8> {
+pub fn icmp(src: IpAddr, dst: IpAddr, head: (u8, u8, u32), payload: &[u8]) -> Vec<u8> {
     let (kind, code, rest) = head;
+    let proto = icmp_of(src);
     let mut body = vec![kind, code, 0, 0];
     body.extend(rest.to_be_bytes());
     body.extend(payload);
-    packet(ICMP, src, dst, rest as u16, &body)
+    packet(proto, src, dst, rest as u16, &body)
 }
 
-/// The same with options behind the header, a multiple of four bytes.
+/// The protocol that is ICMP of an address's family.
+pub fn icmp_of(address: IpAddr) -> u8 {
+    if address.is_ipv6() { ICMP6 } else { ICMP }
+}
+
+/// The same with options behind the header, a multiple of four bytes; of IPv4 alone.
 pub fn with_options(whole: &[u8], options: &[u8]) -> Vec<u8> {
     let mut packet = whole.to_vec();
-    let Some(ip) = Ip::of(whole) else {
+    let Some(ip) = Ip::of(whole).filter(|ip| !ip.is_ipv6()) else {
         return packet;
     };
     let header = ip.header() + options.len();
@@ -101,23 +119,54 @@ pub fn with_options(whole: &[u8], options: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Lets a packet be fragmented.
-pub fn may_fragment(mut packet: Vec<u8>) -> Vec<u8> {
-    packet[6] &= !0x40;
-    sum::mend_header(&mut packet);
+/// The same with an extension header of this kind, a multiple of eight bytes, before all others; of IPv6 alone. Its first byte
+/// becomes what follows.
+pub fn with_extension(whole: &[u8], kind: u8, extension: &[u8]) -> Vec<u8> {
+    let mut packet = whole.to_vec();
+    let is_ipv6 = packet.len() >= IPV6 && packet[0] >> 4 == 6;
+    let length = packet.len() - IPV6.min(packet.len()) + extension.len();
+    let (true, Ok(length)) = (is_ipv6, u16::try_from(length)) else {
+        return packet;
+    };
+    packet.splice(IPV6..IPV6, extension.iter().copied());
+    packet[IPV6] = std::mem::replace(&mut packet[6], kind);
+    packet[4..6].copy_from_slice(&length.to_be_bytes());
     packet
 }
 
-/// Bytes `from..to` of the packet's body as a fragment; `from` a multiple of 8.
+/// Lets a packet be fragmented, which IPv6 never may on its way.
+pub fn may_fragment(mut packet: Vec<u8>) -> Vec<u8> {
+    if packet[0] >> 4 == 4 {
+        packet[6] &= !0x40;
+        sum::mend_header(&mut packet);
+    }
+    packet
+}
+
+/// Behind what every fragment has.
+pub fn fragmentable(whole: &[u8]) -> usize {
+    match Ip::of(whole) {
+        Some(ip) if ip.is_ipv6() => ip.length() - IPV6,
+        Some(ip) => ip.body().len(),
+        None => 0,
+    }
+}
+
+/// Bytes `from..to` of what is [`fragmentable`] as a fragment; `from` a multiple of 8. Of IPv6 the label is the id.
 pub fn fragment(whole: &[u8], from: usize, to: usize) -> Option<Vec<u8>> {
     let ip = Ip::of(whole)?;
-    let piece = ip.body().get(from..to.min(ip.body().len()))?;
-    let more = if to < ip.body().len() {
-        MORE_FRAGMENTS
-    } else {
-        0
-    };
-    let mut packet = [&whole[..ip.header()], piece].concat();
+    let header = ip.length() - fragmentable(whole);
+    let body = &ip.bytes[header..];
+    let piece = body.get(from..to.min(body.len()))?;
+    let more = to < body.len();
+    if ip.is_ipv6() {
+        let [high, low] = ((from as u16) | u16::from(more)).to_be_bytes();
+        let extension = [0, 0, high, low, 0, 0, whole[2], whole[3]];
+        let piece = [&whole[..header], piece].concat();
+        return Some(with_extension(&piece, FRAGMENT, &extension));
+    }
+    let more = if more { MORE_FRAGMENTS } else { 0 };
+    let mut packet = [&whole[..header], piece].concat();
     let length = packet.len() as u16;
     packet[2..4].copy_from_slice(&length.to_be_bytes());
     packet[6..8].copy_from_slice(&((from / 8) as u16 | more).to_be_bytes());
@@ -129,9 +178,12 @@ pub fn fragment(whole: &[u8], from: usize, to: usize) -> Option<Vec<u8>> {
 pub const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Of the LAN host with this address, or of the router it is behind.
-pub fn mac_of(host: Ipv4Addr) -> [u8; 6] {
-    let known = HOSTS.iter().position(|&(address, _)| address == host);
-    [2, 0, 0, 0, 0, known.map_or(0xff, |index| 16 + index as u8)]
+pub fn mac_of(host: IpAddr) -> [u8; 6] {
+    let mut hosts = FAMILIES
+        .into_iter()
+        .flat_map(|family| (16u8..).zip(&family.hosts));
+    let known = hosts.find(|&(_, &(address, _))| address == host);
+    [2, 0, 0, 0, 0, known.map_or(0xff, |(last, _)| last)]
 }
 
 /// The packet as it arrives at `port`.
@@ -144,7 +196,9 @@ pub fn arriving(port: Port, packet: Vec<u8>) -> Shot {
     if port.header() > 0 {
         frame.extend(GATEWAY_MAC);
         frame.extend(sender);
-        frame.extend([8, 0]);
+        frame.extend(ether_type(
+            packet.first().is_some_and(|first| first >> 4 == 6),
+        ));
     }
     frame.extend(packet);
     Shot { port, frame }

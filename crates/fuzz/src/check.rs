@@ -1,17 +1,17 @@
 //! What may become of a packet, from the standards and not from the programs: the judge of every single outcome.
 //!
 //! A packet that was sent must be the one that came in but for what translation changes: one endpoint, one hop, the id
-//! where the packet may be fragmented, a clamped MSS, and the checksums, which are recomputed from scratch. A wrong
+//! where the packet may be fragmented, the label of an IPv6 packet that leaves, a clamped MSS, and the checksums, which are recomputed from scratch. A wrong
 //! checksum must stay exactly as wrong. A packet left to the kernel is untouched, and the kernel must be the one to
 //! have it.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use anabranch_policy::{Fate, Reason, abi};
 
 use crate::build::{ACK, End, SYN};
 use crate::memory::{Memory, stream};
-use crate::read::{ETHERNET, ICMP, Ip, TCP, UDP};
+use crate::read::{ETHERNET, Ip, TCP, UDP, ether_type};
 use crate::rig::{Action, Outcome, Rig};
 use crate::script::to_hex;
 use crate::shares::Limit;
@@ -35,6 +35,7 @@ macro_rules! demand {
 
 mod ends;
 mod errors;
+mod prefixes;
 mod same;
 
 /// Of the LAN devices, as the gateway is told.
@@ -108,9 +109,9 @@ struct Case<'a> {
 impl<'a> Case<'a> {
     fn came(&self) -> Result<Ip<'a>, String> {
         let offset = self.port.header();
-        let is_ip = offset == 0 || self.input[12..14] == [8, 0];
-        let ip = is_ip.then(|| Ip::of(&self.input[offset..])).flatten();
-        let ip = ip.ok_or("what is no whole IPv4 packet was taken for one")?;
+        let is_ip = |ip: &Ip| offset == 0 || self.input[12..14] == ether_type(ip.is_ipv6());
+        let ip = Ip::of(&self.input[offset..]).filter(is_ip);
+        let ip = ip.ok_or("what is no whole IP packet was taken for one")?;
         demand_sum(&ip, "the packet that came")?;
         Ok(ip)
     }
@@ -119,9 +120,10 @@ impl<'a> Case<'a> {
         let is_bare = self.port.header() == 0 && self.is_returned;
         let offset = if is_bare { 0 } else { ETHERNET };
         // The room before a packet of a layer-3 link is written to when its neighbour is resolved.
-        let is_ip = self.port.header() == 0 || self.output[12..14] == [8, 0];
-        let ip = is_ip.then(|| Ip::of(&self.output[offset..])).flatten();
-        let ip = ip.ok_or("what left is no whole IPv4 packet")?;
+        let is_bare = self.port.header() == 0;
+        let is_ip = |ip: &Ip| is_bare || self.output[12..14] == ether_type(ip.is_ipv6());
+        let ip = Ip::of(&self.output[offset..]).filter(is_ip);
+        let ip = ip.ok_or("what left is no whole IP packet")?;
         demand_sum(&ip, "the packet that left")?;
         Ok(ip)
     }
@@ -164,15 +166,17 @@ impl<'a> Case<'a> {
         let lan = matches!(self.port, Port::Lan(_));
         match self.reason.name {
             "NOT_IP" => {
-                let is_ip = self.port.header() > 0 && self.input[12..14] == [8, 0];
-                demand!(!is_ip, "it is IPv4");
+                let kind = self.input.get(12..14).filter(|_| self.port.header() > 0);
+                let is_ip = [false, true].map(|is_ipv6| kind == Some(&ether_type(is_ipv6)));
+                demand!(is_ip == [false; 2], "it is IP");
             }
             "TAGGED" => {}
             "SPECIFIC_ROUTE" if lan => {
                 let came = self.came()?;
                 let to = came.dst();
                 demand!(is_kernels(to), "{to} is the internet's");
-                if !is_never_forwarded(to) {
+                // The kernel's own neighbours are of any address of the line.
+                if !is_never_forwarded(to) && !came.is_neighbour() {
                     self.demand_lan_source(&came)?;
                 }
             }
@@ -187,7 +191,7 @@ impl<'a> Case<'a> {
                 let ip = self.came()?;
                 // The kernel takes no packet that claims one of its own addresses (RFC 1812 section 5.3.7).
                 let (from, to) = (ip.src(), ip.dst());
-                let own = |address| GATEWAY.contains(&address);
+                let own = |address| family_of(address).gateway.contains(&address);
                 demand!(
                     own(from) || lan_of(from).is_none(),
                     "its source is of the LAN"
@@ -267,7 +271,7 @@ impl<'a> Case<'a> {
     fn demand_end(&self, way: Way, flow: &abi::Flow, end: End) -> Verdict {
         let told = (flow.other_local.ip(), flow.other_port.get());
         demand!(
-            told == (end.0.into(), end.1),
+            told == end,
             "the flow stands for {told:?}, but {end:?} was written"
         );
         match way {
@@ -278,6 +282,28 @@ impl<'a> Case<'a> {
                 flow.link
             ),
             Way::In => demand!(lan_of(end.0).is_some(), "{} is not of the LAN", end.0),
+        }
+        Ok(())
+    }
+
+    /// A host has the link's address there, or its own with the prefix of the link; then its port stays, too.
+    fn demand_external(&self, host: End, external: End) -> Verdict {
+        let link = link_of(external.0).ok_or("it is no address of a link")?;
+        let prefix = self.rig.told.prefix_of(link);
+        let own = family_of(external.0).external[usize::from(link)];
+        let kept = match (host.0, prefix) {
+            (IpAddr::V6(host), Some(prefix)) => prefixes::translated(host, prefix),
+            _ => None,
+        };
+        match kept {
+            Some(kept) => demand!(
+                (IpAddr::V6(kept), host.1) == external,
+                "{host:?} is {kept} there, not {external:?}"
+            ),
+            None => demand!(
+                external.0 == own,
+                "{host:?} is {own} there, not {external:?}"
+            ),
         }
         Ok(())
     }
@@ -323,10 +349,12 @@ impl<'a> Case<'a> {
         if way == Way::In {
             return self.may_speak(came, &flow, end);
         }
+        self.demand_external(local, end)?;
         let is_usable = self.rig.told.usable >> flow.link & 1 == 1;
         let is_call = flow.state & abi::STATE_HAIRPIN != 0;
         demand!(is_usable || is_call, "link {} takes no flows", flow.link);
-        let is_given = came.proto() != ICMP && end.1 != 0;
+        let is_kept = flow.state & abi::STATE_PREFIX != 0;
+        let is_given = !came.is_icmp() && end.1 != 0 && !is_kept;
         demand!(
             !is_given || !self.rig.told.reserved().contains(&end.1),
             "port {} is reserved",
@@ -435,11 +463,11 @@ impl<'a> Case<'a> {
             demand!(left.ports() == turned, "a RST between other ports");
             return Ok(());
         }
-        let own = match self.port {
-            Port::Lan(lan) => GATEWAY[usize::from(lan)],
-            Port::Link(link) => EXTERNAL[usize::from(link)],
+        let is_own = match self.port {
+            Port::Lan(lan) => left.src() == family_of(came.src()).gateway[usize::from(lan)],
+            Port::Link(link) => link_of(left.src()) == Some(link),
         };
-        demand!(left.src() == own, "answered as {}", left.src());
+        demand!(is_own, "answered as {}", left.src());
         demand!(left.is_icmp_error(), "an answer that is no ICMP error");
         demand!(
             !came.is_icmp_error() && !came.is_later_fragment(),
@@ -459,7 +487,7 @@ impl<'a> Case<'a> {
 }
 
 fn demand_sum(ip: &Ip, what: &str) -> Verdict {
-    let holds = sum::holds(&[&ip.bytes[..ip.header()]]);
+    let holds = ip.is_ipv6() || sum::holds(&[&ip.bytes[..ip.header()]]);
     demand!(holds, "{what} has a wrong IP checksum");
     Ok(())
 }
@@ -488,28 +516,31 @@ fn end_of(way: Way, (from, to): (u16, u16)) -> u16 {
     }
 }
 
-fn changed_address(way: Way, ip: &Ip) -> Ipv4Addr {
+fn changed_address(way: Way, ip: &Ip) -> IpAddr {
     match way {
         Way::Out => ip.src(),
         Way::In => ip.dst(),
     }
 }
 
+/// What the kernel says on the line itself.
+fn is_of_line(ip: &Ip) -> bool {
+    ip.is_ipv6() && (is_never_forwarded(ip.src()) || is_never_forwarded(ip.dst()))
+}
+
 /// What a clone looked like when it left by a device.
 pub fn check_clone(port: Port, frame: &[u8]) -> Verdict {
-    if frame.get(12..14) != Some(&[8, 0]) && port.header() > 0 {
+    let kinds = [false, true].map(ether_type);
+    let has_ethernet = kinds.iter().any(|kind| frame.get(12..14) == Some(kind));
+    if !has_ethernet && port.header() > 0 {
         return Ok(());
     }
-    let offset = if frame.get(12..14) == Some(&[8, 0]) {
-        ETHERNET
-    } else {
-        0
-    };
-    let ip = Ip::of(&frame[offset..]).ok_or(format!("{port}: no whole IPv4 packet left"))?;
+    let offset = if has_ethernet { ETHERNET } else { 0 };
+    let ip = Ip::of(&frame[offset..]).ok_or(format!("{port}: no whole IP packet left"))?;
     demand_sum(&ip, "a clone")?;
     match port {
         Port::Link(link) => demand!(
-            ip.src() == EXTERNAL[usize::from(link)],
+            link_of(ip.src()) == Some(link) || is_of_line(&ip),
             "{port}: a clone left with source {}: {}",
             ip.src(),
             to_hex(frame)

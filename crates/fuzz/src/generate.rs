@@ -1,15 +1,15 @@
 //! The traffic of a round: flows that live as flows do, and what is done to their packets.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::build::{self, ACK, End, FIN, RST, SYN, Says};
-use crate::mutate;
-use crate::read::{ICMP, Ip, TCP, UDP};
+use crate::mutate::{self, write_address};
+use crate::read::{ICMP, ICMP6, Ip, TCP, UDP};
 use crate::rig::{FRAME_MAX, FRAME_MIN, IPV6_FRAME_MIN, Outcome};
 use crate::script::Shot;
 use crate::site::*;
@@ -28,8 +28,8 @@ struct Flow {
     local: End,
     lan: u8,
     remote: End,
-    /// The link it took, and its port there: learned from what left.
-    external: Option<(u16, u16)>,
+    /// The link it took, and its end there: learned from what left.
+    external: Option<(u16, End)>,
     local_seq: u32,
     remote_seq: u32,
     step: u32,
@@ -39,8 +39,8 @@ struct Flow {
 #[derive(Clone, Debug)]
 struct Call {
     proto: u8,
-    /// The link and the port there that stand for the caller.
-    external: (u16, u16),
+    /// The link, and what stands for the caller there.
+    external: (u16, End),
     called: End,
 }
 
@@ -126,11 +126,11 @@ impl Generator {
             return;
         };
         let (proto, local, remote) = (came.proto(), (came.src(), from.0), (came.dst(), from.1));
-        if link_of(remote.0).is_some() {
+        if family_of(remote.0).external.contains(&remote.0) {
             self.calls.truncate(CALLS_MAX - 1);
             self.calls.push_front(Call {
                 proto,
-                external: (link, to.0),
+                external: (link, (left.src(), to.0)),
                 called: remote,
             });
         }
@@ -139,7 +139,7 @@ impl Generator {
             flow.proto == proto && flow.local == local && is_remote
         };
         if let Some(flow) = self.flows.iter_mut().find(is_it) {
-            flow.external = Some((link, to.0));
+            flow.external = Some((link, (left.src(), to.0)));
         }
     }
 
@@ -175,13 +175,17 @@ impl Generator {
     }
 
     fn open(&mut self) {
-        let (host, lan) = *HOSTS.choose(&mut self.rng).unwrap_or(&HOSTS[0]);
-        let server = *SERVERS.choose(&mut self.rng).unwrap_or(&SERVERS[0]);
+        let site = self.family();
+        let (host, lan) = *site.hosts.choose(&mut self.rng).unwrap_or(&site.hosts[0]);
+        let server = *site
+            .servers
+            .choose(&mut self.rng)
+            .unwrap_or(&site.servers[0]);
         self.next_port = self
             .next_port
             .wrapping_add(self.rng.random_range(1..5))
             .max(1);
-        let proto = *[TCP, TCP, UDP, UDP, ICMP]
+        let proto = *[TCP, TCP, UDP, UDP, build::icmp_of(host)]
             .choose(&mut self.rng)
             .unwrap_or(&TCP);
         let server_port = *[80, 443, 53, 8080, 21].choose(&mut self.rng).unwrap_or(&80);
@@ -191,7 +195,7 @@ impl Generator {
             lan,
             remote: (
                 server,
-                if proto == ICMP {
+                if is_icmp(proto) {
                     self.next_port
                 } else {
                     server_port
@@ -210,6 +214,10 @@ impl Generator {
         }
         let last = self.flows.len() - 1;
         self.step(last);
+    }
+
+    fn family(&mut self) -> &'static Addresses {
+        FAMILIES[usize::from(self.rng.random_bool(0.5))]
     }
 
     fn any_flow(&mut self) -> Option<usize> {
@@ -298,7 +306,7 @@ impl Generator {
             _ => flow.datagram(inward, id, &payload),
         };
         let whole = build::may_fragment(whole);
-        let body = Ip::of(&whole).map_or(0, |ip| ip.body().len());
+        let body = build::fragmentable(&whole);
         let pieces = self.rng.random_range(2..5);
         let size = (body / pieces).max(8).next_multiple_of(8);
         let starts = (0..body).step_by(size);
@@ -335,9 +343,11 @@ impl Generator {
             _ => flow.datagram(!inward, self.rng.random(), &payload),
         };
         let subject = flow.as_seen_by_sender_of_error(inward, subject);
+        let is_ipv6 = flow.local.0.is_ipv6();
+        let header = if is_ipv6 { 40 } else { 20 };
         let quoted = match self.rng.random_range(0..4) {
-            0 => 28,
-            1 => self.rng.random_range(20..60),
+            0 => header + 8,
+            1 => self.rng.random_range(header..header + 40),
             _ => 548,
         };
         let quote = &subject[..quoted.min(subject.len())];
@@ -351,12 +361,20 @@ impl Generator {
             (11, 1),
             (12, 0),
         ];
+        let kinds6 = [
+            (1, 0),
+            (1, 1),
+            (1, 4),
+            (2, 0),
+            (3, 0),
+            (3, 1),
+            (4, 1),
+            (4, 0),
+        ];
+        let kinds = if is_ipv6 { kinds6 } else { kinds };
         let (kind, code) = *kinds.choose(&mut self.rng).unwrap_or(&kinds[0]);
         let (src, dst) = match inward {
-            true => (
-                self.router(&flow),
-                EXTERNAL[flow.external.map_or(0, |(link, _)| usize::from(link))],
-            ),
+            true => (self.router(&flow), flow.external_end().0),
             false => (flow.local.0, flow.remote.0),
         };
         let packet = build::icmp(
@@ -369,10 +387,12 @@ impl Generator {
         self.send(port, packet);
     }
 
-    fn router(&mut self, flow: &Flow) -> Ipv4Addr {
+    fn router(&mut self, flow: &Flow) -> IpAddr {
         match flow.external {
-            Some((BARE_LINK, _)) => Ipv4Addr::new(8, 0, self.rng.random(), 1),
-            Some((link, _)) if self.rng.random_bool(0.5) => ISP[usize::from(link)],
+            Some((BARE_LINK, _)) => near(flow.remote.0, self.rng.random()),
+            Some((link, _)) if self.rng.random_bool(0.5) => {
+                family_of(flow.local.0).isp[usize::from(link)]
+            }
             _ => flow.remote.0,
         }
     }
@@ -385,18 +405,21 @@ impl Generator {
             true => flow.proto == TCP && flow.step > 3,
             false => flow.proto != TCP,
         };
+        let Some(from) = self.any_flow() else { return };
+        let mut flow = self.flows[from].clone();
+        let is_ipv6 = flow.local.0.is_ipv6();
         let known = self.flows.iter().filter(|flow| heard(flow));
         let called: Vec<_> = known
-            .filter_map(|flow| flow.external.map(|end| (flow.proto, end)))
+            .filter(|flow| flow.external.is_some() && flow.local.0.is_ipv6() == is_ipv6)
+            .map(|flow| (flow.proto, flow.external_end()))
+            // What is behind a prefix is not asked for from here.
+            .filter(|(_, end)| family_of(end.0).external.contains(&end.0))
             .collect();
-        let (Some(from), Some(&(proto, (link, port)))) =
-            (self.any_flow(), called.choose(&mut self.rng))
-        else {
+        let Some(&(proto, called)) = called.choose(&mut self.rng) else {
             return;
         };
-        let mut flow = self.flows[from].clone();
         flow.proto = proto;
-        flow.remote = (EXTERNAL[usize::from(link)], port);
+        flow.remote = called;
         let payload = self.payload();
         let packet = match flow.proto {
             TCP => flow.segment(
@@ -418,8 +441,7 @@ impl Generator {
         let Some(call) = self.calls.iter().choose(&mut self.rng).cloned() else {
             return;
         };
-        let (link, port) = call.external;
-        let caller = (EXTERNAL[usize::from(link)], port);
+        let (link, caller) = call.external;
         let is_called =
             |flow: &&Flow| flow.proto == call.proto && flow.external_end() == call.called;
         let called = self.flows.iter().find(is_called);
@@ -440,20 +462,20 @@ impl Generator {
                 };
                 build::tcp(from, caller, 9, &says)
             }
-            ICMP => build::icmp(from.0, caller.0, (0, 0, u32::from(port) << 16), b"answer"),
+            ICMP | ICMP6 => {
+                let head = (reply_of(call.proto), 0, u32::from(caller.1) << 16);
+                build::icmp(from.0, caller.0, head, b"answer")
+            }
             _ => build::udp(from, caller, 9, b"answer"),
         };
         self.send(at, packet);
     }
 
     fn flood(&mut self, flood: Flood) {
-        let (host, lan) = HOSTS[0];
-        let (network, _) = BEHIND_ROUTER;
-        let mut behind = |count: u32| {
-            let nth = self.rng.random_range(0..count);
-            Ipv4Addr::from_bits(network.to_bits() + 256 + nth)
-        };
-        let server = (SERVERS[0], 80);
+        let site = self.family();
+        let (host, lan) = site.hosts[0];
+        let mut behind = |count: u32| nth_behind(site, self.rng.random_range(0..count));
+        let server = (site.servers[0], 80);
         let syn = Says {
             flags: SYN,
             seq: 1,
@@ -482,13 +504,20 @@ impl Generator {
     fn stray(&mut self) {
         let ports = Port::all();
         let port = *ports.choose(&mut self.rng).unwrap_or(&ports[0]);
+        let site = self.family();
         let (src, dst) = (
-            mutate::address(&mut self.rng),
-            mutate::address(&mut self.rng),
+            mutate::address(&mut self.rng, site),
+            mutate::address(&mut self.rng, site),
         );
         let ends = ((src, self.rng.random()), (dst, self.rng.random()));
         let packet = match self.rng.random_range(0..3) {
             0 => build::udp(ends.0, ends.1, 1, b"stray"),
+            1 if src.is_ipv6() => {
+                let kind = *NEIGHBOURLY.choose(&mut self.rng).unwrap_or(&0);
+                let mut packet = build::icmp(src, dst, (kind, 0, 9), &[0xfe; 24]);
+                packet[7] = if self.rng.random() { 255 } else { 64 };
+                packet
+            }
             1 => build::icmp(src, dst, (self.rng.random_range(0..20), 0, 9), b"stray"),
             _ => {
                 let says = Says {
@@ -510,7 +539,7 @@ impl Generator {
         let length = self.rng.random_range(1..120);
         let mut packet: Vec<u8> = (0..length).map(|_| self.rng.random()).collect();
         if self.rng.random_bool(0.5) {
-            packet[0] = 0x45;
+            packet[0] = *[0x45, 0x60].choose(&mut self.rng).unwrap_or(&0x45);
         }
         self.pending.push_back(build::arriving(port, packet));
     }
@@ -532,7 +561,7 @@ impl Generator {
 impl Flow {
     /// Whether the remote end can answer: on a layer-3 link only some remote addresses can be told (see [`SERVERS`]).
     fn answerable(&self) -> bool {
-        let is_told = self.remote.0.octets()[..2] == [8, 0];
+        let is_told = family_of(self.remote.0).servers[2..].contains(&self.remote.0);
         self.external
             .is_some_and(|(link, _)| link != BARE_LINK || is_told)
     }
@@ -546,8 +575,7 @@ impl Flow {
 
     /// The end that the remote end knows.
     fn external_end(&self) -> End {
-        let stands = |(link, port): (u16, u16)| (EXTERNAL[usize::from(link)], port);
-        self.external.map_or(self.local, stands)
+        self.external.map_or(self.local, |(_, end)| end)
     }
 
     fn ends(&self, inward: bool) -> (End, End) {
@@ -599,8 +627,14 @@ impl Flow {
 
     fn datagram(&self, inward: bool, id: u16, payload: &[u8]) -> Vec<u8> {
         let (src, dst) = self.ends(inward);
-        if self.proto == ICMP {
-            let (kind, query) = if inward { (0, dst.1) } else { (8, src.1) };
+        if is_icmp(self.proto) {
+            let reply = reply_of(self.proto);
+            let request = if self.proto == ICMP { 8 } else { 128 };
+            let (kind, query) = if inward {
+                (reply, dst.1)
+            } else {
+                (request, src.1)
+            };
             return build::icmp(
                 src.0,
                 dst.0,
@@ -613,21 +647,57 @@ impl Flow {
 
     /// A packet of this flow as it looked on the side that an error about it comes from.
     fn as_seen_by_sender_of_error(&self, inward: bool, subject: Vec<u8>) -> Vec<u8> {
-        let (at, end) = match inward {
-            true => (12, self.external_end()),
-            false => (16, self.local),
-        };
         let mut seen = subject;
-        seen[at..at + 4].copy_from_slice(&end.0.octets());
+        let Some(ip) = Ip::of(&seen) else { return seen };
+        let ((at, length), header) = (ip.addresses(), ip.header());
+        let (at, end) = match inward {
+            true => (at, self.external_end()),
+            false => (at + length, self.local),
+        };
+        write_address(&mut seen, at, end.0);
         let port_at = match (self.proto, inward) {
-            (ICMP, _) => 24,
-            (_, true) => 20,
-            (_, false) => 22,
+            (ICMP | ICMP6, _) => header + 4,
+            (_, true) => header,
+            (_, false) => header + 2,
         };
         seen[port_at..port_at + 2].copy_from_slice(&end.1.to_be_bytes());
         crate::sum::mend_header(&mut seen);
         crate::sum::mend_transport(&mut seen);
         seen
+    }
+}
+
+/// Types of ICMPv6 that are of the line alone, or mean nothing.
+const NEIGHBOURLY: [u8; 10] = [130, 131, 133, 134, 135, 136, 137, 143, 5, 200];
+
+fn is_icmp(proto: u8) -> bool {
+    [ICMP, ICMP6].contains(&proto)
+}
+
+/// The type of an answer to an echo.
+fn reply_of(proto: u8) -> u8 {
+    if proto == ICMP { 0 } else { 129 }
+}
+
+/// Another address of a server's network.
+fn near(server: IpAddr, subnet: u8) -> IpAddr {
+    match server {
+        IpAddr::V4(_) => Ipv4Addr::new(8, 0, subnet, 1).into(),
+        IpAddr::V6(server) => {
+            let network = server.to_bits() & !0xffff;
+            Ipv6Addr::from_bits(network | 0x100 | u128::from(subnet)).into()
+        }
+    }
+}
+
+/// One of the hosts behind the LAN router; of IPv6 each in a network of its own, as far as there are.
+fn nth_behind(site: &Addresses, nth: u32) -> IpAddr {
+    match site.behind_router.0 {
+        IpAddr::V4(network) => Ipv4Addr::from_bits(network.to_bits() + 256 + nth).into(),
+        IpAddr::V6(network) => {
+            let subnet = u128::from(nth % 16) << 64;
+            Ipv6Addr::from_bits(network.to_bits() + subnet + 256 + u128::from(nth)).into()
+        }
     }
 }
 
@@ -657,6 +727,7 @@ fn draw_told(rng: &mut ChaCha8Rng, first_port: u16, is_flooded: bool) -> Told {
         ports: seldom(rng, &[4, 12]).unwrap_or(0),
         full: seldom(rng, &[10, 50]).unwrap_or(FLOWS_MAX),
         usable: seldom(rng, &[0, 1, 3, 6]).unwrap_or((1 << LINKS) - 1),
+        prefix: seldom(rng, &[48, 52, 56]).unwrap_or(0),
         mtu: std::array::from_fn(|_| *sizes.choose(rng).unwrap_or(&1500)),
     }
 }

@@ -1,6 +1,7 @@
 //! Packets for the product itself: `anabranch run` between hosts and ISPs in namespaces, with the kernel's own forwarding
 //! and the rules of nftables behind the programs. Whatever comes out at an ISP is judged.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -61,14 +62,16 @@ fn ports() -> impl Iterator<Item = Port> {
 impl Live {
     /// Starts the product `binary` and waits until it forwards.
     pub fn start(binary: &Path) -> Result<Self> {
-        let gateway = namespace("gateway")?;
+        let gateway = Namespace::create("gateway")?;
         let fars = ports()
             .map(|port| lay(port, &gateway))
             .collect::<Result<_>>()?;
-        let (network, length) = BEHIND_ROUTER;
-        gateway.ip(&format!(
-            "route add {network}/{length} via {ROUTER} dev lan0"
-        ))?;
+        for site in FAMILIES {
+            let ((network, length), router) = (site.behind_router, site.router);
+            gateway.ip(&format!(
+                "route add {network}/{length} via {router} dev lan0"
+            ))?;
+        }
         let product = Anabranch::start(&gateway, binary, &configuration())?;
         let mut live = Live {
             fars,
@@ -110,7 +113,8 @@ impl Live {
         while Instant::now() < until {
             self.sentinels = self.sentinels.wrapping_add(1);
             let number = self.sentinels;
-            let ends = ((HOSTS[0].0, 2000), (SERVERS[0], SENTINEL_PORT));
+            let site = FAMILIES[usize::from(number) % FAMILIES.len()];
+            let ends = ((site.hosts[0].0, 2000), (site.servers[0], SENTINEL_PORT));
             let packet = build::udp(ends.0, ends.1, 1, &number.to_be_bytes());
             let shot = build::arriving(Port::Lan(0), packet);
             self.fars[0].capture.send(self.fars[0].index, &shot.frame)?;
@@ -179,17 +183,21 @@ fn judge(port: Port, frame: &[u8]) -> Verdict {
     }
 }
 
-fn namespace(label: &str) -> Result<Namespace> {
-    let namespace = Namespace::create(label)?;
-    for key in ["all", "default"] {
-        namespace.set_sysctl(&format!("net/ipv6/conf/{key}/disable_ipv6"), "1")?;
-    }
-    Ok(namespace)
+/// Whom the product asks over each link.
+const IPV6_TARGETS: [IpAddr; LIVE_LINKS as usize] = [first_of(0xa), first_of(0xb)];
+
+const fn first_of(network: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, network, 0, 0, 0, 0, 1))
+}
+
+/// How long the prefix of a device's address is.
+fn with_lengths() -> impl Iterator<Item = (&'static Addresses, u8)> {
+    FAMILIES.into_iter().zip([24, 64])
 }
 
 /// A cable from the gateway's device to a namespace of its own.
 fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
-    let far = namespace(&port.to_string())?;
+    let far = Namespace::create(&port.to_string())?;
     let device = port.to_string();
     gateway.veth(&device, &far, "far")?;
     gateway.set_offloads(&device, false)?;
@@ -197,12 +205,16 @@ fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
     gateway.ip(&format!("link set {device} address {}", words(GATEWAY_MAC)))?;
     match port {
         Port::Lan(lan) => {
-            gateway.add_address(&device, GATEWAY[usize::from(lan)].into(), 24)?;
-            let hosts = HOSTS
-                .iter()
-                .filter(|&&(host, on)| on == lan && host.octets()[1] == 0);
-            let router = (lan == 0).then_some(ROUTER);
-            for host in hosts.map(|&(host, _)| host).chain(router) {
+            for (site, length) in with_lengths() {
+                gateway.add_address(&device, site.gateway[usize::from(lan)], length)?;
+            }
+            let on_it = |site: &'static Addresses| {
+                let near = |host| !is_within(host, site.behind_router);
+                let hosts = site.hosts.iter().filter(move |&&(_, on)| on == lan);
+                let hosts = hosts.map(|&(host, _)| host).filter(move |&host| near(host));
+                hosts.chain((lan == 0).then_some(site.router))
+            };
+            for host in FAMILIES.into_iter().flat_map(on_it) {
                 let mac = words(mac_of(host));
                 gateway.ip(&format!(
                     "neigh replace {host} lladdr {mac} dev {device} nud permanent"
@@ -210,12 +222,18 @@ fn lay(port: Port, gateway: &Namespace) -> Result<Far> {
             }
         }
         Port::Link(link) => {
-            let (isp, metric) = (ISP[usize::from(link)], 100 + u32::from(link));
-            gateway.add_address(&device, EXTERNAL[usize::from(link)].into(), 24)?;
-            far.add_address("far", isp.into(), 24)?;
-            gateway.ip(&format!(
-                "route add default via {isp} dev {device} metric {metric}"
-            ))?;
+            let (nth, metric) = (usize::from(link), 100 + u32::from(link));
+            far.add_address("far", IPV6_TARGETS[nth], 64)?;
+            for (site, length) in with_lengths() {
+                let isp = site.isp[nth];
+                gateway.add_address(&device, site.external[nth], length)?;
+                if isp != IPV6_TARGETS[nth] {
+                    far.add_address("far", isp, length)?;
+                }
+                gateway.ip(&format!(
+                    "route add default via {isp} dev {device} metric {metric}"
+                ))?;
+            }
         }
     }
     let (capture, index) =
@@ -234,8 +252,9 @@ fn words(mac: [u8; 6]) -> String {
 
 fn configuration() -> String {
     let links = (0..LIVE_LINKS).map(|link| {
-        let isp = ISP[usize::from(link)];
-        format!("link.isp{link} = {{ device = \"wan{link}\", down = \"100mbit\", probe = [\"icmp:{isp}\"] }}\n")
+        let targets = [IPV4.isp[usize::from(link)], IPV6_TARGETS[usize::from(link)]];
+        let [isp, isp6] = targets.map(|target| format!("\"icmp:{target}\""));
+        format!("link.isp{link} = {{ device = \"wan{link}\", down = \"100mbit\", probe = [{isp}, {isp6}] }}\n")
     });
     format!("lan = [\"lan0\", \"lan1\"]\n{}", links.collect::<String>())
 }

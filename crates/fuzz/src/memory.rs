@@ -1,7 +1,7 @@
 //! What the judge remembers of a round: what passed before a packet says what may pass after it.
 
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use anabranch_policy::abi::FlowKey;
 
@@ -17,9 +17,9 @@ type Mapping = (u8, End, u64);
 struct Datagram {
     link: Option<u16>,
     proto: u8,
-    src: Ipv4Addr,
-    dst: Ipv4Addr,
-    id: u16,
+    src: IpAddr,
+    dst: IpAddr,
+    id: u32,
 }
 
 impl Datagram {
@@ -41,7 +41,7 @@ impl Datagram {
 #[derive(Clone, Debug, Default)]
 struct Begun {
     ports: HashSet<(u16, u16)>,
-    sent_as: Option<u16>,
+    sent_as: Option<u32>,
 }
 
 /// One direction of a connection, as its LAN host sees it: from and to.
@@ -51,7 +51,7 @@ pub type Stream = (End, End);
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Remote addresses that mappings spoke to.
-    spoken: HashSet<(Mapping, Ipv4Addr)>,
+    spoken: HashSet<(Mapping, IpAddr)>,
     datagrams: HashMap<Datagram, Begun>,
     /// The sequence numbers behind segments that were sent, and what they acknowledged.
     ends: Numbers,
@@ -76,12 +76,12 @@ fn any(seen: &Numbers, stream: Stream, is_it: impl Fn(u32) -> bool) -> Option<bo
 
 impl Memory {
     /// The LAN host of a mapping sent something to `remote`.
-    pub fn speak(&mut self, mapping: Mapping, remote: Ipv4Addr) {
+    pub fn speak(&mut self, mapping: Mapping, remote: IpAddr) {
         self.spoken.insert((mapping, remote));
     }
 
     /// Whether address-dependent filtering lets `remote` speak to a mapping (RFC 4787 REQ-8).
-    pub fn hears(&self, mapping: Mapping, remote: Ipv4Addr) -> bool {
+    pub fn hears(&self, mapping: Mapping, remote: IpAddr) -> bool {
         self.spoken.contains(&(mapping, remote))
     }
 
@@ -105,7 +105,7 @@ impl Memory {
     }
 
     /// The id its first fragment was sent under.
-    pub fn id_of(&self, port: Port, later: &Ip) -> Option<u16> {
+    pub fn id_of(&self, port: Port, later: &Ip) -> Option<u32> {
         self.datagrams.get(&Datagram::of(port, later))?.sent_as
     }
 

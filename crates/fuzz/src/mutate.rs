@@ -1,14 +1,14 @@
 //! What is done to a packet, and which checksums are mended afterwards.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use rand::{RngExt, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
 use crate::build;
-use crate::read::{ICMP, Ip, TCP, word};
+use crate::read::{DESTINATION, FRAGMENT, HOPS, ICMP, ICMP6, IPV6, Ip, ROUTING, TCP, word};
 use crate::script::Shot;
-use crate::site::*;
+use crate::site::{self, Addresses};
 use crate::sum;
 
 /// Values at which code decides.
@@ -21,18 +21,35 @@ fn edge(rng: &mut ChaCha8Rng) -> u8 {
     }
 }
 
-/// Somebody's.
-pub fn address(rng: &mut ChaCha8Rng) -> Ipv4Addr {
-    let hosts = HOSTS.map(|(address, _)| address);
-    let pools: [&[Ipv4Addr]; 6] = [&hosts, &SERVERS, &EXTERNAL, &GATEWAY, &ISP, &STRANGERS];
+/// Somebody's of a family.
+pub fn address(rng: &mut ChaCha8Rng, site: &Addresses) -> IpAddr {
+    let hosts = site.hosts.map(|(address, _)| address);
+    let pools: [&[IpAddr]; 6] = [
+        &hosts,
+        &site.servers,
+        &site.external,
+        &site.gateway,
+        &site.isp,
+        &site.strangers,
+    ];
     let pool = pools.choose(rng).unwrap_or(&pools[0]);
-    *pool.choose(rng).unwrap_or(&SERVERS[0])
+    *pool.choose(rng).unwrap_or(&site.servers[0])
 }
 
-/// Changes one to three things of an IPv4 packet.
+/// Writes an address where there is room for it.
+pub fn write_address(packet: &mut [u8], at: usize, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => write(packet, at, &address.octets()),
+        IpAddr::V6(address) => write(packet, at, &address.octets()),
+    }
+}
+
+/// Changes one to three things of a packet.
 pub fn packet(rng: &mut ChaCha8Rng, packet: &mut Vec<u8>) {
+    let is_ipv6 = packet[0] >> 4 == 6;
     for _ in 0..rng.random_range(1..4) {
         match rng.random_range(0..10) {
+            0..4 if is_ipv6 => header6(rng, packet),
             0..4 => header(rng, packet),
             4..8 => transport(rng, packet),
             8 => length(rng, packet),
@@ -88,20 +105,90 @@ fn header(rng: &mut ChaCha8Rng, packet: &mut Vec<u8>) {
                 .unwrap_or(&0)
         }
         9 => {
-            let source = address(rng).octets();
-            write(packet, 12, &source);
+            let source = address(rng, &site::IPV4);
+            write_address(packet, 12, source);
         }
         10 => {
-            let target = address(rng).octets();
-            write(packet, 16, &target);
+            let target = address(rng, &site::IPV4);
+            write_address(packet, 16, target);
         }
         _ => *packet = build::with_options(packet, &options(rng)),
     }
 }
 
+/// The same of IPv6, whose extensions are what options were.
+fn header6(rng: &mut ChaCha8Rng, packet: &mut Vec<u8>) {
+    match rng.random_range(0..12) {
+        0 => packet[0] = edge(rng),
+        1 => {
+            let label = [0x60 | rng.random_range(0..16), rng.random(), rng.random()];
+            write(packet, 0, &label);
+        }
+        2 if packet.len() >= IPV6 => {
+            let length = word(packet, 4).wrapping_add_signed(rng.random_range(-24..24));
+            write(packet, 4, &length.to_be_bytes());
+        }
+        3 => {
+            let next = [0, 1, 6, 17, 41, 43, 44, 50, 51, 58, 59, 60, 132, 135, 255];
+            write(packet, 6, &[*next.choose(rng).unwrap_or(&0)]);
+        }
+        4 => write(packet, 7, &[*[0, 1, 2, 255].choose(rng).unwrap_or(&1)]),
+        5 => {
+            let source = address(rng, &site::IPV6);
+            write_address(packet, 8, source);
+        }
+        6 => {
+            let target = address(rng, &site::IPV6);
+            write_address(packet, 24, target);
+        }
+        // A host has more addresses than one.
+        7 => {
+            let last = rng.random::<u64>().to_be_bytes();
+            write(packet, 16, &last);
+        }
+        _ => {
+            for _ in 0..*[1, 1, 1, 2, 3, 8].choose(rng).unwrap_or(&1) {
+                let (kind, bytes) = extension(rng);
+                *packet = build::with_extension(packet, kind, &bytes);
+            }
+        }
+    }
+}
+
+/// An extension header: harmless ones, those that steer or cut, jumbo's option, and nonsense.
+fn extension(rng: &mut ChaCha8Rng) -> (u8, Vec<u8>) {
+    let offset = [edge(rng), edge(rng)];
+    let mut long = vec![0, 20, 1, 162];
+    long.resize(168, 0);
+    let known: [(u8, &[u8]); 11] = [
+        (HOPS, &[0, 0, 1, 4, 0, 0, 0, 0]),
+        (HOPS, &[0, 0, 5, 2, 0, 0, 1, 0]),
+        // A jumbogram (RFC 2675), and what is none.
+        (HOPS, &[0, 0, 0xc2, 4, 0, 1, 0, 0]),
+        (DESTINATION, &[0, 0, 1, 4, 0, 0, 0, 0]),
+        (DESTINATION, &[0, 9, 1, 4, 0, 0, 0, 0]),
+        (DESTINATION, &long),
+        (ROUTING, &[0, 0, 0, 0, 0, 0, 0, 0]),
+        (ROUTING, &[0, 0, 4, 0, 0, 0, 0, 0]),
+        // A fragment that is the whole datagram (RFC 6946), and others.
+        (FRAGMENT, &[0, 0, 0, 0, 0, 0, 0, 7]),
+        (FRAGMENT, &[0, 0, 0, 1, 0, 0, 0, 7]),
+        (FRAGMENT, &[0, 0, offset[0], offset[1], 0, 0, 0, 7]),
+    ];
+    if rng.random_bool(0.9) {
+        let (kind, bytes) = known.choose(rng).unwrap_or(&known[0]);
+        return (*kind, bytes.to_vec());
+    }
+    let kind = *[HOPS, ROUTING, FRAGMENT, DESTINATION, 51, 135, 139, 253]
+        .choose(rng)
+        .unwrap_or(&HOPS);
+    let length = rng.random_range(1..5) * 8;
+    (kind, (0..length).map(|_| edge(rng)).collect())
+}
+
 /// IP options: harmless ones, those that record or steer, and nonsense.
 fn options(rng: &mut ChaCha8Rng) -> Vec<u8> {
-    let [a, b, c, d] = SERVERS[0].octets();
+    let [a, b, c, d] = [198, 51, 100, 10];
     let known: [&[u8]; 6] = [
         &[1, 1, 1, 0],
         &[148, 4, 0, 0],
@@ -133,7 +220,7 @@ fn transport(rng: &mut ChaCha8Rng, packet: &mut [u8]) {
     }
     match proto {
         TCP => segment(rng, packet, at),
-        ICMP => message(rng, packet, at),
+        ICMP | ICMP6 => message(rng, packet, at),
         _ => datagram(rng, packet, at),
     }
 }
@@ -204,8 +291,10 @@ fn datagram(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
 fn message(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
     match rng.random_range(0..8) {
         0 => {
-            let kind = *[0, 3, 4, 5, 8, 11, 12, 13, 255].choose(rng).unwrap_or(&0);
-            write(packet, at, &[kind]);
+            let kinds = [0, 3, 4, 5, 8, 11, 12, 13, 255];
+            let kinds6 = [1, 2, 3, 4, 128, 129, 134, 137, 255];
+            let kinds = if packet[0] >> 4 == 6 { kinds6 } else { kinds };
+            write(packet, at, &[*kinds.choose(rng).unwrap_or(&0)]);
         }
         1 => {
             let code = rng.random_range(0..16);
@@ -215,7 +304,36 @@ fn message(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
             let rest = [edge(rng), edge(rng), edge(rng), edge(rng)];
             write(packet, at + 4, &rest);
         }
+        _ if packet[0] >> 4 == 6 => quote6(rng, packet, at + 8),
         _ => quote(rng, packet, at + 8),
+    }
+}
+
+/// Of the packet that an ICMPv6 error quotes.
+fn quote6(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
+    match rng.random_range(0..7) {
+        0 => write(packet, at, &[edge(rng)]),
+        1 => {
+            let length = rng.random::<u16>().to_be_bytes();
+            write(packet, at + 4, &length);
+        }
+        2 => {
+            let next = *[0, 1, 6, 17, 43, 44, 58, 60].choose(rng).unwrap_or(&0);
+            write(packet, at + 6, &[next]);
+        }
+        3 => {
+            let source = address(rng, &site::IPV6);
+            write_address(packet, at + 8, source);
+        }
+        4 => {
+            let target = address(rng, &site::IPV6);
+            write_address(packet, at + 24, target);
+        }
+        _ => {
+            let place = at + rng.random_range(0..64);
+            let value = edge(rng);
+            write(packet, place, &[value]);
+        }
     }
 }
 
@@ -239,12 +357,12 @@ fn quote(rng: &mut ChaCha8Rng, packet: &mut [u8], at: usize) {
             write(packet, at + 9, &[proto]);
         }
         4 => {
-            let source = address(rng).octets();
-            write(packet, at + 12, &source);
+            let source = address(rng, &site::IPV4);
+            write_address(packet, at + 12, source);
         }
         5 => {
-            let target = address(rng).octets();
-            write(packet, at + 16, &target);
+            let target = address(rng, &site::IPV4);
+            write_address(packet, at + 16, target);
         }
         6 => {
             let sums = [edge(rng), edge(rng)];
@@ -267,9 +385,14 @@ fn length(rng: &mut ChaCha8Rng, packet: &mut Vec<u8>) {
         2 => packet.resize(length + rng.random_range(1..64), 0xa5),
         _ => {
             // The header agrees.
-            let length = rng.random_range(20..=length.max(20));
+            let is_ipv6 = packet[0] >> 4 == 6;
+            let header = if is_ipv6 { IPV6 } else { 20 };
+            let length = rng.random_range(header..=length.max(header));
             packet.resize(length, 0);
-            write(packet, 2, &(length as u16).to_be_bytes());
+            match is_ipv6 {
+                true => write(packet, 4, &((length - IPV6) as u16).to_be_bytes()),
+                false => write(packet, 2, &(length as u16).to_be_bytes()),
+            }
         }
     }
 }
@@ -288,7 +411,7 @@ fn mend_quote(rng: &mut ChaCha8Rng, packet: &mut [u8]) {
     }
 }
 
-/// Changes what is before the IPv4 header.
+/// Changes what is before the IP header.
 pub fn frame(rng: &mut ChaCha8Rng, shot: &mut Shot) {
     if shot.port.header() == 0 {
         return;
@@ -304,7 +427,7 @@ pub fn frame(rng: &mut ChaCha8Rng, shot: &mut Shot) {
             frame.splice(12..12, tags);
         }
         2 => {
-            let kinds = [[0x86, 0xdd], [8, 6], [0, 46], [0x88, 0x64]];
+            let kinds = [[0x86, 0xdd], [8, 0], [8, 6], [0, 46], [0x88, 0x64]];
             let kind = *kinds.choose(rng).unwrap_or(&kinds[0]);
             frame[12..14].copy_from_slice(&kind);
         }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -75,7 +75,9 @@ impl Action {
 /// Ethernet that others are given.
 fn is_for_sender(port: Port, came: &[u8], left: &[u8]) -> bool {
     match port.header() {
-        0 => left.first().is_some_and(|byte| byte >> 4 == 4),
+        0 => left
+            .first()
+            .is_some_and(|byte| [4, 6].contains(&(byte >> 4))),
         _ => left.get(..6) == came.get(6..12),
     }
 }
@@ -208,10 +210,15 @@ impl Rig {
         let plane = self.plane()?;
         plane.set_settings(&settings(told))?;
         for link in 0..LINKS {
-            let path = path(link, told, indexes[usize::from(LANS) + usize::from(link)]);
-            plane.set_link(LinkId(link), Family::V4, Some(&path))?;
+            let ifindex = indexes[usize::from(LANS) + usize::from(link)];
+            for (family, site) in Family::ALL.into_iter().zip(FAMILIES) {
+                let path = path(link, told, site, ifindex);
+                plane.set_link(LinkId(link), family, Some(&path))?;
+            }
         }
-        plane.install(ClassId::DEFAULT, Family::V4, &choice(told))?;
+        for family in Family::ALL {
+            plane.install(ClassId::DEFAULT, family, &choice(told))?;
+        }
         self.told = told.clone();
         Ok(())
     }
@@ -343,10 +350,10 @@ impl Rig {
     }
 
     /// Whether a confirmed flow of LAN endpoint `inner` has the external endpoint `outer`, towards whomever.
-    pub fn stands_for(&self, outer: (Ipv4Addr, u16), inner: (Ipv4Addr, u16)) -> bool {
+    pub fn stands_for(&self, outer: (IpAddr, u16), inner: (IpAddr, u16)) -> bool {
         let entries = self.flows[0].iter().flatten();
         let named = |address: abi::Addr, port: abi::BePort| (address.ip(), port.get());
-        let wanted = [outer, inner].map(|(address, port)| (address.into(), port));
+        let wanted = [outer, inner];
         entries
             .filter(|(key, _)| key.side != abi::SIDE_LAN)
             .any(|(key, flow)| {
@@ -369,7 +376,7 @@ impl Drop for Rig {
 fn attach(plane: &mut Gateway, indexes: &[u32]) -> Result<()> {
     for (port, &index) in Port::all().into_iter().zip(indexes) {
         let role = match port {
-            Port::Lan(lan) => Role::lan([GATEWAY[usize::from(lan)].into()]),
+            Port::Lan(lan) => Role::lan(FAMILIES.map(|site| site.gateway[usize::from(lan)])),
             Port::Link(link) => Role::Link(LinkId(link)),
         };
         plane.attach(index, role, port.header() == 0, 1500)?;
@@ -378,15 +385,16 @@ fn attach(plane: &mut Gateway, indexes: &[u32]) -> Result<()> {
 }
 
 fn routes(indexes: &[u32]) -> Vec<Route> {
-    let lan = |&(network, length, lan): &(Ipv4Addr, u8, u8)| Route {
-        prefix: (network.into(), length),
+    let lan = |&(network, length, lan): &(IpAddr, u8, u8)| Route {
+        prefix: (network, length),
         verdict: Verdict::Lan {
             ifindex: indexes[usize::from(lan)],
-            via: (network == BEHIND_ROUTER.0).then_some(ROUTER.into()),
+            via: (network == family_of(network).behind_router.0)
+                .then_some(family_of(network).router),
         },
     };
-    let own = |&address: &Ipv4Addr| Route {
-        prefix: (address.into(), 32),
+    let own = |&address: &IpAddr| Route {
+        prefix: (address, if address.is_ipv6() { 128 } else { 32 }),
         verdict: match lan_of(address) {
             Some(lan) => Verdict::LocalInLan {
                 ifindex: indexes[usize::from(lan)],
@@ -394,17 +402,26 @@ fn routes(indexes: &[u32]) -> Vec<Route> {
             None => Verdict::Local,
         },
     };
-    let lans = LAN_PREFIXES.iter().map(lan);
-    let own = GATEWAY.iter().chain(&EXTERNAL).map(own);
-    lans.chain(own).collect()
+    let lans = |site: &'static Addresses| site.lan_prefixes.iter();
+    let owned = |site: &'static Addresses| site.gateway.iter().chain(&site.external);
+    let lans = FAMILIES.into_iter().flat_map(lans).map(lan);
+    // As the daemon tells.
+    let of_links = [("fe80::", 10), ("ff00::", 8)].map(|(network, length): (&str, u8)| Route {
+        prefix: (network.parse().expect("an address"), length),
+        verdict: Verdict::Kernel,
+    });
+    lans.chain(of_links)
+        .chain(FAMILIES.into_iter().flat_map(owned).map(own))
+        .collect()
 }
 
-fn path(link: u16, told: &Told, ifindex: u32) -> LinkPath {
+fn path(link: u16, told: &Told, site: &Addresses, ifindex: u32) -> LinkPath {
     let bare = link == BARE_LINK;
+    let external = site.external[usize::from(link)];
     LinkPath {
-        external: EXTERNAL[usize::from(link)].into(),
-        gateway: (!bare).then_some(ISP[usize::from(link)].into()),
-        prefix: None,
+        external,
+        gateway: (!bare).then_some(site.isp[usize::from(link)]),
+        prefix: told.prefix_of(link).filter(|_| external.is_ipv6()),
         ifindex,
         mtu: told.mtu[usize::from(link)],
         point_to_point: bare,

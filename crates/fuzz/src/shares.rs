@@ -1,7 +1,7 @@
 //! What LAN hosts, LAN devices and links hold: as the programs count it, and as the flows themselves say.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 
 use anabranch_policy::abi::{self, Flow, FlowKey, Gauges, Host, HostKey, Table};
@@ -10,16 +10,16 @@ use aya::maps::{Array, Map, MapData};
 
 use crate::kernel::RawMap;
 use crate::read::{TCP, pod};
-use crate::site::{BEHIND_ROUTER, HOSTS_MAX, Told, is_within};
+use crate::site::{HOSTS_MAX, Told, family_of, is_within};
 
 /// Who a LAN packet counts against: the sender's MAC on the device its address is routed to, or the address if that is
-/// behind a router. `ifindex` is that device's.
-pub fn sender(ifindex: u32, mac: [u8; 6], address: Ipv4Addr) -> HostKey {
+/// behind a router, of IPv6 the network. `ifindex` is that device's.
+pub fn sender(ifindex: u32, mac: [u8; 6], address: IpAddr) -> HostKey {
     host(
         ifindex,
         mac,
         address.into(),
-        is_within(address, BEHIND_ROUTER),
+        is_within(address, family_of(address).behind_router),
     )
 }
 
@@ -36,7 +36,9 @@ fn host(ifindex: u32, mac: [u8; 6], address: abi::Addr, is_behind_router: bool) 
         ..HostKey::default()
     };
     if is_behind_router {
-        key.address = address;
+        // Of IPv6 a /64.
+        let kept = if address.ip().is_ipv6() { 8 } else { 16 };
+        key.address.0[..kept].copy_from_slice(&address.0[..kept]);
     }
     key
 }

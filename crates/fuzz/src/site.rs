@@ -1,7 +1,8 @@
-//! The addresses of the site under test: two LANs, a network behind a LAN router, three links, some of the internet.
+//! The addresses of the site under test, of both families: two LANs, a network behind a LAN router, three links, some of the
+//! internet.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anabranch_policy::abi;
 use anyhow::{Context, bail};
@@ -13,51 +14,140 @@ pub const LINKS: u16 = 3;
 /// The link that is a layer-3 device: its packets have no Ethernet header.
 pub const BARE_LINK: u16 = 2;
 
-/// The gateway's address on each link.
-pub const EXTERNAL: [Ipv4Addr; LINKS as usize] = [
-    Ipv4Addr::new(203, 0, 113, 2),
-    Ipv4Addr::new(192, 0, 2, 2),
-    Ipv4Addr::new(198, 18, 0, 2),
-];
-/// The next hop of each link.
-pub const ISP: [Ipv4Addr; LINKS as usize] = [
-    Ipv4Addr::new(203, 0, 113, 1),
-    Ipv4Addr::new(192, 0, 2, 1),
-    Ipv4Addr::new(198, 18, 0, 1),
-];
-/// The gateway's address on each LAN device.
-pub const GATEWAY: [Ipv4Addr; LANS as usize] =
-    [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 1, 1)];
-/// A router on the first LAN, and what is behind it.
-pub const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
-/// Network and length of its prefix.
-pub const BEHIND_ROUTER: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 9, 0, 0), 16);
+/// Network and length of a prefix.
+pub type Prefix = (IpAddr, u8);
 
-/// The LANs' prefixes, with the device that leads there.
-pub const LAN_PREFIXES: [(Ipv4Addr, u8, u8); 3] = [
-    (Ipv4Addr::new(10, 0, 0, 0), 24, 0),
-    (Ipv4Addr::new(10, 0, 1, 0), 24, 1),
-    (BEHIND_ROUTER.0, BEHIND_ROUTER.1, 0),
-];
+/// Who is where in one family.
+#[derive(Debug)]
+pub struct Addresses {
+    /// The gateway's address on each link.
+    pub external: [IpAddr; LINKS as usize],
+    /// The next hop of each link.
+    pub isp: [IpAddr; LINKS as usize],
+    /// The gateway's address on each LAN device.
+    pub gateway: [IpAddr; LANS as usize],
+    /// A router on the first LAN.
+    pub router: IpAddr,
+    /// What is behind it.
+    pub behind_router: Prefix,
+    /// The LANs' prefixes, with the device that leads there.
+    pub lan_prefixes: [(IpAddr, u8, u8); 3],
+    /// LAN hosts, with the device they are on; the same of both families.
+    pub hosts: [(IpAddr, u8); 6],
+    /// Of the internet. `BPF_PROG_TEST_RUN` takes the kind of a packet from bytes 12 and 13, which on a layer-3 link are of the
+    /// source: only 8.0.0.0/16 is IPv4 there, and what has 86dd as its third group IPv6.
+    pub servers: [IpAddr; 4],
+    /// What a packet may claim although nobody has it.
+    pub strangers: [IpAddr; 9],
+}
 
-/// LAN hosts, with the device they are on.
-pub const HOSTS: [(Ipv4Addr, u8); 6] = [
-    (Ipv4Addr::new(10, 0, 0, 2), 0),
-    (Ipv4Addr::new(10, 0, 0, 3), 0),
-    (Ipv4Addr::new(10, 0, 0, 4), 0),
-    (Ipv4Addr::new(10, 0, 1, 2), 1),
-    (Ipv4Addr::new(10, 0, 1, 3), 1),
-    (Ipv4Addr::new(10, 9, 3, 7), 0),
-];
+const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}
 
-/// Of the internet. `BPF_PROG_TEST_RUN` takes the kind of a packet from bytes 12 and 13, which on a layer-3 link are half
-/// of the source: only 8.0.0.0/16 is IPv4 there.
-pub const SERVERS: [Ipv4Addr; 4] = [
-    Ipv4Addr::new(198, 51, 100, 10),
-    Ipv4Addr::new(198, 51, 100, 11),
-    Ipv4Addr::new(8, 0, 0, 10),
-    Ipv4Addr::new(8, 0, 0, 11),
-];
+/// The first four groups and the last two.
+const fn v6(network: [u16; 4], high: u16, low: u16) -> IpAddr {
+    let [a, b, c, d] = network;
+    IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, high, low))
+}
+
+const fn lan6(subnet: u16, host: u16) -> IpAddr {
+    v6([0xfd00, 0, 0, subnet], 0, host)
+}
+
+/// Of the documentation's network (RFC 3849).
+const fn net6(network: u16, host: u16) -> IpAddr {
+    v6([0x2001, 0xdb8, network, 0], 0, host)
+}
+
+/// IPv4.
+pub static IPV4: Addresses = Addresses {
+    external: [v4(203, 0, 113, 2), v4(192, 0, 2, 2), v4(198, 18, 0, 2)],
+    isp: [v4(203, 0, 113, 1), v4(192, 0, 2, 1), v4(198, 18, 0, 1)],
+    gateway: [v4(10, 0, 0, 1), v4(10, 0, 1, 1)],
+    router: v4(10, 0, 0, 254),
+    behind_router: (v4(10, 9, 0, 0), 16),
+    lan_prefixes: [
+        (v4(10, 0, 0, 0), 24, 0),
+        (v4(10, 0, 1, 0), 24, 1),
+        (v4(10, 9, 0, 0), 16, 0),
+    ],
+    hosts: [
+        (v4(10, 0, 0, 2), 0),
+        (v4(10, 0, 0, 3), 0),
+        (v4(10, 0, 0, 4), 0),
+        (v4(10, 0, 1, 2), 1),
+        (v4(10, 0, 1, 3), 1),
+        (v4(10, 9, 3, 7), 0),
+    ],
+    servers: [
+        v4(198, 51, 100, 10),
+        v4(198, 51, 100, 11),
+        v4(8, 0, 0, 10),
+        v4(8, 0, 0, 11),
+    ],
+    strangers: [
+        v4(192, 168, 7, 7),
+        v4(127, 0, 0, 1),
+        v4(0, 0, 0, 0),
+        v4(255, 255, 255, 255),
+        v4(224, 0, 0, 251),
+        v4(169, 254, 1, 1),
+        v4(10, 0, 0, 77),
+        v4(10, 0, 0, 255),
+        v4(10, 77, 0, 1),
+    ],
+};
+
+/// IPv6. The first link's next hop has an address of the line alone.
+pub static IPV6: Addresses = Addresses {
+    external: [net6(0xa, 2), net6(0xb, 2), net6(0xc, 2)],
+    isp: [v6([0xfe80, 0, 0, 0], 0, 1), net6(0xb, 1), net6(0xc, 1)],
+    gateway: [lan6(0, 1), lan6(1, 1)],
+    router: lan6(0, 254),
+    behind_router: (lan6(0x10, 0), 60),
+    lan_prefixes: [
+        (lan6(0, 0), 64, 0),
+        (lan6(1, 0), 64, 1),
+        (lan6(0x10, 0), 60, 0),
+    ],
+    hosts: [
+        (lan6(0, 2), 0),
+        (lan6(0, 3), 0),
+        (lan6(0, 4), 0),
+        (lan6(1, 2), 1),
+        (lan6(1, 3), 1),
+        (lan6(0x13, 7), 0),
+    ],
+    servers: [net6(5, 10), net6(5, 11), net6(0x86dd, 10), net6(0x86dd, 11)],
+    strangers: [
+        v6([0xfd77, 0, 0, 0], 0, 7),
+        v6([0; 4], 0, 1),
+        v6([0; 4], 0, 0),
+        v6([0xff02, 0, 0, 0], 0, 1),
+        v6([0xff05, 0, 0, 0], 0, 2),
+        v6([0xfe80, 0, 0, 0], 0, 9),
+        lan6(0, 0x77),
+        // Of an IPv4 host, mapped.
+        IpAddr::V6(Ipv4Addr::new(10, 0, 0, 2).to_ipv6_mapped()),
+        lan6(0x77, 1),
+    ],
+};
+
+/// Both families.
+pub static FAMILIES: [&Addresses; 2] = [&IPV4, &IPV6];
+
+/// Of an address's family.
+pub fn family_of(address: IpAddr) -> &'static Addresses {
+    FAMILIES[usize::from(address.is_ipv6())]
+}
+
+/// The link that translates the prefix of IPv6 alone, where a round says so, and what is routed to it then.
+pub const PREFIXED_LINK: u16 = 1;
+/// As long as the prefix that is told at most.
+pub const PREFIX: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xb00, 0x7700, 0, 0, 0, 0);
+/// Of all that a round may tell.
+const PREFIX_MIN: u8 = 48;
 
 /// External ports, and those of them that are the host's own, both ends included.
 pub const PORTS: (u16, u16) = (1024, 65535);
@@ -68,19 +158,6 @@ pub const EPHEMERAL: (u16, u16) = (32768, 60999);
 pub const HOSTS_MAX: u32 = 1024;
 /// Flows in the main table, unless a round is told less. More than a round has packets: a look walks all their places.
 pub const FLOWS_MAX: u32 = 16_384;
-
-/// What a packet may claim although nobody has it.
-pub const STRANGERS: [Ipv4Addr; 9] = [
-    Ipv4Addr::new(192, 168, 7, 7),
-    Ipv4Addr::new(127, 0, 0, 1),
-    Ipv4Addr::new(0, 0, 0, 0),
-    Ipv4Addr::new(255, 255, 255, 255),
-    Ipv4Addr::new(224, 0, 0, 251),
-    Ipv4Addr::new(169, 254, 1, 1),
-    Ipv4Addr::new(10, 0, 0, 77),
-    Ipv4Addr::new(10, 0, 0, 255),
-    Ipv4Addr::new(10, 77, 0, 1),
-];
 
 /// Where a packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,32 +204,52 @@ impl Port {
     }
 }
 
+fn bits(address: IpAddr) -> (u128, u8) {
+    match address {
+        IpAddr::V4(address) => (address.to_bits().into(), 32),
+        IpAddr::V6(address) => (address.to_bits(), 128),
+    }
+}
+
 /// Whether an address is of a prefix.
-pub fn is_within(address: Ipv4Addr, (network, length): (Ipv4Addr, u8)) -> bool {
-    (address.to_bits() ^ network.to_bits()) >> (32 - length) == 0
+pub fn is_within(address: IpAddr, (network, length): Prefix) -> bool {
+    let ((address, size), (network, network_size)) = (bits(address), bits(network));
+    size == network_size && (address ^ network) >> (size - length) == 0
 }
 
 /// The LAN device that leads to an address, if it is of the LAN.
-pub fn lan_of(address: Ipv4Addr) -> Option<u8> {
-    let mut prefixes = LAN_PREFIXES.iter();
+pub fn lan_of(address: IpAddr) -> Option<u8> {
+    let mut prefixes = family_of(address).lan_prefixes.iter();
     let found = prefixes.find(|&&(network, length, _)| is_within(address, (network, length)));
     found.map(|&(_, _, lan)| lan)
 }
 
-/// The link that has this external address.
-pub fn link_of(external: Ipv4Addr) -> Option<u16> {
-    let found = EXTERNAL.iter().position(|&address| address == external);
-    found.map(|index| index as u16)
+/// The link that has this external address, or may have its prefix.
+pub fn link_of(external: IpAddr) -> Option<u16> {
+    let mut links = (0..).zip(&family_of(external).external);
+    let found = links.find(|&(_, &address)| address == external);
+    let is_prefixed = is_within(external, (PREFIX.into(), PREFIX_MIN));
+    found
+        .map(|(link, _)| link)
+        .or(is_prefixed.then_some(PREFIXED_LINK))
 }
 
 /// No router forwards what is for such an address.
-pub fn is_never_forwarded(address: Ipv4Addr) -> bool {
-    let [first, second, ..] = address.octets();
-    first == 0 || first == 127 || first >= 224 || (first, second) == (169, 254)
+pub fn is_never_forwarded(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let [first, second, ..] = address.octets();
+            first == 0 || first == 127 || first >= 224 || (first, second) == (169, 254)
+        }
+        IpAddr::V6(address) => {
+            let first = address.segments()[0];
+            first == 0 || first & 0xffc0 == 0xfe80 || first >> 8 == 0xff
+        }
+    }
 }
 
 /// Never the internet's, or known to the kernel better than to the gateway: routed by the kernel.
-pub fn is_kernels(address: Ipv4Addr) -> bool {
+pub fn is_kernels(address: IpAddr) -> bool {
     is_never_forwarded(address) || lan_of(address).is_some() || link_of(address).is_some()
 }
 
@@ -183,6 +280,8 @@ pub struct Told {
     pub full: u32,
     /// Bit i: link i takes new flows.
     pub usable: u64,
+    /// Bits of the prefix of IPv6 that the second link translates alone; 0: it has none.
+    pub prefix: u8,
     /// Of each link, in bytes of IP packet.
     pub mtu: [u32; LINKS as usize],
 }
@@ -202,6 +301,7 @@ impl Default for Told {
             ports: 0,
             full: FLOWS_MAX,
             usable: (1 << LINKS) - 1,
+            prefix: 0,
             mtu: [1500; LINKS as usize],
         }
     }
@@ -222,6 +322,11 @@ impl Told {
         let is_given = |port: &u16| !(EPHEMERAL.0..=EPHEMERAL.1).contains(port);
         let ports = (first..=last).filter(is_given).count() as u32;
         (ports / 4).max(1)
+    }
+
+    /// What a link translates the prefix of IPv6 to, if it does no more than that.
+    pub fn prefix_of(&self, link: u16) -> Option<(Ipv6Addr, u8)> {
+        (link == PREFIXED_LINK && self.prefix > 0).then_some((PREFIX, self.prefix))
     }
 
     /// Ports that are never given away.
@@ -248,8 +353,8 @@ impl fmt::Display for Told {
         )?;
         write!(
             f,
-            "quota={} ports={} full={} usable={} ",
-            self.quota, self.ports, self.full, self.usable
+            "quota={} ports={} full={} usable={} prefix={} ",
+            self.quota, self.ports, self.full, self.usable, self.prefix
         )?;
         write!(f, "mtu={first},{second},{third}")
     }
@@ -275,6 +380,7 @@ impl std::str::FromStr for Told {
                 "ports" => told.ports = value.parse()?,
                 "full" => told.full = value.parse()?,
                 "usable" => told.usable = value.parse()?,
+                "prefix" => told.prefix = value.parse()?,
                 "mtu" => {
                     let sizes: Vec<u32> =
                         value.split(',').map(str::parse).collect::<Result<_, _>>()?;

@@ -1,7 +1,7 @@
 //! The flow tables before and after: what changed must belong to a packet that arrived in between.
 
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use anabranch_policy::abi::{self, Flow, FlowKey, HostKey};
@@ -22,18 +22,18 @@ struct Named {
     remote: End,
 }
 
-const NOBODY: End = (Ipv4Addr::UNSPECIFIED, 0);
+const NOBODY: End = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// The flows that packets since the last look may have changed.
 #[derive(Default)]
 pub struct Touched {
     flows: HashSet<Named>,
     /// Of fragments, which name no ports.
-    hosts: HashSet<(u8, u8, Ipv4Addr)>,
+    hosts: HashSet<(u8, u8, IpAddr)>,
     /// LAN hosts that may have opened a flow, and so lost an older one that nobody had answered, with their addresses.
-    openers: HashMap<HostKey, HashSet<Ipv4Addr>>,
+    openers: HashMap<HostKey, HashSet<IpAddr>>,
     /// Protocol, LAN address and the address it spoke to.
-    spoken: HashSet<(u8, Ipv4Addr, Ipv4Addr)>,
+    spoken: HashSet<(u8, IpAddr, IpAddr)>,
 }
 
 impl Touched {
@@ -74,7 +74,7 @@ impl Touched {
     }
 
     /// A LAN host sent something from `address`.
-    pub fn by_host(&mut self, host: HostKey, address: Ipv4Addr) {
+    pub fn by_host(&mut self, host: HostKey, address: IpAddr) {
         self.openers.entry(host).or_default().insert(address);
     }
 
@@ -91,17 +91,10 @@ impl Touched {
     }
 }
 
-fn v4(address: abi::Addr) -> Ipv4Addr {
-    match address.ip() {
-        std::net::IpAddr::V4(address) => address,
-        std::net::IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
-    }
-}
-
 /// Local and remote end.
 pub fn ends_of(key: &FlowKey) -> (End, End) {
-    let local = (v4(key.local), key.local_port.get());
-    (local, (v4(key.remote), key.remote_port.get()))
+    let local = (key.local.ip(), key.local_port.get());
+    (local, (key.remote.ip(), key.remote_port.get()))
 }
 
 fn name_of(key: &FlowKey) -> Named {
@@ -237,7 +230,7 @@ impl Tables {
 
     /// Whether the LAN address `local` spoke to the remote address of a permission.
     fn is_spoken(&self, permission: &FlowKey, local: abi::Addr) -> bool {
-        let spoken = (permission.proto, v4(local), v4(permission.remote));
+        let spoken = (permission.proto, local.ip(), permission.remote.ip());
         self.touched.spoken.contains(&spoken)
     }
 
@@ -248,7 +241,7 @@ impl Tables {
         let sent_from = self.touched.openers.get(&host);
         key.side != abi::SIDE_LAN
             || is_old
-            || sent_from.is_some_and(|addresses| addresses.contains(&v4(key.local)))
+            || sent_from.is_some_and(|addresses| addresses.contains(&key.local.ip()))
     }
 
     /// A permission stays until its place is another's, or was: then it is worth nothing.
@@ -278,7 +271,7 @@ impl Tables {
 
     /// Whether anybody of the LAN spoke to the remote address of a permission or a connection.
     fn is_spoken_to(&self, key: &FlowKey) -> bool {
-        let (proto, remote) = (key.proto, v4(key.remote));
+        let (proto, remote) = (key.proto, key.remote.ip());
         let mut spoken = self.touched.spoken.iter();
         spoken.any(|&(by, _, to)| (by, to) == (proto, remote))
     }
@@ -309,7 +302,7 @@ fn words(key: &FlowKey) -> String {
         local,
         remote,
     } = name_of(key);
-    let end = |(address, port): End| format!("{address}:{port}");
+    let end = |end: End| std::net::SocketAddr::from(end).to_string();
     format!(
         "side {side} protocol {proto} {} with {}",
         end(local),

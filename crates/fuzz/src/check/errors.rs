@@ -1,6 +1,6 @@
 //! ICMP errors about a flow's packets.
 
-use super::same::{changed_at, demand_equal, port_at};
+use super::same::{changed_at, changed_in_header, demand_equal, header_sum, port_at};
 use super::{Case, Verdict, Way, changed_address, demand_hop, end_of, ends};
 use crate::memory::stream;
 use crate::read::Ip;
@@ -14,10 +14,13 @@ impl Case<'_> {
         let (was, is) = quotes.ok_or("the quote is cut short")?;
         demand_hop(&came, &left)?;
         demand!(
-            sum::holds(&[came.body()]),
+            sum::transport(&came) == Some(0xffff),
             "its ICMP checksum was wrong when it came"
         );
-        demand!(sum::holds(&[left.body()]), "the ICMP checksum is wrong");
+        demand!(
+            sum::transport(&left) == Some(0xffff),
+            "the ICMP checksum is wrong"
+        );
         let ports = was.ports().zip(is.ports());
         let (from, to) = ports.ok_or("the quote has no ports")?;
         // What the remote end saw as source is what it quotes as source.
@@ -46,7 +49,7 @@ fn demand_quoted_sums(was: &Ip, is: &Ip) -> Verdict {
     let before = sum::sum(&[&was.bytes[..was.header()]]);
     let after = sum::sum(&[&is.bytes[..is.header()]]);
     demand!(
-        sum::is_same(before, after),
+        was.is_ipv6() || sum::is_same(before, after),
         "the quoted header's checksum does not follow"
     );
     let residues = (sum::transport(was), sum::transport(is));
@@ -67,23 +70,20 @@ fn is_the_same_error(way: Way, came: &Ip, left: &Ip, was: &Ip) -> Verdict {
     let inner = way.back();
     let quote = came.header() + 8;
     let mut expected = came.bytes.to_vec();
-    let mut copy = |at: usize, length: usize| {
+    let check = sum::field_of(was).filter(|at| at + 2 <= was.body().len());
+    let quoted = [
+        Some(changed_at(inner, was)),
+        header_sum(was),
+        Some((was.header() + port_at(inner, was.proto()), 2)),
+        check.map(|at| (was.header() + at, 2)),
+    ];
+    let quoted = quoted
+        .into_iter()
+        .flatten()
+        .map(|(at, length)| (quote + at, length));
+    let message = [(came.header() + 2, 2)];
+    for (at, length) in changed_in_header(way, came).chain(message).chain(quoted) {
         expected[at..at + length].copy_from_slice(&left.bytes[at..at + length]);
-    };
-    for (at, length) in [
-        (changed_at(way), 4),
-        (4, 2),
-        (8, 1),
-        (10, 2),
-        (came.header() + 2, 2),
-        (quote + changed_at(inner), 4),
-        (quote + 10, 2),
-        (quote + was.header() + port_at(inner, was.proto()), 2),
-    ] {
-        copy(at, length);
-    }
-    if let Some(check) = sum::field(was.proto()).filter(|at| at + 2 <= was.body().len()) {
-        copy(quote + was.header() + check, 2);
     }
     demand_equal(&expected, left.bytes)
 }

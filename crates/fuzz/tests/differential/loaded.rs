@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use anabranch_fuzz::kernel::RawMap;
 use anabranch_fuzz::read::Ip;
 use anabranch_fuzz::site::Port;
 use anabranch_policy::Reason;
-use anabranch_policy::abi::{self, Flow, FlowKey};
+use anabranch_policy::abi::{self, Flow, FlowKey, link_place};
 use anabranch_testbed::netns::{Entered, Namespace};
 use anyhow::{Context, Result};
 use aya::maps::{Array, HashMap, Map, MapData};
@@ -63,8 +63,15 @@ struct Ambient {
 unsafe impl Pod for Ambient {}
 
 /// The address that flows have on a link.
-pub fn external(link: u16) -> Ipv4Addr {
-    Ipv4Addr::new(192, 0, 2, 2 + link as u8)
+pub fn external(family: Family, link: u16) -> IpAddr {
+    on_line(family, 2 + link)
+}
+
+fn on_line(family: Family, host: u16) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(192, 0, 2, host as u8).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, host).into(),
+    }
 }
 
 /// What became of a packet.
@@ -73,7 +80,7 @@ pub struct Outcome {
     /// Why it left.
     pub reason: &'static Reason,
     /// Where from and to, if it was sent on.
-    pub sent: Option<(SocketAddrV4, SocketAddrV4)>,
+    pub sent: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// The programs, and the gateway that holds them.
@@ -182,8 +189,8 @@ impl Loaded {
         let ends = |ip: Ip| {
             let (from, to) = ip.ports()?;
             Some((
-                SocketAddrV4::new(ip.src(), from),
-                SocketAddrV4::new(ip.dst(), to),
+                SocketAddr::new(ip.src(), from),
+                SocketAddr::new(ip.dst(), to),
             ))
         };
         Ok(Outcome {
@@ -230,24 +237,30 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
     };
     let (mut plane, _) = Gateway::open_build(pins, sizes, build)?;
     plane.set_settings(&settings(0))?;
-    for link in 0..LINKS {
+    for (family, link) in links() {
         let path = LinkPath {
-            external: external(link).into(),
-            gateway: Some(Ipv4Addr::new(192, 0, 2, 1).into()),
+            external: external(family, link),
+            gateway: Some(on_line(family, 1)),
             prefix: None,
             ifindex: LOOPBACK,
             mtu: MTU,
             point_to_point: false,
         };
-        plane.set_link(LinkId(link), Family::V4, Some(&path))?;
+        plane.set_link(LinkId(link), family, Some(&path))?;
     }
     plane.set_routes(&routes())?;
     Ok(plane)
 }
 
+fn links() -> impl Iterator<Item = (Family, u16)> {
+    let links = |family| (0..LINKS).map(move |link| (family, link));
+    Family::ALL.into_iter().flat_map(links)
+}
+
 fn settings(routed: u64) -> Settings {
+    let places = Family::ALL.map(|family| (routed as u32) << link_place(0, family));
     Settings {
-        routed: routed as u32,
+        routed: places[0] | places[1],
         tcp_established_ns: ESTABLISHED_NS,
         tcp_transitory_ns: UNANSWERED_NS,
         embryo_ns: UNANSWERED_NS,
@@ -263,22 +276,27 @@ fn settings(routed: u64) -> Settings {
 }
 
 fn routes() -> Vec<Route> {
-    let own = (0..LINKS).map(|link| Route {
-        prefix: (external(link).into(), 32),
+    let whole = |family| if family == Family::V4 { 32 } else { 128 };
+    let own = links().map(|(family, link)| Route {
+        prefix: (external(family, link), whole(family)),
         verdict: Verdict::Local,
     });
-    let lan = Route {
-        prefix: (Ipv4Addr::new(10, 0, 0, 0).into(), 24),
+    let lan = |(network, length): (IpAddr, u8)| Route {
+        prefix: (network, length),
         verdict: Verdict::Lan {
             ifindex: LOOPBACK,
             via: None,
         },
     };
-    own.chain([lan]).collect()
+    let lans: [(IpAddr, u8); 2] = [
+        (Ipv4Addr::new(10, 0, 0, 0).into(), 24),
+        (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0).into(), 32),
+    ];
+    own.chain(lans.map(lan)).collect()
 }
 
 /// A TCP segment with right checksums.
-pub fn segment(from: SocketAddrV4, to: SocketAddrV4, says: &Says) -> Vec<u8> {
-    let end = |socket: SocketAddrV4| (*socket.ip(), socket.port());
+pub fn segment(from: SocketAddr, to: SocketAddr, says: &Says) -> Vec<u8> {
+    let end = |socket: SocketAddr| (socket.ip(), socket.port());
     build::tcp(end(from), end(to), 1, says)
 }

@@ -1,13 +1,14 @@
-//! The loaded programs and the simulator's gateway, given the same transcripts: after every step the same packets have left by
-//! the same links, every flow is bound to the same link in the same state, and the same has been counted.
+//! The loaded programs and the simulator's gateway, given the same transcripts, of flows of either family or of both: after every
+//! step the same packets have left by the same links, every flow is bound to the same link in the same state, and the same has
+//! been counted.
 //!
 //! Both take their decisions from `bpf/policy`. What each does around them is written twice, in `bpf/lib` and in
 //! `crates/sim/src/gateway`, and is what is compared here. The programs are built with clock and random numbers of a map.
 //!
-//! What the simulator has no notion of is left out: routes by one link, excepted ports, shares by table; addresses and ports that
-//! change or run out, tables that are full, sequence numbers that are wrong, UDP, ICMP, fragments, packets between LAN hosts,
-//! several flows of one LAN endpoint, another connection between the ends of one that has not ended, and hosts that remember a
-//! flow for longer than the gateway does.
+//! What the simulator has no notion of is left out: routes by one link, excepted ports, shares by table; links that translate a
+//! prefix alone, where an attempt begins anew; addresses and ports that change or run out, tables that are full, sequence numbers
+//! that are wrong, UDP, ICMP, fragments, packets between LAN hosts, several flows of one LAN endpoint, another connection between
+//! the ends of one that has not ended, and hosts that remember a flow for longer than the gateway does.
 
 mod loaded;
 #[path = "../../../dataplane/tests/common/property.rs"]
@@ -24,7 +25,7 @@ use anabranch_sim::tcp::Kind;
 use proptest::test_runner::{TestCaseError, TestError};
 
 use loaded::Loaded;
-use transcript::{Policy, Step, Way, transcript};
+use transcript::{Policy, SLOTS, Site, Step, Way, transcript};
 use worlds::Worlds;
 
 const CASES: u32 = 1500;
@@ -48,17 +49,17 @@ const REACHED: [(&str, u32); 11] = [
 fn the_loaded_programs_and_the_simulator_do_the_same() {
     let loaded = RefCell::new(Loaded::new().expect("this needs root"));
     let mut runner = property::runner(CASES, SHRINKS);
-    let outcome = runner.run(&transcript(), |(seed, routed, policy, steps)| {
+    let outcome = runner.run(&transcript(), |(seed, site, policy, steps)| {
         let mut loaded = loaded.borrow_mut();
-        let mut worlds = Worlds::new(&mut loaded, seed, routed, &policy).unwrap();
+        let mut worlds = Worlds::new(&mut loaded, seed, site, &policy).unwrap();
         if steps.iter().all(|step| worlds.step(step).unwrap()) {
             return Ok(());
         }
         Err(TestCaseError::fail(worlds.story().to_owned()))
     });
     match outcome {
-        Err(TestError::Fail(story, (seed, routed, _, _))) => {
-            panic!("random numbers of {seed}, links without NAT {routed:#b}\n{story}")
+        Err(TestError::Fail(story, (seed, site, _, _))) => {
+            panic!("random numbers of {seed}, {site:?}\n{story}")
         }
         Err(error) => panic!("{error}"),
         Ok(()) => {}
@@ -76,15 +77,20 @@ fn play(policy: Policy, steps: &[Step]) -> Option<Bound> {
     play_over(0, policy, steps)
 }
 
-/// The same where the links of `routed`, as bits, have no NAT.
+/// The same where the links of `routed`, as bits, have no NAT: of either family.
 #[track_caller]
 fn play_over(routed: u64, policy: Policy, steps: &[Step]) -> Option<Bound> {
     let mut loaded = Loaded::new().expect("this needs root");
-    let mut worlds = Worlds::new(&mut loaded, 1, routed, &policy).unwrap();
-    for step in steps {
-        assert!(worlds.step(step).unwrap(), "{}", worlds.story());
-    }
-    worlds.bound(0)
+    let known = [0, (1 << SLOTS) - 1].map(|ipv6| {
+        let site = Site { routed, ipv6 };
+        let mut worlds = Worlds::new(&mut loaded, 1, site, &policy).unwrap();
+        for step in steps {
+            assert!(worlds.step(step).unwrap(), "{site:?}\n{}", worlds.story());
+        }
+        worlds.bound(0)
+    });
+    assert_eq!(known[0], known[1]);
+    known[0]
 }
 
 /// The first flow's host sends.

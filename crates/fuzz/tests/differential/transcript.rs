@@ -15,7 +15,7 @@ pub const SLOTS: usize = 5;
 pub const PORT: u16 = 80;
 /// The default class, and two that rules name.
 pub const CLASSES: u8 = 3;
-/// Of LAN hosts, and of servers.
+/// Of LAN hosts, and of servers, of one family. A host is of one family: both worlds count flows by hosts.
 pub const HOSTS: u8 = 3;
 pub const SERVERS: u8 = 2;
 
@@ -129,14 +129,26 @@ pub enum Step {
     End(u8, u16),
 }
 
-/// Of a gateway some of whose links have no NAT, as bits, and that begins with a choice.
-pub fn transcript() -> impl Strategy<Value = (u64, u64, Policy, Vec<Step>)> {
+/// What a gateway is told first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Site {
+    /// The links that have no NAT, as bits.
+    pub routed: u64,
+    /// The slots whose flows are of IPv6.
+    pub ipv6: u32,
+}
+
+/// Of a gateway that begins with a choice, and the seed of its random numbers.
+pub fn transcript() -> impl Strategy<Value = (u64, Site, Policy, Vec<Step>)> {
     let routed = prop_oneof![
         3 => Just(0),
         3 => 1..1u64 << LINKS,
         1 => Just((1u64 << LINKS) - 1),
     ];
-    (any::<u64>(), routed, policy(), vec(step(), 1..80))
+    let all = (1u32 << SLOTS) - 1;
+    let ipv6 = prop_oneof![1 => Just(0), 1 => Just(all), 1 => 0..=all];
+    let site = (routed, ipv6).prop_map(|(routed, ipv6)| Site { routed, ipv6 });
+    (any::<u64>(), site, policy(), vec(step(), 1..80))
 }
 
 fn step() -> impl Strategy<Value = Step> {

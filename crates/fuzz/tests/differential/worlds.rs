@@ -1,14 +1,14 @@
 //! Both worlds at once: every step is taken in each, and what came of it is compared.
 
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_core::rules::{Class, Matches, Moment, Origin, Prefix, Rule, compile};
-use anabranch_core::{ClassId, DataPlane, Family, LinkId, Time};
+use anabranch_core::{ClassId, DataPlane, Ended, Family, LinkCounters, LinkId, Time};
 use anabranch_fuzz::build::{ACK, FIN, RST, SYN, Says};
 use anabranch_fuzz::read::TCP;
-use anabranch_fuzz::site::{HOSTS, SERVERS};
+use anabranch_fuzz::site::{IPV4, IPV6};
 use anabranch_policy::Tried;
 use anabranch_policy::abi::{self, BePort, Flow, FlowKey};
 use anabranch_sim::gateway::Pair;
@@ -18,14 +18,18 @@ use anabranch_sim::tcp::{Kind, Segment};
 use anyhow::Result;
 
 use crate::loaded::{ESTABLISHED_NS, Loaded, UNANSWERED_NS, external, segment};
-use crate::transcript::{self, CLASSES, LINKS, PORT, Policy, SLOTS, Step, Way};
+use crate::transcript::{
+    self, CLASSES, HOSTS, LINKS, PORT, Policy, SERVERS, SLOTS, Site, Step, Way,
+};
 
 const LOCAL_ISN: u32 = 1_000_000;
 const REMOTE_ISN: u32 = 3_000_000_000;
 /// Before both, in the numbers of an earlier connection.
 const LONG_AGO: u32 = 1000;
 const FIRST_PORT: u16 = 2000;
+/// Of IPv4, and what IPv6 has more.
 const HEADER_BYTES: u32 = 40;
+const MORE_BYTES: u32 = 20;
 const DATA: &[u8] = b"0123456789";
 /// When a machine has been up for a while.
 const BEGIN: Time = Time::from_millis(1_000_000);
@@ -40,29 +44,34 @@ const STATE: u32 = abi::STATE_REPLIED
 /// A flow of a LAN host.
 struct Slot {
     flow: FlowId,
-    local: SocketAddrV4,
-    remote: SocketAddrV4,
+    local: SocketAddr,
+    remote: SocketAddr,
     /// The links it sent over, and what it reached there in the simulator.
     servers: Vec<(LinkId, SideId)>,
 }
 
 impl Slot {
     fn lan_key(&self) -> FlowKey {
-        self.key(abi::SIDE_LAN, *self.local.ip())
+        self.key(abi::SIDE_LAN, self.local.ip())
     }
 
     /// A LAN endpoint has a port of its own, which links keep.
     fn link_key(&self, link: LinkId, is_routed: bool) -> FlowKey {
         match is_routed {
-            true => self.key(abi::SIDE_ROUTED as u8, *self.local.ip()),
-            false => self.key(abi::side_of_link(link.0), external(link.0)),
+            true => self.key(abi::SIDE_ROUTED as u8, self.local.ip()),
+            false => self.key(abi::side_of_link(link.0), self.external(link)),
         }
     }
 
-    fn key(&self, side: u8, local: Ipv4Addr) -> FlowKey {
+    /// What a link has for its host's address.
+    fn external(&self, link: LinkId) -> IpAddr {
+        external(self.local.ip().into(), link.0)
+    }
+
+    fn key(&self, side: u8, local: IpAddr) -> FlowKey {
         FlowKey {
             local: local.into(),
-            remote: (*self.remote.ip()).into(),
+            remote: self.remote.ip().into(),
             local_port: BePort::new(self.local.port()),
             remote_port: BePort::new(self.remote.port()),
             proto: TCP,
@@ -75,8 +84,7 @@ impl Slot {
 pub struct Worlds<'a> {
     programs: &'a mut Loaded,
     simulator: Replay,
-    /// Links without NAT, as bits.
-    routed: u64,
+    site: Site,
     slots: Vec<Slot>,
     now: Time,
     begun: u16,
@@ -84,12 +92,12 @@ pub struct Worlds<'a> {
 }
 
 impl<'a> Worlds<'a> {
-    pub fn new(programs: &'a mut Loaded, seed: u64, routed: u64, policy: &Policy) -> Result<Self> {
-        programs.reset(routed)?;
+    pub fn new(programs: &'a mut Loaded, seed: u64, site: Site, policy: &Policy) -> Result<Self> {
+        programs.reset(site.routed)?;
         let mut worlds = Worlds {
             programs,
-            simulator: Replay::new(LINKS, routed, seed),
-            routed,
+            simulator: Replay::new(LINKS, site.routed, seed),
+            site,
             slots: Vec::new(),
             now: BEGIN,
             begun: 0,
@@ -166,14 +174,16 @@ impl<'a> Worlds<'a> {
         let outcome = self.programs.lan_sends(segment(local, remote, says))?;
         let really = match outcome.sent.filter(|(_, to)| *to == remote) {
             Some((from, _)) if from == local => self.sends_since(&sent)?,
-            Some((from, _)) => link_of(*from.ip()),
+            Some((from, _)) => link_of(from.ip()),
             None => None,
         };
         let simulated = Segment {
             number: says.seq.wrapping_sub(LOCAL_ISN),
             ..Segment::bare(kind)
         };
-        let simulated = self.simulator.lan_sends(flow, simulated, bytes(says));
+        let simulated = self
+            .simulator
+            .lan_sends(flow, simulated, bytes(local, says));
         let is_known = simulated.is_none_or(|server| self.is_known(slot, server));
         let is_new = |link| kind == Kind::Syn || self.is_routed(link);
         if let Some(server) = simulated.filter(|(link, _)| is_new(*link)) {
@@ -252,7 +262,7 @@ impl<'a> Worlds<'a> {
         self.programs.set_random(self.simulator.next_draw())?;
         let to = match self.is_routed(link) {
             true => local,
-            false => SocketAddrV4::new(external(link.0), local.port()),
+            false => SocketAddr::new(self.slots[slot].external(link), local.port()),
         };
         let packet = segment(remote, to, says);
         let outcome = self.programs.link_brings(link, packet)?;
@@ -267,7 +277,7 @@ impl<'a> Worlds<'a> {
         let sender = (from, flow);
         let simulated = self
             .simulator
-            .link_brings(link, sender, answer, bytes(says));
+            .link_brings(link, sender, answer, bytes(local, says));
         self.tell(&format!(
             "{local} is sent {kind:?} {}, ack {}: {}, {}; in the simulator {}",
             over(Some(link)),
@@ -328,7 +338,9 @@ impl<'a> Worlds<'a> {
         let base = |dispatched: u64| if policy.rebase { dispatched } else { 0 };
         let dispatched = counters.iter().map(|link| base(link.flows.dispatched));
         let choice = policy.choice(dispatched);
-        self.programs.plane.install(class, Family::V4, &choice)?;
+        for family in Family::ALL {
+            self.programs.plane.install(class, family, &choice)?;
+        }
         let Ok(()) = self
             .simulator
             .data_plane()
@@ -353,15 +365,21 @@ impl<'a> Worlds<'a> {
     /// What the simulator is told of a flow once, the programs read of every packet.
     fn introduce(&mut self) {
         for (slot, of) in self.slots.iter().enumerate() {
-            let ends = (of.local.into(), of.remote.into());
-            self.simulator.introduce(of.flow, pair(slot), ends);
+            let (pair, _) = pair(slot, self.site);
+            self.simulator
+                .introduce(of.flow, pair, (of.local, of.remote));
         }
     }
 
     /// What is opened at the same time stays.
     fn end_flows(&mut self, class: ClassId, link: LinkId) -> Result<bool> {
         self.set_time(self.now + Duration::from_nanos(1))?;
-        let really = self.programs.plane.end_flows(class, Family::V4, link)?;
+        let mut really = Ended::default();
+        for family in Family::ALL {
+            let ended = self.programs.plane.end_flows(class, family, link)?;
+            really.tcp += ended.tcp;
+            really.udp += ended.udp;
+        }
         let Ok(simulated) = self
             .simulator
             .data_plane()
@@ -375,12 +393,12 @@ impl<'a> Worlds<'a> {
     // ---- flows
 
     fn begin(&mut self, slot: usize) -> Slot {
-        let pair = pair(slot);
-        let local = SocketAddrV4::new(HOSTS[pair.user as usize].0, FIRST_PORT + self.begun);
-        let remote = SocketAddrV4::new(SERVERS[pair.server as usize], PORT);
+        let (pair, (host, server)) = pair(slot, self.site);
+        let local = SocketAddr::new(host, FIRST_PORT + self.begun);
+        let remote = SocketAddr::new(server, PORT);
         self.begun += 1;
         Slot {
-            flow: self.simulator.begin(pair, (local.into(), remote.into())),
+            flow: self.simulator.begin(pair, (local, remote)),
             local,
             remote,
             servers: Vec::new(),
@@ -416,7 +434,7 @@ impl<'a> Worlds<'a> {
             Way::Sent(number) => {
                 let (link, server) = servers[number.checked_rem(servers.len())?];
                 let mut routed = (0..LINKS).map(LinkId).filter(|link| self.is_routed(*link));
-                let any = number % self.routed.count_ones().max(1) as usize;
+                let any = number % self.site.routed.count_ones().max(1) as usize;
                 let by = if self.is_routed(link) {
                     routed.nth(any)?
                 } else {
@@ -428,7 +446,7 @@ impl<'a> Worlds<'a> {
     }
 
     fn is_routed(&self, link: LinkId) -> bool {
-        self.routed >> link.0 & 1 == 1
+        self.site.routed >> link.0 & 1 == 1
     }
 
     /// Whether the slot's host has spoken with this server before, over this link or, without NAT, any other such.
@@ -490,7 +508,9 @@ impl<'a> Worlds<'a> {
         let really = self.programs.plane.counters()?;
         let Ok(simulated) = self.simulator.data_plane().counters();
         for (link, (really, simulated)) in really.iter().zip(&simulated).enumerate() {
-            if really != simulated {
+            // The simulator knows no families.
+            let all = |link: &LinkCounters| (link.carried(), link.flows);
+            if all(really) != all(simulated) {
                 writeln!(told, "link {link}: {really:?}\n  simulated {simulated:?}")?;
             }
         }
@@ -505,25 +525,40 @@ impl<'a> Worlds<'a> {
     }
 }
 
-fn pair(slot: usize) -> Pair {
-    Pair {
-        user: slot as u32 % u32::from(transcript::HOSTS),
-        server: slot as u32 % u32::from(transcript::SERVERS),
-    }
+/// Who speaks to whom in a slot, and their addresses.
+fn pair(slot: usize, site: Site) -> (Pair, (IpAddr, IpAddr)) {
+    let is_ipv6 = site.ipv6 >> slot & 1 == 1;
+    let (nth, of_server) = (slot as u8 % HOSTS, slot as u8 % SERVERS);
+    let (user, server) = match is_ipv6 {
+        true => (nth + HOSTS, of_server + SERVERS),
+        false => (nth, of_server),
+    };
+    let family = usize::from(is_ipv6);
+    let pair = Pair {
+        user: user.into(),
+        server: server.into(),
+    };
+    (pair, (hosts(nth)[family], servers(of_server)[family]))
+}
+
+/// Of either family; each is a host of its own.
+fn hosts(nth: u8) -> [IpAddr; 2] {
+    let [nth, other] = [nth, nth + HOSTS].map(usize::from);
+    [IPV4.hosts[nth].0, IPV6.hosts[other].0]
+}
+
+fn servers(nth: u8) -> [IpAddr; 2] {
+    [&IPV4, &IPV6].map(|site| site.servers[usize::from(nth)])
 }
 
 fn rule(written: &transcript::Rule) -> Rule {
-    let host = |address: Ipv4Addr| Prefix::new(address.into(), 32);
-    let from = written
-        .host
-        .map(|host_of| host(HOSTS[usize::from(host_of)].0));
-    let to = written
-        .server
-        .map(|server| host(SERVERS[usize::from(server)]));
+    let host = |address: IpAddr| Prefix::new(address, if address.is_ipv6() { 128 } else { 32 });
+    let from = written.host.into_iter().flat_map(hosts).map(host);
+    let to = written.server.into_iter().flat_map(servers).map(host);
     Rule {
         matches: Matches {
-            from: from.map(Origin::Prefix).into_iter().collect(),
-            to: to.into_iter().collect(),
+            from: from.map(Origin::Prefix).collect(),
+            to: to.collect(),
             ..Matches::default()
         },
         class: Class::default(),
@@ -565,12 +600,12 @@ fn says(kind: Kind, seq: u32, ack: u32) -> Says<'static> {
 }
 
 /// Of the packet that says it.
-fn bytes(says: &Says) -> u32 {
-    HEADER_BYTES + says.payload.len() as u32
+fn bytes(local: SocketAddr, says: &Says) -> u32 {
+    HEADER_BYTES + MORE_BYTES * u32::from(local.is_ipv6()) + says.payload.len() as u32
 }
 
-fn link_of(address: Ipv4Addr) -> Option<LinkId> {
-    let link = (0..LINKS).find(|&link| external(link) == address);
+fn link_of(address: IpAddr) -> Option<LinkId> {
+    let link = (0..LINKS).find(|&link| external(address.into(), link) == address);
     link.map(LinkId)
 }
 
