@@ -234,6 +234,7 @@ pub enum LabCommand {
     #[command(after_help = "Examples:
   sudo anabranch lab attack                              every attack, both gateways, all round trips
   sudo anabranch lab attack syn --quick
+  sudo anabranch lab attack fragments --family 6 --subject anabranch
   sudo anabranch lab attack udp --subject anabranch --rtt 100 --rate 50000 --verbose
   sudo anabranch lab attack --json attacks.json && jq '.rows[] | select(.flows_lost > 0)' attacks.json")]
     Attack(AttackArgs),
@@ -247,6 +248,9 @@ pub struct AttackArgs {
     /// Whom to attack
     #[arg(long, default_value = "both")]
     pub subject: AttackSubject,
+    /// Address family of everybody; of both, each attack is made twice
+    #[arg(long, value_name = "4|6|both", default_value_t)]
+    pub family: Families,
     /// Round trip of the innocents' packets in ms; may be given several times [default: 0, 100 and 800]
     #[arg(long = "rtt", value_name = "MS", value_parser = clap::value_parser!(u16).range(0..=5000))]
     pub rtts_ms: Vec<u16>,

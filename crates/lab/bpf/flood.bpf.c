@@ -7,21 +7,20 @@
  * the attack's destinations, and those of them that still show a LAN source, and drops them, or answers in place of an
  * internet that helps the attacker. `collude` does the attacker's part of that.
  */
+#include <stddef.h>
+
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* 64 bytes on the wire, less the frame check sequence. */
-#define FRAME_LENGTH 60
-#define L4_OFFSET (ETH_HLEN + sizeof(struct iphdr))
-/* A TCP header with one option of four bytes, or another header and data. */
-#define L4_LENGTH 24
-#define PACKET_LENGTH (L4_OFFSET + L4_LENGTH)
+/* An IPv6 header, extension headers of 48 bytes, and a transport header. */
+#define FRAME_MAX 128
 #define TCP_SYN 0x02
 #define TCP_SYN_ACK 0x12
 #define TCP_ACK 0x10
@@ -35,17 +34,30 @@
 #define RANDOM_FIRST_WORD 32
 #define RANDOM_IP_ID 64
 
+struct addr {
+	/* Network byte order; of IPv4 the last. */
+	__be32 word[4];
+};
+
 struct range {
-	/* Network byte order. */
-	__be32 first;
-	__be32 mask;
+	struct addr first;
+	struct addr mask;
 };
 
 struct plan {
-	__u32 frame[FRAME_LENGTH / 4];
+	__u8 frame[FRAME_MAX];
 	__u32 random;
 	struct range sources;
 	struct range destinations;
+	__u32 is_ipv6;
+	__u32 length;
+	/* Where the transport is, how long, and which it is. */
+	__u32 l4;
+	__u32 l4_length;
+	__u32 protocol;
+	/* The ports, of a quote where there is one, and the id; 0 if it has none. */
+	__u32 ports;
+	__u32 id;
 	/* Where the checksum of the transport stands in it; 0 if it has none. */
 	__u32 checksum_at;
 	/* The internet answers: a SYN by a SYN/ACK, a datagram by itself. */
@@ -81,14 +93,29 @@ static __always_inline __u16 folded(__u64 sum)
 	return ~sum;
 }
 
-static __always_inline __be32 any_of(const volatile struct range *range)
+static __always_inline bool within(const volatile struct range *range, const struct addr *address)
 {
-	return range->first | (bpf_get_prandom_u32() & range->mask);
+	__u32 other = 0;
+	for (int i = 0; i < 4; i++)
+		other |= (address->word[i] & ~range->mask.word[i]) ^ range->first.word[i];
+	return !other;
 }
 
-static __always_inline bool within(const volatile struct range *range, __be32 address)
+/* Writes the first or the second address of the header. */
+static __always_inline void write_any(struct __sk_buff *skb, const volatile struct range *range, __u32 second)
 {
-	return (address & ~range->mask) == range->first;
+	struct addr any;
+	for (int i = 0; i < 4; i++)
+		any.word[i] = range->first.word[i] | (bpf_get_prandom_u32() & range->mask.word[i]);
+	if (plan.is_ipv6)
+		bpf_skb_store_bytes(skb, ETH_HLEN + 8 + 16 * second, &any, sizeof(any), 0);
+	else
+		bpf_skb_store_bytes(skb, ETH_HLEN + 12 + 4 * second, &any.word[3], 4, 0);
+}
+
+static __always_inline void write_word(struct __sk_buff *skb, __u32 at, __u32 word, __u32 length)
+{
+	bpf_skb_store_bytes(skb, at, &word, length, 0);
 }
 
 /* Never one of the well-known ports, whose owners the gateway may protect. */
@@ -97,52 +124,66 @@ static __always_inline __be16 any_port(void)
 	return bpf_htons((__u16)bpf_get_prandom_u32() | 1024);
 }
 
-static __always_inline void randomise(struct ethhdr *eth, struct iphdr *ip, __u8 *l4)
+static __always_inline void randomise(struct __sk_buff *skb)
 {
 	__u32 random = plan.random;
 	if (random & RANDOM_MAC)
-		*(__u32 *)&eth->h_source[2] = bpf_get_prandom_u32();
+		write_word(skb, offsetof(struct ethhdr, h_source) + 2, bpf_get_prandom_u32(), 4);
 	if (random & RANDOM_SOURCE)
-		ip->saddr = any_of(&plan.sources);
+		write_any(skb, &plan.sources, 0);
 	if (random & RANDOM_DESTINATION)
-		ip->daddr = any_of(&plan.destinations);
-	if (random & RANDOM_IP_ID)
-		ip->id = bpf_get_prandom_u32();
+		write_any(skb, &plan.destinations, 1);
+	if (random & RANDOM_IP_ID && plan.id)
+		write_word(skb, plan.id, bpf_get_prandom_u32(), plan.is_ipv6 ? 4 : 2);
 	if (random & RANDOM_SOURCE_PORT)
-		*(__be16 *)l4 = any_port();
+		write_word(skb, plan.ports, any_port(), 2);
 	if (random & RANDOM_DESTINATION_PORT)
-		*(__be16 *)(l4 + 2) = any_port();
+		write_word(skb, plan.ports + 2, any_port(), 2);
 	if (random & RANDOM_FIRST_WORD)
-		*(__u32 *)(l4 + 4) = bpf_get_prandom_u32();
+		write_word(skb, plan.l4 + 4, bpf_get_prandom_u32(), 4);
 }
 
-static __always_inline void sum_up(struct iphdr *ip, __u8 *l4, void *end)
+static __always_inline void write_sum(struct __sk_buff *skb, __u32 at, __u64 sum)
 {
-	ip->check = 0;
-	ip->check = folded(bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
-	__u32 at = plan.checksum_at;
-	__be16 *check = (void *)(l4 + at);
-	if (!at || at > L4_LENGTH - 2 || (void *)(check + 1) > end)
+	write_word(skb, at, folded(sum), 2);
+}
+
+static __always_inline __u64 pseudo_sum(struct __sk_buff *skb)
+{
+	__be32 addresses[8] = {};
+	if (!plan.is_ipv6 && plan.protocol == IPPROTO_ICMP)
+		return 0;
+	if (plan.is_ipv6)
+		bpf_skb_load_bytes(skb, ETH_HLEN + 8, addresses, 32);
+	else
+		bpf_skb_load_bytes(skb, ETH_HLEN + 12, addresses, 8);
+	__u64 sum = (__u32)bpf_csum_diff(NULL, 0, addresses, sizeof(addresses), 0);
+	return sum + bpf_htons(plan.protocol) + bpf_htons(plan.l4_length);
+}
+
+static __always_inline void sum_up(struct __sk_buff *skb)
+{
+	__u8 bytes[FRAME_MAX];
+	__u32 at = plan.l4 + plan.checksum_at, header = plan.l4 - ETH_HLEN;
+	if (!plan.is_ipv6) {
+		write_word(skb, ETH_HLEN + offsetof(struct iphdr, check), 0, 2);
+		bpf_skb_load_bytes(skb, ETH_HLEN, bytes, header);
+		write_sum(skb, ETH_HLEN + offsetof(struct iphdr, check),
+			  (__u32)bpf_csum_diff(NULL, 0, (__be32 *)bytes, header, 0));
+	}
+	if (!plan.checksum_at)
 		return;
-	*check = 0;
-	__u64 sum = (__u32)bpf_csum_diff(NULL, 0, (__be32 *)l4, L4_LENGTH, 0);
-	if (ip->protocol != IPPROTO_ICMP)
-		sum += (__u64)ip->saddr + ip->daddr + bpf_htons(ip->protocol) + bpf_htons(L4_LENGTH);
-	*check = folded(sum);
+	write_word(skb, at, 0, 2);
+	bpf_skb_load_bytes(skb, plan.l4, bytes, plan.l4_length);
+	write_sum(skb, at, pseudo_sum(skb) + (__u32)bpf_csum_diff(NULL, 0, (__be32 *)bytes, plan.l4_length, 0));
 }
 
 SEC("classifier")
 int generate(struct __sk_buff *skb)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct iphdr *ip = data + ETH_HLEN;
-	__u8 *l4 = data + L4_OFFSET;
-	if (data + FRAME_LENGTH > end)
-		return TC_ACT_SHOT;
-	for (int i = 0; i < FRAME_LENGTH / 4; i++)
-		((__u32 *)data)[i] = plan.frame[i];
-	randomise(data, ip, l4);
-	sum_up(ip, l4, end);
+	bpf_skb_store_bytes(skb, 0, (const void *)plan.frame, plan.length, 0);
+	randomise(skb);
+	sum_up(skb);
 	count(MADE);
 	bpf_clone_redirect(skb, device, 0);
 	return TC_ACT_OK;
@@ -172,38 +213,52 @@ static __always_inline bool shake_hands(__u8 *tcp)
 /* Turns a packet of the flood into what the other side would answer, and sends it back. */
 static __always_inline int answer(struct __sk_buff *skb)
 {
-	if (!plan.answered || bpf_skb_pull_data(skb, PACKET_LENGTH))
+	__u32 whole = plan.l4 + plan.l4_length;
+	if (!plan.answered || bpf_skb_pull_data(skb, whole))
 		return TC_ACT_SHOT;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *eth = data;
-	struct iphdr *ip = data + ETH_HLEN;
-	__u8 *l4 = data + L4_OFFSET;
-	if (data + PACKET_LENGTH > end)
+	__u8 *ip = data + ETH_HLEN, *l4 = data + plan.l4;
+	if (data + whole > end || l4 + 14 > (__u8 *)end || ip + sizeof(struct ipv6hdr) > (__u8 *)end)
 		return TC_ACT_SHOT;
-	if (ip->protocol == IPPROTO_TCP && !shake_hands(l4))
+	if (plan.protocol == IPPROTO_TCP && !shake_hands(l4))
 		return TC_ACT_SHOT;
 	for (int i = 0; i < ETH_ALEN; i++)
 		SWAP(eth->h_dest[i], eth->h_source[i]);
-	SWAP(ip->saddr, ip->daddr);
+	if (plan.is_ipv6) {
+		for (int i = 8; i < 24; i++)
+			SWAP(ip[i], ip[i + 16]);
+		ip[7] = 64;
+	} else {
+		for (int i = 12; i < 16; i++)
+			SWAP(ip[i], ip[i + 4]);
+		ip[8] = 64;
+	}
 	SWAP(*(__be16 *)l4, *(__be16 *)(l4 + 2));
-	ip->ttl = 64;
-	sum_up(ip, l4, end);
+	sum_up(skb);
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-static __always_inline bool load_ip(struct __sk_buff *skb, struct iphdr *ip)
+/* Source and destination of a packet of the flood's family. */
+static __always_inline bool load_addresses(struct __sk_buff *skb, struct addr *source, struct addr *destination)
 {
-	return skb->protocol == bpf_htons(ETH_P_IP) && !bpf_skb_load_bytes(skb, ETH_HLEN, ip, sizeof(*ip));
+	__builtin_memset(source, 0, sizeof(*source));
+	__builtin_memset(destination, 0, sizeof(*destination));
+	if (plan.is_ipv6)
+		return skb->protocol == bpf_htons(ETH_P_IPV6) && !bpf_skb_load_bytes(skb, ETH_HLEN + 8, source, 16) &&
+		       !bpf_skb_load_bytes(skb, ETH_HLEN + 24, destination, 16);
+	return skb->protocol == bpf_htons(ETH_P_IP) && !bpf_skb_load_bytes(skb, ETH_HLEN + 12, &source->word[3], 4) &&
+	       !bpf_skb_load_bytes(skb, ETH_HLEN + 16, &destination->word[3], 4);
 }
 
 SEC("classifier")
 int sink(struct __sk_buff *skb)
 {
-	struct iphdr ip;
-	if (!load_ip(skb, &ip) || !within(&plan.destinations, ip.daddr))
+	struct addr source, destination;
+	if (!load_addresses(skb, &source, &destination) || !within(&plan.destinations, &destination))
 		return TC_ACT_UNSPEC;
 	count(ARRIVED);
-	if (within(&lan, ip.saddr))
+	if (within(&lan, &source))
 		count(LEAKED);
 	return answer(skb);
 }
@@ -212,10 +267,10 @@ int sink(struct __sk_buff *skb)
 SEC("classifier")
 int collude(struct __sk_buff *skb)
 {
-	struct iphdr ip;
-	if (!load_ip(skb, &ip) || !within(&plan.destinations, ip.saddr))
+	struct addr source, destination;
+	if (!load_addresses(skb, &source, &destination) || !within(&plan.destinations, &source))
 		return TC_ACT_UNSPEC;
-	return ip.protocol == IPPROTO_TCP ? answer(skb) : TC_ACT_SHOT;
+	return plan.protocol == IPPROTO_TCP ? answer(skb) : TC_ACT_SHOT;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

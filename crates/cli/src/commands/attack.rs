@@ -76,10 +76,13 @@ fn trials(
     let binary = std::env::current_exe().context("finding the running executable")?;
     let mut trials = Vec::new();
     for &attack in attacks {
-        for &rtt_ms in &rtts_ms {
+        let families = args.family.list().iter();
+        let settings = families.flat_map(|&family| rtts_ms.iter().map(move |&rtt| (family, rtt)));
+        for (family, rtt_ms) in settings {
             trials.extend(subjects.iter().map(|&subject| Trial {
                 attack,
                 subject,
+                family,
                 round_trip: Duration::from_millis(rtt_ms.into()),
                 rate_pps: args.rate,
                 length: Duration::from_secs(args.seconds.unwrap_or(usual).into()),
@@ -117,7 +120,8 @@ fn carry_out(trials: &[Trial]) -> anyhow::Result<Vec<Row>> {
 
 fn name(trial: &Trial) -> String {
     let (attack, rtt_ms) = (trial.attack.name, trial.round_trip.as_millis());
-    format!("{attack} on {}, {rtt_ms} ms", word(trial.subject))
+    let (subject, family) = (word(trial.subject), trial.family);
+    format!("{attack} on {subject}, {family}, {rtt_ms} ms")
 }
 
 fn word(subject: Subject) -> &'static str {
@@ -131,6 +135,7 @@ fn shown(rows: &[Row], verbose: bool) -> String {
     let mut columns = Columns::new(&[
         "attack",
         "gateway",
+        "family",
         ">rtt",
         ">rate",
         ">live flows lost",
@@ -144,6 +149,7 @@ fn shown(rows: &[Row], verbose: bool) -> String {
         columns.row([
             row.attack.to_owned(),
             word(row.subject).to_owned(),
+            row.family.to_owned(),
             format!("{} ms", row.rtt_ms),
             format!("{} k/s", row.rate_pps / 1000),
             format!("{} of {}", row.flows_lost, row.flows_live),
@@ -175,9 +181,10 @@ fn verdict(row: &Row) -> String {
 
 fn details(row: &Row) -> String {
     let mut text = format!(
-        "\n{} on {}, {} ms: {} packets passed, {} with a LAN source; dropped by this machine: {} by processors, {} by devices\n",
+        "\n{} on {}, {}, {} ms: {} packets passed, {} with a LAN source; dropped by this machine: {} by processors, {} by devices\n",
         row.attack,
         word(row.subject),
+        row.family,
         row.rtt_ms,
         row.passed,
         row.leaked,
@@ -200,7 +207,7 @@ fn judged(rows: &[Row]) -> anyhow::Result<()> {
     let ours = rows.iter().filter(|row| row.subject == Subject::Anabranch);
     let failed: Vec<_> = ours
         .filter(|row| !row.invalid && !row.lossless())
-        .map(|row| format!("{} at {} ms", row.attack, row.rtt_ms))
+        .map(|row| format!("{} of {} at {} ms", row.attack, row.family, row.rtt_ms))
         .collect();
     if failed.is_empty() {
         return Ok(());

@@ -11,7 +11,9 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use tokio::sync::watch;
 
-use super::frame::{FRAME_BYTES, Plan};
+use anabranch_scenario::Family;
+
+use super::frame::Plan;
 use super::kinds;
 use super::site::{HOST_DEVICE, ISP_DEVICE};
 use crate::topology::{LabError, Result};
@@ -52,6 +54,8 @@ impl Sub for Counted {
 pub(super) struct Flood {
     programs: Ebpf,
     counters: PerCpuArray<MapData, u64>,
+    /// What a frame is made of is the plan's: the packet given is room for it.
+    room: Vec<u8>,
 }
 
 fn failed<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> LabError {
@@ -59,12 +63,12 @@ fn failed<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> LabErro
 }
 
 impl Flood {
-    /// Loads the programs for frames that leave by the device of this index.
-    pub fn load(plan: &Plan, device: u32) -> Result<Self> {
+    /// Loads the programs for frames of a family that leave by the device of this index.
+    pub fn load(plan: &Plan, family: Family, device: u32) -> Result<Self> {
         let mut programs = EbpfLoader::new()
             .override_global("plan", plan, true)
             .override_global("device", &device, true)
-            .override_global("lan", &kinds::lan(), true)
+            .override_global("lan", &kinds::lan(family), true)
             .load(OBJECT)
             .map_err(failed("loading"))?;
         for name in ["generate", "sink", "collude"] {
@@ -74,7 +78,11 @@ impl Flood {
         let counters = programs.take_map("counters").ok_or("no such map");
         let counters = counters.map_err(failed("counters"))?;
         let counters = PerCpuArray::try_from(counters).map_err(failed("counters"))?;
-        Ok(Self { programs, counters })
+        Ok(Self {
+            programs,
+            counters,
+            room: plan.room(),
+        })
     }
 
     /// Lets what the attack sends end at these routers.
@@ -130,7 +138,7 @@ impl Flood {
         // The sender gone is the end as well.
         while over.has_changed().is_ok() && !*over.borrow() {
             let frames = (f64::from(rate_pps) * TICK.as_secs_f64()).ceil() as u32;
-            make(generator, frames)?;
+            self.make(generator, frames)?;
             let now = Instant::now();
             next += Duration::from_secs_f64(f64::from(frames) / f64::from(rate_pps));
             next = next.max(now.checked_sub(DEBT_MAX).unwrap_or(now));
@@ -138,22 +146,20 @@ impl Flood {
         }
         Ok(begun.elapsed())
     }
-}
 
-fn make(generator: &SchedClassifier, frames: u32) -> Result<()> {
-    // What a frame is made of is the plan's: the packet given is room for it.
-    let room = [0; FRAME_BYTES];
-    for begun in (0..frames).step_by(FRAMES_PER_CALL as usize) {
-        let options = TestRunOptions {
-            data_in: Some(&room),
-            repeat: FRAMES_PER_CALL.min(frames - begun),
-            ..TestRunOptions::new()
-        };
-        generator
-            .test_run(options)
-            .map_err(failed("making frames"))?;
+    fn make(&self, generator: &SchedClassifier, frames: u32) -> Result<()> {
+        for begun in (0..frames).step_by(FRAMES_PER_CALL as usize) {
+            let options = TestRunOptions {
+                data_in: Some(&self.room),
+                repeat: FRAMES_PER_CALL.min(frames - begun),
+                ..TestRunOptions::new()
+            };
+            generator
+                .test_run(options)
+                .map_err(failed("making frames"))?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn program<'a>(programs: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier> {
@@ -179,27 +185,27 @@ fn claim() -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::{Ends, Range};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
     use super::super::kinds::ATTACKS;
     use super::*;
 
     const TC_ACT_REDIRECT: u32 = 7;
     const LOOPBACK: u32 = 1;
 
-    fn plan(attack: &super::super::Attack) -> Plan {
-        let foreign = Range::prefix(kinds::FOREIGN, kinds::FOREIGN_PREFIX_LEN);
-        attack.recipe.plan(&Ends {
-            macs: [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]],
-            source: [10, 80, 6, 66].into(),
-            destination: [198, 18, 0, 1].into(),
-            sources: kinds::lan(),
-            destinations: foreign,
-        })
+    fn flood(attack: &super::super::Attack, family: Family) -> Flood {
+        let external: IpAddr = match family {
+            Family::V4 => Ipv4Addr::new(100, 64, 0, 2).into(),
+            Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 2).into(),
+        };
+        let macs = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+        let plan = attack.plan_between(macs, family, external);
+        Flood::load(&plan, family, LOOPBACK).unwrap()
     }
 
     /// What a program makes of a packet, and what it says.
     fn run(flood: &mut Flood, name: &'static str, packet: &[u8]) -> (Vec<u8>, u32) {
-        let mut made = vec![0; FRAME_BYTES];
+        let mut made = vec![0; packet.len()];
         let options = TestRunOptions {
             data_in: Some(packet),
             data_out: Some(&mut made),
@@ -209,6 +215,11 @@ mod tests {
         let program = program(&mut flood.programs, name).unwrap();
         let verdict = program.test_run(options).unwrap().return_value;
         (made, verdict)
+    }
+
+    fn generate(flood: &mut Flood) -> Vec<u8> {
+        let room = flood.room.clone();
+        run(flood, "generate", &room).0
     }
 
     /// RFC 1071: of what carries its own checksum it is zero.
@@ -221,31 +232,53 @@ mod tests {
         !((sum & 0xffff) + (sum >> 16)) as u16
     }
 
-    fn assert_sound(name: &str, frame: &[u8]) {
-        let (ip, l4) = (&frame[14..34], &frame[34..58]);
-        assert_eq!(checksum(ip), 0, "{name}: {frame:02x?}");
-        assert_eq!(u16::from_be_bytes([ip[2], ip[3]]), 44, "{name}");
-        let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
-        let mut summed = match ip[9] {
-            1 => Vec::new(),
-            protocol => [&ip[12..20], &[0, protocol, 0, 24]].concat(),
-        };
-        summed.extend(l4);
-        assert!(fragment || checksum(&summed) == 0, "{name}: {frame:02x?}");
+    /// The addresses of a frame, its protocol, whether it is a fragment, and its transport.
+    fn read(frame: &[u8]) -> (&[u8], u8, bool, &[u8]) {
+        let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        if frame[12..14] == [8, 0] {
+            let (l4, end) = (
+                14 + usize::from(frame[14] & 15) * 4,
+                14 + usize::from(word(16)),
+            );
+            assert_eq!(checksum(&frame[14..l4]), 0, "{frame:02x?}");
+            let is_fragment = word(20) & 0x3fff != 0;
+            return (&frame[26..34], frame[23], is_fragment, &frame[l4..end]);
+        }
+        let (mut at, mut next, mut is_fragment) = (54, frame[20], false);
+        while [44, 60].contains(&next) {
+            is_fragment |= next == 44;
+            next = frame[at];
+            at += 8;
+        }
+        let end = 54 + usize::from(word(18));
+        (&frame[22..54], next, is_fragment, &frame[at..end])
     }
 
-    fn in_a_namespace(work: impl FnOnce() + Send) {
+    fn assert_sound(name: &str, frame: &[u8]) {
+        let (addresses, protocol, is_fragment, l4) = read(frame);
+        let mut summed = match protocol {
+            1 => Vec::new(),
+            protocol => [addresses, &[0, protocol, 0, l4.len() as u8]].concat(),
+        };
+        summed.extend(l4);
+        assert!(
+            is_fragment || checksum(&summed) == 0,
+            "{name}: {frame:02x?}"
+        );
+    }
+
+    fn in_a_namespace(work: impl Fn(Family) + Send + Sync) {
         let namespace = Namespace::create("flood").unwrap();
-        namespace.run(work).unwrap();
+        let both = || Family::ALL.into_iter().for_each(&work);
+        namespace.run(both).unwrap();
     }
 
     #[test]
     fn the_frames_of_every_attack_have_sound_checksums_and_differ() {
-        in_a_namespace(|| {
+        in_a_namespace(|family| {
             for attack in &ATTACKS {
-                let mut flood = Flood::load(&plan(attack), LOOPBACK).unwrap();
-                let room = [0; FRAME_BYTES];
-                let [one, other] = [(); 2].map(|()| run(&mut flood, "generate", &room).0);
+                let mut flood = flood(attack, family);
+                let [one, other] = [(); 2].map(|()| generate(&mut flood));
                 assert_sound(attack.name, &one);
                 assert_ne!(one, other, "{}", attack.name);
                 assert_eq!(flood.counted().unwrap().made, 2);
@@ -255,20 +288,25 @@ mod tests {
 
     #[test]
     fn a_server_that_helps_completes_the_handshake() {
-        in_a_namespace(|| {
+        in_a_namespace(|family| {
             let attack = super::super::Attack::named("connections").unwrap();
-            let mut flood = Flood::load(&plan(attack), LOOPBACK).unwrap();
-            let (syn, _) = run(&mut flood, "generate", &[0; FRAME_BYTES]);
+            let mut flood = flood(attack, family);
+            let syn = generate(&mut flood);
             let (answer, verdict) = run(&mut flood, "sink", &syn);
             assert_eq!(verdict, TC_ACT_REDIRECT);
             assert_sound("SYN/ACK", &answer);
-            assert_eq!((answer[47], &answer[26..30]), (0x12, &syn[30..34]));
             let (last, verdict) = run(&mut flood, "collude", &answer);
             assert_eq!(verdict, TC_ACT_REDIRECT);
             assert_sound("ACK", &last);
-            assert_eq!((last[47], &last[34..38]), (0x10, &syn[34..38]));
+            let [syn, answer, last] = [&syn, &answer, &last].map(|frame| read(frame));
+            let (from, to) = syn.0.split_at(syn.0.len() / 2);
+            assert_eq!((answer.3[13], answer.0), (0x12, &[to, from].concat()[..]));
+            assert_eq!(
+                (last.3[13], last.0, &last.3[..4]),
+                (0x10, syn.0, &syn.3[..4])
+            );
             let next = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap()) + 1;
-            assert_eq!(last[42..46], next(&answer[38..42]).to_be_bytes());
+            assert_eq!(last.3[8..12], next(&answer.3[4..8]).to_be_bytes());
             let counted = flood.counted().unwrap();
             assert_eq!((counted.arrived, counted.leaked), (1, 1));
         });
@@ -276,12 +314,14 @@ mod tests {
 
     #[test]
     fn what_is_not_of_the_attack_passes_the_sink() {
-        in_a_namespace(|| {
-            let mut flood = Flood::load(&plan(&ATTACKS[0]), LOOPBACK).unwrap();
-            let (mut syn, _) = run(&mut flood, "generate", &[0; FRAME_BYTES]);
+        in_a_namespace(|family| {
+            let mut flood = flood(&ATTACKS[0], family);
+            let mut syn = generate(&mut flood);
             let (_, dropped) = run(&mut flood, "sink", &syn);
             assert_eq!(dropped, 2, "TC_ACT_SHOT");
-            syn[30..34].copy_from_slice(&[198, 51, 100, 10]);
+            // The first bytes of its destination.
+            let at = if family == Family::V6 { 38 } else { 30 };
+            syn[at] ^= 0x40;
             let (_, passed) = run(&mut flood, "sink", &syn);
             assert_eq!(passed.cast_signed(), -1, "TC_ACT_UNSPEC");
             assert_eq!(flood.counted().unwrap().arrived, 1);

@@ -1,15 +1,23 @@
 //! The frames of a flood: a template, and which of its fields are random.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
+use anabranch_scenario::Family;
 use aya::Pod;
 
 /// As in `bpf/flood.bpf.c`.
-pub(super) const FRAME_BYTES: usize = 60;
+const FRAME_MAX: usize = 128;
+/// 64 bytes on the wire, less the frame check sequence.
+const FRAME_MIN: usize = 60;
 const IP_AT: usize = 14;
-const L4_AT: usize = 34;
-const L4_BYTES: u16 = 24;
-const IP_BYTES: u16 = 20 + L4_BYTES;
+/// A TCP header with one option of four bytes, or another header and data.
+const L4_BYTES: usize = 24;
+/// An extension header of IPv6 says so, or the header of IPv4 (RFC 8200 section 4.5).
+const FRAGMENT_BYTES: usize = 8;
+/// As many options as IPv4 has room for, and six extension headers of IPv6, as many as are stepped over.
+const OPTIONS_BYTES: usize = 40;
+const EXTENSIONS: usize = 6;
+const ICMP_BYTES: usize = 8;
 
 /// Bits of [`Plan::random`], as in `bpf/flood.bpf.c`.
 pub(super) mod random {
@@ -35,14 +43,19 @@ pub(super) enum Payload {
     FirstFragment,
     /// The end of a datagram whose beginning is never sent.
     LaterFragment,
+    /// A UDP datagram behind as many options or extension headers as may be.
+    Chain,
+    /// An ICMP error that quotes a SYN of whom it is for.
+    Error,
 }
 
 impl Payload {
-    fn protocol(self) -> u8 {
-        match self {
-            Self::Syn | Self::Ack => 6,
-            Self::Udp | Self::FirstFragment | Self::LaterFragment => 17,
-            Self::Echo => 1,
+    fn protocol(self, family: Family) -> u8 {
+        match (self, family) {
+            (Self::Syn | Self::Ack, _) => 6,
+            (Self::Udp | Self::Chain | Self::FirstFragment | Self::LaterFragment, _) => 17,
+            (Self::Echo | Self::Error, Family::V4) => 1,
+            (Self::Echo | Self::Error, Family::V6) => 58,
         }
     }
 
@@ -55,18 +68,23 @@ impl Payload {
         }
     }
 
-    fn checksum_at(self) -> u32 {
+    fn is_fragment(self) -> bool {
+        matches!(self, Self::FirstFragment | Self::LaterFragment)
+    }
+
+    fn checksum_at(self) -> usize {
         match self {
             Self::Syn | Self::Ack => 16,
-            Self::Udp => 6,
-            Self::Echo => 2,
+            Self::Udp | Self::Chain => 6,
+            Self::Echo | Self::Error => 2,
             // A datagram in fragments goes without.
             Self::FirstFragment | Self::LaterFragment => 0,
         }
     }
 
-    fn header(self) -> [u8; L4_BYTES as usize] {
-        let mut bytes = [0; L4_BYTES as usize];
+    /// The header of the transport and what is behind it.
+    fn transport(self, ends: &Ends) -> Vec<u8> {
+        let mut bytes = vec![0; L4_BYTES];
         let flags = match self {
             Self::Syn => 0x02,
             _ => 0x10,
@@ -79,28 +97,34 @@ impl Payload {
                 bytes[12..16].copy_from_slice(&[0x60, flags, 0xff, 0xff]);
                 bytes[20..24].copy_from_slice(&[2, 4, 0x05, 0xb4]);
             }
-            Self::Udp => bytes[..6].copy_from_slice(&[4, 0, 4, 0, 0, L4_BYTES as u8]),
+            Self::Udp | Self::Chain => bytes[..6].copy_from_slice(&[4, 0, 4, 0, 0, L4_BYTES as u8]),
             Self::FirstFragment => bytes[..6].copy_from_slice(&[4, 0, 4, 0, 0x05, 0xdc]),
-            Self::Echo => bytes[0] = 8,
+            Self::Echo => bytes[0] = if ends.is_ipv6() { 128 } else { 8 },
             Self::LaterFragment => {}
+            Self::Error => return ends.error(),
         }
         bytes
     }
 }
 
-/// Addresses in network byte order: `first`, with any bits of `mask`.
+/// Addresses in network byte order, of IPv4 the last word: `first`, with any bits of `mask`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
-    first: u32,
-    mask: u32,
+    first: [u32; 4],
+    mask: [u32; 4],
 }
 
 impl Range {
-    pub fn prefix(first: Ipv4Addr, length: u32) -> Self {
+    pub fn prefix(first: IpAddr, length: u32) -> Self {
+        let (bits, mask) = match first {
+            IpAddr::V4(first) => (first.to_bits().into(), (u32::MAX >> length).into()),
+            IpAddr::V6(first) => (first.to_bits(), u128::MAX >> length),
+        };
+        let words = |bits: u128| [96, 64, 32, 0].map(|shift| ((bits >> shift) as u32).to_be());
         Self {
-            first: first.to_bits().to_be(),
-            mask: (u32::MAX >> length).to_be(),
+            first: words(bits),
+            mask: words(mask),
         }
     }
 }
@@ -109,27 +133,89 @@ impl Range {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
-    frame: [u8; FRAME_BYTES],
+    frame: [u8; FRAME_MAX],
     random: u32,
     sources: Range,
     destinations: Range,
+    is_ipv6: u32,
+    length: u32,
+    l4: u32,
+    l4_length: u32,
+    protocol: u32,
+    ports: u32,
+    id: u32,
     checksum_at: u32,
     answered: u32,
 }
 
-// SAFETY: integers without padding (60 + 4 + 8 + 8 + 4 + 4 bytes).
+impl Plan {
+    /// Room for one of its frames.
+    pub fn room(&self) -> Vec<u8> {
+        vec![0; self.length as usize]
+    }
+}
+
+// SAFETY: integers without padding, all of 32 bits but for the frame, which is a multiple of them.
 unsafe impl Pod for Plan {}
-// SAFETY: two integers.
+// SAFETY: integers of one size.
 unsafe impl Pod for Range {}
 
 /// Where frames come from and go to, where their fields are not random.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     pub macs: [[u8; 6]; 2],
-    pub source: Ipv4Addr,
-    pub destination: Ipv4Addr,
+    pub source: IpAddr,
+    pub destination: IpAddr,
     pub sources: Range,
     pub destinations: Range,
+}
+
+impl Ends {
+    fn is_ipv6(&self) -> bool {
+        self.source.is_ipv6()
+    }
+
+    fn family(&self) -> Family {
+        self.source.into()
+    }
+
+    /// "Too big", about a SYN that the destination sent to the source.
+    fn error(&self) -> Vec<u8> {
+        let kind = if self.is_ipv6() { [2, 0] } else { [3, 4] };
+        let head = [kind[0], kind[1], 0, 0, 0, 0, 0x05, 0];
+        let back = Ends {
+            source: self.destination,
+            destination: self.source,
+            ..*self
+        };
+        let syn = Payload::Syn.transport(&back);
+        let quoted = back.header(Payload::Syn, 64, &[], syn.len());
+        [&head, &quoted[..], &syn[..20]].concat()
+    }
+
+    /// The IP header, with `extensions` behind it, before `length` bytes.
+    fn header(&self, payload: Payload, ttl: u8, extensions: &[u8], length: usize) -> Vec<u8> {
+        let protocol = payload.protocol(self.family());
+        let extended = (extensions.len() + length) as u16;
+        let head = match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let [high, low] = (extended + 20).to_be_bytes();
+                let words = (5 + extensions.len() / 4) as u8;
+                let fragment = payload.fragment().to_be_bytes();
+                let head = [0x40 | words, 0, high, low, 0, 0, fragment[0], fragment[1]];
+                let rest = [ttl, protocol, 0, 0];
+                [&head, &rest[..], &source.octets(), &destination.octets()].concat()
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let [high, low] = extended.to_be_bytes();
+                let next = payload.first_extension().unwrap_or(protocol);
+                let head = [0x60, 0, 0, 0, high, low, next, ttl];
+                [&head, &source.octets()[..], &destination.octets()].concat()
+            }
+            _ => unreachable!("both ends are of the attack's family"),
+        };
+        [&head, extensions].concat()
+    }
 }
 
 /// What a flood consists of.
@@ -142,31 +228,81 @@ pub(super) struct Recipe {
     pub answered: bool,
 }
 
+impl Payload {
+    fn first_extension(self) -> Option<u8> {
+        match self {
+            Self::Chain => Some(DESTINATION),
+            payload if payload.is_fragment() => Some(FRAGMENT),
+            _ => None,
+        }
+    }
+
+    /// What stands between the header and the transport.
+    fn extensions(self, family: Family) -> Vec<u8> {
+        match (self, family) {
+            // No operation, forty times.
+            (Self::Chain, Family::V4) => vec![1; OPTIONS_BYTES],
+            (Self::Chain, Family::V6) => {
+                let last = self.protocol(family);
+                let next = (1..EXTENSIONS).map(|_| DESTINATION).chain([last]);
+                // Options that pad.
+                next.flat_map(|next| [next, 0, 1, 4, 0, 0, 0, 0]).collect()
+            }
+            (payload, Family::V6) if payload.is_fragment() => {
+                let [high, low] = match payload {
+                    Self::FirstFragment => 1u16,
+                    _ => 1480,
+                }
+                .to_be_bytes();
+                vec![self.protocol(family), 0, high, low, 0, 0, 0, 0]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Next headers of IPv6.
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
+
 impl Recipe {
     pub fn plan(self, ends: &Ends) -> Plan {
-        let mut frame = [0; FRAME_BYTES];
+        let (payload, is_ipv6) = (self.payload, ends.is_ipv6());
+        let extensions = payload.extensions(ends.family());
+        let transport = payload.transport(ends);
+        let header = ends.header(payload, self.ttl, &extensions, transport.len());
         let [from, to] = ends.macs;
-        frame[..6].copy_from_slice(&to);
-        frame[6..12].copy_from_slice(&from);
+        let mut ethernet = [to, from].concat();
         if self.random & random::MAC != 0 {
             // Locally administered, unicast (IEEE 802 §8.2).
-            frame[6..8].copy_from_slice(&[0x02, 0xab]);
+            ethernet[6..8].copy_from_slice(&[0x02, 0xab]);
         }
-        frame[12] = 0x08;
-        let ip = &mut frame[IP_AT..L4_AT];
-        ip[0] = 0x45;
-        ip[2..4].copy_from_slice(&IP_BYTES.to_be_bytes());
-        ip[6..8].copy_from_slice(&self.payload.fragment().to_be_bytes());
-        ip[8..10].copy_from_slice(&[self.ttl, self.payload.protocol()]);
-        ip[12..16].copy_from_slice(&ends.source.octets());
-        ip[16..20].copy_from_slice(&ends.destination.octets());
-        frame[L4_AT..][..L4_BYTES.into()].copy_from_slice(&self.payload.header());
+        ethernet.extend(if is_ipv6 { [0x86, 0xdd] } else { [0x08, 0x00] });
+        let l4 = IP_AT + header.len();
+        let whole = [ethernet, header, transport.clone()].concat();
+        let mut frame = [0; FRAME_MAX];
+        frame[..whole.len()].copy_from_slice(&whole);
+        let quoted = if is_ipv6 { 40 } else { 20 };
         Plan {
             frame,
             random: self.random,
             sources: ends.sources,
             destinations: ends.destinations,
-            checksum_at: self.payload.checksum_at(),
+            is_ipv6: is_ipv6.into(),
+            length: whole.len().max(FRAME_MIN) as u32,
+            l4: l4 as u32,
+            l4_length: transport.len() as u32,
+            protocol: payload.protocol(ends.family()).into(),
+            ports: match payload {
+                Payload::Error => l4 + ICMP_BYTES + quoted,
+                _ => l4,
+            } as u32,
+            id: match (is_ipv6, payload.is_fragment()) {
+                (false, _) => IP_AT + 4,
+                (true, true) => l4 - FRAGMENT_BYTES + 4,
+                (true, false) => 0,
+            } as u32,
+            checksum_at: payload.checksum_at() as u32,
             answered: self.answered.into(),
         }
     }

@@ -4,12 +4,12 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -41,7 +41,10 @@ pub(super) fn serve(
     block_on(async {
         let mut tasks = JoinSet::new();
         for server in servers {
-            let socket = tokio::net::TcpSocket::new_v4()?;
+            let socket = match server {
+                SocketAddr::V4(_) => TcpSocket::new_v4()?,
+                SocketAddr::V6(_) => TcpSocket::new_v6()?,
+            };
             socket.set_reuseaddr(true)?;
             socket.bind(*server)?;
             tasks.spawn(echo_streams(socket.listen(BACKLOG)?));
@@ -167,7 +170,11 @@ pub(super) fn query(
 }
 
 async fn resolve(server: SocketAddr, number: usize, bytes: usize) -> io::Result<()> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
     let mut question = vec![0; bytes];
     question[..8].copy_from_slice(&number.to_be_bytes());

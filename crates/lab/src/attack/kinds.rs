@@ -1,18 +1,30 @@
 //! The attacks by name.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anabranch_scenario::Family;
 
 use super::frame::{Ends, Payload, Plan, Range, Recipe, random};
 use super::site::{ATTACKER, Cable, Site, VICTIM};
-use crate::topology::Result;
+use crate::topology::{self, CLIENTS, Result};
 
-/// What the attack sends goes to these addresses, or comes from them: set apart for benchmarks (RFC 2544), and nobody
+/// What the attack sends goes to these addresses, or comes from them: set apart for benchmarks (RFC 2544, RFC 5180), and nobody
 /// else's here. The ISPs' devices count and drop what goes there.
-pub(super) const FOREIGN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
-pub(super) const FOREIGN_PREFIX_LEN: u32 = 15;
-const ONE_REMOTE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-const LAN: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 0);
-const LAN_PREFIX_LEN: u32 = 16;
+fn foreign(family: Family) -> (IpAddr, u32) {
+    match family {
+        Family::V4 => (Ipv4Addr::new(198, 18, 0, 0).into(), 15),
+        Family::V6 => (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0).into(), 48),
+    }
+}
+
+/// One of them.
+fn one_remote(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(198, 18, 0, 1).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(),
+    }
+}
+
 const TTL: u8 = 64;
 
 /// Where an attack comes from.
@@ -89,30 +101,49 @@ impl Attack {
     }
 
     pub(super) fn plan(&self, site: &Site, cable: &Cable) -> Result<Plan> {
-        let macs = cable.macs()?;
-        let foreign = Range::prefix(FOREIGN, FOREIGN_PREFIX_LEN);
-        let ends = match self.from {
+        let (macs, family) = (cable.macs()?, site.family());
+        Ok(self.plan_between(macs, family, site.external()))
+    }
+
+    /// Between these MACs; from outside for `external`.
+    pub(super) fn plan_between(
+        &self,
+        macs: [[u8; 6]; 2],
+        family: Family,
+        external: IpAddr,
+    ) -> Plan {
+        let (first, length) = foreign(family);
+        let foreign = Range::prefix(first, length);
+        let sender = if self.as_victim { VICTIM } else { ATTACKER };
+        self.recipe.plan(&match self.from {
             From::Lan => Ends {
                 macs,
-                source: if self.as_victim { VICTIM } else { ATTACKER },
-                destination: ONE_REMOTE,
-                sources: lan(),
+                source: CLIENTS.address(family, sender),
+                destination: one_remote(family),
+                sources: lan(family),
                 destinations: foreign,
             },
             From::Internet => Ends {
                 macs,
-                source: ONE_REMOTE,
-                destination: site.external(),
+                source: one_remote(family),
+                destination: external,
                 sources: foreign,
                 destinations: foreign,
             },
-        };
-        Ok(self.recipe.plan(&ends))
+        })
     }
 }
 
-pub(super) fn lan() -> Range {
-    Range::prefix(LAN, LAN_PREFIX_LEN)
+/// The LAN's prefix: of IPv6 a /64, all of whose addresses a host may take for its own.
+pub(super) fn lan(family: Family) -> Range {
+    let (address, length) = topology::lan(family);
+    let whole = if address.is_ipv6() { 128 } else { 32 };
+    let mask = u128::MAX >> (128 - (whole - length));
+    let network = match address {
+        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() & !(mask as u32)).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !mask).into(),
+    };
+    Range::prefix(network, length.into())
 }
 
 const FLOW: u32 = random::PORTS | random::DESTINATION;
@@ -120,7 +151,7 @@ const SYN: u32 = FLOW | random::FIRST_WORD;
 const DATAGRAM: u32 = FLOW | random::IP_ID;
 
 /// In the order in which they are run.
-pub static ATTACKS: [Attack; 17] = [
+pub static ATTACKS: [Attack; 19] = [
     attack(
         "syn",
         "SYNs to random ports and destinations",
@@ -192,6 +223,12 @@ pub static ATTACKS: [Attack; 17] = [
     )
     .of_ttl(1),
     attack(
+        "header-chain",
+        "datagrams behind as many options or extension headers as may be",
+        Payload::Chain,
+        FLOW,
+    ),
+    attack(
         "fragments",
         "first fragments of UDP datagrams",
         Payload::FirstFragment,
@@ -229,6 +266,13 @@ pub static ATTACKS: [Attack; 17] = [
         "from outside: last fragments of datagrams never begun",
         Payload::LaterFragment,
         random::IP_ID,
+    )
+    .outside(),
+    attack(
+        "wan-errors",
+        "from outside: ICMP errors about segments that nobody sent",
+        Payload::Error,
+        random::PORTS,
     )
     .outside(),
 ];

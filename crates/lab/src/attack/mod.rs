@@ -17,17 +17,19 @@ mod kinds;
 mod site;
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anabranch_api::ReasonCount;
+use anabranch_scenario::Family;
 use anabranch_workload::client::Stop;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::topology::{LabError, Result, SERVER, io_error};
+use crate::topology::{LabError, Result, io_error};
 use anabranch_testbed::netns::Namespace;
 use flood::Flood;
 use innocent::{TCP_PORT, UDP_PORT};
@@ -51,6 +53,8 @@ pub struct Trial {
     pub attack: &'static Attack,
     /// Against whom.
     pub subject: Subject,
+    /// Of everybody's packets.
+    pub family: Family,
     /// Of the innocents' packets.
     pub round_trip: Duration,
     /// Frames of the attack per second.
@@ -70,6 +74,8 @@ pub struct Row {
     pub attack: &'static str,
     /// Who was attacked.
     pub subject: Subject,
+    /// `v4` or `v6`.
+    pub family: &'static str,
     /// Of the frames made that reached the gateway, while they were made.
     pub rate_pps: u64,
     /// Round trip of the innocents' packets, as asked for.
@@ -141,12 +147,13 @@ impl Row {
 /// If the site cannot be built, the gateway fails, or the innocents cannot even begin. An interrupted trial is an error.
 pub fn run(trial: &Trial, progress: &mut dyn FnMut(&str)) -> Result<Row> {
     progress("building the site");
-    let site = Site::build(trial.subject, &trial.binary, trial.round_trip)?;
+    let site = Site::build(trial.subject, trial.family, &trial.binary, trial.round_trip)?;
     let cable = match trial.attack.from {
         From::Lan => site.lan_cable(),
         From::Internet => site.internet_cable(),
     };
-    let mut flood = Flood::load(&trial.attack.plan(&site, &cable)?, cable.index()?)?;
+    let plan = trial.attack.plan(&site, &cable)?;
+    let mut flood = Flood::load(&plan, trial.family, cable.index()?)?;
     flood.sink_at(&site.routers)?;
     flood.collude_at(&site.attacker)?;
     let stage = Stage {
@@ -262,7 +269,7 @@ impl Stage<'_> {
             let connects = scope.spawn(|| self.connect(&self.site.victim, CONNECTS));
             let newcomer = scope.spawn(|| self.connect(&self.site.newcomer, NEWCOMER_CONNECTS));
             let queries = scope.spawn(|| self.query());
-            let pings = scope.spawn(|| own_pings(&self.site.gateway));
+            let pings = scope.spawn(|| own_pings(&self.site.gateway, self.site.server()));
             Ok::<_, LabError>(Deeds {
                 connects_ok: joined(connects)?,
                 newcomer_ok: joined(newcomer)?,
@@ -328,6 +335,10 @@ impl Stage<'_> {
         let mut row = Row {
             attack: self.trial.attack.name,
             subject: self.trial.subject,
+            family: match self.trial.family {
+                Family::V4 => "v4",
+                Family::V6 => "v6",
+            },
             rate_pps: (offered as f64 / took.as_secs_f64()) as u64,
             rtt_ms: self.trial.round_trip.as_millis() as u64,
             flows_live: FLOWS,
@@ -358,9 +369,9 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn own_pings(gateway: &Namespace) -> Result<usize> {
+fn own_pings(gateway: &Namespace, server: IpAddr) -> Result<usize> {
     // Its exit code says what its words say as well.
-    let command = format!("ping -n -q -c {PINGS} -i 0.4 -W 5 {SERVER} 2>&1; true");
+    let command = format!("ping -n -q -c {PINGS} -i 0.4 -W 5 {server} 2>&1; true");
     let said = gateway.exec("sh", &["-c", &command])?;
     let received = said
         .split(", ")

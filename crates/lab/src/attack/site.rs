@@ -9,31 +9,32 @@
 //! All cables up to the routers are plain virtual Ethernet, received through NAPI as a network card's driver would. At
 //! `▼` a program counts what the attack sent and drops it, so that only the innocent's packets are delayed behind.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
 use anabranch_api::{Client, LinkState, Request, Response, Status};
-use anabranch_scenario::Family;
+use anabranch_scenario::{Families, Family};
 
 use super::Subject;
 use crate::topology::{
-    Anabranch, LAN_DEVICE, LabError, LabSpec, Result, SERVER, address_wan, configuration, io_error,
-    lan, lay_transit, masquerade, settle, tcp, wan,
+    Anabranch, CLIENTS, LAN_DEVICE, LabError, LabSpec, Result, SERVERS as HOSTS, address_wan,
+    configuration, io_error, lan, lay_transit, masquerade, settle, tcp, wan,
 };
 use anabranch_testbed::emulator::{Emulator, Link, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace};
 
-pub(super) const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 1);
-const NEWCOMER: Ipv4Addr = Ipv4Addr::new(10, 80, 1, 2);
-pub(super) const ATTACKER: Ipv4Addr = Ipv4Addr::new(10, 80, 6, 66);
+/// Who is who among [`CLIENTS`].
+pub(super) const VICTIM: u32 = 0;
+const NEWCOMER: u32 = 1;
+pub(super) const ATTACKER: u32 = 0x0541;
 /// A host's device, and the routers' towards the gateway.
 pub(super) const HOST_DEVICE: &str = "lan";
 pub(super) const ISP_DEVICE: &str = "customer";
 const BRIDGE: &str = "br0";
-const SERVERS: u8 = 8;
+const SERVERS: u32 = 8;
 const ISPS: [&str; 3] = ["fiber", "cable", "lte"];
 const RATE_BPS: u64 = 1_000_000_000;
 const READY: Duration = Duration::from_secs(20);
@@ -45,6 +46,7 @@ pub(super) struct Site {
     delays: Vec<Link>,
     _emulator: Emulator,
     spec: LabSpec,
+    family: Family,
     pub victim: Namespace,
     pub newcomer: Namespace,
     pub attacker: Namespace,
@@ -79,8 +81,13 @@ impl Cable<'_> {
 
 impl Site {
     /// Builds everything and waits for the gateway under test. The round trip is that of the innocents' packets.
-    pub fn build(subject: Subject, binary: &Path, round_trip: Duration) -> Result<Self> {
-        let spec = spec(round_trip);
+    pub fn build(
+        subject: Subject,
+        family: Family,
+        binary: &Path,
+        round_trip: Duration,
+    ) -> Result<Self> {
+        let spec = spec(family, round_trip);
         let hosts = ["innocent", "newcomer", "attacker"].map(Namespace::create);
         let [victim, newcomer, attacker] = hosts;
         let (victim, newcomer, attacker) = (victim?, newcomer?, attacker?);
@@ -96,6 +103,7 @@ impl Site {
             delays: Vec::new(),
             _emulator: emulator,
             spec,
+            family,
             victim,
             newcomer,
             attacker,
@@ -116,16 +124,17 @@ impl Site {
         self.switch.ip(&format!("link set {BRIDGE} up"))?;
         self.plug(&self.gateway, LAN_DEVICE, "gateway")?;
         polled(&self.gateway, LAN_DEVICE)?;
-        let (router, length) = lan(Family::V4);
+        let (router, length) = lan(self.family);
         self.gateway.add_address(LAN_DEVICE, router, length)?;
-        let metrics = tcp::route_metrics(&self.spec.tcp, Family::V4);
-        for (host, port, address) in [
+        let metrics = tcp::route_metrics(&self.spec.tcp, self.family);
+        for (host, port, number) in [
             (&self.victim, "innocent", VICTIM),
             (&self.newcomer, "newcomer", NEWCOMER),
             (&self.attacker, "attacker", ATTACKER),
         ] {
             self.plug(host, HOST_DEVICE, port)?;
-            host.add_address(HOST_DEVICE, address.into(), length)?;
+            let address = CLIENTS.address(self.family, number);
+            host.add_address(HOST_DEVICE, address, length)?;
         }
         // The attacker has no route: its kernel resets nothing and answers nothing.
         for host in [&self.victim, &self.newcomer] {
@@ -143,7 +152,7 @@ impl Site {
         let known = mac(host, device)?.map(|byte| format!("{byte:02x}"));
         for words in [
             format!("link set dev {port} learning off flood off"),
-            format!("fdb add {} dev {port} master static", known.join(":")),
+            format!("fdb replace {} dev {port} master static", known.join(":")),
         ] {
             let words: Vec<_> = words.split(' ').collect();
             self.switch.exec("bridge", &words)?;
@@ -153,7 +162,8 @@ impl Site {
 
     fn lay_isps(&mut self) -> Result<()> {
         for server in self.servers(0) {
-            self.internet.add_address("lo", server.ip(), 32)?;
+            let length = if server.is_ipv6() { 128 } else { 32 };
+            self.internet.add_address("lo", server.ip(), length)?;
         }
         self.internet.set_sysctl("net/core/somaxconn", "4096")?;
         for (index, isp) in self.spec.isps.iter().enumerate() {
@@ -163,7 +173,7 @@ impl Site {
             self.gateway.veth(&device, &router, ISP_DEVICE)?;
             polled(&self.gateway, &device)?;
             polled(&router, ISP_DEVICE)?;
-            if let Some(access) = isp.access[Family::V4] {
+            if let Some(access) = isp.access[self.family] {
                 router.add_address(ISP_DEVICE, access.next_hop, access.prefix_len)?;
             }
             address_wan(index, &self.spec, &self.gateway)?;
@@ -178,7 +188,7 @@ impl Site {
         match subject {
             Subject::Nftables => masquerade(&self.gateway, &self.spec),
             Subject::Anabranch => {
-                let settings = format!("probe.targets = [\"icmp:{SERVER}\"]\n");
+                let settings = format!("probe.targets = [\"icmp:{}\"]\n", self.server());
                 let text = configuration(&self.spec, &settings);
                 let running = Anabranch::start(&self.gateway, binary, &text)?;
                 self.under_test = Some(running);
@@ -221,21 +231,28 @@ impl Site {
         }
     }
 
+    /// Of everything here.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The first of the internet's hosts.
+    pub fn server(&self) -> IpAddr {
+        HOSTS.address(self.family, 0)
+    }
+
     /// The internet's hosts, at a port.
     pub fn servers(&self, port: u16) -> Vec<SocketAddr> {
-        let address = |index| Ipv4Addr::from_bits(SERVER.to_bits() + u32::from(index));
+        let address = |number| HOSTS.address(self.family, number);
         (0..SERVERS)
-            .map(|index| (address(index), port).into())
+            .map(|number| (address(number), port).into())
             .collect()
     }
 
     /// Of the first link.
-    pub fn external(&self) -> Ipv4Addr {
-        let access = self.spec.isps[0].access[Family::V4];
-        match access.map(|access| access.address) {
-            Some(IpAddr::V4(address)) => address,
-            _ => unreachable!("every link of this site has IPv4"),
-        }
+    pub fn external(&self) -> IpAddr {
+        let access = self.spec.isps[0].access[self.family];
+        access.expect("every link of this site").address
     }
 
     pub fn lan_cable(&self) -> Cable<'_> {
@@ -309,9 +326,13 @@ fn polled(namespace: &Namespace, device: &str) -> Result<()> {
     Ok(())
 }
 
-fn spec(round_trip: Duration) -> LabSpec {
+fn spec(family: Family, round_trip: Duration) -> LabSpec {
     let lines = ISPS.map(|name| (name, RATE_BPS, RATE_BPS, 0));
     let mut spec = LabSpec::of_lines(&lines);
+    spec.families = match family {
+        Family::V4 => Families::V4,
+        Family::V6 => Families::V6,
+    };
     if !round_trip.is_zero() {
         let one_way_us = round_trip.as_micros() as u64 / 2;
         for isp in &mut spec.isps {
