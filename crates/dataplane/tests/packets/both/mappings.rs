@@ -126,6 +126,23 @@ fn a_free_port_is_preserved_and_a_taken_one_replaced_within_its_class() {
 }
 
 #[test]
+fn replaced_ports_follow_no_order() {
+    // In order by chance once in 20!/2 runs.
+    const HOSTS: u8 = 20;
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    let mut port_of = |number: u8| {
+        let local = SocketAddr::new(lan_host(10 + number), 4000);
+        let sent = rig.lan_sends(&udp(local, server(53), b"a").frame());
+        sent.sent("translated-out").src().port()
+    };
+    assert_eq!(port_of(0), 4000);
+    let replaced: Vec<u16> = (1..=HOSTS).map(port_of).collect();
+    assert!(!replaced.is_sorted(), "{replaced:?}");
+    assert!(!replaced.is_sorted_by(|a, b| a >= b), "{replaced:?}");
+}
+
+#[test]
 fn replaced_ports_keep_to_the_configured_range_less_the_hosts_own() {
     let mut rig = Rig::new();
     let port = || 1024..=65535u16;
