@@ -18,6 +18,6 @@ pub use messages::{
 };
 pub use paths::Paths;
 pub use status::{
-    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, PathStatus, ProbeStatus,
-    Rates, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
+    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus, PathStatus,
+    ProbeStatus, Rates, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
 };

@@ -113,9 +113,23 @@ pub struct LinkStatus {
     pub traffic: Traffic,
     /// What its probes say.
     pub probe: ProbeStatus,
+    /// What the fixed node says of it, if a policy asks it.
+    #[serde(default)]
+    pub node: Option<NodeStatus>,
     /// How it fares for each address family that it has or is to have; what is said of the link as a whole is said of the first.
     #[serde(default)]
     pub paths: Vec<PathStatus>,
+}
+
+/// Round trips to the fixed node over one link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Of the node: `IPv4` or `IPv6`.
+    pub family: String,
+    /// Questions, since the daemon began.
+    pub sent: u64,
+    /// The last to have ended, with or without an answer; none before the first has.
+    pub round_trip_ms: Option<f64>,
 }
 
 /// How a link fares for one address family.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::catalogue::{self, Policy, Target};
 use crate::link::{LinkSpec, RateNeed};
-use crate::measure::{self, Measure, Taken};
+use crate::measure::{self, Distance, Measure, Taken};
 
 /// One algorithm as its tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,13 @@ pub struct Algorithm {
     pub granularity: Granularity,
     /// Measuring period T; none where a measure is taken at each choice, or never.
     pub period: Option<Duration>,
-    /// What flows are divided by before they are compared.
+    /// What the measure is divided by before links are compared.
     pub weighting: Weighting,
     /// What a retransmitted SYN means.
     pub retry: Retry,
 }
 
-/// What flows are divided by before they are compared, where the data path counts them.
+/// What the measure is divided by before links are compared, where it says what links were given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighting {
     /// By the same of every link.
@@ -102,7 +102,7 @@ impl Algorithm {
     pub fn load(&self) -> Load {
         match self.measure.taken {
             Taken::AtChoice(load) => load,
-            Taken::Never | Taken::EveryPeriod(_) => Load::Dispatched,
+            Taken::Never | Taken::EveryPeriod(_) | Taken::BackToBack(_) => Load::Dispatched,
         }
     }
 
@@ -117,6 +117,11 @@ impl Algorithm {
             (RateNeed::None, Weighting::Rate) => RateNeed::EitherOrWeight,
             (rates, _) => rates,
         }
+    }
+
+    /// Whether it asks a fixed node.
+    pub fn needs_node(&self) -> bool {
+        self.measure.distance == Distance::Node
     }
 
     /// As files name it.
@@ -217,17 +222,17 @@ pub enum TupleError {
     MeasureMissing(&'static str),
     #[error(
         "dispatch `best` needs a measure that ranks links: {}",
-        measure::periodic_names()
+        measure::names_of(Measure::ranks)
     )]
     MeasureDoesNotRank,
     #[error(
         "`period` is for measures taken every period: {}",
-        measure::periodic_names()
+        measure::names_of(Measure::is_periodic)
     )]
     PeriodUnused,
     #[error("`period` is {0:?}, allowed: 20ms to 60s, in whole milliseconds")]
     PeriodRange(Duration),
-    #[error("`by_rate` is for session counts: \"dispatched\", \"active\"")]
+    #[error("`by_rate` is for what links are given: {}", measure::names_of(|measure| measure.by_rate))]
     ByRateUnused,
     #[error("`syn_retry` moves single flows to other links: granularity `host` allows none")]
     SynRetryOfHost,
@@ -379,12 +384,12 @@ impl Tuple {
             Dispatch::Weighted | Dispatch::RandomTwo if !is_measured => {
                 return Err(TupleError::MeasureMissing(dispatch));
             }
-            Dispatch::Best if !self.measure.is_periodic() => {
+            Dispatch::Best if !self.measure.ranks() => {
                 return Err(TupleError::MeasureDoesNotRank);
             }
             _ => {}
         }
-        if self.by_rate && !matches!(self.measure.taken, Taken::AtChoice(_)) {
+        if self.by_rate && !self.measure.by_rate {
             return Err(TupleError::ByRateUnused);
         }
         match self.granularity {

@@ -37,6 +37,8 @@ pub enum BuildError {
         link: String,
         need: RateNeed,
     },
+    #[error("policy `{0}` measures round trips to a fixed node: name one in `probe.node`")]
+    NodeMissing(String),
     #[error("link `{link}` has a rate of 0, allowed: 1 bit/s and more, or none")]
     RateZero { link: String },
     #[error("link `{link}` has weight {weight}, allowed: {min} to {max}", min = abi::WEIGHT_MIN, max = abi::WEIGHT_MAX)]
@@ -60,13 +62,22 @@ pub struct ProbeRequest {
     pub link: LinkId,
     /// In which.
     pub family: Family,
-    /// Of no other probe of this link and family.
+    /// Of no other probe of this link and family to the same.
     pub id: ProbeId,
     /// The balancer counts it as lost from here on, or [`Config::queue_max`] later on a loaded link. It wants to hear of
     /// answers up to then and for as long again.
     pub deadline: Time,
-    /// In the list of [`Balancer::set_targets`].
-    pub target_index: usize,
+    /// Who is asked.
+    pub whom: Whom,
+}
+
+/// Whom a probe asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Whom {
+    /// Whether the link works: the target of this place in the list of [`Balancer::set_targets`].
+    Target(usize),
+    /// How long a round trip takes: the fixed node.
+    Node,
 }
 
 /// What people and the data path should hear of.
@@ -131,7 +142,7 @@ pub enum Wakeup {
     /// A probe is due: [`Balancer::poll_probe`].
     Probe(LinkId, Family),
     /// A deadline or a patience ends: [`Balancer::handle_timeout`].
-    Availability(LinkId, Family),
+    Timeout(LinkId, Family),
 }
 
 /// One link for display.
@@ -153,8 +164,21 @@ pub struct LinkStatus {
     pub weight: u32,
     /// As of the last reading.
     pub counters: LinkCounters,
+    /// What the fixed node says of it, if it is asked.
+    pub node: Option<NodeStatus>,
     /// How it fares for each family.
     pub paths: PerFamily<PathStatus>,
+}
+
+/// Round trips to the fixed node over one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Of the node.
+    pub family: Family,
+    /// Questions, since the beginning.
+    pub sent: u64,
+    /// The last to have ended; none before the first has.
+    pub round_trip: Option<Duration>,
 }
 
 /// One link for one family, for display.
@@ -232,7 +256,7 @@ impl Balancer {
     ) -> Result<Self, BuildError> {
         config.validate()?;
         check_links(&links)?;
-        check_classes(&classes, &links)?;
+        check_classes(&classes, &links, &config)?;
         let count = links.len();
         let class = |(id, spec)| (id, Class::new(now, spec, count));
         let mut balancer = Balancer {
@@ -250,6 +274,8 @@ impl Balancer {
         let classes = &self.classes;
         let is_per_packet = |link| classes.values().any(|class| class.spreads_over(link));
         self.links.listen(is_per_packet);
+        let asks = classes.values().any(Class::needs_node);
+        self.links.node = self.config.node.filter(|_| asks);
     }
 
     // ---- getters
@@ -300,6 +326,11 @@ impl Balancer {
             available_down_bps: link.load.down().map(AvailableBandwidth::bps),
             weight: default.map_or(abi::WEIGHT_MAX, |class| class.weight(id)),
             counters: link.counters,
+            node: self.links.node.map(|family| NodeStatus {
+                family,
+                sent: link.rounds.sent(),
+                round_trip: link.rounds.last(),
+            }),
             paths: PerFamily::from_fn(|family| {
                 let usable = self.takes_flows(id, family);
                 path_status(now, &link.paths[family], usable)
@@ -323,22 +354,28 @@ impl Balancer {
         self.settle(now);
     }
 
-    /// A probe was answered, in time or not: anything came back that only its target could have sent. Nothing needs to
+    /// A probe was answered, in time or not: anything came back that only who was asked could have sent. Nothing needs to
     /// be told of probes without an answer.
-    pub fn handle_answer(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        family: Family,
-        id: ProbeId,
-        round_trip: Duration,
-    ) {
-        let Some(link) = self.links.get_mut(link) else {
+    pub fn handle_answer(&mut self, now: Time, probe: &ProbeRequest, round_trip: Duration) {
+        let Some(link) = self.links.get_mut(probe.link) else {
             return;
         };
-        let path = &mut link.paths[family];
-        path.availability.answer(now, id, round_trip);
-        self.settle(now);
+        match probe.whom {
+            Whom::Target(_) => {
+                let path = &mut link.paths[probe.family];
+                path.availability.answer(now, probe.id, round_trip);
+                self.settle(now);
+            }
+            Whom::Node if link.rounds.answer(probe.id, round_trip) => self.end_rounds(now),
+            Whom::Node => {}
+        }
+    }
+
+    /// A round trip to the fixed node has ended: links are compared anew.
+    fn end_rounds(&mut self, now: Time) {
+        for class in self.classes.values_mut().filter(|class| class.needs_node()) {
+            class.end_period(now, &self.links);
+        }
     }
 
     /// A link's device, carrier, address or gateway came or went. Of a family that it was never told of, a link is absent.
@@ -365,6 +402,13 @@ impl Balancer {
             }
         }
         self.settle(now);
+        let ended = self
+            .links
+            .iter_mut()
+            .filter_map(|(_, link)| link.rounds.tick(now).then_some(()));
+        if ended.count() > 0 {
+            self.end_rounds(now);
+        }
     }
 
     // ---- what the operator wants
@@ -421,6 +465,29 @@ impl Balancer {
 
     /// The next probe that is due.
     pub fn poll_probe(&mut self, now: Time) -> Option<ProbeRequest> {
+        self.poll_availability(now)
+            .or_else(|| self.poll_rounds(now))
+    }
+
+    fn poll_rounds(&mut self, now: Time) -> Option<ProbeRequest> {
+        let family = self.links.node?;
+        let mut links = self
+            .links
+            .iter_mut()
+            .filter(|(_, link)| link.is_eligible(family));
+        links.find_map(|(link, state)| {
+            let (id, deadline) = state.rounds.next_probe(now)?;
+            Some(ProbeRequest {
+                link,
+                family,
+                id,
+                deadline,
+                whom: Whom::Node,
+            })
+        })
+    }
+
+    fn poll_availability(&mut self, now: Time) -> Option<ProbeRequest> {
         self.links.iter_mut().find_map(|(id, link)| {
             let mut paths = link.paths.iter_mut();
             let (family, probe) = paths.find_map(|(family, path)| {
@@ -432,7 +499,7 @@ impl Balancer {
                 family,
                 id: probe.id,
                 deadline: probe.deadline,
-                target_index: probe.target_index,
+                whom: Whom::Target(probe.target_index),
             })
         })
     }
@@ -456,8 +523,27 @@ impl Balancer {
             paths.flat_map(move |(family, path)| path_timeouts(id, family, path))
         });
         paths
+            .chain(self.rounds())
             .chain(self.period_end())
             .fold((counters, Wakeup::Counters), Ord::min)
+    }
+
+    /// Of round trips to the fixed node.
+    fn rounds(&self) -> impl Iterator<Item = (Time, Wakeup)> {
+        let families = self.links.node.into_iter();
+        families.flat_map(|family| {
+            let links = self
+                .links
+                .iter()
+                .filter(move |(_, link)| link.is_eligible(family));
+            links.flat_map(move |(id, link)| {
+                let probe = link.rounds.probe_due();
+                let probe = probe.map(|at| (at, Wakeup::Probe(id, family)));
+                let timeout = link.rounds.timeout();
+                let timeout = timeout.map(|at| (at, Wakeup::Timeout(id, family)));
+                [probe, timeout].into_iter().flatten()
+            })
+        })
     }
 
     /// Of the class whose measuring period ends first.
@@ -539,7 +625,7 @@ fn path_timeouts(
     let probe = path.availability.probe_due();
     let timeout = path.availability.next_timeout();
     let probe = probe.map(|at| (at, Wakeup::Probe(link, family)));
-    let timeout = timeout.map(|at| (at, Wakeup::Availability(link, family)));
+    let timeout = timeout.map(|at| (at, Wakeup::Timeout(link, family)));
     [probe, timeout].into_iter().flatten()
 }
 
@@ -564,7 +650,7 @@ fn check_links(links: &[LinkSpec]) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn check_classes(classes: &Classes, links: &[LinkSpec]) -> Result<(), BuildError> {
+fn check_classes(classes: &Classes, links: &[LinkSpec], config: &Config) -> Result<(), BuildError> {
     if !classes.contains_key(&ClassId::DEFAULT) {
         return Err(BuildError::DefaultMissing);
     }
@@ -575,6 +661,9 @@ fn check_classes(classes: &Classes, links: &[LinkSpec]) -> Result<(), BuildError
         let tiers = spec.tiers.as_ref().map_or(0, Vec::len);
         if tiers > TIERS_MAX {
             return Err(BuildError::TierCount { class, tiers });
+        }
+        if spec.algorithm.needs_node() && config.node.is_none() {
+            return Err(BuildError::NodeMissing(spec.algorithm.to_string()));
         }
         check_rates(spec, links)?;
     }

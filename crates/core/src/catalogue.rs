@@ -80,6 +80,8 @@ pub struct Parameter {
 pub struct Needs {
     /// Of each of its targets.
     pub rates: RateNeed,
+    /// A fixed node that measures ask.
+    pub node: bool,
     /// Packets of one connection take several links: the site's addresses are reachable over each.
     pub no_nat: bool,
     /// There are no sublinks for faults to happen to.
@@ -144,7 +146,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 25] = [
+pub static ROWS: [Row; 28] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -210,16 +212,19 @@ pub static ROWS: [Row; 25] = [
         "fewest flows still open",
         "Peng 2005 table 1; LLF in RFC 2391",
     ),
-    gateway(
-        "WLC",
-        Algorithm {
-            measure: &measure::ACTIVE,
-            weighting: Weighting::Rate,
-            ..SESSIONS
-        },
-        "fewest flows still open for its rate",
-        "WLLF in RFC 2391",
-    ),
+    Row {
+        alias: Some("WLLF"),
+        ..gateway(
+            "WLC",
+            Algorithm {
+                measure: &measure::ACTIVE,
+                weighting: Weighting::Rate,
+                ..SESSIONS
+            },
+            "fewest flows still open for its rate",
+            "RFC 2391, weighted least load first",
+        )
+    },
     gateway(
         "P2C",
         Algorithm {
@@ -239,6 +244,17 @@ pub static ROWS: [Row; 25] = [
         },
         "fewest bytes in the last period",
         "Peng 2005 table 1; RFC 2391",
+    ),
+    gateway(
+        "WLTF",
+        Algorithm {
+            measure: &measure::CARRIED,
+            dispatch: Dispatch::Best,
+            weighting: Weighting::Rate,
+            ..PERIODIC
+        },
+        "fewest bytes in the last period for its rate",
+        "RFC 2391, weighted least traffic first",
     ),
     gateway(
         "MORBF",
@@ -276,6 +292,28 @@ pub static ROWS: [Row; 25] = [
             ..PERIODIC
         },
         "in proportion to available bandwidth towards the LAN",
+        "Peng 2005 table 1",
+    ),
+    Row {
+        alias: Some("PMR"),
+        ..gateway(
+            "FRRTFNF",
+            Algorithm {
+                measure: &measure::RESPONSE,
+                dispatch: Dispatch::Best,
+                ..SESSIONS
+            },
+            "fastest round trip to a fixed node",
+            "Peng 2005 table 1; RFC 2391, ping for the most responsive",
+        )
+    },
+    gateway(
+        "WFRRTFNF",
+        Algorithm {
+            measure: &measure::RESPONSE,
+            ..SESSIONS
+        },
+        "in inverse proportion to the round trip to a fixed node",
         "Peng 2005 table 1",
     ),
     Row {
@@ -477,6 +515,7 @@ impl Policy {
         };
         Needs {
             rates,
+            node: matches!(self, Policy::Gateway(algorithm) if algorithm.needs_node()),
             no_nat: *self == Policy::Packet,
             no_faults: *self == Policy::Trunk(Spread::Single),
         }
@@ -492,10 +531,11 @@ impl Policy {
             Policy::Packet => Spread::Drr.state(),
             Policy::Trunk(spread) => spread.state(),
         };
-        Cost {
-            state,
-            probes: "none",
-        }
+        let probes = match self {
+            Policy::Gateway(algorithm) => algorithm.measure.probes(),
+            Policy::Packet | Policy::Trunk(_) => "none",
+        };
+        Cost { state, probes }
     }
 }
 
@@ -539,6 +579,7 @@ impl fmt::Display for Needs {
             Needs {
                 no_faults: true, ..
             } => f.write_str("no faults"),
+            Needs { node: true, .. } => f.write_str("`probe.node`"),
             Needs { rates, .. } => rates.fmt(f),
         }
     }

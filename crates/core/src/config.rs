@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anabranch_policy::Family;
+
 /// The windows of the availability machine. [`Config::validate`] says what fits together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -48,6 +50,8 @@ pub struct Config {
     pub up_loss: usize,
     /// ... and more than so many in a row were answered.
     pub up_consecutive: u32,
+    /// The family of the fixed node that measures of distance H(P) ask, if there is one.
+    pub node: Option<Family>,
 }
 
 impl Default for Config {
@@ -77,6 +81,7 @@ impl Default for Config {
             down_consecutive: 3,
             up_loss: 3,
             up_consecutive: 3,
+            node: None,
         }
     }
 }

@@ -103,7 +103,7 @@ impl Driver {
             }
             match wakeup {
                 Wakeup::Counters => self.read_counters(now, plane)?,
-                Wakeup::Availability(..) => self.balancer.handle_timeout(now),
+                Wakeup::Timeout(..) => self.balancer.handle_timeout(now),
                 Wakeup::Probe(..) => return Ok(()),
             }
         }

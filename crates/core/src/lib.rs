@@ -3,7 +3,8 @@
 //! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]); those that have a name are
 //! rows of one table ([`catalogue`]), what may be measured has a file each ([`measure`]). The choice itself
 //! falls in the packet path (`bpf/policy`); this crate does everything slower than a packet. Every measuring period it
-//! measures the links — available bandwidth ([`bandwidth`]), bytes carried, or nothing where session counts decide —
+//! measures the links — available bandwidth ([`bandwidth`]), bytes carried, round trips to a fixed node ([`rounds`]), or nothing where
+//! session counts decide —
 //! turns the measures into weights ([`weights`]), and hands the packet path one [`Choice`]: dispatching scheme, weights,
 //! the links that take new flows, and from where dispatched flows are counted. What a link was given beyond its share is
 //! carried into the next period, so that short periods and few flows are shared by weight too.
@@ -46,6 +47,7 @@ mod driver;
 mod link;
 pub mod measure;
 pub mod multilink;
+pub mod rounds;
 pub mod rules;
 mod sessions;
 pub mod targets;
@@ -58,7 +60,8 @@ pub use anabranch_policy::{Choice, Family, PerFamily};
 pub use answers::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{
-    Balancer, BuildError, ClassStatus, Event, LinkStatus, PathStatus, ProbeRequest, Wakeup,
+    Balancer, BuildError, ClassStatus, Event, LinkStatus, NodeStatus, PathStatus, ProbeRequest,
+    Wakeup, Whom,
 };
 pub use catalogue::Policy;
 pub use class::{ClassCounters, ClassId, ClassSet, ClassSpec, Classes};

@@ -12,6 +12,12 @@ pub fn of_less(measured: u64, least: u64) -> u32 {
     ratio(least, measured)
 }
 
+/// What a link would have measured if it had the greatest rate of all and were used as much for it.
+pub fn per_rate(measured: u64, rate: u64, greatest: u64) -> u64 {
+    let scaled = u128::from(measured) * u128::from(greatest) / u128::from(rate.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
 fn ratio(part: u64, whole: u64) -> u32 {
     let scaled = u128::from(WEIGHT_MAX) * u128::from(part) / u128::from(whole.max(1));
     u32::try_from(scaled)
@@ -28,6 +34,13 @@ mod tests {
         assert_eq!(of_more(500, 500), WEIGHT_MAX);
         assert_eq!(of_more(50, 500), WEIGHT_MAX / 10);
         assert_eq!(of_less(30, 10), WEIGHT_MAX / 3);
+    }
+
+    #[test]
+    fn a_measure_for_a_rate_is_that_of_the_greatest_rate_used_as_much() {
+        assert_eq!(per_rate(50, 1_000_000, 3_000_000), 150);
+        assert_eq!(per_rate(150, 3_000_000, 3_000_000), 150);
+        assert_eq!(per_rate(u64::MAX, 1, 2), u64::MAX);
     }
 
     #[test]

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anabranch_core::{
     Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event, Family,
-    LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeId, ProbeRequest, Reach,
-    Time,
+    LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest, Reach, Time,
 };
 
 use crate::classes::ClassSlots;
@@ -27,10 +26,7 @@ pub struct Driver {
 /// A probe to send; its answer is to be handed back with all of this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeOrder {
-    pub link: LinkId,
-    pub family: Family,
-    pub target_index: usize,
-    id: ProbeId,
+    pub request: ProbeRequest,
     generation: u64,
 }
 
@@ -156,9 +152,13 @@ impl Driver {
     }
 
     pub fn handle_answer(&mut self, now: Time, order: ProbeOrder, round_trip: Duration) {
-        if order.generation >= self.changed[order.link.index()] {
+        let ProbeOrder {
+            request,
+            generation,
+        } = order;
+        if generation >= self.changed[request.link.index()] {
             let balancer = self.core.balancer_mut();
-            balancer.handle_answer(now, order.link, order.family, order.id, round_trip);
+            balancer.handle_answer(now, &request, round_trip);
         }
     }
 
@@ -185,12 +185,9 @@ impl Driver {
         Ok(due)
     }
 
-    fn order(&self, probe: ProbeRequest) -> ProbeOrder {
+    fn order(&self, request: ProbeRequest) -> ProbeOrder {
         ProbeOrder {
-            link: probe.link,
-            family: probe.family,
-            target_index: probe.target_index,
-            id: probe.id,
+            request,
             generation: self.generation,
         }
     }

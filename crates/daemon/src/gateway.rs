@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::rules::{Class, Moment, Sample, Trial, WhenNone, active, compile};
-use anabranch_core::{Admin, ClassCounters, ClassId, ClassSet, Family, LinkId, LinkState, Time};
+use anabranch_core::{
+    Admin, ClassCounters, ClassId, ClassSet, Family, LinkId, LinkState, ProbeRequest, Time, Whom,
+};
 use anabranch_policy::PerFamily;
 use anabranch_policy::abi::link_place;
 use anyhow::Context;
@@ -268,14 +270,13 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     // ---- probes
 
     fn send(&mut self, order: ProbeOrder) {
-        let path = self.path_of(order.link, order.family);
-        let known = self.link_of(order.link).zip(path);
+        let asked = &order.request;
+        let path = self.path_of(asked.link, asked.family);
+        let known = self.link_of(asked.link).zip(path);
         let Some((link, path)) = known.filter(|_| self.probes.len() < PROBES_MAX) else {
             return;
         };
-        let view = self.told.links.get(&order.link);
-        let targets = view.map(|view| &view.paths[order.family].targets);
-        let Some(&(target, _)) = targets.and_then(|targets| targets.get(order.target_index)) else {
+        let Some(target) = self.target_of(asked) else {
             return;
         };
         let via = Via {
@@ -284,6 +285,17 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         };
         let answer = self.surroundings.probe(target, via);
         self.probes.spawn(async move { (order, answer.await) });
+    }
+
+    fn target_of(&self, asked: &ProbeRequest) -> Option<Target> {
+        match asked.whom {
+            Whom::Node => self.config.node,
+            Whom::Target(index) => {
+                let view = self.told.links.get(&asked.link)?;
+                let (target, _) = view.paths[asked.family].targets.get(index)?;
+                Some(*target)
+            }
+        }
     }
 
     fn probed(&mut self, (order, round_trip): (ProbeOrder, Option<Duration>)) {

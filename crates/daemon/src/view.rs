@@ -14,8 +14,8 @@ use crate::plane::{Error, Plane};
 use crate::shell::Role;
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, PathStatus, ProbeStatus,
-    Rates, Status, TargetStatus, Traffic,
+    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus, PathStatus,
+    ProbeStatus, Rates, Status, TargetStatus, Traffic,
 };
 
 /// `counters` are the classes', in the order of their ids.
@@ -87,6 +87,11 @@ fn link_status<P: Plane, S: Surroundings>(
             rx_bps: rate.rx_bps,
         },
         probe: first.probe,
+        node: balanced.node.map(|node| NodeStatus {
+            family: node.family.to_string(),
+            sent: node.sent,
+            round_trip_ms: node.round_trip.map(in_ms),
+        }),
         paths,
     })
 }

@@ -119,7 +119,7 @@ impl Gateway {
         counted: Counted,
         seed: u64,
     ) -> Result<Gateway, FluidError> {
-        if algorithm.measure.is_periodic() {
+        if algorithm.measure.ranks() {
             return Err(FluidError::Periodic(algorithm));
         }
         if algorithm.granularity != Granularity::Connection {

@@ -21,7 +21,7 @@ use anabranch_scenario::{
     self as scenario, Demand, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
 };
 
-use crate::gateway::{Gateway, Lines};
+use crate::gateway::{FAMILY, Gateway, Lines};
 use crate::load::{Load, Party};
 use crate::tcp::TcpConfig;
 use crate::trunk::TooManyClients;
@@ -84,7 +84,12 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
             };
             let specs = site.links.iter().map(spec).collect();
             let classes = classes(site, algorithm)?;
-            let balancer = Balancer::new(Time::ZERO, classes, specs, Config::default())?;
+            // Whom probes ask stands beyond all lines of a link.
+            let config = Config {
+                node: Some(FAMILY),
+                ..Config::default()
+            };
+            let balancer = Balancer::new(Time::ZERO, classes, specs, config)?;
             let rules = rules::compile(&site.rules, Moment::new(0, 0), |_| None)?;
             let build = |wires: &[Wires], homes| {
                 let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();

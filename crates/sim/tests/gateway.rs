@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anabranch_core::{Balancer, ClassSpec, Config, Time};
 use anabranch_policy::Granularity;
@@ -70,6 +71,34 @@ fn flows_follow_the_rates_of_unequal_links() {
     // By what is left of 30 and 10 Mbit/s under 3.2 Mbit/s of load.
     assert!((share("WSDM") - 0.75).abs() < 0.05, "{}", share("WSDM"));
     assert!((share("RR") - 0.5).abs() < 0.01);
+}
+
+#[test]
+fn flows_follow_the_round_trips_to_a_node_behind_the_last_mile() {
+    let mut congested = link("far", 20 * MBIT);
+    congested.beyond = Some(Beyond {
+        down: line(20 * MBIT, ms(30)),
+        up: line(20 * MBIT, Duration::ZERO),
+    });
+    let scenario = scenario(
+        vec![congested, link("near", 20 * MBIT)],
+        steady(),
+        ms(60_000),
+    );
+    let share = |policy| {
+        let record = play(&scenario, gateway(policy), 1);
+        assert!(all_ok(&record));
+        carried(&record, &["far", "near"])[0] as f64 / record.transfers.len() as f64
+    };
+    // Available bandwidth of the last mile tells nothing of it.
+    assert!((share("WMIRBF") - 0.5).abs() < 0.05, "{}", share("WMIRBF"));
+    assert!(share("FRRTFNF") < 0.01, "{}", share("FRRTFNF"));
+    // 50 ms against 20 ms.
+    assert!(
+        (share("WFRRTFNF") - 2.0 / 7.0).abs() < 0.03,
+        "{}",
+        share("WFRRTFNF")
+    );
 }
 
 #[test]

@@ -16,6 +16,8 @@ struct Shown {
     /// Of its kind of target.
     default: bool,
     measure: &'static str,
+    /// How far away the measure looks.
+    distance: Option<&'static str>,
     dispatch: &'static str,
     granularity: &'static str,
     period_ms: Option<u128>,
@@ -43,6 +45,7 @@ impl From<&'static Row> for Shown {
             target,
             default: catalogue::default(target) == row,
             measure,
+            distance: algorithm.map(|a| a.measure.distance.word()),
             dispatch,
             granularity,
             period_ms: algorithm.and_then(|a| Some(a.period?.as_millis())),
@@ -82,7 +85,7 @@ fn among(target: Target) -> &'static str {
 
 fn columns(policies: &[Shown]) -> Columns {
     let mut columns = Columns::new(&[
-        "policy", "among", "measure", "dispatch", "for each", ">every", "needs", "keeps",
+        "policy", "among", "measure", "dispatch", "for each", ">every", "needs", "keeps", "sends",
         "chooses", "source",
     ]);
     for policy in policies {
@@ -101,6 +104,7 @@ fn columns(policies: &[Shown]) -> Columns {
             table::optional(policy.period_ms.map(|ms| format!("{ms} ms"))),
             policy.needs.replace('`', ""),
             policy.costs.state.to_owned(),
+            policy.costs.probes.to_owned(),
             policy.meaning.to_owned(),
             policy.source.to_owned(),
         ]);
@@ -124,7 +128,7 @@ mod tests {
 
     /// Behind the words that people wrote.
     fn table() -> String {
-        let mut table = "| policy | among | measure × dispatch × granularity | parameters | needs | keeps | chooses | source |\n|---|---|---|---|---|---|---|---|\n".to_owned();
+        let mut table = "| policy | among | measure × dispatch × granularity | parameters | needs | keeps | sends | chooses | source |\n|---|---|---|---|---|---|---|---|---|\n".to_owned();
         for row in &ROWS {
             let Shown {
                 name,
@@ -141,14 +145,15 @@ mod tests {
             let parameters: Vec<_> = parameters
                 .map(|parameter| format!("`{}` = {}", parameter.name, parameter.default))
                 .collect();
-            let (parameters, keeps) = (parameters.join(", "), costs.state);
+            let parameters = parameters.join(", ");
+            let Cost { state, probes } = costs;
             let among = among(row.policy.target());
             let rate = match algorithm(row).map(|a| a.weighting) {
                 Some(Weighting::Rate) => " / rate",
                 _ => "",
             };
             table += &format!(
-                "| `{name}` | {among} | {measure}{rate} × {dispatch} × {granularity} | {parameters} | {needs} | {keeps} | {meaning} | {source} |\n"
+                "| `{name}` | {among} | {measure}{rate} × {dispatch} × {granularity} | {parameters} | {needs} | {state} | {probes} | {meaning} | {source} |\n"
             );
         }
         table

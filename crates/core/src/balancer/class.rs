@@ -165,6 +165,11 @@ impl Class {
         self.spec.algorithm.granularity == Granularity::Packet && self.spec.names(link)
     }
 
+    /// Its measure asks a fixed node.
+    pub(super) fn needs_node(&self) -> bool {
+        self.spec.algorithm.needs_node()
+    }
+
     pub(super) fn weight(&self, link: LinkId) -> u32 {
         self.shares[link.index()].weight
     }
@@ -384,13 +389,22 @@ impl Class {
             measure, weighting, ..
         } = self.spec.algorithm;
         match measure.taken {
-            Taken::EveryPeriod(take) => {
+            Taken::EveryPeriod(take) | Taken::BackToBack(take) => {
                 let mixture = match self.spec.direction {
                     Some(direction) => Mixture::of(direction),
                     None => &links.mixture,
                 };
+                let most = links
+                    .specs()
+                    .map(|spec| weighting.of(spec))
+                    .max()
+                    .unwrap_or(1);
                 let all = links.iter().zip(&self.shares);
-                let values = all.map(|((_, link), share)| take(&share.observed(link, mixture)));
+                let values = all.map(|((_, link), share)| {
+                    let value = take(&share.observed(link, mixture));
+                    let part = weighting.of(&link.spec);
+                    weights::per_rate(value, part, most)
+                });
                 (values.collect(), measure.better)
             }
             // The data path has the measure; weights say by what it is divided.
@@ -456,6 +470,7 @@ impl Share {
             load: &link.load,
             carried_bytes: link.bytes().saturating_sub(self.period_bytes),
             carried_packets: link.packets().saturating_sub(self.period_packets),
+            response: link.rounds.last(),
             mixture,
         }
     }

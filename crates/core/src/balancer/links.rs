@@ -10,6 +10,7 @@ use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec};
 use crate::measure::Mixture;
+use crate::rounds::Rounds;
 use crate::time::Time;
 
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Link {
     pub(super) paths: PerFamily<Path>,
     pub(super) load: LinkLoad,
     pub(super) counters: LinkCounters,
+    /// To the fixed node, while [`Links::node`] is there to be asked.
+    pub(super) rounds: Rounds,
     /// The first counters say what was before, and are no traffic.
     is_counted: bool,
 }
@@ -46,6 +49,7 @@ impl Link {
             paths: PerFamily::from_fn(|_| Path::new(now, config, &spec)),
             load: LinkLoad::new(now, &spec, config.queue_max),
             counters: LinkCounters::default(),
+            rounds: Rounds::default(),
             is_counted: false,
             spec,
         }
@@ -59,6 +63,7 @@ impl Link {
             self.load = before.load;
         }
         self.admin = before.admin;
+        self.rounds = before.rounds;
         self.paths = before.paths;
         for path in self.paths.values_mut() {
             let availability = &mut path.availability;
@@ -108,7 +113,7 @@ impl Link {
         }
     }
 
-    fn is_eligible(&self, family: Family) -> bool {
+    pub(super) fn is_eligible(&self, family: Family) -> bool {
         self.admin == Admin::Up && self.paths[family].availability.is_present()
     }
 
@@ -208,6 +213,8 @@ impl Path {
 pub(super) struct Links {
     all: Vec<Link>,
     pub(super) mixture: Mixture,
+    /// The family of the fixed node, if a class's measure asks it.
+    pub(super) node: Option<Family>,
     started: Time,
     /// When the counters were last read, if ever.
     pub(super) counted: Option<Time>,
@@ -219,6 +226,7 @@ impl Links {
         Links {
             all: specs.into_iter().map(link).collect(),
             mixture: Mixture::default(),
+            node: None,
             started: now,
             counted: None,
         }

@@ -205,6 +205,10 @@ fn a_tuple_whose_parts_do_not_fit_is_refused() {
             r#"{ dispatch = "best", measure = "st-in", by_rate = true }"#,
             TupleError::ByRateUnused,
         ),
+        (
+            r#"{ dispatch = "best", measure = "response", period = "100ms" }"#,
+            TupleError::PeriodUnused,
+        ),
     ];
     for (text, error) in refused {
         let message = parse(text).unwrap_err();

@@ -10,5 +10,6 @@ pub static ACTIVE: Measure = Measure {
     better: Better::Less,
     taken: Taken::AtChoice(Load::Active),
     rates: RateNeed::None,
+    by_rate: true,
     state: "two counters",
 };

@@ -8,6 +8,7 @@ pub static CARRIED: Measure = Measure {
     better: Better::Less,
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::None,
+    by_rate: true,
     state: "two counters, read every period",
 };
 

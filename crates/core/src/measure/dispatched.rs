@@ -10,5 +10,6 @@ pub static DISPATCHED: Measure = Measure {
     better: Better::Less,
     taken: Taken::AtChoice(Load::Dispatched),
     rates: RateNeed::None,
+    by_rate: true,
     state: "a counter",
 };

@@ -7,6 +7,7 @@ mod active;
 mod carried;
 mod dispatched;
 mod none;
+mod response;
 mod st_in;
 mod st_mix;
 mod st_out;
@@ -14,6 +15,7 @@ mod st_out;
 pub mod toy;
 
 use std::fmt;
+use std::time::Duration;
 
 use anabranch_policy::Load;
 use serde::{Serialize, Serializer};
@@ -25,12 +27,13 @@ pub use active::ACTIVE;
 pub use carried::CARRIED;
 pub use dispatched::DISPATCHED;
 pub use none::NONE;
+pub use response::RESPONSE;
 pub use st_in::ST_IN;
 pub use st_mix::{Mixture, ST_MIX};
 pub use st_out::ST_OUT;
 
 /// Every measure, as files may name it.
-pub static MEASURES: [&Measure; 7] = [
+pub static MEASURES: [&Measure; 8] = [
     &NONE,
     &DISPATCHED,
     &ACTIVE,
@@ -38,6 +41,7 @@ pub static MEASURES: [&Measure; 7] = [
     &ST_OUT,
     &ST_IN,
     &ST_MIX,
+    &RESPONSE,
 ];
 
 #[cfg(any(test, feature = "toys"))]
@@ -57,6 +61,8 @@ pub struct Measure {
     pub taken: Taken,
     /// Without which it has no value.
     pub rates: RateNeed,
+    /// Whether it may be divided by the links' rates before links are compared.
+    pub by_rate: bool,
     /// What has to be kept of each target.
     pub state: &'static str,
 }
@@ -68,6 +74,8 @@ pub enum Distance {
     Local,
     /// The access line: D = 1.
     LastMile,
+    /// A fixed node: D = H(P).
+    Node,
 }
 
 /// Which of two values is the better one.
@@ -88,6 +96,9 @@ pub enum Taken {
     AtChoice(Load),
     /// By the balancer, anew every period; so it ranks links by itself.
     EveryPeriod(fn(&Observed<'_>) -> u64),
+    /// By the balancer, which asks the fixed node over each link anew when the last answer has come (Peng's ΔT); so it ranks
+    /// links by itself.
+    BackToBack(fn(&Observed<'_>) -> u64),
 }
 
 /// What the balancer knows of a link at the end of a period.
@@ -99,14 +110,45 @@ pub struct Observed<'a> {
     pub carried_bytes: u64,
     /// The same in packets.
     pub carried_packets: u64,
+    /// The last round trip to the fixed node, if any.
+    pub response: Option<Duration>,
     /// Of the site's traffic over all links.
     pub mixture: &'a Mixture,
+}
+
+impl Distance {
+    /// As Peng 2005 has it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Distance::Local => "0",
+            Distance::LastMile => "1",
+            Distance::Node => "H(P)",
+        }
+    }
 }
 
 impl Measure {
     /// Whether the balancer takes it, every period.
     pub fn is_periodic(&self) -> bool {
         matches!(self.taken, Taken::EveryPeriod(_))
+    }
+
+    /// Whether the balancer takes it with every answer of the fixed node.
+    pub fn is_back_to_back(&self) -> bool {
+        matches!(self.taken, Taken::BackToBack(_))
+    }
+
+    /// Whether it tells which link is the best, whoever looks.
+    pub fn ranks(&self) -> bool {
+        self.is_periodic() || self.is_back_to_back()
+    }
+
+    /// Packets sent for it alone.
+    pub fn probes(&self) -> &'static str {
+        match self.taken {
+            Taken::BackToBack(_) => "one after the other over each link, at most 50 in a second",
+            Taken::Never | Taken::AtChoice(_) | Taken::EveryPeriod(_) => "none",
+        }
     }
 
     /// Whether it is of flows while they live: nothing is to be had of it where packets make none.
@@ -120,9 +162,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Measure> {
     MEASURES.iter().chain(TOYS).copied()
 }
 
-/// The names of those that rank links, in quotation marks.
-pub(crate) fn periodic_names() -> String {
-    let names = MEASURES.iter().filter(|measure| measure.is_periodic());
+/// The names of those that are so, in quotation marks.
+pub(crate) fn names_of(are: fn(&Measure) -> bool) -> String {
+    let names = MEASURES.iter().filter(|measure| are(measure));
     let names: Vec<_> = names.map(|measure| format!("{:?}", measure.name)).collect();
     names.join(", ")
 }

@@ -8,5 +8,6 @@ pub static NONE: Measure = Measure {
     better: Better::More,
     taken: Taken::Never,
     rates: RateNeed::None,
+    by_rate: false,
     state: "nothing",
 };

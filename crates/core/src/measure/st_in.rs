@@ -9,6 +9,7 @@ pub static ST_IN: Measure = Measure {
     better: Better::More,
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::Down,
+    by_rate: false,
     state: "a bucket of the rate down, filled every 50 ms",
 };
 

@@ -17,6 +17,7 @@ pub static ST_MIX: Measure = Measure {
     better: Better::More,
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::Either,
+    by_rate: false,
     state: "a bucket of each declared rate, filled every 50 ms",
 };
 

@@ -9,6 +9,7 @@ pub static ST_OUT: Measure = Measure {
     better: Better::More,
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::Up,
+    by_rate: false,
     state: "a bucket of the rate up, filled every 50 ms",
 };
 

@@ -10,6 +10,7 @@ pub static PACKETS: Measure = Measure {
     better: Better::Less,
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::None,
+    by_rate: false,
     state: "two counters, read every period",
 };
 

@@ -167,6 +167,8 @@ pub struct Site<'a> {
     pub links: &'a [LinkSpec],
     /// LAN devices.
     pub lan: &'a [String],
+    /// There is a fixed node for measures to ask.
+    pub node: bool,
 }
 
 /// The rules of a file, each right in itself.
@@ -487,6 +489,11 @@ impl Place<'_> {
         };
         let key = [self.table, &["policy"]].concat();
         let typed = typed.as_typed(self.source.text(&key));
+        if typed.policy.needs_node() && !self.site.node {
+            let problem =
+                format!("{typed} measures round trips to a fixed node: name one in probe.node");
+            return Err(self.source.bad(&key, problem));
+        }
         let need = typed.policy.needs_rate();
         let is_used = |link: &&LinkSpec| {
             tiers.is_none_or(|tiers| tiers.iter().any(|tier| tier.contains(&link.name)))

@@ -208,6 +208,7 @@ stick = false
         let site = Site {
             links: &links,
             lan: &["eth0".to_owned()],
+            node: false,
         };
         let read = |text: &str| {
             let source = Source::parse(Path::new("rules.toml"), text).unwrap();

@@ -21,6 +21,10 @@ fn a_configuration_that_cannot_work_is_refused_with_the_link_and_what_it_needs()
         build("wsdm", vec![link("a", 1, 1), bare("b")]).to_string(),
         "policy `WSDM` needs `down` or `up` of link `b`: declare it, or choose a policy that needs no rate"
     );
+    assert_eq!(
+        build("WFRRTFNF", equal(2)).to_string(),
+        "policy `WFRRTFNF` measures round trips to a fixed node: name one in `probe.node`"
+    );
     assert_eq!(build("RR", vec![]), BuildError::LinkCount(0));
     assert_eq!(build("RR", equal(17)), BuildError::LinkCount(17));
     assert!(matches!(

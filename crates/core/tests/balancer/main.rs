@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use anabranch_core::rounds::PATIENCE;
 use anabranch_core::{
     Admin, Balancer, BuildError, Choice, ClassId, ClassSpec, Classes, Config, DataPlane, DownCause,
     Effect, Ended, Event, Family, LinkCounters, LinkId, LinkSpec, LinkState, Missing, OnReturn,
-    PathStatus, PerFamily, State, Suspicion, Time,
+    PathStatus, PerFamily, State, Suspicion, Time, Whom,
 };
 use anabranch_policy::abi::WEIGHT_MAX;
 use anabranch_policy::{Gauges, NO_TABLE, Request, choose};
@@ -64,6 +65,8 @@ struct Driver {
     core: anabranch_core::Driver,
     now: Time,
     counters: Vec<LinkCounters>,
+    /// Round trips to the fixed node.
+    to_node: Vec<Duration>,
     choices: BTreeMap<(ClassId, Family), Choice>,
     /// In the order they were polled, with the usable links installed at that moment: of its class, if it is of one, and
     /// family.
@@ -164,8 +167,14 @@ impl Driver {
 
     fn absent_with(classes: Classes, links: Vec<LinkSpec>) -> Driver {
         let counters = vec![LinkCounters::default(); links.len()];
-        let balancer = Balancer::new(Time::ZERO, classes, links, Config::default()).unwrap();
+        let to_node = vec![Duration::from_millis(20); links.len()];
+        let config = Config {
+            node: Some(V4),
+            ..Config::default()
+        };
+        let balancer = Balancer::new(Time::ZERO, classes, links, config).unwrap();
         Driver {
+            to_node,
             core: anabranch_core::Driver::new(balancer),
             now: Time::ZERO,
             counters,
@@ -258,14 +267,12 @@ impl Driver {
                 self.events.push((event, usable));
             }
             Effect::Probe(probe) if answer(probe.link, probe.family) => {
-                let round_trip = Duration::from_millis(20);
-                self.core.balancer_mut().handle_answer(
-                    self.now,
-                    probe.link,
-                    probe.family,
-                    probe.id,
-                    round_trip,
-                );
+                let round_trip = match probe.whom {
+                    Whom::Target(_) => Duration::from_millis(20),
+                    Whom::Node => self.to_node[probe.link.index()],
+                };
+                let balancer = self.core.balancer_mut();
+                balancer.handle_answer(self.now, &probe, round_trip);
             }
             Effect::Probe(_) => {}
         }

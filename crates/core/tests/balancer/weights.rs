@@ -161,3 +161,63 @@ fn links_of_unlike_rates_are_loaded_alike_under_wsdm() {
 fn percent(part: u32, whole: u32) -> u32 {
     (u64::from(part) * 100 / u64::from(whole)) as u32
 }
+
+#[test]
+fn the_link_that_answers_the_node_fastest_gets_all_flows_or_most() {
+    let ms = Duration::from_millis;
+    let mut driver = Driver::new("FRRTFNF", equal(3));
+    driver.to_node = vec![ms(40), ms(10), ms(20)];
+    driver.run(ms(100), |_| true);
+    assert_eq!([driver.choose(), driver.choose(), driver.choose()], [1; 3]);
+    driver.to_node = vec![ms(5), ms(10), ms(20)];
+    driver.run(ms(100), |_| true);
+    assert_eq!(driver.choose(), 0, "measured anew");
+
+    let mut driver = Driver::new("WFRRTFNF", equal(3));
+    driver.to_node = vec![ms(40), ms(10), ms(20)];
+    driver.run(ms(100), |_| true);
+    let mut flows = [0; 3];
+    for _ in 0..70 {
+        flows[driver.choose()] += 1;
+    }
+    assert_eq!(flows, [10, 40, 20]);
+}
+
+#[test]
+fn a_link_over_which_the_node_does_not_answer_is_as_slow_as_patience_is_long() {
+    let mut driver = Driver::new("WFRRTFNF", equal(2));
+    driver.to_node = vec![PATIENCE / 10; 2];
+    driver.run(PATIENCE * 2, |link| link == Driver::id(1));
+    let weights = driver.weights();
+    assert_eq!(percent(weights[0], weights[1]), 10);
+}
+
+#[test]
+fn nobody_asks_the_node_for_a_policy_that_does_not_need_it() {
+    let node = |policy| {
+        let mut driver = Driver::new(policy, equal(2));
+        driver.run(Duration::from_secs(1), |_| true);
+        let status = driver.core.balancer().status(driver.now);
+        status[0].node.map(|node| node.sent)
+    };
+    assert_eq!(node("RR"), None);
+    // One in 20 ms, from the beginning on.
+    assert_eq!(node("FRRTFNF"), Some(51));
+}
+
+#[test]
+fn bytes_are_compared_by_what_a_link_can_carry() {
+    let links = || {
+        vec![
+            link("large", 90 * MBIT, 90 * MBIT),
+            link("small", 10 * MBIT, 10 * MBIT),
+        ]
+    };
+    let chosen = |policy| {
+        let mut driver = Driver::new(policy, links());
+        driver.carry(&[(0, 8 * MBIT), (0, 2 * MBIT)]);
+        driver.choose()
+    };
+    assert_eq!(chosen("LTF"), 1);
+    assert_eq!(chosen("WLTF"), 0);
+}

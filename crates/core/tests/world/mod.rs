@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anabranch_core::{
     Algorithm, Balancer, Choice, ClassId, ClassSpec, Config, DataPlane, Driver, Effect, Ended,
-    Event, Family, LinkCounters, LinkId, LinkSpec, LinkState, PathStatus, PerFamily, ProbeId,
-    ProbeRequest, Time,
+    Event, Family, LinkCounters, LinkId, LinkSpec, LinkState, PathStatus, PerFamily, ProbeRequest,
+    Time,
 };
 use anabranch_policy::Granularity;
 use anabranch_policy::abi::Traffic;
@@ -76,7 +76,7 @@ pub struct Path {
 #[derive(Clone, Copy, Debug)]
 enum Packet {
     Data { load: usize, exchange: Exchange },
-    Probe { id: ProbeId, sent: Time },
+    Probe { probe: ProbeRequest, sent: Time },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -238,13 +238,12 @@ impl World {
 
     fn send_probe(&mut self, probe: &ProbeRequest) {
         if probe.link == LINK {
-            let (id, sent) = (probe.id, self.now);
-            return self.send_up(Packet::Probe { id, sent }, 60);
+            let (probe, sent) = (*probe, self.now);
+            return self.send_up(Packet::Probe { probe, sent }, 60);
         }
         let round_trip = Duration::from_millis(10);
-        self.driver
-            .balancer_mut()
-            .handle_answer(self.now, OTHER, FAMILY, probe.id, round_trip);
+        let balancer = self.driver.balancer_mut();
+        balancer.handle_answer(self.now, probe, round_trip);
     }
 
     fn happen(&mut self) {
@@ -340,14 +339,9 @@ impl World {
                     self.start(load);
                 }
             }
-            Packet::Probe { id, sent } => {
-                self.driver.balancer_mut().handle_answer(
-                    self.now,
-                    LINK,
-                    FAMILY,
-                    id,
-                    self.now.since(sent),
-                );
+            Packet::Probe { probe, sent } => {
+                let (now, balancer) = (self.now, self.driver.balancer_mut());
+                balancer.handle_answer(now, &probe, now.since(sent));
             }
         }
     }

@@ -14,6 +14,7 @@ use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, OnReturn, Typed};
 
 use super::{Fallback, Forwards, LanSources, UdpFilter};
+use crate::probe::Target;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,6 +96,7 @@ pub(super) struct AvailabilityTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct ProbeTable {
     pub targets: Option<OneOrMore>,
+    pub node: Option<Target>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -100,6 +100,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// What people should know of the file.
     pub remarks: Vec<Remark>,
+    /// To whom round trips are measured, for policies that do.
+    pub node: Option<Target>,
     /// When a link is suspected, given up and trusted again.
     pub availability: anabranch_core::Config,
     /// Timers and manners of the translation.
@@ -231,8 +233,15 @@ impl Config {
         let on_return = file.default.on_return;
         let links = links(&source, file.link, probe.as_deref(), on_return)?;
         devices(&source, &file.lan, &links)?;
-        let policy = policy(&source, file.policy, &links)?;
-        let classes = Classes::read(&source, &policy, file.default, file.rule, &file.lan, &links)?;
+        let node = file.probe.node;
+        let policy = policy(&source, file.policy, &links, node)?;
+        let specs: Vec<LinkSpec> = links.iter().map(Link::spec).collect();
+        let site = Site {
+            links: &specs,
+            lan: &file.lan,
+            node: node.is_some(),
+        };
+        let classes = Classes::read(&source, &policy, file.default, file.rule, site)?;
         let config = Self {
             path: path.to_owned(),
             lan: file.lan,
@@ -248,7 +257,11 @@ impl Config {
             default: classes.default,
             rules: classes.rules,
             remarks: [former, classes.remarks].concat(),
-            availability: availability(&source, &file.availability)?,
+            availability: anabranch_core::Config {
+                node: node.map(|node| node.address().into()),
+                ..availability(&source, &file.availability)?
+            },
+            node,
         };
         Ok(config)
     }
@@ -352,12 +365,9 @@ impl Classes {
         policy: &Typed<Algorithm>,
         default: DefaultTable,
         tables: Vec<RuleTable>,
-        lan: &[String],
-        links: &[Link],
+        site: Site<'_>,
     ) -> Result<Self, BadInput> {
         let source = source.within(&[]).numbered();
-        let links: Vec<LinkSpec> = links.iter().map(Link::spec).collect();
-        let site = Site { links: &links, lan };
         let default = classes::default_class(&source, default, site)?;
         let rules = classes::rules(&source, tables, site)?;
         review_packets(
@@ -365,10 +375,10 @@ impl Classes {
             (policy.policy, &["policy"]),
             &default,
             &rules,
-            &links,
+            site.links,
         )?;
         let remarks = [
-            classes::review(&source, &rules, lan)?,
+            classes::review(&source, &rules, site.lan)?,
             classes::review_own(&source, &rules)?,
         ]
         .concat();
@@ -614,6 +624,7 @@ fn policy(
     source: &Source<'_>,
     written: Option<Typed<Algorithm>>,
     links: &[Link],
+    node: Option<Target>,
 ) -> Result<Typed<Algorithm>, BadInput> {
     let default = if written.is_none() {
         "the default "
@@ -624,6 +635,12 @@ fn policy(
         Some(typed) => typed.as_typed(source.text(&["policy"])),
         None => Algorithm::default().into(),
     };
+    if typed.policy.needs_node() && node.is_none() {
+        let problem = format!(
+            "{typed} measures round trips to a fixed node; write probe.node = \"icmp:ADDRESS\", \"dns:ADDRESS\" or \"tcp:ADDRESS:PORT\""
+        );
+        return Err(source.bad(&["policy"], problem));
+    }
     let need = typed.policy.needs_rate();
     match links.iter().find(|link| !need.is_met_by(&link.spec())) {
         Some(link) => Err(source.bad(
@@ -706,6 +723,7 @@ fn availability(
         down_consecutive: table.down_consecutive.unwrap_or(default.down_consecutive),
         up_loss: table.up_loss.unwrap_or(default.up_loss),
         up_consecutive: table.up_consecutive.unwrap_or(default.up_consecutive),
+        node: None,
     };
     match config.validate() {
         Ok(()) => Ok(config),

@@ -451,6 +451,13 @@ fn a_policy_is_a_name_or_a_tuple_and_has_the_rates_it_needs() {
         "policy = \"morbf\": MORBF needs `up` of every link, and link.fiber has none"
     );
     assert!(parse(&format!("policy = \"rr\"\n{bare}")).is_ok());
+    assert_eq!(
+        error(&format!("policy = \"wfrrtfnf\"\n{bare}")),
+        "policy = \"wfrrtfnf\": WFRRTFNF measures round trips to a fixed node; write probe.node = \"icmp:ADDRESS\", \"dns:ADDRESS\" or \"tcp:ADDRESS:PORT\""
+    );
+    let node = "probe.node = \"icmp:2001:db8::1\"";
+    let config = parse(&format!("policy = \"wfrrtfnf\"\n{node}\n{bare}")).unwrap();
+    assert_eq!(config.availability.node, Some(Family::V6));
 }
 
 #[test]

@@ -87,7 +87,10 @@ impl Conditions {
 fn probes_sent(status: &Status, family: Family) -> u64 {
     let paths = status.links.iter().flat_map(|link| &link.paths);
     let of_family = paths.filter(|path| path.family == family.to_string());
-    of_family.map(|path| path.probe.sent).sum()
+    let nodes = status.links.iter().filter_map(|link| link.node.as_ref());
+    let nodes = nodes.filter(|node| node.family == family.to_string());
+    let asked: u64 = nodes.map(|node| node.sent).sum();
+    of_family.map(|path| path.probe.sent).sum::<u64>() + asked
 }
 
 fn since(before: Tally, after: Tally) -> Tally {

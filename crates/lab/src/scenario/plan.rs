@@ -93,12 +93,14 @@ pub(super) fn settings(run: &Run, site: &Site) -> Result<String> {
         stick: site.default.stick.or(has_sessions.then_some(false)),
         ..Class::clone(&site.default)
     };
-    let targets = scenario.families.list().iter();
-    let targets = targets.map(|&family| format!("\"icmp:{}\"", SERVERS.address(family, 0)));
+    let families = scenario.families.list().iter();
+    let targets = families.map(|&family| format!("\"icmp:{}\"", SERVERS.address(family, 0)));
+    let targets: Vec<_> = targets.collect();
     Ok(format!(
-        "policy = {}\nprobe.targets = [{}]\n{rules}{}",
+        "policy = {}\nprobe = {{ targets = [{}], node = {} }}\n{rules}{}",
         algorithm.written(),
-        targets.collect::<Vec<_>>().join(", "),
+        targets.join(", "),
+        targets[0],
         default.written()
     ))
 }
@@ -178,7 +180,7 @@ mod tests {
     fn without_rules_a_gateway_is_told_the_policy_on_every_port() {
         assert_eq!(
             told("link.a.rate = \"1mbit\"\npolicies = [\"RR\"]").unwrap(),
-            "policy = \"RR\"\nprobe.targets = [\"icmp:198.51.100.10\"]\n[default]\nstick = false\n"
+            "policy = \"RR\"\nprobe = { targets = [\"icmp:198.51.100.10\"], node = \"icmp:198.51.100.10\" }\n[default]\nstick = false\n"
         );
     }
 

@@ -165,6 +165,8 @@ fn tuple(typed: Typed<Algorithm>, ground: Ground<'_>) -> Result<Typed<Policy>, S
 fn fits(policy: &Typed<Policy>, ground: Ground<'_>) -> Result<(), String> {
     let Needs {
         rates,
+        // Every scenario has one.
+        node: _,
         no_nat,
         no_faults,
     } = policy.policy.needs();

@@ -73,6 +73,7 @@ pub(super) fn with_classes(
     let may_name = file::Site {
         links: &links,
         lan: &lan,
+        node: true,
     };
     site.rules = file::rules(source, rules, may_name)?;
     *site.default = file::default_class(source, default.unwrap_or_default(), may_name)?;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use anabranch_core::{
     Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, Family, LinkCounters, LinkId,
-    LinkState, LinkStatus, PathStatus, ProbeId, ProbeRequest, Time,
+    LinkState, LinkStatus, PathStatus, ProbeId, ProbeRequest, Time, Whom,
 };
 use anabranch_policy::abi::Choice;
 
@@ -86,6 +86,11 @@ impl Port {
     }
 }
 
+/// Those to the fixed node have the odd numbers.
+fn number_of(whom: Whom, id: ProbeId) -> u32 {
+    (id.0 as u32) << 1 | u32::from(whom == Whom::Node)
+}
+
 /// A gateway and its balancer.
 #[derive(Debug)]
 pub struct Gateway {
@@ -93,8 +98,8 @@ pub struct Gateway {
     pub nat: Nat,
     driver: Driver,
     ports: Vec<Port>,
-    /// When each probe that was not answered yet was sent.
-    probes: BTreeMap<(LinkId, ProbeId), Time>,
+    /// Each probe that was not answered yet, by the number its packet bears, and when it was sent.
+    probes: BTreeMap<(LinkId, u32), (ProbeRequest, Time)>,
     probed: Tally,
     /// When its one valid wake-up comes.
     wakes: Time,
@@ -217,13 +222,15 @@ impl Gateway {
 
     fn send_probe(&mut self, net: &mut Net, probe: ProbeRequest) {
         if let Some(forgotten) = probe.id.0.checked_sub(PROBES_AWAITED) {
-            self.probes.remove(&(probe.link, ProbeId(forgotten)));
+            let forgotten = number_of(probe.whom, ProbeId(forgotten));
+            self.probes.remove(&(probe.link, forgotten));
         }
-        self.probes.insert((probe.link, probe.id), net.now());
+        let number = number_of(probe.whom, probe.id);
+        self.probes.insert((probe.link, number), (probe, net.now()));
         self.count_probe();
         net.send(Packet {
             segment: Segment {
-                number: probe.id.0 as u32,
+                number,
                 ..Segment::bare(Kind::Ack)
             },
             from: SideId::NOBODY,
@@ -241,12 +248,11 @@ impl Gateway {
     }
 
     fn hear_answer(&mut self, net: &mut Net, link: LinkId, number: u32) {
-        let id = ProbeId(u64::from(number));
-        if let Some(sent) = self.probes.remove(&(link, id)) {
+        if let Some((probe, sent)) = self.probes.remove(&(link, number)) {
             let round_trip = net.now().since(sent);
             self.driver
                 .balancer_mut()
-                .handle_answer(net.now(), link, FAMILY, id, round_trip);
+                .handle_answer(net.now(), &probe, round_trip);
             self.turn(net);
         }
     }

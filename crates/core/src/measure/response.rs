@@ -1,0 +1,24 @@
+use std::time::Duration;
+
+use super::{Better, Distance, Measure, Observed, Taken};
+use crate::link::RateNeed;
+
+/// MRT: the last round trip to a fixed node over the link, in nanoseconds (Peng 2005, ΔT and H(P)).
+pub static RESPONSE: Measure = Measure {
+    name: "response",
+    distance: Distance::Node,
+    better: Better::Less,
+    taken: Taken::BackToBack(take),
+    rates: RateNeed::None,
+    by_rate: false,
+    state: "the last round trip over each link",
+};
+
+/// Never 0, of which no ratio can be taken. A link over which nothing was measured yet is the last to be chosen.
+fn take(link: &Observed<'_>) -> u64 {
+    link.response.map_or(u64::MAX, nanoseconds)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
