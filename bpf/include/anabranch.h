@@ -67,6 +67,7 @@ enum ab_state {
 	AB_STATE_CLASSED = 1 << 12, /* counted against its host's quota of the class, too */
 	AB_STATE_ROUTED = 1 << 13,  /* over a link without NAT: with the endpoint it has in the LAN */
 	AB_STATE_PREFIX = 1 << 14,  /* over a link that translates the prefix alone */
+	AB_STATE_OUTSIDE = 1 << 15, /* the remote end began, or an answer to it was the first that was seen */
 };
 
 struct ab_flow_tcp {
@@ -127,6 +128,7 @@ struct ab_embryo_key {
 enum ab_link_flags {
 	AB_LINK_PRESENT = 1 << 0,	 /* device, address and gateway are known */
 	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device, or no gateway */
+	AB_LINK_INBOUND = 1 << 2,	 /* who is outside may begin, by the prefix */
 };
 
 /* Where a link stands among the links, for one family. */
@@ -171,6 +173,7 @@ enum ab_verdict {
 	AB_VERDICT_LAN = 1,    /* a LAN prefix: valid as source, the kernel's own routing as destination */
 	AB_VERDICT_LINK = 2,   /* a specific route through one link */
 	AB_VERDICT_LOCAL = 3,  /* an address of this host */
+	AB_VERDICT_PREFIX = 4, /* what a network of the LAN is beyond a link that translates prefixes */
 };
 
 struct ab_route_key {
@@ -182,8 +185,9 @@ struct ab_route {
 	__u16 link;
 	__u8 verdict; /* enum ab_verdict */
 	__u8 zero;
-	__u32 ifindex;	   /* LAN: its device; LOCAL: the LAN device that has the address, or zero */
-	union ab_addr via; /* LAN behind a router: the router; zero if directly connected */
+	__u32 ifindex; /* LAN: its device; LOCAL: the LAN device that has the address, or zero */
+	union ab_addr
+		via; /* LAN behind a router: the router; zero if directly connected. PREFIX: the network of the LAN */
 };
 
 struct ab_settings {
@@ -273,6 +277,8 @@ struct ab_table {
 #define AB_VISIT_MAX 512
 /* skb->mark of what a link brought for no socket of the host: the kernel's only if its NAT knows the connection. */
 #define AB_STRAY_MARK 0xad000000u
+/* The same of what it brought for the LAN by its prefix, and the kernel is to forward. */
+#define AB_INBOUND_MARK 0xae000000u
 /* Under pressure closed flows keep their entries this long, for the last segments. */
 #define AB_PRESSED_CLOSED_NS 1000000000ull
 

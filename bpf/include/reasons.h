@@ -23,6 +23,7 @@ enum ab_fate {
 	X(ERROR_OUT, SENT, "ICMP error of a flow sent over its link")                                                  \
 	X(ERROR_IN, SENT, "ICMP error of a flow sent to the LAN")                                                      \
 	X(ROUTED_OUT, SENT, "packet of no flow sent over a link without NAT")                                          \
+	X(PREFIX_OUT, SENT, "answer of no flow sent over the link by whose prefix its host was asked")                 \
 	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                                   \
 	X(HAIRPIN_SYN, SENT, "SYN of a LAN host to another's external address, of no flow of the other's yet")         \
 	X(CHALLENGE, SENT, "answer to a SYN for an earlier connection of its ends, which the LAN host resets")         \
@@ -32,6 +33,7 @@ enum ab_fate {
 	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                      \
 	X(NO_FLOW_IN, PASSED, "from a link to the host itself")                                                        \
 	X(ROUTED_IN, PASSED, "from a link without NAT to the LAN, for no flow: the kernel routes it")                  \
+	X(PREFIX_IN, PASSED, "from a link to the LAN by its prefix, for no flow: the kernel routes it")                \
 	X(FORWARD_IN, PASSED, "from a link for no flow: perhaps a forward of the kernel's")                            \
 	X(FORWARD_OUT, PASSED, "LAN answer for no flow: perhaps to a forward of the kernel's")                         \
 	X(FALLBACK_QUOTA, TO_NAT, "host over its quota: kernel NAT")                                                   \
@@ -49,6 +51,7 @@ enum ab_fate {
 	X(SPOOFED_LAN, DROPPED, "LAN packet with a source outside the LAN prefixes")                                   \
 	X(SPOOFED_DEVICE, DROPPED, "LAN packet with a source of another LAN device")                                   \
 	X(SPOOFED_WAN, DROPPED, "link packet with a source inside the LAN prefixes or of the host")                    \
+	X(BAD_SOURCE, DROPPED, "from a link to the LAN with a source that is known on one line alone, or nobody's")    \
 	X(NOT_FORWARDED, DROPPED, "from a link to somebody else: nothing is forwarded")                                \
 	X(STRAY_SYN, DROPPED, "SYN from a link to a port nobody listens on")                                           \
 	X(STRAY, DROPPED, "from a link to no socket of the host")                                                      \

@@ -22,6 +22,7 @@
 	X(early, 9)                                                                                                    \
 	X(early_sources, 5)                                                                                            \
 	X(fullness, 5)                                                                                                 \
+	X(asked, 9)                                                                                                    \
 	X(forwards, 5)                                                                                                 \
 	X(fallbacks, 5)                                                                                                \
 	X(budgets, 5)                                                                                                  \

@@ -44,4 +44,12 @@ static __always_inline int is_never_forwarded(const union ab_addr *addr)
 	return !(first >> 24) || first >> 24 == 127 || first >> 24 >= 224 || first >> 16 == 0xa9fe;
 }
 
+/* Of one line alone: 169.254/16, fe80::/10. */
+static __always_inline int is_of_line(const union ab_addr *addr)
+{
+	if (!ab_is_v4_mapped(addr))
+		return bpf_ntohl(addr->word[0]) >> 22 == 0xfe80 >> 6;
+	return bpf_ntohl(addr->word[3]) >> 16 == 0xa9fe;
+}
+
 #endif

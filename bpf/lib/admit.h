@@ -6,6 +6,9 @@
 #include "port.h"
 #include "recent.h"
 
+/* No reason: the packet answers what came by the prefix of a link, and leaves there by itself. */
+#define BY_PREFIX (-3)
+
 #define SECOND_NS 1000000000ull
 
 /* What a bucket holds when full and how fast it fills, both as time: a token is worth the time in which one comes. */
@@ -175,6 +178,8 @@ __noinline int fall_back(int refused)
 	struct ab_scratch *s = scratch();
 	const struct ab_settings *set = current_settings();
 	int way = way_around(refused);
+	if (s && s->opening.asked_link != AB_NO_TARGET)
+		return BY_PREFIX;
 	if (!s || !set || !set->fallback_mark || !way || s->opening.is_hairpin)
 		return refused;
 	__u64 hash = hash_recent((const __u32 *)&s->lan_key, sizeof(s->lan_key) / 4);

@@ -214,6 +214,44 @@ __noinline int rewrite_quote(struct __sk_buff *skb, struct packet *p, __u32 way,
 	return 0;
 }
 
+/*
+ * A source that is known on one line alone, which no router may forward (RFC 4291 section 2.5.6, RFC 3927 section 2.7), becomes the
+ * link's: the error is about the flow all the same, and without too big ones its path would be a black hole. 0, or the reason to drop.
+ */
+__noinline int name_router(struct __sk_buff *skb, struct packet *p, __u32 link_index)
+{
+	const struct ab_link *link = p ? link_at(link_index, p->family) : NULL;
+	if (!p || !link || !is_of_line(&p->src) || !is_addr(&link->external))
+		return AB_REASON_BAD_SOURCE;
+	const union ab_addr *from = &p->src, *to = &link->external;
+	__u32 l3 = bounded_l3(p), sum_at = bounded_l4(p) + 2;
+	if (p->family == AB_IPV4)
+		return bpf_l3_csum_replace(skb, l3 + 10, from->word[3], to->word[3], 4) ||
+				       bpf_skb_store_bytes(skb, l3 + 12, &to->word[3], 4, 0)
+			       ? AB_REASON_REWRITE_FAILED
+			       : 0;
+	__u32 change = fold_to_32(replace_addr_in_sum(0, from, to));
+	return bpf_l4_csum_replace(skb, sum_at, 0, change, BPF_F_PSEUDO_HDR) ||
+			       bpf_skb_store_bytes(skb, l3 + 8, to, sizeof(*to), BPF_F_RECOMPUTE_CSUM)
+		       ? AB_REASON_REWRITE_FAILED
+		       : 0;
+}
+
+/* An error about what left by the prefix of a link and is of no flow: the quote names the host again. 0, or the reason to drop. */
+__noinline int restore_quote(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	const struct quote *q = quote_room();
+	const struct ab_device *device = device_of(skb->ifindex);
+	const struct ab_link *link = device ? open_link(device->link & (AB_MAX_LINKS - 1)) : NULL;
+	if (!s || !p || !q || !link || p->family != AB_IPV6 || !is_same_addr(&p->dst, &q->src) ||
+	    !find_inside(s, &q->src, link))
+		return 0;
+	s->wan.other_local = s->asked.local;
+	s->wan.other_port = q->sport;
+	return rewrite_quote(skb, p, INBOUND, &s->wan);
+}
+
 /* An error from the internet about a packet a LAN host sent. 0: it is about no flow. */
 __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32 side)
 {
@@ -221,7 +259,7 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 	if (!p || !q)
 		return AB_REASON_MALFORMED;
 	struct ab_flow_key key;
-	if (!(p->flags & PACKET_TURNED) && (is_lan_address(&p->src) || is_local_address(&p->src)))
+	if (!(p->flags & PACKET_TURNED) && is_of_site(&p->src))
 		return AB_REASON_SPOOFED_WAN;
 	if (!icmp_sum_holds(skb, p))
 		return AB_REASON_BAD_CHECKSUM;
@@ -231,12 +269,14 @@ __noinline int translate_error_in(struct __sk_buff *skb, struct packet *p, __u32
 	make_key(&key, q->proto, side, &q->src, q->sport, &q->dst, q->dport);
 	struct ab_flow *flow = find_flow(&key);
 	if (!flow)
-		return 0;
+		return restore_quote(skb, p);
 	if (!is_in_flight(q, &key, flow))
 		return AB_REASON_BAD_QUOTE;
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
-	bad = rewrite_quote(skb, p, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, &flow->other_local);
+	if (is_never_forwarded(&p->src))
+		bad = name_router(skb, p, flow->link);
+	bad = bad ?: rewrite_quote(skb, p, INBOUND, flow) ?: rewrite_address(skb, p, INBOUND, &flow->other_local);
 	if (bad)
 		return bad;
 	return send_to_lan(skb, p, flow, &flow->other_local) == AB_REASON_TRANSLATED_IN ? AB_REASON_ERROR_IN

@@ -15,7 +15,7 @@
  * Address-dependent filtering (RFC 4787 REQ-8): 0 if this remote address may speak to the mapping, or why not. Hosts of
  * one LAN need no permission (REQ-9), and nobody on a link can pretend to be one.
  */
-__noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key, struct ab_flow *wan)
+__noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
 	if (!p || !wan_key || !wan)
 		return AB_REASON_MALFORMED;
@@ -23,16 +23,18 @@ __noinline int filter_mapping(struct packet *p, struct ab_flow_key *wan_key, str
 	struct ab_flow_key key;
 	if (p->flags & PACKET_TURNED)
 		return 0;
-	if (is_lan_address(&p->src) || is_local_address(&p->src))
+	if (is_of_site(&p->src))
 		return AB_REASON_SPOOFED_WAN;
+	if (is_never_forwarded(&p->src))
+		return AB_REASON_BAD_SOURCE;
 	if (set && set->udp_filter_open && p->proto == IPPROTO_UDP)
 		return 0;
 	make_permission_key(&key, wan_key, &p->src);
 	const struct ab_flow *permission = find_permission(&key);
-	if (!permission || !is_granted_to(permission, wan))
-		return AB_REASON_FILTERED_IN;
-	/* What another mapping of the endpoint has asked. */
-	return permission->state & AB_STATE_APART ? AB_REASON_FILTERED_IN : 0;
+	/* What is apart, another mapping of the endpoint has asked. */
+	if (permission && is_granted_to(permission, wan) && !(permission->state & AB_STATE_APART))
+		return 0;
+	return (wan->state & AB_STATE_PREFIX ? let_in(skb, p) : 0) ?: AB_REASON_FILTERED_IN;
 }
 
 /*
@@ -217,7 +219,7 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 		return way == AB_REASON_TRANSLATED_IN ? way_in(p) : way;
 	}
 	__u32 is_first = is_same_addr(ab_first_remote(flow), &p->src) && !(flow->state & AB_STATE_HAIRPIN);
-	int filtered = is_first ? 0 : filter_mapping(p, key, flow);
+	int filtered = is_first ? 0 : filter_mapping(skb, p, key, flow);
 	/* The host may ask by an id that a LAN host has here; without NAT everybody may speak to everybody. */
 	if (filtered == AB_REASON_FILTERED_IN && (is_icmp(p->proto) || side == AB_SIDE_ROUTED))
 		return stray_inbound(skb, p);

@@ -108,17 +108,18 @@ struct {
 
 /* A flow that may be opened: by whom, and the search for its link and port. */
 struct ab_opening {
-	__u8 mac[6];	 /* source */
-	__u8 via_router; /* the source is behind a router of the LAN */
-	__u8 is_hairpin; /* the destination is one of our external addresses, ... */
-	__u8 is_answer;	 /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
-	__u8 turned;	 /* ab_flow.turned */
-	__u8 class;	 /* of the flow, and whose choice is made */
-	__u8 is_apart;	 /* AB_STATE_APART */
-	__u8 is_classed; /* AB_STATE_CLASSED */
-	__u8 keeps_port; /* AB_STATE_ROUTED or AB_STATE_PREFIX */
-	__u8 joins;	 /* what it opens has begun elsewhere: over a link without NAT, or not at all */
-	__u16 kept_link; /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
+	__u8 mac[6];	  /* source */
+	__u8 via_router;  /* the source is behind a router of the LAN */
+	__u8 is_hairpin;  /* the destination is one of our external addresses, ... */
+	__u8 is_answer;	  /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
+	__u8 turned;	  /* ab_flow.turned */
+	__u8 class;	  /* of the flow, and whose choice is made */
+	__u8 is_apart;	  /* AB_STATE_APART */
+	__u8 is_classed;  /* AB_STATE_CLASSED */
+	__u8 keeps_port;  /* AB_STATE_ROUTED or AB_STATE_PREFIX */
+	__u8 joins;	  /* what it opens has begun elsewhere: over a link without NAT, or not at all */
+	__u16 asked_link; /* by whose prefix the remote end asked; AB_NO_TARGET: it did not */
+	__u16 kept_link;  /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
 	__u32 lan_ifindex;    /* where the source is routed to */
 	union ab_addr remote; /* destination, ... */
@@ -130,6 +131,15 @@ struct ab_opening {
 	__u32 first_port;     /* where the walk over the ports begins */
 	__u32 reason;	      /* 0: found */
 	__u64 now;
+};
+
+/* Who asked from outside, and which host of the LAN (prefix.h). */
+struct ab_asked_key {
+	union ab_addr local;
+	union ab_addr remote;
+	__be16 local_port;
+	__be16 remote_port;
+	__u32 proto;
 };
 
 /* Both ends of a packet, to ask for a socket by. */
@@ -156,6 +166,7 @@ struct ab_scratch {
 	struct ab_flow_key endpoint_key, called_key, end_key;
 	struct ab_explanation explanation;
 	struct endpoints ends;
+	struct ab_asked_key asked;
 	__u8 bytes[512];
 };
 AB_SCRATCH(scratch, struct ab_scratch)

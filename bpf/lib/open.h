@@ -32,10 +32,12 @@ static __always_inline int is_lan_address(const union ab_addr *addr)
 	return route && route->verdict == AB_VERDICT_LAN;
 }
 
-static __always_inline int is_local_address(const union ab_addr *addr)
+/* Whether it is of the LAN, of this host, or what the LAN is beyond a link: nobody else has it. */
+static __always_inline int is_of_site(const union ab_addr *addr)
 {
 	const struct ab_route *route = find_route(addr);
-	return route && route->verdict == AB_VERDICT_LOCAL;
+	return route && (route->verdict == AB_VERDICT_LAN || route->verdict == AB_VERDICT_LOCAL ||
+			 route->verdict == AB_VERDICT_PREFIX);
 }
 
 /*
@@ -74,6 +76,12 @@ __noinline int find_class(struct packet *p)
 	return ab_class_of(all, &s->traits);
 }
 
+/* Whether the remote end began. */
+static __always_inline int is_asked(const struct ab_scratch *s)
+{
+	return s->opening.asked_link != AB_NO_TARGET;
+}
+
 /* Learns the class of what `p` opens. How far a choice reaches in it: enum ab_granularity. */
 __noinline int classify(struct packet *p)
 {
@@ -83,7 +91,7 @@ __noinline int classify(struct packet *p)
 	/* What stays in the LAN is of no class of traffic to the internet. */
 	s->opening.class = s->opening.is_hairpin ? 0 : find_class(p);
 	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
-	return now && !s->opening.is_hairpin ? now->granularity : AB_PER_CONNECTION;
+	return now && !s->opening.is_hairpin && !is_asked(s) ? now->granularity : AB_PER_CONNECTION;
 }
 
 /* Why a flow of this class that finds no link goes no further. */
@@ -237,7 +245,7 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->lan_ifindex = s->opening.lan_ifindex;
 	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) |
 		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0) |
-		     (s->opening.is_apart ? AB_STATE_APART : 0);
+		     (s->opening.is_apart ? AB_STATE_APART : 0) | (is_asked(s) ? AB_STATE_OUTSIDE : 0);
 	wan->turned = s->opening.turned;
 	__builtin_memcpy(wan->mac, s->opening.mac, sizeof(wan->mac));
 	*lan = *wan;
@@ -258,8 +266,8 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 		*ab_first_remote(wan) = p->dst;
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
 	} else {
-		/* Known even if the SYN goes no further: what is acknowledged is never more. */
-		lan->tcp.isn = p->seq;
+		/* Known even if the SYN goes no further: what is acknowledged is never more. Where none was seen all is behind it. */
+		lan->tcp.isn = p->seq - !(p->tcp_flags & TCP_SYN);
 		lan->tcp.end = p->end;
 	}
 }
@@ -337,11 +345,17 @@ static __always_inline int is_call(const struct ab_scratch *s)
 	return s->opening.is_hairpin && !is_mapping(s->lan_key.proto);
 }
 
-/* That leaves by no link: it stays at its endpoint, or begins on the link of the one it calls. */
+/* Whether there is no choice: that leaves by no link, or answers what has come by one. */
+static __always_inline int is_settled(const struct ab_scratch *s)
+{
+	return is_call(s) || is_asked(s);
+}
+
+/* It stays at its endpoint, or begins on the link of the one it calls, or of who asked. */
 static __always_inline void stay_at_endpoint(struct ab_scratch *s)
 {
 	__u16 kept = s->opening.kept_link;
-	s->decision.target = kept < AB_MAX_LINKS ? kept : s->opening.turned;
+	s->decision.target = is_asked(s) ? s->opening.asked_link : kept < AB_MAX_LINKS ? kept : s->opening.turned;
 	s->decision.why = AB_WHY_ENDPOINT;
 }
 
@@ -356,7 +370,7 @@ static long try_link(__u32 attempt, struct opener *o)
 	if (!set)
 		return 1;
 	s->opening.reason = AB_REASON_NO_LINK;
-	if (is_call(s))
+	if (is_settled(s))
 		stay_at_endpoint(s);
 	else
 		choose_link(s->opening.tried, s->opening.full);
@@ -401,7 +415,7 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	s->opening.failed = 0;
 	s->opening.remote = o->packet->dst;
 	s->opening.remote_port = o->packet->dport;
-	if (!is_call(s))
+	if (!is_settled(s))
 		begin_choice(o->packet);
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
 	if (s->opening.reason == AB_REASON_NO_LINK)
@@ -434,7 +448,7 @@ __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 		give_back(s, &o);
 		return refused == OPENED_ELSEWHERE ? 0 : fall_back(refused);
 	}
-	if (!s->opening.is_hairpin)
+	if (!s->opening.is_hairpin && !is_asked(s))
 		remember_session(s, p, s->lan.link);
 	return 0;
 }

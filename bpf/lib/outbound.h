@@ -176,6 +176,9 @@ static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p
 	const struct ab_settings *set = current_settings();
 	if (!set)
 		return AB_REASON_NOT_CONFIGURED;
+	s->opening.asked_link = link_of_asked(p);
+	if (is_asked(s))
+		return p->tcp_flags & TCP_RST ? BY_PREFIX : TO_OPEN;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
 	if (routed_links(set, p->family)) {
@@ -211,7 +214,9 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
 {
 	int why = gate(p);
-	if (!why && answers_forward(p))
+	if (!why)
+		s->opening.asked_link = link_of_asked(p);
+	if (!why && !is_asked(s) && answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
 	if (why == AB_REASON_SPECIFIC_ROUTE && hairpin_link(p) != AB_NO_TARGET) {
 		s->opening.is_hairpin = 1;
@@ -237,7 +242,7 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	if (!s || bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), s->opening.mac, sizeof(s->opening.mac)))
 		return NULL;
 	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.joins = 0;
-	s->opening.kept_link = AB_NO_TARGET;
+	s->opening.kept_link = s->opening.asked_link = AB_NO_TARGET;
 	s->opening.tried = 0;
 	s->opening.family = p->family;
 	s->opening.is_apart = (p->flags & PACKET_APART) != 0;
@@ -281,6 +286,13 @@ __noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct a
 	return p->proto == IPPROTO_TCP ? settle_tcp(p, s, flow) : settle_mapping(p, s, flow);
 }
 
+/* Whether the remote end has asked by the prefix of a link that the flow is not on. */
+static __always_inline int is_asked_elsewhere(struct packet *p, const struct ab_flow *flow)
+{
+	__u32 link = link_of_asked(p);
+	return link != AB_NO_TARGET && link != flow->link;
+}
+
 /*
  * Lets a mapping hear from one more remote address, or keeps it hearing. The way of the packet: TRANSLATED_OUT, HAIRPIN if
  * that address is one of ours, or the reason why the mapping is not for it.
@@ -297,6 +309,8 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	make_permission_key(&s->lan_key, &s->wan_key, &p->dst);
 	struct ab_flow *permission = find_permission(&s->lan_key);
 	if (permission && is_granted_to(permission, flow)) {
+		if (permission->first_remote_port != p->dport && is_asked_elsewhere(p, flow))
+			return BY_PREFIX;
 		permission->seen_ns = tick_ns();
 		/* There are no rules any more that have this remote end in another class. */
 		if (permission->state & AB_STATE_APART)
@@ -306,7 +320,10 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 	__u32 hairpin = hairpin_link(p) != AB_NO_TARGET;
 	if (!hairpin && is_kernels(p))
 		return AB_REASON_SPECIFIC_ROUTE;
-	if (answers_forward(p))
+	__u32 asked = hairpin ? AB_NO_TARGET : link_of_asked(p);
+	if (asked != AB_NO_TARGET && asked != flow->link)
+		return BY_PREFIX;
+	if (asked == AB_NO_TARGET && answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
 	if (permission)
 		end_permission(&s->lan_key, permission);
@@ -321,6 +338,8 @@ static __always_inline int follow_mapping(struct packet *p, struct ab_flow *flow
 		return AB_REASON_TRANSLATED_OUT;
 	if (!is_same_addr(ab_first_remote(flow), &p->dst))
 		return permit_remote(p, flow);
+	if (flow->first_remote_port != p->dport && p->proto == IPPROTO_UDP && is_asked_elsewhere(p, flow))
+		return BY_PREFIX;
 	return flow->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
@@ -444,6 +463,8 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 	int why = p->flags & PACKET_NEIGHBOUR ? gate_neighbour(p) : gate(p);
 	if (why || !s)
 		return why ?: AB_REASON_NOT_CONFIGURED;
+	if (link_of_asked(p) != AB_NO_TARGET)
+		return BY_PREFIX;
 	if (answers_forward(p))
 		return AB_REASON_FORWARD_OUT;
 	classify(p);
@@ -488,7 +509,7 @@ static __always_inline int is_of_other_class(struct ab_scratch *s, struct packet
 		p->flags |= permission->state & AB_STATE_APART ? 0 : PACKET_PERMITTED;
 		return permission->state & AB_STATE_APART;
 	}
-	if (!known && (is_kernels(p) || hairpin_link(p) != AB_NO_TARGET))
+	if (!known && (is_kernels(p) || hairpin_link(p) != AB_NO_TARGET || link_of_asked(p) != AB_NO_TARGET))
 		return 0;
 	__u32 apart = find_class(p) != flow->class;
 	if (!known && apart) {
@@ -567,6 +588,14 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	return bad ?: forward_out(skb, p, flow);
 }
 
+/* What the prefix of a link is asked about: what answers by it, and what seems to be the kernel's. The reason in all. */
+__noinline int settle_prefix(struct __sk_buff *skb, struct packet *p, int reason)
+{
+	if (reason == BY_PREFIX)
+		return answer_by_prefix(skb, p);
+	return reason == AB_REASON_SPECIFIC_ROUTE ? turn_by_prefix(skb, p) : reason;
+}
+
 static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key)
 {
 	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
@@ -579,7 +608,8 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, str
 		if (link && is_usual_out(skb, p, flow, link))
 			return send_out(skb, p, flow, link);
 	}
-	return outbound_unusual(skb, p, key);
+	int reason = outbound_unusual(skb, p, key);
+	return p->family == AB_IPV6 ? settle_prefix(skb, p, reason) : reason;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Sets that forget: was this used lately? A key has the places of one row, by its hash, and takes the one that was used least
- * recently. The hash is by a secret, so that nobody can choose whose place that is.
+ * recently. The hash is by a secret, so that nobody can choose whose place that is. Above it there is room for a word on the key.
  */
 #ifndef ANABRANCH_RECENT_H
 #define ANABRANCH_RECENT_H
@@ -15,10 +15,23 @@
 
 struct ab_recent {
 	struct {
-		__u64 hash; /* of a key; 0: free */
+		__u64 hash; /* of a key, and the word on it; 0: free */
 		__u64 used_ns;
 	} place[RECENT_PLACES];
 };
+
+#define RECENT_WORD_BITS 4
+
+static __always_inline __u64 with_word(__u64 hash, __u32 word)
+{
+	return hash | (__u64)word << (64 - RECENT_WORD_BITS);
+}
+
+/* 0 if both are of one key. */
+static __always_inline __u64 differ(__u64 a, __u64 b)
+{
+	return (a ^ b) & ~0ull >> RECENT_WORD_BITS;
+}
 
 /* Made when it is first asked for, and kept as long as the tables. */
 static __always_inline __u64 secret(void)
@@ -39,7 +52,7 @@ static __always_inline __u64 hash_recent(const __u32 *word, __u32 words)
 		hash = (hash ^ word[i]) * 0x9e3779b97f4a7c15ull;
 		hash ^= hash >> 32;
 	}
-	return hash | 1;
+	return hash >> RECENT_WORD_BITS | 1;
 }
 
 /* The row of a hash in one of the sets. */
@@ -54,8 +67,8 @@ static __always_inline __u32 place_in_row(const struct ab_recent *row, __u64 has
 {
 	__u64 best = 0, least = ~0ull >> 1;
 	for (__u32 i = 0; i < RECENT_PLACES; i++) {
-		__u64 other = row->place[i].hash ^ hash;
-		__u64 rank = (row->place[i].used_ns + 1) * ((other | -other) >> 63);
+		__u64 is_other = 1 - ab_is_less(differ(row->place[i].hash, hash), 1);
+		__u64 rank = (row->place[i].used_ns + 1) * is_other;
 		__u64 is_less = ab_is_less(rank, least);
 		best = ab_select(is_less, i, best);
 		least = ab_select(is_less, rank, least);
@@ -63,14 +76,19 @@ static __always_inline __u32 place_in_row(const struct ab_recent *row, __u64 has
 	return best & (RECENT_PLACES - 1);
 }
 
-/* Whether the hash is in its row, and from now on used. */
-static __always_inline int is_recent(struct ab_recent *row, __u64 hash)
+/* What is in the row for this hash, which from now on is used; 0: nothing. */
+static __always_inline __u64 find_recent(struct ab_recent *row, __u64 hash)
 {
 	__u32 place = row ? place_in_row(row, hash) : 0;
-	if (!row || row->place[place].hash != hash)
+	if (!row || differ(row->place[place].hash, hash))
 		return 0;
 	row->place[place].used_ns = tick_ns();
-	return 1;
+	return row->place[place].hash;
+}
+
+static __always_inline int is_recent(struct ab_recent *row, __u64 hash)
+{
+	return find_recent(row, hash) != 0;
 }
 
 static __always_inline void enter_recent(struct ab_recent *row, __u64 hash)

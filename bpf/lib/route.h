@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Packets that are sent over a link without NAT each by itself, with nothing remembered of them: those of classes that choose per
- * packet, and of protocols that have no flows.
+ * Packets that are sent over a link without ports each by itself, with nothing remembered of them: over one without NAT those of
+ * classes that choose per packet, and of protocols that have no flows; over one that translates the prefix, answers (prefix.h).
  */
 #ifndef ANABRANCH_ROUTE_H
 #define ANABRANCH_ROUTE_H
@@ -10,6 +10,7 @@
 #include "icmp.h"
 #include "nat.h"
 #include "open.h"
+#include "prefix.h"
 #include "tcp.h"
 
 /* Makes the choice for `p`, of the class s->opening.class and the sender of s->opening, among links without NAT, as s->decision.
@@ -32,7 +33,6 @@ static __always_inline void count_routed(struct __sk_buff *skb, const struct pac
 {
 	struct load load = packet_load(skb, p);
 	struct ab_traffic *t = traffic_at(s->opening.class, s->decision.target, p->family);
-	gauge_add(s->decision.target, 1, 0, 0);
 	if (!t)
 		return;
 	t->tx_packets += load.packets;
@@ -56,13 +56,30 @@ __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 	p->new_id = p->id;
 	if (!bad && p->proto == IPPROTO_TCP && p->tcp_flags & TCP_SYN)
 		bad = clamp_mss(skb, p, link->mtu);
-	bad = bad ?: rewrite_address(skb, p, OUTBOUND, &p->src);
+	s->wan_key.local = p->src;
+	__u32 kept = become_external(&s->wan_key.local, link, side_of_link(s->decision.target, p->family));
+	bad = bad ?: rewrite_address(skb, p, OUTBOUND, &s->wan_key.local);
 	if (bad)
 		return bad;
 	count_routed(skb, p, s);
-	remember_session(s, p, s->decision.target);
 	send_over_link(link, &p->dst);
+	if (kept & AB_STATE_PREFIX)
+		return AB_REASON_PREFIX_OUT;
+	gauge_add(s->decision.target, 1, 0, 0);
+	remember_session(s, p, s->decision.target);
 	return AB_REASON_ROUTED_OUT;
+}
+
+/* Answers what came by the prefix of a link. */
+__noinline int answer_by_prefix(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	__u32 link = p ? link_of_asked(p) : AB_NO_TARGET;
+	if (!s || !p || link >= AB_MAX_LINKS)
+		return AB_REASON_NO_LINK;
+	s->opening.class = find_class(p);
+	s->decision.target = link;
+	return route_packet(skb, p);
 }
 
 /* The same of a class per packet, whose links all are without NAT. */

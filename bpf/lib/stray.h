@@ -7,6 +7,7 @@
 #define ANABRANCH_STRAY_H
 
 #include "open.h"
+#include "prefix.h"
 #include "recent.h"
 #include "socket.h"
 
@@ -96,12 +97,15 @@ __noinline int stray_inbound(struct __sk_buff *skb, struct packet *p)
 	int reason = AB_REASON_NOT_FORWARDED;
 	if (!set)
 		return AB_REASON_NOT_CONFIGURED;
-	if (is_lan_address(&p->src) || is_local_address(&p->src))
+	if (is_of_site(&p->src))
 		return AB_REASON_SPOOFED_WAN;
 	if (is_never_forwarded(&p->dst))
 		return AB_REASON_NO_FLOW_IN;
 	if (is_routed_in(skb, p, set))
 		return AB_REASON_ROUTED_IN;
+	int let = let_in(skb, p);
+	if (let)
+		return let;
 	if (is_local_to_links(&p->dst))
 		reason = stray_to_host(skb, p, set);
 	if (!set->forwards_kernel || !is_dropped_stray(reason))

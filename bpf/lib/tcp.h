@@ -172,6 +172,12 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 		learn_reply(lan, wan);
 		return 0;
 	}
+	/* The same, but whoever pretends to have begun knows no number of the host's. */
+	if (wan->state & AB_STATE_OUTSIDE) {
+		if (!(p->tcp_flags & TCP_SYN) && is_behind_syn(p->ack, lan))
+			learn_reply(lan, wan);
+		return 0;
+	}
 	if (!answers_syn(p, lan)) {
 		if (!is_challenge(p, wan_key, wan, lan))
 			return AB_REASON_BAD_HANDSHAKE;

@@ -7,6 +7,7 @@
 #define ANABRANCH_TURN_H
 
 #include "flow.h"
+#include "open.h"
 
 /* skb->mark of a packet on that way. Only this host sets marks. */
 #define HAIRPIN_MARK 0xac000000u
@@ -18,6 +19,11 @@ __noinline int link_of_end(void)
 	if (!s)
 		return AB_NO_TARGET;
 	struct ab_flow_key *key = &s->end_key;
+	const struct ab_route *route = find_route(&key->local);
+	if (route && route->verdict == AB_VERDICT_PREFIX) {
+		key->side = AB_SIDE_LINK(route->link);
+		return find_entry(key) || stood_formerly(key) ? route->link : AB_NO_TARGET;
+	}
 	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
 		const struct ab_link *link = link_at(i, ab_family_of(&key->local));
 		if (!link || !(link->flags & AB_LINK_PRESENT) || !is_same_addr(&link->external, &key->local))

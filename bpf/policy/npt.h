@@ -8,12 +8,13 @@
 
 #include "../include/anabranch.h"
 #include "inline.h"
+#include "set.h"
 
 #define AB_NPT_WORDS 8
 
 static __always_inline __u32 ab_word_at(const union ab_addr *addr, __u32 i)
 {
-	return (__u32)addr->byte[2 * i] << 8 | addr->byte[2 * i + 1];
+	return (__u32)addr->byte[2 * i & 15] << 8 | addr->byte[(2 * i + 1) & 15];
 }
 
 /* In one's complement, unfolded. */
@@ -34,22 +35,34 @@ static __always_inline __u32 ab_fold_words(__u32 sum)
 
 /* The word that makes up for the change: of prefixes up to 48 bits that of the subnet (section 3.4), of longer ones the first of
  * the interface's that is not all ones (section 3.5). AB_NPT_WORDS: there is none. */
-static __always_inline __u32 ab_npt_word(const union ab_addr *addr, __u32 prefix_len)
+static __always_inline __u64 ab_npt_word(const union ab_addr *addr, __u32 prefix_len)
 {
-	__u32 first = prefix_len > 48 ? 4 : 3, end = prefix_len > 48 ? AB_NPT_WORDS : 4;
-	__u32 found = AB_NPT_WORDS;
+	__u64 is_subnet = ab_is_less(prefix_len, 49), found = AB_NPT_WORDS;
 
-	for (__u32 i = 3; i < AB_NPT_WORDS; i++)
-		if (found == AB_NPT_WORDS && i >= first && i < end && ab_word_at(addr, i) != 0xffff)
-			found = i;
+	for (__u32 i = AB_NPT_WORDS - 1; i >= 3; i--) {
+		__u64 may_be = i == 3 ? is_subnet : 1 - is_subnet;
+
+		found = ab_select(may_be & ab_is_less(ab_word_at(addr, i), 0xffff), i, found);
+	}
 	return found;
 }
 
+/* The bits of the network. */
+static __always_inline __u64 ab_network_bits(const union ab_addr *addr)
+{
+	__u64 bits = 0;
+
+	for (__u32 i = 0; i < 8; i++)
+		bits = bits << 8 | addr->byte[i];
+	return bits;
+}
+
 /* `addr` with the first `prefix_len` bits of `prefix`, 1 to 64. Whether there is such an address: not of one whose word is all ones
- * (section 3.6). */
+ * (section 3.6). No branch per word or length: see set.h. */
 AB_GLOBAL int ab_npt(union ab_addr *addr, const union ab_addr *prefix, __u32 prefix_len)
 {
-	__u32 word, before, value;
+	__u64 word, mask, bits;
+	__u32 before, value;
 
 	if (!addr || !prefix || !prefix_len || prefix_len > 64)
 		return 0;
@@ -57,16 +70,14 @@ AB_GLOBAL int ab_npt(union ab_addr *addr, const union ab_addr *prefix, __u32 pre
 	if (word >= AB_NPT_WORDS)
 		return 0;
 	before = ab_addr_words(addr);
-	for (__u32 i = 0; i < 8; i++) {
-		__u32 bits = prefix_len > 8 * i ? prefix_len - 8 * i : 0;
-		__u32 mask = bits >= 8 ? 0xff : 0xff00 >> bits & 0xff;
-
-		addr->byte[i] = (addr->byte[i] & ~mask) | (prefix->byte[i] & mask);
-	}
+	mask = ~0ull << ((64 - prefix_len) & 63);
+	bits = (ab_network_bits(addr) & ~mask) | (ab_network_bits(prefix) & mask);
+	for (__u32 i = 0; i < 8; i++)
+		addr->byte[i] = bits >> (56 - 8 * i);
 	/* As much less as the rest has become more, and 0 for all ones (section 3.6). */
 	value = ab_fold_words(ab_word_at(addr, word) + ab_fold_words(before) +
 			      (0xffff - ab_fold_words(ab_addr_words(addr))));
-	value = value == 0xffff ? 0 : value;
+	value *= ab_is_less(value, 0xffff);
 	addr->byte[2 * word & 15] = value >> 8;
 	addr->byte[(2 * word + 1) & 15] = value & 0xff;
 	return 1;

@@ -37,7 +37,7 @@ fn a_wrong_configuration_is_told_in_one_line_with_key_value_and_what_is_allowed(
     let cases = [
         (
             "lan = [\"eth0\"]\nlink.fiber = { device = \"eth1\", speed = 5 }".to_owned(),
-            "link.fiber.speed = 5: unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, prefixes, probe, on_return",
+            "link.fiber.speed = 5: unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, inbound, prefixes, probe, on_return",
         ),
         (
             LAN.to_owned() + "link.fiber = { device = \"eth1\", down = \"0mbit\", up = 1 }",

@@ -12,6 +12,7 @@ pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
 pub use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict, Walker, Which,
+    beyond,
 };
 use anabranch_policy::abi::{MAX_CLASSES, Rules, Traffic};
 

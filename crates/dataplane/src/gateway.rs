@@ -78,6 +78,8 @@ pub struct LinkPath {
     /// IPv6: a prefix that is routed to us by this link, and its length. Flows have addresses of it in place of those of the LAN's
     /// prefix (RFC 6296); none: all have [`external`](Self::external).
     pub prefix: Option<(Ipv6Addr, u8)>,
+    /// Who is outside may begin, by the prefix.
+    pub inbound: bool,
     /// Of the device that leads there.
     pub ifindex: u32,
     /// In bytes of IP packet.
@@ -500,6 +502,9 @@ fn link_entry(path: &LinkPath) -> abi::Link {
     let mut flags = abi::LINK_PRESENT;
     if path.point_to_point {
         flags |= abi::LINK_POINT_TO_POINT;
+    }
+    if path.inbound {
+        flags |= abi::LINK_INBOUND;
     }
     let prefix = path.prefix.map(|(prefix, _)| abi::Addr::from(prefix));
     abi::Link {

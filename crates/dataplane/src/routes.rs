@@ -1,6 +1,7 @@
 //! What the gateway is told of destinations, as entries of the longest-prefix table.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 
 use anabranch_core::LinkId;
 use anabranch_policy::abi;
@@ -30,6 +31,13 @@ pub enum Verdict {
     },
     /// A specific route over one link: balanced flows, but always there.
     Link(LinkId),
+    /// What a network of the LAN is beyond a link that translates prefixes.
+    Prefix {
+        /// The link.
+        link: LinkId,
+        /// An address of the network in the LAN.
+        lan: Ipv6Addr,
+    },
 }
 
 /// A prefix known better than "the internet".
@@ -39,6 +47,27 @@ pub struct Route {
     pub prefix: (IpAddr, u8),
     /// What becomes of packets there.
     pub verdict: Verdict,
+}
+
+/// Bits up to which a network's own change with the prefix before them (RFC 6296 section 3.4); behind longer ones it is those of hosts.
+const SITE_BITS: u8 = 48;
+/// Behind them are hosts.
+const NETWORK_BITS: u8 = 64;
+
+/// Where the addresses of a `network` of the LAN are beyond a link that translates its prefix to `prefix`, each with its length: no
+/// more than they where that is one network, or all of `prefix`. None where no address of it is translated.
+pub fn beyond(prefix: (Ipv6Addr, u8), network: (Ipv6Addr, u8)) -> Option<(Ipv6Addr, u8)> {
+    if prefix.1 > SITE_BITS {
+        let length = network.1.min(NETWORK_BITS).max(prefix.1);
+        let kept =
+            network.0.to_bits() & !(u128::MAX << (128 - prefix.1)) & u128::MAX << (128 - length);
+        return Some((Ipv6Addr::from_bits(prefix.0.to_bits() | kept), length));
+    }
+    if network.1 < NETWORK_BITS {
+        return Some(prefix);
+    }
+    let translated = anabranch_policy::translate_prefix(network.0, prefix.0, prefix.1)?;
+    Some((translated, network.1))
 }
 
 /// Mapped into 128 bits.
@@ -68,6 +97,12 @@ fn entry(verdict: Verdict) -> abi::Route {
         Verdict::Link(link) => abi::Route {
             verdict: abi::Verdict::Link.into(),
             link: link.0,
+            ..Default::default()
+        },
+        Verdict::Prefix { link, lan } => abi::Route {
+            verdict: abi::Verdict::Prefix.into(),
+            link: link.0,
+            via: lan.into(),
             ..Default::default()
         },
         Verdict::Lan { ifindex, via } => abi::Route {
@@ -147,6 +182,59 @@ mod tests {
             ("fe80::", 10),
         ] {
             assert!(beside(network, length), "{network}/{length}");
+        }
+    }
+
+    #[test]
+    fn all_hosts_of_a_network_are_in_its_image_beyond_a_link() {
+        let read = |text: &str| {
+            let (network, length) = text.split_once('/').unwrap();
+            (network.parse().unwrap(), length.parse().unwrap())
+        };
+        for (prefix, network, image) in [
+            (
+                "2001:db8:1::/48",
+                "fd00:1:2:3::/64",
+                Some("2001:db8:1:d4::/64"),
+            ),
+            ("2001:db8:1::/48", "fd00:1:2:ffff::/64", None),
+            (
+                "2001:db8:1::/48",
+                "fd00:1:2:3400::/56",
+                Some("2001:db8:1::/48"),
+            ),
+            (
+                "2001:db8:1:200::/56",
+                "fd00:1:2:303::/64",
+                Some("2001:db8:1:203::/64"),
+            ),
+            (
+                "2001:db8:1:200::/56",
+                "fd00:1:2:330::/60",
+                Some("2001:db8:1:230::/60"),
+            ),
+            (
+                "2001:db8:1:200::/56",
+                "fd00:1:2:303:7::/80",
+                Some("2001:db8:1:203::/64"),
+            ),
+        ] {
+            let (prefix, network): ((Ipv6Addr, u8), (Ipv6Addr, u8)) = (read(prefix), read(network));
+            assert_eq!(beyond(prefix, network), image.map(read), "{network:?}");
+            for host in [1u128, 0x1234_5678_9abc] {
+                let host = Ipv6Addr::from_bits(network.0.to_bits() | host);
+                let seen = anabranch_policy::translate_prefix(host, prefix.0, prefix.1);
+                let (Some(seen), Some(image)) = (seen, image.map(read)) else {
+                    assert_eq!((seen, image), (None, None));
+                    continue;
+                };
+                let above: (Ipv6Addr, u8) = image;
+                assert_eq!(
+                    (seen.to_bits() ^ above.0.to_bits()) >> (128 - above.1),
+                    0,
+                    "{seen}"
+                );
+            }
         }
     }
 

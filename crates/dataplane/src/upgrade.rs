@@ -310,7 +310,10 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
 }
 
 /// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 7] = [
+const NEW_REASONS: [&str; 10] = [
+    "PREFIX_OUT",
+    "PREFIX_IN",
+    "BAD_SOURCE",
     "ROUTED_OUT",
     "ROUTED_IN",
     "CHALLENGE",

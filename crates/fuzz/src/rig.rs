@@ -422,6 +422,7 @@ fn path(link: u16, told: &Told, site: &Addresses, ifindex: u32) -> LinkPath {
         external,
         gateway: (!bare).then_some(site.isp[usize::from(link)]),
         prefix: told.prefix_of(link).filter(|_| external.is_ipv6()),
+        inbound: false,
         ifindex,
         mtu: told.mtu[usize::from(link)],
         point_to_point: bare,

@@ -110,6 +110,7 @@ pub fn describe(
                 external: external(family, i),
                 gateway: Some(isp(family, i)),
                 prefix: None,
+                inbound: false,
                 ifindex,
                 mtu: MTU,
                 point_to_point: false,

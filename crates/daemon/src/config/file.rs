@@ -13,7 +13,7 @@ use anabranch_config::{LineRate, Span};
 use anabranch_core::rules::file::{DefaultTable, RuleTable};
 use anabranch_core::{Algorithm, OnReturn, Typed};
 
-use super::{Fallback, Forwards, LanSources, UdpFilter};
+use super::{Fallback, Forwards, Inbound, LanSources, UdpFilter};
 use crate::probe::Target;
 
 #[derive(Debug, Deserialize)]
@@ -54,6 +54,8 @@ pub(super) struct LinkTable {
     pub address: Option<HostAddress>,
     pub address6: Option<HostAddress6>,
     pub prefix6: Option<String>,
+    #[serde(default)]
+    pub inbound: Inbound,
     #[serde(default)]
     pub prefixes: Vec<String>,
     pub probe: Option<OneOrMore>,

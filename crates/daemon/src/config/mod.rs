@@ -133,6 +133,8 @@ pub struct Link {
     pub address: PerFamily<Option<IpAddr>>,
     /// Network of IPv6 that the ISP routes to this link, and its length: hosts keep what is behind that (RFC 6296).
     pub prefix6: Option<(Ipv6Addr, u8)>,
+    /// What becomes of what begins outside at such a network, written or found.
+    pub inbound: Inbound,
     /// Networks that the ISP routes to this link, and their lengths: sources that may leave by it besides its own.
     pub prefixes: Vec<(Ipv4Addr, u8)>,
     /// What is asked whether the link works, if it is written; of a family that has none, the resolvers that all links have,
@@ -167,6 +169,17 @@ pub struct Nat {
     pub lan_sources: LanSources,
     /// Ports of the host's own services that no flow is given; 0: none.
     pub reserved: [u16; RESERVED_MAX],
+}
+
+/// What becomes of what begins outside, at a link that translates prefixes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inbound {
+    /// It is dropped, as at any link with NAT.
+    #[default]
+    Drop,
+    /// It reaches the LAN.
+    Allow,
 }
 
 /// By which LAN device a source may come (RFC 3704).
@@ -511,6 +524,12 @@ fn link(
         );
     }
     let prefix6 = prefix6(source, &name, table.prefix6.as_deref())?;
+    if table.inbound == Inbound::Allow && !table.nat {
+        return bad(
+            "inbound",
+            "is for links that translate prefixes; without NAT whoever is outside may begin: leave it out",
+        );
+    }
     let prefixes = prefixes(source, &name, table.prefixes)?;
     let own_probe = targets(source, &["link", &name, "probe"], table.probe)?;
     let written = own_probe.or(probe.map(<[Target]>::to_vec));
@@ -529,6 +548,7 @@ fn link(
         gateway: per_family(gateway, gateway6),
         address: per_family(address, address6),
         prefix6,
+        inbound: table.inbound,
         prefixes,
         probe: written.unwrap_or_default(),
         on_return: table.on_return.or(on_return).unwrap_or(default_on_return),

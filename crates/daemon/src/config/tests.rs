@@ -243,7 +243,7 @@ fn sessions_stick_but_on_the_ports_of_the_web_unless_the_file_says_otherwise() {
 fn unknown_keys_are_named_with_those_that_exist() {
     assert_eq!(
         error_of_link(r#"device = "eth1", speed = "1mbit""#),
-        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, prefixes, probe, on_return"#
+        r#"link.fiber.speed = "1mbit": unknown key; allowed: device, down, up, metered, nat, weight, gateway, gateway6, address, address6, prefix6, inbound, prefixes, probe, on_return"#
     );
     assert_eq!(
         error_with("[nat]\nudb = \"3s\""),
@@ -509,8 +509,12 @@ fn what_is_wrong_about_a_links_ipv6_is_told_with_what_is_allowed() {
         let wanted = format!(r#"link.fiber.{key} = "{value}": {problem}"#);
         assert_eq!(error_of_link(&link), wanted);
     }
-    let inbound = error_of_link(r#"device = "eth1", inbound = "allow""#);
-    assert!(inbound.contains("unknown key"), "{inbound}");
+    assert_eq!(
+        error_of_link(r#"device = "eth1", nat = false, inbound = "allow""#),
+        "link.fiber.inbound = \"allow\": is for links that translate prefixes; without NAT whoever is outside may begin: leave it out"
+    );
+    let unknown = error_of_link(r#"device = "eth1", inbound = "all""#);
+    assert!(unknown.contains("drop"), "{unknown}");
 }
 
 #[test]

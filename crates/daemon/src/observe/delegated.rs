@@ -11,7 +11,8 @@ use anabranch_core::Family;
 use super::{LinkView, Prefix, RouteKind, Snapshot, TABLE_MAIN};
 use crate::config::{Config, Link};
 use crate::error::BadInput;
-use crate::plane::LinkId;
+use crate::plane::{LinkId, Route, Verdict, beyond};
+use crate::slots::Slots;
 
 /// Bits of a prefix that may change; behind them is the host's own part.
 const PREFIX_BITS_MAX: u8 = 64;
@@ -42,6 +43,43 @@ pub fn assign(config: &Config, host: &Snapshot, links: &mut BTreeMap<LinkId, Lin
             path.prefix.get_or_insert(prefix);
         }
     }
+}
+
+/// What the networks of the LAN are beyond the links that translate prefixes, but for those that are themselves there: nobody else
+/// has these addresses.
+pub fn images(
+    config: &Config,
+    slots: &Slots,
+    links: &BTreeMap<LinkId, LinkView>,
+    routes: &[Route],
+) -> Vec<Route> {
+    let mut images = BTreeMap::new();
+    let translating = config.links.iter().filter(|link| link.nat);
+    for id in translating.filter_map(|link| slots.id(&link.name)) {
+        let path = links.get(&id).and_then(|view| view.path(Family::V6));
+        let Some(prefix) = path.and_then(|path| path.prefix) else {
+            continue;
+        };
+        for route in routes {
+            let (Verdict::Lan { .. }, (IpAddr::V6(lan), length)) = (route.verdict, route.prefix)
+            else {
+                continue;
+            };
+            if let Some((network, length)) = beyond(prefix, (lan, length)) {
+                let image = (IpAddr::V6(network), length);
+                images
+                    .entry(image)
+                    .or_insert(Verdict::Prefix { link: id, lan });
+            }
+        }
+    }
+    for route in routes {
+        images.remove(&route.prefix);
+    }
+    let images = images.into_iter();
+    images
+        .map(|(prefix, verdict)| Route { prefix, verdict })
+        .collect()
 }
 
 /// That of the configuration, if every network of the LAN fits into it.

@@ -27,7 +27,7 @@ pub use netlink::{Monitor, Netlink};
 pub use prefix::Prefix;
 pub use routed::remarks as routed_remarks;
 
-use crate::config::{Config, Link};
+use crate::config::{Config, Inbound, Link};
 use crate::error::BadInput;
 use crate::host::ids;
 use crate::plane::{LinkId, LinkPath, Role, Route, Verdict};
@@ -269,9 +269,13 @@ impl Desired {
             .collect();
         delegated::assign(config, host, &mut links);
         let roles = roles(config, slots, host);
+        let mut routes = routes(&roles, host);
+        let images = delegated::images(config, slots, &links, &routes);
+        routes.extend(images);
+        routes.sort_by_key(|route| route.prefix);
         Self {
             links,
-            routes: routes(&roles, host),
+            routes,
             attachments: attachments(&roles, host),
             absent_lan: config
                 .lan
@@ -373,6 +377,7 @@ fn link_path(
         external: external?,
         gateway,
         prefix: delegated::written(config, link, host).filter(|_| family == Family::V6),
+        inbound: link.inbound == Inbound::Allow && family == Family::V6,
         ifindex: device.ifindex,
         mtu: device.mtu,
         point_to_point,

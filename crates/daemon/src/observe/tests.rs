@@ -130,6 +130,7 @@ fn addresses_gateways_and_mtu_are_found_out() {
         external: ip("203.0.113.2"),
         gateway: Some(ip("203.0.113.1")),
         prefix: None,
+        inbound: false,
         ifindex: FIBER,
         mtu: 1500,
         point_to_point: false,
@@ -138,6 +139,7 @@ fn addresses_gateways_and_mtu_are_found_out() {
         external: ip("198.51.100.7"),
         gateway: None,
         prefix: None,
+        inbound: false,
         ifindex: LTE,
         mtu: 1492,
         point_to_point: true,
@@ -541,6 +543,33 @@ fn a_delegated_prefix_is_the_links_that_it_can_be_of_alone() {
         .addresses
         .retain(of_v4);
     assert_eq!(prefixes(&host), [None, network], "the only link with IPv6");
+}
+
+#[test]
+fn the_lans_networks_are_known_by_the_prefix_of_a_link_whoever_may_begin_there() {
+    let host = host_with_v6();
+    for (inbound, allowed) in [("", false), (r#", inbound = "allow""#, true)] {
+        let key = format!(r#""wan0", prefix6 = "2001:db8:a:100::/56"{inbound}"#);
+        let config = config(&CONFIG.replace(r#""wan0""#, &key));
+        let desired = derive(&config, &host);
+        assert_eq!(path_v6(&desired, 0).unwrap().inbound, allowed);
+        let image = |route: &&Route| matches!(route.verdict, Verdict::Prefix { .. });
+        let images: Vec<&Route> = desired.routes.iter().filter(image).collect();
+        // A network behind a router of the LAN may have more addresses than the prefix: that is all of it, no more.
+        let [all, image] = images[..] else {
+            panic!("{images:?}")
+        };
+        assert_eq!(all.prefix.1, 56);
+        let network: IpAddr = "2001:db8:a:100::".parse().unwrap();
+        assert_eq!(image.prefix, (network, 64));
+        assert_eq!(
+            image.verdict,
+            Verdict::Prefix {
+                link: LinkId(0),
+                lan: "fd00:1::".parse().unwrap()
+            }
+        );
+    }
 }
 
 #[test]

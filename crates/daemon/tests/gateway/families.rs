@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, TcpListener};
 
 use anabranch_api::{LinkStatus, PathStatus};
+use anabranch_testbed::netns::Namespace;
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -294,6 +295,59 @@ fn hosts_keep_their_part_of_the_address_where_a_prefix_is_routed_to_the_link() {
     let host = PLANS[1].server;
     rig.client
         .exec("ping", &["-6", "-c", "2", "-i", "0.2", "-W", "2", host])
+        .unwrap();
+    assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
+}
+
+#[test]
+fn who_is_outside_reaches_a_host_by_its_address_beyond_a_link_that_allows_it() {
+    const PREFIX: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0x100, 0, 0, 0, 0), 56);
+    let rig = Rig::of(Family::V6);
+    let via = rig.external("wan0");
+    rig.internet
+        .ip(&format!("route add 2001:db8:a:100::/56 via {via}"))
+        .unwrap();
+    let with = |keys: &str| {
+        let prefixed = format!("\"wan0\", prefix6 = \"2001:db8:a:100::/56\"{keys},");
+        rig.config_text().replace("\"wan0\",", &prefixed)
+    };
+    rig.write_config(&with(""));
+    let daemon = rig.start();
+    until("fiber is up", || {
+        is(&daemon, "fiber", Family::V6, LinkState::Up)
+    });
+    let [gateway, host] = PLANS[1].lan.map(|address| {
+        let address: Ipv6Addr = address.parse().unwrap();
+        let beyond = anabranch_policy::translate_prefix(address, PREFIX.0, PREFIX.1);
+        SocketAddr::new(beyond.unwrap().into(), 8080)
+    });
+    let listen = |namespace: &Namespace| {
+        let listener = namespace.run(|| TcpListener::bind("[::]:8080")).unwrap();
+        let listener = listener.unwrap();
+        std::thread::spawn(move || {
+            for (mut stream, _) in std::iter::from_fn(|| listener.accept().ok()) {
+                let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+            }
+        });
+    };
+    listen(&rig.client);
+    listen(&rig.gateway);
+    let call = |namespace: &Namespace, at: SocketAddr| {
+        let connect = || TcpStream::connect_timeout(&at, Duration::from_secs(1));
+        let mut stream = namespace.run(connect).unwrap()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        echo(&mut stream)
+    };
+    assert!(call(&rig.internet, host).is_err(), "it is not allowed");
+
+    rig.write_config(&with(", inbound = \"allow\""));
+    assert!(matches!(daemon.call(&Request::Reload), Response::Done));
+    call(&rig.internet, host).unwrap();
+    assert!(call(&rig.internet, gateway).is_err(), "the gateway's own");
+    call(&rig.client, host).unwrap();
+    let host = host.ip().to_string();
+    rig.internet
+        .exec("ping", &["-6", "-c", "2", "-i", "0.2", "-W", "2", &host])
         .unwrap();
     assert_eq!(daemon.end(Signal::SIGTERM), Exit::Code(0));
 }

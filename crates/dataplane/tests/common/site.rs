@@ -23,6 +23,8 @@ pub struct Site {
     pub second_server: IpAddr,
     /// A router of the internet that no flow knows.
     pub router: IpAddr,
+    /// Of one line alone.
+    pub on_line: IpAddr,
     /// Of no LAN and no link.
     pub stranger: IpAddr,
     pub multicast: IpAddr,
@@ -56,6 +58,7 @@ pub const IPV4: Site = Site {
     server: IpAddr::V4(common::SERVER),
     second_server: IpAddr::V4(common::SECOND_SERVER),
     router: v4(100, 64, 0, 1),
+    on_line: v4(169, 254, 0, 1),
     stranger: v4(192, 168, 7, 7),
     multicast: v4(224, 0, 0, 251),
     everybody: IpAddr::V4(Ipv4Addr::BROADCAST),
@@ -87,6 +90,7 @@ pub const IPV6: Site = Site {
     server: v6(0x2001, 0xdb8, 0x198, 0, 10),
     second_server: v6(0x2001, 0xdb8, 0x198, 0, 11),
     router: v6(0x2001, 0xdb8, 0x100, 0, 1),
+    on_line: v6(0xfe80, 0, 0, 0, 1),
     stranger: v6(0xfd00, 0xdb8, 7, 7, 7),
     multicast: v6(0xff02, 0, 0, 0, 0xfb),
     everybody: v6(0xff02, 0, 0, 0, 1),

@@ -263,6 +263,7 @@ fn link_path(addresses: &Addresses, link: u16, mtu: u32) -> LinkPath {
         external: addresses.external[usize::from(link)],
         gateway: Some(addresses.isp[usize::from(link)]),
         prefix: None,
+        inbound: false,
         ifindex: index_of(&format!("wan{link}")),
         mtu,
         point_to_point: false,

@@ -90,6 +90,8 @@ pub struct Rig {
     /// Of the gateway in its LAN.
     addresses: Vec<IpAddr>,
     routes: Vec<Route>,
+    /// The links at whose prefix the outside may begin, as bits.
+    open: u32,
     /// Fragments that wait for the first of their datagram.
     waiting: usize,
     _inside: Entered,
@@ -127,6 +129,7 @@ impl Rig {
             counted: Vec::new(),
             addresses: SITES.map(|site| site.gateway_lan).into(),
             routes: Vec::new(),
+            open: 0,
             waiting: 0,
             _inside: inside,
             namespace,
@@ -176,6 +179,7 @@ impl Rig {
             external,
             gateway: Some(site_of(family).isp[usize::from(link)]),
             prefix,
+            inbound: self.open >> link & 1 == 1,
             ifindex: LOOPBACK,
             mtu,
             point_to_point: false,
@@ -183,6 +187,22 @@ impl Rig {
         self.plane()
             .set_link(LinkId(link), family, Some(&path))
             .unwrap();
+        let (IpAddr::V6(lan), length) = site_of(family).lan else {
+            return;
+        };
+        let image = prefix.and_then(|prefix| anabranch_dataplane::beyond(prefix, (lan, length)));
+        if let Some((network, length)) = image {
+            let link = LinkId(link);
+            let image = (network.into(), length);
+            self.routes
+                .push(route(image, Verdict::Prefix { link, lan }));
+            self.set_routes();
+        }
+    }
+
+    /// Links of which a prefix is told from now on let the outside begin there.
+    pub fn let_in(&mut self, links: u32) {
+        self.open = links;
     }
 
     fn set_routes(&mut self) {
@@ -330,7 +350,12 @@ impl Rig {
     /// A frame of a LAN host to another's external address comes back, by the link of that address.
     #[track_caller]
     pub fn comes_back(&mut self, frame: &[u8]) -> Outcome {
-        let link = link_of(frame::read(frame).dst());
+        self.comes_back_by(link_of(frame::read(frame).dst()), frame)
+    }
+
+    /// The same by the link it was turned to.
+    #[track_caller]
+    pub fn comes_back_by(&mut self, link: u16, frame: &[u8]) -> Outcome {
         self.arrive("wan", Role::Link(LinkId(link)), frame, HAIRPIN_MARK)
     }
 

@@ -242,6 +242,7 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
             external: external(family, link),
             gateway: Some(on_line(family, 1)),
             prefix: None,
+            inbound: false,
             ifindex: LOOPBACK,
             mtu: MTU,
             point_to_point: false,

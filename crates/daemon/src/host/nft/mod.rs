@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anabranch_policy::abi::STRAY_MARK;
+use anabranch_policy::abi::{INBOUND_MARK, STRAY_MARK};
 use anyhow::{Context, bail};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -179,14 +179,15 @@ impl Guard<'_> {
         )
     }
 
-    /// What arrived on a link with NAT is the kernel's to forward only if somebody asked for it. Over one without, the kernel's
+    /// What arrived on a link with NAT is the kernel's to forward only if somebody asked for it: by rules of its own, or by letting the
+    /// outside begin at a prefix, where the programs have marked it. Over one without, the kernel's
     /// connection table may see one direction alone, so that its states say nothing, and the LAN's own sources leave.
     fn forward(&self) -> String {
         let lan = quoted(&self.lan);
         let translating = self.translating().map(|links| {
             let inward = match self.forwards {
                 Forwards::Drop => format!(
-                    "iifname {links} oifname {lan} ct state != {{ established, related }} ct status ! dnat counter name {FORWARD_IN} drop\n"
+                    "iifname {links} oifname {lan} ct state != {{ established, related }} ct status ! dnat meta mark != {INBOUND_MARK:#x} counter name {FORWARD_IN} drop\n"
                 ),
                 Forwards::Kernel => String::new(),
             };

@@ -86,6 +86,7 @@ fn a_link_without_ethernet_carries_connections_datagrams_and_errors() {
             external: external_end(),
             gateway: None,
             prefix: None,
+            inbound: false,
             ifindex,
             mtu: MTU,
             point_to_point: true,

@@ -420,3 +420,40 @@ fn answered_in_time(rig: &mut Rig, frame: &[u8], reason: &str) -> Seen {
         assert!(std::time::Instant::now() < deadline, "no answer in 1 s");
     }
 }
+
+/// RFC 4291 section 2.5.6, RFC 3927 section 2.7.
+#[test]
+fn an_error_of_a_router_known_on_its_line_alone_comes_from_the_links_address() {
+    let mut rig = Rig::new();
+    let out = rig.lan_sends(&udp(client(4000), server(53), &[1; 1000]).frame());
+    let external = out.sent("translated-out").src();
+    let quoted = &out.frame[ETHERNET..];
+    let told = |rig: &mut Rig, router: IpAddr| {
+        let error = icmp_error(router, external.ip(), SITE.too_big, [0, 0, 5, 0], quoted);
+        rig.link_brings(link_of(external), &error.frame())
+    };
+    let got = told(&mut rig, SITE.on_line).sent("error-in");
+    assert_eq!((got.src().ip(), got.dst().ip()), (external.ip(), CLIENT));
+    assert_eq!(quote(&got).src(), client(4000));
+    for nobody in [SITE.multicast, SITE.unspecified] {
+        told(&mut rig, nobody).dropped("bad-source");
+    }
+    let got = told(&mut rig, SITE.router).sent("error-in");
+    assert_eq!(got.src().ip(), SITE.router);
+}
+
+#[test]
+fn an_open_filter_lets_nobody_speak_from_an_address_that_is_known_on_one_line_alone() {
+    let mut rig = Rig::new();
+    rig.set(|s| s.udp_filter_open = 1);
+    let sent = rig.lan_sends(&udp(client(4000), server(53), b"?").frame());
+    let external = sent.sent("translated-out").src();
+    for source in [SITE.on_line, SITE.multicast, SITE.unspecified] {
+        let datagram = udp(SocketAddr::new(source, 53), external, b"!").frame();
+        rig.link_brings(link_of(external), &datagram)
+            .dropped("bad-source");
+    }
+    let datagram = udp(second_server(53), external, b"!").frame();
+    rig.link_brings(link_of(external), &datagram)
+        .sent("translated-in");
+}

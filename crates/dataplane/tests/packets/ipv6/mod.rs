@@ -8,6 +8,7 @@ use crate::{frame::Ip, site::IPV6 as SITE};
 mod both;
 mod header;
 mod hosts;
+mod inbound;
 mod neighbours;
 mod prefixes;
 mod trunk;

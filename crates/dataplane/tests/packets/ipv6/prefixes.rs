@@ -9,7 +9,7 @@ use super::both::*;
 use crate::{common::round_robin, frame::*, rig::*};
 
 /// Routed to us by each link.
-const PREFIXES: [(Ipv6Addr, u8); 2] = [
+pub const PREFIXES: [(Ipv6Addr, u8); 2] = [
     (Ipv6Addr::new(0x2001, 0xdb8, 0x1111, 0, 0, 0, 0, 0), 48),
     (Ipv6Addr::new(0x2001, 0xdb8, 0x2222, 0x2200, 0, 0, 0, 0), 56),
 ];
@@ -25,7 +25,7 @@ fn prefixed(prefixed: usize, usable: u64) -> Rig {
     rig
 }
 
-fn is_in((prefix, length): (Ipv6Addr, u8), address: IpAddr) -> bool {
+pub fn is_in((prefix, length): (Ipv6Addr, u8), address: IpAddr) -> bool {
     let IpAddr::V6(address) = address else {
         return false;
     };
