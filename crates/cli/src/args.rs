@@ -1,7 +1,7 @@
 //! Every flag, defined once.
 
 use std::ffi::OsStr;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -176,7 +176,8 @@ pub struct FlowsArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   anabranch explain --from 192.168.1.20 --to 93.184.216.34:443
-  anabranch explain --from 192.168.1.20:5060 --to 203.0.113.7:5060 --proto udp --json")]
+  anabranch explain --from 192.168.1.20:5060 --to 203.0.113.7:5060 --proto udp --json
+  anabranch explain --from fd00::20 --to [2001:db8::7]:443")]
 pub struct ExplainArgs {
     /// LAN host; without a port, one of those that clients take
     #[arg(long, value_name = "A[:P]", value_parser = source)]
@@ -540,20 +541,20 @@ fn jobs(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 fn source(text: &str) -> Result<SocketAddr, String> {
-    match text.parse::<Ipv4Addr>() {
+    match text.parse::<IpAddr>() {
         Ok(address) => Ok(SocketAddr::from((address, CLIENT_PORT))),
-        Err(_) => endpoint(text, "192.168.1.20 or 192.168.1.20:50000"),
+        Err(_) => endpoint(text, "192.168.1.20, 192.168.1.20:50000 or [fd00::20]:50000"),
     }
 }
 
 fn destination(text: &str) -> Result<SocketAddr, String> {
-    endpoint(text, "203.0.113.7:443")
+    endpoint(text, "203.0.113.7:443 or [2001:db8::7]:443")
 }
 
 fn endpoint(text: &str, like: &str) -> Result<SocketAddr, String> {
     match SocketAddr::from_str(text) {
-        Ok(endpoint @ SocketAddr::V4(_)) if endpoint.port() > 0 => Ok(endpoint),
-        _ => Err(format!("write an IPv4 address and port, like {like}")),
+        Ok(endpoint) if endpoint.port() > 0 => Ok(endpoint),
+        _ => Err(format!("write an address and a port, like {like}")),
     }
 }
 
@@ -583,14 +584,20 @@ mod tests {
         };
         assert_eq!((args.from.port(), args.to.port()), (CLIENT_PORT, 53));
         for line in [
+            "anabranch explain --from fd00::2 --to [2001:db8::1]:53",
+            "anabranch explain --from [fd00::2]:5060 --to [2001:db8::1]:53",
+        ] {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+        for line in [
             "anabranch explain --from 10.0.0.2 --to 1.1.1.1",
             "anabranch explain --from 10.0.0.2:0 --to 1.1.1.1:53",
-            "anabranch explain --from [::1]:1 --to 1.1.1.1:53",
+            "anabranch explain --from fd00::2 --to 2001:db8::1",
             "anabranch explain --from localhost --to 1.1.1.1:53",
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(
-                error.contains("write an IPv4 address and port, like "),
+                error.contains("write an address and a port, like "),
                 "{line}: {error}"
             );
         }

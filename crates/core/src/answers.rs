@@ -21,7 +21,7 @@ pub enum FlowState {
 /// One flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowRow {
-    /// `tcp`, `udp` or `icmp`.
+    /// `tcp`, `udp`, `icmp` or `icmp6`.
     pub proto: String,
     /// Where it stands.
     pub state: FlowState,

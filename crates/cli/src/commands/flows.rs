@@ -74,7 +74,9 @@ fn is_wanted(args: &FlowsArgs, names: &Names, flow: &FlowRow) -> bool {
         .link
         .as_ref()
         .is_none_or(|link| names.of(flow.link) == *link);
-    let proto = args.proto.is_none_or(|proto| flow.proto == word(proto));
+    let proto = args
+        .proto
+        .is_none_or(|proto| words(proto).contains(&flow.proto.as_str()));
     let class = args
         .class
         .as_ref()
@@ -82,11 +84,12 @@ fn is_wanted(args: &FlowsArgs, names: &Names, flow: &FlowRow) -> bool {
     link && class && proto
 }
 
-fn word(proto: FlowProto) -> &'static str {
+/// As flows name it, in either family.
+fn words(proto: FlowProto) -> &'static [&'static str] {
     match proto {
-        FlowProto::Tcp => "tcp",
-        FlowProto::Udp => "udp",
-        FlowProto::Icmp => "icmp",
+        FlowProto::Tcp => &["tcp"],
+        FlowProto::Udp => &["udp"],
+        FlowProto::Icmp => &["icmp", "icmp6"],
     }
 }
 
