@@ -1,36 +1,58 @@
 //! The command against a running gateway between two emulated links. Needs root.
 
 use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec, SERVER};
+use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
+use anabranch_scenario::Families;
 use anabranch_testbed::emulator::LinkShape;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use serde_json::Value;
+
+/// Tests of either family.
+macro_rules! in_both_families {
+    ($($name:ident),* $(,)?) => {
+        mod v4 {
+            $(#[test] fn $name() { super::$name(super::Families::V4); })*
+        }
+        mod v6 {
+            $(#[test] fn $name() { super::$name(super::Families::V6); })*
+        }
+    };
+}
 
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn lab(policy: &str) -> Lab {
-    lab_with(&format!("policy = \"{policy}\"\n"))
+    lab_of(Families::V4, policy)
 }
 
-fn lab_with(settings: &str) -> Lab {
+fn lab_of(families: Families, policy: &str) -> Lab {
+    lab_with(families, &format!("policy = \"{policy}\"\n"))
+}
+
+fn lab_with(families: Families, settings: &str) -> Lab {
     let shape = LinkShape::new(50_000_000, 50_000_000, 1_000);
     let isps = vec![
         IspSpec::new(0, "fiber", shape.clone()),
         IspSpec::new(1, "lte", shape),
     ];
-    let settings = format!("{settings}probe.targets = [\"icmp:{SERVER}\"]\n");
+    let spec = LabSpec {
+        families,
+        ..LabSpec::new(isps)
+    };
+    let server = spec.server().ip();
+    let settings = format!("{settings}probe.targets = [\"icmp:{server}\"]\n");
     let gateway = Gateway::Anabranch {
         binary: BINARY.into(),
         settings,
     };
-    let mut lab =
-        Lab::build(&LabSpec::new(isps), &gateway).unwrap_or_else(|error| panic!("{error}"));
+    let mut lab = Lab::build(&spec, &gateway).unwrap_or_else(|error| panic!("{error}"));
     wait(&mut lab, "all links up", |status| {
         links(status).all(|link| link["state"] == "up")
     });
@@ -139,14 +161,29 @@ fn a_toy_policy_by_a_toy_measure_runs_in_the_daemon() {
     assert_eq!(status["policy"], "toy");
 }
 
-#[test]
-fn flows_are_shown_with_link_and_reason_and_can_be_chosen() {
-    let mut lab = lab("RR");
+in_both_families!(
+    flows_are_shown_with_link_and_reason_and_can_be_chosen,
+    the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class,
+    explain_foretells_the_link_of_a_flow_without_making_one,
+);
+
+/// The address that is seen of a link.
+fn external(lab: &Lab, link: &str) -> IpAddr {
+    let addresses = lab.external_addresses().into_iter();
+    let mut of_link = addresses.filter_map(|(address, of)| (of == link).then_some(address));
+    of_link.next().expect("the link has one")
+}
+
+fn flows_are_shown_with_link_and_reason_and_can_be_chosen(families: Families) {
+    let mut lab = lab_of(families, "RR");
     for _ in 0..4 {
         fetch(&lab);
     }
     lab.clients()
-        .exec("ping", &["-c", "1", "-W", "5", &SERVER.to_string()])
+        .exec(
+            "ping",
+            &["-c", "1", "-W", "5", &lab.server().ip().to_string()],
+        )
         .unwrap();
     let all = ask_json(&mut lab, &["flows"]);
     let of_fiber = ask_json(&mut lab, &["flows", "--link", "fiber", "--proto", "tcp"]);
@@ -160,12 +197,8 @@ fn flows_are_shown_with_link_and_reason_and_can_be_chosen() {
             (&flow["link"], &flow["why"]),
             (&"fiber".into(), &"least load for its weight".into())
         );
-        assert!(
-            flow["external"]
-                .as_str()
-                .unwrap()
-                .starts_with("100.64.0.2:")
-        );
+        let seen: SocketAddr = flow["external"].as_str().unwrap().parse().unwrap();
+        assert_eq!(seen.ip(), external(&lab, "fiber"));
     }
     let table = ask(&mut lab, &["flows", "--limit", "1"]).unwrap();
     assert!(table.ends_with("1 of 5 flows\n"), "{table}");
@@ -183,14 +216,17 @@ rule = [
 ]
 "#;
 
-#[test]
-fn the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class() {
-    let mut lab = lab_with(RULES);
+fn the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class(families: Families) {
+    let mut lab = lab_with(families, RULES);
+    let [fiber, lte] = ["fiber", "lte"].map(|link| external(&lab, link).to_string());
     for _ in 0..4 {
-        assert_eq!(fetch(&lab), "100.64.1.2", "the first tier");
+        assert_eq!(fetch(&lab), lte, "the first tier");
     }
     lab.clients()
-        .exec("ping", &["-c", "1", "-W", "5", &SERVER.to_string()])
+        .exec(
+            "ping",
+            &["-c", "1", "-W", "5", &lab.server().ip().to_string()],
+        )
         .unwrap();
     let of_web = ask_json(&mut lab, &["flows", "--class", "web"]);
     assert_eq!(of_web["total"], 4, "{of_web:#}");
@@ -216,7 +252,7 @@ fn the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class() {
     assert_eq!(told["passed"][0]["because"][0], "protocol: tcp, not udp");
 
     ask(&mut lab, &["link", "down", "lte"]).unwrap();
-    assert_eq!(fetch(&lab), "100.64.0.2", "the second tier");
+    assert_eq!(fetch(&lab), fiber, "the second tier");
     let status = ask_json(&mut lab, &["status"]);
     let web = &status["classes"][1];
     assert_eq!(
@@ -229,13 +265,12 @@ fn the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class() {
     assert!(table.contains("lte, then fiber*"), "{table}");
 }
 
-#[test]
-fn explain_foretells_the_link_of_a_flow_without_making_one() {
-    let mut lab = lab("hash");
+fn explain_foretells_the_link_of_a_flow_without_making_one(families: Families) {
+    let mut lab = lab_of(families, "hash");
     let client = lab.client_addresses()[0];
     let to = lab.server();
     for port in 40_000..40_008_u16 {
-        let from = format!("{client}:{port}");
+        let from = SocketAddr::new(client, port).to_string();
         let words = ["explain", "--from", &from, "--to", &to.to_string()];
         let told = ask_json(&mut lab, &words);
         assert_eq!(
@@ -243,9 +278,11 @@ fn explain_foretells_the_link_of_a_flow_without_making_one() {
             (&false.into(), &"hash of addresses and ports".into())
         );
         let url = format!("http://{to}/bytes/50250");
-        let port = port.to_string();
+        let (port, host) = (port.to_string(), client.to_string());
         let words = [
             "-sS",
+            "--interface",
+            &host,
             "--local-port",
             &port,
             "--max-time",
@@ -257,12 +294,8 @@ fn explain_foretells_the_link_of_a_flow_without_making_one() {
             &url,
         ];
         let seen = lab.clients().exec("curl", &words).unwrap();
-        let address = if told["link"] == "fiber" {
-            "100.64.0.2"
-        } else {
-            "100.64.1.2"
-        };
-        assert_eq!(seen, address, "{told:#}");
+        let link = told["link"].as_str().unwrap();
+        assert_eq!(seen, external(&lab, link).to_string(), "{told:#}");
     }
     let words = [
         "explain",
@@ -272,10 +305,15 @@ fn explain_foretells_the_link_of_a_flow_without_making_one() {
         &to.to_string(),
     ];
     let sentence = ask(&mut lab, &words).unwrap();
+    let from = SocketAddr::new(client, 49152);
     assert!(
-        sentence.starts_with(&format!("{client}:49152 -> {to} would take ")),
+        sentence.starts_with(&format!("{from} -> {to} would take ")),
         "{sentence}"
     );
+    let gateway = match families {
+        Families::V6 => "[fd00:80::a50:1]",
+        _ => "10.80.0.1",
+    };
     let own = ask(
         &mut lab,
         &[
@@ -283,7 +321,7 @@ fn explain_foretells_the_link_of_a_flow_without_making_one() {
             "--from",
             &client.to_string(),
             "--to",
-            "10.80.0.1:22",
+            &format!("{gateway}:22"),
         ],
     )
     .unwrap();

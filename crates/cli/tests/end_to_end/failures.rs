@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anabranch_api::LinkState;
 use anabranch_lab::run::{Recording, Run, Senders};
 use anabranch_lab::topology::{Anabranch, Lab};
-use anabranch_scenario::{Change, Direction, Fault, Load, Place};
+use anabranch_scenario::{Change, Direction, Families, Fault, Load, Place};
 use anabranch_workload::client::ClientConfig;
 use anabranch_workload::{Outcome, Size, Transfer, Workload};
 
@@ -126,9 +126,15 @@ fn judge(transfers: &[Transfer], cut: &Fault, settled_s: f64, next_s: f64) {
     }
 }
 
-#[test]
-fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_at_once() {
-    let house = House::new("");
+in_both_families!(
+    a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_at_once,
+    a_udp_conversation_goes_on_over_another_link_when_its_own_is_cut,
+);
+
+fn a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_at_once(
+    families: Families,
+) {
+    let house = House::with(families, "");
     let cuts = [("fiber", 2.0), ("cable", 8.0), ("lte", 14.0)];
     let faults: Vec<_> = cuts
         .iter()
@@ -241,12 +247,11 @@ fn a_device_without_carrier_or_switched_off_is_left_at_once_and_used_again_when_
     }
 }
 
-#[test]
-fn a_udp_conversation_goes_on_over_another_link_when_its_own_is_cut() {
-    let house = House::new("policy = \"RR\"");
+fn a_udp_conversation_goes_on_over_another_link_when_its_own_is_cut(families: Families) {
+    let house = House::with(families, "policy = \"RR\"");
     let House { lab, gateway, .. } = &house;
     serve_echo(lab);
-    let conversation = Conversation::new(lab.clients(), BETWEEN_TRIES);
+    let conversation = Conversation::new(lab.clients(), lab.server().ip(), BETWEEN_TRIES);
     let before = conversation.ask().expect("an answer");
     let first = lab.external_addresses()[&before].clone();
     let cut = lab.cut(&first).unwrap();
@@ -275,7 +280,7 @@ fn udp_leaves_a_metered_link_within_five_seconds_of_the_better_ones_return_and_t
     let house = House::of(&spec, "policy = \"RR\"");
     let House { lab, gateway, .. } = &house;
     serve_echo(lab);
-    let conversation = Conversation::new(lab.clients(), BETWEEN_TRIES);
+    let conversation = Conversation::new(lab.clients(), lab.server().ip(), BETWEEN_TRIES);
     let used = |address: Option<IpAddr>| Some(lab.external_addresses()[&address?].clone());
     assert_eq!(used(conversation.ask()), Some("fiber".to_owned()));
     lab.cut("fiber").unwrap();

@@ -1,7 +1,7 @@
 //! A house with three access lines, and what a test asks of its gateway.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anabranch_api::FlowRow;
 use anabranch_api::Paths;
 use anabranch_api::{Client, LinkAction, LinkState, LinkStatus, Request, Response, Status};
-use anabranch_lab::topology::{Anabranch, Gateway, Lab, LabSpec, SERVER, configuration};
+use anabranch_lab::topology::{Anabranch, Gateway, Lab, LabSpec, configuration};
+use anabranch_scenario::Families;
 use anabranch_testbed::netns::Namespace;
 
 /// Of every wait: enough for a busy machine, and for an emulated one.
@@ -38,6 +39,15 @@ impl House {
         Self::of(&three_links(), settings)
     }
 
+    /// With addresses of these families.
+    pub fn with(families: Families, settings: &str) -> Self {
+        let spec = LabSpec {
+            families,
+            ..three_links()
+        };
+        Self::of(&spec, settings)
+    }
+
     pub fn of(spec: &LabSpec, settings: &str) -> Self {
         let turn = take_turn();
         Self::around(turn, build(spec), settings)
@@ -45,7 +55,7 @@ impl House {
 
     /// Starts the gateway of a lab that is there.
     pub fn around(turn: Turn, lab: Lab, settings: &str) -> Self {
-        let text = configuration(lab.spec(), &with_probes(settings));
+        let text = configuration(lab.spec(), &with_probes(settings, lab.spec().server()));
         let gateway = Anabranch::start(lab.gateway(), &binary(), &text)
             .unwrap_or_else(|error| panic!("{error}"));
         let house = Self {
@@ -88,8 +98,9 @@ pub fn three_links() -> LabSpec {
 }
 
 /// Only one host of this internet answers, so it is the one that probes ask.
-pub fn with_probes(settings: &str) -> String {
-    format!("{settings}\nprobe.targets = [\"icmp:{SERVER}\", \"tcp:{SERVER}:80\"]\n")
+pub fn with_probes(settings: &str, server: SocketAddr) -> String {
+    let address = server.ip();
+    format!("{settings}\nprobe.targets = [\"icmp:{address}\", \"tcp:{server}\"]\n")
 }
 
 // ---- waiting

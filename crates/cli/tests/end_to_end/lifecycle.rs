@@ -52,11 +52,11 @@ fn a_killed_daemon_leaves_its_flows_alone_and_the_next_one_adopts_them() {
 fn killing_the_daemon_under_load_loses_nothing_and_the_next_one_adopts_every_flow() {
     let mut house = House::new("policy = \"WRR\"");
     let House { lab, gateway, .. } = &mut house;
-    let _server = iperf_server(lab.internet());
+    let _server = iperf_server(lab.internet(), lab.server().ip());
     let mut visitors = Visitor::many(lab, IDLE);
     let before = Visitor::ask_all(&mut visitors);
     let ((), downloads) = thread::scope(|scope| {
-        let long = scope.spawn(|| iperf(lab.clients(), 6, &["--reverse"]));
+        let long = scope.spawn(|| iperf(lab.clients(), lab.server().ip(), 6, &["--reverse"]));
         let done = Downloads::during(lab, |downloads| {
             let flows_before = rows(gateway, &visitors);
             assert_eq!(flows_before.len(), IDLE);

@@ -87,7 +87,7 @@ fn beside_a_host_over_its_quota_another_gets_every_answer() {
             let first = 10_000 + number * PORTS_A_QUERY;
             let ports = first..first + PORTS_A_QUERY;
             flooder.send(ports.clone().map(|port| flooder.question(port)));
-            let answer = Conversation::new(&neighbour, DEADLINE).ask();
+            let answer = Conversation::new(&neighbour, SERVER.into(), DEADLINE).ask();
             // A second answer confirms a mapping.
             flooder.send(ports.map(|port| flooder.question(port)));
             answer.is_some()

@@ -1,13 +1,14 @@
 //! The programs that make traffic and judge it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_lab::topology::{Lab, SERVER};
+use anabranch_lab::topology::{Lab, LabSpec, SERVER};
+use anabranch_scenario::Families;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -50,8 +51,18 @@ const TOLD: &str = "%{exitcode}|%{http_code}|%header{x-client}|%{errormsg}\\n";
 
 /// Downloads `count` files one after the other, each over a connection of its own.
 pub fn curl(namespace: &Namespace, options: &[&str], bytes: u64, count: usize) -> Vec<Fetched> {
-    let url = format!("http://{SERVER}/bytes/{bytes}?[1-{count}]");
-    let fetched = curl_url(namespace, options, &url);
+    // The server by a name, as whoever has one family alone reaches it by that.
+    let addresses = [Families::V4, Families::V6].map(|families| {
+        let spec = LabSpec {
+            families,
+            ..LabSpec::of_lines(&[])
+        };
+        spec.server().ip()
+    });
+    let name = format!("web:80:{},[{}]", addresses[0], addresses[1]);
+    let options = [options, &["--resolve", &name]].concat();
+    let url = format!("http://web/bytes/{bytes}?[1-{count}]");
+    let fetched = curl_url(namespace, &options, &url);
     assert_eq!(fetched.len(), count, "{fetched:?}");
     fetched
 }
@@ -179,7 +190,7 @@ impl Visitor {
     pub fn many(lab: &Lab, count: usize) -> Vec<Self> {
         let source = SockAddr::from(SocketAddr::new(lab.client_addresses()[0], 0));
         let connect = || {
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            let socket = Socket::new(Domain::for_address(lab.server()), Type::STREAM, None)?;
             socket.bind(&source)?;
             socket.connect_timeout(&SockAddr::from(lab.server()), DEADLINE)?;
             socket.set_read_timeout(Some(DEADLINE))?;
@@ -248,7 +259,7 @@ pub const ECHO_PORT: u16 = 7;
 
 /// Tells every client the address it has seen, for as long as the test's process lives.
 pub fn serve_echo(lab: &Lab) {
-    let bind = || UdpSocket::bind((SERVER, ECHO_PORT));
+    let bind = || UdpSocket::bind((lab.server().ip(), ECHO_PORT));
     let socket = lab.internet().run(bind).unwrap().unwrap();
     thread::spawn(move || -> io::Result<()> {
         loop {
@@ -263,10 +274,14 @@ pub struct Conversation(UdpSocket);
 
 impl Conversation {
     /// Its questions wait so long for their answers.
-    pub fn new(from: &Namespace, patience: Duration) -> Self {
-        let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+    pub fn new(from: &Namespace, server: IpAddr, patience: Duration) -> Self {
+        let unbound: IpAddr = match server {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let bind = || UdpSocket::bind((unbound, 0));
         let socket = from.run(bind).unwrap().unwrap();
-        socket.connect((SERVER, ECHO_PORT)).unwrap();
+        socket.connect((server, ECHO_PORT)).unwrap();
         socket.set_read_timeout(Some(patience)).unwrap();
         Self(socket)
     }
@@ -285,10 +300,10 @@ impl Conversation {
 const IPERF_PORT: u16 = 5201;
 
 /// Serves iperf3 until the value is dropped.
-pub fn iperf_server(namespace: &Namespace) -> Child {
+pub fn iperf_server(namespace: &Namespace, server: IpAddr) -> Child {
     let mut command = Command::new("iperf3");
     command
-        .args(["--server", "--bind", &SERVER.to_string()])
+        .args(["--server", "--bind", &server.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let child = namespace.spawn(command).unwrap();
@@ -297,9 +312,9 @@ pub fn iperf_server(namespace: &Namespace) -> Child {
 }
 
 /// Mean goodput in bit/s of four TCP streams; `options` say which way.
-pub fn iperf(namespace: &Namespace, seconds: u32, options: &[&str]) -> f64 {
+pub fn iperf(namespace: &Namespace, server: IpAddr, seconds: u32, options: &[&str]) -> f64 {
     let seconds = seconds.to_string();
-    let server = SERVER.to_string();
+    let server = server.to_string();
     let always = [
         "--client",
         &server,

@@ -15,7 +15,7 @@ const REFUSED: &str = "configuration not reloaded";
 fn reload(gateway: &Anabranch, spec: &LabSpec, settings: &str, word: &str) {
     std::fs::write(
         gateway.configuration(),
-        configuration(spec, &with_probes(settings)),
+        configuration(spec, &with_probes(settings, spec.server())),
     )
     .unwrap();
     let before = logged(gateway, word).len();

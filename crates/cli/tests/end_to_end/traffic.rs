@@ -7,6 +7,7 @@ use std::thread;
 
 use anabranch_api::Status;
 use anabranch_lab::topology::{Anabranch, Lab, SERVER};
+use anabranch_scenario::Families;
 use anabranch_testbed::netns::{Exit, Namespace};
 use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::rdata::A;
@@ -69,9 +70,10 @@ fn a_thousand_downloads_use_every_link_for_its_rate_and_none_fails_and_no_flow_s
 #[test]
 fn iperf3_gets_the_rate_of_several_links_in_both_directions() {
     let house = House::new("policy = \"WRR\"\ndefault.stick = false");
-    let _server = iperf_server(house.lab.internet());
-    let down_bps = iperf(house.lab.clients(), 3, &["--reverse"]);
-    let up_bps = iperf(house.lab.clients(), 3, &[]);
+    let _server = iperf_server(house.lab.internet(), house.lab.server().ip());
+    let server = house.lab.server().ip();
+    let down_bps = iperf(house.lab.clients(), server, 3, &["--reverse"]);
+    let up_bps = iperf(house.lab.clients(), server, 3, &[]);
     // Five connections in turn by the rates: whichever one is iperf3's own control, the streams take three links.
     assert!(
         down_bps > 24e6,
@@ -87,13 +89,18 @@ fn iperf3_gets_the_rate_of_several_links_in_both_directions() {
     assert_eq!(links.len(), 3);
 }
 
-#[test]
-fn dig_and_ping_get_every_answer() {
-    let house = House::new("policy = \"RR\"\ndefault.stick = false");
+in_both_families!(
+    dig_and_ping_get_every_answer,
+    tracepath_finds_a_path_of_1300_bytes_and_uploads_fit_into_it,
+);
+
+fn dig_and_ping_get_every_answer(families: Families) {
+    let house = House::with(families, "policy = \"RR\"\ndefault.stick = false");
+    let address = house.lab.server().ip();
     serve_dns(&house.lab);
     let clients = house.lab.clients();
     for number in 0..9 {
-        let server = format!("@{SERVER}");
+        let server = format!("@{address}");
         let name = format!("host{number}.anabranch.test");
         let (exit, text) = run(
             clients,
@@ -110,7 +117,7 @@ fn dig_and_ping_get_every_answer() {
         "0.05",
         "-W",
         "5",
-        &SERVER.to_string(),
+        &address.to_string(),
     ];
     let (exit, text) = run(clients, "ping", &words);
     assert_eq!(exit, Exit::Code(0), "{text}");
@@ -133,9 +140,10 @@ fn dig_and_ping_get_every_answer() {
 
 /// Answers every question with 192.0.2.77, for as long as the test's process lives.
 fn serve_dns(lab: &Lab) {
+    let address = lab.server().ip();
     let socket = lab
         .internet()
-        .run(|| UdpSocket::bind((SERVER, 53)))
+        .run(|| UdpSocket::bind((address, 53)))
         .unwrap()
         .unwrap();
     thread::spawn(move || -> io::Result<()> {
@@ -157,9 +165,9 @@ fn serve_dns(lab: &Lab) {
     });
 }
 
-#[test]
-fn tracepath_finds_a_path_of_1300_bytes_and_uploads_fit_into_it() {
+fn tracepath_finds_a_path_of_1300_bytes_and_uploads_fit_into_it(families: Families) {
     let mut spec = three_links();
+    spec.families = families;
     spec.isps
         .iter_mut()
         .for_each(|isp| isp.path_mtu_bytes = 1300);
@@ -167,11 +175,11 @@ fn tracepath_finds_a_path_of_1300_bytes_and_uploads_fit_into_it() {
     let (_, text) = run(
         house.lab.clients(),
         "tracepath",
-        &["-n", "-m", "4", &SERVER.to_string()],
+        &["-n", "-m", "4", &house.lab.server().ip().to_string()],
     );
     assert!(text.contains("pmtu 1300"), "{text}");
-    let _server = iperf_server(house.lab.internet());
-    let up_bps = iperf(house.lab.clients(), 2, &[]);
+    let _server = iperf_server(house.lab.internet(), house.lab.server().ip());
+    let up_bps = iperf(house.lab.clients(), house.lab.server().ip(), 2, &[]);
     assert!(up_bps > 1e6, "{up_bps} bit/s");
 }
 
@@ -180,14 +188,14 @@ fn no_checksum_is_wrong_with_or_without_offloads() {
     let _turn = take_turn();
     for offloads in [true, false] {
         let cables = Cables::new(offloads);
-        let _server = iperf_server(&cables.internet);
+        let _server = iperf_server(&cables.internet, SERVER.into());
         for options in [
             &["--reverse"][..],
             &[],
             &["--udp", "--bitrate", "20M"],
             &["--udp", "--bitrate", "20M", "--reverse"],
         ] {
-            let goodput_bps = iperf(&cables.client, 1, options);
+            let goodput_bps = iperf(&cables.client, SERVER.into(), 1, options);
             assert!(
                 goodput_bps > 10e6,
                 "offloads {offloads}, {options:?}: {goodput_bps} bit/s"
@@ -236,7 +244,8 @@ impl Cables {
         client.ip("route add default via 10.80.0.1").unwrap();
         inside.ip("route add default via 100.64.0.2").unwrap();
         let text = "lan = [\"lan0\"]\nlink.fiber = { device = \"wan0\", down = \"1gbit\", up = \"1gbit\" }\n";
-        let gateway = Anabranch::start(&inside, &binary(), &with_probes(text)).unwrap();
+        let gateway =
+            Anabranch::start(&inside, &binary(), &with_probes(text, (SERVER, 80).into())).unwrap();
         Self {
             _gateway: gateway,
             _box: inside,

@@ -310,6 +310,12 @@ impl LabSpec {
         (0..self.clients).map(move |index| CLIENTS.address(family, index.into()))
     }
 
+    /// The web server, by its first address.
+    pub fn server(&self) -> SocketAddr {
+        let address = SERVERS.address(self.families.list()[0], 0);
+        SocketAddr::new(address, SERVER_PORT)
+    }
+
     fn servers_of(&self, family: Family) -> impl Iterator<Item = SocketAddr> {
         let address = move |index: u8| SERVERS.address(family, index.into());
         (0..self.servers).map(move |index| SocketAddr::new(address(index), SERVER_PORT))
