@@ -307,6 +307,9 @@ fn an_upgrade_goes_on_counting_why_packets_leave() {
     site.adopt(opened);
     let counted = site.plane().reasons().unwrap();
     let new = [
+        "prefix-out",
+        "prefix-in",
+        "bad-source",
         "routed-out",
         "routed-in",
         "challenge",
