@@ -80,7 +80,7 @@ __noinline int hold_early(struct __sk_buff *skb, struct packet *p, __u32 side)
 	piece->held_ns = source->latest_ns = tick_ns();
 	piece->dst = p->dst;
 	piece->id = p->id;
-	piece->proto = p->proto;
+	piece->proto = fragment_proto(p);
 	piece->length = skb->len;
 	if (bpf_skb_load_bytes(skb, 0, piece->frame, bounded_length(skb->len, EARLY_BYTES)))
 		return 0;
@@ -102,7 +102,7 @@ static long step_release(__u32 place, struct release *r)
 	r->key.place = place;
 	struct ab_early *piece = bpf_map_lookup_elem(&early, &r->key);
 	if (!piece || !is_same_addr(&piece->dst, &r->first->dst) || piece->id != r->first->id ||
-	    piece->proto != r->first->proto)
+	    piece->proto != fragment_proto(r->first))
 		return 0;
 	if (r->now - piece->held_ns <= EARLY_NS) {
 		__u32 length = bounded_length(piece->length, EARLY_BYTES);

@@ -98,13 +98,21 @@ static __always_inline int take_place(struct early_room *room, const struct ab_f
 	return !bpf_map_update_elem(&fragment_order, place, &room->name, BPF_ANY);
 }
 
-/* Gives `p` the ports of its datagram and its id on the link. 0, or the reason to drop. */
+/* From the IP header to the part of the datagram that the packet carries. */
+static __always_inline __u32 fragment_at(const struct packet *p)
+{
+	return p->id_at ? p->id_at + sizeof(__be32) : p->l4 - p->l3;
+}
+
+/* Gives `p` the ports and the transport of its datagram and its id on the link. 0, or the reason to drop. */
 __noinline int learn_fragment(struct packet *p, __u32 side)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
-	struct ab_fragment_key key = { .src = p->src, .dst = p->dst, .id = p->id, .proto = p->proto, .side = side };
-	__u32 payload = p->length - (p->l4 - p->l3);
+	struct ab_fragment_key key = {
+		.src = p->src, .dst = p->dst, .id = p->id, .proto = fragment_proto(p), .side = side
+	};
+	__u32 payload = p->length - fragment_at(p);
 	__u32 start = p->fragment & IP_OFFSET_MASK, end = start + (payload + 7) / 8;
 	struct ab_fragment *f = bpf_map_lookup_elem(&fragments, &key);
 	__u64 now = tick_ns();
@@ -116,6 +124,7 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 		__builtin_memset(fresh, 0, sizeof(*fresh));
 		fresh->sport = p->sport;
 		fresh->dport = p->dport;
+		fresh->proto = p->proto;
 		fresh->new_id = side == AB_SIDE_LAN ? draw() : p->id;
 		fresh->seen_ns = now;
 		if (!f)
@@ -133,6 +142,7 @@ __noinline int learn_fragment(struct packet *p, __u32 side)
 		f->total = end;
 	p->sport = f->sport;
 	p->dport = f->dport;
+	p->proto = f->proto;
 	p->new_id = f->new_id;
 	return 0;
 }

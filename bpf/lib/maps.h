@@ -55,7 +55,8 @@ struct ab_fragment {
 	__u32 new_id; /* outbound: two LAN hosts may use one id towards one remote (RFC 4787 section 11) */
 	__u8 poisoned;
 	__u8 spans;
-	__u8 zero[6];
+	__u8 proto; /* of the transport header, which fragments of IPv6 need not tell */
+	__u8 zero[5];
 	__u64 seen_ns; /* the first fragment */
 	__u32 total;   /* units of 8 in the datagram, once its last fragment was seen */
 	__u32 held;    /* units seen */

@@ -145,6 +145,13 @@ static __always_inline __u32 ip_header_of(__u32 family)
 	return family == AB_IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 }
 
+/* As the fragments of a datagram bear it alike: of IPv6 none, as its extension headers may be among what is cut (RFC 8200 section
+ * 4.5). */
+static __always_inline __u8 fragment_proto(const struct packet *p)
+{
+	return p->family == AB_IPV6 ? 0 : p->proto;
+}
+
 static __always_inline int is_fragment(const struct packet *p)
 {
 	return p->fragment & (IP_MORE_FRAGMENTS | IP_OFFSET_MASK);
@@ -370,11 +377,25 @@ static __always_inline int parse_icmp(struct packet *p, const struct icmphdr *ic
 	return 0;
 }
 
+/* Extension headers of IPv6 (RFC 8200 section 4). */
+#define IPPROTO_EXT_HOPS 0
+#define IPPROTO_EXT_ROUTING 43
+#define IPPROTO_EXT_FRAGMENT 44
+#define IPPROTO_EXT_DESTINATION 60
+
+static __always_inline int is_extension(__u8 proto)
+{
+	return proto == IPPROTO_EXT_HOPS || proto == IPPROTO_EXT_ROUTING || proto == IPPROTO_EXT_FRAGMENT ||
+	       proto == IPPROTO_EXT_DESTINATION;
+}
+
 static __always_inline int parse_transport(struct packet *p, void *header, void *end, __u32 l4_length)
 {
 	p->kind = PACKET_OTHER;
 	if (is_later_fragment(p)) {
-		if (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || is_icmp_of_family(p))
+		/* Behind a fragment header only the first tells what is behind the extension header that follows. */
+		__u32 is_untold = p->family == AB_IPV6 && is_extension(p->proto);
+		if (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || is_icmp_of_family(p) || is_untold)
 			p->kind = PACKET_FLOW;
 		return 0;
 	}
@@ -431,10 +452,6 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct packet *p, _
 #define EXTENSIONS_MAX 6
 #define EXTENSIONS_END (ETH_HLEN + sizeof(struct ipv6hdr) + 160)
 
-#define IPPROTO_EXT_HOPS 0
-#define IPPROTO_EXT_ROUTING 43
-#define IPPROTO_EXT_FRAGMENT 44
-#define IPPROTO_EXT_DESTINATION 60
 /* Obsolete: the sender tells routers the way (RFC 5095). */
 #define ROUTING_SOURCE 0
 
@@ -448,12 +465,6 @@ struct extension {
 	};
 	__be32 id;
 };
-
-static __always_inline int is_extension(__u8 proto)
-{
-	return proto == IPPROTO_EXT_HOPS || proto == IPPROTO_EXT_ROUTING || proto == IPPROTO_EXT_FRAGMENT ||
-	       proto == IPPROTO_EXT_DESTINATION;
-}
 
 struct extension_walk {
 	struct __sk_buff *skb;

@@ -24,6 +24,52 @@ fn padding(length: usize) -> Vec<u8> {
     bytes
 }
 
+/// The datagram with padding of 8 bytes before its transport header, among what is cut into fragments.
+fn padded(mut datagram: Ip) -> Ip {
+    let mut options = padding(8);
+    options[0] = datagram.header.protocol.0;
+    datagram.header.protocol = OPTIONS;
+    datagram.body.splice(0..0, options);
+    datagram
+}
+
+/// Puts pieces together that came in order, and reads the datagram behind its padding with its checksum.
+fn reassemble(pieces: &[Seen]) -> Seen {
+    let id = pieces[0].ip.identification;
+    assert!(pieces.iter().all(|piece| piece.ip.identification == id));
+    let body: Vec<u8> = pieces
+        .iter()
+        .flat_map(|piece| piece.payload().to_vec())
+        .collect();
+    let mut header = pieces[0].ip.clone();
+    (header.fragment, header.protocol) = (None, IpNumber(body[0]));
+    let body = body[8..].to_vec();
+    read_packet(&Ip { header, body }.packet())
+}
+
+#[test]
+fn fragments_are_of_one_datagram_whatever_follows_their_header() {
+    let mut rig = Rig::new();
+    let payload: Vec<u8> = (0..2000).map(|i| i as u8).collect();
+    let cuts = [(0, 720), (720, 1440), (1440, 2016)];
+    let datagram = padded(udp(client(40000), server(53), &payload).id(7));
+    let pieces = cuts.map(|(from, to)| {
+        let frame = datagram.fragment(from, to).frame();
+        rig.lan_sends(&frame).sent("translated-out")
+    });
+    let out = reassemble(&pieces);
+    assert_eq!((out.dst(), out.payload()), (server(53), &payload[..]));
+    let answer = padded(udp(server(53), out.src(), &payload).id(9));
+    let pieces = cuts.map(|(from, to)| {
+        let frame = answer.fragment(from, to).frame();
+        let arrives = rig.link_brings(link_of(out.src()), &frame);
+        arrives.sent("translated-in")
+    });
+    let back = reassemble(&pieces);
+    assert_eq!((back.dst(), back.payload()), (client(40000), &payload[..]));
+    assert_eq!(rig.flows().len(), 1);
+}
+
 /// A routing header with no segments left.
 fn routing(kind: u8) -> [u8; 8] {
     [0, 0, kind, 0, 0, 0, 0, 0]
