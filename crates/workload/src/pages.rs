@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Serialize, Serializer};
 
@@ -28,6 +28,14 @@ pub struct Pacing {
     /// Least time from the start of a round to the start of the next.
     #[serde(rename = "min_period_s", serialize_with = "seconds")]
     pub min_period: Duration,
+    /// Each round, the first too, begins by up to so much later, drawn evenly: nobody's rounds keep step with a gateway's
+    /// measurements for ever.
+    #[serde(
+        rename = "jitter_s",
+        serialize_with = "seconds",
+        skip_serializing_if = "Duration::is_zero"
+    )]
+    pub jitter: Duration,
 }
 
 fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -39,11 +47,13 @@ impl Pacing {
     pub const PENG: Pacing = Pacing {
         think: Duration::ZERO,
         min_period: Duration::from_secs(1),
+        jitter: Duration::ZERO,
     };
     /// The next round follows at once.
     pub const BACK_TO_BACK: Pacing = Pacing {
         think: Duration::ZERO,
         min_period: Duration::ZERO,
+        jitter: Duration::ZERO,
     };
 }
 
@@ -130,8 +140,10 @@ pub struct Round {
     pub index: u32,
     /// Bytes of each file.
     pub sizes: Vec<u64>,
-    /// When the round after this one begins.
+    /// When it begins, by the round before it.
     pub pacing: Pacing,
+    /// Its part of the [jitter](Pacing::jitter).
+    pub late: Duration,
 }
 
 /// When the last round of a tab started and when its last file arrived, since the workload began.
@@ -146,9 +158,10 @@ pub struct RoundTimes {
 impl Round {
     /// When this round is due, since the workload began, given the times of the round before it.
     pub fn earliest_start(&self, previous: Option<RoundTimes>) -> Duration {
-        previous.map_or(Duration::ZERO, |previous| {
+        let due = previous.map_or(Duration::ZERO, |previous| {
             (previous.ended + self.pacing.think).max(previous.started + self.pacing.min_period)
-        })
+        });
+        due + self.late
     }
 }
 
@@ -185,6 +198,14 @@ impl Tab {
             random,
         }
     }
+
+    /// Without jitter nothing is drawn.
+    fn late(&mut self) -> Duration {
+        match self.pacing.jitter {
+            Duration::ZERO => Duration::ZERO,
+            jitter => jitter.mul_f64(self.random.random()),
+        }
+    }
 }
 
 impl Iterator for Tab {
@@ -203,6 +224,7 @@ impl Iterator for Tab {
             index,
             sizes,
             pacing: self.pacing,
+            late: self.late(),
         })
     }
 }
@@ -292,11 +314,13 @@ mod tests {
             let pacing = Pacing {
                 think: ms(think),
                 min_period: ms(min_period),
+                jitter: Duration::ZERO,
             };
             let round = Round {
                 index: 1,
                 sizes: vec![],
                 pacing,
+                late: Duration::ZERO,
             };
             round.earliest_start(Some(RoundTimes {
                 started: ms(started),
@@ -307,6 +331,29 @@ mod tests {
         // Appendix A, user 1: a round of 1.47 s is followed at once, a round of 0.77 s after the rest of its second.
         assert_eq!(due(0, 1000, 0, 1466), ms(1466));
         assert_eq!(due(0, 1000, 0, 769), ms(1000));
+    }
+
+    #[test]
+    fn jitter_lets_every_round_begin_later_by_a_part_of_it_that_the_seed_draws() {
+        let jitter = Duration::from_millis(100);
+        let starts = |seed| -> Vec<Duration> {
+            let workload = Workload {
+                pacing: Pacing {
+                    jitter,
+                    ..Pacing::PENG
+                },
+                seed,
+                ..Workload::page_rounds(2, 1, 50)
+            };
+            let rounds = workload.tabs().flatten();
+            rounds.map(|round| round.earliest_start(None)).collect()
+        };
+        let late = starts(1);
+        assert!(late.iter().all(|late| *late < jitter));
+        assert!(late.iter().any(|late| *late < jitter / 10));
+        assert!(late.iter().any(|late| *late > jitter * 9 / 10));
+        assert_eq!(late, starts(1));
+        assert_ne!(late, starts(2));
     }
 
     #[test]

@@ -68,7 +68,9 @@ pub(super) fn demand(
 /// The keys of a kind, beside `kind`.
 fn keys(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Pages => &["users", "files", "rounds", "size", "think", "period"],
+        Kind::Pages => &[
+            "users", "files", "rounds", "size", "think", "period", "jitter",
+        ],
         Kind::Continuous => &["users", "downloads", "size"],
         Kind::Mix => &["users", "servers", "duration", "exact", "class"],
         Kind::Trace => &[
@@ -95,6 +97,7 @@ impl Reader<'_> {
             ("rounds", table.rounds.is_some()),
             ("think", table.think.is_some()),
             ("period", table.period.is_some()),
+            ("jitter", table.jitter.is_some()),
             ("downloads", table.downloads.is_some()),
             ("size", table.size.is_some()),
             ("duration", table.duration.is_some()),
@@ -131,6 +134,7 @@ impl Reader<'_> {
             pacing: Pacing {
                 think: span(self.table.think, Pacing::PENG.think),
                 min_period: span(self.table.period, Pacing::PENG.min_period),
+                jitter: span(self.table.jitter, Pacing::PENG.jitter),
             },
             size: self.size("size", self.table.size)?.unwrap_or(Size::PENG),
             extent: Extent::Rounds(rounds),

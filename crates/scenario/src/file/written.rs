@@ -299,6 +299,7 @@ pub(super) struct WorkloadTable {
     pub rounds: Option<u32>,
     pub think: Option<Span>,
     pub period: Option<Span>,
+    pub jitter: Option<Span>,
     pub downloads: Option<u32>,
     pub size: Option<SizeText>,
     pub duration: Option<Span>,
