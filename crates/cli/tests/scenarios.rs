@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use anabranch_results::read_transfers_csv;
 use serde_json::Value;
 
 /// The best link gets its best provider back only in part: the hop behind it is narrow, and dies half way through.
@@ -53,8 +54,8 @@ impl House {
         self.command(world, options).output().unwrap()
     }
 
-    /// The one result under `out`: its manifest and its events.
-    fn result(&self, out: &str) -> (Value, Value) {
+    /// The directory of the one result under `out`.
+    fn directory_of(&self, out: &str) -> PathBuf {
         let runs: Vec<_> = fs::read_dir(self.path(out))
             .unwrap()
             .map(|entry| entry.unwrap().path())
@@ -63,6 +64,12 @@ impl House {
         let [run] = &runs[..] else {
             panic!("{runs:?}");
         };
+        run.clone()
+    }
+
+    /// The manifest and the events of the one result under `out`.
+    fn result(&self, out: &str) -> (Value, Value) {
+        let run = self.directory_of(out);
         let read = |name| {
             let text = fs::read_to_string(run.join(name)).unwrap();
             serde_json::from_str(&text).unwrap()
@@ -280,6 +287,36 @@ fn the_same_file_runs_in_the_laboratory_with_a_narrow_second_hop_that_dies() {
     assert!((3.0..4.0).contains(&cut_s), "{events}");
     // Its probes go to the server: beyond the last mile is where they end.
     assert!(at("fiber is declared down") > cut_s);
+}
+
+/// The line is always busy, so that nothing but its trace decides how long the download takes.
+const CELL: &str = r#"
+length = "15s"
+policies = ["RR"]
+link.cell = { down.trace = { kind = "lte", mean = "8mbit", between = "2s" }, up = "4mbit", delay = "10ms", buffer = "1s" }
+workload = { kind = "rows", rows = [{ at = "0s", size = "6MB" }] }
+tcp.control = "cubic-linux"
+"#;
+
+#[test]
+fn a_long_download_over_a_drawn_trace_is_as_fast_in_the_laboratory_as_in_the_simulator() {
+    let house = House::new(CELL);
+    let goodput = |world: &str| {
+        let output = house.run(world, &["--out", world, "--csv", "--seed", "3"]);
+        let (manifest, _) = house.result(world);
+        // A machine that does other work may be too slow for a valid run.
+        let problems = manifest["problems"].as_array().unwrap();
+        let slow = |problem: &Value| problem.as_str().unwrap().contains("too much load");
+        assert!(problems.iter().all(slow), "{}", text(&output.stderr));
+        let rows = house.directory_of(world).join("transfers.csv");
+        let [transfer] = &read_transfers_csv(&rows).unwrap()[..] else {
+            panic!("one download")
+        };
+        transfer.throughput_bps()
+    };
+    let [sim, lab] = ["sim", "lab"].map(goodput);
+    println!("simulator {sim:.0}, laboratory {lab:.0} bit/s");
+    assert!((lab / sim - 1.0).abs() < 0.1);
 }
 
 #[test]

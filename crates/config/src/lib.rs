@@ -17,5 +17,5 @@ mod suggestion;
 
 pub use error::BadInput;
 pub use quantity::{Bytes, Frequency, LineRate, Rate, Share, Span};
-pub use source::{Source, dotted, is_name, read_text};
+pub use source::{Source, dotted, is_name, read_text, read_text_up_to};
 pub use suggestion::did_you_mean;

@@ -169,16 +169,21 @@ impl<'a> Source<'a> {
 
 /// The text of a file of at most 1 MiB, whatever kind of file it is: a device may have no end.
 pub fn read_text(path: &Path) -> Result<String, BadInput> {
+    read_text_up_to(path, FILE_BYTES_MAX)
+}
+
+/// The same of a file of another size at most.
+pub fn read_text_up_to(path: &Path, bytes_max: u64) -> Result<String, BadInput> {
     let bad =
         |problem: &dyn std::fmt::Display| BadInput::new(format!("{}: {problem}", path.display()));
     let file = File::open(path).map_err(|error| bad(&error))?;
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1)
+    file.take(bytes_max + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| bad(&error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
+    if bytes.len() as u64 > bytes_max {
         return Err(bad(&format!(
-            "is longer than {FILE_BYTES_MAX} bytes, which is the most that is read"
+            "is longer than {bytes_max} bytes, which is the most that is read"
         )));
     }
     String::from_utf8(bytes).map_err(|error| {

@@ -1,5 +1,5 @@
 //! A line, as a scenario describes it and as the simulator and the emulator carry it out: a rate, a delay, a buffer before
-//! it, losses on it, and what may change while packets are on it.
+//! it, losses on it, and what may change while packets are on it. In place of a constant rate it may have a [`Trace`].
 //!
 //! [`Loss::strikes`] is a law that both follow with their own random numbers; [`ManagedQueue`] is a queue that decides what
 //! leaves it, for whoever asks it for the next packet. Nothing else here carries a packet.
@@ -9,6 +9,7 @@
 
 mod managed;
 mod queue;
+mod trace;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub use managed::{Leaving, ManagedQueue, Waiting};
 pub use queue::{Codel, FqCodel, Queue, Red};
+pub use trace::{Cable, Lte, Malformed, OPPORTUNITY_BYTES, Opportunities, Trace, TraceSource};
 
 /// Which way along a line, or the bytes of a transfer go. The user always opens the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,8 +46,11 @@ impl Direction {
 /// One direction of a line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// Of IP packets, above 0.
+    /// Of IP packets, above 0; with a trace its mean.
     pub rate_bps: u64,
+    /// When it carries how much, if its rate is not constant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceSource>,
     /// Propagation, one way.
     #[serde(rename = "delay_s", serialize_with = "seconds")]
     pub delay: Duration,
@@ -93,6 +98,14 @@ pub enum Loss {
     },
 }
 
+impl Line {
+    /// The trace that it follows from a time on, if it has one.
+    pub fn opportunities(&self, begin_ns: u64) -> Option<Opportunities> {
+        let trace = self.trace.as_ref()?.trace();
+        Some(Opportunities::new(trace, begin_ns))
+    }
+}
+
 impl Loss {
     /// Whether it takes the next packet. `bad` is the state of its chain, `happens` draws with a given probability.
     pub fn strikes(self, bad: &mut bool, mut happens: impl FnMut(f64) -> bool) -> bool {
@@ -121,7 +134,7 @@ pub enum Change {
     Cut,
     /// The line is whole again.
     Restore,
-    /// In bit/s. What waits is sent at the new rate.
+    /// In bit/s, of a line without a trace. What waits is sent at the new rate.
     #[serde(rename = "rate_bps")]
     Rate(u64),
     /// Of packets whose transmission begins after the change.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anabranch_scenario::{
-    Access, Buffer, Codel, Control, Demand, Event, Group, Growth, Line, LinkPlan, Load, Network,
-    Ports, Queue, Recovery, Run, Tcp, Trunk, format, loss_text,
+    Access, Buffer, Codel, Control, Declared, Demand, Event, Group, Growth, Line, LinkPlan, Load,
+    Network, Ports, Queue, Recovery, Run, Tcp, TraceSource, Trunk, format, loss_text,
 };
 use anabranch_workload::{ArrivalPlan, Bursts, Direction, Extent, Pattern, Size, Workload};
 
@@ -66,7 +66,7 @@ fn time(time: Duration) -> String {
 }
 
 fn line(line: &Line) -> String {
-    let rate = format::bps(line.rate_bps as f64);
+    let rate = format::bps(line.rate_bps as f64) + trace(line);
     let buffer = match line.buffer {
         Buffer::Bytes(bytes) => format!("a buffer of {}", format::bytes(bytes)),
         Buffer::Packets(packets) => format!("a buffer of {packets} packets"),
@@ -78,6 +78,15 @@ fn line(line: &Line) -> String {
         "{rate}, {delay} away, {buffer}{queue}, {}",
         loss_text(line.loss)
     )
+}
+
+fn trace(line: &Line) -> &'static str {
+    match line.trace {
+        None => "",
+        Some(TraceSource::Recorded { .. }) => " in the mean of a recorded trace",
+        Some(TraceSource::Lte(_)) => " in the mean of a trace as LTE has it",
+        Some(TraceSource::Cable(_)) => " that last of a trace as cable has it",
+    }
 }
 
 fn queue(queue: &Queue) -> String {
@@ -125,7 +134,15 @@ fn link(link: &LinkPlan) -> Vec<Fact> {
     }
     let weight = link.weight.map(|weight| format!("weight {weight}"));
     let metered = link.metered.then(|| "metered".to_owned());
-    let declared = (!link.declared).then(|| "its rates are not told to the gateway".to_owned());
+    let declared = match link.declared {
+        Declared::Actual(true) => None,
+        Declared::Actual(false) => Some("its rates are not told to the gateway".to_owned()),
+        Declared::Rates { down_bps, up_bps } => Some(format!(
+            "the gateway is told {} down and {} up",
+            format::bps(down_bps as f64),
+            format::bps(up_bps as f64)
+        )),
+    };
     let routed = (!link.nat).then(|| "without NAT".to_owned());
     let told = [routed, weight, metered, declared];
     let told: Vec<String> = told.into_iter().flatten().collect();

@@ -29,15 +29,16 @@ pub mod testing;
 pub use anabranch_core::multilink::Spread;
 pub use anabranch_core::{Family, Policy, Typed};
 pub use anabranch_line::{
-    Buffer, Change, Codel, FqCodel, Leaving, Line, Loss, ManagedQueue, Queue, Red, Tally, Waiting,
+    Buffer, Cable, Change, Codel, FqCodel, Leaving, Line, Loss, Lte, ManagedQueue, Opportunities,
+    Queue, Red, Tally, Trace, TraceSource, Waiting,
 };
 pub use anabranch_workload::{Direction, Outcome, ServerId, Transfer, TransferId, UserId};
 pub use event::{Event, EventKind, loss_text};
 pub use file::{ScenarioFile, inline_policy};
 pub use hosts::{Families, Hosts};
 pub use plan::{
-    Access, Beyond, Control, Demand, Fault, Group, Growth, LinkPlan, Load, Network, Place, Point,
-    Ports, Recovery, Run, Scenario, Site, Tcp, Trunk,
+    Access, Beyond, Control, Declared, Demand, Fault, Group, Growth, LinkPlan, Load, Network,
+    Place, Point, Ports, Recovery, Run, Scenario, Site, Tcp, Trunk,
 };
 pub use record::{Counts, Link, Record, World};
 pub use series::{LinkReading, LinkSample, LinkSeries, LinkState};

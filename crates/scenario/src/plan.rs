@@ -126,8 +126,8 @@ pub struct LinkPlan {
     pub up: Line,
     /// A second hop between the provider and the servers, unseen by whoever watches the last mile.
     pub beyond: Option<Beyond>,
-    /// Whether the gateway is told the rates of the last mile.
-    pub declared: bool,
+    /// What the gateway is told of the rates of the last mile.
+    pub declared: Declared,
     /// As in the gateway's configuration.
     pub metered: bool,
     /// As in the gateway's configuration.
@@ -137,14 +137,38 @@ pub struct LinkPlan {
     pub nat: bool,
 }
 
+/// What a gateway is told of the rates of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Declared {
+    /// Those that the lines have, or none.
+    Actual(bool),
+    /// These, whatever the lines have.
+    Rates {
+        /// From the internet to the users.
+        down_bps: u64,
+        /// From the users to the internet.
+        up_bps: u64,
+    },
+}
+
 impl LinkPlan {
+    /// The rates that the gateway is told, down and up.
+    pub fn declared_bps(&self) -> [Option<u64>; 2] {
+        match self.declared {
+            Declared::Actual(false) => [None; 2],
+            Declared::Actual(true) => [&self.down, &self.up].map(|line| Some(line.rate_bps)),
+            Declared::Rates { down_bps, up_bps } => [down_bps, up_bps].map(Some),
+        }
+    }
+
     /// What the gateway is told of it.
     pub fn spec(&self) -> LinkSpec {
-        let told = |line: &Line| self.declared.then_some(line.rate_bps);
+        let [down_bps, up_bps] = self.declared_bps();
         LinkSpec {
             name: self.name.clone(),
-            rate_up_bps: told(&self.up),
-            rate_down_bps: told(&self.down),
+            rate_up_bps: up_bps,
+            rate_down_bps: down_bps,
             weight: self.weight,
             metered: self.metered,
             routed: !self.nat,
@@ -588,8 +612,31 @@ impl Run {
         }
     }
 
-    fn seed_of(&self, group: &str) -> u64 {
-        let digest = Sha256::digest(format!("{} {group}", self.seed));
+    /// The network with the run's traces, in either world: each direction of a line draws from a seed of its own.
+    pub fn network(&self) -> Network {
+        let mut network = self.scenario.network.clone();
+        let Network::Site(site) = &mut network else {
+            return network;
+        };
+        let seed = |place: String, down: &mut Line, up: &mut Line| {
+            for (direction, line) in [(Direction::Down, down), (Direction::Up, up)] {
+                if let Some(trace) = &mut line.trace {
+                    trace.seed(self.seed_of(&format!("{place} {}", direction.name())));
+                }
+            }
+        };
+        for link in &mut site.links {
+            seed(format!("link {}", link.name), &mut link.down, &mut link.up);
+            if let Some(beyond) = &mut link.beyond {
+                let place = format!("beyond {}", link.name);
+                seed(place, &mut beyond.down, &mut beyond.up);
+            }
+        }
+        network
+    }
+
+    fn seed_of(&self, what: &str) -> u64 {
+        let digest = Sha256::digest(format!("{} {what}", self.seed));
         digest[..8]
             .iter()
             .fold(0, |seed, byte| seed << 8 | u64::from(*byte))

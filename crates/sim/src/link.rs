@@ -18,7 +18,7 @@ use transmitter::Transmitter;
 /// One direction of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
-    /// Bits per second; at least 1.
+    /// Bits per second; at least 1. With a trace its mean.
     pub rate_bps: u64,
     /// Propagation.
     pub delay_ns: u64,
@@ -253,7 +253,7 @@ impl Link {
         if self.line_mut().managed.is_some() {
             return self.wait(now, frame);
         }
-        let Some(departure_ns) = self.transmitter.accept(now_ns, bytes) else {
+        let Some(departure_ns) = self.accept(now_ns, bytes) else {
             return self.overflow(bytes);
         };
         let arrival_ns = departure_ns + self.delay_ns;
@@ -265,6 +265,16 @@ impl Link {
                 Offer::Marked(at)
             }
             Some(at) => Offer::Arrives(at),
+        }
+    }
+
+    /// When a packet has departed that comes at `now_ns`, if there is room for it.
+    #[inline(always)]
+    fn accept(&mut self, now_ns: u64, bytes: u32) -> Option<u64> {
+        let trace = self.line.as_mut().and_then(|line| line.rare.trace.as_mut());
+        match trace {
+            None => self.transmitter.accept(now_ns, bytes),
+            Some(trace) => self.transmitter.accept_traced(now_ns, bytes, trace),
         }
     }
 

@@ -69,7 +69,7 @@ pub enum SimError {
 /// Runs a scenario under one policy with one seed. `progress` hears how far virtual time has come. Equal runs give equal
 /// records.
 pub fn run(run: &Run, progress: &mut dyn FnMut(Time)) -> Result<Record, SimError> {
-    match &run.scenario.network {
+    match &run.network() {
         Network::Site(site) => run_site(run, site, progress),
         Network::Trunk(trunk) => run_trunk(run, trunk, progress),
     }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anabranch_core::Time;
+use anabranch_scenario::{Cable, Lte, Opportunities, Trace, TraceSource};
 use anabranch_sim::link::{Buffer, Link, LinkSpec, Loss, Offer};
 use anabranch_sim::packet::PacketId;
 use anabranch_testbed::emulator::{Pipe, lossless};
@@ -93,8 +94,17 @@ const VECTORS: [Vector; 6] = [
 ];
 
 /// When each packet arrives that is offered to the simulator's line, which draws from the stream `STREAM` of `seed`.
-fn simulated(spec: LinkSpec, seed: u64, offers: &[(u64, u32)]) -> Vec<Option<u64>> {
+fn simulated(
+    spec: LinkSpec,
+    trace: Option<&TraceSource>,
+    seed: u64,
+    offers: &[(u64, u32)],
+) -> Vec<Option<u64>> {
     let mut link = Link::new(spec, seed, STREAM);
+    if let Some(trace) = trace {
+        link.set_trace(Opportunities::new(trace.trace(), 0));
+    }
+    link.audit(Time::ZERO);
     let offer = |&(at_ns, bytes): &(u64, u32)| match link.offer(
         Time::from_nanos(at_ns),
         PacketId::default(),
@@ -104,14 +114,25 @@ fn simulated(spec: LinkSpec, seed: u64, offers: &[(u64, u32)]) -> Vec<Option<u64
         Offer::Overflowed | Offer::Lost => None,
         queued => panic!("{queued:?} before a line without a managed queue"),
     };
-    offers.iter().map(offer).collect()
+    let arrivals: Vec<_> = offers.iter().map(offer).collect();
+    for at_ns in arrivals.iter().flatten() {
+        let now = Time::from_nanos(*at_ns);
+        assert!(link.conserves(now) && link.obeys_little(now));
+    }
+    arrivals
 }
 
 /// The same of the emulator's.
-fn emulated(spec: LinkSpec, seed: u64, offers: &[(u64, u32)]) -> Vec<Option<u64>> {
+fn emulated(
+    spec: LinkSpec,
+    trace: Option<&TraceSource>,
+    seed: u64,
+    offers: &[(u64, u32)],
+) -> Vec<Option<u64>> {
     let mut line = lossless(spec.rate_bps, Duration::from_nanos(spec.delay_ns));
     line.buffer = spec.buffer;
     line.loss = spec.loss;
+    line.trace = trace.cloned();
     let mut pipe = Pipe::new(line, seed, STREAM);
     let mut arrivals = vec![None; offers.len()];
     for (index, &(at_ns, bytes)) in offers.iter().enumerate() {
@@ -141,9 +162,9 @@ fn both_queues_obey_the_vectors() {
             buffer,
             loss: Loss::None,
         };
-        let simulated = simulated(spec, 1, &offers);
+        let simulated = simulated(spec, None, 1, &offers);
         assert_eq!(simulated, expected, "vector {number}, the simulator");
-        let emulated = emulated(spec, 1, &offers);
+        let emulated = emulated(spec, None, 1, &offers);
         assert_eq!(emulated, expected, "vector {number}, the emulator");
     }
 }
@@ -169,6 +190,45 @@ fn losses() -> impl Strategy<Value = Loss> {
     ]
 }
 
+fn traces() -> impl Strategy<Value = TraceSource> {
+    let recorded = prop::collection::vec(0u32..20, 1..60).prop_map(|gaps| {
+        let mut at_ms = 0;
+        let times = gaps.iter().map(|gap| {
+            at_ms += gap;
+            format!("{at_ms}\n")
+        });
+        let text: String = times.collect();
+        TraceSource::Recorded {
+            sha256: String::new(),
+            trace: Trace::parse(&format!("{text}{}\n", at_ms + 1))
+                .unwrap()
+                .into(),
+        }
+    });
+    let lte = any::<u64>().prop_map(|seed| {
+        TraceSource::Lte(Lte {
+            mean_bps: 5_000_000,
+            variation: 1.,
+            outage: Duration::from_millis(50),
+            between: Duration::from_millis(200),
+            length: Duration::from_secs(1),
+            seed,
+        })
+    });
+    let cable = (any::<u64>(), 1u64..100_000).prop_map(|(seed, burst_bytes)| {
+        TraceSource::Cable(Cable {
+            steady_bps: 2_000_000,
+            boost_bps: 8_000_000,
+            burst_bytes,
+            dip: 0.5,
+            day: Duration::from_secs(60),
+            length: Duration::from_secs(3),
+            seed,
+        })
+    });
+    prop_oneof![recorded, lte, cable]
+}
+
 proptest! {
     #[test]
     fn the_lines_do_the_same_with_any_packets(
@@ -190,6 +250,28 @@ proptest! {
             })
             .collect();
         let spec = LinkSpec { rate_bps, delay_ns, buffer, loss };
-        prop_assert_eq!(simulated(spec, seed, &offers), emulated(spec, seed, &offers));
+        prop_assert_eq!(simulated(spec, None, seed, &offers), emulated(spec, None, seed, &offers));
+    }
+
+    #[test]
+    fn the_lines_do_the_same_with_any_packets_over_any_trace(
+        trace in traces(),
+        delay_ns in 0u64..50_000_000,
+        buffer in buffers(),
+        loss in losses(),
+        seed: u64,
+        gaps in prop::collection::vec((0u64..4_000_000, 1u32..1_600), 1..300),
+    ) {
+        let mut now_ns = 0;
+        let offers: Vec<(u64, u32)> = gaps
+            .into_iter()
+            .map(|(gap_ns, bytes)| {
+                now_ns += gap_ns;
+                (now_ns, bytes)
+            })
+            .collect();
+        let spec = LinkSpec { rate_bps: trace.mean_bps(), delay_ns, buffer, loss };
+        let both = [simulated, emulated].map(|world| world(spec, Some(&trace), seed, &offers));
+        prop_assert_eq!(&both[0], &both[1]);
     }
 }

@@ -60,7 +60,8 @@ pub fn run(run: &Run, setup: &Setup, progress: &mut dyn FnMut(Duration)) -> Resu
 /// If the scenario asks for what only the simulator has, the lab cannot be built, or the gateway fails. A run that was
 /// carried out but cannot be trusted is no error: see [`Record::problems`].
 pub fn run_site(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> Result<Record> {
-    let site = plan::site(run)?;
+    let network = run.network();
+    let site = plan::site(&network)?;
     let gateway = Gateway::Anabranch {
         binary: setup.binary.clone(),
         settings: plan::settings(run, site)?,
@@ -90,6 +91,7 @@ impl Stage<'_> {
     fn play(&self, daemon: &mut Daemon, observe: &mut dyn FnMut(&Moment)) -> Result<Record> {
         let before = Conditions::read(self.lab, daemon)?;
         let orders = plan::orders(self.run, self.lab, self.setup);
+        self.lab.restart_traces(orders.client.epoch)?;
         let mut watch = Watch::new(self.site, orders.client.epoch);
         watch.look(self.lab, daemon)?;
         let (senders, receivers) = channels();

@@ -10,8 +10,8 @@ use crate::topology::{CLIENTS, IspSpec, Lab, LabError, LabSpec, Result, SERVERS,
 use anabranch_testbed::emulator::{LinkShape, MTU_MAX_BYTES};
 
 /// The site, if the lab can build it.
-pub(super) fn site(run: &Run) -> Result<&Site> {
-    match &run.scenario.network {
+pub(super) fn site(network: &Network) -> Result<&Site> {
+    match network {
         Network::Site(site) => Ok(site),
         Network::Trunk(_) => Err(simulator_only("trunk", "{ … }", "a gateway has links")),
     }
@@ -172,7 +172,8 @@ mod tests {
     fn told(text: &str) -> Result<String> {
         let file = ScenarioFile::parse(Path::new("office.toml"), text).unwrap();
         let run = file.runs().remove(0);
-        let site = site(&run)?;
+        let network = run.network();
+        let site = site(&network)?;
         settings(&run, site)
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
-use anabranch_scenario::Family;
+use anabranch_scenario::{Declared, Family};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -81,8 +81,12 @@ pub fn configuration(spec: &LabSpec, settings: &str) -> String {
 
 fn words_of(isp: &IspSpec, device: &str) -> Vec<String> {
     let mut words = vec![format!("device = \"{device}\"")];
-    if isp.told.rates {
-        let (down_bps, up_bps) = (isp.shape.down.rate_bps, isp.shape.up.rate_bps);
+    let rates = match isp.told.rates {
+        Declared::Actual(false) => None,
+        Declared::Actual(true) => Some((isp.shape.down.rate_bps, isp.shape.up.rate_bps)),
+        Declared::Rates { down_bps, up_bps } => Some((down_bps, up_bps)),
+    };
+    if let Some((down_bps, up_bps)) = rates {
         words.push(format!("down = \"{down_bps}bit\", up = \"{up_bps}bit\""));
     }
     if isp.told.metered {
@@ -378,7 +382,7 @@ mod tests {
         let lte = IspSpec {
             routed: true,
             told: Told {
-                rates: false,
+                rates: Declared::Actual(false),
                 metered: true,
                 weight: Some(3),
             },

@@ -25,7 +25,7 @@ use std::{io, path::PathBuf};
 
 use anabranch_core::PerFamily;
 use anabranch_core::rules::Prefix;
-use anabranch_scenario::{Change, Direction, Families, Family, Fault, Hosts, Place, Tcp};
+use anabranch_scenario::{Change, Declared, Direction, Families, Family, Fault, Hosts, Place, Tcp};
 
 use anabranch_testbed::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace, NetnsError};
@@ -142,7 +142,7 @@ pub struct Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
     /// Its rates.
-    pub rates: bool,
+    pub rates: Declared,
     /// That it is metered.
     pub metered: bool,
     /// Its weight for weighted policies, if any is told.
@@ -153,7 +153,7 @@ impl Default for Told {
     /// The rates and nothing else.
     fn default() -> Self {
         Self {
-            rates: true,
+            rates: Declared::Actual(true),
             metered: false,
             weight: None,
         }
@@ -331,7 +331,7 @@ pub struct Lab {
     links: Vec<Link>,
     /// The second hops of those links that have one.
     beyond: Vec<Option<Link>>,
-    _emulator: Emulator,
+    emulator: Emulator,
     clients: Namespace,
     gateway: Namespace,
     routers: Vec<Namespace>,
@@ -373,7 +373,7 @@ impl Lab {
             server,
             links,
             beyond,
-            _emulator: emulator,
+            emulator,
             clients,
             gateway: inside,
             routers,
@@ -422,6 +422,11 @@ impl Lab {
     /// All emulated lines: the last miles, then the second hops.
     pub(crate) fn hops(&self) -> impl Iterator<Item = &Link> {
         self.links.iter().chain(self.beyond.iter().flatten())
+    }
+
+    /// The traces of all lines begin at `epoch`.
+    pub(crate) fn restart_traces(&self, epoch: Instant) -> Result<()> {
+        Ok(self.emulator.restart_traces(epoch)?)
     }
 
     /// The emulated second hop of an ISP.

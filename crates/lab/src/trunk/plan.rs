@@ -91,6 +91,7 @@ impl<'a> Plan<'a> {
     pub fn after_shaper(&self, line: &Line) -> Line {
         Line {
             rate_bps: CABLE_BPS,
+            trace: None,
             delay: line.delay - self.least_delay,
             buffer: Buffer::Unlimited,
             loss: line.loss,

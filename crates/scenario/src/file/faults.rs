@@ -8,7 +8,7 @@ use anabranch_config::{BadInput, Source, Span, did_you_mean};
 use super::link_names;
 use super::network::{DELAY_MAX, loss};
 use super::written::{ChangeText, FaultTable, PlaceText};
-use crate::{Change, Direction, Fault, Network, Place};
+use crate::{Change, Direction, Fault, Line, Network, Place};
 
 pub(super) fn faults(
     source: &Source<'_>,
@@ -52,6 +52,7 @@ fn fault(
         Some(PlaceText::Beyond) => Place::Beyond,
         Some(PlaceText::LastMile) | None => Place::LastMile,
     };
+    let change = change(table).map_err(|problem| source.bad(&["fault", &number], problem))?;
     has_line(table, place, network)
         .map_err(|(key, problem)| source.bad(&["fault", &number, key], problem))?;
     if table.delay.is_some_and(|Span(delay)| delay > DELAY_MAX) {
@@ -62,7 +63,7 @@ fn fault(
         link: table.link.clone(),
         place,
         direction: table.direction,
-        change: change(table).map_err(|problem| source.bad(&["fault", &number], problem))?,
+        change,
     })
 }
 
@@ -83,11 +84,33 @@ fn has_line(
         }
         Network::Site(site) if beyond => {
             let link = site.links.iter().find(|link| link.name == table.link);
-            match link.is_some_and(|link| link.beyond.is_some()) {
-                true => Ok(()),
-                false => Err(("place", format!("link.{} has no beyond", table.link))),
+            let hop = link.and_then(|link| link.beyond.as_ref());
+            match hop.map(|hop| (&hop.down, &hop.up)) {
+                Some(lines) => has_rate(table, lines),
+                None => Err(("place", format!("link.{} has no beyond", table.link))),
             }
         }
+        Network::Site(site) => {
+            let mut links = site.links.iter().filter(|link| link.name == table.link);
+            links.try_for_each(|link| has_rate(table, (&link.down, &link.up)))
+        }
+        Network::Trunk(_) => Ok(()),
+    }
+}
+
+/// Whether the lines have a rate that the fault can change, if it changes one.
+fn has_rate(table: &FaultTable, (down, up): (&Line, &Line)) -> Result<(), (&'static str, String)> {
+    let is_meant = |direction| table.direction.is_none_or(|one| one == direction);
+    let mut lines = [(Direction::Down, down), (Direction::Up, up)].into_iter();
+    match lines.find(|(direction, line)| is_meant(*direction) && line.trace.is_some()) {
+        Some((direction, _)) if table.rate.is_some() => Err((
+            "rate",
+            format!(
+                "link.{} follows a trace {}, which is all the rate it has",
+                table.link,
+                direction.name()
+            ),
+        )),
         _ => Ok(()),
     }
 }

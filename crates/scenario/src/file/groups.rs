@@ -5,7 +5,9 @@ use std::time::Duration;
 use anabranch_config::{BadInput, Rate, Source, is_name};
 
 use super::network::{ACCESS_DELAY, ACCESS_RATE_BPS, Lines};
-use super::written::{File, GroupTable, HopTable, LineTable, TcpTable, WorkloadTable, hop_of};
+use super::written::{
+    File, GroupTable, HopTable, LineTable, LineText, TcpTable, WorkloadTable, hop_of,
+};
 use super::{load, tcp};
 use crate::{Access, Group, Tcp};
 
@@ -131,6 +133,11 @@ fn access(
         }
     };
     let rate = || common.rate.unwrap_or(Rate::of_bps(rate_bps));
+    for (direction, line) in [("down", &own.down), ("up", &own.up)] {
+        if let Some(LineText(line)) = line {
+            lines.refuse_trace(&["group", name, direction], line)?;
+        }
+    }
     let hop = HopTable {
         rate: own.rate.or((!own.has_rates()).then(rate)),
         delay: own.delay.or(common.delay),

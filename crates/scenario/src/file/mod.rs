@@ -25,6 +25,7 @@ mod queue;
 mod rules;
 mod sweep;
 mod tcp;
+mod trace;
 mod worlds;
 mod written;
 
@@ -226,6 +227,8 @@ fn scenario(path: &Path, text: &str) -> Result<Scenario, BadInput> {
     let packet_bytes = |tcp: &Tcp| u64::from(tcp.mss_bytes + tcp.header_bytes);
     let lines = Lines {
         source: &source,
+        folder: path.parent().unwrap_or(Path::new("")),
+        limit,
         packet_bytes: tcps
             .iter()
             .fold(packet_bytes(&tcp), |most, tcp| most.max(packet_bytes(tcp))),

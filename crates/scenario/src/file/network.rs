@@ -1,15 +1,19 @@
 //! `[link]` and `[trunk]`
 
+use std::path::Path;
 use std::time::Duration;
 
 use anabranch_config::{BadInput, Rate, Share, Source, Span, is_name};
 use anabranch_core::multilink;
 
-use super::queue;
 use super::written::{
-    BufferText, File, HopTable, LineTable, LineText, LinkTable, LossText, TrunkTable, hop_of,
+    BufferText, DeclaredText, File, HopTable, LineTable, LineText, LinkTable, LossText, TraceText,
+    TrunkTable, hop_of,
 };
-use crate::{Beyond, Buffer, Line, LinkPlan, Loss, Network, Queue, Red, Site, Trunk};
+use super::{queue, trace};
+use crate::{
+    Beyond, Buffer, Declared, Line, LinkPlan, Loss, Network, Queue, Red, Site, TraceSource, Trunk,
+};
 
 const LINKS_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 32;
@@ -29,8 +33,28 @@ const HOSTS_MAX: u32 = 1_000_000;
 /// Resolves lines of one file.
 pub(super) struct Lines<'a> {
     pub source: &'a Source<'a>,
+    /// Of the file: where its traces are.
+    pub folder: &'a Path,
+    /// Of every run.
+    pub limit: Duration,
     /// Of a full packet.
     pub packet_bytes: u64,
+}
+
+/// How fast a line is.
+#[derive(Clone)]
+struct Pace {
+    rate_bps: u64,
+    trace: Option<TraceSource>,
+}
+
+impl Pace {
+    fn constant(rate_bps: u64) -> Pace {
+        Pace {
+            rate_bps,
+            trace: None,
+        }
+    }
 }
 
 /// Where a line's key stands, and what holds if it does not.
@@ -99,7 +123,11 @@ fn link(lines: &Lines<'_>, name: &str, table: &LinkTable, nat: bool) -> Result<L
     {
         return bad("weight", "a weight is a whole number from 1 to 1000");
     }
-    let (down, up) = lines.hop(&key, &hop_of!(table), DELAY_DEFAULT)?;
+    let hop = HopTable {
+        trace: table.trace.clone(),
+        ..hop_of!(table)
+    };
+    let (down, up) = lines.hop(&key, &hop, DELAY_DEFAULT)?;
     let beyond = match &table.beyond {
         None => None,
         Some(hop) => {
@@ -112,11 +140,22 @@ fn link(lines: &Lines<'_>, name: &str, table: &LinkTable, nat: bool) -> Result<L
         down,
         up,
         beyond,
-        declared: table.declared.unwrap_or(true),
+        declared: declared(table.declared),
         metered: table.metered,
         weight: table.weight,
         nat: table.nat.unwrap_or(nat),
     })
+}
+
+fn declared(written: Option<DeclaredText>) -> Declared {
+    match written {
+        None => Declared::Actual(true),
+        Some(DeclaredText::Actual(told)) => Declared::Actual(told),
+        Some(DeclaredText::Rates(rates)) => Declared::Rates {
+            down_bps: rates.down.bps(),
+            up_bps: rates.up.bps(),
+        },
+    }
 }
 
 fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
@@ -131,12 +170,14 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
         loss: table.loss,
         buffer: table.buffer,
         queue: table.queue,
+        trace: None,
     };
     let part_bps = table.rate.bps() / sublinks;
     if part_bps == 0 {
         return bad("rate", format!("is too little for {sublinks} sublinks"));
     }
-    let sublink = lines.line(&["trunk"], &each, None, part_bps, DELAY_DEFAULT)?;
+    let pace = Pace::constant(part_bps);
+    let sublink = lines.line(&["trunk"], &each, None, pace, DELAY_DEFAULT)?;
     let single = Line {
         rate_bps: table.rate.bps(),
         buffer: times(sublink.buffer, sublinks),
@@ -145,8 +186,9 @@ fn trunk(lines: &Lines<'_>, table: &TrunkTable) -> Result<Trunk, BadInput> {
     };
     let other = |part: &str, table: &Option<LineTable>, rate_bps, delay| {
         let table = table.clone().unwrap_or_default();
-        let rate_bps = table.rate.map_or(rate_bps, Rate::bps);
-        lines.line(&["trunk", part], &table, None, rate_bps, delay)
+        lines.refuse_trace(&["trunk", part], &table)?;
+        let pace = Pace::constant(table.rate.map_or(rate_bps, Rate::bps));
+        lines.line(&["trunk", part], &table, None, pace, delay)
     };
     Ok(Trunk {
         back: other("back", &table.back, table.rate.bps(), sublink.delay)?,
@@ -178,6 +220,7 @@ fn each_sublink(
         if !numbers.contains(number) {
             return bad(format!("no such sublink; allowed: {}", numbers.join(", ")));
         }
+        lines.refuse_trace(&["trunk", "sublink", number], own)?;
         if own.rate.is_some() {
             return bad("sublinks have equal parts of the trunk's rate; leave rate out".to_owned());
         }
@@ -190,9 +233,10 @@ fn each_sublink(
             loss: own.loss.or(each.loss),
             buffer: own.buffer.or(each.buffer),
             queue: own.queue.or(each.queue),
+            trace: None,
         };
         let key = ["trunk", "sublink", number];
-        lines.line(&key, &all, None, rate_bps, DELAY_DEFAULT)
+        lines.line(&key, &all, None, Pace::constant(rate_bps), DELAY_DEFAULT)
     };
     numbers.iter().map(sublink).collect()
 }
@@ -265,8 +309,12 @@ impl Lines<'_> {
         table: &HopTable,
         delay: Duration,
     ) -> Result<(Line, Line), BadInput> {
-        if table.rate.is_some() && table.has_rates() {
-            let key = [key, &["rate"]].concat();
+        let of_both = [
+            ("rate", table.rate.is_some()),
+            ("trace", table.trace.is_some()),
+        ];
+        if let Some((part, _)) = of_both.iter().find(|(_, is)| *is && table.has_rates()) {
+            let key = [key, &[part]].concat();
             let problem = "down and up have rates of their own; leave one of the three out";
             return Err(self.source.bad(&key, problem));
         }
@@ -277,25 +325,66 @@ impl Lines<'_> {
                 loss: table.loss,
                 buffer: table.buffer,
                 queue: table.queue,
+                trace: table.trace.clone(),
             };
             let own = written.clone().map(|LineText(line)| line);
-            let Some(rate) = own.as_ref().and_then(|line| line.rate).or(table.rate) else {
+            let own_pace = match &own {
+                None => None,
+                Some(own) => self.pace(&[key, &[name]].concat(), own)?,
+            };
+            let pace = match own_pace {
+                Some(pace) => Some(pace),
+                None => self.pace(key, &both)?,
+            };
+            let Some(pace) = pace else {
                 let problem = format!(r#"has no rate for {name}; write {name} = "40mbit""#);
                 return Err(self.source.bad(key, problem));
             };
             let own = own.map(|own| (name, own));
-            self.line(key, &both, own, rate.bps(), delay)
+            self.line(key, &both, own, pace, delay)
         };
         Ok((direction("down", &table.down)?, direction("up", &table.up)?))
     }
 
-    /// One direction of this rate: what its `own` table says, then the one for both directions, then the defaults.
+    /// What a table says of rate or trace, if anything.
+    fn pace(&self, key: Key<'_>, table: &LineTable) -> Result<Option<Pace>, BadInput> {
+        let bad = |problem: &str| self.source.bad(&[key, &["trace"]].concat(), problem);
+        match (table.rate, &table.trace) {
+            (None, None) => Ok(None),
+            (Some(rate), None) => Ok(Some(Pace::constant(rate.bps()))),
+            (Some(_), Some(_)) => Err(bad("a trace has the rate in it; leave one of the two out")),
+            (None, Some(written)) => {
+                let trace = self.trace(written).map_err(|problem| bad(&problem))?;
+                Ok(Some(Pace {
+                    rate_bps: trace.mean_bps(),
+                    trace: Some(trace),
+                }))
+            }
+        }
+    }
+
+    fn trace(&self, written: &TraceText) -> Result<TraceSource, String> {
+        trace::trace(written, self.folder, self.limit)
+    }
+
+    /// Of lines that cannot have one.
+    pub fn refuse_trace(&self, key: Key<'_>, table: &LineTable) -> Result<(), BadInput> {
+        match table.trace {
+            None => Ok(()),
+            Some(_) => {
+                let problem = "only links and what is beyond them follow traces; write a rate";
+                Err(self.source.bad(&[key, &["trace"]].concat(), problem))
+            }
+        }
+    }
+
+    /// One direction of this pace: what its `own` table says, then the one for both directions, then the defaults.
     fn line(
         &self,
         key: Key<'_>,
         both: &LineTable,
         own: Option<(&str, LineTable)>,
-        rate_bps: u64,
+        pace: Pace,
         delay: Duration,
     ) -> Result<Line, BadInput> {
         let (name, own) = own.unwrap_or_default();
@@ -313,7 +402,7 @@ impl Lines<'_> {
             }
         };
         let buffer = own.buffer.or(both.buffer);
-        let buffer = self.buffer(buffer, rate_bps).map_err(|problem| {
+        let buffer = self.buffer(buffer, pace.rate_bps).map_err(|problem| {
             self.source
                 .bad(&at(own.buffer.is_some(), "buffer"), problem)
         })?;
@@ -321,7 +410,8 @@ impl Lines<'_> {
         let queue = queue::queue(queue, buffer, self.packet_bytes)
             .map_err(|problem| self.source.bad(&at(own.queue.is_some(), "queue"), problem))?;
         Ok(Line {
-            rate_bps,
+            rate_bps: pace.rate_bps,
+            trace: pace.trace,
             delay,
             buffer,
             loss: own.loss.or(both.loss).map_or(Loss::None, loss),

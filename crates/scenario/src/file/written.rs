@@ -71,8 +71,9 @@ pub(super) struct LinkTable {
     pub loss: Option<LossText>,
     pub buffer: Option<BufferText>,
     pub queue: Option<QueueText>,
+    pub trace: Option<TraceText>,
     pub beyond: Option<HopTable>,
-    pub declared: Option<bool>,
+    pub declared: Option<DeclaredText>,
     #[serde(default)]
     pub metered: bool,
     pub weight: Option<u32>,
@@ -107,9 +108,10 @@ pub(super) struct HopTable {
     pub loss: Option<LossText>,
     pub buffer: Option<BufferText>,
     pub queue: Option<QueueText>,
+    pub trace: Option<TraceText>,
 }
 
-/// The hop of which a table speaks among other things: serde flattens no table that refuses unknown keys.
+/// The hop, without a trace, of which a table speaks among other things: serde flattens no table that refuses unknown keys.
 macro_rules! hop_of {
     ($table:expr) => {
         $crate::file::written::HopTable {
@@ -120,17 +122,18 @@ macro_rules! hop_of {
             loss: $table.loss,
             buffer: $table.buffer,
             queue: $table.queue,
+            trace: None,
         }
     };
 }
 pub(super) use hop_of;
 
 impl HopTable {
-    /// Whether each direction has a rate of its own.
+    /// Whether each direction has a rate or a trace of its own.
     pub fn has_rates(&self) -> bool {
         let has = |direction: &Option<LineText>| {
             let line = direction.as_ref().map(|LineText(line)| line);
-            line.is_some_and(|line| line.rate.is_some())
+            line.is_some_and(|line| line.rate.is_some() || line.trace.is_some())
         };
         has(&self.down) && has(&self.up)
     }
@@ -148,6 +151,56 @@ pub(super) struct LineTable {
     pub loss: Option<LossText>,
     pub buffer: Option<BufferText>,
     pub queue: Option<QueueText>,
+    pub trace: Option<TraceText>,
+}
+
+/// `true`, `false`, a rate for both directions, or one for each.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum DeclaredText {
+    Actual(bool),
+    Rates(RatesTable),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RatesTable {
+    pub down: Rate,
+    pub up: Rate,
+}
+
+/// `"downtown.down"`, a file, or the model that draws it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum TraceText {
+    File(String),
+    Drawn(DrawnTable),
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(super) enum DrawnTable {
+    Lte(LteTable),
+    Cable(CableTable),
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LteTable {
+    pub mean: Rate,
+    pub variation: Option<Share>,
+    pub outage: Option<Span>,
+    pub between: Option<Span>,
+    pub length: Option<Span>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CableTable {
+    pub steady: Rate,
+    pub boost: Option<Rate>,
+    pub burst: Option<Bytes>,
+    pub dip: Option<Share>,
+    pub day: Option<Span>,
+    pub length: Option<Span>,
 }
 
 /// `"codel"`, or the same with parameters.
@@ -519,6 +572,8 @@ read_either!(
     SizeText,
     BufferText,
     QueueText,
+    TraceText,
+    DeclaredText,
     Seeds,
     PolicyText,
     Delayed,
@@ -528,7 +583,7 @@ read_either!(
 
 impl Either for LineText {
     const EXPECTED: &'static str =
-        r#"a rate such as "40mbit", or a table of rate, delay, loss, buffer, queue"#;
+        r#"a rate such as "40mbit", or a table of rate, delay, loss, buffer, queue, trace"#;
 
     fn of_text<E: Error>(text: &str) -> Result<Self, E> {
         Ok(LineText(LineTable {
@@ -637,6 +692,40 @@ impl Either for QueueText {
 
     fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
         table(written).map(QueueText)
+    }
+}
+
+impl Either for TraceText {
+    const EXPECTED: &'static str =
+        r#"a trace: the name of its file, or a table of kind ("lte", "cable") and its parameters"#;
+
+    fn of_text<E: Error>(path: &str) -> Result<Self, E> {
+        Ok(TraceText::File(path.to_owned()))
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
+        table(written).map(TraceText::Drawn)
+    }
+}
+
+impl Either for DeclaredText {
+    const EXPECTED: &'static str =
+        r#"what the gateway is told: true, false, a rate, or { down = "40mbit", up = "20mbit" }"#;
+
+    fn of_bool<E: Error>(told: bool) -> Result<Self, E> {
+        Ok(DeclaredText::Actual(told))
+    }
+
+    fn of_text<E: Error>(rate: &str) -> Result<Self, E> {
+        let rate: Rate = rate.parse().map_err(E::custom)?;
+        Ok(DeclaredText::Rates(RatesTable {
+            down: rate,
+            up: rate,
+        }))
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
+        table(written).map(DeclaredText::Rates)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What happens to a line while packets are on it.
 
 use anabranch_core::Time;
+use anabranch_scenario::Opportunities;
 
 use super::rare::Audit;
 use super::{Frame, Link, Loss, Verdict};
@@ -14,6 +15,9 @@ impl Link {
         let line = self.line_mut();
         line.rare.is_cut = true;
         let swallowed = line.swallow(now.as_nanos());
+        if let Some(trace) = &mut self.line_mut().rare.trace {
+            trace.give_back(now.as_nanos());
+        }
         self.transmitter.drop_all(now.as_nanos());
         swallowed
     }
@@ -28,8 +32,17 @@ impl Link {
         self.line.as_ref().is_some_and(|line| line.rare.is_cut)
     }
 
-    /// What waits, and the rest of what is in transmission, is sent at `rate_bps`; at least 1.
+    /// From here on packets leave as this trace says.
+    pub fn set_trace(&mut self, trace: Opportunities) {
+        self.line_mut().rare.trace = Some(Box::new(trace));
+    }
+
+    /// What waits, and the rest of what is in transmission, is sent at `rate_bps`; at least 1. Of a link without a trace.
     pub fn set_rate(&mut self, now: Time, rate_bps: u64) {
+        assert!(
+            self.line_mut().rare.trace.is_none(),
+            "a trace is all the rate there is"
+        );
         self.line_mut().arrive(now.as_nanos());
         let departures = self.transmitter.set_rate(now.as_nanos(), rate_bps);
         self.postpone(departures);

@@ -124,16 +124,18 @@ impl Link {
         managed.flat_map(|managed| managed.dropped.drain(..).map(|gone| gone.packet))
     }
 
-    /// When the line is free for the next packet, if one waits and nobody was told yet.
+    /// When the line is free for the next packet, which with a trace is when it has an opportunity, if one waits and nobody was told yet.
     pub(crate) fn arm(&mut self, now: Time) -> Option<Time> {
         let free_ns = self.transmitter.free_ns().max(now.as_nanos());
-        let managed = self.line.as_deref_mut()?.managed.as_deref_mut()?;
+        let line = self.line.as_deref_mut()?;
+        let managed = line.managed.as_deref_mut()?;
         let pending = managed.departs_ns != u64::MAX;
         if pending || managed.queue.waiting().packets == 0 {
             return None;
         }
-        managed.departs_ns = free_ns;
-        Some(Time::from_nanos(free_ns))
+        let trace = line.rare.trace.as_mut();
+        managed.departs_ns = trace.map_or(free_ns, |trace| trace.next_ns(free_ns));
+        Some(Time::from_nanos(managed.departs_ns))
     }
 
     /// What was told of the next departure holds no longer.
@@ -173,8 +175,9 @@ impl Link {
         }
         line.rare.wait_ends(since_ns, now_ns);
         line.arrive(now_ns);
-        let departure_ns = self.transmitter.accept(now_ns, bytes);
+        let departure_ns = self.accept(now_ns, bytes);
         let departure_ns = departure_ns.expect("room without a limit");
+        let line = self.line.as_deref_mut()?;
         let arrival_ns = departure_ns + self.delay_ns;
         Some(Departure {
             packet,

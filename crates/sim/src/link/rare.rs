@@ -1,5 +1,6 @@
 //! What few links have: losses, random early detection, a cut, an audit.
 
+use anabranch_scenario::Opportunities;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -19,6 +20,8 @@ pub(super) struct Rare {
     chance: Option<Chance>,
     early_detection: Option<EarlyDetection>,
     pub is_cut: bool,
+    /// When packets leave, in place of a rate.
+    pub trace: Option<Box<Opportunities>>,
     pub audit: Option<Audit>,
     pub lost: Tally,
     pub early: Tally,
@@ -38,6 +41,7 @@ impl Rare {
             chance: None,
             early_detection: None,
             is_cut: false,
+            trace: None,
             audit: None,
             lost: Tally::default(),
             early: Tally::default(),

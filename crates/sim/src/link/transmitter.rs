@@ -1,6 +1,6 @@
 //! What sends one packet after the other, and the buffer before it.
 
-use anabranch_scenario::Buffer;
+use anabranch_scenario::{Buffer, Opportunities};
 
 use super::Tally;
 use super::ring::Ring;
@@ -117,6 +117,29 @@ impl Transmitter {
     /// When a packet has departed that comes at `now_ns`, if there is room for it.
     #[inline(always)]
     pub fn accept(&mut self, now_ns: u64, bytes: u32) -> Option<u64> {
+        self.accept_by(now_ns, bytes, |transmitter| transmitter.transmit(bytes))
+    }
+
+    /// The same, where a trace has the last word on departures in place of the rate.
+    pub fn accept_traced(
+        &mut self,
+        now_ns: u64,
+        bytes: u32,
+        trace: &mut Opportunities,
+    ) -> Option<u64> {
+        self.accept_by(now_ns, bytes, |transmitter| {
+            transmitter.last_departure_ns = trace.depart(transmitter.last_departure_ns, bytes);
+            transmitter.last_departure_ns
+        })
+    }
+
+    #[inline(always)]
+    fn accept_by(
+        &mut self,
+        now_ns: u64,
+        bytes: u32,
+        transmit: impl FnOnce(&mut Self) -> u64,
+    ) -> Option<u64> {
         if now_ns >= self.last_departure_ns {
             self.clear();
             if !self.has_room(bytes) {
@@ -139,7 +162,7 @@ impl Transmitter {
         self.busy = true;
         self.bytes_before_last = self.accepted.bytes;
         self.accepted.add(bytes);
-        Some(self.transmit(bytes))
+        Some(transmit(self))
     }
 
     /// Remembers the last that was accepted: another comes after it.

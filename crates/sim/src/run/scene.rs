@@ -133,6 +133,9 @@ pub(super) fn add(net: &mut Net, line: &Line) -> LinkId {
         buffer: line.buffer,
         loss: line.loss,
     });
+    if let Some(trace) = line.opportunities(0) {
+        net.link_mut(id).set_trace(trace);
+    }
     net.link_mut(id).set_queue(&line.queue);
     net.audit(id);
     id

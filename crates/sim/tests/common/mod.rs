@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_scenario::{
-    Buffer, Change, Direction, Families, Fault, Line, LinkPlan, Load, Loss, Network, Place, Policy,
-    Queue, Record, Run, Scenario, Site, Tcp,
+    Buffer, Change, Declared, Direction, Families, Fault, Line, LinkPlan, Load, Loss, Network,
+    Place, Policy, Queue, Record, Run, Scenario, Site, Tcp,
 };
 use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
 
@@ -20,6 +20,7 @@ pub fn ms(ms: u64) -> Duration {
 
 pub fn line(rate_bps: u64, delay: Duration) -> Line {
     Line {
+        trace: None,
         rate_bps,
         delay,
         buffer: Buffer::Bytes(rate_bps / 8 / 10), // 100 ms
@@ -35,7 +36,7 @@ pub fn link(name: &str, rate_bps: u64) -> LinkPlan {
         down: line(rate_bps, ms(10)),
         up: line(rate_bps, ms(10)),
         beyond: None,
-        declared: true,
+        declared: Declared::Actual(true),
         metered: false,
         weight: None,
         nat: true,

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver as Requests;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anabranch_line::Line;
 use hdrhistogram::Histogram;
@@ -225,7 +225,17 @@ impl Engine {
     /// Swallows what is inside a lane, and what comes.
     pub(super) fn cut(&mut self, lane: usize) {
         let frames = &mut self.frames;
-        self.lanes[lane].pipe.cut(|slot| frames.give_back(slot));
+        self.lanes[lane]
+            .pipe
+            .cut(monotonic_ns(), |slot| frames.give_back(slot));
+    }
+
+    /// All traces begin where they would be had they begun at `epoch`.
+    pub(super) fn restart_traces(&mut self, epoch: Instant) {
+        let begin_ns = monotonic_ns() - epoch.elapsed().as_nanos() as u64;
+        for lane in &mut self.lanes {
+            lane.pipe.restart_trace(begin_ns);
+        }
     }
 
     /// Changes what a lane does, from this moment on.

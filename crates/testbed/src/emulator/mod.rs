@@ -196,6 +196,11 @@ impl Emulator {
         })
     }
 
+    /// The traces of all lines so far begin at `epoch`, which is not in the future; until then, when the emulator began.
+    pub fn restart_traces(&self, epoch: Instant) -> Result<()> {
+        self.shared.ask(move |engine| engine.restart_traces(epoch))
+    }
+
     /// Connects two ends by a new link. Makes both devices; addresses are the caller's.
     pub fn connect(&self, name: &str, near: End, far: End, shape: LinkShape) -> Result<Link> {
         for (direction, line) in [(Direction::Up, &shape.up), (Direction::Down, &shape.down)] {
@@ -300,6 +305,13 @@ impl Link {
         };
         for &direction in &directions {
             let mut line = self.line(direction)?;
+            if let (Change::Rate(_), Some(_)) = (change, &line.trace) {
+                return Err(EmulatorError::Line {
+                    link: self.name.clone(),
+                    direction: word(direction),
+                    problem: "rate: the line follows a trace, which is all the rate it has".into(),
+                });
+            }
             alter(&mut line, change);
             check(&self.name, direction, &line)?;
         }

@@ -8,6 +8,8 @@
 //! so a driver that polls late delivers late but never slows the link: lateness does not add up. Fractions of a
 //! nanosecond are carried from packet to packet, so the rate is exact over any busy period.
 //!
+//! A line with a trace has its [`Opportunities`] in place of a rate.
+//!
 //! Losses happen on the line: a lost packet takes its place in the queue and its time on the line like any other. An
 //! outage is a blackhole: what is inside and what is offered is swallowed, and nobody is told.
 //!
@@ -16,7 +18,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anabranch_line::{Buffer, Line, Loss, Queue, Tally};
+use anabranch_line::{Buffer, Line, Loss, Opportunities, Queue, Tally};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -32,6 +34,7 @@ pub fn lossless(rate_bps: u64, delay: Duration) -> Line {
         buffer: Buffer::Bytes((rate_bps / 8 / 10).max(15_000)),
         loss: Loss::None,
         queue: Queue::DropTail,
+        trace: None,
     }
 }
 
@@ -151,6 +154,8 @@ pub struct Pipe<T> {
     last_departure_ns: u64,
     /// What the last departure was rounded off by, in 1/rate_bps nanoseconds.
     rounded_off: u64,
+    /// When packets leave, in place of a rate.
+    trace: Option<Opportunities>,
     fates: Fates,
 }
 
@@ -165,6 +170,7 @@ impl<T: Copy> Pipe<T> {
                 bad: false,
                 random,
             },
+            trace: line.opportunities(0),
             line,
             out: false,
             parcels: VecDeque::new(),
@@ -244,7 +250,14 @@ impl<T: Copy> Pipe<T> {
         })
     }
 
-    /// Changes rate, delay, loss and buffer. Waiting packets are serialised at the new rate, the one on the
+    /// The line's trace, if it has one, begins at this time; what waits keeps the departure it has.
+    pub fn restart_trace(&mut self, begin_ns: u64) {
+        if let Some(trace) = &mut self.trace {
+            trace.restart(begin_ns);
+        }
+    }
+
+    /// Changes rate, delay, loss and buffer; a trace stays what it is. Waiting packets are serialised at the new rate, the one on the
     /// transmitter from its remaining bits on; the new delay is that of packets whose serialisation begins after the
     /// change. A smaller buffer drops nothing that is inside.
     pub fn set_line(&mut self, now_ns: u64, line: Line) {
@@ -261,7 +274,13 @@ impl<T: Copy> Pipe<T> {
             let ahead = index
                 .checked_sub(1)
                 .map(|ahead| self.parcels[ahead].arrives_ns);
-            let (departs_ns, delay) = if index == self.on_line {
+            let (departs_ns, delay) = if self.trace.is_some() {
+                let is_first = index == self.on_line;
+                (
+                    departs_ns,
+                    if is_first { old.delay } else { self.line.delay },
+                )
+            } else if index == self.on_line {
                 let left_ns = u128::from(departs_ns - now_ns);
                 let left_ns = left_ns * u128::from(old.rate_bps) / u128::from(self.line.rate_bps);
                 self.last_departure_ns = now_ns + left_ns as u64;
@@ -276,8 +295,11 @@ impl<T: Copy> Pipe<T> {
     }
 
     /// Begins an outage: everything inside is swallowed, and handed to `swallowed`.
-    pub fn cut(&mut self, mut swallowed: impl FnMut(T)) {
+    pub fn cut(&mut self, now_ns: u64, mut swallowed: impl FnMut(T)) {
         self.out = true;
+        if let Some(trace) = &mut self.trace {
+            trace.give_back(now_ns);
+        }
         for parcel in self.parcels.drain(..) {
             self.fates.cut.add(parcel.bytes.into());
             swallowed(parcel.packet);
@@ -319,6 +341,10 @@ impl<T: Copy> Pipe<T> {
         if now_ns > self.last_departure_ns {
             (self.last_departure_ns, self.rounded_off) = (now_ns, 0);
         }
+        if let Some(trace) = &mut self.trace {
+            self.last_departure_ns = trace.depart(self.last_departure_ns, bytes);
+            return self.last_departure_ns;
+        }
         let work = u64::from(bytes) * 8 * NS_PER_S + self.rounded_off;
         self.rounded_off = work % self.line.rate_bps;
         self.last_departure_ns += work / self.line.rate_bps;
@@ -339,6 +365,7 @@ fn threshold(probability: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_line::{Lte, TraceSource};
     use proptest::prelude::*;
 
     use super::*;
@@ -381,12 +408,25 @@ mod tests {
         }
     }
 
+    fn traces() -> impl Strategy<Value = TraceSource> {
+        (100_000u64..100_000_000, any::<u64>()).prop_map(|(mean_bps, seed)| {
+            TraceSource::Lte(Lte {
+                mean_bps,
+                variation: 1.0,
+                outage: Duration::from_millis(100),
+                between: Duration::from_millis(300),
+                length: Duration::from_secs(1),
+                seed,
+            })
+        })
+    }
+
     /// What may happen to a pipe, and how long after the event before it.
     #[derive(Debug, Clone)]
     enum Event {
         Offer(u32),
         Pop,
-        Line(Line),
+        Line(Box<Line>),
         Cut,
         Restore,
     }
@@ -395,7 +435,7 @@ mod tests {
         let event = prop_oneof![
             10 => (20u32..1500).prop_map(Event::Offer),
             6 => Just(Event::Pop),
-            1 => lines().prop_map(Event::Line),
+            1 => lines().prop_map(|line| Event::Line(line.into())),
             1 => Just(Event::Cut),
             1 => Just(Event::Restore),
         ];
@@ -404,7 +444,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_packet_has_one_fate_and_none_overtakes(first in lines(), seed: u64, events in events()) {
+        fn every_packet_has_one_fate_and_none_overtakes(
+            first in lines(), trace in prop::option::of(traces()), seed: u64, events in events(),
+        ) {
+            let first = Line { trace, ..first };
             let mut pipe = Pipe::new(first, seed, 0);
             let (mut now_ns, mut next, mut seen) = (0, 0u64, None);
             let mut swallowed = 0;
@@ -420,8 +463,8 @@ mod tests {
                         prop_assert!(seen < Some(arrival.packet));
                         seen = Some(arrival.packet);
                     },
-                    Event::Line(line) => pipe.set_line(now_ns, line),
-                    Event::Cut => pipe.cut(|_| swallowed += 1),
+                    Event::Line(line) => pipe.set_line(now_ns, *line),
+                    Event::Cut => pipe.cut(now_ns, |_| swallowed += 1),
                     Event::Restore => pipe.restore(),
                 }
                 let Fates { offered, delivered, lost, overflowed, cut } = pipe.fates();
@@ -531,7 +574,7 @@ mod tests {
         let mut pipe = Pipe::new(line(1_000_000, 0, Buffer::Packets(10)), 0, 0);
         pipe.offer(0, 1_000, 'a').unwrap();
         let mut swallowed = vec![];
-        pipe.cut(|packet| swallowed.push(packet));
+        pipe.cut(0, |packet| swallowed.push(packet));
         assert_eq!(swallowed, ['a']);
         assert_eq!(pipe.offer(1, 1_000, 'b'), Err(Refusal::Outage));
         pipe.restore();

@@ -8,6 +8,7 @@ mod policies;
 mod rules;
 mod sweep;
 mod tcp;
+mod trace;
 mod worlds;
 mod written;
 
@@ -67,6 +68,7 @@ fn two_lines_are_enough_and_the_rest_is_said_by_defaults() {
         fiber.down,
         Line {
             rate_bps: 40_000_000,
+            trace: None,
             delay: Duration::from_millis(6),
             // 100 ms of the rate.
             buffer: Buffer::Bytes(500_000),
@@ -96,12 +98,17 @@ fn the_scenarios_of_the_repository_are_right() {
     #[expect(clippy::disallowed_methods, reason = "the examples are files")]
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|kind| kind != "toml") {
+            continue;
+        }
         let file = ScenarioFile::load(&path).unwrap_or_else(|error| panic!("{error}"));
         assert!(!file.runs().is_empty());
         names.push(file.first().name.clone());
     }
     names.sort();
     let expected = [
+        "bufferbloat",
+        "cellular",
         "demo",
         "multihomed",
         "office",
@@ -121,7 +128,7 @@ fn the_examples_of_the_documentation_are_right() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    let [scenario, rule, groups, sweep] = blocks[..] else {
+    let [scenario, traces, rule, groups, sweep] = blocks[..] else {
         panic!("{} blocks", blocks.len())
     };
     assert_eq!(parse(scenario).unwrap().runs().len(), 2 * 20);
@@ -130,6 +137,12 @@ fn the_examples_of_the_documentation_are_right() {
     let (links, _) = scenario.split_once("fault").unwrap();
     let with_rule = parse(&format!("{links}\n{servers}\n{rule}")).unwrap();
     assert_eq!(site(with_rule.first()).rules.len(), 1);
+    assert!(
+        site(parse(traces).unwrap().first())
+            .links
+            .iter()
+            .all(|link| link.down.trace.is_some())
+    );
     assert_eq!(parse(groups).unwrap().first().load.users(), 8);
     assert_eq!(
         parse(&format!("{scenario}{sweep}")).unwrap().runs().len(),
