@@ -266,8 +266,9 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 		*ab_first_remote(wan) = p->dst;
 		lan->first_remote_port = wan->first_remote_port = p->proto == IPPROTO_UDP ? p->dport : 0;
 	} else {
-		/* Known even if the SYN goes no further: what is acknowledged is never more. Where none was seen all is behind it. */
-		lan->tcp.isn = p->seq - !(p->tcp_flags & TCP_SYN);
+		/* Known even if the SYN goes no further: what is acknowledged is never more. What answers who asked is behind a SYN, of
+		 * which another may be an answer again. */
+		lan->tcp.isn = p->seq - (is_asked(s) && !(p->tcp_flags & TCP_SYN));
 		lan->tcp.end = p->end;
 	}
 }

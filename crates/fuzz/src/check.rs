@@ -151,10 +151,13 @@ impl<'a> Case<'a> {
     /// A later fragment speaks, too, and may begin a mapping where its first fragment's has ended.
     fn remember_remote(&mut self, came: &Ip) {
         let begun: Vec<_> = self.memory.ports_of(self.port, came).collect();
-        let ports = came.ports().map_or(begun, |ports| vec![ports]);
-        for (local, remote) in ports.into_iter().map(|ports| ends(Way::Out, came, ports)) {
-            if let Ok(flow) = self.flow(came.proto(), local, remote) {
-                let mapping = (came.proto(), local, flow.opened_ns);
+        let flows = came
+            .ports()
+            .map_or(begun, |ports| vec![(came.proto(), ports)]);
+        for (proto, ports) in flows {
+            let (local, remote) = ends(Way::Out, came, ports);
+            if let Ok(flow) = self.flow(proto, local, remote) {
+                let mapping = (proto, local, flow.opened_ns);
                 self.memory.speak(mapping, remote.0);
             }
         }
@@ -371,6 +374,7 @@ impl<'a> Case<'a> {
         let from = came.src();
         let is_ours = lan_of(from).is_some() || link_of(from).is_some();
         demand!(!is_ours, "{from} is not on a link");
+        demand!(!is_never_forwarded(from), "{from} is nobody's to the LAN");
         let is_open = self.rig.told.udp_open && came.proto() == UDP;
         let mapping = (came.proto(), local, flow.opened_ns);
         let hears = is_open || came.proto() == TCP || self.memory.hears(mapping, from);
@@ -391,9 +395,9 @@ impl<'a> Case<'a> {
     fn of_datagram(&self, way: Way, came: &Ip, left: &Ip) -> Verdict {
         let address = changed_address(way, left);
         let mut begun = self.memory.ports_of(self.port, came);
-        let is_begun = begun.any(|from| {
+        let is_begun = begun.any(|(proto, from)| {
             let (local, remote) = ends(way, came, from);
-            let flow = self.flow(came.proto(), local, remote);
+            let flow = self.flow(proto, local, remote);
             flow.is_ok_and(|flow| {
                 self.demand_end(way, &flow, (address, flow.other_port.get()))
                     .is_ok()

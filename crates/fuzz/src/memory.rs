@@ -16,7 +16,8 @@ type Mapping = (u8, End, u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Datagram {
     link: Option<u16>,
-    proto: u8,
+    /// None of IPv6, whose fragments need not tell it (RFC 8200 section 4.5).
+    proto: Option<u8>,
     src: IpAddr,
     dst: IpAddr,
     id: u32,
@@ -29,7 +30,7 @@ impl Datagram {
                 Port::Lan(_) => None,
                 Port::Link(link) => Some(link),
             },
-            proto: ip.proto(),
+            proto: (!ip.is_ipv6()).then(|| ip.proto()),
             src: ip.src(),
             dst: ip.dst(),
             id: ip.id(),
@@ -37,10 +38,10 @@ impl Datagram {
     }
 }
 
-/// Ports of the first fragments that came, and the id under which the last of them was sent.
+/// Protocol and ports of the first fragments that came, and the id under which the last of them was sent.
 #[derive(Clone, Debug, Default)]
 struct Begun {
-    ports: HashSet<(u16, u16)>,
+    ports: HashSet<(u8, (u16, u16))>,
     sent_as: Option<u32>,
 }
 
@@ -92,12 +93,12 @@ impl Memory {
             return;
         }
         let begun = self.datagrams.entry(Datagram::of(port, came)).or_default();
-        begun.ports.insert(ports);
+        begun.ports.insert((came.proto(), ports));
         begun.sent_as = left.filter(|left| left.is_fragment()).map(Ip::id);
     }
 
-    /// The ports that a later fragment may be of.
-    pub fn ports_of(&self, port: Port, later: &Ip) -> impl Iterator<Item = (u16, u16)> {
+    /// The protocols and ports that a later fragment may be of.
+    pub fn ports_of(&self, port: Port, later: &Ip) -> impl Iterator<Item = (u8, (u16, u16))> {
         let begun = self.datagrams.get(&Datagram::of(port, later));
         begun
             .into_iter()

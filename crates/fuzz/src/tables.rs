@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::build::End;
 use crate::kernel::RawMap;
-use crate::read::{Ip, TCP, pod};
+use crate::read::{ICMP6, Ip, TCP, UDP, pod};
 use crate::shares::{self, Shares};
 use crate::site::{LINKS, Port, Told, link_of};
 
@@ -43,11 +43,13 @@ impl Touched {
             Port::Lan(_) => (abi::SIDE_LAN, ip.src(), ip.dst()),
             Port::Link(link) => (abi::side_of_link(link), ip.dst(), ip.src()),
         };
-        if side == abi::SIDE_LAN {
-            self.spoken.insert((ip.proto(), local, remote));
-        }
-        if ip.is_fragment() {
-            self.hosts.insert((side, ip.proto(), local));
+        for proto in protos_of(ip) {
+            if side == abi::SIDE_LAN {
+                self.spoken.insert((proto, local, remote));
+            }
+            if ip.is_fragment() {
+                self.hosts.insert((side, proto, local));
+            }
         }
         let Some((from, to)) = ip.ports() else { return };
         let (local_port, remote_port) = match port {
@@ -88,6 +90,14 @@ impl Touched {
         self.hosts.clear();
         self.openers.clear();
         self.spoken.clear();
+    }
+}
+
+/// What it may be of: a later fragment of IPv6 need not tell (RFC 8200 section 4.5).
+fn protos_of(ip: &Ip) -> Vec<u8> {
+    match ip.is_ipv6() && ip.is_later_fragment() {
+        true => vec![TCP, UDP, ICMP6],
+        false => vec![ip.proto()],
     }
 }
 

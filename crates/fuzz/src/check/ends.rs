@@ -34,7 +34,8 @@ impl Case<'_> {
 
     /// Connections of a packet that have ended since the last that was looked at, as their LAN hosts' streams.
     fn ended(&mut self, came: &Ip) -> Vec<Stream> {
-        let begun: Vec<_> = self.memory.ports_of(self.port, came).collect();
+        let begun = self.memory.ports_of(self.port, came);
+        let begun: Vec<_> = begun.map(|(_, ports)| ports).collect();
         let ports = came.ports().into_iter().chain(begun);
         let connections: Vec<_> = ports
             .filter_map(|ports| self.connection(came, ports))

@@ -1,9 +1,12 @@
 //! ICMP errors about a flow's packets.
 
+use std::net::IpAddr;
+
 use super::same::{changed_at, changed_in_header, demand_equal, header_sum, port_at};
 use super::{Case, Verdict, Way, changed_address, demand_hop, end_of, ends};
 use crate::memory::stream;
 use crate::read::Ip;
+use crate::site::{Port, is_never_forwarded, link_of};
 use crate::sum;
 
 impl Case<'_> {
@@ -41,7 +44,33 @@ impl Case<'_> {
             "outer and quoted address differ"
         );
         demand_quoted_sums(&was, &is)?;
-        is_the_same_error(way, &came, &left, &was)
+        let expected = match way {
+            Way::In => self.named(&came, &left)?,
+            Way::Out => came.bytes.to_vec(),
+        };
+        is_the_same_error(way, expected, &left, &was)
+    }
+
+    /// The error as it came, but from the link's address if it came from one that is known on one line alone.
+    fn named(&self, came: &Ip, left: &Ip) -> Result<Vec<u8>, String> {
+        let (from, named) = (came.src(), left.src());
+        let mut expected = came.bytes.to_vec();
+        if !is_of_line(from) {
+            demand!(!is_never_forwarded(from), "{from} is nobody's to the LAN");
+            return Ok(expected);
+        }
+        let is_links = matches!(self.port, Port::Link(link) if link_of(named) == Some(link));
+        demand!(is_links, "{from} became {named}, which is not the link's");
+        let (at, length) = came.addresses();
+        expected[at..at + length].copy_from_slice(&left.bytes[at..at + length]);
+        Ok(expected)
+    }
+}
+
+fn is_of_line(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 
@@ -65,11 +94,10 @@ fn demand_quoted_sums(was: &Ip, is: &Ip) -> Verdict {
     Ok(())
 }
 
-/// Nothing changed but what translation does, outside and in the quote, which was `was`.
-fn is_the_same_error(way: Way, came: &Ip, left: &Ip, was: &Ip) -> Verdict {
+/// Nothing of what was `expected` changed but what translation does, outside and in the quote, which was `was`.
+fn is_the_same_error(way: Way, mut expected: Vec<u8>, left: &Ip, was: &Ip) -> Verdict {
     let inner = way.back();
-    let quote = came.header() + 8;
-    let mut expected = came.bytes.to_vec();
+    let quote = left.header() + 8;
     let check = sum::field_of(was).filter(|at| at + 2 <= was.body().len());
     let quoted = [
         Some(changed_at(inner, was)),
@@ -81,8 +109,8 @@ fn is_the_same_error(way: Way, came: &Ip, left: &Ip, was: &Ip) -> Verdict {
         .into_iter()
         .flatten()
         .map(|(at, length)| (quote + at, length));
-    let message = [(came.header() + 2, 2)];
-    for (at, length) in changed_in_header(way, came).chain(message).chain(quoted) {
+    let message = [(left.header() + 2, 2)];
+    for (at, length) in changed_in_header(way, left).chain(message).chain(quoted) {
         expected[at..at + length].copy_from_slice(&left.bytes[at..at + length]);
     }
     demand_equal(&expected, left.bytes)
