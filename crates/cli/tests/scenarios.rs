@@ -320,6 +320,37 @@ fn a_long_download_over_a_drawn_trace_is_as_fast_in_the_laboratory_as_in_the_sim
 }
 
 #[test]
+fn links_that_share_a_line_beyond_have_it_once_in_either_world() {
+    let house = House::new(
+        r#"
+        length = "4s"
+        policies = ["RR"]
+        shared.core = { rate = "6mbit", delay = "3ms" }
+        link.a = { down = "5mbit", up = "2mbit", delay = "5ms", beyond = "core" }
+        link.b = { down = "5mbit", up = "2mbit", delay = "5ms", beyond = "core" }
+        workload = { kind = "continuous", users = 4, downloads = 2, size = "100kB" }
+        "#,
+    );
+    for world in ["sim", "lab"] {
+        let output = house.run(world, &["--out", world, "--csv"]);
+        let rows = house.directory_of(world).join("transfers.csv");
+        let transfers = read_transfers_csv(&rows).unwrap();
+        let carried = |link: &str| {
+            let of_link = transfers.iter().filter(|t| t.link.as_deref() == Some(link));
+            of_link.count()
+        };
+        // Some transfers begin and end within the run: 6 Mbit/s for 4 s are 30 of 100 kB, two lines would carry 50.
+        let complete = transfers.iter().filter(|t| t.outcome.is_ok()).count();
+        assert!(
+            (15..=30).contains(&complete),
+            "{world}: {complete}, {}",
+            text(&output.stderr)
+        );
+        assert!(carried("a") > 5 && carried("b") > 5, "{world}");
+    }
+}
+
+#[test]
 fn a_laboratory_that_is_held_up_marks_its_run_invalid_and_fails() {
     let house = House::new(HOUSE);
     let mut command = house.command("lab", &["--out", "lab"]);

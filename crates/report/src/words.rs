@@ -129,8 +129,14 @@ fn link(link: &LinkPlan) -> Vec<Fact> {
         fact(format!("{name} up"), line(&link.up)),
     ];
     if let Some(beyond) = &link.beyond {
-        facts.push(fact(format!("beyond {name}, down"), line(&beyond.down)));
-        facts.push(fact(format!("beyond {name}, up"), line(&beyond.up)));
+        let shared = beyond.shared.as_ref();
+        let shared = shared.map_or_else(String::new, |line| format!(", {line}, which links share"));
+        for (direction, hop) in [("down", &beyond.down), ("up", &beyond.up)] {
+            facts.push(fact(
+                format!("beyond {name}, {direction}"),
+                line(hop) + &shared,
+            ));
+        }
     }
     let weight = link.weight.map(|weight| format!("weight {weight}"));
     let metered = link.metered.then(|| "metered".to_owned());

@@ -153,6 +153,12 @@ pub enum Declared {
 }
 
 impl LinkPlan {
+    /// The name of the line that a fault beyond this link is about: that of the link, or what links share.
+    pub fn beyond_name(&self) -> &str {
+        let shared = self.beyond.as_ref().and_then(|hop| hop.shared.as_deref());
+        shared.unwrap_or(&self.name)
+    }
+
     /// The rates that the gateway is told, down and up.
     pub fn declared_bps(&self) -> [Option<u64>; 2] {
         match self.declared {
@@ -180,6 +186,9 @@ impl LinkPlan {
 /// The hop behind the provider.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Beyond {
+    /// Its name, if links share it: all that have this name have this one hop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<String>,
     /// From the internet to the users.
     pub down: Line,
     /// From the users to the internet.
@@ -628,7 +637,10 @@ impl Run {
         for link in &mut site.links {
             seed(format!("link {}", link.name), &mut link.down, &mut link.up);
             if let Some(beyond) = &mut link.beyond {
-                let place = format!("beyond {}", link.name);
+                let place = match &beyond.shared {
+                    Some(name) => format!("shared {name}"),
+                    None => format!("beyond {}", link.name),
+                };
                 seed(place, &mut beyond.down, &mut beyond.up);
             }
         }

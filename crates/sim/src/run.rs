@@ -29,7 +29,7 @@ use crate::world::World;
 
 use carriers::{Behind, Stripes};
 use homes::Homes;
-use scene::{Scene, Way, Wires};
+use scene::{Scene, Shared, Way, Wires};
 use trunking::Trunking;
 
 /// Why a scenario cannot be run in virtual time.
@@ -144,10 +144,11 @@ fn play_site<W: Way>(
     progress: &mut dyn FnMut(Time),
 ) -> Result<Record, SimError> {
     let mut network = World::new(run.seed);
+    let mut shared = Shared::new();
     let wires: Vec<Wires> = site
         .links
         .iter()
-        .map(|link| Wires::lay(&mut network, link))
+        .map(|link| Wires::lay(&mut network, link, &mut shared))
         .collect();
     let series = |link: &scenario::LinkPlan| {
         LinkSeries::new(link.name.clone(), link.down.rate_bps, link.up.rate_bps)

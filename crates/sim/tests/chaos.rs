@@ -57,6 +57,7 @@ fn anything(random: &mut impl Rng) -> Scenario {
     for name in NAMES {
         let mut link = link(name, random.random_range(500_000..20_000_000));
         link.beyond = Some(Beyond {
+            shared: None,
             down: line(10 * MBIT, ms(5)),
             up: line(5 * MBIT, ms(random.random_range(0..50))),
         });

@@ -77,6 +77,7 @@ fn flows_follow_the_rates_of_unequal_links() {
 fn flows_follow_the_round_trips_to_a_node_behind_the_last_mile() {
     let mut congested = link("far", 20 * MBIT);
     congested.beyond = Some(Beyond {
+        shared: None,
         down: line(20 * MBIT, ms(30)),
         up: line(20 * MBIT, Duration::ZERO),
     });
@@ -197,6 +198,7 @@ fn with_cut(load: Load, place: Place, direction: Option<Direction>) -> Scenario 
     let mut links = two_links();
     for link in &mut links {
         link.beyond = Some(Beyond {
+            shared: None,
             down: line(50 * MBIT, ms(5)),
             up: line(50 * MBIT, ms(5)),
         });
@@ -281,6 +283,7 @@ fn a_round_trip_longer_than_the_syn_timer_costs_no_policy_a_second_one() {
     let mut links = two_links();
     for link in &mut links {
         link.beyond = Some(Beyond {
+            shared: None,
             down: line(50 * MBIT, ms(590)),
             up: line(50 * MBIT, ms(590)),
         });

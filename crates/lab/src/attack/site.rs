@@ -177,7 +177,13 @@ impl Site {
                 router.add_address(ISP_DEVICE, access.next_hop, access.prefix_len)?;
             }
             address_wan(index, &self.spec, &self.gateway)?;
-            let delay = lay_transit(index, &self.spec, &self._emulator, &router, &self.internet)?;
+            let delay = lay_transit(
+                index,
+                &self.spec,
+                &self._emulator,
+                [&router, &self.internet],
+                None,
+            )?;
             self.delays.extend(delay);
             self.routers.push(router);
         }

@@ -51,6 +51,7 @@ fn isp(index: u8, link: &LinkPlan) -> IspSpec {
     let beyond = link.beyond.as_ref();
     IspSpec {
         beyond: beyond.map(|hop| shape(&hop.down, &hop.up)),
+        shares: beyond.and_then(|hop| hop.shared.clone()),
         routed: !link.nat,
         told: Told {
             rates: link.declared,

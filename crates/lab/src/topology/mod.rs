@@ -117,6 +117,8 @@ pub struct IspSpec {
     pub shape: LinkShape,
     /// Between the ISP's router and the internet; a plain cable if absent.
     pub beyond: Option<LinkShape>,
+    /// The name of the line beyond, if ISPs share it: all those that have the same name here.
+    pub shares: Option<String>,
     /// What it gives the gateway of each address family, where it has that family.
     pub access: PerFamily<Option<Access>>,
     /// IP MTU between the ISP's router and the internet; smaller than the link's for path MTU discovery.
@@ -168,6 +170,7 @@ impl IspSpec {
             name: name.into(),
             shape,
             beyond: None,
+            shares: None,
             access: Self::accesses(index, 2),
             path_mtu_bytes: 1500,
             routed: false,
@@ -316,6 +319,16 @@ impl LabSpec {
         SocketAddr::new(address, SERVER_PORT)
     }
 
+    /// The first ISP that has the line beyond which this one has, if that is another.
+    fn shared_with(&self, index: usize) -> Option<usize> {
+        let name = self.isps[index].shares.as_ref()?;
+        let first = self
+            .isps
+            .iter()
+            .position(|isp| isp.shares.as_ref() == Some(name));
+        first.filter(|first| *first != index)
+    }
+
     fn servers_of(&self, family: Family) -> impl Iterator<Item = SocketAddr> {
         let address = move |index: u8| SERVERS.address(family, index.into());
         (0..self.servers).map(move |index| SocketAddr::new(address(index), SERVER_PORT))
@@ -329,8 +342,10 @@ pub struct Lab {
     under_test: Option<Anabranch>,
     server: HttpServer,
     links: Vec<Link>,
-    /// The second hops of those links that have one.
-    beyond: Vec<Option<Link>>,
+    /// The second hops, each once.
+    beyond: Vec<Link>,
+    /// Which of those a link has.
+    beyond_of: Vec<Option<usize>>,
     emulator: Emulator,
     clients: Namespace,
     gateway: Namespace,
@@ -358,12 +373,17 @@ impl Lab {
             internet.add_address("lo", server.ip(), host_bits(server.ip()))?;
         }
         let emulator = Emulator::start(spec.seed)?;
-        let (mut links, mut beyond, mut routers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut links, mut routers) = (Vec::new(), Vec::new());
+        let (mut beyond, mut beyond_of) = (Vec::new(), Vec::new());
         for (index, isp) in spec.isps.iter().enumerate() {
             let router = Namespace::create(&isp.name)?;
             settle(&router, &spec.tcp, spec.families)?;
             links.push(lay_access(index, spec, &emulator, &inside, &router)?);
-            beyond.push(lay_transit(index, spec, &emulator, &router, &internet)?);
+            let shared = spec.shared_with(index).and_then(|other| beyond_of[other]);
+            let line = shared.map(|line: usize| &mut beyond[line]);
+            let laid = lay_transit(index, spec, &emulator, [&router, &internet], line)?;
+            beyond_of.push(shared.or(laid.is_some().then_some(beyond.len())));
+            beyond.extend(laid);
             routers.push(router);
         }
         let server = HttpServer::start(&internet, &servers, &spec.file_bytes)?;
@@ -373,6 +393,7 @@ impl Lab {
             server,
             links,
             beyond,
+            beyond_of,
             emulator,
             clients,
             gateway: inside,
@@ -421,7 +442,11 @@ impl Lab {
 
     /// All emulated lines: the last miles, then the second hops.
     pub(crate) fn hops(&self) -> impl Iterator<Item = &Link> {
-        self.links.iter().chain(self.beyond.iter().flatten())
+        self.links.iter().chain(&self.beyond)
+    }
+
+    fn second_hop(&self, index: usize) -> Option<&Link> {
+        self.beyond_of[index].map(|line| &self.beyond[line])
     }
 
     /// The traces of all lines begin at `epoch`.
@@ -431,7 +456,7 @@ impl Lab {
 
     /// The emulated second hop of an ISP.
     pub fn beyond(&self, link: &str) -> Result<&Link> {
-        let hop = self.beyond[self.index(link)?].as_ref();
+        let hop = self.second_hop(self.index(link)?);
         hop.ok_or_else(|| LabError::NoSecondHop { link: link.into() })
     }
 
@@ -517,7 +542,7 @@ impl Lab {
     }
 
     fn is_whole(&self, index: usize) -> Result<bool> {
-        let mut lines = [Some(&self.links[index]), self.beyond[index].as_ref()]
+        let mut lines = [Some(&self.links[index]), self.second_hop(index)]
             .into_iter()
             .flatten();
         lines.try_fold(true, |whole, line| Ok(whole && !line.is_cut()?))
@@ -579,7 +604,7 @@ impl Lab {
     pub fn report(&self) -> Result<LabReport> {
         let links = self.links.iter().map(Link::report);
         let links = links.collect::<Result<Vec<_>, _>>()?;
-        let beyond = self.beyond.iter().flatten().map(Link::report);
+        let beyond = self.beyond.iter().map(Link::report);
         let beyond = beyond.collect::<Result<Vec<_>, _>>()?;
         Ok(LabReport {
             kernel: read("/proc/sys/kernel/osrelease")?,
@@ -686,7 +711,7 @@ pub struct LabReport {
     pub devices: BTreeMap<String, Counters>,
     /// The last miles.
     pub links: Vec<LinkReport>,
-    /// The second hops.
+    /// The second hops, each once.
     pub beyond: Vec<LinkReport>,
     /// Why the figures cannot be trusted; empty if they can.
     pub problems: Vec<String>,
@@ -829,21 +854,26 @@ fn transit(index: usize, family: Family) -> ([IpAddr; 2], u8) {
     }
 }
 
+/// The line beyond, if it is a new one; `shared` is one that there is.
 pub(crate) fn lay_transit(
     index: usize,
     spec: &LabSpec,
     emulator: &Emulator,
-    router: &Namespace,
-    internet: &Namespace,
+    [router, internet]: [&Namespace; 2],
+    shared: Option<&mut Link>,
 ) -> Result<Option<Link>> {
     let device = format!("isp{index}");
     let isp = &spec.isps[index];
-    let hop = match &isp.beyond {
-        None => router.veth("upstream", internet, &device).map(|()| None)?,
-        Some(shape) => {
-            let [near, far] = [(router, "upstream"), (internet, device.as_str())]
-                .map(|(namespace, device)| End { namespace, device });
-            let name = format!("{} beyond", isp.name);
+    let [near, far] = [(router, "upstream"), (internet, device.as_str())]
+        .map(|(namespace, device)| End { namespace, device });
+    let hop = match (&isp.beyond, shared) {
+        (None, _) => router.veth("upstream", internet, &device).map(|()| None)?,
+        (Some(_), Some(line)) => emulator.join(line, near, far).map(|()| None)?,
+        (Some(shape), None) => {
+            let name = match &isp.shares {
+                Some(shared) => format!("{shared}, which is shared"),
+                None => format!("{} beyond", isp.name),
+            };
             Some(emulator.connect(&name, near, far, shape.clone())?)
         }
     };

@@ -8,7 +8,7 @@ use anabranch_config::{BadInput, Source, Span, did_you_mean};
 use super::link_names;
 use super::network::{DELAY_MAX, loss};
 use super::written::{ChangeText, FaultTable, PlaceText};
-use crate::{Change, Direction, Fault, Line, Network, Place};
+use crate::{Change, Direction, Fault, Line, LinkPlan, Network, Place};
 
 pub(super) fn faults(
     source: &Source<'_>,
@@ -21,7 +21,7 @@ pub(super) fn faults(
         faults.push((index, fault(source, index, table, network, limit)?));
     }
     faults.sort_by_key(|(_, fault)| fault.at);
-    follow(source, &faults)?;
+    follow(source, &faults, network)?;
     Ok(faults.into_iter().map(|(_, fault)| fault).collect())
 }
 
@@ -133,16 +133,30 @@ fn change(table: &FaultTable) -> Result<Change, &'static str> {
     }
 }
 
+/// Links that share a line share what happens to it.
+fn line_name<'a>(fault: &'a Fault, network: &'a Network) -> &'a str {
+    match (network, fault.place) {
+        (Network::Site(site), Place::Beyond) => {
+            let link = site.links.iter().find(|link| link.name == fault.link);
+            link.map_or(&fault.link, LinkPlan::beyond_name)
+        }
+        _ => &fault.link,
+    }
+}
+
 /// Plays the faults through: nothing whole is restored, nothing cut is cut.
-fn follow(source: &Source<'_>, faults: &[(usize, Fault)]) -> Result<(), BadInput> {
+fn follow(
+    source: &Source<'_>,
+    faults: &[(usize, Fault)],
+    network: &Network,
+) -> Result<(), BadInput> {
     let mut cut: BTreeSet<(&str, Place, Direction)> = BTreeSet::new();
     for (index, fault) in faults {
         let directions = fault
             .direction
             .map_or(Direction::BOTH.to_vec(), |one| vec![one]);
-        let lines = directions
-            .into_iter()
-            .map(|d| (fault.link.as_str(), fault.place, d));
+        let name = line_name(fault, network);
+        let lines = directions.into_iter().map(|d| (name, fault.place, d));
         let lines: Vec<_> = lines.collect();
         let possible = match fault.change {
             Change::Cut => lines.into_iter().all(|line| cut.insert(line)),

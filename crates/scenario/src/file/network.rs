@@ -1,14 +1,15 @@
 //! `[link]` and `[trunk]`
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_config::{BadInput, Rate, Share, Source, Span, is_name};
+use anabranch_config::{BadInput, Rate, Share, Source, Span, did_you_mean, is_name};
 use anabranch_core::multilink;
 
 use super::written::{
-    BufferText, DeclaredText, File, HopTable, LineTable, LineText, LinkTable, LossText, TraceText,
-    TrunkTable, hop_of,
+    BeyondText, BufferText, DeclaredText, File, HopTable, LineTable, LineText, LinkTable, LossText,
+    TraceText, TrunkTable, hop_of,
 };
 use super::{queue, trace};
 use crate::{
@@ -74,6 +75,9 @@ pub(super) fn network(
             r#"no link; write link.NAME = { down = "40mbit", up = "20mbit", delay = "6ms" } or a [trunk]"#,
         )),
         (None, false) => site(lines, file).map(Network::Site),
+        (Some(_), true) if !file.shared.is_empty() => {
+            Err(source.bad(&["shared"], "a trunk has nothing beyond its sublinks; leave it out"))
+        }
         (Some(_), true) if file.nat.is_some() => {
             Err(source.bad(&["nat"], "a trunk has no NAT; leave it out"))
         }
@@ -101,15 +105,69 @@ fn site(lines: &Lines<'_>, file: &File) -> Result<Site, BadInput> {
             "has no weight but others have; give every link a weight, or none",
         ));
     }
+    let shared = shared(lines, file)?;
     let links = tables
         .into_iter()
-        .map(|(name, table)| link(lines, name, table, file.nat.unwrap_or(true)));
+        .map(|(name, table)| link(lines, name, table, &shared, file.nat.unwrap_or(true)));
     let links = links.collect::<Result<_, _>>()?;
     Ok(Site::new(links))
 }
 
+/// Lines beyond several links by their names; each has a link at least.
+fn shared(lines: &Lines<'_>, file: &File) -> Result<BTreeMap<String, Beyond>, BadInput> {
+    let line = |(name, hop): (&String, &HopTable)| {
+        let key = ["shared", name];
+        let bad = |problem: String| Err(lines.source.bad(&key, problem));
+        if !is_name(name, NAME_CHARS_MAX) {
+            return bad(format!(
+                "a name has 1 to {NAME_CHARS_MAX} letters, digits, '-' and '_'"
+            ));
+        }
+        if file.link.contains_key(name) {
+            return bad("a link has this name; give the line another".to_owned());
+        }
+        let is_it = |link: &LinkTable| link.beyond == Some(BeyondText::Shared(name.clone()));
+        if !file.link.values().any(is_it) {
+            return bad(format!(
+                r#"no link has it; write beyond = "{name}" in those that share it"#
+            ));
+        }
+        let (down, up) = lines.hop(&key, hop, Duration::ZERO)?;
+        let shared = Some(name.clone());
+        Ok((name.clone(), Beyond { shared, down, up }))
+    };
+    file.shared.iter().map(line).collect()
+}
+
+fn beyond(
+    lines: &Lines<'_>,
+    name: &str,
+    written: &BeyondText,
+    shared: &BTreeMap<String, Beyond>,
+) -> Result<Beyond, BadInput> {
+    let key = ["link", name, "beyond"];
+    match written {
+        BeyondText::Own(hop) => {
+            let (down, up) = lines.hop(&key, hop, Duration::ZERO)?;
+            let shared = None;
+            Ok(Beyond { shared, down, up })
+        }
+        BeyondText::Shared(line) => shared.get(line).cloned().ok_or_else(|| {
+            let meant = did_you_mean(line, shared.keys().map(String::as_str));
+            let problem = format!("no such line; write [shared.{line}]{meant}");
+            lines.source.bad(&key, problem)
+        }),
+    }
+}
+
 /// `nat` holds where the link says nothing of it.
-fn link(lines: &Lines<'_>, name: &str, table: &LinkTable, nat: bool) -> Result<LinkPlan, BadInput> {
+fn link(
+    lines: &Lines<'_>,
+    name: &str,
+    table: &LinkTable,
+    shared: &BTreeMap<String, Beyond>,
+    nat: bool,
+) -> Result<LinkPlan, BadInput> {
     let key = ["link", name];
     let bad = |part: &str, problem: &str| Err(lines.source.bad(&["link", name, part], problem));
     if !is_name(name, NAME_CHARS_MAX) {
@@ -130,10 +188,7 @@ fn link(lines: &Lines<'_>, name: &str, table: &LinkTable, nat: bool) -> Result<L
     let (down, up) = lines.hop(&key, &hop, DELAY_DEFAULT)?;
     let beyond = match &table.beyond {
         None => None,
-        Some(hop) => {
-            let (down, up) = lines.hop(&["link", name, "beyond"], hop, Duration::ZERO)?;
-            Some(Beyond { down, up })
-        }
+        Some(written) => Some(beyond(lines, name, written, shared)?),
     };
     Ok(LinkPlan {
         name: name.to_owned(),

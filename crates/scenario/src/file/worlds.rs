@@ -1,5 +1,7 @@
 //! What a world can do: mostly the laboratory less than the simulator.
 
+use std::collections::BTreeSet;
+
 use anabranch_config::{BadInput, Source};
 use anabranch_core::rules::{Class, WhenNone};
 
@@ -101,7 +103,7 @@ fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Resul
     refuse_class(source, site, "flows_per_host", problem, |class| {
         class.flows_per_host.is_some()
     })?;
-    let rates = site.links.iter().flat_map(lines).map(|line| line.rate_bps);
+    let rates = lines_of(site).into_iter().map(|line| line.rate_bps);
     let rate_bps: u64 = rates.sum();
     if rate_bps > LAB_RATE_MAX_BPS {
         let problem = too_fast(rate_bps, "all lines and directions");
@@ -142,6 +144,18 @@ fn trunk_fits_lab(source: &Source<'_>, trunk: &Trunk) -> Result<(), BadInput> {
         }
         None => Ok(()),
     }
+}
+
+/// Those that links share once.
+fn lines_of(site: &Site) -> Vec<&Line> {
+    let mut shared = BTreeSet::new();
+    let mut all = Vec::new();
+    for link in &site.links {
+        let name = link.beyond.as_ref().and_then(|hop| hop.shared.as_ref());
+        let is_first = name.is_none_or(|name| shared.insert(name));
+        all.extend(lines(link).take(if is_first { 4 } else { 2 }));
+    }
+    all
 }
 
 fn lines(link: &LinkPlan) -> impl Iterator<Item = &Line> {

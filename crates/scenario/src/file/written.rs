@@ -31,6 +31,9 @@ pub(super) struct File {
     pub nat: Option<bool>,
     #[serde(default)]
     pub link: BTreeMap<String, LinkTable>,
+    /// Lines that several links have beyond.
+    #[serde(default)]
+    pub shared: BTreeMap<String, HopTable>,
     pub trunk: Option<TrunkTable>,
     #[serde(default)]
     pub fault: Vec<FaultTable>,
@@ -72,7 +75,7 @@ pub(super) struct LinkTable {
     pub buffer: Option<BufferText>,
     pub queue: Option<QueueText>,
     pub trace: Option<TraceText>,
-    pub beyond: Option<HopTable>,
+    pub beyond: Option<BeyondText>,
     pub declared: Option<DeclaredText>,
     #[serde(default)]
     pub metered: bool,
@@ -152,6 +155,13 @@ pub(super) struct LineTable {
     pub buffer: Option<BufferText>,
     pub queue: Option<QueueText>,
     pub trace: Option<TraceText>,
+}
+
+/// A hop of the link's own, or the name of one in `[shared]`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum BeyondText {
+    Own(Box<HopTable>),
+    Shared(String),
 }
 
 /// `true`, `false`, a rate for both directions, or one for each.
@@ -573,6 +583,7 @@ read_either!(
     BufferText,
     QueueText,
     TraceText,
+    BeyondText,
     DeclaredText,
     Seeds,
     PolicyText,
@@ -705,6 +716,19 @@ impl Either for TraceText {
 
     fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
         table(written).map(TraceText::Drawn)
+    }
+}
+
+impl Either for BeyondText {
+    const EXPECTED: &'static str =
+        "the hop behind the provider: a table, or the name of one in [shared]";
+
+    fn of_text<E: Error>(name: &str) -> Result<Self, E> {
+        Ok(BeyondText::Shared(name.to_owned()))
+    }
+
+    fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
+        table(written).map(|hop| BeyondText::Own(Box::new(hop)))
     }
 }
 

@@ -4,7 +4,7 @@
 pub const MAX_HOPS: usize = 3;
 
 /// One link of a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(u32);
 
 /// Marks the number of a link that one other feeds, and nothing else.

@@ -1,10 +1,12 @@
 //! A network with its load, its faults and whoever decides in it; and what is written down of it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_scenario::{
-    Change, Counts, Direction, Event, Fault, Line, LinkPlan, LinkReading, LinkSeries, Place, Tally,
+    Beyond, Change, Counts, Direction, Event, Fault, Line, LinkPlan, LinkReading, LinkSeries,
+    Place, Tally,
 };
 
 use super::{SimError, nanos};
@@ -49,6 +51,9 @@ pub(super) trait Way: Site + Carrier {
     }
 }
 
+/// Lines that several links have beyond, down and up.
+pub(super) type Shared = BTreeMap<String, (LinkId, LinkId)>;
+
 /// The lines of one link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wires {
@@ -62,14 +67,20 @@ pub(super) struct Wires {
 }
 
 impl Wires {
-    pub fn lay(net: &mut Net, plan: &LinkPlan) -> Wires {
+    /// `shared` has the lines beyond that were laid for links before this one, by their names.
+    pub fn lay(net: &mut Net, plan: &LinkPlan, shared: &mut Shared) -> Wires {
+        let (down, up) = (add(net, &plan.down), add(net, &plan.up));
+        let beyond = |beyond: &Beyond| {
+            let lay = |net: &mut Net| (add(net, &beyond.down), add(net, &beyond.up));
+            match &beyond.shared {
+                None => lay(net),
+                Some(name) => *shared.entry(name.clone()).or_insert_with(|| lay(net)),
+            }
+        };
         Wires {
-            down: add(net, &plan.down),
-            up: Some(add(net, &plan.up)),
-            beyond: plan
-                .beyond
-                .as_ref()
-                .map(|beyond| (add(net, &beyond.down), add(net, &beyond.up))),
+            down,
+            up: Some(up),
+            beyond: plan.beyond.as_ref().map(beyond),
             routed: !plan.nat,
         }
     }
@@ -282,22 +293,20 @@ impl<W: Way> Scene<W> {
             reassignments: self.way.reassignments(),
             ..Counts::default()
         };
-        for wires in &self.wires {
-            let (first, last) = wires.ends();
-            for line in first {
-                counts.offered += tally(net.counters(line).offered);
-            }
-            for line in last {
-                counts.delivered += tally(net.counters(line).delivered);
-            }
-            for line in wires.all() {
-                let counters = net.counters(line);
-                counts.overflowed += tally(counters.overflowed);
-                counts.early += tally(counters.early);
-                counts.marked += tally(counters.marked);
-                counts.lost += tally(counters.lost);
-                counts.cut += tally(counters.cut);
-            }
+        let (first, last): (Vec<_>, Vec<_>) = self.wires.iter().map(Wires::ends).unzip();
+        for line in each_once(first.into_iter().flatten()) {
+            counts.offered += tally(net.counters(line).offered);
+        }
+        for line in each_once(last.into_iter().flatten()) {
+            counts.delivered += tally(net.counters(line).delivered);
+        }
+        for line in each_once(self.wires.iter().flat_map(Wires::all)) {
+            let counters = net.counters(line);
+            counts.overflowed += tally(counters.overflowed);
+            counts.early += tally(counters.early);
+            counts.marked += tally(counters.marked);
+            counts.lost += tally(counters.lost);
+            counts.cut += tally(counters.cut);
         }
         counts
     }
@@ -349,6 +358,11 @@ impl<W: Way> Site for Scene<W> {
         self.load.told(net, &self.way, flow, news);
         self.way.told(net, flow, news);
     }
+}
+
+/// Lines, of which links may share some.
+fn each_once(lines: impl Iterator<Item = LinkId>) -> BTreeSet<LinkId> {
+    lines.collect()
 }
 
 fn tally(tally: link::Tally) -> Tally {

@@ -48,9 +48,16 @@ pub struct Faults {
 /// What runs inside the engine's thread on behalf of a handle.
 pub(super) type Request = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// One direction of one link, from the device at the same place in [`Engine::sockets`] to its neighbour's.
+/// A frame on its way, and the place in [`Engine::ports`] of the device it leaves by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Passing {
+    slot: Slot,
+    leaves: usize,
+}
+
+/// One direction of one link.
 pub(super) struct Lane {
-    pub pipe: Pipe<Slot>,
+    pub pipe: Pipe<Passing>,
     pub mtu_bytes: u32,
     pub faults: Faults,
     /// Sent while the device did not exist or was down: what unplugging a cable does.
@@ -60,7 +67,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(pipe: Pipe<Slot>, mtu_bytes: u32) -> Self {
+    pub(super) fn new(pipe: Pipe<Passing>, mtu_bytes: u32) -> Self {
         Self {
             pipe,
             mtu_bytes,
@@ -72,7 +79,7 @@ impl Lane {
         }
     }
 
-    fn take_in(&mut self, frames: &mut Frames, now: &Now, received: Received) {
+    fn take_in(&mut self, frames: &mut Frames, now: &Now, received: Received, leaves: usize) {
         if let Some(flaw) = received.flaw {
             self.refuse(flaw);
             return frames.give_back(received.slot);
@@ -81,11 +88,12 @@ impl Lane {
             .arrival_ns(received.realtime_ns)
             .max(self.last_arrival_ns);
         self.last_arrival_ns = arrived_ns;
+        let slot = received.slot;
         let offered = self
             .pipe
-            .offer(arrived_ns, received.ip_bytes, received.slot);
+            .offer(arrived_ns, received.ip_bytes, Passing { slot, leaves });
         if let Err(Refusal::Queue | Refusal::Outage) = offered {
-            frames.give_back(received.slot);
+            frames.give_back(slot);
         }
     }
 
@@ -107,14 +115,16 @@ impl Lane {
     /// Moves what is due, [`BATCH`] packets at most, to `due`.
     fn take_due(&mut self, frames: &mut Frames, due: &mut Due) {
         due.slots.clear();
+        due.leaves.clear();
         due.times_ns.clear();
         let now_ns = monotonic_ns();
         while due.slots.len() < BATCH {
             match self.pipe.pop(now_ns) {
                 None => break,
-                Some(arrival) if arrival.lost => frames.give_back(arrival.packet),
+                Some(arrival) if arrival.lost => frames.give_back(arrival.packet.slot),
                 Some(arrival) => {
-                    due.slots.push(arrival.packet);
+                    due.slots.push(arrival.packet.slot);
+                    due.leaves.push(arrival.packet.leaves);
                     due.times_ns.push(arrival.due_ns);
                 }
             }
@@ -133,7 +143,28 @@ impl Lane {
 #[derive(Default)]
 struct Due {
     slots: Vec<Slot>,
+    /// By which port each.
+    leaves: Vec<usize>,
     times_ns: Vec<u64>,
+}
+
+impl Due {
+    /// Those that leave by the same port as the one before them, with it.
+    fn runs(&self) -> impl Iterator<Item = (usize, &[Slot])> {
+        let mut rest = &self.slots[..];
+        let by_port = self.leaves.chunk_by(|one, next| one == next);
+        by_port.map(move |run| {
+            let (slots, after) = rest.split_at(run.len());
+            rest = after;
+            (run[0], slots)
+        })
+    }
+}
+
+/// A device, and the lane that what comes from it takes. What leaves that lane again leaves by the port at its side.
+pub(super) struct Port {
+    socket: PacketSocket,
+    pub lane: usize,
 }
 
 /// Both clocks at one moment.
@@ -167,10 +198,10 @@ fn monotonic_ns() -> u64 {
     clock_ns(Clock::CLOCK_MONOTONIC)
 }
 
-/// The lanes of all links: lane `i` reads socket `i` and writes socket `i ^ 1`.
+/// The lanes of all links: what port `i` reads leaves by port `i ^ 1`.
 pub(super) struct Engine {
     pub lanes: Vec<Lane>,
-    pub sockets: Vec<PacketSocket>,
+    pub ports: Vec<Port>,
     pub running: bool,
     frames: Frames,
     receiver: Receiver,
@@ -191,7 +222,7 @@ impl Engine {
         let watched = vec![pollfd(&*wake), pollfd(&timer)];
         Ok(Self {
             lanes: Vec::new(),
-            sockets: Vec::new(),
+            ports: Vec::new(),
             running: true,
             frames: Frames::default(),
             receiver: Receiver::new(),
@@ -210,7 +241,7 @@ impl Engine {
         prepare_thread(PRIORITY)?;
         while self.running {
             self.sleep()?;
-            for index in 0..self.lanes.len() {
+            for index in 0..self.ports.len() {
                 self.read(index);
             }
             self.obey();
@@ -227,7 +258,7 @@ impl Engine {
         let frames = &mut self.frames;
         self.lanes[lane]
             .pipe
-            .cut(monotonic_ns(), |slot| frames.give_back(slot));
+            .cut(monotonic_ns(), |passing| frames.give_back(passing.slot));
     }
 
     /// All traces begin where they would be had they begun at `epoch`.
@@ -248,21 +279,23 @@ impl Engine {
 
     /// Adds what the kernel has dropped for want of reading to the faults.
     pub(super) fn count_unread(&mut self, lane: usize) {
-        // The socket of a device that is gone has nothing to say.
-        let drops = self.sockets[lane].take_drops().unwrap_or_default();
-        self.lanes[lane].faults.unread += drops;
+        for port in self.ports.iter_mut().filter(|port| port.lane == lane) {
+            // The socket of a device that is gone has nothing to say.
+            let drops = port.socket.take_drops().unwrap_or_default();
+            self.lanes[lane].faults.unread += drops;
+        }
     }
 
-    /// Attaches a socket, as the next one or in place of the one at `index`.
-    pub(super) fn attach(&mut self, index: usize, socket: PacketSocket) {
-        let watched = pollfd(&socket);
-        if index < self.sockets.len() {
-            self.sockets[index] = socket;
-            self.watched[OWN_FDS + index] = watched;
-        } else {
-            self.sockets.push(socket);
-            self.watched.push(watched);
-        }
+    /// What comes from this socket takes `lane`.
+    pub(super) fn attach(&mut self, socket: PacketSocket, lane: usize) {
+        self.watched.push(pollfd(&socket));
+        self.ports.push(Port { socket, lane });
+    }
+
+    /// Another socket for the device of a port.
+    pub(super) fn reattach(&mut self, port: usize, socket: PacketSocket) {
+        self.watched[OWN_FDS + port] = pollfd(&socket);
+        self.ports[port].socket = socket;
     }
 
     /// Waits for a frame, a request or the time of the next departure.
@@ -302,23 +335,24 @@ impl Engine {
         if self.watched[OWN_FDS + index].revents == 0 {
             return;
         }
-        let lane = &mut self.lanes[index];
+        let port = &self.ports[index];
+        let lane = &mut self.lanes[port.lane];
         let mtu_bytes = lane.mtu_bytes;
         for _ in 0..BATCHES_PER_TURN {
             let mut now = None;
             let take_in = |frames: &mut Frames, received| {
                 // Not before the packets were stamped: they would be taken for earlier than they are.
                 let now = now.get_or_insert_with(Now::read);
-                lane.take_in(frames, now, received);
+                lane.take_in(frames, now, received, index ^ 1);
             };
-            let count =
-                self.receiver
-                    .receive(&self.sockets[index], &mut self.frames, mtu_bytes, take_in);
+            let count = self
+                .receiver
+                .receive(&port.socket, &mut self.frames, mtu_bytes, take_in);
             match count {
                 Ok(BATCH) => {}
                 // The kernel cannot describe a super-packet it does not know to packet sockets (packet(7)).
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    self.lanes[index].refuse(Flaw::Unsegmented);
+                    lane.refuse(Flaw::Unsegmented);
                     return;
                 }
                 // Nothing more, or the device went down: it may come up again.
@@ -335,10 +369,11 @@ impl Engine {
             if self.due.slots.is_empty() {
                 return;
             }
-            let socket = &self.sockets[index ^ 1];
-            let refused = |error| lane.refused(&error);
-            self.sender
-                .send(socket, &mut self.frames, &self.due.slots, refused);
+            for (port, slots) in self.due.runs() {
+                let refused = |error| lane.refused(&error);
+                let socket = &self.ports[port].socket;
+                self.sender.send(socket, &mut self.frames, slots, refused);
+            }
             lane.record_lateness(&self.due.times_ns);
             for &slot in &self.due.slots {
                 self.frames.give_back(slot);

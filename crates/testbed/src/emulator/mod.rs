@@ -153,6 +153,20 @@ impl Shared {
             .map_err(io_error("opening a packet socket"))
     }
 
+    /// Makes the cables of the next two ports.
+    fn lay(&self, near: End, far: End, mtu_bytes: u32) -> Result<Cables> {
+        let port = self.ask(|engine| engine.ports.len())?;
+        let devices = [format!("near{}", port / 2), format!("far{}", port / 2)];
+        self.plug(near, &devices[0], mtu_bytes)?;
+        self.plug(far, &devices[1], mtu_bytes)?;
+        let sockets = [self.open(&devices[0])?, self.open(&devices[1])?];
+        Ok(Cables {
+            devices,
+            sockets,
+            port,
+        })
+    }
+
     /// Makes a cable from `end` to `device` in the emulator's namespace. Nothing but the packet socket is to answer
     /// there.
     fn plug(&self, end: End, device: &str, mtu_bytes: u32) -> Result<()> {
@@ -213,32 +227,53 @@ impl Emulator {
                 mtu_bytes,
             });
         }
-        let first = self.shared.ask(|engine| engine.lanes.len())?;
-        let devices = [format!("near{}", first / 2), format!("far{}", first / 2)];
-        self.shared.plug(near, &devices[0], mtu_bytes)?;
-        self.shared.plug(far, &devices[1], mtu_bytes)?;
-        let sockets = [
-            self.shared.open(&devices[0])?,
-            self.shared.open(&devices[1])?,
-        ];
+        let cables = self.shared.lay(near, far, mtu_bytes)?;
+        let Cables {
+            devices,
+            sockets,
+            port,
+        } = cables;
         let seed = self.seed;
-        self.shared.ask(move |engine| {
+        let first = self.shared.ask(move |engine| {
+            let first = engine.lanes.len();
             for (line, socket) in [shape.up, shape.down].into_iter().zip(sockets) {
                 let index = engine.lanes.len();
                 // The simulator lays the line down before the one up.
                 let pipe = Pipe::new(line, seed, index as u64 ^ 1);
                 engine.lanes.push(Lane::new(pipe, mtu_bytes));
-                engine.attach(index, socket);
+                engine.attach(socket, index);
             }
+            first
         })?;
         Ok(Link {
             name: name.into(),
             shared: Arc::clone(&self.shared),
             first,
-            devices,
+            port,
+            devices: devices.to_vec(),
             mtu_bytes,
         })
     }
+
+    /// Connects two more ends by a link that there is: they share its lines, and have cables of their own.
+    pub fn join(&self, link: &mut Link, near: End, far: End) -> Result<()> {
+        let cables = self.shared.lay(near, far, link.mtu_bytes)?;
+        link.devices.extend(cables.devices);
+        let first = link.first;
+        self.shared.ask(move |engine| {
+            for (socket, lane) in cables.sockets.into_iter().zip(first..) {
+                engine.attach(socket, lane);
+            }
+        })
+    }
+}
+
+/// Near and far, of one pair of ends.
+struct Cables {
+    devices: [String; 2],
+    sockets: [PacketSocket; 2],
+    /// That of the near one will be.
+    port: usize,
 }
 
 impl Drop for Emulator {
@@ -265,8 +300,10 @@ pub struct Link {
     shared: Arc<Shared>,
     /// Its lane up; the lane down follows.
     first: usize,
-    /// The emulator's ends of the cables, near and far.
-    devices: [String; 2],
+    /// Of the near end.
+    port: usize,
+    /// The emulator's ends of the cables, near and far, then those of the ends that joined.
+    devices: Vec<String>,
     mtu_bytes: u32,
 }
 
@@ -343,8 +380,8 @@ impl Link {
     pub fn replug(&self, near: End) -> Result<()> {
         self.shared.plug(near, &self.devices[0], self.mtu_bytes)?;
         let socket = self.shared.open(&self.devices[0])?;
-        let lane = self.lane(Direction::Up);
-        self.shared.ask(move |engine| engine.attach(lane, socket))
+        let port = self.port;
+        self.shared.ask(move |engine| engine.reattach(port, socket))
     }
 
     /// What has happened on the link since it was made.

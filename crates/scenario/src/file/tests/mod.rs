@@ -115,6 +115,7 @@ fn the_scenarios_of_the_repository_are_right() {
         "peng-l3-3-1",
         "reno-beside-cubic",
         "round-trips",
+        "shared",
         "trunk",
     ];
     assert_eq!(names, expected);

@@ -288,3 +288,42 @@ fn links_have_nat_unless_they_or_the_site_say_otherwise() {
     assert_eq!(nat(&format!("nat = false\n{links}")), [false, false, true]);
     assert_eq!(nat(&format!("nat = true\n{links}")), [false, true, true]);
 }
+
+#[test]
+fn links_share_a_line_beyond_by_its_name() {
+    let text = r#"
+        shared.core = { rate = "20mbit", delay = "5ms" }
+        link.a = { rate = "200mbit", beyond = "core" }
+        link.b = { rate = "40mbit", beyond = "core" }
+        link.c = { rate = "1mbit", beyond = { rate = "1mbit" } }
+    "#;
+    let file = parse(text).unwrap();
+    let [a, b, c] = &site(file.first()).links[..] else {
+        panic!("three links")
+    };
+    assert_eq!((&a.beyond, a.beyond_name()), (&b.beyond, "core"));
+    assert_eq!(a.beyond.as_ref().unwrap().down.rate_bps, 20_000_000);
+    assert_eq!(c.beyond_name(), "c");
+    // 480 of a and b, 4 of c and 40 of the line they share are too much; were it two, it would be 564.
+    let refused = file.fits(crate::World::Lab).unwrap_err().to_string();
+    assert!(refused.contains("524 Mbit/s over all lines"), "{refused}");
+    for (wrong, expected) in [
+        (
+            "link.a = { rate = \"1mbit\", beyond = \"cor\" }\nlink.b = { rate = \"1mbit\", beyond = \"core\" }\nshared.core.rate = \"1mbit\"",
+            "house.toml:1: link.a.beyond = \"cor\": no such line; write [shared.cor]; did you mean core?",
+        ),
+        (
+            "link.a.rate = \"1mbit\"\nshared.core.rate = \"1mbit\"",
+            "no link has it; write beyond = \"core\" in those that share it",
+        ),
+        (
+            "link.a = { rate = \"1mbit\", beyond = \"a\" }\nshared.a.rate = \"1mbit\"",
+            "a link has this name; give the line another",
+        ),
+    ] {
+        let error = error(wrong);
+        assert!(error.ends_with(expected), "{error}");
+    }
+    let cuts = "fault = [{ at = \"1s\", link = \"a\", place = \"beyond\", change = \"cut\" }, { at = \"2s\", link = \"b\", place = \"beyond\", change = \"cut\" }]";
+    assert!(error(&format!("{cuts}\n{text}")).ends_with("at 2 s, b is cut already"));
+}
