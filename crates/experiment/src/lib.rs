@@ -38,6 +38,7 @@ mod judge;
 mod laboratory;
 mod mutation;
 mod page;
+mod peng;
 mod readme;
 mod run;
 mod sample;
@@ -106,7 +107,12 @@ pub struct Figure {
 
 /// All experiments, in the order of their years.
 pub fn all() -> &'static [&'static Experiment] {
-    static ALL: [&Experiment; 3] = [&jo::EXPERIMENT, &guo::EXPERIMENT, &validation::EXPERIMENT];
+    static ALL: [&Experiment; 4] = [
+        &jo::EXPERIMENT,
+        &guo::EXPERIMENT,
+        &peng::EXPERIMENT,
+        &validation::EXPERIMENT,
+    ];
     &ALL
 }
 

@@ -1,0 +1,109 @@
+use std::sync::Arc;
+
+use anabranch_core::{Policy, Typed};
+use anabranch_scenario::{Network, Run, Scenario, Site};
+
+use crate::Mutation;
+
+pub(super) const ALL: &[Mutation] = &[
+    Mutation {
+        name: "one-link",
+        what: "only BL1, whatever is said",
+        run: |run| with_site(run, |site| site.links.truncate(1)),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "random",
+        what: "at random under every algorithm",
+        run: |run| under(run, "random"),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "swapped",
+        what: "weighted in place of best, and best in place of weighted",
+        run: swapped,
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "no-congestion",
+        what: "BL2 is as the others",
+        run: |run| {
+            with_site(run, |site| {
+                let first = site.links[0].clone();
+                if let Some(second) = site.links.get_mut(1) {
+                    let name = second.name.clone();
+                    *second = anabranch_scenario::LinkPlan { name, ..first };
+                }
+            })
+        },
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "equal-links",
+        what: "each link has 512 kbit/s, however many there are",
+        run: |run| {
+            with_site(run, |site| {
+                for link in &mut site.links {
+                    (link.up.rate_bps, link.down.rate_bps) = (512_000, 512_000);
+                }
+            })
+        },
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "half-rate",
+        what: "links of half the rate",
+        run: |run| {
+            with_site(run, |site| {
+                for link in &mut site.links {
+                    link.up.rate_bps /= 2;
+                    link.down.rate_bps /= 2;
+                }
+            })
+        },
+        ..Mutation::NONE
+    },
+];
+
+/// What stands in for what, where the scenario has it.
+const IN_PLACE: [(&str, &str); 10] = [
+    ("MORBF", "WMORBF"),
+    ("WMORBF", "MORBF"),
+    ("MORBF-1s", "WMORBF-1s"),
+    ("WMORBF-1s", "MORBF-1s"),
+    ("FRRTFNF", "WFRRTFNF"),
+    ("WFRRTFNF", "FRRTFNF"),
+    ("MIRBF", "WMIRBF"),
+    ("WMIRBF", "MIRBF"),
+    ("best", "weighted"),
+    ("weighted", "best"),
+];
+
+fn swapped(run: &Run) -> Run {
+    let stand_in = IN_PLACE.iter().find(|(from, _)| *from == run.policy_name);
+    let policies = &run.scenario.policies;
+    let policy = stand_in.and_then(|(_, to)| policies.iter().find(|each| each.name == *to));
+    match policy {
+        Some(policy) => again(run, run.scenario.clone(), policy.clone()),
+        None => run.clone(),
+    }
+}
+
+fn under(run: &Run, name: &str) -> Run {
+    let policy = Policy::Gateway(name.parse().expect("a row of the table"));
+    again(run, run.scenario.clone(), policy)
+}
+
+fn with_site(run: &Run, change: impl Fn(&mut Site)) -> Run {
+    let mut scenario = Scenario::clone(&run.scenario);
+    if let Network::Site(site) = &mut scenario.network {
+        change(site);
+        let names: Vec<_> = site.links.iter().map(|link| link.name.clone()).collect();
+        scenario.faults.retain(|fault| names.contains(&fault.link));
+    }
+    again(run, Arc::new(scenario), run.policy)
+}
+
+fn again(run: &Run, scenario: Arc<Scenario>, policy: impl Into<Typed<Policy>>) -> Run {
+    Run::new(scenario, policy, run.seed, run.point.clone())
+}
