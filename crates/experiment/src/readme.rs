@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_table_shows_a_run_and_in_how_many_windows_of_another_its_claims_held() {
-        let validation = all()[2];
+        let validation = &crate::validation::EXPERIMENT;
         let once = ran(RUN);
         let windows = ran(&RUN
             .replace("\"windows\": 1", "\"windows\": 12")
@@ -305,7 +305,9 @@ mod tests {
     fn a_run_in_which_all_of_it_holds_makes_no_more_of_what_is_stated_partly() {
         let mut shown = Shown::default();
         let better = ran(&RUN.replace("\"verdict\": \"partly\"", "\"verdict\": \"reproduced\""));
-        shown.add(all()[2], better.path()).expect("adds");
+        shown
+            .add(&crate::validation::EXPERIMENT, better.path())
+            .expect("adds");
         let table = shown.table();
         assert!(table.starts_with("1 partly: "), "{table}");
         assert!(table.contains("| partly (here reproduced): w |"), "{table}");
@@ -315,7 +317,9 @@ mod tests {
     fn a_quick_run_or_another_experiment_is_shown_nowhere() {
         let quick = ran(&RUN.replace("\"quick\": false", "\"quick\": true"));
         let mut shown = Shown::default();
-        let error = shown.add(all()[2], quick.path()).unwrap_err();
+        let error = shown
+            .add(&crate::validation::EXPERIMENT, quick.path())
+            .unwrap_err();
         assert!(matches!(error, ReadmeError::NotThat { .. }));
         let other = ran(RUN);
         assert!(shown.add(all()[0], other.path()).is_err());
