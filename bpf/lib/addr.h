@@ -34,22 +34,24 @@ static __always_inline __u32 fold_addr(const union ab_addr *addr)
 	return addr->word[0] ^ addr->word[1] ^ addr->word[2] ^ addr->word[3];
 }
 
-/* Never the internet's. IPv4: 0/8, 127/8, 169.254/16, multicast, broadcast. IPv6: what begins with 16 zero bits, so that of this
- * host and mapped ones, of the link, multicast. */
-static __always_inline int is_never_forwarded(const union ab_addr *addr)
-{
-	__u32 first = bpf_ntohl(ab_is_v4_mapped(addr) ? addr->word[3] : addr->word[0]);
-	if (!ab_is_v4_mapped(addr))
-		return !(first >> 16) || first >> 22 == 0xfe80 >> 6 || first >> 24 == 0xff;
-	return !(first >> 24) || first >> 24 == 127 || first >> 24 >= 224 || first >> 16 == 0xa9fe;
-}
-
 /* Of one line alone: 169.254/16, fe80::/10. */
 static __always_inline int is_of_line(const union ab_addr *addr)
 {
 	if (!ab_is_v4_mapped(addr))
 		return bpf_ntohl(addr->word[0]) >> 22 == 0xfe80 >> 6;
 	return bpf_ntohl(addr->word[3]) >> 16 == 0xa9fe;
+}
+
+/* Never the internet's. IPv4: 0/8, 127/8, 169.254/16, multicast, broadcast. IPv6: what begins with 16 zero bits, so that of this
+ * host and mapped ones, of the link, multicast. */
+static __always_inline int is_never_forwarded(const union ab_addr *addr)
+{
+	__u32 first = bpf_ntohl(ab_is_v4_mapped(addr) ? addr->word[3] : addr->word[0]);
+	if (is_of_line(addr))
+		return 1;
+	if (!ab_is_v4_mapped(addr))
+		return !(first >> 16) || first >> 24 == 0xff;
+	return !(first >> 24) || first >> 24 == 127 || first >> 24 >= 224;
 }
 
 #endif
