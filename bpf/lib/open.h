@@ -171,9 +171,17 @@ static __always_inline __u32 packet_hash(const struct ab_choice *now, const stru
 	return ab_hash_for(now, &p->src, &p->dst, p->sport, p->dport);
 }
 
+/* The route of a destination binds its flows to a link, whatever that is worth. */
+static __always_inline void bind_to_route(const struct ab_route *to)
+{
+	struct ab_scratch *s = scratch();
+	if (s)
+		s->request.route = to && to->verdict == AB_VERDICT_LINK ? to->link : AB_NO_TARGET;
+}
+
 /*
- * What binds a new flow to a link before links are compared: the route of its destination, or an earlier flow of the host of
- * s->host_key. And what they are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
+ * What binds a new flow to a link before links are compared beside the route of its destination, which is known: an earlier flow
+ * of the host of s->host_key. And what they are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
  */
 __noinline int begin_choice(struct packet *p)
 {
@@ -182,8 +190,6 @@ __noinline int begin_choice(struct packet *p)
 	if (!s || !now || !p)
 		return AB_REASON_NOT_CONFIGURED;
 	__u32 reach = reach_of(now, p);
-	const struct ab_route *route = find_route(&p->dst);
-	s->request.route = route && route->verdict == AB_VERDICT_LINK ? route->link : AB_NO_TARGET;
 	s->request.session = ab_remembers(reach) ? session_link(s, p, now, reach) : AB_NO_TARGET;
 	find_kept();
 	s->request.endpoint = ab_remembers(reach) ? s->opening.kept_link : AB_NO_TARGET;

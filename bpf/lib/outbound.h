@@ -17,10 +17,14 @@
 #include "turn.h"
 
 /* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
+static __always_inline int is_specific(const struct ab_route *to)
+{
+	return to && to->verdict != AB_VERDICT_LINK;
+}
+
 static __always_inline int has_specific_route(const struct packet *p)
 {
-	const struct ab_route *to = find_route(&p->dst);
-	return to && to->verdict != AB_VERDICT_LINK;
+	return is_specific(find_route(&p->dst));
 }
 
 static __always_inline int is_kernels(const struct packet *p)
@@ -29,12 +33,17 @@ static __always_inline int is_kernels(const struct packet *p)
 }
 
 /* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. A source that lies to the kernel
- * would have its answers out of a link. */
+ * would have its answers out of a link. Learns the link that the route of the destination binds to. */
 static __always_inline int gate(const struct packet *p)
 {
 	if (is_never_forwarded(&p->dst))
 		return AB_REASON_SPECIFIC_ROUTE;
-	return check_source(p) ?: has_specific_route(p) ? AB_REASON_SPECIFIC_ROUTE : 0;
+	int bad = check_source(p);
+	if (bad)
+		return bad;
+	const struct ab_route *to = find_route(&p->dst);
+	bind_to_route(to);
+	return is_specific(to) ? AB_REASON_SPECIFIC_ROUTE : 0;
 }
 
 /* The same of neighbour discovery, which comes from addresses of the link alone, too. What is for nobody here the kernel would
@@ -549,29 +558,29 @@ static __always_inline int may_lead_apart(const struct packet *p, struct ab_flow
 	return is_mapping(p->proto) && !(flow && is_first_remote(p, flow));
 }
 
-/* The flow of `p`, opened if it may be. 0, or the reason why there is none. */
+/* The flow of `p` by its usual key, opened if it may be; `*flow` is what the main table has under that. 0, or the reason why
+ * there is none. */
 static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					struct ab_flow **flow)
 {
-	make_usual_key(key, p);
-	*flow = bpf_map_lookup_elem(&flows, key);
 	if (may_lead_apart(p, *flow) && leads_apart(p))
 		*flow = find_apart(p, key);
 	if (*flow && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
 		return 0;
 	int why = settle_outbound(skb, p, *flow);
-	if (why == TO_OPEN)
+	__u32 opens = why == TO_OPEN;
+	if (opens)
 		why = classify(p) == AB_PER_PACKET ? route_by_itself(skb, p) : open_flow(skb, p);
 	if (why)
 		return why;
-	*flow = find_flow(key);
+	*flow = opens ? find_young(key) : find_flow(key);
 	return *flow ? 0 : AB_REASON_REFUSED_FULL;
 }
 
-/* Everything but what is usual. */
-static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key)
+/* Everything but what is usual. `flow` is what the main table has, where it was asked. */
+static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
+					    struct ab_flow *flow)
 {
-	struct ab_flow *flow;
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p) ?: outbound_other(skb, p);
 	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHO))
@@ -580,6 +589,10 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 		int bad = learn_fragment(p, AB_SIDE_LAN);
 		if (bad)
 			return gate(p) ?: refuse_fragment(skb, p, bad);
+	}
+	if (is_fragment(p)) {
+		make_usual_key(key, p);
+		flow = bpf_map_lookup_elem(&flows, key);
 	}
 	int bad = find_or_open(skb, p, key, &flow);
 	/* Nobody on another device speaks for the host. */
@@ -601,14 +614,15 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, str
 	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
 	if (!(p->fragment & IP_DONT_FRAGMENT))
 		p->new_id = draw();
+	struct ab_flow *flow = NULL;
 	if (p->kind == PACKET_FLOW && !is_fragment(p) && !(is_icmp(p->proto) && p->icmp_type != ICMP_ECHO)) {
 		make_usual_key(key, p);
-		struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
+		flow = bpf_map_lookup_elem(&flows, key);
 		const struct ab_link *link = flow ? link_at(flow->link, p->family) : NULL;
 		if (link && is_usual_out(skb, p, flow, link))
 			return send_out(skb, p, flow, link);
 	}
-	int reason = outbound_unusual(skb, p, key);
+	int reason = outbound_unusual(skb, p, key, flow);
 	return p->family == AB_IPV6 ? settle_prefix(skb, p, reason) : reason;
 }
 
