@@ -828,11 +828,7 @@ impl Availability {
     }
 
     fn slowed(&self, interval: Duration) -> Duration {
-        if self.metered {
-            interval * self.config.metered_factor
-        } else {
-            interval
-        }
+        interval * self.config.times_rarer(self.metered)
     }
 
     fn forget_probes(&mut self) {

@@ -19,7 +19,7 @@ pub struct Config {
     pub probe_interval: Duration,
     /// Between two probes of a link that is down.
     pub down_interval: Duration,
-    /// Times `idle_probe` and `down_interval` on metered links.
+    /// Times `idle_probe`, `down_interval` and [`PACE`](crate::rounds::PACE) on metered links.
     pub metered_factor: u32,
     /// Far targets that have been silent for so long are given up: near ones are heard.
     pub far_silence: Duration,
@@ -99,6 +99,11 @@ pub struct ConfigError {
 }
 
 impl Config {
+    /// How many times as rarely a link is asked for being metered, or not.
+    pub fn times_rarer(&self, metered: bool) -> u32 {
+        if metered { self.metered_factor } else { 1 }
+    }
+
     /// The first value that does not fit the others, by its field name.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let ms = Duration::from_millis;

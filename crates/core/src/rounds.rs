@@ -10,12 +10,13 @@ use crate::time::Time;
 
 /// As Guo 2004 §III-B waits for a probe of latency.
 pub const PATIENCE: Duration = Duration::from_secs(3);
-/// From one question to the next, however near the node is.
+/// From one question to the next, however near the node is, on a link that is not metered.
 pub const PACE: Duration = Duration::from_millis(20);
 
 /// The round trips over one link.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rounds {
+    pace: Duration,
     sent: u64,
     /// What was asked, when, and has not been answered.
     asked: Option<(ProbeId, Time)>,
@@ -25,6 +26,25 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
+    /// From one question to the next at least `pace`.
+    pub fn new(pace: Duration) -> Rounds {
+        Rounds {
+            pace,
+            sent: 0,
+            asked: None,
+            due: Time::ZERO,
+            last: None,
+        }
+    }
+
+    /// Goes on as the same link's after another configuration, at the pace of this.
+    pub fn succeed(&mut self, before: Rounds) {
+        *self = Rounds {
+            pace: self.pace,
+            ..before
+        };
+    }
+
     /// Questions, since the beginning.
     pub fn sent(&self) -> u64 {
         self.sent
@@ -43,7 +63,7 @@ impl Rounds {
         let id = ProbeId(self.sent);
         self.sent += 1;
         self.asked = Some((id, now));
-        self.due = now + PACE;
+        self.due = now + self.pace;
         Some((id, now + PATIENCE))
     }
 
@@ -89,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_next_begins_when_the_last_has_ended_but_no_sooner_than_the_pace() {
-        let mut rounds = Rounds::default();
+        let mut rounds = Rounds::new(PACE);
         let start = Time::ZERO;
         let (first, _) = rounds.next_probe(start).unwrap();
         assert_eq!(rounds.next_probe(start + PACE), None, "not answered yet");
@@ -104,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_not_answered_in_time_has_taken_as_long_as_patience_lasts() {
-        let mut rounds = Rounds::default();
+        let mut rounds = Rounds::new(PACE);
         let (lost, deadline) = rounds.next_probe(Time::ZERO).unwrap();
         assert!(!rounds.tick(Time::ZERO + PATIENCE / 2));
         assert!(rounds.tick(deadline));

@@ -10,7 +10,7 @@ use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec};
 use crate::measure::Mixture;
-use crate::rounds::Rounds;
+use crate::rounds::{PACE, Rounds};
 use crate::time::Time;
 
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Link {
             paths: PerFamily::from_fn(|_| Path::new(now, config, &spec)),
             load: LinkLoad::new(now, &spec, config.queue_max),
             counters: LinkCounters::default(),
-            rounds: Rounds::default(),
+            rounds: Rounds::new(PACE * config.times_rarer(spec.metered)),
             is_counted: false,
             spec,
         }
@@ -63,7 +63,7 @@ impl Link {
             self.load = before.load;
         }
         self.admin = before.admin;
-        self.rounds = before.rounds;
+        self.rounds.succeed(before.rounds);
         self.paths = before.paths;
         for path in self.paths.values_mut() {
             let availability = &mut path.availability;

@@ -146,7 +146,9 @@ impl Measure {
     /// Packets sent for it alone.
     pub fn probes(&self) -> &'static str {
         match self.taken {
-            Taken::BackToBack(_) => "one after the other over each link, at most 50 in a second",
+            Taken::BackToBack(_) => {
+                "one after the other over each link, at most 50 in a second, 2.5 over a metered one"
+            }
             Taken::Never | Taken::AtChoice(_) | Taken::EveryPeriod(_) => "none",
         }
     }

@@ -206,6 +206,16 @@ fn nobody_asks_the_node_for_a_policy_that_does_not_need_it() {
 }
 
 #[test]
+fn the_node_is_asked_as_rarely_as_anybody_over_a_metered_link() {
+    let links = vec![equal(1).remove(0), metered(equal(1).remove(0))];
+    let mut driver = Driver::new("FRRTFNF", links);
+    driver.run(Duration::from_secs(1), |_| true);
+    let status = driver.core.balancer().status(driver.now);
+    let asked = |link: usize| status[link].node.map(|node| node.sent);
+    assert_eq!((asked(0), asked(1)), (Some(51), Some(3)));
+}
+
+#[test]
 fn bytes_are_compared_by_what_a_link_can_carry() {
     let links = || {
         vec![

@@ -353,11 +353,7 @@ impl Link {
         availability: &anabranch_core::Config,
     ) -> u64 {
         const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
-        let factor = if self.metered {
-            availability.metered_factor
-        } else {
-            1
-        };
+        let factor = availability.times_rarer(self.metered);
         let probes = MONTH.as_millis() / (availability.idle_probe * factor).as_millis().max(1);
         let targets = self.targets(family);
         let bytes: u64 = targets.iter().map(Target::bytes).sum();
