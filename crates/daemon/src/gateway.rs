@@ -244,8 +244,10 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn end_flows(&mut self, ending: Ending) {
         let walker = self.plane.walker();
         let left = self.left(ending.link, ending.family);
+        // What is opened from now on stays, however late the walk begins.
+        let ordered = walker.now();
         self.endings
-            .spawn_blocking(move || (left, end(&*walker, ending)));
+            .spawn_blocking(move || (left, end(&*walker, ending, ordered)));
     }
 
     fn left(&self, id: LinkId, family: Family) -> Left {
@@ -689,7 +691,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         for (link, is_v6) in stale {
             let id = LinkId(link);
             let family = if is_v6 { Family::V6 } else { Family::V4 };
-            let ended = end(&*self.plane.walker(), all_flows(id, family))?;
+            let walker = self.plane.walker();
+            let ended = end(&*walker, all_flows(id, family), walker.now())?;
             self.left(id, family).tell(ended);
         }
         Ok(())
@@ -1033,8 +1036,14 @@ fn all_flows(link: LinkId, family: Family) -> Ending {
     }
 }
 
-fn end(walker: &impl Walk, ending: Ending) -> Result<Ended, plane::Error> {
-    walker.end_flows(ending.link, ending.family, ending.classes, ending.which)
+fn end(walker: &impl Walk, ending: Ending, opened_before: Duration) -> Result<Ended, plane::Error> {
+    let Ending {
+        link,
+        family,
+        classes,
+        which,
+    } = ending;
+    walker.end_flows(link, family, classes, which, opened_before)
 }
 
 /// A link that flows have to leave.

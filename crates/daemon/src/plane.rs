@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
 use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane, Family};
@@ -55,6 +56,7 @@ pub trait Plane: DataPlane<Error = Error> {
 /// What takes as long as there are flows: never for the loop itself. Every method as of [`Walker`].
 #[expect(missing_docs, reason = "as of `Walker`")]
 pub trait Walk: Send + Sync + 'static {
+    fn now(&self) -> Duration;
     fn sweep(&self) -> Result<Swept, Error>;
     fn end_flows(
         &self,
@@ -62,11 +64,16 @@ pub trait Walk: Send + Sync + 'static {
         family: Family,
         classes: ClassSet,
         which: Which,
+        opened_before: Duration,
     ) -> Result<Ended, Error>;
     fn flows(&self) -> Result<Vec<FlowRow>, Error>;
 }
 
 impl Walk for Walker {
+    fn now(&self) -> Duration {
+        self.now()
+    }
+
     fn sweep(&self) -> Result<Swept, Error> {
         self.sweep()
     }
@@ -77,8 +84,9 @@ impl Walk for Walker {
         family: Family,
         classes: ClassSet,
         which: Which,
+        opened_before: Duration,
     ) -> Result<Ended, Error> {
-        self.end_flows(link, family, classes, which)
+        self.end_flows(link, family, classes, which, opened_before)
     }
 
     fn flows(&self) -> Result<Vec<FlowRow>, Error> {
@@ -181,7 +189,7 @@ impl Plane for Gateway {
 /// links without NAT, as bits.
 pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32, routed: u32) -> Settings {
     let nat = &config.nat;
-    let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Settings {
         tcp_established_ns: ns(nat.tcp_established),
         tcp_transitory_ns: ns(nat.tcp_transitory),

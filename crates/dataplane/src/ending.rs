@@ -59,15 +59,16 @@ impl Ending {
         })
     }
 
-    /// Those opened before `now_ns` of CLOCK_MONOTONIC.
+    /// Those opened before a time of CLOCK_MONOTONIC. By it those are told that were idle, too.
     pub fn end_flows(
         &mut self,
         link: LinkId,
         family: Family,
         classes: ClassSet,
         which: Which,
-        now_ns: u64,
+        opened_before: Duration,
     ) -> Result<Ended, Error> {
+        let now_ns = opened_before.as_nanos() as u64;
         let (program, resets) = (&mut self.program, &mut self.resets);
         let mut round = Round {
             arguments: abi::Ending {

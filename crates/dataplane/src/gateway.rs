@@ -485,7 +485,8 @@ impl DataPlane for Gateway {
     /// As [`Walker::end_flows`].
     fn end_flows(&mut self, class: ClassId, family: Family, link: LinkId) -> Result<Ended, Error> {
         let classes = ClassSet::from_iter([class]);
-        self.walker.end_flows(link, family, classes, Which::All)
+        let walker = &self.walker;
+        walker.end_flows(link, family, classes, Which::All, walker.now())
     }
 }
 

@@ -159,10 +159,16 @@ impl Walker {
     /// # Errors
     /// The kernel refuses.
     pub fn sweep(&self) -> Result<Swept, Error> {
-        hold(&self.sweeping).sweep(self.now_ns())
+        hold(&self.sweeping).sweep(self.now().as_nanos() as u64)
     }
 
-    /// Ends flows of one link and family that were opened before this call, and tells the LAN hosts of TCP flows.
+    /// The time of the programs' clock.
+    pub fn now(&self) -> Duration {
+        (self.clock)()
+    }
+
+    /// Ends flows of one link and family that were opened before a time of [`Walker::now`], and tells the LAN hosts of TCP flows.
+    /// The programs' clock moves in ticks: what is opened in the same tick after that time may end, too.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -172,9 +178,9 @@ impl Walker {
         family: Family,
         classes: ClassSet,
         which: Which,
+        opened_before: Duration,
     ) -> Result<Ended, Error> {
-        let now_ns = self.now_ns();
-        hold(&self.ending).end_flows(link, family, classes, which, now_ns)
+        hold(&self.ending).end_flows(link, family, classes, which, opened_before)
     }
 
     /// Every flow, embryos included, by link and address.
@@ -187,11 +193,7 @@ impl Walker {
             entries.push((key, *flow));
             Ok(())
         })?;
-        Ok(flows::rows(entries, (self.clock)()))
-    }
-
-    fn now_ns(&self) -> u64 {
-        (self.clock)().as_nanos() as u64
+        Ok(flows::rows(entries, self.now()))
     }
 }
 

@@ -95,6 +95,9 @@ struct World {
     /// Targets that answer on no link.
     filtered: Vec<Target>,
     sent: u64,
+    /// The time of the programs' clock, and when flows were to have begun that ended.
+    now: Duration,
+    ended_before: Vec<Duration>,
     /// Flows end while nobody holds this.
     flows_hold: Arc<tokio::sync::Mutex<()>>,
 }
@@ -173,13 +176,18 @@ impl DataPlane for FakePlane {
         link: LinkId,
     ) -> Result<Ended, PlaneError> {
         let class = ClassSet::from_iter([class]);
-        self.walker().end_flows(link, family, class, Which::All)
+        let walker = self.walker();
+        walker.end_flows(link, family, class, Which::All, walker.now())
     }
 }
 
 struct FakeWalker(Shared);
 
 impl Walk for FakeWalker {
+    fn now(&self) -> Duration {
+        self.0.lock().unwrap().now
+    }
+
     fn sweep(&self) -> Result<Swept, PlaneError> {
         Ok(Swept::default())
     }
@@ -190,12 +198,14 @@ impl Walk for FakeWalker {
         _: Family,
         classes: ClassSet,
         which: Which,
+        opened_before: Duration,
     ) -> Result<Ended, PlaneError> {
         let hold = self.0.lock().unwrap().flows_hold.clone();
         // At the start, the loop waits itself.
         let _free = hold.try_lock().unwrap_or_else(|_| hold.blocking_lock());
         let mut world = self.0.lock().unwrap();
         world.ended.push((link, classes));
+        world.ended_before.push(opened_before);
         world.told.push(match which {
             Which::All => Told::Ended(link.0),
             Which::Udp { idle } => Told::Moved(link.0, idle),

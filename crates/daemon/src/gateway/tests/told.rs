@@ -133,6 +133,8 @@ async fn a_link_that_comes_back_while_its_flows_are_being_ended_is_used_after_th
     let rig = Rig::start().await;
     let held = hold_flows(&rig.world).await;
     rig.told();
+    let ordered = Duration::from_secs(1);
+    rig.world.lock().unwrap().now = ordered;
     rig.world.lock().unwrap().host.devices.remove("ppp0");
     rig.changed.notify_one();
     rig.pass_meanwhile(Duration::from_millis(500)).await;
@@ -140,12 +142,15 @@ async fn a_link_that_comes_back_while_its_flows_are_being_ended_is_used_after_th
     assert_eq!(rig.status().await.links[1].state, Shown::Absent);
 
     rig.world.lock().unwrap().host = host();
+    rig.world.lock().unwrap().now = ordered * 2;
     rig.changed.notify_one();
     rig.pass_meanwhile(Duration::from_secs(3)).await;
     assert_eq!(rig.told(), [], "it keeps its address, and is not used");
     drop(held);
     rig.pass(Duration::from_secs(3)).await;
     assert_eq!(rig.told(), [Told::Ended(1), Told::Choice(0b11)]);
+    let begun = rig.world.lock().unwrap().ended_before.clone();
+    assert_eq!(begun, [ordered], "what was opened meanwhile stays");
 }
 
 #[tokio::test(start_paused = true)]

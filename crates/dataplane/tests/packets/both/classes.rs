@@ -165,14 +165,10 @@ fn the_end_of_a_link_ends_the_flows_of_the_classes_that_are_told() {
     rig.plane().end_flows(WEB, FAMILY, LinkId(1)).unwrap();
     assert_eq!(rig.flows().len(), 1);
     assert_eq!(rig.flow(client(4001)).class, VOICE.0);
-    rig.plane()
-        .walker()
-        .end_flows(
-            LinkId(1),
-            FAMILY,
-            ClassSet::ALL,
-            anabranch_dataplane::Which::All,
-        )
+    let walker = rig.plane().walker();
+    let all = anabranch_dataplane::Which::All;
+    walker
+        .end_flows(LinkId(1), FAMILY, ClassSet::ALL, all, walker.now())
         .unwrap();
     assert_eq!(rig.live(), 0);
 }

@@ -162,12 +162,24 @@ fn datagrams_move_in_a_pause_of_both_directions_and_connections_stay() {
         ports
     };
     walker
-        .end_flows(LinkId(0), FAMILY, ClassSet::ALL, Which::Udp { idle })
+        .end_flows(
+            LinkId(0),
+            FAMILY,
+            ClassSet::ALL,
+            Which::Udp { idle },
+            walker.now(),
+        )
         .unwrap();
     assert_eq!(left(&mut rig), [4000, 5001, 5002], "5001 is sent to");
     let idle = Duration::ZERO;
     let ended = walker
-        .end_flows(LinkId(0), FAMILY, ClassSet::ALL, Which::Udp { idle })
+        .end_flows(
+            LinkId(0),
+            FAMILY,
+            ClassSet::ALL,
+            Which::Udp { idle },
+            walker.now(),
+        )
         .unwrap();
     assert_eq!((ended.udp, left(&mut rig)), (2, vec![4000]));
     assert_eq!(rig.live(), 1);
