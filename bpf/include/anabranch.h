@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
-#define AB_ABI_VERSION 9
+#define AB_ABI_VERSION 10
 
 enum ab_family {
 	AB_IPV4 = 0,
@@ -74,7 +74,7 @@ struct ab_flow_tcp {
 	__u32 isn;   /* of the first SYN in this direction, host order */
 	__u32 ack;   /* highest acknowledgement sent in this direction */
 	__u32 end;   /* highest sequence number sent in this direction, plus one */
-	__u32 tries; /* LAN entry: the links its SYN took before, policy/tries.h */
+	__u32 tries; /* LAN entry: the other links its SYN took, policy/tries.h */
 };
 
 struct ab_flow {

@@ -50,6 +50,8 @@ enum ab_why {
 	AB_WHY_TABLE = 11,
 	AB_WHY_RANDOM_TWO = 12,
 	AB_WHY_TURN = 13,
+	AB_WHY_RACE =
+		14, /* its SYN takes all that take new flows, beginning with this one; the first answer binds it */
 };
 
 /*
@@ -93,7 +95,7 @@ struct ab_choice {
 	__u32 without;	      /* enum ab_without */
 	__u32 spares;	      /* tiers in `spare` */
 	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
-	__u32 zero;
+	__u32 races;	      /* connections a second whose SYN may take all targets at once (policy/race.h); 0: none */
 	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
 	struct ab_set usable;		   /* take new flows */
 	struct ab_set spare[AB_SPARE_MAX]; /* take those that `usable` and the tiers before have failed */
@@ -138,6 +140,8 @@ struct ab_request {
 	__u16 session;	       /* that an earlier flow binds it to, or AB_NO_TARGET */
 	__u16 endpoint;	       /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */
 	__u16 retried;	       /* ... and whether what was to be avoided is forgotten */
+	__u32 race; /* its SYN is to take all of the pool, and ab_request.draw is the number of choices so far */
+	__u32 zero;
 };
 
 struct ab_decision {

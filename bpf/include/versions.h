@@ -31,7 +31,7 @@
 	X(classes, 8)                                                                                                  \
 	X(class_names, 8)                                                                                              \
 	X(settings, 5)                                                                                                 \
-	X(choice, 9)                                                                                                   \
+	X(choice, 10)                                                                                                  \
 	X(consistent, 6)                                                                                               \
 	X(turn, 8)                                                                                                     \
 	X(links, 9)                                                                                                    \

@@ -144,7 +144,7 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 /* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. */
 static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct packet *p, const struct ab_flow *flow)
 {
-	enum ab_syn means = ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link);
+	enum ab_syn means = ab_judge_syn(now, flow->state, flow->tcp.isn == p->seq, flow->link, flow->tcp.tries);
 	if (means == AB_SYN_AGAIN || means == AB_SYN_GOES_ON)
 		return find_class(p) == flow->class ? means : AB_SYN_ANEW;
 	return means;

@@ -6,7 +6,7 @@
  * First what binds the flow: the route of its destination, then an earlier flow of its session, then one of its endpoint.
  * Otherwise the pool is what is usable less what is to be avoided; if nothing is left, the same of the next tier of its class;
  * if none has anything, what was to be avoided is forgotten: trying again beats refusing. Out of the pool the dispatching
- * scheme takes one.
+ * scheme takes one; or, where its SYN is to race over all of the pool (race.h), they take turns in being the first.
  */
 #ifndef ANABRANCH_POLICY_CHOOSE_H
 #define ANABRANCH_POLICY_CHOOSE_H
@@ -14,6 +14,7 @@
 #include "../include/anabranch.h"
 #include "hash.h"
 #include "pick.h"
+#include "tries.h"
 
 /* The classes of targets that a flow's memory of failures tells apart. Up to 16 targets, each is one of its own; beyond,
  * all of a class are avoided when one has failed. 64 is a multiple, so that each word of a set has the same pattern. */
@@ -157,8 +158,12 @@ static __always_inline void ab_choose(const struct ab_choice *now, const struct 
 	if (!size)
 		return;
 	d->why = AB_WHY_ONLY_ONE;
-	if (size > 1)
+	if (size > 1 && q->race && !q->retried) {
+		d->target = ab_nth(&q->pool, q->draw % size);
+		d->why = AB_WHY_RACE;
+	} else if (size > 1) {
 		ab_dispatch(now, gauges, table, q, size, d);
+	}
 	if (d->target == AB_NO_TARGET)
 		d->target = ab_nth(&q->pool, 0);
 	if (q->retried)
@@ -176,10 +181,11 @@ enum ab_syn {
 /*
  * `state` is that of the flow (enum ab_state), `is_same` whether the SYN has the sequence number of the first one. A
  * retransmission that was never answered says that its path may have failed: under WSDM the attempt goes on over a target it
- * has not tried (Peng 2005, WSDM); under any policy it leaves one that is no longer usable. A SYN of another connection on a
- * finished or unanswered flow begins anew.
+ * has not tried (Peng 2005, WSDM); under any policy it leaves one that is no longer usable. One that races has tried them all: it
+ * goes on as it is. A SYN of another connection on a finished or unanswered flow begins anew.
  */
-static __always_inline enum ab_syn ab_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target)
+static __always_inline enum ab_syn ab_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target,
+						__u32 tries)
 {
 	if (state & AB_STATE_CONFIRMED && !(state & AB_STATE_CLOSED))
 		return AB_SYN_FOLLOWS;
@@ -187,7 +193,9 @@ static __always_inline enum ab_syn ab_judge_syn(const struct ab_choice *now, __u
 		return AB_SYN_ANEW;
 	if (state & (AB_STATE_REPLIED | AB_STATE_HAIRPIN))
 		return AB_SYN_FOLLOWS;
-	return now->syn_retry || !ab_is_usable(now, target) ? AB_SYN_GOES_ON : AB_SYN_AGAIN;
+	if (now->syn_retry & !ab_is_race(tries))
+		return AB_SYN_GOES_ON;
+	return ab_is_usable(now, target) ? AB_SYN_AGAIN : AB_SYN_GOES_ON;
 }
 
 /* The targets an attempt that goes on has tried, this one included. Only WSDM remembers. */

@@ -9,17 +9,23 @@
  * A flow is bound to one try at a time, its link; the earlier ones are a word of three, the youngest lowest. The word is
  * also the lock of both: whoever changes them claims it by compare-and-swap, changes the flow's link, and stores the word
  * that follows. What was answered is never claimed again.
+ *
+ * A race (race.h) tries many links at once, in no order: its word has them as a set, and none is given up for another.
  */
 #ifndef ANABRANCH_POLICY_TRIES_H
 #define ANABRANCH_POLICY_TRIES_H
 
 #include "../include/choice.h"
 #include "inline.h"
+#include "set.h"
 
 #define AB_TRIES_EARLIER 3
 #define AB_TRY_BITS 9
 #define AB_TRY_MASK ((1u << AB_TRY_BITS) - 1)
 #define AB_TRIES_MASK ((1u << (AB_TRY_BITS * AB_TRIES_EARLIER)) - 1)
+/* Other tries that a word may have. */
+#define AB_TRIES_OTHERS AB_MAX_LINKS
+#define AB_TRIES_RACE (1u << 29)
 #define AB_TRIES_CLAIMED (1u << 30)
 #define AB_TRIES_ANSWERED (1u << 31)
 
@@ -43,10 +49,36 @@ static __always_inline __u32 ab_try_link(__u32 one)
 	return (one - 1) % AB_MAX_TARGETS;
 }
 
-/* The i-th earlier try, zero if there is none. */
-static __always_inline __u32 ab_tries_at(__u32 tries, __u32 i)
+/* Whether the other tries are a set. */
+static __always_inline int ab_is_race(__u32 tries)
+{
+	return tries >> 29 & 1;
+}
+
+/* No branch in what follows: see set.h. */
+/* The set's bit of a try; races are over links. */
+static __always_inline __u32 ab_rival(__u32 one)
+{
+	return 1u << (one - 1) % AB_MAX_LINKS;
+}
+
+/* The word of an attempt whose SYN takes these links, as bits, beside its own. */
+static __always_inline __u32 ab_tries_race(__u32 rivals)
+{
+	return AB_TRIES_RACE | (rivals & ((1u << AB_MAX_LINKS) - 1));
+}
+
+/* The i-th try of a list. */
+static __always_inline __u32 ab_listed(__u32 tries, __u32 i)
 {
 	return (tries & AB_TRIES_MASK) >> (AB_TRY_BITS * i) & AB_TRY_MASK;
+}
+
+/* The i-th of the other tries, i below AB_TRIES_OTHERS; zero if there is none. */
+static __always_inline __u32 ab_tries_at(__u32 tries, __u32 i)
+{
+	return ab_select(ab_is_race(tries), (tries >> i & 1) * ab_try(i),
+			 i < AB_TRIES_EARLIER ? ab_listed(tries, i) : 0);
 }
 
 /* Whether the attempt may go on over another link, or be won. */
@@ -62,34 +94,36 @@ static __always_inline __u32 ab_tries_claim(__u32 tries)
 
 static __always_inline int ab_tries_hold(__u32 tries, __u32 one)
 {
-	return ab_tries_at(tries, 0) == one || ab_tries_at(tries, 1) == one || ab_tries_at(tries, 2) == one;
+	__u64 listed = ab_is_less(ab_listed(tries, 0) ^ one, 1) | ab_is_less(ab_listed(tries, 1) ^ one, 1) |
+		       ab_is_less(ab_listed(tries, 2) ^ one, 1);
+
+	return ab_select(ab_is_race(tries), tries >> (one - 1) % AB_MAX_LINKS & 1, listed);
 }
 
-/* `to` in the place of `from`, which is held. */
+/* `to` in the place of `from`, if that is held. */
 static __always_inline __u32 ab_tries_replace(__u32 tries, __u32 from, __u32 to)
 {
-	__u32 replaced = 0;
+	__u32 listed = 0, set = (tries | ab_rival(to)) & ~ab_rival(from) & (AB_TRIES_MASK | AB_TRIES_RACE);
 
 	for (__u32 i = 0; i < AB_TRIES_EARLIER; i++) {
-		__u32 one = ab_tries_at(tries, i);
+		__u32 one = ab_listed(tries, i);
 
-		replaced |= (one == from ? to : one) << (AB_TRY_BITS * i);
+		listed |= ab_select(ab_is_less(one ^ from, 1), to, one) << (AB_TRY_BITS * i);
 	}
-	return replaced;
+	return ab_select(ab_is_race(tries), set, listed);
 }
 
 /* The earlier try that is given up when `next` follows; zero if none is. */
 static __always_inline __u32 ab_tries_given_up(__u32 tries, __u32 next)
 {
-	return ab_tries_hold(tries, next) ? 0 : ab_tries_at(tries, AB_TRIES_EARLIER - 1);
+	return ab_select(ab_is_race(tries) | ab_tries_hold(tries, next), 0, ab_listed(tries, AB_TRIES_EARLIER - 1));
 }
 
 /* The earlier tries once `next` follows `current`: one that is taken up again changes places with it. */
 static __always_inline __u32 ab_tries_next(__u32 tries, __u32 current, __u32 next)
 {
-	if (ab_tries_hold(tries, next))
-		return ab_tries_replace(tries, next, current);
-	return (tries << AB_TRY_BITS | current) & AB_TRIES_MASK;
+	return ab_select(ab_is_race(tries) | ab_tries_hold(tries, next), ab_tries_replace(tries, next, current),
+			 (tries << AB_TRY_BITS | current) & AB_TRIES_MASK);
 }
 
 static __always_inline enum ab_answer ab_tries_judge(__u32 tries, __u32 current, __u32 from)
@@ -103,12 +137,10 @@ static __always_inline enum ab_answer ab_tries_judge(__u32 tries, __u32 current,
 	return from == current ? AB_ANSWER_AGAIN : AB_ANSWER_LATE;
 }
 
-/* The other tries once `winner` has answered and is the flow's own. */
+/* The other tries once `winner` has answered and is the flow's own. It may be `current` itself, which is held by no list or set. */
 static __always_inline __u32 ab_tries_answered(__u32 tries, __u32 current, __u32 winner)
 {
-	__u32 others = winner == current ? tries & AB_TRIES_MASK : ab_tries_replace(tries, winner, current);
-
-	return others | AB_TRIES_ANSWERED;
+	return ab_tries_replace(tries, winner, current) | AB_TRIES_ANSWERED;
 }
 
 #endif

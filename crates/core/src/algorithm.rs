@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anabranch_config::Span;
+use anabranch_config::{Frequency, Span};
 use anabranch_policy::{Dispatch, Granularity, Load};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -31,6 +31,9 @@ pub struct Algorithm {
     pub weighting: Weighting,
     /// What a retransmitted SYN means.
     pub retry: Retry,
+    /// Connections a second at most whose SYN takes all usable links at once; the first answer binds them. All other flows go by
+    /// the rest of the tuple.
+    pub races_per_s: Option<u32>,
 }
 
 /// What the measure is divided by before links are compared, where it says what links were given.
@@ -69,6 +72,7 @@ pub enum Retry {
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 const PERIOD_MIN: Duration = Duration::from_millis(20);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
+const RACES_PER_S_MAX: u32 = 100_000;
 
 /// Of links nobody keeps a consistent table.
 const DISPATCHES: [(&str, Dispatch); 7] = [
@@ -119,6 +123,18 @@ impl Algorithm {
         }
     }
 
+    /// A configuration may name it, too.
+    pub fn is_configurable(&self) -> bool {
+        self.races_per_s.is_none()
+    }
+
+    /// What to say of one that a configuration may not name.
+    pub fn why_not_configurable(&self) -> String {
+        format!(
+            "{self} races connections, which the simulator alone does: leave `race` out, or name another policy"
+        )
+    }
+
     /// Whether it asks a fixed node.
     pub fn needs_node(&self) -> bool {
         self.measure.distance == Distance::Node
@@ -160,6 +176,9 @@ impl Algorithm {
         }
         if self.retry == Retry::Elsewhere {
             parts.push("syn_retry = true".to_owned());
+        }
+        if let Some(races) = self.races_per_s {
+            parts.push(format!("race = \"{races}/s\""));
         }
         format!("{{ {} }}", parts.join(", "))
     }
@@ -242,6 +261,10 @@ pub enum TupleError {
         "measure `{0}` counts live flows: granularity `packet` keeps none; \"dispatched\" counts packets there"
     )]
     MeasureOfFlows(&'static str),
+    #[error("`race` is {0}, allowed: 1/s to {RACES_PER_S_MAX}/s, in whole numbers")]
+    RaceRange(String),
+    #[error("`race` binds connections: granularity `packet` keeps none")]
+    RaceOfPacket,
     #[error("`name` has 1 to {max} letters, digits, '-' and '_'", max = NAME_CHARS_MAX)]
     Name,
     #[error("`name` is that of a policy of the catalogue, {0}: choose another")]
@@ -266,6 +289,7 @@ pub(crate) struct Tuple {
     by_rate: bool,
     #[serde(default)]
     syn_retry: bool,
+    race: Option<Frequency>,
 }
 
 fn no_measure() -> &'static Measure {
@@ -318,6 +342,8 @@ struct Resolved {
     period_ms: Option<u64>,
     by_rate: bool,
     syn_retry: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    races_per_s: Option<u32>,
 }
 
 /// As a tuple, every part of it, whether it has a name or not.
@@ -330,6 +356,7 @@ impl Serialize for Algorithm {
             period_ms: self.period.map(|period| period.as_millis() as u64),
             by_rate: self.weighting == Weighting::Rate,
             syn_retry: self.retry == Retry::Elsewhere,
+            races_per_s: self.races_per_s,
         }
         .serialize(serializer)
     }
@@ -354,6 +381,7 @@ impl TryFrom<&Tuple> for Algorithm {
                 true => Retry::Elsewhere,
                 false => Retry::None,
             },
+            races_per_s: tuple.races_per_s()?,
         })
     }
 }
@@ -395,10 +423,22 @@ impl Tuple {
         match self.granularity {
             Granularity::Host if self.syn_retry => Err(TupleError::SynRetryOfHost),
             Granularity::Packet if self.syn_retry => Err(TupleError::SynRetryOfPacket),
+            Granularity::Packet if self.race.is_some() => Err(TupleError::RaceOfPacket),
             Granularity::Packet if self.measure.counts_live_flows() => {
                 Err(TupleError::MeasureOfFlows(self.measure.name))
             }
             _ => Ok(()),
+        }
+    }
+
+    fn races_per_s(&self) -> Result<Option<u32>, TupleError> {
+        let Some(Frequency(races)) = self.race else {
+            return Ok(None);
+        };
+        let is_allowed = races.fract() == 0. && (1. ..=RACES_PER_S_MAX.into()).contains(&races);
+        match is_allowed {
+            true => Ok(Some(races as u32)),
+            false => Err(TupleError::RaceRange(format!("{races}/s"))),
         }
     }
 

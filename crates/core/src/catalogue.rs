@@ -104,6 +104,7 @@ const SESSIONS: Algorithm = Algorithm {
     period: None,
     weighting: Weighting::Equal,
     retry: Retry::None,
+    races_per_s: None,
 };
 const PERIODIC: Algorithm = Algorithm {
     measure: &measure::ST_OUT,
@@ -114,6 +115,9 @@ const BLIND: Algorithm = Algorithm {
     measure: &measure::NONE,
     ..SESSIONS
 };
+
+/// Far above what a site opens, and far below what a link notices.
+const RACES_PER_S: u32 = 1000;
 
 const fn gateway(
     name: &'static str,
@@ -146,7 +150,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 28] = [
+pub static ROWS: [Row; 29] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -317,6 +321,18 @@ pub static ROWS: [Row; 28] = [
         "Peng 2005 table 1",
     ),
     Row {
+        alias: Some("OFRP"),
+        ..gateway(
+            "FRRTDF",
+            Algorithm {
+                races_per_s: Some(RACES_PER_S),
+                ..SESSIONS
+            },
+            "the SYN takes all links, the first answer wins; where that may not be, as RR",
+            "Peng 2005 table 1; Lin, Tsao and Leong 2007",
+        )
+    },
+    Row {
         name: "packet",
         alias: Some("DRR"),
         policy: Policy::Packet,
@@ -472,7 +488,7 @@ impl Policy {
     /// A configuration may name it, too; others are for scenarios.
     pub fn is_configurable(&self) -> bool {
         match self {
-            Policy::Gateway(_) => true,
+            Policy::Gateway(algorithm) => algorithm.is_configurable(),
             Policy::Packet => false,
             Policy::Trunk(spread) => spread.is_configurable(),
         }
@@ -500,7 +516,12 @@ impl Policy {
                     default: in_ms(period),
                     meaning: "between two measurements",
                 });
-                period.into_iter().collect()
+                let race = algorithm.races_per_s.map(|races| Parameter {
+                    name: "race",
+                    default: format!("{races}/s"),
+                    meaning: "connections at most whose SYN takes all links",
+                });
+                period.into_iter().chain(race).collect()
             }
             Policy::Packet => Vec::new(),
             Policy::Trunk(spread) => spread.parameters(),
@@ -532,6 +553,9 @@ impl Policy {
             Policy::Trunk(spread) => spread.state(),
         };
         let probes = match self {
+            Policy::Gateway(algorithm) if algorithm.races_per_s.is_some() => {
+                "for each connection a SYN and a RST over each other link"
+            }
             Policy::Gateway(algorithm) => algorithm.measure.probes(),
             Policy::Packet | Policy::Trunk(_) => "none",
         };

@@ -112,6 +112,7 @@ pub fn why(value: u8) -> String {
         Ok(Why::Table) => "table of shares",
         Ok(Why::RandomTwo) => "the less loaded of two at random",
         Ok(Why::Turn) => "its turn",
+        Ok(Why::Race) => "the first to answer",
         Err(_) => "unknown",
     }
     .to_owned()

@@ -29,8 +29,13 @@ unsafe extern "C" {
     );
     fn ab_native_reach(now: *const abi::Choice, remote_port: u16) -> u32;
     fn ab_native_takes_turns(now: *const abi::Choice) -> c_int;
-    fn ab_native_judge_syn(now: *const abi::Choice, state: u32, is_same: c_int, target: u32)
-    -> u32;
+    fn ab_native_judge_syn(
+        now: *const abi::Choice,
+        state: u32,
+        is_same: c_int,
+        target: u32,
+        tries: u32,
+    ) -> u32;
     fn ab_native_tried_with(now: *const abi::Choice, tried: u32, target: u32) -> u32;
     fn ab_native_tried(target: u32) -> u32;
     fn ab_native_class_of(rules: *const abi::Rules, t: *const abi::Traits) -> u32;
@@ -71,9 +76,15 @@ unsafe extern "C" {
         length: u32,
         usable: u64,
     ) -> u16;
+    fn ab_native_may_race(now: *const abi::Choice, q: *const abi::Request, payload: u32) -> c_int;
+    fn ab_native_spend_race(now: *const abi::Choice, full_ns: u64, now_ns: u64) -> u64;
+    fn ab_native_rivals(q: *const abi::Request, first: u32) -> u32;
+    fn ab_native_next_rival(first: u32, step: u32) -> u32;
     fn ab_native_try(link: u32) -> u32;
     fn ab_native_try_link(one: u32) -> u32;
     fn ab_native_tries_at(tries: u32, i: u32) -> u32;
+    fn ab_native_tries_race(rivals: u32) -> u32;
+    fn ab_native_is_race(tries: u32) -> c_int;
     fn ab_native_tries_are_free(tries: u32) -> c_int;
     #[cfg(test)]
     fn ab_native_tries_claim(tries: u32) -> u32;
@@ -117,9 +128,9 @@ pub fn takes_turns(now: &abi::Choice) -> bool {
     unsafe { ab_native_takes_turns(now) != 0 }
 }
 
-pub fn judge_syn(now: &abi::Choice, state: u32, is_same: bool, target: u16) -> u32 {
+pub fn judge_syn(now: &abi::Choice, state: u32, is_same: bool, target: u16, tries: u32) -> u32 {
     // SAFETY: as above.
-    unsafe { ab_native_judge_syn(now, state, is_same.into(), target.into()) }
+    unsafe { ab_native_judge_syn(now, state, is_same.into(), target.into(), tries) }
 }
 
 pub fn tried_with(now: &abi::Choice, tried: u32, target: u16) -> u32 {
@@ -221,6 +232,26 @@ pub fn sublink_by_deficit(
     unsafe { ab_native_sublink_by_deficit(drr, quantum.as_ptr(), count, length, usable) }
 }
 
+pub fn may_race(now: &abi::Choice, request: &abi::Request, payload: u32) -> bool {
+    // SAFETY: valid, aligned references to structures generated from the C headers; so in the two below.
+    unsafe { ab_native_may_race(now, request, payload) != 0 }
+}
+
+pub fn spend_race(now: &abi::Choice, full_ns: u64, now_ns: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe { ab_native_spend_race(now, full_ns, now_ns) }
+}
+
+pub fn rivals(request: &abi::Request, first: u16) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_rivals(request, first.into()) }
+}
+
+pub fn next_rival(first: u16, step: u32) -> u16 {
+    // SAFETY: integers in, an integer out.
+    unsafe { ab_native_next_rival(first.into(), step) as u16 }
+}
+
 pub fn one_try(link: u16) -> u32 {
     // SAFETY: integers in, an integer out; so are all of the tries.
     unsafe { ab_native_try(link.into()) }
@@ -234,6 +265,16 @@ pub fn try_link(one: u32) -> u16 {
 pub fn tries_at(tries: u32, i: u32) -> u32 {
     // SAFETY: as above.
     unsafe { ab_native_tries_at(tries, i) }
+}
+
+pub fn tries_race(rivals: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_race(rivals) }
+}
+
+pub fn is_race(tries: u32) -> bool {
+    // SAFETY: as above.
+    unsafe { ab_native_is_race(tries) != 0 }
 }
 
 pub fn tries_are_free(tries: u32) -> bool {

@@ -28,7 +28,8 @@
 //! A trunk of parallel *sublinks* is spread by [`spread`]: by hash, by bin, by weighted rendezvous, by flowlet, or packet
 //! by packet.
 //!
-//! A connection attempt that was not answered in time goes on over another link; [`tries`] says which answer wins.
+//! A connection attempt that was not answered in time goes on over another link, or takes all links at once in a race ([`Choice::may_race`]);
+//! [`tries`] says which answer wins.
 //!
 //! [`abi`] mirrors the whole contract between programs and user space; [`reasons`] and [`trunk_reasons`] name every way
 //! a packet can leave the programs; [`vectors`] and [`hash_vectors`] are the inputs on which the loaded BPF program must agree with this
@@ -53,6 +54,7 @@ pub use abi::{
     Sublinks, Syn, Traits, Why, Without,
 };
 pub use family::PerFamily;
+use tries::Attempt;
 pub use vectors::{HashVector, SCHEMES, Vector, hash_vectors, vectors};
 
 /// What one target brings to a choice.
@@ -96,6 +98,8 @@ pub struct Request {
     pub session: Option<u16>,
     /// That an earlier flow of the same LAN endpoint binds it to.
     pub endpoint: Option<u16>,
+    /// Its SYN is to take all links that [`Choice::may_race`] has it choose among; then `draw` counts choices.
+    pub race: bool,
 }
 
 /// The targets on which a SYN of a flow got no answer. Up to 16 targets are told apart; beyond, those whose indices differ by a
@@ -145,25 +149,44 @@ pub static NO_TABLE: Consistent = Consistent {
 /// Chooses the target of a new flow: `ab_choose` of `bpf/policy/choose.h`. `table` is that of [`Dispatch::Table`], else
 /// [`NO_TABLE`].
 pub fn choose(now: &Choice, gauges: &Gauges, table: &Consistent, request: &Request) -> Decision {
-    let index = |target: Option<u16>| target.unwrap_or(abi::NO_TARGET);
-    let mut raw = abi::Request {
-        hash: request.hash,
-        draw: request.draw,
-        route: index(request.route),
-        session: index(request.session),
-        endpoint: index(request.endpoint),
-        ..abi::Request::default()
-    };
+    choose_and_race(now, gauges, table, request).0
+}
+
+/// The same, and the links beside the target that a SYN which is to race takes, as bits: `ab_rivals` of `bpf/policy/race.h`.
+pub fn choose_and_race(
+    now: &Choice,
+    gauges: &Gauges,
+    table: &Consistent,
+    request: &Request,
+) -> (Decision, u32) {
+    let mut raw = request.raw();
     let tried = request.tried.0.into();
-    Decision::try_from(ffi::choose(
-        now,
-        gauges,
-        table,
-        &mut raw,
-        tried,
-        request.full,
-    ))
-    .expect("choose.h and the enumeration know the same reasons")
+    let decision = ffi::choose(now, gauges, table, &mut raw, tried, request.full);
+    let decision =
+        Decision::try_from(decision).expect("choose.h and the enumeration know the same reasons");
+    let rivals = match decision {
+        Decision {
+            target: Some(first),
+            why: Why::Race,
+        } => ffi::rivals(&raw, first),
+        _ => 0,
+    };
+    (decision, rivals)
+}
+
+impl Request {
+    fn raw(&self) -> abi::Request {
+        let index = |target: Option<u16>| target.unwrap_or(abi::NO_TARGET);
+        abi::Request {
+            hash: self.hash,
+            draw: self.draw,
+            route: index(self.route),
+            session: index(self.session),
+            endpoint: index(self.endpoint),
+            race: self.race.into(),
+            ..abi::Request::default()
+        }
+    }
 }
 
 impl Choice {
@@ -226,11 +249,29 @@ impl Choice {
         (link != abi::NO_TARGET).then_some(link)
     }
 
-    /// What a SYN means whose flow is bound to `target` in `state`, bits of `abi::STATE_…`: `ab_judge_syn`. `is_same`: with
+    /// Whether a flow that begins with a SYN of `payload` bytes may race over all usable links, but for the rate: `ab_may_race`
+    /// of `bpf/policy/race.h`.
+    pub fn may_race(&self, request: &Request, payload: u32) -> bool {
+        ffi::may_race(self, &request.raw(), payload)
+    }
+
+    /// One race less of what the rate of the class allows: `ab_spend_race`. `full_ns` is when all of it will be there again;
+    /// none if no race is left at `now_ns`.
+    pub fn spend_race(&self, full_ns: u64, now_ns: u64) -> Option<u64> {
+        Some(ffi::spend_race(self, full_ns, now_ns)).filter(|next| *next != 0)
+    }
+
+    /// What a SYN means whose flow is bound as `attempt` in `state`, bits of `abi::STATE_…`: `ab_judge_syn`. `is_same`: with
     /// the sequence number of the flow's first.
-    pub fn judge_syn(&self, state: u32, is_same: bool, target: u16) -> Syn {
-        Syn::try_from(ffi::judge_syn(self, state, is_same, target))
-            .expect("choose.h and the enumeration know the same")
+    pub fn judge_syn(&self, state: u32, is_same: bool, attempt: &Attempt) -> Syn {
+        Syn::try_from(ffi::judge_syn(
+            self,
+            state,
+            is_same,
+            attempt.link(),
+            attempt.word(),
+        ))
+        .expect("choose.h and the enumeration know the same")
     }
 
     /// What an attempt that goes on from `target` has tried: `ab_tried_with`.

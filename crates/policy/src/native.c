@@ -8,6 +8,7 @@
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
 #include "../../../bpf/policy/npt.h"
+#include "../../../bpf/policy/race.h"
 #include "../../../bpf/policy/rules.h"
 #include "../../../bpf/policy/session.h"
 #include "../../../bpf/policy/trace.h"
@@ -30,9 +31,9 @@ int ab_native_takes_turns(const struct ab_choice *now)
 	return ab_takes_turns(now);
 }
 
-__u32 ab_native_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target)
+__u32 ab_native_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target, __u32 tries)
 {
-	return ab_judge_syn(now, state, is_same, target);
+	return ab_judge_syn(now, state, is_same, target, tries);
 }
 
 __u32 ab_native_tried_with(const struct ab_choice *now, __u32 tried, __u32 target)
@@ -121,6 +122,26 @@ __u16 ab_native_sublink_by_deficit(struct ab_drr *d, const __u32 *quantum, __u32
 	return ab_sublink_by_deficit(d, quantum, count, length, usable);
 }
 
+int ab_native_may_race(const struct ab_choice *now, const struct ab_request *q, __u32 payload)
+{
+	return ab_may_race(now, q, payload);
+}
+
+__u64 ab_native_spend_race(const struct ab_choice *now, __u64 full_ns, __u64 now_ns)
+{
+	return ab_spend_race(now, full_ns, now_ns);
+}
+
+__u32 ab_native_rivals(const struct ab_request *q, __u32 first)
+{
+	return ab_rivals(q, first);
+}
+
+__u32 ab_native_next_rival(__u32 first, __u32 step)
+{
+	return ab_next_rival(first, step);
+}
+
 __u32 ab_native_try(__u32 link)
 {
 	return ab_try(link);
@@ -134,6 +155,16 @@ __u32 ab_native_try_link(__u32 one)
 __u32 ab_native_tries_at(__u32 tries, __u32 i)
 {
 	return ab_tries_at(tries, i);
+}
+
+__u32 ab_native_tries_race(__u32 rivals)
+{
+	return ab_tries_race(rivals);
+}
+
+int ab_native_is_race(__u32 tries)
+{
+	return ab_is_race(tries);
 }
 
 int ab_native_tries_are_free(__u32 tries)

@@ -5,24 +5,42 @@
 //! answer wins, whichever try it belongs to; answers to the others come [late](Answer::Late) and are reset.
 //!
 //! An attempt has at most [`TRIES_MAX`] tries, each over a link of its own. At most one of them was ever answered.
+//!
+//! A race ([`Attempt::race`]) has many tries from the start, and gives none of them up.
 
-use crate::abi::Answer;
+use crate::abi::{Answer, MAX_LINKS};
 use crate::ffi;
 
-/// The present try and three earlier ones.
+/// The present try and three earlier ones, where it is no race.
 pub const TRIES_MAX: usize = 4;
 
 /// The tries of one connection attempt, by their links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     link: u16,
-    earlier: u32,
+    others: u32,
 }
 
 impl Attempt {
     /// One that has tried `link` alone.
     pub const fn new(link: u16) -> Self {
-        Attempt { link, earlier: 0 }
+        Attempt { link, others: 0 }
+    }
+
+    /// One whose SYN takes `link`, and at once those of `rivals`, as bits, that are below [`MAX_LINKS`].
+    pub fn race(link: u16, rivals: u32) -> Self {
+        let others = ffi::tries_race(rivals & !(1 << link));
+        Attempt { link, others }
+    }
+
+    /// Whether its SYN takes all its links at once.
+    pub fn is_race(&self) -> bool {
+        ffi::is_race(self.others)
+    }
+
+    /// As the programs keep what is other than its own link.
+    pub(crate) fn word(&self) -> u32 {
+        self.others
     }
 
     /// The link that the flow's packets take: the last one tried, or the winner.
@@ -30,15 +48,24 @@ impl Attempt {
         self.link
     }
 
-    /// The links of the other tries, the youngest first; once answered, of the losers.
+    /// The links of the other tries, the youngest first; of a race, in the order in which its SYN takes them, behind its own. Once
+    /// answered, of the losers.
     pub fn others(&self) -> impl Iterator<Item = u16> + use<> {
-        let earlier = self.earlier;
-        (0..TRIES_MAX as u32 - 1).filter_map(move |i| read(ffi::tries_at(earlier, i)))
+        let Attempt { link, others } = *self;
+        let all = MAX_LINKS as u32;
+        let places = match self.is_race() {
+            true => (1..all)
+                .map(|step| ffi::next_rival(link, step).into())
+                .collect(),
+            false => (0..all).collect::<Vec<u32>>(),
+        };
+        let others = places.into_iter().map(move |i| ffi::tries_at(others, i));
+        others.filter_map(read)
     }
 
     /// Whether nothing has answered yet.
     pub fn is_open(&self) -> bool {
-        ffi::tries_are_free(self.earlier)
+        ffi::tries_are_free(self.others)
     }
 
     /// Goes on over another link, new or tried before; not once it was answered. The link whose try is given up for it.
@@ -47,8 +74,8 @@ impl Attempt {
             return None;
         }
         let (current, next) = (ffi::one_try(self.link), ffi::one_try(link));
-        let given_up = read(ffi::tries_given_up(self.earlier, next));
-        self.earlier = ffi::tries_next(self.earlier, current, next);
+        let given_up = read(ffi::tries_given_up(self.others, next));
+        self.others = ffi::tries_next(self.others, current, next);
         self.link = link;
         given_up
     }
@@ -56,10 +83,10 @@ impl Attempt {
     /// The remote end has answered the SYN that took this link.
     pub fn answer(&mut self, link: u16) -> Answer {
         let (current, from) = (ffi::one_try(self.link), ffi::one_try(link));
-        let raw = ffi::tries_judge(self.earlier, current, from);
+        let raw = ffi::tries_judge(self.others, current, from);
         let answer = Answer::try_from(raw).expect("tries.h and abi.rs know the same answers");
         if answer == Answer::First {
-            self.earlier = ffi::tries_answered(self.earlier, current, from);
+            self.others = ffi::tries_answered(self.others, current, from);
             self.link = link;
         }
         answer

@@ -6,6 +6,7 @@ use anabranch_policy::abi::{
     Addr, CONSISTENT_SLOTS, MAX_TARGETS, SPARE_MAX, STATE_CLOSED, STATE_CONFIRMED, STATE_HAIRPIN,
     STATE_REPLIED, TIERS_MAX, Target, WEIGHT_MAX, WEIGHT_MIN,
 };
+use anabranch_policy::tries::Attempt;
 use anabranch_policy::{
     Candidate, Choice, Consistent, Decision, Dispatch, Fate, Granularity, NO_TABLE, Request,
     SCHEMES, Set, Syn, Tried, Why, choose, flow_hash, hash_vectors, reasons, session_word, vectors,
@@ -37,9 +38,9 @@ fn request() -> impl Strategy<Value = Request> {
     let bound = || prop_oneof![8 => Just(None), 1 => (0..20u16).prop_map(Some), 1 => any::<u16>().prop_map(Some)];
     let full = prop_oneof![3 => Just(0), 1 => any::<u64>()];
     let tried = prop_oneof![1 => Just(0), 2 => any::<u16>()];
-    let numbers = (any::<u32>(), any::<u32>());
+    let numbers = (any::<u32>(), any::<u32>(), prop::bool::weighted(0.2));
     (numbers, tried, full, bound(), bound(), bound()).prop_map(
-        |((hash, draw), tried, full, route, session, endpoint)| Request {
+        |((hash, draw, race), tried, full, route, session, endpoint)| Request {
             tried: Tried(tried),
             full,
             hash,
@@ -47,6 +48,7 @@ fn request() -> impl Strategy<Value = Request> {
             route,
             session,
             endpoint,
+            race,
         },
     )
 }
@@ -110,6 +112,7 @@ fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Dec
     let (target, why) = match dispatch {
         _ if pool.is_empty() => (None, Why::NoneUsable),
         _ if size == 1 => (nth(0), Why::OnlyOne),
+        _ if request.race && !retried => (nth(draw % size), Why::Race),
         Dispatch::Weighted => (least(&pool), Why::Weighted),
         Dispatch::Best => (
             pool.iter()
@@ -446,7 +449,8 @@ fn a_repeated_syn_moves_on_where_paths_are_failed_or_gone() {
     let mut choice = Choice::round_robin(2, 0b01);
     for retries in [0, 1] {
         choice.syn_retry = retries;
-        let judge = |state, is_same, target| choice.judge_syn(state, is_same, target);
+        let judge =
+            |state, is_same, target| choice.judge_syn(state, is_same, &Attempt::new(target));
         let again = if retries == 1 {
             Syn::GoesOn
         } else {

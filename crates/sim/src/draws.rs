@@ -39,9 +39,9 @@ impl Draws {
         self.random = mark;
     }
 
-    /// [`Request::draw`](anabranch_policy::Request::draw) of the next choice of a class.
-    pub(crate) fn next(&mut self, class: ClassId, choice: &Choice) -> u32 {
-        if !choice.takes_turns() {
+    /// [`Request::draw`](anabranch_policy::Request::draw) of the next choice of a class, for what races or not.
+    pub(crate) fn next(&mut self, class: ClassId, choice: &Choice, races: bool) -> u32 {
+        if !choice.takes_turns() && !races {
             return self.random.random();
         }
         if self.turns.len() <= class.index() {

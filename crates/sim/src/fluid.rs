@@ -149,7 +149,7 @@ impl Gateway {
         }
         let request = Request {
             hash: flow.hash,
-            draw: self.draws.next(ClassId::DEFAULT, &self.choice),
+            draw: self.draws.next(ClassId::DEFAULT, &self.choice, false),
             ..Request::default()
         };
         let target = choose(&self.choice, &self.gauges, &NO_TABLE, &request).target;

@@ -144,6 +144,39 @@ fn a_tuple_may_be_given_a_name_that_nobody_else_has() {
 }
 
 #[test]
+fn a_tuple_may_say_how_many_connections_race_in_a_second() {
+    let with = |rest| {
+        parse(&format!(
+            "{{ measure = \"active\", dispatch = \"weighted\", {rest} }}"
+        ))
+    };
+    let races = |rest| with(rest).unwrap().policy.races_per_s;
+    assert_eq!(races("syn_retry = false"), None);
+    assert_eq!(races("race = \"5/s\""), Some(5));
+    assert_eq!(races("race = \"120/min\""), Some(2));
+    assert_eq!(find(Target::Link, "ofrp").unwrap().name, "FRRTDF");
+    for (rest, problem) in [
+        (
+            "race = \"0.5/s\"",
+            "`race` is 0.5/s, allowed: 1/s to 100000/s",
+        ),
+        ("race = \"100001/s\"", "`race` is 100001/s"),
+        ("race = 5", "write it like \"0.5/s\""),
+    ] {
+        let message = with(rest).unwrap_err();
+        assert!(message.contains(problem), "{rest}: {message}");
+    }
+    let packets = parse(
+        "{ measure = \"dispatched\", dispatch = \"weighted\", granularity = \"packet\", race = \"5/s\" }",
+    );
+    assert!(
+        packets
+            .unwrap_err()
+            .contains("granularity `packet` keeps none")
+    );
+}
+
+#[test]
 fn a_tuple_without_a_name_is_an_algorithm_too() {
     let written = r#"{ measure = "active", dispatch = "weighted", granularity = "session", syn_retry = true }"#;
     let algorithm = parse(written).unwrap().policy;

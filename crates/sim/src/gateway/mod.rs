@@ -271,11 +271,14 @@ impl Gateway {
                 Settled::Fresh(begun) => {
                     net.route_peer(flow, self.back(begun.link));
                     self.nat.bind(net, flow, begun);
+                    self.race(net, flow, id);
                 }
+                Settled::Again => self.race(net, flow, id),
                 Settled::Onward(link) => self.go_on(net, flow, link),
                 Settled::Anew(begun, tried) => {
                     self.change_peer(net, flow, begun.link, tried);
                     self.nat.bind(net, flow, begun);
+                    self.race(net, flow, id);
                 }
                 Settled::Alone(link) => {
                     net.route_peer(flow, self.back(link));
@@ -324,6 +327,29 @@ impl Gateway {
         packet.to = peer;
         packet.path = self.ports[link.index()].up;
         Onward::Along
+    }
+
+    /// Copies of the SYN of a race take its other links. To the server each is another connection.
+    fn race(&mut self, net: &mut Net, flow: FlowId, syn: PacketId) {
+        let (opener, own) = net.sides(flow);
+        for (link, known) in self.nat.rivals(opener) {
+            let peer = match known.filter(|peer| net.is_alive(*peer)) {
+                Some(peer) => peer,
+                None => {
+                    let peer = net.replace_peer(flow, self.back(link));
+                    net.take_back_peer(flow, own);
+                    self.nat.begin_rival(opener, link, peer);
+                    peer
+                }
+            };
+            let copy = Packet {
+                to: peer,
+                path: self.ports[link.index()].up,
+                ..*net.packet(syn)
+            };
+            self.nat.count_tx(link, copy.bytes);
+            net.send(copy);
+        }
     }
 
     fn go_on(&mut self, net: &mut Net, flow: FlowId, link: LinkId) {
@@ -385,17 +411,31 @@ impl Gateway {
         let Some(flow) = net.flow_of(packet.to) else {
             return;
         };
-        if net.is_alive(packet.from) && self.nat.answer(link, packet) {
+        if !net.is_alive(packet.from) {
+            return;
+        }
+        let Some(won) = self.nat.answer(link, packet) else {
+            return;
+        };
+        if won.earlier {
             net.take_back_peer(flow, packet.from);
+        }
+        for (link, peer) in won.losers {
+            self.reset(net, link, peer, packet);
         }
     }
 
     /// The gateway's own stack answers what belongs to no flow.
     fn answer_stray(&mut self, net: &mut Net, link: LinkId, packet: &Packet) {
+        self.reset(net, link, packet.from, packet);
+    }
+
+    /// A RST to a connection at the server, because of what came from there or over another link.
+    fn reset(&mut self, net: &mut Net, link: LinkId, peer: SideId, packet: &Packet) {
         net.send(Packet {
             segment: Segment::bare(Kind::Rst),
             from: SideId::NOBODY,
-            to: packet.from,
+            to: peer,
             path: self.ports[link.index()].up,
             due_ns: u64::MAX,
             bytes: packet.bytes - u32::from(packet.segment.payload_bytes),

@@ -11,7 +11,7 @@ use anabranch_policy::abi::{
 };
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::{
-    Gauges, Granularity, NO_TABLE, PerFamily, Request, Rules, Syn, Tried, Without, choose,
+    Gauges, Granularity, NO_TABLE, PerFamily, Request, Rules, Syn, Tried, Without, choose_and_race,
     session_word,
 };
 
@@ -126,6 +126,8 @@ const NO_ENTRY: Entry = Entry {
 pub(super) struct Begun {
     class: ClassId,
     pub link: LinkId,
+    /// That its SYN takes as well, as bits.
+    rivals: u32,
     /// Links that failed it before.
     tried: Tried,
     /// It begins with what is no SYN.
@@ -137,6 +139,8 @@ pub(super) struct Begun {
 pub(super) enum Settled {
     /// Its flow is bound as it should be.
     Bound,
+    /// The same, and it is the SYN of a race, which takes all its links again.
+    Again,
     /// A new flow is to be bound.
     Fresh(Begun),
     /// The attempt goes on over this link.
@@ -165,6 +169,14 @@ struct Silent {
     confirmed: bool,
     class: ClassId,
     charged: Option<u32>,
+}
+
+/// A SYN-ACK that was the first.
+pub(super) struct Won {
+    /// Another connection than the attempt's is the flow's from here on.
+    pub earlier: bool,
+    /// Of a race: the other links, and the connections at the server, which are to be reset.
+    pub losers: Vec<(LinkId, SideId)>,
 }
 
 /// What a packet from a link is.
@@ -197,6 +209,8 @@ pub struct Nat {
     openings: Vec<Opening>,
     /// By class, user and server; of a user as a whole without a server.
     sessions: BTreeMap<Session, u64>,
+    /// When each class will have all its races again, in ns (`bpf/policy/race.h`).
+    races: BTreeMap<ClassId, u64>,
     /// Live flows of each user in a class that has a quota.
     shares: BTreeMap<(ClassId, u32), u32>,
     traffic: Vec<Traffic>,
@@ -229,6 +243,7 @@ impl Nat {
             earlier: BTreeMap::new(),
             openings: Vec::new(),
             sessions: BTreeMap::new(),
+            races: BTreeMap::new(),
             shares: BTreeMap::new(),
             traffic: vec![Traffic::default(); links],
             gauges: Box::default(),
@@ -431,14 +446,17 @@ impl Nat {
         let is_of_other = self.opening(flow).class != entry.class;
         let retries = &mut self.traffic[link.index()].syn_retries;
         let choice = &self.choices[entry.class.index()];
-        match choice.judge_syn(entry.state, !entry.joined, link.0) {
+        match choice.judge_syn(entry.state, !entry.joined, &entry.attempt) {
             Syn::Again | Syn::GoesOn if is_of_other => {
                 self.begin_anew(net, flow, entry, Tried::default())
             }
             Syn::Follows => Settled::Bound,
             Syn::Again => {
                 *retries += 1;
-                Settled::Bound
+                match entry.attempt.is_race() && self.take_race(net.now(), entry.class) {
+                    true => Settled::Again,
+                    false => Settled::Bound,
+                }
             }
             Syn::GoesOn => {
                 *retries += 1;
@@ -486,9 +504,9 @@ impl Nat {
         if self.routed == 0 {
             return self.without_link(class);
         }
-        let link = self.choose(net, flow, class, Tried::default(), !self.routed);
-        match link.filter(|link| self.is_routed(*link)) {
-            Some(link) => Settled::Alone(link),
+        let chosen = self.choose(net, flow, class, Tried::default(), !self.routed, false);
+        match chosen.filter(|(link, _)| self.is_routed(*link)) {
+            Some((link, _)) => Settled::Alone(link),
             None => self.without_link(class),
         }
     }
@@ -499,7 +517,7 @@ impl Nat {
         self.count_tx(link, bytes);
     }
 
-    fn count_tx(&mut self, link: LinkId, bytes: u32) {
+    pub(super) fn count_tx(&mut self, link: LinkId, bytes: u32) {
         let traffic = &mut self.traffic[link.index()];
         traffic.tx_packets += 1;
         traffic.tx_bytes += u64::from(bytes);
@@ -516,7 +534,8 @@ impl Nat {
         if quota > 0 && held.unwrap_or_default() >= quota {
             return Settled::NoLink;
         }
-        let Some(link) = self.choose(net, flow, class, tried, barred) else {
+        let may_race = barred == 0 && self.routed == 0;
+        let Some((link, rivals)) = self.choose(net, flow, class, tried, barred, may_race) else {
             return self.without_link(class);
         };
         if barred >> link.0 & 1 == 1 {
@@ -526,6 +545,7 @@ impl Nat {
         Settled::Fresh(Begun {
             class,
             link,
+            rivals,
             tried,
             joins: barred != 0,
         })
@@ -544,7 +564,7 @@ impl Nat {
         let link = entry.link();
         let tried = self.choice(entry.class).tried_with(entry.tried, link.0);
         let mark = self.draws.mark();
-        let Some(next) = self.choose(net, flow, entry.class, tried, 0) else {
+        let Some((next, _)) = self.choose(net, flow, entry.class, tried, 0, false) else {
             return self.without_link(entry.class);
         };
         if self.is_routed(link) != self.is_routed(next) {
@@ -568,7 +588,15 @@ impl Nat {
         Settled::Bound
     }
 
-    /// The link of a new flow (`choose_link` of bpf/lib/open.h). Those of `avoided` it takes if no other is left.
+    /// Whether a class has a race left, which is then gone (`bpf/policy/race.h`).
+    fn take_race(&mut self, now: Time, class: ClassId) -> bool {
+        let full_ns = self.races.get(&class).copied().unwrap_or_default();
+        let next = self.choice(class).spend_race(full_ns, now.as_nanos());
+        next.map(|next| self.races.insert(class, next)).is_some()
+    }
+
+    /// The link of a new flow (`choose_link` of bpf/lib/open.h), and those that its SYN takes as well, as bits, if it may race.
+    /// Those of `avoided` it takes if no other is left.
     fn choose(
         &mut self,
         net: &Net,
@@ -576,23 +604,28 @@ impl Nat {
         class: ClassId,
         tried: Tried,
         avoided: u64,
-    ) -> Option<LinkId> {
+        may_race: bool,
+    ) -> Option<(LinkId, u32)> {
         let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
         let known = |session| {
             let word = *self.sessions.get(&session)?;
             choice.session_link(word, NO_HASH, net.now().as_nanos())
         };
         let session = self.session(flow, class).and_then(known);
-        let request = Request {
+        let mut request = Request {
             tried,
             full: avoided,
             hash: net.label(flow),
             session,
-            draw: self.draws.next(class, choice),
             ..Request::default()
         };
-        let decision = choose(choice, &self.gauges, &NO_TABLE, &request);
-        decision.target.map(LinkId)
+        if may_race && choice.may_race(&request, 0) {
+            request.race = self.take_race(net.now(), class);
+        }
+        let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
+        request.draw = self.draws.next(class, choice, request.race);
+        let (decision, rivals) = choose_and_race(choice, &self.gauges, &NO_TABLE, &request);
+        Some((LinkId(decision.target?), rivals))
     }
 
     /// What binds the flows of a pair, or of a user, to one link.
@@ -632,7 +665,10 @@ impl Nat {
         self.entries[opener.index()] = Entry {
             opener,
             peer,
-            attempt: Attempt::new(link.0),
+            attempt: match begun.rivals {
+                0 => Attempt::new(link.0),
+                rivals => Attempt::race(link.0, rivals),
+            },
             state: if self.is_routed(link) {
                 STATE_ROUTED
             } else {
@@ -671,27 +707,51 @@ impl Nat {
         self.reassigned += 1;
     }
 
-    /// A SYN-ACK: whether an earlier try has won by it, whose connection is the flow's from here on.
-    pub(super) fn answer(&mut self, link: LinkId, packet: &Packet) -> bool {
+    /// The other links of a race that nothing has answered yet, in the order in which its SYN takes them, and the connections
+    /// at the server that it began there.
+    pub(super) fn rivals(&self, opener: SideId) -> Vec<(LinkId, Option<SideId>)> {
+        let entry = self.entry(opener);
+        let race = entry.filter(|entry| entry.attempt.is_race() && entry.attempt.is_open());
+        let links = race.into_iter().flat_map(|entry| entry.attempt.others());
+        let links = links.map(LinkId);
+        links
+            .map(|link| (link, self.earlier_peer(opener, link)))
+            .collect()
+    }
+
+    /// The SYN of a race takes another link as well, where it has begun this connection.
+    pub(super) fn begin_rival(&mut self, opener: SideId, link: LinkId, peer: SideId) {
+        let tries = self.earlier.entry(opener.index()).or_default();
+        tries.retain(|(tried, _)| *tried != link);
+        tries.push((link, peer));
+        self.gauges.target[link.index()].dispatched += 1;
+    }
+
+    /// A SYN-ACK: what it has won, if it is the first.
+    pub(super) fn answer(&mut self, link: LinkId, packet: &Packet) -> Option<Won> {
         let (opener, from) = (packet.to, packet.from);
         let earlier = self.earlier_peer(opener, link) == Some(from);
         let place = opener.index();
-        let Some(entry) = self.entries.get_mut(place).filter(|e| e.opener == opener) else {
-            return false;
-        };
+        let entry = self.entries.get_mut(place)?;
+        if entry.opener != opener {
+            return None;
+        }
         let current = (entry.link(), entry.peer);
         if entry.is_refused() || !earlier && current != (link, from) {
-            return false;
+            return None;
         }
         if entry.attempt.answer(link.0) != Answer::First {
-            return false;
+            return None;
         }
         entry.peer = from;
-        self.earlier.remove(&place);
+        let is_race = entry.attempt.is_race();
+        let others = self.earlier.remove(&place).unwrap_or_default();
         if earlier {
             self.count_move(current.0, link);
         }
-        earlier
+        let all = others.into_iter().chain([current]);
+        let losers = all.filter(|(lost, _)| is_race && *lost != link).collect();
+        Some(Won { earlier, losers })
     }
 
     fn count_move(&mut self, from: LinkId, to: LinkId) {

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The race of a connection (FRRTDF in Peng 2005, OFRP in Lin, Tsao and Leong 2007): its first SYN takes all links that take new
+ * flows, and the first answer binds it (tries.h). So a connection takes the path of the shortest round trip to its own
+ * destination, of which nothing has to be known before.
+ *
+ * What is bound by a route, a session or an endpoint races not; nor does a SYN that carries data, which a server might act upon
+ * twice, nor what is beyond the rate of its class. For those, and for all that is not TCP, the class chooses as without races.
+ * Links take turns in being the first, or the last would always be late.
+ */
+#ifndef ANABRANCH_POLICY_RACE_H
+#define ANABRANCH_POLICY_RACE_H
+
+#include "../include/choice.h"
+#include "inline.h"
+#include "tries.h"
+
+#define AB_RACE_SECOND_NS 1000000000ull
+
+/* Whether a flow that begins with a SYN of `payload` bytes may race, but for the rate. */
+static __always_inline int ab_may_race(const struct ab_choice *now, const struct ab_request *q, __u32 payload)
+{
+	return now->races && !payload && q->route == AB_NO_TARGET && q->session == AB_NO_TARGET &&
+	       q->endpoint == AB_NO_TARGET;
+}
+
+/*
+ * A class has the races of one second at most. `full_ns` is when it will have all of them again: what it is after one more, or 0 if
+ * none is left.
+ */
+static __always_inline __u64 ab_spend_race(const struct ab_choice *now, __u64 full_ns, __u64 now_ns)
+{
+	__u64 races = now->races ? now->races : 1, begins = full_ns > now_ns ? full_ns : now_ns;
+	__u64 next = begins + AB_RACE_SECOND_NS / races;
+
+	return next - now_ns > AB_RACE_SECOND_NS ? 0 : next;
+}
+
+/* The links beside `first` that its SYN takes, as bits, of those that ab_choose() has chosen among. */
+static __always_inline __u32 ab_rivals(const struct ab_request *q, __u32 first)
+{
+	return q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1) & ~ab_rival(ab_try(first));
+}
+
+/* The link that comes `step` places behind `first`, and around. */
+static __always_inline __u32 ab_next_rival(__u32 first, __u32 step)
+{
+	return (first + step) % AB_MAX_LINKS;
+}
+
+#endif
