@@ -94,7 +94,8 @@ AB_GLOBAL int ab_scan_ratios(const struct ab_choice *now, const struct ab_gauges
 	return 0;
 }
 
-/* The same with the greatest weight. Ties go to the lower load, then to the lower index. Without branches, see set.h. */
+/* The same with the greatest weight. Ties go to the lower load, then to the lower index. Without branches, see set.h: keys
+ * are below 2^63, or what is not in the pool might lead. */
 AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauges *gauges, struct ab_request *q,
 			      __u32 first)
 {
@@ -111,7 +112,7 @@ AB_GLOBAL int ab_scan_weights(const struct ab_choice *now, const struct ab_gauge
 	for (__u64 i = first; part; part >>= 1, i++) {
 		const struct ab_target *target = ab_target_at(now, &i);
 		__u32 idle = ~ab_load_of(active, target, &gauges->target[i]);
-		__u64 key = ((__u64)target->weight << 32 | idle) * (part & 1);
+		__u64 key = ((__u64)(target->weight & ~0u >> 1) << 32 | idle) * (part & 1);
 		__u64 better = ab_is_less(lead, key);
 
 		leader = ab_select(better, i, leader);
