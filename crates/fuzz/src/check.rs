@@ -550,7 +550,7 @@ pub fn check_clone(port: Port, frame: &[u8]) -> Verdict {
             to_hex(frame)
         ),
         Port::Lan(lan) => demand!(
-            lan_of(ip.dst()) == Some(lan),
+            lan_of(ip.dst()) == Some(lan) || (ip.is_ipv6() && is_never_forwarded(ip.dst())),
             "{port}: a clone left for {}: {}",
             ip.dst(),
             to_hex(frame)
