@@ -13,18 +13,6 @@ use anabranch_testbed::emulator::LinkShape;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use serde_json::Value;
 
-/// Tests of either family.
-macro_rules! in_both_families {
-    ($($name:ident),* $(,)?) => {
-        mod v4 {
-            $(#[test] fn $name() { super::$name(super::Families::V4); })*
-        }
-        mod v6 {
-            $(#[test] fn $name() { super::$name(super::Families::V6); })*
-        }
-    };
-}
-
 const BINARY: &str = env!("CARGO_BIN_EXE_anabranch");
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -161,7 +149,8 @@ fn a_toy_policy_by_a_toy_measure_runs_in_the_daemon() {
     assert_eq!(status["policy"], "toy");
 }
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Families:
     flows_are_shown_with_link_and_reason_and_can_be_chosen,
     the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class,
     explain_foretells_the_link_of_a_flow_without_making_one,

@@ -1,6 +1,5 @@
 //! A trunk of four sublinks between two nodes, with the real program, in network namespaces.
 
-#[macro_use]
 mod common;
 
 use std::collections::BTreeSet;
@@ -22,7 +21,8 @@ use common::{Limited, claim, example};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Family:
     packets_are_spread_and_a_clean_stop_leaves_the_host_as_it_was,
     superpackets_with_partial_checksums_arrive_whole_and_count_as_their_segments,
     connections_are_counted_where_they_begin_whoever_opens_them,

@@ -14,3 +14,17 @@
 pub mod calibrate;
 pub mod emulator;
 pub mod netns;
+
+/// Tests of either family, each a function that takes one: `in_both_families!(Family: this_holds, that_holds)` makes
+/// `v4::this_holds` and `v6::this_holds` of it.
+#[macro_export]
+macro_rules! in_both_families {
+    ($families:ident: $($name:ident),* $(,)?) => {
+        mod v4 {
+            $(#[test] fn $name() { super::$name(super::$families::V4); })*
+        }
+        mod v6 {
+            $(#[test] fn $name() { super::$name(super::$families::V6); })*
+        }
+    };
+}

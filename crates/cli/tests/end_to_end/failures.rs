@@ -126,7 +126,8 @@ fn judge(transfers: &[Transfer], cut: &Fault, settled_s: f64, next_s: f64) {
     }
 }
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Families:
     a_blackholed_link_is_left_within_a_second_and_only_its_own_transfers_end_and_at_once,
     a_udp_conversation_goes_on_over_another_link_when_its_own_is_cut,
 );

@@ -8,18 +8,6 @@
 //! Houses are heavy and measure time, so one stands at a time. Nothing waits for a time to pass: tests wait for
 //! conditions, and give up at a deadline.
 
-/// Tests of either family.
-macro_rules! in_both_families {
-    ($($name:ident),* $(,)?) => {
-        mod v4 {
-            $(#[test] fn $name() { super::$name(super::Families::V4); })*
-        }
-        mod v6 {
-            $(#[test] fn $name() { super::$name(super::Families::V6); })*
-        }
-    };
-}
-
 mod addresses;
 mod failures;
 mod far;

@@ -89,7 +89,8 @@ fn iperf3_gets_the_rate_of_several_links_in_both_directions() {
     assert_eq!(links.len(), 3);
 }
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Families:
     dig_and_ping_get_every_answer,
     tracepath_finds_a_path_of_1300_bytes_and_uploads_fit_into_it,
 );

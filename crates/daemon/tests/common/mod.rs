@@ -1,17 +1,5 @@
 //! What tests of a gateway and of a trunk share.
 
-/// Tests of either family.
-macro_rules! in_both_families {
-    ($($name:ident),* $(,)?) => {
-        mod v4 {
-            $(#[test] fn $name() { super::$name(super::Family::V4); })*
-        }
-        mod v6 {
-            $(#[test] fn $name() { super::$name(super::Family::V6); })*
-        }
-    };
-}
-
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 

@@ -176,7 +176,8 @@ fn packets(daemon: &Daemon, name: &str) -> u64 {
     reason.map_or(0, |reason| reason.packets)
 }
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Family:
     nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward,
     past_the_programs_a_host_is_translated_or_leaves_by_no_link,
     an_administrators_own_translation_works_past_the_programs,

@@ -1,6 +1,5 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
-#[macro_use]
 #[path = "../common/mod.rs"]
 mod common;
 mod families;
@@ -30,7 +29,8 @@ use nix::sys::signal::Signal;
 
 use rig::*;
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Family:
     flows_outlive_the_daemon_and_a_clean_stop_puts_the_host_back,
     a_blackholed_link_is_left_and_its_flows_end,
     what_the_box_itself_sends_follows_the_links,

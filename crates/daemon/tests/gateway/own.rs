@@ -48,7 +48,8 @@ fn own_rules(rig: &Rig) -> Vec<String> {
     own.map(str::to_owned).collect()
 }
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Family:
     what_a_rule_takes_leaves_by_its_link_and_moves_when_that_dies,
     a_reload_changes_the_rules_that_differ_and_no_other
 );

@@ -14,7 +14,8 @@ use crate::rig::*;
 /// CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
 const KEPT: u64 = 1 << 12 | 1 << 13 | 1 << 39;
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Family:
     a_daemon_that_has_loaded_keeps_three_capabilities_and_does_all_its_work_with_them,
     a_whole_life_needs_no_more_than_the_unit_leaves,
 );

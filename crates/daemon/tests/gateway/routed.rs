@@ -225,7 +225,8 @@ fn packets(daemon: &Daemon, reason: &str) -> u64 {
     known.map_or(0, |known| known.packets)
 }
 
-in_both_families!(
+anabranch_testbed::in_both_families!(
+    Family:
     a_download_keeps_its_source_and_a_link_that_turns_gives_new_ones_its_own,
     a_server_of_the_lan_is_called_from_outside_by_whichever_link_its_network_is_beyond,
     a_download_goes_on_over_the_other_link_when_its_own_is_cut,

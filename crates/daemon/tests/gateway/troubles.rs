@@ -76,7 +76,7 @@ fn without_room_for_its_files_a_gateway_starts_alone_and_writes_them_later() {
     assert_eq!(rig.fingerprint(), before);
 }
 
-in_both_families!(every_line_about_a_lost_link_says_what_it_is_about);
+anabranch_testbed::in_both_families!(Family: every_line_about_a_lost_link_says_what_it_is_about);
 
 fn every_line_about_a_lost_link_says_what_it_is_about(family: Family) {
     const ROUNDS: usize = 3;
