@@ -9,6 +9,7 @@
 #include "lib/fate.h"
 #include "lib/inbound.h"
 #include "lib/outbound.h"
+#include "lib/rival.h"
 #include "lib/sweep.h"
 
 static const __u8 fate_of[AB_REASON_COUNT] = {
@@ -44,6 +45,9 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 	case AB_REASON_NO_FLOW_OUT:
 	case AB_REASON_LATE_ANSWER:
 		action = answer_rst(skb, p);
+		break;
+	case AB_REASON_RACE_LOST:
+		action = reset_loser(skb, p);
 		break;
 	case AB_REASON_TTL_OUT:
 		action = answer_icmp(skb, p, ICMP_TIME_EXCEEDED << 8 | ICMP_EXC_TTL, 0);
@@ -81,6 +85,7 @@ static __always_inline int take_mark(struct __sk_buff *skb, struct packet *p, __
 	if (accounted < 0)
 		return AB_REASON_REWRITE_FAILED;
 	p->flags = (accounted ? PACKET_ACCOUNTED : 0) | (skb->mark == HAIRPIN_MARK ? PACKET_TURNED : 0);
+	take_race_mark(skb, p);
 	return 0;
 }
 

@@ -69,11 +69,13 @@ enum ab_fate {
 	X(BAD_QUOTE, DROPPED, "ICMP error about a TCP segment that is not in flight")                                  \
 	X(UNKNOWN_RATE, DROPPED, "TCP segment of an unknown flow, beyond the host's rate of such")                     \
 	X(CLASS_DROPPED, DROPPED, "no usable link of its class, whose rule says drop")                                 \
+	X(RACE_OVER, DROPPED, "copy of a SYN that was answered before it left")                                        \
 	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                                \
 	X(NO_LINK, REFUSED, "no usable link")                                                                          \
 	X(NO_CLASS_LINK, REFUSED, "no usable link of its class")                                                       \
 	X(TTL_OUT, REFUSED, "hop limit reached: answered with time exceeded")                                          \
 	X(LATE_ANSWER, REFUSED, "answer to a SYN that was answered over another link: reset")                          \
+	X(RACE_LOST, REFUSED, "copy of the answer to a SYN, by a link whose copy of the SYN lost: reset")              \
 	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                                 \
 	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                               \
 	X(REFUSED_CLASS, REFUSED, "host over its quota of the class")                                                  \

@@ -34,11 +34,12 @@
 	X(choice, 10)                                                                                                  \
 	X(consistent, 6)                                                                                               \
 	X(turn, 8)                                                                                                     \
+	X(races, 10)                                                                                                   \
 	X(links, 9)                                                                                                    \
 	X(devices, 9)                                                                                                  \
 	X(routes, 6)                                                                                                   \
 	X(traffic, 9)                                                                                                  \
-	X(reasons, 9)                                                                                                  \
+	X(reasons, 10)                                                                                                 \
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \
 	X(sweeping, 5)                                                                                                 \

@@ -11,6 +11,7 @@
 #include "../policy/tries.h"
 #include "addr.h"
 #include "maps.h"
+#include "parse.h"
 #include "stats.h"
 
 /* Tries that are over, by their link key: the sequence number of their SYN. What answers one is reset, as far as it is
@@ -35,7 +36,7 @@ static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab
 }
 
 /* A link that changed its address meanwhile may have given the port to somebody else. */
-static __noinline int retire_try(const struct ab_flow_key *lan_key, const struct ab_flow *lan, __u32 link)
+static __always_inline int retire_try(const struct ab_flow_key *lan_key, const struct ab_flow *lan, __u32 link)
 {
 	struct ab_flow_key key;
 	__u32 isn = lan->tcp.isn;
@@ -48,16 +49,26 @@ static __noinline int retire_try(const struct ab_flow_key *lan_key, const struct
 	return bpf_map_update_elem(&losers, &key, &isn, BPF_ANY);
 }
 
+struct retiring {
+	const struct ab_flow_key *lan_key;
+	struct ab_flow *lan;
+	__u32 tries;
+};
+
+static long retire_nth(__u32 i, struct retiring *r)
+{
+	__u32 one = ab_tries_at(r->tries, i);
+	if (one)
+		retire_try(r->lan_key, r->lan, ab_try_link(one));
+	return 0;
+}
+
 /* Takes the link entries of all tries but the flow's own out of the tables. */
 static __noinline int retire_tries(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
-	__u32 tries = lan->tcp.tries;
-	for (__u32 i = 0; i < AB_TRIES_EARLIER; i++) {
-		__u32 one = ab_tries_at(tries, i);
-		if (one)
-			retire_try(lan_key, lan, ab_try_link(one));
-	}
-	lan->tcp.tries = tries & ~AB_TRIES_MASK;
+	struct retiring r = { .lan_key = lan_key, .lan = lan, .tries = lan->tcp.tries };
+	bpf_loop(AB_TRIES_OTHERS, retire_nth, &r, 0);
+	lan->tcp.tries = r.tries & ~AB_TRIES_MASK;
 	return 0;
 }
 
@@ -87,8 +98,9 @@ static __always_inline void bind_to_try(struct ab_flow *lan, const union ab_addr
 	__sync_lock_test_and_set(&lan->tcp.tries, tries);
 }
 
-/* The remote end answered the try of `wan_key`, fittingly. The flow is its from here on, unless it was another's before. */
-static __noinline int answer_attempt(struct ab_flow_key *lan_key, struct ab_flow *lan, struct ab_flow_key *wan_key)
+/* The remote end answered the try of `wan_key`, fittingly, by `p`. The flow is its from here on, unless it was another's before. */
+static __noinline int answer_attempt(struct packet *p, struct ab_flow_key *lan_key, struct ab_flow *lan,
+				     struct ab_flow_key *wan_key)
 {
 	__u32 tries = lan->tcp.tries, link = wan_key->side - AB_SIDE_LINK(0);
 	__u32 current = ab_try(lan->link), from = ab_try(link);
@@ -102,6 +114,7 @@ static __noinline int answer_attempt(struct ab_flow_key *lan_key, struct ab_flow
 		__sync_lock_test_and_set(&lan->tcp.tries, tries);
 	else
 		bind_to_try(lan, &wan_key->local, link, tries);
+	p->losers = ab_is_race(tries) ? tries & AB_TRIES_MASK : 0;
 	if (tries & AB_TRIES_MASK)
 		retire_tries(lan_key, lan);
 	return answer;

@@ -60,6 +60,7 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	s->opening.class = e->class;
 	s->opening.family = p->family;
 	begin_choice(p);
+	s->request.race = may_race(p);
 	choose_link(0, 0);
 	e->why = s->decision.why;
 	e->link = s->decision.target;

@@ -121,6 +121,14 @@ static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
 	return flow ? flow : find_young(key);
 }
 
+/* The flow of `p`. Not inlined: its key would stand in the frame below which flows are opened. */
+static __noinline struct ab_flow *find_again(const struct packet *p)
+{
+	struct ab_flow_key key;
+	make_lan_key(&key, p);
+	return find_flow(&key);
+}
+
 /* What is likely to be where `flow` is: its other entry. */
 static __always_inline struct ab_flow *find_beside(const struct ab_flow_key *key, const struct ab_flow *flow)
 {

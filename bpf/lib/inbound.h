@@ -8,6 +8,7 @@
 #include "icmp.h"
 #include "nat.h"
 #include "permission.h"
+#include "rival.h"
 #include "stray.h"
 #include "tcp.h"
 
@@ -180,6 +181,8 @@ static __always_inline int pass_in(struct __sk_buff *skb, struct packet *p, stru
 static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet *p, __u32 link, __u8 side,
 					   struct ab_flow_key *key)
 {
+	if (p->flags & PACKET_LOSER)
+		return AB_REASON_RACE_LOST;
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_in(skb, p, side) ?: stray_inbound(skb, p);
 	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHOREPLY))
@@ -213,6 +216,8 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 			if (refused)
 				return refused;
 		}
+		if (p->losers)
+			send_losers(skb, p);
 		if (!(p->flags & (PACKET_CALL | PACKET_CHALLENGE)))
 			count_rx(t, flow, load);
 		int way = forward_in(skb, p, flow, link);

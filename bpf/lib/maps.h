@@ -164,7 +164,7 @@ struct ab_scratch {
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
-	struct ab_flow_key endpoint_key, called_key, end_key;
+	struct ab_flow_key endpoint_key, called_key, end_key, rival_key;
 	struct ab_explanation explanation;
 	struct endpoints ends;
 	struct ab_asked_key asked;

@@ -10,6 +10,7 @@
 #include "../policy/session.h"
 #include "admit.h"
 #include "embryo.h"
+#include "race.h"
 #include "tcp.h"
 
 /* Links looked at for one flow: where the first has no port left, two more. */
@@ -194,12 +195,13 @@ __noinline int begin_choice(struct packet *p)
 	find_kept();
 	s->request.endpoint = ab_remembers(reach) ? s->opening.kept_link : AB_NO_TARGET;
 	s->request.hash = ab_goes_by_hash(now) ? packet_hash(now, p) : 0;
+	s->request.race = 0;
 	return 0;
 }
 
-static __always_inline __u32 draw_for(const struct ab_choice *now, __u32 class)
+static __always_inline __u32 draw_for(const struct ab_choice *now, __u32 class, __u32 races)
 {
-	if (!ab_takes_turns(now))
+	if (!ab_takes_turns(now) && !races)
 		return draw();
 	__u32 *next = bpf_map_lookup_elem(&turn, &class);
 	return next ? __sync_fetch_and_add(next, 1) : 0;
@@ -220,7 +222,7 @@ __noinline int choose_link(__u32 tried, __u64 full)
 	if (!now || !all || !shares)
 		return 0;
 	ab_avoid(&s->request, tried, full);
-	s->request.draw = draw_for(now, s->opening.class);
+	s->request.draw = draw_for(now, s->opening.class, s->request.race);
 	ab_choose(now, all, shares, &s->request, &s->decision);
 	return 0;
 }
@@ -300,6 +302,8 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 		dequeue_embryo(s);
 	}
 	bpf_map_delete_elem(&embryos, &s->wan_key);
+	if (has_other_tries(&s->lan_key, &s->lan))
+		retire_tries(&s->lan_key, &s->lan);
 	return error == -EEXIST ? OPENED_ELSEWHERE : AB_REASON_REFUSED_EMBRYOS;
 }
 
@@ -422,11 +426,15 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	s->opening.failed = 0;
 	s->opening.remote = o->packet->dst;
 	s->opening.remote_port = o->packet->dport;
-	if (!is_settled(s))
+	if (!is_settled(s)) {
 		begin_choice(o->packet);
+		s->request.race = may_race(o->packet) && take_race(s->opening.class, s->opening.family);
+	}
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
 	if (s->opening.reason == AB_REASON_NO_LINK)
 		return refuse_class(s->opening.class, s->opening.family);
+	if (!s->opening.reason)
+		o->packet->races = enter_rivals();
 	int refused = s->opening.reason ?: enter_embryo(s, set, o);
 	if (!refused)
 		count_opening(s, o);

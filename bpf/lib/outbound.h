@@ -11,6 +11,7 @@
 #include "nat.h"
 #include "open.h"
 #include "permission.h"
+#include "rival.h"
 #include "route.h"
 #include "stray.h"
 #include "tcp.h"
@@ -162,6 +163,7 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 		return 0;
 	case AB_SYN_AGAIN:
 		count_syn_retry(flow, p->family);
+		p->races = ab_is_race(flow->tcp.tries) && p->ttl > 1 && take_race(flow->class, p->family);
 		return 0;
 	case AB_SYN_GOES_ON:
 		count_syn_retry(flow, p->family);
@@ -209,7 +211,7 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 	if (!is_first_syn(p)) {
 		if (!(flow->state & AB_STATE_REPLIED))
 			return 0;
-		if (flow->tried) {
+		if (flow->tried || ab_is_race(flow->tcp.tries)) {
 			make_holder_key(&s->host_key, flow, &s->lan_key.local);
 			s->opening.class = flow->class;
 			remember_session(s, p, flow->link);
@@ -386,14 +388,6 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turne
 		return AB_REASON_FILTERED_IN;
 	__u32 index = is_mapping(p->proto) ? hairpin_link(p) : turned;
 	return turn_to(skb, index, p->family) < 0 ? AB_REASON_FILTERED_IN : AB_REASON_HAIRPIN;
-}
-
-/* The flow of `p`. Not inlined: its key would stand in the frame below which flows are opened. */
-static __noinline struct ab_flow *find_again(const struct packet *p)
-{
-	struct ab_flow_key key;
-	make_lan_key(&key, p);
-	return find_flow(&key);
 }
 
 static __always_inline int is_first_remote(const struct packet *p, struct ab_flow *flow)
@@ -581,6 +575,8 @@ static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p,
 static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					    struct ab_flow *flow)
 {
+	if (p->rival)
+		return forward_rival(skb, p);
 	if (p->kind == PACKET_ICMP_ERROR)
 		return translate_error_out(skb, p) ?: outbound_other(skb, p);
 	if (p->kind == PACKET_OTHER || (is_icmp(p->proto) && p->has_ports_header && p->icmp_type != ICMP_ECHO))
@@ -598,6 +594,8 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	/* Nobody on another device speaks for the host. */
 	if (!bad && p->ifindex != flow->lan_ifindex)
 		bad = check_source(p);
+	if (!bad && p->races)
+		send_rivals(skb, flow);
 	return bad ?: forward_out(skb, p, flow);
 }
 

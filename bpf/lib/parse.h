@@ -98,6 +98,7 @@ enum packet_flags {
 	PACKET_APART = 16,     /* of the mapping that is its remote end's alone */
 	PACKET_PERMITTED = 32, /* to a remote end that its mapping hears */
 	PACKET_NEIGHBOUR = 64, /* neighbour discovery of IPv6, which stays on its link */
+	PACKET_LOSER = 128,    /* a copy of the SYN/ACK that has won a race, by the link of a loser */
 };
 
 struct packet {
@@ -119,6 +120,9 @@ struct packet {
 	__u8 has_ports_header; /* false in fragments after the first */
 	__u8 l4_header;	       /* bytes of the TCP or UDP header, 8 of ICMP */
 	__u8 flags;	       /* enum packet_flags */
+	__u8 races;	       /* it is the SYN of a race, which takes all links of that */
+	__u16 rival;	       /* the one try of a race that it is the SYN of, as ab_try(); 0: it is none */
+	__u32 losers;	       /* links, as bits: it is the SYN/ACK that has won a race over them */
 	__u32 mtu;	     /* of the device it does not fit, for the answer; from a link: the LAN devices' smallest */
 	__u32 ifindex;	     /* LAN: where it came in */
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */

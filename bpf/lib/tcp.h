@@ -189,7 +189,7 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 		int late = p->tcp_flags & TCP_ACK ? AB_REASON_LATE_ANSWER : AB_REASON_BAD_HANDSHAKE;
 		if ((lan->state & (AB_STATE_CLOSED | AB_STATE_REPLIED)) == AB_STATE_CLOSED)
 			return late;
-		int answer = answer_attempt(&lan_key, lan, wan_key);
+		int answer = answer_attempt(p, &lan_key, lan, wan_key);
 		if (answer == AB_ANSWER_LATE)
 			return late;
 		if (answer == AB_ANSWER_FIRST || answer == AB_ANSWER_AGAIN)

@@ -123,18 +123,6 @@ impl Algorithm {
         }
     }
 
-    /// A configuration may name it, too.
-    pub fn is_configurable(&self) -> bool {
-        self.races_per_s.is_none()
-    }
-
-    /// What to say of one that a configuration may not name.
-    pub fn why_not_configurable(&self) -> String {
-        format!(
-            "{self} races connections, which the simulator alone does: leave `race` out, or name another policy"
-        )
-    }
-
     /// Whether it asks a fixed node.
     pub fn needs_node(&self) -> bool {
         self.measure.distance == Distance::Node

@@ -488,7 +488,7 @@ impl Policy {
     /// A configuration may name it, too; others are for scenarios.
     pub fn is_configurable(&self) -> bool {
         match self {
-            Policy::Gateway(algorithm) => algorithm.is_configurable(),
+            Policy::Gateway(_) => true,
             Policy::Packet => false,
             Policy::Trunk(spread) => spread.is_configurable(),
         }

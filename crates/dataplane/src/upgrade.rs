@@ -310,7 +310,7 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
 }
 
 /// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 10] = [
+const NEW_REASONS: [&str; 12] = [
     "PREFIX_OUT",
     "PREFIX_IN",
     "BAD_SOURCE",
@@ -321,6 +321,8 @@ const NEW_REASONS: [&str; 10] = [
     "CLASS_DROPPED",
     "NO_CLASS_LINK",
     "REFUSED_CLASS",
+    "RACE_OVER",
+    "RACE_LOST",
 ];
 
 /// The number of a former reason; none of one that is no more.

@@ -169,8 +169,6 @@ pub struct Site<'a> {
     pub lan: &'a [String],
     /// There is a fixed node for measures to ask.
     pub node: bool,
-    /// They are a gateway's, and no scenario's: see [`Policy::is_configurable`](crate::Policy::is_configurable).
-    pub configures: bool,
 }
 
 /// The rules of a file, each right in itself.
@@ -491,9 +489,6 @@ impl Place<'_> {
         };
         let key = [self.table, &["policy"]].concat();
         let typed = typed.as_typed(self.source.text(&key));
-        if self.site.configures && !typed.policy.is_configurable() {
-            return Err(self.source.bad(&key, typed.policy.why_not_configurable()));
-        }
         if typed.policy.needs_node() && !self.site.node {
             let problem =
                 format!("{typed} measures round trips to a fixed node: name one in probe.node");

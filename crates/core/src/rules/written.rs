@@ -209,7 +209,6 @@ stick = false
             links: &links,
             lan: &["eth0".to_owned()],
             node: false,
-            configures: true,
         };
         let read = |text: &str| {
             let source = Source::parse(Path::new("rules.toml"), text).unwrap();

@@ -253,7 +253,6 @@ impl Config {
             links: &specs,
             lan: &file.lan,
             node: node.is_some(),
-            configures: true,
         };
         let classes = Classes::read(&source, &policy, file.default, file.rule, site)?;
         let config = Self {
@@ -652,9 +651,6 @@ fn policy(
         Some(typed) => typed.as_typed(source.text(&["policy"])),
         None => Algorithm::default().into(),
     };
-    if !typed.policy.is_configurable() {
-        return Err(source.bad(&["policy"], typed.policy.why_not_configurable()));
-    }
     if typed.policy.needs_node() && node.is_none() {
         let problem = format!(
             "{typed} measures round trips to a fixed node; write probe.node = \"icmp:ADDRESS\", \"dns:ADDRESS\" or \"tcp:ADDRESS:PORT\""

@@ -431,14 +431,10 @@ fn a_policy_is_a_name_or_a_tuple_and_has_the_rates_it_needs() {
         unknown.starts_with("policy = \"fastest\": unknown policy fastest, allowed: WSDM, RR, "),
         "{unknown}"
     );
-    for racing in [
-        "policy = \"FRRTDF\"",
-        "policy = { measure = \"active\", dispatch = \"weighted\", race = \"10/s\" }",
-        "[[rule]]\nname = \"x\"\npolicy = \"OFRP\"",
-    ] {
-        let message = error_with(racing);
-        assert!(message.contains("the simulator alone does"), "{message}");
-    }
+    let races = parse(&format!("{MINIMAL}policy = \"OFRP\""))
+        .unwrap()
+        .policy;
+    assert_eq!(races.policy.races_per_s, Some(1000));
     let meant = error_with("policy = \"WDSM\"");
     assert!(meant.ends_with("; did you mean WSDM?"), "{meant}");
     let key = error_with("policy = { dispatch = \"hash\", speed = 1 }");

@@ -170,12 +170,6 @@ fn detach_programs(rig: &Rig) {
     });
 }
 
-fn packets(daemon: &Daemon, name: &str) -> u64 {
-    let reasons = daemon.status().reasons;
-    let reason = reasons.iter().find(|reason| reason.name == name);
-    reason.map_or(0, |reason| reason.packets)
-}
-
 anabranch_testbed::in_both_families!(
     Family:
     nobody_on_a_link_reaches_the_lan_but_by_an_administrators_forward,

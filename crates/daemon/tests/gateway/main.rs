@@ -6,6 +6,7 @@ mod families;
 mod guard;
 mod own;
 mod privileges;
+mod race;
 mod rig;
 mod routed;
 mod troubles;

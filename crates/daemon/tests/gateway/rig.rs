@@ -515,6 +515,13 @@ impl Daemon {
     }
 }
 
+/// That left for a reason.
+pub fn packets(daemon: &Daemon, reason: &str) -> u64 {
+    let reasons = daemon.status().reasons;
+    let known = reasons.iter().find(|known| known.name == reason);
+    known.map_or(0, |known| known.packets)
+}
+
 pub fn unique() -> String {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     format!(

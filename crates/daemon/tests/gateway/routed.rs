@@ -219,12 +219,6 @@ fn flow(daemon: &Daemon, end: &str) -> Option<FlowRow> {
     flows.find(|flow| flow.proto == "tcp" && [flow.remote, flow.local].contains(&end))
 }
 
-fn packets(daemon: &Daemon, reason: &str) -> u64 {
-    let reasons = daemon.status().reasons;
-    let known = reasons.iter().find(|known| known.name == reason);
-    known.map_or(0, |known| known.packets)
-}
-
 anabranch_testbed::in_both_families!(
     Family:
     a_download_keeps_its_source_and_a_link_that_turns_gives_new_ones_its_own,

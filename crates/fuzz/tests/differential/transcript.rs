@@ -41,6 +41,7 @@ pub struct Policy {
     flows_per_host: u32,
     session_s: u64,
     weights: [u32; LINKS as usize],
+    races: u32,
     /// Loads are counted from here on.
     pub rebase: bool,
 }
@@ -60,6 +61,7 @@ impl Policy {
             flows_per_host: 0,
             session_s: 0,
             weights: [1; LINKS as usize],
+            races: 0,
             rebase: false,
         }
     }
@@ -78,6 +80,7 @@ impl Policy {
             spare: self.spare.map(Set::of_word),
             without: self.without.into(),
             flows_per_host: self.flows_per_host,
+            races: self.races,
             session_ns: self.session_s * 1_000_000_000,
             working: Set::of_word(self.usable),
             ..Choice::default()
@@ -220,11 +223,13 @@ fn policy() -> impl Strategy<Value = Policy> {
     let without = select(&[Without::Refuse, Without::Drop][..]);
     let flows_per_host = prop_oneof![3 => Just(0u32), 1 => 1..3u32];
     let session_s = select(&[0, 60, 600][..]);
+    let races = prop_oneof![2 => Just(0u32), 1 => 1..3u32, 1 => Just(1000)];
     let class = (
         prop::array::uniform3(spare),
         without,
         flows_per_host,
         session_s,
+        races,
     );
     (dispatch, load, granularity, usable, weights, flags, class).prop_map(
         |(
@@ -234,7 +239,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             usable,
             weights,
             (stick, syn_retry, rebase),
-            (spare, without, flows_per_host, session_s),
+            (spare, without, flows_per_host, session_s, races),
         )| Policy {
             dispatch,
             load,
@@ -247,6 +252,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             flows_per_host,
             session_s,
             weights,
+            races,
             rebase,
         },
     )

@@ -190,6 +190,10 @@ impl<'a> Worlds<'a> {
             let servers = &mut self.slots[slot].servers;
             servers.retain(|(link, _)| *link != server.0);
             servers.push(server);
+            for rival in self.simulator.rivals(flow) {
+                servers.retain(|(link, _)| *link != rival.0);
+                servers.push(rival);
+            }
         }
         let simulated = simulated.map(|(link, _)| link);
         self.tell(&format!(

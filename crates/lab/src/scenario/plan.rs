@@ -89,10 +89,6 @@ pub(super) fn settings(run: &Run, site: &Site) -> Result<String> {
         .iter()
         .map(|rule| rule.class.algorithm(of_default));
     let mut all = of_rules.chain([of_default]);
-    if let Some(racing) = all.clone().find(|algorithm| !algorithm.is_configurable()) {
-        let why = "the gateway of the laboratory cannot race connections";
-        return Err(simulator_only("policies", racing, why));
-    }
     let has_sessions = !all.all(|algorithm| algorithm.is_per_packet());
     let default = Class {
         stick: site.default.stick.or(has_sessions.then_some(false)),

@@ -74,7 +74,6 @@ pub(super) fn with_classes(
         links: &links,
         lan: &lan,
         node: true,
-        configures: false,
     };
     site.rules = file::rules(source, rules, may_name)?;
     *site.default = file::default_class(source, default.unwrap_or_default(), may_name)?;

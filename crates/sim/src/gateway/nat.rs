@@ -776,7 +776,7 @@ impl Nat {
         }
         entry.seen = net.now();
         let confirms = entry.is(STATE_REPLIED) && !entry.is(STATE_CONFIRMED) && kind != Kind::Syn;
-        let moved = confirms && entry.tried != Tried::default();
+        let moved = confirms && (entry.tried != Tried::default() || entry.attempt.is_race());
         // What has ended stays among the embryos.
         entry.note(STATE_CONFIRMED, confirms && !entry.is(STATE_CLOSED));
         entry.note(STATE_FIN_LOCAL, kind == Kind::Fin);

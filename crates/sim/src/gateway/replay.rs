@@ -76,6 +76,14 @@ impl Replay {
         self.gateway.nat.bound(self.net.sides(flow).0)
     }
 
+    /// The other links that an attempt's SYN has taken in a race that nothing has answered, and the connections at the server
+    /// that it began there.
+    pub fn rivals(&self, flow: FlowId) -> Vec<(LinkId, SideId)> {
+        let rivals = self.gateway.nat.rivals(self.net.sides(flow).0).into_iter();
+        let known = rivals.filter_map(|(link, peer)| Some((link, peer?)));
+        known.collect()
+    }
+
     /// The random number by which the next choice will be made.
     pub fn next_draw(&self) -> u32 {
         self.gateway.nat.next_draw()

@@ -317,6 +317,8 @@ fn an_upgrade_goes_on_counting_why_packets_leave() {
         "class-dropped",
         "no-class-link",
         "refused-class",
+        "race-over",
+        "race-lost",
     ];
     let kept = counted
         .iter()

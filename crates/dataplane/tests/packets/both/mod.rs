@@ -22,6 +22,7 @@ mod limits;
 mod mappings;
 mod policies;
 mod program;
+mod race;
 mod routed;
 mod strays;
 mod sweeps;

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What a race sends over its rivals' links. A copy of the SYN for each comes back through the ingress of its LAN device, behind
+ * the SYN itself; a copy of the SYN/ACK that has won comes by the link of each loser, and leaves as the RST of its try. Marks tell
+ * them. What a loser is answered later it resets by itself (attempt.h).
+ */
+#ifndef ANABRANCH_RIVAL_H
+#define ANABRANCH_RIVAL_H
+
+#include "answer.h"
+#include "nat.h"
+#include "race.h"
+
+/* skb->mark of a SYN that takes the link in its lowest bits, and of a SYN/ACK that another link brought. Only this host sets marks. */
+#define RIVAL_MARK 0xae000000u
+#define LOSER_MARK 0xaf000000u
+#define RACE_MARK_MASK 0xff000000u
+
+static __always_inline void take_race_mark(const struct __sk_buff *skb, struct packet *p)
+{
+	if ((skb->mark & RACE_MARK_MASK) == RIVAL_MARK)
+		p->rival = ab_try(skb->mark & (AB_MAX_LINKS - 1));
+	if (skb->mark == LOSER_MARK)
+		p->flags |= PACKET_LOSER;
+}
+
+struct copying {
+	struct __sk_buff *skb;
+	__u32 first; /* link, which has the packet itself */
+	__u32 links; /* that have copies, as bits */
+	__u32 family;
+};
+
+static long copy_syn(__u32 step, struct copying *c)
+{
+	__u32 link = ab_next_rival(c->first, step + 1);
+	if (!(c->links >> link & 1))
+		return 0;
+	c->skb->mark = RIVAL_MARK | link;
+	bpf_clone_redirect(c->skb, c->skb->ifindex, BPF_F_INGRESS);
+	return 0;
+}
+
+/* A SYN whose attempt races, before it is rewritten: what takes the other links follows it. */
+__noinline int send_rivals(struct __sk_buff *skb, struct ab_flow *flow)
+{
+	if (!flow || !ab_is_race(flow->tcp.tries) || !ab_tries_are_free(flow->tcp.tries))
+		return 0;
+	__u32 mark = skb->mark;
+	struct copying c = { .skb = skb, .first = flow->link, .links = flow->tcp.tries & AB_TRIES_MASK };
+	bpf_loop(AB_MAX_LINKS - 1, copy_syn, &c, 0);
+	skb->mark = mark;
+	return 0;
+}
+
+static __always_inline int has_rival(const struct ab_flow *flow, __u32 one)
+{
+	__u32 tries = flow->tcp.tries;
+	return ab_is_race(tries) && ab_tries_are_free(tries) && ab_tries_hold(tries, one);
+}
+
+/* Such a copy leaves by its link while nothing has answered. */
+__noinline int forward_rival(struct __sk_buff *skb, struct packet *p)
+{
+	if (!p)
+		return AB_REASON_MALFORMED;
+	__u32 index = ab_try_link(p->rival) & (AB_MAX_LINKS - 1);
+	const struct ab_link *link = link_at(index, p->family);
+	struct ab_flow *flow = find_again(p);
+	if (!link || !(link->flags & AB_LINK_PRESENT) || !flow || p->proto != IPPROTO_TCP || !is_first_syn(p) ||
+	    p->ttl <= 1 || !has_rival(flow, p->rival))
+		return AB_REASON_RACE_OVER;
+	struct ab_traffic *t = traffic_at(flow->class, index, p->family);
+	if (t) {
+		t->tx_packets++;
+		t->tx_bytes += p->length;
+	}
+	skb->mark = 0;
+	int bad = clamp_mss(skb, p, link->mtu) ?: rewrite_packet(skb, p, OUTBOUND, &link->external, flow->other_port);
+	if (bad)
+		return bad;
+	send_over_link(link, &p->dst);
+	return AB_REASON_TRANSLATED_OUT;
+}
+
+static long copy_answer(__u32 index, struct copying *c)
+{
+	const struct ab_link *link = c->links >> (index & (AB_MAX_LINKS - 1)) & 1 ? link_at(index, c->family) : NULL;
+	if (link && link->flags & AB_LINK_PRESENT)
+		bpf_clone_redirect(c->skb, link->ifindex, BPF_F_INGRESS);
+	return 0;
+}
+
+/* The SYN/ACK that has won, before it is rewritten. One from a layer-3 link has no Ethernet header that others could take it with:
+ * what those are answered is reset when it comes. */
+__noinline int send_losers(struct __sk_buff *skb, struct packet *p)
+{
+	if (!p)
+		return 0;
+	__u32 mark = skb->mark;
+	struct copying c = { .skb = skb, .links = p->losers, .family = p->family };
+	skb->mark = LOSER_MARK;
+	bpf_loop(AB_MAX_LINKS, copy_answer, &c, 0);
+	skb->mark = mark;
+	return 0;
+}
+
+/* Such a copy becomes the RST of the try over the link it has come by. */
+__noinline int reset_loser(struct __sk_buff *skb, struct packet *p)
+{
+	const struct ab_device *device = device_of(skb->ifindex);
+	const struct ab_link *link = p && device ? link_at(device->link, p->family) : NULL;
+	if (!link || !(link->flags & AB_LINK_PRESENT))
+		return -1;
+	skb->mark = 0;
+	p->dst = link->external;
+	int action = answer_rst(skb, p);
+	if (action >= 0)
+		send_over_link(link, &p->src);
+	return action;
+}
+
+#endif
