@@ -450,8 +450,7 @@ impl TypedValueParser for Hinted {
 
 /// What a scenario may name.
 fn policies() -> Vec<String> {
-    let rows = catalogue::ROWS.iter();
-    rows.map(|row| row.name.to_owned()).collect()
+    catalogue::rows().map(|row| row.name.to_owned()).collect()
 }
 
 fn attacks() -> Vec<String> {

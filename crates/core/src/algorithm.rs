@@ -102,11 +102,27 @@ pub(crate) fn word_of_granularity(granularity: Granularity) -> &'static str {
 }
 
 impl Algorithm {
+    /// By a policy of one's own ([`Measure::own`]), which is asked every 100 ms: in proportion to its weights, for each
+    /// connection. Another dispatch, granularity or period goes as `Algorithm { dispatch, ..Algorithm::own(measure) }`.
+    pub const fn own(measure: &'static Measure) -> Algorithm {
+        Algorithm {
+            measure,
+            dispatch: Dispatch::Weighted,
+            granularity: Granularity::Connection,
+            period: Some(PERIOD),
+            weighting: Weighting::Equal,
+            retry: Retry::None,
+            races_per_s: None,
+        }
+    }
+
     /// What the data path counts for it.
     pub fn load(&self) -> Load {
         match self.measure.taken {
             Taken::AtChoice(load) => load,
-            Taken::Never | Taken::EveryPeriod(_) | Taken::BackToBack(_) => Load::Dispatched,
+            Taken::Never | Taken::EveryPeriod(_) | Taken::BackToBack(_) | Taken::ByPolicy(_) => {
+                Load::Dispatched
+            }
         }
     }
 
@@ -259,7 +275,7 @@ pub enum TupleError {
     NameTaken(&'static str),
 }
 
-const NAME_CHARS_MAX: usize = 32;
+pub(crate) const NAME_CHARS_MAX: usize = 32;
 
 /// As users write it.
 #[derive(Deserialize)]

@@ -6,6 +6,7 @@
 
 mod class;
 mod links;
+mod own;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -373,7 +374,8 @@ impl Balancer {
 
     /// A round trip to the fixed node has ended: links are compared anew.
     fn end_rounds(&mut self, now: Time) {
-        for class in self.classes.values_mut().filter(|class| class.needs_node()) {
+        let classes = self.classes.values_mut();
+        for class in classes.filter(|class| class.is_back_to_back()) {
             class.end_period(now, &self.links);
         }
     }

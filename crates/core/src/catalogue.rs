@@ -2,7 +2,10 @@
 //!
 //! Configurations, scenario files, `anabranch policies`, completions and documentation read it. A policy that uses known
 //! measures is added by a row of [`ROWS`]; a measure by a file under `measure/` and a row of
-//! [`MEASURES`](crate::measure::MEASURES).
+//! [`MEASURES`](crate::measure::MEASURES). A program with policies of its own adds their rows before it reads anything:
+//! [`extend`].
+
+mod own;
 
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +18,9 @@ use crate::algorithm::{Algorithm, PERIOD, Retry, Weighting};
 use crate::link::RateNeed;
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
+
+pub(crate) use own::own;
+pub use own::{ExtendError, extend};
 
 /// How a path is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -413,9 +419,14 @@ static TOYS: &[Row] = &[gateway(
 #[cfg(not(any(test, feature = "toys")))]
 static TOYS: &[Row] = &[];
 
+/// Every row, those of this program's own last.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().chain(own())
+}
+
 /// The rows of one kind of target.
 pub fn of(target: Target) -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().filter(move |row| row.policy.target() == target)
+    rows().filter(move |row| row.policy.target() == target)
 }
 
 /// What is used where nothing is named.
@@ -462,7 +473,7 @@ pub fn row_of(policy: &Policy) -> Option<&'static Row> {
 }
 
 fn all() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().chain(TOYS)
+    rows().chain(TOYS)
 }
 
 impl Row {

@@ -1,7 +1,8 @@
 //! The balancer without its surroundings.
 //!
 //! Every algorithm of this field is *measure × dispatch × granularity* over links ([`algorithm`]); those that have a name are
-//! rows of one table ([`catalogue`]), what may be measured has a file each ([`measure`]). The choice itself
+//! rows of one table ([`catalogue`]), what may be measured has a file each ([`measure`]); a program may
+//! bring policies of its own ([`OwnPolicy`]). The choice itself
 //! falls in the packet path (`bpf/policy`); this crate does everything slower than a packet. Every measuring period it
 //! measures the links — available bandwidth ([`bandwidth`]), bytes carried, round trips to a fixed node ([`rounds`]), or nothing where
 //! session counts decide —
@@ -47,6 +48,7 @@ mod driver;
 mod link;
 pub mod measure;
 pub mod multilink;
+mod own;
 pub mod rounds;
 pub mod rules;
 mod sessions;
@@ -56,7 +58,7 @@ mod typed;
 pub mod weights;
 
 pub use algorithm::Algorithm;
-pub use anabranch_policy::{Choice, Family, PerFamily};
+pub use anabranch_policy::{Choice, Dispatch, Family, Granularity, PerFamily};
 pub use answers::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{
@@ -71,6 +73,7 @@ pub use driver::{Driver, Effect};
 pub use link::{
     Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn, RateNeed,
 };
+pub use own::{LinkView, OwnPolicy, PathView};
 pub use sessions::Sessions;
 pub use targets::{Reach, TargetRecord};
 pub use time::Time;

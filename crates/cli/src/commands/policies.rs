@@ -2,7 +2,7 @@
 
 use anabranch_core::Policy;
 use anabranch_core::algorithm::{Algorithm, Retry, Weighting};
-use anabranch_core::catalogue::{self, Cost, Parameter, Parts, ROWS, Row, Target};
+use anabranch_core::catalogue::{self, Cost, Parameter, Parts, Row, Target};
 use serde::Serialize;
 
 use crate::output::{print, print_json};
@@ -68,7 +68,7 @@ fn algorithm(row: &Row) -> Option<Algorithm> {
 }
 
 pub fn run(json: bool) -> anyhow::Result<()> {
-    let policies: Vec<Shown> = ROWS.iter().map(Shown::from).collect();
+    let policies: Vec<Shown> = catalogue::rows().map(Shown::from).collect();
     if json {
         print_json(&policies)
     } else {
@@ -115,6 +115,7 @@ fn columns(policies: &[Shown]) -> Columns {
 #[cfg(test)]
 mod tests {
     use anabranch_core::Typed;
+    use anabranch_core::catalogue::ROWS;
     use serde::Deserialize;
 
     use super::*;

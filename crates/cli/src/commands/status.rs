@@ -269,7 +269,7 @@ fn why(path: &PathStatus, is_one_of_several: bool) -> String {
 fn state(path: &PathStatus) -> String {
     match path.state {
         LinkState::Up if path.usable => table::good("up").to_string(),
-        // Metered, and another link is usable.
+        // Metered, and another link is usable; or its policy leaves it out.
         LinkState::Up => "standby".to_owned(),
         LinkState::PossiblyDown => table::doubtful("possibly down").to_string(),
         LinkState::Down => table::bad("DOWN").to_string(),

@@ -8,6 +8,7 @@ use anabranch_policy::abi::{self, SPARE_MAX};
 use anabranch_policy::{Choice, Family, Granularity, PerFamily};
 
 use super::links::{Link, Links};
+use super::own::Own;
 use super::{ClassStatus, Event};
 use crate::algorithm::{Algorithm, Retry};
 use crate::class::{ClassId, ClassSpec};
@@ -101,6 +102,11 @@ impl Paths {
 pub(super) struct Class {
     spec: ClassSpec,
     shares: Vec<Share>,
+    /// Its policy, if that is one of somebody's own.
+    own: Option<Own>,
+    /// As links and tiers have it.
+    found: PerFamily<Paths>,
+    /// What such a policy leaves of that.
     paths: PerFamily<Paths>,
     period_began: Time,
     /// Of the configuration, for the next [`settle`](Self::settle).
@@ -121,12 +127,15 @@ enum Due {
 
 impl Class {
     pub(super) fn new(now: Time, spec: ClassSpec, links: usize) -> Class {
+        let none = PerFamily::from_fn(|_| {
+            Paths::over(LinkSet::default(), LinkSet::default(), abi::Without::Refuse)
+        });
         Class {
+            own: Own::of(&spec.algorithm, links),
             spec,
             shares: vec![Share::default(); links],
-            paths: PerFamily::from_fn(|_| {
-                Paths::over(LinkSet::default(), LinkSet::default(), abi::Without::Refuse)
-            }),
+            found: none,
+            paths: none,
             period_began: now,
             due: Due::Window,
             installed: PerFamily::default(),
@@ -138,6 +147,8 @@ impl Class {
     pub(super) fn succeed(&mut self, before: Class, stays: &[bool], same_links: bool) {
         self.installed = before.installed;
         if same_links && before.spec.algorithm == self.spec.algorithm {
+            self.own = before.own;
+            self.found = before.found;
             self.paths = before.paths;
             self.period_began = before.period_began;
             self.shares = before.shares;
@@ -170,6 +181,11 @@ impl Class {
         self.spec.algorithm.needs_node()
     }
 
+    /// Its measure is taken anew with every answer of that.
+    pub(super) fn is_back_to_back(&self) -> bool {
+        self.spec.algorithm.measure.is_back_to_back()
+    }
+
     pub(super) fn weight(&self, link: LinkId) -> u32 {
         self.shares[link.index()].weight
     }
@@ -199,16 +215,17 @@ impl Class {
 
     /// Brings its links up to date; `default` are those of the default class, for any other.
     pub(super) fn settle(&mut self, now: Time, links: &Links, default: Option<&PerFamily<Paths>>) {
-        let paths = PerFamily::from_fn(|family| {
+        let found = PerFamily::from_fn(|family| {
             let default = default.map(|paths| &paths[family]);
             self.find_paths(links, family, default)
         });
-        let before = std::mem::replace(&mut self.paths, paths);
+        let before = std::mem::replace(&mut self.found, found);
         let due = std::mem::replace(&mut self.due, Due::Nothing);
         let usable = |paths: Paths| paths.usable;
-        if due == Due::Window || before.map(usable) != paths.map(usable) {
+        if due == Due::Window || before.map(usable) != found.map(usable) {
             self.begin_window(now, links);
-        } else if due == Due::Offer || before != paths {
+        } else if due == Due::Offer || before != found {
+            self.narrow();
             self.offer(links);
         }
     }
@@ -297,10 +314,14 @@ impl Class {
 
     /// Nobody is owed anything: the links that take part have changed.
     pub(super) fn begin_window(&mut self, now: Time, links: &Links) {
+        self.forget_surplus();
+        self.begin_period(now, links);
+    }
+
+    fn forget_surplus(&mut self) {
         for share in &mut self.shares {
             share.surplus_milli = 0;
         }
-        self.begin_period(now, links);
     }
 
     /// When its measuring period ends, if it has any.
@@ -311,6 +332,9 @@ impl Class {
 
     pub(super) fn end_period(&mut self, now: Time, links: &Links) {
         self.add_up_surplus(links);
+        if let Some(own) = &mut self.own {
+            own.count(now, links);
+        }
         self.begin_period(now, links);
     }
 
@@ -352,6 +376,7 @@ impl Class {
     /// Measures, weighs, and counts dispatched flows from here on.
     fn begin_period(&mut self, now: Time, links: &Links) {
         self.period_began = now;
+        self.ask_own(now, links);
         self.weigh(links);
         for ((_, link), share) in links.iter().zip(&mut self.shares) {
             share.period_bytes = link.bytes();
@@ -359,6 +384,28 @@ impl Class {
             share.period_dispatched = link.counters.flows.dispatched;
         }
         self.offer(links);
+    }
+
+    /// Has a policy of somebody's own say which links it leaves, and what they weigh.
+    fn ask_own(&mut self, now: Time, links: &Links) {
+        let found = self.found.values().map(|paths| paths.usable);
+        let found = found.fold(LinkSet::default(), LinkSet::bitor);
+        if let Some(own) = &mut self.own {
+            own.ask(now, links, found);
+        }
+        let before = self.usable();
+        self.narrow();
+        if self.usable() != before {
+            self.forget_surplus();
+        }
+    }
+
+    fn narrow(&mut self) {
+        let own = self.own.as_ref();
+        self.paths = self.found.map(|paths| Paths {
+            usable: own.map_or(paths.usable, |own| own.among(paths.usable)),
+            ..paths
+        });
     }
 
     /// Peng eq. 5 over the usable links.
@@ -406,6 +453,10 @@ impl Class {
                     weights::per_rate(value, part, most)
                 });
                 (values.collect(), measure.better)
+            }
+            Taken::ByPolicy(_) => {
+                let own = self.own.as_ref().map(Own::weights);
+                (own.unwrap_or_default().to_vec(), Better::More)
             }
             // The data path has the measure; weights say by what it is divided.
             Taken::AtChoice(_) | Taken::Never => {

@@ -21,7 +21,9 @@ use anabranch_policy::Load;
 use serde::{Serialize, Serializer};
 
 use crate::bandwidth::LinkLoad;
+use crate::catalogue;
 use crate::link::RateNeed;
+use crate::own::OwnPolicy;
 
 pub use active::ACTIVE;
 pub use carried::CARRIED;
@@ -99,6 +101,8 @@ pub enum Taken {
     /// By the balancer, which asks the fixed node over each link anew when the last answer has come (Peng's ΔT); so it ranks
     /// links by itself.
     BackToBack(fn(&Observed<'_>) -> u64),
+    /// Of all links at once, every period, by a policy of somebody's own; a new one for each class.
+    ByPolicy(fn() -> Box<dyn OwnPolicy>),
 }
 
 /// What the balancer knows of a link at the end of a period.
@@ -128,9 +132,28 @@ impl Distance {
 }
 
 impl Measure {
+    /// What links weigh to a policy of one's own, which `make` makes for each class. It needs no rates and asks no fixed node;
+    /// for one that does, write `Measure { rates, distance, ..Measure::own(name, make) }`.
+    pub const fn own(name: &'static str, make: fn() -> Box<dyn OwnPolicy>) -> Measure {
+        Measure {
+            name,
+            distance: Distance::LastMile,
+            better: Better::More,
+            taken: Taken::ByPolicy(make),
+            rates: RateNeed::None,
+            by_rate: false,
+            state: "what it remembers",
+        }
+    }
+
     /// Whether the balancer takes it, every period.
     pub fn is_periodic(&self) -> bool {
-        matches!(self.taken, Taken::EveryPeriod(_))
+        matches!(self.taken, Taken::EveryPeriod(_) | Taken::ByPolicy(_))
+    }
+
+    /// Whether it is a policy of somebody's own.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.taken, Taken::ByPolicy(_))
     }
 
     /// Whether the balancer takes it with every answer of the fixed node.
@@ -145,11 +168,11 @@ impl Measure {
 
     /// Packets sent for it alone.
     pub fn probes(&self) -> &'static str {
-        match self.taken {
-            Taken::BackToBack(_) => {
+        match self.distance {
+            Distance::Node => {
                 "one after the other over each link, at most 50 in a second, 2.5 over a metered one"
             }
-            Taken::Never | Taken::AtChoice(_) | Taken::EveryPeriod(_) => "none",
+            Distance::Local | Distance::LastMile => "none",
         }
     }
 
@@ -161,7 +184,8 @@ impl Measure {
 
 /// Every measure that files may name.
 pub(crate) fn all() -> impl Iterator<Item = &'static Measure> {
-    MEASURES.iter().chain(TOYS).copied()
+    let own = catalogue::own().filter_map(|row| row.policy.own_measure());
+    MEASURES.iter().chain(TOYS).copied().chain(own)
 }
 
 /// The names of those that are so, in quotation marks.

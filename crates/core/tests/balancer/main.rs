@@ -5,6 +5,7 @@ mod configuration;
 mod families;
 mod metered;
 mod order;
+mod own;
 mod promises;
 mod usable;
 mod weights;
@@ -136,6 +137,11 @@ fn poll_usable(balancer: &mut Balancer) -> Option<(ClassId, u64)> {
             V6 => assert_eq!(usable, 0),
         }
     }
+}
+
+/// The first as a percentage of the second.
+fn percent(part: u32, whole: u32) -> u32 {
+    (u64::from(part) * 100 / u64::from(whole)) as u32
 }
 
 /// Over two links of which it was told nothing yet.

@@ -157,11 +157,6 @@ fn links_of_unlike_rates_are_loaded_alike_under_wsdm() {
     );
 }
 
-/// The first as a percentage of the second.
-fn percent(part: u32, whole: u32) -> u32 {
-    (u64::from(part) * 100 / u64::from(whole)) as u32
-}
-
 #[test]
 fn the_link_that_answers_the_node_fastest_gets_all_flows_or_most() {
     let ms = Duration::from_millis;
