@@ -235,6 +235,7 @@ impl Report {
                     (figure_row("swallowed", "by a cut line", tally(&counts.cut)))
                     (figure_row("sent again", "segments of TCP", tally(&counts.retransmitted)))
                     (figure_row("probes", "of the gateway", tally(&counts.probes)))
+                    (figure_row("measuring", "of them, what the algorithm itself asks for", tally(&counts.measuring)))
                     (figure_row("reordered", "segments that arrived after a later one", counts.reordered.to_string()))
                     (figure_row("reassigned", "choices that moved a flow or a bin", counts.reassignments.to_string()))
                 }

@@ -88,7 +88,7 @@ impl Quantity {
 }
 
 /// In the order of tables.
-pub static FIGURES: [Figure; 15] = [
+pub static FIGURES: [Figure; 16] = [
     Figure {
         key: "goodput_bps",
         name: "goodput",
@@ -221,6 +221,15 @@ pub static FIGURES: [Figure; 15] = [
         meaning: "of the gateway",
         short: None,
         value: |s| Some(s.counts?.probes.packets as f64),
+        quantity: Quantity::Count,
+        plotted: false,
+    },
+    Figure {
+        key: "measuring_packets",
+        name: "measuring",
+        meaning: "probes that the algorithm itself asks for",
+        short: None,
+        value: |s| Some(s.counts?.measuring.packets as f64),
         quantity: Quantity::Count,
         plotted: false,
     },

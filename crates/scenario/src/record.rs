@@ -112,6 +112,9 @@ impl Record {
 pub struct Counts {
     /// Sent by the gateway to learn of its links.
     pub probes: Tally,
+    /// Those of them that the algorithm measures with. The others, which every algorithm has, ask whether links work.
+    #[serde(default)]
+    pub measuring: Tally,
     /// Offered to the links by hosts, retransmissions included.
     pub offered: Tally,
     /// Came out of the links.

@@ -89,6 +89,16 @@ fn flows_follow_the_round_trips_to_a_node_behind_the_last_mile() {
     let share = |policy| {
         let record = play(&scenario, gateway(policy), 1);
         assert!(all_ok(&record));
+        let measuring = record.counts.measuring.packets;
+        assert_eq!(
+            measuring > 0,
+            policy.ends_with("FRRTFNF"),
+            "{policy}: {measuring}"
+        );
+        assert!(
+            measuring < record.counts.probes.packets,
+            "links are watched too"
+        );
         carried(&record, &["far", "near"])[0] as f64 / record.transfers.len() as f64
     };
     // Available bandwidth of the last mile tells nothing of it.

@@ -29,8 +29,10 @@ const HOUR_US: u64 = 3_600_000_000;
 
 /// Running counters of the whole lab.
 pub(super) struct Conditions {
-    /// Sent by the gateway.
+    /// Sent by the gateway to ask whether links work.
     probes: PerFamily<u64>,
+    /// And to the fixed node.
+    measuring: PerFamily<u64>,
     /// Of all lines, both hops, both directions.
     fates: Vec<Fates>,
     /// Segments that clients and servers sent again.
@@ -47,6 +49,7 @@ impl Conditions {
             .flat_map(|hop| Direction::BOTH.map(|way| hop.fates(way)));
         Ok(Self {
             probes: PerFamily::from_fn(|family| probes_sent(&status, family)),
+            measuring: PerFamily::from_fn(|family| asked(&status, family)),
             fates: lines.collect::<Result<_, _>>()?,
             retransmitted: retransmitted(lab.clients())? + retransmitted(lab.internet())?,
             policy: status.policy,
@@ -57,16 +60,12 @@ impl Conditions {
     /// From here to `later`. The kernel counts neither the bytes it sends again nor reordering by its own definition;
     /// a flow behind a gateway with NAT never changes its link.
     pub(super) fn counts_until(&self, later: &Self) -> Counts {
-        let mut probes = Tally::default();
-        for family in Family::ALL {
-            let packets = later.probes[family] - self.probes[family];
-            probes += Tally {
-                packets,
-                bytes: packets * probe_bytes(family),
-            };
-        }
+        let measuring = sent(&self.measuring, &later.measuring);
+        let mut probes = sent(&self.probes, &later.probes);
+        probes += measuring;
         let mut counts = Counts {
             probes,
+            measuring,
             retransmitted: Tally {
                 packets: later.retransmitted - self.retransmitted,
                 bytes: 0,
@@ -87,10 +86,25 @@ impl Conditions {
 fn probes_sent(status: &Status, family: Family) -> u64 {
     let paths = status.links.iter().flat_map(|link| &link.paths);
     let of_family = paths.filter(|path| path.family == family.to_string());
+    of_family.map(|path| path.probe.sent).sum()
+}
+
+fn asked(status: &Status, family: Family) -> u64 {
     let nodes = status.links.iter().filter_map(|link| link.node.as_ref());
-    let nodes = nodes.filter(|node| node.family == family.to_string());
-    let asked: u64 = nodes.map(|node| node.sent).sum();
-    of_family.map(|path| path.probe.sent).sum::<u64>() + asked
+    let of_family = nodes.filter(|node| node.family == family.to_string());
+    of_family.map(|node| node.sent).sum()
+}
+
+fn sent(before: &PerFamily<u64>, after: &PerFamily<u64>) -> Tally {
+    let mut sent = Tally::default();
+    for family in Family::ALL {
+        let packets = after[family] - before[family];
+        sent += Tally {
+            packets,
+            bytes: packets * probe_bytes(family),
+        };
+    }
+    sent
 }
 
 fn since(before: Tally, after: Tally) -> Tally {

@@ -91,6 +91,24 @@ fn number_of(whom: Whom, id: ProbeId) -> u32 {
     (id.0 as u32) << 1 | u32::from(whom == Whom::Node)
 }
 
+/// Probes that were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Probed {
+    /// All of them.
+    pub all: Tally,
+    /// To the fixed node, of which the algorithm measures the round trip.
+    pub measuring: Tally,
+}
+
+impl Probed {
+    fn count(&mut self, whom: Whom) {
+        self.all.add(PROBE_BYTES);
+        if whom == Whom::Node {
+            self.measuring.add(PROBE_BYTES);
+        }
+    }
+}
+
 /// A gateway and its balancer.
 #[derive(Debug)]
 pub struct Gateway {
@@ -100,7 +118,7 @@ pub struct Gateway {
     ports: Vec<Port>,
     /// Each probe that was not answered yet, by the number its packet bears, and when it was sent.
     probes: BTreeMap<(LinkId, u32), (ProbeRequest, Time)>,
-    probed: Tally,
+    probed: Probed,
     /// When its one valid wake-up comes.
     wakes: Time,
     turned: Time,
@@ -129,7 +147,7 @@ impl Gateway {
             driver: Driver::new(balancer),
             ports: ports.map(|(link, lines)| Port::new(link, lines)).collect(),
             probes: BTreeMap::new(),
-            probed: Tally::default(),
+            probed: Probed::default(),
             wakes: Time::ZERO,
             turned: Time::ZERO,
             events: Vec::new(),
@@ -172,8 +190,8 @@ impl Gateway {
         &self.events
     }
 
-    /// Probes sent and answered, in packets on the wire.
-    pub fn probed(&self) -> Tally {
+    /// What it sent to learn of its links.
+    pub fn probed(&self) -> Probed {
         self.probed
     }
 
@@ -227,7 +245,7 @@ impl Gateway {
         }
         let number = number_of(probe.whom, probe.id);
         self.probes.insert((probe.link, number), (probe, net.now()));
-        self.count_probe();
+        self.probed.count(probe.whom);
         net.send(Packet {
             segment: Segment {
                 number,
@@ -240,11 +258,6 @@ impl Gateway {
             bytes: PROBE_BYTES,
             label: 0,
         });
-    }
-
-    fn count_probe(&mut self) {
-        self.probed.packets += 1;
-        self.probed.bytes += u64::from(PROBE_BYTES);
     }
 
     fn hear_answer(&mut self, net: &mut Net, link: LinkId, number: u32) {
@@ -375,7 +388,6 @@ impl Gateway {
     fn inbound(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
         let packet = *net.packet(id);
         if packet.to == SideId::NOBODY {
-            self.count_probe();
             self.hear_answer(net, link, packet.segment.number);
             return Onward::Nowhere;
         }

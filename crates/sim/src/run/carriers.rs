@@ -9,8 +9,7 @@ use anabranch_scenario::{
 use super::SimError;
 use super::homes::Homes;
 use super::scene::{Way, Wires};
-use crate::gateway::{Ends, Gateway, Lines, Pair};
-use crate::link::Tally;
+use crate::gateway::{Ends, Gateway, Lines, Pair, Probed};
 use crate::load::{Carrier, Route};
 use crate::net::{FlowId, Hop, Net, News, Path, SiteId};
 use crate::packet::PacketId;
@@ -92,7 +91,7 @@ impl Way for Behind {
         events(&self.gateway, names)
     }
 
-    fn probes(&self) -> Tally {
+    fn probed(&self) -> Probed {
         self.gateway.probed()
     }
 
@@ -310,7 +309,7 @@ impl Way for Stripes {
         events(&self.watch, names)
     }
 
-    fn probes(&self) -> Tally {
+    fn probed(&self) -> Probed {
         self.watch.probed()
     }
 }

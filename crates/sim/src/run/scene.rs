@@ -10,7 +10,7 @@ use anabranch_scenario::{
 };
 
 use super::{SimError, nanos};
-use crate::gateway::Lines;
+use crate::gateway::{Lines, Probed};
 use crate::link::{self, LinkSpec};
 use crate::load::{Carrier, Load};
 use crate::net::{FlowId, LinkId, Net, News, Path, SiteId};
@@ -37,8 +37,8 @@ pub(super) trait Way: Site + Carrier {
         Event::of(fault)
     }
 
-    fn probes(&self) -> link::Tally {
-        link::Tally::default()
+    fn probed(&self) -> Probed {
+        Probed::default()
     }
 
     fn reassignments(&self) -> u64 {
@@ -286,8 +286,10 @@ impl<W: Way> Scene<W> {
     }
 
     pub fn counts(&self, net: &Net) -> Counts {
+        let probed = self.way.probed();
         let mut counts = Counts {
-            probes: tally(self.way.probes()),
+            probes: tally(probed.all),
+            measuring: tally(probed.measuring),
             retransmitted: tally(net.retransmitted()),
             reordered: net.reordered(),
             reassignments: self.way.reassignments(),
