@@ -198,6 +198,7 @@ impl Row {
     fn counts_as(&self) -> Verdict {
         match (self.stated, self.verdict) {
             (Verdict::Partly, Verdict::Reproduced) => Verdict::Partly,
+            (Verdict::Undecided, _) => Verdict::Undecided,
             (_, verdict) => verdict,
         }
     }
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_which_all_of_it_holds_makes_no_more_of_what_is_stated_partly() {
+    fn a_run_in_which_all_of_it_holds_makes_no_more_of_what_is_stated_partly_or_undecided() {
         let mut shown = Shown::default();
         let better = ran(&RUN.replace("\"verdict\": \"partly\"", "\"verdict\": \"reproduced\""));
         shown
@@ -311,6 +312,18 @@ mod tests {
         let table = shown.table();
         assert!(table.starts_with("1 partly: "), "{table}");
         assert!(table.contains("| partly (here reproduced): w |"), "{table}");
+        let mut shown = Shown::default();
+        let open = RUN.replace("\"stated\": \"partly\"", "\"stated\": \"undecided\"");
+        let open = ran(&open.replace("\"verdict\": \"partly\"", "\"verdict\": \"reproduced\""));
+        shown
+            .add(&crate::validation::EXPERIMENT, open.path())
+            .expect("adds");
+        let table = shown.table();
+        assert!(table.starts_with("1 undecided: "), "{table}");
+        assert!(
+            table.contains("| undecided (here reproduced): w |"),
+            "{table}"
+        );
     }
 
     #[test]
