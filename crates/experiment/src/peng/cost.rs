@@ -1,10 +1,14 @@
-//! Table 5: what the gateway sends to learn of its links, at (3,1) with a congested last mile.
+//! Table 5: what is sent to measure, at (3,1) with a congested last mile.
 
 use anabranch_report::chart::Bars;
+use anabranch_scenario::stats::mean;
 
 use super::congestion::ALGORITHMS;
-use super::testbed::{Testbed, Workload};
+use super::testbed::{Cell, Testbed, Workload};
 use crate::{Context, ExperimentError, Findings, Sample};
+
+/// They measure response times, and so need packets of their own.
+const MRT: [&str; 2] = ["FRRTFNF", "WFRRTFNF"];
 
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     let testbed = Testbed::of(context.files, "last-mile.toml", Workload::LIGHT)?;
@@ -12,26 +16,31 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     let mut per_s = Vec::new();
     for name in ALGORITHMS {
         let cell = testbed.cell(context, name)?;
-        let seconds = cell.of(|seen| seen.completion_s);
-        let packets = cell.of(|seen| seen.probes).per(&seconds);
-        let bytes = cell.of(|seen| seen.probe_bytes).per(&seconds);
-        let mean = |sample: &Sample| anabranch_scenario::stats::mean(&sample.values());
-        let text = format!(
-            "{name}: {:.2} packets and {:.0} bytes a second, those of suspected links included",
-            mean(&packets),
-            mean(&bytes)
-        );
-        findings.note(text);
-        per_s.push((name, packets));
+        let packets = a_second(&cell, |cell| cell.of(|seen| seen.measuring.packets as f64));
+        let bytes = a_second(&cell, |cell| cell.of(|seen| seen.measuring.bytes as f64));
+        let watching = a_second(&cell, |cell| cell.of(|seen| seen.watching_packets));
+        findings.note(format!(
+            "{name}: {:.2} packets and {:.0} bytes a second to measure; {:.2} packets to know whether links work",
+            mean(&packets.values()),
+            mean(&bytes.values()),
+            mean(&watching.values())
+        ));
+        if MRT.contains(&name) {
+            let key = format!("{}_bytes_per_s", name.to_lowercase());
+            findings.observe(key, bytes.mean());
+        }
+        if name == "WSDM" {
+            let all = cell.of(|seen| seen.measuring.packets as f64);
+            findings.observe("wsdm_packets", all.greatest());
+        }
+        per_s.push(packets);
     }
-    let of = |asked: &str| {
-        let found = per_s.iter().find(|(name, _)| *name == asked);
-        &found.expect("one of the list").1
-    };
-    findings.observe("frrtfnf_over_wsdm", of("FRRTFNF").over(of("WSDM")));
-    findings.observe("wfrrtfnf_over_wsdm", of("WFRRTFNF").over(of("WSDM")));
-    let bars = Bars::new("Table 5", "probes a second", ALGORITHMS);
-    let drawn = per_s.iter().map(|(_, packets)| packets.plotted());
+    let bars = Bars::new("Table 5", "packets a second to measure", ALGORITHMS);
+    let drawn = per_s.iter().map(Sample::plotted);
     findings.plot("table5", bars.series("(3,1)", drawn));
     Ok(findings)
+}
+
+fn a_second(cell: &Cell, of: impl Fn(&Cell) -> Sample) -> Sample {
+    of(cell).per(&cell.of(|seen| seen.completion_s))
 }

@@ -7,7 +7,7 @@ use super::testbed::runs;
 use crate::{Context, ExperimentError, Findings, Sample, simulate};
 
 /// When the file cuts BL2.
-const CUT_S: f64 = 120.0;
+pub(super) const CUT_S: f64 = 120.0;
 /// Flows after the cut that the paper looks at.
 const LOOKED_AT: usize = 30;
 

@@ -5,12 +5,14 @@
 
 mod congestion;
 mod cost;
+mod fig10;
 mod fig17;
 mod fig3;
 mod fig5;
 mod fig6;
 mod fig7;
 mod mutations;
+mod table2;
 mod testbed;
 
 use crate::files::built_in;
@@ -57,6 +59,12 @@ pub static EXPERIMENT: Experiment = Experiment {
             run: congestion::fig9,
         },
         Figure {
+            id: "fig10",
+            title: "when sessions end, congestion of the last mile",
+            worlds: &[World::Sim],
+            run: fig10::run,
+        },
+        Figure {
             id: "fig11",
             title: "congestion behind the last mile of BL2",
             worlds: &[World::Sim],
@@ -73,6 +81,12 @@ pub static EXPERIMENT: Experiment = Experiment {
             title: "one link cut under continuous downloads",
             worlds: &[World::Sim],
             run: fig17::run,
+        },
+        Figure {
+            id: "table2",
+            title: "several lines against one T1: what a cut leaves, and fees",
+            worlds: &[World::Sim],
+            run: table2::run,
         },
         Figure {
             id: "table5",

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use anabranch_core::{Policy, Typed};
-use anabranch_scenario::{Network, Run, Scenario, Site};
+use anabranch_scenario::{LinkPlan, Network, Run, Scenario, Site};
 
 use crate::Mutation;
 
@@ -21,7 +21,31 @@ pub(super) const ALL: &[Mutation] = &[
     Mutation {
         name: "swapped",
         what: "weighted in place of best, and best in place of weighted",
-        run: swapped,
+        run: |run| stand_in(run, &SCHEMES),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "pair-for-connection",
+        what: "one choice per pair of hosts in place of one per connection, and the reverse",
+        run: |run| stand_in(run, &GRANULARITIES),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "other-measure",
+        what: "each measuring type is the next: CSN is ST, ST is MRT, MRT is CSN",
+        run: |run| stand_in(run, &MEASURES),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "always-asking",
+        what: "FRRTFNF under every algorithm",
+        run: |run| under(run, "FRRTFNF"),
+        ..Mutation::NONE
+    },
+    Mutation {
+        name: "merged",
+        what: "one link of all rates together",
+        run: |run| with_site(run, merge),
         ..Mutation::NONE
     },
     Mutation {
@@ -32,7 +56,7 @@ pub(super) const ALL: &[Mutation] = &[
                 let first = site.links[0].clone();
                 if let Some(second) = site.links.get_mut(1) {
                     let name = second.name.clone();
-                    *second = anabranch_scenario::LinkPlan { name, ..first };
+                    *second = LinkPlan { name, ..first };
                 }
             })
         },
@@ -66,7 +90,7 @@ pub(super) const ALL: &[Mutation] = &[
 ];
 
 /// What stands in for what, where the scenario has it.
-const IN_PLACE: [(&str, &str); 10] = [
+const SCHEMES: [(&str, &str); 10] = [
     ("MORBF", "WMORBF"),
     ("WMORBF", "MORBF"),
     ("MORBF-1s", "WMORBF-1s"),
@@ -78,15 +102,34 @@ const IN_PLACE: [(&str, &str); 10] = [
     ("best", "weighted"),
     ("weighted", "best"),
 ];
+const GRANULARITIES: [(&str, &str); 2] = [("WMORBF", "WMORBF-pair"), ("WMORBF-pair", "WMORBF")];
+const MEASURES: [(&str, &str); 6] = [
+    ("RR", "MORBF"),
+    ("LCF", "WMORBF"),
+    ("MORBF", "FRRTFNF"),
+    ("WMORBF", "WFRRTFNF"),
+    ("FRRTFNF", "RR"),
+    ("WFRRTFNF", "LCF"),
+];
 
-fn swapped(run: &Run) -> Run {
-    let stand_in = IN_PLACE.iter().find(|(from, _)| *from == run.policy_name);
+fn stand_in(run: &Run, table: &[(&str, &str)]) -> Run {
+    let row = table.iter().find(|(from, _)| *from == run.policy_name);
     let policies = &run.scenario.policies;
-    let policy = stand_in.and_then(|(_, to)| policies.iter().find(|each| each.name == *to));
+    let policy = row.and_then(|(_, to)| policies.iter().find(|each| each.name == *to));
     match policy {
         Some(policy) => again(run, run.scenario.clone(), policy.clone()),
         None => run.clone(),
     }
+}
+
+fn merge(site: &mut Site) {
+    let rate = |of: fn(&LinkPlan) -> u64| site.links.iter().map(of).sum();
+    let (up, down) = (
+        rate(|link| link.up.rate_bps),
+        rate(|link| link.down.rate_bps),
+    );
+    site.links.truncate(1);
+    (site.links[0].up.rate_bps, site.links[0].down.rate_bps) = (up, down);
 }
 
 fn under(run: &Run, name: &str) -> Run {

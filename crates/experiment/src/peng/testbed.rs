@@ -6,7 +6,7 @@ use anabranch_config::BadInput;
 use anabranch_core::{Policy, Typed};
 use anabranch_report::chart::Bars;
 use anabranch_results::Summary;
-use anabranch_scenario::{LinkPlan, Load, Network, Record, Run, Scenario};
+use anabranch_scenario::{Counts, LinkPlan, Load, Network, Record, Run, Scenario, Tally};
 
 use crate::{Context, ExperimentError, Files, Sample, simulate};
 
@@ -51,12 +51,30 @@ impl Testbed {
     /// A T1's rate divided into so many links.
     pub fn aggregate(files: &Files, links: usize, load: Workload) -> Result<Testbed, BadInput> {
         let mut testbed = Testbed::of(files, "aggregate.toml", load)?;
+        testbed.divide(links);
+        Arc::make_mut(&mut testbed.scenario).name = format!("L{links}{}", load.label());
+        Ok(testbed)
+    }
+
+    /// Downloads without end over all rates of `cut.toml` divided into so many links, of which the first is cut.
+    pub fn cut(files: &Files, links: usize) -> Result<Testbed, BadInput> {
+        let scenario = Scenario::clone(files.scenario("cut.toml")?.first());
+        let mut testbed = Testbed {
+            scenario: Arc::new(scenario),
+        };
+        testbed.divide(links);
         let scenario = Arc::make_mut(&mut testbed.scenario);
-        scenario.name = format!("L{links}{}", load.label());
-        if let Network::Site(site) = &mut scenario.network {
-            divide(&mut site.links, links);
+        scenario.name = format!("{} L{links}", scenario.name);
+        for fault in &mut scenario.faults {
+            fault.link = "bl1".to_owned();
         }
         Ok(testbed)
+    }
+
+    fn divide(&mut self, count: usize) {
+        if let Network::Site(site) = &mut Arc::make_mut(&mut self.scenario).network {
+            divide(&mut site.links, count);
+        }
     }
 
     /// A file as it stands, at a workload of pages.
@@ -72,7 +90,6 @@ impl Testbed {
     }
 
     /// What it is made of.
-    #[cfg(test)]
     pub fn scenario(&self) -> &Arc<Scenario> {
         &self.scenario
     }
@@ -99,11 +116,11 @@ pub fn runs(
     Ok(seeds.iter().map(run).collect())
 }
 
+/// Into so many equal ones of the same rate together.
 fn divide(links: &mut Vec<LinkPlan>, count: usize) {
     let mut part = links[0].clone();
-    for line in [&mut part.up, &mut part.down] {
-        line.rate_bps /= count as u64;
-    }
+    part.up.rate_bps = links.iter().map(|link| link.up.rate_bps).sum::<u64>() / count as u64;
+    part.down.rate_bps = links.iter().map(|link| link.down.rate_bps).sum::<u64>() / count as u64;
     let named = |number| LinkPlan {
         name: format!("bl{number}"),
         ..part.clone()
@@ -124,24 +141,27 @@ pub struct Seen {
     pub deviation_bps: f64,
     /// Share of the sessions that BL2 carried.
     pub on_bl2: f64,
-    /// Packets the gateway sent to learn of its links.
-    pub probes: f64,
-    /// Their bytes.
-    pub probe_bytes: f64,
+    /// What the algorithm sent to measure.
+    pub measuring: Tally,
+    /// What the gateway sent to know whether its links work.
+    pub watching_packets: f64,
 }
 
 fn seen(_: &Run, record: &Record) -> Seen {
     let summary = Summary::of(record);
     let flows: u64 = summary.links.iter().map(|link| link.flows).sum();
     let on_bl2 = summary.links.get(1).map_or(0, |link| link.flows);
+    let Counts {
+        probes, measuring, ..
+    } = record.counts;
     Seen {
         throughput_bps: summary.mean_throughput_bps,
         ebu: summary.ebu,
         completion_s: summary.completion_s,
         deviation_bps: summary.user_deviation_bps,
         on_bl2: on_bl2 as f64 / flows.max(1) as f64,
-        probes: record.counts.probes.packets as f64,
-        probe_bytes: record.counts.probes.bytes as f64,
+        measuring,
+        watching_packets: (probes.packets - measuring.packets) as f64,
     }
 }
 

@@ -22,6 +22,21 @@ fn links_add_up_to_a_t1_however_many_there_are() {
 }
 
 #[test]
+fn of_lines_that_share_a_rate_the_first_is_cut_however_many_there_are() {
+    for links in [1, 3, 6] {
+        let testbed = Testbed::cut(&files(), links).expect("reads");
+        let scenario = testbed.scenario();
+        let Network::Site(site) = &scenario.network else {
+            panic!("a site");
+        };
+        let rates = site.links.iter().map(|link| link.up.rate_bps);
+        assert_eq!((rates.sum::<u64>(), site.links.len()), (1_536_000, links));
+        let cut: Vec<_> = scenario.faults.iter().map(|fault| &fault.link).collect();
+        assert_eq!(cut, [&site.links[0].name]);
+    }
+}
+
+#[test]
 fn a_workload_has_its_users_and_files_and_the_algorithms_the_scenario_names() {
     let testbed = Testbed::of(&files(), "remote.toml", Workload(10, 3)).expect("reads");
     assert_eq!(testbed.scenario().load.users(), 10);
