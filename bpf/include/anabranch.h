@@ -74,7 +74,7 @@ struct ab_flow_tcp {
 	__u32 isn;   /* of the first SYN in this direction, host order */
 	__u32 ack;   /* highest acknowledgement sent in this direction */
 	__u32 end;   /* highest sequence number sent in this direction, plus one */
-	__u32 tries; /* LAN entry: the other links its SYN took, policy/tries.h */
+	__u32 tries; /* LAN entry: the other links its SYN took, policy/tries.h; link entry: when, paths.h */
 };
 
 struct ab_flow {
@@ -242,6 +242,26 @@ struct ab_host {
 	__u32 permissions; /* further remote addresses of its mappings */
 };
 
+/* Remote addresses that are taken for one place: a /24 of IPv4, a /48 of IPv6. */
+struct ab_prefix {
+	__u8 byte[6]; /* of IPv4 the first three */
+	__u8 family;  /* enum ab_family */
+	__u8 zero;
+};
+
+/* What is known of a prefix over one link, see policy/paths.h. */
+struct ab_path {
+	__u64 learned_ns;  /* when a flow has told last; 0: none has */
+	__u64 asked_ns;	   /* when a flow was last sent for nothing else than to tell; 0: none was */
+	__u32 response_us; /* from SYN to SYN/ACK, smoothed */
+	__u16 samples;	   /* SYNs answered, ... */
+	__u16 failures;	   /* ... and repeated before an answer; of either, 65535 may be more */
+};
+
+struct ab_paths {
+	struct ab_path path[AB_MAX_LINKS];
+};
+
 /* Per class, monotonic, atomic. live = opened - closed. */
 struct ab_class {
 	__u64 opened;
@@ -338,6 +358,9 @@ struct ab_explanation {
 	__u64 usable; /* ... of which these take new flows */
 	__u32 weight[AB_MAX_LINKS];
 	__u32 load[AB_MAX_LINKS];
+	__u32 response_us[AB_MAX_LINKS]; /* for the destination's prefix, of links ... */
+	__u32 fresh;			 /* ... whose bits are set */
+	__u32 zero;
 };
 
 #endif

@@ -52,6 +52,8 @@ enum ab_why {
 	AB_WHY_TURN = 13,
 	AB_WHY_RACE =
 		14, /* its SYN takes all that take new flows, beginning with this one; the first answer binds it */
+	AB_WHY_RESPONSE = 15, /* of those that are known it answers fastest for the destination's prefix */
+	AB_WHY_UNKNOWN = 16,  /* what it is for the destination's prefix is not known, and this flow is to tell */
 };
 
 /*
@@ -97,6 +99,7 @@ struct ab_choice {
 	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
 	__u32 races;	      /* connections a second whose SYN may take all targets at once (policy/race.h); 0: none */
 	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
+	__u64 lifetime_ns; /* what flows tell of the way to a prefix is known for so long (policy/paths.h); 0: they tell nothing */
 	struct ab_set usable;		   /* take new flows */
 	struct ab_set spare[AB_SPARE_MAX]; /* take those that `usable` and the tiers before have failed */
 	struct ab_set working;		   /* take new flows of some class: a route of the host may bind to any */
@@ -140,8 +143,11 @@ struct ab_request {
 	__u16 session;	       /* that an earlier flow binds it to, or AB_NO_TARGET */
 	__u16 endpoint;	       /* that an earlier flow of the same LAN endpoint binds it to, or AB_NO_TARGET */
 	__u16 retried;	       /* ... and whether what was to be avoided is forgotten */
-	__u32 race; /* its SYN is to take all of the pool, and ab_request.draw is the number of choices so far */
+	__u32 race;    /* its SYN is to take all of the pool, and ab_request.draw is the number of choices so far */
+	__u32 fresh;   /* links whose response time for its destination is known, as bits, ... */
+	__u32 unknown; /* ... and those that it may be sent over to tell */
 	__u32 zero;
+	__u32 response_us[AB_MAX_LINKS]; /* of the links of `fresh` */
 };
 
 struct ab_decision {

@@ -78,6 +78,12 @@ static __noinline int tell_choice(const struct packet *p, struct ab_explanation 
 		return 0;
 	tell_numbers(now, e);
 	e->hash = packet_hash(now, p);
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return 0;
+	know_paths(s, now, p);
+	e->fresh = s->request.fresh;
+	__builtin_memcpy(e->response_us, s->request.response_us, sizeof(e->response_us));
 	return 0;
 }
 

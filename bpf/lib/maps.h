@@ -132,6 +132,8 @@ struct ab_opening {
 	__u32 first_port;     /* where the walk over the ports begins */
 	__u32 reason;	      /* 0: found */
 	__u64 now;
+	__u32 sent; /* when its SYN takes a link, as ab_syn_sent(); 0: it tells nothing of that */
+	__u32 zero;
 };
 
 /* Who asked from outside, and which host of the LAN (prefix.h). */
@@ -157,6 +159,7 @@ struct ab_scratch {
 	struct ab_host host;
 	struct ab_session_key session_key;
 	struct ab_sessions sessions;
+	struct ab_paths paths;
 	__u64 session;	     /* trace of what the link is remembered under, ... */
 	__u32 session_place; /* ... and its place in the row */
 	struct ab_opening opening;

@@ -10,6 +10,7 @@
 #include "../policy/session.h"
 #include "admit.h"
 #include "embryo.h"
+#include "paths.h"
 #include "race.h"
 #include "tcp.h"
 
@@ -196,6 +197,7 @@ __noinline int begin_choice(struct packet *p)
 	s->request.endpoint = ab_remembers(reach) ? s->opening.kept_link : AB_NO_TARGET;
 	s->request.hash = ab_goes_by_hash(now) ? packet_hash(now, p) : 0;
 	s->request.race = 0;
+	know_paths(s, now, p);
 	return 0;
 }
 
@@ -278,6 +280,7 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 		 * which another may be an answer again. */
 		lan->tcp.isn = p->seq - (is_asked(s) && !(p->tcp_flags & TCP_SYN));
 		lan->tcp.end = p->end;
+		wan->tcp.tries = s->opening.sent;
 	}
 }
 
@@ -436,9 +439,10 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	if (!s->opening.reason)
 		o->packet->races = enter_rivals();
 	int refused = s->opening.reason ?: enter_embryo(s, set, o);
-	if (!refused)
-		count_opening(s, o);
-	return refused;
+	if (refused)
+		return refused;
+	count_opening(s, o);
+	return note_asked(s, o->packet);
 }
 
 /*

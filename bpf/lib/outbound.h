@@ -61,11 +61,13 @@ __noinline int may_begin(struct packet *p)
 	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
-static __always_inline void count_syn_retry(const struct ab_flow *flow, __u32 family)
+/* A SYN that nothing has answered is repeated. */
+static __always_inline void count_syn_retry(struct packet *p, struct ab_flow *flow)
 {
-	struct ab_traffic *t = traffic_of(flow, family);
+	struct ab_traffic *t = traffic_of(flow, p->family);
 	if (t)
 		t->syn_retries++;
+	learn_silence(p, flow);
 }
 
 /* The attempt goes on over `to`, where it has a try already or is given one. Whether it could. */
@@ -79,6 +81,7 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 	__builtin_memcpy(&s->wan, wan, sizeof(s->wan));
 	s->wan.link = to;
 	s->wan.packets = s->wan.bytes = 0;
+	s->wan.tcp.tries = s->opening.sent;
 	if (!make_try_key(&s->wan_key, &s->lan_key, flow, to))
 		return 0;
 	if (is_new && (stood_formerly(&s->wan_key) || bpf_map_lookup_elem(&flows, &s->wan_key) ||
@@ -139,7 +142,9 @@ static __noinline int go_on(struct packet *p, struct ab_scratch *s, struct ab_fl
 		return reason_without_link(flow->class, p->family);
 	flow->tried = tried;
 	flow->why = s->decision.why;
-	return target == flow->link || change_link(s, flow, target, tries) ? 0 : BEGIN_ANEW;
+	if (target != flow->link && !change_link(s, flow, target, tries))
+		return BEGIN_ANEW;
+	return note_asked(s, p);
 }
 
 /* What a SYN means whose flow exists. Where the rules are others now, an attempt that nothing answered begins anew by them. */
@@ -162,11 +167,11 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	case AB_SYN_FOLLOWS:
 		return 0;
 	case AB_SYN_AGAIN:
-		count_syn_retry(flow, p->family);
+		count_syn_retry(p, flow);
 		p->races = ab_is_race(flow->tcp.tries) && p->ttl > 1 && take_race(flow->class, p->family);
 		return 0;
 	case AB_SYN_GOES_ON:
-		count_syn_retry(flow, p->family);
+		count_syn_retry(p, flow);
 		tried = ab_tried_with(now, flow->tried, flow->link);
 		int why = gate(p) ?: go_on(p, s, flow, tried);
 		if (why != BEGIN_ANEW)

@@ -128,6 +128,11 @@ struct packet {
 	__u32 seq, ack, end; /* TCP, host order; end = seq + what this segment occupies */
 };
 
+static __always_inline int is_first_syn(const struct packet *p)
+{
+	return (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
 /* What a program keeps of its packet, and the key by which it looks for its flow: the stack has no room. */
 struct packet_room {
 	struct packet packet;

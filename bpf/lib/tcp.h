@@ -7,14 +7,10 @@
 #define ANABRANCH_TCP_H
 
 #include "flow.h"
+#include "paths.h"
 
 /* A RST or FIN this far from what the LAN host expects may still be true: the host itself decides (RFC 5961). */
 #define TCP_PLAUSIBLE_WINDOW (1u << 20)
-
-static __always_inline int is_first_syn(const struct packet *p)
-{
-	return (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-}
 
 static __always_inline int is_after(__u32 a, __u32 b)
 {
@@ -169,6 +165,8 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 		return AB_REASON_BAD_HANDSHAKE;
 	/* It may have begun from outside, or before its flow did. */
 	if (wan->state & AB_STATE_ROUTED) {
+		if (!(wan->state & AB_STATE_REPLIED) && answers_syn(p, lan))
+			learn_answer(p, wan, lan->link);
 		learn_reply(lan, wan);
 		return 0;
 	}
@@ -192,6 +190,8 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 		int answer = answer_attempt(p, &lan_key, lan, wan_key);
 		if (answer == AB_ANSWER_LATE)
 			return late;
+		if (answer == AB_ANSWER_FIRST)
+			learn_answer(p, wan, lan->link);
 		if (answer == AB_ANSWER_FIRST || answer == AB_ANSWER_AGAIN)
 			learn_reply(lan, wan);
 	}

@@ -5,14 +5,16 @@
  *
  * First what binds the flow: the route of its destination, then an earlier flow of its session, then one of its endpoint.
  * Otherwise the pool is what is usable less what is to be avoided; if nothing is left, the same of the next tier of its class;
- * if none has anything, what was to be avoided is forgotten: trying again beats refusing. Out of the pool the dispatching
- * scheme takes one; or, where its SYN is to race over all of the pool (race.h), they take turns in being the first.
+ * if none has anything, what was to be avoided is forgotten: trying again beats refusing. Out of the pool one is taken by what is
+ * known of its destination (paths.h), else by the dispatching scheme; or, where its SYN is to race over all of the pool (race.h),
+ * they take turns in being the first.
  */
 #ifndef ANABRANCH_POLICY_CHOOSE_H
 #define ANABRANCH_POLICY_CHOOSE_H
 
 #include "../include/anabranch.h"
 #include "hash.h"
+#include "paths.h"
 #include "pick.h"
 #include "tries.h"
 
@@ -161,7 +163,7 @@ static __always_inline void ab_choose(const struct ab_choice *now, const struct 
 	if (size > 1 && q->race && !q->retried) {
 		d->target = ab_nth(&q->pool, q->draw % size);
 		d->why = AB_WHY_RACE;
-	} else if (size > 1) {
+	} else if (size > 1 && !ab_choose_path(q, d)) {
 		ab_dispatch(now, gauges, table, q, size, d);
 	}
 	if (d->target == AB_NO_TARGET)

@@ -34,6 +34,9 @@ pub struct Algorithm {
     /// Connections a second at most whose SYN takes all usable links at once; the first answer binds them. All other flows go by
     /// the rest of the tuple.
     pub races_per_s: Option<u32>,
+    /// For so long it is known what a flow has told of the response time of its link for its destination's prefix. The fastest of
+    /// the links that are known for a flow's destination takes it; where none is, the rest of the tuple says.
+    pub passive: Option<Duration>,
 }
 
 /// What the measure is divided by before links are compared, where it says what links were given.
@@ -73,6 +76,8 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 const PERIOD_MIN: Duration = Duration::from_millis(20);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
 const RACES_PER_S_MAX: u32 = 100_000;
+const PASSIVE_MIN: Duration = Duration::from_secs(1);
+const PASSIVE_MAX: Duration = Duration::from_secs(3600);
 
 /// Of links nobody keeps a consistent table.
 const DISPATCHES: [(&str, Dispatch); 7] = [
@@ -101,6 +106,11 @@ pub(crate) fn word_of_granularity(granularity: Granularity) -> &'static str {
     word_of(&GRANULARITIES, granularity)
 }
 
+/// As files write a time of whole seconds.
+pub(crate) fn in_s(time: Duration) -> String {
+    format!("{}s", time.as_secs())
+}
+
 impl Algorithm {
     /// By a policy of one's own ([`Measure::own`]), which is asked every 100 ms: in proportion to its weights, for each
     /// connection. Another dispatch, granularity or period goes as `Algorithm { dispatch, ..Algorithm::own(measure) }`.
@@ -113,6 +123,15 @@ impl Algorithm {
             weighting: Weighting::Equal,
             retry: Retry::None,
             races_per_s: None,
+            passive: None,
+        }
+    }
+
+    /// How far away that looks which it chooses by.
+    pub fn distance(&self) -> Distance {
+        match (self.races_per_s, self.passive) {
+            (None, None) => self.measure.distance,
+            _ => Distance::Destination,
         }
     }
 
@@ -183,6 +202,9 @@ impl Algorithm {
         }
         if let Some(races) = self.races_per_s {
             parts.push(format!("race = \"{races}/s\""));
+        }
+        if let Some(lifetime) = self.passive {
+            parts.push(format!("passive = {:?}", in_s(lifetime)));
         }
         format!("{{ {} }}", parts.join(", "))
     }
@@ -269,6 +291,10 @@ pub enum TupleError {
     RaceRange(String),
     #[error("`race` binds connections: granularity `packet` keeps none")]
     RaceOfPacket,
+    #[error("`passive` is {0:?}, allowed: {min} to {max}, in whole seconds", min = in_s(PASSIVE_MIN), max = in_s(PASSIVE_MAX))]
+    PassiveRange(Duration),
+    #[error("`passive` learns from connections: granularity `packet` keeps none")]
+    PassiveOfPacket,
     #[error("`name` has 1 to {max} letters, digits, '-' and '_'", max = NAME_CHARS_MAX)]
     Name,
     #[error("`name` is that of a policy of the catalogue, {0}: choose another")]
@@ -294,6 +320,7 @@ pub(crate) struct Tuple {
     #[serde(default)]
     syn_retry: bool,
     race: Option<Frequency>,
+    passive: Option<Span>,
 }
 
 fn no_measure() -> &'static Measure {
@@ -348,6 +375,8 @@ struct Resolved {
     syn_retry: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     races_per_s: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passive_ms: Option<u64>,
 }
 
 /// As a tuple, every part of it, whether it has a name or not.
@@ -361,6 +390,7 @@ impl Serialize for Algorithm {
             by_rate: self.weighting == Weighting::Rate,
             syn_retry: self.retry == Retry::Elsewhere,
             races_per_s: self.races_per_s,
+            passive_ms: self.passive.map(|lifetime| lifetime.as_millis() as u64),
         }
         .serialize(serializer)
     }
@@ -386,6 +416,7 @@ impl TryFrom<&Tuple> for Algorithm {
                 false => Retry::None,
             },
             races_per_s: tuple.races_per_s()?,
+            passive: tuple.passive()?,
         })
     }
 }
@@ -428,6 +459,7 @@ impl Tuple {
             Granularity::Host if self.syn_retry => Err(TupleError::SynRetryOfHost),
             Granularity::Packet if self.syn_retry => Err(TupleError::SynRetryOfPacket),
             Granularity::Packet if self.race.is_some() => Err(TupleError::RaceOfPacket),
+            Granularity::Packet if self.passive.is_some() => Err(TupleError::PassiveOfPacket),
             Granularity::Packet if self.measure.counts_live_flows() => {
                 Err(TupleError::MeasureOfFlows(self.measure.name))
             }
@@ -443,6 +475,17 @@ impl Tuple {
         match is_allowed {
             true => Ok(Some(races as u32)),
             false => Err(TupleError::RaceRange(format!("{races}/s"))),
+        }
+    }
+
+    fn passive(&self) -> Result<Option<Duration>, TupleError> {
+        let Some(Span(lifetime)) = self.passive else {
+            return Ok(None);
+        };
+        let is_whole = lifetime.subsec_nanos() == 0;
+        match (PASSIVE_MIN..=PASSIVE_MAX).contains(&lifetime) && is_whole {
+            true => Ok(Some(lifetime)),
+            false => Err(TupleError::PassiveRange(lifetime)),
         }
     }
 

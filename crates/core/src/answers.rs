@@ -53,6 +53,32 @@ pub struct FlowRow {
     pub tried: Vec<u16>,
 }
 
+/// What flows have told of one place that they go to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefixRow {
+    /// Its addresses, as `198.51.100.0/24` or `2001:db8:1::/48`.
+    pub prefix: String,
+    /// Each link of which something was told, or asked.
+    pub paths: Vec<PathRow>,
+}
+
+/// The same over one link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathRow {
+    /// The link's number.
+    pub link: u16,
+    /// From SYN to SYN/ACK, smoothed; none if no flow has told.
+    pub response_us: Option<u32>,
+    /// Since a flow has told last.
+    pub learned_ms_ago: Option<u64>,
+    /// Since a flow was last sent there for nothing else than to tell.
+    pub asked_ms_ago: Option<u64>,
+    /// SYNs that were answered; 65535 may be more.
+    pub samples: u16,
+    /// SYNs that were repeated before an answer; 65535 may be more.
+    pub failures: u16,
+}
+
 /// The transport of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -84,6 +110,9 @@ pub struct Weighed {
     pub weight: u32,
     /// Flows dispatched in the current window, or active, as the policy counts.
     pub load: u32,
+    /// Of its destination's prefix, from SYN to SYN/ACK; none if that is not known, or the class does not ask.
+    #[serde(default)]
+    pub response_us: Option<u32>,
 }
 
 /// The program's answer.

@@ -14,7 +14,7 @@ use anabranch_config::Span;
 use anabranch_policy::{Dispatch, Granularity};
 use serde::Serialize;
 
-use crate::algorithm::{Algorithm, PERIOD, Retry, Weighting};
+use crate::algorithm::{Algorithm, PERIOD, Retry, Weighting, in_s};
 use crate::link::RateNeed;
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
@@ -111,6 +111,7 @@ const SESSIONS: Algorithm = Algorithm {
     weighting: Weighting::Equal,
     retry: Retry::None,
     races_per_s: None,
+    passive: None,
 };
 const PERIODIC: Algorithm = Algorithm {
     measure: &measure::ST_OUT,
@@ -124,6 +125,8 @@ const BLIND: Algorithm = Algorithm {
 
 /// Far above what a site opens, and far below what a link notices.
 const RACES_PER_S: u32 = 1000;
+/// Round trips hardly change within minutes (Lin, Tsao and Leong 2007 figure 1b); what stands in front of a link does.
+const PASSIVE: Duration = Duration::from_secs(60);
 
 const fn gateway(
     name: &'static str,
@@ -156,7 +159,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 29] = [
+pub static ROWS: [Row; 30] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -338,6 +341,15 @@ pub static ROWS: [Row; 29] = [
             "Peng 2005 table 1; Lin, Tsao and Leong 2007",
         )
     },
+    gateway(
+        "passive",
+        Algorithm {
+            passive: Some(PASSIVE),
+            ..SESSIONS
+        },
+        "least response time that flows have met for the destination's prefix; a link not known for it is tried by one; where nothing is, as RR",
+        "Akella et al. in Peng 2005 §2.3, §4.1.1",
+    ),
     Row {
         name: "packet",
         alias: Some("DRR"),
@@ -532,7 +544,12 @@ impl Policy {
                     default: format!("{races}/s"),
                     meaning: "connections at most whose SYN takes all links",
                 });
-                period.into_iter().chain(race).collect()
+                let passive = algorithm.passive.map(|lifetime| Parameter {
+                    name: "passive",
+                    default: in_s(lifetime),
+                    meaning: "for which a response time that a flow has met is known",
+                });
+                period.into_iter().chain(race).chain(passive).collect()
             }
             Policy::Packet => Vec::new(),
             Policy::Trunk(spread) => spread.parameters(),
@@ -558,6 +575,9 @@ impl Policy {
         let state = match self {
             Policy::Gateway(algorithm) if algorithm.dispatch == Dispatch::Turns => {
                 "one counter for all links"
+            }
+            Policy::Gateway(algorithm) if algorithm.passive.is_some() => {
+                "460 bytes for each of `limits.prefixes`, of all classes"
             }
             Policy::Gateway(algorithm) => algorithm.measure.state,
             Policy::Packet => Spread::Drr.state(),

@@ -59,7 +59,9 @@ pub mod weights;
 
 pub use algorithm::Algorithm;
 pub use anabranch_policy::{Choice, Dispatch, Family, Granularity, PerFamily};
-pub use answers::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
+pub use answers::{
+    Explanation, FlowRow, FlowState, PathRow, PrefixRow, Proto, ReasonCount, Weighed,
+};
 pub use availability::{DownCause, ProbeId, State, Suspicion};
 pub use balancer::{
     Balancer, BuildError, ClassStatus, Event, LinkStatus, NodeStatus, PathStatus, ProbeRequest,

@@ -60,6 +60,7 @@ fn weighed(raw: &abi::Explanation) -> Vec<Weighed> {
             usable: raw.usable >> link & 1 == 1,
             weight: raw.weight[usize::from(link)],
             load: raw.load[usize::from(link)],
+            response_us: (raw.fresh >> link & 1 == 1).then_some(raw.response_us[usize::from(link)]),
         })
         .collect()
 }

@@ -112,6 +112,8 @@ pub fn why(value: u8) -> String {
         Ok(Why::Table) => "table of shares",
         Ok(Why::RandomTwo) => "the less loaded of two at random",
         Ok(Why::Turn) => "its turn",
+        Ok(Why::Response) => "least response time for the destination's prefix",
+        Ok(Why::Unknown) => "to learn its response time for the destination's prefix",
         Ok(Why::Race) => "the first to answer",
         Err(_) => "unknown",
     }

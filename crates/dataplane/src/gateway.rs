@@ -32,6 +32,8 @@ pub struct Sizes {
     pub embryos_max: u32,
     /// LAN hosts counted for quotas. Fewer than embryos, or hosts that are invented could take all of those.
     pub hosts_max: u32,
+    /// Prefixes of destinations of which flows tell (`bpf/policy/paths.h`), about 460 bytes of kernel memory each, reserved at once.
+    pub prefixes_max: u32,
 }
 
 /// [`Settings::embryos_per_host`] of a gateway of default size: a sixteenth of its embryos. A host that opens a
@@ -46,6 +48,7 @@ impl Default for Sizes {
             flows_max: 262_144,
             embryos_max: 32_768,
             hosts_max: 16_384,
+            prefixes_max: 8192,
         }
     }
 }

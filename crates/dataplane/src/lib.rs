@@ -29,6 +29,7 @@ mod flows;
 mod gateway;
 mod object;
 mod packet;
+mod prefixes;
 mod reasons;
 mod reset;
 mod routes;
@@ -37,7 +38,9 @@ pub mod trunk;
 mod upgrade;
 mod walk;
 
-pub use anabranch_core::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
+pub use anabranch_core::{
+    Explanation, FlowRow, FlowState, PathRow, PrefixRow, Proto, ReasonCount, Weighed,
+};
 pub use anabranch_policy::abi::Settings;
 pub use attach::{attach, has_room, programs_at};
 pub use ending::Which;

@@ -157,7 +157,8 @@ fn loader(pins: &Path, sizes: Sizes) -> EbpfLoader<'static> {
         )
         .map_max_entries("embryo_order", sizes.embryos_max)
         .map_max_entries("permissions", sizes.flows_max.min(PERMISSIONS_MAX))
-        .map_max_entries("hosts", sizes.hosts_max);
+        .map_max_entries("hosts", sizes.hosts_max)
+        .map_max_entries("prefixes", sizes.prefixes_max);
     loader
 }
 

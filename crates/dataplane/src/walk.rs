@@ -22,11 +22,12 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, FlowRow,
+    Error, FlowRow, PrefixRow,
     batch::Reader,
     ending::{Ending, Which},
     flows,
     object::{self, Object, pinned, pinned_array},
+    prefixes::Prefixes,
 };
 
 /// What a sweep did and saw.
@@ -94,6 +95,7 @@ pub struct Walker {
     sweeping: Mutex<Sweeping>,
     ending: Mutex<Ending>,
     tables: FlowTables,
+    prefixes: Prefixes,
 }
 
 /// Every flow: two entries, in one of two tables; and what mappings may hear besides. Keys [`FlowKey`], values [`Flow`]; read in batches only.
@@ -151,6 +153,7 @@ impl Walker {
             sweeping: Mutex::new(Sweeping::open(object, pins)?),
             ending: Mutex::new(Ending::open(object, pins)?),
             tables: FlowTables::open(pins)?,
+            prefixes: Prefixes::open(pins)?,
         })
     }
 
@@ -194,6 +197,27 @@ impl Walker {
             Ok(())
         })?;
         Ok(flows::rows(entries, self.now()))
+    }
+
+    /// What flows have told of each place that they go to, by prefix.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn prefixes(&self) -> Result<Vec<PrefixRow>, Error> {
+        self.prefixes.rows(self.now())
+    }
+
+    /// Prefixes of which something was told.
+    ///
+    /// # Errors
+    /// The kernel refuses the read.
+    pub fn known_prefixes(&self) -> Result<u64, Error> {
+        self.prefixes.known()
+    }
+
+    /// As many as there is room for.
+    pub fn prefixes_max(&self) -> u64 {
+        self.prefixes.limit()
     }
 }
 

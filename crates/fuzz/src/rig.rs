@@ -174,6 +174,7 @@ impl Rig {
             flows_max: FLOWS_MAX,
             embryos_max: FLOWS_MAX,
             hosts_max: HOSTS_MAX,
+            prefixes_max: HOSTS_MAX,
         };
         let (mut plane, _) = Gateway::open(&pins, sizes)?;
         attach(&mut plane, &indexes)?;

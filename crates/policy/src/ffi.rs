@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::abi;
+use crate::paths::Known;
 
 #[repr(C)]
 struct RawReason {
@@ -76,6 +77,27 @@ unsafe extern "C" {
         length: u32,
         usable: u64,
     ) -> u16;
+    fn ab_native_prefix_of(prefix: *mut abi::Prefix, addr: *const abi::Addr);
+    fn ab_native_syn_sent(now_ns: u64) -> u32;
+    fn ab_native_learn_answer(
+        now: *const abi::Choice,
+        path: *mut abi::Path,
+        sent: u32,
+        now_ns: u64,
+    );
+    fn ab_native_learn_silence(
+        now: *const abi::Choice,
+        path: *mut abi::Path,
+        sent: u32,
+        now_ns: u64,
+    );
+    fn ab_native_know(
+        now: *const abi::Choice,
+        paths: *const abi::Paths,
+        q: *mut abi::Request,
+        now_ns: u64,
+        tells: c_int,
+    );
     fn ab_native_may_race(now: *const abi::Choice, q: *const abi::Request, payload: u32) -> c_int;
     fn ab_native_spend_race(now: *const abi::Choice, full_ns: u64, now_ns: u64) -> u64;
     fn ab_native_rivals(q: *const abi::Request, first: u32) -> u32;
@@ -230,6 +252,40 @@ pub fn sublink_by_deficit(
     // SAFETY: a valid, aligned, exclusive reference to a structure generated from the C headers,
     // and one to as many quanta as the function reads.
     unsafe { ab_native_sublink_by_deficit(drr, quantum.as_ptr(), count, length, usable) }
+}
+
+pub fn prefix_of(addr: &abi::Addr) -> abi::Prefix {
+    let mut prefix = abi::Prefix::default();
+    // SAFETY: valid, aligned references to structures generated from the C headers, that which is written exclusive; so in the
+    // three below.
+    unsafe { ab_native_prefix_of(&mut prefix, addr) };
+    prefix
+}
+
+pub fn syn_sent(now_ns: u64) -> u32 {
+    // SAFETY: an integer in, an integer out.
+    unsafe { ab_native_syn_sent(now_ns) }
+}
+
+pub fn learn_answer(now: &abi::Choice, path: &mut abi::Path, sent: u32, now_ns: u64) {
+    // SAFETY: as above.
+    unsafe { ab_native_learn_answer(now, path, sent, now_ns) }
+}
+
+pub fn learn_silence(now: &abi::Choice, path: &mut abi::Path, sent: u32, now_ns: u64) {
+    // SAFETY: as above.
+    unsafe { ab_native_learn_silence(now, path, sent, now_ns) }
+}
+
+pub fn know(now: &abi::Choice, paths: &abi::Paths, now_ns: u64, tells: bool) -> Known {
+    let mut request = abi::Request::default();
+    // SAFETY: as above.
+    unsafe { ab_native_know(now, paths, &mut request, now_ns, tells.into()) };
+    Known {
+        fresh: request.fresh,
+        unknown: request.unknown,
+        response_us: request.response_us,
+    }
 }
 
 pub fn may_race(now: &abi::Choice, request: &abi::Request, payload: u32) -> bool {

@@ -19,6 +19,8 @@
 //! | [`Dispatch::RandomTwo`] | of two at random the one with least load for its weight (Mitzenmacher 2001) | as Weighted |
 //! | [`Dispatch::Turns`] | each in turn | |
 //!
+//! Where flows tell of their destinations ([`paths`]), the fastest of the links that are known for the flow's decides before that.
+//!
 //! Weighted and Best look at all targets; what the others take does not grow with their number. The hash spreads without
 //! state, and promises nothing when a target leaves: modulo moves most flows' choice; the table moves those of that target.
 //! Flows that are bound already stay, whatever the scheme.
@@ -41,6 +43,7 @@
 pub mod abi;
 mod family;
 mod ffi;
+pub mod paths;
 pub mod splitmix;
 pub mod spread;
 pub mod tries;
@@ -54,6 +57,7 @@ pub use abi::{
     Sublinks, Syn, Traits, Why, Without,
 };
 pub use family::PerFamily;
+use paths::Known;
 use tries::Attempt;
 pub use vectors::{HashVector, SCHEMES, Vector, hash_vectors, vectors};
 
@@ -100,6 +104,8 @@ pub struct Request {
     pub endpoint: Option<u16>,
     /// Its SYN is to take all links that [`Choice::may_race`] has it choose among; then `draw` counts choices.
     pub race: bool,
+    /// Of its destination.
+    pub known: Known,
 }
 
 /// The targets on which a SYN of a flow got no answer. Up to 16 targets are told apart; beyond, those whose indices differ by a
@@ -184,6 +190,9 @@ impl Request {
             session: index(self.session),
             endpoint: index(self.endpoint),
             race: self.race.into(),
+            fresh: self.known.fresh,
+            unknown: self.known.unknown,
+            response_us: self.known.response_us,
             ..abi::Request::default()
         }
     }

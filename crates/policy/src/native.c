@@ -8,6 +8,7 @@
 #include "../../../bpf/policy/drr.h"
 #include "../../../bpf/policy/hash.h"
 #include "../../../bpf/policy/npt.h"
+#include "../../../bpf/policy/paths.h"
 #include "../../../bpf/policy/race.h"
 #include "../../../bpf/policy/rules.h"
 #include "../../../bpf/policy/session.h"
@@ -120,6 +121,32 @@ void ab_native_flowlet_send(struct ab_flowlet *f, __u16 sublink, __u64 now_ns)
 __u16 ab_native_sublink_by_deficit(struct ab_drr *d, const __u32 *quantum, __u32 count, __u32 length, __u64 usable)
 {
 	return ab_sublink_by_deficit(d, quantum, count, length, usable);
+}
+
+void ab_native_prefix_of(struct ab_prefix *prefix, const union ab_addr *addr)
+{
+	ab_prefix_of(prefix, addr);
+}
+
+__u32 ab_native_syn_sent(__u64 now_ns)
+{
+	return ab_syn_sent(now_ns);
+}
+
+void ab_native_learn_answer(const struct ab_choice *now, struct ab_path *path, __u32 sent, __u64 now_ns)
+{
+	ab_learn_answer(now, path, sent, now_ns);
+}
+
+void ab_native_learn_silence(const struct ab_choice *now, struct ab_path *path, __u32 sent, __u64 now_ns)
+{
+	ab_learn_silence(now, path, sent, now_ns);
+}
+
+void ab_native_know(const struct ab_choice *now, const struct ab_paths *paths, struct ab_request *q, __u64 now_ns,
+		    int tells)
+{
+	ab_know(now, paths, q, now_ns, tells);
 }
 
 int ab_native_may_race(const struct ab_choice *now, const struct ab_request *q, __u32 payload)

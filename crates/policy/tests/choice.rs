@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_policy::abi::{
-    Addr, CONSISTENT_SLOTS, MAX_TARGETS, SPARE_MAX, STATE_CLOSED, STATE_CONFIRMED, STATE_HAIRPIN,
-    STATE_REPLIED, TIERS_MAX, Target, WEIGHT_MAX, WEIGHT_MIN,
+    Addr, CONSISTENT_SLOTS, MAX_LINKS, MAX_TARGETS, SPARE_MAX, STATE_CLOSED, STATE_CONFIRMED,
+    STATE_HAIRPIN, STATE_REPLIED, TIERS_MAX, Target, WEIGHT_MAX, WEIGHT_MIN,
 };
+use anabranch_policy::paths::Known;
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::{
     Candidate, Choice, Consistent, Decision, Dispatch, Fate, Granularity, NO_TABLE, Request,
@@ -38,9 +39,14 @@ fn request() -> impl Strategy<Value = Request> {
     let bound = || prop_oneof![8 => Just(None), 1 => (0..20u16).prop_map(Some), 1 => any::<u16>().prop_map(Some)];
     let full = prop_oneof![3 => Just(0), 1 => any::<u64>()];
     let tried = prop_oneof![1 => Just(0), 2 => any::<u16>()];
-    let numbers = (any::<u32>(), any::<u32>(), prop::bool::weighted(0.2));
+    let numbers = (
+        any::<u32>(),
+        any::<u32>(),
+        prop::bool::weighted(0.2),
+        known(),
+    );
     (numbers, tried, full, bound(), bound(), bound()).prop_map(
-        |((hash, draw, race), tried, full, route, session, endpoint)| Request {
+        |((hash, draw, race, known), tried, full, route, session, endpoint)| Request {
             tried: Tried(tried),
             full,
             hash,
@@ -49,8 +55,21 @@ fn request() -> impl Strategy<Value = Request> {
             session,
             endpoint,
             race,
+            known,
         },
     )
+}
+
+/// Mostly nothing.
+fn known() -> impl Strategy<Value = Known> {
+    let links = || prop_oneof![3 => Just(0), 1 => 0..1u32 << MAX_LINKS];
+    let response_us = prop_oneof![0..4u32, any::<u32>()];
+    let response_us = prop::collection::vec(response_us, MAX_LINKS);
+    (links(), links(), response_us).prop_map(|(fresh, unknown, response_us)| Known {
+        fresh,
+        unknown,
+        response_us: response_us.try_into().expect("one of each link"),
+    })
 }
 
 fn is_avoided(request: &Request, target: usize) -> bool {
@@ -91,6 +110,25 @@ fn bound(candidates: &[Candidate], request: &Request) -> Option<Decision> {
         .or(endpoint.map(|target| decision(target, Why::Endpoint)))
 }
 
+/// What is known of the destination decides, if it is of one of the pool.
+fn by_path(pool: &[usize], request: &Request) -> Option<(usize, Why)> {
+    let Known {
+        fresh,
+        unknown,
+        response_us,
+    } = request.known;
+    let of = |links: u32| {
+        let pool = pool.iter().copied().filter(|link| *link < MAX_LINKS);
+        pool.filter(move |link| links >> link & 1 == 1)
+    };
+    let asks = request.tried == Tried::default() && request.full == 0;
+    let asked = of(unknown).next().filter(|_| asks);
+    let fastest = of(fresh).min_by_key(|link| response_us[*link]);
+    asked
+        .map(|link| (link, Why::Unknown))
+        .or(fastest.map(|link| (link, Why::Response)))
+}
+
 /// The choice as its table of rules says it, with 128-bit rational comparison.
 fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Decision {
     if let Some(decision) = bound(candidates, request) {
@@ -109,10 +147,7 @@ fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Dec
     let nth = |n: u64| pool.get(n as usize).copied();
     let size = pool.len() as u64;
     let draw = u64::from(request.draw);
-    let (target, why) = match dispatch {
-        _ if pool.is_empty() => (None, Why::NoneUsable),
-        _ if size == 1 => (nth(0), Why::OnlyOne),
-        _ if request.race && !retried => (nth(draw % size), Why::Race),
+    let by_scheme = |dispatch| match dispatch {
         Dispatch::Weighted => (least(&pool), Why::Weighted),
         Dispatch::Best => (
             pool.iter()
@@ -133,6 +168,14 @@ fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Dec
             )
         }
         Dispatch::Table => unreachable!("it has a test of its own"),
+    };
+    let path = by_path(&pool, request);
+    let (target, why) = match (dispatch, path) {
+        _ if pool.is_empty() => (None, Why::NoneUsable),
+        _ if size == 1 => (nth(0), Why::OnlyOne),
+        _ if request.race && !retried => (nth(draw % size), Why::Race),
+        (_, Some((target, why))) => (Some(target), why),
+        (dispatch, None) => by_scheme(dispatch),
     };
     Decision {
         target: target.map(|i| i as u16),

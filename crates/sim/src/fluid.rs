@@ -16,6 +16,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use anabranch_core::measure::Distance;
 use anabranch_core::{
     Algorithm, Balancer, BuildError, ClassId, ClassSpec, Config, LinkCounters, LinkId, LinkSpec,
     LinkState, Time,
@@ -81,6 +82,10 @@ pub enum FluidError {
         "{0} chooses once for each pair of hosts, and fluid flows have no hosts: choose one per connection"
     )]
     Session(Algorithm),
+    #[error(
+        "{0} compares links by how fast destinations answer, and in a fluid nobody does: choose a policy that counts flows or hashes"
+    )]
+    Destination(Algorithm),
 }
 
 /// Serves `flows`, which must come in the order of their beginnings, over links of `rates_bps`, and says what became of
@@ -124,6 +129,9 @@ impl Gateway {
         }
         if algorithm.granularity != Granularity::Connection {
             return Err(FluidError::Session(algorithm));
+        }
+        if algorithm.distance() == Distance::Destination {
+            return Err(FluidError::Destination(algorithm));
         }
         let choice = first_choice(rates_bps, algorithm)?;
         Ok(Gateway {

@@ -16,7 +16,7 @@ struct Shown {
     /// Of its kind of target.
     default: bool,
     measure: &'static str,
-    /// How far away the measure looks.
+    /// How far away that looks which links are compared by.
     distance: Option<&'static str>,
     dispatch: &'static str,
     granularity: &'static str,
@@ -45,7 +45,7 @@ impl From<&'static Row> for Shown {
             target,
             default: catalogue::default(target) == row,
             measure,
-            distance: algorithm.map(|a| a.measure.distance.word()),
+            distance: algorithm.map(|a| a.distance().word()),
             dispatch,
             granularity,
             period_ms: algorithm.and_then(|a| Some(a.period?.as_millis())),

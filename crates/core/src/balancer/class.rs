@@ -494,6 +494,7 @@ impl Class {
             syn_retry: u32::from(algorithm.retry == Retry::Elsewhere),
             granularity: algorithm.granularity as u32,
             races: algorithm.races_per_s.unwrap_or(0),
+            lifetime_ns: algorithm.passive.unwrap_or_default().as_nanos() as u64,
             flows_per_host: self.spec.flows_per_host.unwrap_or(0),
             session_ns: sessions.forget.as_nanos() as u64,
             stick: sessions.stick.into(),

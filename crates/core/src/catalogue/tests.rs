@@ -177,6 +177,49 @@ fn a_tuple_may_say_how_many_connections_race_in_a_second() {
 }
 
 #[test]
+fn a_tuple_may_say_for_how_long_it_is_known_what_flows_have_told() {
+    let with = |rest| {
+        parse(&format!(
+            "{{ measure = \"active\", dispatch = \"weighted\", {rest} }}"
+        ))
+    };
+    let lifetime = |rest| with(rest).unwrap().policy.passive;
+    assert_eq!(lifetime("syn_retry = true"), None);
+    assert_eq!(
+        lifetime("passive = \"2min\""),
+        Some(Duration::from_secs(120))
+    );
+    for (rest, problem) in [
+        (
+            "passive = \"500ms\"",
+            "`passive` is 500ms, allowed: 1s to 3600s, in whole seconds",
+        ),
+        ("passive = \"1.5s\"", "`passive` is 1.5s"),
+        ("passive = \"2h\"", "`passive` is 7200s"),
+    ] {
+        let message = with(rest).unwrap_err();
+        assert!(message.contains(problem), "{rest}: {message}");
+    }
+    let packets = parse(
+        "{ measure = \"dispatched\", dispatch = \"weighted\", granularity = \"packet\", passive = \"5s\" }",
+    );
+    assert!(
+        packets
+            .unwrap_err()
+            .contains("`passive` learns from connections")
+    );
+}
+
+#[test]
+fn what_compares_links_by_their_destination_looks_as_far() {
+    let distance = |name: &str| name.parse::<Algorithm>().unwrap().distance().word();
+    assert_eq!(
+        ["RR", "WSDM", "FRRTFNF", "FRRTDF", "passive"].map(distance),
+        ["0", "1", "H(P)", "H(S)", "H(S)"]
+    );
+}
+
+#[test]
 fn a_tuple_without_a_name_is_an_algorithm_too() {
     let written = r#"{ measure = "active", dispatch = "weighted", granularity = "session", syn_retry = true }"#;
     let algorithm = parse(written).unwrap().policy;

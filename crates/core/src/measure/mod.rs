@@ -78,6 +78,8 @@ pub enum Distance {
     LastMile,
     /// A fixed node: D = H(P).
     Node,
+    /// The destination of the flow: D = H(S).
+    Destination,
 }
 
 /// Which of two values is the better one.
@@ -127,6 +129,7 @@ impl Distance {
             Distance::Local => "0",
             Distance::LastMile => "1",
             Distance::Node => "H(P)",
+            Distance::Destination => "H(S)",
         }
     }
 }
@@ -172,7 +175,7 @@ impl Measure {
             Distance::Node => {
                 "one after the other over each link, at most 50 in a second, 2.5 over a metered one"
             }
-            Distance::Local | Distance::LastMile => "none",
+            Distance::Local | Distance::LastMile | Distance::Destination => "none",
         }
     }
 

@@ -37,6 +37,7 @@ const SMALL: Sizes = Sizes {
     flows_max: 4096,
     embryos_max: 1024,
     hosts_max: 64,
+    prefixes_max: 64,
 };
 
 /// A site without its gateway, on a kernel that has no TCX as far as we know.

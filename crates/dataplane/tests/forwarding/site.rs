@@ -90,6 +90,7 @@ impl Site {
             flows_max: 4096,
             embryos_max: 1024,
             hosts_max: 64,
+            prefixes_max: 64,
         });
         site
     }

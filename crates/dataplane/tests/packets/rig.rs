@@ -5,6 +5,7 @@ use std::{
     cell::RefCell,
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd, AsRawFd},
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
@@ -14,7 +15,10 @@ use anabranch_core::{Choice, ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
     FlowRow, Gateway, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict,
 };
-use anabranch_policy::abi;
+use anabranch_policy::{
+    abi,
+    paths::{Paths, Prefix},
+};
 use anabranch_testbed::netns::{Entered, Namespace};
 use aya::{
     TestRun, TestRunOptions,
@@ -105,6 +109,7 @@ pub fn small() -> Sizes {
         flows_max: 4096,
         embryos_max: 4096,
         hosts_max: 1024,
+        prefixes_max: 1024,
     }
 }
 
@@ -462,6 +467,41 @@ impl Rig {
 
     fn flow_map(&self, name: &str) -> HashMap<MapData, abi::FlowKey, abi::Flow> {
         Map::HashMap(self.pinned(name)).try_into().unwrap()
+    }
+
+    fn prefixes(&self) -> HashMap<MapData, Prefix, Paths> {
+        Map::LruHashMap(self.pinned("prefixes")).try_into().unwrap()
+    }
+
+    /// What flows have told of the way to a remote end; nothing is the same as none.
+    pub fn paths_to(&self, remote: IpAddr) -> Paths {
+        let known = self.prefixes().get(&Prefix::of(remote), 0);
+        known.unwrap_or_default()
+    }
+
+    /// Has them tell something else.
+    pub fn tell_paths(&self, remote: IpAddr, paths: Paths) {
+        let mut prefixes = self.prefixes();
+        prefixes.insert(Prefix::of(remote), paths, 0).unwrap();
+    }
+
+    /// Kernel memory of a table, in bytes.
+    pub fn memory_of(&self, name: &str) -> u64 {
+        let map = self.pinned(name);
+        let number = map.fd().as_fd().as_raw_fd();
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap();
+        let told = info.lines().find_map(|line| line.strip_prefix("memlock:"));
+        told.unwrap().trim().parse().unwrap()
+    }
+
+    /// The SYN of an attempt took its link so much earlier.
+    #[track_caller]
+    pub fn sent_earlier(&mut self, local: SocketAddr, by: Duration) {
+        let key = self.key(local, Half::Link);
+        let mut embryos = self.flow_map("embryos");
+        let mut entry = embryos.get(&key, 0).unwrap();
+        entry.tcp.tries -= by.as_micros() as u32;
+        embryos.insert(key, entry, 0).unwrap();
     }
 
     /// Takes one entry of an unconfirmed flow away, as another CPU that ends it does.

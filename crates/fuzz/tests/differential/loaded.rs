@@ -17,6 +17,7 @@ use anabranch_fuzz::read::Ip;
 use anabranch_fuzz::site::Port;
 use anabranch_policy::Reason;
 use anabranch_policy::abi::{self, Flow, FlowKey, link_place};
+use anabranch_policy::paths::{Paths, Prefix};
 use anabranch_testbed::netns::{Entered, Namespace};
 use anyhow::{Context, Result};
 use aya::maps::{Array, HashMap, Map, MapData};
@@ -32,7 +33,7 @@ const TC_ACT_REDIRECT: u32 = 7;
 /// More than any transcript opens: what the tables do when they are full has no counterpart in the simulator.
 const ENTRIES: u32 = 4096;
 /// What the programs learn.
-const STATE: [&str; 11] = [
+const STATE: [&str; 12] = [
     "flows",
     "embryos",
     "embryo_order",
@@ -44,6 +45,7 @@ const STATE: [&str; 11] = [
     "table",
     "turn",
     "races",
+    "prefixes",
 ];
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -95,6 +97,7 @@ pub struct Loaded {
     pub reached: BTreeMap<&'static str, u32>,
     devices: Array<MapData, abi::Device>,
     flows: [HashMap<MapData, FlowKey, Flow>; 2],
+    prefixes: HashMap<MapData, Prefix, Paths>,
     ambient: Array<MapData, Ambient>,
     told: Ambient,
     now_ns: Arc<AtomicU64>,
@@ -122,6 +125,7 @@ impl Loaded {
             reached: BTreeMap::new(),
             devices: Map::Array(MapData::from_pin(maps.join("devices"))?).try_into()?,
             flows: [plane.take_map("embryos")?, plane.take_map("flows")?],
+            prefixes: Map::LruHashMap(MapData::from_pin(maps.join("prefixes"))?).try_into()?,
             ambient: plane.take_map(".bss")?,
             told: Ambient {
                 now_ns: 0,
@@ -146,6 +150,11 @@ impl Loaded {
     /// One entry of a flow, in whichever table it is.
     pub fn entry(&self, key: &FlowKey) -> Option<Flow> {
         self.flows.iter().find_map(|table| table.get(key, 0).ok())
+    }
+
+    /// What flows have told of the prefix of a server.
+    pub fn paths(&self, server: IpAddr) -> Option<Paths> {
+        self.prefixes.get(&Prefix::of(server), 0).ok()
     }
 
     // ---- what they are told
@@ -237,6 +246,7 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
         flows_max: ENTRIES,
         embryos_max: ENTRIES,
         hosts_max: ENTRIES,
+        prefixes_max: ENTRIES,
     };
     let (mut plane, _) = Gateway::open_build(pins, sizes, build)?;
     plane.set_settings(&settings(0))?;
@@ -254,7 +264,7 @@ fn open(pins: &Path, now_ns: Arc<AtomicU64>) -> Result<Gateway> {
     }
     plane.set_routes(&routes())?;
     // What a race copies comes by itself.
-    plane.attach(LOOPBACK, Role::lan([].into_iter()), false, MTU)?;
+    plane.attach(LOOPBACK, Role::lan([]), false, MTU)?;
     Ok(plane)
 }
 

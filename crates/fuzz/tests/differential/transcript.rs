@@ -42,6 +42,7 @@ pub struct Policy {
     session_s: u64,
     weights: [u32; LINKS as usize],
     races: u32,
+    lifetime_s: u64,
     /// Loads are counted from here on.
     pub rebase: bool,
 }
@@ -62,6 +63,7 @@ impl Policy {
             session_s: 0,
             weights: [1; LINKS as usize],
             races: 0,
+            lifetime_s: 0,
             rebase: false,
         }
     }
@@ -82,6 +84,7 @@ impl Policy {
             flows_per_host: self.flows_per_host,
             races: self.races,
             session_ns: self.session_s * 1_000_000_000,
+            lifetime_ns: self.lifetime_s * 1_000_000_000,
             working: Set::of_word(self.usable),
             ..Choice::default()
         };
@@ -224,12 +227,14 @@ fn policy() -> impl Strategy<Value = Policy> {
     let flows_per_host = prop_oneof![3 => Just(0u32), 1 => 1..3u32];
     let session_s = select(&[0, 60, 600][..]);
     let races = prop_oneof![2 => Just(0u32), 1 => 1..3u32, 1 => Just(1000)];
+    let lifetime_s = select(&[0, 0, 2, 60][..]);
     let class = (
         prop::array::uniform3(spare),
         without,
         flows_per_host,
         session_s,
         races,
+        lifetime_s,
     );
     (dispatch, load, granularity, usable, weights, flags, class).prop_map(
         |(
@@ -239,7 +244,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             usable,
             weights,
             (stick, syn_retry, rebase),
-            (spare, without, flows_per_host, session_s, races),
+            (spare, without, flows_per_host, session_s, races, lifetime_s),
         )| Policy {
             dispatch,
             load,
@@ -253,6 +258,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             session_s,
             weights,
             races,
+            lifetime_s,
             rebase,
         },
     )

@@ -518,6 +518,13 @@ impl<'a> Worlds<'a> {
                 writeln!(told, "link {link}: {really:?}\n  simulated {simulated:?}")?;
             }
         }
+        for server in (0..SERVERS).flat_map(servers) {
+            let really = self.programs.paths(server);
+            let simulated = self.simulator.paths(server).copied();
+            if really != simulated {
+                writeln!(told, "{server}: {really:?}\n  simulated {simulated:?}")?;
+            }
+        }
         for (slot, Slot { flow, local, .. }) in self.slots.iter().enumerate() {
             let really = self.bound(slot);
             let simulated = self.simulator.bound(*flow);

@@ -136,6 +136,9 @@ fn what_a_fluid_cannot_do_is_refused_with_the_reason() {
         refused(Sharing::Chosen(per_session, Counted::BothWays)),
         FluidError::Session(_)
     ));
+    for name in ["passive", "FRRTDF"] {
+        assert!(matches!(refused(named(name)), FluidError::Destination(_)));
+    }
     let no_link = serve(&[], named("LCF"), 1, []).unwrap_err();
     assert!(matches!(
         no_link,

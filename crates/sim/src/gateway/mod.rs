@@ -16,6 +16,7 @@
 
 mod nat;
 pub mod replay;
+mod told;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -370,7 +371,7 @@ impl Gateway {
         let earlier = self.nat.earlier_peer(opener, link);
         self.change_peer(net, flow, link, earlier);
         let (_, peer) = net.sides(flow);
-        self.nat.go_on(opener, peer, link);
+        self.nat.go_on(net.now(), opener, peer, link);
     }
 
     /// Another address: to the server, a connection that has nothing to do with the one before, unless it was tried.
@@ -426,7 +427,7 @@ impl Gateway {
         if !net.is_alive(packet.from) {
             return;
         }
-        let Some(won) = self.nat.answer(link, packet) else {
+        let Some(won) = self.nat.answer(net.now(), link, packet) else {
             return;
         };
         if won.earlier {

@@ -9,14 +9,16 @@ use anabranch_policy::abi::{
     Answer, BePort, Choice, SIDE_ROUTED, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL,
     STATE_FIN_REMOTE, STATE_REPLIED, STATE_ROUTED, Traffic, Traits,
 };
+use anabranch_policy::paths::{Paths, Prefix};
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::{
-    Gauges, Granularity, NO_TABLE, PerFamily, Request, Rules, Syn, Tried, Without, choose_and_race,
-    session_word,
+    Gauges, Granularity, NO_TABLE, PerFamily, Request, Rules, Syn, Tried, Why, Without,
+    choose_and_race, session_word,
 };
 
 use super::FAMILY;
 use super::replay::Bound;
+use super::told::{Told, Try};
 use crate::draws::Draws;
 use crate::net::{FlowId, Net, Packet, SideId};
 use crate::tcp::{Kind, Segment};
@@ -65,6 +67,8 @@ struct Entry {
     /// Links that failed it.
     tried: Tried,
     class: ClassId,
+    /// That it goes to.
+    prefix: Prefix,
     /// Whom it counts against in its class, where that has a quota.
     charged: Option<u32>,
     /// It began with what was no SYN.
@@ -117,9 +121,20 @@ const NO_ENTRY: Entry = Entry {
     state: STATE_CLOSED,
     tried: Tried(0),
     class: ClassId::DEFAULT,
+    prefix: Prefix::NONE,
     charged: None,
     joined: false,
 };
+
+/// A choice that was made.
+#[derive(Clone, Copy, Debug)]
+struct Chosen {
+    link: LinkId,
+    /// That the SYN takes as well, as bits.
+    rivals: u32,
+    /// The flow is to tell what the link is for its destination.
+    asks: bool,
+}
 
 /// A flow that is to be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +228,7 @@ pub struct Nat {
     races: BTreeMap<ClassId, u64>,
     /// Live flows of each user in a class that has a quota.
     shares: BTreeMap<(ClassId, u32), u32>,
+    told: Told,
     traffic: Vec<Traffic>,
     gauges: Box<Gauges>,
     /// How many there are of each.
@@ -231,6 +247,8 @@ struct Opening {
     class: ClassId,
     /// Of the server.
     port: u16,
+    /// Of its address.
+    prefix: Prefix,
 }
 
 impl Nat {
@@ -245,6 +263,7 @@ impl Nat {
             sessions: BTreeMap::new(),
             races: BTreeMap::new(),
             shares: BTreeMap::new(),
+            told: Told::default(),
             traffic: vec![Traffic::default(); links],
             gauges: Box::default(),
             silent: BTreeMap::new(),
@@ -268,6 +287,7 @@ impl Nat {
             pair,
             class: self.class_of(ends),
             port: ends.1.port(),
+            prefix: Prefix::of(ends.1.ip()),
         };
         grow(&mut self.openings, flow.index(), Opening::default());
         self.openings[flow.index()] = opening;
@@ -318,6 +338,10 @@ impl Nat {
             state: entry.state,
             tried: entry.tried,
         })
+    }
+
+    pub(super) fn paths(&self, prefix: Prefix) -> Option<&Paths> {
+        self.told.paths(prefix)
     }
 
     pub(super) fn next_draw(&self) -> u32 {
@@ -442,9 +466,7 @@ impl Nat {
         let Some(entry) = self.entry(opener).copied() else {
             return self.open(net, flow, Tried::default(), 0);
         };
-        let link = entry.link();
         let is_of_other = self.opening(flow).class != entry.class;
-        let retries = &mut self.traffic[link.index()].syn_retries;
         let choice = &self.choices[entry.class.index()];
         match choice.judge_syn(entry.state, !entry.joined, &entry.attempt) {
             Syn::Again | Syn::GoesOn if is_of_other => {
@@ -452,14 +474,14 @@ impl Nat {
             }
             Syn::Follows => Settled::Bound,
             Syn::Again => {
-                *retries += 1;
+                self.repeat(net.now(), &entry);
                 match entry.attempt.is_race() && self.take_race(net.now(), entry.class) {
                     true => Settled::Again,
                     false => Settled::Bound,
                 }
             }
             Syn::GoesOn => {
-                *retries += 1;
+                self.repeat(net.now(), &entry);
                 self.leave(net, flow, entry)
             }
             Syn::Anew => {
@@ -467,6 +489,27 @@ impl Nat {
                 self.entries[opener.index()] = NO_ENTRY;
                 self.open(net, flow, Tried::default(), 0)
             }
+        }
+    }
+
+    /// A SYN that nothing has answered is repeated (`count_syn_retry` of bpf/lib/outbound.h).
+    fn repeat(&mut self, now: Time, entry: &Entry) {
+        self.traffic[entry.link().index()].syn_retries += 1;
+        let others = entry.attempt.others().map(LinkId);
+        let rivals = others.filter(|_| entry.attempt.is_race());
+        for link in rivals.chain([entry.link()]) {
+            let one = self.one_try(entry, link);
+            let choice = &self.choices[entry.class.index()];
+            self.told.repeat(now, choice, one);
+        }
+    }
+
+    fn one_try(&self, entry: &Entry, link: LinkId) -> Try {
+        Try {
+            place: entry.opener.index(),
+            side: self.side_of(link),
+            link,
+            prefix: entry.prefix,
         }
     }
 
@@ -505,8 +548,8 @@ impl Nat {
             return self.without_link(class);
         }
         let chosen = self.choose(net, flow, class, Tried::default(), !self.routed, false);
-        match chosen.filter(|(link, _)| self.is_routed(*link)) {
-            Some((link, _)) => Settled::Alone(link),
+        match chosen.filter(|chosen| self.is_routed(chosen.link)) {
+            Some(Chosen { link, .. }) => Settled::Alone(link),
             None => self.without_link(class),
         }
     }
@@ -535,12 +578,14 @@ impl Nat {
             return Settled::NoLink;
         }
         let may_race = barred == 0 && self.routed == 0;
-        let Some((link, rivals)) = self.choose(net, flow, class, tried, barred, may_race) else {
+        let Some(chosen) = self.choose(net, flow, class, tried, barred, may_race) else {
             return self.without_link(class);
         };
+        let Chosen { link, rivals, .. } = chosen;
         if barred >> link.0 & 1 == 1 {
             return Settled::Unknown;
         }
+        self.note_asked(net, flow, chosen);
         self.remember(net, flow, class, link);
         Settled::Fresh(Begun {
             class,
@@ -564,13 +609,15 @@ impl Nat {
         let link = entry.link();
         let tried = self.choice(entry.class).tried_with(entry.tried, link.0);
         let mark = self.draws.mark();
-        let Some((next, _)) = self.choose(net, flow, entry.class, tried, 0, false) else {
+        let Some(chosen) = self.choose(net, flow, entry.class, tried, 0, false) else {
             return self.without_link(entry.class);
         };
+        let next = chosen.link;
         if self.is_routed(link) != self.is_routed(next) {
             self.draws.repeat(mark);
             return self.begin_anew(net, flow, entry, tried);
         }
+        self.note_asked(net, flow, chosen);
         self.entries[entry.opener.index()].tried = tried;
         match next == link {
             true => Settled::Bound,
@@ -595,8 +642,16 @@ impl Nat {
         next.map(|next| self.races.insert(class, next)).is_some()
     }
 
-    /// The link of a new flow (`choose_link` of bpf/lib/open.h), and those that its SYN takes as well, as bits, if it may race.
-    /// Those of `avoided` it takes if no other is left.
+    /// No other flow asks what this one is to tell (`note_asked` of bpf/lib/paths.h).
+    fn note_asked(&mut self, net: &Net, flow: FlowId, chosen: Chosen) {
+        if chosen.asks {
+            let prefix = self.opening(flow).prefix;
+            self.told.ask(net.now(), prefix, chosen.link);
+        }
+    }
+
+    /// The link of a new flow (`choose_link` of bpf/lib/open.h), which may race or not. Those of `avoided` it takes if no other
+    /// is left.
     fn choose(
         &mut self,
         net: &Net,
@@ -605,18 +660,20 @@ impl Nat {
         tried: Tried,
         avoided: u64,
         may_race: bool,
-    ) -> Option<(LinkId, u32)> {
+    ) -> Option<Chosen> {
         let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
         let known = |session| {
             let word = *self.sessions.get(&session)?;
             choice.session_link(word, NO_HASH, net.now().as_nanos())
         };
         let session = self.session(flow, class).and_then(known);
+        let prefix = self.opening(flow).prefix;
         let mut request = Request {
             tried,
             full: avoided,
             hash: net.label(flow),
             session,
+            known: self.told.know(net.now(), choice, prefix, avoided == 0),
             ..Request::default()
         };
         if may_race && choice.may_race(&request, 0) {
@@ -625,7 +682,11 @@ impl Nat {
         let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
         request.draw = self.draws.next(class, choice, request.race);
         let (decision, rivals) = choose_and_race(choice, &self.gauges, &NO_TABLE, &request);
-        Some((LinkId(decision.target?), rivals))
+        Some(Chosen {
+            link: LinkId(decision.target?),
+            rivals,
+            asks: decision.why == Why::Unknown,
+        })
     }
 
     /// What binds the flows of a pair, or of a user, to one link.
@@ -662,7 +723,7 @@ impl Nat {
             *self.shares.entry((class, user)).or_default() += 1;
         }
         grow(&mut self.entries, opener.index(), NO_ENTRY);
-        self.entries[opener.index()] = Entry {
+        let entry = Entry {
             opener,
             peer,
             attempt: match begun.rivals {
@@ -675,14 +736,28 @@ impl Nat {
                 0
             },
             class,
+            prefix: self.opening(flow).prefix,
             charged,
             tried: begun.tried,
             joined: begun.joins,
             ..NO_ENTRY
         };
+        self.entries[opener.index()] = entry;
+        self.send_syns(net.now(), &entry);
         let gauge = &mut self.gauges.target[link.index()];
         gauge.dispatched += 1;
         gauge.opened += 1;
+    }
+
+    /// The SYN of a flow that was bound takes its link, or all those of its race.
+    fn send_syns(&mut self, now: Time, entry: &Entry) {
+        self.told.forget(entry.opener.index());
+        let links = entry.attempt.others().map(LinkId);
+        for link in links.chain([entry.link()]).filter(|_| !entry.joined) {
+            let one = self.one_try(entry, link);
+            let choice = &self.choices[entry.class.index()];
+            self.told.send(now, choice, one);
+        }
     }
 
     // ---- tries of an attempt, as in bpf/lib/attempt.h
@@ -695,13 +770,22 @@ impl Nat {
     }
 
     /// The attempt goes on over another link; its earlier tries may still answer.
-    pub(super) fn go_on(&mut self, opener: SideId, peer: SideId, link: LinkId) {
+    pub(super) fn go_on(&mut self, now: Time, opener: SideId, peer: SideId, link: LinkId) {
+        let entry = self.entries[opener.index()];
+        if !entry.attempt.others().any(|tried| tried == link.0) {
+            let one = self.one_try(&entry, link);
+            let choice = &self.choices[entry.class.index()];
+            self.told.send(now, choice, one);
+        }
         let entry = &mut self.entries[opener.index()];
         let before = (entry.link(), std::mem::replace(&mut entry.peer, peer));
         let given_up = entry.attempt.go_on(link.0).map(LinkId);
         let tries = self.earlier.entry(opener.index()).or_default();
         tries.retain(|(tried, _)| *tried != link && Some(*tried) != given_up);
         tries.push(before);
+        if let Some(given_up) = given_up {
+            self.told.give_up(opener.index(), given_up);
+        }
         self.gauges.target[link.index()].dispatched += 1;
         self.count_move(before.0, link);
         self.reassigned += 1;
@@ -728,7 +812,7 @@ impl Nat {
     }
 
     /// A SYN-ACK: what it has won, if it is the first.
-    pub(super) fn answer(&mut self, link: LinkId, packet: &Packet) -> Option<Won> {
+    pub(super) fn answer(&mut self, now: Time, link: LinkId, packet: &Packet) -> Option<Won> {
         let (opener, from) = (packet.to, packet.from);
         let earlier = self.earlier_peer(opener, link) == Some(from);
         let place = opener.index();
@@ -744,6 +828,10 @@ impl Nat {
             return None;
         }
         entry.peer = from;
+        let entry = *entry;
+        let one = self.one_try(&entry, link);
+        let choice = &self.choices[entry.class.index()];
+        self.told.answer(now, choice, one);
         let is_race = entry.attempt.is_race();
         let others = self.earlier.remove(&place).unwrap_or_default();
         if earlier {
@@ -821,9 +909,18 @@ impl Nat {
     /// The same from a link without NAT, which judges nothing (`follow_routed_in` of bpf/lib/inbound.h). Whatever its flow hears
     /// answers it.
     pub(super) fn follow_routed_in(&mut self, now: Time, link: LinkId, packet: &Packet) {
-        let Some(entry) = self.entry(packet.to).filter(|e| e.is(STATE_ROUTED)) else {
+        let Some(entry) = self
+            .entry(packet.to)
+            .copied()
+            .filter(|e| e.is(STATE_ROUTED))
+        else {
             return;
         };
+        if packet.segment.kind == Kind::SynAck && !entry.is(STATE_REPLIED) {
+            let one = self.one_try(&entry, entry.link());
+            let choice = &self.choices[entry.class.index()];
+            self.told.answer(now, choice, one);
+        }
         let is_own = entry.link() == link;
         let replies = packet.segment.kind != Kind::Rst;
         self.entries[packet.to.index()].note(STATE_REPLIED, replies);
@@ -873,6 +970,7 @@ impl Nat {
         }
         self.entries[opener.index()] = NO_ENTRY;
         self.earlier.remove(&opener.index());
+        self.told.forget(opener.index());
     }
 
     fn close(&mut self, place: usize) {

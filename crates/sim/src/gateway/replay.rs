@@ -2,10 +2,12 @@
 //! loaded programs can be given the very same, and what both make of them can be compared.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 
 use anabranch_core::{
     Balancer, ClassId, ClassSpec, Config, DataPlane, LinkId, LinkSpec as Told, Time,
 };
+use anabranch_policy::paths::{Paths, Prefix};
 use anabranch_policy::{Rules, Tried};
 
 use super::{Ends, Gateway, Lines, Pair, Plane};
@@ -82,6 +84,11 @@ impl Replay {
         let rivals = self.gateway.nat.rivals(self.net.sides(flow).0).into_iter();
         let known = rivals.filter_map(|(link, peer)| Some((link, peer?)));
         known.collect()
+    }
+
+    /// What flows have told of the prefix of a server.
+    pub fn paths(&self, server: IpAddr) -> Option<&Paths> {
+        self.gateway.nat.paths(Prefix::of(server))
     }
 
     /// The random number by which the next choice will be made.

@@ -28,6 +28,7 @@ const SIZES: Sizes = Sizes {
     flows_max: 32_768,
     embryos_max: 65_536,
     hosts_max: 64,
+    prefixes_max: 64,
 };
 /// Connections and mappings: 10 000 flows.
 const CONNECTIONS: usize = 6000;

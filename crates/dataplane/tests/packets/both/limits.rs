@@ -146,9 +146,9 @@ fn what_is_refused_falls_back_to_the_kernel_where_it_has_a_nat() {
 #[test]
 fn a_hosts_flood_of_first_packets_evicts_its_own_first_packets_and_nothing_else() {
     let mut rig = Rig::sized(Sizes {
-        flows_max: 4096,
         embryos_max: 512,
         hosts_max: 64,
+        ..small()
     });
     let held: Vec<_> = (0..100)
         .map(|i| rig.connect(client(4000 + i), server(80)))

@@ -20,6 +20,7 @@ mod fragments;
 pub mod hairpin;
 mod limits;
 mod mappings;
+mod paths;
 mod policies;
 mod program;
 mod race;

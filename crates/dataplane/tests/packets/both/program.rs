@@ -43,8 +43,7 @@ fn every_program_stays_far_below_the_verifiers_limit() {
 fn the_established_path_is_timed() {
     let mut rig = Rig::sized(Sizes {
         flows_max: 200_000,
-        embryos_max: 4096,
-        hosts_max: 1024,
+        ..small()
     });
     rig.tell_links([CLIENT, CLIENT], [MTU; 2]);
     rig.install(&round_robin(0b01));

@@ -1,0 +1,97 @@
+//! What flows tell of the way to their destinations: for each prefix and link how long a SYN waits for its SYN/ACK, and which link a
+//! flow takes by that. All of it is `bpf/policy/paths.h`, which has the idea.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::abi::{self, Choice, Family, MAX_LINKS};
+use crate::ffi;
+
+pub use abi::{Path, Paths, Prefix};
+
+/// What is known of a flow's destination when its link is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Links whose response time is known, as bits.
+    pub fresh: u32,
+    /// Links that the flow may be sent over to tell theirs.
+    pub unknown: u32,
+    /// Of the links of `fresh`.
+    pub response_us: [u32; MAX_LINKS],
+}
+
+impl Choice {
+    /// What a class knows at `now_ns` of the destination of a flow, of which `paths` is what flows have told. `tells`: it begins
+    /// with a SYN, whose answer will tell.
+    pub fn know(&self, paths: Option<&Paths>, now_ns: u64, tells: bool) -> Known {
+        match paths.filter(|_| self.learns()) {
+            Some(paths) => ffi::know(self, paths, now_ns, tells),
+            None => Known::default(),
+        }
+    }
+
+    /// Whether flows of the class tell anything.
+    pub fn learns(&self) -> bool {
+        self.lifetime_ns != 0
+    }
+
+    /// The SYN that took a link when [`syn_sent`] said `sent`, and at no other time, has been answered.
+    pub fn learn_answer(&self, path: &mut Path, sent: u32, now_ns: u64) {
+        ffi::learn_answer(self, path, sent, now_ns);
+    }
+
+    /// The same SYN has not been answered, and is repeated.
+    pub fn learn_silence(&self, path: &mut Path, sent: u32, now_ns: u64) {
+        ffi::learn_silence(self, path, sent, now_ns);
+    }
+}
+
+/// When a SYN takes a link, in a word that is never 0.
+pub fn syn_sent(now_ns: u64) -> u32 {
+    ffi::syn_sent(now_ns)
+}
+
+impl Prefix {
+    /// Of no address that anybody goes to.
+    pub const NONE: Prefix = Prefix {
+        byte: [0; 6],
+        family: 0,
+        zero: 0,
+    };
+
+    /// Of which `address` is.
+    pub fn of(address: IpAddr) -> Prefix {
+        ffi::prefix_of(&address.into())
+    }
+
+    /// The first address and the number of leading bits.
+    fn parts(&self) -> (IpAddr, u32) {
+        let byte = self.byte;
+        if self.family == Family::V4 as u8 {
+            return (Ipv4Addr::new(byte[0], byte[1], byte[2], 0).into(), 24);
+        }
+        let word = |at: usize| u16::from_be_bytes([byte[at], byte[at + 1]]);
+        let first = Ipv6Addr::new(word(0), word(2), word(4), 0, 0, 0, 0, 0);
+        (first.into(), 48)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, length) = self.parts();
+        write!(f, "{address}/{length}")
+    }
+}
+
+impl Ord for Prefix {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.family, self.byte).cmp(&(other.family, other.byte))
+    }
+}
+
+impl PartialOrd for Prefix {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}

@@ -1,0 +1,91 @@
+//! What flows tell of the way to their destinations, as bpf/lib/paths.h has it. Here no prefix has to make room for another.
+
+use std::collections::BTreeMap;
+
+use anabranch_core::{LinkId, Time};
+use anabranch_policy::abi::Choice;
+use anabranch_policy::paths::{Known, Paths, Prefix, syn_sent};
+
+/// A SYN over one link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Try {
+    /// Of its opener.
+    pub place: usize,
+    /// What tells it from the others of its attempt.
+    pub side: LinkId,
+    /// That it takes.
+    pub link: LinkId,
+    /// That it goes to.
+    pub prefix: Prefix,
+}
+
+/// What was told, and what the SYNs that are under way will tell.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    prefixes: BTreeMap<Prefix, Paths>,
+    /// When the SYN of a try took its link: by its place and side. What was sent
+    /// twice is not among them.
+    sent: BTreeMap<(usize, LinkId), u32>,
+}
+
+impl Told {
+    pub(super) fn paths(&self, prefix: Prefix) -> Option<&Paths> {
+        self.prefixes.get(&prefix)
+    }
+
+    /// What a choice knows of a prefix; `tells`: for a flow whose SYN's answer will tell.
+    pub(super) fn know(&self, now: Time, choice: &Choice, prefix: Prefix, tells: bool) -> Known {
+        choice.know(self.paths(prefix), now.as_nanos(), tells)
+    }
+
+    /// A flow was sent over a link for nothing else than to tell.
+    pub(super) fn ask(&mut self, now: Time, prefix: Prefix, link: LinkId) {
+        if let Some(paths) = self.prefixes.get_mut(&prefix) {
+            paths.path[link.index()].asked_ns = now.as_nanos();
+        }
+    }
+
+    /// The SYN of a try takes its link, for the first time.
+    pub(super) fn send(&mut self, now: Time, choice: &Choice, one: Try) {
+        if choice.learns() {
+            let sent = syn_sent(now.as_nanos());
+            self.sent.insert((one.place, one.side), sent);
+        }
+    }
+
+    /// A try is the first of its attempt to be answered.
+    pub(super) fn answer(&mut self, now: Time, choice: &Choice, one: Try) {
+        let sent = self.sent.remove(&(one.place, one.side));
+        if let Some(sent) = sent.filter(|_| choice.learns()) {
+            let paths = self.prefixes.entry(one.prefix).or_default();
+            let path = &mut paths.path[one.link.index()];
+            choice.learn_answer(path, sent, now.as_nanos());
+        }
+    }
+
+    /// Its SYN is repeated before it was answered.
+    pub(super) fn repeat(&mut self, now: Time, choice: &Choice, one: Try) {
+        if !choice.learns() {
+            return;
+        }
+        let sent = self.sent.remove(&(one.place, one.side));
+        if let Some((sent, paths)) = sent.zip(self.prefixes.get_mut(&one.prefix)) {
+            let path = &mut paths.path[one.link.index()];
+            choice.learn_silence(path, sent, now.as_nanos());
+        }
+    }
+
+    /// A try is given up.
+    pub(super) fn give_up(&mut self, place: usize, side: LinkId) {
+        self.sent.remove(&(place, side));
+    }
+
+    /// So are all of the opener at `place`.
+    pub(super) fn forget(&mut self, place: usize) {
+        let all = (place, LinkId(0))..=(place, LinkId(u16::MAX));
+        let tries: Vec<_> = self.sent.range(all).map(|(one, _)| *one).collect();
+        for one in tries {
+            self.sent.remove(&one);
+        }
+    }
+}
