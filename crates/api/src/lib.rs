@@ -11,7 +11,9 @@ mod messages;
 pub mod paths;
 mod status;
 
-pub use anabranch_core::{Explanation, FlowRow, FlowState, Proto, ReasonCount, Weighed};
+pub use anabranch_core::{
+    Explanation, FlowRow, FlowState, PathRow, PrefixRow, Proto, ReasonCount, Weighed,
+};
 pub use client::{Client, ClientError};
 pub use messages::{
     Explained, LinkAction, Misread, PassedRule, Request, Response, VERSION, from_line, to_line,
@@ -19,5 +21,5 @@ pub use messages::{
 pub use paths::Paths;
 pub use status::{
     ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus, PathStatus,
-    ProbeStatus, Rates, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
+    PrefixesStatus, ProbeStatus, Rates, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
 };

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anabranch_core::{Explanation, FlowRow, Proto};
+use anabranch_core::{Explanation, FlowRow, PrefixRow, Proto};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -20,6 +20,11 @@ pub enum Request {
     Status,
     /// At most `limit` rows.
     Flows {
+        /// Rows that are wanted.
+        limit: usize,
+    },
+    /// At most `limit` rows.
+    Prefixes {
         /// Rows that are wanted.
         limit: usize,
     },
@@ -72,6 +77,15 @@ pub enum Response {
         total: usize,
         /// At most as many as were asked for.
         flows: Vec<FlowRow>,
+    },
+    /// What flows have told of some of the places that they go to.
+    Prefixes {
+        /// How many there are.
+        total: usize,
+        /// For how many there is room.
+        limit: u64,
+        /// At most as many as were asked for.
+        prefixes: Vec<PrefixRow>,
     },
     /// Where a packet would go.
     Explanation(Box<Explained>),

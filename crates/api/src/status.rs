@@ -30,6 +30,9 @@ pub struct Status {
     pub classes: Vec<ClassStatus>,
     /// Of the whole gateway.
     pub flows: FlowsStatus,
+    /// Places of which flows have told.
+    #[serde(default)]
+    pub prefixes: PrefixesStatus,
     /// How packets left the programs, most frequent first; those that never happened are left out.
     pub reasons: Vec<ReasonCount>,
 }
@@ -253,6 +256,15 @@ pub struct FlowsStatus {
     pub limit: u64,
     /// Unanswered ones that have made room for later ones of their host.
     pub evicted: u64,
+}
+
+/// The places of which flows have told how long they take to answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefixesStatus {
+    /// Prefixes, ...
+    pub known: u64,
+    /// ... of at most so many: another makes that forgotten which was used least recently.
+    pub limit: u64,
 }
 
 /// What `anabranch status` shows of a trunk.

@@ -90,6 +90,10 @@ A line of flows.txt is a flow, and may say which rule is to take it; # begins a 
     },
     /// Show the flows and the links that carry them
     Flows(FlowsArgs),
+    /// Show the places that flows go to, and how fast each link's flows were answered there
+    ///
+    /// Known where a policy learns it from flows: `passive`, or that key of a tuple.
+    Prefixes(PrefixesArgs),
     /// Ask the loaded program which link a new flow would take, and why
     ///
     /// The program in the kernel answers, from its present state. Nothing is bound, counted or sent.
@@ -169,6 +173,19 @@ pub struct FlowsArgs {
     #[arg(long)]
     pub proto: Option<FlowProto>,
     /// Show at most so many
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub limit: usize,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  anabranch prefixes
+  anabranch prefixes --json | jq '.prefixes[] | {prefix, fastest: (.paths | min_by(.response_ms).link)}'")]
+pub struct PrefixesArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Show at most so many prefixes
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub limit: usize,
 }

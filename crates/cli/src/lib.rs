@@ -61,6 +61,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         } => commands::check::run(&config, offline),
         Command::Status { json, check } => commands::status::run(instance, json, check),
         Command::Flows(args) => commands::flows::run(instance, &args),
+        Command::Prefixes(args) => commands::prefixes::run(instance, &args),
         Command::Explain(args) => commands::explain::run(instance, &args),
         Command::Link {
             action,

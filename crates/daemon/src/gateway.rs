@@ -35,7 +35,7 @@ use crate::probe::{Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
 use crate::view;
-use anabranch_api::{Explained, LinkAction, PassedRule, Request, Response};
+use anabranch_api::{Explained, LinkAction, PassedRule, PrefixesStatus, Request, Response, Status};
 use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
@@ -920,6 +920,10 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
                 list_flows(self.plane.walker(), limit, reply);
                 return Ok(());
             }
+            Request::Prefixes { limit } => {
+                list_prefixes(self.plane.walker(), limit, reply);
+                return Ok(());
+            }
             Request::Link {
                 name,
                 action,
@@ -934,11 +938,13 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         };
         // An order is carried out when it is answered.
         self.turn().await?;
-        if is_order && !self.endings.is_empty() {
-            self.unanswered.push((reply, response));
-        } else {
+        match response {
+            response if is_order && !self.endings.is_empty() => {
+                self.unanswered.push((reply, response));
+            }
+            Response::Status(status) => count_prefixes(self.plane.walker(), status, reply),
             // Whoever asked may have gone.
-            let _ = reply.send(response);
+            response => drop(reply.send(response)),
         }
         Ok(())
     }
@@ -957,6 +963,12 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             tracing::warn!(
                 "limits.flows = {}: more room needs a restart after a clean stop",
                 config.limits.flows
+            );
+        }
+        if u64::from(config.limits.prefixes) > self.plane.walker().prefixes_max() {
+            tracing::warn!(
+                "limits.prefixes = {}: more room needs a restart after a clean stop",
+                config.limits.prefixes
             );
         }
         self.orders.keep(&slots);
@@ -983,21 +995,53 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
     }
 }
 
-/// Answers when the list is made, which with many flows takes a while.
-fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Response>) {
+/// Answers when a table was read, which may take a while.
+fn answer_later(
+    reply: oneshot::Sender<Response>,
+    read: impl FnOnce() -> Result<Response, plane::Error> + Send + 'static,
+) {
     tokio::task::spawn_blocking(move || {
-        let response = match walker.flows() {
-            Ok(mut flows) => {
-                let total = flows.len();
-                flows.truncate(limit);
-                Response::Flows { total, flows }
-            }
-            Err(error) => Response::Failed {
-                message: error.to_string(),
-            },
-        };
+        let response = read().unwrap_or_else(|error| Response::Failed {
+            message: error.to_string(),
+        });
         // Whoever asked may have gone.
         let _ = reply.send(response);
+    });
+}
+
+fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Response>) {
+    answer_later(reply, move || {
+        let mut flows = walker.flows()?;
+        let total = flows.len();
+        flows.truncate(limit);
+        Ok(Response::Flows { total, flows })
+    });
+}
+
+fn list_prefixes(walker: Arc<impl Walk>, rows: usize, reply: oneshot::Sender<Response>) {
+    answer_later(reply, move || {
+        let mut prefixes = walker.prefixes()?;
+        let total = prefixes.len();
+        prefixes.truncate(rows);
+        Ok(Response::Prefixes {
+            total,
+            limit: walker.prefixes_max(),
+            prefixes,
+        })
+    });
+}
+
+fn count_prefixes(
+    walker: Arc<impl Walk>,
+    mut status: Box<Status>,
+    reply: oneshot::Sender<Response>,
+) {
+    answer_later(reply, move || {
+        status.prefixes = PrefixesStatus {
+            known: walker.known_prefixes()?,
+            limit: walker.prefixes_max(),
+        };
+        Ok(Response::Status(status))
     });
 }
 

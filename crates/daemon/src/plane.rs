@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
+use anabranch_api::{Explanation, FlowRow, PrefixRow, Proto, ReasonCount};
 use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane, Family};
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
@@ -67,6 +67,9 @@ pub trait Walk: Send + Sync + 'static {
         opened_before: Duration,
     ) -> Result<Ended, Error>;
     fn flows(&self) -> Result<Vec<FlowRow>, Error>;
+    fn prefixes(&self) -> Result<Vec<PrefixRow>, Error>;
+    fn known_prefixes(&self) -> Result<u64, Error>;
+    fn prefixes_max(&self) -> u64;
 }
 
 impl Walk for Walker {
@@ -91,6 +94,18 @@ impl Walk for Walker {
 
     fn flows(&self) -> Result<Vec<FlowRow>, Error> {
         self.flows()
+    }
+
+    fn prefixes(&self) -> Result<Vec<PrefixRow>, Error> {
+        self.prefixes()
+    }
+
+    fn known_prefixes(&self) -> Result<u64, Error> {
+        self.known_prefixes()
+    }
+
+    fn prefixes_max(&self) -> u64 {
+        self.prefixes_max()
     }
 }
 
@@ -226,6 +241,7 @@ fn share_of_device(config: &Config, all: u32) -> u32 {
 pub fn sizes(config: &Config) -> Sizes {
     Sizes {
         flows_max: config.limits.flows,
+        prefixes_max: config.limits.prefixes,
         ..Sizes::default()
     }
 }

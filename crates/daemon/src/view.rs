@@ -15,7 +15,7 @@ use crate::shell::Role;
 use anabranch_api::ReasonCount;
 use anabranch_api::{
     ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus, PathStatus,
-    ProbeStatus, Rates, Status, TargetStatus, Traffic,
+    PrefixesStatus, ProbeStatus, Rates, Status, TargetStatus, Traffic,
 };
 
 /// `counters` are the classes', in the order of their ids.
@@ -39,6 +39,8 @@ pub fn status<P: Plane, S: Surroundings>(
             .collect(),
         classes: classes(gateway, counters),
         flows: flows(gateway),
+        // Counted by whoever may wait for it.
+        prefixes: PrefixesStatus::default(),
         reasons: reasons(gateway)?,
     })
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::args::{ExplainArgs, ExplainProto};
 use crate::control::{Daemon, Names, unexpected};
 use crate::output::{print, print_json};
-use crate::table::{self, Columns};
+use crate::table::{self, Columns, optional};
 
 pub fn run(instance: &str, args: &ExplainArgs) -> anyhow::Result<()> {
     let proto = match args.proto {
@@ -64,7 +64,8 @@ fn rules(explained: &Explained) -> String {
 fn as_json(explained: &Explained, names: &Names) -> serde_json::Value {
     let explanation = &explained.explanation;
     let weighed = explanation.weighed.iter().map(|each| {
-        json!({ "link": names.of(each.link), "usable": each.usable, "weight": each.weight, "load": each.load })
+        json!({ "link": names.of(each.link), "usable": each.usable, "weight": each.weight, "load": each.load,
+                "response_ms": each.response_us.map(|us| f64::from(us) / 1e3) })
     });
     json!({
         "link": explanation.link.map(|link| names.of(link)),
@@ -100,7 +101,7 @@ fn weighed(explanation: &Explanation, names: &Names) -> String {
     if explanation.weighed.is_empty() {
         return String::new();
     }
-    let mut columns = Columns::new(&["link", "usable", ">weight", ">load"]);
+    let mut columns = Columns::new(&["link", "usable", ">weight", ">load", ">response"]);
     for each in &explanation.weighed {
         let usable = if each.usable { "yes" } else { "no" };
         columns.row([
@@ -108,6 +109,7 @@ fn weighed(explanation: &Explanation, names: &Names) -> String {
             usable.to_owned(),
             each.weight.to_string(),
             each.load.to_string(),
+            optional(each.response_us.map(|us| table::time(f64::from(us) / 1e6))),
         ]);
     }
     format!("\n{columns}")

@@ -8,6 +8,7 @@ pub mod explain;
 pub mod flows;
 pub mod link;
 pub mod policies;
+pub mod prefixes;
 pub mod run;
 pub mod scenario;
 pub mod status;

@@ -191,6 +191,7 @@ fn head(status: &Status) -> String {
         pid,
         policy,
         flows,
+        prefixes,
         ..
     } = status;
     let adopted = if status.adopted {
@@ -199,8 +200,12 @@ fn head(status: &Status) -> String {
         ""
     };
     let default = status.classes.last();
+    let told = match prefixes.known {
+        0 => String::new(),
+        known => format!(", {known} of {} prefixes known", prefixes.limit),
+    };
     format!(
-        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken",
+        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken{told}",
         table::time(status.uptime_s),
         default.map_or(policy.clone(), |class| table::policy(
             policy,

@@ -130,6 +130,7 @@ pub(super) struct SessionsTable {
 pub(super) struct LimitsTable {
     pub flows: Option<u32>,
     pub flows_per_host: Option<u32>,
+    pub prefixes: Option<u32>,
 }
 
 /// `"a"` or `["a", "b"]`.

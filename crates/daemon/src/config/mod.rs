@@ -45,6 +45,10 @@ const TARGETS_MAX: usize = 16;
 const PREFIX6_BITS: RangeInclusive<u8> = 16..=64;
 const FLOWS_MAX: u32 = 16_000_000;
 const FLOWS_DEFAULT: u32 = 1 << 18;
+/// Below 64 MB of kernel memory.
+const PREFIXES_MAX: u32 = 100_000;
+/// A site of some thousand hosts goes to fewer in a week (Guo 2004, figure 5).
+const PREFIXES_DEFAULT: u32 = 8192;
 const FLOWS_PER_HOST_DEFAULT: u32 = 1 << 13;
 /// Remote ports whose connections nobody ties together: of the web.
 const INDEPENDENT_PORTS: [u16; 2] = [80, 443];
@@ -229,6 +233,8 @@ pub struct Limits {
     pub flows: u32,
     /// Flows of one LAN address.
     pub flows_per_host: u32,
+    /// Prefixes of destinations of which flows tell, where a policy is to learn from them.
+    pub prefixes: u32,
 }
 
 impl Config {
@@ -812,9 +818,15 @@ fn limits(source: &Source<'_>, table: &LimitsTable) -> Result<Limits, BadInput> 
         let allowed = format!("1 to limits.flows ({flows}) are allowed");
         return Err(source.bad(&["limits", "flows_per_host"], allowed));
     }
+    let prefixes = table.prefixes.unwrap_or(PREFIXES_DEFAULT);
+    if !(1..=PREFIXES_MAX).contains(&prefixes) {
+        let allowed = format!("1 to {PREFIXES_MAX} prefixes are allowed");
+        return Err(source.bad(&["limits", "prefixes"], allowed));
+    }
     Ok(Limits {
         flows,
         flows_per_host,
+        prefixes,
     })
 }
 

@@ -155,7 +155,8 @@ fn everything_optional_is_read() {
         reserved = [1194, 51820]
         [limits]
         flows = 1000
-        flows_per_host = 10"
+        flows_per_host = 10
+        prefixes = 500"
     );
     let config = parse(&text).unwrap();
     assert_eq!(config.links[0].probe.len(), 2);
@@ -183,7 +184,8 @@ fn everything_optional_is_read() {
         config.limits,
         Limits {
             flows: 1000,
-            flows_per_host: 10
+            flows_per_host: 10,
+            prefixes: 500,
         }
     );
 }
@@ -345,6 +347,10 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
         (
             "[limits]\nflows = 0",
             "limits.flows = 0: 1 to 16000000 flows are allowed",
+        ),
+        (
+            "[limits]\nprefixes = 100001",
+            "limits.prefixes = 100001: 1 to 100000 prefixes are allowed",
         ),
         (
             "[limits]\nflows = 10\nflows_per_host = 11",

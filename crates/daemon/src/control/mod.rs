@@ -176,9 +176,9 @@ async fn serve(stream: UnixStream, calls: mpsc::Sender<Call>, idle: &Idle) -> an
     }
 }
 
-/// A list of flows may be long: the daemon's loop, on this thread, does not wait for it.
+/// A list may be long: the daemon's loop, on this thread, does not wait for it.
 async fn encode(response: Response) -> anyhow::Result<Vec<u8>> {
-    let is_long = matches!(response, Response::Flows { .. });
+    let is_long = matches!(response, Response::Flows { .. } | Response::Prefixes { .. });
     let encode = move || to_line(&response);
     Ok(match is_long {
         true => tokio::task::spawn_blocking(encode).await??,

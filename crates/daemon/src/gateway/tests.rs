@@ -25,7 +25,7 @@ use crate::probe::DEFAULT_TARGETS;
 use crate::shell::{Role as _, Signal, serve, take_turns};
 use anabranch_api::LinkState as Shown;
 use anabranch_api::Paths;
-use anabranch_api::{Explanation, Proto, ReasonCount};
+use anabranch_api::{Explanation, PrefixRow, Proto, ReasonCount};
 
 const CONFIG: &str = r#"
 lan = ["lan0"]
@@ -215,6 +215,18 @@ impl Walk for FakeWalker {
 
     fn flows(&self) -> Result<Vec<FlowRow>, PlaneError> {
         Ok(self.0.lock().unwrap().flows.clone())
+    }
+
+    fn prefixes(&self) -> Result<Vec<PrefixRow>, PlaneError> {
+        Ok(Vec::new())
+    }
+
+    fn known_prefixes(&self) -> Result<u64, PlaneError> {
+        Ok(3)
+    }
+
+    fn prefixes_max(&self) -> u64 {
+        100
     }
 }
 

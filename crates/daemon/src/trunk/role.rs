@@ -405,14 +405,15 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
                 }
             }
             Request::Reload => self.reload().await?,
-            Request::Flows { .. } | Request::Explain { .. } | Request::Link { .. } => {
-                Response::Refused {
-                    message: format!(
-                        "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
-                        self.shell.instance
-                    ),
-                }
-            }
+            Request::Flows { .. }
+            | Request::Prefixes { .. }
+            | Request::Explain { .. }
+            | Request::Link { .. } => Response::Refused {
+                message: format!(
+                    "instance {:?} runs a trunk, which has neither flows nor links; ask for its status",
+                    self.shell.instance
+                ),
+            },
         };
         // Whoever asked may have gone.
         let _ = reply.send(response);

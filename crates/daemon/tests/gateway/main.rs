@@ -5,6 +5,7 @@ mod common;
 mod families;
 mod guard;
 mod own;
+mod passive;
 mod privileges;
 mod race;
 mod rig;
