@@ -25,11 +25,13 @@ fn lab_of(families: Families, policy: &str) -> Lab {
 }
 
 fn lab_with(families: Families, settings: &str) -> Lab {
-    let shape = LinkShape::new(50_000_000, 50_000_000, 1_000);
-    let isps = vec![
-        IspSpec::new(0, "fiber", shape.clone()),
-        IspSpec::new(1, "lte", shape),
-    ];
+    lab_over(families, settings, [1_000; 2])
+}
+
+/// The same with other delays of the links, in each direction.
+fn lab_over(families: Families, settings: &str, delays_us: [u64; 2]) -> Lab {
+    let [fiber, lte] = delays_us.map(|us| LinkShape::new(50_000_000, 50_000_000, us));
+    let isps = vec![IspSpec::new(0, "fiber", fiber), IspSpec::new(1, "lte", lte)];
     let spec = LabSpec {
         families,
         ..LabSpec::new(isps)
@@ -154,6 +156,7 @@ anabranch_testbed::in_both_families!(
     flows_are_shown_with_link_and_reason_and_can_be_chosen,
     the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class,
     explain_foretells_the_link_of_a_flow_without_making_one,
+    prefixes_are_shown_with_how_fast_each_link_was_answered_and_flows_take_the_fastest,
 );
 
 /// The address that is seen of a link.
@@ -252,6 +255,43 @@ fn the_flows_of_a_rule_take_its_tiers_and_are_shown_as_its_class(families: Famil
     assert_eq!(web["tiers"][1][0]["usable"], true, "{web:#}");
     let table = ask(&mut lab, &["status"]).unwrap();
     assert!(table.contains("lte, then fiber*"), "{table}");
+}
+
+fn prefixes_are_shown_with_how_fast_each_link_was_answered_and_flows_take_the_fastest(
+    families: Families,
+) {
+    let mut lab = lab_over(families, "policy = \"passive\"\n", [30_000, 2_000]);
+    let seen: Vec<_> = (0..2).map(|_| fetch(&lab)).collect();
+    assert_ne!(seen[0], seen[1], "each link is tried once");
+    let lte = external(&lab, "lte").to_string();
+    for _ in 0..5 {
+        assert_eq!(fetch(&lab), lte);
+    }
+    let told = ask_json(&mut lab, &["prefixes"]);
+    assert_eq!(told["total"], 1, "{told:#}");
+    let paths = told["prefixes"][0]["paths"].as_array().unwrap();
+    for (path, (link, answers, fastest_ms)) in paths.iter().zip([("fiber", 1, 60.), ("lte", 6, 4.)])
+    {
+        assert_eq!(
+            (&path["link"], &path["samples"]),
+            (&link.into(), &answers.into())
+        );
+        assert!(path["response_ms"].as_f64() >= Some(fastest_ms), "{path:#}");
+    }
+    let table = ask(&mut lab, &["prefixes"]).unwrap();
+    assert!(
+        table.ends_with("1 of 1 prefixes, room for 8192\n"),
+        "{table}"
+    );
+    let status = ask(&mut lab, &["status"]).unwrap();
+    assert!(status.contains(", 1 of 8192 prefixes known"), "{status}");
+    let [client, to] = [
+        SocketAddr::new(lab.client_addresses()[0], 9).to_string(),
+        lab.server().to_string(),
+    ];
+    let told = ask(&mut lab, &["explain", "--from", &client, "--to", &to]).unwrap();
+    let why = "would take lte: least response time for the destination's prefix";
+    assert!(told.contains(why), "{told}");
 }
 
 fn explain_foretells_the_link_of_a_flow_without_making_one(families: Families) {

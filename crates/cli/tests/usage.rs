@@ -129,6 +129,7 @@ fn a_question_without_a_daemon_says_how_to_start_one() {
     for words in [
         &["status"][..],
         &["flows"],
+        &["prefixes"],
         &["explain", "--from", "10.0.0.2", "--to", "192.0.2.1:80"],
         &["link", "up", "lte"],
     ] {
@@ -163,6 +164,8 @@ fn policies_are_a_table_and_json() {
         "MIRBF",
         "WMORBF",
         "WMIRBF",
+        "FRRTDF",
+        "passive",
         "packet",
         "SH",
         "DH",
