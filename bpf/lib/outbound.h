@@ -259,7 +259,7 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 		return NULL;
 	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.joins = 0;
 	s->opening.kept_link = s->opening.asked_link = AB_NO_TARGET;
-	s->opening.tried = 0;
+	s->opening.tried = s->opening.sent = 0;
 	s->opening.family = p->family;
 	s->opening.is_apart = (p->flags & PACKET_APART) != 0;
 	make_lan_key(&s->lan_key, p);

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use anabranch_core::DataPlane;
+use anabranch_core::{Choice, DataPlane};
 use anabranch_dataplane::FlowState;
 
 use super::*;
+use crate::common::SECOND_NS;
 
 pub const RENDEZVOUS: u16 = 3478;
 const CALLER_ISN: u32 = 5_000_000;
@@ -91,6 +92,19 @@ fn passes(rig: &mut Rig, segment: &Segment, reason: &str) -> Seen {
     let out = rig.lan_sends(&segment.frame());
     out.sent("hairpin");
     rig.comes_back(&out.frame).sent(reason)
+}
+
+#[test]
+fn connections_between_lan_hosts_tell_nothing_of_links() {
+    let mut rig = Rig::new();
+    rig.install(&Choice {
+        lifetime_ns: 60 * SECOND_NS,
+        ..round_robin(0b01)
+    });
+    let mut pair = Pair::of(rig);
+    pair.shake_hands();
+    let known = pair.rig.plane().walker().prefixes().unwrap();
+    assert_eq!(known.len(), 1, "of the rendezvous: {known:?}");
 }
 
 #[test]
