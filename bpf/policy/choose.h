@@ -45,11 +45,23 @@ static __always_inline __u64 ab_is_excepted(const struct ab_choice *now, __be16 
 	return found;
 }
 
+/* Whether the port is one of IKE (RFC 7296), which moves to the second where there is a NAT, with all that it has set up. */
+static __always_inline __u64 ab_is_ike(__be16 remote_port)
+{
+	__u16 port = __builtin_bswap16(remote_port);
+
+	return ab_is_less(port ^ 500, 1) | ab_is_less(port ^ 4500, 1);
+}
+
 /* How far the choice for a flow reaches: enum ab_granularity. ICMP has no ports to except: zero. */
 static __always_inline __u32 ab_reach(const struct ab_choice *now, __be16 remote_port)
 {
-	if (now->granularity != AB_PER_CONNECTION || !now->stick)
+	if (now->granularity != AB_PER_CONNECTION)
 		return now->granularity;
+	if (ab_is_ike(remote_port))
+		return AB_PER_SESSION;
+	if (!now->stick)
+		return AB_PER_CONNECTION;
 	return remote_port && ab_is_excepted(now, remote_port) ? AB_PER_CONNECTION : AB_PER_SESSION;
 }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::catalogue::{self, Policy, Target};
 use crate::link::{LinkSpec, RateNeed};
 use crate::measure::{self, Distance, Measure, Taken};
+use crate::rules::Direction;
 
 /// One algorithm as its tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,17 +45,19 @@ pub struct Algorithm {
 pub enum Weighting {
     /// By the same of every link.
     Equal,
-    /// By the link's declared weight, else its rate.
+    /// By the link's declared weight, else its rate in the direction of the flows, else the other.
     Rate,
 }
 
 impl Weighting {
-    /// The number that stands for the link.
-    pub fn of(self, link: &LinkSpec) -> u64 {
-        let declared = || {
-            let weight = link.weight.map(u64::from);
-            weight.or(link.rate_down_bps).or(link.rate_up_bps)
+    /// The number that stands for the link. Where the direction is unknown, most comes down.
+    pub fn of(self, link: &LinkSpec, direction: Option<Direction>) -> u64 {
+        let (up, down) = (link.rate_up_bps, link.rate_down_bps);
+        let rate = match direction {
+            Some(Direction::Up) => up.or(down),
+            Some(Direction::Down) | None => down.or(up),
         };
+        let declared = || link.weight.map(u64::from).or(rate);
         match self {
             Weighting::Equal => 1,
             Weighting::Rate => declared().unwrap_or(1),

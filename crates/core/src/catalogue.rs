@@ -159,7 +159,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 30] = [
+pub static ROWS: [Row; 31] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -268,6 +268,17 @@ pub static ROWS: [Row; 30] = [
         },
         "fewest bytes in the last period for its rate",
         "RFC 2391, weighted least traffic first",
+    ),
+    gateway(
+        "directional",
+        Algorithm {
+            measure: &measure::CARRIED_WAY,
+            dispatch: Dispatch::Best,
+            weighting: Weighting::Rate,
+            ..PERIODIC
+        },
+        "fewest bytes in the last period for its rate, in the direction of the flow (`direction` of a rule), else in the bottleneck's",
+        "Guo 2004 §III.C",
     ),
     gateway(
         "MORBF",

@@ -7,14 +7,14 @@ use std::time::Duration;
 use anabranch_policy::abi::{self, SPARE_MAX};
 use anabranch_policy::{Choice, Family, Granularity, PerFamily};
 
-use super::links::{Link, Links};
+use super::links::{Link, Links, difference};
 use super::own::Own;
 use super::{ClassStatus, Event};
 use crate::algorithm::{Algorithm, Retry};
 use crate::class::{ClassId, ClassSpec};
 use crate::link::{LinkId, LinkSet, OnReturn};
 use crate::measure::{Better, Mixture, Observed, Taken};
-use crate::rules::WhenNone;
+use crate::rules::{Direction, WhenNone};
 use crate::time::Time;
 use crate::weights;
 
@@ -30,8 +30,7 @@ const MOVE_WITHIN: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug)]
 struct Share {
     /// When the current measuring period began.
-    period_bytes: u64,
-    period_packets: u64,
+    period_carried: abi::Traffic,
     period_dispatched: u64,
     /// What it was given beyond its share in this window's earlier periods, in thousandths of a flow.
     surplus_milli: i64,
@@ -51,8 +50,7 @@ struct Leaving {
 impl Default for Share {
     fn default() -> Self {
         Share {
-            period_bytes: 0,
-            period_packets: 0,
+            period_carried: abi::Traffic::default(),
             period_dispatched: 0,
             surplus_milli: 0,
             weight: abi::WEIGHT_MAX,
@@ -379,8 +377,7 @@ impl Class {
         self.ask_own(now, links);
         self.weigh(links);
         for ((_, link), share) in links.iter().zip(&mut self.shares) {
-            share.period_bytes = link.bytes();
-            share.period_packets = link.packets();
+            share.period_carried = link.counters.carried();
             share.period_dispatched = link.counters.flows.dispatched;
         }
         self.offer(links);
@@ -435,21 +432,22 @@ impl Class {
         let Algorithm {
             measure, weighting, ..
         } = self.spec.algorithm;
+        let direction = self.spec.direction;
         match measure.taken {
             Taken::EveryPeriod(take) | Taken::BackToBack(take) => {
-                let mixture = match self.spec.direction {
+                let mixture = match direction {
                     Some(direction) => Mixture::of(direction),
                     None => &links.mixture,
                 };
                 let most = links
                     .specs()
-                    .map(|spec| weighting.of(spec))
+                    .map(|spec| weighting.of(spec, direction))
                     .max()
                     .unwrap_or(1);
                 let all = links.iter().zip(&self.shares);
                 let values = all.map(|((_, link), share)| {
-                    let value = take(&share.observed(link, mixture));
-                    let part = weighting.of(&link.spec);
+                    let value = take(&share.observed(link, mixture, direction));
+                    let part = weighting.of(&link.spec, direction);
                     weights::per_rate(value, part, most)
                 });
                 (values.collect(), measure.better)
@@ -460,7 +458,7 @@ impl Class {
             }
             // The data path has the measure; weights say by what it is divided.
             Taken::AtChoice(_) | Taken::Never => {
-                let weights = links.specs().map(|spec| weighting.of(spec));
+                let weights = links.specs().map(|spec| weighting.of(spec, direction));
                 (weights.collect(), Better::More)
             }
         }
@@ -518,11 +516,16 @@ impl Share {
         flows.saturating_sub(self.period_dispatched)
     }
 
-    fn observed<'a>(&self, link: &'a Link, mixture: &'a Mixture) -> Observed<'a> {
+    fn observed<'a>(
+        &self,
+        link: &'a Link,
+        mixture: &'a Mixture,
+        direction: Option<Direction>,
+    ) -> Observed<'a> {
         Observed {
             load: &link.load,
-            carried_bytes: link.bytes().saturating_sub(self.period_bytes),
-            carried_packets: link.packets().saturating_sub(self.period_packets),
+            carried: difference(&self.period_carried, &link.counters.carried()),
+            direction,
             response: link.rounds.last(),
             mixture,
         }

@@ -125,16 +125,6 @@ impl Link {
     pub(super) fn is_lost(&self, family: Family) -> bool {
         self.admin == Admin::Down || !self.paths[family].works()
     }
-
-    pub(super) fn bytes(&self) -> u64 {
-        let carried = self.counters.carried();
-        carried.tx_bytes + carried.rx_bytes
-    }
-
-    pub(super) fn packets(&self) -> u64 {
-        let carried = self.counters.carried();
-        carried.tx_packets + carried.rx_packets
-    }
 }
 
 impl Path {
@@ -352,7 +342,7 @@ impl Links {
 }
 
 /// What was counted between two readings; nothing if the counters began anew.
-fn difference(before: &Traffic, after: &Traffic) -> Traffic {
+pub(super) fn difference(before: &Traffic, after: &Traffic) -> Traffic {
     let of = |field: fn(&Traffic) -> u64| field(after).checked_sub(field(before));
     let all = || {
         Some(Traffic {

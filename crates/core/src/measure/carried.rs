@@ -14,5 +14,5 @@ pub static CARRIED: Measure = Measure {
 
 /// Never 0, of which no ratio can be taken.
 fn take(link: &Observed<'_>) -> u64 {
-    1 + link.carried_bytes
+    1 + link.carried.tx_bytes + link.carried.rx_bytes
 }

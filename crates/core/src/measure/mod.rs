@@ -5,6 +5,7 @@
 
 mod active;
 mod carried;
+mod carried_way;
 mod dispatched;
 mod none;
 mod response;
@@ -18,15 +19,18 @@ use std::fmt;
 use std::time::Duration;
 
 use anabranch_policy::Load;
+use anabranch_policy::abi::Traffic;
 use serde::{Serialize, Serializer};
 
 use crate::bandwidth::LinkLoad;
 use crate::catalogue;
 use crate::link::RateNeed;
 use crate::own::OwnPolicy;
+use crate::rules::Direction;
 
 pub use active::ACTIVE;
 pub use carried::CARRIED;
+pub use carried_way::CARRIED_WAY;
 pub use dispatched::DISPATCHED;
 pub use none::NONE;
 pub use response::RESPONSE;
@@ -35,11 +39,12 @@ pub use st_mix::{Mixture, ST_MIX};
 pub use st_out::ST_OUT;
 
 /// Every measure, as files may name it.
-pub static MEASURES: [&Measure; 8] = [
+pub static MEASURES: [&Measure; 9] = [
     &NONE,
     &DISPATCHED,
     &ACTIVE,
     &CARRIED,
+    &CARRIED_WAY,
     &ST_OUT,
     &ST_IN,
     &ST_MIX,
@@ -112,10 +117,10 @@ pub enum Taken {
 pub struct Observed<'a> {
     /// Its rates and what is left of them.
     pub load: &'a LinkLoad,
-    /// In both directions, since the period began.
-    pub carried_bytes: u64,
-    /// The same in packets.
-    pub carried_packets: u64,
+    /// Since the period began.
+    pub carried: Traffic,
+    /// Of the flows that are to be chosen for, where it is known.
+    pub direction: Option<Direction>,
     /// The last round trip to the fixed node, if any.
     pub response: Option<Duration>,
     /// Of the site's traffic over all links.

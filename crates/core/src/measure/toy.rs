@@ -15,5 +15,5 @@ pub static PACKETS: Measure = Measure {
 };
 
 fn take(link: &Observed<'_>) -> u64 {
-    1 + link.carried_packets
+    1 + link.carried.tx_packets + link.carried.rx_packets
 }

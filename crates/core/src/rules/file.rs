@@ -346,13 +346,14 @@ impl Place<'_> {
             when: self.schedule(table.when)?,
         };
         let tiers = self.tiers(table.links, table.then, table.none)?;
+        let web = matches.is_web().then_some(Direction::Down);
         let class = Class {
             policy: self.policy(table.policy, tiers.as_deref())?,
             name: table.name,
             granularity: table.granularity,
             tiers,
             when_none: table.none.unwrap_or_default(),
-            direction: table.direction,
+            direction: table.direction.or(web),
             flows_per_host: self.quota(table.flows_per_host)?,
             on_return: table.on_return,
             stick: table.stick,

@@ -74,6 +74,12 @@ impl Matches {
         !(self.ports.is_empty() && self.source_ports.is_empty())
     }
 
+    /// Whether it is nothing but what asks web servers, whose pages come down.
+    pub(super) fn is_web(&self) -> bool {
+        let is_web = |ports: &RangeInclusive<u16>| [80..=80, 443..=443].contains(ports);
+        !self.ports.is_empty() && self.ports.iter().all(is_web)
+    }
+
     /// Whether it may be the host's own traffic.
     pub(super) fn is_of_host(&self) -> bool {
         self.from.is_empty() || self.from.contains(&Origin::Host)

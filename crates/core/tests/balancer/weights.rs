@@ -1,5 +1,7 @@
 //! What links are worth.
 
+use anabranch_core::rules::Direction;
+
 use super::*;
 
 #[test]
@@ -74,6 +76,55 @@ fn the_link_of_the_fewest_bytes_has_the_greatest_weight_under_ltf() {
     driver.carry(&[(0, 4 * MBIT), (0, MBIT)]);
     assert_eq!(driver.weights()[1], WEIGHT_MAX);
     assert!((24..=26).contains(&percent(driver.weights()[0], WEIGHT_MAX)));
+}
+
+/// The default class of `directional`, whose flows go that way.
+fn directional(direction: Option<Direction>) -> Classes {
+    let mut classes = ClassSpec::alone("directional".parse().unwrap());
+    for class in classes.values_mut() {
+        class.direction = direction;
+    }
+    classes
+}
+
+/// The first link carries more altogether, the second more up.
+const ASYMMETRIC: [(u64, u64); 2] = [(MBIT, 6 * MBIT), (2 * MBIT, 3 * MBIT)];
+
+#[test]
+fn a_direction_that_is_known_is_the_one_whose_load_counts() {
+    for (direction, second) in [(Direction::Up, 50), (Direction::Down, 200)] {
+        let mut driver = Driver::with(directional(Some(direction)), equal(2));
+        driver.carry(&ASYMMETRIC);
+        let weights = driver.weights();
+        let ratio = percent(weights[1], weights[0]);
+        assert!(ratio.abs_diff(second) <= 3, "{direction:?}: {weights:?}");
+    }
+}
+
+#[test]
+fn of_a_direction_that_is_unknown_the_bottlenecks_load_counts() {
+    let mut driver = Driver::with(directional(None), equal(2));
+    driver.carry(&ASYMMETRIC);
+    assert!(percent(driver.weights()[1], driver.weights()[0]).abs_diff(200) <= 3);
+
+    let narrow_up = vec![
+        link("a", 10 * MBIT, 10 * MBIT),
+        link("b", 2 * MBIT, 10 * MBIT),
+    ];
+    let mut driver = Driver::with(directional(None), narrow_up);
+    driver.carry(&ASYMMETRIC);
+    assert!(percent(driver.weights()[1], driver.weights()[0]).abs_diff(60) <= 2);
+}
+
+#[test]
+fn loads_are_compared_by_the_rates_of_the_flows_direction() {
+    let links = vec![
+        link("even", 10 * MBIT, 10 * MBIT),
+        link("narrow", 2 * MBIT, 10 * MBIT),
+    ];
+    let mut driver = Driver::with(directional(Some(Direction::Up)), links);
+    driver.carry(&[(MBIT, MBIT), (MBIT, MBIT)]);
+    assert!(percent(driver.weights()[1], driver.weights()[0]).abs_diff(20) <= 1);
 }
 
 #[test]

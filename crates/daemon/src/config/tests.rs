@@ -1,6 +1,7 @@
 mod rules;
 
 use anabranch_core::algorithm::Retry;
+use anabranch_core::rules::Direction;
 
 use super::*;
 
@@ -238,6 +239,27 @@ fn sessions_stick_but_on_the_ports_of_the_web_unless_the_file_says_otherwise() {
             problem.ends_with(": at most 16 ports from 1 to 65535 are allowed"),
             "{problem}"
         );
+    }
+}
+
+#[test]
+fn what_asks_web_servers_comes_down_unless_the_file_says_otherwise() {
+    let direction = |keys: &str| {
+        let file = format!("{MINIMAL}[[rule]]\nname = \"a\"\n{keys}\n");
+        parse(&file).unwrap().rules[0].class.direction
+    };
+    assert_eq!(direction("ports = 443"), Some(Direction::Down));
+    assert_eq!(direction("ports = [80, 443]"), Some(Direction::Down));
+    assert_eq!(
+        direction("ports = 443\ndirection = \"up\""),
+        Some(Direction::Up)
+    );
+    for unknown in [
+        "ports = [443, 8080]",
+        "ports = \"80-443\"",
+        "to = \"203.0.113.7\"",
+    ] {
+        assert_eq!(direction(unknown), None, "{unknown}");
     }
 }
 

@@ -226,6 +226,7 @@ ports = ["80"]
 links = ["fiber"]
 then = [["cable"]]
 none = "drop"
+direction = "down"
 [[rule]]
 name = "bulk"
 from = ["10.80.1.1", "10.80.1.2/31", "10.80.1.4/30", "10.80.1.8"]

@@ -233,6 +233,20 @@ fn connections_stick_to_the_link_of_their_session_but_for_independent_ports() {
 }
 
 #[test]
+fn what_ike_has_set_up_stays_on_its_link_though_nothing_else_sticks() {
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b11));
+    let mut link_of = |port| {
+        let packet = udp(client(port), server(port), b"ike").frame();
+        rig.lan_sends(&packet).sent("translated-out");
+        rig.flow(client(port)).link
+    };
+    let ike = link_of(500);
+    assert_eq!(link_of(4500), ike);
+    assert_ne!(link_of(4501), ike, "in its turn");
+}
+
+#[test]
 fn a_session_that_a_second_try_won_stays_with_the_winner() {
     let mut rig = Rig::new();
     let mut choice = round_robin(0b11);

@@ -68,7 +68,7 @@ fn what_is_wrong_with_a_tuple_on_the_command_line_is_said_in_one_line() {
         ),
         (
             r#"{ measure = "actve", dispatch = "weighted" }"#,
-            "--policy: policy.measure = \"actve\": allowed: none, dispatched, active, carried, st-out, st-in, st-mix",
+            "--policy: policy.measure = \"actve\": allowed: none, dispatched, active, carried, carried-way, st-out, st-in, st-mix",
         ),
         (
             r#"{ name = "wsdm", dispatch = "hash" }"#,
