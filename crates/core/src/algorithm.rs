@@ -217,7 +217,9 @@ impl Default for Algorithm {
     fn default() -> Self {
         match catalogue::default(Target::Link).policy {
             Policy::Gateway(algorithm) => algorithm,
-            Policy::Packet | Policy::Trunk(_) => unreachable!("a gateway's default"),
+            Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => {
+                unreachable!("a gateway's default")
+            }
         }
     }
 }

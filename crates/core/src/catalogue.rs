@@ -18,6 +18,7 @@ use crate::algorithm::{Algorithm, PERIOD, Retry, Weighting, in_s};
 use crate::link::RateNeed;
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
+use crate::peers::Peer;
 
 pub(crate) use own::own;
 pub use own::{ExtendError, extend};
@@ -30,6 +31,8 @@ pub enum Policy {
     Gateway(Algorithm),
     /// Packet by packet in proportion to rates (deficit round robin), over the links of a site without NAT.
     Packet,
+    /// Something else in the place of the gateway of a site.
+    Peer(Peer),
     /// Over the sublinks of a trunk.
     Trunk(Spread),
 }
@@ -143,6 +146,16 @@ const fn gateway(
     }
 }
 
+const fn peer(name: &'static str, peer: Peer, meaning: &'static str, source: &'static str) -> Row {
+    Row {
+        name,
+        alias: None,
+        policy: Policy::Peer(peer),
+        meaning,
+        source,
+    }
+}
+
 const fn trunk(
     name: &'static str,
     spread: Spread,
@@ -159,7 +172,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 31] = [
+pub static ROWS: [Row; 34] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -368,6 +381,24 @@ pub static ROWS: [Row; 31] = [
         meaning: "packet by packet in proportion to rates, in the simulator",
         source: "Guo 2004 §III; Shreedhar and Varghese 1996",
     },
+    peer(
+        "one-link",
+        Peer::OneLink,
+        "the first link, whatever becomes of it",
+        "a site that is not multihomed",
+    ),
+    peer(
+        "nftables",
+        Peer::Nftables,
+        "any link, by a random mark for each connection; dead links, too",
+        "nft(8), numgen random",
+    ),
+    peer(
+        "ECMP",
+        Peer::Ecmp,
+        "a multipath route of the kernel, by the hash of addresses and ports; dead links, too",
+        "Linux, fib_multipath_hash_policy = 1; RFC 2992",
+    ),
     trunk(
         "SH",
         Spread::Hash,
@@ -514,7 +545,7 @@ impl Policy {
     /// What it chooses among.
     pub fn target(&self) -> Target {
         match self {
-            Policy::Gateway(_) | Policy::Packet => Target::Link,
+            Policy::Gateway(_) | Policy::Packet | Policy::Peer(_) => Target::Link,
             Policy::Trunk(_) => Target::Sublink,
         }
     }
@@ -523,9 +554,14 @@ impl Policy {
     pub fn is_configurable(&self) -> bool {
         match self {
             Policy::Gateway(_) => true,
-            Policy::Packet => false,
+            Policy::Packet | Policy::Peer(_) => false,
             Policy::Trunk(spread) => spread.is_configurable(),
         }
+    }
+
+    /// Whether it knows classes of traffic.
+    pub fn asks_rules(&self) -> bool {
+        matches!(self, Policy::Gateway(_))
     }
 
     /// Its tuple in words.
@@ -537,6 +573,7 @@ impl Policy {
                 granularity: algorithm.granularity_word(),
             },
             Policy::Packet => Spread::Drr.parts(),
+            Policy::Peer(peer) => peer.parts(),
             Policy::Trunk(spread) => spread.parts(),
         }
     }
@@ -562,7 +599,7 @@ impl Policy {
                 });
                 period.into_iter().chain(race).chain(passive).collect()
             }
-            Policy::Packet => Vec::new(),
+            Policy::Packet | Policy::Peer(_) => Vec::new(),
             Policy::Trunk(spread) => spread.parameters(),
         }
     }
@@ -571,7 +608,7 @@ impl Policy {
     pub fn needs(&self) -> Needs {
         let rates = match self {
             Policy::Gateway(algorithm) => algorithm.needs_rate(),
-            Policy::Packet | Policy::Trunk(_) => RateNeed::None,
+            Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => RateNeed::None,
         };
         Needs {
             rates,
@@ -592,6 +629,7 @@ impl Policy {
             }
             Policy::Gateway(algorithm) => algorithm.measure.state,
             Policy::Packet => Spread::Drr.state(),
+            Policy::Peer(peer) => peer.state(),
             Policy::Trunk(spread) => spread.state(),
         };
         let probes = match self {
@@ -599,7 +637,7 @@ impl Policy {
                 "for each connection a SYN and a RST over each other link"
             }
             Policy::Gateway(algorithm) => algorithm.measure.probes(),
-            Policy::Packet | Policy::Trunk(_) => "none",
+            Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => "none",
         };
         Cost { state, probes }
     }
@@ -626,7 +664,7 @@ impl Spread {
     pub fn row(self) -> &'static Row {
         let is = |row: &&Row| match row.policy {
             Policy::Trunk(named) => std::mem::discriminant(&named) == std::mem::discriminant(&self),
-            Policy::Gateway(_) | Policy::Packet => false,
+            Policy::Gateway(_) | Policy::Packet | Policy::Peer(_) => false,
         };
         all().find(is).expect("every spread has a row")
     }

@@ -25,6 +25,8 @@
 //!
 //! Traffic may be of several classes, each with a policy and links of its own: [`rules`] say which.
 //!
+//! What a site may have instead of such a gateway, and is compared with in scenarios, is in [`peers`].
+//!
 //! A trunk of parallel sublinks is another matter: its flows are spread by hash over bins, and [`multilink`] moves bins
 //! from sublinks whose queues grow.
 //!
@@ -49,6 +51,7 @@ mod link;
 pub mod measure;
 pub mod multilink;
 mod own;
+pub mod peers;
 pub mod rounds;
 pub mod rules;
 mod sessions;
@@ -76,6 +79,7 @@ pub use link::{
     Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, Missing, OnReturn, RateNeed,
 };
 pub use own::{LinkView, OwnPolicy, PathView};
+pub use peers::Peer;
 pub use sessions::Sessions;
 pub use targets::{Reach, TargetRecord};
 pub use time::Time;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_lab::run::{Run, Senders};
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
-use anabranch_scenario::{Change, Fault, Load, Place};
+use anabranch_scenario::{Change, Fault, Load, Peer, Place};
 use anabranch_testbed::emulator::LinkShape;
 use anabranch_workload::client::TransferEvent;
 use anabranch_workload::{
@@ -18,7 +18,7 @@ fn lab() -> Lab {
         IspSpec::new(0, "fiber", shape.clone()),
         IspSpec::new(1, "lte", shape),
     ];
-    Lab::build(&LabSpec::new(isps), &Gateway::NftMasquerade)
+    Lab::build(&LabSpec::new(isps), &Gateway::Peer(Peer::Nftables))
         .unwrap_or_else(|error| panic!("{error}"))
 }
 

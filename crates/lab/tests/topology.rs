@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anabranch_lab::topology::{Gateway, IspSpec, Lab, LabSpec};
-use anabranch_scenario::{Change, Control, Direction, Families, Family, Fault, Place};
+use anabranch_scenario::{Change, Control, Direction, Families, Family, Fault, Peer, Place};
 use anabranch_testbed::emulator::LinkShape;
 
 fn shape(rate_bps: u64) -> LinkShape {
@@ -100,7 +100,7 @@ fn connections_use_the_congestion_control_of_the_specification_at_both_ends() {
         let mut spec = two_isps();
         spec.families = Families::Both;
         spec.tcp.control = control;
-        let lab = build(&spec, &Gateway::NftMasquerade);
+        let lab = build(&spec, &Gateway::Peer(Peer::Nftables));
         let servers = Family::ALL.map(|family| lab.servers(family)[0]);
         let _open = servers.map(|server| {
             let connect = || TcpStream::connect(server);
@@ -128,7 +128,7 @@ fn masquerading_spreads_connections_over_links_with_a_common_next_hop() {
     ]);
     spec.lan_offloads = false;
     for spec in of_each_family(spec) {
-        let lab = build(&spec, &Gateway::NftMasquerade);
+        let lab = build(&spec, &Gateway::Peer(Peer::Nftables));
         let external = lab.external_addresses();
         let seen = (0..30).map(|_| seen_address(&lab, "10").unwrap());
         let links = seen.map(|address| external[&address].clone());
@@ -156,7 +156,7 @@ fn a_link_may_have_one_family_alone() {
     assert_eq!((has("wan0"), has("wan1")), ([true, false], [true, true]));
     let links: Vec<_> = lab.external_addresses().into_values().collect();
     assert_eq!(links, ["fiber", "lte", "lte"]);
-    let error = Lab::build(&spec, &Gateway::NftMasquerade).unwrap_err();
+    let error = Lab::build(&spec, &Gateway::Peer(Peer::Nftables)).unwrap_err();
     let expected = "link fiber has no IPv6: give it some in `access`";
     assert_eq!(error.to_string(), expected);
 }
@@ -244,7 +244,7 @@ fn a_cut_is_a_blackhole(spec: &LabSpec) {
 fn a_link_can_be_unplugged_plugged_in_again_and_get_another_address() {
     let addresses = [("-4", "100.64.1.77"), ("-6", "2001:db8:64:1::77")];
     for (spec, (flag, address)) in of_each_family(two_isps()).zip(addresses) {
-        let mut lab = build(&spec, &Gateway::NftMasquerade);
+        let mut lab = build(&spec, &Gateway::Peer(Peer::Nftables));
         lab.unplug("lte").unwrap();
         lab.replug("lte").unwrap();
         let address: IpAddr = address.parse().unwrap();

@@ -108,6 +108,11 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
             network: "links behind NAT",
             allowed: "packets of one connection would come from several addresses: set nat = false",
         }),
+        Policy::Peer(_) => Err(SimError::Policy {
+            policy: run.policy,
+            network: "simulated links",
+            allowed: "it is the kernel's: run it in the laboratory",
+        }),
         Policy::Trunk(_) => Err(SimError::Policy {
             policy: run.policy,
             network: "the links of a site",

@@ -63,7 +63,7 @@ impl From<&'static Row> for Shown {
 fn algorithm(row: &Row) -> Option<Algorithm> {
     match row.policy {
         Policy::Gateway(algorithm) => Some(algorithm),
-        Policy::Packet | Policy::Trunk(_) => None,
+        Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => None,
     }
 }
 

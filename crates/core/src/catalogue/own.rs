@@ -74,7 +74,7 @@ impl Policy {
             Policy::Gateway(algorithm) => {
                 Some(algorithm.measure).filter(|measure| measure.is_own())
             }
-            Policy::Packet | Policy::Trunk(_) => None,
+            Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => None,
         }
     }
 }

@@ -21,7 +21,7 @@ fn parse(text: &str) -> Result<Typed<Algorithm>, String> {
 fn algorithms() -> impl Iterator<Item = (&'static str, Algorithm)> {
     all().filter_map(|row| match row.policy {
         Policy::Gateway(algorithm) => Some((row.name, algorithm)),
-        Policy::Packet | Policy::Trunk(_) => None,
+        Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => None,
     })
 }
 

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
 use anabranch_api::{Client, LinkState, Request, Response, Status};
-use anabranch_scenario::{Families, Family};
+use anabranch_scenario::{Families, Family, Peer};
 
 use super::Subject;
 use crate::topology::{
     Anabranch, CLIENTS, LAN_DEVICE, LabError, LabSpec, Result, SERVERS as HOSTS, address_wan,
-    configuration, io_error, lan, lay_transit, masquerade, settle, tcp, wan,
+    configuration, io_error, lan, lay_transit, peers, settle, tcp, wan,
 };
 use anabranch_testbed::emulator::{Emulator, Link, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace};
@@ -192,7 +192,7 @@ impl Site {
 
     fn start(&mut self, subject: Subject, binary: &Path) -> Result<()> {
         match subject {
-            Subject::Nftables => masquerade(&self.gateway, &self.spec),
+            Subject::Nftables => peers::start(Peer::Nftables, &self.gateway, &self.spec),
             Subject::Anabranch => {
                 let settings = format!("probe.targets = [\"icmp:{}\"]\n", self.server());
                 let text = configuration(&self.spec, &settings);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anabranch_api::Status;
 use anabranch_core::PerFamily;
-use anabranch_scenario::{Counts, Direction, Family, Tally};
+use anabranch_scenario::{Counts, Direction, Family, Run, Tally};
 use anabranch_workload::Transfer;
 use hdrhistogram::Histogram;
 
@@ -37,23 +37,28 @@ pub(super) struct Conditions {
     fates: Vec<Fates>,
     /// Segments that clients and servers sent again.
     retransmitted: u64,
-    policy: String,
-    version: String,
+    /// What anabranch says of itself.
+    anabranch: Option<String>,
 }
 
 impl Conditions {
-    pub(super) fn read(lab: &Lab, daemon: &mut Daemon) -> Result<Self> {
-        let status = daemon.status()?;
+    pub(super) fn read(lab: &Lab, daemon: Option<&mut Daemon>) -> Result<Self> {
+        let status = daemon.map(Daemon::status).transpose()?;
+        let status = status.as_ref();
         let lines = lab
             .hops()
             .flat_map(|hop| Direction::BOTH.map(|way| hop.fates(way)));
         Ok(Self {
-            probes: PerFamily::from_fn(|family| probes_sent(&status, family)),
-            measuring: PerFamily::from_fn(|family| asked(&status, family)),
+            probes: PerFamily::from_fn(|family| {
+                status.map_or(0, |status| probes_sent(status, family))
+            }),
+            measuring: PerFamily::from_fn(|family| {
+                status.map_or(0, |status| asked(status, family))
+            }),
             fates: lines.collect::<Result<_, _>>()?,
             retransmitted: retransmitted(lab.clients())? + retransmitted(lab.internet())?,
-            policy: status.policy,
-            version: status.version,
+            anabranch: status
+                .map(|status| format!("anabranch {}, policy {}", status.version, status.policy)),
         })
     }
 
@@ -134,15 +139,17 @@ pub(crate) fn retransmitted(namespace: &Namespace) -> Result<u64> {
 
 /// Everything a reader needs to repeat the run, or to doubt it.
 pub(super) fn words(
+    run: &Run,
     at_end: &Conditions,
     recording: &Recording,
     spec: &LabSpec,
 ) -> Vec<(String, String)> {
     let lab = &recording.lab;
+    let peer = format!("the peer {}", run.policy);
     let mut words = vec![
         (
             "gateway".to_owned(),
-            format!("anabranch {}, policy {}", at_end.version, at_end.policy),
+            at_end.anabranch.clone().unwrap_or(peer),
         ),
         ("kernel".to_owned(), lab.kernel.clone()),
         ("cores".to_owned(), lab.cores.to_string()),

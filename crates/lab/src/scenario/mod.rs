@@ -1,7 +1,7 @@
 //! One run of a scenario on real kernels.
 //!
-//! The site of the scenario is built as a [`Lab`] ([`plan`]), with `anabranch run` under the run's policy as its gateway.
-//! When every link has answered a probe, time begins: clients ask, lines change on schedule. Meanwhile the emulated
+//! The site of the scenario is built as a [`Lab`] ([`plan`]), with `anabranch run` under the run's policy as its gateway, or the
+//! peer that is compared with it. When every link has answered a probe of anabranch's, time begins: clients ask, lines change on schedule. Meanwhile the emulated
 //! lines and the daemon are looked at in the scenario's sampling period ([`watch`]); whoever draws a picture of it is
 //! shown every look. What the clients received and what the lines carried makes the [`Record`]; what the machine was
 //! like, and why it may not have been good enough, goes with it ([`conditions`]).
@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_api::{LinkState as Found, LinkStatus, PathStatus};
-use anabranch_scenario::{Families, Fault, Network, Record, Run, Site, World};
+use anabranch_scenario::{Families, Fault, Network, Policy, Record, Run, Site, World};
 use anabranch_workload::client::{Stop, TransferEvent};
 
 use crate::daemon::Daemon;
@@ -62,21 +62,28 @@ pub fn run(run: &Run, setup: &Setup, progress: &mut dyn FnMut(Duration)) -> Resu
 pub fn run_site(run: &Run, setup: &Setup, observe: &mut dyn FnMut(&Moment)) -> Result<Record> {
     let network = run.network();
     let site = plan::site(&network)?;
-    let gateway = Gateway::Anabranch {
-        binary: setup.binary.clone(),
-        settings: plan::settings(run, site)?,
+    let gateway = match run.policy {
+        Policy::Peer(peer) => Gateway::Peer(peer),
+        _ => Gateway::Anabranch {
+            binary: setup.binary.clone(),
+            settings: plan::settings(run, site)?,
+        },
     };
     let mut lab = Lab::build(&plan::lab(run, site)?, &gateway)?;
-    let instance = lab.anabranch()?.instance().to_owned();
-    let mut daemon = Daemon::connect(&instance)?;
-    wait_for_links(&mut daemon, run.scenario.families)?;
+    let mut daemon = match gateway {
+        Gateway::Anabranch { .. } => Some(Daemon::connect(lab.anabranch()?.instance())?),
+        _ => None,
+    };
+    if let Some(daemon) = &mut daemon {
+        wait_for_links(daemon, run.scenario.families)?;
+    }
     let stage = Stage {
         run,
         site,
         setup,
         lab: &lab,
     };
-    stage.play(&mut daemon, observe)
+    stage.play(daemon.as_mut(), observe)
 }
 
 /// Everything is up, and time has not begun.
@@ -88,16 +95,21 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    fn play(&self, daemon: &mut Daemon, observe: &mut dyn FnMut(&Moment)) -> Result<Record> {
-        let before = Conditions::read(self.lab, daemon)?;
+    /// Whoever is no anabranch has no daemon to ask.
+    fn play(
+        &self,
+        mut daemon: Option<&mut Daemon>,
+        observe: &mut dyn FnMut(&Moment),
+    ) -> Result<Record> {
+        let before = Conditions::read(self.lab, daemon.as_deref_mut())?;
         let orders = plan::orders(self.run, self.lab, self.setup);
         self.lab.restart_traces(orders.client.epoch)?;
         let mut watch = Watch::new(self.site, orders.client.epoch);
-        watch.look(self.lab, daemon)?;
+        watch.look(self.lab, daemon.as_deref_mut())?;
         let (senders, receivers) = channels();
         let recording = thread::scope(|scope| {
             let running = scope.spawn(|| self.lab.run(orders, senders));
-            let watched = self.keep_watch(&mut watch, daemon, &receivers, observe);
+            let watched = self.keep_watch(&mut watch, daemon.as_deref_mut(), &receivers, observe);
             if watched.is_err() {
                 self.setup.stop.order();
             }
@@ -114,7 +126,7 @@ impl Stage<'_> {
     fn keep_watch(
         &self,
         watch: &mut Watch,
-        daemon: &mut Daemon,
+        mut daemon: Option<&mut Daemon>,
         receivers: &Receivers,
         observe: &mut dyn FnMut(&Moment),
     ) -> Result<()> {
@@ -122,7 +134,7 @@ impl Stage<'_> {
         loop {
             let goes_on = watch.take_transfers(&receivers.transfers);
             watch.take_faults(&receivers.faults);
-            watch.look(self.lab, daemon)?;
+            watch.look(self.lab, daemon.as_deref_mut())?;
             observe(&watch.moment());
             if !goes_on {
                 return Ok(());
@@ -150,7 +162,7 @@ impl Stage<'_> {
             events,
             links: plan::capacities(self.site),
             counts: before.counts_until(&after),
-            conditions: conditions::words(&after, &recording, self.lab.spec()),
+            conditions: conditions::words(self.run, &after, &recording, self.lab.spec()),
             transfers: recording.transfers,
             problems,
         }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use anabranch_api::{LinkState as Found, LinkStatus, PathStatus, Traffic};
+use anabranch_api::{LinkState as Found, LinkStatus, PathStatus, Status, Traffic};
 use anabranch_scenario::{
     Change, Direction, Event, EventKind, Fault, LinkPlan, LinkReading, LinkSeries, LinkState, Site,
     format,
@@ -229,20 +229,13 @@ impl Watch {
         }
     }
 
-    /// Looks at the lines and asks the gateway.
-    pub(super) fn look(&mut self, lab: &Lab, daemon: &mut Daemon) -> Result<()> {
-        let status = daemon.status()?;
-        let heard_s = self.epoch.elapsed().as_secs_f64();
-        let started_s = *self
-            .daemon_started_s
-            .get_or_insert(heard_s - status.uptime_s);
-        // By the daemon's own clock: how long its answer took to get here says nothing about it.
-        let now_s = started_s + status.uptime_s;
+    /// Looks at the lines and asks the gateway, if it can be asked. Of others neither flows nor beliefs are known.
+    pub(super) fn look(&mut self, lab: &Lab, daemon: Option<&mut Daemon>) -> Result<()> {
+        if let Some(daemon) = daemon {
+            let status = daemon.status()?;
+            self.hear(&status);
+        }
         for link in &mut self.links {
-            let told = |told: &&LinkStatus| told.name == link.now.name;
-            if let Some(told) = status.links.iter().find(told) {
-                self.events.extend(link.take_in(told, now_s));
-            }
             let line = lab.link(&link.now.name)?;
             let looked_s = self.epoch.elapsed().as_secs_f64();
             let [down, up] = [Direction::Down, Direction::Up].map(|way| line.fates(way));
@@ -256,6 +249,21 @@ impl Watch {
             link.series.push(looked_s, reading);
         }
         Ok(())
+    }
+
+    fn hear(&mut self, status: &Status) {
+        let heard_s = self.epoch.elapsed().as_secs_f64();
+        let started_s = *self
+            .daemon_started_s
+            .get_or_insert(heard_s - status.uptime_s);
+        // By the daemon's own clock: how long its answer took to get here says nothing about it.
+        let now_s = started_s + status.uptime_s;
+        for link in &mut self.links {
+            let told = |told: &&LinkStatus| told.name == link.now.name;
+            if let Some(told) = status.links.iter().find(told) {
+                self.events.extend(link.take_in(told, now_s));
+            }
+        }
     }
 
     /// What there is to show since the last call.

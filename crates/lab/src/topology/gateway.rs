@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
-use anabranch_scenario::{Declared, Family};
+use anabranch_scenario::{Declared, Peer};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{
     IspSpec, LAN_DEVICE, Lab, LabError, LabSpec, Result, io_error, last_words, lead_lan,
-    let_forward, route_lan, wan,
+    let_forward, peers, route_lan, wan,
 };
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 
@@ -24,8 +24,6 @@ const GRACE: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 /// Instances of labs are `lab<pid>-<n>`.
 const INSTANCE_PREFIX: &str = "lab";
-/// Routing tables of the peers' links, and the marks that choose them.
-const FIRST_TABLE: usize = 101;
 
 /// What to put into the gateway's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +35,8 @@ pub enum Gateway {
         /// TOML.
         settings: String,
     },
-    /// nftables: a random connection mark per flow, a routing table per mark, masquerading.
-    NftMasquerade,
+    /// What is no product of ours.
+    Peer(Peer),
     /// The kernel's own forwarding over the first ISP, without translation: the internet is told the way to the LAN.
     Forwarding,
     /// Nothing: addresses and routes are there, forwarding is off.
@@ -60,7 +58,7 @@ impl Gateway {
                 return Anabranch::start(&lab.gateway, binary, &configuration(&lab.spec, settings))
                     .map(Some);
             }
-            Self::NftMasquerade => masquerade(&lab.gateway, &lab.spec)?,
+            Self::Peer(peer) => peers::start(*peer, &lab.gateway, &lab.spec)?,
             Self::Forwarding => forward(lab)?,
             Self::Nothing => {}
         }
@@ -97,52 +95,6 @@ fn words_of(isp: &IspSpec, device: &str) -> Vec<String> {
     }
     words.extend(isp.told.weight.map(|weight| format!("weight = {weight}")));
     words
-}
-
-/// Every ISP has every family.
-pub(crate) fn masquerade(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
-    for (index, isp) in spec.isps.iter().enumerate() {
-        let (table, device) = (FIRST_TABLE + index, wan(index));
-        for &family in spec.families.list() {
-            let Some(access) = isp.access[family] else {
-                return Err(LabError::NoSuchFamily {
-                    link: isp.name.clone(),
-                    family,
-                });
-            };
-            let (flag, next_hop) = (flag(family), access.next_hop);
-            gateway.ip(&format!(
-                "route add default via {next_hop} dev {device} table {table}"
-            ))?;
-            gateway.ip(&format!(
-                "{flag} rule add fwmark {table} lookup {table} priority {table}"
-            ))?;
-        }
-    }
-    let rules = format!(
-        "table inet anabranch_lab {{
-            chain choose {{
-                type filter hook prerouting priority mangle;
-                iifname {LAN_DEVICE} ct state new ct mark set numgen random mod {} offset {FIRST_TABLE}
-                iifname {LAN_DEVICE} meta mark set ct mark
-            }}
-            chain translate {{
-                type nat hook postrouting priority srcnat;
-                oifname \"wan*\" masquerade
-            }}
-        }}",
-        spec.isps.len()
-    );
-    gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
-    let_forward(gateway, spec.families)
-}
-
-/// Of `ip`.
-fn flag(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "-4",
-        Family::V6 => "-6",
-    }
 }
 
 fn forward(lab: &Lab) -> Result<()> {

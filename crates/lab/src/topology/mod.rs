@@ -15,6 +15,7 @@
 //! the routers, and in the gateway it is the business of the [`Gateway`] under test.
 
 mod gateway;
+pub(crate) mod peers;
 mod server;
 pub mod tcp;
 
@@ -30,7 +31,6 @@ use anabranch_scenario::{Change, Declared, Direction, Families, Family, Fault, H
 use anabranch_testbed::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace, NetnsError};
 
-pub(crate) use gateway::masquerade;
 pub use gateway::{Anabranch, Gateway, configuration};
 pub use server::HttpServer;
 

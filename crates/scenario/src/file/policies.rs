@@ -186,7 +186,7 @@ fn fits(policy: &Typed<Policy>, ground: Ground<'_>) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    if no_nat && site.has_classes() {
+    if !policy.policy.asks_rules() && site.has_classes() {
         return Err("asks no rules; leave it or the classes out".to_owned());
     }
     match site

@@ -58,11 +58,14 @@ pub(super) fn with_classes(
         (false, _) => "rule",
     };
     let mut site = match network {
-        Network::Site(_) if policies.iter().any(|typed| typed.policy == Policy::Packet) => {
-            let problem = "the policy packet asks no rules; leave it or the classes out";
-            return Err(source.bad(&[key], problem));
-        }
-        Network::Site(site) => site,
+        Network::Site(site) => match policies.iter().find(|typed| !typed.policy.asks_rules()) {
+            Some(typed) => {
+                let problem =
+                    format!("the policy {typed} asks no rules; leave it or the classes out");
+                return Err(source.bad(&[key], problem));
+            }
+            None => site,
+        },
         Network::Trunk(_) => return Err(source.bad(&[key], "a trunk has no classes; leave it out")),
     };
     for (index, table) in rules.iter().enumerate() {

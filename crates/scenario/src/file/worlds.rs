@@ -7,7 +7,8 @@ use anabranch_core::rules::{Class, WhenNone};
 
 use super::{At, ScenarioFile};
 use crate::{
-    Change, Fault, Line, LinkPlan, Load, Loss, Network, Policy, Queue, Scenario, Site, Trunk, World,
+    Change, Fault, Line, LinkPlan, Load, Loss, Network, Peer, Policy, Queue, Scenario, Site, Trunk,
+    World,
 };
 
 /// What the laboratory's emulator promises to carry, all lines and directions together.
@@ -23,13 +24,15 @@ impl ScenarioFile {
         }
     }
 
-    /// Whether no class is left to a kernel.
+    /// Whether nothing is left to a kernel.
     fn fits_sim(&self, at: &At) -> Result<(), BadInput> {
         let Network::Site(site) = &at.scenario.network else {
             return Ok(());
         };
         let problem = "the simulator's gateway has no kernel beside it; run it in the laboratory";
         let source = Source::parse(&self.path, &at.text)?.numbered();
+        let why = "is real programs alone; run it in the laboratory";
+        refuse_peer(&source, &at.scenario, why, Peer::is_simulated)?;
         refuse_class(&source, site, "none", problem, |class| {
             class.when_none == WhenNone::Kernel
         })
@@ -70,6 +73,21 @@ fn too_fast(rate_bps: u64, what: &str) -> String {
         rate_bps / 1_000_000,
         LAB_RATE_MAX_BPS / 1_000_000
     )
+}
+
+/// A peer that a world does not have.
+fn refuse_peer(
+    source: &Source<'_>,
+    scenario: &Scenario,
+    why: &str,
+    is_there: impl Fn(Peer) -> bool,
+) -> Result<(), BadInput> {
+    let is_refused = |policy: Policy| matches!(policy, Policy::Peer(peer) if !is_there(peer));
+    let mut policies = scenario.policies.iter();
+    match policies.find(|typed| is_refused(typed.policy)) {
+        Some(typed) => Err(source.bad(&["policies"], format!("{typed} {why}"))),
+        None => Ok(()),
+    }
 }
 
 /// A class that a world cannot have for what it says of `key`.

@@ -40,3 +40,19 @@ fn the_laboratory_refuses_what_only_the_simulator_can_do() {
             .ends_with("9000 Mbit/s over one direction; the laboratory carries 500 at most")
     );
 }
+
+#[test]
+fn a_peer_is_refused_where_it_is_not_and_has_no_classes() {
+    let file = parse(&format!("policies = [\"RR\", \"nftables\"]\n{MINIMAL}")).unwrap();
+    assert!(file.fits(World::Lab).is_ok());
+    let refused = file.fits(World::Sim).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("nftables is real programs alone; run it in the laboratory"),
+        "{refused}"
+    );
+    let refused = error_with("policies = [\"ECMP\"]\n[default]\nstick = true");
+    assert!(
+        refused.ends_with("the policy ECMP asks no rules; leave it or the classes out"),
+        "{refused}"
+    );
+}
