@@ -49,6 +49,9 @@ static __noinline int refuse(struct __sk_buff *skb, struct packet *p, __u32 reas
 	case AB_REASON_RACE_LOST:
 		action = reset_loser(skb, p);
 		break;
+	case AB_REASON_PROBE_ANSWERED:
+		action = send_held(skb, p);
+		break;
 	case AB_REASON_TTL_OUT:
 		action = answer_icmp(skb, p, ICMP_TIME_EXCEEDED << 8 | ICMP_EXC_TTL, 0);
 		break;

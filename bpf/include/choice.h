@@ -54,6 +54,8 @@ enum ab_why {
 		14, /* its SYN takes all that take new flows, beginning with this one; the first answer binds it */
 	AB_WHY_RESPONSE = 15, /* of those that are known it answers fastest for the destination's prefix */
 	AB_WHY_UNKNOWN = 16,  /* what it is for the destination's prefix is not known, and this flow is to tell */
+	AB_WHY_PROBED =
+		17, /* a probe takes all that take new flows, beginning with this one; the first to be answered takes the SYN */
 };
 
 /*
@@ -98,6 +100,8 @@ struct ab_choice {
 	__u32 spares;	      /* tiers in `spare` */
 	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
 	__u32 races;	      /* connections a second whose SYN may take all targets at once (policy/race.h); 0: none */
+	__u32 holds;	      /* ... or waits while a probe does, and takes the target whose probe is answered first */
+	__u32 zero;
 	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
 	__u64 lifetime_ns; /* what flows tell of the way to a prefix is known for so long (policy/paths.h); 0: they tell nothing */
 	struct ab_set usable;		   /* take new flows */

@@ -24,6 +24,7 @@ enum ab_fate {
 	X(ERROR_IN, SENT, "ICMP error of a flow sent to the LAN")                                                      \
 	X(ROUTED_OUT, SENT, "packet of no flow sent over a link without NAT")                                          \
 	X(PREFIX_OUT, SENT, "answer of no flow sent over the link by whose prefix its host was asked")                 \
+	X(PROBE_OUT, SENT, "probe sent over a link in the place of a SYN, which waits")                                \
 	X(HAIRPIN, SENT, "LAN host to LAN host by external address")                                                   \
 	X(HAIRPIN_SYN, SENT, "SYN of a LAN host to another's external address, of no flow of the other's yet")         \
 	X(CHALLENGE, SENT, "answer to a SYN for an earlier connection of its ends, which the LAN host resets")         \
@@ -70,12 +71,15 @@ enum ab_fate {
 	X(UNKNOWN_RATE, DROPPED, "TCP segment of an unknown flow, beyond the host's rate of such")                     \
 	X(CLASS_DROPPED, DROPPED, "no usable link of its class, whose rule says drop")                                 \
 	X(RACE_OVER, DROPPED, "copy of a SYN that was answered before it left")                                        \
+	X(PROBE_LATE, DROPPED, "answer to a probe for a SYN that waits no more")                                       \
+	X(PROBE_VAIN, DROPPED, "answer to a probe for a SYN that made room for others")                                \
 	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                                \
 	X(NO_LINK, REFUSED, "no usable link")                                                                          \
 	X(NO_CLASS_LINK, REFUSED, "no usable link of its class")                                                       \
 	X(TTL_OUT, REFUSED, "hop limit reached: answered with time exceeded")                                          \
 	X(LATE_ANSWER, REFUSED, "answer to a SYN that was answered over another link: reset")                          \
 	X(RACE_LOST, REFUSED, "copy of the answer to a SYN, by a link whose copy of the SYN lost: reset")              \
+	X(PROBE_ANSWERED, REFUSED, "answer to a probe: the SYN that waited for it is sent in its place")               \
 	X(NO_FLOW_OUT, REFUSED, "TCP segment of an unknown flow: answered with a RST")                                 \
 	X(REFUSED_QUOTA, REFUSED, "host over its quota")                                                               \
 	X(REFUSED_CLASS, REFUSED, "host over its quota of the class")                                                  \

@@ -35,6 +35,7 @@
 	X(consistent, 6)                                                                                               \
 	X(turn, 8)                                                                                                     \
 	X(races, 10)                                                                                                   \
+	X(held, 10)                                                                                                    \
 	X(prefixes, 10)                                                                                                \
 	X(links, 9)                                                                                                    \
 	X(devices, 9)                                                                                                  \

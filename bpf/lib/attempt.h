@@ -98,6 +98,25 @@ static __always_inline void bind_to_try(struct ab_flow *lan, const union ab_addr
 	__sync_lock_test_and_set(&lan->tcp.tries, tries);
 }
 
+/* The first of the probes to be answered is that over the link of `wan_key`: the SYN, which waits, takes that alone. Whether it
+ * may. */
+static __noinline int answer_probe(const struct ab_flow_key *lan_key, struct ab_flow *lan,
+				   const struct ab_flow_key *wan_key)
+{
+	__u32 tries = lan->tcp.tries, link = wan_key->side - AB_SIDE_LINK(0);
+	__u32 current = ab_try(lan->link), from = ab_try(link);
+	if (ab_tries_judge(tries, current, from) != AB_ANSWER_FIRST || !claim_tries(lan, tries))
+		return 0;
+	__u32 others = ab_tries_claim(ab_tries_replace(tries, from, current));
+	if (from == current)
+		lan->tcp.tries = others;
+	else
+		bind_to_try(lan, &wan_key->local, link, others);
+	retire_tries(lan_key, lan);
+	__sync_lock_test_and_set(&lan->tcp.tries, 0);
+	return 1;
+}
+
 /* The remote end answered the try of `wan_key`, fittingly, by `p`. The flow is its from here on, unless it was another's before. */
 static __noinline int answer_attempt(struct packet *p, struct ab_flow_key *lan_key, struct ab_flow *lan,
 				     struct ab_flow_key *wan_key)

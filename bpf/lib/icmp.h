@@ -151,7 +151,8 @@ static __noinline int is_in_flight(struct quote *q, struct ab_flow_key *key, str
 	if (q->proto != IPPROTO_TCP)
 		return 1;
 	struct ab_flow *sender = s ? find_other(key, receiver, &s->lan_key) : NULL;
-	if (!sender)
+	/* Of a SYN that waits nothing is on its way but probes. */
+	if (!sender || (key->side != AB_SIDE_LAN && ab_waits(sender->tcp.tries)))
 		return 0;
 	__u32 end = sender->tcp.end, acked = receiver->tcp.ack;
 	__u32 first = acked && !is_after(acked, end) ? acked - 1 : end - TCP_PLAUSIBLE_WINDOW;

@@ -119,6 +119,7 @@ struct ab_opening {
 	__u8 is_classed;  /* AB_STATE_CLASSED */
 	__u8 keeps_port;  /* AB_STATE_ROUTED or AB_STATE_PREFIX */
 	__u8 joins;	  /* what it opens has begun elsewhere: over a link without NAT, or not at all */
+	__u8 waited;	  /* its SYN has waited for a probe, in vain */
 	__u16 asked_link; /* by whose prefix the remote end asked; AB_NO_TARGET: it did not */
 	__u16 kept_link;  /* what the LAN endpoint stands for already; AB_NO_TARGET: nothing */
 	__be16 kept_port;
@@ -167,7 +168,7 @@ struct ab_scratch {
 	struct ab_request request;
 	struct ab_decision decision;
 	struct ab_flow_key evicted_lan_key, evicted_wan_key;
-	struct ab_flow_key endpoint_key, called_key, end_key, rival_key;
+	struct ab_flow_key endpoint_key, called_key, end_key, rival_key, held_key;
 	struct ab_explanation explanation;
 	struct endpoints ends;
 	struct ab_asked_key asked;

@@ -280,7 +280,8 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 		 * which another may be an answer again. */
 		lan->tcp.isn = p->seq - (is_asked(s) && !(p->tcp_flags & TCP_SYN));
 		lan->tcp.end = p->end;
-		wan->tcp.tries = s->opening.sent;
+		/* One that waits tells nothing of when it took its link. */
+		wan->tcp.tries = s->decision.why == AB_WHY_PROBED ? 0 : s->opening.sent;
 	}
 }
 
@@ -431,7 +432,7 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	s->opening.remote_port = o->packet->dport;
 	if (!is_settled(s)) {
 		begin_choice(o->packet);
-		s->request.race = may_race(o->packet) && take_race(s->opening.class, s->opening.family);
+		s->request.race = begin_race(o->skb, o->packet);
 	}
 	bpf_loop(2 * LINK_ATTEMPTS, try_link, o, 0);
 	if (s->opening.reason == AB_REASON_NO_LINK)

@@ -180,6 +180,7 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	case AB_SYN_ANEW:
 		break;
 	}
+	s->opening.waited = ab_waits(flow->tcp.tries) && flow->tcp.isn == p->seq;
 	forget_own(flow);
 	s->opening.tried = tried;
 	return may_begin(p);
@@ -216,7 +217,7 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 	if (!is_first_syn(p)) {
 		if (!(flow->state & AB_STATE_REPLIED))
 			return 0;
-		if (flow->tried || ab_is_race(flow->tcp.tries)) {
+		if (flow->tried || ab_is_race(flow->tcp.tries) || flow->why == AB_WHY_PROBED) {
 			make_holder_key(&s->host_key, flow, &s->lan_key.local);
 			s->opening.class = flow->class;
 			remember_session(s, p, flow->link);
@@ -259,7 +260,7 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 		return NULL;
 	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.joins = 0;
 	s->opening.kept_link = s->opening.asked_link = AB_NO_TARGET;
-	s->opening.tried = s->opening.sent = 0;
+	s->opening.tried = s->opening.sent = s->opening.waited = 0;
 	s->opening.family = p->family;
 	s->opening.is_apart = (p->flags & PACKET_APART) != 0;
 	make_lan_key(&s->lan_key, p);
@@ -599,8 +600,13 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	/* Nobody on another device speaks for the host. */
 	if (!bad && p->ifindex != flow->lan_ifindex)
 		bad = check_source(p);
-	if (!bad && p->races)
+	if (!bad && p->races) {
+		__u32 own = ab_waits(flow->tcp.tries) ? ab_try(flow->link) : 0;
 		send_rivals(skb, flow);
+		p->rival = own;
+		if (own)
+			return forward_rival(skb, p);
+	}
 	return bad ?: forward_out(skb, p, flow);
 }
 

@@ -8,6 +8,7 @@
 
 #include "../policy/race.h"
 #include "flow.h"
+#include "held.h"
 #include "tcp.h"
 
 /* When each class will have all its races again. */
@@ -36,6 +37,16 @@ __noinline int take_race(__u32 class, __u32 family)
 	return next && __sync_val_compare_and_swap(full_ns, before, next) == before;
 }
 
+/* Whether the flow that `p` begins and begin_choice was asked about is to race. Where it is by probes, the SYN waits from here on. */
+__noinline int begin_race(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p || s->opening.waited || !may_race(p) || !take_race(s->opening.class, s->opening.family))
+		return 0;
+	const struct ab_choice *now = choice_of(s->opening.class, s->opening.family);
+	return now && (!now->holds || hold_syn(skb, p));
+}
+
 struct rivals {
 	__u32 wanted, entered; /* links, as bits */
 };
@@ -62,12 +73,14 @@ static long enter_rival(__u32 link, struct rivals *rivals)
 __noinline int enter_rivals(void)
 {
 	struct ab_scratch *s = scratch();
-	if (!s || s->decision.why != AB_WHY_RACE || s->opening.keeps_port)
+	if (!s || (s->decision.why != AB_WHY_RACE && s->decision.why != AB_WHY_PROBED) || s->opening.keeps_port)
 		return 0;
+	__u32 waits = s->decision.why == AB_WHY_PROBED;
 	struct rivals rivals = { .wanted = ab_rivals(&s->request, s->decision.target) };
 	s->lan.other_port = s->wan_key.local_port;
 	bpf_loop(AB_MAX_LINKS, enter_rival, &rivals, 0);
-	s->lan.tcp.tries = rivals.entered ? ab_tries_race(rivals.entered) : 0;
+	if (rivals.entered)
+		s->lan.tcp.tries = waits ? ab_tries_probe(rivals.entered) : ab_tries_race(rivals.entered);
 	return rivals.entered != 0;
 }
 

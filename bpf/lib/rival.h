@@ -2,7 +2,8 @@
 /*
  * What a race sends over its rivals' links. A copy of the SYN for each comes back through the ingress of its LAN device, behind
  * the SYN itself; a copy of the SYN/ACK that has won comes by the link of each loser, and leaves as the RST of its try. Marks tell
- * them. What a loser is answered later it resets by itself (attempt.h).
+ * them. What a loser is answered later it resets by itself (attempt.h). Where the SYN waits, each is made a probe as it leaves;
+ * the RST that answers the first becomes the SYN, which comes back through the LAN device for the link of that probe.
  */
 #ifndef ANABRANCH_RIVAL_H
 #define ANABRANCH_RIVAL_H
@@ -53,10 +54,12 @@ __noinline int send_rivals(struct __sk_buff *skb, struct ab_flow *flow)
 	return 0;
 }
 
+/* Whether nothing has answered, and the SYN is to take this link beside others, or after a probe. */
 static __always_inline int has_rival(const struct ab_flow *flow, __u32 one)
 {
 	__u32 tries = flow->tcp.tries;
-	return ab_is_race(tries) && ab_tries_are_free(tries) && ab_tries_hold(tries, one);
+	return ab_tries_are_free(tries) && ((ab_is_race(tries) && ab_tries_hold(tries, one)) ||
+					    (flow->why == AB_WHY_PROBED && ab_try(flow->link) == one));
 }
 
 /* Such a copy leaves by its link while nothing has answered. */
@@ -76,11 +79,23 @@ __noinline int forward_rival(struct __sk_buff *skb, struct packet *p)
 		t->tx_bytes += p->length;
 	}
 	skb->mark = 0;
-	int bad = clamp_mss(skb, p, link->mtu) ?: rewrite_packet(skb, p, OUTBOUND, &link->external, flow->other_port);
+	__u32 probes = ab_waits(flow->tcp.tries);
+	int bad = clamp_mss(skb, p, link->mtu) ?: probes ? become_probe(skb, p) : 0;
+	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, &link->external, flow->other_port);
 	if (bad)
 		return bad;
 	send_over_link(link, &p->dst);
-	return AB_REASON_TRANSLATED_OUT;
+	return probes ? AB_REASON_PROBE_OUT : AB_REASON_TRANSLATED_OUT;
+}
+
+/* The RST of the first probe to be answered, by the link of p->rival, becomes the SYN of s->held_key. */
+__noinline int send_held(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 ifindex = p ? become_held(skb, p) : 0;
+	if (!ifindex)
+		return -1;
+	skb->mark = RIVAL_MARK | (ab_try_link(p->rival) & (AB_MAX_LINKS - 1));
+	return bpf_redirect(ifindex, BPF_F_INGRESS);
 }
 
 static long copy_answer(__u32 index, struct copying *c)

@@ -7,6 +7,7 @@
 #define ANABRANCH_TCP_H
 
 #include "flow.h"
+#include "held.h"
 #include "paths.h"
 
 /* A RST or FIN this far from what the LAN host expects may still be true: the host itself decides (RFC 5961). */
@@ -80,6 +81,29 @@ static __always_inline struct ab_flow *find_attempt(const struct ab_flow_key *wa
 	return lan && lan->other_port == wan_key->local_port ? lan : NULL;
 }
 
+/* A segment that has come for an attempt whose SYN waits: unless it answers a probe, it answers nothing. The reason for which it
+ * goes no further as it is. */
+static __noinline int follow_probe(struct packet *p, const struct ab_flow_key *lan_key, struct ab_flow *lan,
+				   const struct ab_flow_key *wan_key)
+{
+	struct ab_scratch *s = scratch();
+	__u32 link = wan_key->side - AB_SIDE_LINK(0);
+	if (!s || (p->tcp_flags & (TCP_RST | TCP_ACK)) != TCP_RST || p->seq != lan->tcp.isn ||
+	    lan->state & AB_STATE_CLOSED)
+		return AB_REASON_BAD_HANDSHAKE;
+	struct ab_traffic *t = traffic_at(lan->class, link & (AB_MAX_LINKS - 1), p->family);
+	if (t) {
+		t->rx_packets++;
+		t->rx_bytes += p->length;
+		t->rx_progress++;
+	}
+	__builtin_memcpy(&s->held_key, lan_key, sizeof(s->held_key));
+	if (!is_held(s))
+		return AB_REASON_PROBE_VAIN;
+	p->rival = ab_try(link);
+	return answer_probe(lan_key, lan, wan_key) ? AB_REASON_PROBE_ANSWERED : AB_REASON_PROBE_LATE;
+}
+
 /* A RST or FIN from the remote end, at most two per flow: looks up the LAN entry. 0, or the reason to drop it. */
 __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_flow_key *wan_key)
 {
@@ -89,6 +113,8 @@ __noinline int follow_end_in(struct packet *p, struct ab_flow *wan, struct ab_fl
 	struct ab_flow *lan = find_attempt(wan_key, wan, &lan_key);
 	if (!lan)
 		return AB_REASON_BAD_HANDSHAKE;
+	if (ab_waits(lan->tcp.tries))
+		return follow_probe(p, &lan_key, lan, wan_key);
 	if (p->tcp_flags & TCP_RST) {
 		switch (judge_rst_in(p, lan, wan)) {
 		case RST_EXACT:
@@ -176,6 +202,8 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 			learn_reply(lan, wan);
 		return 0;
 	}
+	if (ab_waits(lan->tcp.tries))
+		return AB_REASON_BAD_HANDSHAKE;
 	if (!answers_syn(p, lan)) {
 		if (!is_challenge(p, wan_key, wan, lan))
 			return AB_REASON_BAD_HANDSHAKE;
@@ -198,14 +226,18 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	return wan->state & AB_STATE_REPLIED ? 0 : AB_REASON_BAD_HANDSHAKE;
 }
 
-/* Whether a segment from a link answers a try that is over. */
+/* The reason for which a segment from a link leaves that answers a try that is over; 0 if it is none. */
 static __noinline int answers_loser(struct packet *p, struct ab_flow_key *wan_key)
 {
-	if (p->proto != IPPROTO_TCP || !p->has_ports_header ||
-	    (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
+	if (p->proto != IPPROTO_TCP || !p->has_ports_header || !(p->tcp_flags & (TCP_SYN | TCP_RST)))
 		return 0;
 	const __u32 *isn = bpf_map_lookup_elem(&losers, wan_key);
-	return isn && p->ack - *isn - 1 < 0x10000;
+	if (!isn)
+		return 0;
+	if ((p->tcp_flags & (TCP_RST | TCP_ACK)) == TCP_RST)
+		return p->seq == *isn ? AB_REASON_PROBE_LATE : 0;
+	__u32 fits = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK) && p->ack - *isn - 1 < 0x10000;
+	return fits ? AB_REASON_LATE_ANSWER : 0;
 }
 
 #define TCP_OPTIONS_MAX 40

@@ -174,7 +174,7 @@ static __always_inline void ab_choose(const struct ab_choice *now, const struct 
 	d->why = AB_WHY_ONLY_ONE;
 	if (size > 1 && q->race && !q->retried) {
 		d->target = ab_nth(&q->pool, q->draw % size);
-		d->why = AB_WHY_RACE;
+		d->why = now->holds ? AB_WHY_PROBED : AB_WHY_RACE;
 	} else if (size > 1 && !ab_choose_path(q, d)) {
 		ab_dispatch(now, gauges, table, q, size, d);
 	}
@@ -196,7 +196,8 @@ enum ab_syn {
  * `state` is that of the flow (enum ab_state), `is_same` whether the SYN has the sequence number of the first one. A
  * retransmission that was never answered says that its path may have failed: under WSDM the attempt goes on over a target it
  * has not tried (Peng 2005, WSDM); under any policy it leaves one that is no longer usable. One that races has tried them all: it
- * goes on as it is. A SYN of another connection on a finished or unanswered flow begins anew.
+ * goes on as it is, unless its first SYN waits still, for an answer that may never come: then it begins anew, without probes. A
+ * SYN of another connection on a finished or unanswered flow begins anew.
  */
 static __always_inline enum ab_syn ab_judge_syn(const struct ab_choice *now, __u32 state, int is_same, __u32 target,
 						__u32 tries)
@@ -207,6 +208,8 @@ static __always_inline enum ab_syn ab_judge_syn(const struct ab_choice *now, __u
 		return AB_SYN_ANEW;
 	if (state & (AB_STATE_REPLIED | AB_STATE_HAIRPIN))
 		return AB_SYN_FOLLOWS;
+	if (ab_waits(tries))
+		return AB_SYN_ANEW;
 	if (now->syn_retry & !ab_is_race(tries))
 		return AB_SYN_GOES_ON;
 	return ab_is_usable(now, target) ? AB_SYN_AGAIN : AB_SYN_GOES_ON;

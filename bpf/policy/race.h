@@ -4,6 +4,11 @@
  * flows, and the first answer binds it (tries.h). So a connection takes the path of the shortest round trip to its own
  * destination, of which nothing has to be known before.
  *
+ * Or probes take them, and the SYN waits for the first answer (PCM, per-connection measurement in Peng 2005, chapter 4): a server
+ * learns of one connection alone, which is opened by a round trip later. A probe is a segment with SYN and ACK, from the ports of
+ * the connection to be, which a host answers with a RST and forgets (Akella et al. in Peng 2005, section 2.3; RFC 9293 section
+ * 3.10.7.2). It acknowledges the number of the SYN that waits, which nobody off the path knows, and that is the number of its RST.
+ *
  * What is bound by a route, a session or an endpoint races not; nor does a SYN that carries data, which a server might act upon
  * twice, nor what is beyond the rate of its class. For those, and for all that is not TCP, the class chooses as without races.
  * Links take turns in being the first, or the last would always be late.

@@ -10,7 +10,8 @@
  * also the lock of both: whoever changes them claims it by compare-and-swap, changes the flow's link, and stores the word
  * that follows. What was answered is never claimed again.
  *
- * A race (race.h) tries many links at once, in no order: its word has them as a set, and none is given up for another.
+ * A race (race.h) tries many links at once, in no order: its word has them as a set, and none is given up for another. Where
+ * it is one of probes, the SYN waits until the first is answered, and tries that link alone.
  */
 #ifndef ANABRANCH_POLICY_TRIES_H
 #define ANABRANCH_POLICY_TRIES_H
@@ -25,6 +26,7 @@
 #define AB_TRIES_MASK ((1u << (AB_TRY_BITS * AB_TRIES_EARLIER)) - 1)
 /* Other tries that a word may have. */
 #define AB_TRIES_OTHERS AB_MAX_LINKS
+#define AB_TRIES_WAITS (1u << 28)
 #define AB_TRIES_RACE (1u << 29)
 #define AB_TRIES_CLAIMED (1u << 30)
 #define AB_TRIES_ANSWERED (1u << 31)
@@ -55,6 +57,12 @@ static __always_inline int ab_is_race(__u32 tries)
 	return tries >> 29 & 1;
 }
 
+/* Whether its SYN waits: what took the links is a probe each. */
+static __always_inline int ab_waits(__u32 tries)
+{
+	return tries >> 28 & 1;
+}
+
 /* No branch in what follows: see set.h. */
 /* The set's bit of a try; races are over links. */
 static __always_inline __u32 ab_rival(__u32 one)
@@ -66,6 +74,12 @@ static __always_inline __u32 ab_rival(__u32 one)
 static __always_inline __u32 ab_tries_race(__u32 rivals)
 {
 	return AB_TRIES_RACE | (rivals & ((1u << AB_MAX_LINKS) - 1));
+}
+
+/* The same of one whose SYN waits. */
+static __always_inline __u32 ab_tries_probe(__u32 rivals)
+{
+	return ab_tries_race(rivals) | AB_TRIES_WAITS;
 }
 
 /* The i-th try of a list. */

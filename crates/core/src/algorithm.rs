@@ -35,6 +35,9 @@ pub struct Algorithm {
     /// Connections a second at most whose SYN takes all usable links at once; the first answer binds them. All other flows go by
     /// the rest of the tuple.
     pub races_per_s: Option<u32>,
+    /// Connections a second at most whose SYN waits at the gateway while a probe to their destination takes each usable link, and
+    /// then takes that whose probe is answered first. All other flows go by the rest of the tuple.
+    pub probes_per_s: Option<u32>,
     /// For so long it is known what a flow has told of the response time of its link for its destination's prefix. The fastest of
     /// the links that are known for a flow's destination takes it; where none is, the rest of the tuple says.
     pub passive: Option<Duration>,
@@ -126,14 +129,15 @@ impl Algorithm {
             weighting: Weighting::Equal,
             retry: Retry::None,
             races_per_s: None,
+            probes_per_s: None,
             passive: None,
         }
     }
 
     /// How far away that looks which it chooses by.
     pub fn distance(&self) -> Distance {
-        match (self.races_per_s, self.passive) {
-            (None, None) => self.measure.distance,
+        match (self.races_per_s, self.probes_per_s, self.passive) {
+            (None, None, None) => self.measure.distance,
             _ => Distance::Destination,
         }
     }
@@ -205,6 +209,9 @@ impl Algorithm {
         }
         if let Some(races) = self.races_per_s {
             parts.push(format!("race = \"{races}/s\""));
+        }
+        if let Some(probes) = self.probes_per_s {
+            parts.push(format!("probe = \"{probes}/s\""));
         }
         if let Some(lifetime) = self.passive {
             parts.push(format!("passive = {:?}", in_s(lifetime)));
@@ -292,10 +299,14 @@ pub enum TupleError {
         "measure `{0}` counts live flows: granularity `packet` keeps none; \"dispatched\" counts packets there"
     )]
     MeasureOfFlows(&'static str),
-    #[error("`race` is {0}, allowed: 1/s to {RACES_PER_S_MAX}/s, in whole numbers")]
-    RaceRange(String),
-    #[error("`race` binds connections: granularity `packet` keeps none")]
-    RaceOfPacket,
+    #[error("`{key}` is {0}, allowed: 1/s to {RACES_PER_S_MAX}/s, in whole numbers", key = .1)]
+    RaceRange(String, &'static str),
+    #[error("`{0}` binds connections: granularity `packet` keeps none")]
+    RaceOfPacket(&'static str),
+    #[error(
+        "`race` sends a SYN over all links at once, and with `probe` it waits: choose one of them"
+    )]
+    RaceAndProbe,
     #[error("`passive` is {0:?}, allowed: {min} to {max}, in whole seconds", min = in_s(PASSIVE_MIN), max = in_s(PASSIVE_MAX))]
     PassiveRange(Duration),
     #[error("`passive` learns from connections: granularity `packet` keeps none")]
@@ -325,6 +336,7 @@ pub(crate) struct Tuple {
     #[serde(default)]
     syn_retry: bool,
     race: Option<Frequency>,
+    probe: Option<Frequency>,
     passive: Option<Span>,
 }
 
@@ -381,6 +393,8 @@ struct Resolved {
     #[serde(skip_serializing_if = "Option::is_none")]
     races_per_s: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    probes_per_s: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     passive_ms: Option<u64>,
 }
 
@@ -395,6 +409,7 @@ impl Serialize for Algorithm {
             by_rate: self.weighting == Weighting::Rate,
             syn_retry: self.retry == Retry::Elsewhere,
             races_per_s: self.races_per_s,
+            probes_per_s: self.probes_per_s,
             passive_ms: self.passive.map(|lifetime| lifetime.as_millis() as u64),
         }
         .serialize(serializer)
@@ -420,7 +435,8 @@ impl TryFrom<&Tuple> for Algorithm {
                 true => Retry::Elsewhere,
                 false => Retry::None,
             },
-            races_per_s: tuple.races_per_s()?,
+            races_per_s: per_s(tuple.race, "race")?,
+            probes_per_s: per_s(tuple.probe, "probe")?,
             passive: tuple.passive()?,
         })
     }
@@ -463,23 +479,14 @@ impl Tuple {
         match self.granularity {
             Granularity::Host if self.syn_retry => Err(TupleError::SynRetryOfHost),
             Granularity::Packet if self.syn_retry => Err(TupleError::SynRetryOfPacket),
-            Granularity::Packet if self.race.is_some() => Err(TupleError::RaceOfPacket),
+            Granularity::Packet if self.race.is_some() => Err(TupleError::RaceOfPacket("race")),
+            Granularity::Packet if self.probe.is_some() => Err(TupleError::RaceOfPacket("probe")),
+            _ if self.race.is_some() && self.probe.is_some() => Err(TupleError::RaceAndProbe),
             Granularity::Packet if self.passive.is_some() => Err(TupleError::PassiveOfPacket),
             Granularity::Packet if self.measure.counts_live_flows() => {
                 Err(TupleError::MeasureOfFlows(self.measure.name))
             }
             _ => Ok(()),
-        }
-    }
-
-    fn races_per_s(&self) -> Result<Option<u32>, TupleError> {
-        let Some(Frequency(races)) = self.race else {
-            return Ok(None);
-        };
-        let is_allowed = races.fract() == 0. && (1. ..=RACES_PER_S_MAX.into()).contains(&races);
-        match is_allowed {
-            true => Ok(Some(races as u32)),
-            false => Err(TupleError::RaceRange(format!("{races}/s"))),
         }
     }
 
@@ -507,5 +514,17 @@ impl Tuple {
                 }
             }
         }
+    }
+}
+
+/// Connections a second that `key` is given.
+fn per_s(written: Option<Frequency>, key: &'static str) -> Result<Option<u32>, TupleError> {
+    let Some(Frequency(times)) = written else {
+        return Ok(None);
+    };
+    let is_allowed = times.fract() == 0. && (1. ..=RACES_PER_S_MAX.into()).contains(&times);
+    match is_allowed {
+        true => Ok(Some(times as u32)),
+        false => Err(TupleError::RaceRange(format!("{times}/s"), key)),
     }
 }

@@ -114,6 +114,7 @@ const SESSIONS: Algorithm = Algorithm {
     weighting: Weighting::Equal,
     retry: Retry::None,
     races_per_s: None,
+    probes_per_s: None,
     passive: None,
 };
 const PERIODIC: Algorithm = Algorithm {
@@ -172,7 +173,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 34] = [
+pub static ROWS: [Row; 35] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -365,6 +366,16 @@ pub static ROWS: [Row; 34] = [
             "Peng 2005 table 1; Lin, Tsao and Leong 2007",
         )
     },
+    gateway(
+        "PCM",
+        Algorithm {
+            probes_per_s: Some(RACES_PER_S),
+            ..SESSIONS
+        },
+        "the SYN waits while its destination is probed over all links, and takes that of the first answer; where it may not wait, or \
+         no answer comes, as RR",
+        "Peng 2005 ch. 4, per-connection measurement",
+    ),
     gateway(
         "passive",
         Algorithm {
@@ -592,12 +603,18 @@ impl Policy {
                     default: format!("{races}/s"),
                     meaning: "connections at most whose SYN takes all links",
                 });
+                let probe = algorithm.probes_per_s.map(|probes| Parameter {
+                    name: "probe",
+                    default: format!("{probes}/s"),
+                    meaning: "connections at most that wait for probes of their destination",
+                });
                 let passive = algorithm.passive.map(|lifetime| Parameter {
                     name: "passive",
                     default: in_s(lifetime),
                     meaning: "for which a response time that a flow has met is known",
                 });
-                period.into_iter().chain(race).chain(passive).collect()
+                let all = [period, race, probe, passive];
+                all.into_iter().flatten().collect()
             }
             Policy::Packet | Policy::Peer(_) => Vec::new(),
             Policy::Trunk(spread) => spread.parameters(),
@@ -624,6 +641,9 @@ impl Policy {
             Policy::Gateway(algorithm) if algorithm.dispatch == Dispatch::Turns => {
                 "one counter for all links"
             }
+            Policy::Gateway(algorithm) if algorithm.probes_per_s.is_some() => {
+                "SYNs that wait, at most 4096 of 180 bytes, of all classes"
+            }
             Policy::Gateway(algorithm) if algorithm.passive.is_some() => {
                 "460 bytes for each of `limits.prefixes`, of all classes"
             }
@@ -635,6 +655,9 @@ impl Policy {
         let probes = match self {
             Policy::Gateway(algorithm) if algorithm.races_per_s.is_some() => {
                 "for each connection a SYN and a RST over each other link"
+            }
+            Policy::Gateway(algorithm) if algorithm.probes_per_s.is_some() => {
+                "for each connection a segment over each link"
             }
             Policy::Gateway(algorithm) => algorithm.measure.probes(),
             Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => "none",

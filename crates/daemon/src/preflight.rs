@@ -20,6 +20,8 @@ const CAPABILITIES: [(u32, &str); 4] = [
     (CAP_PERFMON, "CAP_PERFMON"),
     (CAP_BPF, "CAP_BPF"),
 ];
+/// Of what is known of a prefix, for all of which there is room from the start.
+const PREFIX_BYTES: u64 = 460;
 /// Present on kernels built with CONFIG_BPF_SYSCALL.
 const BPF_SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
@@ -57,6 +59,10 @@ pub async fn check_host(config: &Configuration) -> Result<(), Error> {
         .into());
     }
     privilege(&std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?)?;
+    if let Configuration::Gateway(config) = config {
+        let text = std::fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
+        memory(config.limits.prefixes, &text)?;
+    }
     check_devices(config).await
 }
 
@@ -128,6 +134,25 @@ fn kernel(release: &str) -> Result<(), BadInput> {
     Ok(())
 }
 
+/// The table of prefixes leaves half of the memory to everything else. `meminfo` is the text of /proc/meminfo.
+fn memory(prefixes: u32, meminfo: &str) -> Result<(), BadInput> {
+    let total = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|total| total.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let all = kib.map_or(u64::MAX, |kib| kib * 1024);
+    let needed = u64::from(prefixes) * PREFIX_BYTES;
+    if needed <= all / 2 {
+        return Ok(());
+    }
+    Err(BadInput::new(format!(
+        "limits.prefixes = {prefixes}: takes {} MB, more than half of this machine's memory of {} MB; {} prefixes would do",
+        needed.div_ceil(1_000_000),
+        all / 1_000_000,
+        all / 2 / PREFIX_BYTES
+    )))
+}
+
 /// `status` is the text of /proc/self/status.
 fn privilege(status: &str) -> Result<(), BadInput> {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -194,6 +219,17 @@ mod tests {
             );
         }
         assert!(kernel("unknown").is_err());
+    }
+
+    #[test]
+    fn a_table_of_prefixes_leaves_half_of_the_memory() {
+        let router = "MemTotal:          62500 kB\nMemFree:           1000 kB\n";
+        assert_eq!(memory(8192, router), Ok(()));
+        assert_eq!(
+            memory(100_000, router).unwrap_err().to_string(),
+            "limits.prefixes = 100000: takes 46 MB, more than half of this machine's memory of 64 MB; 69565 prefixes would do"
+        );
+        assert_eq!(memory(100_000, ""), Ok(()));
     }
 
     #[test]

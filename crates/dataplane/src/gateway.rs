@@ -411,7 +411,17 @@ impl Gateway {
     /// # Errors
     /// The kernel refuses the frame: shorter than an Ethernet header, say.
     pub fn run(&mut self, program: &'static str, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
-        run::run(self.object.classifier(program)?, program, frame, repeat)
+        run::run(self.object.classifier(program)?, program, frame, 0, repeat)
+    }
+
+    /// The same, once, of a frame that bears a mark.
+    pub fn run_marked(
+        &mut self,
+        program: &'static str,
+        frame: &[u8],
+        mark: u32,
+    ) -> Result<Ran, Error> {
+        run::run(self.object.classifier(program)?, program, frame, mark, 1)
     }
 
     /// A forwarding program, for those who run it with a context of their own.

@@ -20,17 +20,25 @@ pub struct Ran {
 /// What a program may add to a frame: the headers of an ICMP error.
 const ROOM_TO_GROW: usize = 64;
 
-/// Runs a classifier on an Ethernet frame `repeat` times. State changes; nothing is transmitted.
+/// Of `struct __sk_buff`: where the mark stands, and how much of it is given.
+const CONTEXT_MARK: usize = 8;
+const CONTEXT: usize = 12;
+
+/// Runs a classifier on an Ethernet frame with `mark` as its `skb->mark`, `repeat` times. State changes; nothing is transmitted.
 pub fn run(
     program: &mut SchedClassifier,
     name: &'static str,
     frame: &[u8],
+    mark: u32,
     repeat: u32,
 ) -> Result<Ran, Error> {
+    let mut context = [0; CONTEXT];
+    context[CONTEXT_MARK..].copy_from_slice(&mark.to_ne_bytes());
     let mut packet = vec![0; frame.len() + ROOM_TO_GROW];
     let options = TestRunOptions {
         data_in: Some(frame),
         data_out: Some(&mut packet),
+        ctx_in: Some(&context),
         repeat,
         ..TestRunOptions::new()
     };

@@ -310,7 +310,7 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
 }
 
 /// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 12] = [
+const NEW_REASONS: [&str; 16] = [
     "PREFIX_OUT",
     "PREFIX_IN",
     "BAD_SOURCE",
@@ -323,6 +323,10 @@ const NEW_REASONS: [&str; 12] = [
     "REFUSED_CLASS",
     "RACE_OVER",
     "RACE_LOST",
+    "PROBE_OUT",
+    "PROBE_LATE",
+    "PROBE_VAIN",
+    "PROBE_ANSWERED",
 ];
 
 /// The number of a former reason; none of one that is no more.

@@ -106,7 +106,9 @@ unsafe extern "C" {
     fn ab_native_try_link(one: u32) -> u32;
     fn ab_native_tries_at(tries: u32, i: u32) -> u32;
     fn ab_native_tries_race(rivals: u32) -> u32;
+    fn ab_native_tries_probe(rivals: u32) -> u32;
     fn ab_native_is_race(tries: u32) -> c_int;
+    fn ab_native_waits(tries: u32) -> c_int;
     fn ab_native_tries_are_free(tries: u32) -> c_int;
     #[cfg(test)]
     fn ab_native_tries_claim(tries: u32) -> u32;
@@ -326,6 +328,16 @@ pub fn tries_at(tries: u32, i: u32) -> u32 {
 pub fn tries_race(rivals: u32) -> u32 {
     // SAFETY: as above.
     unsafe { ab_native_tries_race(rivals) }
+}
+
+pub fn tries_probe(rivals: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ab_native_tries_probe(rivals) }
+}
+
+pub fn waits(tries: u32) -> bool {
+    // SAFETY: as above.
+    unsafe { ab_native_waits(tries) != 0 }
 }
 
 pub fn is_race(tries: u32) -> bool {

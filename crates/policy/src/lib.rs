@@ -173,7 +173,7 @@ pub fn choose_and_race(
     let rivals = match decision {
         Decision {
             target: Some(first),
-            why: Why::Race,
+            why: Why::Race | Why::Probed,
         } => ffi::rivals(&raw, first),
         _ => 0,
     };

@@ -169,6 +169,16 @@ __u32 ab_native_next_rival(__u32 first, __u32 step)
 	return ab_next_rival(first, step);
 }
 
+__u32 ab_native_tries_probe(__u32 rivals)
+{
+	return ab_tries_probe(rivals);
+}
+
+int ab_native_waits(__u32 tries)
+{
+	return ab_waits(tries);
+}
+
 __u32 ab_native_try(__u32 link)
 {
 	return ab_try(link);

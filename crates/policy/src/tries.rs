@@ -6,7 +6,8 @@
 //!
 //! An attempt has at most [`TRIES_MAX`] tries, each over a link of its own. At most one of them was ever answered.
 //!
-//! A race ([`Attempt::race`]) has many tries from the start, and gives none of them up.
+//! A race ([`Attempt::race`]) has many tries from the start, and gives none of them up. One of probes ([`Attempt::probe`]) is over
+//! when the first is answered ([`Attempt::answer_probe`]): the SYN, which waits for that, takes its link alone.
 
 use crate::abi::{Answer, MAX_LINKS};
 use crate::ffi;
@@ -33,7 +34,29 @@ impl Attempt {
         Attempt { link, others }
     }
 
-    /// Whether its SYN takes all its links at once.
+    /// One whose SYN waits while a probe takes each of these links.
+    pub fn probe(link: u16, rivals: u32) -> Self {
+        let others = ffi::tries_probe(rivals & !(1 << link));
+        Attempt { link, others }
+    }
+
+    /// Whether its SYN waits.
+    pub fn waits(&self) -> bool {
+        ffi::waits(self.others)
+    }
+
+    /// The remote end has answered the probe that took this link. Whether it is the first, whose link the SYN takes.
+    pub fn answer_probe(&mut self, link: u16) -> bool {
+        let (current, from) = (ffi::one_try(self.link), ffi::one_try(link));
+        let judged = ffi::tries_judge(self.others, current, from);
+        let is_first = self.waits() && judged == u32::from(Answer::First);
+        if is_first {
+            *self = Attempt::new(link);
+        }
+        is_first
+    }
+
+    /// Whether its SYN takes all its links at once, or a probe does.
     pub fn is_race(&self) -> bool {
         ffi::is_race(self.others)
     }

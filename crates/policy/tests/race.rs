@@ -175,3 +175,41 @@ fn a_repeated_syn_of_a_race_takes_the_same_links_again_unless_its_own_is_gone() 
     assert_eq!(judge(Attempt::race(0, 0b010)), Syn::Again);
     assert_eq!(judge(Attempt::race(2, 0b011)), Syn::GoesOn);
 }
+
+proptest! {
+    #[test]
+    fn of_probes_the_first_to_be_answered_has_the_syn_and_no_other_is_left(
+        usable in several(),
+        draw in any::<u32>(),
+        answers in prop::collection::vec(0..MAX_LINKS as u16, 1..40),
+    ) {
+        let choice = Choice { holds: 1, ..racing(usable.into(), 1) };
+        let request = Request { race: true, draw, ..Request::default() };
+        let (decision, rivals) = choose_and_race(&choice, &Gauges::default(), &NO_TABLE, &request);
+        prop_assert_eq!(decision.why, Why::Probed);
+        let mut attempt = Attempt::probe(decision.target.expect("a link"), rivals);
+        prop_assert_eq!(links(&attempt), usable);
+        for link in answers {
+            let is_first = attempt.waits() && usable >> link & 1 == 1;
+            let before = attempt;
+            prop_assert_eq!(attempt.answer_probe(link), is_first);
+            if is_first {
+                prop_assert_eq!(attempt, Attempt::new(link));
+            } else {
+                prop_assert_eq!(attempt, before);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_syn_that_is_repeated_while_it_waits_begins_anew() {
+    for syn_retry in [0, 1] {
+        let choice = Choice {
+            syn_retry,
+            ..racing(0b11, 1)
+        };
+        let attempt = Attempt::probe(0, 0b10);
+        assert_eq!(choice.judge_syn(0, true, &attempt), Syn::Anew);
+    }
+}

@@ -491,7 +491,11 @@ impl Class {
             count: links.len() as u32,
             syn_retry: u32::from(algorithm.retry == Retry::Elsewhere),
             granularity: algorithm.granularity as u32,
-            races: algorithm.races_per_s.unwrap_or(0),
+            races: algorithm
+                .races_per_s
+                .or(algorithm.probes_per_s)
+                .unwrap_or(0),
+            holds: algorithm.probes_per_s.is_some().into(),
             lifetime_ns: algorithm.passive.unwrap_or_default().as_nanos() as u64,
             flows_per_host: self.spec.flows_per_host.unwrap_or(0),
             session_ns: sessions.forget.as_nanos() as u64,

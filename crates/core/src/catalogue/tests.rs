@@ -151,7 +151,10 @@ fn a_tuple_may_say_how_many_connections_race_in_a_second() {
         ))
     };
     let races = |rest| with(rest).unwrap().policy.races_per_s;
+    let probes = |rest| with(rest).unwrap().policy.probes_per_s;
     assert_eq!(races("syn_retry = false"), None);
+    assert_eq!(probes("race = \"5/s\""), None);
+    assert_eq!(probes("probe = \"5/s\""), Some(5));
     assert_eq!(races("race = \"5/s\""), Some(5));
     assert_eq!(races("race = \"120/min\""), Some(2));
     assert_eq!(find(Target::Link, "ofrp").unwrap().name, "FRRTDF");
@@ -161,6 +164,11 @@ fn a_tuple_may_say_how_many_connections_race_in_a_second() {
             "`race` is 0.5/s, allowed: 1/s to 100000/s",
         ),
         ("race = \"100001/s\"", "`race` is 100001/s"),
+        (
+            "probe = \"0.5/s\"",
+            "`probe` is 0.5/s, allowed: 1/s to 100000/s",
+        ),
+        ("race = \"5/s\", probe = \"5/s\"", "choose one of them"),
         ("race = 5", "write it like \"0.5/s\""),
     ] {
         let message = with(rest).unwrap_err();
@@ -214,8 +222,8 @@ fn a_tuple_may_say_for_how_long_it_is_known_what_flows_have_told() {
 fn what_compares_links_by_their_destination_looks_as_far() {
     let distance = |name: &str| name.parse::<Algorithm>().unwrap().distance().word();
     assert_eq!(
-        ["RR", "WSDM", "FRRTFNF", "FRRTDF", "passive"].map(distance),
-        ["0", "1", "H(P)", "H(S)", "H(S)"]
+        ["RR", "WSDM", "FRRTFNF", "FRRTDF", "PCM", "passive"].map(distance),
+        ["0", "1", "H(P)", "H(S)", "H(S)", "H(S)"]
     );
 }
 

@@ -7,6 +7,7 @@ mod guard;
 mod own;
 mod passive;
 mod privileges;
+mod probing;
 mod race;
 mod rig;
 mod routed;

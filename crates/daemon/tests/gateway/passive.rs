@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 
-use anabranch_api::{Explanation, LinkState, PathRow, PrefixRow, Proto, Request, Response};
+use anabranch_api::{Explanation, PathRow, PrefixRow, Proto, Request, Response};
 use anabranch_core::Family;
 use anabranch_testbed::netns::Exit;
 use nix::sys::signal::Signal;
@@ -23,10 +23,7 @@ fn learning(family: Family) -> (Rig, Daemon) {
     let text = text.replace("policy = \"rr\"", "policy = \"passive\"");
     rig.write_config(&format!("{text}\n[limits]\nprefixes = {ROOM}\n"));
     let daemon = rig.start();
-    until("both links are up", || {
-        let links = daemon.status().links;
-        links.iter().all(|link| link.state == LinkState::Up)
-    });
+    both_up(&daemon);
     (rig, daemon)
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use anabranch_api::LinkState;
 use anabranch_core::Family;
 use anabranch_testbed::netns::Exit;
 use nix::sys::signal::Signal;
@@ -23,10 +22,7 @@ fn racing(family: Family) -> (Rig, Daemon) {
     let text = rig.config_text();
     rig.write_config(&text.replace("policy = \"rr\"", "policy = \"FRRTDF\""));
     let daemon = rig.start();
-    until("both links are up", || {
-        let links = daemon.status().links;
-        links.iter().all(|link| link.state == LinkState::Up)
-    });
+    both_up(&daemon);
     (rig, daemon)
 }
 

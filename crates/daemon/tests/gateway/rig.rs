@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anabranch_api::Paths;
-use anabranch_api::{Client, LinkStatus, Request, Response, Status};
+use anabranch_api::{Client, LinkState, LinkStatus, Request, Response, Status};
 use anabranch_core::Family;
 use anabranch_testbed::netns::{Child, Exit, Namespace};
 use nix::sys::signal::Signal;
@@ -513,6 +513,14 @@ impl Daemon {
         self.child.signal(signal);
         self.child.wait(DEADLINE).unwrap().expect("ended in time")
     }
+}
+
+/// Waits until both links are.
+pub fn both_up(daemon: &Daemon) {
+    until("both links are up", || {
+        let links = daemon.status().links;
+        links.iter().all(|link| link.state == LinkState::Up)
+    });
 }
 
 /// That left for a reason.

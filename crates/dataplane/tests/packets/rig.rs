@@ -20,11 +20,7 @@ use anabranch_policy::{
     paths::{Paths, Prefix},
 };
 use anabranch_testbed::netns::{Entered, Namespace};
-use aya::{
-    TestRun, TestRunOptions,
-    maps::{Array, HashMap, Map, MapData},
-    programs::SchedClassifier,
-};
+use aya::maps::{Array, HashMap, Map, MapData};
 use proptest::{strategy::Strategy, test_runner::TestCaseResult};
 
 use crate::{
@@ -391,14 +387,14 @@ impl Rig {
     pub fn comes_back_in_pieces(&mut self, frame: &[u8]) -> BTreeMap<String, u64> {
         let link = link_of(frame::read(frame).dst());
         self.become_role(Role::Link(LinkId(link)));
-        run_marked(self.plane().program("wan").unwrap(), frame, HAIRPIN_MARK);
+        self.plane().run_marked("wan", frame, HAIRPIN_MARK).unwrap();
         self.rose().into_iter().collect()
     }
 
     #[track_caller]
     fn arrive(&mut self, program: &'static str, role: Role, frame: &[u8], mark: u32) -> Outcome {
         self.become_role(role);
-        let (action, frame) = run_marked(self.plane().program(program).unwrap(), frame, mark);
+        let ran = self.plane().run_marked(program, frame, mark).unwrap();
         let mut rose = self.rose();
         rose.retain(|(_, times)| *times > 0);
         let left: u64 = rose.iter().map(|(_, times)| times).sum();
@@ -415,8 +411,8 @@ impl Rig {
         );
         Outcome {
             reason: rose[0].0.clone(),
-            frame,
-            action,
+            frame: ran.packet,
+            action: ran.action,
         }
     }
 
@@ -441,6 +437,16 @@ impl Rig {
     /// Entries of unconfirmed flows.
     pub fn embryos(&self) -> usize {
         self.flow_map("embryos").keys().count()
+    }
+
+    /// SYNs that wait are kept no longer.
+    pub fn forget_held(&self) {
+        let map = Map::LruHashMap(self.pinned("held"));
+        let mut held: HashMap<_, abi::FlowKey, [u8; 128]> = map.try_into().unwrap();
+        let keys: Vec<_> = held.keys().collect::<Result<_, _>>().unwrap();
+        for key in keys {
+            held.remove(&key).unwrap();
+        }
     }
 
     fn fragments_waiting(&self) -> usize {
@@ -704,28 +710,6 @@ const HAIRPIN_MARK: u32 = 0xac00_0000;
 /// Of `bpf/lib/rival.h`.
 const RIVAL_MARK: u32 = 0xae00_0000;
 const LOSER_MARK: u32 = 0xaf00_0000;
-/// Of `struct __sk_buff`: where the mark stands, and how much of it is given.
-const CONTEXT_MARK: usize = 8;
-const CONTEXT: usize = 12;
-/// What a program may add to a frame: the headers of an ICMP error.
-const ROOM_TO_GROW: usize = 64;
-
-/// Runs a program on a frame whose `skb->mark` is set: its action, and the frame as it left it.
-fn run_marked(program: &mut SchedClassifier, frame: &[u8], mark: u32) -> (u32, Vec<u8>) {
-    let mut context = [0; CONTEXT];
-    context[CONTEXT_MARK..].copy_from_slice(&mark.to_ne_bytes());
-    let mut output = vec![0; frame.len() + ROOM_TO_GROW];
-    let options = TestRunOptions {
-        data_in: Some(frame),
-        data_out: Some(&mut output),
-        ctx_in: Some(&context),
-        ..TestRunOptions::new()
-    };
-    let ran = program.test_run(options).unwrap();
-    output.truncate(ran.data_size_out as usize);
-    (ran.return_value, output)
-}
-
 fn key_of(flow: &FlowRow, half: Half) -> abi::FlowKey {
     let (end, side) = match half {
         Half::Lan => (flow.local, abi::SIDE_LAN),

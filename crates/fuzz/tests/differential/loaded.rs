@@ -30,10 +30,12 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gateway
 const LOOPBACK: u32 = 1;
 const MTU: u32 = 1500;
 const TC_ACT_REDIRECT: u32 = 7;
+/// Of a SYN that takes the link in the lowest bits (`bpf/lib/rival.h`).
+const RIVAL_MARK: u32 = 0xae00_0000;
 /// More than any transcript opens: what the tables do when they are full has no counterpart in the simulator.
 const ENTRIES: u32 = 4096;
 /// What the programs learn.
-const STATE: [&str; 12] = [
+const STATE: [&str; 13] = [
     "flows",
     "embryos",
     "embryo_order",
@@ -45,6 +47,7 @@ const STATE: [&str; 12] = [
     "table",
     "turn",
     "races",
+    "held",
     "prefixes",
 ];
 
@@ -84,6 +87,8 @@ pub struct Outcome {
     pub reason: &'static Reason,
     /// Where from and to, if it was sent on.
     pub sent: Option<(SocketAddr, SocketAddr)>,
+    /// As the program left it.
+    frame: Vec<u8>,
 }
 
 /// The programs, and the gateway that holds them.
@@ -193,8 +198,16 @@ impl Loaded {
     }
 
     fn arrive(&mut self, program: &'static str, port: Port, packet: Vec<u8>) -> Result<Outcome> {
-        let frame = build::arriving(port, packet).frame;
-        let ran = self.plane.run(program, &frame, 1)?;
+        self.run(program, &build::arriving(port, packet).frame, 0)
+    }
+
+    /// What a program has made of a packet arrives from the LAN, for a link.
+    pub fn lan_takes_up(&mut self, link: LinkId, made: &Outcome) -> Result<Outcome> {
+        self.run("lan", &made.frame, RIVAL_MARK | u32::from(link.0))
+    }
+
+    fn run(&mut self, program: &'static str, frame: &[u8], mark: u32) -> Result<Outcome> {
+        let ran = self.plane.run_marked(program, frame, mark)?;
         let ip = Ip::of_frame(&ran.packet).filter(|_| ran.action == TC_ACT_REDIRECT);
         let ends = |ip: Ip| {
             let (from, to) = ip.ports()?;
@@ -206,6 +219,7 @@ impl Loaded {
         Ok(Outcome {
             reason: self.reason()?,
             sent: ip.and_then(ends),
+            frame: ran.packet,
         })
     }
 

@@ -42,6 +42,7 @@ pub struct Policy {
     session_s: u64,
     weights: [u32; LINKS as usize],
     races: u32,
+    holds: bool,
     lifetime_s: u64,
     /// Loads are counted from here on.
     pub rebase: bool,
@@ -63,6 +64,7 @@ impl Policy {
             session_s: 0,
             weights: [1; LINKS as usize],
             races: 0,
+            holds: false,
             lifetime_s: 0,
             rebase: false,
         }
@@ -83,6 +85,7 @@ impl Policy {
             without: self.without.into(),
             flows_per_host: self.flows_per_host,
             races: self.races,
+            holds: self.holds.into(),
             session_ns: self.session_s * 1_000_000_000,
             lifetime_ns: self.lifetime_s * 1_000_000_000,
             working: Set::of_word(self.usable),
@@ -119,6 +122,8 @@ pub enum Step {
     },
     /// A server that has an earlier connection of the ends of a flow answers for that, and the LAN host resets it.
     Challenge(usize, Way),
+    /// A server answers a probe that the flow's SYN waits for: the n-th, or one that was never sent.
+    Probe(usize, Option<usize>),
     /// A handshake over the flow's link.
     Connect(usize),
     /// So many SYNs.
@@ -175,11 +180,13 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let way = prop_oneof![3 => Just(Way::Own), 2 => (0..8usize).prop_map(Way::Sent)];
     let challenge = (slot.clone(), way.clone());
+    let probe = (slot.clone(), prop::option::weighted(0.9, 0..8usize));
     let server = (slot.clone(), way, server, any::<bool>());
     prop_oneof![
         20 => (slot.clone(), lan).prop_map(|(slot, kind)| Step::Lan(slot, kind)),
         20 => server.prop_map(|(slot, way, kind, news)| Step::Server { slot, way, kind, news }),
         3 => challenge.prop_map(|(slot, way)| Step::Challenge(slot, way)),
+        6 => probe.prop_map(|(slot, nth)| Step::Probe(slot, nth)),
         6 => slot.clone().prop_map(Step::Connect),
         2 => (slot.clone(), 2..12u32).prop_map(|(slot, times)| Step::Repeat(slot, times)),
         2 => slot.prop_map(Step::Leave),
@@ -227,6 +234,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     let flows_per_host = prop_oneof![3 => Just(0u32), 1 => 1..3u32];
     let session_s = select(&[0, 60, 600][..]);
     let races = prop_oneof![2 => Just(0u32), 1 => 1..3u32, 1 => Just(1000)];
+    let races = (races, any::<bool>());
     let lifetime_s = select(&[0, 0, 2, 60][..]);
     let class = (
         prop::array::uniform3(spare),
@@ -244,7 +252,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             usable,
             weights,
             (stick, syn_retry, rebase),
-            (spare, without, flows_per_host, session_s, races, lifetime_s),
+            (spare, without, flows_per_host, session_s, (races, holds), lifetime_s),
         )| Policy {
             dispatch,
             load,
@@ -258,6 +266,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             session_s,
             weights,
             races,
+            holds,
             lifetime_s,
             rebase,
         },

@@ -137,6 +137,7 @@ impl<'a> Worlds<'a> {
                 news,
             } => self.server_sends(*slot, *way, *kind, *news)?,
             Step::Challenge(slot, way) => self.challenge(*slot, *way)?,
+            Step::Probe(slot, nth) => self.answer_probe(*slot, *nth)?,
             Step::Connect(slot) => self.connect(*slot)?,
             Step::Repeat(slot, times) => self.repeat(*slot, *times)?,
             Step::Leave(slot) => self.leave(*slot),
@@ -169,10 +170,12 @@ impl<'a> Worlds<'a> {
             ..
         } = self.slots[slot];
         let tries = self.tries(slot);
+        let waited = self.simulator.probes(flow) != 0;
         self.programs.set_random(self.simulator.next_draw())?;
         let sent = self.packets_sent()?;
         let outcome = self.programs.lan_sends(segment(local, remote, says))?;
-        let really = match outcome.sent.filter(|(_, to)| *to == remote) {
+        let is_probe = outcome.reason.name == "PROBE_OUT";
+        let really = match outcome.sent.filter(|(_, to)| *to == remote && !is_probe) {
             Some((from, _)) if from == local => self.sends_since(&sent)?,
             Some((from, _)) => link_of(from.ip()),
             None => None,
@@ -184,7 +187,8 @@ impl<'a> Worlds<'a> {
         let simulated = self
             .simulator
             .lan_sends(flow, simulated, bytes(local, says));
-        let is_known = simulated.is_none_or(|server| self.is_known(slot, server));
+        // Of what waits the server has heard nothing.
+        let is_known = waited || simulated.is_none_or(|server| self.is_known(slot, server));
         let is_new = |link| kind == Kind::Syn || self.is_routed(link);
         if let Some(server) = simulated.filter(|(link, _)| is_new(*link)) {
             let servers = &mut self.slots[slot].servers;
@@ -206,6 +210,49 @@ impl<'a> Worlds<'a> {
             self.tell("the simulated server takes it for another connection");
             return Ok(false);
         }
+        Ok(really == simulated && is_probe == (!waited && self.simulator.probes(flow) != 0))
+    }
+
+    /// The RST of a server to a probe, whether there was one or not.
+    fn answer_probe(&mut self, slot: usize, nth: Option<usize>) -> Result<bool> {
+        let Slot {
+            flow,
+            local,
+            remote,
+            ..
+        } = self.slots[slot];
+        let probes = self.simulator.probes(flow);
+        let links: Vec<_> = (0..LINKS).filter(|link| probes >> link & 1 == 1).collect();
+        let sent = nth.and_then(|nth| links.get(nth.checked_rem(links.len())?));
+        let link = LinkId(*sent.unwrap_or(&(slot as u16 % LINKS)));
+        if self.is_routed(link) {
+            return Ok(true);
+        }
+        let says = Says {
+            flags: RST,
+            ..says(Kind::Rst, LOCAL_ISN, 0)
+        };
+        let to = SocketAddr::new(self.slots[slot].external(link), local.port());
+        let mut outcome = self
+            .programs
+            .link_brings(link, segment(remote, to, &says))?;
+        let is_first = outcome.reason.name == "PROBE_ANSWERED";
+        if is_first {
+            outcome = self.programs.lan_takes_up(link, &outcome)?;
+        }
+        let sent = outcome.sent.filter(|(_, to)| is_first && *to == remote);
+        let really = sent.and_then(|(from, _)| link_of(from.ip()));
+        let bytes = bytes(local, &says);
+        let simulated = self.simulator.link_answers_probe(link, flow, bytes);
+        self.slots[slot].servers.extend(simulated);
+        let simulated = simulated.map(|(link, _)| link);
+        self.tell(&format!(
+            "{local} is sent the answer to a probe {}: its SYN leaves {}, {}; in the simulator {}",
+            over(Some(link)),
+            over(really),
+            outcome.reason.words,
+            over(simulated)
+        ));
         Ok(really == simulated)
     }
 

@@ -39,6 +39,8 @@ use nat::{Heard, Settled};
 
 /// Of an ICMP echo request without data with its IP header, as the daemon's prober sends it.
 const PROBE_BYTES: u32 = 28;
+/// Of the RST that answers a probe of a connection's destination: IP and TCP without options.
+const RST_BYTES: u32 = 40;
 /// Answers to older probes are not waited for, as in the balancer.
 const PROBES_AWAITED: u64 = 128;
 /// Of every packet that is simulated; links are absent for the other.
@@ -97,16 +99,21 @@ fn number_of(whom: Whom, id: ProbeId) -> u32 {
 pub struct Probed {
     /// All of them.
     pub all: Tally,
-    /// To the fixed node, of which the algorithm measures the round trip.
+    /// Those that the algorithm measures a round trip with: to the fixed node, or to the destination of a connection.
     pub measuring: Tally,
 }
 
 impl Probed {
     fn count(&mut self, whom: Whom) {
-        self.all.add(PROBE_BYTES);
-        if whom == Whom::Node {
-            self.measuring.add(PROBE_BYTES);
+        match whom {
+            Whom::Node => self.count_measuring(PROBE_BYTES),
+            Whom::Target(_) => self.all.add(PROBE_BYTES),
         }
+    }
+
+    fn count_measuring(&mut self, bytes: u32) {
+        self.all.add(bytes);
+        self.measuring.add(bytes);
     }
 }
 
@@ -119,6 +126,8 @@ pub struct Gateway {
     ports: Vec<Port>,
     /// Each probe that was not answered yet, by the number its packet bears, and when it was sent.
     probes: BTreeMap<(LinkId, u32), (ProbeRequest, Time)>,
+    /// SYNs that wait for a probe of their destination to be answered, by the place of their opener.
+    held: BTreeMap<usize, Packet>,
     probed: Probed,
     /// When its one valid wake-up comes.
     wakes: Time,
@@ -148,6 +157,7 @@ impl Gateway {
             driver: Driver::new(balancer),
             ports: ports.map(|(link, lines)| Port::new(link, lines)).collect(),
             probes: BTreeMap::new(),
+            held: BTreeMap::new(),
             probed: Probed::default(),
             wakes: Time::ZERO,
             turned: Time::ZERO,
@@ -312,6 +322,9 @@ impl Gateway {
                 Settled::Dropped => return Onward::Nowhere,
             }
         }
+        if kind == Kind::Syn && self.hold(net, id) {
+            return Onward::Nowhere;
+        }
         let Packet { bytes, segment, .. } = *net.packet(id);
         let Some((link, peer)) = self.nat.follow_out(net, from, &segment, bytes) else {
             if kind != Kind::Rst {
@@ -366,6 +379,52 @@ impl Gateway {
         }
     }
 
+    /// A SYN that has just become one that waits: a probe takes each link in its place. To the server they are of no connection.
+    fn hold(&mut self, net: &mut Net, id: PacketId) -> bool {
+        let syn = *net.packet(id);
+        let links = self.nat.probes(syn.from);
+        if links == 0 {
+            return false;
+        }
+        self.held.insert(syn.from.index(), syn);
+        for link in self.links().filter(|link| links >> link.0 & 1 == 1) {
+            self.nat.count_probe(syn.from, link, syn.bytes);
+            self.probed.count_measuring(syn.bytes);
+            net.send(Packet {
+                segment: Segment::bare(Kind::SynAck),
+                to: SideId::NOBODY,
+                path: self.ports[link.index()].probe,
+                ..syn
+            });
+        }
+        true
+    }
+
+    /// The server has answered a probe: what waits for that goes over its link, and begins a connection. That link and the
+    /// connection.
+    fn hear_probe(
+        &mut self,
+        net: &mut Net,
+        link: LinkId,
+        opener: SideId,
+        bytes: u32,
+    ) -> Option<(LinkId, SideId)> {
+        let flow = net.flow_of(opener)?;
+        if !self.nat.answer_probe(link, opener, bytes) {
+            return None;
+        }
+        let syn = self.held.remove(&opener.index())?;
+        net.route_peer(flow, self.back(link));
+        let (_, peer) = net.sides(flow);
+        self.nat.count_tx(link, syn.bytes);
+        net.send(Packet {
+            to: peer,
+            path: self.ports[link.index()].up,
+            ..syn
+        });
+        Some((link, peer))
+    }
+
     fn go_on(&mut self, net: &mut Net, flow: FlowId, link: LinkId) {
         let (opener, _) = net.sides(flow);
         let earlier = self.nat.earlier_peer(opener, link);
@@ -389,7 +448,12 @@ impl Gateway {
     fn inbound(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
         let packet = *net.packet(id);
         if packet.to == SideId::NOBODY {
-            self.hear_answer(net, link, packet.segment.number);
+            match packet.from {
+                SideId::NOBODY => self.hear_answer(net, link, packet.segment.number),
+                opener => {
+                    self.hear_probe(net, link, opener, packet.bytes);
+                }
+            }
             return Onward::Nowhere;
         }
         if self.nat.is_routed(link) {
@@ -468,7 +532,11 @@ impl Gateway {
     }
 
     fn reflect(&mut self, net: &mut Net, link: LinkId, id: PacketId) -> Onward {
-        net.packet_mut(id).path = self.ports[link.index()].down;
+        let packet = net.packet_mut(id);
+        packet.path = self.ports[link.index()].down;
+        if packet.from != SideId::NOBODY {
+            packet.bytes = RST_BYTES;
+        }
         Onward::Along
     }
 }
@@ -491,7 +559,9 @@ impl Site for Gateway {
 
     fn told(&mut self, net: &mut Net, flow: FlowId, news: News) {
         if news == News::Gone {
-            self.nat.forget(net.sides(flow).0);
+            let (opener, _) = net.sides(flow);
+            self.held.remove(&opener.index());
+            self.nat.forget(opener);
         }
     }
 }

@@ -73,6 +73,8 @@ struct Entry {
     charged: Option<u32>,
     /// It began with what was no SYN.
     joined: bool,
+    /// Its link is that whose probe was answered first, or will be: its SYN waits.
+    probed: bool,
 }
 
 impl Entry {
@@ -124,6 +126,7 @@ const NO_ENTRY: Entry = Entry {
     prefix: Prefix::NONE,
     charged: None,
     joined: false,
+    probed: false,
 };
 
 /// A choice that was made.
@@ -132,6 +135,8 @@ struct Chosen {
     link: LinkId,
     /// That the SYN takes as well, as bits.
     rivals: u32,
+    /// Probes take them, and the SYN waits.
+    waits: bool,
     /// The flow is to tell what the link is for its destination.
     asks: bool,
 }
@@ -143,6 +148,8 @@ pub(super) struct Begun {
     pub link: LinkId,
     /// That its SYN takes as well, as bits.
     rivals: u32,
+    /// Probes take them, and the SYN waits.
+    waits: bool,
     /// Links that failed it before.
     tried: Tried,
     /// It begins with what is no SYN.
@@ -456,7 +463,7 @@ impl Nat {
         match kind {
             Kind::Syn => self.settle_syn(net, flow),
             Kind::Rst if !self.is_per_packet(self.opening(flow).class) => Settled::Unknown,
-            _ => self.open(net, flow, Tried::default(), !self.routed),
+            _ => self.open(net, flow, Tried::default(), !self.routed, false),
         }
     }
 
@@ -464,7 +471,7 @@ impl Nat {
     fn settle_syn(&mut self, net: &Net, flow: FlowId) -> Settled {
         let (opener, _) = net.sides(flow);
         let Some(entry) = self.entry(opener).copied() else {
-            return self.open(net, flow, Tried::default(), 0);
+            return self.open(net, flow, Tried::default(), 0, true);
         };
         let is_of_other = self.opening(flow).class != entry.class;
         let choice = &self.choices[entry.class.index()];
@@ -487,7 +494,7 @@ impl Nat {
             Syn::Anew => {
                 self.close(opener.index());
                 self.entries[opener.index()] = NO_ENTRY;
-                self.open(net, flow, Tried::default(), 0)
+                self.open(net, flow, Tried::default(), 0, !entry.attempt.waits())
             }
         }
     }
@@ -525,7 +532,7 @@ impl Nat {
             let one = tries.iter().find(|(tried, _)| *tried == side);
             one.map(|(_, peer)| *peer)
         };
-        match self.open(net, flow, tried, 0) {
+        match self.open(net, flow, tried, 0, true) {
             Settled::Fresh(begun) => {
                 let side = self.side_of(begun.link);
                 if let Some(own) = known(OWN).filter(|_| side != OWN) {
@@ -566,8 +573,15 @@ impl Nat {
         traffic.tx_bytes += u64::from(bytes);
     }
 
-    /// A new flow outside the links `tried`, and outside those of `barred` whatever else is left.
-    fn open(&mut self, net: &Net, flow: FlowId, tried: Tried, barred: u64) -> Settled {
+    /// A new flow outside the links `tried`, and outside those of `barred` whatever else is left, which may race or not.
+    fn open(
+        &mut self,
+        net: &Net,
+        flow: FlowId,
+        tried: Tried,
+        barred: u64,
+        may_race: bool,
+    ) -> Settled {
         let Opening { class, pair, .. } = self.opening(flow);
         if self.is_per_packet(class) {
             return self.send_alone(net, flow, class);
@@ -577,11 +591,16 @@ impl Nat {
         if quota > 0 && held.unwrap_or_default() >= quota {
             return Settled::NoLink;
         }
-        let may_race = barred == 0 && self.routed == 0;
+        let may_race = may_race && self.routed == 0;
         let Some(chosen) = self.choose(net, flow, class, tried, barred, may_race) else {
             return self.without_link(class);
         };
-        let Chosen { link, rivals, .. } = chosen;
+        let Chosen {
+            link,
+            rivals,
+            waits,
+            ..
+        } = chosen;
         if barred >> link.0 & 1 == 1 {
             return Settled::Unknown;
         }
@@ -591,6 +610,7 @@ impl Nat {
             class,
             link,
             rivals,
+            waits,
             tried,
             joins: barred != 0,
         })
@@ -618,7 +638,8 @@ impl Nat {
             return self.begin_anew(net, flow, entry, tried);
         }
         self.note_asked(net, flow, chosen);
-        self.entries[entry.opener.index()].tried = tried;
+        let place = &mut self.entries[entry.opener.index()];
+        (place.tried, place.probed) = (tried, false);
         match next == link {
             true => Settled::Bound,
             false if self.is_routed(link) => self.move_over(entry, next),
@@ -685,6 +706,7 @@ impl Nat {
         Some(Chosen {
             link: LinkId(decision.target?),
             rivals,
+            waits: decision.why == Why::Probed,
             asks: decision.why == Why::Unknown,
         })
     }
@@ -728,6 +750,7 @@ impl Nat {
             peer,
             attempt: match begun.rivals {
                 0 => Attempt::new(link.0),
+                rivals if begun.waits => Attempt::probe(link.0, rivals),
                 rivals => Attempt::race(link.0, rivals),
             },
             state: if self.is_routed(link) {
@@ -740,6 +763,8 @@ impl Nat {
             charged,
             tried: begun.tried,
             joined: begun.joins,
+            probed: begun.waits,
+            seen: net.now(),
             ..NO_ENTRY
         };
         self.entries[opener.index()] = entry;
@@ -753,7 +778,8 @@ impl Nat {
     fn send_syns(&mut self, now: Time, entry: &Entry) {
         self.told.forget(entry.opener.index());
         let links = entry.attempt.others().map(LinkId);
-        for link in links.chain([entry.link()]).filter(|_| !entry.joined) {
+        let tells = !entry.joined && !entry.probed;
+        for link in links.chain([entry.link()]).filter(|_| tells) {
             let one = self.one_try(entry, link);
             let choice = &self.choices[entry.class.index()];
             self.told.send(now, choice, one);
@@ -795,7 +821,10 @@ impl Nat {
     /// at the server that it began there.
     pub(super) fn rivals(&self, opener: SideId) -> Vec<(LinkId, Option<SideId>)> {
         let entry = self.entry(opener);
-        let race = entry.filter(|entry| entry.attempt.is_race() && entry.attempt.is_open());
+        let races = |entry: &&Entry| {
+            entry.attempt.is_race() && entry.attempt.is_open() && !entry.attempt.waits()
+        };
+        let race = entry.filter(races);
         let links = race.into_iter().flat_map(|entry| entry.attempt.others());
         let links = links.map(LinkId);
         links
@@ -811,6 +840,42 @@ impl Nat {
         self.gauges.target[link.index()].dispatched += 1;
     }
 
+    /// The links that have a probe each while the SYN waits, as bits; 0: it does not.
+    pub(super) fn probes(&self, opener: SideId) -> u64 {
+        let entry = self.entry(opener).filter(|entry| entry.attempt.waits());
+        entry.map_or(0, |entry| {
+            let others = entry.attempt.others();
+            others.fold(1 << entry.link().0, |all, link| all | 1 << link)
+        })
+    }
+
+    /// A probe takes a link, which may be another than the attempt's own.
+    pub(super) fn count_probe(&mut self, opener: SideId, link: LinkId, bytes: u32) {
+        let is_own = self.entry(opener).is_some_and(|entry| entry.link() == link);
+        self.gauges.target[link.index()].dispatched += u64::from(!is_own);
+        self.count_tx(link, bytes);
+    }
+
+    /// The answer to a probe (`follow_probe` of bpf/lib/tcp.h). Whether it is the first for a SYN that waits, which is to take its
+    /// link now.
+    pub(super) fn answer_probe(&mut self, link: LinkId, opener: SideId, bytes: u32) -> bool {
+        let is_waited_for = self.probes(opener) >> link.0 & 1 == 1;
+        let entry = self.entries.get_mut(opener.index());
+        let Some(entry) = entry.filter(|entry| is_waited_for && !entry.is(STATE_CLOSED)) else {
+            return false;
+        };
+        let before = entry.link();
+        let is_first = entry.attempt.answer_probe(link.0);
+        let traffic = &mut self.traffic[link.index()];
+        traffic.rx_packets += 1;
+        traffic.rx_bytes += u64::from(bytes);
+        traffic.rx_progress += 1;
+        if is_first && before != link {
+            self.count_move(before, link);
+        }
+        is_first
+    }
+
     /// A SYN-ACK: what it has won, if it is the first.
     pub(super) fn answer(&mut self, now: Time, link: LinkId, packet: &Packet) -> Option<Won> {
         let (opener, from) = (packet.to, packet.from);
@@ -821,7 +886,7 @@ impl Nat {
             return None;
         }
         let current = (entry.link(), entry.peer);
-        if entry.is_refused() || !earlier && current != (link, from) {
+        if entry.is_refused() || entry.attempt.waits() || !earlier && current != (link, from) {
             return None;
         }
         if entry.attempt.answer(link.0) != Answer::First {
@@ -864,7 +929,8 @@ impl Nat {
         }
         entry.seen = net.now();
         let confirms = entry.is(STATE_REPLIED) && !entry.is(STATE_CONFIRMED) && kind != Kind::Syn;
-        let moved = confirms && (entry.tried != Tried::default() || entry.attempt.is_race());
+        let is_open = entry.tried != Tried::default() || entry.attempt.is_race() || entry.probed;
+        let moved = confirms && is_open;
         // What has ended stays among the embryos.
         entry.note(STATE_CONFIRMED, confirms && !entry.is(STATE_CLOSED));
         entry.note(STATE_FIN_LOCAL, kind == Kind::Fin);
@@ -894,6 +960,7 @@ impl Nat {
             return Heard::Stray;
         }
         match segment.kind {
+            _ if entry.attempt.waits() => return Heard::Early,
             Kind::Rst => {}
             Kind::SynAck if is_own && !entry.is_refused() => {}
             Kind::SynAck => return Heard::Stray,

@@ -86,6 +86,11 @@ impl Replay {
         known.collect()
     }
 
+    /// The links whose probe an attempt's SYN waits for, as bits.
+    pub fn probes(&self, flow: FlowId) -> u64 {
+        self.gateway.nat.probes(self.net.sides(flow).0)
+    }
+
     /// What flows have told of the prefix of a server.
     pub fn paths(&self, server: IpAddr) -> Option<&Paths> {
         self.gateway.nat.paths(Prefix::of(server))
@@ -169,6 +174,18 @@ impl Replay {
         let (opener, _) = self.net.sides(flow);
         let site = SiteId(1 + link.0);
         self.pass(site, (from, opener), segment, bytes).is_some()
+    }
+
+    /// A server's answer to the probe that took a link: that and the connection at the server which the SYN begins now, if it
+    /// has waited for that.
+    pub fn link_answers_probe(
+        &mut self,
+        link: LinkId,
+        flow: FlowId,
+        bytes: u32,
+    ) -> Option<(LinkId, SideId)> {
+        let (opener, _) = self.net.sides(flow);
+        self.gateway.hear_probe(&mut self.net, link, opener, bytes)
     }
 
     fn pass(

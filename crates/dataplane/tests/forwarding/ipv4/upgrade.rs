@@ -320,6 +320,10 @@ fn an_upgrade_goes_on_counting_why_packets_leave() {
         "refused-class",
         "race-over",
         "race-lost",
+        "probe-out",
+        "probe-late",
+        "probe-vain",
+        "probe-answered",
     ];
     let kept = counted
         .iter()

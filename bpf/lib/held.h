@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * SYNs that wait while probes race in their place (policy/race.h). A packet cannot be kept, so its bytes are, and the RST that
+ * answers the first probe becomes the SYN again, which arrives from the LAN once more. What finds no room makes the SYN that has
+ * waited longest go; its host repeats it, and the repeated one does not wait.
+ */
+#ifndef ANABRANCH_HELD_H
+#define ANABRANCH_HELD_H
+
+#include "ambient.h"
+#include "flow.h"
+
+/* Ethernet, IPv6 without extensions, TCP with all its options; so that what is behind Ethernet is aligned. */
+#define HELD_BYTES 122
+#define HELD_TCP_MAX 60
+
+struct ab_held {
+	__u32 ifindex; /* by which it came */
+	__u16 length;
+	__u8 frame[HELD_BYTES];
+};
+AB_MAP(held, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, struct ab_held, 0);
+AB_SCRATCH(held_room, struct ab_held)
+
+/* What the TCP header of a held segment counts of its IP header. */
+static __always_inline __u64 tcp_pseudo_sum(const struct packet *p, __u32 length)
+{
+	__u64 sum = (__u64)bpf_htonl(IPPROTO_TCP) + bpf_htonl(length);
+	for (__u32 i = 0; i < 4; i++)
+		sum += (__u64)p->src.word[i] + p->dst.word[i];
+	return sum;
+}
+
+/* Gives the segment, which ends with its TCP header, a sum that holds wherever it is sent: whoever sends it from this machine may
+ * have left that to the device, which another packet's bytes do not tell. Whether the sum was right, or so far. */
+static __always_inline int complete_sum(const struct packet *p, __u8 *tcp)
+{
+	__u16 *check = (__u16 *)(tcp + 16), found = *check;
+	__u64 pseudo = tcp_pseudo_sum(p, p->l4_header);
+	*check = 0;
+	__u16 right = ~fold_sum(pseudo + (__u32)bpf_csum_diff(NULL, 0, (__be32 *)tcp, HELD_TCP_MAX, 0));
+	*check = right;
+	return found == right || found == fold_sum(pseudo);
+}
+
+/* Keeps the SYN of s->lan_key, which came from the LAN and carries nothing. Whether it could. */
+__noinline int hold_syn(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	struct ab_held *room = held_room();
+	if (!s || !room || !p || p->l3 != ETH_HLEN || p->l4 != ETH_HLEN + ip_header_of(p->family))
+		return 0;
+	__u32 length = ETH_HLEN + p->length;
+	if (length > HELD_BYTES)
+		return 0;
+	__builtin_memset(room, 0, sizeof(*room));
+	room->ifindex = p->ifindex;
+	room->length = length;
+	if (bpf_skb_load_bytes(skb, 0, room->frame, bounded_length(length, HELD_BYTES)))
+		return 0;
+	__u8 *ip = room->frame + ETH_HLEN;
+	if (!(p->family == AB_IPV6 ? complete_sum(p, ip + sizeof(struct ipv6hdr))
+				   : complete_sum(p, ip + sizeof(struct iphdr))))
+		return 0;
+	return !bpf_map_update_elem(&held, &s->lan_key, room, BPF_ANY);
+}
+
+/* Whether the SYN of s->held_key is kept. */
+static __always_inline int is_held(const struct ab_scratch *s)
+{
+	return bpf_map_lookup_elem(&held, &s->held_key) != NULL;
+}
+
+/* Makes the packet, whatever it was, that SYN: it is to arrive where that came from. The device; 0 if it could not. */
+static __always_inline __u32 become_held(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_held *syn = s ? bpf_map_lookup_elem(&held, &s->held_key) : NULL;
+	if (!syn)
+		return 0;
+	__u32 length = bounded_length(syn->length, HELD_BYTES), ifindex = syn->ifindex;
+	if (p->l3 == 0 && bpf_skb_change_head(skb, ETH_HLEN, 0))
+		return 0;
+	if (bpf_skb_change_tail(skb, length, 0) || bpf_skb_store_bytes(skb, 0, syn->frame, length, 0))
+		return 0;
+	bpf_map_delete_elem(&held, &s->held_key);
+	return ifindex;
+}
+
+/* Makes a SYN the probe that stands for it. 0, or the reason of failure. */
+__noinline int become_probe(struct __sk_buff *skb, struct packet *p)
+{
+	__u8 flags = TCP_SYN | TCP_ACK;
+	if (!p)
+		return AB_REASON_MALFORMED;
+	__be32 number = bpf_htonl(p->seq), before = bpf_htonl(p->ack);
+	if (bpf_l4_csum_replace(skb, p->l4 + 16, before, number, 4) ||
+	    bpf_l4_csum_replace(skb, p->l4 + 16, bpf_htons(p->tcp_flags), bpf_htons(p->tcp_flags | flags), 2) ||
+	    bpf_skb_store_bytes(skb, p->l4 + 8, &number, sizeof(number), 0))
+		return AB_REASON_REWRITE_FAILED;
+	flags |= p->tcp_flags;
+	return bpf_skb_store_bytes(skb, p->l4 + 13, &flags, 1, 0) ? AB_REASON_REWRITE_FAILED : 0;
+}
+
+#endif
