@@ -262,6 +262,13 @@ struct ab_paths {
 	struct ab_path path[AB_MAX_LINKS];
 };
 
+/* A try of a connection attempt that is over. */
+struct ab_loser {
+	__u32 isn;   /* of its SYN */
+	__u32 class; /* of its flow */
+	__u32 sent;  /* as ab_syn_sent(), if the answer of another beat its own; 0: its answer tells nothing */
+};
+
 /* Per class, monotonic, atomic. live = opened - closed. */
 struct ab_class {
 	__u64 opened;

@@ -26,6 +26,7 @@ enum ab_dispatch {
 	AB_DISPATCH_RANDOM_TWO = 5, /* of two at random that with the lesser load / weight (Mitzenmacher 2001) */
 	AB_DISPATCH_TURNS = 6,	    /* the usable targets in turn */
 	AB_DISPATCH_HASH_SUM = 7,   /* sum of addresses and ports modulo the number of usable targets */
+	AB_DISPATCH_SOONEST = 8,    /* argmin of the time that a flow is expected to take (policy/soonest.h) */
 };
 
 /* What the load of a target counts. */
@@ -56,6 +57,7 @@ enum ab_why {
 	AB_WHY_UNKNOWN = 16,  /* what it is for the destination's prefix is not known, and this flow is to tell */
 	AB_WHY_PROBED =
 		17, /* a probe takes all that take new flows, beginning with this one; the first to be answered takes the SYN */
+	AB_WHY_SOONEST = 18, /* a flow is expected to be done there first */
 };
 
 /*
@@ -101,6 +103,8 @@ struct ab_choice {
 	__u32 flows_per_host; /* live flows that a host may have in the class; 0: as many as in all */
 	__u32 races;	      /* connections a second whose SYN may take all targets at once (policy/race.h); 0: none */
 	__u32 holds;	      /* ... or waits while a probe does, and takes the target whose probe is answered first */
+	__u32 flow_us; /* AB_DISPATCH_SOONEST: what a flow takes alone on the target of the greatest weight ... */
+	__u32 rounds;  /* ... beside so many round trips to its destination */
 	__u32 zero;
 	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
 	__u64 lifetime_ns; /* what flows tell of the way to a prefix is known for so long (policy/paths.h); 0: they tell nothing */
@@ -150,7 +154,7 @@ struct ab_request {
 	__u32 race;    /* its SYN is to take all of the pool, and ab_request.draw is the number of choices so far */
 	__u32 fresh;   /* links whose response time for its destination is known, as bits, ... */
 	__u32 unknown; /* ... and those that it may be sent over to tell */
-	__u32 zero;
+	__u32 untold;  /* 1: it tells, and nothing was ever told of its destination */
 	__u32 response_us[AB_MAX_LINKS]; /* of the links of `fresh` */
 };
 

@@ -16,7 +16,7 @@
 	X(hosts, 5)                                                                                                    \
 	X(sessions, 8)                                                                                                 \
 	X(endpoints, 5)                                                                                                \
-	X(losers, 5)                                                                                                   \
+	X(losers, 10)                                                                                                  \
 	X(fragments, 9)                                                                                                \
 	X(fragment_order, 5)                                                                                           \
 	X(early, 9)                                                                                                    \

@@ -14,9 +14,8 @@
 #include "parse.h"
 #include "stats.h"
 
-/* Tries that are over, by their link key: the sequence number of their SYN. What answers one is reset, as far as it is
- * remembered. */
-AB_MAP(losers, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, __u32, 0);
+/* Tries that are over, by their link key. What answers one is reset, as far as it is remembered. */
+AB_MAP(losers, BPF_MAP_TYPE_LRU_HASH, 4096, struct ab_flow_key, struct ab_loser, 0);
 
 /* The key of the try over `link`. 0 if the link has no address. */
 static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab_flow_key *lan_key,
@@ -39,14 +38,16 @@ static __always_inline int make_try_key(struct ab_flow_key *key, const struct ab
 static __always_inline int retire_try(const struct ab_flow_key *lan_key, const struct ab_flow *lan, __u32 link)
 {
 	struct ab_flow_key key;
-	__u32 isn = lan->tcp.isn;
+	struct ab_loser loser = { .isn = lan->tcp.isn, .class = lan->class };
 	if (!make_try_key(&key, lan_key, lan, link))
 		return 0;
 	const struct ab_flow *entry = bpf_map_lookup_elem(&embryos, &key);
 	if (!entry || entry->other_port != lan_key->local_port || !is_same_addr(&entry->other_local, &lan_key->local))
 		return 0;
+	if (ab_is_race(lan->tcp.tries) && !ab_tries_are_free(lan->tcp.tries))
+		loser.sent = entry->tcp.tries;
 	bpf_map_delete_elem(&embryos, &key);
-	return bpf_map_update_elem(&losers, &key, &isn, BPF_ANY);
+	return bpf_map_update_elem(&losers, &key, &loser, BPF_ANY);
 }
 
 struct retiring {

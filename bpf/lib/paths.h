@@ -34,7 +34,7 @@ static __noinline struct ab_paths *begin_paths(struct ab_scratch *s, const union
 static __always_inline void know_paths(struct ab_scratch *s, const struct ab_choice *now, const struct packet *p)
 {
 	__u32 tells = p->proto == IPPROTO_TCP && is_first_syn(p);
-	ab_know_nothing(&s->request);
+	ab_know_nothing(&s->request, tells && now->lifetime_ns);
 	s->opening.sent = 0;
 	if (!now->lifetime_ns)
 		return;
@@ -46,11 +46,14 @@ static __always_inline void know_paths(struct ab_scratch *s, const struct ab_cho
 /* The flow that s->decision is of has been bound. If it asks, no other does. */
 static __noinline int note_asked(const struct ab_scratch *s, const struct packet *p)
 {
-	if (s->decision.why != AB_WHY_UNKNOWN)
+	__u32 asked = s->opening.sent ? ab_asked_links(&s->request, &s->decision) : 0;
+	struct ab_paths *paths = asked ? paths_to(&p->dst) : NULL;
+	if (!paths)
 		return 0;
-	struct ab_paths *paths = paths_to(&p->dst);
-	if (paths)
-		paths->path[s->decision.target & (AB_MAX_LINKS - 1)].asked_ns = tick_ns();
+	__u64 now_ns = tick_ns();
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++)
+		if (asked >> i & 1)
+			paths->path[i].asked_ns = now_ns;
 	return 0;
 }
 
@@ -62,19 +65,37 @@ static __always_inline __u32 take_sent(struct ab_flow *wan)
 	return sent;
 }
 
+/* `p` answers the SYN that took `link` at `sent`, of a flow of `class`. */
+static __always_inline void learn_response(struct ab_scratch *s, const struct packet *p, __u32 class, __u32 sent,
+					   __u32 link)
+{
+	const struct ab_choice *now = sent ? choice_of(class, p->family) : NULL;
+	if (!now || !now->lifetime_ns)
+		return;
+	struct ab_paths *paths = paths_to(&p->src) ?: begin_paths(s, &p->src);
+	if (paths)
+		ab_learn_answer(now, &paths->path[link & (AB_MAX_LINKS - 1)], sent, time_ns());
+}
+
 /* `p` is the first that answers the attempt of `wan`, whose SYN took `link`: it fits that. */
 __noinline int learn_answer(struct packet *p, struct ab_flow *wan, __u32 link)
 {
 	struct ab_scratch *s = scratch();
 	if (!s || !p || !wan || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
 		return 0;
-	__u32 sent = take_sent(wan);
-	const struct ab_choice *now = sent ? choice_of(wan->class, p->family) : NULL;
-	if (!now || !now->lifetime_ns)
+	learn_response(s, p, wan->class, take_sent(wan), link);
+	return 0;
+}
+
+/* `p` answers the try over `link` that another has beaten: it fits that. */
+__noinline int learn_loser(struct packet *p, struct ab_loser *loser, __u32 link)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p || !loser)
 		return 0;
-	struct ab_paths *paths = paths_to(&p->src) ?: begin_paths(s, &p->src);
-	if (paths)
-		ab_learn_answer(now, &paths->path[link & (AB_MAX_LINKS - 1)], sent, time_ns());
+	__u32 sent = loser->sent;
+	loser->sent = 0;
+	learn_response(s, p, loser->class, sent, link);
 	return 0;
 }
 

@@ -231,13 +231,15 @@ static __noinline int answers_loser(struct packet *p, struct ab_flow_key *wan_ke
 {
 	if (p->proto != IPPROTO_TCP || !p->has_ports_header || !(p->tcp_flags & (TCP_SYN | TCP_RST)))
 		return 0;
-	const __u32 *isn = bpf_map_lookup_elem(&losers, wan_key);
-	if (!isn)
+	struct ab_loser *loser = bpf_map_lookup_elem(&losers, wan_key);
+	if (!loser)
 		return 0;
 	if ((p->tcp_flags & (TCP_RST | TCP_ACK)) == TCP_RST)
-		return p->seq == *isn ? AB_REASON_PROBE_LATE : 0;
-	__u32 fits = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK) && p->ack - *isn - 1 < 0x10000;
-	return fits ? AB_REASON_LATE_ANSWER : 0;
+		return p->seq == loser->isn ? AB_REASON_PROBE_LATE : 0;
+	if ((p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK) || p->ack - loser->isn - 1 >= 0x10000)
+		return 0;
+	learn_loser(p, loser, wan_key->side - AB_SIDE_LINK(0));
+	return AB_REASON_LATE_ANSWER;
 }
 
 #define TCP_OPTIONS_MAX 40

@@ -16,6 +16,7 @@
 #include "hash.h"
 #include "paths.h"
 #include "pick.h"
+#include "soonest.h"
 #include "tries.h"
 
 /* The classes of targets that a flow's memory of failures tells apart. Up to 16 targets, each is one of its own; beyond,
@@ -175,6 +176,8 @@ static __always_inline void ab_choose(const struct ab_choice *now, const struct 
 	if (size > 1 && q->race && !q->retried) {
 		d->target = ab_nth(&q->pool, q->draw % size);
 		d->why = now->holds ? AB_WHY_PROBED : AB_WHY_RACE;
+	} else if (size > 1 && now->dispatch == AB_DISPATCH_SOONEST) {
+		ab_choose_soonest(now, gauges, q, d);
 	} else if (size > 1 && !ab_choose_path(q, d)) {
 		ab_dispatch(now, gauges, table, q, size, d);
 	}

@@ -10,6 +10,9 @@
  * becomes of that one. So n links cost a prefix n flows in a lifetime (Peng eq. 12), and no flow follows a value that has expired.
  * Where nothing is known and all have been asked, and for a prefix from which nothing ever came, the class chooses as if it did
  * not learn.
+ *
+ * A class whose flows may race (race.h) asks by races instead, each of all links at once, and only where there is something to
+ * ask; so does a flow to a prefix from which nothing ever came. The answers of losers tell, too.
  */
 #ifndef ANABRANCH_POLICY_PATHS_H
 #define ANABRANCH_POLICY_PATHS_H
@@ -101,14 +104,16 @@ AB_GLOBAL int ab_know(const struct ab_choice *now, const struct ab_paths *paths,
 	}
 	q->fresh = fresh;
 	q->unknown = tells ? unknown : 0;
+	q->untold = 0;
 	return 0;
 }
 
-/* Nothing is known of its destination. */
-static __always_inline void ab_know_nothing(struct ab_request *q)
+/* Nothing is known of its destination; `tells`: it would tell. */
+static __always_inline void ab_know_nothing(struct ab_request *q, __u32 tells)
 {
 	q->fresh = 0;
 	q->unknown = 0;
+	q->untold = tells;
 }
 
 /* The link of the least response time; there is one in `links`. */
@@ -129,22 +134,47 @@ AB_GLOBAL __u32 ab_fastest(const struct ab_request *q, __u32 links)
 	return leader;
 }
 
-/* Whether what is known of the destination chooses among the pool. What has failed on a link, or found no port, asks nothing. */
+/* The links of the pool that are known for the destination. */
+static __always_inline __u32 ab_known_links(const struct ab_request *q)
+{
+	return q->fresh & q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);
+}
+
+/* Whether the flow is sent to a link of the pool to tell. What has failed on a link, or found no port, asks nothing. */
+static __always_inline int ab_ask_path(const struct ab_request *q, struct ab_decision *d)
+{
+	__u32 unknown = q->unknown & q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);
+
+	if (!unknown || q->avoid.word[0])
+		return 0;
+	d->target = ab_nth_bit(unknown, 0);
+	d->why = AB_WHY_UNKNOWN;
+	return 1;
+}
+
+/* Whether what is known of the destination chooses among the pool. */
 static __always_inline int ab_choose_path(const struct ab_request *q, struct ab_decision *d)
 {
-	__u32 pool = q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);
-	__u32 fresh = q->fresh & pool, unknown = q->unknown & pool;
+	__u32 fresh = ab_known_links(q);
 
-	if (unknown && !q->avoid.word[0]) {
-		d->target = ab_nth_bit(unknown, 0);
-		d->why = AB_WHY_UNKNOWN;
+	if (ab_ask_path(q, d))
 		return 1;
-	}
 	if (!fresh)
 		return 0;
 	d->target = ab_fastest(q, fresh);
 	d->why = AB_WHY_RESPONSE;
 	return 1;
+}
+
+/* The flow of the decision has been bound: links that it is to tell of are asked by no other in a lifetime. A race asks all of the
+ * pool. Returns them, as bits. */
+static __always_inline __u32 ab_asked_links(const struct ab_request *q, const struct ab_decision *d)
+{
+	__u32 pool = q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);
+
+	if (d->why == AB_WHY_RACE)
+		return pool;
+	return d->why == AB_WHY_UNKNOWN ? 1u << (d->target & (AB_MAX_LINKS - 1)) : 0;
 }
 
 #endif

@@ -22,11 +22,17 @@
 
 #define AB_RACE_SECOND_NS 1000000000ull
 
+/* Whether there is something that only a race tells: always, but where flows tell (paths.h). */
+static __always_inline int ab_asks_race(const struct ab_choice *now, const struct ab_request *q)
+{
+	return !now->lifetime_ns || q->untold || q->unknown & now->usable.word[0];
+}
+
 /* Whether a flow that begins with a SYN of `payload` bytes may race, but for the rate. */
 static __always_inline int ab_may_race(const struct ab_choice *now, const struct ab_request *q, __u32 payload)
 {
 	return now->races && !payload && q->route == AB_NO_TARGET && q->session == AB_NO_TARGET &&
-	       q->endpoint == AB_NO_TARGET;
+	       q->endpoint == AB_NO_TARGET && ab_asks_race(now, q);
 }
 
 /*

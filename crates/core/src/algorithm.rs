@@ -86,7 +86,7 @@ const PASSIVE_MIN: Duration = Duration::from_secs(1);
 const PASSIVE_MAX: Duration = Duration::from_secs(3600);
 
 /// Of links nobody keeps a consistent table.
-const DISPATCHES: [(&str, Dispatch); 7] = [
+const DISPATCHES: [(&str, Dispatch); 8] = [
     ("weighted", Dispatch::Weighted),
     ("best", Dispatch::Best),
     ("random", Dispatch::Random),
@@ -94,6 +94,7 @@ const DISPATCHES: [(&str, Dispatch); 7] = [
     ("hash-sum", Dispatch::HashSum),
     ("random-two", Dispatch::RandomTwo),
     ("turns", Dispatch::Turns),
+    ("soonest", Dispatch::Soonest),
 ];
 
 const GRANULARITIES: [(&str, Granularity); 4] = [
@@ -145,6 +146,7 @@ impl Algorithm {
     /// What the data path counts for it.
     pub fn load(&self) -> Load {
         match self.measure.taken {
+            _ if self.dispatch == Dispatch::Soonest => Load::Active,
             Taken::AtChoice(load) => load,
             Taken::Never | Taken::EveryPeriod(_) | Taken::BackToBack(_) | Taken::ByPolicy(_) => {
                 Load::Dispatched
@@ -282,6 +284,8 @@ pub enum TupleError {
         measure::names_of(Measure::ranks)
     )]
     MeasureDoesNotRank,
+    #[error("dispatch `soonest` needs bit/s that links can carry: measure \"capacity\"")]
+    MeasureOfNoRate,
     #[error(
         "`period` is for measures taken every period: {}",
         measure::names_of(Measure::is_periodic)
@@ -471,6 +475,9 @@ impl Tuple {
             Dispatch::Best if !self.measure.ranks() => {
                 return Err(TupleError::MeasureDoesNotRank);
             }
+            Dispatch::Soonest if !self.measure.is_own() => {
+                return Err(TupleError::MeasureOfNoRate);
+            }
             _ => {}
         }
         if self.by_rate && !self.measure.by_rate {
@@ -483,7 +490,9 @@ impl Tuple {
             Granularity::Packet if self.probe.is_some() => Err(TupleError::RaceOfPacket("probe")),
             _ if self.race.is_some() && self.probe.is_some() => Err(TupleError::RaceAndProbe),
             Granularity::Packet if self.passive.is_some() => Err(TupleError::PassiveOfPacket),
-            Granularity::Packet if self.measure.counts_live_flows() => {
+            Granularity::Packet
+                if self.measure.counts_live_flows() || self.dispatch == Dispatch::Soonest =>
+            {
                 Err(TupleError::MeasureOfFlows(self.measure.name))
             }
             _ => Ok(()),

@@ -129,6 +129,8 @@ const BLIND: Algorithm = Algorithm {
 
 /// Far above what a site opens, and far below what a link notices.
 const RACES_PER_S: u32 = 1000;
+/// There is one for a prefix in a lifetime: that many new prefixes a second.
+const ADAPTIVE_RACES_PER_S: u32 = 100;
 /// Round trips hardly change within minutes (Lin, Tsao and Leong 2007 figure 1b); what stands in front of a link does.
 const PASSIVE: Duration = Duration::from_secs(60);
 
@@ -173,7 +175,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 35] = [
+pub static ROWS: [Row; 36] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -384,6 +386,19 @@ pub static ROWS: [Row; 35] = [
         },
         "least response time that flows have met for the destination's prefix; a link not known for it is tried by one; where nothing is, as RR",
         "Akella et al. in Peng 2005 §2.3, §4.1.1",
+    ),
+    gateway(
+        "adaptive",
+        Algorithm {
+            measure: &measure::CAPACITY,
+            dispatch: Dispatch::Soonest,
+            retry: Retry::Elsewhere,
+            races_per_s: Some(ADAPTIVE_RACES_PER_S),
+            passive: Some(PASSIVE),
+            ..PERIODIC
+        },
+        "where the flow is expected to be done first, by what links deliver and how fast their destinations answer; a race where nothing is known",
+        "docs/adaptive.md",
     ),
     Row {
         name: "packet",
@@ -653,6 +668,11 @@ impl Policy {
             Policy::Trunk(spread) => spread.state(),
         };
         let probes = match self {
+            Policy::Gateway(algorithm)
+                if algorithm.races_per_s.is_some() && algorithm.passive.is_some() =>
+            {
+                "for a connection to each prefix in a lifetime a SYN and a RST over each other link"
+            }
             Policy::Gateway(algorithm) if algorithm.races_per_s.is_some() => {
                 "for each connection a SYN and a RST over each other link"
             }

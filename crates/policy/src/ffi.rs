@@ -101,6 +101,7 @@ unsafe extern "C" {
     fn ab_native_may_race(now: *const abi::Choice, q: *const abi::Request, payload: u32) -> c_int;
     fn ab_native_spend_race(now: *const abi::Choice, full_ns: u64, now_ns: u64) -> u64;
     fn ab_native_rivals(q: *const abi::Request, first: u32) -> u32;
+    fn ab_native_asked_links(q: *const abi::Request, d: *const abi::Decision) -> u32;
     fn ab_native_next_rival(first: u32, step: u32) -> u32;
     fn ab_native_try(link: u32) -> u32;
     fn ab_native_try_link(one: u32) -> u32;
@@ -286,6 +287,7 @@ pub fn know(now: &abi::Choice, paths: &abi::Paths, now_ns: u64, tells: bool) -> 
     Known {
         fresh: request.fresh,
         unknown: request.unknown,
+        untold: request.untold != 0,
         response_us: request.response_us,
     }
 }
@@ -298,6 +300,11 @@ pub fn may_race(now: &abi::Choice, request: &abi::Request, payload: u32) -> bool
 pub fn spend_race(now: &abi::Choice, full_ns: u64, now_ns: u64) -> u64 {
     // SAFETY: as above.
     unsafe { ab_native_spend_race(now, full_ns, now_ns) }
+}
+
+pub fn asked_links(request: &abi::Request, decision: &abi::Decision) -> u32 {
+    // SAFETY: both are initialised; the callee reads them.
+    unsafe { ab_native_asked_links(request, decision) }
 }
 
 pub fn rivals(request: &abi::Request, first: u16) -> u32 {

@@ -18,6 +18,7 @@
 //! | [`Dispatch::Table`] | the consistent table's entry for the CRC-32 (Eisenbud et al. 2016) | |
 //! | [`Dispatch::RandomTwo`] | of two at random the one with least load for its weight (Mitzenmacher 2001) | as Weighted |
 //! | [`Dispatch::Turns`] | each in turn | |
+//! | [`Dispatch::Soonest`] | least expected time of a flow: round trips of its destination, and its share of the link | lower index |
 //!
 //! Where flows tell of their destinations ([`paths`]), the fastest of the links that are known for the flow's decides before that.
 //!
@@ -158,16 +159,18 @@ pub fn choose(now: &Choice, gauges: &Gauges, table: &Consistent, request: &Reque
     choose_and_race(now, gauges, table, request).0
 }
 
-/// The same, and the links beside the target that a SYN which is to race takes, as bits: `ab_rivals` of `bpf/policy/race.h`.
+/// The same; the links beside the target that a SYN which is to race takes, as bits: `ab_rivals` of `bpf/policy/race.h`; and
+/// those that no other flow is to ask, once this one is bound: `ab_asked_links` of `bpf/policy/paths.h`.
 pub fn choose_and_race(
     now: &Choice,
     gauges: &Gauges,
     table: &Consistent,
     request: &Request,
-) -> (Decision, u32) {
+) -> (Decision, u32, u32) {
     let mut raw = request.raw();
     let tried = request.tried.0.into();
     let decision = ffi::choose(now, gauges, table, &mut raw, tried, request.full);
+    let asked = ffi::asked_links(&raw, &decision);
     let decision =
         Decision::try_from(decision).expect("choose.h and the enumeration know the same reasons");
     let rivals = match decision {
@@ -177,7 +180,7 @@ pub fn choose_and_race(
         } => ffi::rivals(&raw, first),
         _ => 0,
     };
-    (decision, rivals)
+    (decision, rivals, asked)
 }
 
 impl Request {
@@ -192,6 +195,7 @@ impl Request {
             race: self.race.into(),
             fresh: self.known.fresh,
             unknown: self.known.unknown,
+            untold: self.known.untold.into(),
             response_us: self.known.response_us,
             ..abi::Request::default()
         }

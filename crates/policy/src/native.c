@@ -159,6 +159,11 @@ __u64 ab_native_spend_race(const struct ab_choice *now, __u64 full_ns, __u64 now
 	return ab_spend_race(now, full_ns, now_ns);
 }
 
+__u32 ab_native_asked_links(const struct ab_request *q, const struct ab_decision *d)
+{
+	return ab_asked_links(q, d);
+}
+
 __u32 ab_native_rivals(const struct ab_request *q, __u32 first)
 {
 	return ab_rivals(q, first);

@@ -17,8 +17,17 @@ pub struct Known {
     pub fresh: u32,
     /// Links that the flow may be sent over to tell theirs.
     pub unknown: u32,
+    /// It tells, and nothing was ever told of its destination.
+    pub untold: bool,
     /// Of the links of `fresh`.
     pub response_us: [u32; MAX_LINKS],
+}
+
+impl Known {
+    /// Whether the flow that asks will tell.
+    pub fn tells(&self) -> bool {
+        self.untold || self.unknown != 0
+    }
 }
 
 impl Choice {
@@ -27,7 +36,10 @@ impl Choice {
     pub fn know(&self, paths: Option<&Paths>, now_ns: u64, tells: bool) -> Known {
         match paths.filter(|_| self.learns()) {
             Some(paths) => ffi::know(self, paths, now_ns, tells),
-            None => Known::default(),
+            None => Known {
+                untold: tells && self.learns(),
+                ..Known::default()
+            },
         }
     }
 

@@ -72,6 +72,7 @@ fn known() -> impl Strategy<Value = Known> {
     (links(), links(), response_us).prop_map(|(fresh, unknown, response_us)| Known {
         fresh,
         unknown,
+        untold: false,
         response_us: response_us.try_into().expect("one of each link"),
     })
 }
@@ -120,6 +121,7 @@ fn by_path(pool: &[usize], request: &Request) -> Option<(usize, Why)> {
         fresh,
         unknown,
         response_us,
+        ..
     } = request.known;
     let of = |links: u32| {
         let pool = pool.iter().copied().filter(|link| *link < MAX_LINKS);
@@ -171,7 +173,7 @@ fn model(dispatch: Dispatch, candidates: &[Candidate], request: &Request) -> Dec
                 Why::RandomTwo,
             )
         }
-        Dispatch::Table => unreachable!("it has a test of its own"),
+        Dispatch::Table | Dispatch::Soonest => unreachable!("they have tests of their own"),
     };
     let path = by_path(&pool, request);
     let (target, why) = match (dispatch, path) {

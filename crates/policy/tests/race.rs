@@ -20,7 +20,7 @@ fn raced(choice: &Choice, draw: u32) -> (u16, u32) {
         draw,
         ..Request::default()
     };
-    let (decision, rivals) = choose_and_race(choice, &Gauges::default(), &NO_TABLE, &request);
+    let (decision, rivals, _) = choose_and_race(choice, &Gauges::default(), &NO_TABLE, &request);
     assert_eq!(decision.why, Why::Race);
     (decision.target.expect("a link"), rivals)
 }
@@ -160,7 +160,7 @@ fn one_usable_link_is_no_race() {
         ..Request::default()
     };
     let alone = racing(0b100, 1);
-    let (decision, rivals) = choose_and_race(&alone, &Gauges::default(), &NO_TABLE, &request);
+    let (decision, rivals, _) = choose_and_race(&alone, &Gauges::default(), &NO_TABLE, &request);
     assert_eq!((decision.why, rivals), (Why::OnlyOne, 0));
 }
 
@@ -185,7 +185,7 @@ proptest! {
     ) {
         let choice = Choice { holds: 1, ..racing(usable.into(), 1) };
         let request = Request { race: true, draw, ..Request::default() };
-        let (decision, rivals) = choose_and_race(&choice, &Gauges::default(), &NO_TABLE, &request);
+        let (decision, rivals, _) = choose_and_race(&choice, &Gauges::default(), &NO_TABLE, &request);
         prop_assert_eq!(decision.why, Why::Probed);
         let mut attempt = Attempt::probe(decision.target.expect("a link"), rivals);
         prop_assert_eq!(links(&attempt), usable);

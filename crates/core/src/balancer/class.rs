@@ -5,7 +5,7 @@ use std::ops::BitOr;
 use std::time::Duration;
 
 use anabranch_policy::abi::{self, SPARE_MAX};
-use anabranch_policy::{Choice, Family, Granularity, PerFamily};
+use anabranch_policy::{Choice, Dispatch, Family, Granularity, PerFamily};
 
 use super::links::{Link, Links, difference};
 use super::own::Own;
@@ -464,6 +464,15 @@ impl Class {
         }
     }
 
+    /// The capacity of the link that has the greatest weight: of those that are not usable, none is compared.
+    fn most_bps(&self, links: &Links) -> u64 {
+        let usable = self.usable();
+        let weights = self.own.iter().flat_map(Own::weights);
+        let all = links.ids().zip(weights);
+        let used = all.filter(|(link, _)| usable.contains(*link));
+        used.map(|(_, bps)| *bps).max().unwrap_or_default()
+    }
+
     // ---- the choice
 
     /// Has the choices installed as they stand, those that differ, if the counters are known from which they count.
@@ -503,6 +512,10 @@ impl Class {
             except: sessions.except(),
             ..Choice::default()
         };
+        if algorithm.dispatch == Dispatch::Soonest {
+            choice.flow_us = links.sizes.alone_us(self.most_bps(links));
+            choice.rounds = links.sizes.rounds();
+        }
         for (target, share) in choice.target.iter_mut().zip(&self.shares) {
             // The programs count in 32 bits and subtract modulo 2^32.
             let ahead = self.flows_ahead(links, share);

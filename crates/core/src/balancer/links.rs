@@ -9,7 +9,7 @@ use crate::availability::{Answers, Availability, State, Suspicion};
 use crate::bandwidth::LinkLoad;
 use crate::config::Config;
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec};
-use crate::measure::Mixture;
+use crate::measure::{FlowSizes, Mixture};
 use crate::rounds::{PACE, Rounds};
 use crate::time::Time;
 
@@ -203,6 +203,7 @@ impl Path {
 pub(super) struct Links {
     all: Vec<Link>,
     pub(super) mixture: Mixture,
+    pub(super) sizes: FlowSizes,
     /// The family of the fixed node, if a class's measure asks it.
     pub(super) node: Option<Family>,
     started: Time,
@@ -216,6 +217,7 @@ impl Links {
         Links {
             all: specs.into_iter().map(link).collect(),
             mixture: Mixture::default(),
+            sizes: FlowSizes::default(),
             node: None,
             started: now,
             counted: None,
@@ -226,6 +228,7 @@ impl Links {
     pub(super) fn succeed(&mut self, before: Links, config: &Config) {
         self.counted = before.counted;
         self.mixture = before.mixture;
+        self.sizes = before.sizes;
         for (link, before) in self.all.iter_mut().zip(before.all) {
             link.counters = before.counters;
             link.is_counted = before.is_counted;
@@ -308,10 +311,17 @@ impl Links {
     pub(super) fn handle_counters(&mut self, now: Time, counters: &[LinkCounters]) {
         let elapsed = now.since(self.counted.replace(now).unwrap_or(self.started));
         let mut site = Traffic::default();
+        let mut opened = 0;
         for (link, &counters) in self.all.iter_mut().zip(counters) {
+            opened += counters
+                .flows
+                .opened
+                .saturating_sub(link.counters.flows.opened);
             site += link.count(now, counters);
         }
         self.mixture.add(elapsed, site.tx_bytes, site.rx_bytes);
+        self.sizes
+            .add(elapsed, site.tx_bytes + site.rx_bytes, opened);
     }
 
     /// What happened to the links, in the order of their ids.

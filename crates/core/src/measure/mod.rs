@@ -4,6 +4,7 @@
 //! cannot do without. Whoever chooses asks it and nothing else: no code beyond its file knows a measure by its name.
 
 mod active;
+mod capacity;
 mod carried;
 mod carried_way;
 mod dispatched;
@@ -29,6 +30,7 @@ use crate::own::OwnPolicy;
 use crate::rules::Direction;
 
 pub use active::ACTIVE;
+pub use capacity::{CAPACITY, FlowSizes};
 pub use carried::CARRIED;
 pub use carried_way::CARRIED_WAY;
 pub use dispatched::DISPATCHED;
@@ -39,7 +41,7 @@ pub use st_mix::{Mixture, ST_MIX};
 pub use st_out::ST_OUT;
 
 /// Every measure, as files may name it.
-pub static MEASURES: [&Measure; 9] = [
+pub static MEASURES: [&Measure; 10] = [
     &NONE,
     &DISPATCHED,
     &ACTIVE,
@@ -49,6 +51,7 @@ pub static MEASURES: [&Measure; 9] = [
     &ST_IN,
     &ST_MIX,
     &RESPONSE,
+    &CAPACITY,
 ];
 
 #[cfg(any(test, feature = "toys"))]

@@ -86,6 +86,9 @@ impl Policy {
             flows_per_host: self.flows_per_host,
             races: self.races,
             holds: self.holds.into(),
+            // As 50 kB are to 10 Mbit/s.
+            flow_us: 40_000,
+            rounds: 4,
             session_ns: self.session_s * 1_000_000_000,
             lifetime_ns: self.lifetime_s * 1_000_000_000,
             working: Set::of_word(self.usable),
@@ -218,7 +221,7 @@ fn time() -> impl Strategy<Value = u64> {
 
 /// The simulator's gateway knows no routes by one link, no excepted ports and no table of shares.
 fn policy() -> impl Strategy<Value = Policy> {
-    let dispatch = select(&SCHEMES[..]);
+    let dispatch = prop_oneof![4 => select(&SCHEMES[..]), 1 => Just(Dispatch::Soonest)];
     let granularity = prop_oneof![
         2 => Just(Granularity::Connection),
         1 => Just(Granularity::Session),

@@ -460,6 +460,7 @@ impl Gateway {
             return self.inbound_routed(net, link, &packet);
         }
         if packet.segment.kind == Kind::SynAck {
+            self.nat.answer_late(net.now(), packet.from);
             self.hear_syn_ack(net, link, &packet);
         }
         match self.nat.follow_in(net.now(), link, &packet) {

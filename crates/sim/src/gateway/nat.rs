@@ -137,8 +137,8 @@ struct Chosen {
     rivals: u32,
     /// Probes take them, and the SYN waits.
     waits: bool,
-    /// The flow is to tell what the link is for its destination.
-    asks: bool,
+    /// What no other flow is to ask of its destination's prefix: links, as bits.
+    asked: u32,
 }
 
 /// A flow that is to be bound.
@@ -665,10 +665,8 @@ impl Nat {
 
     /// No other flow asks what this one is to tell (`note_asked` of bpf/lib/paths.h).
     fn note_asked(&mut self, net: &Net, flow: FlowId, chosen: Chosen) {
-        if chosen.asks {
-            let prefix = self.opening(flow).prefix;
-            self.told.ask(net.now(), prefix, chosen.link);
-        }
+        let prefix = self.opening(flow).prefix;
+        self.told.ask(net.now(), prefix, chosen.asked);
     }
 
     /// The link of a new flow (`choose_link` of bpf/lib/open.h), which may race or not. Those of `avoided` it takes if no other
@@ -702,12 +700,12 @@ impl Nat {
         }
         let choice = self.choices.get(class.index()).unwrap_or(&self.choices[0]);
         request.draw = self.draws.next(class, choice, request.race);
-        let (decision, rivals) = choose_and_race(choice, &self.gauges, &NO_TABLE, &request);
+        let (decision, rivals, asked) = choose_and_race(choice, &self.gauges, &NO_TABLE, &request);
         Some(Chosen {
             link: LinkId(decision.target?),
             rivals,
             waits: decision.why == Why::Probed,
-            asks: decision.why == Why::Unknown,
+            asked: if request.known.tells() { asked } else { 0 },
         })
     }
 
@@ -903,8 +901,20 @@ impl Nat {
             self.count_move(current.0, link);
         }
         let all = others.into_iter().chain([current]);
-        let losers = all.filter(|(lost, _)| is_race && *lost != link).collect();
+        let losers: Vec<_> = all.filter(|(lost, _)| is_race && *lost != link).collect();
+        for &(lost, peer) in &losers {
+            let one = self.one_try(&entry, lost);
+            self.told.lose(peer, entry.class, one);
+        }
         Some(Won { earlier, losers })
+    }
+
+    /// The connection at the server that a race has begun answers when another has won it (`answers_loser` of bpf/lib/tcp.h).
+    pub(super) fn answer_late(&mut self, now: Time, from: SideId) {
+        if let Some((class, sent, one)) = self.told.take_loser(from) {
+            self.told
+                .learn(now, &self.choices[class.index()], sent, one);
+        }
     }
 
     fn count_move(&mut self, from: LinkId, to: LinkId) {

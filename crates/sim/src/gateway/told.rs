@@ -2,9 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_core::{LinkId, Time};
+use anabranch_core::{ClassId, LinkId, Time};
 use anabranch_policy::abi::Choice;
 use anabranch_policy::paths::{Known, Paths, Prefix, syn_sent};
+
+use crate::net::SideId;
+
+/// As many as the programs remember.
+const LOSERS_MAX: usize = 4096;
 
 /// A SYN over one link.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +31,9 @@ pub(super) struct Told {
     /// When the SYN of a try took its link: by its place and side. What was sent
     /// twice is not among them.
     sent: BTreeMap<(usize, LinkId), u32>,
+    /// Of tries that lost a race, by their connection at the server, which will answer them all the same: class and time of
+    /// their SYN.
+    lost: BTreeMap<SideId, (ClassId, u32, Try)>,
 }
 
 impl Told {
@@ -38,10 +46,15 @@ impl Told {
         choice.know(self.paths(prefix), now.as_nanos(), tells)
     }
 
-    /// A flow was sent over a link for nothing else than to tell.
-    pub(super) fn ask(&mut self, now: Time, prefix: Prefix, link: LinkId) {
-        if let Some(paths) = self.prefixes.get_mut(&prefix) {
-            paths.path[link.index()].asked_ns = now.as_nanos();
+    /// A flow is to tell of these links, as bits.
+    pub(super) fn ask(&mut self, now: Time, prefix: Prefix, links: u32) {
+        let Some(paths) = self.prefixes.get_mut(&prefix).filter(|_| links != 0) else {
+            return;
+        };
+        for (link, path) in paths.path.iter_mut().enumerate() {
+            if links >> link & 1 == 1 {
+                path.asked_ns = now.as_nanos();
+            }
         }
     }
 
@@ -55,12 +68,33 @@ impl Told {
 
     /// A try is the first of its attempt to be answered.
     pub(super) fn answer(&mut self, now: Time, choice: &Choice, one: Try) {
-        let sent = self.sent.remove(&(one.place, one.side));
-        if let Some(sent) = sent.filter(|_| choice.learns()) {
+        if let Some(sent) = self.sent.remove(&(one.place, one.side)) {
+            self.learn(now, choice, sent, one);
+        }
+    }
+
+    /// The SYN that a try sent at `sent`, of [`syn_sent`], has been answered.
+    pub(super) fn learn(&mut self, now: Time, choice: &Choice, sent: u32, one: Try) {
+        if choice.learns() {
             let paths = self.prefixes.entry(one.prefix).or_default();
             let path = &mut paths.path[one.link.index()];
             choice.learn_answer(path, sent, now.as_nanos());
         }
+    }
+
+    /// Another try of its race was answered first. `peer` is the connection at the server that this one began.
+    pub(super) fn lose(&mut self, peer: SideId, class: ClassId, one: Try) {
+        if let Some(sent) = self.sent.remove(&(one.place, one.side)) {
+            self.lost.insert(peer, (class, sent, one));
+        }
+        if self.lost.len() > LOSERS_MAX {
+            self.lost.pop_first();
+        }
+    }
+
+    /// What that was, which is now answered.
+    pub(super) fn take_loser(&mut self, peer: SideId) -> Option<(ClassId, u32, Try)> {
+        self.lost.remove(&peer)
     }
 
     /// Its SYN is repeated before it was answered.

@@ -26,7 +26,7 @@ impl FlowId {
 }
 
 /// One side of a connection. Names nothing any more once its place was given to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SideId {
     pub(super) index: u32,
     pub(super) generation: u32,
