@@ -269,6 +269,29 @@ struct ab_loser {
 	__u32 sent;  /* as ab_syn_sent(), if the answer of another beat its own; 0: its answer tells nothing */
 };
 
+/* A connection that was opened, of a class whose destinations are surveyed. */
+struct ab_opened {
+	union ab_addr remote;
+	__be16 remote_port;
+	__u8 class;
+	__u8 zero[5];
+};
+
+/* A probe of such a destination, and what it will be known by when it is answered. */
+struct ab_question_key {
+	union ab_addr remote;
+	__be16 remote_port;
+	__be16 local_port;
+	__u32 link;
+};
+
+struct ab_question {
+	__u32 number; /* of the RST that answers it, host order */
+	__u32 sent;   /* as ab_syn_sent() */
+	__u32 class;  /* for which it is known how long */
+	__u32 zero;
+};
+
 /* Per class, monotonic, atomic. live = opened - closed. */
 struct ab_class {
 	__u64 opened;

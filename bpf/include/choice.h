@@ -105,9 +105,9 @@ struct ab_choice {
 	__u32 holds;	      /* ... or waits while a probe does, and takes the target whose probe is answered first */
 	__u32 flow_us; /* AB_DISPATCH_SOONEST: what a flow takes alone on the target of the greatest weight ... */
 	__u32 rounds;  /* ... beside so many round trips to its destination */
-	__u32 zero;
+	__u32 surveys; /* what is known of a prefix is told by probes alone, of the destinations that are used most */
 	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
-	__u64 lifetime_ns; /* what flows tell of the way to a prefix is known for so long (policy/paths.h); 0: they tell nothing */
+	__u64 lifetime_ns; /* what is told of the way to a prefix is known for so long (policy/paths.h); 0: nobody tells anything */
 	struct ab_set usable;		   /* take new flows */
 	struct ab_set spare[AB_SPARE_MAX]; /* take those that `usable` and the tiers before have failed */
 	struct ab_set working;		   /* take new flows of some class: a route of the host may bind to any */

@@ -71,6 +71,7 @@ enum ab_fate {
 	X(UNKNOWN_RATE, DROPPED, "TCP segment of an unknown flow, beyond the host's rate of such")                     \
 	X(CLASS_DROPPED, DROPPED, "no usable link of its class, whose rule says drop")                                 \
 	X(RACE_OVER, DROPPED, "copy of a SYN that was answered before it left")                                        \
+	X(SURVEYED, DROPPED, "answer to a probe of a destination that is used much")                                   \
 	X(PROBE_LATE, DROPPED, "answer to a probe for a SYN that waits no more")                                       \
 	X(PROBE_VAIN, DROPPED, "answer to a probe for a SYN that made room for others")                                \
 	X(REWRITE_FAILED, DROPPED, "kernel helper refused the rewrite")                                                \

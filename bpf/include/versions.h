@@ -35,6 +35,8 @@
 	X(consistent, 6)                                                                                               \
 	X(turn, 8)                                                                                                     \
 	X(races, 10)                                                                                                   \
+	X(openings, 10)                                                                                                \
+	X(questions, 10)                                                                                               \
 	X(held, 10)                                                                                                    \
 	X(prefixes, 10)                                                                                                \
 	X(links, 9)                                                                                                    \

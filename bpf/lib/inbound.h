@@ -202,7 +202,7 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 		p->flags |= PACKET_CALL;
 	}
 	if (!flow)
-		return answers_loser(p, key) ?: stray_inbound(skb, p);
+		return answers_loser(p, key) ?: hear_survey(p, link) ?: stray_inbound(skb, p);
 	if (p->ttl <= 1)
 		return AB_REASON_TTL_IN;
 	/* What another LAN host sent is no traffic of the link. */

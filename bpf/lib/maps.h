@@ -133,8 +133,8 @@ struct ab_opening {
 	__u32 first_port;     /* where the walk over the ports begins */
 	__u32 reason;	      /* 0: found */
 	__u64 now;
-	__u32 sent; /* when its SYN takes a link, as ab_syn_sent(); 0: it tells nothing of that */
-	__u32 zero;
+	__u32 sent;    /* when its SYN takes a link, as ab_syn_sent(); 0: it tells nothing of that */
+	__u32 surveys; /* user space is to hear of it */
 };
 
 /* Who asked from outside, and which host of the LAN (prefix.h). */
@@ -172,6 +172,7 @@ struct ab_scratch {
 	struct ab_explanation explanation;
 	struct endpoints ends;
 	struct ab_asked_key asked;
+	struct ab_question_key question;
 	__u8 bytes[512];
 };
 AB_SCRATCH(scratch, struct ab_scratch)

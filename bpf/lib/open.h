@@ -12,6 +12,7 @@
 #include "embryo.h"
 #include "paths.h"
 #include "race.h"
+#include "survey.h"
 #include "tcp.h"
 
 /* Links looked at for one flow: where the first has no port left, two more. */
@@ -443,6 +444,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	if (refused)
 		return refused;
 	count_opening(s, o);
+	if (!is_settled(s) && s->opening.surveys)
+		report_opening(o->packet);
 	return note_asked(s, o->packet);
 }
 

@@ -33,9 +33,10 @@ static __noinline struct ab_paths *begin_paths(struct ab_scratch *s, const union
 /* Has s->request know what is known of the destination of `p`, and s->opening the time if `p` is to tell. */
 static __always_inline void know_paths(struct ab_scratch *s, const struct ab_choice *now, const struct packet *p)
 {
-	__u32 tells = p->proto == IPPROTO_TCP && is_first_syn(p);
+	__u32 tells = p->proto == IPPROTO_TCP && is_first_syn(p) && !now->surveys;
 	ab_know_nothing(&s->request, tells && now->lifetime_ns);
 	s->opening.sent = 0;
+	s->opening.surveys = now->surveys && p->proto == IPPROTO_TCP;
 	if (!now->lifetime_ns)
 		return;
 	ab_know(now, paths_to(&p->dst), &s->request, tick_ns(), tells);

@@ -265,6 +265,12 @@ pub struct PrefixesStatus {
     pub known: u64,
     /// ... of at most so many: another makes that forgotten which was used least recently.
     pub limit: u64,
+    /// Destinations that are probed because they are used most, each for its prefix, ...
+    #[serde(default)]
+    pub listed: u64,
+    /// ... and how often one was, over any link, since the daemon started.
+    #[serde(default)]
+    pub asked: u64,
 }
 
 /// What `anabranch status` shows of a trunk.

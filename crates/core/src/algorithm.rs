@@ -16,6 +16,7 @@ use crate::catalogue::{self, Policy, Target};
 use crate::link::{LinkSpec, RateNeed};
 use crate::measure::{self, Distance, Measure, Taken};
 use crate::rules::Direction;
+use crate::survey::Active;
 
 /// One algorithm as its tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Algorithm {
     /// For so long it is known what a flow has told of the response time of its link for its destination's prefix. The fastest of
     /// the links that are known for a flow's destination takes it; where none is, the rest of the tuple says.
     pub passive: Option<Duration>,
+    /// The same is told by probes of the destinations that are used most, and by nothing else.
+    pub active: Option<Active>,
 }
 
 /// What the measure is divided by before links are compared, where it says what links were given.
@@ -84,6 +87,9 @@ const PERIOD_MAX: Duration = Duration::from_secs(60);
 const RACES_PER_S_MAX: u32 = 100_000;
 const PASSIVE_MIN: Duration = Duration::from_secs(1);
 const PASSIVE_MAX: Duration = Duration::from_secs(3600);
+/// Destinations that are listed unless it is said.
+pub(crate) const LISTED: u32 = 100;
+const LISTED_MAX: u32 = 1000;
 
 /// Of links nobody keeps a consistent table.
 const DISPATCHES: [(&str, Dispatch); 8] = [
@@ -132,15 +138,24 @@ impl Algorithm {
             races_per_s: None,
             probes_per_s: None,
             passive: None,
+            active: None,
         }
     }
 
     /// How far away that looks which it chooses by.
     pub fn distance(&self) -> Distance {
-        match (self.races_per_s, self.probes_per_s, self.passive) {
-            (None, None, None) => self.measure.distance,
-            _ => Distance::Destination,
+        let looks_far = [self.races_per_s, self.probes_per_s]
+            .iter()
+            .any(Option::is_some);
+        match looks_far || self.lifetime().is_some() {
+            true => Distance::Destination,
+            false => self.measure.distance,
         }
+    }
+
+    /// For so long it is known what was told of the response time of a link for a prefix.
+    pub fn lifetime(&self) -> Option<Duration> {
+        self.passive.or(self.active.map(|active| active.lifetime()))
     }
 
     /// What the data path counts for it.
@@ -217,6 +232,10 @@ impl Algorithm {
         }
         if let Some(lifetime) = self.passive {
             parts.push(format!("passive = {:?}", in_s(lifetime)));
+        }
+        if let Some(active) = self.active {
+            parts.push(format!("active = {:?}", in_s(active.period())));
+            parts.push(format!("listed = {}", active.listed));
         }
         format!("{{ {} }}", parts.join(", "))
     }
@@ -315,6 +334,16 @@ pub enum TupleError {
     PassiveRange(Duration),
     #[error("`passive` learns from connections: granularity `packet` keeps none")]
     PassiveOfPacket,
+    #[error("`active` is {0:?}, allowed: {min} to {max}, in whole seconds", min = in_s(PASSIVE_MIN), max = in_s(PASSIVE_MAX))]
+    ActiveRange(Duration),
+    #[error("`active` asks about connections: granularity `packet` keeps none")]
+    ActiveOfPacket,
+    #[error("what `passive` has flows tell, `active` has probes tell: choose one of them")]
+    ActiveAndPassive,
+    #[error("`listed` is {0}, allowed: 1 to {LISTED_MAX} destinations")]
+    ListedRange(u32),
+    #[error("`listed` is for `active`: how many destinations that probes")]
+    ListedUnused,
     #[error("`name` has 1 to {max} letters, digits, '-' and '_'", max = NAME_CHARS_MAX)]
     Name,
     #[error("`name` is that of a policy of the catalogue, {0}: choose another")]
@@ -342,6 +371,8 @@ pub(crate) struct Tuple {
     race: Option<Frequency>,
     probe: Option<Frequency>,
     passive: Option<Span>,
+    active: Option<Span>,
+    listed: Option<u32>,
 }
 
 fn no_measure() -> &'static Measure {
@@ -400,6 +431,10 @@ struct Resolved {
     probes_per_s: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     passive_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    active_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listed: Option<u32>,
 }
 
 /// As a tuple, every part of it, whether it has a name or not.
@@ -415,6 +450,8 @@ impl Serialize for Algorithm {
             races_per_s: self.races_per_s,
             probes_per_s: self.probes_per_s,
             passive_ms: self.passive.map(|lifetime| lifetime.as_millis() as u64),
+            active_ms: self.active.map(|active| active.period().as_millis() as u64),
+            listed: self.active.map(|active| active.listed),
         }
         .serialize(serializer)
     }
@@ -442,6 +479,7 @@ impl TryFrom<&Tuple> for Algorithm {
             races_per_s: per_s(tuple.race, "race")?,
             probes_per_s: per_s(tuple.probe, "probe")?,
             passive: tuple.passive()?,
+            active: tuple.active()?,
         })
     }
 }
@@ -490,6 +528,11 @@ impl Tuple {
             Granularity::Packet if self.probe.is_some() => Err(TupleError::RaceOfPacket("probe")),
             _ if self.race.is_some() && self.probe.is_some() => Err(TupleError::RaceAndProbe),
             Granularity::Packet if self.passive.is_some() => Err(TupleError::PassiveOfPacket),
+            Granularity::Packet if self.active.is_some() => Err(TupleError::ActiveOfPacket),
+            _ if self.active.is_some() && self.passive.is_some() => {
+                Err(TupleError::ActiveAndPassive)
+            }
+            _ if self.active.is_none() && self.listed.is_some() => Err(TupleError::ListedUnused),
             Granularity::Packet
                 if self.measure.counts_live_flows() || self.dispatch == Dispatch::Soonest =>
             {
@@ -500,14 +543,25 @@ impl Tuple {
     }
 
     fn passive(&self) -> Result<Option<Duration>, TupleError> {
-        let Some(Span(lifetime)) = self.passive else {
+        let passive = self.passive.map(|Span(lifetime)| lifetime);
+        passive
+            .map(|lifetime| whole_seconds(lifetime, TupleError::PassiveRange))
+            .transpose()
+    }
+
+    fn active(&self) -> Result<Option<Active>, TupleError> {
+        let Some(Span(period)) = self.active else {
             return Ok(None);
         };
-        let is_whole = lifetime.subsec_nanos() == 0;
-        match (PASSIVE_MIN..=PASSIVE_MAX).contains(&lifetime) && is_whole {
-            true => Ok(Some(lifetime)),
-            false => Err(TupleError::PassiveRange(lifetime)),
+        let listed = self.listed.unwrap_or(LISTED);
+        if !(1..=LISTED_MAX).contains(&listed) {
+            return Err(TupleError::ListedRange(listed));
         }
+        let period = whole_seconds(period, TupleError::ActiveRange)?;
+        Ok(Some(Active {
+            period_s: period.as_secs() as u32,
+            listed,
+        }))
     }
 
     fn period(&self) -> Result<Option<Duration>, TupleError> {
@@ -523,6 +577,17 @@ impl Tuple {
                 }
             }
         }
+    }
+}
+
+fn whole_seconds(
+    time: Duration,
+    error: fn(Duration) -> TupleError,
+) -> Result<Duration, TupleError> {
+    let is_whole = time.subsec_nanos() == 0;
+    match (PASSIVE_MIN..=PASSIVE_MAX).contains(&time) && is_whole {
+        true => Ok(time),
+        false => Err(error(time)),
     }
 }
 

@@ -58,6 +58,9 @@ pub struct FlowRow {
 pub struct PrefixRow {
     /// Its addresses, as `198.51.100.0/24` or `2001:db8:1::/48`.
     pub prefix: String,
+    /// A destination in it is probed because it is used much.
+    #[serde(default)]
+    pub listed: bool,
     /// Each link of which something was told, or asked.
     pub paths: Vec<PathRow>,
 }

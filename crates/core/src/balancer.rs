@@ -8,10 +8,12 @@ mod class;
 mod links;
 mod own;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_policy::abi::{self, MAX_CLASSES, TIERS_MAX};
+use anabranch_policy::paths::Prefix;
 use anabranch_policy::{Choice, Family, PerFamily};
 
 use self::class::Class;
@@ -21,6 +23,7 @@ use crate::bandwidth::AvailableBandwidth;
 use crate::class::{ClassId, ClassSpec, Classes};
 use crate::config::{Config, ConfigError};
 use crate::link::{Admin, LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, RateNeed};
+use crate::survey::{Opening, Question, Survey};
 use crate::targets::{Reach, TargetRecord};
 use crate::time::Time;
 
@@ -142,6 +145,8 @@ pub enum Wakeup {
     Counters,
     /// A probe is due: [`Balancer::poll_probe`].
     Probe(LinkId, Family),
+    /// A destination is to be asked: [`Balancer::poll_question`].
+    Question(ClassId),
     /// A deadline or a patience ends: [`Balancer::handle_timeout`].
     Timeout(LinkId, Family),
 }
@@ -243,6 +248,8 @@ pub struct Balancer {
     links: Links,
     /// The default class, and what others there are.
     classes: BTreeMap<ClassId, Class>,
+    /// Of the classes that survey their destinations.
+    surveys: BTreeMap<ClassId, Survey>,
     started: Time,
     events: VecDeque<Event>,
 }
@@ -259,10 +266,16 @@ impl Balancer {
         check_links(&links)?;
         check_classes(&classes, &links, &config)?;
         let count = links.len();
+        let surveys = classes.iter().filter_map(|(id, spec)| {
+            let active = spec.algorithm.active?;
+            Some((*id, Survey::new(now, active)))
+        });
+        let surveys = surveys.collect();
         let class = |(id, spec)| (id, Class::new(now, spec, count));
         let mut balancer = Balancer {
             links: Links::new(now, links, &config),
             classes: classes.into_iter().map(class).collect(),
+            surveys,
             started: now,
             events: VecDeque::new(),
             config,
@@ -339,7 +352,31 @@ impl Balancer {
         }
     }
 
+    /// Whether some class surveys its destinations.
+    pub fn surveys(&self) -> bool {
+        !self.surveys.is_empty()
+    }
+
+    /// What these classes probe.
+    pub fn listed(&self) -> BTreeSet<Prefix> {
+        self.surveys.values().flat_map(Survey::listed).collect()
+    }
+
+    /// Questions that were ever asked.
+    pub fn asked(&self) -> u64 {
+        self.surveys.values().map(Survey::asked).sum()
+    }
+
     // ---- what happened
+
+    /// Connections that were opened.
+    pub fn handle_openings(&mut self, openings: &[Opening]) {
+        for opening in openings {
+            if let Some(survey) = self.surveys.get_mut(&opening.class) {
+                survey.note(opening.to);
+            }
+        }
+    }
 
     /// The counters of every link, in the order of their ids. Counters that run backwards begin anew.
     pub fn handle_counters(&mut self, now: Time, counters: &[LinkCounters]) {
@@ -445,6 +482,16 @@ impl Balancer {
         self.links.succeed(before.links, &self.config);
         self.listen();
         self.events = before.events;
+        for (id, survey) in &mut self.surveys {
+            let same = |survey: &Survey, before: &Survey| survey.active() == before.active();
+            if let Some(before) = before
+                .surveys
+                .remove(id)
+                .filter(|before| same(survey, before))
+            {
+                *survey = before;
+            }
+        }
         for (id, class) in &mut self.classes {
             if let Some(before) = before.classes.remove(id) {
                 class.succeed(before, &stays, same_links);
@@ -506,6 +553,25 @@ impl Balancer {
         })
     }
 
+    /// The next question that is due to a destination that is used much.
+    pub fn poll_question(&mut self, now: Time) -> Option<Question> {
+        let classes = &self.classes;
+        self.surveys.iter_mut().find_map(|(class, survey)| {
+            let usable = |to: SocketAddr| {
+                let paths = classes.get(class).map(|class| class.paths());
+                paths.map_or_else(LinkSet::default, |paths| {
+                    paths[Family::from(to.ip())].usable
+                })
+            };
+            let (link, to) = survey.poll(now, usable)?;
+            Some(Question {
+                class: *class,
+                link,
+                to,
+            })
+        })
+    }
+
     /// The next event; none while a choice waits to be polled.
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.classes.values().any(Class::has_pending) {
@@ -527,6 +593,7 @@ impl Balancer {
         paths
             .chain(self.rounds())
             .chain(self.period_end())
+            .chain(self.questions())
             .fold((counters, Wakeup::Counters), Ord::min)
     }
 
@@ -546,6 +613,11 @@ impl Balancer {
                 [probe, timeout].into_iter().flatten()
             })
         })
+    }
+
+    fn questions(&self) -> impl Iterator<Item = (Time, Wakeup)> {
+        let surveys = self.surveys.iter();
+        surveys.map(|(class, survey)| (survey.due(), Wakeup::Question(*class)))
     }
 
     /// Of the class whose measuring period ends first.

@@ -14,11 +14,12 @@ use anabranch_config::Span;
 use anabranch_policy::{Dispatch, Granularity};
 use serde::Serialize;
 
-use crate::algorithm::{Algorithm, PERIOD, Retry, Weighting, in_s};
+use crate::algorithm::{Algorithm, LISTED, PERIOD, Retry, Weighting, in_s};
 use crate::link::RateNeed;
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
 use crate::peers::Peer;
+use crate::survey::Active;
 
 pub(crate) use own::own;
 pub use own::{ExtendError, extend};
@@ -116,6 +117,7 @@ const SESSIONS: Algorithm = Algorithm {
     races_per_s: None,
     probes_per_s: None,
     passive: None,
+    active: None,
 };
 const PERIODIC: Algorithm = Algorithm {
     measure: &measure::ST_OUT,
@@ -133,6 +135,11 @@ const RACES_PER_S: u32 = 1000;
 const ADAPTIVE_RACES_PER_S: u32 = 100;
 /// Round trips hardly change within minutes (Lin, Tsao and Leong 2007 figure 1b); what stands in front of a link does.
 const PASSIVE: Duration = Duration::from_secs(60);
+/// A third of what passes before two answers are missed.
+const ACTIVE: Active = Active {
+    period_s: 10,
+    listed: LISTED,
+};
 
 const fn gateway(
     name: &'static str,
@@ -175,7 +182,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 36] = [
+pub static ROWS: [Row; 37] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -385,6 +392,15 @@ pub static ROWS: [Row; 36] = [
             ..SESSIONS
         },
         "least response time that flows have met for the destination's prefix; a link not known for it is tried by one; where nothing is, as RR",
+        "Akella et al. in Peng 2005 §2.3, §4.1.1",
+    ),
+    gateway(
+        "active",
+        Algorithm {
+            active: Some(ACTIVE),
+            ..SESSIONS
+        },
+        "least response time of probes to the destination's prefix, where that is one of those used most; for others, as RR",
         "Akella et al. in Peng 2005 §2.3, §4.1.1",
     ),
     gateway(
@@ -628,7 +644,17 @@ impl Policy {
                     default: in_s(lifetime),
                     meaning: "for which a response time that a flow has met is known",
                 });
-                let all = [period, race, probe, passive];
+                let active = algorithm.active.map(|active| Parameter {
+                    name: "active",
+                    default: in_s(active.period()),
+                    meaning: "in which each listed destination is probed once over each link",
+                });
+                let listed = algorithm.active.map(|active| Parameter {
+                    name: "listed",
+                    default: active.listed.to_string(),
+                    meaning: "destinations at most that are probed",
+                });
+                let all = [period, race, probe, passive, active, listed];
                 all.into_iter().flatten().collect()
             }
             Policy::Packet | Policy::Peer(_) => Vec::new(),
@@ -659,7 +685,7 @@ impl Policy {
             Policy::Gateway(algorithm) if algorithm.probes_per_s.is_some() => {
                 "SYNs that wait, at most 4096 of 180 bytes, of all classes"
             }
-            Policy::Gateway(algorithm) if algorithm.passive.is_some() => {
+            Policy::Gateway(algorithm) if algorithm.lifetime().is_some() => {
                 "460 bytes for each of `limits.prefixes`, of all classes"
             }
             Policy::Gateway(algorithm) => algorithm.measure.state,
@@ -678,6 +704,9 @@ impl Policy {
             }
             Policy::Gateway(algorithm) if algorithm.probes_per_s.is_some() => {
                 "for each connection a segment over each link"
+            }
+            Policy::Gateway(algorithm) if algorithm.active.is_some() => {
+                "in a period a segment over each link to each listed destination"
             }
             Policy::Gateway(algorithm) => algorithm.measure.probes(),
             Policy::Packet | Policy::Peer(_) | Policy::Trunk(_) => "none",

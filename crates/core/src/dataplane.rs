@@ -4,6 +4,7 @@ use anabranch_policy::{Choice, Family};
 
 use crate::class::ClassId;
 use crate::link::{LinkCounters, LinkId};
+use crate::survey::Opening;
 
 /// Flows that were ended with their link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,11 @@ pub trait DataPlane {
         family: Family,
         choice: &Choice,
     ) -> Result<(), Self::Error>;
+
+    /// Connections of classes that survey their destinations, since this was last asked; some may have been missed.
+    fn openings(&mut self) -> Result<Vec<Opening>, Self::Error> {
+        Ok(Vec::new())
+    }
 
     /// Ends the flows of a family that a class has on a link, so that their hosts begin anew on another.
     fn end_flows(

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use crate::balancer::{Balancer, Event, ProbeRequest, Wakeup};
 use crate::dataplane::DataPlane;
 use crate::link::{LinkCounters, LinkId};
+use crate::survey::Question;
 use crate::time::Time;
 
 /// One balancer over one data path. Reads no clock and does no IO but through [`DataPlane`].
@@ -24,6 +25,8 @@ pub struct Driver {
 pub enum Effect {
     /// Send it now.
     Probe(ProbeRequest),
+    /// Ask it now. Who is answered tells the data path, not the balancer.
+    Ask(Question),
     /// Tell it. The choices that it follows from are installed.
     Event(Event),
 }
@@ -85,6 +88,8 @@ impl Driver {
                 plane.install(class, family, &choice)?;
             } else if let Some(probe) = self.balancer.poll_probe(now) {
                 effects.push(Effect::Probe(probe));
+            } else if let Some(question) = self.balancer.poll_question(now) {
+                effects.push(Effect::Ask(question));
             } else if let Some(event) = self.balancer.poll_event() {
                 effects.push(Effect::Event(event));
             } else {
@@ -104,7 +109,7 @@ impl Driver {
             match wakeup {
                 Wakeup::Counters => self.read_counters(now, plane)?,
                 Wakeup::Timeout(..) => self.balancer.handle_timeout(now),
-                Wakeup::Probe(..) => return Ok(()),
+                Wakeup::Probe(..) | Wakeup::Question(_) => return Ok(()),
             }
         }
     }
@@ -119,6 +124,10 @@ impl Driver {
         plane: &mut P,
     ) -> Result<(), P::Error> {
         self.counters = plane.counters()?;
+        if self.balancer.surveys() {
+            let openings = plane.openings()?;
+            self.balancer.handle_openings(&openings);
+        }
         self.balancer.handle_counters(now, &self.counters);
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! The driver of [`anabranch_core`] for links that are known by their slots: what it wants probed is handed out with the
 //! configuration it is of, what it tells is logged by the names of links.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anabranch_core::{
     Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event, Family,
-    LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest, Reach, Time,
+    LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest, Question, Reach,
+    Time,
 };
 
 use crate::classes::ClassSlots;
@@ -34,6 +36,7 @@ pub struct ProbeOrder {
 #[derive(Debug, Default)]
 pub struct Due {
     pub probes: Vec<ProbeOrder>,
+    pub questions: Vec<Question>,
     /// The choices without these links are installed.
     pub ended: Vec<Ending>,
 }
@@ -121,6 +124,17 @@ impl Driver {
         self.core.balancer().class_status()
     }
 
+    /// The prefixes whose destinations are probed.
+    pub fn listed(&self) -> BTreeSet<String> {
+        let listed = self.core.balancer().listed();
+        listed.iter().map(ToString::to_string).collect()
+    }
+
+    /// Probes of them that were ever sent.
+    pub fn asked(&self) -> u64 {
+        self.core.balancer().asked()
+    }
+
     pub fn counters(&self, link: LinkId) -> LinkCounters {
         self.core.counters(link)
     }
@@ -179,6 +193,7 @@ impl Driver {
         for effect in self.core.turn(now, plane)? {
             match effect {
                 Effect::Probe(probe) => due.probes.push(self.order(probe)),
+                Effect::Ask(question) => due.questions.push(question),
                 Effect::Event(event) => self.tell(event, &mut due),
             }
         }

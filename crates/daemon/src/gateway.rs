@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use anabranch_core::rules::{Class, Moment, Sample, Trial, WhenNone, active, compile};
 use anabranch_core::{
-    Admin, ClassCounters, ClassId, ClassSet, Family, LinkId, LinkState, ProbeRequest, Time, Whom,
+    Admin, ClassCounters, ClassId, ClassSet, Family, LinkId, LinkState, ProbeRequest, Question,
+    Time, Whom,
 };
 use anabranch_policy::PerFamily;
 use anabranch_policy::abi::link_place;
@@ -66,6 +67,8 @@ pub trait Surroundings {
         target: Target,
         via: Via,
     ) -> impl Future<Output = Option<Duration>> + Send + 'static;
+    /// Asks a destination by a segment that a RST with this number answers.
+    fn ask(&self, to: SocketAddr, from_port: u16, number: u32, via: &Via);
     /// Remembers the numbers of the links beyond this process. What is remembered already costs nothing.
     fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()>;
     /// Remembers whose the devices are beyond this process, and lets go of those that left the configuration and have
@@ -130,6 +133,8 @@ pub struct GatewayRole<P, S> {
     /// Orders that are carried out when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Duration>)>,
+    /// The local port of questions to destinations: none that NAT gives away.
+    asks_from: u16,
 }
 
 /// What the flows of a link have as their external addresses.
@@ -188,6 +193,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             endings: JoinSet::new(),
             unanswered: Vec::new(),
             probes: JoinSet::new(),
+            asks_from: any_of(surroundings.ephemeral_ports()?),
             config,
             slots,
             classes,
@@ -212,6 +218,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
         for order in due.probes {
             self.send(order);
+        }
+        for question in due.questions {
+            self.ask(&question)?;
         }
         Ok(())
     }
@@ -287,6 +296,23 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         };
         let answer = self.surroundings.probe(target, via);
         self.probes.spawn(async move { (order, answer.await) });
+    }
+
+    /// What comes back tells the programs.
+    fn ask(&mut self, question: &Question) -> anyhow::Result<()> {
+        let path = self.path_of(question.link, Family::from(question.to.ip()));
+        let Some((link, path)) = self.link_of(question.link).zip(path) else {
+            return Ok(());
+        };
+        let via = Via {
+            device: link.device.clone(),
+            source: path.external,
+        };
+        let number = rand::random();
+        self.plane.ask(question, self.asks_from, number)?;
+        self.surroundings
+            .ask(question.to, self.asks_from, number, &via);
+        Ok(())
     }
 
     fn target_of(&self, asked: &ProbeRequest) -> Option<Target> {
@@ -921,7 +947,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
                 return Ok(());
             }
             Request::Prefixes { limit } => {
-                list_prefixes(self.plane.walker(), limit, reply);
+                list_prefixes(self.plane.walker(), self.driver.listed(), limit, reply);
                 return Ok(());
             }
             Request::Link {
@@ -942,7 +968,11 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             response if is_order && !self.endings.is_empty() => {
                 self.unanswered.push((reply, response));
             }
-            Response::Status(status) => count_prefixes(self.plane.walker(), status, reply),
+            Response::Status(mut status) => {
+                status.prefixes.listed = self.driver.listed().len() as u64;
+                status.prefixes.asked = self.driver.asked();
+                count_prefixes(self.plane.walker(), status, reply);
+            }
             // Whoever asked may have gone.
             response => drop(reply.send(response)),
         }
@@ -1018,9 +1048,17 @@ fn list_flows(walker: Arc<impl Walk>, limit: usize, reply: oneshot::Sender<Respo
     });
 }
 
-fn list_prefixes(walker: Arc<impl Walk>, rows: usize, reply: oneshot::Sender<Response>) {
+fn list_prefixes(
+    walker: Arc<impl Walk>,
+    listed: BTreeSet<String>,
+    rows: usize,
+    reply: oneshot::Sender<Response>,
+) {
     answer_later(reply, move || {
         let mut prefixes = walker.prefixes()?;
+        for row in &mut prefixes {
+            row.listed = listed.contains(&row.prefix);
+        }
         let total = prefixes.len();
         prefixes.truncate(rows);
         Ok(Response::Prefixes {
@@ -1040,9 +1078,15 @@ fn count_prefixes(
         status.prefixes = PrefixesStatus {
             known: walker.known_prefixes()?,
             limit: walker.prefixes_max(),
+            ..status.prefixes
         };
         Ok(Response::Status(status))
     });
+}
+
+fn any_of([first, last]: [u16; 2]) -> u16 {
+    let ports = u32::from(last.saturating_sub(first)) + 1;
+    first + (rand::random::<u32>() % ports) as u16
 }
 
 /// Every link with each family.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_api::{Explanation, FlowRow, PrefixRow, Proto, ReasonCount};
+use anabranch_core::Question;
 use anabranch_core::{ClassCounters, ClassId, ClassSet, DataPlane, Family};
 pub use anabranch_core::{Ended, LinkId};
 use anabranch_dataplane::Gateway;
@@ -49,6 +50,7 @@ pub trait Plane: DataPlane<Error = Error> {
         to: SocketAddr,
         proto: Proto,
     ) -> Result<Explanation, Error>;
+    fn ask(&mut self, question: &Question, local_port: u16, number: u32) -> Result<(), Error>;
     fn reasons(&self) -> Result<Vec<ReasonCount>, Error>;
     fn close(self) -> Result<(), Error>;
 }
@@ -189,6 +191,10 @@ impl Plane for Gateway {
         proto: Proto,
     ) -> Result<Explanation, Error> {
         self.explain(from, to, proto)
+    }
+
+    fn ask(&mut self, question: &Question, local_port: u16, number: u32) -> Result<(), Error> {
+        self.ask(question, local_port, number)
     }
 
     fn reasons(&self) -> Result<Vec<ReasonCount>, Error> {

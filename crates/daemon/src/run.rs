@@ -1,7 +1,7 @@
 //! From a configuration file to a running gateway, and back.
 
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -164,6 +164,12 @@ impl Surroundings for RealHost<'_> {
         via: Via,
     ) -> impl Future<Output = Option<Duration>> + Send + 'static {
         probe::probe(target, via)
+    }
+
+    fn ask(&self, to: SocketAddr, from_port: u16, number: u32, via: &Via) {
+        if let Err(error) = probe::ask_for_reset(to, from_port, number, via) {
+            tracing::debug!(device = via.device, %to, %error, "question not sent");
+        }
     }
 
     fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()> {

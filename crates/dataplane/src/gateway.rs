@@ -1,15 +1,15 @@
 //! The gateway as user space holds it.
 
 use std::{
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use anabranch_core::{
-    ClassId, ClassSet, DataPlane, Ended, Family, LinkCounters, LinkId, PerFamily,
+    ClassId, ClassSet, DataPlane, Ended, Family, LinkCounters, LinkId, Opening, PerFamily, Question,
 };
-use anabranch_policy::abi;
+use anabranch_policy::{abi, paths::syn_sent};
 use aya::maps::{Map, MapError};
 use aya::programs::{SchedClassifier, TcAttachType};
 
@@ -443,6 +443,27 @@ impl Gateway {
         self.object.take(name)
     }
 
+    /// A question is about to leave, from a local port: the RST that answers it has this number.
+    ///
+    /// # Errors
+    /// The kernel refuses the write.
+    pub fn ask(&mut self, question: &Question, local_port: u16, number: u32) -> Result<(), Error> {
+        let key = abi::QuestionKey {
+            remote: question.to.ip().into(),
+            remote_port: abi::BePort::new(question.to.port()),
+            local_port: abi::BePort::new(local_port),
+            link: question.link.0.into(),
+        };
+        let value = abi::Question {
+            number,
+            sent: syn_sent(self.walker.now().as_nanos() as u64),
+            class: question.class.0.into(),
+            ..Default::default()
+        };
+        let asked = self.object.maps.questions.insert(key, value, 0);
+        asked.map_err(Error::map("questions"))
+    }
+
     /// Why packets left, all CPUs added up.
     ///
     /// # Errors
@@ -493,6 +514,19 @@ impl DataPlane for Gateway {
         let place = abi::choice_place(class.0, family);
         let choices = &mut self.object.maps.choice;
         choices.set(place, *choice, 0).map_err(Error::map("choice"))
+    }
+
+    fn openings(&mut self) -> Result<Vec<Opening>, Error> {
+        let mut openings = Vec::new();
+        while let Some(item) = self.object.maps.openings.next() {
+            // SAFETY: the program writes records of exactly this structure of integers.
+            let opened = unsafe { std::ptr::read_unaligned(item.as_ptr().cast::<abi::Opened>()) };
+            openings.push(Opening {
+                class: ClassId(opened.class),
+                to: SocketAddr::new(opened.remote.ip(), opened.remote_port.get()),
+            });
+        }
+        Ok(openings)
     }
 
     /// As [`Walker::end_flows`].

@@ -10,7 +10,7 @@ use std::{
 use anabranch_policy::{PinnedMap, abi};
 use aya::{
     Ebpf, EbpfLoader, Pod,
-    maps::{Array, Map, MapData, MapError, PerCpuArray, lpm_trie::LpmTrie},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie::LpmTrie},
     programs::{Program, ProgramError, RawTracePoint, SchedClassifier},
 };
 use flate2::read::ZlibDecoder;
@@ -65,6 +65,8 @@ pub struct Maps {
     pub traffic: PerCpuArray<MapData, abi::Traffic>,
     pub reasons: PerCpuArray<MapData, u64>,
     pub gauges: Array<MapData, abi::Gauges>,
+    pub openings: RingBuf<MapData>,
+    pub questions: HashMap<MapData, abi::QuestionKey, abi::Question>,
 }
 
 impl Maps {
@@ -81,6 +83,8 @@ impl Maps {
             traffic: take(bpf, "traffic")?,
             reasons: take(bpf, "reasons")?,
             gauges: take(bpf, "gauges")?,
+            openings: take(bpf, "openings")?,
+            questions: take(bpf, "questions")?,
         })
     }
 }

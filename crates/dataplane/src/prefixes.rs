@@ -71,6 +71,7 @@ fn row(prefix: Prefix, paths: &Paths, now: Duration) -> PrefixRow {
     let told = told.filter(|(_, path)| path.learned_ns != 0 || path.asked_ns != 0);
     PrefixRow {
         prefix: prefix.to_string(),
+        listed: false,
         paths: told.map(|(link, path)| path_row(link, path, now)).collect(),
     }
 }

@@ -310,7 +310,7 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
 }
 
 /// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 16] = [
+const NEW_REASONS: [&str; 17] = [
     "PREFIX_OUT",
     "PREFIX_IN",
     "BAD_SOURCE",
@@ -324,6 +324,7 @@ const NEW_REASONS: [&str; 16] = [
     "RACE_OVER",
     "RACE_LOST",
     "PROBE_OUT",
+    "SURVEYED",
     "PROBE_LATE",
     "PROBE_VAIN",
     "PROBE_ANSWERED",

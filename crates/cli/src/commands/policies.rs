@@ -179,7 +179,12 @@ mod tests {
             let parameters: String = policy
                 .parameters
                 .iter()
-                .map(|Parameter { name, default, .. }| format!(", {name} = {default:?}"))
+                .map(
+                    |Parameter { name, default, .. }| match default.parse::<u32>() {
+                        Ok(number) => format!(", {name} = {number}"),
+                        Err(_) => format!(", {name} = {default:?}"),
+                    },
+                )
                 .collect();
             let tuple = format!(
                 "policy = {{ measure = {:?}, dispatch = {:?}, granularity = {:?}, by_rate = {}, syn_retry = {}{parameters} }}",

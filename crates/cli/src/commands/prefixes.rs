@@ -43,7 +43,7 @@ fn as_json(row: &PrefixRow, names: &Names) -> serde_json::Value {
             "failures": path.failures,
         })
     });
-    json!({ "prefix": row.prefix, "paths": paths.collect::<Vec<_>>() })
+    json!({ "prefix": row.prefix, "listed": row.listed, "paths": paths.collect::<Vec<_>>() })
 }
 
 fn table(prefixes: &[PrefixRow], names: &Names) -> Columns {
@@ -58,7 +58,8 @@ fn table(prefixes: &[PrefixRow], names: &Names) -> Columns {
     ]);
     for row in prefixes {
         for path in &row.paths {
-            columns.row(cells(&row.prefix, path, names));
+            let listed = if row.listed { " *" } else { "" };
+            columns.row(cells(&format!("{}{listed}", row.prefix), path, names));
         }
     }
     columns

@@ -204,8 +204,12 @@ fn head(status: &Status) -> String {
         0 => String::new(),
         known => format!(", {known} of {} prefixes known", prefixes.limit),
     };
+    let probed = match prefixes.listed {
+        0 => String::new(),
+        listed => format!(", {listed} probed {} times", prefixes.asked),
+    };
     format!(
-        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken{told}",
+        "anabranch {version}, pid {pid}, up {}{adopted}\npolicy {}, {} flows live, {} of {} places taken{told}{probed}",
         table::time(status.uptime_s),
         default.map_or(policy.clone(), |class| table::policy(
             policy,

@@ -505,7 +505,8 @@ impl Class {
                 .or(algorithm.probes_per_s)
                 .unwrap_or(0),
             holds: algorithm.probes_per_s.is_some().into(),
-            lifetime_ns: algorithm.passive.unwrap_or_default().as_nanos() as u64,
+            lifetime_ns: algorithm.lifetime().unwrap_or_default().as_nanos() as u64,
+            surveys: algorithm.active.is_some().into(),
             flows_per_host: self.spec.flows_per_host.unwrap_or(0),
             session_ns: sessions.forget.as_nanos() as u64,
             stick: sessions.stick.into(),

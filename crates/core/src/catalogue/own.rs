@@ -123,7 +123,7 @@ mod tests {
     }
 
     static MINE: Measure = Measure::own("mine", || Box::new(Nothing));
-    static ACTIVE: Measure = Measure::own("active", || Box::new(Nothing));
+    static CARRIED: Measure = Measure::own("carried", || Box::new(Nothing));
 
     #[test]
     fn a_row_is_refused_for_a_name_that_is_none_or_is_taken_and_for_what_is_there_already() {
@@ -165,10 +165,10 @@ mod tests {
                 },
             ),
             (
-                Row::own(Algorithm::own(&ACTIVE), "nothing"),
+                Row::own(Algorithm::own(&CARRIED), "nothing"),
                 ExtendError::MeasureTaken {
-                    own: "active",
-                    taken: "active",
+                    own: "carried",
+                    taken: "carried",
                 },
             ),
             (

@@ -280,7 +280,7 @@ impl Driver {
                 let balancer = self.core.balancer_mut();
                 balancer.handle_answer(self.now, &probe, round_trip);
             }
-            Effect::Probe(_) => {}
+            Effect::Probe(_) | Effect::Ask(_) => {}
         }
     }
 

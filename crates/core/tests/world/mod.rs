@@ -230,6 +230,7 @@ impl World {
         for effect in &effects {
             match effect {
                 Effect::Probe(probe) => self.send_probe(probe),
+                Effect::Ask(_) => {}
                 Effect::Event(event) => self.events.push((self.now, *event)),
             }
         }

@@ -324,6 +324,10 @@ impl Plane for FakePlane {
         explanation.ok_or(PlaneError::ShortExplanation(0))
     }
 
+    fn ask(&mut self, _: &Question, _: u16, _: u32) -> Result<(), PlaneError> {
+        Ok(())
+    }
+
     fn reasons(&self) -> Result<Vec<ReasonCount>, PlaneError> {
         Ok(Vec::new())
     }
@@ -384,6 +388,8 @@ impl Surroundings for FakeHost {
             (!dead).then_some(round_trip)
         }
     }
+
+    fn ask(&self, _: SocketAddr, _: u16, _: u32, _: &Via) {}
 
     fn keep_slots(&mut self, slots: &Slots) -> anyhow::Result<()> {
         self.keep(|world| world.slots = slots.clone())

@@ -11,7 +11,7 @@ mod wire;
 use std::time::Duration;
 
 pub use target::{DEFAULT_TARGETS, Target};
-pub use wire::Via;
+pub use wire::{Via, ask_for_reset};
 
 /// Nobody waits longer for an answer: a late one still counts, a later one says nothing.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use etherparse::{
     IcmpEchoHeader, Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Slice, Icmpv6Type,
-    LaxSlicedPacket, TransportSlice,
+    LaxSlicedPacket, TcpHeader, TransportSlice,
 };
 use hickory_proto::op::{Message, MessageType, Query};
 use hickory_proto::rr::{Name, RecordType};
@@ -72,6 +72,27 @@ pub async fn ask(target: Target, via: &Via) -> io::Result<Duration> {
         Target::Tcp(port) => return ask_tcp(port, via).await,
     }
     Ok(asked.elapsed())
+}
+
+/// Sends a TCP segment with SYN and ACK, which a host that knows no connection of it answers with a RST of this number and forgets
+/// (RFC 9293 section 3.10.7). The programs hear that.
+pub fn ask_for_reset(to: SocketAddr, from_port: u16, number: u32, via: &Via) -> io::Result<()> {
+    let mut segment = TcpHeader::new(from_port, to.port(), number, u16::MAX);
+    (segment.syn, segment.ack) = (true, true);
+    segment.acknowledgment_number = number;
+    let sum = match (via.source, to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            segment.calc_checksum_ipv4_raw(from.octets(), to.octets(), &[])
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            segment.calc_checksum_ipv6_raw(from.octets(), to.octets(), &[])
+        }
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    segment.checksum = sum.map_err(io::Error::other)?;
+    let socket = via.socket(Type::RAW, Protocol::TCP)?;
+    let host = SocketAddr::new(to.ip(), 0);
+    socket.send_to(&segment.to_bytes(), &host.into()).map(drop)
 }
 
 async fn ask_dns(server: SocketAddr, via: &Via) -> io::Result<()> {
@@ -206,7 +227,6 @@ fn is_echo_reply_v6(message: &[u8], echo: IcmpEchoHeader) -> bool {
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
-    use etherparse::TcpHeader;
     use hickory_proto::op::ResponseCode;
     use tokio::net::{TcpListener, TcpStream};
 

@@ -44,6 +44,7 @@ pub struct Policy {
     races: u32,
     holds: bool,
     lifetime_s: u64,
+    surveys: bool,
     /// Loads are counted from here on.
     pub rebase: bool,
 }
@@ -66,6 +67,7 @@ impl Policy {
             races: 0,
             holds: false,
             lifetime_s: 0,
+            surveys: false,
             rebase: false,
         }
     }
@@ -91,6 +93,7 @@ impl Policy {
             rounds: 4,
             session_ns: self.session_s * 1_000_000_000,
             lifetime_ns: self.lifetime_s * 1_000_000_000,
+            surveys: self.surveys.into(),
             working: Set::of_word(self.usable),
             ..Choice::default()
         };
@@ -238,7 +241,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     let session_s = select(&[0, 60, 600][..]);
     let races = prop_oneof![2 => Just(0u32), 1 => 1..3u32, 1 => Just(1000)];
     let races = (races, any::<bool>());
-    let lifetime_s = select(&[0, 0, 2, 60][..]);
+    let lifetime_s = (select(&[0, 0, 2, 60][..]), prop::bool::weighted(0.3));
     let class = (
         prop::array::uniform3(spare),
         without,
@@ -255,7 +258,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             usable,
             weights,
             (stick, syn_retry, rebase),
-            (spare, without, flows_per_host, session_s, (races, holds), lifetime_s),
+            (spare, without, flows_per_host, session_s, (races, holds), (lifetime_s, surveys)),
         )| Policy {
             dispatch,
             load,
@@ -271,6 +274,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             races,
             holds,
             lifetime_s,
+            surveys,
             rebase,
         },
     )

@@ -565,6 +565,11 @@ impl<'a> Worlds<'a> {
                 writeln!(told, "link {link}: {really:?}\n  simulated {simulated:?}")?;
             }
         }
+        let really = self.programs.plane.openings()?;
+        let Ok(simulated) = self.simulator.data_plane().openings();
+        if really != simulated {
+            writeln!(told, "opened: {really:?}\n  simulated {simulated:?}")?;
+        }
         for server in (0..SERVERS).flat_map(servers) {
             let really = self.programs.paths(server);
             let simulated = self.simulator.paths(server).copied();

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anabranch_core::{
     Balancer, ClassId, DataPlane, Driver, Effect, Ended, Event, Family, LinkCounters, LinkId,
-    LinkState, LinkStatus, PathStatus, ProbeId, ProbeRequest, Time, Whom,
+    LinkState, LinkStatus, Opening, PathStatus, ProbeId, ProbeRequest, Question, Time, Whom,
 };
 use anabranch_policy::abi::Choice;
 
@@ -39,7 +39,9 @@ use nat::{Heard, Settled};
 
 /// Of an ICMP echo request without data with its IP header, as the daemon's prober sends it.
 const PROBE_BYTES: u32 = 28;
-/// Of the RST that answers a probe of a connection's destination: IP and TCP without options.
+/// As in `questions` of bpf/lib/survey.h.
+const QUESTIONS_AWAITED: u32 = 16_384;
+/// Of the RST that answers a probe of a destination: IP and TCP without options.
 const RST_BYTES: u32 = 40;
 /// Answers to older probes are not waited for, as in the balancer.
 const PROBES_AWAITED: u64 = 128;
@@ -128,6 +130,9 @@ pub struct Gateway {
     probes: BTreeMap<(LinkId, u32), (ProbeRequest, Time)>,
     /// SYNs that wait for a probe of their destination to be answered, by the place of their opener.
     held: BTreeMap<usize, Packet>,
+    /// Questions to destinations, by the numbers of their packets, and when each was asked: as many as are waited for.
+    questions: BTreeMap<u32, (Question, Time)>,
+    asked: u32,
     probed: Probed,
     /// When its one valid wake-up comes.
     wakes: Time,
@@ -158,6 +163,8 @@ impl Gateway {
             ports: ports.map(|(link, lines)| Port::new(link, lines)).collect(),
             probes: BTreeMap::new(),
             held: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            asked: 0,
             probed: Probed::default(),
             wakes: Time::ZERO,
             turned: Time::ZERO,
@@ -224,6 +231,7 @@ impl Gateway {
         for effect in effects {
             match effect {
                 Effect::Probe(probe) => self.send_probe(net, probe),
+                Effect::Ask(question) => self.ask(net, question),
                 Effect::Event(event) => self.hear(net, event),
             }
         }
@@ -269,6 +277,34 @@ impl Gateway {
             bytes: PROBE_BYTES,
             label: 0,
         });
+    }
+
+    /// A server answers as the fixed node does, beyond all lines of the link.
+    fn ask(&mut self, net: &mut Net, question: Question) {
+        let number = self.asked;
+        self.asked = self.asked.wrapping_add(1);
+        self.questions.insert(number, (question, net.now()));
+        self.questions
+            .remove(&number.wrapping_sub(QUESTIONS_AWAITED));
+        self.probed.count_measuring(RST_BYTES);
+        net.send(Packet {
+            segment: Segment {
+                number,
+                ..Segment::bare(Kind::SynAck)
+            },
+            from: SideId::NOBODY,
+            to: SideId::NOBODY,
+            path: self.ports[question.link.index()].probe,
+            due_ns: u64::MAX,
+            bytes: RST_BYTES,
+            label: 0,
+        });
+    }
+
+    fn hear_survey(&mut self, net: &Net, number: u32) {
+        if let Some((question, asked)) = self.questions.remove(&number) {
+            self.nat.hear_survey(net.now(), &question, asked);
+        }
     }
 
     fn hear_answer(&mut self, net: &mut Net, link: LinkId, number: u32) {
@@ -449,6 +485,9 @@ impl Gateway {
         let packet = *net.packet(id);
         if packet.to == SideId::NOBODY {
             match packet.from {
+                SideId::NOBODY if packet.segment.kind == Kind::SynAck => {
+                    self.hear_survey(net, packet.segment.number);
+                }
                 SideId::NOBODY => self.hear_answer(net, link, packet.segment.number),
                 opener => {
                     self.hear_probe(net, link, opener, packet.bytes);
@@ -590,6 +629,10 @@ impl DataPlane for Plane<'_> {
             self.nat.install(class, choice);
         }
         Ok(())
+    }
+
+    fn openings(&mut self) -> Result<Vec<Opening>, Infallible> {
+        Ok(self.nat.openings())
     }
 
     fn end_flows(

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Time};
+use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Opening as Opened, Question, Time};
 use anabranch_policy::abi::{
     Answer, BePort, Choice, SIDE_ROUTED, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL,
     STATE_FIN_REMOTE, STATE_REPLIED, STATE_ROUTED, Traffic, Traits,
 };
-use anabranch_policy::paths::{Paths, Prefix};
+use anabranch_policy::paths::{Paths, Prefix, syn_sent};
 use anabranch_policy::tries::Attempt;
 use anabranch_policy::{
     Gauges, Granularity, NO_TABLE, PerFamily, Request, Rules, Syn, Tried, Why, Without,
@@ -236,6 +236,8 @@ pub struct Nat {
     /// Live flows of each user in a class that has a quota.
     shares: BTreeMap<(ClassId, u32), u32>,
     told: Told,
+    /// Of classes that survey their destinations, since somebody asked.
+    opened: Vec<Opened>,
     traffic: Vec<Traffic>,
     gauges: Box<Gauges>,
     /// How many there are of each.
@@ -256,6 +258,8 @@ struct Opening {
     port: u16,
     /// Of its address.
     prefix: Prefix,
+    /// Its remote end.
+    to: Option<SocketAddr>,
 }
 
 impl Nat {
@@ -271,6 +275,7 @@ impl Nat {
             races: BTreeMap::new(),
             shares: BTreeMap::new(),
             told: Told::default(),
+            opened: Vec::new(),
             traffic: vec![Traffic::default(); links],
             gauges: Box::default(),
             silent: BTreeMap::new(),
@@ -295,6 +300,7 @@ impl Nat {
             class: self.class_of(ends),
             port: ends.1.port(),
             prefix: Prefix::of(ends.1.ip()),
+            to: Some(ends.1),
         };
         grow(&mut self.openings, flow.index(), Opening::default());
         self.openings[flow.index()] = opening;
@@ -605,6 +611,7 @@ impl Nat {
             return Settled::Unknown;
         }
         self.note_asked(net, flow, chosen);
+        self.note_opening(flow, class);
         self.remember(net, flow, class, link);
         Settled::Fresh(Begun {
             class,
@@ -667,6 +674,29 @@ impl Nat {
     fn note_asked(&mut self, net: &Net, flow: FlowId, chosen: Chosen) {
         let prefix = self.opening(flow).prefix;
         self.told.ask(net.now(), prefix, chosen.asked);
+    }
+
+    /// Who surveys hears of it (`report_opening` of bpf/lib/survey.h).
+    fn note_opening(&mut self, flow: FlowId, class: ClassId) {
+        if let Some(to) = self
+            .opening(flow)
+            .to
+            .filter(|_| self.choice(class).surveys != 0)
+        {
+            self.opened.push(Opened { class, to });
+        }
+    }
+
+    pub(super) fn openings(&mut self) -> Vec<Opened> {
+        std::mem::take(&mut self.opened)
+    }
+
+    /// The answer to a question that was asked of a destination of a class (`hear_survey` of bpf/lib/survey.h).
+    pub(super) fn hear_survey(&mut self, now: Time, question: &Question, asked: Time) {
+        let choice = &self.choices[question.class.index()];
+        let sent = syn_sent(asked.as_nanos());
+        let of = (Prefix::of(question.to.ip()), question.link);
+        self.told.learn_of(now, choice, sent, of);
     }
 
     /// The link of a new flow (`choose_link` of bpf/lib/open.h), which may race or not. Those of `avoided` it takes if no other

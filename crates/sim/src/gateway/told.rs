@@ -43,6 +43,7 @@ impl Told {
 
     /// What a choice knows of a prefix; `tells`: for a flow whose SYN's answer will tell.
     pub(super) fn know(&self, now: Time, choice: &Choice, prefix: Prefix, tells: bool) -> Known {
+        let tells = tells && choice.surveys == 0;
         choice.know(self.paths(prefix), now.as_nanos(), tells)
     }
 
@@ -60,7 +61,7 @@ impl Told {
 
     /// The SYN of a try takes its link, for the first time.
     pub(super) fn send(&mut self, now: Time, choice: &Choice, one: Try) {
-        if choice.learns() {
+        if choice.learns() && choice.surveys == 0 {
             let sent = syn_sent(now.as_nanos());
             self.sent.insert((one.place, one.side), sent);
         }
@@ -75,9 +76,20 @@ impl Told {
 
     /// The SYN that a try sent at `sent`, of [`syn_sent`], has been answered.
     pub(super) fn learn(&mut self, now: Time, choice: &Choice, sent: u32, one: Try) {
+        self.learn_of(now, choice, sent, (one.prefix, one.link));
+    }
+
+    /// What took a link to a prefix at `sent` has been answered.
+    pub(super) fn learn_of(
+        &mut self,
+        now: Time,
+        choice: &Choice,
+        sent: u32,
+        (prefix, link): (Prefix, LinkId),
+    ) {
         if choice.learns() {
-            let paths = self.prefixes.entry(one.prefix).or_default();
-            let path = &mut paths.path[one.link.index()];
+            let paths = self.prefixes.entry(prefix).or_default();
+            let path = &mut paths.path[link.index()];
             choice.learn_answer(path, sent, now.as_nanos());
         }
     }

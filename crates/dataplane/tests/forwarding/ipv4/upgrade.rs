@@ -321,6 +321,7 @@ fn an_upgrade_goes_on_counting_why_packets_leave() {
         "race-over",
         "race-lost",
         "probe-out",
+        "surveyed",
         "probe-late",
         "probe-vain",
         "probe-answered",

@@ -28,6 +28,7 @@ mod program;
 mod race;
 mod routed;
 mod strays;
+mod survey;
 mod sweeps;
 mod tcp;
 mod translation;

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Active measurement (Akella et al. in Peng 2005, section 2.3): user space probes the destinations that are used most over every
+ * link, and what is answered goes where flows tell of the way to their destinations (paths.h). Here it hears which destinations
+ * connections open to, and the RSTs that answer its probes are known by their numbers, which nobody off the path knows.
+ */
+#ifndef ANABRANCH_SURVEY_H
+#define ANABRANCH_SURVEY_H
+
+#include "flow.h"
+#include "paths.h"
+
+_Static_assert(AB_SINCE_openings, "versions.h");
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 17); /* of two polls at 30 000 connections a second */
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} openings SEC(".maps");
+
+/* Written by user space when it asks, and taken out when it is answered. The next to the same over the same link takes its place. */
+AB_MAP(questions, BPF_MAP_TYPE_LRU_HASH, 16384, struct ab_question_key, struct ab_question, 0);
+
+/* A connection of a class that surveys, `p` its first packet, has been opened. What finds no room in the ring is not counted. */
+__noinline int report_opening(struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p)
+		return 0;
+	struct ab_opened *opened = bpf_ringbuf_reserve(&openings, sizeof(*opened), 0);
+	if (!opened)
+		return 0;
+	__builtin_memset(opened, 0, sizeof(*opened));
+	__builtin_memcpy(&opened->remote, &p->dst, sizeof(opened->remote));
+	opened->remote_port = p->dport;
+	opened->class = s->opening.class;
+	bpf_ringbuf_submit(opened, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* A segment that belongs to no flow: the reason it leaves for if it answers a question that was asked over `link`, else 0. */
+__noinline int hear_survey(struct packet *p, __u32 link)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p || p->proto != IPPROTO_TCP || (p->tcp_flags & (TCP_RST | TCP_ACK)) != TCP_RST)
+		return 0;
+	struct ab_question_key *key = &s->question;
+	__builtin_memset(key, 0, sizeof(*key));
+	__builtin_memcpy(&key->remote, &p->src, sizeof(key->remote));
+	key->remote_port = p->sport;
+	key->local_port = p->dport;
+	key->link = link;
+	const struct ab_question *asked = bpf_map_lookup_elem(&questions, key);
+	if (!asked || asked->number != p->seq)
+		return 0;
+	__u32 sent = asked->sent;
+	const struct ab_choice *now = choice_of(asked->class, p->family);
+	/* Of two answers at once one counts. */
+	if (bpf_map_delete_elem(&questions, key) || !now || !now->lifetime_ns)
+		return AB_REASON_SURVEYED;
+	struct ab_paths *paths = paths_to(&p->src) ?: begin_paths(s, &p->src);
+	if (paths)
+		ab_learn_answer(now, &paths->path[link & (AB_MAX_LINKS - 1)], sent, time_ns());
+	return AB_REASON_SURVEYED;
+}
+
+#endif

@@ -1,0 +1,230 @@
+//! Active measurement (Akella et al. in Peng 2005, section 2.3): the destinations that connections of a class open to most are
+//! probed over every link that takes its new flows, each once in a period. One that is not listed, nobody asks.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_policy::abi::MAX_LINKS;
+use anabranch_policy::paths::Prefix;
+
+use crate::class::ClassId;
+use crate::link::{LinkId, LinkSet};
+use crate::popular::Popular;
+use crate::time::Time;
+
+/// After so many periods counts fade by half.
+const FADES: u32 = 10;
+/// What was answered is known for so many periods: one answer may be lost.
+const KNOWN: u32 = 3;
+
+/// What is probed, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Active {
+    /// Of each destination over each link, in seconds.
+    pub period_s: u32,
+    /// Destinations at most, each for its prefix.
+    pub listed: u32,
+}
+
+impl Active {
+    /// For which an answer is known.
+    pub fn lifetime(&self) -> Duration {
+        self.period() * KNOWN
+    }
+
+    /// Of each destination over each link.
+    pub fn period(&self) -> Duration {
+        Duration::from_secs(self.period_s.into())
+    }
+}
+
+/// A connection that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Of which class.
+    pub class: ClassId,
+    /// Its remote end.
+    pub to: SocketAddr,
+}
+
+/// A probe to send to a destination over its link at once: a TCP segment with SYN and ACK, which is answered with a RST.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// For which class.
+    pub class: ClassId,
+    /// Over which link.
+    pub link: LinkId,
+    /// The remote end that a connection into the prefix had last.
+    pub to: SocketAddr,
+}
+
+/// Of one class.
+#[derive(Clone, Debug)]
+pub(crate) struct Survey {
+    active: Active,
+    popular: Popular<Prefix, SocketAddr>,
+    /// What is left of the round that is under way, and how much it was.
+    round: VecDeque<SocketAddr>,
+    size: u32,
+    began: Time,
+    rounds: u32,
+    /// Of the destination whose turn it is.
+    links: VecDeque<(LinkId, SocketAddr)>,
+    asked: u64,
+}
+
+impl Survey {
+    pub(crate) fn new(now: Time, active: Active) -> Self {
+        Survey {
+            active,
+            popular: Popular::new(active.listed as usize),
+            round: VecDeque::new(),
+            size: 0,
+            began: now,
+            rounds: 0,
+            links: VecDeque::new(),
+            asked: 0,
+        }
+    }
+
+    pub(crate) fn active(&self) -> Active {
+        self.active
+    }
+
+    pub(crate) fn listed(&self) -> impl Iterator<Item = Prefix> {
+        self.popular.iter().map(|one| one.key)
+    }
+
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    pub(crate) fn note(&mut self, to: SocketAddr) {
+        self.popular.note(Prefix::of(to.ip()), to);
+    }
+
+    /// Destinations of a round have their turns all over the period.
+    pub(crate) fn due(&self) -> Time {
+        let taken = self.size - self.round.len() as u32;
+        match self.round.is_empty() {
+            true => self.began + self.active.period(),
+            false => self.began + self.active.period() * taken / self.size,
+        }
+    }
+
+    /// The next that is due, over links that `usable` tells for an address.
+    pub(crate) fn poll(
+        &mut self,
+        now: Time,
+        usable: impl Fn(SocketAddr) -> LinkSet,
+    ) -> Option<(LinkId, SocketAddr)> {
+        while self.links.is_empty() {
+            if self.due() > now {
+                return None;
+            }
+            if self.round.is_empty() {
+                self.begin_round(now);
+            }
+            let to = self.round.pop_front()?;
+            let usable = usable(to);
+            let links = (0..MAX_LINKS as u16).map(LinkId);
+            let over = links.filter(|link| usable.contains(*link));
+            self.links.extend(over.map(|link| (link, to)));
+        }
+        self.asked += 1;
+        self.links.pop_front()
+    }
+
+    fn begin_round(&mut self, now: Time) {
+        self.began = now;
+        self.rounds += 1;
+        if self.rounds.is_multiple_of(FADES) {
+            self.popular.fade();
+        }
+        self.round = self.popular.iter().map(|one| one.value).collect();
+        self.size = self.round.len() as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(10);
+
+    fn address(prefix: u8, host: u8, port: u16) -> SocketAddr {
+        SocketAddr::from(([203, 0, prefix, host], port))
+    }
+
+    fn survey(listed: u32) -> Survey {
+        Survey::new(
+            Time::ZERO,
+            Active {
+                period_s: PERIOD.as_secs() as u32,
+                listed,
+            },
+        )
+    }
+
+    /// What is asked up to `end`, and when.
+    fn questions(
+        survey: &mut Survey,
+        links: LinkSet,
+        end: Time,
+    ) -> Vec<(Time, LinkId, SocketAddr)> {
+        let mut asked = Vec::new();
+        loop {
+            let at = survey.due();
+            if at > end {
+                return asked;
+            }
+            while let Some((link, to)) = survey.poll(at, |_| links) {
+                asked.push((at, link, to));
+            }
+        }
+    }
+
+    #[test]
+    fn every_listed_destination_is_asked_over_every_link_once_in_a_period() {
+        let links = LinkSet::from_iter([LinkId(0), LinkId(2), LinkId(3)]);
+        let mut survey = survey(300);
+        (0..=255).for_each(|prefix| survey.note(address(prefix, 1, 80)));
+        let end = Time::ZERO + PERIOD * 4;
+        let asked = questions(&mut survey, links, end);
+        let mut times: BTreeMap<_, Vec<Time>> = BTreeMap::new();
+        for (at, link, to) in asked {
+            times.entry((link, to)).or_default().push(at);
+        }
+        assert_eq!(times.len(), 3 * 256);
+        for times in times.values() {
+            assert!((3..=4).contains(&times.len()), "{times:?}");
+            assert!(times.is_sorted_by(|at, next| next.since(*at) >= PERIOD));
+        }
+    }
+
+    #[test]
+    fn the_last_remote_end_in_a_prefix_is_asked_and_no_more_than_are_listed() {
+        let mut survey = survey(2);
+        for (prefix, host, port) in [(1, 1, 80), (2, 1, 80), (2, 7, 443), (3, 1, 80), (3, 1, 80)] {
+            survey.note(address(prefix, host, port));
+        }
+        let links = LinkSet::from_iter([LinkId(1)]);
+        let asked = questions(&mut survey, links, Time::ZERO + PERIOD + PERIOD / 2);
+        let asked: Vec<_> = asked.into_iter().map(|(_, link, to)| (link, to)).collect();
+        let expected = [address(3, 1, 80), address(2, 7, 443)];
+        assert_eq!(asked, expected.map(|to| (LinkId(1), to)));
+        assert_eq!((survey.asked(), survey.listed().count()), (2, 2));
+    }
+
+    #[test]
+    fn where_nothing_is_listed_or_usable_nothing_is_asked() {
+        let mut survey = survey(10);
+        let end = Time::ZERO + PERIOD * 3;
+        assert!(questions(&mut survey, LinkSet::from_iter([LinkId(0)]), end).is_empty());
+        survey.note(address(1, 1, 80));
+        assert!(questions(&mut survey, LinkSet::default(), end + PERIOD * 3).is_empty());
+    }
+}
