@@ -1,6 +1,6 @@
 //! Runs of scenarios in the simulator, many at a time.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -22,10 +22,6 @@ where
     F: Fn(&Run, &Record) -> T + Sync + 'static,
 {
     const { assert!(size_of::<F>() == 0, "captures nothing") };
-    let once = |run: &Run| {
-        anabranch_sim::run(run, &mut |_| {})
-            .map_err(|error| ExperimentError::run("the simulator", error))
-    };
     let runs: Vec<Run> = runs.iter().map(context.mutation.run).collect();
     let maker = TypeId::of::<F>();
     let found: Vec<Option<T>> = runs
@@ -34,21 +30,32 @@ where
         .collect();
     let unknown = runs.iter().zip(&found).filter(|(_, made)| made.is_none());
     let missing: Vec<Run> = unknown.map(|(run, _)| run.clone()).collect();
-    let made = each(context, &missing, once, derive)?;
-    for (run, made) in missing.iter().zip(&made) {
+    let derive = |run: &Run, record: &Record| Box::new(derive(run, record)) as Made;
+    let mut new = Vec::new();
+    for (run, made) in missing.iter().zip(each(context, &missing, &once, &derive)?) {
+        let made: T = *made.downcast().expect("of this maker");
         context.keep(maker, &run.hash, made.clone());
+        new.push(made);
     }
-    let mut made = made.into_iter();
-    let all = found.into_iter().map(|found| found.or_else(|| made.next()));
+    let mut new = new.into_iter();
+    let all = found.into_iter().map(|found| found.or_else(|| new.next()));
     Ok(all.map(|made| made.expect("one for each run")).collect())
 }
+
+fn once(run: &Run) -> Result<Record, ExperimentError> {
+    anabranch_sim::run(run, &mut |_| {})
+        .map_err(|error| ExperimentError::run("the simulator", error))
+}
+
+/// What is made of a record: of one type for all makers, or the threads would be in the program as often as there are makers.
+type Made = Box<dyn Any + Send>;
 
 /// [`simulate`], `once` being the simulator and nothing known.
 fn each<T: Send>(
     context: &Context,
     runs: &[Run],
-    once: impl Fn(&Run) -> Result<Record, ExperimentError> + Sync,
-    derive: impl Fn(&Run, &Record) -> T + Sync,
+    once: &(dyn Fn(&Run) -> Result<Record, ExperimentError> + Sync),
+    derive: &(dyn Fn(&Run, &Record) -> T + Sync),
 ) -> Result<Vec<T>, ExperimentError> {
     let world = |run: &Run, _: &mut dyn FnMut(Duration)| {
         if context.options.stop.is_ordered() {
@@ -109,7 +116,7 @@ mod tests {
             simulated(run)
         };
         for expected in [6, 10] {
-            each(&context, &runs(), counted, |_, _| ()).expect("deterministic");
+            each(&context, &runs(), &counted, &|_, _| ()).expect("deterministic");
             assert_eq!(times.load(Ordering::Relaxed), expected);
         }
     }
@@ -126,7 +133,7 @@ mod tests {
             }
             Ok(record)
         };
-        let invalid = each(&context, &runs(), drifting, |_, _| ()).unwrap_err();
+        let invalid = each(&context, &runs(), &drifting, &|_, _| ()).unwrap_err();
         assert_eq!(
             invalid.to_string(),
             "house, WSDM, seed 1: the run is invalid: not deterministic: a second run has other counts"
@@ -144,7 +151,7 @@ mod tests {
             }
             Ok(record)
         };
-        let invalid = each(&context, &runs(), leaking, |_, _| ()).unwrap_err();
+        let invalid = each(&context, &runs(), &leaking, &|_, _| ()).unwrap_err();
         assert_eq!(
             invalid.to_string(),
             "house, RR, seed 2: the run is invalid: packets are missing"
