@@ -18,7 +18,7 @@ use crate::algorithm::{Algorithm, LISTED, PERIOD, Retry, Weighting, in_s};
 use crate::link::RateNeed;
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
-use crate::peers::Peer;
+use crate::peers::{Addresses, Bgp, Metric, Peer};
 use crate::survey::Active;
 
 pub(crate) use own::own;
@@ -166,6 +166,15 @@ const fn peer(name: &'static str, peer: Peer, meaning: &'static str, source: &'s
     }
 }
 
+/// Three minutes are the mean of Labovitz et al., SIGCOMM 2000.
+const fn bgp(addresses: Addresses) -> Peer {
+    Peer::Bgp(Bgp {
+        addresses,
+        converge: Duration::from_secs(180),
+        bfd: false,
+    })
+}
+
 const fn trunk(
     name: &'static str,
     spread: Spread,
@@ -182,7 +191,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 37] = [
+pub static ROWS: [Row; 44] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -441,6 +450,54 @@ pub static ROWS: [Row; 37] = [
         "a multipath route of the kernel, by the hash of addresses and ports; dead links, too",
         "Linux, fib_multipath_hash_policy = 1; RFC 2992",
     ),
+    peer(
+        "static",
+        Peer::Static,
+        "a fixed link for each source, in turn by its number; dead links, too",
+        "Guo 2004 §II, static load sharing",
+    ),
+    peer(
+        "dead-gateway",
+        Peer::DeadGateway {
+            after: Duration::from_secs(30),
+        },
+        "of several default routes the first whose gateway answers; what is beyond is not seen",
+        "Microsoft Q171564 in Guo 2004; RFC 1122 §3.3.1.4",
+    ),
+    peer(
+        "BGP",
+        bgp(Addresses::Independent),
+        "addresses of the site's own, announced by all providers: the first that is there, for all",
+        "RFC 1518; Peng 2005 §2.1; Guo 2004 §II",
+    ),
+    peer(
+        "BGP-injected",
+        bgp(Addresses::Injected),
+        "a provider's addresses for each source; those of one that is lost are announced by another",
+        "RFC 2260 §5.1; Guo 2004 §II, case 1",
+    ),
+    peer(
+        "BGP-tunnelled",
+        bgp(Addresses::Tunnelled),
+        "a provider's addresses for each source; a provider whose link is lost sends on by another",
+        "RFC 2260 §5.2; Guo 2004 §II, case 2",
+    ),
+    peer(
+        "route-control",
+        Peer::RouteControl {
+            period: Duration::from_secs(10),
+        },
+        "least latency · √loss that probes have met for the destination's prefix",
+        "RouteScience, netVmg in Guo 2004 §II",
+    ),
+    peer(
+        "RON",
+        Peer::Ron {
+            metric: Metric::Latency,
+        },
+        "the path itself, or one relay of an overlay between the site's addresses and a node at each prefix",
+        "Andersen et al. 2001 in Peng 2005 §2.2",
+    ),
     trunk(
         "SH",
         Spread::Hash,
@@ -551,6 +608,7 @@ pub fn parse(target: Target, text: &str) -> Option<Result<Policy, String>> {
     };
     match find(target, name)?.policy {
         Policy::Trunk(Spread::Flowlet { .. }) => Some(flowlet(parameter)),
+        Policy::Peer(peer) => Some(peer.with(parameter)?.map(Policy::Peer)),
         _ => None,
     }
 }
@@ -578,6 +636,11 @@ impl Row {
         let mut spellings = vec![self.name.to_owned()];
         if let Policy::Trunk(Spread::Flowlet { gap }) = self.policy {
             spellings.push(format!("\"{} {}\"", self.name, in_ms(gap)));
+        }
+        if let Policy::Peer(peer) = self.policy
+            && let Some(parameter) = peer.parameter()
+        {
+            spellings.push(format!("\"{} {}\"", self.name, parameter.default));
         }
         spellings
     }
@@ -657,7 +720,8 @@ impl Policy {
                 let all = [period, race, probe, passive, active, listed];
                 all.into_iter().flatten().collect()
             }
-            Policy::Packet | Policy::Peer(_) => Vec::new(),
+            Policy::Packet => Vec::new(),
+            Policy::Peer(peer) => peer.parameter().into_iter().collect(),
             Policy::Trunk(spread) => spread.parameters(),
         }
     }
@@ -671,7 +735,11 @@ impl Policy {
         Needs {
             rates,
             node: matches!(self, Policy::Gateway(algorithm) if algorithm.needs_node()),
-            no_nat: *self == Policy::Packet,
+            no_nat: match self {
+                Policy::Packet => true,
+                Policy::Peer(peer) => peer.needs_no_nat(),
+                Policy::Gateway(_) | Policy::Trunk(_) => false,
+            },
             no_faults: *self == Policy::Trunk(Spread::Single),
         }
     }
@@ -690,7 +758,7 @@ impl Policy {
             }
             Policy::Gateway(algorithm) => algorithm.measure.state,
             Policy::Packet => Spread::Drr.state(),
-            Policy::Peer(peer) => peer.state(),
+            Policy::Peer(peer) => return peer.cost(),
             Policy::Trunk(spread) => spread.state(),
         };
         let probes = match self {
@@ -718,8 +786,10 @@ impl Policy {
 impl fmt::Display for Policy {
     /// As it may be written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Policy::Gateway(algorithm) = self {
-            return algorithm.fmt(f);
+        match self {
+            Policy::Gateway(algorithm) => return algorithm.fmt(f),
+            Policy::Peer(peer) => return peer.fmt(f),
+            Policy::Packet | Policy::Trunk(_) => {}
         }
         if let Policy::Trunk(Spread::Flowlet { gap }) = self {
             return write!(f, "flowlet {} ms", gap.as_secs_f64() * 1e3);

@@ -27,7 +27,8 @@ pub mod stats;
 pub mod testing;
 
 pub use anabranch_core::multilink::Spread;
-pub use anabranch_core::{Family, Peer, Policy, Typed};
+pub use anabranch_core::peers::{self, Peer};
+pub use anabranch_core::{Family, Policy, Typed};
 pub use anabranch_line::{
     Buffer, Cable, Change, Codel, FqCodel, Leaving, Line, Loss, Lte, ManagedQueue, Opportunities,
     Queue, Red, Tally, Trace, TraceSource, Waiting,

@@ -9,6 +9,7 @@ mod homes;
 mod scene;
 mod trunking;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anabranch_core::multilink::Counters;
@@ -17,11 +18,12 @@ use anabranch_core::{
     Algorithm, Balancer, BuildError, ClassId, ClassSpec, Classes, Config, LinkId, LinkSpec, Time,
     multilink,
 };
+use anabranch_policy::paths::Prefix;
 use anabranch_scenario::{
     self as scenario, Demand, LinkSeries, Network, Policy, Record, Run, Site, World as Kind,
 };
 
-use crate::gateway::{FAMILY, Gateway, Lines};
+use crate::gateway::{FAMILY, Gateway, Lines, PeerSite};
 use crate::load::{Load, Party};
 use crate::tcp::TcpConfig;
 use crate::trunk::TooManyClients;
@@ -94,7 +96,7 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
             let build = |wires: &[Wires], homes| {
                 let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
                 let mut gateway = Gateway::new(balancer, &lines, run.seed);
-                gateway.nat.set_rules(rules);
+                gateway.nat_mut().set_rules(rules);
                 Ok(Behind::new(gateway, homes))
             };
             play_site(run, site, build, progress)
@@ -108,17 +110,32 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
             network: "links behind NAT",
             allowed: "packets of one connection would come from several addresses: set nat = false",
         }),
-        Policy::Peer(_) => Err(SimError::Policy {
-            policy: run.policy,
-            network: "simulated links",
-            allowed: "it is the kernel's: run it in the laboratory",
-        }),
+        Policy::Peer(peer) => {
+            let prefixes = prefixes(&run.scenario);
+            let build = |wires: &[Wires], homes| {
+                let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
+                let site = PeerSite::new(peer, &lines, prefixes, run.seed);
+                Ok(Behind::new(site, homes))
+            };
+            play_site(run, site, build, progress)
+        }
         Policy::Trunk(_) => Err(SimError::Policy {
             policy: run.policy,
             network: "the links of a site",
             allowed: "it spreads the sublinks of a trunk",
         }),
     }
+}
+
+/// Of all servers, each once.
+fn prefixes(scenario: &scenario::Scenario) -> Vec<Prefix> {
+    let families = scenario.families.list().iter();
+    let of_family = |&family| {
+        let servers = 0..scenario.load.servers();
+        servers.map(move |server| Prefix::of(Site::SERVERS.address(family, server)))
+    };
+    let prefixes: BTreeSet<_> = families.flat_map(of_family).collect();
+    prefixes.into_iter().collect()
 }
 
 /// What the balancer is to know of each class; that of a rule has its number, from 1.

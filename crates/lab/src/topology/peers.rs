@@ -16,9 +16,19 @@ pub(crate) fn start(peer: Peer, gateway: &Namespace, spec: &LabSpec) -> Result<(
         Peer::OneLink => {}
         Peer::Nftables => mark(gateway, spec)?,
         Peer::Ecmp => spread(gateway, spec)?,
+        Peer::Static | Peer::DeadGateway { .. } | Peer::Bgp(_) => return Err(modelled(peer)),
+        Peer::RouteControl { .. } | Peer::Ron { .. } => return Err(modelled(peer)),
     }
     masquerade(gateway, spec)?;
     let_forward(gateway, spec.families)
+}
+
+fn modelled(peer: Peer) -> LabError {
+    LabError::Spec {
+        key: "policies",
+        value: peer.to_string(),
+        allowed: "is a model; run it in the simulator".to_owned(),
+    }
 }
 
 /// A random mark for each connection, and a table for each mark.

@@ -7,8 +7,7 @@ use anabranch_core::rules::{Class, WhenNone};
 
 use super::{At, ScenarioFile};
 use crate::{
-    Change, Fault, Line, LinkPlan, Load, Loss, Network, Peer, Policy, Queue, Scenario, Site, Trunk,
-    World,
+    Change, Fault, Line, LinkPlan, Load, Loss, Network, Policy, Queue, Scenario, Site, Trunk, World,
 };
 
 /// What the laboratory's emulator promises to carry, all lines and directions together.
@@ -24,15 +23,13 @@ impl ScenarioFile {
         }
     }
 
-    /// Whether nothing is left to a kernel.
+    /// Whether no class is left to a kernel.
     fn fits_sim(&self, at: &At) -> Result<(), BadInput> {
         let Network::Site(site) = &at.scenario.network else {
             return Ok(());
         };
         let problem = "the simulator's gateway has no kernel beside it; run it in the laboratory";
         let source = Source::parse(&self.path, &at.text)?.numbered();
-        let why = "is real programs alone; run it in the laboratory";
-        refuse_peer(&source, &at.scenario, why, Peer::is_simulated)?;
         refuse_class(&source, site, "none", problem, |class| {
             class.when_none == WhenNone::Kernel
         })
@@ -75,21 +72,6 @@ fn too_fast(rate_bps: u64, what: &str) -> String {
     )
 }
 
-/// A peer that a world does not have.
-fn refuse_peer(
-    source: &Source<'_>,
-    scenario: &Scenario,
-    why: &str,
-    is_there: impl Fn(Peer) -> bool,
-) -> Result<(), BadInput> {
-    let is_refused = |policy: Policy| matches!(policy, Policy::Peer(peer) if !is_there(peer));
-    let mut policies = scenario.policies.iter();
-    match policies.find(|typed| is_refused(typed.policy)) {
-        Some(typed) => Err(source.bad(&["policies"], format!("{typed} {why}"))),
-        None => Ok(()),
-    }
-}
-
 /// A class that a world cannot have for what it says of `key`.
 fn refuse_class(
     source: &Source<'_>,
@@ -108,6 +90,12 @@ fn refuse_class(
 }
 
 fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Result<(), BadInput> {
+    let is_modelled = |policy: Policy| matches!(policy, Policy::Peer(peer) if !peer.is_real());
+    let mut policies = scenario.policies.iter();
+    if let Some(typed) = policies.find(|typed| is_modelled(typed.policy)) {
+        let problem = format!("{typed} is a model; run it in the simulator");
+        return Err(source.bad(&["policies"], problem));
+    }
     if scenario
         .policies
         .iter()

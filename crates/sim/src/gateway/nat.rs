@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anabranch_core::peers::Table;
 use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Opening as Opened, Question, Time};
 use anabranch_policy::abi::{
     Answer, BePort, Choice, SIDE_ROUTED, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL,
@@ -229,6 +230,8 @@ pub struct Nat {
     earlier: BTreeMap<usize, Vec<(LinkId, SideId)>>,
     /// By flow.
     openings: Vec<Opening>,
+    /// Where routes say which link is the way.
+    table: Option<Table>,
     /// By class, user and server; of a user as a whole without a server.
     sessions: BTreeMap<Session, u64>,
     /// When each class will have all its races again, in ns (`bpf/policy/race.h`).
@@ -271,6 +274,7 @@ impl Nat {
             entries: Vec::new(),
             earlier: BTreeMap::new(),
             openings: Vec::new(),
+            table: None,
             sessions: BTreeMap::new(),
             races: BTreeMap::new(),
             shares: BTreeMap::new(),
@@ -382,6 +386,17 @@ impl Nat {
     pub(super) fn install(&mut self, class: ClassId, choice: &Choice) {
         grow(&mut self.choices, class.index(), Choice::default());
         self.choices[class.index()] = *choice;
+    }
+
+    /// Routes that bind new flows, of classes of any choice.
+    pub(super) fn set_table(&mut self, table: Option<Table>) {
+        self.table = table;
+    }
+
+    /// The number of the user, and the prefix of the server.
+    pub(super) fn between(&self, flow: FlowId) -> (u32, Prefix) {
+        let Opening { pair, prefix, .. } = self.opening(flow);
+        (pair.user, prefix)
     }
 
     /// Which class new flows are of.
@@ -716,10 +731,12 @@ impl Nat {
             choice.session_link(word, NO_HASH, net.now().as_nanos())
         };
         let session = self.session(flow, class).and_then(known);
-        let prefix = self.opening(flow).prefix;
+        let (user, prefix) = self.between(flow);
+        let route = self.table.as_ref().map(|table| table.link(user, prefix).0);
         let mut request = Request {
             tried,
             full: avoided,
+            route,
             hash: net.label(flow),
             session,
             known: self.told.know(net.now(), choice, prefix, avoided == 0),

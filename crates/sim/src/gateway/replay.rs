@@ -75,30 +75,34 @@ impl Replay {
 
     /// None if the gateway knows none.
     pub fn bound(&self, flow: FlowId) -> Option<Bound> {
-        self.gateway.nat.bound(self.net.sides(flow).0)
+        self.gateway.nat().bound(self.net.sides(flow).0)
     }
 
     /// The other links that an attempt's SYN has taken in a race that nothing has answered, and the connections at the server
     /// that it began there.
     pub fn rivals(&self, flow: FlowId) -> Vec<(LinkId, SideId)> {
-        let rivals = self.gateway.nat.rivals(self.net.sides(flow).0).into_iter();
+        let rivals = self
+            .gateway
+            .nat()
+            .rivals(self.net.sides(flow).0)
+            .into_iter();
         let known = rivals.filter_map(|(link, peer)| Some((link, peer?)));
         known.collect()
     }
 
     /// The links whose probe an attempt's SYN waits for, as bits.
     pub fn probes(&self, flow: FlowId) -> u64 {
-        self.gateway.nat.probes(self.net.sides(flow).0)
+        self.gateway.nat().probes(self.net.sides(flow).0)
     }
 
     /// What flows have told of the prefix of a server.
     pub fn paths(&self, server: IpAddr) -> Option<&Paths> {
-        self.gateway.nat.paths(Prefix::of(server))
+        self.gateway.nat().paths(Prefix::of(server))
     }
 
     /// The random number by which the next choice will be made.
     pub fn next_draw(&self) -> u32 {
-        self.gateway.nat.next_draw()
+        self.gateway.nat().next_draw()
     }
 
     // ---- commands
@@ -124,14 +128,14 @@ impl Replay {
 
     /// Has a flow carry what choices and rules look at: to be told again when others are installed.
     pub fn introduce(&mut self, flow: FlowId, pair: Pair, ends: Ends) {
-        self.gateway.nat.introduce(flow, pair, ends);
+        self.gateway.nat_mut().introduce(flow, pair, ends);
         let (opener, _) = self.net.sides(flow);
-        self.net.side_mut(opener).label = self.gateway.nat.hash(ends);
+        self.net.side_mut(opener).label = self.gateway.nat().hash(ends);
     }
 
     /// Which class new flows are of.
     pub fn set_rules(&mut self, rules: Box<Rules>) {
-        self.gateway.nat.set_rules(rules);
+        self.gateway.nat_mut().set_rules(rules);
     }
 
     /// The LAN host has forgotten the flow, whose number may be the next one's.
@@ -143,7 +147,7 @@ impl Replay {
     /// Installs choices, reads counters, ends flows.
     pub fn data_plane(&mut self) -> impl DataPlane<Error = Infallible> {
         Plane {
-            nat: &mut self.gateway.nat,
+            nat: self.gateway.nat_mut(),
             net: &mut self.net,
         }
     }
@@ -185,7 +189,9 @@ impl Replay {
         bytes: u32,
     ) -> Option<(LinkId, SideId)> {
         let (opener, _) = self.net.sides(flow);
-        self.gateway.hear_probe(&mut self.net, link, opener, bytes)
+        self.gateway
+            .programs
+            .hear_probe(&mut self.net, link, opener, bytes)
     }
 
     fn pass(
@@ -211,7 +217,7 @@ impl Replay {
 
     fn link_of(&self, way: Path) -> Option<LinkId> {
         let first = |mut way: Path| way.next();
-        let mut ports = (0..).zip(&self.gateway.ports);
+        let mut ports = (0..).zip(&self.gateway.programs.ports);
         let found = ports.find(|(_, port)| first(port.up) == first(way));
         found.map(|(link, _)| LinkId(link))
     }

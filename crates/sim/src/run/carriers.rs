@@ -9,21 +9,104 @@ use anabranch_scenario::{
 use super::SimError;
 use super::homes::Homes;
 use super::scene::{Way, Wires};
-use crate::gateway::{Ends, Gateway, Lines, Pair, Probed};
+use crate::gateway::{Ends, Gateway, Lines, Nat, Pair, PeerSite, Probed};
 use crate::load::{Carrier, Route};
 use crate::net::{FlowId, Hop, Net, News, Path, SiteId};
 use crate::packet::PacketId;
 use crate::world::{Onward, Site};
 
-/// Users behind a gateway.
-pub(super) struct Behind {
-    gateway: Gateway,
+/// What stands between users and links, and keeps their flows.
+pub(super) trait Door: Site {
+    fn nat(&self) -> &Nat;
+    fn nat_mut(&mut self) -> &mut Nat;
+    fn begin(&mut self, net: &mut Net);
+    fn probed(&self) -> Probed;
+    fn states(&self) -> Vec<(LinkId, LinkState)>;
+
+    fn events(&self, names: &[String]) -> Vec<Told> {
+        let _ = names;
+        Vec::new()
+    }
+
+    fn set_carrier(&mut self, net: &mut Net, line: crate::net::LinkId) {
+        let _ = (net, line);
+    }
+}
+
+impl Door for Gateway {
+    fn nat(&self) -> &Nat {
+        self.nat()
+    }
+
+    fn nat_mut(&mut self) -> &mut Nat {
+        self.nat_mut()
+    }
+
+    fn begin(&mut self, net: &mut Net) {
+        self.begin(net);
+    }
+
+    fn probed(&self) -> Probed {
+        self.probed()
+    }
+
+    fn states(&self) -> Vec<(LinkId, LinkState)> {
+        let state = |state| match state {
+            State::Up => LinkState::Up,
+            State::PossiblyDown(_) => LinkState::Suspect,
+            State::Down(_) => LinkState::Down,
+        };
+        let paths = self.paths();
+        paths
+            .map(|(link, path)| (link, state(path.state)))
+            .collect()
+    }
+
+    fn events(&self, names: &[String]) -> Vec<Told> {
+        events(self, names)
+    }
+}
+
+impl Door for PeerSite {
+    fn nat(&self) -> &Nat {
+        self.nat()
+    }
+
+    fn nat_mut(&mut self) -> &mut Nat {
+        self.nat_mut()
+    }
+
+    fn begin(&mut self, net: &mut Net) {
+        self.begin(net);
+    }
+
+    fn probed(&self) -> Probed {
+        self.probed()
+    }
+
+    fn states(&self) -> Vec<(LinkId, LinkState)> {
+        let state = |alive| match alive {
+            true => LinkState::Up,
+            false => LinkState::Down,
+        };
+        let links = self.alive();
+        links.map(|(link, alive)| (link, state(alive))).collect()
+    }
+
+    fn set_carrier(&mut self, net: &mut Net, line: crate::net::LinkId) {
+        self.set_carrier(net, line);
+    }
+}
+
+/// Users behind a gateway, or a peer in its place.
+pub(super) struct Behind<D> {
+    gateway: D,
     homes: Homes,
     route: Option<Route>,
 }
 
-impl Behind {
-    pub fn new(gateway: Gateway, homes: Homes) -> Self {
+impl<D: Door> Behind<D> {
+    pub fn new(gateway: D, homes: Homes) -> Self {
         Behind {
             gateway,
             homes,
@@ -32,7 +115,7 @@ impl Behind {
     }
 }
 
-impl Site for Behind {
+impl<D: Door> Site for Behind<D> {
     fn pass(&mut self, net: &mut Net, site: SiteId, packet: PacketId) -> Onward {
         let onward = self.gateway.pass(net, site, packet);
         self.homes.onward(net, packet, onward)
@@ -47,7 +130,7 @@ impl Site for Behind {
     }
 }
 
-impl Carrier for Behind {
+impl<D: Door> Carrier for Behind<D> {
     fn route(&mut self, net: &mut Net, pair: Pair, _: u64) -> Route {
         let lan = Hop::from(Gateway::LAN);
         if let Some(route) = self.homes.route(net, pair.user, lan, lan) {
@@ -64,21 +147,21 @@ impl Carrier for Behind {
     }
 
     fn hash(&self, ends: Ends) -> u32 {
-        self.gateway.nat.hash(ends)
+        self.gateway.nat().hash(ends)
     }
 
     fn introduce(&mut self, flow: FlowId, pair: Pair, ends: Ends) {
         self.homes.introduce(flow, pair);
-        self.gateway.nat.introduce(flow, pair, ends);
+        self.gateway.nat_mut().introduce(flow, pair, ends);
     }
 
     fn link_of(&self, net: &Net, flow: FlowId) -> Option<usize> {
-        let link = self.gateway.nat.link_of(net, flow)?;
+        let link = self.gateway.nat().link_of(net, flow)?;
         Some(link.index())
     }
 }
 
-impl Way for Behind {
+impl<D: Door> Way for Behind<D> {
     fn begin(&mut self, net: &mut Net) {
         self.gateway.begin(net);
     }
@@ -88,7 +171,7 @@ impl Way for Behind {
     }
 
     fn events(&self, names: &[String]) -> Vec<Told> {
-        events(&self.gateway, names)
+        self.gateway.events(names)
     }
 
     fn probed(&self) -> Probed {
@@ -96,21 +179,20 @@ impl Way for Behind {
     }
 
     fn reassignments(&self) -> u64 {
-        self.gateway.nat.reassigned()
+        self.gateway.nat().reassigned()
+    }
+
+    fn set_carrier(&mut self, net: &mut Net, line: crate::net::LinkId, _: bool) {
+        self.gateway.set_carrier(net, line);
     }
 }
 
-fn readings(gateway: &Gateway) -> Vec<LinkReading> {
-    let state = |state| match state {
-        State::Up => LinkState::Up,
-        State::PossiblyDown(_) => LinkState::Suspect,
-        State::Down(_) => LinkState::Down,
-    };
-    let all = gateway.paths();
-    all.map(|(link, path)| LinkReading {
-        opened: gateway.nat.opened(link),
-        flows: gateway.nat.active(link),
-        state: state(path.state),
+fn readings(gateway: &impl Door) -> Vec<LinkReading> {
+    let all = gateway.states().into_iter();
+    all.map(|(link, state)| LinkReading {
+        opened: gateway.nat().opened(link),
+        flows: gateway.nat().active(link),
+        state,
         ..LinkReading::default()
     })
     .collect()
@@ -219,7 +301,7 @@ impl Stripes {
         let Some((link, path)) = self.up.choose(packet.bytes, self.usable) else {
             return Onward::Nowhere;
         };
-        let traffic = self.watch.nat.traffic_mut(link);
+        let traffic = self.watch.nat_mut().traffic_mut(link);
         traffic.tx_packets += 1;
         traffic.tx_bytes += u64::from(packet.bytes);
         packet.path = path;
@@ -236,7 +318,7 @@ impl Stripes {
     }
 
     fn arrive(&mut self, net: &Net, link: LinkId, id: PacketId) -> Onward {
-        let traffic = self.watch.nat.traffic_mut(link);
+        let traffic = self.watch.nat_mut().traffic_mut(link);
         traffic.rx_packets += 1;
         traffic.rx_bytes += u64::from(net.packet(id).bytes);
         Onward::Along

@@ -43,11 +43,14 @@ fn the_laboratory_refuses_what_only_the_simulator_can_do() {
 
 #[test]
 fn a_peer_is_refused_where_it_is_not_and_has_no_classes() {
-    let file = parse(&format!("policies = [\"RR\", \"nftables\"]\n{MINIMAL}")).unwrap();
-    assert!(file.fits(World::Lab).is_ok());
-    let refused = file.fits(World::Sim).unwrap_err().to_string();
+    let file = parse(&format!(
+        "policies = [\"RR\", \"nftables\", \"RON\"]\n{MINIMAL}"
+    ))
+    .unwrap();
+    assert!(file.fits(World::Sim).is_ok());
+    let refused = file.fits(World::Lab).unwrap_err().to_string();
     assert!(
-        refused.ends_with("nftables is real programs alone; run it in the laboratory"),
+        refused.ends_with("RON is a model; run it in the simulator"),
         "{refused}"
     );
     let refused = error_with("policies = [\"ECMP\"]\n[default]\nstick = true");
@@ -55,4 +58,6 @@ fn a_peer_is_refused_where_it_is_not_and_has_no_classes() {
         refused.ends_with("the policy ECMP asks no rules; leave it or the classes out"),
         "{refused}"
     );
+    let refused = error_with("policies = [\"BGP 5s BFD\"]");
+    assert!(refused.contains("nat = false"), "{refused}");
 }
