@@ -114,14 +114,22 @@ A line of flows.txt is a flow, and may say which rule is to take it; # begins a 
         force: bool,
     },
     /// List the policies of gateways and trunks, what they need and what they cost
+    ///
+    /// Of one policy a page: what it measures, where and how often, what that costs, which sites it suits, and what the experiments
+    /// have observed of it.
     #[command(after_help = "Examples:
   anabranch policies
+  anabranch policies WSDM                        all that is known of one
+  anabranch policies --json | jq '.[] | select(.cost.probes == \"none\").name'
   anabranch policies --json | jq -r '.[].name'
 
 Those of links are for `policy` of a gateway, those of sublinks for `scheme` of a trunk; scenarios name either.
 In place of a link's policy the tuple itself may be written, and be given a name:
   policy = { name = \"mine\", measure = \"st-in\", dispatch = \"weighted\", granularity = \"session\", period = \"500ms\" }")]
     Policies {
+        /// Policy whose page is printed
+        #[arg(value_name = "NAME", value_parser = hinted(policies), hide_possible_values = true)]
+        name: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,

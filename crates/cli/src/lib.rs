@@ -68,7 +68,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
             name,
             force,
         } => commands::link::run(instance, action, name, force),
-        Command::Policies { json } => commands::policies::run(json),
+        Command::Policies { name, json } => commands::policies::run(name.as_deref(), json),
         Command::Demo(args) => demo::run(&args),
         Command::Sim {
             command:

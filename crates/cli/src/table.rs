@@ -48,11 +48,49 @@ impl Columns {
 
 impl std::fmt::Display for Columns {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for line in self.0.to_string().lines() {
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+        lines(&self.0, f)
     }
+}
+
+/// Without spaces at their ends.
+fn lines(table: &Table, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    for line in table.to_string().lines() {
+        writeln!(f, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// What is known of one thing, a line for each word or more where the terminal is narrow.
+pub struct Facts(Table);
+
+impl Facts {
+    pub fn new() -> Self {
+        let mut table = Table::new();
+        table.load_preset(comfy_table::presets::NOTHING);
+        match console::Term::stdout().size_checked() {
+            Some((_, width)) => table
+                .set_width(width)
+                .set_content_arrangement(ContentArrangement::Dynamic),
+            None => table.set_content_arrangement(ContentArrangement::Disabled),
+        };
+        Self(table)
+    }
+
+    pub fn add(&mut self, word: &str, fact: impl Into<String>) {
+        let word = Style::new().dim().apply_to(word).to_string();
+        self.0.add_row([word, fact.into().replace('`', "")]);
+    }
+}
+
+impl std::fmt::Display for Facts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        lines(&self.0, f)
+    }
+}
+
+/// Of what stands under it.
+pub fn title(text: &str) -> StyledObject<&str> {
+    Style::new().bold().apply_to(text)
 }
 
 pub fn optional(value: Option<impl ToString>) -> String {

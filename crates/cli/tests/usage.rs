@@ -182,20 +182,50 @@ fn policies_are_a_table_and_json() {
             "{name} in {names:?}"
         );
     }
-    assert_eq!(policies[0]["default"], true);
     let row = |name: &str| names.iter().position(|found| *found == name).unwrap();
     let dhfv = &policies[row("DHFV")];
     assert_eq!(
-        (&dhfv["target"], &dhfv["default"]),
-        (&"sublink".into(), &true.into())
+        (&dhfv["target"], &dhfv["period_ms"]),
+        (&"sublink".into(), &25.into())
     );
-    assert_eq!(dhfv["parameters"][0]["name"], "check");
     assert!(
         !names.iter().any(|name| *name == "toy"),
         "an example of tests"
     );
     let table = anabranch(&["policies"]);
     assert_eq!(text(&table.stdout).lines().count(), names.len() + 1);
+}
+
+#[test]
+fn a_policy_has_a_page_with_what_it_costs_and_what_was_observed() {
+    let page = anabranch(&["policies", "wsdm"]);
+    let page = text(&page.stdout);
+    assert!(page.starts_with("WSDM\n"), "{page}");
+    let fact = |word: &str| {
+        let line = page
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix(word));
+        line.unwrap_or_else(|| panic!("{word} in {page}"))
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(fact("among"), "links (default)");
+    assert_eq!(fact("needs"), "down or up");
+    assert_eq!([fact("packets"), fact("sockets")], ["none", "none"]);
+    assert!(page.contains("2005-peng-algorithms/table5"), "{page}");
+    let both = anabranch(&["policies", "DRR"]);
+    assert_eq!(text(&both.stdout).matches("holds for").count(), 2);
+    let json = anabranch(&["policies", "OFRP", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json[0]["name"], "FRRTDF");
+    let unknown = anabranch(&["policies", "WSMD"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let error = text(&unknown.stderr);
+    assert!(
+        error.contains("unknown policy WSMD; allowed: WSDM, RR"),
+        "{error}"
+    );
+    assert!(error.trim_end().ends_with("did you mean WSDM?"), "{error}");
 }
 
 /// The error of `sim run` on a scenario, without the file's name.

@@ -6,6 +6,7 @@
 //! [`extend`].
 
 mod own;
+mod page;
 
 use std::fmt;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::survey::Active;
 
 pub(crate) use own::own;
 pub use own::{ExtendError, extend};
+pub use page::Sent;
 
 /// How a path is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -818,15 +820,26 @@ impl fmt::Display for Spread {
     }
 }
 
+impl Needs {
+    /// One by one; keys of files in backquotes.
+    pub fn list(&self) -> Vec<String> {
+        let rates = (self.rates != RateNeed::None).then(|| self.rates.to_string());
+        let others = [
+            (self.node, "`probe.node`"),
+            (self.no_nat, "a site without NAT"),
+            (self.no_faults, "no faults"),
+        ];
+        let others = others.iter().filter(|(needed, _)| *needed);
+        let others = others.map(|(_, words)| (*words).to_owned());
+        rates.into_iter().chain(others).collect()
+    }
+}
+
 impl fmt::Display for Needs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Needs { no_nat: true, .. } => f.write_str("a site without NAT"),
-            Needs {
-                no_faults: true, ..
-            } => f.write_str("no faults"),
-            Needs { node: true, .. } => f.write_str("`probe.node`"),
-            Needs { rates, .. } => rates.fmt(f),
+        match &self.list()[..] {
+            [] => f.write_str("nothing"),
+            needs => f.write_str(&needs.join(", ")),
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::{Experiment, Seeds, World};
 
 /// In the experiment's folder, and in the directory of a run.
 const SUMMARY: &str = "summary.json";
-const README: &str = "README.md";
+pub(crate) const README: &str = "README.md";
 const BEGIN: &str = "<!-- claims: written by `anabranch experiment readme` -->";
-const END: &str = "<!-- end of claims -->";
+pub(crate) const END: &str = "<!-- end of claims -->";
 
 /// What a README shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -124,6 +124,11 @@ pub fn write_readme(
     Ok(())
 }
 
+/// Where the table of a README begins, if it has one.
+pub(crate) fn table_begin(readme: &str) -> Option<usize> {
+    Some(readme.find(BEGIN)? + BEGIN.len())
+}
+
 impl Shown {
     fn add(
         &mut self,
@@ -156,7 +161,7 @@ impl Shown {
 
     /// `readme` with the table in its place, if it has one.
     fn within(&self, readme: &str) -> Option<String> {
-        let begin = readme.find(BEGIN)? + BEGIN.len();
+        let begin = table_begin(readme)?;
         let end = begin + readme[begin..].find(END)?;
         Some(format!(
             "{}\n{}{}",

@@ -11,5 +11,6 @@ pub static ACTIVE: Measure = Measure {
     taken: Taken::AtChoice(Load::Active),
     rates: RateNeed::None,
     by_rate: true,
+    meaning: "flows still open on each link",
     state: "two counters",
 };

@@ -11,6 +11,7 @@ use crate::time::Time;
 /// The most that a link was seen to carry while it had flows, in both directions together: while a flow is there that the link
 /// holds up, it carries what it can, and while none is, nothing is learned. Nobody has to declare a rate.
 pub static CAPACITY: Measure = Measure {
+    meaning: "the most that each link was seen to carry",
     state: "what each link has carried in twenty half seconds",
     ..Measure::own("capacity", || Box::<Capacity>::default())
 };

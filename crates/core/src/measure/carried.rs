@@ -9,6 +9,7 @@ pub static CARRIED: Measure = Measure {
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::None,
     by_rate: true,
+    meaning: "bytes that each link has carried, of both directions",
     state: "two counters, read every period",
 };
 

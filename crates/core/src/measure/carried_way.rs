@@ -12,6 +12,7 @@ pub static CARRIED_WAY: Measure = Measure {
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::None,
     by_rate: true,
+    meaning: "bytes that each link has carried in the flow's direction",
     state: "two counters, read every period",
 };
 

@@ -11,5 +11,6 @@ pub static DISPATCHED: Measure = Measure {
     taken: Taken::AtChoice(Load::Dispatched),
     rates: RateNeed::None,
     by_rate: true,
+    meaning: "flows dispatched to each link",
     state: "a counter",
 };

@@ -73,6 +73,8 @@ pub struct Measure {
     pub rates: RateNeed,
     /// Whether it may be divided by the links' rates before links are compared.
     pub by_rate: bool,
+    /// In a few words, for people.
+    pub meaning: &'static str,
     /// What has to be kept of each target.
     pub state: &'static str,
 }
@@ -140,6 +142,16 @@ impl Distance {
             Distance::Destination => "H(S)",
         }
     }
+
+    /// The same for people.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Distance::Local => "at the gateway itself",
+            Distance::LastMile => "on the access line",
+            Distance::Node => "as far as a fixed node",
+            Distance::Destination => "as far as the destination",
+        }
+    }
 }
 
 impl Measure {
@@ -153,6 +165,7 @@ impl Measure {
             taken: Taken::ByPolicy(make),
             rates: RateNeed::None,
             by_rate: false,
+            meaning: "what it sees of all links",
             state: "what it remembers",
         }
     }

@@ -9,5 +9,6 @@ pub static NONE: Measure = Measure {
     taken: Taken::Never,
     rates: RateNeed::None,
     by_rate: false,
+    meaning: "nothing",
     state: "nothing",
 };

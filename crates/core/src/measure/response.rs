@@ -11,6 +11,7 @@ pub static RESPONSE: Measure = Measure {
     taken: Taken::BackToBack(take),
     rates: RateNeed::None,
     by_rate: false,
+    meaning: "the last round trip over each link",
     state: "the last round trip over each link",
 };
 

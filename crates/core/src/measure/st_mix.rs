@@ -18,6 +18,7 @@ pub static ST_MIX: Measure = Measure {
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::Either,
     by_rate: false,
+    meaning: "bandwidth that is left of each link for the site's mixture of directions",
     state: "a bucket of each declared rate, filled every 50 ms",
 };
 

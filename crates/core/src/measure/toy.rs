@@ -11,6 +11,7 @@ pub static PACKETS: Measure = Measure {
     taken: Taken::EveryPeriod(take),
     rates: RateNeed::None,
     by_rate: false,
+    meaning: "packets that each link has carried",
     state: "two counters, read every period",
 };
 

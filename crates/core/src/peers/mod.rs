@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::algorithm::in_s;
 use crate::catalogue::{self, Cost, Parameter, Parts, Policy, Row};
 use crate::link::LinkId;
+use crate::measure::Distance;
 use crate::time::Time;
 use ron::Overlay;
 use route_control::RouteControl;
@@ -220,6 +221,44 @@ impl Peer {
             dispatch,
             granularity,
         }
+    }
+
+    /// How far away that looks which it compares links by.
+    pub(crate) fn distance(self) -> Distance {
+        match self {
+            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => Distance::Local,
+            // A neighbour tells what others have announced, but is heard no further than he is.
+            Peer::DeadGateway { .. } | Peer::Bgp(_) => Distance::LastMile,
+            Peer::RouteControl { .. } | Peer::Ron { .. } => Distance::Destination,
+        }
+    }
+
+    /// Between two looks, where a timer says when.
+    pub(crate) fn period(self) -> Option<Duration> {
+        match self {
+            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => None,
+            Peer::DeadGateway { .. } | Peer::Bgp(_) => Some(router::question(self).0),
+            Peer::RouteControl { period } => Some(period),
+            Peer::Ron { .. } => Some(ron::PROBE_INTERVAL),
+        }
+    }
+
+    /// The bytes of its own packets, and its sockets.
+    pub(crate) fn sent(self) -> catalogue::Sent {
+        let bytes = match self {
+            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => {
+                return catalogue::Sent::nothing();
+            }
+            Peer::DeadGateway { .. } | Peer::Bgp(_) => router::question(self).1,
+            Peer::RouteControl { .. } => route_control::PROBE_BYTES,
+            Peer::Ron { .. } => ron::PROBE_BYTES,
+        };
+        let sockets = match self {
+            Peer::Bgp(_) => "a TCP connection with each provider",
+            Peer::Ron { .. } => "one for all nodes",
+            _ => "one, while an answer is out",
+        };
+        catalogue::Sent::new(format!("{bytes} a packet"), sockets)
     }
 
     pub(crate) fn cost(self) -> Cost {

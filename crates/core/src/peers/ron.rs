@@ -21,14 +21,14 @@ use crate::link::LinkId;
 use crate::time::Time;
 
 /// Before a third of it at most is added at random.
-const PROBE_INTERVAL: Duration = Duration::from_secs(12);
+pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(12);
 /// From a probe that may be lost to the next.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Lost in a row.
 const OUTAGE: usize = 4;
 const ROUTING_INTERVAL: Duration = Duration::from_secs(14);
 /// Each with IP and UDP headers.
-const PROBE_BYTES: u32 = 69;
+pub(super) const PROBE_BYTES: u32 = 69;
 const TABLE_BYTES: u32 = 60;
 const ROW_BYTES: u32 = 20;
 /// Probes by which loss is judged.

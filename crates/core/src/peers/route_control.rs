@@ -14,7 +14,7 @@ use crate::link::LinkId;
 use crate::time::Time;
 
 /// A TCP segment without data.
-const PROBE_BYTES: u32 = 40;
+pub(super) const PROBE_BYTES: u32 = 40;
 /// What a round trip counts for in the mean.
 const GAIN: f64 = 1.0 / 8.0;
 /// What a probe counts for in the share that is lost.

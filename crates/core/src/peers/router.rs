@@ -63,15 +63,24 @@ pub(super) struct Router {
     begun: u64,
 }
 
+/// How often a neighbour is asked, and by how many bytes.
+pub fn question(peer: Peer) -> (Duration, u32) {
+    match peer {
+        Peer::Bgp(bgp) if bgp.bfd => (BFD, BFD_BYTES),
+        Peer::Bgp(_) => (KEEPALIVE, KEEPALIVE_BYTES),
+        Peer::DeadGateway { after } => (after / MISSES, SOLICITATION_BYTES),
+        _ => unreachable!("no router that watches its neighbours"),
+    }
+}
+
 impl Router {
     /// Of dead gateways, or of BGP.
     pub fn new(peer: Peer, links: usize) -> Router {
-        let (bgp, period, ask_bytes) = match peer {
-            Peer::Bgp(bgp) if bgp.bfd => (Some(bgp), BFD, BFD_BYTES),
-            Peer::Bgp(bgp) => (Some(bgp), KEEPALIVE, KEEPALIVE_BYTES),
-            Peer::DeadGateway { after } => (None, after / MISSES, SOLICITATION_BYTES),
-            _ => unreachable!("no router that watches its neighbours"),
+        let bgp = match peer {
+            Peer::Bgp(bgp) => Some(bgp),
+            _ => None,
         };
+        let (period, ask_bytes) = question(peer);
         Router {
             bgp,
             watches: vec![Watch::new(period, period * MISSES); links],
