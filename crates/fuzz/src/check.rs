@@ -36,6 +36,7 @@ macro_rules! demand {
 mod ends;
 mod errors;
 mod prefixes;
+mod probes;
 mod same;
 
 /// Of the LAN devices, as the gateway is told.
@@ -88,6 +89,7 @@ pub fn check(
     let verdict = match (outcome.action, reason.fate) {
         (Action::Drop, _) => Ok(()),
         (Action::Pass, _) => case.passed(),
+        (_, Fate::Refused) if reason.name == "PROBE_ANSWERED" => case.released(),
         (_, Fate::Refused) => case.answered(),
         _ => case.sent(),
     };
@@ -234,9 +236,10 @@ impl<'a> Case<'a> {
         sender.is_some_and(|host| limits.iter().any(|&limit| self.rig.is_at(&host, limit)))
     }
 
-    fn sent(&self) -> Verdict {
+    fn sent(&mut self) -> Verdict {
         match (self.port, self.reason.name) {
             (Port::Lan(_), "TRANSLATED_OUT" | "HAIRPIN") => self.translated(Way::Out),
+            (Port::Lan(_), "PROBE_OUT") => self.probed(),
             (Port::Link(_), "TRANSLATED_IN") => self.translated(Way::In),
             (Port::Link(_), "HAIRPIN_SYN") => self.called(),
             (Port::Link(_), "CHALLENGE") => self.challenged(),

@@ -30,6 +30,8 @@ struct Flow {
     remote: End,
     /// The link it took, and its end there: learned from what left.
     external: Option<(u16, End)>,
+    /// A probe left in its SYN's place.
+    waits: bool,
     local_seq: u32,
     remote_seq: u32,
     step: u32,
@@ -140,6 +142,7 @@ impl Generator {
         };
         if let Some(flow) = self.flows.iter_mut().find(is_it) {
             flow.external = Some((link, (left.src(), to.0)));
+            flow.waits = came.flags() != left.flags();
         }
     }
 
@@ -202,6 +205,7 @@ impl Generator {
                 },
             ),
             external: None,
+            waits: false,
             local_seq: self.rng.random(),
             remote_seq: self.rng.random(),
             step: 0,
@@ -243,6 +247,10 @@ impl Generator {
             _ => answered && self.rng.random_bool(0.5),
         };
         let packet = match flow.proto {
+            TCP if flow.step == 2 && inward && flow.waits => {
+                (flow.step, flow.waits) = (1, false);
+                flow.refuse_probe(self.rng.random())
+            }
             TCP if flow.step == 2 && inward && self.rng.random_bool(0.25) => {
                 flow.step = 1;
                 flow.challenge(self.rng.random(), self.rng.random())
@@ -616,6 +624,15 @@ impl Flow {
         build::tcp(src, dst, id, &says)
     }
 
+    /// A server knows nothing of a probe, which acknowledges the number of the SYN that waits (RFC 9293 section 3.10.7.2).
+    fn refuse_probe(&self, id: u16) -> Vec<u8> {
+        let mut server = Flow {
+            remote_seq: self.local_seq.wrapping_sub(1),
+            ..self.clone()
+        };
+        server.segment(true, id, RST, &[], &[])
+    }
+
     /// The SYN meets an earlier connection of its ends, which has come to `number`.
     fn challenge(&self, id: u16, number: u32) -> Vec<u8> {
         let mut earlier = Flow {
@@ -715,6 +732,8 @@ fn draw_told(rng: &mut ChaCha8Rng, first_port: u16, is_flooded: bool) -> Told {
         udp_open: rng.random_bool(0.3),
         sessions: rng.random_bool(0.3),
         syn_retry: rng.random_bool(0.3),
+        races: seldom(rng, &[10, 100_000]).unwrap_or(0),
+        holds: rng.random_bool(0.5),
         forwards: rng.random_bool(0.3),
         loose: rng.random_bool(0.3),
         reserved: if rng.random_bool(0.3) {

@@ -59,6 +59,8 @@ pub struct Memory {
     acks: Numbers,
     /// LAN keys of connections that have ended, and when they began.
     over: HashSet<(FlowKey, u64)>,
+    /// SYNs that wait, and where they came.
+    held: HashMap<Stream, (Port, Vec<u8>)>,
 }
 
 /// Of a packet; none without ports.
@@ -133,6 +135,16 @@ impl Memory {
             .ack
             .and_then(|ack| any(&self.ends, stream, |end| end == ack));
         is_next.or(answer).is_none() || is_next == Some(true) || answer == Some(true)
+    }
+
+    /// A SYN waits.
+    pub fn hold(&mut self, ends: Stream, port: Port, syn: &[u8]) {
+        self.held.insert(ends, (port, syn.to_vec()));
+    }
+
+    /// The SYN that has waited between these ends, and where it came.
+    pub fn held(&self, ends: Stream) -> Option<(Port, &[u8])> {
+        self.held.get(&ends).map(|(port, syn)| (*port, &syn[..]))
     }
 
     /// A connection has ended. Whether that is news.

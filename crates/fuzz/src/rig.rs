@@ -44,6 +44,8 @@ const OUTPUT_MAX: usize = 4096 + 128;
 const FALLBACK_MARK: u32 = 0x0ab0_0001;
 /// Of `bpf/lib/turn.h`.
 const HAIRPIN_MARK: u32 = 0xac00_0000;
+/// Of `bpf/lib/rival.h`: the link is in the lowest bits.
+const RIVAL_MARK: u32 = 0xae00_0000;
 /// What is told anew for every round, or lasts. Everything else in the pins is state.
 const TOLD: [&str; 5] = ["settings", "choice", "links", "devices", "routes"];
 
@@ -251,6 +253,11 @@ impl Rig {
     /// What one LAN host sent to another's external address comes back.
     pub fn come_back(&mut self, port: Port, frame: &[u8]) -> Result<Outcome> {
         self.arrive_marked(port, frame, HAIRPIN_MARK)
+    }
+
+    /// A SYN that has waited comes from the LAN once more, for a link.
+    pub fn release(&mut self, port: Port, frame: &[u8], link: u16) -> Result<Outcome> {
+        self.arrive_marked(port, frame, RIVAL_MARK | u32::from(link))
     }
 
     fn arrive_marked(&mut self, port: Port, frame: &[u8], mark: u32) -> Result<Outcome> {
@@ -462,6 +469,8 @@ fn settings(told: &Told) -> Settings {
 fn choice(told: &Told) -> Choice {
     Choice {
         syn_retry: told.syn_retry.into(),
+        races: told.races,
+        holds: told.holds.into(),
         granularity: told.sessions.into(),
         ..Choice::round_robin(LINKS.into(), told.usable)
     }

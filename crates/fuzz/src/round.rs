@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::check::{self, Verdict};
 use crate::generate::Generator;
-use crate::memory::Memory;
+use crate::memory::{Memory, stream};
 use crate::read::Ip;
 use crate::rig::{Action, Outcome, Rig};
 use crate::script::{Script, Shot};
@@ -265,12 +265,28 @@ impl Arena {
             let back = self.rig.come_back(port, &outcome.frame)?;
             verdict = verdict.and(self.judge(port, &outcome.frame, &back));
         }
+        if let Some((port, link)) = self.released_at(shot, &outcome) {
+            let sent = self.rig.release(port, &outcome.frame, link)?;
+            verdict = verdict.and(self.judge(port, &outcome.frame, &sent));
+        }
         self.since_look += 1;
         let often = BETWEEN_LOOKS.max(self.rig.tables.entries() / ENTRIES_PER_PACKET);
         if self.since_look >= often {
             verdict = verdict.and(self.look()?);
         }
         Ok((outcome, verdict))
+    }
+
+    /// Where the SYN arrives that the answer to its probe has become, and the link that it is to take.
+    fn released_at(&self, answer: &Shot, outcome: &Outcome) -> Option<(Port, u16)> {
+        let is_released =
+            outcome.action == Action::Redirect && outcome.reason()?.name == "PROBE_ANSWERED";
+        let syn = Ip::of_frame(&outcome.frame).filter(|_| is_released)?;
+        let (port, _) = self.memory.held(stream(&syn)?)?;
+        match answer.port {
+            Port::Link(link) => Some((port, link)),
+            Port::Lan(_) => None,
+        }
     }
 
     /// At the flow tables, and at what was sent beside the packets themselves.

@@ -264,6 +264,10 @@ pub struct Told {
     pub sessions: bool,
     /// A retransmitted SYN tries another link.
     pub syn_retry: bool,
+    /// SYNs a second that race over all links; 0: none.
+    pub races: u32,
+    /// What races is a probe each, and the SYN waits.
+    pub holds: bool,
     /// The administrator has forwards in the kernel.
     pub forwards: bool,
     /// LAN sources may come by the other LAN device.
@@ -293,6 +297,8 @@ impl Default for Told {
             udp_open: false,
             sessions: false,
             syn_retry: false,
+            races: 0,
+            holds: false,
             forwards: false,
             loose: false,
             reserved: 0,
@@ -346,6 +352,7 @@ impl fmt::Display for Told {
             "fallback={} udp_open={} sessions={} syn_retry={} ",
             self.fallback, self.udp_open, self.sessions, self.syn_retry
         )?;
+        write!(f, "races={} holds={} ", self.races, self.holds)?;
         write!(
             f,
             "forwards={} loose={} reserved={} device={} ",
@@ -372,6 +379,8 @@ impl std::str::FromStr for Told {
                 "udp_open" => told.udp_open = value.parse()?,
                 "sessions" => told.sessions = value.parse()?,
                 "syn_retry" => told.syn_retry = value.parse()?,
+                "races" => told.races = value.parse()?,
+                "holds" => told.holds = value.parse()?,
                 "forwards" => told.forwards = value.parse()?,
                 "loose" => told.loose = value.parse()?,
                 "reserved" => told.reserved = value.parse()?,

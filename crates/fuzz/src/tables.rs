@@ -11,7 +11,7 @@ use crate::build::End;
 use crate::kernel::RawMap;
 use crate::read::{ICMP6, Ip, TCP, UDP, pod};
 use crate::shares::{self, Shares};
-use crate::site::{LINKS, Port, Told, link_of};
+use crate::site::{LINKS, Port, Told, family_of, link_of};
 
 /// One end of a flow as a packet names it. Mappings have no remote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -267,7 +267,19 @@ impl Tables {
         let host = shares::holder(flow, local);
         let is_evicted = is_embryo && self.touched.openers.contains_key(&host);
         let has_yielded = self.has_ended(key, flow) && self.is_spoken_to(key);
-        self.is_named(key, flow) || is_evicted || has_yielded
+        self.is_named(key, flow) || is_evicted || has_yielded || self.is_decided(key, flow)
+    }
+
+    /// Whether a packet named another try of the same SYN: the first answer ends the others.
+    fn is_decided(&self, key: &FlowKey, flow: &Flow) -> bool {
+        let is_try = key.proto == TCP && flow.state & abi::STATE_CONFIRMED == 0;
+        let external = &family_of(key.local.ip()).external;
+        let mut tries = (0..LINKS).zip(external).map(|(link, &external)| Named {
+            side: abi::side_of_link(link),
+            local: (external, key.local_port.get()),
+            ..name_of(key)
+        });
+        is_try && key.side != abi::SIDE_LAN && tries.any(|name| self.touched.holds(name))
     }
 
     /// Whether a connection had ended at the last look: its port may be another's towards the same remote end.
