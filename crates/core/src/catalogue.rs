@@ -476,13 +476,13 @@ pub static ROWS: [Row; 44] = [
         "BGP-injected",
         bgp(Addresses::Injected),
         "a provider's addresses for each source; those of one that is lost are announced by another",
-        "RFC 2260 §5.1; Guo 2004 §II, case 1",
+        "RFC 2260; Guo 2004 §II, case 1",
     ),
     peer(
         "BGP-tunnelled",
         bgp(Addresses::Tunnelled),
         "a provider's addresses for each source; a provider whose link is lost sends on by another",
-        "RFC 2260 §5.2; Guo 2004 §II, case 2",
+        "RFC 2260; Guo 2004 §II, case 2",
     ),
     peer(
         "route-control",

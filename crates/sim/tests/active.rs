@@ -2,30 +2,14 @@
 
 mod common;
 
-use std::time::Duration;
-
 use anabranch_core::{Active, Algorithm};
-use anabranch_scenario::{Beyond, Change, LinkPlan, Outcome, Place, Policy, Record, Scenario};
+use anabranch_scenario::{Change, Outcome, Place, Policy, Record, Scenario};
 use common::*;
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
-
-/// Behind a last mile of 10 ms one way, so much further.
-fn far(name: &str, beyond: Duration) -> LinkPlan {
-    let mut link = link(name, 20 * MBIT);
-    link.beyond = Some(Beyond {
-        shared: None,
-        down: line(100 * MBIT, beyond),
-        up: line(100 * MBIT, Duration::ZERO),
-    });
-    link
-}
-
-/// Round trips of 50, 25 and 80 ms; small downloads at 10/s for 29 s.
+/// Small downloads at 10/s for 29 s.
 fn surveyed() -> Scenario {
-    let links = vec![far("a", ms(30)), far("b", ms(5)), far("c", ms(60))];
     let steady = downloads(10, 20_000, ms(100), ms(1_000), ms(30_000));
-    scenario(links, steady, ms(60_000))
+    scenario(three_links(), steady, ms(60_000))
 }
 
 fn every(period_s: u32, listed: u32) -> Policy {

@@ -12,7 +12,6 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 const POLICIES: [&str; 6] = ["WSDM", "RR", "random", "hash", "LCF", "LTF"];
-const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn change(random: &mut impl Rng) -> Change {
     match random.random_range(0..6) {

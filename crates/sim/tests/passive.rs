@@ -7,15 +7,12 @@ use std::time::Duration;
 
 use anabranch_core::{Algorithm, ClassId, DataPlane, Family, LinkId, Time};
 use anabranch_policy::Choice;
-use anabranch_scenario::{
-    Beyond, Change, LinkPlan, Load, Outcome, Place, Policy, Record, Scenario,
-};
+use anabranch_scenario::{Change, Load, Place, Policy, Scenario};
 use anabranch_sim::gateway::Pair;
 use anabranch_sim::gateway::replay::Replay;
 use anabranch_sim::tcp::{Kind, Segment};
 use common::*;
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
 const SYN_BYTES: u32 = 60;
 
 /// A gateway of two links that learns for a minute, and servers that one of them reaches sooner.
@@ -82,21 +79,8 @@ fn each_destination_has_the_link_that_it_answers_sooner_by() {
     }
 }
 
-/// Behind a last mile of 10 ms one way, so much further.
-fn far(name: &str, beyond: Duration) -> LinkPlan {
-    let mut link = link(name, 20 * MBIT);
-    link.beyond = Some(Beyond {
-        shared: None,
-        down: line(100 * MBIT, beyond),
-        up: line(100 * MBIT, Duration::ZERO),
-    });
-    link
-}
-
-/// Round trips of 50, 25 and 80 ms.
 fn told(load: Load) -> Scenario {
-    let links = vec![far("a", ms(30)), far("b", ms(5)), far("c", ms(60))];
-    scenario(links, load, ms(90_000))
+    scenario(three_links(), load, ms(90_000))
 }
 
 /// Small downloads at 10/s for 19 s.
@@ -110,12 +94,6 @@ fn forgetting_after(seconds: u64) -> Policy {
         passive: Some(Duration::from_secs(seconds)),
         ..passive
     })
-}
-
-fn assert_all_ok(record: &Record) {
-    for transfer in &record.transfers {
-        assert_eq!(transfer.outcome, Outcome::Ok, "{transfer:?}");
-    }
 }
 
 #[test]

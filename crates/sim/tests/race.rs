@@ -2,31 +2,9 @@
 
 mod common;
 
-use std::time::Duration;
-
 use anabranch_core::Algorithm;
-use anabranch_scenario::{
-    Beyond, Change, LinkPlan, Load, Loss, Outcome, Place, Policy, Record, Scenario,
-};
+use anabranch_scenario::{Change, Load, Loss, Outcome, Place, Policy, Scenario};
 use common::*;
-
-const NAMES: [&str; 3] = ["a", "b", "c"];
-
-/// Behind a last mile of 10 ms one way, so much further.
-fn far(name: &str, beyond: Duration) -> LinkPlan {
-    let mut link = link(name, 20 * MBIT);
-    link.beyond = Some(Beyond {
-        shared: None,
-        down: line(100 * MBIT, beyond),
-        up: line(100 * MBIT, Duration::ZERO),
-    });
-    link
-}
-
-/// Round trips of 50, 25 and 80 ms.
-fn three_links() -> Vec<LinkPlan> {
-    vec![far("a", ms(30)), far("b", ms(5)), far("c", ms(60))]
-}
 
 /// Small downloads at 20/s for 19 s.
 fn steady() -> Load {
@@ -46,12 +24,6 @@ fn with(races_per_s: Option<u32>) -> Policy {
 
 fn gateway_algorithm(name: &str) -> Algorithm {
     name.parse().expect("a policy of the table")
-}
-
-fn assert_all_ok(record: &Record) {
-    for transfer in &record.transfers {
-        assert_eq!(transfer.outcome, Outcome::Ok, "{transfer:?}");
-    }
 }
 
 #[test]

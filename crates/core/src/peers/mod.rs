@@ -93,10 +93,10 @@ pub enum Metric {
 pub enum Addresses {
     /// Its own, one prefix, which all providers announce: the first carries all.
     Independent,
-    /// Each host's are of one provider; those of a provider that is lost are announced to the whole internet by another (RFC 2260
-    /// section 5.1, auto route injection; Guo's case 1).
+    /// Each host's are of one provider; those of a provider that is lost are announced to the whole internet by another (RFC 2260,
+    /// auto route injection; Guo's case 1).
     Injected,
-    /// The same, but the provider itself sends what is lost of its own through a tunnel by another (RFC 2260 section 5.2; Guo's
+    /// The same, but the provider itself sends what is lost of its own through a tunnel by another (RFC 2260; Guo's
     /// case 2): nobody else has to hear of it.
     Tunnelled,
 }

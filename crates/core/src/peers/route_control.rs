@@ -15,12 +15,12 @@ use crate::time::Time;
 
 /// A TCP segment without data.
 pub(super) const PROBE_BYTES: u32 = 40;
-/// What a round trip counts for in the mean.
+/// What a round trip counts for in the mean (RFC 6298 section 2.3).
 const GAIN: f64 = 1.0 / 8.0;
-/// What a probe counts for in the share that is lost.
+/// What a probe counts for in the share that is lost: as a packet does in RTP's jitter (RFC 3550 section 6.4.1).
 const LOSS_GAIN: f64 = 1.0 / 16.0;
-/// Less loss cannot be told from none by so few probes.
-const LOSS_MIN: f64 = 0.05;
+/// What one lost probe makes of none: that alone moves no route.
+const LOSS_MIN: f64 = LOSS_GAIN;
 /// After so many lost probes in a row a link is no way to the prefix.
 const LOST_MAX: u32 = 3;
 /// A route changes for so much of its cost at most.

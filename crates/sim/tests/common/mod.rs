@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 use anabranch_scenario::{
-    Buffer, Change, Declared, Direction, Families, Fault, Line, LinkPlan, Load, Loss, Network,
-    Place, Policy, Queue, Record, Run, Scenario, Site, Tcp,
+    Beyond, Buffer, Change, Declared, Direction, Families, Fault, Line, LinkPlan, Load, Loss,
+    Network, Outcome, Place, Policy, Queue, Record, Run, Scenario, Site, Tcp,
 };
 use anabranch_workload::{Arrival, ArrivalPlan, ClassId, Pattern, ServerId, UserId};
 
 pub const MBIT: u64 = 1_000_000;
+/// Of [`three_links`].
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
 pub fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -41,6 +43,22 @@ pub fn link(name: &str, rate_bps: u64) -> LinkPlan {
         weight: None,
         nat: true,
     }
+}
+
+/// Behind a last mile of 10 ms one way, so much further.
+pub fn far(name: &str, beyond: Duration) -> LinkPlan {
+    let mut link = link(name, 20 * MBIT);
+    link.beyond = Some(Beyond {
+        shared: None,
+        down: line(100 * MBIT, beyond),
+        up: line(100 * MBIT, Duration::ZERO),
+    });
+    link
+}
+
+/// Of round trips of 50, 25 and 80 ms.
+pub fn three_links() -> Vec<LinkPlan> {
+    vec![far("a", ms(30)), far("b", ms(5)), far("c", ms(60))]
 }
 
 /// The site's addresses are reachable over all its links.
@@ -126,6 +144,12 @@ pub fn play(scenario: &Scenario, policy: Policy, seed: u64) -> Record {
     let record = record.expect("the scenario can be run");
     assert_eq!(record.problems, Vec::<String>::new());
     record
+}
+
+pub fn assert_all_ok(record: &Record) {
+    for transfer in &record.transfers {
+        assert_eq!(transfer.outcome, Outcome::Ok, "{transfer:?}");
+    }
 }
 
 /// Transfers that each link carried.
