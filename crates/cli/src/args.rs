@@ -384,6 +384,12 @@ pub enum ExperimentCommand {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         files: Option<PathBuf>,
     },
+    /// Write docs/choosing-a-policy.md of the checkout that this is called in
+    ///
+    /// From experiments/guide.toml there and the READMEs of the experiments, which are built in.
+    #[command(after_help = "Examples:
+  cargo run --locked -- experiment guide         after `anabranch experiment readme`")]
+    Guide,
     /// Write an experiment's files, to be changed and run with --files
     #[command(after_help = "Examples:
   anabranch experiment export 2002-jo-multilink

@@ -95,6 +95,7 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
                 results,
                 files,
             } => commands::experiment::readme(&name, &results, files),
+            ExperimentCommand::Guide => commands::experiment::guide(),
             ExperimentCommand::Export { name, directory } => {
                 commands::experiment::export(&name, directory)
             }

@@ -1,7 +1,7 @@
 //! What experiments have observed of a policy: the tables of their READMEs, which are built in.
 
 use crate::readme::{END, README, table_begin};
-use crate::{Experiment, Verdict, all};
+use crate::{Experiment, Files, Verdict, all};
 
 /// A claim that holds, as the README of its experiment shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,14 +16,31 @@ pub struct Measured {
     pub observed: &'static str,
 }
 
+/// A claim as a README shows it, and its verdict there.
+pub(crate) struct Shown {
+    pub measured: Measured,
+    pub verdict: &'static str,
+}
+
+/// What is called `EXPERIMENT/FIGURE/KEY`, if its README shows it.
+pub(crate) fn shown(name: &str) -> Option<Shown> {
+    let [experiment, figure, key] = name.splitn(3, '/').collect::<Vec<_>>().try_into().ok()?;
+    let experiment = *all().iter().find(|known| known.name == experiment)?;
+    let files = Files::of(experiment, None).ok()?;
+    let expected = experiment.expected(&files).ok()?;
+    let claim = &expected.claims.get(figure)?.get(key)?.claim;
+    let is_it = |shown: &Shown| shown.measured.figure == figure && shown.measured.claim == claim;
+    claims(experiment).find(is_it)
+}
+
 /// Every reproduced claim that names the policy or its alias, in the order of the experiments. An alias that is a word is nobody's.
 pub fn measured(name: &str, alias: Option<&str>) -> Vec<Measured> {
     let alias = alias.filter(|alias| is_unmistakable(alias));
     let names = |claim: &str| is_about(claim, name) || alias.is_some_and(|it| is_about(claim, it));
     let claims = all().iter().flat_map(|experiment| claims(experiment));
-    let reproduced = claims.filter(|(_, verdict)| *verdict == Verdict::Reproduced.name());
-    let shown = reproduced.map(|(measured, _)| measured);
-    shown.filter(|measured| names(measured.claim)).collect()
+    let reproduced = claims.filter(|shown| shown.verdict == Verdict::Reproduced.name());
+    let measured = reproduced.map(|shown| shown.measured);
+    measured.filter(|measured| names(measured.claim)).collect()
 }
 
 /// A name that is also a word, as `active` is, counts where the claim begins with it, behind what says of which cell it is.
@@ -43,8 +60,7 @@ fn is_unmistakable(name: &str) -> bool {
     name.contains(char::is_uppercase)
 }
 
-/// With the verdicts of a README.
-fn claims(experiment: &'static Experiment) -> impl Iterator<Item = (Measured, &'static str)> {
+fn claims(experiment: &'static Experiment) -> impl Iterator<Item = Shown> {
     let readme = experiment.files.iter().find(|file| file.name == README);
     let text = readme.map_or("", |file| file.text);
     let begin = table_begin(text).unwrap_or(text.len());
@@ -60,7 +76,7 @@ fn claims(experiment: &'static Experiment) -> impl Iterator<Item = (Measured, &'
             claim,
             observed,
         };
-        Some((measured, verdict))
+        Some(Shown { measured, verdict })
     })
 }
 

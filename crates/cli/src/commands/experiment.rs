@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use anabranch_config::BadInput;
 use anabranch_experiment::{
     Check, Experiment, ExperimentError, Figure, Matrix, Options, Progress, Row, SelectError,
-    Selection, Summary, Verdict, World, all, write_readme,
+    Selection, Summary, Verdict, World, all, write_guide, write_readme,
 };
 use anabranch_results::Sweep;
 use anabranch_workload::client::Stop;
@@ -149,6 +149,10 @@ pub fn readme(name: &str, results: &[PathBuf], files: Option<PathBuf>) -> anyhow
     let experiment = selection.experiment;
     let folder = files.unwrap_or_else(|| Path::new("experiments").join(experiment.name));
     write_readme(experiment, &folder, results).map_err(|error| BadInput::new(error).into())
+}
+
+pub fn guide() -> anyhow::Result<()> {
+    Ok(write_guide(Path::new("."))?)
 }
 
 pub fn export(name: &str, directory: Option<PathBuf>) -> anyhow::Result<()> {
