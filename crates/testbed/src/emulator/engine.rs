@@ -315,6 +315,8 @@ impl Engine {
             }
         }
         if self.watched[1].revents != 0 {
+            // Or it would go on being ready, with nothing to arm it for.
+            self.timer.unset()?;
             self.armed_ns = None;
         }
         Ok(())
@@ -426,4 +428,32 @@ pub(crate) fn prepare_thread(priority: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use nix::sys::eventfd::EfdFlags;
+
+    use super::*;
+
+    /// Or an idle emulator would take a whole processor from all others, at its priority.
+    #[test]
+    fn a_timer_that_has_fired_wakes_nobody_a_second_time() {
+        let (_requests, received) = channel();
+        let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).expect("an eventfd");
+        let mut engine = Engine::new(received, Arc::new(wake)).expect("a timer");
+        let soon = TimeSpec::from_duration(Duration::from_nanos(1));
+        let relative = TimerSetTimeFlags::empty();
+        engine
+            .timer
+            .set(Expiration::OneShot(soon), relative)
+            .expect("sets");
+        engine.sleep().expect("wakes");
+        engine.arm().expect("has nothing to arm");
+        // SAFETY: one descriptor, open as long as the engine.
+        let ready = unsafe { libc::poll(&raw mut engine.watched[1], 1, 0) };
+        assert_eq!(ready, 0);
+    }
 }
