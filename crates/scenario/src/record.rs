@@ -112,7 +112,8 @@ impl Record {
 pub struct Counts {
     /// Sent by the gateway to learn of its links.
     pub probes: Tally,
-    /// Those of them that the algorithm measures with. The others, which every algorithm has, ask whether links work.
+    /// Those of them that the algorithm measures with; of a race, in the simulator, what goes over links that do not win. The others,
+    /// which every algorithm has, ask whether links work.
     #[serde(default)]
     pub measuring: Tally,
     /// Offered to the links by hosts, retransmissions included.

@@ -72,7 +72,8 @@ fn number_of(whom: Whom, id: ProbeId) -> u32 {
 pub struct Probed {
     /// All of them.
     pub all: Tally,
-    /// Those that the algorithm measures a round trip with: to the fixed node, or to the destination of a connection; and a peer's own.
+    /// Those that the algorithm measures a round trip with: to the fixed node, or to the destination of a connection; what races send
+    /// over links that do not win; and a peer's own.
     pub measuring: Tally,
 }
 

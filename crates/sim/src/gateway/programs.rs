@@ -172,6 +172,7 @@ impl Programs {
                 ..*net.packet(syn)
             };
             self.nat.count_tx(link, copy.bytes);
+            self.probed.count_measuring(copy.bytes);
             net.send(copy);
         }
     }
@@ -325,6 +326,7 @@ impl Programs {
             net.take_back_peer(flow, packet.from);
         }
         for (link, peer) in won.losers {
+            self.probed.count_measuring(bare_bytes(packet));
             self.reset(net, link, peer, packet);
         }
     }
@@ -342,7 +344,7 @@ impl Programs {
             to: peer,
             path: self.ports[link.index()].up,
             due_ns: u64::MAX,
-            bytes: packet.bytes - u32::from(packet.segment.payload_bytes),
+            bytes: bare_bytes(packet),
             label: packet.label,
         });
     }
@@ -374,4 +376,9 @@ impl Programs {
         self.held.remove(&opener.index());
         self.nat.forget(opener);
     }
+}
+
+/// Without what it carries.
+fn bare_bytes(packet: &Packet) -> u32 {
+    packet.bytes - u32::from(packet.segment.payload_bytes)
 }
