@@ -1,4 +1,4 @@
-//! Runs of scenarios in the laboratory, one after the other: each wants the whole machine.
+//! Runs of scenarios in the laboratory: one after the other, where each wants the whole machine, or side by side.
 
 use std::num::NonZeroUsize;
 
@@ -17,7 +17,7 @@ const TRIES: usize = 3;
 /// In the directory of the results: a directory per run.
 const RUNS: &str = "runs";
 
-/// Carries out every run and returns what `derive` makes of each record, in their order. The gateways are this
+/// Carries out every run alone and returns what `derive` makes of each record, in their order. The gateways are this
 /// executable's `anabranch run`. A run whose record says that it is not to be trusted is carried out again, whatever
 /// came of it. What is complete is kept, and not carried out again by the same build.
 ///
@@ -27,16 +27,42 @@ const RUNS: &str = "runs";
 pub fn carry_out<T>(
     context: &Context,
     runs: &[Run],
+    derive: impl FnMut(&Run, &Record) -> T,
+) -> Result<Vec<T>, ExperimentError> {
+    carried_out(context, runs, NonZeroUsize::MIN, derive)
+}
+
+/// As [`carry_out`], as many at a time as the options allow: of lines so slow that a machine has room for several laboratories.
+///
+/// # Errors
+/// As [`carry_out`].
+pub fn carry_out_side_by_side<T>(
+    context: &Context,
+    runs: &[Run],
+    derive: impl FnMut(&Run, &Record) -> T,
+) -> Result<Vec<T>, ExperimentError> {
+    let jobs = NonZeroUsize::new(context.options.jobs).unwrap_or(NonZeroUsize::MIN);
+    carried_out(context, runs, jobs, derive)
+}
+
+fn carried_out<T>(
+    context: &Context,
+    runs: &[Run],
+    jobs: NonZeroUsize,
     mut derive: impl FnMut(&Run, &Record) -> T,
 ) -> Result<Vec<T>, ExperimentError> {
-    let finished = kept(context, runs)?;
+    let finished = kept(context, runs, jobs)?;
     let each = runs.iter().zip(&finished);
     each.map(|(run, finished)| Ok(derive(run, &finished.record(run).map_err(unkept)?)))
         .collect()
 }
 
 /// Every run, from this time or an earlier one.
-fn kept(context: &Context, runs: &[Run]) -> Result<Vec<Finished>, ExperimentError> {
+fn kept(
+    context: &Context,
+    runs: &[Run],
+    jobs: NonZeroUsize,
+) -> Result<Vec<Finished>, ExperimentError> {
     let binary = std::env::current_exe()
         .map_err(|error| ExperimentError::run("finding the running executable", error))?;
     let setup = Setup {
@@ -56,9 +82,8 @@ fn kept(context: &Context, runs: &[Run]) -> Result<Vec<Finished>, ExperimentErro
         }
     };
     let world = |run: &Run, _: &mut dyn FnMut(std::time::Duration)| valid(run, &setup);
-    let alone = Some(NonZeroUsize::MIN);
     sweep
-        .run(alone, layout(Rows::Parquet), world, on_progress)
+        .run(Some(jobs), layout(Rows::Parquet), world, on_progress)
         .map_err(explained)
 }
 

@@ -37,6 +37,7 @@ mod guo;
 mod jo;
 mod judge;
 mod laboratory;
+mod lin;
 mod measured;
 mod mutation;
 mod page;
@@ -57,7 +58,7 @@ pub use findings::Findings;
 pub use guide::write_guide;
 pub use guo::Prefixes;
 pub use judge::Check;
-pub use laboratory::carry_out;
+pub use laboratory::{carry_out, carry_out_side_by_side};
 pub use measured::{Measured, measured};
 pub use mutation::{Matrix, Mutation, Row, mutate};
 pub use readme::{ReadmeError, write_readme};
@@ -111,10 +112,11 @@ pub struct Figure {
 
 /// All experiments, in the order of their years.
 pub fn all() -> &'static [&'static Experiment] {
-    static ALL: [&Experiment; 4] = [
+    static ALL: [&Experiment; 5] = [
         &jo::EXPERIMENT,
         &guo::EXPERIMENT,
         &peng::EXPERIMENT,
+        &lin::EXPERIMENT,
         &validation::EXPERIMENT,
     ];
     &ALL

@@ -8,7 +8,9 @@ use super::testbed::{Cell, Testbed, Workload};
 use crate::{Context, ExperimentError, Findings, Sample};
 
 /// They measure response times, and so need packets of their own.
-const MRT: [&str; 2] = ["FRRTFNF", "WFRRTFNF"];
+const MRT: [&str; 3] = ["FRRTFNF", "WFRRTFNF", "FRRTDF"];
+/// They learn from the traffic that there is.
+const SILENT: [&str; 2] = ["WSDM", "passive"];
 
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     let testbed = Testbed::of(context.files, "last-mile.toml", Workload::LIGHT)?;
@@ -29,9 +31,9 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
             let key = format!("{}_bytes_per_s", name.to_lowercase());
             findings.observe(key, bytes.mean());
         }
-        if name == "WSDM" {
+        if SILENT.contains(&name) {
             let all = cell.of(|seen| seen.measuring.packets as f64);
-            findings.observe("wsdm_packets", all.greatest());
+            findings.observe(format!("{}_packets", name.to_lowercase()), all.greatest());
         }
         per_s.push(packets);
     }

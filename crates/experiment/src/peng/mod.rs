@@ -11,6 +11,7 @@ mod fig3;
 mod fig5;
 mod fig6;
 mod fig7;
+mod laboratory;
 mod mutations;
 mod table2;
 mod testbed;
@@ -94,6 +95,12 @@ pub static EXPERIMENT: Experiment = Experiment {
             worlds: &[World::Sim],
             run: cost::run,
         },
+        Figure {
+            id: "laboratory",
+            title: "the declared cells of figures 5 to 12 in both worlds",
+            worlds: &[World::Lab],
+            run: laboratory::run,
+        },
     ],
     mutations: mutations::ALL,
     files: built_in!(
@@ -106,6 +113,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             "remote.toml",
             "self-congestion.toml",
             "cut.toml",
+            "laboratory.toml",
         ]
     ),
 };

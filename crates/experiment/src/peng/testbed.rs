@@ -147,7 +147,8 @@ pub struct Seen {
     pub watching_packets: f64,
 }
 
-fn seen(_: &Run, record: &Record) -> Seen {
+/// Of a run in either world.
+pub fn seen(_: &Run, record: &Record) -> Seen {
     let summary = Summary::of(record);
     let flows: u64 = summary.links.iter().map(|link| link.flows).sum();
     let on_bl2 = summary.links.get(1).map_or(0, |link| link.flows);

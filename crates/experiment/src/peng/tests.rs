@@ -46,8 +46,8 @@ fn a_workload_has_its_users_and_files_and_the_algorithms_the_scenario_names() {
             .len(),
         2
     );
-    let unknown = runs(testbed.scenario(), "FRRTDF", &[1]).unwrap_err();
-    assert!(unknown.to_string().contains("lacks FRRTDF"), "{unknown}");
+    let unknown = runs(testbed.scenario(), "cyclic", &[1]).unwrap_err();
+    assert!(unknown.to_string().contains("lacks cyclic"), "{unknown}");
 }
 
 #[test]
