@@ -35,8 +35,8 @@ const BYTES_MAX: f64 = (1u64 << 53) as f64;
 
 const RATE_UNITS: &Units = &[("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
 const RATE_MAX_BPS: f64 = 1e12;
-/// No access line is slower, ...
-const LINE_MIN_BPS: u64 = 64_000;
+/// A congested one may have little left; whoever writes less has left a unit out, ...
+const LINE_MIN_BPS: u64 = 1_000;
 /// ... and none faster (400 gigabit Ethernet).
 const LINE_MAX_BPS: u64 = 400_000_000_000;
 /// Who writes a smaller number without a unit thinks in Mbit/s.
@@ -257,7 +257,7 @@ impl FromStr for Rate {
     }
 }
 
-/// The rate of an access line, as its owner writes it: with a unit, from 64 kbit/s to 400 Gbit/s.
+/// The rate of an access line, as its owner writes it: with a unit, from 1 kbit/s to 400 Gbit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineRate(pub Rate);
 
@@ -283,7 +283,7 @@ impl FromStr for LineRate {
         }
         let rate: Rate = text.parse()?;
         if !(LINE_MIN_BPS..=LINE_MAX_BPS).contains(&rate.bps()) {
-            return Err("a line has 64kbit to 400gbit".to_owned());
+            return Err("a line has 1kbit to 400gbit".to_owned());
         }
         Ok(Self(rate))
     }
@@ -373,8 +373,8 @@ mod tests {
         for (text, problem) in [
             ("500", "did you mean \"500mbit\"?"),
             ("100000000", "did you mean \"100000000bit\"?"),
-            ("500gbit", "a line has 64kbit to 400gbit"),
-            ("9kbit", "a line has 64kbit to 400gbit"),
+            ("500gbit", "a line has 1kbit to 400gbit"),
+            ("900bit", "a line has 1kbit to 400gbit"),
         ] {
             let said = text.parse::<LineRate>().unwrap_err();
             assert!(said.ends_with(problem), "{text}: {said}");
