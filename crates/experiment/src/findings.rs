@@ -1,4 +1,5 @@
 use anabranch_report::chart::Plot;
+use serde::{Deserialize, Serialize};
 
 use crate::expected::{Region, Verdict};
 use crate::judge::Theory;
@@ -12,6 +13,15 @@ pub struct Findings {
     /// Names of files, without ending, and what they show.
     pub(crate) plots: Vec<(String, Plot)>,
     pub(crate) notes: Vec<String>,
+    pub(crate) tables: Vec<Table>,
+}
+
+/// What a figure's runs came to beside its claims, for the README: a head, and rows as long as it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Table {
+    pub title: String,
+    pub head: Vec<String>,
+    pub rows: Vec<Vec<String>>,
 }
 
 impl Findings {
@@ -47,5 +57,24 @@ impl Findings {
     /// A line the reader should know, that is no claim: the number of flows reached, a value nobody published.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
+    }
+
+    /// A table under the claims of the README.
+    pub(crate) fn table(&mut self, table: Table) {
+        self.tables.push(table);
+    }
+}
+
+impl Table {
+    /// As a README shows it.
+    pub fn lines(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        format!(
+            "\n{}\n\n{}|{}\n{rows}",
+            self.title,
+            line(&self.head),
+            "---|".repeat(self.head.len())
+        )
     }
 }

@@ -10,6 +10,7 @@ use anabranch_results::{OutputError, read_json, write_json};
 use serde::{Deserialize, Serialize};
 
 use crate::expected::{Verdict, number};
+use crate::findings::Table;
 use crate::judge::with_unit;
 use crate::{Experiment, Seeds, World};
 
@@ -25,6 +26,8 @@ pub struct Shown {
     /// What was run, in the order of the table.
     runs: Vec<Ran>,
     claims: Vec<Row>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tables: Vec<Table>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,7 +65,9 @@ struct OfRun {
     ran: Ran,
     quick: bool,
     valid: bool,
+    complete: bool,
     checks: Vec<CheckOfRun>,
+    tables: Vec<Table>,
 }
 
 #[derive(Deserialize)]
@@ -83,6 +88,8 @@ pub enum ReadmeError {
         path: PathBuf,
         experiment: &'static str,
     },
+    #[error("{path}: the run ended before its last figure: let it go on to its end")]
+    Interrupted { path: PathBuf },
     #[error(
         "the first of the runs is cut into windows: name one before it whose observations are shown"
     )]
@@ -143,6 +150,11 @@ impl Shown {
         if of_run.experiment != experiment.name || of_run.quick || !of_run.valid {
             return Err(not_that());
         }
+        if !of_run.complete {
+            return Err(ReadmeError::Interrupted {
+                path: directory.join(SUMMARY),
+            });
+        }
         let windows = of_run.ran.windows;
         if windows > 1 && self.claims.is_empty() {
             return Err(ReadmeError::OnlyWindows);
@@ -155,6 +167,7 @@ impl Shown {
                 _ => {}
             }
         }
+        self.tables.extend(of_run.tables);
         self.runs.push(of_run.ran);
         Ok(())
     }
@@ -180,8 +193,9 @@ impl Shown {
         });
         let counts: Vec<String> = counts.collect();
         let rows: String = self.claims.iter().map(Row::line).collect();
+        let tables: String = self.tables.iter().map(Table::lines).collect();
         format!(
-            "{}: {}.\n\n| figure | claim | published | observed | verdict | windows |\n|---|---|---|---|---|---|\n{rows}",
+            "{}: {}.\n\n| figure | claim | published | observed | verdict | windows |\n|---|---|---|---|---|---|\n{rows}{tables}",
             counts.join(", "),
             runs.join("; ")
         )
@@ -270,9 +284,10 @@ mod tests {
     }
 
     const RUN: &str = r#"{"experiment": "validation", "world": "sim", "seeds": "1001..1020", "windows": 1,
-        "quick": false, "valid": true, "checks": [{"figure": "f", "claim": "c", "published": 1.0,
+        "quick": false, "valid": true, "complete": true, "checks": [{"figure": "f", "claim": "c", "published": 1.0,
         "observed": 1.5, "low": 1.25, "high": null, "unit": "s", "stated": "partly", "verdict": "partly",
-        "why": "w", "world": "sim", "held": 1}]}"#;
+        "why": "w", "world": "sim", "held": 1}],
+        "tables": [{"title": "t", "head": ["a", "b"], "rows": [["1", "2"]]}]}"#;
 
     fn ran(text: &str) -> tempfile::TempDir {
         let directory = tempfile::tempdir().expect("a directory");
@@ -299,6 +314,10 @@ mod tests {
             .expect("has a place");
         let row = "| f | c | 1 | 1.5 [1.25, …] s | partly: w | 1 of 12 |\n";
         assert!(text.contains(row), "{text}");
+        assert!(
+            text.contains("\nt\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"),
+            "{text}"
+        );
         assert!(text.starts_with("a\n") && text.ends_with("b\n") && !text.contains("old"));
         assert!(text.contains(
             "1 partly: seeds 1001..1020 in the simulator; seeds 2001..2240 in 12 windows"
@@ -341,5 +360,14 @@ mod tests {
         assert!(matches!(error, ReadmeError::NotThat { .. }));
         let other = ran(RUN);
         assert!(shown.add(all()[0], other.path()).is_err());
+    }
+
+    #[test]
+    fn a_run_that_was_interrupted_is_shown_nowhere() {
+        let begun = ran(&RUN.replace("\"complete\": true", "\"complete\": false"));
+        let mut shown = Shown::default();
+        let refused = shown.add(&crate::validation::EXPERIMENT, begun.path());
+        assert!(matches!(refused, Err(ReadmeError::Interrupted { .. })));
+        assert_eq!(shown, Shown::default());
     }
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::context::Known;
 use crate::expected::{Claims, Expected, SeedPlan};
 use crate::files::Files;
+use crate::findings::Table;
 use crate::judge::{Check, Trial};
 use crate::mutation::Row;
 use crate::page::{self, Plots};
@@ -101,10 +102,14 @@ pub struct Summary {
     pub problems: Vec<String>,
     /// Runs that were carried out twice.
     pub repeated: usize,
+    /// All figures that were to be run are in it.
+    pub complete: bool,
     /// Every claim with its verdict.
     pub checks: Vec<Check>,
     /// What a reader should know beside them.
     pub notes: Vec<Note>,
+    /// What the README shows under the claims.
+    pub(crate) tables: Vec<Table>,
     /// Those of all figures.
     pub plots: Drawn,
 }
@@ -136,8 +141,10 @@ impl Summary {
             valid: true,
             problems: Vec::new(),
             repeated: 0,
+            complete: false,
             checks: Vec::new(),
             notes: Vec::new(),
+            tables: Vec::new(),
             plots: Drawn::default(),
         })
     }
@@ -195,7 +202,7 @@ pub fn run(
     let mut written = Written::new(&results);
     let mut summary = Summary::begun(&judged)?;
     let mut plots = Plots::new();
-    for figure in &selection.figures {
+    for (index, figure) in selection.figures.iter().enumerate() {
         progress.figure(figure);
         let findings = (figure.run)(&context);
         summary.repeated = context.repeated();
@@ -213,6 +220,8 @@ pub fn run(
             text,
         };
         summary.notes.extend(findings.notes.into_iter().map(note));
+        summary.tables.extend(findings.tables);
+        summary.complete = index + 1 == selection.figures.len();
         let svg = |(name, plot): &(String, Plot)| Ok((name.clone(), plot.svg()?));
         let svgs: Result<Vec<_>, OutputError> = findings.plots.iter().map(svg).collect();
         let drawings = Drawings::new(svgs?, options.png)?;

@@ -23,7 +23,7 @@ pub struct Place {
     /// One round.
     file: Scenario,
     number: u64,
-    rounds: u32,
+    pub(super) rounds: u32,
 }
 
 /// A round of the truth.

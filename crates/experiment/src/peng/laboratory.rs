@@ -9,11 +9,25 @@ use anabranch_scenario::stats::mean;
 use serde::Deserialize;
 
 use super::testbed::{Seen, Testbed, Workload, runs, seen};
+use crate::findings::Table;
 use crate::{Context, ExperimentError, Findings, Observation, carry_out_side_by_side, simulate};
 
 const FILE: &str = "laboratory.toml";
 /// By so much the laboratory's mean throughput may differ from the simulator's.
 const NEAR: f64 = 0.15;
+
+const TITLE: &str = "Both worlds, cell by cell: means over the seeds; where there are two numbers, the simulator's comes first.";
+const HEAD: [&str; 9] = [
+    "workload",
+    "algorithm",
+    "simulated, kbit/s",
+    "real kernels, kbit/s",
+    "ratio",
+    "rank simulated",
+    "rank on kernels",
+    "T_c, s",
+    "sessions on BL2, %",
+];
 
 /// As it is written.
 #[derive(Deserialize)]
@@ -40,36 +54,39 @@ struct Cell {
     runs: Vec<Run>,
 }
 
-impl Cell {
-    fn name(&self) -> String {
-        format!("{}, {}", self.column, self.algorithm)
-    }
-}
-
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     let cells = cells(context)?;
     let all: Vec<Run> = cells.iter().flat_map(|cell| cell.runs.clone()).collect();
     let simulated = by_cell(&cells, simulate(context, &all, seen)?);
     let real = by_cell(&cells, carry_out_side_by_side(context, &all, seen)?);
     let mut findings = Findings::default();
-    let mut means = Vec::new();
-    for ((cell, here), there) in cells.iter().zip(&simulated).zip(&real) {
-        let [here_bps, there_bps] = [here, there].map(|seen| throughput_bps(seen));
-        findings.note(format!(
-            "{}: {:.1} kbit/s simulated, {:.1} on real kernels, ratio {:.3}; {:.0} and {:.0} s, {:.0} and {:.0} % on BL2",
-            cell.name(),
-            here_bps / 1e3,
-            there_bps / 1e3,
-            there_bps / here_bps,
-            mean_of(here, |seen| seen.completion_s),
-            mean_of(there, |seen| seen.completion_s),
-            1e2 * mean_of(here, |seen| seen.on_bl2),
-            1e2 * mean_of(there, |seen| seen.on_bl2),
-        ));
-        means.push((here_bps, there_bps));
-    }
-    findings.observe("near", Observation::Exact(share_near(&means)));
+    let mean_bps =
+        |(here, there): (&Vec<Seen>, &Vec<Seen>)| (throughput_bps(here), throughput_bps(there));
+    let means: Vec<(f64, f64)> = simulated.iter().zip(&real).map(mean_bps).collect();
     let columns: Vec<&str> = cells.iter().map(|cell| cell.column.as_str()).collect();
+    let of_cell = |index: usize| {
+        let (here_bps, there_bps) = means[index];
+        let both = [&simulated[index], &real[index]];
+        let seconds = both.map(|seen| format!("{:.0}", mean_of(seen, |seen| seen.completion_s)));
+        let shares = both.map(|seen| format!("{:.0}", 1e2 * mean_of(seen, |seen| seen.on_bl2)));
+        vec![
+            cells[index].column.clone(),
+            cells[index].algorithm.clone(),
+            format!("{:.1}", here_bps / 1e3),
+            format!("{:.1}", there_bps / 1e3),
+            format!("{:.3}", there_bps / here_bps),
+            rank(&columns, &means, index, |(here, _)| here).to_string(),
+            rank(&columns, &means, index, |(_, there)| there).to_string(),
+            seconds.join(" / "),
+            shares.join(" / "),
+        ]
+    };
+    findings.table(Table {
+        title: TITLE.to_owned(),
+        head: HEAD.map(str::to_owned).to_vec(),
+        rows: (0..cells.len()).map(of_cell).collect(),
+    });
+    findings.observe("near", Observation::Exact(share_near(&means)));
     findings.observe(
         "order",
         Observation::Exact(share_in_order(&columns, &means)),
@@ -151,6 +168,15 @@ fn share_in_order(columns: &[&str], means: &[(f64, f64)]) -> f64 {
     anabranch_scenario::stats::ratio(agree, apart)
 }
 
+/// Of the algorithms at the same workload: 1 is the fastest.
+fn rank(columns: &[&str], means: &[(f64, f64)], index: usize, of: fn((f64, f64)) -> f64) -> usize {
+    let ahead = columns
+        .iter()
+        .zip(means)
+        .filter(|(column, both)| **column == columns[index] && of(**both) > of(means[index]));
+    1 + ahead.count()
+}
+
 fn drawn(columns: &[&str], means: &[(f64, f64)]) -> Chart {
     let mut by_column: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for (column, (here, there)) in columns.iter().zip(means) {
@@ -186,6 +212,9 @@ mod tests {
         // 100 beats both of 50 in the simulator; (100, 86) does not beat (50, 90) on kernels.
         assert_eq!(share_in_order(&["a"; 4], &means), 0.75);
         assert_eq!(share_in_order(&["a", "b", "b", "b"], &means), 0.5);
+        let ranks = |of| [0, 1, 2, 3].map(|index| rank(&["a", "b", "b", "b"], &means, index, of));
+        assert_eq!(ranks(|(here, _)| here), [1, 1, 2, 2]);
+        assert_eq!(ranks(|(_, there)| there), [1, 2, 1, 3]);
     }
 
     /// What is declared before it runs: 40 cells at least, each of which the laboratory can run.
@@ -196,7 +225,8 @@ mod tests {
         let context = context(&options, &files);
         let cells = cells(&context).expect("reads");
         assert!(cells.len() >= 40, "{}", cells.len());
-        let mut names: Vec<_> = cells.iter().map(Cell::name).collect();
+        let name = |cell: &Cell| (cell.column.clone(), cell.algorithm.clone());
+        let mut names: Vec<_> = cells.iter().map(name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), cells.len(), "a cell is there twice");
