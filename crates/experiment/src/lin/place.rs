@@ -96,7 +96,8 @@ impl Place {
         let rows = repeated(rows(&self.file), every, self.rounds);
         let seeds = context.seeds();
         let runs = seeds.iter().map(|&seed| {
-            let scenario = self.changing(rows.clone(), every, every * self.rounds, seed);
+            // The last download has the time of a round to arrive, as the others have.
+            let scenario = self.changing(rows.clone(), every, every * (self.rounds + 1), seed);
             of_policy(scenario, RACE, seed)
         });
         let days = simulate(context, &runs.collect::<Result<Vec<_>, _>>()?, day)?;

@@ -49,7 +49,7 @@ fn a_day_has_a_truth_for_every_choice_and_is_another_elsewhere() {
         .truth
         .iter()
         .all(|round| round.throughput_bps.iter().all(|bps| *bps > 0.0));
-    assert!(whole, "every download arrives");
+    assert!(whole, "every download arrives: {:?}", de.truth);
     let turns: Vec<usize> = de.turns.iter().take(3).copied().collect();
     let mut sorted = turns.clone();
     sorted.sort_unstable();
