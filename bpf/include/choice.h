@@ -58,6 +58,7 @@ enum ab_why {
 	AB_WHY_PROBED =
 		17, /* a probe takes all that take new flows, beginning with this one; the first to be answered takes the SYN */
 	AB_WHY_SOONEST = 18, /* a flow is expected to be done there first */
+	AB_WHY_LOSS = 19,    /* of those that are known it has the least response time times the root of loss */
 };
 
 /*
@@ -106,6 +107,8 @@ struct ab_choice {
 	__u32 flow_us; /* AB_DISPATCH_SOONEST: what a flow takes alone on the target of the greatest weight ... */
 	__u32 rounds;  /* ... beside so many round trips to its destination */
 	__u32 surveys; /* what is known of a prefix is told by probes alone, of the destinations that are used most */
+	__u32 by_loss; /* what SYNs have told of loss counts beside response times (policy/loss.h) */
+	__u32 zero;
 	__u64 session_ns; /* a session is forgotten so long after its last flow began; 0: while there is room, never */
 	__u64 lifetime_ns; /* what is told of the way to a prefix is known for so long (policy/paths.h); 0: nobody tells anything */
 	struct ab_set usable;		   /* take new flows */
@@ -155,7 +158,8 @@ struct ab_request {
 	__u32 fresh;   /* links whose response time for its destination is known, as bits, ... */
 	__u32 unknown; /* ... and those that it may be sent over to tell */
 	__u32 untold;  /* 1: it tells, and nothing was ever told of its destination */
-	__u32 response_us[AB_MAX_LINKS]; /* of the links of `fresh` */
+	__u32 response_us[AB_MAX_LINKS]; /* of the links of `fresh`, ... */
+	__u16 loss[AB_MAX_LINKS];	 /* ... and where that counts, how much is lost: ab_loss() */
 };
 
 struct ab_decision {

@@ -178,7 +178,7 @@ static __always_inline void ab_choose(const struct ab_choice *now, const struct 
 		d->why = now->holds ? AB_WHY_PROBED : AB_WHY_RACE;
 	} else if (size > 1 && now->dispatch == AB_DISPATCH_SOONEST) {
 		ab_choose_soonest(now, gauges, q, d);
-	} else if (size > 1 && !ab_choose_path(q, d)) {
+	} else if (size > 1 && !ab_choose_path(now, q, d)) {
 		ab_dispatch(now, gauges, table, q, size, d);
 	}
 	if (d->target == AB_NO_TARGET)

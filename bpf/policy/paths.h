@@ -13,6 +13,8 @@
  *
  * A class whose flows may race (race.h) asks by races instead, each of all links at once, and only where there is something to
  * ask; so does a flow to a prefix from which nothing ever came. The answers of losers tell, too.
+ *
+ * A class may have links compared by what they lose, too: loss.h.
  */
 #ifndef ANABRANCH_POLICY_PATHS_H
 #define ANABRANCH_POLICY_PATHS_H
@@ -20,6 +22,7 @@
 #include "../include/anabranch.h"
 #include "family.h"
 #include "inline.h"
+#include "loss.h"
 #include "set.h"
 
 /* A SYN that is repeated sooner is not repeated because nothing has answered: the timer is one second (RFC 6298 section 2.1), and
@@ -71,6 +74,8 @@ static __always_inline void ab_learn_answer(const struct ab_choice *now, struct 
 {
 	ab_learn(path, ab_syn_sent(now_ns) - sent, now_ns, now->lifetime_ns);
 	path->samples = ab_one_more(path->samples);
+	if (now->by_loss)
+		ab_fade_loss(path);
 }
 
 /* The same has not, and is repeated: the answer takes longer than that. */
@@ -81,8 +86,11 @@ static __always_inline void ab_learn_silence(const struct ab_choice *now, struct
 
 	if (waited_us < AB_SILENCE_US)
 		return;
-	ab_learn(path, waited_us, now_ns, now->lifetime_ns);
+	if (!now->by_loss || !ab_is_fresh(path->learned_ns, now_ns, now->lifetime_ns))
+		ab_learn(path, waited_us, now_ns, now->lifetime_ns);
 	path->failures = ab_one_more(path->failures);
+	if (now->by_loss)
+		ab_fade_loss(path);
 }
 
 /* Has a request know what is known of its destination; `tells`: what it is of can tell. */
@@ -105,7 +113,7 @@ AB_GLOBAL int ab_know(const struct ab_choice *now, const struct ab_paths *paths,
 	q->fresh = fresh;
 	q->unknown = tells ? unknown : 0;
 	q->untold = 0;
-	return 0;
+	return now->by_loss ? ab_know_loss(paths, q) : 0;
 }
 
 /* Nothing is known of its destination; `tells`: it would tell. */
@@ -153,7 +161,8 @@ static __always_inline int ab_ask_path(const struct ab_request *q, struct ab_dec
 }
 
 /* Whether what is known of the destination chooses among the pool. */
-static __always_inline int ab_choose_path(const struct ab_request *q, struct ab_decision *d)
+static __always_inline int ab_choose_path(const struct ab_choice *now, const struct ab_request *q,
+					  struct ab_decision *d)
 {
 	__u32 fresh = ab_known_links(q);
 
@@ -161,8 +170,8 @@ static __always_inline int ab_choose_path(const struct ab_request *q, struct ab_
 		return 1;
 	if (!fresh)
 		return 0;
-	d->target = ab_fastest(q, fresh);
-	d->why = AB_WHY_RESPONSE;
+	d->target = now->by_loss ? ab_least_lossy(q, fresh) : ab_fastest(q, fresh);
+	d->why = now->by_loss ? AB_WHY_LOSS : AB_WHY_RESPONSE;
 	return 1;
 }
 

@@ -42,6 +42,8 @@ pub struct Algorithm {
     /// For so long it is known what a flow has told of the response time of its link for its destination's prefix. The fastest of
     /// the links that are known for a flow's destination takes it; where none is, the rest of the tuple says.
     pub passive: Option<Duration>,
+    /// Of the links that flows have told of, that of the least response time times the root of loss takes the flow.
+    pub by_loss: bool,
     /// The same is told by probes of the destinations that are used most, and by nothing else.
     pub active: Option<Active>,
 }
@@ -138,6 +140,7 @@ impl Algorithm {
             races_per_s: None,
             probes_per_s: None,
             passive: None,
+            by_loss: false,
             active: None,
         }
     }
@@ -158,6 +161,9 @@ impl Algorithm {
         match self.distance() {
             _ if self.dispatch == Dispatch::Soonest => {
                 "what links were seen to carry, and how long SYNs wait for their answers"
+            }
+            Distance::Destination if self.by_loss => {
+                "how long SYNs wait for their answers, and how many have none"
             }
             Distance::Destination if self.races_per_s.is_some() => {
                 "which link's SYN is answered first"
@@ -252,6 +258,9 @@ impl Algorithm {
         }
         if let Some(lifetime) = self.passive {
             parts.push(format!("passive = {:?}", in_s(lifetime)));
+        }
+        if self.by_loss {
+            parts.push("by_loss = true".to_owned());
         }
         if let Some(active) = self.active {
             parts.push(format!("active = {:?}", in_s(active.period())));
@@ -352,6 +361,10 @@ pub enum TupleError {
     RaceAndProbe,
     #[error("`passive` is {0:?}, allowed: {min} to {max}, in whole seconds", min = in_s(PASSIVE_MIN), max = in_s(PASSIVE_MAX))]
     PassiveRange(Duration),
+    #[error("`by_loss` is for what flows tell: it needs `passive`")]
+    ByLossUnused,
+    #[error("`by_loss` compares links, and so does dispatch `soonest`: choose one of them")]
+    ByLossOfSoonest,
     #[error("`passive` learns from connections: granularity `packet` keeps none")]
     PassiveOfPacket,
     #[error("`active` is {0:?}, allowed: {min} to {max}, in whole seconds", min = in_s(PASSIVE_MIN), max = in_s(PASSIVE_MAX))]
@@ -391,6 +404,8 @@ pub(crate) struct Tuple {
     race: Option<Frequency>,
     probe: Option<Frequency>,
     passive: Option<Span>,
+    #[serde(default)]
+    by_loss: bool,
     active: Option<Span>,
     listed: Option<u32>,
 }
@@ -451,6 +466,8 @@ struct Resolved {
     probes_per_s: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     passive_ms: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    by_loss: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     active_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -470,6 +487,7 @@ impl Serialize for Algorithm {
             races_per_s: self.races_per_s,
             probes_per_s: self.probes_per_s,
             passive_ms: self.passive.map(|lifetime| lifetime.as_millis() as u64),
+            by_loss: self.by_loss,
             active_ms: self.active.map(|active| active.period().as_millis() as u64),
             listed: self.active.map(|active| active.listed),
         }
@@ -499,6 +517,7 @@ impl TryFrom<&Tuple> for Algorithm {
             races_per_s: per_s(tuple.race, "race")?,
             probes_per_s: per_s(tuple.probe, "probe")?,
             passive: tuple.passive()?,
+            by_loss: tuple.by_loss,
             active: tuple.active()?,
         })
     }
@@ -553,6 +572,10 @@ impl Tuple {
                 Err(TupleError::ActiveAndPassive)
             }
             _ if self.active.is_none() && self.listed.is_some() => Err(TupleError::ListedUnused),
+            _ if self.by_loss && self.passive.is_none() => Err(TupleError::ByLossUnused),
+            _ if self.by_loss && self.dispatch == Dispatch::Soonest => {
+                Err(TupleError::ByLossOfSoonest)
+            }
             Granularity::Packet
                 if self.measure.counts_live_flows() || self.dispatch == Dispatch::Soonest =>
             {

@@ -119,6 +119,7 @@ const SESSIONS: Algorithm = Algorithm {
     races_per_s: None,
     probes_per_s: None,
     passive: None,
+    by_loss: false,
     active: None,
 };
 const PERIODIC: Algorithm = Algorithm {
@@ -193,7 +194,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 44] = [
+pub static ROWS: [Row; 45] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -386,6 +387,17 @@ pub static ROWS: [Row; 44] = [
             "Peng 2005 table 1; Lin, Tsao and Leong 2007",
         )
     },
+    gateway(
+        "FRRTDF-loss",
+        Algorithm {
+            races_per_s: Some(RACES_PER_S),
+            passive: Some(PASSIVE),
+            by_loss: true,
+            ..SESSIONS
+        },
+        "least response time · √loss that flows have met for the destination's prefix; the SYN takes all links where a link is not known for it",
+        "Lin, Tsao and Leong 2007, future work; Mathis et al. 1997",
+    ),
     gateway(
         "PCM",
         Algorithm {

@@ -115,6 +115,7 @@ pub fn why(value: u8) -> String {
         Ok(Why::Response) => "least response time for the destination's prefix",
         Ok(Why::Unknown) => "to learn its response time for the destination's prefix",
         Ok(Why::Soonest) => "expected to be done there first",
+        Ok(Why::Loss) => "least response time times root of loss for the destination's prefix",
         Ok(Why::Race) => "the first to answer",
         Ok(Why::Probed) => "the first whose probe is answered",
         Err(_) => "unknown",

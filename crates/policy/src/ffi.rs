@@ -289,6 +289,7 @@ pub fn know(now: &abi::Choice, paths: &abi::Paths, now_ns: u64, tells: bool) -> 
         unknown: request.unknown,
         untold: request.untold != 0,
         response_us: request.response_us,
+        loss: request.loss,
     }
 }
 

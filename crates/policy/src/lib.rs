@@ -197,6 +197,7 @@ impl Request {
             unknown: self.known.unknown,
             untold: self.known.untold.into(),
             response_us: self.known.response_us,
+            loss: self.known.loss,
             ..abi::Request::default()
         }
     }

@@ -21,6 +21,8 @@ pub struct Known {
     pub untold: bool,
     /// Of the links of `fresh`.
     pub response_us: [u32; MAX_LINKS],
+    /// What is lost there, of 16384, where that counts.
+    pub loss: [u16; MAX_LINKS],
 }
 
 impl Known {

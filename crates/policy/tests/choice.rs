@@ -74,6 +74,7 @@ fn known() -> impl Strategy<Value = Known> {
         unknown,
         untold: false,
         response_us: response_us.try_into().expect("one of each link"),
+        ..Known::default()
     })
 }
 

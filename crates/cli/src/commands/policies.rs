@@ -313,12 +313,13 @@ mod tests {
                 )
                 .collect();
             let tuple = format!(
-                "policy = {{ measure = {:?}, dispatch = {:?}, granularity = {:?}, by_rate = {}, syn_retry = {}{parameters} }}",
+                "policy = {{ measure = {:?}, dispatch = {:?}, granularity = {:?}, by_rate = {}, syn_retry = {}, by_loss = {}{parameters} }}",
                 policy.measure,
                 policy.dispatch,
                 policy.granularity,
                 algorithm.weighting == Weighting::Rate,
-                algorithm.retry == Retry::Elsewhere
+                algorithm.retry == Retry::Elsewhere,
+                algorithm.by_loss
             );
             let read: File =
                 toml::from_str(&tuple).unwrap_or_else(|error| panic!("{tuple}: {error}"));

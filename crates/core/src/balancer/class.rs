@@ -507,6 +507,7 @@ impl Class {
             holds: algorithm.probes_per_s.is_some().into(),
             lifetime_ns: algorithm.lifetime().unwrap_or_default().as_nanos() as u64,
             surveys: algorithm.active.is_some().into(),
+            by_loss: algorithm.by_loss.into(),
             flows_per_host: self.spec.flows_per_host.unwrap_or(0),
             session_ns: sessions.forget.as_nanos() as u64,
             stick: sessions.stick.into(),

@@ -120,6 +120,9 @@ impl Algorithm {
         if self.weighting == Weighting::Rate {
             suits.push("links of unequal rates");
         }
+        if self.by_loss {
+            suits.push("links that lose more than a packet of a hundred, each another part");
+        }
         if self.retry == Retry::Elsewhere {
             suits.push(
                 "links that fail beyond what availability sees: a SYN sent again goes elsewhere",

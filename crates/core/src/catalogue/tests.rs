@@ -219,6 +219,36 @@ fn a_tuple_may_say_for_how_long_it_is_known_what_flows_have_told() {
 }
 
 #[test]
+fn loss_counts_where_flows_tell_it_and_links_are_compared_by_what_they_tell() {
+    let with = |dispatch, rest| {
+        let policy = parse(&format!("{{ {dispatch}, {rest} }}"));
+        policy.map(|typed| typed.policy.by_loss)
+    };
+    let weighted = r#"measure = "active", dispatch = "weighted""#;
+    assert_eq!(with(weighted, r#"passive = "9s""#), Ok(false));
+    assert_eq!(
+        with(weighted, r#"passive = "9s", by_loss = true"#),
+        Ok(true)
+    );
+    for (dispatch, rest, error) in [
+        (weighted, "by_loss = true", TupleError::ByLossUnused),
+        (
+            weighted,
+            r#"active = "9s", by_loss = true"#,
+            TupleError::ByLossUnused,
+        ),
+        (
+            r#"measure = "capacity", dispatch = "soonest""#,
+            r#"passive = "9s", by_loss = true"#,
+            TupleError::ByLossOfSoonest,
+        ),
+    ] {
+        let message = with(dispatch, rest).unwrap_err();
+        assert!(message.contains(&error.to_string()), "{rest}: {message}");
+    }
+}
+
+#[test]
 fn what_compares_links_by_their_destination_looks_as_far() {
     let distance = |name: &str| name.parse::<Algorithm>().unwrap().distance().word();
     assert_eq!(

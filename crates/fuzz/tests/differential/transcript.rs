@@ -45,6 +45,7 @@ pub struct Policy {
     holds: bool,
     lifetime_s: u64,
     surveys: bool,
+    by_loss: bool,
     /// Loads are counted from here on.
     pub rebase: bool,
 }
@@ -68,6 +69,7 @@ impl Policy {
             holds: false,
             lifetime_s: 0,
             surveys: false,
+            by_loss: false,
             rebase: false,
         }
     }
@@ -94,6 +96,7 @@ impl Policy {
             session_ns: self.session_s * 1_000_000_000,
             lifetime_ns: self.lifetime_s * 1_000_000_000,
             surveys: self.surveys.into(),
+            by_loss: self.by_loss.into(),
             working: Set::of_word(self.usable),
             ..Choice::default()
         };
@@ -241,7 +244,8 @@ fn policy() -> impl Strategy<Value = Policy> {
     let session_s = select(&[0, 60, 600][..]);
     let races = prop_oneof![2 => Just(0u32), 1 => 1..3u32, 1 => Just(1000)];
     let races = (races, any::<bool>());
-    let lifetime_s = (select(&[0, 0, 2, 60][..]), prop::bool::weighted(0.3));
+    let lifetime_s = select(&[0, 0, 2, 60][..]);
+    let lifetime_s = (lifetime_s, prop::bool::weighted(0.3), any::<bool>());
     let class = (
         prop::array::uniform3(spare),
         without,
@@ -258,7 +262,14 @@ fn policy() -> impl Strategy<Value = Policy> {
             usable,
             weights,
             (stick, syn_retry, rebase),
-            (spare, without, flows_per_host, session_s, (races, holds), (lifetime_s, surveys)),
+            (
+                spare,
+                without,
+                flows_per_host,
+                session_s,
+                (races, holds),
+                (lifetime_s, surveys, by_loss),
+            ),
         )| Policy {
             dispatch,
             load,
@@ -275,6 +286,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             holds,
             lifetime_s,
             surveys,
+            by_loss,
             rebase,
         },
     )

@@ -208,6 +208,36 @@ fn a_syn_that_is_repeated_tells_that_the_answer_takes_longer_and_its_answer_tell
 }
 
 #[test]
+fn where_loss_counts_the_near_link_that_loses_more_is_left_and_a_silence_is_a_loss() {
+    let mut rig = rig();
+    let now = Duration::from_secs(1);
+    let mut paths = told(&mut rig, &[(0, now, 40), (1, now, 30)]);
+    (paths.path[0].samples, paths.path[1].samples) = (300, 290);
+    paths.path[1].failures = 10;
+    rig.tell_paths(SERVER, paths);
+    assert_eq!(links(&mut rig, 4000..4002, server(80)), [1; 2]);
+
+    rig.install(&Choice {
+        by_loss: 1,
+        ..learning()
+    });
+    rig.tell_paths(SERVER, paths);
+    let opened = rig.open(client(4002), server(80));
+    assert_eq!(opened.link, 0);
+    let why = "least response time times root of loss for the destination's prefix";
+    assert_eq!(rig.flow(client(4002)).why, why);
+    rig.sent_earlier(client(4002), TIMER);
+    rig.open(client(4002), server(80));
+    let silent = path(&rig, 0);
+    assert_eq!((silent.response_us, silent.failures), (40_000, 1));
+
+    // Until that has lost as much.
+    paths.path[0].failures = 10;
+    rig.tell_paths(SERVER, paths);
+    assert_eq!(rig.open(client(4003), server(80)).link, 1);
+}
+
+#[test]
 fn a_syn_that_is_repeated_at_once_tells_nothing() {
     let mut rig = rig();
     rig.connect(client(4000), server(80));

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Loss beside response times: a connection over a link of round trip R that loses a part p of what it sends gets about 1 / (R sqrt p)
+ * (Mathis et al. 1997), so that of least R sqrt p is the best (Lin, Tsao and Leong 2007, future work). The order is that of R^2 p, for
+ * which no root has to be taken.
+ *
+ * p is of the SYNs of flows to the prefix (paths.h): those that had to be repeated, of all. Of few SYNs nothing is told, so it begins
+ * as one of a hundred and moves away as SYNs come; and what is rarer than that no flow of a hundred packets meets: it counts as
+ * that. Silence is told as loss then, and not as a long response too.
+ */
+#ifndef ANABRANCH_POLICY_LOSS_H
+#define ANABRANCH_POLICY_LOSS_H
+
+#include "../include/anabranch.h"
+#include "inline.h"
+#include "set.h"
+
+/* SYNs that the first guess is worth. */
+#define AB_LOSS_PRIOR 100u
+/* Of a part that is all. */
+#define AB_LOSS_ALL 16384u
+#define AB_LOSS_LEAST (AB_LOSS_ALL / AB_LOSS_PRIOR)
+/* When so many SYNs are counted, half of them is forgotten. */
+#define AB_LOSS_SYNS 1024u
+/* 17 s: what keeps the product below 2^62. */
+#define AB_LOSS_RESPONSE_MAX 0xffffffull
+
+static __always_inline __u32 ab_loss(const struct ab_path *path)
+{
+	__u32 failures = path->failures;
+	__u32 loss = (failures + 1) * AB_LOSS_ALL / (path->samples + failures + AB_LOSS_PRIOR);
+
+	return ab_select(ab_is_less(loss, AB_LOSS_LEAST), AB_LOSS_LEAST, loss);
+}
+
+static __always_inline void ab_fade_loss(struct ab_path *path)
+{
+	__u32 syns = path->samples + path->failures;
+	__u32 fades = ab_is_less(AB_LOSS_SYNS, syns);
+
+	path->samples >>= fades;
+	path->failures >>= fades;
+}
+
+/* Has a request know what is lost on the links to its destination. */
+AB_GLOBAL int ab_know_loss(const struct ab_paths *paths, struct ab_request *q)
+{
+	if (!paths || !q)
+		return 0;
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++)
+		q->loss[i] = ab_loss(&paths->path[i]);
+	return 0;
+}
+
+/* The link of the least R^2 p, of equal ones the first; there is one in `links`. */
+AB_GLOBAL __u32 ab_least_lossy(const struct ab_request *q, __u32 links)
+{
+	__u64 leader = 0, least = ~0ull >> 1;
+
+	if (!q)
+		return AB_NO_TARGET;
+	for (__u32 i = 0; i < AB_MAX_LINKS; i++) {
+		__u64 us = q->response_us[i];
+		__u64 is_out = 1 - (links >> i & 1);
+		__u64 rank, is_better;
+
+		us = ab_select(ab_is_less(us, AB_LOSS_RESPONSE_MAX), us, AB_LOSS_RESPONSE_MAX);
+		rank = us * us * q->loss[i] | is_out << 62;
+		is_better = ab_is_less(rank, least);
+		leader = ab_select(is_better, i, leader);
+		least = ab_select(is_better, rank, least);
+	}
+	return leader;
+}
+
+#endif
