@@ -16,7 +16,6 @@ use std::fmt;
 use std::time::Duration;
 
 use anabranch_config::Span;
-use anabranch_policy::paths::Prefix;
 use anabranch_policy::{Choice, Dispatch, Granularity};
 use serde::Serialize;
 
@@ -28,6 +27,8 @@ use crate::time::Time;
 use ron::Overlay;
 use route_control::RouteControl;
 use router::Router;
+
+pub use anabranch_policy::paths::Prefix;
 
 /// Something else in the gateway's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -115,7 +116,11 @@ fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok
 impl Peer {
     /// Whether the laboratory has it.
     pub fn is_real(self) -> bool {
-        matches!(self, Peer::OneLink | Peer::Nftables | Peer::Ecmp)
+        match self {
+            Peer::Bgp(bgp) => bgp.addresses == Addresses::Independent,
+            Peer::Ron { .. } => false,
+            _ => true,
+        }
     }
 
     /// Whether the site's addresses have to be reachable over each link.

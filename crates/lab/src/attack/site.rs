@@ -192,7 +192,7 @@ impl Site {
 
     fn start(&mut self, subject: Subject, binary: &Path) -> Result<()> {
         match subject {
-            Subject::Nftables => peers::start(Peer::Nftables, &self.gateway, &self.spec),
+            Subject::Nftables => peers::start(Peer::Nftables, &self.gateway, &self.spec).map(drop),
             Subject::Anabranch => {
                 let settings = format!("probe.targets = [\"icmp:{}\"]\n", self.server());
                 let text = configuration(&self.spec, &settings);

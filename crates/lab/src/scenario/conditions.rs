@@ -33,6 +33,8 @@ pub(super) struct Conditions {
     probes: PerFamily<u64>,
     /// And to the fixed node.
     measuring: PerFamily<u64>,
+    /// Sent by a peer.
+    asked: Tally,
     /// Of all lines, both hops, both directions.
     fates: Vec<Fates>,
     /// Segments that clients and servers sent again.
@@ -55,6 +57,7 @@ impl Conditions {
             measuring: PerFamily::from_fn(|family| {
                 status.map_or(0, |status| asked(status, family))
             }),
+            asked: lab.asked(),
             fates: lines.collect::<Result<_, _>>()?,
             retransmitted: retransmitted(lab.clients())? + retransmitted(lab.internet())?,
             anabranch: status
@@ -65,7 +68,8 @@ impl Conditions {
     /// From here to `later`. The kernel counts neither the bytes it sends again nor reordering by its own definition;
     /// a flow behind a gateway with NAT never changes its link.
     pub(super) fn counts_until(&self, later: &Self) -> Counts {
-        let measuring = sent(&self.measuring, &later.measuring);
+        let mut measuring = sent(&self.measuring, &later.measuring);
+        measuring += since(self.asked, later.asked);
         let mut probes = sent(&self.probes, &later.probes);
         probes += measuring;
         let mut counts = Counts {

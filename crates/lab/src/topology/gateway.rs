@@ -13,6 +13,8 @@ use anabranch_scenario::{Declared, Peer};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use super::peers::Steward;
+use super::peers::bgp::Speakers;
 use super::{
     IspSpec, LAN_DEVICE, Lab, LabError, LabSpec, Result, io_error, last_words, lead_lan,
     let_forward, peers, route_lan, wan,
@@ -52,17 +54,44 @@ impl Gateway {
         })
     }
 
-    pub(super) fn start(&self, lab: &Lab) -> Result<Option<Anabranch>> {
-        match self {
+    pub(super) fn start(&self, lab: &Lab) -> Result<Running> {
+        Ok(match self {
             Self::Anabranch { binary, settings } => {
-                return Anabranch::start(&lab.gateway, binary, &configuration(&lab.spec, settings))
-                    .map(Some);
+                let text = configuration(&lab.spec, settings);
+                Running::Anabranch(Anabranch::start(&lab.gateway, binary, &text)?)
             }
-            Self::Peer(peer) => peers::start(*peer, &lab.gateway, &lab.spec)?,
-            Self::Forwarding => forward(lab)?,
-            Self::Nothing => {}
+            Self::Peer(Peer::Bgp(bgp)) => Running::Speakers(Speakers::start(*bgp, lab)?),
+            Self::Peer(peer) => {
+                let steward = peers::start(*peer, &lab.gateway, &lab.spec)?;
+                steward.map_or(Running::Kernel, Running::Steward)
+            }
+            Self::Forwarding => {
+                forward(lab)?;
+                Running::Kernel
+            }
+            Self::Nothing => Running::Kernel,
+        })
+    }
+}
+
+/// What a gateway under test is while it runs.
+#[derive(Debug)]
+pub(super) enum Running {
+    Anabranch(Anabranch),
+    Steward(Steward),
+    Speakers(Speakers),
+    /// Nothing but what the kernel was told.
+    Kernel,
+}
+
+impl Running {
+    /// Why what it did cannot be trusted, if it cannot.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Self::Steward(steward) => steward.failure().map(str::to_owned),
+            Self::Speakers(speakers) => speakers.failure(),
+            Self::Anabranch(_) | Self::Kernel => None,
         }
-        Ok(None)
     }
 }
 

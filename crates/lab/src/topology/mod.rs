@@ -26,11 +26,14 @@ use std::{io, path::PathBuf};
 
 use anabranch_core::PerFamily;
 use anabranch_core::rules::Prefix;
-use anabranch_scenario::{Change, Declared, Direction, Families, Family, Fault, Hosts, Place, Tcp};
+use anabranch_scenario::{
+    Change, Declared, Direction, Families, Family, Fault, Hosts, Place, Tally, Tcp,
+};
 
 use anabranch_testbed::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
 use anabranch_testbed::netns::{Counters, Namespace, NetnsError};
 
+use gateway::Running;
 pub use gateway::{Anabranch, Gateway, configuration};
 pub use server::HttpServer;
 
@@ -339,7 +342,7 @@ impl LabSpec {
 #[derive(Debug)]
 pub struct Lab {
     spec: LabSpec,
-    under_test: Option<Anabranch>,
+    under_test: Running,
     server: HttpServer,
     links: Vec<Link>,
     /// The second hops, each once.
@@ -389,7 +392,7 @@ impl Lab {
         let server = HttpServer::start(&internet, &servers, &spec.file_bytes)?;
         let mut lab = Self {
             spec: spec.clone(),
-            under_test: None,
+            under_test: Running::Kernel,
             server,
             links,
             beyond,
@@ -462,7 +465,18 @@ impl Lab {
 
     /// The process under test, if it is anabranch.
     pub fn anabranch(&mut self) -> Result<&mut Anabranch> {
-        self.under_test.as_mut().ok_or(LabError::NotAnabranch)
+        match &mut self.under_test {
+            Running::Anabranch(anabranch) => Ok(anabranch),
+            _ => Err(LabError::NotAnabranch),
+        }
+    }
+
+    /// What a peer under test has asked to learn of its links.
+    pub(crate) fn asked(&self) -> Tally {
+        match &self.under_test {
+            Running::Steward(steward) => steward.asked(),
+            _ => Tally::default(),
+        }
     }
 
     /// The web server, by its first address.
@@ -519,14 +533,15 @@ impl Lab {
 
     fn change(&self, line: &Link, direction: Option<Direction>, change: Change) -> Result<Instant> {
         let at = line.apply(direction, change)?;
-        if matches!(change, Change::Cut | Change::Restore) {
+        let is_told = !matches!(self.under_test, Running::Speakers(_));
+        if is_told && matches!(change, Change::Cut | Change::Restore) {
             self.announce()?;
         }
         Ok(at)
     }
 
     /// Has the internet send to the LAN by the first of the ISPs that know it and whose lines are whole; by the first of all if
-    /// there is none. In the field BGP does this, in its own time.
+    /// there is none. In the field BGP does this, in its own time; so does a peer that speaks it.
     fn announce(&self) -> Result<()> {
         let knows = |index: &usize| self.spec.isps[*index].routed;
         let all: Vec<usize> = (0..self.spec.isps.len()).filter(knows).collect();
@@ -616,6 +631,7 @@ impl Lab {
                 .iter()
                 .chain(&beyond)
                 .flat_map(LinkReport::problems)
+                .chain(self.under_test.failure())
                 .collect(),
             links,
             beyond,
@@ -903,12 +919,16 @@ fn lead_lan(access: Access, router: &Namespace) -> Result<()> {
 
 /// The internet sends to the LAN by this ISP.
 fn route_lan(index: usize, family: Family, spec: &LabSpec, internet: &Namespace) -> Result<()> {
+    let route = route_to_lan(index, family, spec);
+    internet.ip(&format!("route replace {route}"))?;
+    Ok(())
+}
+
+/// The internet's route to the LAN by an ISP, in the words of `ip route`.
+fn route_to_lan(index: usize, family: Family, spec: &LabSpec) -> String {
     let ([router_end, _], _) = transit(index, family);
     let (network, metrics) = (lan_network(family), tcp::route_metrics(&spec.tcp, family));
-    internet.ip(&format!(
-        "route replace {network} via {router_end} {metrics}"
-    ))?;
-    Ok(())
+    format!("{network} via {router_end} {metrics}")
 }
 
 /// The server announces its segments even over a smaller path MTU, so that clients have to discover it.

@@ -1,26 +1,37 @@
-//! Peers in the gateway's place: the kernel's routes, and nftables. Of all links that translate, what leaves is masqueraded.
+//! Peers in the gateway's place: the kernel's routes, nftables, and who changes routes meanwhile. Of all links that translate,
+//! what leaves is masqueraded.
+
+pub(super) mod bgp;
+mod steward;
 
 use anabranch_scenario::{Family, Peer};
 
 use super::{Access, LAN_DEVICE, LabError, LabSpec, Result, let_forward, wan};
 use anabranch_testbed::netns::Namespace;
 
+pub use steward::Steward;
+
 /// Routing tables of links, and the marks that choose them.
 const FIRST_TABLE: usize = 101;
 /// Before the routes that the gateway's addresses came with.
 const METRIC: u32 = 50;
 
-/// Every ISP has every family.
-pub(crate) fn start(peer: Peer, gateway: &Namespace, spec: &LabSpec) -> Result<()> {
+/// Every ISP has every family. Whoever changes routes meanwhile is handed back.
+pub(crate) fn start(peer: Peer, gateway: &Namespace, spec: &LabSpec) -> Result<Option<Steward>> {
+    masquerade(gateway, spec)?;
+    let_forward(gateway, spec.families)?;
     match peer {
         Peer::OneLink => {}
+        Peer::Static => share(gateway, spec)?,
         Peer::Nftables => mark(gateway, spec)?,
         Peer::Ecmp => spread(gateway, spec)?,
-        Peer::Static | Peer::DeadGateway { .. } | Peer::Bgp(_) => return Err(modelled(peer)),
-        Peer::RouteControl { .. } | Peer::Ron { .. } => return Err(modelled(peer)),
+        Peer::DeadGateway { .. } | Peer::RouteControl { .. } => {
+            bind(gateway, spec)?;
+            return Steward::start(peer, gateway, spec).map(Some);
+        }
+        Peer::Bgp(_) | Peer::Ron { .. } => return Err(modelled(peer)),
     }
-    masquerade(gateway, spec)?;
-    let_forward(gateway, spec.families)
+    Ok(None)
 }
 
 fn modelled(peer: Peer) -> LabError {
@@ -31,20 +42,50 @@ fn modelled(peer: Peer) -> LabError {
     }
 }
 
-/// A random mark for each connection, and a table for each mark.
-fn mark(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
+/// A routing table for each link.
+fn lay_tables(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
     for &family in spec.families.list() {
         for (index, access) in accesses(spec, family)?.into_iter().enumerate() {
             let (table, device) = (FIRST_TABLE + index, wan(index));
-            let (flag, next_hop) = (flag(family), access.next_hop);
+            let next_hop = access.next_hop;
             gateway.ip(&format!(
                 "route add default via {next_hop} dev {device} table {table}"
             ))?;
+        }
+    }
+    Ok(())
+}
+
+/// Packets with the number of a link's table as their mark take that link.
+fn lay_marks(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
+    lay_tables(gateway, spec)?;
+    for &family in spec.families.list() {
+        for table in (FIRST_TABLE..).take(spec.isps.len()) {
+            let flag = flag(family);
             gateway.ip(&format!(
                 "{flag} rule add fwmark {table} lookup {table} priority {table}"
             ))?;
         }
     }
+    Ok(())
+}
+
+/// Each client has its link, in turn by its number.
+fn share(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
+    lay_tables(gateway, spec)?;
+    for &family in spec.families.list() {
+        let tables = (FIRST_TABLE..FIRST_TABLE + spec.isps.len()).cycle();
+        let clients = spec.clients_of(family).zip(tables);
+        let rule = |(client, table)| format!("rule add from {client} lookup {table}\n");
+        let rules: String = clients.map(rule).collect();
+        gateway.exec_with_input("ip", &[flag(family), "-batch", "-"], &rules)?;
+    }
+    Ok(())
+}
+
+/// A random mark for each connection, and a table for each mark.
+fn mark(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
+    lay_marks(gateway, spec)?;
     let rules = format!(
         "table inet anabranch_peer {{
             chain choose {{
@@ -54,6 +95,30 @@ fn mark(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
             }}
         }}",
         spec.isps.len()
+    );
+    gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
+    Ok(())
+}
+
+/// A connection whose source is a link's stays there, whatever routes say later.
+fn bind(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
+    lay_marks(gateway, spec)?;
+    let note = |index| {
+        let (device, table) = (wan(index), FIRST_TABLE + index);
+        format!("oifname {device} ct state new ct mark set {table}\n")
+    };
+    let notes: String = translating(spec).map(note).collect();
+    let rules = format!(
+        "table inet anabranch_peer {{
+            chain note {{
+                type filter hook postrouting priority mangle;
+                {notes}
+            }}
+            chain follow {{
+                type filter hook prerouting priority mangle;
+                iifname {LAN_DEVICE} meta mark set ct mark
+            }}
+        }}"
     );
     gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
     Ok(())
@@ -85,9 +150,7 @@ fn spread(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
 }
 
 fn masquerade(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
-    let links = spec.isps.iter().enumerate();
-    let translating = links.filter(|(_, isp)| !isp.routed);
-    let devices: Vec<_> = translating.map(|(index, _)| wan(index)).collect();
+    let devices: Vec<_> = translating(spec).map(wan).collect();
     if devices.is_empty() {
         return Ok(());
     }
@@ -102,6 +165,11 @@ fn masquerade(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
     );
     gateway.exec_with_input("nft", &["-f", "-"], &rules)?;
     Ok(())
+}
+
+/// Those of the links that have NAT.
+fn translating(spec: &LabSpec) -> impl Iterator<Item = usize> {
+    (0..spec.isps.len()).filter(|index| !spec.isps[*index].routed)
 }
 
 /// Of every ISP.
