@@ -194,7 +194,7 @@ const fn trunk(
 }
 
 /// Every name, links first, and of these the default first.
-pub static ROWS: [Row; 45] = [
+pub static ROWS: [Row; 46] = [
     gateway(
         "WSDM",
         Algorithm {
@@ -463,6 +463,12 @@ pub static ROWS: [Row; 45] = [
         Peer::Ecmp,
         "a multipath route of the kernel, by the hash of addresses and ports; dead links, too",
         "Linux, fib_multipath_hash_policy = 1; RFC 2992",
+    ),
+    peer(
+        "MPTCP",
+        Peer::Mptcp,
+        "connections take all links at once, where both ends will: more than a gateway alone can do; in the laboratory",
+        "RFC 8684; Linux",
     ),
     peer(
         "static",

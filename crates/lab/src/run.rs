@@ -64,6 +64,7 @@ impl Lab {
         ClientConfig {
             seed: self.spec().seed,
             links: self.external_addresses(),
+            multipath: self.is_multipath(),
             path: ZEROS.to_owned(),
             ..ClientConfig::new(addresses.collect())
         }

@@ -162,6 +162,35 @@ fn bgp_moves_all_traffic_when_bfd_tells_and_waits_for_the_hold_timer_without() {
     assert!(links.is_empty() && failed > 40);
 }
 
+/// Three files, one after the other: over one link each takes 2 s at least.
+const FILES: &str = r#"
+length = "12s"
+patience = "4s"
+link.fiber = { rate = "8mbit", delay = "5ms" }
+link.lte = { rate = "8mbit", delay = "5ms" }
+fault = [{ at = "6500ms", link = "lte", change = "cut" }]
+[workload]
+kind = "rows"
+rows = [{ at = "500ms", size = "2MB" }, { at = "3s", size = "2MB" }, { at = "6s", size = "2MB" }]
+"#;
+
+#[test]
+fn with_mptcp_a_file_takes_all_links_and_outlives_one() {
+    let record = play(FILES, "MPTCP");
+    let [first, second, third] = &record.transfers[..] else {
+        panic!("{:?}", record.transfers);
+    };
+    for transfer in [first, second] {
+        let took_s = transfer.end_s() - transfer.start_s;
+        println!("{took_s} s, {:?}", transfer.outcome);
+        assert!(transfer.outcome.is_ok() && took_s < 2.0);
+    }
+    assert!(carried(&record, "fiber", 6.0) > 500_000);
+    assert!(carried(&record, "lte", 6.0) > 500_000);
+    // Begun before the cut.
+    assert!(third.start_s < 6.5 && third.outcome.is_ok());
+}
+
 #[test]
 fn a_peer_carries_ipv6_as_well() {
     let whole: String = CUT
@@ -177,6 +206,7 @@ fn a_peer_carries_ipv6_as_well() {
         "dead-gateway",
         "route-control",
         "BGP",
+        "MPTCP",
     ] {
         let routed = if peer == "BGP" { "nat = false\n" } else { "" };
         let record = play(&format!("family = \"both\"\n{routed}{whole}"), peer);

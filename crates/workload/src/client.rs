@@ -65,6 +65,8 @@ pub struct ClientConfig {
     pub path: String,
     /// Path that takes what users send, in the body of a POST.
     pub sink: String,
+    /// Connections are MPTCP's (RFC 8684), if servers will.
+    pub multipath: bool,
     /// The link behind each external address.
     pub links: BTreeMap<IpAddr, String>,
     /// Longest wait for the TCP handshake.
@@ -90,6 +92,7 @@ impl ClientConfig {
             seed: 0,
             path: "/bytes/{bytes}".to_owned(),
             sink: "/sink".to_owned(),
+            multipath: false,
             links: BTreeMap::new(),
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(10),
@@ -216,7 +219,7 @@ pub fn run<'a>(
         return Err(ClientError::NoServer);
     }
     for addresses in &config.addresses {
-        check_sources(demand.users(), addresses)?;
+        check_sources(demand.users(), addresses, config.multipath)?;
     }
     check_path(config.path_of(0))?;
     check_path(config.sink.clone())?;
@@ -235,7 +238,7 @@ pub fn run<'a>(
     Ok(transfers)
 }
 
-fn check_sources(users: u32, addresses: &Addresses) -> Result<(), ClientError> {
+fn check_sources(users: u32, addresses: &Addresses, multipath: bool) -> Result<(), ClientError> {
     let Some(&server) = addresses.servers.first() else {
         return Err(ClientError::NoServer);
     };
@@ -250,7 +253,8 @@ fn check_sources(users: u32, addresses: &Addresses) -> Result<(), ClientError> {
         if address.is_ipv4() != server.is_ipv4() {
             return Err(ClientError::Family { address, server });
         }
-        fetch::bound_socket(address).map_err(|error| ClientError::Source { address, error })?;
+        fetch::bound_socket(address, multipath)
+            .map_err(|error| ClientError::Source { address, error })?;
     }
     Ok(())
 }

@@ -42,6 +42,8 @@ pub enum Peer {
     Nftables,
     /// One route of the Linux kernel with all links as next hops, by a hash of addresses and ports.
     Ecmp,
+    /// Connections of hosts take all links at once, where the other end speaks MPTCP, too.
+    Mptcp,
     /// Of several default routes the first whose gateway answers.
     DeadGateway {
         /// A gateway that is silent for so long is dead.
@@ -106,6 +108,8 @@ pub enum Addresses {
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// From one packet of BFD to the next (RFC 5880); three of them are its detection time, below a second.
 const BFD: Duration = Duration::from_millis(300);
+/// With the options of MPTCP (RFC 8684 section 3.2).
+const SYN_BYTES: u32 = 72;
 const TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(3600);
 
@@ -121,6 +125,11 @@ impl Peer {
             Peer::Ron { .. } => false,
             _ => true,
         }
+    }
+
+    /// Whether the simulator has it.
+    pub fn is_modelled(self) -> bool {
+        self != Peer::Mptcp
     }
 
     /// Whether the site's addresses have to be reachable over each link.
@@ -166,7 +175,9 @@ impl Peer {
                     format!("{text} is no metric; allowed: latency, loss, throughput")
                 })
             }
-            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => return None,
+            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp | Peer::Mptcp => {
+                return None;
+            }
         })
     }
 
@@ -197,7 +208,9 @@ impl Peer {
                     "by which ways are compared; behind the name",
                 )
             }
-            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => return None,
+            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp | Peer::Mptcp => {
+                return None;
+            }
         };
         Some(Parameter {
             name,
@@ -212,6 +225,7 @@ impl Peer {
             Peer::Static => ("none", "none", "host"),
             Peer::Nftables => ("none", "random", "connection"),
             Peer::Ecmp => ("none", "hash", "connection"),
+            Peer::Mptcp => ("queued / rate", "best", "packet"),
             Peer::DeadGateway { .. } => ("neighbours", "first", "packet"),
             Peer::Bgp(_) => ("routes", "first", "packet"),
             Peer::RouteControl { .. } => ("latency and loss", "best", "prefix"),
@@ -234,14 +248,14 @@ impl Peer {
             Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => Distance::Local,
             // A neighbour tells what others have announced, but is heard no further than he is.
             Peer::DeadGateway { .. } | Peer::Bgp(_) => Distance::LastMile,
-            Peer::RouteControl { .. } | Peer::Ron { .. } => Distance::Destination,
+            Peer::RouteControl { .. } | Peer::Ron { .. } | Peer::Mptcp => Distance::Destination,
         }
     }
 
     /// Between two looks, where a timer says when.
     pub(crate) fn period(self) -> Option<Duration> {
         match self {
-            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => None,
+            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp | Peer::Mptcp => None,
             Peer::DeadGateway { .. } | Peer::Bgp(_) => Some(router::question(self).0),
             Peer::RouteControl { period } => Some(period),
             Peer::Ron { .. } => Some(ron::PROBE_INTERVAL),
@@ -254,6 +268,7 @@ impl Peer {
             Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => {
                 return catalogue::Sent::nothing();
             }
+            Peer::Mptcp => SYN_BYTES,
             Peer::DeadGateway { .. } | Peer::Bgp(_) => router::question(self).1,
             Peer::RouteControl { .. } => route_control::PROBE_BYTES,
             Peer::Ron { .. } => ron::PROBE_BYTES,
@@ -261,6 +276,7 @@ impl Peer {
         let sockets = match self {
             Peer::Bgp(_) => "a TCP connection with each provider",
             Peer::Ron { .. } => "one for all nodes",
+            Peer::Mptcp => "one for each link of each connection, at both ends",
             _ => "one, while an answer is out",
         };
         catalogue::Sent::new(format!("{bytes} a packet"), sockets)
@@ -271,6 +287,10 @@ impl Peer {
             Peer::OneLink | Peer::Ecmp => ("nothing", "none"),
             Peer::Static => ("a route for each source", "none"),
             Peer::Nftables => ("a mark for each connection", "none"),
+            Peer::Mptcp => (
+                "a subflow of each connection over each link, at both ends",
+                "for each connection a handshake over each other link",
+            ),
             Peer::DeadGateway { .. } => (
                 "a neighbour of each link",
                 "three in its time over the last mile of each link",
@@ -412,7 +432,7 @@ impl Control {
         random: &mut dyn FnMut() -> u64,
     ) -> Control {
         let mind = match peer {
-            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp => Mind::Still,
+            Peer::OneLink | Peer::Static | Peer::Nftables | Peer::Ecmp | Peer::Mptcp => Mind::Still,
             Peer::DeadGateway { .. } | Peer::Bgp(_) => Mind::Router(Router::new(peer, links)),
             Peer::RouteControl { period } => {
                 Mind::RouteControl(RouteControl::new(period, links, prefixes))

@@ -54,11 +54,20 @@ impl Gateway {
         })
     }
 
+    /// Whether it is the hosts that use all links.
+    pub(super) fn is_multipath(&self) -> bool {
+        *self == Self::Peer(Peer::Mptcp)
+    }
+
     pub(super) fn start(&self, lab: &Lab) -> Result<Running> {
         Ok(match self {
             Self::Anabranch { binary, settings } => {
                 let text = configuration(&lab.spec, settings);
                 Running::Anabranch(Anabranch::start(&lab.gateway, binary, &text)?)
+            }
+            Self::Peer(Peer::Mptcp) => {
+                peers::multipath(lab)?;
+                Running::Endpoints
             }
             Self::Peer(Peer::Bgp(bgp)) => Running::Speakers(Speakers::start(*bgp, lab)?),
             Self::Peer(peer) => {
@@ -80,6 +89,8 @@ pub(super) enum Running {
     Anabranch(Anabranch),
     Steward(Steward),
     Speakers(Speakers),
+    /// The hosts' own connections.
+    Endpoints,
     /// Nothing but what the kernel was told.
     Kernel,
 }
@@ -90,7 +101,7 @@ impl Running {
         match self {
             Self::Steward(steward) => steward.failure().map(str::to_owned),
             Self::Speakers(speakers) => speakers.failure(),
-            Self::Anabranch(_) | Self::Kernel => None,
+            Self::Anabranch(_) | Self::Endpoints | Self::Kernel => None,
         }
     }
 }

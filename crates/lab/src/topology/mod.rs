@@ -389,7 +389,11 @@ impl Lab {
             beyond.extend(laid);
             routers.push(router);
         }
-        let server = HttpServer::start(&internet, &servers, &spec.file_bytes)?;
+        let start = match gateway.is_multipath() {
+            true => HttpServer::start_multipath,
+            false => HttpServer::start,
+        };
+        let server = start(&internet, &servers, &spec.file_bytes)?;
         let mut lab = Self {
             spec: spec.clone(),
             under_test: Running::Kernel,
@@ -469,6 +473,11 @@ impl Lab {
             Running::Anabranch(anabranch) => Ok(anabranch),
             _ => Err(LabError::NotAnabranch),
         }
+    }
+
+    /// Whether hosts speak MPTCP.
+    pub(crate) fn is_multipath(&self) -> bool {
+        matches!(self.under_test, Running::Endpoints)
     }
 
     /// What a peer under test has asked to learn of its links.

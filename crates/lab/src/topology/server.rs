@@ -35,13 +35,32 @@ impl HttpServer {
         addresses: &[SocketAddr],
         file_bytes: &[u64],
     ) -> Result<Self> {
+        Self::start_by(Command::new("nginx"), namespace, addresses, file_bytes)
+    }
+
+    /// The same, and connections may be MPTCP's: nginx itself knows no protocol but TCP.
+    pub(super) fn start_multipath(
+        namespace: &Namespace,
+        addresses: &[SocketAddr],
+        file_bytes: &[u64],
+    ) -> Result<Self> {
+        let mut nginx = Command::new("mptcpize");
+        nginx.args(["run", "nginx"]);
+        Self::start_by(nginx, namespace, addresses, file_bytes)
+    }
+
+    fn start_by(
+        mut nginx: Command,
+        namespace: &Namespace,
+        addresses: &[SocketAddr],
+        file_bytes: &[u64],
+    ) -> Result<Self> {
         let directory =
             TempDir::with_prefix("anabranch-lab-").map_err(io_error("making a directory"))?;
         let root = directory.path();
         lay_out(root, addresses, file_bytes)
             .map_err(io_error("laying out the web server's files"))?;
         let log = root.join("error.log");
-        let mut nginx = Command::new("nginx");
         nginx.arg("-p").arg(root);
         nginx.arg("-c").arg(root.join("nginx.conf"));
         nginx.arg("-e").arg(&log);

@@ -7,7 +7,8 @@ use anabranch_core::rules::{Class, WhenNone};
 
 use super::{At, ScenarioFile};
 use crate::{
-    Change, Fault, Line, LinkPlan, Load, Loss, Network, Policy, Queue, Scenario, Site, Trunk, World,
+    Change, Fault, Line, LinkPlan, Load, Loss, Network, Peer, Policy, Queue, Scenario, Site, Trunk,
+    World,
 };
 
 /// What the laboratory's emulator promises to carry, all lines and directions together.
@@ -23,13 +24,19 @@ impl ScenarioFile {
         }
     }
 
-    /// Whether no class is left to a kernel.
+    /// Whether neither a class nor all is left to a kernel.
     fn fits_sim(&self, at: &At) -> Result<(), BadInput> {
         let Network::Site(site) = &at.scenario.network else {
             return Ok(());
         };
-        let problem = "the simulator's gateway has no kernel beside it; run it in the laboratory";
         let source = Source::parse(&self.path, &at.text)?.numbered();
+        refuse_peer(
+            &source,
+            &at.scenario,
+            "is real; run it in the laboratory",
+            |peer| !peer.is_modelled(),
+        )?;
+        let problem = "the simulator's gateway has no kernel beside it; run it in the laboratory";
         refuse_class(&source, site, "none", problem, |class| {
             class.when_none == WhenNone::Kernel
         })
@@ -89,13 +96,28 @@ fn refuse_class(
     }
 }
 
-fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Result<(), BadInput> {
-    let is_modelled = |policy: Policy| matches!(policy, Policy::Peer(peer) if !peer.is_real());
+/// A peer that a world cannot have.
+fn refuse_peer(
+    source: &Source<'_>,
+    scenario: &Scenario,
+    problem: &str,
+    is_refused: impl Fn(Peer) -> bool,
+) -> Result<(), BadInput> {
+    let is_refused = |policy| matches!(policy, Policy::Peer(peer) if is_refused(peer));
     let mut policies = scenario.policies.iter();
-    if let Some(typed) = policies.find(|typed| is_modelled(typed.policy)) {
-        let problem = format!("{typed} is a model; run it in the simulator");
-        return Err(source.bad(&["policies"], problem));
+    match policies.find(|typed| is_refused(typed.policy)) {
+        Some(typed) => Err(source.bad(&["policies"], format!("{typed} {problem}"))),
+        None => Ok(()),
     }
+}
+
+fn site_fits_lab(source: &Source<'_>, scenario: &Scenario, site: &Site) -> Result<(), BadInput> {
+    refuse_peer(
+        source,
+        scenario,
+        "is a model; run it in the simulator",
+        |peer| !peer.is_real(),
+    )?;
     if scenario
         .policies
         .iter()

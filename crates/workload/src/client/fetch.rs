@@ -18,7 +18,7 @@ use hyper::header::{CONNECTION, HOST, RANGE};
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -175,7 +175,8 @@ impl Request {
     }
 
     async fn connect(&self, client: &Client) -> Result<TcpStream, Outcome> {
-        let socket = bound_socket(self.source).map_err(|_| Outcome::Local)?;
+        let socket =
+            bound_socket(self.source, client.config.multipath).map_err(|_| Outcome::Local)?;
         let connecting = TcpSocket::from_std_stream(socket.into()).connect(self.address);
         timeout(client.config.connect_timeout, connecting)
             .await
@@ -281,12 +282,12 @@ impl Body for Zeros {
 }
 
 /// A non-blocking socket that will connect from `source`, any port.
-pub(super) fn bound_socket(source: IpAddr) -> io::Result<Socket> {
+pub(super) fn bound_socket(source: IpAddr, multipath: bool) -> io::Result<Socket> {
     let address = SocketAddr::new(source, 0);
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM.nonblocking(),
-        None,
+        multipath.then_some(Protocol::MPTCP),
     )?;
     // Ports are chosen at connect, per destination, so that many connections do not exhaust them at bind.
     setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;

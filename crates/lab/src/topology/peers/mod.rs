@@ -6,7 +6,9 @@ mod steward;
 
 use anabranch_scenario::{Family, Peer};
 
-use super::{Access, LAN_DEVICE, LabError, LabSpec, Result, let_forward, wan};
+use super::{
+    Access, CLIENTS, CLIENTS_MAX, LAN_DEVICE, Lab, LabError, LabSpec, Result, lan, let_forward, wan,
+};
 use anabranch_testbed::netns::Namespace;
 
 pub use steward::Steward;
@@ -29,7 +31,7 @@ pub(crate) fn start(peer: Peer, gateway: &Namespace, spec: &LabSpec) -> Result<O
             bind(gateway, spec)?;
             return Steward::start(peer, gateway, spec).map(Some);
         }
-        Peer::Bgp(_) | Peer::Ron { .. } => return Err(modelled(peer)),
+        Peer::Bgp(_) | Peer::Ron { .. } | Peer::Mptcp => return Err(modelled(peer)),
     }
     Ok(None)
 }
@@ -79,6 +81,37 @@ fn share(gateway: &Namespace, spec: &LabSpec) -> Result<()> {
         let rule = |(client, table)| format!("rule add from {client} lookup {table}\n");
         let rules: String = clients.map(rule).collect();
         gateway.exec_with_input("ip", &[flag(family), "-batch", "-"], &rules)?;
+    }
+    Ok(())
+}
+
+/// The clients' connections begin over the first link, and join over each other one from an address that has that link.
+pub(super) fn multipath(lab: &Lab) -> Result<()> {
+    let (spec, gateway) = (&lab.spec, &lab.gateway);
+    if let Some(isp) = spec.isps.iter().find(|isp| isp.routed) {
+        return Err(LabError::Spec {
+            key: "nat",
+            value: format!("false for {}", isp.name),
+            allowed: "MPTCP needs an address of each link; leave it out".to_owned(),
+        });
+    }
+    masquerade(gateway, spec)?;
+    let_forward(gateway, spec.families)?;
+    lay_tables(gateway, spec)?;
+    let others = spec.isps.len() - 1;
+    for namespace in [&lab.clients, &lab.internet] {
+        namespace.ip(&format!("mptcp limits set subflows {others}"))?;
+    }
+    for &family in spec.families.list() {
+        let (flag, (_, length)) = (flag(family), lan(family));
+        for index in 1..spec.isps.len() {
+            let address = CLIENTS.address(family, u32::from(CLIENTS_MAX) + index as u32);
+            let table = FIRST_TABLE + index;
+            gateway.ip(&format!("{flag} rule add from {address} lookup {table}"))?;
+            lab.clients.add_address("lan", address, length)?;
+            let endpoint = format!("mptcp endpoint add {address} dev lan subflow");
+            lab.clients.ip(&endpoint)?;
+        }
     }
     Ok(())
 }

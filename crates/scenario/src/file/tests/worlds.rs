@@ -53,6 +53,13 @@ fn a_peer_is_refused_where_it_is_not_and_has_no_classes() {
         refused.ends_with("RON is a model; run it in the simulator"),
         "{refused}"
     );
+    let real = parse(&format!("policies = [\"MPTCP\"]\n{MINIMAL}")).unwrap();
+    assert!(real.fits(World::Lab).is_ok());
+    let refused = real.fits(World::Sim).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("MPTCP is real; run it in the laboratory"),
+        "{refused}"
+    );
     let refused = error_with("policies = [\"ECMP\"]\n[default]\nstick = true");
     assert!(
         refused.ends_with("the policy ECMP asks no rules; leave it or the classes out"),
