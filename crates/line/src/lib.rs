@@ -74,6 +74,9 @@ pub enum Buffer {
     Unlimited,
 }
 
+/// Hops to the server that is nearest, and to whoever is none.
+pub const NEAREST: u16 = 1;
+
 /// What a line loses, whatever its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -96,6 +99,11 @@ pub enum Loss {
         /// The same in the bad state.
         loss_bad: f64,
     },
+    /// By distance: each packet with the same probability at each hop to its server or from there, independently.
+    PerHop {
+        /// Of losing a packet at one hop, 0 to 1.
+        probability: f64,
+    },
 }
 
 impl Line {
@@ -107,11 +115,13 @@ impl Line {
 }
 
 impl Loss {
-    /// Whether it takes the next packet. `bad` is the state of its chain, `happens` draws with a given probability.
-    pub fn strikes(self, bad: &mut bool, mut happens: impl FnMut(f64) -> bool) -> bool {
+    /// Whether it takes the next packet, whose server is so many hops away. `bad` is the state of its chain, `happens` draws with a
+    /// given probability.
+    pub fn strikes(self, bad: &mut bool, hops: u16, mut happens: impl FnMut(f64) -> bool) -> bool {
         match self {
             Loss::None => false,
             Loss::Independent { probability } => happens(probability),
+            Loss::PerHop { probability } => happens(1.0 - (1.0 - probability).powi(hops.into())),
             Loss::Bursty {
                 good_to_bad,
                 bad_to_good,
@@ -185,6 +195,33 @@ pub fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_lost_by_distance_grows_with_it_and_is_one_hop_of_one() {
+        let of = |probability: f64, hops| {
+            let mut drawn = None;
+            let strikes = Loss::PerHop { probability }.strikes(&mut false, hops, |probability| {
+                drawn = Some(probability);
+                true
+            });
+            assert!(strikes);
+            drawn.expect("it draws")
+        };
+        for (probability, hops, expected) in [
+            (0.01, 0, 0.0),
+            (0.01, 1, 0.01),
+            (0.01, 2, 0.0199),
+            (0.5, 3, 0.875),
+            (1.0, 4, 1.0),
+            (0.01, u16::MAX, 1.0),
+        ] {
+            let drawn = of(probability, hops);
+            assert!(
+                (drawn - expected).abs() < 1e-12,
+                "{probability} {hops}: {drawn}"
+            );
+        }
+    }
 
     #[test]
     fn packets_without_bytes_are_packets_whose_bytes_nobody_counted() {

@@ -109,6 +109,10 @@ pub fn loss_text(loss: Loss) -> String {
         Loss::Independent { probability } => {
             format!("loses {} of packets", format::percent(probability))
         }
+        Loss::PerHop { probability } => {
+            let share = format::percent(probability);
+            format!("loses {share} of packets at each hop to their server")
+        }
         Loss::Bursty {
             good_to_bad,
             bad_to_good,

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anabranch_core::Family;
 use anabranch_core::rules::Prefix;
+use anabranch_line::NEAREST;
 use anabranch_workload::{TransferId, alternative};
 use serde::{Serialize, Serializer};
 
@@ -95,6 +96,18 @@ impl Hosts {
         }
     }
 
+    /// The number of the host with this address; those before the first have none.
+    pub fn number(&self, address: IpAddr) -> Option<u32> {
+        let v4 = match address {
+            IpAddr::V4(v4) => v4,
+            IpAddr::V6(v6) => {
+                let v4 = Ipv4Addr::from_bits(v6.to_bits() as u32);
+                (self.embed(v4) == v6).then_some(v4)?
+            }
+        };
+        v4.to_bits().checked_sub(self.first.to_bits())
+    }
+
     fn embed(&self, v4: Ipv4Addr) -> Ipv6Addr {
         Ipv6Addr::from_bits(self.network.to_bits() | u128::from(v4.to_bits()))
     }
@@ -137,6 +150,12 @@ impl Hosts {
     }
 }
 
+/// How many hops away the server of this number is: the first is the nearest, and each is one farther than that before.
+pub fn hops_to(server: u32) -> u16 {
+    let beyond = u16::try_from(server).unwrap_or(u16::MAX);
+    NEAREST.saturating_add(beyond)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +170,14 @@ mod tests {
         assert_eq!(HOSTS.address(Family::V4, 255).to_string(), "10.80.2.0");
         let v6: IpAddr = "fd00:80::10.80.2.0".parse().unwrap();
         assert_eq!(HOSTS.address(Family::V6, 255), v6);
+        for address in [HOSTS.address(Family::V4, 255), v6] {
+            assert_eq!(HOSTS.number(address), Some(255));
+        }
+        for stranger in ["10.80.1.0", "fd00:81::10.80.2.0", "fd00:80::10.80.1.0"] {
+            let stranger = stranger.parse().unwrap();
+            assert_eq!(HOSTS.number(stranger), None, "{stranger}");
+        }
+        assert_eq!([0, 11, u32::MAX].map(hops_to), [1, 12, u16::MAX]);
         for (family, network, numbers) in [
             (Family::V4, "10.80.1.4/30", 3..7),
             (Family::V6, "fd00:80::10.80.1.4/126", 3..7),

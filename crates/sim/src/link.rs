@@ -8,6 +8,7 @@ mod ring;
 mod transmitter;
 
 use anabranch_core::Time;
+use anabranch_scenario::NEAREST;
 pub use anabranch_scenario::{Buffer, Codel, FqCodel, Loss, Queue, Red};
 
 use crate::packet::PacketId;
@@ -105,6 +106,8 @@ pub struct Frame {
     pub flow: u32,
     /// Whether it may be marked instead of dropped (RFC 3168).
     pub ect: bool,
+    /// To its server.
+    pub hops: u16,
 }
 
 /// What becomes of a packet before it gets as far as the buffer.
@@ -158,6 +161,12 @@ impl Link {
     /// Whether nothing can happen on it but delay and overflow: no loss, no early drops, no changes.
     pub fn is_plain(&self) -> bool {
         self.line.is_none()
+    }
+
+    /// Whether a packet's distance says whether it is lost.
+    pub(crate) fn loses_by_distance(&self) -> bool {
+        let line = self.line.as_ref();
+        line.is_some_and(|line| line.rare.loses_by_distance())
     }
 
     /// What the link has done by `now`; a plain one counts as delivered what it has accepted.
@@ -226,6 +235,7 @@ impl Link {
             bytes,
             flow: 0,
             ect: false,
+            hops: NEAREST,
         };
         self.take(now, frame)
     }
@@ -258,7 +268,7 @@ impl Link {
         };
         let arrival_ns = departure_ns + self.delay_ns;
         let line = self.line_mut();
-        match line.enter(now_ns, arrival_ns, frame.packet, bytes) {
+        match line.enter(now_ns, arrival_ns, frame.packet, bytes, frame.hops) {
             None => Offer::Lost,
             Some(at) if verdict == Verdict::Marked => {
                 line.rare.marked.add(bytes);

@@ -9,7 +9,7 @@ use anabranch_core::Time;
 use anabranch_policy::splitmix::mix;
 use anabranch_scenario::{
     Demand, Direction, Families, Family, Outcome, Ports, ServerId, Site, Transfer, TransferId,
-    UserId,
+    UserId, hops_to,
 };
 use anabranch_workload::{Arrivals, Extent, Round, RoundTimes, Tab};
 
@@ -325,6 +325,7 @@ impl Load {
         let family = self.families.of_transfer(self.seed, TransferId(number));
         let ends = self.ends(family, pair, ports);
         let flow = net.open_labelled(spec, carrier.hash(ends));
+        net.set_hops(flow, hops_to(pair.server));
         carrier.introduce(flow, pair, ends);
         let looks = net.now() + self.patience;
         if self.active.len() <= flow.index() {

@@ -185,3 +185,32 @@ fn a_class_of_the_kernel_s_cannot_be_simulated() {
     let error = anabranch_sim::run(&of(&read(text), policy, 1), &mut |_| ());
     assert!(matches!(error, Err(SimError::Kernel)), "{error:?}");
 }
+
+/// `scenarios/distance.toml`, over its lossy link alone.
+#[test]
+fn what_comes_from_afar_takes_longer_where_a_line_loses_by_distance() {
+    let text = include_str!("../../../scenarios/distance.toml");
+    let alone = |per_hop: &str| {
+        let is_kept = |line: &&str| !line.starts_with("link.long") && !line.starts_with("policies");
+        let lines: Vec<_> = text.lines().filter(is_kept).collect();
+        let text = lines.join("\n").replace("\"0.3%\"", per_hop);
+        assert!(text.contains(per_hop));
+        read(&text)
+    };
+    let mean_s = |record: &Record, class: &str| {
+        let of = |t: &&Transfer| t.class.as_deref() == Some(class) && t.outcome.is_ok();
+        let of_class = record.transfers.iter().filter(of);
+        let durations: Vec<_> = of_class.map(|t| t.duration_s).collect();
+        assert!(durations.len() > 20, "{}", durations.len());
+        durations.iter().sum::<f64>() / durations.len() as f64
+    };
+    for seed in 1..=3 {
+        let far_over_near = |per_hop| {
+            let record = play(&alone(per_hop), gateway("RR"), seed);
+            mean_s(&record, "far") / mean_s(&record, "near")
+        };
+        let (lossy, clean) = (far_over_near("\"1%\""), far_over_near("\"0%\""));
+        println!("seed {seed}: {lossy:.2}, without loss {clean:.2}");
+        assert!(lossy > 1.5 && (0.8..1.25).contains(&clean));
+    }
+}

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use anabranch_core::Time;
-use anabranch_scenario::{Cable, Lte, Opportunities, Trace, TraceSource};
-use anabranch_sim::link::{Buffer, Link, LinkSpec, Loss, Offer};
+use anabranch_scenario::{Cable, Lte, NEAREST, Opportunities, Trace, TraceSource};
+use anabranch_sim::link::{Buffer, Frame, Link, LinkSpec, Loss, Offer};
 use anabranch_sim::packet::PacketId;
 use anabranch_testbed::emulator::{Pipe, lossless};
 use proptest::prelude::*;
@@ -98,6 +98,7 @@ fn simulated(
     spec: LinkSpec,
     trace: Option<&TraceSource>,
     seed: u64,
+    hops: u16,
     offers: &[(u64, u32)],
 ) -> Vec<Option<u64>> {
     let mut link = Link::new(spec, seed, STREAM);
@@ -105,15 +106,19 @@ fn simulated(
         link.set_trace(Opportunities::new(trace.trace(), 0));
     }
     link.audit(Time::ZERO);
-    let offer = |&(at_ns, bytes): &(u64, u32)| match link.offer(
-        Time::from_nanos(at_ns),
-        PacketId::default(),
+    let frame = |bytes| Frame {
+        packet: PacketId::default(),
         bytes,
-    ) {
-        Offer::Arrives(time) => Some(time.as_nanos()),
-        Offer::Overflowed | Offer::Lost => None,
-        queued => panic!("{queued:?} before a line without a managed queue"),
+        flow: 0,
+        ect: false,
+        hops,
     };
+    let offer =
+        |&(at_ns, bytes): &(u64, u32)| match link.take(Time::from_nanos(at_ns), frame(bytes)) {
+            Offer::Arrives(time) => Some(time.as_nanos()),
+            Offer::Overflowed | Offer::Lost => None,
+            queued => panic!("{queued:?} before a line without a managed queue"),
+        };
     let arrivals: Vec<_> = offers.iter().map(offer).collect();
     for at_ns in arrivals.iter().flatten() {
         let now = Time::from_nanos(*at_ns);
@@ -127,6 +132,7 @@ fn emulated(
     spec: LinkSpec,
     trace: Option<&TraceSource>,
     seed: u64,
+    hops: u16,
     offers: &[(u64, u32)],
 ) -> Vec<Option<u64>> {
     let mut line = lossless(spec.rate_bps, Duration::from_nanos(spec.delay_ns));
@@ -137,7 +143,7 @@ fn emulated(
     let mut arrivals = vec![None; offers.len()];
     for (index, &(at_ns, bytes)) in offers.iter().enumerate() {
         // What fits is known at once, when it arrives only later.
-        let _ = pipe.offer(at_ns, bytes, index);
+        let _ = pipe.offer_far(at_ns, bytes, hops, index);
     }
     while let Some(arrival) = pipe.pop(u64::MAX) {
         arrivals[arrival.packet] = (!arrival.lost).then_some(arrival.due_ns);
@@ -162,9 +168,9 @@ fn both_queues_obey_the_vectors() {
             buffer,
             loss: Loss::None,
         };
-        let simulated = simulated(spec, None, 1, &offers);
+        let simulated = simulated(spec, None, 1, NEAREST, &offers);
         assert_eq!(simulated, expected, "vector {number}, the simulator");
-        let emulated = emulated(spec, None, 1, &offers);
+        let emulated = emulated(spec, None, 1, NEAREST, &offers);
         assert_eq!(emulated, expected, "vector {number}, the emulator");
     }
 }
@@ -187,6 +193,7 @@ fn losses() -> impl Strategy<Value = Loss> {
             loss_good: 0.1,
             loss_bad: 0.9,
         }),
+        (0f64..0.5).prop_map(|probability| Loss::PerHop { probability }),
     ]
 }
 
@@ -237,6 +244,7 @@ proptest! {
         buffer in buffers(),
         loss in losses(),
         seed: u64,
+        hops in 0u16..50,
         gaps in prop::collection::vec((0u64..4, 1u32..1_600), 1..300),
     ) {
         // Gaps of a few hundred bytes' time: queues that fill, drain and run empty.
@@ -250,7 +258,7 @@ proptest! {
             })
             .collect();
         let spec = LinkSpec { rate_bps, delay_ns, buffer, loss };
-        prop_assert_eq!(simulated(spec, None, seed, &offers), emulated(spec, None, seed, &offers));
+        prop_assert_eq!(simulated(spec, None, seed, hops, &offers), emulated(spec, None, seed, hops, &offers));
     }
 
     #[test]
@@ -260,6 +268,7 @@ proptest! {
         buffer in buffers(),
         loss in losses(),
         seed: u64,
+        hops in 0u16..50,
         gaps in prop::collection::vec((0u64..4_000_000, 1u32..1_600), 1..300),
     ) {
         let mut now_ns = 0;
@@ -271,7 +280,7 @@ proptest! {
             })
             .collect();
         let spec = LinkSpec { rate_bps: trace.mean_bps(), delay_ns, buffer, loss };
-        let both = [simulated, emulated].map(|world| world(spec, Some(&trace), seed, &offers));
+        let both = [simulated, emulated].map(|world| world(spec, Some(&trace), seed, hops, &offers));
         prop_assert_eq!(&both[0], &both[1]);
     }
 }

@@ -2,10 +2,11 @@
 //! are the business of `examples/emulator.rs`.
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anabranch_line::{Buffer, Change, Direction, Line, Loss};
+use anabranch_line::{Buffer, Change, Direction, Line, Loss, NEAREST};
 use anabranch_testbed::calibrate::{Figures, Trial};
 use anabranch_testbed::emulator::{Emulator, End, Link, LinkReport, LinkShape, lossless};
 use anabranch_testbed::netns::Namespace;
@@ -18,11 +19,21 @@ struct Pair {
     _emulator: Emulator,
 }
 
+/// Of 192.0.2.3; all others are next door.
+const FAR_HOPS: u16 = 1000;
+
+fn distance(address: IpAddr) -> u16 {
+    match address == IpAddr::from([192, 0, 2, 3]) {
+        true => FAR_HOPS,
+        false => NEAREST,
+    }
+}
+
 impl Pair {
     fn new(shape: LinkShape) -> Self {
         let near = Namespace::create("near").unwrap_or_else(|error| panic!("{error}"));
         let far = Namespace::create("far").unwrap();
-        let emulator = Emulator::start(1).unwrap();
+        let emulator = Emulator::start(1).unwrap().with_distance(distance);
         let [near_end, far_end] = [&near, &far].map(|namespace| End {
             namespace,
             device: "eth0",
@@ -151,6 +162,22 @@ fn a_lossy_link_loses_its_share() {
     let fates = figures.link.up.fates;
     let arrived_or_lost = fates.delivered.packets + fates.lost.packets;
     assert_eq!(fates.offered.packets, arrived_or_lost, "{fates:?}");
+}
+
+#[test]
+fn by_distance_the_far_end_is_lost_and_the_near_one_is_not() {
+    let mut shape = fast();
+    // One packet of a hundred, and all but 43 of a million.
+    shape.up.loss = Loss::PerHop { probability: 0.01 };
+    let pair = Pair::new(shape);
+    pair.far
+        .add_address("eth0", [192, 0, 2, 3].into(), 24)
+        .unwrap();
+    pair.answers();
+    let far = ["-c", "3", "-i", "0.01", "-W", "1", "192.0.2.3"];
+    assert!(pair.near.exec("ping", &far).is_err());
+    assert!(pair.ping(&[]));
+    pair.report_once(|report| report.up.fates.lost.packets > 0);
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn scaled(line: &Line, by: f64) -> Option<Loss> {
         Loss::Independent { probability } => Some(Loss::Independent {
             probability: (probability * by).min(1.0),
         }),
-        Loss::None | Loss::Bursty { .. } => None,
+        Loss::None | Loss::Bursty { .. } | Loss::PerHop { .. } => None,
     }
 }
 

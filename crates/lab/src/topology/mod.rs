@@ -27,7 +27,8 @@ use std::{io, path::PathBuf};
 use anabranch_core::PerFamily;
 use anabranch_core::rules::Prefix;
 use anabranch_scenario::{
-    Change, Declared, Direction, Families, Family, Fault, Hosts, Place, Tally, Tcp,
+    Change, Declared, Direction, Families, Family, Fault, Hosts, NEAREST, Place, Tally, Tcp,
+    hops_to,
 };
 
 use anabranch_testbed::emulator::{Emulator, EmulatorError, End, Link, LinkReport, LinkShape};
@@ -338,6 +339,13 @@ impl LabSpec {
     }
 }
 
+/// As in the simulator; who is no server is as near as the first.
+pub(crate) fn distance(address: IpAddr) -> u16 {
+    let number = SERVERS.number(address);
+    let server = number.and_then(|number| u8::try_from(number).ok());
+    server.map_or(NEAREST, |server| hops_to(server.into()))
+}
+
 /// A running lab. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
 #[derive(Debug)]
 pub struct Lab {
@@ -375,7 +383,7 @@ impl Lab {
         for server in &servers {
             internet.add_address("lo", server.ip(), host_bits(server.ip()))?;
         }
-        let emulator = Emulator::start(spec.seed)?;
+        let emulator = Emulator::start(spec.seed)?.with_distance(distance);
         let (mut links, mut routers) = (Vec::new(), Vec::new());
         let (mut beyond, mut beyond_of) = (Vec::new(), Vec::new());
         for (index, isp) in spec.isps.iter().enumerate() {

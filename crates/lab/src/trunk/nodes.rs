@@ -10,8 +10,8 @@ use super::order;
 use super::plan::{Plan, frame_limit_bytes, frame_rate_bps, sublink_of};
 use crate::scenario::{Setup, retransmitted};
 use crate::topology::{
-    Anabranch, CLIENTS, HttpServer, LabError, Result, SERVER_PORT, SERVERS, io_error, lan_network,
-    let_forward, server_network, settle, tcp,
+    Anabranch, CLIENTS, HttpServer, LabError, Result, SERVER_PORT, SERVERS, distance, io_error,
+    lan_network, let_forward, server_network, settle, tcp,
 };
 use anabranch_testbed::emulator::{Emulator, End, Lateness, Link, LinkShape, MTU_MAX_BYTES};
 use anabranch_testbed::netns::Namespace;
@@ -119,7 +119,7 @@ impl Nodes {
         }
         lay_servers(plan, &servers, &near)?;
         lay_clients(plan, &clients, &far)?;
-        let emulator = Emulator::start(plan.seed)?;
+        let emulator = Emulator::start(plan.seed)?.with_distance(distance);
         let lay = |(index, line)| lay_sublink(plan, index, line, &emulator, &near, &far);
         let sublinks = plan.lines.iter().copied().enumerate().map(lay);
         let sublinks = sublinks.collect::<Result<Vec<_>>>()?;

@@ -502,6 +502,8 @@ pub(super) fn loss(written: LossText) -> Loss {
     match written {
         LossText::Independent(Share(0.0)) => Loss::None,
         LossText::Independent(Share(probability)) => Loss::Independent { probability },
+        LossText::PerHop(Share(0.0)) => Loss::None,
+        LossText::PerHop(Share(probability)) => Loss::PerHop { probability },
         LossText::Bursty(bursts) => Loss::Bursty {
             good_to_bad: bursts.good_to_bad.0,
             bad_to_good: bursts.bad_to_good.0,

@@ -264,15 +264,26 @@ pub(super) struct FqCodelTable {
     pub flows: Option<u32>,
 }
 
-/// `"1%"` for independent losses, or the chain of bursts.
+/// `"1%"` for independent losses, the chain of bursts, or losses by distance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum LossText {
     Independent(Share),
     Bursty(BurstTable),
+    PerHop(Share),
 }
 
+/// The tables that may stand in the place of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct LossTable {
+    good_to_bad: Option<Share>,
+    bad_to_good: Option<Share>,
+    loss_good: Option<Share>,
+    loss_bad: Option<Share>,
+    per_hop: Option<Share>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct BurstTable {
     pub good_to_bad: Share,
     pub bad_to_good: Share,
@@ -617,8 +628,7 @@ impl Either for LineText {
 }
 
 impl Either for LossText {
-    const EXPECTED: &'static str =
-        r#"a loss such as "1%", or a table of good_to_bad, bad_to_good, loss_good, loss_bad"#;
+    const EXPECTED: &'static str = r#"a loss such as "1%", or a table of good_to_bad, bad_to_good, loss_good, loss_bad, or of per_hop"#;
 
     fn of_text<E: Error>(text: &str) -> Result<Self, E> {
         text.parse().map(LossText::Independent).map_err(E::custom)
@@ -633,7 +643,27 @@ impl Either for LossText {
     }
 
     fn of_table<'de, A: MapAccess<'de>>(written: A) -> Result<Self, A::Error> {
-        table(written).map(LossText::Bursty)
+        let missing = |key| move || A::Error::missing_field(key);
+        match table(written)? {
+            LossTable {
+                per_hop: Some(share),
+                good_to_bad: None,
+                bad_to_good: None,
+                loss_good: None,
+                loss_bad: None,
+            } => Ok(LossText::PerHop(share)),
+            LossTable {
+                per_hop: Some(_), ..
+            } => Err(A::Error::custom(
+                "per_hop stands alone: by distance nothing is lost in bursts",
+            )),
+            bursts => Ok(LossText::Bursty(BurstTable {
+                good_to_bad: bursts.good_to_bad.ok_or_else(missing("good_to_bad"))?,
+                bad_to_good: bursts.bad_to_good.ok_or_else(missing("bad_to_good"))?,
+                loss_good: bursts.loss_good,
+                loss_bad: bursts.loss_bad,
+            })),
+        }
     }
 }
 

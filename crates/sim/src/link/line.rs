@@ -69,7 +69,7 @@ impl Line {
     }
 
     /// A packet was accepted at `now_ns`, to arrive at `arrival_ns`, though not before the one ahead of it: the delay may
-    /// have been longer when that was accepted. When it arrives, unless the line loses it.
+    /// have been longer when that was accepted. When it arrives, unless the line loses it. Its server is so many hops away.
     #[inline(always)]
     pub fn enter(
         &mut self,
@@ -77,9 +77,10 @@ impl Line {
         arrival_ns: u64,
         packet: PacketId,
         bytes: u32,
+        hops: u16,
     ) -> Option<Time> {
         let arrival_ns = arrival_ns.max(self.held.last().map_or(0, |last| last.arrival_ns));
-        let lost = self.rare.loses(bytes);
+        let lost = self.rare.loses(bytes, hops);
         self.held.push(Held {
             arrival_ns,
             packet: if lost { GHOST } else { packet },

@@ -151,8 +151,12 @@ impl Link {
         managed.is_some_and(|managed| managed.departs_ns == now.as_nanos())
     }
 
-    /// The next packet, if the queue does not drop all it has; the line is free for it.
-    pub(crate) fn next(&mut self, now: Time) -> Option<Departure> {
+    /// The next packet, if the queue does not drop all it has; the line is free for it. `hops` tells how far away its server is.
+    pub(crate) fn next(
+        &mut self,
+        now: Time,
+        hops: impl FnOnce(PacketId) -> u16,
+    ) -> Option<Departure> {
         let now_ns = now.as_nanos();
         let line = self.line.as_deref_mut()?;
         let managed = line.managed.as_deref_mut()?;
@@ -181,7 +185,7 @@ impl Link {
         let arrival_ns = departure_ns + self.delay_ns;
         Some(Departure {
             packet,
-            arrives: line.enter(now_ns, arrival_ns, packet, bytes),
+            arrives: line.enter(now_ns, arrival_ns, packet, bytes, hops(packet)),
             marked: leaving.marked,
         })
     }
@@ -190,6 +194,8 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use anabranch_scenario::NEAREST;
 
     use super::super::{Codel, LinkCounters, LinkSpec, Loss, Red};
     use super::*;
@@ -240,6 +246,7 @@ mod tests {
                 bytes: 1500,
                 flow: 0,
                 ect,
+                hops: NEAREST,
             };
             let offer = self.link.take(now, frame);
             self.due = self.link.arm(now).or(self.due);
@@ -249,7 +256,11 @@ mod tests {
 
         fn run(&mut self, until: Time) {
             while let Some(now) = self.due.filter(|due| *due <= until) {
-                let sent = self.link.is_due(now).then(|| self.link.next(now)).flatten();
+                let sent = self
+                    .link
+                    .is_due(now)
+                    .then(|| self.link.next(now, |_| NEAREST))
+                    .flatten();
                 self.departures
                     .extend(sent.map(|departure| (now, departure)));
                 self.due = self.link.arm(now);

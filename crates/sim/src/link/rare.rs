@@ -73,9 +73,15 @@ impl Rare {
         self.early_detection.is_some()
     }
 
-    /// Whether the line will lose the packet that it accepts.
-    pub fn loses(&mut self, bytes: u32) -> bool {
-        let loses = self.chance.as_mut().is_some_and(|chance| chance.loses());
+    pub fn loses_by_distance(&self) -> bool {
+        let chance = self.chance.as_ref();
+        chance.is_some_and(|chance| matches!(chance.loss, Loss::PerHop { .. }))
+    }
+
+    /// Whether the line will lose the packet that it accepts, whose server is so many hops away.
+    pub fn loses(&mut self, bytes: u32, hops: u16) -> bool {
+        let chance = self.chance.as_mut();
+        let loses = chance.is_some_and(|chance| chance.loses(hops));
         if loses {
             self.lost.add(bytes);
         }
@@ -181,9 +187,9 @@ impl Chance {
         }
     }
 
-    fn loses(&mut self) -> bool {
+    fn loses(&mut self, hops: u16) -> bool {
         let random = &mut self.random;
-        self.loss.strikes(&mut self.bad, |probability| {
+        self.loss.strikes(&mut self.bad, hops, |probability| {
             random.random::<f64>() < probability
         })
     }

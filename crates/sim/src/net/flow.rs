@@ -157,6 +157,7 @@ pub(crate) struct Side {
     pub(super) role: Role,
     pub stage: Stage,
     pub(crate) label: u32,
+    pub(super) hops: u16,
     /// The latest stamp that came.
     pub(super) seen: u32,
     pub(super) free: bool,

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 use anabranch_core::Time;
 use anabranch_policy::splitmix::mix;
 
+use anabranch_scenario::NEAREST;
+
 use crate::link::{Frame, Link, LinkCounters, LinkSpec, Loss, Tally};
 use crate::packet::{PacketId, Slab};
 use crate::queue::EventQueue;
@@ -43,14 +45,15 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// What links see of it, where it has this place.
+    /// What links see of it, where it has this place and its server is so many hops away.
     #[inline]
-    pub(crate) fn frame(&self, place: PacketId) -> Frame {
+    pub(crate) fn frame(&self, place: PacketId, hops: u16) -> Frame {
         Frame {
             packet: place,
             bytes: self.bytes,
             flow: self.label,
             ect: self.segment.flags.has(Flags::ECT),
+            hops,
         }
     }
 
@@ -391,6 +394,14 @@ impl Net {
         self.open_labelled(spec, 0)
     }
 
+    /// The server of a flow that was just opened is so many hops away: what lines lose by.
+    pub fn set_hops(&mut self, flow: FlowId, hops: u16) {
+        let Flow { opener, peer, .. } = self.flows[flow.index()];
+        for side in [opener, peer] {
+            self.sides[side.index()].hops = hops;
+        }
+    }
+
     /// Schedules a connection whose packets carry `label`.
     pub fn open_labelled(&mut self, spec: FlowSpec, label: u32) -> FlowId {
         let segments = |bytes: u64| Endpoint::segments_of(bytes, &spec.tcp);
@@ -470,6 +481,7 @@ impl Net {
             role,
             stage: Stage::Opening,
             label,
+            hops: NEAREST,
             seen: 0,
             free: false,
         };
@@ -536,10 +548,11 @@ impl Net {
     pub fn replace_peer(&mut self, flow: FlowId, back: Path) -> SideId {
         let Flow { opener, peer, .. } = self.flows[flow.index()];
         let before = self.side(peer);
-        let (role, tcp, label) = (before.role, before.tcp, before.label);
+        let (role, tcp, label, hops) = (before.role, before.tcp, before.label, before.hops);
         self.orphan(peer);
         let fresh = self.add_side(flow, role, back, tcp, label, self.now);
-        self.sides[fresh.index()].other = opener;
+        let side = &mut self.sides[fresh.index()];
+        (side.other, side.hops) = (opener, hops);
         self.bind_peer(flow, opener, fresh);
         fresh
     }

@@ -1,6 +1,7 @@
 //! What the world does with a network, one event after the other.
 
 use anabranch_core::Time;
+use anabranch_scenario::NEAREST;
 
 use super::flow::{Flow, FlowId, Role, Side, SideId, Stage, Work};
 use super::path::{Hop, LinkId, Stop};
@@ -97,7 +98,7 @@ impl Net {
             let offer = if line.is_plain() {
                 line.take_plainly(at, packet.bytes)
             } else {
-                offer(line, at, packet, id)
+                offer(line, at, packet, id, &self.sides)
             };
             match offer {
                 Offer::Arrives(then) | Offer::Marked(then) => at = then,
@@ -137,7 +138,8 @@ impl Net {
         if !link.is_due(self.now) {
             return;
         }
-        let Some(departure) = link.next(self.now) else {
+        let (packets, sides) = (&self.packets, &self.sides);
+        let Some(departure) = link.next(self.now, |id| hops(sides, packets.get(id))) else {
             return self.tend(line);
         };
         let id = departure.packet;
@@ -379,10 +381,24 @@ impl Net {
 
 /// Offers a packet to a link, and marks it if that is the answer.
 #[inline(never)]
-fn offer(line: &mut Link, at: Time, packet: &mut Packet, place: PacketId) -> Offer {
-    let offer = line.take(at, packet.frame(place));
+fn offer(line: &mut Link, at: Time, packet: &mut Packet, place: PacketId, sides: &[Side]) -> Offer {
+    let hops = match line.loses_by_distance() {
+        true => hops(sides, packet),
+        false => NEAREST,
+    };
+    let offer = line.take(at, packet.frame(place, hops));
     if matches!(offer, Offer::Marked(_)) {
         packet.mark();
     }
     offer
+}
+
+/// To the server of a packet; what is of no connection goes to the nearest.
+fn hops(sides: &[Side], packet: &Packet) -> u16 {
+    let ends = [packet.from, packet.to];
+    let side = ends.iter().find_map(|end| {
+        let side = sides.get(end.index())?;
+        (side.generation == end.generation).then_some(side)
+    });
+    side.map_or(NEAREST, |side| side.hops)
 }

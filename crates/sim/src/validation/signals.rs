@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anabranch_core::Time;
 
+use anabranch_scenario::NEAREST;
+
 use super::{Check, Effort, FAR, Mutant, Observed, Tolerance, Topic};
 use crate::dumbbell::line;
 use crate::link::{Buffer, Codel, Frame, Link, Queue};
@@ -64,7 +66,7 @@ fn drops_s(interval: Duration) -> Vec<f64> {
     for number in 0.. {
         let now = Time::from_nanos(u64::from(number) * APART_NS);
         while let Some(at) = departs.filter(|at| *at <= now) {
-            link.next(at);
+            link.next(at, |_| NEAREST);
             drops_ns.extend(link.take_dropped().map(|_| at.as_nanos()));
             departs = link.arm(at);
         }
@@ -76,6 +78,7 @@ fn drops_s(interval: Duration) -> Vec<f64> {
             bytes: BYTES,
             flow: 0,
             ect: false,
+            hops: NEAREST,
         };
         link.take(now, frame);
         departs = link.arm(now).or(departs);

@@ -4,12 +4,13 @@
 //! so the time this thread takes to wake up for them is not added to their delay.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver as Requests;
 use std::time::{Duration, Instant};
 
-use anabranch_line::Line;
+use anabranch_line::{Line, Loss, NEAREST};
 use hdrhistogram::Histogram;
 use nix::sys::eventfd::EventFd;
 use nix::sys::time::TimeSpec;
@@ -18,6 +19,7 @@ use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use nix::time::{ClockId as Clock, clock_gettime};
 use serde::Serialize;
 
+use super::Distance;
 use super::packet::{BATCH, Flaw, Frames, PacketSocket, Received, Receiver, Sender, Slot};
 use super::pipe::{Pipe, Refusal};
 
@@ -64,13 +66,21 @@ pub(super) struct Lane {
     pub unplugged: u64,
     pub lateness_ns: Histogram<u64>,
     last_arrival_ns: u64,
+    hops: Distance,
+}
+
+/// The farther of the two ends of a packet, of which one is no server.
+fn hops(ends: Option<[IpAddr; 2]>, distance: Distance) -> u16 {
+    let ends = ends.into_iter().flatten().map(distance);
+    ends.max().unwrap_or(NEAREST)
 }
 
 impl Lane {
-    pub(super) fn new(pipe: Pipe<Passing>, mtu_bytes: u32) -> Self {
+    pub(super) fn new(pipe: Pipe<Passing>, mtu_bytes: u32, hops: Distance) -> Self {
         Self {
             pipe,
             mtu_bytes,
+            hops,
             faults: Faults::default(),
             unplugged: 0,
             lateness_ns: Histogram::new_with_bounds(1, 10_000_000_000, 3)
@@ -89,9 +99,14 @@ impl Lane {
             .max(self.last_arrival_ns);
         self.last_arrival_ns = arrived_ns;
         let slot = received.slot;
+        let hops = match self.pipe.line().loss {
+            Loss::PerHop { .. } => hops(frames.ends(slot), self.hops),
+            _ => NEAREST,
+        };
+        let passing = Passing { slot, leaves };
         let offered = self
             .pipe
-            .offer(arrived_ns, received.ip_bytes, Passing { slot, leaves });
+            .offer_far(arrived_ns, received.ip_bytes, hops, passing);
         if let Err(Refusal::Queue | Refusal::Outage) = offered {
             frames.give_back(slot);
         }

@@ -21,12 +21,13 @@ mod packet;
 pub mod pipe;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anabranch_line::{Change, Direction, Line};
+use anabranch_line::{Change, Direction, Line, NEAREST};
 use hdrhistogram::Histogram;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::Serialize;
@@ -120,7 +121,11 @@ pub struct Emulator {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     seed: u64,
+    distance: Distance,
 }
+
+/// How many hops away the host of an address is.
+pub type Distance = fn(IpAddr) -> u16;
 
 /// What handles need of the emulator.
 #[derive(Debug)]
@@ -207,7 +212,14 @@ impl Emulator {
             }),
             thread: Some(thread),
             seed,
+            distance: |_| NEAREST,
         })
+    }
+
+    /// Links that are made from here on, and lose by distance, ask this for it.
+    pub fn with_distance(mut self, distance: Distance) -> Self {
+        self.distance = distance;
+        self
     }
 
     /// The traces of all lines so far begin at `epoch`, which is not in the future; until then, when the emulator began.
@@ -233,14 +245,14 @@ impl Emulator {
             sockets,
             port,
         } = cables;
-        let seed = self.seed;
+        let (seed, distance) = (self.seed, self.distance);
         let first = self.shared.ask(move |engine| {
             let first = engine.lanes.len();
             for (line, socket) in [shape.up, shape.down].into_iter().zip(sockets) {
                 let index = engine.lanes.len();
                 // The simulator lays the line down before the one up.
                 let pipe = Pipe::new(line, seed, index as u64 ^ 1);
-                engine.lanes.push(Lane::new(pipe, mtu_bytes));
+                engine.lanes.push(Lane::new(pipe, mtu_bytes, distance));
                 engine.attach(socket, index);
             }
             first

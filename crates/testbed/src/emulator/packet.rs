@@ -5,6 +5,7 @@
 
 use std::io;
 use std::mem::{size_of, zeroed};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::net::if_::if_nametoindex;
@@ -67,6 +68,23 @@ impl Frames {
     fn frame(&mut self, slot: Slot) -> &mut [u8] {
         let length = usize::from(self.lengths[slot.0 as usize]);
         &mut self.memory(slot)[..length]
+    }
+
+    /// The source and the destination of the IP packet in it, if it is one.
+    pub(super) fn ends(&mut self, slot: Slot) -> Option<[IpAddr; 2]> {
+        let frame = self.frame(slot).get(VIRTIO_BYTES..)?;
+        let (ethernet, ip) = frame.split_at_checked(ETHERNET_BYTES)?;
+        match ethernet[ETHERNET_BYTES - 2..] {
+            [0x08, 0x00] => {
+                let end = |at: usize| ip.get(at..)?.first_chunk::<4>().copied();
+                Some([end(12)?.into(), end(16)?.into()])
+            }
+            [0x86, 0xdd] => {
+                let end = |at: usize| ip.get(at..)?.first_chunk::<16>().copied();
+                Some([end(8)?.into(), end(24)?.into()])
+            }
+            _ => None,
+        }
     }
 
     /// Looks at a frame of `length` that was just received, header included, and makes it ready to be sent again.

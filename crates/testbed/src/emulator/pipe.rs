@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anabranch_line::{Buffer, Line, Loss, Opportunities, Queue, Tally};
+use anabranch_line::{Buffer, Line, Loss, NEAREST, Opportunities, Queue, Tally};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -68,7 +68,7 @@ pub fn check(line: &Line) -> Result<(), String> {
 fn probabilities(loss: &Loss) -> Vec<f64> {
     match *loss {
         Loss::None => Vec::new(),
-        Loss::Independent { probability } => vec![probability],
+        Loss::Independent { probability } | Loss::PerHop { probability } => vec![probability],
         Loss::Bursty {
             good_to_bad,
             bad_to_good,
@@ -112,10 +112,10 @@ struct Chance {
 }
 
 impl Chance {
-    /// Draws the fate of the next packet.
-    fn strikes(&mut self) -> bool {
+    /// Draws the fate of the next packet, whose server is so many hops away.
+    fn strikes(&mut self, hops: u16) -> bool {
         let random = &mut self.random;
-        self.loss.strikes(&mut self.bad, |probability| {
+        self.loss.strikes(&mut self.bad, hops, |probability| {
             random.next_u64() < threshold(probability)
         })
     }
@@ -199,6 +199,17 @@ impl<T: Copy> Pipe<T> {
 
     /// Offers a packet of `bytes` that reached the link at `now_ns`.
     pub fn offer(&mut self, now_ns: u64, bytes: u32, packet: T) -> Result<(), Refusal> {
+        self.offer_far(now_ns, bytes, NEAREST, packet)
+    }
+
+    /// The same, and its server is so many hops away.
+    pub fn offer_far(
+        &mut self,
+        now_ns: u64,
+        bytes: u32,
+        hops: u16,
+        packet: T,
+    ) -> Result<(), Refusal> {
         self.fates.offered.add(bytes.into());
         if self.out {
             self.fates.cut.add(bytes.into());
@@ -209,7 +220,7 @@ impl<T: Copy> Pipe<T> {
             self.fates.overflowed.add(bytes.into());
             return Err(Refusal::Queue);
         }
-        let lost = self.chance.strikes();
+        let lost = self.chance.strikes(hops);
         let departs_ns = self.departure(now_ns, bytes);
         let ahead = self.parcels.back().map(|ahead| ahead.arrives_ns);
         let arrives_ns = arrival(departs_ns, self.line.delay, ahead);

@@ -110,6 +110,7 @@ fn the_scenarios_of_the_repository_are_right() {
         "bufferbloat",
         "cellular",
         "demo",
+        "distance",
         "multihomed",
         "office",
         "peng-l3-3-1",

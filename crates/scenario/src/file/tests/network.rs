@@ -2,7 +2,7 @@ use anabranch_core::multilink::{BinChoice, Parameters, Target};
 
 use super::*;
 use crate::file::policies;
-use crate::{Buffer, Codel, FqCodel, Loss, Queue, Spread};
+use crate::{Buffer, Change, Codel, FqCodel, Loss, Queue, Spread};
 
 #[test]
 fn a_link_says_each_direction_and_its_second_hop() {
@@ -52,6 +52,36 @@ fn a_link_says_each_direction_and_its_second_hop() {
         (spec.rate_down_bps, spec.weight, spec.metered),
         (None, Some(3), true)
     );
+}
+
+#[test]
+fn a_line_may_lose_by_distance_and_by_nothing_else_then() {
+    let line = |loss: &str| format!("link.a = {{ rate = \"1mbit\", loss = {loss} }}");
+    let loss = |text: &str| site(&read(&line(text))).links[0].up.loss;
+    let per_hop = Loss::PerHop { probability: 0.01 };
+    assert_eq!(loss("{ per_hop = \"1%\" }"), per_hop);
+    assert_eq!(loss("{ per_hop = 0 }"), Loss::None);
+    for (loss, problem) in [
+        (
+            "{ per_hop = \"1%\", loss_bad = 1 }",
+            "per_hop stands alone: by distance nothing is lost in bursts",
+        ),
+        (
+            "{ per_hop = \"200%\" }",
+            "not a share: write it like \"1%\" or 0.01, from 0 to 1",
+        ),
+        ("{ bad_to_good = \"1%\" }", "missing key good_to_bad"),
+        (
+            "{ hop = \"1%\" }",
+            "unknown key; allowed: good_to_bad, bad_to_good, loss_good, loss_bad, per_hop",
+        ),
+    ] {
+        let message = error(&line(loss));
+        assert!(message.ends_with(problem), "{message}");
+    }
+    let fault = "fault = [{ at = \"1s\", link = \"a\", loss = { per_hop = \"1%\" } }]";
+    let scenario = read(&format!("{}\n{fault}", line("0")));
+    assert_eq!(scenario.faults[0].change, Change::Loss(per_hop));
 }
 
 #[test]
