@@ -388,7 +388,7 @@ pub enum ExperimentCommand {
     ///
     /// From experiments/guide.toml there and the READMEs of the experiments, which are built in.
     #[command(after_help = "Examples:
-  cargo run --locked -- experiment guide         after `anabranch experiment readme`")]
+  cargo run --locked --bin anabranch -- experiment guide")]
     Guide,
     /// Write an experiment's files, to be changed and run with --files
     #[command(after_help = "Examples:
