@@ -1,5 +1,7 @@
 //! The flow table of the gateway.
 
+mod attempt;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,8 +9,8 @@ use std::time::Duration;
 use anabranch_core::peers::Table;
 use anabranch_core::{ClassId, Ended, LinkCounters, LinkId, Opening as Opened, Question, Time};
 use anabranch_policy::abi::{
-    Answer, BePort, Choice, SIDE_ROUTED, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL,
-    STATE_FIN_REMOTE, STATE_REPLIED, STATE_ROUTED, Traffic, Traits,
+    BePort, Choice, SIDE_ROUTED, STATE_CLOSED, STATE_CONFIRMED, STATE_FIN_LOCAL, STATE_FIN_REMOTE,
+    STATE_REPLIED, STATE_ROUTED, Traffic, Traits,
 };
 use anabranch_policy::paths::{Paths, Prefix, syn_sent};
 use anabranch_policy::tries::Attempt;
@@ -192,14 +194,6 @@ struct Silent {
     confirmed: bool,
     class: ClassId,
     charged: Option<u32>,
-}
-
-/// A SYN-ACK that was the first.
-pub(super) struct Won {
-    /// Another connection than the attempt's is the flow's from here on.
-    pub earlier: bool,
-    /// Of a race: the other links, and the connections at the server, which are to be reset.
-    pub losers: Vec<(LinkId, SideId)>,
 }
 
 /// What a packet from a link is.
@@ -828,139 +822,6 @@ impl Nat {
             let one = self.one_try(entry, link);
             let choice = &self.choices[entry.class.index()];
             self.told.send(now, choice, one);
-        }
-    }
-
-    // ---- tries of an attempt, as in bpf/lib/attempt.h
-
-    /// The connection at the server that an earlier try over this link began.
-    pub(super) fn earlier_peer(&self, opener: SideId, link: LinkId) -> Option<SideId> {
-        let tries = self.earlier.get(&opener.index())?;
-        let one = tries.iter().find(|(tried, _)| *tried == link)?;
-        Some(one.1)
-    }
-
-    /// The attempt goes on over another link; its earlier tries may still answer.
-    pub(super) fn go_on(&mut self, now: Time, opener: SideId, peer: SideId, link: LinkId) {
-        let entry = self.entries[opener.index()];
-        if !entry.attempt.others().any(|tried| tried == link.0) {
-            let one = self.one_try(&entry, link);
-            let choice = &self.choices[entry.class.index()];
-            self.told.send(now, choice, one);
-        }
-        let entry = &mut self.entries[opener.index()];
-        let before = (entry.link(), std::mem::replace(&mut entry.peer, peer));
-        let given_up = entry.attempt.go_on(link.0).map(LinkId);
-        let tries = self.earlier.entry(opener.index()).or_default();
-        tries.retain(|(tried, _)| *tried != link && Some(*tried) != given_up);
-        tries.push(before);
-        if let Some(given_up) = given_up {
-            self.told.give_up(opener.index(), given_up);
-        }
-        self.gauges.target[link.index()].dispatched += 1;
-        self.count_move(before.0, link);
-        self.reassigned += 1;
-    }
-
-    /// The other links of a race that nothing has answered yet, in the order in which its SYN takes them, and the connections
-    /// at the server that it began there.
-    pub(super) fn rivals(&self, opener: SideId) -> Vec<(LinkId, Option<SideId>)> {
-        let entry = self.entry(opener);
-        let races = |entry: &&Entry| {
-            entry.attempt.is_race() && entry.attempt.is_open() && !entry.attempt.waits()
-        };
-        let race = entry.filter(races);
-        let links = race.into_iter().flat_map(|entry| entry.attempt.others());
-        let links = links.map(LinkId);
-        links
-            .map(|link| (link, self.earlier_peer(opener, link)))
-            .collect()
-    }
-
-    /// The SYN of a race takes another link as well, where it has begun this connection.
-    pub(super) fn begin_rival(&mut self, opener: SideId, link: LinkId, peer: SideId) {
-        let tries = self.earlier.entry(opener.index()).or_default();
-        tries.retain(|(tried, _)| *tried != link);
-        tries.push((link, peer));
-        self.gauges.target[link.index()].dispatched += 1;
-    }
-
-    /// The links that have a probe each while the SYN waits, as bits; 0: it does not.
-    pub(super) fn probes(&self, opener: SideId) -> u64 {
-        let entry = self.entry(opener).filter(|entry| entry.attempt.waits());
-        entry.map_or(0, |entry| {
-            let others = entry.attempt.others();
-            others.fold(1 << entry.link().0, |all, link| all | 1 << link)
-        })
-    }
-
-    /// A probe takes a link, which may be another than the attempt's own.
-    pub(super) fn count_probe(&mut self, opener: SideId, link: LinkId, bytes: u32) {
-        let is_own = self.entry(opener).is_some_and(|entry| entry.link() == link);
-        self.gauges.target[link.index()].dispatched += u64::from(!is_own);
-        self.count_tx(link, bytes);
-    }
-
-    /// The answer to a probe (`follow_probe` of bpf/lib/tcp.h). Whether it is the first for a SYN that waits, which is to take its
-    /// link now.
-    pub(super) fn answer_probe(&mut self, link: LinkId, opener: SideId, bytes: u32) -> bool {
-        let is_waited_for = self.probes(opener) >> link.0 & 1 == 1;
-        let entry = self.entries.get_mut(opener.index());
-        let Some(entry) = entry.filter(|entry| is_waited_for && !entry.is(STATE_CLOSED)) else {
-            return false;
-        };
-        let before = entry.link();
-        let is_first = entry.attempt.answer_probe(link.0);
-        let traffic = &mut self.traffic[link.index()];
-        traffic.rx_packets += 1;
-        traffic.rx_bytes += u64::from(bytes);
-        traffic.rx_progress += 1;
-        if is_first && before != link {
-            self.count_move(before, link);
-        }
-        is_first
-    }
-
-    /// A SYN-ACK: what it has won, if it is the first.
-    pub(super) fn answer(&mut self, now: Time, link: LinkId, packet: &Packet) -> Option<Won> {
-        let (opener, from) = (packet.to, packet.from);
-        let earlier = self.earlier_peer(opener, link) == Some(from);
-        let place = opener.index();
-        let entry = self.entries.get_mut(place)?;
-        if entry.opener != opener {
-            return None;
-        }
-        let current = (entry.link(), entry.peer);
-        if entry.is_refused() || entry.attempt.waits() || !earlier && current != (link, from) {
-            return None;
-        }
-        if entry.attempt.answer(link.0) != Answer::First {
-            return None;
-        }
-        entry.peer = from;
-        let entry = *entry;
-        let one = self.one_try(&entry, link);
-        let choice = &self.choices[entry.class.index()];
-        self.told.answer(now, choice, one);
-        let is_race = entry.attempt.is_race();
-        let others = self.earlier.remove(&place).unwrap_or_default();
-        if earlier {
-            self.count_move(current.0, link);
-        }
-        let all = others.into_iter().chain([current]);
-        let losers: Vec<_> = all.filter(|(lost, _)| is_race && *lost != link).collect();
-        for &(lost, peer) in &losers {
-            let one = self.one_try(&entry, lost);
-            self.told.lose(peer, entry.class, one);
-        }
-        Some(Won { earlier, losers })
-    }
-
-    /// The connection at the server that a race has begun answers when another has won it (`answers_loser` of bpf/lib/tcp.h).
-    pub(super) fn answer_late(&mut self, now: Time, from: SideId) {
-        if let Some((class, sent, one)) = self.told.take_loser(from) {
-            self.told
-                .learn(now, &self.choices[class.index()], sent, one);
         }
     }
 
