@@ -8,19 +8,21 @@ use crate::availability::{State, Suspicion};
 use crate::own::{LinkView, OwnPolicy, PathView};
 use crate::time::Time;
 
-/// The most that a link was seen to carry while it had flows, in both directions together: while a flow is there that the link
-/// holds up, it carries what it can, and while none is, nothing is learned. Nobody has to declare a rate.
+/// The most that a link was seen to carry while it held its flows up, in both directions together. While its flows wait for round
+/// trips, or for their servers, it tells nothing. Nobody has to declare a rate.
 pub static CAPACITY: Measure = Measure {
-    meaning: "the most that each link was seen to carry",
-    state: "what each link has carried in twenty half seconds",
+    meaning: "the most that each link was seen to carry while it held its flows up",
+    state: "what each link has carried in six half seconds",
     ..Measure::own("capacity", || Box::<Capacity>::default())
 };
 
 /// Rates are means over so long a time in which a link had something to carry: the queues of a link smooth less.
 const SPAN: Duration = Duration::from_millis(500);
 /// How many of these are remembered.
-const SPANS: usize = 20;
-/// What a link was seen to carry is forgotten when it has carried nothing for so long.
+const SPANS: usize = 6;
+/// A link holds its flows up where at most so many percent of their time go by in waiting for round trips.
+const WAITING_PERCENT: u128 = 20;
+/// What a link was seen to carry is forgotten when it has told nothing for so long.
 const MEMORY: Duration = Duration::from_secs(60);
 /// What all links are taken for before anything is known.
 const UNTOLD_BPS: u64 = 10_000_000;
@@ -40,13 +42,12 @@ struct Capacity {
 /// By one link.
 #[derive(Clone, Debug, Default)]
 struct Carried {
-    /// In the span that goes on, and how much of that has passed.
-    bit: u64,
-    busy: Duration,
-    /// bit/s of the last spans.
+    span: Span,
+    /// bit/s of the last spans that told.
     spans: VecDeque<u64>,
     last: Time,
-    was_down: bool,
+    /// None before it has worked for the first time, which is no return.
+    is_up: Option<bool>,
     returned: Option<Time>,
 }
 
@@ -71,39 +72,45 @@ impl OwnPolicy for Capacity {
 
 impl Carried {
     fn observe(&mut self, now: Time, elapsed: Duration, link: &LinkView<'_>) {
+        self.watch(now, link);
+        if link.active == 0 || link.up_bps + link.down_bps == 0 {
+            self.span = Span::default();
+        } else {
+            self.span.go_on(elapsed, link);
+        }
+        if self.span.lasted >= SPAN {
+            let span = std::mem::take(&mut self.span);
+            self.learn(now, span.capacity_bps(round_trip(link)));
+        }
+        if now.since(self.last) > MEMORY {
+            self.spans.clear();
+        }
+    }
+
+    fn watch(&mut self, now: Time, link: &LinkView<'_>) {
         let mut paths = link.paths.values();
-        let is_down = paths.all(|path| matches!(path.state, State::Down(_)));
-        if std::mem::replace(&mut self.was_down, is_down) && !is_down {
+        let is_up = !paths.all(|path| matches!(path.state, State::Down(_)));
+        if self.is_up == Some(false) && is_up {
             *self = Carried {
                 returned: Some(now),
                 ..Carried::default()
             };
         }
-        let bps = link.up_bps + link.down_bps;
-        let had_flows = link.active > 0 || link.dispatched > 0;
-        if had_flows && bps > 0 {
-            self.carry(now, elapsed, bps);
-        } else if now.since(self.last) > MEMORY {
-            self.spans.clear();
+        if is_up || self.is_up.is_some() {
+            self.is_up = Some(is_up);
         }
     }
 
-    fn carry(&mut self, now: Time, elapsed: Duration, bps: u64) {
+    fn learn(&mut self, now: Time, bps: Option<u64>) {
+        let Some(bps) = bps else { return };
         self.last = now;
-        self.bit += (u128::from(bps) * elapsed.as_nanos() / 1_000_000_000) as u64;
-        self.busy += elapsed;
-        if self.busy < SPAN {
-            return;
-        }
-        let bps = u128::from(self.bit) * 1_000_000_000 / self.busy.as_nanos();
-        (self.bit, self.busy) = (0, Duration::ZERO);
-        self.spans.push_back(bps as u64);
+        self.spans.push_back(bps);
         if self.spans.len() > SPANS {
             self.spans.pop_front();
         }
     }
 
-    /// None if it had nothing to carry for too long.
+    /// None if it has told nothing for too long.
     fn most_bps(&self) -> Option<u64> {
         self.spans.iter().copied().max()
     }
@@ -122,9 +129,58 @@ impl Carried {
     }
 }
 
+/// A time in which a link had flows whenever it was looked at, and carried something.
+#[derive(Clone, Debug, Default)]
+struct Span {
+    bit: u64,
+    lasted: Duration,
+    /// Sum over its flows.
+    flow_time: Duration,
+    opened: u64,
+}
+
+impl Span {
+    fn go_on(&mut self, elapsed: Duration, link: &LinkView<'_>) {
+        let bps = u128::from(link.up_bps + link.down_bps);
+        self.bit += (bps * elapsed.as_nanos() / 1_000_000_000) as u64;
+        self.lasted += elapsed;
+        self.flow_time += elapsed * u32::try_from(link.active).unwrap_or(u32::MAX);
+        self.opened += link.dispatched;
+    }
+
+    /// bit/s; none if its flows wait for round trips too much. Each that opens would wait for its own even if it were alone on a link
+    /// that is infinitely fast; for the rest of the time they share what the link carries.
+    fn capacity_bps(&self, round_trip: Duration) -> Option<u64> {
+        let waits = match self.opened {
+            0 => 0,
+            opened => round_trip.as_nanos() * u128::from(opened * rounds_of(self.bit / 8 / opened)),
+        };
+        let flow_time = self.flow_time.as_nanos();
+        if waits * 100 > flow_time * WAITING_PERCENT {
+            return None;
+        }
+        let bps = u128::from(self.bit) * 1_000_000_000 / self.lasted.as_nanos();
+        Some((bps * flow_time / (flow_time - waits)) as u64)
+    }
+}
+
+/// Of probes, over the faster of its families.
+fn round_trip(link: &LinkView<'_>) -> Duration {
+    let measured = link.paths.values().filter_map(|path| path.round_trip);
+    measured.min().unwrap_or_default()
+}
+
 /// It is suspected, and a probe was lost.
 fn is_losing(path: &PathView) -> bool {
     matches!(path.state, State::PossiblyDown(suspicion) if suspicion != Suspicion::Unproven)
+}
+
+/// That a sender has under way after its handshake (RFC 6928).
+const FIRST_WINDOW_BYTE: u64 = 14_600;
+
+/// Round trips of a flow alone: its handshake, its question, and as many as its window doubles.
+fn rounds_of(byte: u64) -> u64 {
+    2 + u64::from((1 + byte / FIRST_WINDOW_BYTE).ilog2())
 }
 
 /// How much a flow of the site carries, forgetting with a time constant.
@@ -139,8 +195,6 @@ impl FlowSizes {
     /// The mean of a web page's objects, until some flows say otherwise.
     const PRIOR_BYTE: u64 = 50_000;
     const PRIOR_FLOWS: u64 = 4;
-    /// That a sender has under way after its handshake (RFC 6928).
-    const FIRST_WINDOW_BYTE: u64 = 14_600;
 
     pub(crate) fn add(&mut self, elapsed: Duration, byte: u64, flows: u64) {
         let kept = Self::MEMORY.saturating_sub(elapsed).as_nanos();
@@ -161,9 +215,116 @@ impl FlowSizes {
         let us = u128::from(self.mean_byte()) * 8 * 1_000_000 / u128::from(bps.max(1));
         us.min(60_000_000) as u32
     }
+}
 
-    /// Round trips of its handshake, its question, and as many as its window doubles.
-    pub(crate) fn rounds(&self) -> u32 {
-        2 + (1 + self.mean_byte() / Self::FIRST_WINDOW_BYTE).ilog2()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::availability::DownCause;
+    use crate::link::{LinkId, LinkSpec};
+    use anabranch_policy::PerFamily;
+
+    const LOOK: Duration = Duration::from_millis(100);
+    const MBIT: u64 = 1_000_000;
+
+    /// Looks at two links, each with flows, flows opened and bit/s in every tenth of a second.
+    struct Site {
+        spec: LinkSpec,
+        capacity: Capacity,
+        now: Time,
+        state: State,
+        round_trip: Duration,
+    }
+
+    impl Site {
+        fn new() -> Self {
+            Site {
+                spec: LinkSpec::default(),
+                capacity: Capacity::default(),
+                now: Time::ZERO,
+                state: State::Up,
+                round_trip: Duration::from_millis(20),
+            }
+        }
+
+        fn look(&mut self, times: u32, carried: [(u64, u64, u64); 2]) -> Vec<u64> {
+            let mut weights = Vec::new();
+            for _ in 0..times {
+                let path = |state| PathView {
+                    state,
+                    round_trip: Some(self.round_trip),
+                };
+                let links: Vec<_> = (0..)
+                    .zip(carried)
+                    .map(|(link, (active, dispatched, bps))| LinkView {
+                        link: LinkId(link),
+                        spec: &self.spec,
+                        takes_flows: true,
+                        paths: PerFamily::from_fn(|_| {
+                            path(if link == 0 { self.state } else { State::Up })
+                        }),
+                        up_bps: 0,
+                        down_bps: bps,
+                        left_up_bps: None,
+                        left_down_bps: None,
+                        dispatched,
+                        active,
+                        node_round_trip: None,
+                    })
+                    .collect();
+                weights = self.capacity.weigh(self.now, &links);
+                self.now = self.now + LOOK;
+            }
+            weights
+        }
+    }
+
+    #[test]
+    fn a_link_that_holds_its_flows_up_tells_what_it_carries() {
+        let mut site = Site::new();
+        let weights = site.look(20, [(8, 1, 9 * MBIT), (1, 0, 2 * MBIT)]);
+        assert_eq!(weights[1], 2 * MBIT, "a long flow has what there is");
+        let off = weights[0].abs_diff(10 * MBIT);
+        assert!(
+            off < MBIT / 2,
+            "{weights:?}: eight flows stay 0.8 s, 80 ms of it in round trips"
+        );
+    }
+
+    #[test]
+    fn flows_that_wait_for_round_trips_tell_nothing() {
+        let mut site = Site::new();
+        site.look(20, [(8, 1, 9 * MBIT), (0, 0, 0)]);
+        let weights = site.look(20, [(8, 1, 9 * MBIT), (1, 1, MBIT)]);
+        assert_eq!(weights[0], weights[1], "as good as the best is hoped for");
+    }
+
+    #[test]
+    fn a_link_without_flows_tells_nothing_and_is_remembered_for_a_minute() {
+        let mut site = Site::new();
+        let busy = (8, 1, 9 * MBIT);
+        site.look(20, [busy, (4, 0, MBIT)]);
+        let weights = site.look(300, [busy, (0, 0, 0)]);
+        assert_eq!(weights[1], MBIT);
+        let weights = site.look(400, [busy, (0, 0, 0)]);
+        assert_eq!(weights[1], weights[0]);
+    }
+
+    #[test]
+    fn only_a_link_that_has_worked_before_returns() {
+        let idle = [(0, 0, 0); 2];
+        let mut site = Site::new();
+        site.state = State::Down(DownCause::Returning);
+        site.look(1, idle);
+        site.state = State::Up;
+        let weights = site.look(1, idle);
+        assert_eq!(weights[0], weights[1], "it begins");
+        site.state = State::Down(DownCause::Returning);
+        site.look(1, idle);
+        site.state = State::Up;
+        let weights = site.look(1, idle);
+        assert_eq!(weights[0] * 10, weights[1], "it returns");
+        let weights = site.look(51, idle);
+        assert_eq!(weights[0], weights[1]);
     }
 }
