@@ -47,6 +47,7 @@ mod run;
 mod sample;
 mod seeds;
 mod simulate;
+mod told;
 mod validation;
 
 pub use anabranch_scenario::World;
@@ -112,9 +113,10 @@ pub struct Figure {
 
 /// All experiments, in the order of their years.
 pub fn all() -> &'static [&'static Experiment] {
-    static ALL: [&Experiment; 5] = [
+    static ALL: [&Experiment; 6] = [
         &jo::EXPERIMENT,
         &guo::EXPERIMENT,
+        &told::EXPERIMENT,
         &peng::EXPERIMENT,
         &lin::EXPERIMENT,
         &validation::EXPERIMENT,

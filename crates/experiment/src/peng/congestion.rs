@@ -4,9 +4,9 @@ use super::testbed::{Cell, Seen, Testbed, Workload, bars, mean_of, most};
 use crate::{Context, ExperimentError, Findings, Sample};
 
 /// All that there are; the published ones come first.
-pub(super) const ALGORITHMS: [&str; 12] = [
+pub(super) const ALGORITHMS: [&str; 14] = [
     "RR", "LCF", "MORBF", "WMORBF", "FRRTFNF", "WFRRTFNF", "FRRTDF", "LTF", "MIRBF", "WMIRBF",
-    "WSDM", "passive",
+    "WSDM", "passive", "PCM", "active",
 ];
 /// Throughputs are told of the mean of these, as in the paper.
 const PUBLISHED: usize = 7;

@@ -8,7 +8,7 @@ use super::testbed::{Cell, Testbed, Workload};
 use crate::{Context, ExperimentError, Findings, Sample};
 
 /// They measure response times, and so need packets of their own.
-const MRT: [&str; 3] = ["FRRTFNF", "WFRRTFNF", "FRRTDF"];
+const MRT: [&str; 5] = ["FRRTFNF", "WFRRTFNF", "FRRTDF", "PCM", "active"];
 /// They learn from the traffic that there is.
 const SILENT: [&str; 2] = ["WSDM", "passive"];
 

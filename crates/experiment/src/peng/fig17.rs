@@ -1,6 +1,7 @@
-//! Figure 17 and table 6: one of three links is cut under downloads without end. Of the two schemes compared, WSDM.
+//! Figure 17 and table 6: one of three links is cut under downloads without end.
 
 use anabranch_report::chart::Chart;
+use anabranch_scenario::stats::mean;
 use anabranch_scenario::{Record, Run};
 
 use super::testbed::runs;
@@ -11,6 +12,9 @@ pub(super) const CUT_S: f64 = 120.0;
 /// Flows after the cut that the paper looks at.
 const LOOKED_AT: usize = 30;
 
+/// One of a run's.
+type Number = fn(&Cut) -> f64;
+
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 struct Cut {
@@ -19,8 +23,29 @@ struct Cut {
     failed_after: f64,
     /// Of the next flows after the cut, those that sent their SYN again.
     again: f64,
+    /// Of the downloads that arrived.
+    rate: Spread,
+    duration: Spread,
     /// Start and throughput of every download.
     drawn: Vec<(f64, f64)>,
+}
+
+/// Of the values of one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spread {
+    mean: f64,
+    variance: f64,
+}
+
+impl Spread {
+    fn of(values: &[f64]) -> Spread {
+        let mean = mean(values);
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Spread {
+            mean,
+            variance: squares / values.len() as f64,
+        }
+    }
 }
 
 pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
@@ -29,6 +54,7 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
     let cuts = |algorithm| simulate(context, &runs(file.first(), algorithm, &seeds)?, cut);
     let wsdm = cuts("WSDM")?;
     let wmorbf = cuts("WMORBF")?;
+    let pcm = cuts("PCM")?;
     let sample = |cuts: &[Cut], of: fn(&Cut) -> f64| -> Sample {
         seeds.iter().copied().zip(cuts.iter().map(of)).collect()
     };
@@ -42,12 +68,25 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
         sample(&wsdm, |cut| cut.failed_after).greatest(),
     );
     findings.observe("again", sample(&wsdm, |cut| cut.again).mean());
-    let chart = Chart::new(
-        "Figure 17 (b)",
-        "begin of a download, s",
-        "throughput, kbit/s",
-    );
-    findings.plot("fig17b", chart.points("WSDM", wsdm[0].drawn.clone()));
+    let of_pcm = sample(&pcm, |cut| cut.failed_ratio);
+    findings.observe("pcm_failed_ratio", of_pcm.mean());
+    findings.observe("failed_against_pcm", failed.minus(&of_pcm).mean());
+    let spreads: [(&str, Number); 4] = [
+        ("rate", |cut| cut.rate.mean),
+        ("rate_variance", |cut| cut.rate.variance),
+        ("duration", |cut| cut.duration.mean),
+        ("duration_variance", |cut| cut.duration.variance),
+    ];
+    for (key, of) in spreads {
+        let over = sample(&wsdm, of).over(&sample(&pcm, of));
+        findings.observe(format!("{key}_over_pcm"), over);
+    }
+    for (part, name, cuts) in [("a", "PCM", &pcm), ("b", "WSDM", &wsdm)] {
+        let title = format!("Figure 17 ({part})");
+        let chart = Chart::new(title, "begin of a download, s", "throughput, kbit/s");
+        let drawn = chart.points(name, cuts[0].drawn.clone());
+        findings.plot(format!("fig17{part}"), drawn);
+    }
     Ok(findings)
 }
 
@@ -66,7 +105,12 @@ fn cut(_: &Run, record: &Record) -> Cut {
         true => t.throughput_bps() / 1e3,
         false => 0.0,
     };
+    let arrived = || transfers.iter().filter(|each| each.outcome.is_ok());
+    let rates: Vec<f64> = arrived().map(kbps).collect();
+    let durations: Vec<f64> = arrived().map(|each| each.duration_s).collect();
     Cut {
+        rate: Spread::of(&rates),
+        duration: Spread::of(&durations),
         failed_ratio: share_failed(0.0),
         failed_after: share_failed(CUT_S),
         again: next.filter(|each| each.syn_retransmits > 0).count() as f64,

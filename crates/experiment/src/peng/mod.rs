@@ -6,6 +6,7 @@
 mod congestion;
 mod cost;
 mod fig10;
+mod fig16;
 mod fig17;
 mod fig3;
 mod fig5;
@@ -15,9 +16,12 @@ mod laboratory;
 mod mutations;
 mod table2;
 mod testbed;
+mod waiting;
 
 use crate::files::built_in;
 use crate::{Experiment, Figure, World};
+
+pub(crate) use testbed::runs;
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2005-peng-algorithms",
@@ -78,8 +82,14 @@ pub static EXPERIMENT: Experiment = Experiment {
             run: congestion::fig12,
         },
         Figure {
+            id: "fig16",
+            title: "WSDM against probing at each arrival (PCM), congestion near and far",
+            worlds: &[World::Sim],
+            run: fig16::run,
+        },
+        Figure {
             id: "fig17",
-            title: "one link cut under continuous downloads",
+            title: "one link cut under continuous downloads; table 6",
             worlds: &[World::Sim],
             run: fig17::run,
         },
@@ -94,6 +104,12 @@ pub static EXPERIMENT: Experiment = Experiment {
             title: "packets that are sent to measure",
             worlds: &[World::Sim],
             run: cost::run,
+        },
+        Figure {
+            id: "waiting",
+            title: "what waits for measurements, and how many a list takes",
+            worlds: &[World::Sim],
+            run: waiting::run,
         },
         Figure {
             id: "laboratory",
@@ -113,6 +129,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             "remote.toml",
             "self-congestion.toml",
             "cut.toml",
+            "waiting.toml",
             "laboratory.toml",
         ]
     ),
