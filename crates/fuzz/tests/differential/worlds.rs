@@ -51,6 +51,12 @@ struct Slot {
 }
 
 impl Slot {
+    /// What is over a link now; what was there before answers no more.
+    fn reached(&mut self, (link, server): (LinkId, SideId)) {
+        self.servers.retain(|(known, _)| *known != link);
+        self.servers.push((link, server));
+    }
+
     fn lan_key(&self) -> FlowKey {
         self.key(abi::SIDE_LAN, self.local.ip())
     }
@@ -191,12 +197,9 @@ impl<'a> Worlds<'a> {
         let is_known = waited || simulated.is_none_or(|server| self.is_known(slot, server));
         let is_new = |link| kind == Kind::Syn || self.is_routed(link);
         if let Some(server) = simulated.filter(|(link, _)| is_new(*link)) {
-            let servers = &mut self.slots[slot].servers;
-            servers.retain(|(link, _)| *link != server.0);
-            servers.push(server);
-            for rival in self.simulator.rivals(flow) {
-                servers.retain(|(link, _)| *link != rival.0);
-                servers.push(rival);
+            let rivals = self.simulator.rivals(flow);
+            for server in [server].into_iter().chain(rivals) {
+                self.slots[slot].reached(server);
             }
         }
         let simulated = simulated.map(|(link, _)| link);
@@ -244,7 +247,9 @@ impl<'a> Worlds<'a> {
         let really = sent.and_then(|(from, _)| link_of(from.ip()));
         let bytes = bytes(local, &says);
         let simulated = self.simulator.link_answers_probe(link, flow, bytes);
-        self.slots[slot].servers.extend(simulated);
+        if let Some(server) = simulated {
+            self.slots[slot].reached(server);
+        }
         let simulated = simulated.map(|(link, _)| link);
         self.tell(&format!(
             "{local} is sent the answer to a probe {}: its SYN leaves {}, {}; in the simulator {}",
