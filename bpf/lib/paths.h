@@ -66,38 +66,35 @@ static __always_inline __u32 take_sent(struct ab_flow *wan)
 	return sent;
 }
 
-/* `p` answers the SYN that took `link` at `sent`, of a flow of `class`. */
-static __always_inline void learn_response(struct ab_scratch *s, const struct packet *p, __u32 class, __u32 sent,
-					   __u32 link)
+/* `p` answers what took `link` at `sent`, for `class`. */
+__noinline int learn_response(struct packet *p, __u32 class, __u32 sent, __u32 link)
 {
-	const struct ab_choice *now = sent ? choice_of(class, p->family) : NULL;
+	struct ab_scratch *s = scratch();
+	const struct ab_choice *now = s && p && sent ? choice_of(class, p->family) : NULL;
 	if (!now || !now->lifetime_ns)
-		return;
+		return 0;
 	struct ab_paths *paths = paths_to(&p->src) ?: begin_paths(s, &p->src);
 	if (paths)
 		ab_learn_answer(now, &paths->path[link & (AB_MAX_LINKS - 1)], sent, time_ns());
+	return 0;
 }
 
 /* `p` is the first that answers the attempt of `wan`, whose SYN took `link`: it fits that. */
 __noinline int learn_answer(struct packet *p, struct ab_flow *wan, __u32 link)
 {
-	struct ab_scratch *s = scratch();
-	if (!s || !p || !wan || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
+	if (!p || !wan || (p->tcp_flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK))
 		return 0;
-	learn_response(s, p, wan->class, take_sent(wan), link);
-	return 0;
+	return learn_response(p, wan->class, take_sent(wan), link);
 }
 
 /* `p` answers the try over `link` that another has beaten: it fits that. */
 __noinline int learn_loser(struct packet *p, struct ab_loser *loser, __u32 link)
 {
-	struct ab_scratch *s = scratch();
-	if (!s || !p || !loser)
+	if (!p || !loser)
 		return 0;
 	__u32 sent = loser->sent;
 	loser->sent = 0;
-	learn_response(s, p, loser->class, sent, link);
-	return 0;
+	return learn_response(p, loser->class, sent, link);
 }
 
 struct silence {

@@ -52,14 +52,10 @@ __noinline int hear_survey(struct packet *p, __u32 link)
 	const struct ab_question *asked = bpf_map_lookup_elem(&questions, key);
 	if (!asked || asked->number != p->seq)
 		return 0;
-	__u32 sent = asked->sent;
-	const struct ab_choice *now = choice_of(asked->class, p->family);
+	__u32 sent = asked->sent, class = asked->class;
 	/* Of two answers at once one counts. */
-	if (bpf_map_delete_elem(&questions, key) || !now || !now->lifetime_ns)
-		return AB_REASON_SURVEYED;
-	struct ab_paths *paths = paths_to(&p->src) ?: begin_paths(s, &p->src);
-	if (paths)
-		ab_learn_answer(now, &paths->path[link & (AB_MAX_LINKS - 1)], sent, time_ns());
+	if (!bpf_map_delete_elem(&questions, key))
+		learn_response(p, class, sent, link);
 	return AB_REASON_SURVEYED;
 }
 

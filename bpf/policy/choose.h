@@ -14,6 +14,7 @@
 
 #include "../include/anabranch.h"
 #include "hash.h"
+#include "order.h"
 #include "paths.h"
 #include "pick.h"
 #include "soonest.h"
@@ -49,7 +50,7 @@ static __always_inline __u64 ab_is_excepted(const struct ab_choice *now, __be16 
 /* Whether the port is one of IKE (RFC 7296), which moves to the second where there is a NAT, with all that it has set up. */
 static __always_inline __u64 ab_is_ike(__be16 remote_port)
 {
-	__u16 port = __builtin_bswap16(remote_port);
+	__u16 port = AB_HOST16(remote_port);
 
 	return ab_is_less(port ^ 500, 1) | ab_is_less(port ^ 4500, 1);
 }

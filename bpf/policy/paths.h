@@ -145,13 +145,13 @@ AB_GLOBAL __u32 ab_fastest(const struct ab_request *q, __u32 links)
 /* The links of the pool that are known for the destination. */
 static __always_inline __u32 ab_known_links(const struct ab_request *q)
 {
-	return q->fresh & q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);
+	return q->fresh & ab_pool_links(q);
 }
 
 /* Whether the flow is sent to a link of the pool to tell. What has failed on a link, or found no port, asks nothing. */
 static __always_inline int ab_ask_path(const struct ab_request *q, struct ab_decision *d)
 {
-	__u32 unknown = q->unknown & q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);
+	__u32 unknown = q->unknown & ab_pool_links(q);
 
 	if (!unknown || q->avoid.word[0])
 		return 0;
@@ -179,10 +179,8 @@ static __always_inline int ab_choose_path(const struct ab_choice *now, const str
  * pool. Returns them, as bits. */
 static __always_inline __u32 ab_asked_links(const struct ab_request *q, const struct ab_decision *d)
 {
-	__u32 pool = q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);
-
 	if (d->why == AB_WHY_RACE)
-		return pool;
+		return ab_pool_links(q);
 	return d->why == AB_WHY_UNKNOWN ? 1u << (d->target & (AB_MAX_LINKS - 1)) : 0;
 }
 

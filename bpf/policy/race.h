@@ -18,6 +18,7 @@
 
 #include "../include/choice.h"
 #include "inline.h"
+#include "set.h"
 #include "tries.h"
 
 #define AB_RACE_SECOND_NS 1000000000ull
@@ -50,7 +51,7 @@ static __always_inline __u64 ab_spend_race(const struct ab_choice *now, __u64 fu
 /* The links beside `first` that its SYN takes, as bits, of those that ab_choose() has chosen among. */
 static __always_inline __u32 ab_rivals(const struct ab_request *q, __u32 first)
 {
-	return q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1) & ~ab_rival(ab_try(first));
+	return ab_pool_links(q) & ~ab_rival(ab_try(first));
 }
 
 /* The link that comes `step` places behind `first`, and around. */

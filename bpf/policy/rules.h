@@ -7,15 +7,8 @@
 #define ANABRANCH_POLICY_RULES_H
 
 #include "../include/rules.h"
+#include "order.h"
 #include "set.h"
-
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define AB_HOST16(x) __builtin_bswap16(x)
-#define AB_HOST32(x) __builtin_bswap32(x)
-#else
-#define AB_HOST16(x) (x)
-#define AB_HOST32(x) (x)
-#endif
 
 /* 1 if a < b + borrow, where b + borrow is not cut to 64 bits: what a - b - borrow has to borrow. */
 static __always_inline __u64 ab_borrow(__u64 a, __u64 b, __u64 borrow)

@@ -86,4 +86,10 @@ AB_GLOBAL __u32 ab_nth(const struct ab_set *set, __u64 n)
 	return base + ab_nth_bit(word, n);
 }
 
+/* The links that a request is to choose among, as bits. */
+static __always_inline __u32 ab_pool_links(const struct ab_request *q)
+{
+	return q->pool.word[0] & ((1u << AB_MAX_LINKS) - 1);
+}
+
 #endif

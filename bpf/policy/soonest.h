@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The least expected time of a flow (docs/adaptive.md): over link i it takes the round trips of its handshake and slow start, each of
+ * The least expected time of a flow (docs/adaptive.md): over link i it waits for the round trips that no other flow can fill, each of
  * which is what flows have met for its destination (paths.h), and then shares the link with the n_i flows that are there,
  *
  *	rounds * response_us_i + flow_us * (n_i + 1) * greatest weight / weight_i
