@@ -5,7 +5,10 @@
 //! `expected.toml` names for each claim the mutations under which it does; a [`Matrix`] tells whether that is so, and
 //! whether there is a claim that nothing fails.
 
-use anabranch_scenario::Run;
+use std::sync::Arc;
+
+use anabranch_core::{Policy, Typed};
+use anabranch_scenario::{Run, Scenario};
 use anabranch_sim::fluid::Sharing;
 use serde::Serialize;
 
@@ -41,6 +44,17 @@ impl Mutation {
         prefixes: |_| {},
         topics: false,
     };
+}
+
+/// The run with another scenario and policy.
+pub(crate) fn again(run: &Run, scenario: Arc<Scenario>, policy: impl Into<Typed<Policy>>) -> Run {
+    Run::new(scenario, policy, run.seed, run.point.clone())
+}
+
+/// The run under the gateway's policy of this name, whatever its own is.
+pub(crate) fn under(run: &Run, name: &str) -> Run {
+    let policy = Policy::Gateway(name.parse().expect("a row of the table"));
+    again(run, run.scenario.clone(), policy)
 }
 
 /// Every claim under every mutation.

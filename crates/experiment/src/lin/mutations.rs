@@ -1,10 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_core::{Policy, Typed};
+use anabranch_core::Typed;
 use anabranch_scenario::{Change, Loss, Network, Run, Scenario};
 
 use crate::Mutation;
+use crate::mutation::{again, under};
 
 pub(super) const ALL: &[Mutation] = &[
     Mutation {
@@ -39,11 +40,6 @@ pub(super) const ALL: &[Mutation] = &[
     },
 ];
 
-fn under(run: &Run, name: &str) -> Run {
-    let policy = Policy::Gateway(name.parse().expect("a row of the table"));
-    again(run, run.scenario.clone(), policy)
-}
-
 fn changed(run: &Run, change: impl Fn(&mut Scenario)) -> Run {
     let mut scenario = Scenario::clone(&run.scenario);
     change(&mut scenario);
@@ -52,10 +48,6 @@ fn changed(run: &Run, change: impl Fn(&mut Scenario)) -> Run {
         name: run.policy_name.clone(),
     };
     again(run, Arc::new(scenario), policy)
-}
-
-fn again(run: &Run, scenario: Arc<Scenario>, policy: impl Into<Typed<Policy>>) -> Run {
-    Run::new(scenario, policy, run.seed, run.point.clone())
 }
 
 fn even(scenario: &mut Scenario) {

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use anabranch_core::{Policy, Typed};
 use anabranch_scenario::{LinkPlan, Network, Run, Scenario, Site};
 
 use crate::Mutation;
+use crate::mutation::{again, under};
 
 pub(super) const ALL: &[Mutation] = &[
     Mutation {
@@ -132,11 +132,6 @@ fn merge(site: &mut Site) {
     (site.links[0].up.rate_bps, site.links[0].down.rate_bps) = (up, down);
 }
 
-fn under(run: &Run, name: &str) -> Run {
-    let policy = Policy::Gateway(name.parse().expect("a row of the table"));
-    again(run, run.scenario.clone(), policy)
-}
-
 fn with_site(run: &Run, change: impl Fn(&mut Site)) -> Run {
     let mut scenario = Scenario::clone(&run.scenario);
     if let Network::Site(site) = &mut scenario.network {
@@ -145,8 +140,4 @@ fn with_site(run: &Run, change: impl Fn(&mut Site)) -> Run {
         scenario.faults.retain(|fault| names.contains(&fault.link));
     }
     again(run, Arc::new(scenario), run.policy)
-}
-
-fn again(run: &Run, scenario: Arc<Scenario>, policy: impl Into<Typed<Policy>>) -> Run {
-    Run::new(scenario, policy, run.seed, run.point.clone())
 }

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use anabranch_core::Policy;
 use anabranch_scenario::{LinkPlan, Network, Run, Scenario};
 
 use crate::Mutation;
+use crate::mutation::{again, under};
 
 pub(super) const ALL: &[Mutation] = &[
     Mutation {
@@ -26,11 +26,6 @@ pub(super) const ALL: &[Mutation] = &[
     },
 ];
 
-fn under(run: &Run, name: &str) -> Run {
-    let policy = Policy::Gateway(name.parse().expect("a row of the table"));
-    Run::new(run.scenario.clone(), policy, run.seed, run.point.clone())
-}
-
 fn even(run: &Run) -> Run {
     let mut scenario = Scenario::clone(&run.scenario);
     scenario.faults.clear();
@@ -44,5 +39,5 @@ fn even(run: &Run) -> Run {
             };
         }
     }
-    Run::new(Arc::new(scenario), run.policy, run.seed, run.point.clone())
+    again(run, Arc::new(scenario), run.policy)
 }
