@@ -3,7 +3,6 @@
 use super::{Case, Verdict, Way};
 use crate::build::{ACK, RST};
 use crate::memory::stream;
-use crate::read::{Ip, TCP};
 use crate::sum;
 
 /// Of a TCP header.
@@ -37,24 +36,17 @@ impl Case<'_> {
     /// The RST of its probe, which has its number, becomes the SYN that waits.
     pub(super) fn released(&self) -> Verdict {
         let (came, left) = (self.came()?, self.left()?);
-        let held = stream(&left).and_then(|ends| self.memory.held(ends));
-        let (_, held) = held.ok_or("no SYN waits between its ends")?;
+        let ends = stream(&left).ok_or("it has no ports")?;
+        let (_, held) = (self.memory.held(ends)).ok_or("no SYN waits between its ends")?;
         demand!(held == left.bytes, "it is not the SYN that waits");
-        demand!(came.proto() == TCP, "no segment answers a probe");
         let says = came.segment().ok_or("no segment answers a probe")?;
         demand!(
             says.flags & RST != 0 && Some(says.seq) == left.seq(),
             "{says:?} answers no probe for {:?}",
             left.seq()
         );
-        let far = |ip: &Ip, way: Way| {
-            let (from, to) = ip.ports().unwrap_or_default();
-            super::ends(way, ip, (from, to)).1
-        };
-        demand!(
-            far(&came, Way::In) == far(&left, Way::Out),
-            "answered by another"
-        );
+        let (asked, answered) = (ends.1, stream(&came).map(|(from, _)| from));
+        demand!(answered == Some(asked), "answered by {answered:?}");
         Ok(())
     }
 }
