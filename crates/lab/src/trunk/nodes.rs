@@ -387,6 +387,12 @@ fn lay_sublink(
     };
     let pair = Pair::of(SUBLINK_KIND, index as u8);
     pair.address(plan.families, (near, &device), (far, &device))?;
+    if plan.families.has(Family::V6) {
+        // Plugged in, `far` may be asked for its hardware address before it has joined the group that hears it. A second
+        // until it is asked again would be a property of veth, not of the trunk.
+        let key = format!("net/ipv6/neigh/{device}/retrans_time_ms");
+        near.set_sysctl(&key, "50")?;
+    }
     let limit_bytes = frame_limit_bytes(line.buffer);
     shape(near, "add", &device, line.rate_bps, Some(limit_bytes))?;
     Ok(link)
