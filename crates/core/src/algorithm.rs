@@ -42,8 +42,12 @@ pub struct Algorithm {
     /// For so long it is known what a flow has told of the response time of its link for its destination's prefix. The fastest of
     /// the links that are known for a flow's destination takes it; where none is, the rest of the tuple says.
     pub passive: Option<Duration>,
-    /// Of the links that flows have told of, that of the least response time times the root of loss takes the flow.
+    /// A repeated SYN tells of loss, and of no long response as long as the link is known. Of the links that flows have told of, that
+    /// of the least response time times the root of loss takes the flow, if the dispatch compares none.
     pub by_loss: bool,
+    /// Round trips that a flow waits for whatever else its link carries: what response times count for in
+    /// [`Dispatch::Soonest`], and in no other.
+    pub rounds: u32,
     /// The same is told by probes of the destinations that are used most, and by nothing else.
     pub active: Option<Active>,
 }
@@ -92,6 +96,9 @@ const PASSIVE_MAX: Duration = Duration::from_secs(3600);
 /// Destinations that are listed unless it is said.
 pub(crate) const LISTED: u32 = 100;
 const LISTED_MAX: u32 = 1000;
+/// Its handshake and its question.
+pub(crate) const ROUNDS: u32 = 2;
+const ROUNDS_MAX: u32 = 16;
 
 /// Of links nobody keeps a consistent table.
 const DISPATCHES: [(&str, Dispatch); 8] = [
@@ -141,6 +148,7 @@ impl Algorithm {
             probes_per_s: None,
             passive: None,
             by_loss: false,
+            rounds: ROUNDS,
             active: None,
         }
     }
@@ -262,6 +270,9 @@ impl Algorithm {
         if self.by_loss {
             parts.push("by_loss = true".to_owned());
         }
+        if self.rounds != ROUNDS {
+            parts.push(format!("rounds = {}", self.rounds));
+        }
         if let Some(active) = self.active {
             parts.push(format!("active = {:?}", in_s(active.period())));
             parts.push(format!("listed = {}", active.listed));
@@ -363,8 +374,10 @@ pub enum TupleError {
     PassiveRange(Duration),
     #[error("`by_loss` is for what flows tell: it needs `passive`")]
     ByLossUnused,
-    #[error("`by_loss` compares links, and so does dispatch `soonest`: choose one of them")]
-    ByLossOfSoonest,
+    #[error("`rounds` is for dispatch `soonest`: how many response times a flow waits for")]
+    RoundsUnused,
+    #[error("`rounds` is {0}, allowed: 0 to {ROUNDS_MAX}")]
+    RoundsRange(u32),
     #[error("`passive` learns from connections: granularity `packet` keeps none")]
     PassiveOfPacket,
     #[error("`active` is {0:?}, allowed: {min} to {max}, in whole seconds", min = in_s(PASSIVE_MIN), max = in_s(PASSIVE_MAX))]
@@ -406,6 +419,7 @@ pub(crate) struct Tuple {
     passive: Option<Span>,
     #[serde(default)]
     by_loss: bool,
+    rounds: Option<u32>,
     active: Option<Span>,
     listed: Option<u32>,
 }
@@ -469,6 +483,8 @@ struct Resolved {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     by_loss: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    rounds: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     active_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     listed: Option<u32>,
@@ -488,6 +504,7 @@ impl Serialize for Algorithm {
             probes_per_s: self.probes_per_s,
             passive_ms: self.passive.map(|lifetime| lifetime.as_millis() as u64),
             by_loss: self.by_loss,
+            rounds: (self.dispatch == Dispatch::Soonest).then_some(self.rounds),
             active_ms: self.active.map(|active| active.period().as_millis() as u64),
             listed: self.active.map(|active| active.listed),
         }
@@ -518,6 +535,7 @@ impl TryFrom<&Tuple> for Algorithm {
             probes_per_s: per_s(tuple.probe, "probe")?,
             passive: tuple.passive()?,
             by_loss: tuple.by_loss,
+            rounds: tuple.rounds()?,
             active: tuple.active()?,
         })
     }
@@ -573,15 +591,21 @@ impl Tuple {
             }
             _ if self.active.is_none() && self.listed.is_some() => Err(TupleError::ListedUnused),
             _ if self.by_loss && self.passive.is_none() => Err(TupleError::ByLossUnused),
-            _ if self.by_loss && self.dispatch == Dispatch::Soonest => {
-                Err(TupleError::ByLossOfSoonest)
-            }
             Granularity::Packet
                 if self.measure.counts_live_flows() || self.dispatch == Dispatch::Soonest =>
             {
                 Err(TupleError::MeasureOfFlows(self.measure.name))
             }
             _ => Ok(()),
+        }
+    }
+
+    fn rounds(&self) -> Result<u32, TupleError> {
+        match self.rounds {
+            None => Ok(ROUNDS),
+            Some(_) if self.dispatch != Dispatch::Soonest => Err(TupleError::RoundsUnused),
+            Some(rounds) if rounds > ROUNDS_MAX => Err(TupleError::RoundsRange(rounds)),
+            Some(rounds) => Ok(rounds),
         }
     }
 

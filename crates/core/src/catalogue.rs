@@ -15,7 +15,7 @@ use anabranch_config::Span;
 use anabranch_policy::{Dispatch, Granularity};
 use serde::Serialize;
 
-use crate::algorithm::{Algorithm, LISTED, PERIOD, Retry, Weighting, in_s};
+use crate::algorithm::{Algorithm, LISTED, PERIOD, ROUNDS, Retry, Weighting, in_s};
 use crate::link::RateNeed;
 use crate::measure;
 use crate::multilink::{FLOWLET_GAP, Spread};
@@ -120,6 +120,7 @@ const SESSIONS: Algorithm = Algorithm {
     probes_per_s: None,
     passive: None,
     by_loss: false,
+    rounds: ROUNDS,
     active: None,
 };
 const PERIODIC: Algorithm = Algorithm {
@@ -737,7 +738,13 @@ impl Policy {
                     default: active.listed.to_string(),
                     meaning: "destinations at most that are probed",
                 });
-                let all = [period, race, probe, passive, active, listed];
+                let is_soonest = algorithm.dispatch == Dispatch::Soonest;
+                let rounds = is_soonest.then(|| Parameter {
+                    name: "rounds",
+                    default: algorithm.rounds.to_string(),
+                    meaning: "response times that a flow waits for whatever its link carries",
+                });
+                let all = [period, race, probe, passive, active, listed, rounds];
                 all.into_iter().flatten().collect()
             }
             Policy::Packet => Vec::new(),

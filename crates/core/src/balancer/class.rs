@@ -25,8 +25,6 @@ const SURPLUS_MAX_MILLI: i64 = 16_000;
 const PAUSE: Duration = Duration::from_secs(1);
 /// UDP flows without a pause are moved after this.
 const MOVE_WITHIN: Duration = Duration::from_secs(4);
-/// Round trips that a flow waits for whatever else its link carries: its handshake and its question.
-const ROUNDS: u32 = 2;
 
 /// What one link is to one class.
 #[derive(Clone, Debug)]
@@ -518,7 +516,7 @@ impl Class {
         };
         if algorithm.dispatch == Dispatch::Soonest {
             choice.flow_us = links.sizes.alone_us(self.most_bps(links));
-            choice.rounds = ROUNDS;
+            choice.rounds = algorithm.rounds;
         }
         for (target, share) in choice.target.iter_mut().zip(&self.shares) {
             // The programs count in 32 bits and subtract modulo 2^32.

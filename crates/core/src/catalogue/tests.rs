@@ -237,15 +237,41 @@ fn loss_counts_where_flows_tell_it_and_links_are_compared_by_what_they_tell() {
             r#"active = "9s", by_loss = true"#,
             TupleError::ByLossUnused,
         ),
-        (
-            r#"measure = "capacity", dispatch = "soonest""#,
-            r#"passive = "9s", by_loss = true"#,
-            TupleError::ByLossOfSoonest,
-        ),
     ] {
         let message = with(dispatch, rest).unwrap_err();
         assert!(message.contains(&error.to_string()), "{rest}: {message}");
     }
+}
+
+#[test]
+fn ingredients_of_adaptive_are_left_out_by_tuples() {
+    let whole: Algorithm = "adaptive".parse().unwrap();
+    let without = |from: &str, to: &str| {
+        let tuple = whole.tuple();
+        assert!(tuple.contains(from), "{tuple}");
+        parse(&tuple.replace(from, to)).map(|typed| typed.policy)
+    };
+    let told = r#"passive = "60s""#;
+    assert_eq!(
+        without(told, r#"passive = "60s", rounds = 0"#),
+        Ok(Algorithm { rounds: 0, ..whole })
+    );
+    assert_eq!(
+        without(told, r#"passive = "60s", by_loss = true"#),
+        Ok(Algorithm {
+            by_loss: true,
+            ..whole
+        })
+    );
+    for measure in ["capacity-alike", "capacity-trusting", "capacity-at-once"] {
+        let other = without(r#""capacity""#, &format!("{measure:?}")).unwrap();
+        assert_eq!(other.measure.name, measure);
+        assert_eq!(other.needs_rate(), RateNeed::None);
+    }
+    let unused = parse(r#"{ dispatch = "hash", rounds = 1 }"#).unwrap_err();
+    assert!(unused.contains(&TupleError::RoundsUnused.to_string()));
+    let many = without(told, r#"passive = "60s", rounds = 17"#).unwrap_err();
+    assert!(many.contains(&TupleError::RoundsRange(17).to_string()));
 }
 
 #[test]

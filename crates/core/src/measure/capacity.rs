@@ -12,9 +12,34 @@ use crate::time::Time;
 /// trips, or for their servers, it tells nothing. Nobody has to declare a rate.
 pub static CAPACITY: Measure = Measure {
     meaning: "the most that each link was seen to carry while it held its flows up",
-    state: "what each link has carried in six half seconds",
-    ..Measure::own("capacity", || Box::<Capacity>::default())
+    ..without("capacity", || Box::<Capacity>::default())
 };
+/// All links are taken for as good as the best of them.
+pub static CAPACITY_ALIKE: Measure = Measure {
+    meaning: "the most that any link was seen to carry while it held its flows up, of each",
+    ..without("capacity-alike", || Capacity::without(Without::Differences))
+};
+/// A link that is suspected and has lost a probe counts in full.
+pub static CAPACITY_TRUSTING: Measure = Measure {
+    meaning: "the most that each link was seen to carry, whether it is suspected or not",
+    ..without("capacity-trusting", || {
+        Capacity::without(Without::Suspicion)
+    })
+};
+/// A link that has come back counts in full at once.
+pub static CAPACITY_AT_ONCE: Measure = Measure {
+    meaning: "the most that each link was seen to carry, in full as soon as it has come back",
+    ..without("capacity-at-once", || {
+        Capacity::without(Without::SlowReturn)
+    })
+};
+
+const fn without(name: &'static str, make: fn() -> Box<dyn OwnPolicy>) -> Measure {
+    Measure {
+        state: "what each link has carried in six half seconds",
+        ..Measure::own(name, make)
+    }
+}
 
 /// Rates are means over so long a time in which a link had something to carry: the queues of a link smooth less.
 const SPAN: Duration = Duration::from_millis(500);
@@ -35,8 +60,19 @@ const RETURN: Duration = Duration::from_secs(5);
 /// What all links were seen to carry.
 #[derive(Debug, Default)]
 struct Capacity {
+    without: Without,
     links: Vec<Carried>,
     told: Option<Time>,
+}
+
+/// What is left out of it, so that experiments can tell what that is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Without {
+    #[default]
+    Nothing,
+    Differences,
+    Suspicion,
+    SlowReturn,
 }
 
 /// By one link.
@@ -62,11 +98,42 @@ impl OwnPolicy for Capacity {
         let known = self.links.iter().filter_map(Carried::most_bps).max();
         let all = self.links.iter().zip(links);
         all.map(|(carried, link)| {
+            let own = carried.most_bps();
+            let own = own.filter(|_| self.without != Without::Differences);
             // Of an unknown link the best is hoped for: a flow there will tell.
-            let bps = carried.most_bps().or(known).unwrap_or(UNTOLD_BPS);
-            carried.trusted(now, link, bps).max(1)
+            let bps = own.or(known).unwrap_or(UNTOLD_BPS);
+            let percent = self.percent(now, carried);
+            let bps = (u128::from(bps) * percent / 100) as u64;
+            (bps / self.divisor(link)).max(1)
         })
         .collect()
+    }
+}
+
+impl Capacity {
+    fn without(without: Without) -> Box<dyn OwnPolicy> {
+        Box::new(Capacity {
+            without,
+            ..Capacity::default()
+        })
+    }
+
+    /// Of what it can carry, that a link which may have come back is given.
+    fn percent(&self, now: Time, carried: &Carried) -> u128 {
+        let returned = carried.returned.map(|at| now.since(at));
+        let returning = returned.filter(|since| *since < RETURN);
+        match returning.filter(|_| self.without != Without::SlowReturn) {
+            Some(since) => 10 + 90 * since.as_millis() / RETURN.as_millis(),
+            None => 100,
+        }
+    }
+
+    fn divisor(&self, link: &LinkView<'_>) -> u64 {
+        let is_losing = link.paths.values().any(is_losing);
+        match is_losing && self.without != Without::Suspicion {
+            true => SUSPECTED,
+            false => 1,
+        }
     }
 }
 
@@ -113,19 +180,6 @@ impl Carried {
     /// None if it has told nothing for too long.
     fn most_bps(&self) -> Option<u64> {
         self.spans.iter().copied().max()
-    }
-
-    fn trusted(&self, now: Time, link: &LinkView<'_>, bps: u64) -> u64 {
-        let returned = self.returned.map(|at| now.since(at));
-        let percent = match returned.filter(|since| *since < RETURN) {
-            Some(since) => 10 + 90 * since.as_millis() / RETURN.as_millis(),
-            None => 100,
-        };
-        let bps = (u128::from(bps) * percent / 100) as u64;
-        match link.paths.values().any(is_losing) {
-            true => bps / SUSPECTED,
-            false => bps,
-        }
     }
 }
 
@@ -238,9 +292,16 @@ mod tests {
 
     impl Site {
         fn new() -> Self {
+            Site::without(Without::Nothing)
+        }
+
+        fn without(without: Without) -> Self {
             Site {
                 spec: LinkSpec::default(),
-                capacity: Capacity::default(),
+                capacity: Capacity {
+                    without,
+                    ..Capacity::default()
+                },
                 now: Time::ZERO,
                 state: State::Up,
                 round_trip: Duration::from_millis(20),
@@ -326,5 +387,27 @@ mod tests {
         assert_eq!(weights[0] * 10, weights[1], "it returns");
         let weights = site.look(51, idle);
         assert_eq!(weights[0], weights[1]);
+    }
+
+    #[test]
+    fn what_is_left_out_is_left_out_alone() {
+        let lesser_first = [(2, 0, 2 * MBIT), (8, 0, 8 * MBIT)];
+        let idle = [(0, 0, 0); 2];
+        for (without, differs, suspected, returned) in [
+            (Without::Nothing, 4, 64, 10),
+            (Without::Differences, 1, 16, 10),
+            (Without::Suspicion, 4, 4, 10),
+            (Without::SlowReturn, 4, 64, 1),
+        ] {
+            let mut site = Site::without(without);
+            let parts = |weights: Vec<u64>| weights[1] / weights[0];
+            assert_eq!(parts(site.look(20, lesser_first)), differs, "{without:?}");
+            site.state = State::PossiblyDown(Suspicion::Silent);
+            assert_eq!(parts(site.look(1, idle)), suspected, "{without:?}");
+            site.state = State::Down(DownCause::Returning);
+            site.look(1, idle);
+            site.state = State::Up;
+            assert_eq!(parts(site.look(1, idle)), returned, "{without:?}");
+        }
     }
 }

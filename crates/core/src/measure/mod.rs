@@ -30,7 +30,7 @@ use crate::own::OwnPolicy;
 use crate::rules::Direction;
 
 pub use active::ACTIVE;
-pub use capacity::{CAPACITY, FlowSizes};
+pub use capacity::{CAPACITY, CAPACITY_ALIKE, CAPACITY_AT_ONCE, CAPACITY_TRUSTING, FlowSizes};
 pub use carried::CARRIED;
 pub use carried_way::CARRIED_WAY;
 pub use dispatched::DISPATCHED;
@@ -41,7 +41,7 @@ pub use st_mix::{Mixture, ST_MIX};
 pub use st_out::ST_OUT;
 
 /// Every measure, as files may name it.
-pub static MEASURES: [&Measure; 10] = [
+pub static MEASURES: [&Measure; 13] = [
     &NONE,
     &DISPATCHED,
     &ACTIVE,
@@ -52,6 +52,9 @@ pub static MEASURES: [&Measure; 10] = [
     &ST_MIX,
     &RESPONSE,
     &CAPACITY,
+    &CAPACITY_ALIKE,
+    &CAPACITY_TRUSTING,
+    &CAPACITY_AT_ONCE,
 ];
 
 #[cfg(any(test, feature = "toys"))]

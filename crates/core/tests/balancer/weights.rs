@@ -1,5 +1,6 @@
 //! What links are worth.
 
+use anabranch_core::Algorithm;
 use anabranch_core::rules::Direction;
 
 use super::*;
@@ -276,4 +277,20 @@ fn bytes_are_compared_by_what_a_link_can_carry() {
     };
     assert_eq!(chosen("LTF"), 1);
     assert_eq!(chosen("WLTF"), 0);
+}
+
+#[test]
+fn programs_are_told_how_many_response_times_a_flow_waits_for() {
+    let rounds = |algorithm| {
+        let driver = Driver::with(ClassSpec::alone(algorithm), equal(2));
+        driver.choice().expect("a choice was made").rounds
+    };
+    let adaptive: Algorithm = "adaptive".parse().unwrap();
+    assert_eq!(rounds(adaptive), 2);
+    let near_and_far_alike = Algorithm {
+        rounds: 0,
+        ..adaptive
+    };
+    assert_eq!(rounds(near_and_far_alike), 0);
+    assert_eq!(rounds("RR".parse().unwrap()), 0, "nobody asks");
 }
