@@ -37,7 +37,7 @@ impl Crowd {
     /// Enters the flows into the gateway's table, if the contender has one: in another order than they send in, or they would
     /// send in the order of memory.
     pub fn enter(&self, bed: &Testbed) -> Result<()> {
-        let Some(path) = bed.flow_table() else {
+        let Some(path) = bed.map("flows") else {
             return Ok(());
         };
         let map =

@@ -19,6 +19,7 @@ mod memory;
 mod opening;
 mod pins;
 mod program;
+mod races;
 mod ratios;
 mod report;
 mod rows;
@@ -92,7 +93,7 @@ struct Args {
 }
 
 /// What can be measured by itself.
-const MEASURES: [&str; 9] = [
+const MEASURES: [&str; 10] = [
     "goodput",
     "connections",
     "packets",
@@ -102,6 +103,7 @@ const MEASURES: [&str; 9] = [
     "choice",
     "rules",
     "crowd",
+    "races",
 ];
 
 impl Args {
@@ -186,6 +188,11 @@ fn main() -> Result<()> {
     }
     if args.wants("crowd") {
         measure_crowd(&args, &by, span, &mut samples)?;
+    }
+    if let (true, AnabranchBy::Daemon(daemon)) = (args.wants("races"), &by) {
+        for _ in 0..args.runs() {
+            samples.add(Contender::Anabranch, races::measure(daemon)?);
+        }
     }
     samples.derive();
     let report = Report::new(manifest, &samples);

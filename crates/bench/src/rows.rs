@@ -48,6 +48,8 @@ const FEW: &[Target] = &[Target::AtMost(150.0)];
 const SCAN: &[Target] = &[Target::AtMost(2500.0)];
 const CLASS: &[Target] = &[Target::AtMost(300.0)];
 const PICK: &[Target] = &[Target::AtMost(300.0)];
+/// What a race may add to the fastest link's round trip.
+const RACE: &[Target] = &[Target::AtMost(1000.0)];
 const ESTABLISHED: &[Target] = &[Target::AtMost(200.0)];
 
 /// Rows, and those of what remains of them without redirect alone.
@@ -340,6 +342,28 @@ pub const ROWS: &[Row] = &[
         "1/s",
         Better::More,
         &[],
+    ),
+    row(
+        "races",
+        "TCP connections, each a race over both links",
+        "1/s",
+        Better::More,
+        &[],
+    ),
+    row("races_ipv6", "… over IPv6", "1/s", Better::More, &[]),
+    row(
+        "set_up",
+        "set-up of a connection, one by one",
+        "µs",
+        Better::Less,
+        &[],
+    ),
+    row(
+        "set_up_added",
+        "… more where it races",
+        "µs",
+        Better::Less,
+        RACE,
     ),
     row(
         "memory_per_flow",

@@ -12,6 +12,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anabranch_policy::Family;
 use anyhow::{Context, Result, ensure};
@@ -30,6 +31,28 @@ static DEFER_S: libc::c_int = 5;
 
 /// Connections per second. No connection may fail.
 pub fn measure(network: &Network, family: Family, span: Span) -> Result<f64> {
+    while_connecting(network, family, |completed, _| {
+        arrival_rate(completed, span)
+    })
+}
+
+/// Seconds for so many connections, or a few more. None may fail.
+pub fn complete(network: &Network, family: Family, count: u64) -> Result<f64> {
+    while_connecting(network, family, |completed, stop| {
+        let begun = Instant::now();
+        while completed.load(Ordering::Relaxed) < count && !stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        begun.elapsed().as_secs_f64()
+    })
+}
+
+/// What `watch` makes of the count of connections while they come and go; the flag tells that one has failed.
+fn while_connecting(
+    network: &Network,
+    family: Family,
+    watch: impl FnOnce(&AtomicU64, &AtomicBool) -> f64,
+) -> Result<f64> {
     let (completed, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -39,15 +62,17 @@ pub fn measure(network: &Network, family: Family, span: Span) -> Result<f64> {
             workers.push(scope.spawn(move || -> Result<()> {
                 let _inside = network.client.enter()?;
                 pin(THIS_THREAD, cpu)?;
-                ends.run(completed, stop)
+                let ended = ends.run(completed, stop);
+                stop.store(true, Ordering::Relaxed);
+                ended
             }));
         }
-        let rate = arrival_rate(&completed, span);
+        let watched = watch(&completed, &stop);
         stop.store(true, Ordering::Relaxed);
         for worker in workers {
             worker.join().expect("the ends do not panic")?;
         }
-        Ok(rate)
+        Ok(watched)
     })
 }
 

@@ -17,6 +17,7 @@ use anyhow::{Context, Result};
 
 use crate::testbed::{Contender, Testbed};
 
+pub use connections::complete as complete_connections;
 pub use packets::measure_flows as packets_of_flows;
 
 /// How long one run may take.

@@ -17,7 +17,7 @@ mod polling;
 mod product;
 mod redirect;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anabranch_policy::{Family, abi};
 use anabranch_testbed::netns::Namespace;
@@ -202,6 +202,9 @@ pub enum AnabranchBy {
     Daemon(PathBuf),
 }
 
+/// As nftables' numgen.
+const RANDOM: &str = "\"random\"";
+
 /// A contender in its network.
 pub struct Testbed {
     pub contender: Contender,
@@ -218,7 +221,7 @@ impl Testbed {
                 running: dataplane::start(&network)?,
             },
             (Contender::Anabranch, AnabranchBy::Daemon(path)) => Work::Daemon {
-                running: product::start(&network, path)?,
+                running: product::start(&network, path, RANDOM)?,
             },
             (Contender::Nftables, _) => nftables::configure(&network).map(|()| Work::Kernel)?,
             (Contender::Forwarding, _) => forwarding::configure(&network).map(|()| Work::Kernel)?,
@@ -233,13 +236,26 @@ impl Testbed {
         })
     }
 
-    /// The pinned map of confirmed flows, if the contender is a gateway of ours.
-    pub fn flow_table(&self) -> Option<PathBuf> {
+    /// The daemon with a policy, as it is written in a configuration.
+    pub fn of_policy(daemon: &Path, policy: &str) -> Result<Self> {
+        let network = Network::build()?;
+        let work = Work::Daemon {
+            running: product::start(&network, daemon, policy)?,
+        };
+        Ok(Testbed {
+            contender: Contender::Anabranch,
+            work,
+            network,
+        })
+    }
+
+    /// A pinned map, if the contender is a gateway of ours.
+    pub fn map(&self, name: &str) -> Option<PathBuf> {
         let pins = match &self.work {
             Work::Program { running } => running.pins().to_owned(),
             Work::Daemon { running } => running.pins(),
             Work::Redirect { .. } | Work::Kernel => return None,
         };
-        Some(pins.join(format!("v{}", abi::ABI_VERSION)).join("flows"))
+        Some(pins.join(format!("v{}", abi::ABI_VERSION)).join(name))
     }
 }

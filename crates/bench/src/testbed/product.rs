@@ -43,7 +43,7 @@ impl Drop for Running {
     }
 }
 
-pub fn start(network: &Network, binary: &Path) -> Result<Running> {
+pub fn start(network: &Network, binary: &Path, policy: &str) -> Result<Running> {
     for i in 0..LINKS {
         let (device, metric) = (wan_device(i), 100 + u32::from(i));
         for next_hop in Family::ALL.map(|family| isp(family, i)) {
@@ -54,7 +54,7 @@ pub fn start(network: &Network, binary: &Path) -> Result<Running> {
     }
     let folder = tempfile::tempdir().context("a folder for the daemon's configuration")?;
     let (config, log) = (folder.path().join("bench.toml"), folder.path().join("log"));
-    fs::write(&config, configuration())?;
+    fs::write(&config, configuration(policy))?;
     let instance = fresh_instance();
     let mut command = Command::new(binary);
     command
@@ -86,8 +86,8 @@ fn fresh_instance() -> String {
     format!("{INSTANCE_PREFIX}{}-{number}", std::process::id())
 }
 
-/// Random, as nftables' numgen; quotas out of the way.
-fn configuration() -> String {
+/// Each connection is chosen for by itself, as nftables' mark is; quotas are out of the way.
+fn configuration(policy: &str) -> String {
     let links: String = (0..LINKS)
         .map(|i| {
             format!(
@@ -99,8 +99,8 @@ fn configuration() -> String {
         })
         .collect();
     format!(
-        "lan = [\"{LAN_DEVICE}\"]\npolicy = \"random\"\n\
-         [limits]\nflows = 1048576\nflows_per_host = 1048576\n{links}"
+        "lan = [\"{LAN_DEVICE}\"]\npolicy = {policy}\n\
+         [default]\nstick = false\n[limits]\nflows = 1048576\nflows_per_host = 1048576\n{links}"
     )
 }
 

@@ -1,0 +1,80 @@
+//! Very many connections that race over both links: none of them may be ended by what resets the losers, and what a race takes
+//! beside a connection that does not race.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Instant;
+
+use anabranch_policy::{Family, reasons};
+use anyhow::{Context, Result, ensure};
+use aya::maps::{Map, MapData, PerCpuArray};
+
+use crate::measure::complete_connections;
+use crate::ratios::{median, sorted};
+use crate::testbed::{Network, Testbed, server, unspecified};
+
+/// Of each family.
+const CONNECTIONS: u64 = 100_000;
+const ONE_BY_ONE: usize = 2000;
+const RANDOM: &str = "\"random\"";
+const RACING: &str = "{ measure = \"dispatched\", dispatch = \"weighted\", granularity = \"connection\", race = \"100000/s\", name = \"racing\" }";
+
+/// Rows with their values.
+pub fn measure(daemon: &Path) -> Result<[(&'static str, f64); 4]> {
+    let racing = Testbed::of_policy(daemon, RACING)?;
+    let rates = Family::ALL.map(|family| all_end_well(&racing, family));
+    let plain = Testbed::of_policy(daemon, RANDOM)?;
+    let mut set_ups = [Vec::new(), Vec::new()];
+    for (bed, set_ups) in [&plain, &racing].into_iter().zip(&mut set_ups) {
+        set_up(&bed.network, set_ups).context("connecting one by one")?;
+    }
+    let [plain, racing] = set_ups.map(|set_ups| median(&sorted(set_ups.into_iter())));
+    let [v4, v6] = rates;
+    Ok([
+        ("races", v4?),
+        ("races_ipv6", v6?),
+        ("set_up", plain),
+        ("set_up_added", racing - plain),
+    ])
+}
+
+/// Connections per second. All of them must be answered and closed in order, and nearly all must have raced.
+fn all_end_well(bed: &Testbed, family: Family) -> Result<f64> {
+    let before = lost(bed)?;
+    let took_s = complete_connections(&bed.network, family, CONNECTIONS)
+        .with_context(|| format!("{CONNECTIONS} races over {family}"))?;
+    let lost = lost(bed)? - before;
+    ensure!(
+        lost > CONNECTIONS * 9 / 10,
+        "of {CONNECTIONS} connections over {family} only {lost} had a loser: they did not race"
+    );
+    Ok(CONNECTIONS as f64 / took_s)
+}
+
+/// SYN/ACKs that came after another had won.
+fn lost(bed: &Testbed) -> Result<u64> {
+    let path = bed.map("reasons").context("no gateway of ours")?;
+    let map = MapData::from_pin(&path).with_context(|| format!("opening {}", path.display()))?;
+    let counters = PerCpuArray::<_, u64>::try_from(Map::PerCpuArray(map))?;
+    let index = reasons()
+        .iter()
+        .position(|reason| reason.name == "RACE_LOST");
+    let index = index.context("no reason RACE_LOST")? as u32;
+    Ok(counters.get(&index, 0)?.iter().sum())
+}
+
+/// Microseconds that connections wait for their handshakes, one after the other.
+fn set_up(network: &Network, microseconds: &mut Vec<f64>) -> Result<()> {
+    let listener = network
+        .internet
+        .run(|| TcpListener::bind((unspecified(Family::V4), 0)))??;
+    let server = SocketAddr::from((server(Family::V4, 1), listener.local_addr()?.port()));
+    let _inside = network.client.enter()?;
+    for _ in 0..ONE_BY_ONE {
+        let begun = Instant::now();
+        let stream = TcpStream::connect(server)?;
+        microseconds.push(begun.elapsed().as_secs_f64() * 1e6);
+        drop((listener.accept()?, stream));
+    }
+    Ok(())
+}
