@@ -352,9 +352,13 @@ fn tcp(tcp: &Tcp) -> String {
         Ports::Random => "",
         Ports::Consecutive => ", consecutive ports",
     };
+    let overhead = match tcp.overhead.is_zero() {
+        true => String::new(),
+        false => format!(", packets leave hosts up to {} late", time(tcp.overhead)),
+    };
     format!(
         "{control}{paced}, {recovery}{dsack}{ecn}, the window grows by {growth}, {delayed}, windows of {} (first, 1 after {} lost SYNs) and \
-         {} segments (receiver) of {} bytes with headers of {}, timeouts of {} at least{ports}",
+         {} segments (receiver) of {} bytes with headers of {}, timeouts of {} at least{overhead}{ports}",
         tcp.initial_window,
         tcp.lost_syns,
         tcp.receive_window,

@@ -401,6 +401,13 @@ pub struct Tcp {
     /// The least retransmission timeout.
     #[serde(rename = "min_rto_s", serialize_with = "seconds")]
     pub min_rto: Duration,
+    /// By so much a host may send a packet later than TCP would, which is drawn for each; none overtakes another of its connection.
+    #[serde(
+        rename = "overhead_s",
+        serialize_with = "seconds",
+        skip_serializing_if = "Duration::is_zero"
+    )]
+    pub overhead: Duration,
     /// Whence a connection has its port.
     pub ports: Ports,
 }
@@ -489,6 +496,7 @@ impl Default for Tcp {
             mss_bytes: 1448,
             header_bytes: 52,
             min_rto: Duration::from_millis(200),
+            overhead: Duration::ZERO,
             ports: Ports::Random,
         }
     }

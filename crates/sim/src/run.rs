@@ -97,6 +97,7 @@ fn run_site(run: &Run, site: &Site, progress: &mut dyn FnMut(Time)) -> Result<Re
                 let lines: Vec<Lines> = wires.iter().map(Wires::lines).collect();
                 let mut gateway = Gateway::new(balancer, &lines, run.seed);
                 gateway.nat_mut().set_rules(rules);
+                gateway.set_overhead(nanos(run.scenario.tcp.overhead), run.seed);
                 Ok(Behind::new(gateway, homes))
             };
             play_site(run, site, build, progress)
@@ -379,6 +380,7 @@ fn tcp(plan: &scenario::Tcp) -> TcpConfig {
         receive_window: plan.receive_window,
         min_rto_ns: nanos(plan.min_rto),
         delayed_ack_ns: plan.delayed_ack.map(nanos),
+        overhead_ns: nanos(plan.overhead),
     }
 }
 

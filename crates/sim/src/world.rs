@@ -143,6 +143,10 @@ impl<S: Site> World<S> {
                     self.step(packet);
                 }
             }
+            Event::Leaves(packet) => {
+                self.net.leaves(packet);
+                self.step(packet);
+            }
             Event::Departure(line) => self.net.depart(line),
             Event::Timer(place) => {
                 if let Some(side) = self.net.fire(place) {
@@ -181,9 +185,17 @@ impl<S: Site> World<S> {
     /// A packet stands before the next hop of its path.
     fn step(&mut self, id: PacketId) {
         match self.net.packet_mut(id).path.next().map(Hop::stop) {
+            None => self.receive(id),
+            stop => self.go(id, stop),
+        }
+    }
+
+    #[inline(always)]
+    fn go(&mut self, id: PacketId, stop: Option<Stop>) {
+        match stop {
             Some(Stop::Link(link)) => self.net.forward(id, link),
             Some(Stop::Site(site)) => self.pass(id, site),
-            None => self.receive(id),
+            None => self.net.local.push_back(id),
         }
     }
 
@@ -192,11 +204,10 @@ impl<S: Site> World<S> {
             Onward::Over(link) => self.net.forward(id, link),
             Onward::Nowhere => drop(self.net.remove(id)),
             Onward::Kept => {}
-            Onward::Along => match self.net.packet_mut(id).path.next().map(Hop::stop) {
-                Some(Stop::Link(link)) => self.net.forward(id, link),
-                Some(Stop::Site(site)) => self.pass(id, site),
-                None => self.net.local.push_back(id),
-            },
+            Onward::Along => {
+                let stop = self.net.packet_mut(id).path.next().map(Hop::stop);
+                self.go(id, stop);
+            }
         }
     }
 
@@ -240,10 +251,8 @@ impl<S: Site> World<S> {
     /// Sends what a side has to say, arms its timer, and forgets the flow if it ended.
     fn flush(&mut self, side: SideId) {
         while let Some((id, first, more)) = self.net.poll(side) {
-            match first {
-                Some(Stop::Link(link)) => self.net.forward(id, link),
-                Some(Stop::Site(site)) => self.pass(id, site),
-                None => self.net.local.push_back(id),
+            if !self.net.stays(side, id) {
+                self.go(id, first);
             }
             if !more {
                 debug_assert!(self.net.poll(side).is_none(), "{side:?} had more to say");

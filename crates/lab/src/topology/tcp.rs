@@ -165,6 +165,7 @@ mod tests {
             mss_bytes: 1000,
             header_bytes: 40,
             min_rto: Duration::from_secs(1),
+            overhead: Duration::ZERO,
             ports: Ports::Consecutive,
         };
         assert_eq!(

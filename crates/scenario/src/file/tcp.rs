@@ -16,6 +16,8 @@ const WINDOW: RangeInclusive<u32> = 1..=1 << 24;
 const LOST_SYNS: RangeInclusive<u32> = 1..=7;
 /// A timeout is never above 60 s, RFC 6298.
 const MIN_RTO: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+/// Above, a host is slower than many a link.
+const OVERHEAD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_millis(10);
 /// RFC 9293, section 3.8.6.3.
 const DELAYED_ACK: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(500);
 
@@ -39,6 +41,10 @@ pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInp
     let min_rto = written.min_rto.map_or(default.min_rto, |Span(time)| time);
     if !MIN_RTO.contains(&min_rto) {
         return Err(source.bad(&["tcp", "min_rto"], "allowed: 1 ms to 60 s"));
+    }
+    let overhead = written.overhead.map_or(default.overhead, |Span(time)| time);
+    if !OVERHEAD.contains(&overhead) {
+        return Err(source.bad(&["tcp", "overhead"], "allowed: 0 to 10 ms"));
     }
     let delayed_ack = match written.delayed_ack {
         Some(Delayed(delay)) => delay,
@@ -83,6 +89,7 @@ pub(super) fn tcp(source: &Source<'_>, written: &TcpTable) -> Result<Tcp, BadInp
         mss_bytes: bytes("mss", written.mss, MSS_BYTES, default.mss_bytes)?,
         header_bytes: bytes("header", written.header, HEADER_BYTES, default.header_bytes)?,
         min_rto,
+        overhead,
         ports: written.ports.unwrap_or(default.ports),
     })
 }

@@ -460,6 +460,7 @@ pub(super) struct TcpTable {
     pub mss: Option<Bytes>,
     pub header: Option<Bytes>,
     pub min_rto: Option<Span>,
+    pub overhead: Option<Span>,
     #[serde(default, with = "ports")]
     pub ports: Option<Ports>,
 }

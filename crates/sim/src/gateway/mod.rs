@@ -29,9 +29,10 @@ use anabranch_core::{
     LinkState, LinkStatus, Opening, PathStatus, ProbeId, ProbeRequest, Time, Whom,
 };
 use anabranch_policy::abi::Choice;
+use anabranch_policy::splitmix::mix;
 
 use crate::link::Tally;
-use crate::net::{FlowId, Net, News, Packet, SideId, SiteId};
+use crate::net::{FlowId, Net, News, Overhead, Packet, SideId, SiteId};
 use crate::packet::PacketId;
 use crate::tcp::{Kind, Segment};
 use crate::world::{Onward, Site};
@@ -98,6 +99,8 @@ pub struct Gateway {
     driver: Driver,
     /// Each probe that was not answered yet, by the number its packet bears, and when it was sent.
     probes: BTreeMap<(LinkId, u32), (ProbeRequest, Time)>,
+    /// What its host takes to send a probe, by link; empty for no time at all.
+    overheads: Vec<Overhead>,
     /// When its one valid wake-up comes.
     wakes: Time,
     turned: Time,
@@ -121,11 +124,19 @@ impl Gateway {
             programs: Programs::new(lines, seed),
             driver: Driver::new(balancer),
             probes: BTreeMap::new(),
+            overheads: Vec::new(),
             wakes: Time::ZERO,
             turned: Time::ZERO,
             events: Vec::new(),
             ended: Ended::default(),
         }
+    }
+
+    /// Its host takes up to `most_ns` to send a probe, each time another time.
+    pub fn set_overhead(&mut self, most_ns: u64, seed: u64) {
+        let links = self.programs.links().map(|link| u64::from(link.0));
+        let overhead = |link| Overhead::new(most_ns, mix(seed) ^ link);
+        self.overheads = links.filter_map(overhead).collect();
     }
 
     /// All links are there; the first counters are read, and the first choice is installed.
@@ -226,7 +237,9 @@ impl Gateway {
         let number = number_of(probe.whom, probe.id);
         self.probes.insert((probe.link, number), (probe, net.now()));
         self.programs.probed.count(probe.whom);
-        net.send(Packet {
+        let overhead = self.overheads.get_mut(probe.link.index());
+        let leaves = overhead.map_or(net.now(), |overhead| overhead.leaves(net.now()));
+        let packet = Packet {
             segment: Segment {
                 number,
                 ..Segment::bare(Kind::Ack)
@@ -237,7 +250,8 @@ impl Gateway {
             due_ns: u64::MAX,
             bytes: PROBE_BYTES,
             label: 0,
-        });
+        };
+        net.send_at(leaves, packet);
     }
 
     fn hear_answer(&mut self, net: &mut Net, link: LinkId, number: u32) {

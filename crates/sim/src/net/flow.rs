@@ -3,6 +3,7 @@
 use anabranch_core::Time;
 
 use super::index;
+use super::overhead::Overhead;
 use super::path::{Hop, Path, PathId};
 use crate::tcp::{Endpoint, State, TcpConfig};
 
@@ -160,6 +161,7 @@ pub(crate) struct Side {
     pub(super) hops: u16,
     /// The latest stamp that came.
     pub(super) seen: u32,
+    pub(super) overhead: Option<Box<Overhead>>,
     pub(super) free: bool,
 }
 

@@ -1,6 +1,7 @@
 //! What a network is made of, and what is on its way in it.
 
 mod flow;
+mod overhead;
 mod path;
 mod steps;
 mod trajectory;
@@ -20,6 +21,7 @@ use crate::tcp::{Endpoint, Flags, SackBlocks, Segment, TcpConfig};
 pub(crate) use flow::Stage;
 use flow::{Flow, Role, Side};
 pub use flow::{FlowId, FlowSpec, FlowTimes, News, SideId, Work};
+pub(crate) use overhead::Overhead;
 pub(crate) use path::Stop;
 use path::{FED, SITE};
 pub use path::{Hop, LinkId, MAX_HOPS, Path, PathId, SiteId};
@@ -72,6 +74,8 @@ pub(crate) enum Event {
     Arrival(PacketId),
     /// Of a line with a managed queue, which may be free for the next packet.
     Departure(LinkId),
+    /// From its host, which took its time.
+    Leaves(PacketId),
     Timer(u32),
     Linger(u32),
     Wake(u32),
@@ -103,7 +107,7 @@ pub struct Net {
     pub(crate) keeps: bool,
     /// Packets that came to a side or were taken out at a site.
     taken: u64,
-    /// Packets that wait at a site.
+    /// Packets that wait at a site or in their host.
     held: usize,
     reordered: u64,
     retransmitted: Tally,
@@ -274,7 +278,7 @@ impl Net {
     }
 
     /// Whether every packet is accounted for, to the byte: each link's, and those that were ever sent. A packet that is on
-    /// its way is on a link or held at a site; but plain links do not know.
+    /// its way is on a link or held at a site or host; but plain links do not know.
     pub fn conserves(&self) -> bool {
         let links = || self.links.iter();
         let lost = |link: &Link| link.counters(self.now).dropped().packets;
@@ -483,6 +487,8 @@ impl Net {
             label,
             hops: NEAREST,
             seen: 0,
+            overhead: Overhead::new(self.configs[usize::from(tcp)].overhead_ns, stream)
+                .map(Box::new),
             free: false,
         };
         side.route(path);
@@ -601,6 +607,21 @@ impl Net {
         };
         let id = self.put(packet);
         self.forward(id, link);
+    }
+
+    /// The same when `at` has come: the packet stays in its host until then.
+    pub(crate) fn send_at(&mut self, at: Time, packet: Packet) {
+        if at <= self.now {
+            return self.send(packet);
+        }
+        let id = self.put(packet);
+        self.keep(id, at);
+    }
+
+    /// A packet stays in its host until `at`.
+    pub(crate) fn keep(&mut self, id: PacketId, at: Time) {
+        self.held += 1;
+        self.events.push(at, Event::Leaves(id));
     }
 
     /// Makes a packet that is on its way, though nowhere yet.

@@ -136,6 +136,12 @@ impl Path {
         Some(next)
     }
 
+    /// With the hop that was taken off it last.
+    pub(super) fn with_former(mut self) -> Path {
+        self.next = self.next.saturating_sub(1);
+        self
+    }
+
     /// Takes the next hop off the path if it is a fed link.
     #[inline]
     pub(super) fn next_fed(&mut self) -> Option<LinkId> {

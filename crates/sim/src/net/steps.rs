@@ -281,6 +281,26 @@ impl Net {
         Some((packet, first, more))
     }
 
+    /// Whether the host takes its time for a packet that a side has just said: then it stays there until it leaves.
+    #[inline(always)]
+    pub(crate) fn stays(&mut self, id: SideId, packet: PacketId) -> bool {
+        let overhead = &mut self.sides[id.index()].overhead;
+        let Some(overhead) = overhead else {
+            return false;
+        };
+        let at = overhead.leaves(self.now);
+        let path = &mut self.packets.get_mut(packet).path;
+        *path = path.with_former();
+        self.keep(packet, at);
+        true
+    }
+
+    /// A packet that stayed in its host leaves it.
+    pub(crate) fn leaves(&mut self, packet: PacketId) {
+        self.held -= 1;
+        self.note(5, packet.0);
+    }
+
     fn keep_blocks(&mut self, packet: PacketId, sack: SackBlocks) {
         let place = packet.0 as usize;
         if self.sacks.len() <= place {

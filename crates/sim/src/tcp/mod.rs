@@ -68,6 +68,8 @@ pub struct TcpConfig {
     pub min_rto_ns: u64,
     /// How long an acknowledgement may wait for a second segment; `None` acknowledges each.
     pub delayed_ack_ns: Option<u64>,
+    /// How long a host may take to send what TCP has said.
+    pub overhead_ns: u64,
 }
 
 impl Default for TcpConfig {
@@ -88,6 +90,7 @@ impl Default for TcpConfig {
             receive_window: 1 << 16,
             min_rto_ns: 1_000_000_000,
             delayed_ack_ns: None,
+            overhead_ns: 0,
         }
     }
 }

@@ -97,6 +97,7 @@ const IDLE_TCP: TcpConfig = TcpConfig {
     ecn: false,
     min_rto_ns: 1000 * MS,
     delayed_ack_ns: None,
+    overhead_ns: 0,
 };
 
 /// When the handshake is done and when one segment is acknowledged, in ns.
@@ -306,6 +307,7 @@ const RENO_TCP: TcpConfig = TcpConfig {
     receive_window: 1 << 16,
     min_rto_ns: 1000 * MS,
     delayed_ack_ns: None,
+    overhead_ns: 0,
 };
 const HYSTART_RATE_BPS: u64 = 45_000_000;
 /// Segments of 1500 bytes in 50 ms.

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::{Ports, Recovery};
 
@@ -62,4 +64,19 @@ fn sizes_of_segments_have_units_or_are_bytes() {
         let tcp = read(&format!("{MINIMAL}\n{written}")).tcp;
         assert_eq!((tcp.mss_bytes, tcp.header_bytes), (1460, 40), "{written}");
     }
+}
+
+#[test]
+fn hosts_take_no_time_unless_told_otherwise_and_never_much() {
+    let overhead = |tcp: &str| read(&format!("{MINIMAL}\n{tcp}")).tcp.overhead;
+    assert_eq!(overhead(""), Duration::ZERO);
+    assert_eq!(
+        overhead("tcp.overhead = \"100us\""),
+        Duration::from_micros(100)
+    );
+    let problem = error_with("tcp.overhead = \"11ms\"");
+    assert!(
+        problem.contains("overhead") && problem.contains("10 ms"),
+        "{problem}"
+    );
 }
