@@ -59,6 +59,11 @@ impl<'a> Context<'a> {
         self.seeds.all()
     }
 
+    /// The same as a range.
+    pub(crate) fn range(&self) -> Seeds {
+        self.seeds
+    }
+
     /// What `once` comes to in virtual time. With the first seed it is carried out twice, but once for all figures.
     ///
     /// # Errors

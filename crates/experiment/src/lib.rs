@@ -27,6 +27,7 @@
 
 #![deny(missing_docs)]
 
+mod adaptive;
 mod context;
 mod error;
 mod expected;
@@ -111,14 +112,15 @@ pub struct Figure {
     pub run: fn(&Context) -> Result<Findings, ExperimentError>,
 }
 
-/// All experiments, in the order of their years.
+/// All experiments, in the order of their years; last those of no paper.
 pub fn all() -> &'static [&'static Experiment] {
-    static ALL: [&Experiment; 6] = [
+    static ALL: [&Experiment; 7] = [
         &jo::EXPERIMENT,
         &guo::EXPERIMENT,
         &told::EXPERIMENT,
         &peng::EXPERIMENT,
         &lin::EXPERIMENT,
+        &adaptive::EXPERIMENT,
         &validation::EXPERIMENT,
     ];
     &ALL

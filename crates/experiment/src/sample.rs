@@ -10,7 +10,8 @@
 //!   differences a − r·b does not rule out 0. "More than r times as much" is thus the same test as a paired difference.
 //!   Where the mean below cannot be told from 0, no ratio can be told either, and the interval says so: it has no ends.
 //!   (The jackknife, which is the alternative, is a linear approximation that stays finite there.)
-//! - the **greatest** and **least** of the seeds are facts about them, and have none.
+//! - the **greatest** and **least** of the seeds are facts about them, and have none; nor has the **upper end** of the interval of a
+//!   ratio, which tells whether a mean may reach another.
 
 use std::collections::BTreeMap;
 
@@ -76,6 +77,11 @@ impl Sample {
         Observation::Ratio(self.clone(), other.clone())
     }
 
+    /// Claimed of the most that the mean may be as a multiple of that of `other`.
+    pub fn at_most_over(&self, other: &Sample) -> Observation {
+        Observation::RatioAtMost(self.clone(), other.clone())
+    }
+
     /// Claimed of the seed with the most.
     pub fn greatest(&self) -> Observation {
         Observation::Greatest(self.clone())
@@ -123,6 +129,8 @@ pub enum Observation {
     Median(Sample),
     /// Of the mean of the first to that of the second.
     Ratio(Sample, Sample),
+    /// The upper end of the interval of that.
+    RatioAtMost(Sample, Sample),
     /// Of the seeds.
     Greatest(Sample),
     /// Of the seeds.
@@ -137,6 +145,9 @@ impl Observation {
             Observation::Mean(sample) => of_mean(&sample.under(seeds)),
             Observation::Median(sample) => of_median(sample.under(seeds)),
             Observation::Ratio(above, below) => of_ratio(&pairs(above, below, seeds)),
+            Observation::RatioAtMost(above, below) => {
+                of_ratio(&pairs(above, below, seeds)).upper_end()
+            }
             Observation::Greatest(sample) => extreme(&sample.under(seeds), f64::max),
             Observation::Least(sample) => extreme(&sample.under(seeds), f64::min),
         }
@@ -149,6 +160,7 @@ impl Observation {
             Observation::Mean(_) => "mean",
             Observation::Median(_) => "median",
             Observation::Ratio(..) => "ratio of means",
+            Observation::RatioAtMost(..) => "upper end of the ratio of means",
             Observation::Greatest(_) => "greatest",
             Observation::Least(_) => "least",
         }
@@ -170,7 +182,7 @@ impl Observation {
                 let values = sample.0.iter();
                 values.map(|(seed, value)| (*seed, vec![*value])).collect()
             }
-            Observation::Ratio(above, below) => {
+            Observation::Ratio(above, below) | Observation::RatioAtMost(above, below) => {
                 let both = above.0.iter();
                 both.filter_map(|(seed, a)| Some((*seed, vec![*a, *below.0.get(seed)?])))
                     .collect()
@@ -223,6 +235,14 @@ impl Estimate {
         Estimate {
             observed,
             certainty: Certainty::Interval { low, high },
+        }
+    }
+
+    /// Without an end nobody knows.
+    fn upper_end(self) -> Estimate {
+        match self.interval() {
+            Some((_, high)) if high.is_finite() => Estimate::certain(high),
+            _ => Estimate::unsure(self.observed),
         }
     }
 
@@ -345,6 +365,23 @@ mod tests {
     }
 
     /// A ratio r is in the interval exactly if 0 is in Student's interval of a − r·b.
+    #[test]
+    fn the_most_that_a_ratio_may_be_is_the_upper_end_of_its_interval() {
+        let sample = |values: [f64; 4]| -> Sample { (1..).zip(values).collect() };
+        let (ours, theirs) = (sample([9.0, 10.0, 11.0, 9.0]), sample([10.0; 4]));
+        let seeds = Seeds::new(1, 4).unwrap();
+        let (_, high) = ours.over(&theirs).estimate(seeds).interval().unwrap();
+        let most = ours.at_most_over(&theirs).estimate(seeds);
+        assert_eq!(most, Estimate::certain(high));
+        assert!(high > 1.0 && most.observed < 1.2, "{most:?}");
+        let one = ours
+            .at_most_over(&theirs)
+            .estimate(Seeds::new(1, 1).unwrap());
+        assert_eq!(one.certainty, Certainty::Unknown);
+        let nothing = ours.at_most_over(&sample([-1.0, 1.0, -1.0, 1.0]));
+        assert_eq!(nothing.estimate(seeds).certainty, Certainty::Unknown);
+    }
+
     #[test]
     fn the_interval_of_a_ratio_is_that_of_the_paired_differences() {
         let (a, b) = (

@@ -21,7 +21,7 @@ mod waiting;
 use crate::files::built_in;
 use crate::{Experiment, Figure, World};
 
-pub(crate) use testbed::runs;
+pub(crate) use testbed::{Testbed, Workload, mean_of, runs};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "2005-peng-algorithms",
