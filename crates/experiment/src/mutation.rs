@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use anabranch_core::{Policy, Typed};
-use anabranch_scenario::{Run, Scenario};
+use anabranch_scenario::{LinkPlan, Network, Run, Scenario};
 use anabranch_sim::fluid::Sharing;
 use serde::Serialize;
 
@@ -55,6 +55,38 @@ pub(crate) fn again(run: &Run, scenario: Arc<Scenario>, policy: impl Into<Typed<
 pub(crate) fn under(run: &Run, name: &str) -> Run {
     let policy = Policy::Gateway(name.parse().expect("a row of the table"));
     again(run, run.scenario.clone(), policy)
+}
+
+/// Nothing is heeded.
+pub(crate) const RANDOM: Mutation = Mutation {
+    name: "random",
+    what: "at random under every policy",
+    run: |run| under(run, "random"),
+    ..Mutation::NONE
+};
+
+/// No link differs, and nothing changes.
+pub(crate) const EVEN: Mutation = Mutation {
+    name: "even",
+    what: "every link is as the first, and stays so",
+    run: even,
+    ..Mutation::NONE
+};
+
+fn even(run: &Run) -> Run {
+    let mut scenario = Scenario::clone(&run.scenario);
+    scenario.faults.clear();
+    if let Network::Site(site) = &mut scenario.network {
+        let first = site.links[0].clone();
+        for link in &mut site.links {
+            let name = link.name.clone();
+            *link = LinkPlan {
+                name,
+                ..first.clone()
+            };
+        }
+    }
+    again(run, Arc::new(scenario), run.policy)
 }
 
 /// Every claim under every mutation.

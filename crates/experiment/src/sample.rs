@@ -364,7 +364,6 @@ mod tests {
         assert_eq!([100, 2000].map(left_out), [Some(39), Some(955)]);
     }
 
-    /// A ratio r is in the interval exactly if 0 is in Student's interval of a − r·b.
     #[test]
     fn the_most_that_a_ratio_may_be_is_the_upper_end_of_its_interval() {
         let sample = |values: [f64; 4]| -> Sample { (1..).zip(values).collect() };
@@ -382,6 +381,7 @@ mod tests {
         assert_eq!(nothing.estimate(seeds).certainty, Certainty::Unknown);
     }
 
+    /// A ratio r is in the interval exactly if 0 is in Student's interval of a − r·b.
     #[test]
     fn the_interval_of_a_ratio_is_that_of_the_paired_differences() {
         let (a, b) = (

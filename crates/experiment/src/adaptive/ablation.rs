@@ -1,7 +1,7 @@
 //! `adaptive` without each of its ingredients, of the whole of it.
 
 use super::cells::{Group, OURS, Seen};
-use super::merit::{EBU, FAILED, GOODPUT, Merit, SHORT, THROUGHPUT, with_half_width};
+use super::merit::{EBU, FAILED, GOODPUT, Merit, SHORT, THROUGHPUT, with_ends, with_half_width};
 use crate::findings::Table;
 use crate::{Context, ExperimentError, Findings, Observation, Sample};
 
@@ -74,13 +74,8 @@ fn both(
 fn row(context: &Context, group: &Group, without: &str) -> Result<Vec<String>, ExperimentError> {
     let mut row = vec![without.to_owned(), group.name.to_owned()];
     for merit in RATIOS {
-        let estimate = over(context, group, without, merit.of)?.estimate(context.range());
-        row.push(match estimate.interval() {
-            Some((low, high)) if estimate.observed.is_finite() => {
-                format!("{:.3} [{low:.3}, {high:.3}]", estimate.observed)
-            }
-            _ => "–".to_owned(),
-        });
+        let ratio = over(context, group, without, merit.of)?;
+        row.push(with_ends(&ratio.estimate(context.range())));
     }
     let [failed, whole] = both(context, group, without, FAILED.of)?;
     let more = failed.minus(&whole);

@@ -3,7 +3,7 @@
 use anabranch_report::chart::Bars;
 
 use super::cells::{Cell, FAR, Group, NEAR, OURS};
-use super::merit::{EBU, Merit, THROUGHPUT, mean, table};
+use super::merit::{EBU, Merit, THROUGHPUT, column, mean, table, with_ends};
 use crate::findings::Table;
 use crate::peng::{Workload, mean_of};
 use crate::{Context, ExperimentError, Findings, Sample};
@@ -45,15 +45,14 @@ impl Rivals {
     }
 
     fn row(&self, context: &Context, merit: &Merit, load: Workload) -> Vec<String> {
-        let ratio = self.ours.over(&self.theirs).estimate(context.range());
-        let (low, high) = ratio.interval().unwrap_or((f64::NAN, f64::NAN));
+        let ratio = self.ours.over(&self.theirs);
         vec![
             load.label(),
             merit.title.to_owned(),
             merit.shown(&self.theirs),
             self.best.clone(),
             merit.shown(&self.ours),
-            format!("{:.3} [{low:.3}, {high:.3}]", ratio.observed),
+            with_ends(&ratio.estimate(context.range())),
         ]
     }
 }
@@ -91,8 +90,7 @@ fn run(context: &Context, group: &Group) -> Result<Findings, ExperimentError> {
         "EBU, mean of five workloads",
         names.clone(),
     );
-    let ebus = names.iter().map(|name| group.mean(context, name, EBU.of));
-    let ebus: Vec<Sample> = ebus.collect::<Result<_, _>>()?;
+    let ebus = column(context, group, &names, &EBU)?;
     findings.plot(
         group.name,
         bars.series("EBU", ebus.iter().map(Sample::plotted)),

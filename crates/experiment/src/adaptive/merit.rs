@@ -7,6 +7,7 @@ use anabranch_scenario::stats::Estimate;
 
 use super::cells::{Group, Seen};
 use crate::findings::Table;
+use crate::sample;
 use crate::{Context, ExperimentError, Sample};
 
 /// A number of a run, and which of two is the better one.
@@ -102,6 +103,31 @@ pub(super) fn with_half_width(estimate: &Estimate, digits: usize) -> String {
     )
 }
 
+/// A ratio with its interval.
+pub(super) fn with_ends(ratio: &sample::Estimate) -> String {
+    match ratio.interval() {
+        Some((low, high)) if ratio.observed.is_finite() => {
+            format!("{:.3} [{low:.3}, {high:.3}]", ratio.observed)
+        }
+        _ => "–".to_owned(),
+    }
+}
+
+/// The head of a table of policies: of each its place first, under a word of its own, then one column for each title.
+pub(super) fn head(place: &str, titles: &[&str]) -> Vec<String> {
+    let head = ["policy", place].into_iter();
+    head.chain(titles.iter().copied())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The indices of so many, the one with the least place first.
+pub(super) fn in_order(count: usize, place: impl Fn(usize) -> f64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|a, b| place(*a).total_cmp(&place(*b)));
+    order
+}
+
 /// Every policy of the catalogue with all merits, the one with the least mean of mean ranks first.
 pub(super) fn table(context: &Context, group: &Group) -> Result<Table, ExperimentError> {
     let names = group.ranked();
@@ -116,8 +142,6 @@ pub(super) fn table(context: &Context, group: &Group) -> Result<Table, Experimen
         let sum: f64 = ranks.iter().map(|ranks| mean(&ranks[index])).sum();
         sum / ranks.len() as f64
     };
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by(|a, b| place(*a).total_cmp(&place(*b)));
     let row = |index: usize| {
         let merits = MERITS.iter().zip(&columns);
         let merits = merits.map(|(merit, all)| merit.shown(&all[index]));
@@ -126,18 +150,13 @@ pub(super) fn table(context: &Context, group: &Group) -> Result<Table, Experimen
             .chain(merits)
             .collect()
     };
-    let titles = MERITS.map(|merit| merit.title);
     Ok(Table {
         title: format!(
             "`{}`: all policies, by the mean of their places in the columns.",
             group.name
         ),
-        head: ["policy", "place"]
-            .iter()
-            .chain(&titles)
-            .map(|title| (*title).to_owned())
-            .collect(),
-        rows: order.into_iter().map(row).collect(),
+        head: head("place", &MERITS.map(|merit| merit.title)),
+        rows: in_order(names.len(), place).into_iter().map(row).collect(),
     })
 }
 

@@ -1,20 +1,13 @@
-use std::sync::Arc;
-
 use anabranch_core::RateNeed;
 use anabranch_core::catalogue::{self, Target};
-use anabranch_scenario::{LinkPlan, Network, Run, Scenario};
+use anabranch_scenario::Run;
 
 use super::cells::{OURS, declaring};
 use crate::Mutation;
-use crate::mutation::{again, under};
+use crate::mutation::{EVEN, RANDOM, again, under};
 
 pub(super) const ALL: &[Mutation] = &[
-    Mutation {
-        name: "random",
-        what: "at random under every policy",
-        run: |run| under(run, "random"),
-        ..Mutation::NONE
-    },
+    RANDOM,
     Mutation {
         name: "swapped",
         what: "adaptive is WSDM, and WSDM is adaptive",
@@ -49,32 +42,11 @@ pub(super) const ALL: &[Mutation] = &[
         run: |run| under(run, "FRRTDF"),
         ..Mutation::NONE
     },
-    Mutation {
-        name: "even",
-        what: "every link is as the first, and stays so",
-        run: even,
-        ..Mutation::NONE
-    },
+    EVEN,
 ];
 
 fn stand_in(run: &Run, name: &str) -> Run {
     let policy = catalogue::find(Target::Link, name).expect("a row").policy;
     let declares = policy.needs().rates != RateNeed::None;
     again(run, declaring(&run.scenario, declares), policy)
-}
-
-fn even(run: &Run) -> Run {
-    let mut scenario = Scenario::clone(&run.scenario);
-    scenario.faults.clear();
-    if let Network::Site(site) = &mut scenario.network {
-        let first = site.links[0].clone();
-        for link in &mut site.links {
-            let name = link.name.clone();
-            *link = LinkPlan {
-                name,
-                ..first.clone()
-            };
-        }
-    }
-    again(run, Arc::new(scenario), run.policy)
 }

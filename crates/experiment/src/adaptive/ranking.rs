@@ -3,7 +3,7 @@
 use anabranch_scenario::stats::Estimate;
 
 use super::cells::{Group, OURS};
-use super::merit::{MERITS, Merit, column, mean, with_half_width};
+use super::merit::{MERITS, Merit, column, head, in_order, mean, with_half_width};
 use crate::findings::Table;
 use crate::peng::mean_of;
 use crate::{Context, ExperimentError, Findings, Sample};
@@ -36,8 +36,7 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
         "{ahead} of {} policies stand before adaptive in the mean",
         names.len()
     ));
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by(|a, b| mean(&all[*a]).total_cmp(&mean(&all[*b])));
+    let order = in_order(names.len(), |index| mean(&all[index]));
     let row = |index: usize| {
         let places =
             std::iter::once(&all[index]).chain(columns.iter().map(|column| &column[index]));
@@ -55,11 +54,7 @@ pub(super) fn run(context: &Context) -> Result<Findings, ExperimentError> {
             names.len(),
             groups.len()
         ),
-        head: ["policy", "all"]
-            .iter()
-            .chain(&titles)
-            .map(|title| (*title).to_owned())
-            .collect(),
+        head: head("all", &titles),
         rows: order.into_iter().map(row).collect(),
     });
     Ok(findings)

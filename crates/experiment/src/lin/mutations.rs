@@ -5,15 +5,10 @@ use anabranch_core::Typed;
 use anabranch_scenario::{Change, Loss, Network, Run, Scenario};
 
 use crate::Mutation;
-use crate::mutation::{again, under};
+use crate::mutation::{RANDOM, again, under};
 
 pub(super) const ALL: &[Mutation] = &[
-    Mutation {
-        name: "random",
-        what: "at random under every policy",
-        run: |run| under(run, "random"),
-        ..Mutation::NONE
-    },
+    RANDOM,
     Mutation {
         name: "always-racing",
         what: "OFRP under every policy",
