@@ -11,30 +11,26 @@ use aya::maps::{Map, MapData, PerCpuArray};
 
 use crate::measure::complete_connections;
 use crate::ratios::{median, sorted};
-use crate::testbed::{Network, Testbed, server, unspecified};
+use crate::testbed::{Network, RANDOM, Testbed, server, unspecified};
 
 /// Of each family.
 const CONNECTIONS: u64 = 100_000;
 const ONE_BY_ONE: usize = 2000;
-const RANDOM: &str = "\"random\"";
 const RACING: &str = "{ measure = \"dispatched\", dispatch = \"weighted\", granularity = \"connection\", race = \"100000/s\", name = \"racing\" }";
 
 /// Rows with their values.
 pub fn measure(daemon: &Path) -> Result<[(&'static str, f64); 4]> {
     let racing = Testbed::of_policy(daemon, RACING)?;
-    let rates = Family::ALL.map(|family| all_end_well(&racing, family));
+    let races = all_end_well(&racing, Family::V4)?;
+    let races_ipv6 = all_end_well(&racing, Family::V6)?;
     let plain = Testbed::of_policy(daemon, RANDOM)?;
-    let mut set_ups = [Vec::new(), Vec::new()];
-    for (bed, set_ups) in [&plain, &racing].into_iter().zip(&mut set_ups) {
-        set_up(&bed.network, set_ups).context("connecting one by one")?;
-    }
-    let [plain, racing] = set_ups.map(|set_ups| median(&sorted(set_ups.into_iter())));
-    let [v4, v6] = rates;
+    let [plain, racing] = [plain, racing].map(|bed| set_up_us(&bed.network));
+    let plain = plain?;
     Ok([
-        ("races", v4?),
-        ("races_ipv6", v6?),
+        ("races", races),
+        ("races_ipv6", races_ipv6),
         ("set_up", plain),
-        ("set_up_added", racing - plain),
+        ("set_up_added", racing? - plain),
     ])
 }
 
@@ -63,18 +59,19 @@ fn lost(bed: &Testbed) -> Result<u64> {
     Ok(counters.get(&index, 0)?.iter().sum())
 }
 
-/// Microseconds that connections wait for their handshakes, one after the other.
-fn set_up(network: &Network, microseconds: &mut Vec<f64>) -> Result<()> {
+/// Microseconds that connections wait for their handshakes, one after the other: the median.
+fn set_up_us(network: &Network) -> Result<f64> {
     let listener = network
         .internet
         .run(|| TcpListener::bind((unspecified(Family::V4), 0)))??;
     let server = SocketAddr::from((server(Family::V4, 1), listener.local_addr()?.port()));
     let _inside = network.client.enter()?;
+    let mut microseconds = Vec::new();
     for _ in 0..ONE_BY_ONE {
         let begun = Instant::now();
-        let stream = TcpStream::connect(server)?;
+        let stream = TcpStream::connect(server).context("connecting one by one")?;
         microseconds.push(begun.elapsed().as_secs_f64() * 1e6);
         drop((listener.accept()?, stream));
     }
-    Ok(())
+    Ok(median(&sorted(microseconds.into_iter())))
 }

@@ -60,9 +60,12 @@ fn while_connecting(
             let ends = Ends::new(network, family, cpu)?;
             let (completed, stop) = (&completed, &stop);
             workers.push(scope.spawn(move || -> Result<()> {
-                let _inside = network.client.enter()?;
-                pin(THIS_THREAD, cpu)?;
-                let ended = ends.run(completed, stop);
+                let run = || {
+                    let _inside = network.client.enter()?;
+                    pin(THIS_THREAD, cpu)?;
+                    ends.run(completed, stop)
+                };
+                let ended = run();
                 stop.store(true, Ordering::Relaxed);
                 ended
             }));

@@ -203,7 +203,7 @@ pub enum AnabranchBy {
 }
 
 /// As nftables' numgen.
-const RANDOM: &str = "\"random\"";
+pub const RANDOM: &str = "\"random\"";
 
 /// A contender in its network.
 pub struct Testbed {
@@ -215,36 +215,39 @@ pub struct Testbed {
 
 impl Testbed {
     pub fn build(contender: Contender, by: &AnabranchBy) -> Result<Self> {
-        let network = Network::build()?;
-        let work = match (contender, by) {
-            (Contender::Anabranch, AnabranchBy::DataPlane) => Work::Program {
-                running: dataplane::start(&network)?,
-            },
-            (Contender::Anabranch, AnabranchBy::Daemon(path)) => Work::Daemon {
-                running: product::start(&network, path, RANDOM)?,
-            },
-            (Contender::Nftables, _) => nftables::configure(&network).map(|()| Work::Kernel)?,
-            (Contender::Forwarding, _) => forwarding::configure(&network).map(|()| Work::Kernel)?,
-            (Contender::Redirect, _) => Work::Redirect {
-                _attached: redirect::start(&network)?,
-            },
-        };
-        Ok(Testbed {
-            contender,
-            work,
-            network,
+        Testbed::with(contender, |network| {
+            Ok(match (contender, by) {
+                (Contender::Anabranch, AnabranchBy::DataPlane) => Work::Program {
+                    running: dataplane::start(network)?,
+                },
+                (Contender::Anabranch, AnabranchBy::Daemon(path)) => Work::Daemon {
+                    running: product::start(network, path, RANDOM)?,
+                },
+                (Contender::Nftables, _) => nftables::configure(network).map(|()| Work::Kernel)?,
+                (Contender::Forwarding, _) => {
+                    forwarding::configure(network).map(|()| Work::Kernel)?
+                }
+                (Contender::Redirect, _) => Work::Redirect {
+                    _attached: redirect::start(network)?,
+                },
+            })
         })
     }
 
     /// The daemon with a policy, as it is written in a configuration.
     pub fn of_policy(daemon: &Path, policy: &str) -> Result<Self> {
+        Testbed::with(Contender::Anabranch, |network| {
+            Ok(Work::Daemon {
+                running: product::start(network, daemon, policy)?,
+            })
+        })
+    }
+
+    fn with(contender: Contender, work: impl FnOnce(&Network) -> Result<Work>) -> Result<Self> {
         let network = Network::build()?;
-        let work = Work::Daemon {
-            running: product::start(&network, daemon, policy)?,
-        };
         Ok(Testbed {
-            contender: Contender::Anabranch,
-            work,
+            contender,
+            work: work(&network)?,
             network,
         })
     }
