@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
-#define AB_ABI_VERSION 10
+#define AB_ABI_VERSION 11
 
 enum ab_family {
 	AB_IPV4 = 0,
@@ -53,7 +53,7 @@ struct ab_flow_key {
  * the upper half (policy/trace.h). */
 enum ab_state {
 	AB_STATE_REPLIED = 1 << 0,   /* the remote end has answered */
-	AB_STATE_CONFIRMED = 1 << 1, /* stands in the main table */
+	AB_STATE_CONFIRMED = 1 << 1, /* an embryo no more */
 	AB_STATE_FIN_LOCAL = 1 << 2,
 	AB_STATE_FIN_REMOTE = 1 << 3,
 	AB_STATE_CLOSED = 1 << 5,     /* ended: counted as closed, kept for the transitory timer */
@@ -61,7 +61,7 @@ enum ab_state {
 	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */
 	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
 	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
-	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be taken out of its table */
+	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be taken out of the table */
 	AB_STATE_APART =
 		1 << 11, /* mapping: of another class than others of its endpoint; its LAN key has the remote end */
 	AB_STATE_CLASSED = 1 << 12, /* counted against its host's quota of the class, too */
@@ -198,7 +198,7 @@ struct ab_settings {
 	__u64 embryo_ns;
 	__u32 forwards_kernel; /* what a link brings for no flow may be a forward of the kernel's: left to it */
 	__u32 quota_per_host;  /* live flows of one LAN host */
-	__u32 flows_max;       /* of the main table, for pressure */
+	__u32 flows_max;       /* confirmed, of all hosts: beyond that none is opened */
 	__u16 port_min;	       /* external ports for NAT, both ends included, ... */
 	__u16 port_max;
 	__u16 ephemeral_min; /* ... less what the host's own sockets use */
@@ -237,7 +237,7 @@ struct ab_host {
 	__u32 id;	   /* of no other host, also after this one is forgotten */
 	__u32 embryo_head; /* the number of its next embryo */
 	__u32 embryo_tail; /* no embryo has a lower number */
-	__u32 embryos;	   /* of a device: flows in the table of embryos */
+	__u32 embryos;	   /* of a device: flows that are not confirmed, ended ones too */
 	__u32 mappings;	   /* live UDP and ICMP mappings, each with an external port of its own */
 	__u32 permissions; /* further remote addresses of its mappings */
 };

@@ -9,8 +9,7 @@
 
 /* X(name, version) */
 #define AB_MAP_VERSIONS(X)                                                                                             \
-	X(flows, 6)                                                                                                    \
-	X(embryos, 6)                                                                                                  \
+	X(flows, 11)                                                                                                   \
 	X(permissions, 6)                                                                                              \
 	X(embryo_order, 5)                                                                                             \
 	X(hosts, 5)                                                                                                    \

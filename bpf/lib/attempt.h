@@ -41,12 +41,13 @@ static __always_inline int retire_try(const struct ab_flow_key *lan_key, const s
 	struct ab_loser loser = { .isn = lan->tcp.isn, .class = lan->class };
 	if (!make_try_key(&key, lan_key, lan, link))
 		return 0;
-	const struct ab_flow *entry = bpf_map_lookup_elem(&embryos, &key);
-	if (!entry || entry->other_port != lan_key->local_port || !is_same_addr(&entry->other_local, &lan_key->local))
+	const struct ab_flow *entry = bpf_map_lookup_elem(&flows, &key);
+	if (!entry || entry->state & AB_STATE_CONFIRMED || entry->other_port != lan_key->local_port ||
+	    !is_same_addr(&entry->other_local, &lan_key->local))
 		return 0;
 	if (ab_is_race(lan->tcp.tries) && !ab_tries_are_free(lan->tcp.tries))
 		loser.sent = entry->tcp.tries;
-	bpf_map_delete_elem(&embryos, &key);
+	bpf_map_delete_elem(&flows, &key);
 	return bpf_map_update_elem(&losers, &key, &loser, BPF_ANY);
 }
 

@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The order of a host's embryos: each has the next number of its host, and an entry in `embryo_order` for as long as it is in
- * the table of embryos. At its share a host's oldest makes room, in a step or two; no other host's ever does.
+ * The order of a host's embryos: each has the next number of its host, and an entry in `embryo_order` for as long as it is one.
+ * At its share a host's oldest makes room, in a step or two; no other host's ever does.
  */
 #ifndef ANABRANCH_EMBRYO_H
 #define ANABRANCH_EMBRYO_H
 
 #include "flow.h"
 
-/* Numbers looked at for one embryo that makes room in a full table. More are in the order only where user space raised the
+/* Numbers looked at for one embryo that makes room where there is none left. More are in the order only where user space raised the
  * share while flows were open. */
 #define ROOM_STEPS 4096
 
-static __always_inline int is_embryo_of(const struct ab_flow *flow, const struct ab_embryo_key *place)
+/* Takes an embryo out of the table, unless it is none any more. Verified by itself: s->evicted_lan_key is its key. */
+__noinline int take_embryo(const struct ab_embryo_key *place)
 {
-	return flow->host == place->host && flow->embryo == place->number && !(flow->state & AB_STATE_CONFIRMED);
+	struct ab_scratch *s = scratch();
+	struct ab_flow *flow = s ? find_entry(&s->evicted_lan_key) : NULL;
+	if (!flow || !place || flow->host != place->host || flow->embryo != place->number)
+		return 0;
+	if (!claim_embryo(&s->evicted_lan_key, flow, AB_STATE_LEAVING, AB_STATE_LEAVING | AB_STATE_CONFIRMED))
+		return 0;
+	take_flow(&s->evicted_lan_key, flow, 0, &s->evicted_wan_key);
+	return 1;
 }
 
 /* Takes the embryo at `place` out of the table, if it is there. Whether it was. */
@@ -24,12 +32,10 @@ static __always_inline int evict_embryo(struct ab_scratch *s, struct ab_embryo_k
 	if (!found)
 		return 0;
 	s->evicted_lan_key = *found;
-	struct ab_flow *flow = bpf_map_lookup_elem(&embryos, &s->evicted_lan_key);
-	if (!flow || !is_embryo_of(flow, place)) {
+	if (!take_embryo(place)) {
 		bpf_map_delete_elem(&embryo_order, place);
 		return 0;
 	}
-	forget_evicted(flow);
 	struct ab_table *counts = table_counts();
 	if (counts)
 		__sync_fetch_and_add(&counts->evicted, 1);

@@ -2,9 +2,9 @@
 /*
  * The flow table: two entries a flow, one per side, and their life.
  *
- * A flow begins in `embryos`, in which every host has a share, and moves to `flows` when it is confirmed: a TCP handshake
- * that completes, a UDP or ICMP mapping that was answered or lasts. So a host's flood of first packets evicts its own first
- * packets and nothing else (embryo.h). The LAN entry is the authority on the state of the pair.
+ * A flow begins as an embryo, of which every host has a share, until it is confirmed: a TCP handshake that completes, a UDP or
+ * ICMP mapping that was answered or lasts. So a host's flood of first packets evicts its own first packets and nothing else
+ * (embryo.h). The LAN entry is the authority on the state of the pair.
  */
 #ifndef ANABRANCH_FLOW_H
 #define ANABRANCH_FLOW_H
@@ -96,29 +96,21 @@ static __always_inline void make_other_key(struct ab_flow_key *other, const stru
 		name_remote(other, flow);
 }
 
-/* What is not in the main table. Looked up there again at the end: an embryo may be moving on another CPU. */
-static __always_inline struct ab_flow *find_young_entry(const struct ab_flow_key *key)
-{
-	struct ab_flow *flow = bpf_map_lookup_elem(&embryos, key);
-	return flow ? flow : bpf_map_lookup_elem(&flows, key);
-}
-
 static __always_inline struct ab_flow *find_entry(const struct ab_flow_key *key)
 {
-	struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
-	return flow ? flow : find_young_entry(key);
+	return bpf_map_lookup_elem(&flows, key);
 }
 
-/* The same of a packet's flow, which may have to come over first. */
-static __always_inline struct ab_flow *find_young(const struct ab_flow_key *key)
+/* What is not in the table may have to come over first. */
+static __always_inline struct ab_flow *find_missing(const struct ab_flow_key *key)
 {
-	return AB_FIND(key, find_young_entry(key));
+	return came_over(key) ? find_entry(key) : NULL;
 }
 
 static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
 {
-	struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
-	return flow ? flow : find_young(key);
+	struct ab_flow *flow = find_entry(key);
+	return flow ? flow : find_missing(key);
 }
 
 /* The flow of `p`. Not inlined: its key would stand in the frame below which flows are opened. */
@@ -127,12 +119,6 @@ static __noinline struct ab_flow *find_again(const struct packet *p)
 	struct ab_flow_key key;
 	make_lan_key(&key, p);
 	return find_flow(&key);
-}
-
-/* What is likely to be where `flow` is: its other entry. */
-static __always_inline struct ab_flow *find_beside(const struct ab_flow_key *key, const struct ab_flow *flow)
-{
-	return flow->state & AB_STATE_CONFIRMED ? find_entry(key) : find_young_entry(key);
 }
 
 /* Without NAT there is one link entry, whatever link the flow moves to. */
@@ -151,15 +137,8 @@ static __always_inline struct ab_flow *find_other(const struct ab_flow_key *key,
 						  struct ab_flow_key *other_key)
 {
 	make_other_key(other_key, key, flow);
-	struct ab_flow *other = find_beside(other_key, flow);
+	struct ab_flow *other = find_entry(other_key);
 	return other && is_other_of(other, key, flow) ? other : NULL;
-}
-
-/* From both tables: another CPU may be moving it. */
-static __always_inline void delete_entry(const struct ab_flow_key *key)
-{
-	bpf_map_delete_elem(&flows, key);
-	bpf_map_delete_elem(&embryos, key);
 }
 
 static __always_inline int is_entry_of(const struct ab_flow *lan, const struct ab_flow_key *lan_key)
@@ -192,15 +171,11 @@ static __always_inline __u32 unmark_entry(const struct ab_flow_key *lan_key, str
 	return 0;
 }
 
-/* Counts the end of a flow, once, whoever comes first. An embryo that moved meanwhile ends where it is now. */
+/* Counts the end of a flow, once, whoever comes first. */
 static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan)
 {
 	__u32 before = mark_entry(lan_key, lan, AB_STATE_CLOSED);
-	if (!before) {
-		lan = bpf_map_lookup_elem(&flows, lan_key);
-		before = lan ? mark_entry(lan_key, lan, AB_STATE_CLOSED) : 0;
-	}
-	if (!lan || !before || before & AB_STATE_CLOSED)
+	if (!before || before & AB_STATE_CLOSED)
 		return 0;
 	gauge_add(lan->link, 0, 0, 1);
 	class_add(lan->class, 0, 1);
@@ -213,156 +188,90 @@ static __always_inline int close_flow(const struct ab_flow_key *lan_key, struct 
 }
 
 /*
- * A LAN entry is taken out of its table by one CPU, and nothing comes under its key before that: otherwise another CPU, stopped
- * between its look at a flow and the deletion, would delete the next flow of that key, which nobody has closed. An embryo goes
- * to who sets LEAVING, or to who sets CONFIRMED before and moves it.
+ * Takes both entries of a flow out of the table, live or closed. One CPU does, which has set LEAVING, and nothing comes under the
+ * LAN key before that: otherwise another CPU, stopped between its look at a flow and the deletion, would delete the next flow of
+ * that key, which nobody has closed.
  */
-static __always_inline int may_take(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 others)
+static __always_inline void take_flow(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 is_confirmed,
+				      struct ab_flow_key *wan_key)
 {
-	__u32 before = mark_entry(lan_key, lan, AB_STATE_LEAVING);
-	return before && !(before & (AB_STATE_LEAVING | others));
-}
-
-static __always_inline void take_confirmed(const struct ab_flow_key *lan_key, struct ab_flow *lan)
-{
-	if (!may_take(lan_key, lan, 0))
-		return;
-	close_flow(lan_key, lan);
-	if (!bpf_map_delete_elem(&flows, lan_key))
-		table_add(0, 1);
-	else
-		unmark_entry(lan_key, lan, AB_STATE_LEAVING);
-}
-
-/* Whoever deletes it frees its place. 0 if the table did not let it go. */
-static __always_inline int delete_embryo(const struct ab_flow_key *lan_key, const struct ab_flow *lan)
-{
-	/* Its memory may be another embryo's as soon as it is deleted. */
+	/* Its memory may be another flow's as soon as it is deleted. */
 	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
 	__u32 device = device_counted(lan);
-	if (bpf_map_delete_elem(&embryos, lan_key))
-		return 0;
-	release_embryo(&place, device);
-	return 1;
-}
-
-static __always_inline void take_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan)
-{
-	if (!may_take(lan_key, lan, AB_STATE_CONFIRMED))
-		return;
-	close_flow(lan_key, lan);
-	if (!delete_embryo(lan_key, lan))
-		unmark_entry(lan_key, lan, AB_STATE_LEAVING);
-}
-
-/* Takes a flow out of the tables, live or closed: what stands under its key, not what was found there before, which another CPU
- * may have forgotten. An embryo that is moving goes on where it moves to. */
-static __always_inline void forget_flow(const struct ab_flow_key *lan_key, const struct ab_flow *lan,
-					struct ab_flow_key *wan_key)
-{
 	if (find_other(lan_key, lan, wan_key))
-		delete_entry(wan_key);
-	struct ab_flow *confirmed = bpf_map_lookup_elem(&flows, lan_key);
-	if (confirmed)
-		take_confirmed(lan_key, confirmed);
-	struct ab_flow *embryo = bpf_map_lookup_elem(&embryos, lan_key);
-	if (embryo)
-		take_embryo(lan_key, embryo);
+		bpf_map_delete_elem(&flows, wan_key);
+	close_flow(lan_key, lan);
+	if (bpf_map_delete_elem(&flows, lan_key))
+		unmark_entry(lan_key, lan, AB_STATE_LEAVING);
+	else if (is_confirmed)
+		table_add(0, 1);
+	else
+		release_embryo(&place, device);
+}
+
+/* The same of what stands under the key, not what was found there before, which another CPU may have forgotten. */
+static __always_inline void forget_flow(const struct ab_flow_key *lan_key, struct ab_flow_key *wan_key)
+{
+	struct ab_flow *lan = find_entry(lan_key);
+	__u32 before = lan ? mark_entry(lan_key, lan, AB_STATE_LEAVING) : 0;
+	if (lan && before && !(before & AB_STATE_LEAVING))
+		take_flow(lan_key, lan, before & AB_STATE_CONFIRMED, wan_key);
 }
 
 /* The same of the flow whose keys are s->lan_key and s->wan_key. Verified by itself, as the next. */
-__noinline int forget_own(struct ab_flow *lan)
+__noinline int forget_own(void)
 {
 	struct ab_scratch *s = scratch();
-	if (s && lan)
-		forget_flow(&s->lan_key, lan, &s->wan_key);
+	if (s)
+		forget_flow(&s->lan_key, &s->wan_key);
 	return 0;
 }
 
 /* The same of that of s->evicted_lan_key and s->evicted_wan_key. */
-__noinline int forget_evicted(struct ab_flow *lan)
+__noinline int forget_evicted(void)
 {
 	struct ab_scratch *s = scratch();
-	if (s && lan)
-		forget_flow(&s->evicted_lan_key, lan, &s->evicted_wan_key);
+	if (s)
+		forget_flow(&s->evicted_lan_key, &s->evicted_wan_key);
 	return 0;
 }
 
-/* Whether this CPU is the one to move the embryo: whoever sets the bit. A closed one stays where it is. */
-static __always_inline int claim_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan)
+/* Sets a bit of an embryo's LAN entry that has none of `others`, in one operation: an embryo is confirmed or evicted, never both.
+ * Whether it did. */
+static __always_inline int claim_embryo(const struct ab_flow_key *lan_key, struct ab_flow *lan, __u32 bit, __u32 others)
 {
+	__u32 state = lan->state;
+	if ((state & AB_STATE_TRACE) != ab_trace(lan_key) || state & others)
+		return 0;
+	return __sync_val_compare_and_swap(&lan->state, state, state | bit) == state;
+}
+
+/* The embryo of s->lan_key is one no more, unless it is closed or there are as many flows as there may be: then it works as
+ * long as its host does not evict it. */
+__noinline int confirm_flow(struct ab_flow *lan)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_settings *set = current_settings();
 	__u32 settled = AB_STATE_CONFIRMED | AB_STATE_CLOSED | AB_STATE_LEAVING;
-	if (lan->state & settled)
+	if (!s || !set || !lan || lan->state & settled || table_flows() >= set->flows_max)
 		return 0;
-	__u32 before = mark_entry(lan_key, lan, AB_STATE_CONFIRMED);
-	return before && !(before & settled);
-}
-
-/* Puts copies of both entries into the main table. The link entry goes first: a flow found from the LAN can always be
- * answered. */
-static __always_inline int copy_to_flows(struct ab_scratch *s, const struct ab_flow *lan, const struct ab_flow *wan)
-{
-	__builtin_memcpy(&s->lan, lan, sizeof(s->lan));
-	__builtin_memcpy(&s->wan, wan, sizeof(s->wan));
-	s->lan.state = (s->lan.state & ~AB_STATE_LEAVING) | AB_STATE_CONFIRMED | AB_STATE_REPLIED;
-	s->wan.state |= AB_STATE_CONFIRMED | AB_STATE_REPLIED;
-	if (bpf_map_update_elem(&flows, &s->wan_key, &s->wan, BPF_NOEXIST))
+	struct ab_embryo_key place = { .host = lan->host, .number = lan->embryo };
+	__u32 device = device_counted(lan);
+	struct ab_flow *wan = find_other(&s->lan_key, lan, &s->wan_key);
+	if (!wan || !claim_embryo(&s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED, settled))
 		return 0;
-	if (!bpf_map_update_elem(&flows, &s->lan_key, &s->lan, BPF_NOEXIST))
-		return 1;
-	bpf_map_delete_elem(&flows, &s->wan_key);
-	return 0;
-}
-
-/* Nobody marks the embryo from here on. What another CPU taught it while it was copied, the flow learns. */
-static __always_inline void leave_embryo(struct ab_scratch *s, struct ab_flow *embryo)
-{
-	__u32 last = unmark_entry(&s->lan_key, embryo, AB_STATE_TRACE),
-	      late = last & ~(s->lan.state | AB_STATE_LEAVING);
-	struct ab_flow *moved = late ? bpf_map_lookup_elem(&flows, &s->lan_key) : NULL;
-	if (moved)
-		__sync_fetch_and_or(&moved->state, late);
-}
-
-/* What the main table had no room for stays an embryo, unless another CPU was to forget it meanwhile. */
-static __always_inline void stay_embryo(struct ab_scratch *s, struct ab_flow *embryo)
-{
-	__u32 last = unmark_entry(&s->lan_key, embryo, AB_STATE_CONFIRMED);
-	if (!(last & AB_STATE_LEAVING))
-		return;
-	unmark_entry(&s->lan_key, embryo, AB_STATE_LEAVING);
-	take_embryo(&s->lan_key, embryo);
-}
-
-/*
- * Moves both entries of the embryo of s->lan_key to the main table. If that is full the flow stays where it is: it works
- * as long as its host does not evict it. Pointers to its entries are void afterwards. Whether it moved.
- */
-__noinline int confirm_flow(void)
-{
-	struct ab_scratch *s = scratch();
-	if (!s)
-		return 0;
-	struct ab_flow *lan = bpf_map_lookup_elem(&embryos, &s->lan_key);
-	if (!lan)
-		return 0;
-	make_other_key(&s->wan_key, &s->lan_key, lan);
-	struct ab_flow *wan = bpf_map_lookup_elem(&embryos, &s->wan_key);
-	if (!wan || !is_other_of(wan, &s->lan_key, lan) || !claim_embryo(&s->lan_key, lan))
-		return 0;
-	if (!copy_to_flows(s, lan, wan)) {
-		stay_embryo(s, lan);
-		return 0;
-	}
+	__sync_fetch_and_or(&wan->state, AB_STATE_CONFIRMED | AB_STATE_REPLIED);
 	table_add(1, 0);
-	leave_embryo(s, lan);
+	release_embryo(&place, device);
 	if (!is_mapping(s->lan_key.proto))
 		leave_endpoints();
-	bpf_map_delete_elem(&embryos, &s->wan_key);
-	/* One that the table did not let go is forgotten as a closed one. */
-	if (!delete_embryo(&s->lan_key, &s->lan))
-		lan->state = ab_trace(&s->lan_key) | AB_STATE_CLOSED;
 	return 1;
+}
+
+/* Whether it is confirmed, and not between hosts of the LAN. */
+static __always_inline int is_under_way(const struct ab_flow *flow)
+{
+	return (flow->state & (AB_STATE_CONFIRMED | AB_STATE_HAIRPIN)) == AB_STATE_CONFIRMED;
 }
 
 /* One packet of a flow's direction. */

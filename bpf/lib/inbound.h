@@ -38,23 +38,18 @@ __noinline int filter_mapping(struct __sk_buff *skb, struct packet *p, struct ab
 	return (wan->state & AB_STATE_PREFIX ? let_in(skb, p) : 0) ?: AB_REASON_FILTERED_IN;
 }
 
-/*
- * The answer to a mapping that is an embryo: the first tells the LAN entry, the second confirms, so that a single
- * query stays an embryo. Whether the flow moved.
- */
-static __noinline int answer_mapping(struct ab_flow_key *wan_key, struct ab_flow *wan)
+/* The answer to a mapping that is an embryo: the first tells the LAN entry, the second confirms, so that a single query stays an
+ * embryo. */
+static __noinline void answer_mapping(struct ab_flow_key *wan_key, struct ab_flow *wan)
 {
 	struct ab_scratch *s = scratch();
-	if (!s)
-		return 0;
-	if (!(wan->state & AB_STATE_REPLIED)) {
-		struct ab_flow *lan = find_other(wan_key, wan, &s->lan_key);
-		if (lan)
-			learn_reply(lan, wan);
-		return 0;
-	}
-	make_other_key(&s->lan_key, wan_key, wan);
-	return confirm_flow();
+	struct ab_flow *lan = s ? find_other(wan_key, wan, &s->lan_key) : NULL;
+	if (!lan)
+		return;
+	if (wan->state & AB_STATE_REPLIED)
+		confirm_flow(lan);
+	else
+		learn_reply(lan, wan);
 }
 
 static __always_inline void learn_progress(struct ab_flow *flow, const struct packet *p, struct ab_traffic *t,
@@ -162,7 +157,7 @@ static __always_inline int stray_fragment(struct __sk_buff *skb, struct packet *
 /* Whether it is what nearly all packets are: whole, of a flow under way, and nothing is to be asked. */
 static __always_inline int is_usual_in(const struct __sk_buff *skb, const struct packet *p, struct ab_flow *flow)
 {
-	if (p->flags & PACKET_TURNED || flow->state & AB_STATE_HAIRPIN || p->ttl <= 1 || is_too_long_for_some(skb, p))
+	if (p->flags & PACKET_TURNED || !is_under_way(flow) || p->ttl <= 1 || is_too_long_for_some(skb, p))
 		return 0;
 	return is_mapping(p->proto) ? is_same_addr(ab_first_remote(flow), &p->src)
 				    : !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
@@ -177,9 +172,9 @@ static __always_inline int pass_in(struct __sk_buff *skb, struct packet *p, stru
 	return send_in(skb, p, flow);
 }
 
-/* Everything but what is usual. */
+/* Everything but what is usual. `flow` is what the table has, where it was asked. */
 static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet *p, __u32 link, __u8 side,
-					   struct ab_flow_key *key)
+					   struct ab_flow_key *key, struct ab_flow *flow)
 {
 	if (p->flags & PACKET_LOSER)
 		return AB_REASON_RACE_LOST;
@@ -192,8 +187,10 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 		if (bad)
 			return bad == AB_REASON_FRAGMENT_ORPHAN ? stray_fragment(skb, p, side) : bad;
 	}
-	make_key(key, p->proto, side, &p->dst, p->dport, &p->src, p->sport);
-	struct ab_flow *flow = find_flow(key);
+	if (!flow) {
+		make_key(key, p->proto, side, &p->dst, p->dport, &p->src, p->sport);
+		flow = find_flow(key);
+	}
 	if (!flow && p->flags & PACKET_TURNED) {
 		int refused = find_called(p, link, key);
 		if (refused)
@@ -231,11 +228,8 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 	filtered = filtered ?: take_for_lan(skb, p, key, &flow, side);
 	if (filtered)
 		return filtered;
-	if (!(flow->state & AB_STATE_CONFIRMED) && answer_mapping(key, flow)) {
-		flow = find_flow(key);
-		if (!flow)
-			return stray_inbound(skb, p);
-	}
+	if (!(flow->state & AB_STATE_CONFIRMED))
+		answer_mapping(key, flow);
 	count_rx(t, flow, load);
 	return forward_in(skb, p, flow, link);
 }
@@ -243,13 +237,14 @@ static __always_inline int inbound_unusual(struct __sk_buff *skb, struct packet 
 static __always_inline int inbound(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key, __u32 link)
 {
 	__u8 side = side_of_link(link, p->family);
+	struct ab_flow *flow = NULL;
 	if (p->kind == PACKET_FLOW && !is_fragment(p) && !(is_icmp(p->proto) && p->icmp_type != ICMP_ECHOREPLY)) {
 		make_key(key, p->proto, side, &p->dst, p->dport, &p->src, p->sport);
-		struct ab_flow *flow = bpf_map_lookup_elem(&flows, key);
+		flow = find_entry(key);
 		if (flow && is_usual_in(skb, p, flow))
 			return pass_in(skb, p, flow, link);
 	}
-	return inbound_unusual(skb, p, link, side, key);
+	return inbound_unusual(skb, p, link, side, key, flow);
 }
 
 #endif

@@ -8,9 +8,8 @@
 #include "../policy/inline.h"
 #include "map.h"
 
-/* The sizes of `flows`, `embryos`, `embryo_order`, `permissions` and `hosts` are set by user space before loading. */
+/* The sizes of `flows`, `embryo_order`, `permissions` and `hosts` are set by user space before loading. */
 AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
-AB_MAP(embryos, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, 0);
 AB_MAP(permissions, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
 AB_MAP(embryo_order, BPF_MAP_TYPE_HASH, 1, struct ab_embryo_key, struct ab_flow_key, 0);
 AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO_PREALLOC);

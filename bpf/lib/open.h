@@ -293,6 +293,13 @@ static __always_inline int has_device_room(const struct ab_settings *set, const 
 	       evict_oldest(o->host, ROOM_STEPS);
 }
 
+/* Whether the embryo of s->lan_key has a place among its host's; where all hosts together have too many, one of its own goes. */
+static __always_inline int has_place(struct ab_scratch *s, const struct ab_settings *set, struct ab_host *host)
+{
+	return enqueue_embryo(s, host, set->embryos_per_host) ||
+	       (evict_oldest(host, ROOM_STEPS) && enqueue_embryo(s, host, set->embryos_per_host));
+}
+
 /* Inserts the LAN entry, whose link entry is there. 0, OPENED_ELSEWHERE, or the reason why not. */
 static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_settings *set, const struct opener *o)
 {
@@ -300,13 +307,13 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 	s->lan.other_port = s->wan_key.local_port;
 	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0) |
 			(s->opening.is_classed ? AB_STATE_CLASSED : 0);
-	if (enqueue_embryo(s, o->host, set->embryos_per_host)) {
-		error = bpf_map_update_elem(&embryos, &s->lan_key, &s->lan, BPF_NOEXIST);
+	if (has_place(s, set, o->host)) {
+		error = bpf_map_update_elem(&flows, &s->lan_key, &s->lan, BPF_NOEXIST);
 		if (!error)
 			return 0;
 		dequeue_embryo(s);
 	}
-	bpf_map_delete_elem(&embryos, &s->wan_key);
+	bpf_map_delete_elem(&flows, &s->wan_key);
 	if (has_other_tries(&s->lan_key, &s->lan))
 		retire_tries(&s->lan_key, &s->lan);
 	return error == -EEXIST ? OPENED_ELSEWHERE : AB_REASON_REFUSED_EMBRYOS;
@@ -449,10 +456,8 @@ static __always_inline int place_flow(struct ab_scratch *s, const struct ab_sett
 	return note_asked(s, o->packet);
 }
 
-/*
- * Opens the flow of `p`, whose key is s->lan_key and class s->opening.class, on a link outside s->opening.tried. 0 with the
- * entries in `embryos`, or the reason why not.
- */
+/* Opens the flow of `p`, whose key is s->lan_key and class s->opening.class, on a link outside s->opening.tried. 0, or the reason
+ * why not. */
 __noinline int open_flow(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_scratch *s = scratch();

@@ -84,12 +84,11 @@ static __noinline int go_on_over(struct ab_scratch *s, struct ab_flow *flow, __u
 	s->wan.tcp.tries = s->opening.sent;
 	if (!make_try_key(&s->wan_key, &s->lan_key, flow, to))
 		return 0;
-	if (is_new && (stood_formerly(&s->wan_key) || bpf_map_lookup_elem(&flows, &s->wan_key) ||
-		       bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST)))
+	if (is_new && (stood_formerly(&s->wan_key) || bpf_map_update_elem(&flows, &s->wan_key, &s->wan, BPF_NOEXIST)))
 		return 0;
 	if (!claim_tries(flow, tries)) {
 		if (is_new)
-			bpf_map_delete_elem(&embryos, &s->wan_key);
+			bpf_map_delete_elem(&flows, &s->wan_key);
 		return 1;
 	}
 	if (given_up)
@@ -181,7 +180,7 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 		break;
 	}
 	s->opening.waited = ab_waits(flow->tcp.tries) && flow->tcp.isn == p->seq;
-	forget_own(flow);
+	forget_own();
 	s->opening.tried = tried;
 	return may_begin(p);
 }
@@ -222,7 +221,7 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 			s->opening.class = flow->class;
 			remember_session(s, p, flow->link);
 		}
-		confirm_flow();
+		confirm_flow(flow);
 		return 0;
 	}
 	return settle_syn(p, s, flow);
@@ -248,7 +247,7 @@ static __always_inline int settle_mapping(struct packet *p, struct ab_scratch *s
 	if (!flow)
 		return open_mapping(p, s);
 	if (flow->state & AB_STATE_REPLIED || tick_ns() - flow->opened_ns > UDP_STREAM_NS)
-		confirm_flow();
+		confirm_flow(flow);
 	return 0;
 }
 
@@ -267,39 +266,27 @@ static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, c
 	return s;
 }
 
-static __always_inline int is_whole(struct ab_scratch *s, const struct ab_flow *flow)
+/* The flow of s->lan_key, if both its entries are there; of one that is half gone the rest goes. `found` is what the table had. */
+static __always_inline struct ab_flow *find_whole(struct ab_scratch *s, struct ab_flow *found)
 {
-	return is_entry_of(flow, &s->lan_key) && find_other(&s->lan_key, flow, &s->wan_key);
-}
-
-/*
- * The flow of s->lan_key, if both its entries are there; of one that is half gone the rest goes. `confirmed` is what the main
- * table had of it. That is asked again: another CPU may have confirmed the embryo found, whose memory is the next one's then.
- */
-static __always_inline struct ab_flow *find_whole(struct ab_scratch *s, struct ab_flow *confirmed)
-{
-	struct ab_flow *flow = confirmed ?: find_young(&s->lan_key), *moved;
-	if (!flow || is_whole(s, flow))
+	struct ab_flow *flow = found ?: find_missing(&s->lan_key);
+	if (!flow || find_other(&s->lan_key, flow, &s->wan_key))
 		return flow;
-	moved = bpf_map_lookup_elem(&flows, &s->lan_key);
-	if (moved && is_whole(s, moved))
-		return moved;
-	forget_own(flow);
+	if (is_entry_of(flow, &s->lan_key))
+		forget_own();
 	return NULL;
 }
 
-/*
- * Everything that is not an established flow's packet. `confirmed` is what the main table has of the flow of s->lan_key. 0 if
- * that exists, TO_OPEN, or why neither.
- */
-__noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow *confirmed)
+/* Everything that is not an established flow's packet. `found` is what the table has of the flow of s->lan_key. 0 if that exists,
+ * TO_OPEN, or why neither. */
+__noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow *found)
 {
 	if (!p)
 		return AB_REASON_MALFORMED;
 	struct ab_scratch *s = begin_opening(skb, p);
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
-	struct ab_flow *flow = find_whole(s, confirmed);
+	struct ab_flow *flow = find_whole(s, found);
 	return p->proto == IPPROTO_TCP ? settle_tcp(p, s, flow) : settle_mapping(p, s, flow);
 }
 
@@ -419,8 +406,7 @@ static __always_inline int send_out(struct __sk_buff *skb, struct packet *p, str
 static __always_inline int is_usual_out(struct __sk_buff *skb, const struct packet *p, struct ab_flow *flow,
 					const struct ab_link *link)
 {
-	if (p->ifindex != flow->lan_ifindex || flow->state & AB_STATE_HAIRPIN || p->ttl <= 1 ||
-	    exceeds_mtu(skb, p, link->mtu))
+	if (p->ifindex != flow->lan_ifindex || !is_under_way(flow) || p->ttl <= 1 || exceeds_mtu(skb, p, link->mtu))
 		return 0;
 	return is_mapping(p->proto) ? is_first_remote(p, flow) : !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
 }
@@ -549,7 +535,7 @@ static __noinline struct ab_flow *find_apart(struct packet *p, struct ab_flow_ke
 {
 	p->flags |= PACKET_APART;
 	make_lan_key(key, p);
-	return bpf_map_lookup_elem(&flows, key);
+	return find_entry(key);
 }
 
 /* Rules are asked where the remote end is not the mapping's first. */
@@ -558,14 +544,14 @@ static __always_inline int may_lead_apart(const struct packet *p, struct ab_flow
 	return is_mapping(p->proto) && !(flow && is_first_remote(p, flow));
 }
 
-/* The flow of `p` by its usual key, opened if it may be; `*flow` is what the main table has under that. 0, or the reason why
+/* The flow of `p` by its usual key, opened if it may be; `*flow` is what the table has under that. 0, or the reason why
  * there is none. */
 static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					struct ab_flow **flow)
 {
 	if (may_lead_apart(p, *flow) && leads_apart(p))
 		*flow = find_apart(p, key);
-	if (*flow && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
+	if (*flow && (*flow)->state & AB_STATE_CONFIRMED && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
 		return 0;
 	int why = settle_outbound(skb, p, *flow);
 	__u32 opens = why == TO_OPEN;
@@ -573,11 +559,11 @@ static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p,
 		why = classify(p) == AB_PER_PACKET ? route_by_itself(skb, p) : open_flow(skb, p);
 	if (why)
 		return why;
-	*flow = opens ? find_young(key) : find_flow(key);
+	*flow = find_flow(key);
 	return *flow ? 0 : AB_REASON_REFUSED_FULL;
 }
 
-/* Everything but what is usual. `flow` is what the main table has, where it was asked. */
+/* Everything but what is usual. `flow` is what the table has, where it was asked. */
 static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					    struct ab_flow *flow)
 {
@@ -594,7 +580,7 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	}
 	if (is_fragment(p)) {
 		make_usual_key(key, p);
-		flow = bpf_map_lookup_elem(&flows, key);
+		flow = find_entry(key);
 	}
 	int bad = find_or_open(skb, p, key, &flow);
 	/* Nobody on another device speaks for the host. */
@@ -626,7 +612,7 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, str
 	struct ab_flow *flow = NULL;
 	if (p->kind == PACKET_FLOW && !is_fragment(p) && !(is_icmp(p->proto) && p->icmp_type != ICMP_ECHO)) {
 		make_usual_key(key, p);
-		flow = bpf_map_lookup_elem(&flows, key);
+		flow = find_entry(key);
 		const struct ab_link *link = flow ? link_at(flow->link, p->family) : NULL;
 		if (link && is_usual_out(skb, p, flow, link))
 			return send_out(skb, p, flow, link);

@@ -140,11 +140,11 @@ static long try_port(__u32 attempt, struct port_search *search)
 	if (!port && !any)
 		return 1;
 	s->wan_key.local_port = bpf_htons(port);
-	if (stood_formerly(&s->wan_key) || bpf_map_lookup_elem(&flows, &s->wan_key))
+	if (stood_formerly(&s->wan_key))
 		return 0;
 	if (!any && is_withheld(search->skb, set, s))
 		return 0;
-	int error = bpf_map_update_elem(&embryos, &s->wan_key, &s->wan, BPF_NOEXIST);
+	int error = bpf_map_update_elem(&flows, &s->wan_key, &s->wan, BPF_NOEXIST);
 	if (error == -EEXIST)
 		return 0;
 	s->opening.reason = error ? AB_REASON_REFUSED_EMBRYOS : 0;
@@ -163,10 +163,10 @@ static long yield_port(__u32 attempt, __u32 *yielded)
 	if (!wan)
 		return 0;
 	make_other_key(&s->evicted_lan_key, &s->wan_key, wan);
-	struct ab_flow *lan = bpf_map_lookup_elem(&flows, &s->evicted_lan_key);
+	const struct ab_flow *lan = bpf_map_lookup_elem(&flows, &s->evicted_lan_key);
 	if (!lan || !(lan->state & AB_STATE_CLOSED) || !is_other_of(lan, &s->wan_key, wan))
 		return 0;
-	forget_evicted(lan);
+	forget_evicted();
 	*yielded = 1;
 	return 1;
 }

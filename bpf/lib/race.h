@@ -61,8 +61,7 @@ static long enter_rival(__u32 link, struct rivals *rivals)
 	if (!make_try_key(&s->rival_key, &s->lan_key, &s->lan, link))
 		return 0;
 	s->wan.link = link;
-	if (stood_formerly(&s->rival_key) || bpf_map_lookup_elem(&flows, &s->rival_key) ||
-	    bpf_map_update_elem(&embryos, &s->rival_key, &s->wan, BPF_NOEXIST))
+	if (stood_formerly(&s->rival_key) || bpf_map_update_elem(&flows, &s->rival_key, &s->wan, BPF_NOEXIST))
 		return 0;
 	rivals->entered |= 1u << (link & (AB_MAX_LINKS - 1));
 	gauge_add(link, 1, 0, 0);

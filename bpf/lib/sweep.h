@@ -49,7 +49,7 @@ static __always_inline void expire_wan(struct ab_flow_key *key, struct ab_flow *
 	struct ab_flow_key lan_key;
 	struct ab_flow *lan = find_attempt(key, flow, &lan_key);
 	if (!lan || !(is_other_of(lan, key, flow) || is_earlier_try(&lan_key, lan, flow->link)))
-		delete_entry(key);
+		bpf_map_delete_elem(&flows, key);
 }
 
 /* A flow is over if its other direction was not busy either. */
@@ -59,7 +59,7 @@ static __always_inline void expire_lan(struct sweep_walk *walk, struct ab_flow_k
 	struct ab_flow *wan = find_other(key, flow, &wan_key);
 	if (wan && !has_run_out(walk, key, flow, wan->seen_ns))
 		return;
-	forget_flow(key, flow, &wan_key);
+	forget_flow(key, &wan_key);
 	walk->result->expired++;
 }
 
@@ -181,7 +181,7 @@ static long end_entry(__u32 index, struct end_walk *walk)
 	/* A connection that is over has no end left to tell of. */
 	if (!(flow->state & AB_STATE_CLOSED))
 		ending->ended++;
-	forget_flow(&key, flow, &wan_key);
+	forget_flow(&key, &wan_key);
 	return 0;
 }
 

@@ -55,13 +55,7 @@ static __always_inline void convert_flow(struct ab_flow *flow, const struct ab_f
 	flow->embryo = former->embryo;
 }
 
-static __always_inline long insert(const struct ab_flow_key *key, const struct ab_flow *flow, __u32 confirmed)
-{
-	return confirmed ? bpf_map_update_elem(&flows, key, flow, BPF_NOEXIST)
-			 : bpf_map_update_elem(&embryos, key, flow, BPF_NOEXIST);
-}
-
-/* The link entry of g->wan_key, into the table where its LAN entry will be. */
+/* The link entry of g->wan_key, confirmed as its LAN entry will be. */
 static __always_inline void bring_link_entry(struct ab_passage *g, __u32 confirmed)
 {
 	const struct ab_former_flow *former = find_former(&g->wan_key);
@@ -69,7 +63,7 @@ static __always_inline void bring_link_entry(struct ab_passage *g, __u32 confirm
 		return;
 	convert_flow(&g->wan, former, g->wan_key.proto);
 	g->wan.state |= confirmed;
-	insert(&g->wan_key, &g->wan, confirmed);
+	bpf_map_update_elem(&flows, &g->wan_key, &g->wan, BPF_NOEXIST);
 }
 
 /* The key of the flow's own link entry, or of an earlier try's. 0 if there is none. */
@@ -118,13 +112,12 @@ static __always_inline void learn_late(const struct ab_passage *g, __u32 last)
 /* The LAN entry of g->lan_key. Whether the flow is in our tables. */
 static __always_inline int bring_lan_entry(struct ab_passage *g, struct ab_former_flow *former, __u32 moves)
 {
-	__u32 confirmed = g->lan.state & AB_STATE_CONFIRMED;
-	long error = insert(&g->lan_key, &g->lan, confirmed);
+	long error = bpf_map_update_elem(&flows, &g->lan_key, &g->lan, BPF_NOEXIST);
 	if (error)
 		return error == -EEXIST;
 	__u32 last = close_former(&g->lan_key, former);
 	if (!delete_former(&g->lan_key, moves)) {
-		delete_entry(&g->lan_key);
+		bpf_map_delete_elem(&flows, &g->lan_key);
 		return 0;
 	}
 	learn_late(g, last);

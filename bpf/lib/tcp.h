@@ -77,7 +77,7 @@ static __always_inline struct ab_flow *find_attempt(const struct ab_flow_key *wa
 {
 	struct ab_flow *lan;
 	make_other_key(lan_key, wan_key, wan);
-	lan = find_beside(lan_key, wan);
+	lan = find_entry(lan_key);
 	return lan && lan->other_port == wan_key->local_port ? lan : NULL;
 }
 

@@ -76,7 +76,6 @@ impl Programs {
         let bpf = EbpfLoader::new()
             .default_map_pin_directory(pins.path())
             .map_max_entries("flows", 2 * flows)
-            .map_max_entries("embryos", 1024)
             .map_max_entries("hosts", 16)
             .load(&gateway_object())
             .context("loading the gateway's programs")?;

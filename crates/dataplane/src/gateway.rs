@@ -28,7 +28,7 @@ use crate::{
 pub struct Sizes {
     /// Confirmed flows, about 430 bytes of kernel memory each, taken as needed.
     pub flows_max: u32,
-    /// Flows that are not confirmed, about 500 bytes of kernel memory each, reserved at once.
+    /// Flows that are not confirmed, about 430 bytes of kernel memory each, taken as needed, and 100 reserved at once.
     pub embryos_max: u32,
     /// LAN hosts counted for quotas. Fewer than embryos, or hosts that are invented could take all of those.
     pub hosts_max: u32,

@@ -38,11 +38,26 @@ pub fn unpack(packed: &[u8]) -> Vec<u8> {
     object
 }
 
-/// Room in the main table for every flow: two entries, and as much again that stays empty, so that its chains stay short.
+/// Room for every confirmed flow: two entries, and as much again, which embryos use, or stays empty so that chains stay short.
 pub const ENTRIES_PER_FLOW: u32 = 4;
 
 /// The LAN's entry and one on each link that was tried (`bpf/policy/tries.h`).
 pub const ENTRIES_PER_EMBRYO: u32 = 5;
+
+/// Entries of the table of flows.
+fn flow_entries(sizes: Sizes) -> u32 {
+    let embryos = sizes.embryos_max.saturating_mul(ENTRIES_PER_EMBRYO);
+    let confirmed = sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW);
+    confirmed.max((confirmed / 2).saturating_add(embryos))
+}
+
+/// Confirmed flows that the table pinned in `pins` was made for.
+pub fn flows_max(pins: &Path) -> Result<u32, Error> {
+    let entries = max_entries(pins, "flows")?;
+    let embryos = max_entries(pins, "embryo_order")?.saturating_mul(ENTRIES_PER_EMBRYO);
+    let beside_embryos = entries.saturating_sub(embryos) / (ENTRIES_PER_FLOW / 2);
+    Ok((entries / ENTRIES_PER_FLOW).min(beside_embryos))
+}
 
 /// Further remote addresses of mappings, of all hosts.
 const PERMISSIONS_MAX: u32 = 1 << 18;
@@ -154,11 +169,7 @@ fn loader(pins: &Path, sizes: Sizes) -> EbpfLoader<'static> {
     let mut loader = EbpfLoader::new();
     loader
         .default_map_pin_directory(pins)
-        .map_max_entries("flows", sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW))
-        .map_max_entries(
-            "embryos",
-            sizes.embryos_max.saturating_mul(ENTRIES_PER_EMBRYO),
-        )
+        .map_max_entries("flows", flow_entries(sizes))
         .map_max_entries("embryo_order", sizes.embryos_max)
         .map_max_entries("permissions", sizes.flows_max.min(PERMISSIONS_MAX))
         .map_max_entries("hosts", sizes.hosts_max)

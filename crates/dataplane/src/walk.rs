@@ -41,7 +41,7 @@ pub struct Swept {
     pub evicted: u64,
 }
 
-/// How full the main table is.
+/// How full the table is.
 pub struct Occupancy {
     table: Array<MapData, abi::Table>,
     /// Confirmed flows the table holds.
@@ -56,7 +56,7 @@ impl Occupancy {
     pub fn open(pins: &Path) -> Result<Self, Error> {
         Ok(Occupancy {
             table: pinned_array(pins, "table")?,
-            flows_max: u64::from(object::max_entries(pins, "flows")? / object::ENTRIES_PER_FLOW),
+            flows_max: object::flows_max(pins)?.into(),
         })
     }
 
@@ -98,10 +98,9 @@ pub struct Walker {
     prefixes: Prefixes,
 }
 
-/// Every flow: two entries, in one of two tables; and what mappings may hear besides. Keys [`FlowKey`], values [`Flow`]; read in batches only.
+/// Every flow, two entries each, and what mappings may hear besides. Keys [`FlowKey`], values [`Flow`]; read in batches only.
 pub struct FlowTables {
     flows: MapData,
-    embryos: MapData,
     permissions: MapData,
 }
 
@@ -110,21 +109,16 @@ impl FlowTables {
     pub fn open(pins: &Path) -> Result<Self, Error> {
         Ok(FlowTables {
             flows: pinned(pins, "flows")?,
-            embryos: pinned(pins, "embryos")?,
             permissions: pinned(pins, "permissions")?,
         })
     }
 
-    /// Meets every entry. Embryos first, or one that is confirmed meanwhile would be missed.
+    /// Meets every entry.
     pub fn for_each(
         &self,
         mut meet: impl FnMut(FlowKey, &Flow) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let tables = [
-            ("embryos", &self.embryos),
-            ("flows", &self.flows),
-            ("permissions", &self.permissions),
-        ];
+        let tables = [("flows", &self.flows), ("permissions", &self.permissions)];
         for (map, data) in tables {
             let mut reader = Reader::new();
             let error = |source| Error::Batch { map, source };

@@ -139,7 +139,7 @@ pub struct Rig {
     state: Vec<RawMap>,
     counters: RawMap,
     counted: Vec<u64>,
-    flows: [FlowMap; 2],
+    flows: FlowMap,
     /// All flows, as they were at the last look.
     pub tables: Tables,
     payments: Payments,
@@ -186,7 +186,7 @@ impl Rig {
             state: state_maps(&maps)?,
             counters: RawMap::open(&maps.join("reasons"))?,
             counted: vec![0; anabranch_policy::reasons().len()],
-            flows: [flow_map(&maps, "flows")?, flow_map(&maps, "embryos")?],
+            flows: flow_map(&maps, "flows")?,
             tables: Tables::open(&maps)?,
             payments: Payments::default(),
             capture: Capture::new(Seen::Leaving)?,
@@ -324,9 +324,11 @@ impl Rig {
     }
 
     fn has_embryos(&self, host: &HostKey) -> bool {
-        let mut entries = self.flows[1].iter().flatten();
+        let mut entries = self.flows.iter().flatten();
         entries.any(|(key, flow)| {
-            key.side == abi::SIDE_LAN && shares::holder(&flow, key.local) == *host
+            key.side == abi::SIDE_LAN
+                && flow.state & abi::STATE_CONFIRMED == 0
+                && shares::holder(&flow, key.local) == *host
         })
     }
 
@@ -352,18 +354,20 @@ impl Rig {
         Ok(rose)
     }
 
-    /// One entry of a flow, in whichever table it is.
+    /// One entry of a flow.
     pub fn find(&self, key: &abi::FlowKey) -> Option<abi::Flow> {
-        self.flows.iter().find_map(|map| map.get(key, 0).ok())
+        self.flows.get(key, 0).ok()
     }
 
     /// Whether a confirmed flow of LAN endpoint `inner` has the external endpoint `outer`, towards whomever.
     pub fn stands_for(&self, outer: (IpAddr, u16), inner: (IpAddr, u16)) -> bool {
-        let entries = self.flows[0].iter().flatten();
+        let entries = self.flows.iter().flatten();
         let named = |address: abi::Addr, port: abi::BePort| (address.ip(), port.get());
         let wanted = [outer, inner];
         entries
-            .filter(|(key, _)| key.side != abi::SIDE_LAN)
+            .filter(|(key, flow)| {
+                key.side != abi::SIDE_LAN && flow.state & abi::STATE_CONFIRMED != 0
+            })
             .any(|(key, flow)| {
                 let local = named(key.local, key.local_port);
                 [local, named(flow.other_local, flow.other_port)] == wanted

@@ -150,7 +150,7 @@ type Entries = HashMap<FlowKey, Flow>;
 
 /// All tables of flows, as they were at the last look.
 pub struct Tables {
-    maps: [RawMap; 3],
+    maps: [RawMap; 2],
     /// What hosts and devices hold.
     pub shares: Shares,
     last: Entries,
@@ -163,7 +163,6 @@ impl Tables {
     pub fn open(pins: &Path) -> Result<Self> {
         Ok(Tables {
             maps: [
-                RawMap::open(&pins.join("embryos"))?,
                 RawMap::open(&pins.join("flows"))?,
                 RawMap::open(&pins.join("permissions"))?,
             ],

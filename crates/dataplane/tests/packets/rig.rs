@@ -436,7 +436,10 @@ impl Rig {
 
     /// Entries of unconfirmed flows.
     pub fn embryos(&self) -> usize {
-        self.flow_map("embryos").keys().count()
+        let is_embryo = |flow: &abi::Flow| flow.state & abi::STATE_CONFIRMED == 0;
+        let entries = self.flow_map("flows");
+        let entries = entries.iter().map(|entry| entry.unwrap().1);
+        entries.filter(is_embryo).count()
     }
 
     /// SYNs that wait are kept no longer.
@@ -503,22 +506,18 @@ impl Rig {
     /// The SYN of an attempt took its link so much earlier.
     #[track_caller]
     pub fn sent_earlier(&mut self, local: SocketAddr, by: Duration) {
-        let key = self.key(local, Half::Link);
-        let mut embryos = self.flow_map("embryos");
-        let mut entry = embryos.get(&key, 0).unwrap();
-        entry.tcp.tries -= by.as_micros() as u32;
-        embryos.insert(key, entry, 0).unwrap();
+        let earlier = |entry: &mut abi::Flow| entry.tcp.tries -= by.as_micros() as u32;
+        self.alter(local, Half::Link, earlier);
     }
 
-    /// Takes one entry of an unconfirmed flow away, as another CPU that ends it does.
+    /// Takes one entry of a flow away, as another CPU that ends it does.
     #[track_caller]
     pub fn evict(&mut self, local: SocketAddr, half: Half) {
         let key = self.key(local, half);
-        let mut embryos = self.flow_map("embryos");
-        embryos.remove(&key).unwrap();
+        self.flow_map("flows").remove(&key).unwrap();
     }
 
-    /// Changes one entry of a confirmed flow.
+    /// Changes one entry of a flow.
     #[track_caller]
     pub fn alter(&mut self, local: SocketAddr, half: Half, change: impl FnOnce(&mut abi::Flow)) {
         let key = self.key(local, half);

@@ -35,9 +35,8 @@ const RIVAL_MARK: u32 = 0xae00_0000;
 /// More than any transcript opens: what the tables do when they are full has no counterpart in the simulator.
 const ENTRIES: u32 = 4096;
 /// What the programs learn.
-const STATE: [&str; 13] = [
+const STATE: [&str; 12] = [
     "flows",
-    "embryos",
     "embryo_order",
     "hosts",
     "sessions",
@@ -101,7 +100,7 @@ pub struct Loaded {
     /// How often each reason was counted, by its name.
     pub reached: BTreeMap<&'static str, u32>,
     devices: Array<MapData, abi::Device>,
-    flows: [HashMap<MapData, FlowKey, Flow>; 2],
+    flows: HashMap<MapData, FlowKey, Flow>,
     prefixes: HashMap<MapData, Prefix, Paths>,
     ambient: Array<MapData, Ambient>,
     told: Ambient,
@@ -129,7 +128,7 @@ impl Loaded {
             counted: vec![0; anabranch_policy::reasons().len()],
             reached: BTreeMap::new(),
             devices: Map::Array(MapData::from_pin(maps.join("devices"))?).try_into()?,
-            flows: [plane.take_map("embryos")?, plane.take_map("flows")?],
+            flows: plane.take_map("flows")?,
             prefixes: Map::LruHashMap(MapData::from_pin(maps.join("prefixes"))?).try_into()?,
             ambient: plane.take_map(".bss")?,
             told: Ambient {
@@ -152,9 +151,9 @@ impl Loaded {
 
     // ---- what the programs know
 
-    /// One entry of a flow, in whichever table it is.
+    /// One entry of a flow.
     pub fn entry(&self, key: &FlowKey) -> Option<Flow> {
-        self.flows.iter().find_map(|table| table.get(key, 0).ok())
+        self.flows.get(key, 0).ok()
     }
 
     /// What flows have told of the prefix of a server.

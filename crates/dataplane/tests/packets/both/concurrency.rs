@@ -96,6 +96,54 @@ fn packets_of_the_same_flows_on_two_cpus_beside_sweeps_leave_balanced_books() {
     assert_balanced(&mut rig);
 }
 
+/// With a share of one, a SYN of the host evicts its embryo before, while another CPU confirms that.
+#[test]
+fn an_embryo_that_is_confirmed_while_another_takes_its_place_is_counted_once() {
+    const LAGS: u32 = 101;
+    const STEP: Duration = Duration::from_nanos(50);
+    const STEPS: u32 = 97;
+    let Some(cpus) = two_cpus() else { return };
+    let mut rig = Rig::new();
+    rig.install(&round_robin(0b01));
+    rig.role_of_link(0);
+    rig.set(|s| s.embryos_per_host = 1);
+    let [mut first, mut second] = [rig.another_plane(), rig.another_plane()];
+    let [began, flooded] = [0; 2].map(AtomicU32::new);
+    let mut confirmed = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_to(cpus[1]);
+            for round in 1..=ROUNDS {
+                let remote = SocketAddr::new(internet_host(round), 80);
+                let syn = tcp(client(1024), remote, "S", round, 0).frame();
+                until_told(&began, round);
+                (0..round % LAGS).for_each(|_| std::hint::spin_loop());
+                second.run("lan", &syn, 1).unwrap();
+                flooded.store(round, Ordering::Release);
+            }
+        });
+        pin_to(cpus[0]);
+        let interrupt = Interrupt::new();
+        for round in 1..=ROUNDS {
+            let packets = short_connection(LOCAL_ISN + (round << 4));
+            let [syn, answer, segment, request, end] = packets;
+            first.run("lan", &syn, 1).unwrap();
+            first.run("wan", &answer, 1).unwrap();
+            interrupt.come_after(STEP * (round % STEPS));
+            began.store(round, Ordering::Release);
+            first.run("lan", &segment, 1).unwrap();
+            until_told(&flooded, round);
+            let left = read(&first.run("lan", &request, 1).unwrap().packet);
+            confirmed += u32::from(left.ip.source == EXTERNAL[0]);
+            first.run("lan", &end, 1).unwrap();
+        }
+    });
+    let evicted = rig.sweep().evicted;
+    println!("{confirmed} of {ROUNDS} confirmed, {evicted} embryos evicted");
+    assert!((ROUNDS / 100..ROUNDS).contains(&confirmed));
+    assert_balanced(&mut rig);
+}
+
 /// Everything runs out, and then nothing is left of any flow.
 fn assert_balanced(rig: &mut Rig) {
     rig.set(|s| set_timers(s, 0));
