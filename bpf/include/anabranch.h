@@ -118,8 +118,16 @@ struct ab_host_key {
 /* An embryo's place among those of its host. The value is its LAN key. */
 struct ab_embryo_key {
 	__u32 host;
-	__u32 number;
+	__u32 number; /* or AB_UNORDERED */
 };
+
+/*
+ * A few embryos of a host have no place in the order, and never make room: to give and to take places is a good part of what a
+ * connection costs, and who opens no flood needs none. By their ids hosts share so many counts. Those of all counts together are
+ * at most the embryos of one host more. Where devices have shares all have a place.
+ */
+#define AB_UNORDERED 0xffffffff
+#define AB_UNORDERED_HOSTS 128
 
 /* ---- what user space tells the programs ---- */
 

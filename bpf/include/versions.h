@@ -12,6 +12,7 @@
 	X(flows, 11)                                                                                                   \
 	X(permissions, 6)                                                                                              \
 	X(embryo_order, 5)                                                                                             \
+	X(unordered, 11)                                                                                               \
 	X(hosts, 5)                                                                                                    \
 	X(sessions, 8)                                                                                                 \
 	X(endpoints, 5)                                                                                                \

@@ -10,7 +10,7 @@
 
 #include "../policy/tries.h"
 #include "addr.h"
-#include "maps.h"
+#include "former.h"
 #include "parse.h"
 #include "stats.h"
 
@@ -41,7 +41,7 @@ static __always_inline int retire_try(const struct ab_flow_key *lan_key, const s
 	struct ab_loser loser = { .isn = lan->tcp.isn, .class = lan->class };
 	if (!make_try_key(&key, lan_key, lan, link))
 		return 0;
-	const struct ab_flow *entry = bpf_map_lookup_elem(&flows, &key);
+	const struct ab_flow *entry = find_entry(&key);
 	if (!entry || entry->state & AB_STATE_CONFIRMED || entry->other_port != lan_key->local_port ||
 	    !is_same_addr(&entry->other_local, &lan_key->local))
 		return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The order of a host's embryos: each has the next number of its host, and an entry in `embryo_order` for as long as it is one.
- * At its share a host's oldest makes room, in a step or two; no other host's ever does.
+ * The order of a host's embryos: all but a few have the next number of their host, and an entry in `embryo_order` for as long as
+ * they are embryos. At its share a host's oldest makes room, in a step or two; no other host's ever does.
  */
 #ifndef ANABRANCH_EMBRYO_H
 #define ANABRANCH_EMBRYO_H
@@ -72,23 +72,48 @@ __noinline int evict_oldest(struct ab_host *host, __u32 steps)
 	return e.evicted;
 }
 
-/* Gives the embryo of s->lan_key its place, before it is in the table. 0 if there is no room for that. */
-static __always_inline int enqueue_embryo(struct ab_scratch *s, struct ab_host *host, __u32 share)
+/* Counts an embryo among at most `limit` without a place. Whether it did. */
+static __always_inline int stays_unordered(__u32 host, __u32 limit)
 {
-	struct ab_embryo_key place = { .host = host->id };
-	place.number = __sync_fetch_and_add(&host->embryo_head, 1);
-	if (place.number - host->embryo_tail >= share)
+	__u32 *count = unordered_of(host);
+	if (!count || *count >= limit)
+		return 0;
+	if (__sync_fetch_and_add(count, 1) < limit)
+		return 1;
+	__sync_fetch_and_add(count, -1);
+	return 0;
+}
+
+/* The next number of the host, and room for it in its share. */
+static __always_inline __u32 next_embryo(struct ab_host *host, __u32 share)
+{
+	__u32 number = __sync_fetch_and_add(&host->embryo_head, 1);
+	if (number - host->embryo_tail >= share)
 		evict_oldest(host, 1);
+	return number;
+}
+
+/* Gives the embryo of s->lan_key its place in the host's share, of which so many need none, before it is in the table. 0 if there is
+ * no room for that. */
+static __always_inline int enqueue_embryo(struct ab_scratch *s, struct ab_host *host, __u32 share, __u32 unordered)
+{
+	struct ab_embryo_key place = { .host = host->id, .number = AB_UNORDERED };
+	int has_room = stays_unordered(place.host, unordered);
+	if (!has_room) {
+		place.number = next_embryo(host, share - unordered);
+		has_room = place.number != AB_UNORDERED &&
+			   !bpf_map_update_elem(&embryo_order, &place, &s->lan_key, BPF_ANY);
+	}
 	s->lan.host = place.host;
 	s->lan.embryo = place.number;
-	return !bpf_map_update_elem(&embryo_order, &place, &s->lan_key, BPF_ANY);
+	return has_room;
 }
 
 /* Takes that back. */
 static __always_inline void dequeue_embryo(const struct ab_scratch *s)
 {
 	struct ab_embryo_key place = { .host = s->lan.host, .number = s->lan.embryo };
-	bpf_map_delete_elem(&embryo_order, &place);
+	leave_place(&place);
 }
 
 #endif

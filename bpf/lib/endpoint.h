@@ -74,7 +74,7 @@ static __always_inline void leave_remote(const struct ab_flow_key *key)
 
 static __always_inline struct ab_flow *find_confirmed(const struct ab_flow_key *key)
 {
-	struct ab_flow *flow = AB_FIND(key, bpf_map_lookup_elem(&flows, key));
+	struct ab_flow *flow = find_flow(key);
 	return flow && flow->state & AB_STATE_CONFIRMED ? flow : NULL;
 }
 

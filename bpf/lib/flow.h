@@ -96,23 +96,6 @@ static __always_inline void make_other_key(struct ab_flow_key *other, const stru
 		name_remote(other, flow);
 }
 
-static __always_inline struct ab_flow *find_entry(const struct ab_flow_key *key)
-{
-	return bpf_map_lookup_elem(&flows, key);
-}
-
-/* What is not in the table may have to come over first. */
-static __always_inline struct ab_flow *find_missing(const struct ab_flow_key *key)
-{
-	return came_over(key) ? find_entry(key) : NULL;
-}
-
-static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
-{
-	struct ab_flow *flow = find_entry(key);
-	return flow ? flow : find_missing(key);
-}
-
 /* The flow of `p`. Not inlined: its key would stand in the frame below which flows are opened. */
 static __noinline struct ab_flow *find_again(const struct packet *p)
 {
@@ -169,6 +152,15 @@ static __always_inline __u32 unmark_entry(const struct ab_flow_key *lan_key, str
 		return before;
 	__sync_fetch_and_or(&lan->state, before & bits);
 	return 0;
+}
+
+/* Sets bits of the link entry of a flow, unless its memory is that flow's no more. */
+static __always_inline void mark_other(struct ab_flow *wan, const struct ab_flow_key *lan_key,
+				       const struct ab_flow *lan, __u32 bits)
+{
+	__u32 before = __sync_fetch_and_or(&wan->state, bits);
+	if (!is_other_of(wan, lan_key, lan))
+		__sync_fetch_and_and(&wan->state, before | ~bits);
 }
 
 /* Counts the end of a flow, once, whoever comes first. */
@@ -260,7 +252,7 @@ __noinline int confirm_flow(struct ab_flow *lan)
 	struct ab_flow *wan = find_other(&s->lan_key, lan, &s->wan_key);
 	if (!wan || !claim_embryo(&s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED, settled))
 		return 0;
-	__sync_fetch_and_or(&wan->state, AB_STATE_CONFIRMED | AB_STATE_REPLIED);
+	mark_other(wan, &s->lan_key, lan, AB_STATE_CONFIRMED | AB_STATE_REPLIED);
 	table_add(1, 0);
 	release_embryo(&place, device);
 	if (!is_mapping(s->lan_key.proto))

@@ -12,13 +12,6 @@
 #include "../include/former.h"
 #include "maps.h"
 
-/* What an expression finds under `key`, which may have to come over first. */
-#define AB_FIND(key, expression)                                                                                       \
-	({                                                                                                             \
-		struct ab_flow *found = expression;                                                                    \
-		found || !came_over(key) ? found : expression;                                                         \
-	})
-
 #ifdef AB_UPGRADES
 
 AB_MAP(upgrade, BPF_MAP_TYPE_ARRAY, 1, __u32, struct ab_upgrade, 0);
@@ -79,5 +72,22 @@ static __always_inline int came_over(const struct ab_flow_key *key)
 }
 
 #endif
+
+static __always_inline struct ab_flow *find_entry(const struct ab_flow_key *key)
+{
+	return bpf_map_lookup_elem(&flows, key);
+}
+
+/* What is not in the table may have to come over first. */
+static __always_inline struct ab_flow *find_missing(const struct ab_flow_key *key)
+{
+	return came_over(key) ? find_entry(key) : NULL;
+}
+
+static __always_inline struct ab_flow *find_flow(const struct ab_flow_key *key)
+{
+	struct ab_flow *flow = find_entry(key);
+	return flow ? flow : find_missing(key);
+}
 
 #endif

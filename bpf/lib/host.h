@@ -133,10 +133,26 @@ static __noinline void release_flow(const struct ab_flow_key *lan_key, const str
 		release_share(lan_key, lan);
 }
 
-/* An embryo has left its table: its place in the order is free, and its device has one less. */
+/* Embryos of hosts such as this that have no place in the order. */
+static __always_inline __u32 *unordered_of(__u32 host)
+{
+	__u32 index = host % AB_UNORDERED_HOSTS;
+	return bpf_map_lookup_elem(&unordered, &index);
+}
+
+static __always_inline void leave_place(const struct ab_embryo_key *place)
+{
+	__u32 *count = place->number == AB_UNORDERED ? unordered_of(place->host) : NULL;
+	if (count)
+		__sync_fetch_and_add(count, -1);
+	else
+		bpf_map_delete_elem(&embryo_order, place);
+}
+
+/* An embryo is one no more: its place is free, and its device has one less. */
 static __noinline void release_embryo(const struct ab_embryo_key *place, __u32 ifindex)
 {
-	bpf_map_delete_elem(&embryo_order, place);
+	leave_place(place);
 	struct ab_host *device = share_of_device(ifindex);
 	if (device)
 		__sync_fetch_and_add(&device->embryos, -1);

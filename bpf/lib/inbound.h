@@ -49,7 +49,7 @@ static __noinline void answer_mapping(struct ab_flow_key *wan_key, struct ab_flo
 	if (wan->state & AB_STATE_REPLIED)
 		confirm_flow(lan);
 	else
-		learn_reply(lan, wan);
+		learn_reply(&s->lan_key, lan, wan);
 }
 
 static __always_inline void learn_progress(struct ab_flow *flow, const struct packet *p, struct ab_traffic *t,

@@ -12,6 +12,7 @@
 AB_MAP(flows, BPF_MAP_TYPE_HASH, 2, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
 AB_MAP(permissions, BPF_MAP_TYPE_HASH, 1, struct ab_flow_key, struct ab_flow, BPF_F_NO_PREALLOC);
 AB_MAP(embryo_order, BPF_MAP_TYPE_HASH, 1, struct ab_embryo_key, struct ab_flow_key, 0);
+AB_MAP(unordered, BPF_MAP_TYPE_ARRAY, AB_UNORDERED_HOSTS, __u32, __u32, 0);
 AB_MAP(hosts, BPF_MAP_TYPE_HASH, 1, struct ab_host_key, struct ab_host, BPF_F_NO_PREALLOC);
 
 /*

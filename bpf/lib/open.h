@@ -293,11 +293,13 @@ static __always_inline int has_device_room(const struct ab_settings *set, const 
 	       evict_oldest(o->host, ROOM_STEPS);
 }
 
-/* Whether the embryo of s->lan_key has a place among its host's; where all hosts together have too many, one of its own goes. */
-static __always_inline int has_place(struct ab_scratch *s, const struct ab_settings *set, struct ab_host *host)
+/* Whether the embryo of s->lan_key has a place among its host's; where all hosts together have too many, one of its own goes. That
+ * may be any of them where devices have shares, too, so there all are in the order. */
+static __always_inline int has_place(struct ab_scratch *s, const struct ab_settings *set, const struct opener *o)
 {
-	return enqueue_embryo(s, host, set->embryos_per_host) ||
-	       (evict_oldest(host, ROOM_STEPS) && enqueue_embryo(s, host, set->embryos_per_host));
+	__u32 share = set->embryos_per_host, unordered = o->device ? 0 : share / AB_UNORDERED_HOSTS;
+	return enqueue_embryo(s, o->host, share, unordered) ||
+	       (evict_oldest(o->host, ROOM_STEPS) && enqueue_embryo(s, o->host, share, unordered));
 }
 
 /* Inserts the LAN entry, whose link entry is there. 0, OPENED_ELSEWHERE, or the reason why not. */
@@ -307,7 +309,7 @@ static __noinline int enter_embryo(struct ab_scratch *s, const struct ab_setting
 	s->lan.other_port = s->wan_key.local_port;
 	s->lan.state |= ab_trace(&s->lan_key) | (o->device ? AB_STATE_SHARED : 0) |
 			(s->opening.is_classed ? AB_STATE_CLASSED : 0);
-	if (has_place(s, set, o->host)) {
+	if (has_place(s, set, o)) {
 		error = bpf_map_update_elem(&flows, &s->lan_key, &s->lan, BPF_NOEXIST);
 		if (!error)
 			return 0;

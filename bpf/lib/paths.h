@@ -117,7 +117,7 @@ static long learn_nth_silence(__u32 i, struct silence *silence)
 	__u32 one = ab_tries_at(silence->lan->tcp.tries, i);
 	if (!s || !one || !make_try_key(&s->rival_key, &s->lan_key, silence->lan, ab_try_link(one)))
 		return 0;
-	struct ab_flow *wan = bpf_map_lookup_elem(&flows, &s->rival_key);
+	struct ab_flow *wan = find_entry(&s->rival_key);
 	if (wan)
 		learn_silence_of(silence, wan, ab_try_link(one));
 	return 0;

@@ -20,7 +20,8 @@ static __always_inline void make_permission_key(struct ab_flow_key *key, const s
 
 static __always_inline struct ab_flow *find_permission(const struct ab_flow_key *key)
 {
-	return AB_FIND(key, bpf_map_lookup_elem(&permissions, key));
+	struct ab_flow *permission = bpf_map_lookup_elem(&permissions, key);
+	return permission || !came_over(key) ? permission : bpf_map_lookup_elem(&permissions, key);
 }
 
 static __always_inline int is_granted_to(const struct ab_flow *permission, const struct ab_flow *mapping)

@@ -159,11 +159,11 @@ static long yield_port(__u32 attempt, __u32 *yielded)
 	if (!s || !set)
 		return 1;
 	s->wan_key.local_port = bpf_htons(next_port(set, s, attempt));
-	const struct ab_flow *wan = bpf_map_lookup_elem(&flows, &s->wan_key);
+	const struct ab_flow *wan = find_entry(&s->wan_key);
 	if (!wan)
 		return 0;
 	make_other_key(&s->evicted_lan_key, &s->wan_key, wan);
-	const struct ab_flow *lan = bpf_map_lookup_elem(&flows, &s->evicted_lan_key);
+	const struct ab_flow *lan = find_entry(&s->evicted_lan_key);
 	if (!lan || !(lan->state & AB_STATE_CLOSED) || !is_other_of(lan, &s->wan_key, wan))
 		return 0;
 	forget_evicted();

@@ -173,9 +173,10 @@ static __always_inline int answers_challenge(const struct packet *p, const struc
 }
 
 /* The remote end answered: the LAN entry learns it, so that what the host sends next confirms the flow. */
-static __always_inline void learn_reply(struct ab_flow *lan, struct ab_flow *wan)
+static __always_inline void learn_reply(const struct ab_flow_key *lan_key, struct ab_flow *lan, struct ab_flow *wan)
 {
-	learn_state(lan, AB_STATE_REPLIED);
+	if (!(lan->state & AB_STATE_REPLIED))
+		mark_entry(lan_key, lan, AB_STATE_REPLIED);
 	learn_state(wan, AB_STATE_REPLIED);
 }
 
@@ -193,13 +194,13 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 	if (wan->state & AB_STATE_ROUTED) {
 		if (!(wan->state & AB_STATE_REPLIED) && answers_syn(p, lan))
 			learn_answer(p, wan, lan->link);
-		learn_reply(lan, wan);
+		learn_reply(&lan_key, lan, wan);
 		return 0;
 	}
 	/* The same, but whoever pretends to have begun knows no number of the host's. */
 	if (wan->state & AB_STATE_OUTSIDE) {
 		if (!(p->tcp_flags & TCP_SYN) && is_behind_syn(p->ack, lan))
-			learn_reply(lan, wan);
+			learn_reply(&lan_key, lan, wan);
 		return 0;
 	}
 	if (ab_waits(lan->tcp.tries))
@@ -221,7 +222,7 @@ static __noinline int follow_handshake_in(struct packet *p, struct ab_flow *wan,
 		if (answer == AB_ANSWER_FIRST)
 			learn_answer(p, wan, lan->link);
 		if (answer == AB_ANSWER_FIRST || answer == AB_ANSWER_AGAIN)
-			learn_reply(lan, wan);
+			learn_reply(&lan_key, lan, wan);
 	}
 	return wan->state & AB_STATE_REPLIED ? 0 : AB_REASON_BAD_HANDSHAKE;
 }

@@ -44,9 +44,16 @@ pub const ENTRIES_PER_FLOW: u32 = 4;
 /// The LAN's entry and one on each link that was tried (`bpf/policy/tries.h`).
 pub const ENTRIES_PER_EMBRYO: u32 = 5;
 
+/// Entries of the embryos that the order holds, and of those that need no place there: at most half as many
+/// (`AB_UNORDERED_HOSTS`, as a host's share is half of all).
+fn embryo_entries(embryos_max: u32) -> u32 {
+    let all = embryos_max.saturating_add(embryos_max / 2);
+    all.saturating_mul(ENTRIES_PER_EMBRYO)
+}
+
 /// Entries of the table of flows.
 fn flow_entries(sizes: Sizes) -> u32 {
-    let embryos = sizes.embryos_max.saturating_mul(ENTRIES_PER_EMBRYO);
+    let embryos = embryo_entries(sizes.embryos_max);
     let confirmed = sizes.flows_max.saturating_mul(ENTRIES_PER_FLOW);
     confirmed.max((confirmed / 2).saturating_add(embryos))
 }
@@ -54,7 +61,7 @@ fn flow_entries(sizes: Sizes) -> u32 {
 /// Confirmed flows that the table pinned in `pins` was made for.
 pub fn flows_max(pins: &Path) -> Result<u32, Error> {
     let entries = max_entries(pins, "flows")?;
-    let embryos = max_entries(pins, "embryo_order")?.saturating_mul(ENTRIES_PER_EMBRYO);
+    let embryos = embryo_entries(max_entries(pins, "embryo_order")?);
     let beside_embryos = entries.saturating_sub(embryos) / (ENTRIES_PER_FLOW / 2);
     Ok((entries / ENTRIES_PER_FLOW).min(beside_embryos))
 }

@@ -562,6 +562,15 @@ impl Rig {
             .collect()
     }
 
+    /// Embryos that have a place in the order of their host, and those that have none.
+    pub fn ordered(&self) -> (usize, u32) {
+        let order = Map::HashMap(self.pinned("embryo_order"));
+        let order: HashMap<_, [u32; 2], abi::FlowKey> = order.try_into().unwrap();
+        let unordered: Array<_, u32> = Map::Array(self.pinned("unordered")).try_into().unwrap();
+        let counts = unordered.iter().map(|count| count.unwrap());
+        (order.keys().count(), counts.sum())
+    }
+
     /// Another handle on the same gateway, for another thread.
     pub fn another_plane(&self) -> Gateway {
         let (plane, adopted) = Gateway::open(&self.pins, small()).unwrap();

@@ -35,9 +35,10 @@ const RIVAL_MARK: u32 = 0xae00_0000;
 /// More than any transcript opens: what the tables do when they are full has no counterpart in the simulator.
 const ENTRIES: u32 = 4096;
 /// What the programs learn.
-const STATE: [&str; 12] = [
+const STATE: [&str; 13] = [
     "flows",
     "embryo_order",
+    "unordered",
     "hosts",
     "sessions",
     "losers",

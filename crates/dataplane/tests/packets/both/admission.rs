@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_core::DataPlane;
 use anabranch_dataplane::{Route, Sizes, Verdict};
+use anabranch_policy::abi;
 
 use super::*;
 
@@ -60,6 +61,51 @@ fn invented_network_cards_cost_newcomers_their_place_and_nobody_else() {
     rig.connect(client(4001), server(80));
     let newcomer = tcp(host(3, 4000), server(80), "S", LOCAL_ISN, 0);
     assert_eq!(rig.lan_sends(&newcomer.frame()).reason, "refused-hosts");
+}
+
+#[test]
+fn where_all_hosts_have_too_many_embryos_who_opens_one_gives_one_of_its_own() {
+    const EMBRYOS: u32 = 64;
+    let mut rig = Rig::sized(Sizes {
+        embryos_max: EMBRYOS,
+        hosts_max: 16,
+        ..small()
+    });
+    let open = |rig: &mut Rig, card: u8, port| {
+        let syn = tcp(host(card, port), server(80), "S", LOCAL_ISN, 0).frame();
+        rig.lan_sends(&sent_by([2, 0, 0, 1, 0, card], syn)).reason
+    };
+    for i in 0..EMBRYOS as u16 {
+        assert_eq!(
+            open(&mut rig, 10 + (i % 4) as u8, 4000 + i),
+            "translated-out"
+        );
+    }
+    assert_eq!(open(&mut rig, 20, 4000), "refused-embryos");
+    assert_eq!(open(&mut rig, 10, 5000), "translated-out");
+    let there: Vec<_> = rig.flows().iter().map(|flow| flow.local.port()).collect();
+    let kept = (4001..4000 + EMBRYOS as u16).chain([5000]);
+    assert_eq!(there.len(), EMBRYOS as usize);
+    assert!(
+        kept.into_iter().all(|port| there.contains(&port)),
+        "{there:?}"
+    );
+}
+
+/// What is neither given nor taken back for a host's first few is for those behind them.
+#[test]
+fn a_hosts_share_of_embryos_is_the_same_with_those_that_no_order_holds() {
+    let mut rig = Rig::new();
+    let share = settings().embryos_per_host;
+    let unordered = share / abi::UNORDERED_HOSTS;
+    flood(&mut rig, unordered);
+    assert_eq!(rig.ordered(), (0, unordered));
+    flood(&mut rig, 3 * share);
+    assert_eq!(rig.ordered(), ((share - unordered) as usize, unordered));
+    assert_eq!(rig.embryos(), 2 * share as usize);
+    rig.set(|s| s.embryo_ns = 0);
+    rig.sweep_until(|rig, _| rig.flows().is_empty());
+    assert_eq!(rig.ordered(), (0, 0));
 }
 
 #[test]
@@ -139,8 +185,12 @@ fn ended_flows_give_their_ports_to_whom_finds_no_other() {
     rig.install(&round_robin(0b01));
     rig.set(|s| (s.port_min, s.port_max) = (2000, 2015));
     for port in 5000..5016 {
-        let ended = rig.connect(client(port), server(443));
-        let end = ended.say("R", LOCAL_ISN + 1, 0);
+        if port % 2 == 0 {
+            rig.connect(client(port), server(443));
+        } else {
+            rig.open(client(port), server(443));
+        }
+        let end = tcp(client(port), server(443), "R", LOCAL_ISN + 1, 0);
         rig.lan_sends(&end.frame()).sent("translated-out");
     }
     for port in 6000..6016 {
@@ -368,7 +418,10 @@ fn the_embryos_of_one_device_make_room_among_themselves() {
     });
     let elsewhere = SocketAddr::new(SITE.further_host(2), 4000);
     let waiting = rig.open(elsewhere, server(80));
+    rig.open(client(4000), server(80));
     flood(&mut rig, 10 * SHARE);
+    // Who has one of the device's gives it for the next, however few it has.
+    rig.open(client(4001), server(80));
     assert_eq!(rig.embryos(), 2 * (SHARE as usize + 1));
     rig.confirm(&waiting);
 }
