@@ -135,7 +135,7 @@ fn an_idle_host_whose_flow_is_forgotten_is_told_when_it_speaks() {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
-/// A connection from this end, whose SYN has this sequence number.
+/// A connection from this end, whose SYN has this sequence number. An earlier one of the end may wait for its last acknowledgement.
 fn connect_with(namespace: &Namespace, from: (IpAddr, u16), isn: u32) -> TcpStream {
     let connect = || -> std::io::Result<TcpStream> {
         let socket = Socket::new(domain(), Type::STREAM, None)?;
@@ -152,7 +152,15 @@ fn connect_with(namespace: &Namespace, from: (IpAddr, u16), isn: u32) -> TcpStre
         socket.connect_timeout(&SocketAddr::from((SERVER, 8080)).into(), PATIENCE / 2)?;
         Ok(socket.into())
     };
-    let stream = namespace.run(connect).unwrap().unwrap();
+    let mut connected = None;
+    eventually("the end is free", || {
+        connected = match namespace.run(connect).unwrap() {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => None,
+            other => Some(other.unwrap()),
+        };
+        connected.is_some()
+    });
+    let stream = connected.unwrap();
     patient(&stream);
     stream
 }
