@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anabranch_core::{ClassId, DataPlane, Family, LinkId};
 use anabranch_dataplane::{
@@ -22,7 +22,8 @@ use super::{LAN_DEVICE, LINKS, Network, address, external, ifindex, isp, wan_dev
 const MTU: u32 = 1500;
 /// As much room as connection tracking gets.
 const FLOWS_MAX: u32 = 1_048_576;
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// As the daemon does: what a sweep took, so many times, is until the next.
+const SWEEP_REST: u32 = 200;
 
 /// The gateway; its programs go with the value.
 pub struct Running {
@@ -54,10 +55,13 @@ pub fn start(network: &Network) -> Result<Running> {
         .gateway
         .run(|| open(&network.gateway, pins.path()))??;
     let thread = std::thread::spawn(move || {
-        while stopped.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let mut took = Duration::ZERO;
+        while stopped.recv_timeout(took * SWEEP_REST) == Err(RecvTimeoutError::Timeout) {
+            let begun = Instant::now();
             if let Err(error) = gateway.sweep() {
                 eprintln!("sweeping: {error}");
             }
+            took = begun.elapsed();
         }
         if let Err(error) = gateway.close() {
             eprintln!("closing the gateway: {error}");
