@@ -47,7 +47,7 @@ struct ab_flow_key {
 	__u8 proto;
 	__u8 side;
 	__u16 zero;
-};
+} __attribute__((aligned(8))); /* made for every packet: in words of 64 bits */
 
 /* Bits of ab_flow.state, set atomically. Of a flow's entries that of the LAN alone learns CLOSED, and has a trace of its key in
  * the upper half (policy/trace.h). */

@@ -26,12 +26,15 @@ static __always_inline int is_mapping(__u8 proto)
 static __always_inline void make_key(struct ab_flow_key *key, __u8 proto, __u8 side, const union ab_addr *local,
 				     __be16 local_port, const union ab_addr *remote, __be16 remote_port)
 {
-	__builtin_memset(key, 0, sizeof(*key));
 	key->local = *local;
 	key->local_port = local_port;
 	key->proto = proto;
 	key->side = side;
-	if (!is_mapping(proto)) {
+	key->zero = 0;
+	if (is_mapping(proto)) {
+		__builtin_memset(&key->remote, 0, sizeof(key->remote));
+		key->remote_port = 0;
+	} else {
 		key->remote = *remote;
 		key->remote_port = remote_port;
 	}
