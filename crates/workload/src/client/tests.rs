@@ -567,9 +567,10 @@ fn of_an_upload_that_breaks_only_what_was_taken_has_arrived() {
         ..
     } = transfers[0];
     assert_eq!((outcome.is_failure(), direction), (true, Direction::Up));
-    // What the server has read, and what its socket holds.
+    // What the server has read, less what its reset found not yet acknowledged (a delayed ACK: two segments of the
+    // loopback), and what its socket holds.
     assert!(
-        (TAKEN - 4096..TAKEN + 100_000_000).contains(&bytes),
+        (TAKEN - 200_000..TAKEN + 100_000_000).contains(&bytes),
         "{bytes}"
     );
 }

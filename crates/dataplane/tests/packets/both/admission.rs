@@ -92,7 +92,7 @@ fn where_all_hosts_have_too_many_embryos_who_opens_one_gives_one_of_its_own() {
     );
 }
 
-/// What is neither given nor taken back for a host's first few is for those behind them.
+/// Those that no order holds count in it.
 #[test]
 fn a_hosts_share_of_embryos_is_the_same_with_those_that_no_order_holds() {
     let mut rig = Rig::new();
