@@ -79,7 +79,7 @@ static __always_inline struct ab_flow *find_confirmed(const struct ab_flow_key *
 }
 
 /* The LAN entry of a live flow whose LAN endpoint is that of s->lan_key. Its key is s->endpoint_key. */
-static __noinline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s)
+static __always_inline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s)
 {
 	s->endpoint_key = s->lan_key;
 	struct ab_flow *flow = recall_remote(&s->endpoint_key) ? find_confirmed(&s->endpoint_key) : NULL;
@@ -87,7 +87,7 @@ static __noinline struct ab_flow *flow_of_lan_endpoint(struct ab_scratch *s)
 }
 
 /* The link entry of a flow whose external endpoint is local in s->endpoint_key, which becomes its key. */
-static __noinline struct ab_flow *flow_of_external_endpoint(struct ab_scratch *s)
+static __always_inline struct ab_flow *flow_of_external_endpoint(struct ab_scratch *s)
 {
 	return recall_remote(&s->endpoint_key) ? find_confirmed(&s->endpoint_key) : NULL;
 }

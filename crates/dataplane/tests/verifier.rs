@@ -36,8 +36,8 @@ const INSTRUCTIONS_MAX: u32 = 125_000;
 const INSTRUCTIONS_MAX_UPGRADING: u32 = 150_000;
 /// Leaves an eighth of what the kernel allows.
 const STACK_MAX: u32 = 448;
-/// What it allows.
-const STACK_MAX_UPGRADING: u32 = 512;
+/// Leaves one step of a frame.
+const STACK_MAX_UPGRADING: u32 = 480;
 /// Linux 6.1 adds frames up in steps of so many bytes; later kernels in smaller ones.
 const FRAME_STEP: u32 = 32;
 /// Three registers, which the kernel adds to the frame of a function that calls `bpf_loop`: after it has held the stack to
