@@ -14,7 +14,7 @@
 #include "reasons.h"
 
 /* Raised whenever a pinned map changes its shape, as versions.h tells. */
-#define AB_ABI_VERSION 11
+#define AB_ABI_VERSION 12
 
 enum ab_family {
 	AB_IPV4 = 0,
@@ -219,6 +219,9 @@ struct ab_settings {
 	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
 	__u32 routed; /* links without NAT, as bits at AB_LINK_PLACE: the addresses of the LAN are known beyond them */
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
+	/* 1: rules or tables of others may speak about what the LAN sends, so the kernel's routing is asked for each new flow. */
+	__u32 routes_kernel;
+	__u32 zero;
 };
 
 /* ---- what the programs tell user space ---- */

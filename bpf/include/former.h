@@ -61,6 +61,29 @@ struct ab_former_route {
 	union ab_addr via;
 };
 
+struct ab_former_settings {
+	__u64 tcp_established_ns;
+	__u64 tcp_transitory_ns;
+	__u64 udp_ns;
+	__u64 icmp_ns;
+	__u64 embryo_ns;
+	__u32 forwards_kernel;
+	__u32 quota_per_host;
+	__u32 flows_max;
+	__u16 port_min;
+	__u16 port_max;
+	__u16 ephemeral_min;
+	__u16 ephemeral_max;
+	__u32 udp_filter_open;
+	__u32 fallback_mark;
+	__u32 embryos_per_host;
+	__u32 flows_per_device;
+	__u32 embryos_per_device;
+	__u32 lan_sources_loose;
+	__u32 routed;
+	__u16 reserved[AB_RESERVED_MAX];
+};
+
 struct ab_former_choice {
 	__u32 dispatch;
 	__u32 load;

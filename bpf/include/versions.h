@@ -30,7 +30,7 @@
 	X(rules, 8)                                                                                                    \
 	X(classes, 8)                                                                                                  \
 	X(class_names, 8)                                                                                              \
-	X(settings, 5)                                                                                                 \
+	X(settings, 12)                                                                                                \
 	X(choice, 10)                                                                                                  \
 	X(consistent, 6)                                                                                               \
 	X(turn, 8)                                                                                                     \
@@ -43,7 +43,7 @@
 	X(devices, 9)                                                                                                  \
 	X(routes, 6)                                                                                                   \
 	X(traffic, 9)                                                                                                  \
-	X(reasons, 10)                                                                                                 \
+	X(reasons, 12)                                                                                                 \
 	X(gauges, 6)                                                                                                   \
 	X(table, 5)                                                                                                    \
 	X(sweeping, 5)                                                                                                 \

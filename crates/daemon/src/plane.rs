@@ -232,6 +232,8 @@ pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32, routed
         embryos_per_device: share_of_device(config, Sizes::default().embryos_max),
         lan_sources_loose: (nat.lan_sources == LanSources::Loose).into(),
         reserved: nat.reserved,
+        routes_kernel: 0,
+        zero: 0,
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anabranch_policy::abi::{
-    self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerLink, FormerRoute,
+    self, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerLink, FormerRoute, FormerSettings,
 };
 use anabranch_policy::{Family, session_word};
 use aya::{
@@ -100,6 +100,7 @@ impl Upgrade {
         self.convert_links()?;
         self.convert_routes()?;
         self.convert_reasons()?;
+        self.convert_settings()?;
         let former: Array<_, FormerChoice> = pinned_array(&self.former, "choice")?;
         let now = former.get(&0, 0).map_err(Error::map("choice"))?;
         let place = abi::choice_place(0, Family::V4);
@@ -139,6 +140,13 @@ impl Upgrade {
             set.map_err(Error::map("routes"))?;
         }
         Ok(())
+    }
+
+    fn convert_settings(&mut self) -> Result<(), Error> {
+        let former: Array<_, FormerSettings> = pinned_array(&self.former, "settings")?;
+        let former = former.get(&0, 0).map_err(Error::map("settings"))?;
+        let set = self.object.maps.settings.set(0, settings_of(&former), 0);
+        set.map_err(Error::map("settings"))
     }
 
     /// What the former programs count after this is not told.
@@ -289,6 +297,33 @@ fn route_of(former: &FormerRoute) -> abi::Route {
         zero: 0,
         ifindex: former.ifindex,
         via: former.via,
+    }
+}
+
+fn settings_of(former: &FormerSettings) -> abi::Settings {
+    abi::Settings {
+        tcp_established_ns: former.tcp_established_ns,
+        tcp_transitory_ns: former.tcp_transitory_ns,
+        udp_ns: former.udp_ns,
+        icmp_ns: former.icmp_ns,
+        embryo_ns: former.embryo_ns,
+        forwards_kernel: former.forwards_kernel,
+        quota_per_host: former.quota_per_host,
+        flows_max: former.flows_max,
+        port_min: former.port_min,
+        port_max: former.port_max,
+        ephemeral_min: former.ephemeral_min,
+        ephemeral_max: former.ephemeral_max,
+        udp_filter_open: former.udp_filter_open,
+        fallback_mark: former.fallback_mark,
+        embryos_per_host: former.embryos_per_host,
+        flows_per_device: former.flows_per_device,
+        embryos_per_device: former.embryos_per_device,
+        lan_sources_loose: former.lan_sources_loose,
+        routed: former.routed,
+        reserved: former.reserved,
+        routes_kernel: 0,
+        zero: 0,
     }
 }
 

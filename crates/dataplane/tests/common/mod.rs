@@ -39,6 +39,8 @@ pub fn settings() -> Settings {
         embryos_per_device: 0,
         lan_sources_loose: 0,
         reserved: [0; abi::RESERVED_MAX],
+        routes_kernel: 0,
+        zero: 0,
     }
 }
 

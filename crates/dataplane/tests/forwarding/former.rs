@@ -12,7 +12,7 @@ use std::{
 use anabranch_dataplane::{Settings, Sizes, attach};
 use anabranch_policy::abi::{
     self, Addr, FORMER_VERSION, FlowKey, FormerChoice, FormerDevice, FormerFlow, FormerLink,
-    FormerRoute,
+    FormerRoute, FormerSettings,
 };
 use anyhow::Context;
 use aya::{
@@ -56,7 +56,7 @@ fn load(folder: &Path, settings: Settings, sizes: Sizes) -> anyhow::Result<()> {
     for name in ["lan", "wan"] {
         classifier(&mut bpf, name)?.load()?;
     }
-    array(&mut bpf, "settings")?.set(0, settings, 0)?;
+    array(&mut bpf, "settings")?.set(0, settings_formerly(&settings), 0)?;
     array(&mut bpf, "choice")?.set(0, round_robin_formerly(), 0)?;
     tell_routes(&mut bpf)?;
     tell_devices(&mut bpf)?;
@@ -76,6 +76,31 @@ fn classifier<'a>(
 
 fn array<V: aya::Pod>(bpf: &mut Ebpf, name: &'static str) -> anyhow::Result<Array<MapData, V>> {
     Ok(bpf.take_map(name).context(name)?.try_into()?)
+}
+
+fn settings_formerly(now: &Settings) -> FormerSettings {
+    FormerSettings {
+        tcp_established_ns: now.tcp_established_ns,
+        tcp_transitory_ns: now.tcp_transitory_ns,
+        udp_ns: now.udp_ns,
+        icmp_ns: now.icmp_ns,
+        embryo_ns: now.embryo_ns,
+        forwards_kernel: now.forwards_kernel,
+        quota_per_host: now.quota_per_host,
+        flows_max: now.flows_max,
+        port_min: now.port_min,
+        port_max: now.port_max,
+        ephemeral_min: now.ephemeral_min,
+        ephemeral_max: now.ephemeral_max,
+        udp_filter_open: now.udp_filter_open,
+        fallback_mark: now.fallback_mark,
+        embryos_per_host: now.embryos_per_host,
+        flows_per_device: now.flows_per_device,
+        embryos_per_device: now.embryos_per_device,
+        lan_sources_loose: now.lan_sources_loose,
+        routed: now.routed,
+        reserved: now.reserved,
+    }
 }
 
 fn round_robin_formerly() -> FormerChoice {
