@@ -49,6 +49,12 @@ pub enum Request {
     },
     /// Reads the configuration again, like SIGHUP.
     Reload,
+    /// Ends the daemon; answered when the host is as it was.
+    Stop {
+        /// The data path goes on as it is, as after a crash; the next run takes it over.
+        #[serde(default)]
+        keep_forwarding: bool,
+    },
 }
 
 /// An order for a link.

@@ -17,6 +17,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, Type
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+use crate::log::Verbosity;
+
 /// Sends each flow by one of several internet links and measures which links deserve it
 #[derive(Debug, Parser)]
 #[command(name = "anabranch", version, max_term_width = 100, after_help = EXAMPLES)]
@@ -32,6 +34,7 @@ const EXAMPLES: &str = "Examples:
   anabranch demo                                 three links, real traffic, and one is cut
   anabranch check --config /etc/anabranch.toml   is it right, and this host as it says?
   anabranch run --config /etc/anabranch.toml     run the gateway
+  anabranch reload                               after a change of its configuration
   anabranch status                               links, rates, flows, dropped packets
   anabranch sim run scenarios/demo.toml          a scenario in virtual time
   anabranch experiment list                      published claims that can be run
@@ -46,11 +49,37 @@ pub enum Command {
     /// daemon that is killed leaves the packets flowing; the next one takes the flows over.
     #[command(after_help = "Examples:
   anabranch run --config /etc/anabranch.toml
-  kill -HUP $(pidof anabranch)                   read the configuration again")]
+  anabranch run --config /etc/anabranch.toml --log info,anabranch_daemon::probe=debug
+  kill -HUP $(pidof anabranch)                   read the configuration again, as `anabranch reload` does")]
     Run {
         /// TOML file with the LAN devices and the links
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// How much is told: off, error, warn, info, debug or trace, or PART=LEVEL with commas between
+        ///
+        /// Left out, ANABRANCH_LOG says so, then RUST_LOG; else it is info. Under systemd each line has its priority
+        /// and no time of its own.
+        #[arg(long, value_name = "LEVEL", value_parser = Verbosity::parse)]
+        log: Option<Verbosity>,
+    },
+    /// Have the daemon read its configuration again, without losing a packet
+    ///
+    /// Fails with exit code 2 if the file is refused: then nothing has changed.
+    Reload,
+    /// Stop the daemon and put the host back as it was
+    #[command(after_help = "Examples:
+  anabranch stop
+  anabranch stop --config /etc/anabranch.toml    but stay online if that file would be refused")]
+    Stop {
+        /// Leave the programs forwarding, without a daemon, if `check` refuses this file
+        ///
+        /// So a restart with a mistake takes nobody offline: the next start takes the flows over. Without a daemon that
+        /// is done already.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Unit of systemd that is being stopped: the file matters if it is restarted, not if it is stopped for good
+        #[arg(long, value_name = "NAME", requires = "config")]
+        unit: Option<String>,
     },
     /// Check a configuration, and the host against it; change nothing
     #[command(after_help = "Examples:

@@ -15,11 +15,7 @@ impl Daemon {
 
     /// Any answer but a refusal or a failure.
     pub fn ask(&mut self, request: &Request) -> anyhow::Result<Response> {
-        match self.0.call(request)? {
-            Response::Refused { message } => Err(BadInput::new(message).into()),
-            Response::Failed { message } => Err(anyhow!(message)),
-            response => Ok(response),
-        }
+        answered(self.0.call(request)?)
     }
 
     pub fn status(&mut self) -> anyhow::Result<Status> {
@@ -41,6 +37,15 @@ impl Daemon {
             links: status.links,
             classes: status.classes,
         })
+    }
+}
+
+/// Refusals and failures are errors.
+pub fn answered(response: Response) -> anyhow::Result<Response> {
+    match response {
+        Response::Refused { message } => Err(BadInput::new(message).into()),
+        Response::Failed { message } => Err(anyhow!(message)),
+        response => Ok(response),
     }
 }
 

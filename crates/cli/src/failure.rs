@@ -7,12 +7,13 @@ use anabranch_config::BadInput;
 use anabranch_daemon::Error;
 
 use crate::interrupt::{self, Interrupted};
+use crate::log;
 
 const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
 
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("anabranch: {}", line(error));
+    log::tell_error(&line(error));
     ExitCode::from(exit_code(error))
 }
 

@@ -17,6 +17,7 @@ mod control;
 mod demo;
 mod failure;
 mod interrupt;
+mod log;
 mod output;
 mod privilege;
 mod progress;
@@ -50,7 +51,11 @@ pub fn run<T: Into<OsString> + Clone>(
 fn dispatch(args: Args) -> anyhow::Result<()> {
     let instance = &args.instance;
     match args.command {
-        Command::Run { config } => commands::run::run(instance, &config),
+        Command::Run { config, log } => commands::run::run(instance, &config, log.as_ref()),
+        Command::Reload => commands::reload::run(instance),
+        Command::Stop { config, unit } => {
+            commands::stop::run(instance, config.as_deref(), unit.as_deref())
+        }
         Command::Check {
             config,
             explain: Some(flows),

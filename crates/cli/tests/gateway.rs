@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -701,4 +702,125 @@ fn what_is_wrong_stands_in_the_status_and_fails_its_check() {
         status["troubles"] == Value::Array(Vec::new())
     });
     ask(&mut lab, &["status", "--check"]).unwrap();
+}
+
+/// A service manager that has this kind of job for the unit.
+fn manager(folder: &Path, job: &str) -> PathBuf {
+    let script = format!("#!/bin/sh\necho '7 gateway.service {job} running'\n");
+    std::fs::write(folder.join("systemctl"), script).unwrap();
+    std::fs::set_permissions(
+        folder.join("systemctl"),
+        std::fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
+    folder.to_owned()
+}
+
+/// What the unit runs when it is reloaded and stopped.
+#[test]
+fn a_reload_and_a_restart_with_a_mistake_take_nobody_offline() {
+    let mut lab = lab("WSDM");
+    let path = lab.anabranch().unwrap().configuration();
+    let right = std::fs::read_to_string(&path).unwrap();
+    let wrong = right.replace("policy = \"WSDM\"", "policy = \"WDSM\"");
+    assert_ne!(right, wrong);
+    let says = "unknown policy WDSM";
+
+    std::fs::write(&path, &wrong).unwrap();
+    let instance = lab.anabranch().unwrap().instance().to_owned();
+    let folder = tempfile::tempdir().unwrap();
+    let unit = |lab: &Lab, words: &[&str], job: &str| {
+        let mut command = Command::new(BINARY);
+        let path = std::env::var("PATH").unwrap();
+        let manager = manager(folder.path(), job);
+        command
+            .args(words)
+            .args(["--instance", &instance])
+            .env("PATH", format!("{}:{path}", manager.display()));
+        let output = lab.gateway().run(|| command.output()).unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let file = path.to_str().unwrap();
+    let stop = ["stop", "--config", file, "--unit", "gateway.service"];
+
+    let (code, said) = unit(&lab, &["reload"], "");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains(says) && said.lines().count() == 1, "{said}");
+    assert_eq!(ask_json(&mut lab, &["status"])["policy"], "WSDM");
+
+    let (code, said) = unit(&lab, &stop, "restart");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(says), "{said}");
+    assert!(said.contains("packets go on as before"), "{said}");
+    assert!(ask(&mut lab, &["status"]).is_err(), "it has ended");
+    fetch(&lab);
+    let (code, said) = unit(&lab, &stop, "restart");
+    assert_eq!((code, said.as_str()), (Some(0), ""), "nothing to stop");
+
+    std::fs::write(&path, &right).unwrap();
+    let mut second = Second::start(&mut lab, &instance);
+    assert_eq!(second.wait_until_it_answers()["adopted"], true);
+
+    std::fs::write(&path, &wrong).unwrap();
+    let (code, said) = unit(&lab, &stop, "stop");
+    assert_eq!((code, said.as_str()), (Some(0), ""), "stopped for good");
+    let rules = lab.gateway().ip("rule").unwrap();
+    assert_eq!(rules.lines().count(), 3, "the host is as it was: {rules}");
+
+    std::fs::write(&path, &right).unwrap();
+    let mut third = Second::start(&mut lab, &instance);
+    assert_eq!(third.wait_until_it_answers()["adopted"], false);
+    let (code, said) = unit(&lab, &stop, "restart");
+    assert_eq!((code, said.as_str()), (Some(0), ""), "a right file");
+    let rules = lab.gateway().ip("rule").unwrap();
+    assert_eq!(rules.lines().count(), 3, "the host is as it was: {rules}");
+}
+
+#[test]
+fn the_log_has_priorities_in_the_journal_and_a_wrong_level_silences_nothing() {
+    let (host, _far) = bare_host();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("anabranch.toml");
+    std::fs::write(
+        &config,
+        "lan = [\"lan0\"]\nlink.fiber = { device = \"wan0\", gateway = \"192.0.2.1\" }\npolicy = \"rr\"\n",
+    )
+    .unwrap();
+    let instance = format!("log-{}", std::process::id());
+    let log = folder.path().join("log");
+    let run = |journal: bool, level: &str| {
+        let file = std::fs::File::create(&log).unwrap();
+        let stat = file.metadata().unwrap();
+        let mut command = Command::new(BINARY);
+        command
+            .args(["run", "--instance", &instance, "--config"])
+            .arg(&config)
+            .env("RUST_LOG", level)
+            .env_remove("ANABRANCH_LOG")
+            .stderr(file);
+        if journal {
+            let stream = format!("{}:{}", stat.dev(), stat.ino());
+            command.env("JOURNAL_STREAM", stream);
+        }
+        let mut process = host.spawn(command).unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        let said = || std::fs::read_to_string(&log).unwrap();
+        while !said().contains("forwarding") {
+            assert!(Instant::now() < deadline, "{}", said());
+            let ended = process.wait(Duration::from_millis(10)).unwrap();
+            assert!(ended.is_none(), "{}", said());
+        }
+        assert_eq!(process.terminate(DEADLINE).unwrap(), Exit::Code(0));
+        said()
+    };
+    let said = run(true, "banana");
+    let first = said.lines().next().unwrap();
+    let wanted = "<4>RUST_LOG=banana: not a level; allowed: off, error,";
+    assert!(first.starts_with(wanted), "{said}");
+    assert!(said.contains("\n<6>forwarding\n"), "{said}");
+    assert!(said.lines().all(|line| line.starts_with('<')), "{said}");
+    let said = run(false, "info");
+    assert!(said.contains("Z  INFO forwarding\n"), "{said}");
+    assert!(!said.contains('<'), "{said}");
 }

@@ -113,6 +113,11 @@ fn a_wrong_argument_has_exit_code_2_and_says_what_is_allowed() {
         (&["demo", "--seconds", "1"], "1 is not in 10..=3600"),
         (&["run"], "--config <FILE>"),
         (
+            &["run", "--config", "/none", "--log", "banana"],
+            "not a level; allowed: off, error, warn, info, debug, trace",
+        ),
+        (&["stop", "--unit", "x.service"], "--config <FILE>"),
+        (
             &["status", "--instance", "a/b"],
             "1 to 32 letters, digits, '-' and '_'",
         ),
@@ -132,6 +137,8 @@ fn a_question_without_a_daemon_says_how_to_start_one() {
         &["prefixes"],
         &["explain", "--from", "10.0.0.2", "--to", "192.0.2.1:80"],
         &["link", "up", "lte"],
+        &["reload"],
+        &["stop"],
     ] {
         let output = anabranch(&[words, &["--instance", "nobody"]].concat());
         let expected = "anabranch: /run/anabranch/nobody.sock: anabranch is not running here; start it with `anabranch run --config FILE`\n";

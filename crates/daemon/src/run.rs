@@ -42,12 +42,13 @@ pub fn run(config: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Err
 }
 
 async fn run_here(path: &Path, paths: &Paths, ready: impl FnOnce()) -> Result<(), Error> {
+    // First of all: a reload that is ordered during the start is done after it.
+    let signals = shell::signals()?;
     let config = Configuration::load(path)?;
     check_host(&config).await?;
     let lock = Lock::take(paths)?;
     let mut claims = Claims::take(paths, &config.devices())?;
     lock.tell();
-    let signals = shell::signals()?;
     match config {
         Configuration::Gateway(config) => {
             tell_warnings(&config);

@@ -9,6 +9,8 @@ pub mod flows;
 pub mod link;
 pub mod policies;
 pub mod prefixes;
+pub mod reload;
 pub mod run;
 pub mod scenario;
 pub mod status;
+pub mod stop;

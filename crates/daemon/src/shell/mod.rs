@@ -11,20 +11,21 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::control::{Call, Server};
 use crate::error::Error;
 use crate::notify::notify;
-use anabranch_api::Paths;
-use anabranch_api::Response;
+use anabranch_api::{Paths, Request, Response};
 
 pub(crate) use state::Shell;
 
 /// Rates are taken, and what failed is tried again.
 const TICK: Duration = Duration::from_secs(1);
 const CALLS_WAITING_MAX: usize = 16;
+/// Ample for one short line to a socket of this machine.
+const ANSWER_WRITTEN: Duration = Duration::from_millis(50);
 
 /// What an instance is to the network: all that its loop owns. An error means that the data path cannot be spoken with; it
 /// goes on by itself.
@@ -113,11 +114,41 @@ pub(crate) async fn serve<R: Role>(
     notify("READY=1");
     let served = take_turns(&mut role, &mut requests, &mut signals).await;
     notify("STOPPING=1");
-    drop(server);
-    served?;
-    role.close().await?;
-    tracing::info!("stopped; the host is as it was");
+    // Whoever asks from here on hears that the daemon is stopping.
+    drop(requests);
+    let end = served?;
+    if end.keep_forwarding {
+        tracing::warn!(
+            "stopped, by order without a change: the programs go on forwarding, and the next start takes them over"
+        );
+    } else {
+        role.close().await?;
+        tracing::info!("stopped; the host is as it was");
+    }
+    end.answer(server).await;
     Ok(())
+}
+
+/// How an instance ends.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// The data path stays as it is, as after a crash.
+    keep_forwarding: bool,
+    /// Who asked for it by the control socket.
+    reply: Option<oneshot::Sender<Response>>,
+}
+
+impl End {
+    /// Another task writes the answer.
+    async fn answer(self, server: Server) {
+        if self
+            .reply
+            .is_some_and(|reply| reply.send(Response::Done).is_ok())
+        {
+            tokio::time::sleep(ANSWER_WRITTEN).await;
+        }
+        drop(server);
+    }
 }
 
 /// What `systemctl status` shows in a line.
@@ -141,7 +172,7 @@ pub(crate) async fn take_turns<R: Role>(
     role: &mut R,
     calls: &mut mpsc::Receiver<Call>,
     signals: &mut mpsc::Receiver<Signal>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<End> {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = String::new();
@@ -150,10 +181,13 @@ pub(crate) async fn take_turns<R: Role>(
         tokio::select! {
             signal = signals.recv() => match signal {
                 Some(Signal::Reload) => drop(role.reload().await?),
-                Some(Signal::Stop) | None => return Ok(()),
+                Some(Signal::Stop) | None => return Ok(End::default()),
             },
             taken_in = role.event() => taken_in?,
-            Some(call) = calls.recv() => role.answer(call).await?,
+            Some((request, reply)) = calls.recv() => match request {
+                Request::Stop { keep_forwarding } => return Ok(End { keep_forwarding, reply: Some(reply) }),
+                request => role.answer((request, reply)).await?,
+            },
             _ = tick.tick() => {
                 role.tick()?;
                 tell_manager(status_line(role), &mut told);

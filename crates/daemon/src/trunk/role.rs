@@ -405,6 +405,8 @@ impl<P: Plane, S: Surroundings> Role for TrunkRole<P, S> {
                 }
             }
             Request::Reload => self.reload().await?,
+            // The shell's, before it comes here.
+            Request::Stop { .. } => Response::Done,
             Request::Flows { .. }
             | Request::Prefixes { .. }
             | Request::Explain { .. }
