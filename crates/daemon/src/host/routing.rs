@@ -21,16 +21,16 @@ use anabranch_core::rules::OwnTraffic;
 use anabranch_core::{ClassId, Family};
 use anabranch_policy::PerFamily;
 use anyhow::Context;
-use futures_util::TryStreamExt;
 use netlink_packet_route::route::{
     RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
 use netlink_packet_route::{AddressFamily, IpProtocol};
-use rtnetlink::{IpVersion, RouteMessageBuilder};
+use rtnetlink::RouteMessageBuilder;
 
 use super::ids::{Ids, PROTOCOL};
 use crate::config::Config;
+use crate::observe::rules::MAIN_PRIORITY;
 use crate::observe::{Desired, Netlink, Prefix, TABLE_MAIN};
 use crate::plane::{LinkId, LinkPath};
 use crate::slots::Slots;
@@ -42,8 +42,6 @@ const HALVES: [Ipv6Addr; 2] = [
     Ipv6Addr::UNSPECIFIED,
     Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 0),
 ];
-/// Where the kernel has its rule for the main table.
-const MAIN_PRIORITY: u32 = 32_766;
 
 /// What a rule looks at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -340,12 +338,7 @@ async fn present_rules(
     netlink: &Netlink,
     family: Family,
 ) -> anyhow::Result<Vec<RuleMessage>> {
-    let version = match family {
-        Family::V4 => IpVersion::V4,
-        Family::V6 => IpVersion::V6,
-    };
-    let rules = netlink.handle.rule().get(version).execute();
-    let mut rules: Vec<RuleMessage> = rules.try_collect().await.context("list routing rules")?;
+    let mut rules = netlink.rules(family).await?;
     let ours = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
     rules.retain(|message| message.attributes.contains(&ours));
     let former = ids.former_rules();

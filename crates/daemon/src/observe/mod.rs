@@ -15,8 +15,9 @@ mod lease;
 mod netlink;
 mod prefix;
 mod routed;
+pub mod rules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 use anabranch_core::{self as core, Family, LinkState, Reach};
@@ -26,6 +27,7 @@ pub use carrier::Running;
 pub use netlink::{Monitor, Netlink};
 pub use prefix::Prefix;
 pub use routed::remarks as routed_remarks;
+use rules::{ForeignRule, LanSide, OfLan};
 
 use crate::config::{Config, Inbound, Link};
 use crate::error::BadInput;
@@ -46,6 +48,8 @@ pub struct Snapshot {
     pub devices: BTreeMap<String, Device>,
     /// Of all tables.
     pub routes: Vec<HostRoute>,
+    /// Of others, in the order in which the kernel looks at them.
+    pub rules: Vec<ForeignRule>,
 }
 
 /// A network device.
@@ -257,6 +261,10 @@ pub struct Desired {
     pub routes: Vec<Route>,
     /// LAN devices that the host does not have.
     pub absent_lan: Vec<String>,
+    /// Routing rules of others.
+    pub rules: Vec<ForeignRule>,
+    /// Some of them may speak of packets of the LAN.
+    pub ask_kernel: bool,
 }
 
 impl Desired {
@@ -273,8 +281,12 @@ impl Desired {
         let images = delegated::images(config, slots, &links, &routes);
         routes.extend(images);
         routes.sort_by_key(|route| route.prefix);
+        let ask_kernel =
+            rules_of_lan(config, host, &routes).any(|(_, of_lan)| of_lan == OfLan::Maybe);
         Self {
             links,
+            rules: host.rules.clone(),
+            ask_kernel,
             routes,
             attachments: attachments(&roles, host),
             absent_lan: config
@@ -424,6 +436,27 @@ fn overlap(config: &Config, wan: &Device, host: &Snapshot, family: Family) -> Op
                 lan: l.network(),
                 device: name.clone(),
             })
+    })
+}
+
+/// What each rule of others has to do with packets of the LAN.
+pub fn rules_of_lan<'a>(
+    config: &Config,
+    host: &'a Snapshot,
+    routes: &[Route],
+) -> impl Iterator<Item = (&'a ForeignRule, OfLan)> {
+    let devices: BTreeSet<String> = config.lan.iter().cloned().collect();
+    let networks: Vec<Prefix> = routes
+        .iter()
+        .filter(|route| matches!(route.verdict, Verdict::Lan { .. }))
+        .map(|route| Prefix::new(route.prefix.0, route.prefix.1))
+        .collect();
+    host.rules.iter().map(move |rule| {
+        let lan = LanSide {
+            devices: &devices,
+            networks: &networks,
+        };
+        (rule, rule.of_lan(lan))
     })
 }
 

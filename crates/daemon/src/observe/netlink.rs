@@ -29,7 +29,7 @@ const QUIET: Duration = Duration::from_millis(20);
 /// A host whose routes never rest is looked at this often all the same.
 const BURST_MAX: Duration = Duration::from_millis(200);
 /// Not there on a kernel without IPv6, which would tell of other families instead.
-const IPV6: &str = "/proc/sys/net/ipv6";
+pub(super) const IPV6: &str = "/proc/sys/net/ipv6";
 const GROUPS: [MulticastGroup; 7] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
@@ -98,7 +98,12 @@ impl Netlink {
         for (name, device) in &mut devices {
             device.resolvers = lease::resolvers(Path::new("/"), name, device, &names);
         }
-        Ok(Snapshot { devices, routes })
+        let rules = self.foreign_rules().await?;
+        Ok(Snapshot {
+            devices,
+            routes,
+            rules,
+        })
     }
 
     /// Routes of all tables; none of a family that the kernel does not have.

@@ -107,6 +107,7 @@ pub(crate) fn host() -> Snapshot {
             .map(|(name, device)| (name.to_owned(), device))
             .collect(),
         routes,
+        rules: Vec::new(),
     }
 }
 

@@ -228,6 +228,7 @@ fn host() -> Snapshot {
             .map(|(name, device)| (name.to_owned(), device))
             .into(),
         routes: Vec::new(),
+        rules: Vec::new(),
     }
 }
 
