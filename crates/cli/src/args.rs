@@ -37,6 +37,7 @@ const EXAMPLES: &str = "Examples:
   anabranch reload                               after a change of its configuration
   anabranch status                               links, rates, flows, dropped packets
   anabranch sim run scenarios/demo.toml          a scenario in virtual time
+  anabranch lab neighbours                       beside DHCP clients, VPN, containers: is a flow lost?
   anabranch experiment list                      published claims that can be run
 
 Exit codes: 0 done, 1 failed, 2 the input has to change; nothing was done then, 130 interrupted.";
@@ -293,6 +294,29 @@ pub enum LabCommand {
   sudo anabranch lab attack udp --subject anabranch --rtt 100 --rate 50000 --verbose
   sudo anabranch lab attack --json attacks.json && jq '.rows[] | select(.flows_lost > 0)' attacks.json")]
     Attack(AttackArgs),
+    /// Run the gateway beside DHCP clients and other programs while links fail and leases change
+    ///
+    /// One box in namespaces, with real programs. Things happen in an order drawn from the seed; flows of everybody are kept
+    /// open and new ones opened all the time. Exits with 1 if a flow ends whose link did not fail, or a new one fails later
+    /// than two seconds after a failure. docs/lab-neighbours.md tells more.
+    #[command(after_help = "Examples:
+  sudo anabranch lab neighbours
+  sudo anabranch lab neighbours --seconds 120 --seed 7
+  sudo anabranch lab neighbours --json soak.json; jq '.losses' soak.json")]
+    Neighbours(NeighboursArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct NeighboursArgs {
+    /// How long things happen
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(10..=86_400))]
+    pub seconds: u32,
+    /// Draws the order of events; printed if left out
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Also write events, table and losses to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

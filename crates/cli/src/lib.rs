@@ -89,6 +89,9 @@ fn dispatch(args: Args) -> anyhow::Result<()> {
         Command::Lab {
             command: LabCommand::Attack(args),
         } => commands::attack::run(&args),
+        Command::Lab {
+            command: LabCommand::Neighbours(args),
+        } => commands::neighbours::run(&args),
         Command::Experiment { command } => match command {
             ExperimentCommand::List { json } => commands::experiment::list(json),
             ExperimentCommand::Run(args) => commands::experiment::run(&args),

@@ -12,6 +12,9 @@
 //!
 //! [`attack`] floods a gateway on a site of its own and tells what innocent hosts lost meanwhile.
 //!
+//! [`neighbours`] puts the gateway beside DHCP clients, containers, a VPN and other programs, has things happen to all of them, and
+//! tells whose flows were lost without cause.
+//!
 //! Nothing here touches the host's own namespace, its addresses or its sysctls. Everything needs root (CAP_NET_ADMIN
 //! and CAP_SYS_ADMIN) and says so in one line when it is missing.
 
@@ -19,6 +22,7 @@
 
 pub mod attack;
 mod daemon;
+pub mod neighbours;
 pub mod run;
 pub mod scenario;
 pub mod topology;

@@ -7,6 +7,7 @@ pub mod experiment;
 pub mod explain;
 pub mod flows;
 pub mod link;
+pub mod neighbours;
 pub mod policies;
 pub mod prefixes;
 pub mod reload;

@@ -1,0 +1,209 @@
+//! Who makes happen what the plan says, one thing at a time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_api::LinkState;
+use anabranch_workload::client::Stop;
+
+use super::flows::Ledger;
+use super::judge::{Event, Harm, Part};
+use super::plan::{Happening, NAMES, Step};
+use super::site::{CUSTOMER, Ground, Links, address_customer, until};
+use crate::daemon::Daemon;
+use crate::topology::Result;
+use anabranch_testbed::netns;
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// For another link to be in use before one is taken away.
+const OTHERS: Duration = Duration::from_secs(20);
+
+/// What an actor needs besides what it acts on.
+#[derive(Clone, Copy)]
+pub(super) struct Stage<'a> {
+    pub ground: &'a Ground,
+    pub ledger: &'a Ledger,
+    pub stop: &'a Stop,
+    /// Told of every event as it begins.
+    pub tell: &'a (dyn Fn(&str) + Sync),
+}
+
+/// When a happening had its effect, and when that was over.
+struct Effect {
+    done_ms: u64,
+    mended_ms: u64,
+    harm: Harm,
+}
+
+impl Stage<'_> {
+    /// Whether the run goes on after this time.
+    fn pause(&self, length: Duration) -> bool {
+        let end = Instant::now() + length;
+        while Instant::now() < end && !self.stop.is_ordered() {
+            thread::sleep(LOOK_AGAIN.min(end.saturating_duration_since(Instant::now())));
+        }
+        !self.stop.is_ordered()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.ledger.now_ms()
+    }
+
+    fn act(
+        &self,
+        steps: impl Iterator<Item = Step>,
+        mut carry_out: impl FnMut(&Step) -> Result<Effect>,
+    ) -> Result<()> {
+        for step in steps {
+            if !self.pause(Duration::from_millis(step.pause_ms)) {
+                break;
+            }
+            let begun_ms = self.now_ms();
+            let what = match step.what.lasts() {
+                true => format!("{} for {} ms", step.what, step.hold_ms),
+                false => step.what.to_string(),
+            };
+            (self.tell)(&format!("{:7.1} s  {what}", begun_ms as f64 / 1000.0));
+            let effect = carry_out(&step)?;
+            self.ledger.record().events.push(Event {
+                begun_ms,
+                done_ms: effect.done_ms,
+                mended_ms: effect.mended_ms,
+                what,
+                harm: effect.harm,
+            });
+        }
+        Ok(())
+    }
+
+    /// Does something, and undoes it after a while.
+    fn hold(
+        &self,
+        step: &Step,
+        harm: Harm,
+        begin: impl FnOnce() -> netns::Result<()>,
+        undo: impl FnOnce() -> netns::Result<()>,
+    ) -> Result<Effect> {
+        begin()?;
+        let done_ms = self.now_ms();
+        self.pause(Duration::from_millis(step.hold_ms));
+        undo()?;
+        Ok(Effect {
+            done_ms,
+            mended_ms: self.now_ms(),
+            harm,
+        })
+    }
+
+    fn at_once(&self, harm: Harm) -> Effect {
+        let now_ms = self.now_ms();
+        Effect {
+            done_ms: now_ms,
+            mended_ms: now_ms,
+            harm,
+        }
+    }
+}
+
+/// Carries out what happens to links and daemon until the order to stop.
+pub(super) fn act_on_links(
+    stage: Stage<'_>,
+    links: &mut Links,
+    steps: impl Iterator<Item = Step>,
+) -> Result<()> {
+    stage.act(steps, |step| happen_to_link(stage, links, step))
+}
+
+fn happen_to_link(stage: Stage<'_>, links: &mut Links, step: &Step) -> Result<Effect> {
+    let ground = stage.ground;
+    match step.what {
+        Happening::Carrier(link) => {
+            wait_for_another(stage, links, link);
+            let isp = &ground.isps[link];
+            let out = || isp.ip(&format!("link set {CUSTOMER} down")).map(drop);
+            let back = || {
+                isp.ip(&format!("link set {CUSTOMER} up"))?;
+                address_customer(link, isp)
+            };
+            stage.hold(step, Harm::Ends(Part::Link(link)), out, back)
+        }
+        Happening::Silence(link) => {
+            wait_for_another(stage, links, link);
+            let isp = &ground.isps[link];
+            let out = || isp.exec_with_input("nft", &["-f", "-"], SILENCE).map(drop);
+            let back = || {
+                isp.exec("nft", &["delete", "table", "netdev", "silence"])
+                    .map(drop)
+            };
+            stage.hold(step, Harm::Ends(Part::Link(link)), out, back)
+        }
+        Happening::LeaseRenewed(link) => {
+            links.renew(link, ground)?;
+            Ok(stage.at_once(Harm::Nothing))
+        }
+        Happening::LeaseChanged(link) => {
+            wait_for_another(stage, links, link);
+            let given = links.change_lease(link, ground)?;
+            until(&format!("{} has address {given}", NAMES[link]), || {
+                Ok(ground.present(link)? == Some(given) || stage.stop.is_ordered())
+            })?;
+            stage.ledger.set_address(link, given);
+            Ok(stage.at_once(Harm::Ends(Part::Link(link))))
+        }
+        Happening::DhcpClientRestarts(link) => {
+            links.restart_client(link, ground)?;
+            until(&format!("{} has its address again", NAMES[link]), || {
+                Ok(ground.present(link)?.is_some() || stage.stop.is_ordered())
+            })?;
+            Ok(stage.at_once(Harm::Interrupts(Part::Link(link))))
+        }
+        Happening::DhcpServerRestarts(link) => {
+            links.restart_server(link, ground)?;
+            Ok(stage.at_once(Harm::Nothing))
+        }
+        Happening::ShaperRestarts(link) => {
+            ground.shape(link)?;
+            Ok(stage.at_once(Harm::Nothing))
+        }
+        Happening::Reload => {
+            links.gateway.reload();
+            Ok(stage.at_once(Harm::Nothing))
+        }
+        Happening::Kill => {
+            links.gateway.kill()?;
+            links.gateway.restart(&ground.the_box)?;
+            Ok(stage.at_once(Harm::Nothing))
+        }
+    }
+}
+
+/// What a modem does that has lost its line: everything that comes, from either side, is lost, but for ARP and neighbour
+/// discovery.
+const SILENCE: &str = "table netdev silence {
+  chain from { type filter hook ingress device customer priority 0;
+    icmpv6 type { 133, 134, 135, 136 } accept
+    meta protocol { ip, ip6 } drop
+  }
+  chain to { type filter hook egress device customer priority 0;
+    icmpv6 type { 133, 134, 135, 136 } accept
+    meta protocol { ip, ip6 } drop
+  }
+}";
+
+/// Waits until some other link is in use, for a while: what has no alternative cannot fail over.
+fn wait_for_another(stage: Stage<'_>, links: &Links, link: usize) {
+    let end = Instant::now() + OTHERS;
+    while Instant::now() < end && !stage.stop.is_ordered() {
+        let status = Daemon::connect(links.gateway.instance()).and_then(|mut it| it.status());
+        let others = status.is_ok_and(|status| {
+            let up = |it: &&anabranch_api::LinkStatus| {
+                it.name != NAMES[link] && it.state == LinkState::Up
+            };
+            status.links.iter().find(up).is_some()
+        });
+        if others {
+            return;
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+}

@@ -1,0 +1,483 @@
+//! Where neighbours meet: one box with three links, and who stands beside the gateway in it.
+//!
+//! ```text
+//!                      ┌ wan0, lease by udhcpc ──── one ───┐
+//!  host ─ switch ─ lan0 box ─ wan1, lease by dhclient ── two ── internet
+//!                      └ wan2, static, HTB ─────── three ─┘
+//! ```
+//!
+//! Every ISP drops sources that are not its customer's (RFC 2827).
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_api::LinkState;
+use anabranch_scenario::{Families, Tcp};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::plan::{LINKS, NAMES};
+use crate::daemon::Daemon;
+use crate::topology::{Anabranch, LabError, Result, io_error, let_forward, settle, wan};
+use anabranch_testbed::netns::{self, Child, Namespace};
+
+pub(super) const LAN: &str = "lan0";
+pub(super) const BOX: &str = "192.168.1.1";
+/// Towards the box.
+pub(super) const CUSTOMER: &str = "customer";
+const SERVERS: u8 = 8;
+/// Of servers.
+pub(super) const PORT: u16 = 7;
+const READY: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(5);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// The last octet of what a lease gives, in turn.
+const LEASES: [u8; 2] = [50, 60];
+const STATIC: u8 = 2;
+
+/// Sets the address and the default route of a lease, as the script of Debian's udhcpc does, but for the file of
+/// resolvers, which is the host's.
+const UDHCPC_SCRIPT: &str = r#"#!/bin/sh
+case $1 in
+deconfig)
+    ip link set "$interface" up
+    ip -4 address flush dev "$interface" ;;
+bound | renew)
+    ip -4 address replace "$ip/$mask" dev "$interface"
+    ip -4 route replace default via "${router%% *}" dev "$interface" metric "$METRIC" ;;
+esac
+"#;
+
+/// The same in the words of dhclient-script(8).
+const DHCLIENT_SCRIPT: &str = r#"#!/bin/sh
+case $reason in
+PREINIT) ip link set "$interface" up ;;
+BOUND | RENEW | REBIND | REBOOT)
+    [ -z "$old_ip_address" ] || [ "$old_ip_address" = "$new_ip_address" ] || ip -4 address flush dev "$interface"
+    ip -4 address replace "$new_ip_address/24" dev "$interface"
+    ip -4 route replace default via "${new_routers%% *}" dev "$interface" metric "$METRIC" ;;
+EXPIRE | FAIL | RELEASE | STOP) ip -4 address flush dev "$interface" ;;
+TIMEOUT) exit 1 ;;
+esac
+exit 0
+"#;
+
+/// The network of a link: /24 and /64.
+pub(super) fn network(link: usize) -> ([u8; 3], Ipv6Addr) {
+    let v4 = [[203, 0, 113], [198, 51, 100], [198, 18, 2]][link];
+    let v6 = Ipv6Addr::new(0x2001, 0xdb8, 0xa + link as u16, 0, 0, 0, 0, 0);
+    (v4, v6)
+}
+
+/// Of a link, by its last octet.
+pub(super) fn address(link: usize, last: u8) -> Ipv4Addr {
+    let [a, b, c] = network(link).0;
+    Ipv4Addr::new(a, b, c, last)
+}
+
+fn address6(link: usize, last: u16) -> Ipv6Addr {
+    let [a, b, c, ..] = network(link).1.segments();
+    Ipv6Addr::new(a, b, c, 0, 0, 0, 0, last)
+}
+
+/// The link that an external address belongs to.
+pub(super) fn link_of(seen: IpAddr) -> Option<usize> {
+    (0..LINKS).find(|&link| match seen {
+        IpAddr::V4(seen) => seen.octets()[..3] == network(link).0,
+        IpAddr::V6(seen) => seen.segments()[..4] == network(link).1.segments()[..4],
+    })
+}
+
+/// The internet's servers, of both families.
+pub(super) fn servers() -> [Vec<SocketAddr>; 2] {
+    let v4 = |number| (Ipv4Addr::new(192, 0, 2, 10 + number), PORT).into();
+    let v6 = |number: u8| {
+        let last = 0x10 + u16::from(number);
+        (Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, last), PORT).into()
+    };
+    [
+        (0..SERVERS).map(v4).collect(),
+        (0..SERVERS).map(v6).collect(),
+    ]
+}
+
+/// What a link's address comes from.
+enum Access {
+    Leased {
+        server: Child,
+        client: Child,
+        /// Which of [`LEASES`] the server gives.
+        lease: usize,
+    },
+    Static,
+}
+
+/// A running site. Dropping it ends its processes, then removes its namespaces: in the order of the fields.
+pub(super) struct Site {
+    pub links: Links,
+    pub ground: Ground,
+}
+
+/// The namespaces, and what is in them from the beginning.
+pub(super) struct Ground {
+    directory: TempDir,
+    pub host: Namespace,
+    _switch: Namespace,
+    pub the_box: Namespace,
+    pub isps: Vec<Namespace>,
+    pub internet: Namespace,
+}
+
+/// The gateway, and who gives its links their addresses.
+pub(super) struct Links {
+    pub gateway: Anabranch,
+    accesses: Vec<Access>,
+}
+
+impl Site {
+    /// Builds everything and waits until every link has answered a probe.
+    pub fn build(binary: &Path) -> Result<Self> {
+        let ground = Ground::build()?;
+        let accesses = (0..LINKS).map(|link| give_access(link, &ground));
+        let accesses = accesses.collect::<Result<Vec<_>>>()?;
+        until("every link has an address", || {
+            let present: Result<Vec<_>> = (0..LINKS).map(|link| ground.present(link)).collect();
+            Ok(present?.iter().all(Option::is_some))
+        })?;
+        let gateway = Anabranch::start(&ground.the_box, binary, &configuration())?;
+        let site = Self {
+            links: Links { gateway, accesses },
+            ground,
+        };
+        until("every link up", || {
+            let status = Daemon::connect(site.links.gateway.instance())?.status()?;
+            Ok(status
+                .links
+                .iter()
+                .all(|link| link.state == LinkState::Up && link.probe.round_trip_ms.is_some()))
+        })?;
+        Ok(site)
+    }
+}
+
+impl Ground {
+    fn build() -> Result<Self> {
+        let directory = TempDir::with_prefix("anabranch-neighbours-")
+            .map_err(io_error("making a directory"))?;
+        let switch = namespace("switch")?;
+        let host = namespace("host")?;
+        let the_box = namespace("box")?;
+        let internet = namespace("internet")?;
+        lay_lan(&switch, &host, &the_box)?;
+        for server in servers().concat() {
+            internet.add_address("lo", server.ip(), host_bits(server.ip()))?;
+        }
+        let isps = (0..LINKS).map(|link| lay_link(link, &the_box, &internet));
+        let isps = isps.collect::<Result<Vec<_>>>()?;
+        let ground = Self {
+            directory,
+            host,
+            _switch: switch,
+            the_box,
+            isps,
+            internet,
+        };
+        ground.shape(LINKS - 1)?;
+        Ok(ground)
+    }
+
+    /// Shapes what leaves by a link, as SQM scripts do.
+    pub fn shape(&self, link: usize) -> Result<()> {
+        let device = wan(link);
+        let tc = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            self.the_box.exec("tc", &words).map(drop)
+        };
+        // A shaper is not changed in place: the old one goes, if there is one.
+        let _ = tc(&format!("qdisc del dev {device} root"));
+        tc(&format!(
+            "qdisc add dev {device} root handle 1: htb default 10"
+        ))?;
+        tc(&format!(
+            "class add dev {device} parent 1: classid 1:10 htb rate 50mbit burst 15k"
+        ))?;
+        Ok(())
+    }
+
+    /// The present IPv4 address of a link, if it has one.
+    pub fn present(&self, link: usize) -> Result<Option<IpAddr>> {
+        let report = self
+            .the_box
+            .ip(&format!("-json -4 address show dev {}", wan(link)))?;
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap_or_default();
+        let local = report[0]["addr_info"][0]["local"].as_str();
+        Ok(local.and_then(|local| local.parse().ok()))
+    }
+}
+
+impl Links {
+    /// Makes the client of a link ask for its address again.
+    pub fn renew(&mut self, link: usize, ground: &Ground) -> Result<()> {
+        match (link, &self.accesses[link]) {
+            (0, Access::Leased { client, .. }) => {
+                client.signal(Signal::SIGUSR1);
+                Ok(())
+            }
+            // dhclient has no signal for it; one that starts asks for the lease it remembers.
+            _ => self.restart_client(link, ground),
+        }
+    }
+
+    /// Has the server of a link give another address, and the client ask. Returns the address.
+    pub fn change_lease(&mut self, link: usize, ground: &Ground) -> Result<IpAddr> {
+        let Access::Leased { lease, .. } = &mut self.accesses[link] else {
+            unreachable!("link {link} has no lease");
+        };
+        *lease = 1 - *lease;
+        let given = address(link, LEASES[*lease]).into();
+        self.restart_server(link, ground)?;
+        self.renew(link, ground)?;
+        Ok(given)
+    }
+
+    pub fn restart_client(&mut self, link: usize, ground: &Ground) -> Result<()> {
+        if let Access::Leased { client, .. } = &mut self.accesses[link] {
+            client
+                .terminate(GRACE)
+                .map_err(io_error("stopping a DHCP client"))?;
+            *client = start_client(link, ground)?;
+        }
+        Ok(())
+    }
+
+    pub fn restart_server(&mut self, link: usize, ground: &Ground) -> Result<()> {
+        if let Access::Leased { server, lease, .. } = &mut self.accesses[link] {
+            server
+                .terminate(GRACE)
+                .map_err(io_error("stopping a DHCP server"))?;
+            *server = start_server(link, ground, *lease)?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits until something holds, at most a minute.
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + READY;
+    while !holds()? {
+        if Instant::now() > deadline {
+            let seconds = READY.as_secs();
+            return Err(LabError::Load(format!("not within {seconds} s: {what}")));
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
+}
+
+fn namespace(name: &str) -> Result<Namespace> {
+    let namespace = Namespace::create(name)?;
+    settle(&namespace, &Tcp::default(), Families::Both)?;
+    Ok(namespace)
+}
+
+fn host_bits(address: IpAddr) -> u8 {
+    if address.is_ipv6() { 128 } else { 32 }
+}
+
+fn lay_lan(switch: &Namespace, host: &Namespace, the_box: &Namespace) -> Result<()> {
+    switch.ip("link add br0 type bridge forward_delay 0 mcast_snooping 0")?;
+    switch.ip("link set br0 up")?;
+    the_box.veth(LAN, switch, "box")?;
+    host.veth("eth0", switch, "host")?;
+    for port in ["box", "host"] {
+        switch.ip(&format!("link set {port} master br0"))?;
+    }
+    the_box.add_address(LAN, BOX.parse().expect("an address"), 24)?;
+    the_box.ip("address add fd00:1::1/64 dev lan0 nodad")?;
+    host.ip("address add 192.168.1.10/24 dev eth0")?;
+    host.ip(&format!("route add default via {BOX}"))?;
+    host.ip("address add fd00:1::10/64 dev eth0 nodad")?;
+    host.ip("route add default via fd00:1::1")?;
+    let_forward(the_box, Families::Both)
+}
+
+/// An ISP between the box and the internet, which knows its customer's network and lets out nothing else.
+fn lay_link(link: usize, the_box: &Namespace, internet: &Namespace) -> Result<Namespace> {
+    let isp = namespace(NAMES[link])?;
+    let device = wan(link);
+    the_box.veth(&device, &isp, CUSTOMER)?;
+    let transit = format!("isp{link}");
+    isp.veth("upstream", internet, &transit)?;
+    isp.ip(&format!("address add 10.255.{link}.1/30 dev upstream"))?;
+    isp.ip(&format!(
+        "address add fd00:255:{link}::1/64 dev upstream nodad"
+    ))?;
+    internet.ip(&format!("address add 10.255.{link}.2/30 dev {transit}"))?;
+    internet.ip(&format!(
+        "address add fd00:255:{link}::2/64 dev {transit} nodad"
+    ))?;
+    address_customer(link, &isp)?;
+    isp.ip(&format!("route add default via 10.255.{link}.2"))?;
+    isp.ip(&format!("route add default via fd00:255:{link}::2"))?;
+    let (v4, v6) = (address(link, 0), network(link).1);
+    internet.ip(&format!("route add {v4}/24 via 10.255.{link}.1"))?;
+    internet.ip(&format!("route add {v6}/64 via fd00:255:{link}::1"))?;
+    let filter = format!(
+        "table inet customers {{ chain check {{ type filter hook forward priority 0;
+            iifname {CUSTOMER} ip saddr != {v4}/24 counter drop
+            iifname {CUSTOMER} ip6 saddr != {v6}/64 counter drop
+            }}
+        }}"
+    );
+    isp.exec_with_input("nft", &["-f", "-"], &filter)?;
+    let_forward(&isp, Families::Both)?;
+    let_forward(internet, Families::Both)?;
+    the_box.ip(&format!(
+        "address add {}/64 dev {device} nodad",
+        address6(link, 2)
+    ))?;
+    let (router, metric) = (address6(link, 1), metric(link));
+    the_box.ip(&format!(
+        "route add default via {router} dev {device} metric {metric}"
+    ))?;
+    Ok(isp)
+}
+
+/// The addresses of the ISP's router towards its customer; a device that was down has lost that of IPv6.
+pub(super) fn address_customer(link: usize, isp: &Namespace) -> netns::Result<()> {
+    isp.ip(&format!(
+        "address replace {}/24 dev {CUSTOMER}",
+        address(link, 1)
+    ))?;
+    isp.ip(&format!(
+        "address replace {}/64 dev {CUSTOMER} nodad",
+        address6(link, 1)
+    ))?;
+    Ok(())
+}
+
+pub(super) fn metric(link: usize) -> usize {
+    100 * (link + 1)
+}
+
+/// The default route of a link, in the words of `ip route`.
+fn route(link: usize) -> String {
+    let (router, device, metric) = (address(link, 1), wan(link), metric(link));
+    format!("default via {router} dev {device} metric {metric}")
+}
+
+fn give_access(link: usize, ground: &Ground) -> Result<Access> {
+    let the_box = &ground.the_box;
+    if link == LINKS - 1 {
+        let device = wan(link);
+        the_box.ip(&format!(
+            "address add {}/24 dev {device}",
+            address(link, STATIC)
+        ))?;
+        the_box.ip(&format!("route add {}", route(link)))?;
+        return Ok(Access::Static);
+    }
+    Ok(Access::Leased {
+        server: start_server(link, ground, 0)?,
+        client: start_client(link, ground)?,
+        lease: 0,
+    })
+}
+
+/// dnsmasq as the ISP's DHCP server, which gives one address. Clients renew every 20 s: RFC 2132 §9.11.
+fn start_server(link: usize, ground: &Ground, lease: usize) -> Result<Child> {
+    let directory = ground.directory.path();
+    let name = format!("dnsmasq-{}", NAMES[link]);
+    let given = address(link, LEASES[lease]);
+    let leases = directory.join(format!("{name}-{lease}.leases"));
+    let line = format!(
+        "dnsmasq -k -C /dev/null -p 0 --interface={CUSTOMER} --bind-dynamic --user=root --pid-file= \
+         --dhcp-range={given},{given},255.255.255.0,120 --dhcp-option=3,{} --dhcp-option=58,20 \
+         --dhcp-authoritative --no-ping --dhcp-leasefile={} --log-facility=- --log-dhcp",
+        address(link, 1),
+        leases.display()
+    );
+    program(&ground.isps[link], &line, directory, &name)
+}
+
+/// udhcpc on the first link, dhclient on the second.
+fn start_client(link: usize, ground: &Ground) -> Result<Child> {
+    let directory = ground.directory.path();
+    let (device, metric) = (wan(link), metric(link));
+    let line = match link {
+        0 => {
+            let script = write_script(directory, "udhcpc.sh", UDHCPC_SCRIPT)?;
+            format!(
+                "env METRIC={metric} udhcpc -f -i {device} -t 20 -T 1 -A 1 -s {}",
+                script.display()
+            )
+        }
+        _ => {
+            let script = write_script(directory, "dhclient.sh", DHCLIENT_SCRIPT)?;
+            let leases = directory.join("dhclient.leases");
+            format!(
+                "dhclient -4 -d --no-pid -e METRIC={metric} -lf {} -sf {} {device}",
+                leases.display(),
+                script.display()
+            )
+        }
+    };
+    program(
+        &ground.the_box,
+        &line,
+        directory,
+        &format!("client-{}", NAMES[link]),
+    )
+}
+
+fn write_script(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = directory.join(name);
+    let failed = || io_error(format!("writing {}", path.display()));
+    // A running client may be about to start it: it is never written over.
+    if !path.exists() {
+        std::fs::write(&path, text).map_err(failed())?;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).map_err(failed())?;
+    }
+    Ok(path)
+}
+
+/// Starts a program of words without quotes; what it says goes to a file of its name.
+pub(super) fn program(
+    namespace: &Namespace,
+    line: &str,
+    directory: &Path,
+    name: &str,
+) -> Result<Child> {
+    let log = directory.join(format!("{name}.log"));
+    let open = || File::options().create(true).append(true).open(&log);
+    let failed = || io_error(format!("opening {}", log.display()));
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).stdin(Stdio::null());
+    command.stdout(open().map_err(failed())?);
+    command.stderr(open().map_err(failed())?);
+    Ok(namespace.spawn(command)?)
+}
+
+fn configuration() -> String {
+    let mut text = format!("lan = [\"{LAN}\"]\nnat.forwards = \"kernel\"\n");
+    for (link, name) in NAMES.iter().enumerate() {
+        let device = wan(link);
+        text += &format!(
+            "link.{name} = {{ device = \"{device}\", down = \"100mbit\", up = \"100mbit\" }}\n"
+        );
+    }
+    let [v4, v6] = servers();
+    text + &format!(
+        "probe.targets = [\"icmp:{}\", \"tcp:{}\", \"icmp:{}\", \"tcp:{}\"]\n",
+        v4[0].ip(),
+        v4[1],
+        v6[0].ip(),
+        v6[1]
+    )
+}
