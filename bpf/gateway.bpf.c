@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The gateway: `lan` stands at the ingress of the LAN devices, `wan` at the ingress of the links. Each parses, lets
+ * The gateway: `lan` stands at the ingress of the LAN devices, `lan_layer3` at that of those without Ethernet, `wan` at the ingress of the links. Each parses, lets
  * outbound.h or inbound.h decide, and leaves with one counted reason. The rest is attached nowhere and run by user space: `explain`
  * answers where a packet would go, `sweep_flows` and `end_link` keep the tables clean.
  */
@@ -99,8 +99,8 @@ static __always_inline int take_packet(struct __sk_buff *skb, struct packet *p, 
 	return bad ?: parse_packet(skb, p, l3);
 }
 
-SEC("classifier")
-int lan(struct __sk_buff *skb)
+/* What comes from the LAN with its IP header at `l3`. */
+static __always_inline int from_lan(struct __sk_buff *skb, __u32 l3)
 {
 	if (stands_by())
 		return TC_ACT_UNSPEC;
@@ -109,8 +109,20 @@ int lan(struct __sk_buff *skb)
 		return leave(skb, AB_REASON_NOT_CONFIGURED);
 	struct packet *p = &room->packet;
 	p->ifindex = skb->ifindex;
-	__u32 reason = take_packet(skb, p, ETH_HLEN) ?: outbound(skb, p, &room->key);
+	__u32 reason = take_packet(skb, p, l3) ?: outbound(skb, p, &room->key, l3);
 	return leave_or_answer(skb, p, reason, AB_REASON_TRANSLATED_OUT);
+}
+
+SEC("classifier")
+int lan(struct __sk_buff *skb)
+{
+	return from_lan(skb, ETH_HLEN);
+}
+
+SEC("classifier")
+int lan_layer3(struct __sk_buff *skb)
+{
+	return from_lan(skb, 0);
 }
 
 SEC("classifier")

@@ -56,9 +56,10 @@ enum ab_state {
 	AB_STATE_CONFIRMED = 1 << 1, /* an embryo no more */
 	AB_STATE_FIN_LOCAL = 1 << 2,
 	AB_STATE_FIN_REMOTE = 1 << 3,
+	AB_STATE_LAYER3 = 1 << 4,     /* the LAN host is behind a device without Ethernet; with VIA_ROUTER */
 	AB_STATE_CLOSED = 1 << 5,     /* ended: counted as closed, kept for the transitory timer */
 	AB_STATE_PERMISSION = 1 << 6, /* not a flow: a further remote address of a mapping */
-	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is behind a router of the LAN */
+	AB_STATE_VIA_ROUTER = 1 << 7, /* the LAN host is known by its address: it is behind a router of the LAN */
 	AB_STATE_HAIRPIN = 1 << 8,    /* the remote is one of our external addresses */
 	AB_STATE_SHARED = 1 << 9,     /* counted against its LAN device, too */
 	AB_STATE_LEAVING = 1 << 10,   /* LAN entry: about to be taken out of the table */
@@ -105,7 +106,8 @@ static inline union ab_addr *ab_first_remote(struct ab_flow *flow)
 
 /*
  * Who may open flows. A host on the LAN device's own prefix is its MAC, whatever addresses it uses: `address` is zero. What is
- * behind a LAN router has the router's MAC and its own address, of IPv6 the first half of it. The device's share has an entry of
+ * behind a LAN router has the router's MAC and its own address, of IPv6 the first half of it; so has what is behind a device without
+ * Ethernet, with a MAC of zeroes. The device's share has an entry of
  * its own, with no MAC and all ones as address.
  */
 struct ab_host_key {
@@ -135,7 +137,7 @@ struct ab_embryo_key {
 
 enum ab_link_flags {
 	AB_LINK_PRESENT = 1 << 0,	 /* device, address and gateway are known */
-	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device, or no gateway */
+	AB_LINK_POINT_TO_POINT = 1 << 1, /* no neighbour to resolve: a layer-3 device */
 	AB_LINK_INBOUND = 1 << 2,	 /* who is outside may begin, by the prefix */
 };
 
@@ -193,10 +195,15 @@ struct ab_route {
 	__u16 link;
 	__u8 verdict; /* enum ab_verdict */
 	__u8 zero;
-	__u32 ifindex; /* LAN: its device; LOCAL: the LAN device that has the address, or zero */
-	union ab_addr
-		via; /* LAN behind a router: the router; zero if directly connected. PREFIX: the network of the LAN */
+	__u32 ifindex;	   /* LAN: its device; LOCAL: the LAN device that has the address, or zero */
+	union ab_addr via; /* LAN, LINK: the router; zero if directly connected. PREFIX: the network of the LAN */
 };
+
+/* The metric of the routes in our own tables, by which they are known in the kernel's answers. */
+#define AB_OWN_METRIC 43776
+/* Bits of ab_settings.routes_kernel. */
+#define AB_ROUTES_FOREIGN 1
+#define AB_ROUTES_OWN(family) (2u << (family))
 
 struct ab_settings {
 	__u64 tcp_established_ns;
@@ -219,7 +226,8 @@ struct ab_settings {
 	__u32 lan_sources_loose;  /* a LAN source may arrive by another LAN device than the one its route names */
 	__u32 routed; /* links without NAT, as bits at AB_LINK_PLACE: the addresses of the LAN are known beyond them */
 	__u16 reserved[AB_RESERVED_MAX]; /* ports of the host that are never given away; 0: none */
-	/* 1: rules or tables of others may speak about what the LAN sends, so the kernel's routing is asked for each new flow. */
+	/* Not 0: rules or tables of others may speak about what the LAN sends, so the kernel's routing is asked for each new flow. Of
+	 * AB_ROUTES_OWN() as well those families in which a table of ours answers for what nobody else speaks about. */
 	__u32 routes_kernel;
 	__u32 zero;
 };

@@ -32,6 +32,7 @@ enum ab_fate {
 	X(TAGGED, PASSED, "carries a VLAN tag: another device's")                                                      \
 	X(OTHER_PROTOCOL, PASSED, "from a link to the host itself: neither TCP, UDP nor ICMP")                         \
 	X(SPECIFIC_ROUTE, PASSED, "destination is local or has a specific route")                                      \
+	X(ROUTING_RULES, PASSED, "the host's routing rules send it another way than over a link")                      \
 	X(NO_FLOW_IN, PASSED, "from a link to the host itself")                                                        \
 	X(ROUTED_IN, PASSED, "from a link without NAT to the LAN, for no flow: the kernel routes it")                  \
 	X(PREFIX_IN, PASSED, "from a link to the LAN by its prefix, for no flow: the kernel routes it")                \

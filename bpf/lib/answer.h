@@ -77,14 +77,10 @@ static __always_inline void swap_macs(struct ethhdr *eth)
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 }
 
-/* Sends what a turned packet has become to the LAN host it came from. Only a layer-3 link has brought it without Ethernet. */
+/* Sends what a turned packet has become to the LAN host it came from. */
 static __always_inline int turn_back(struct __sk_buff *skb, struct packet *p)
 {
-	__be16 type = skb->protocol;
-	if (p->l3 == 0 && (bpf_skb_change_head(skb, ETH_HLEN, 0) ||
-			   bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0)))
-		return -1;
-	return turn_to(skb, link_of_sender(p), p->family);
+	return turn_to(skb, p, link_of_sender(p));
 }
 
 /* Sends what the packet has become to where it came from. */

@@ -49,8 +49,10 @@ static __noinline int explain_new(struct __sk_buff *skb, struct packet *p, struc
 	struct ab_scratch *s = scratch();
 	if (!set || !s)
 		return AB_REASON_NOT_CONFIGURED;
-	int reason = gate(p);
+	int reason = gate(skb, p);
 	if (!reason) {
+		s->opening.layer3 = is_layer3(p->ifindex);
+		s->opening.via_router |= s->opening.layer3;
 		find_sender(skb, p, s);
 		reason = may_open(s, set);
 	}
@@ -87,6 +89,20 @@ static __noinline int tell_choice(const struct packet *p, struct ab_explanation 
 	return 0;
 }
 
+/* As leads_apart, without a trace. */
+static __noinline int explain_remote(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow)
+{
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return 0;
+	const struct ab_flow *permission = permission_of(s, p, flow);
+	if (!permission || !is_granted_to(permission, flow))
+		return judge_remote(skb, s, p, flow);
+	if (permission->state & AB_STATE_APART && permission->why == AB_WHY_ROUTE)
+		return 1;
+	return !(permission->state & AB_STATE_HAIRPIN) && are_there_rules() && find_class(p) != flow->class;
+}
+
 /* Returns the family of the packet: enum ab_family. */
 static __always_inline __u32 explain_packet(struct __sk_buff *skb, struct ab_explanation *e)
 {
@@ -104,9 +120,16 @@ static __always_inline __u32 explain_packet(struct __sk_buff *skb, struct ab_exp
 	make_usual_key(&room->key, p);
 	struct ab_flow *flow = find_flow(&room->key);
 	e->class = find_class(p);
-	if (flow && is_mapping(p->proto) && e->class != flow->class && !is_first_remote(p, flow)) {
-		p->flags |= PACKET_APART;
-		flow = find_again(p);
+	if (flow && is_mapping(p->proto) && !is_first_remote(p, flow)) {
+		int apart = explain_remote(skb, p, flow);
+		if (apart < 0) {
+			e->reason = -apart;
+			return p->family;
+		}
+		if (apart) {
+			p->flags |= PACKET_APART;
+			flow = find_again(p);
+		}
 	}
 	if (flow)
 		e->class = flow->class;

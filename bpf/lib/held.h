@@ -43,20 +43,31 @@ static __always_inline int complete_sum(const struct packet *p, __u8 *tcp)
 	return found == right || found == fold_sum(pseudo);
 }
 
+/* The header before the SYN; where it came without Ethernet, one that its device takes off as it comes once more. */
+static __always_inline int hold_ethernet(struct __sk_buff *skb, const struct packet *p, struct ab_held *room)
+{
+	struct ethhdr *eth = (struct ethhdr *)room->frame;
+	if (p->l3 != 0)
+		return bpf_skb_load_bytes(skb, 0, eth, sizeof(*eth));
+	eth->h_proto = skb->protocol;
+	return 0;
+}
+
 /* Keeps the SYN of s->lan_key, which came from the LAN and carries nothing. Whether it could. */
 __noinline int hold_syn(struct __sk_buff *skb, struct packet *p)
 {
 	struct ab_scratch *s = scratch();
 	struct ab_held *room = held_room();
-	if (!s || !room || !p || p->l3 != ETH_HLEN || p->l4 != ETH_HLEN + ip_header_of(p->family))
+	if (!s || !room || !p || p->l4 != p->l3 + ip_header_of(p->family))
 		return 0;
-	__u32 length = ETH_HLEN + p->length;
-	if (length > HELD_BYTES)
+	__u32 length = p->length;
+	if (length > HELD_BYTES - ETH_HLEN)
 		return 0;
 	__builtin_memset(room, 0, sizeof(*room));
 	room->ifindex = p->ifindex;
-	room->length = length;
-	if (bpf_skb_load_bytes(skb, 0, room->frame, bounded_length(length, HELD_BYTES)))
+	room->length = ETH_HLEN + length;
+	if (hold_ethernet(skb, p, room) || bpf_skb_load_bytes(skb, bounded_l3(p), room->frame + ETH_HLEN,
+							      bounded_length(length, HELD_BYTES - ETH_HLEN)))
 		return 0;
 	__u8 *ip = room->frame + ETH_HLEN;
 	if (!(p->family == AB_IPV6 ? complete_sum(p, ip + sizeof(struct ipv6hdr))

@@ -332,8 +332,7 @@ __noinline int translate_error_out(struct __sk_buff *skb, struct packet *p)
 	bad = rewrite_quote(skb, p, OUTBOUND, flow) ?: rewrite_address(skb, p, OUTBOUND, &flow->other_local);
 	if (bad)
 		return bad;
-	send_over_link(link, &p->dst);
-	return AB_REASON_ERROR_OUT;
+	return send_bound(skb, p, p->l3, link, flow->link, flow->why) ?: AB_REASON_ERROR_OUT;
 }
 
 #endif

@@ -110,7 +110,8 @@ struct {
 /* A flow that may be opened: by whom, and the search for its link and port. */
 struct ab_opening {
 	__u8 mac[6];	  /* source */
-	__u8 via_router;  /* the source is behind a router of the LAN */
+	__u8 via_router;  /* the source is known by its address: it is behind a router of the LAN, ... */
+	__u8 layer3;	  /* ... or a device without Ethernet */
 	__u8 is_hairpin;  /* the destination is one of our external addresses, ... */
 	__u8 is_answer;	  /* ... and the packet a SYN/ACK from the endpoint that was called; TCP, as the next */
 	__u8 turned;	  /* ab_flow.turned */
@@ -173,6 +174,9 @@ struct ab_scratch {
 	struct endpoints ends;
 	struct ab_asked_key asked;
 	struct ab_question_key question;
+	struct bpf_fib_lookup way,
+		main_way;	/* what the kernel's routing says by all rules, and by the main table alone */
+	union ab_addr next_hop; /* on a link, see way.h */
 	__u8 bytes[512];
 };
 AB_SCRATCH(scratch, struct ab_scratch)

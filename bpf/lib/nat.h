@@ -166,30 +166,60 @@ static __always_inline struct load packet_load(const struct __sk_buff *skb, cons
 	return load;
 }
 
-/* A layer-3 device takes the bare IP packet; Ethernet resolves the gateway, or the destination where there is none. */
-static __always_inline void send_over_link(const struct ab_link *link, const union ab_addr *dst)
+/* To a neighbour. What has come without Ethernet, with its IP header at `l3`, first gets room for it. 0, or the reason of failure. */
+static __always_inline int send_to_neighbour(struct __sk_buff *skb, __u32 l3, __u32 ifindex,
+					     const union ab_addr *next_hop)
 {
-	if (link->flags & AB_LINK_POINT_TO_POINT)
-		bpf_redirect(link->ifindex, 0);
-	else
-		redirect_to(link->ifindex, is_addr(&link->gateway) ? &link->gateway : dst);
+	if (l3 == 0 && bpf_skb_change_head(skb, ETH_HLEN, 0))
+		return AB_REASON_REWRITE_FAILED;
+	redirect_to(ifindex, next_hop);
+	return 0;
 }
 
-/* Towards the LAN host, or the router it is behind. A packet of a layer-3 link first gets room for Ethernet. */
+/* A layer-3 device takes the bare IP packet; Ethernet resolves the gateway, or the destination where there is none. */
+static __always_inline int send_over_link(struct __sk_buff *skb, __u32 l3, const struct ab_link *link,
+					  const union ab_addr *dst)
+{
+	if (!(link->flags & AB_LINK_POINT_TO_POINT))
+		return send_to_neighbour(skb, l3, link->ifindex, is_addr(&link->gateway) ? &link->gateway : dst);
+	bpf_redirect(link->ifindex, 0);
+	return 0;
+}
+
+/* The same of what routing binds to the link, by the next hop that it says now, as long as it says this link. */
+__noinline int send_by_route(struct __sk_buff *skb, struct packet *p, __u32 index)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_link *link = p ? link_at(index, p->family) : NULL;
+	if (!s || !p || !link)
+		return AB_REASON_NO_LINK;
+	if (!(link->flags & AB_LINK_POINT_TO_POINT) && (__u32)way_of(skb, p) == index)
+		return send_to_neighbour(skb, p->l3, link->ifindex, &s->next_hop);
+	return send_over_link(skb, p->l3, link, &p->dst);
+}
+
+/* A packet, with its IP header at `l3`, of what was bound to a link, by its number, as `why` says. 0, or the reason of failure. */
+static __always_inline int send_bound(struct __sk_buff *skb, struct packet *p, __u32 l3, const struct ab_link *link,
+				      __u32 index, __u8 why)
+{
+	return why == AB_WHY_ROUTE ? send_by_route(skb, p, index) : send_over_link(skb, l3, link, &p->dst);
+}
+
+/* Towards the LAN host, or the router it is behind. A device without Ethernet takes the bare IP packet. */
 static __always_inline int send_to_lan(struct __sk_buff *skb, const struct packet *p, const struct ab_flow *flow,
 				       const union ab_addr *host)
 {
 	const union ab_addr *next_hop = host;
 	if (flow->state & AB_STATE_VIA_ROUTER) {
+		if (flow->state & AB_STATE_LAYER3) {
+			bpf_redirect(flow->lan_ifindex, 0);
+			return AB_REASON_TRANSLATED_IN;
+		}
 		const struct ab_route *route = find_route(host);
 		if (route && is_addr(&route->via))
 			next_hop = &route->via;
 	}
-	__u32 ifindex = flow->lan_ifindex;
-	if (p->l3 == 0 && bpf_skb_change_head(skb, ETH_HLEN, 0))
-		return AB_REASON_REWRITE_FAILED;
-	redirect_to(ifindex, next_hop);
-	return AB_REASON_TRANSLATED_IN;
+	return send_to_neighbour(skb, p->l3, flow->lan_ifindex, next_hop) ?: AB_REASON_TRANSLATED_IN;
 }
 
 #endif

@@ -14,6 +14,7 @@
 #include "race.h"
 #include "survey.h"
 #include "tcp.h"
+#include "way.h"
 
 /* Links looked at for one flow: where the first has no port left, two more. */
 #define LINK_ATTEMPTS 3
@@ -21,13 +22,6 @@
 #define TO_OPEN (-1)
 /* No reason: another CPU has opened the flow meanwhile. */
 #define OPENED_ELSEWHERE (-2)
-
-/* Not inlined: its key would stand in the frame of every caller, deepest where flows are opened. */
-static __noinline const struct ab_route *find_route(const union ab_addr *addr)
-{
-	struct ab_route_key key = { .prefix_len = 128, .addr = *addr };
-	return bpf_map_lookup_elem(&routes, &key);
-}
 
 static __always_inline int is_lan_address(const union ab_addr *addr)
 {
@@ -41,6 +35,12 @@ static __always_inline int is_of_site(const union ab_addr *addr)
 	const struct ab_route *route = find_route(addr);
 	return route && (route->verdict == AB_VERDICT_LAN || route->verdict == AB_VERDICT_LOCAL ||
 			 route->verdict == AB_VERDICT_PREFIX);
+}
+
+static __noinline int is_layer3(__u32 ifindex)
+{
+	const struct ab_device *device = device_of(ifindex);
+	return device && device->layer3;
 }
 
 /*
@@ -57,7 +57,8 @@ static __always_inline int check_source(const struct packet *p)
 	if (!from || from->verdict != AB_VERDICT_LAN)
 		return AB_REASON_SPOOFED_LAN;
 	s->opening.lan_ifindex = from->ifindex;
-	s->opening.via_router = is_addr(&from->via) != 0;
+	s->opening.layer3 = p->ifindex == from->ifindex ? p->l3 == 0 : is_layer3(from->ifindex);
+	s->opening.via_router = is_addr(&from->via) || s->opening.layer3;
 	return p->ifindex == from->ifindex || set->lan_sources_loose ? 0 : AB_REASON_SPOOFED_DEVICE;
 }
 
@@ -174,14 +175,6 @@ static __always_inline __u32 packet_hash(const struct ab_choice *now, const stru
 	return ab_hash_for(now, &p->src, &p->dst, p->sport, p->dport);
 }
 
-/* The route of a destination binds its flows to a link, whatever that is worth. */
-static __always_inline void bind_to_route(const struct ab_route *to)
-{
-	struct ab_scratch *s = scratch();
-	if (s)
-		s->request.route = to && to->verdict == AB_VERDICT_LINK ? to->link : AB_NO_TARGET;
-}
-
 /*
  * What binds a new flow to a link before links are compared beside the route of its destination, which is known: an earlier flow
  * of the host of s->host_key. And what they are compared with. Apart from `choose_link`, which is called deeper in the stack, once per attempt.
@@ -254,7 +247,7 @@ static __always_inline void fill_entries(struct ab_scratch *s, const struct pack
 	wan->why = s->decision.why;
 	wan->tried = tried;
 	wan->lan_ifindex = s->opening.lan_ifindex;
-	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) |
+	wan->state = (s->opening.via_router ? AB_STATE_VIA_ROUTER : 0) | (s->opening.layer3 ? AB_STATE_LAYER3 : 0) |
 		     (s->opening.is_hairpin ? AB_STATE_HAIRPIN : 0) | (s->opening.is_answer ? AB_STATE_REPLIED : 0) |
 		     (s->opening.is_apart ? AB_STATE_APART : 0) | (is_asked(s) ? AB_STATE_OUTSIDE : 0);
 	wan->turned = s->opening.turned;
@@ -381,7 +374,7 @@ static __always_inline void stay_at_endpoint(struct ab_scratch *s)
 {
 	__u16 kept = s->opening.kept_link;
 	s->decision.target = is_asked(s) ? s->opening.asked_link : kept < AB_MAX_LINKS ? kept : s->opening.turned;
-	s->decision.why = AB_WHY_ENDPOINT;
+	s->decision.why = s->request.route == s->decision.target ? AB_WHY_ROUTE : AB_WHY_ENDPOINT;
 }
 
 /* Tries the next link. Whether the search is over, by s->opening.reason. */

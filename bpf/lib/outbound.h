@@ -17,34 +17,32 @@
 #include "tcp.h"
 #include "turn.h"
 
-/* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
-static __always_inline int is_specific(const struct ab_route *to)
-{
-	return to && to->verdict != AB_VERDICT_LINK;
-}
-
-static __always_inline int has_specific_route(const struct packet *p)
-{
-	return is_specific(find_route(&p->dst));
-}
-
 static __always_inline int is_kernels(const struct packet *p)
 {
-	return is_never_forwarded(&p->dst) || has_specific_route(p);
+	return is_never_forwarded(&p->dst) || is_specific(find_route(&p->dst));
 }
 
 /* Whether the gateway balances this packet at all. 0, or the reason to leave or drop it. A source that lies to the kernel
- * would have its answers out of a link. Learns the link that the route of the destination binds to. */
-static __always_inline int gate(const struct packet *p)
+ * would have its answers out of a link. Learns the link that the host's routing binds to. */
+static __always_inline int gate(struct __sk_buff *skb, struct packet *p)
 {
+	struct ab_scratch *s = scratch();
+	if (!s)
+		return AB_REASON_NOT_CONFIGURED;
+	s->request.route = AB_NO_TARGET;
 	if (is_never_forwarded(&p->dst))
 		return AB_REASON_SPECIFIC_ROUTE;
 	int bad = check_source(p);
 	if (bad)
 		return bad;
 	const struct ab_route *to = find_route(&p->dst);
-	bind_to_route(to);
-	return is_specific(to) ? AB_REASON_SPECIFIC_ROUTE : 0;
+	if (is_specific(to))
+		return AB_REASON_SPECIFIC_ROUTE;
+	__u32 way = find_way(skb, s, p, to);
+	if (way == WAY_KERNELS)
+		return AB_REASON_ROUTING_RULES;
+	s->request.route = way;
+	return 0;
 }
 
 /* The same of neighbour discovery, which comes from addresses of the link alone, too. What is for nobody here the kernel would
@@ -55,9 +53,9 @@ static __always_inline int gate_neighbour(const struct packet *p)
 }
 
 /* The same of a TCP segment of no flow. TO_OPEN, or the reason why it opens none. */
-__noinline int may_begin(struct packet *p)
+__noinline int may_begin(struct __sk_buff *skb, struct packet *p)
 {
-	int why = p ? gate(p) : AB_REASON_MALFORMED;
+	int why = p ? gate(skb, p) : AB_REASON_MALFORMED;
 	return why == AB_REASON_SPECIFIC_ROUTE ? meet_call(p) : why ?: TO_OPEN;
 }
 
@@ -156,7 +154,8 @@ static __always_inline enum ab_syn judge_syn(const struct ab_choice *now, struct
 }
 
 /* A SYN whose flow exists. TO_OPEN, 0, or the reason why it goes no further. */
-static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
+static __always_inline int settle_syn(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s,
+				      struct ab_flow *flow)
 {
 	const struct ab_choice *now = choice_of(flow->class, p->family);
 	__u32 tried = 0;
@@ -172,7 +171,7 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	case AB_SYN_GOES_ON:
 		count_syn_retry(p, flow);
 		tried = ab_tried_with(now, flow->tried, flow->link);
-		int why = gate(p) ?: go_on(p, s, flow, tried);
+		int why = gate(skb, p) ?: go_on(p, s, flow, tried);
 		if (why != BEGIN_ANEW)
 			return why;
 		break;
@@ -182,7 +181,7 @@ static __always_inline int settle_syn(struct packet *p, struct ab_scratch *s, st
 	s->opening.waited = ab_waits(flow->tcp.tries) && flow->tcp.isn == p->seq;
 	forget_own();
 	s->opening.tried = tried;
-	return may_begin(p);
+	return may_begin(skb, p);
 }
 
 /* A segment of a flow nobody knows: the host is told, unless the kernel may know it. TO_OPEN: where there are links without NAT,
@@ -207,10 +206,11 @@ static __always_inline int refuse_unknown(struct ab_scratch *s, struct packet *p
 	return fall_back(AB_REASON_NO_FLOW_OUT);
 }
 
-static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
+static __always_inline int settle_tcp(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s,
+				      struct ab_flow *flow)
 {
 	if (!flow) {
-		int why = may_begin(p);
+		int why = may_begin(skb, p);
 		return why != TO_OPEN || is_first_syn(p) || s->opening.is_hairpin ? why : refuse_unknown(s, p);
 	}
 	if (!is_first_syn(p)) {
@@ -224,12 +224,12 @@ static __always_inline int settle_tcp(struct packet *p, struct ab_scratch *s, st
 		confirm_flow(flow);
 		return 0;
 	}
-	return settle_syn(p, s, flow);
+	return settle_syn(skb, p, s, flow);
 }
 
-static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
+static __always_inline int open_mapping(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s)
 {
-	int why = gate(p);
+	int why = gate(skb, p);
 	if (!why)
 		s->opening.asked_link = link_of_asked(p);
 	if (!why && !is_asked(s) && answers_forward(p))
@@ -242,20 +242,30 @@ static __always_inline int open_mapping(struct packet *p, struct ab_scratch *s)
 }
 
 /* A mapping is confirmed once it was answered, or when it keeps sending. */
-static __always_inline int settle_mapping(struct packet *p, struct ab_scratch *s, struct ab_flow *flow)
+static __always_inline int settle_mapping(struct __sk_buff *skb, struct packet *p, struct ab_scratch *s,
+					  struct ab_flow *flow)
 {
 	if (!flow)
-		return open_mapping(p, s);
+		return open_mapping(skb, p, s);
 	if (flow->state & AB_STATE_REPLIED || tick_ns() - flow->opened_ns > UDP_STREAM_NS)
 		confirm_flow(flow);
 	return 0;
+}
+
+/* The network card that the packet came from; zeroes where there is no Ethernet. Whether that is known. */
+static __always_inline int read_sender(struct __sk_buff *skb, const struct packet *p, __u8 *mac)
+{
+	if (p->l3 != 0)
+		return !bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), mac, ETH_ALEN);
+	__builtin_memset(mac, 0, ETH_ALEN);
+	return 1;
 }
 
 /* Who sends, and which flow it is, for what may open one. */
 static __always_inline struct ab_scratch *begin_opening(struct __sk_buff *skb, const struct packet *p)
 {
 	struct ab_scratch *s = scratch();
-	if (!s || bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_source), s->opening.mac, sizeof(s->opening.mac)))
+	if (!s || !read_sender(skb, p, s->opening.mac))
 		return NULL;
 	s->opening.is_hairpin = s->opening.is_answer = s->opening.turned = s->opening.joins = 0;
 	s->opening.kept_link = s->opening.asked_link = AB_NO_TARGET;
@@ -287,7 +297,7 @@ __noinline int settle_outbound(struct __sk_buff *skb, struct packet *p, struct a
 	if (!s)
 		return AB_REASON_NOT_CONFIGURED;
 	struct ab_flow *flow = find_whole(s, found);
-	return p->proto == IPPROTO_TCP ? settle_tcp(p, s, flow) : settle_mapping(p, s, flow);
+	return p->proto == IPPROTO_TCP ? settle_tcp(skb, p, s, flow) : settle_mapping(skb, p, s, flow);
 }
 
 /* Whether the remote end has asked by the prefix of a link that the flow is not on. */
@@ -316,7 +326,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 		if (permission->first_remote_port != p->dport && is_asked_elsewhere(p, flow))
 			return BY_PREFIX;
 		permission->seen_ns = tick_ns();
-		/* There are no rules any more that have this remote end in another class. */
+		/* There are no rules any more that have this remote end apart. */
 		if (permission->state & AB_STATE_APART)
 			__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
 		return permission->state & AB_STATE_HAIRPIN ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
@@ -331,7 +341,7 @@ __noinline int permit_remote(struct packet *p, struct ab_flow *flow)
 		return AB_REASON_FORWARD_OUT;
 	if (permission)
 		end_permission(&s->lan_key, permission);
-	grant_permission(s, p, flow, hairpin ? AB_STATE_HAIRPIN : 0);
+	grant_permission(s, p, flow, hairpin ? AB_STATE_HAIRPIN : 0, 0);
 	return hairpin ? AB_REASON_HAIRPIN : AB_REASON_TRANSLATED_OUT;
 }
 
@@ -380,7 +390,7 @@ __noinline int send_hairpin(struct __sk_buff *skb, struct packet *p, __u32 turne
 	if (!p)
 		return AB_REASON_FILTERED_IN;
 	__u32 index = is_mapping(p->proto) ? hairpin_link(p) : turned;
-	return turn_to(skb, index, p->family) < 0 ? AB_REASON_FILTERED_IN : AB_REASON_HAIRPIN;
+	return turn_to(skb, p, index) < 0 ? AB_REASON_FILTERED_IN : AB_REASON_HAIRPIN;
 }
 
 static __always_inline int is_first_remote(const struct packet *p, struct ab_flow *flow)
@@ -389,16 +399,15 @@ static __always_inline int is_first_remote(const struct packet *p, struct ab_flo
 	       (p->proto != IPPROTO_UDP || flow->first_remote_port == p->dport);
 }
 
-/* What is usual leaves over `link`. */
-static __always_inline int send_out(struct __sk_buff *skb, struct packet *p, struct ab_flow *flow,
+/* What is usual leaves over `link`. The IP header is at `l3`. */
+static __always_inline int send_out(struct __sk_buff *skb, struct packet *p, __u32 l3, struct ab_flow *flow,
 				    const struct ab_link *link)
 {
 	if (!is_mapping(p->proto))
 		follow_tcp(flow, p);
 	count_tx(skb, p, flow, AB_REASON_TRANSLATED_OUT);
 	int bad = rewrite_packet(skb, p, OUTBOUND, &flow->other_local, flow->other_port);
-	if (!bad)
-		send_over_link(link, &p->dst);
+	bad = bad ?: send_bound(skb, p, l3, link, flow->link, flow->why);
 	return bad ?: AB_REASON_TRANSLATED_OUT;
 }
 
@@ -445,8 +454,7 @@ __noinline int forward_out(struct __sk_buff *skb, struct packet *p, struct ab_fl
 		return bad;
 	if (way == AB_REASON_HAIRPIN)
 		return send_hairpin(skb, p, flow->turned);
-	send_over_link(link, &p->dst);
-	return AB_REASON_TRANSLATED_OUT;
+	return send_bound(skb, p, p->l3, link, flow->link, flow->why) ?: AB_REASON_TRANSLATED_OUT;
 }
 
 /* What no flow can carry: without NAT it goes by itself, and nobody translates it but the kernel's NAT. */
@@ -455,7 +463,7 @@ __noinline int outbound_other(struct __sk_buff *skb, struct packet *p)
 	if (!p)
 		return AB_REASON_MALFORMED;
 	struct ab_scratch *s = begin_opening(skb, p);
-	int why = p->flags & PACKET_NEIGHBOUR ? gate_neighbour(p) : gate(p);
+	int why = p->flags & PACKET_NEIGHBOUR ? gate_neighbour(p) : gate(skb, p);
 	if (why || !s)
 		return why ?: AB_REASON_NOT_CONFIGURED;
 	if (link_of_asked(p) != AB_NO_TARGET)
@@ -488,47 +496,101 @@ static __always_inline int are_there_rules(void)
 	return all && all->active;
 }
 
-/* Whether the rules have the packet in another class than the mapping of `flow`. What they say of a remote end is remembered by
- * its permission, which knows the last port. */
-static __always_inline int is_of_other_class(struct ab_scratch *s, struct packet *p, struct ab_flow *flow)
+/* Whether the host's routing has the packet go by another link than the mapping of `flow`, or by another next hop there. */
+static __always_inline int is_led_away(const struct ab_scratch *s, const struct packet *p, const struct ab_flow *flow,
+				       __u32 way)
+{
+	const struct ab_link *link = way == flow->link ? link_at(way, p->family) : NULL;
+	if (way >= AB_MAX_LINKS || (link && flow->why == AB_WHY_ROUTE))
+		return 0;
+	if (!link)
+		return 1;
+	return !(link->flags & AB_LINK_POINT_TO_POINT) &&
+	       !is_same_addr(&s->next_hop, is_addr(&link->gateway) ? &link->gateway : &p->dst);
+}
+
+/* What keeps a remote end apart that no route does; AB_WHY_ROUTE otherwise. */
+#define APART_BY_CLASS 255
+
+/*
+ * Why a further remote end of the mapping of `flow`, of which the permission of s->lan_key tells nothing, has a mapping of its own:
+ * AB_WHY_ROUTE, if the host's routing says so; APART_BY_CLASS, if the rules have it in another class; 0, if it has not. Below zero:
+ * less the reason for which the packet is the kernel's.
+ */
+static __always_inline int judge_remote(struct __sk_buff *skb, struct ab_scratch *s, struct packet *p,
+					const struct ab_flow *flow)
+{
+	const struct ab_route *to = find_route(&p->dst);
+	/* Of the host, the LAN or a hairpin: permit_remote tells. */
+	if (is_never_forwarded(&p->dst) || is_specific(to) || link_of_asked(p) != AB_NO_TARGET)
+		return 0;
+	__u32 way = find_way(skb, s, p, to);
+	if (way == WAY_KERNELS)
+		return -AB_REASON_ROUTING_RULES;
+	if (is_led_away(s, p, flow, way))
+		return AB_WHY_ROUTE;
+	return are_there_rules() && find_class(p) != flow->class ? APART_BY_CLASS : 0;
+}
+
+/* Makes s->lan_key that of the permission of `p`'s remote end, to speak to the mapping of `flow`. */
+static __always_inline struct ab_flow *permission_of(struct ab_scratch *s, const struct packet *p,
+						     const struct ab_flow *flow)
 {
 	make_usual_key(&s->lan_key, p);
 	make_other_key(&s->wan_key, &s->lan_key, flow);
 	make_permission_key(&s->lan_key, &s->wan_key, &p->dst);
-	struct ab_flow *permission = find_permission(&s->lan_key);
-	__u32 known = permission && is_granted_to(permission, flow);
-	if (known && permission->state & AB_STATE_HAIRPIN)
-		return 0;
-	if (known && permission->first_remote_port == p->dport) {
-		permission->seen_ns = tick_ns();
-		p->flags |= permission->state & AB_STATE_APART ? 0 : PACKET_PERMITTED;
-		return permission->state & AB_STATE_APART;
-	}
-	if (!known && (is_kernels(p) || hairpin_link(p) != AB_NO_TARGET || link_of_asked(p) != AB_NO_TARGET))
-		return 0;
-	__u32 apart = find_class(p) != flow->class;
-	if (!known && apart) {
-		if (permission)
-			end_permission(&s->lan_key, permission);
-		grant_permission(s, p, flow, AB_STATE_APART);
-	}
-	if (known && !apart) {
-		__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
-		permission->first_remote_port = p->dport;
-	}
-	return apart;
+	return find_permission(&s->lan_key);
 }
 
-/* Whether the packet is of a mapping that is its remote end's alone: its LAN endpoint has one for another class. */
-__noinline int leads_apart(struct packet *p)
+/* The same of a remote end of which a permission tells, with the last port: while routing is as it was then. */
+static __always_inline int follow_remote(struct packet *p, struct ab_flow *flow, struct ab_flow *permission)
 {
-	struct ab_flow_key key;
-	struct ab_scratch *s = scratch();
-	if (!p || !s || !are_there_rules())
+	__u32 apart = permission->state & AB_STATE_APART, is_same_port = permission->first_remote_port == p->dport;
+	if (permission->state & AB_STATE_HAIRPIN)
 		return 0;
-	make_usual_key(&key, p);
-	struct ab_flow *flow = find_flow(&key);
-	return flow && !is_first_remote(p, flow) && is_of_other_class(s, p, flow);
+	if (apart && permission->why == AB_WHY_ROUTE) {
+		permission->seen_ns = tick_ns();
+		return AB_WHY_ROUTE;
+	}
+	if (is_same_port && !apart) {
+		permission->seen_ns = tick_ns();
+		p->flags |= PACKET_PERMITTED;
+		return 0;
+	}
+	if (!are_there_rules())
+		return 0;
+	if (is_same_port) {
+		permission->seen_ns = tick_ns();
+		return APART_BY_CLASS;
+	}
+	if (find_class(p) != flow->class)
+		return APART_BY_CLASS;
+	__sync_fetch_and_and(&permission->state, ~AB_STATE_APART);
+	permission->first_remote_port = p->dport;
+	return 0;
+}
+
+/* Whether the packet, not to the first remote end of the mapping of `found`, is of a mapping that is its remote end's alone. Below
+ * zero: less the reason for which it is the kernel's. */
+__noinline int leads_apart(struct __sk_buff *skb, struct packet *p, struct ab_flow *found)
+{
+	struct ab_scratch *s = scratch();
+	if (!p || !s)
+		return 0;
+	make_usual_key(&s->lan_key, p);
+	struct ab_flow *flow = found ?: find_missing(&s->lan_key);
+	if (!flow || is_first_remote(p, flow))
+		return 0;
+	struct ab_flow *permission = permission_of(s, p, flow);
+	if (permission && is_granted_to(permission, flow))
+		return follow_remote(p, flow, permission);
+	int why = judge_remote(skb, s, p, flow);
+	if (why <= 0)
+		return why;
+	if (permission)
+		end_permission(&s->lan_key, permission);
+	grant_permission(s, p, flow, AB_STATE_APART, why == AB_WHY_ROUTE ? why : 0);
+	return why;
 }
 
 static __noinline struct ab_flow *find_apart(struct packet *p, struct ab_flow_key *key)
@@ -549,7 +611,10 @@ static __always_inline int may_lead_apart(const struct packet *p, struct ab_flow
 static __always_inline int find_or_open(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key,
 					struct ab_flow **flow)
 {
-	if (may_lead_apart(p, *flow) && leads_apart(p))
+	int apart = may_lead_apart(p, *flow) ? leads_apart(skb, p, *flow) : 0;
+	if (apart < 0)
+		return -apart;
+	if (apart)
 		*flow = find_apart(p, key);
 	if (*flow && (*flow)->state & AB_STATE_CONFIRMED && !(p->proto == IPPROTO_TCP && is_first_syn(p)))
 		return 0;
@@ -576,7 +641,7 @@ static __always_inline int outbound_unusual(struct __sk_buff *skb, struct packet
 	if (is_later_fragment(p)) {
 		int bad = learn_fragment(p, AB_SIDE_LAN);
 		if (bad)
-			return gate(p) ?: refuse_fragment(skb, p, bad);
+			return gate(skb, p) ?: refuse_fragment(skb, p, bad);
 	}
 	if (is_fragment(p)) {
 		make_usual_key(key, p);
@@ -604,7 +669,7 @@ __noinline int settle_prefix(struct __sk_buff *skb, struct packet *p, int reason
 	return reason == AB_REASON_SPECIFIC_ROUTE ? turn_by_prefix(skb, p) : reason;
 }
 
-static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key)
+static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, struct ab_flow_key *key, __u32 l3)
 {
 	/* Hosts that share an address must not share ids, where ids matter (RFC 6864 section 5.3). */
 	if (!(p->fragment & IP_DONT_FRAGMENT))
@@ -615,7 +680,7 @@ static __always_inline int outbound(struct __sk_buff *skb, struct packet *p, str
 		flow = find_entry(key);
 		const struct ab_link *link = flow ? link_at(flow->link, p->family) : NULL;
 		if (link && is_usual_out(skb, p, flow, link))
-			return send_out(skb, p, flow, link);
+			return send_out(skb, p, l3, flow, link);
 	}
 	int reason = outbound_unusual(skb, p, key, flow);
 	return p->family == AB_IPV6 ? settle_prefix(skb, p, reason) : reason;

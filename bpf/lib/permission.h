@@ -43,11 +43,11 @@ static __always_inline void end_permission(const struct ab_flow_key *key, const 
 }
 
 /*
- * Adds the permission of s->lan_key to the mapping of `lan`. A host that has as many as it may have flows gets no more:
+ * Adds the permission of s->lan_key to the mapping of `lan`, and why that remote end has a mapping of its own, if it has. A host that has as many as it may have flows gets no more:
  * its packets leave, and it does not hear the answers.
  */
 static __always_inline void grant_permission(struct ab_scratch *s, const struct packet *p, const struct ab_flow *lan,
-					     __u32 state)
+					     __u32 state, __u8 why)
 {
 	const struct ab_settings *set = current_settings();
 	struct ab_flow *permission = &s->wan;
@@ -58,6 +58,7 @@ static __always_inline void grant_permission(struct ab_scratch *s, const struct 
 	permission->lan_ifindex = lan->lan_ifindex;
 	__builtin_memcpy(permission->mac, lan->mac, sizeof(permission->mac));
 	permission->link = lan->link;
+	permission->why = why;
 	permission->first_remote_port = p->dport;
 	permission->state = AB_STATE_PERMISSION | state | (lan->state & AB_STATE_VIA_ROUTER);
 	struct ab_host *host = host_of_permission(permission);

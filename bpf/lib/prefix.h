@@ -113,6 +113,17 @@ __noinline int let_in(struct __sk_buff *skb, struct packet *p)
 	return AB_REASON_PREFIX_IN;
 }
 
+/* To a host of the LAN, or its router. 0, or the reason of failure. */
+static __always_inline int send_to_device(struct __sk_buff *skb, const struct packet *p, __u32 ifindex,
+					  const union ab_addr *next_hop)
+{
+	const struct ab_device *device = device_of(ifindex);
+	if (!device || !device->layer3)
+		return send_to_neighbour(skb, p->l3, ifindex, next_hop);
+	bpf_redirect(ifindex, 0);
+	return 0;
+}
+
 /* What a LAN host sends to what the kernel routes, or to the address of another beyond a link. */
 __noinline int turn_by_prefix(struct __sk_buff *skb, struct packet *p)
 {
@@ -138,8 +149,8 @@ __noinline int turn_by_prefix(struct __sk_buff *skb, struct packet *p)
 	    store_address(skb, p, offsetof(struct ipv6hdr, daddr), &s->asked.local) ||
 	    bpf_skb_store_bytes(skb, l3 + offsetof(struct ipv6hdr, hop_limit), &hops, 1, BPF_F_RECOMPUTE_CSUM))
 		return AB_REASON_REWRITE_FAILED;
-	redirect_to(way->ifindex, is_addr(&way->via) ? &way->via : &s->asked.local);
-	return AB_REASON_HAIRPIN;
+	return send_to_device(skb, p, way->ifindex, is_addr(&way->via) ? &way->via : &s->asked.local)
+		       ?: AB_REASON_HAIRPIN;
 }
 
 #endif

@@ -84,7 +84,9 @@ __noinline int forward_rival(struct __sk_buff *skb, struct packet *p)
 	bad = bad ?: rewrite_packet(skb, p, OUTBOUND, &link->external, flow->other_port);
 	if (bad)
 		return bad;
-	send_over_link(link, &p->dst);
+	bad = send_over_link(skb, p->l3, link, &p->dst);
+	if (bad)
+		return bad;
 	return probes ? AB_REASON_PROBE_OUT : AB_REASON_TRANSLATED_OUT;
 }
 
@@ -130,8 +132,8 @@ __noinline int reset_loser(struct __sk_buff *skb, struct packet *p)
 	skb->mark = 0;
 	p->dst = link->external;
 	int action = answer_rst(skb, p);
-	if (action >= 0)
-		send_over_link(link, &p->src);
+	if (action >= 0 && send_over_link(skb, p->l3, link, &p->src))
+		return -1;
 	return action;
 }
 

@@ -62,7 +62,9 @@ __noinline int route_packet(struct __sk_buff *skb, struct packet *p)
 	if (bad)
 		return bad;
 	count_routed(skb, p, s);
-	send_over_link(link, &p->dst);
+	bad = send_bound(skb, p, p->l3, link, s->decision.target, s->decision.why);
+	if (bad)
+		return bad;
 	if (kept & AB_STATE_PREFIX)
 		return AB_REASON_PREFIX_OUT;
 	gauge_add(s->decision.target, 1, 0, 0);
@@ -79,6 +81,8 @@ __noinline int answer_by_prefix(struct __sk_buff *skb, struct packet *p)
 		return AB_REASON_NO_LINK;
 	s->opening.class = find_class(p);
 	s->decision.target = link;
+	/* Its next hop is that of a route, if there is one. */
+	s->decision.why = AB_WHY_ROUTE;
 	return route_packet(skb, p);
 }
 

@@ -6,6 +6,8 @@
 #ifndef ANABRANCH_TURN_H
 #define ANABRANCH_TURN_H
 
+#include <stddef.h>
+
 #include "flow.h"
 #include "open.h"
 
@@ -55,11 +57,19 @@ __noinline int link_of_sender(struct packet *p)
 	return link_of_end();
 }
 
-/* To the ingress of a link. Below zero if there is no such link. */
-static __always_inline int turn_to(struct __sk_buff *skb, __u32 index, __u32 family)
+/* Gives what has come without Ethernet the header that the device it is to arrive at takes off. */
+static __always_inline int add_ethernet(struct __sk_buff *skb, const struct packet *p)
 {
-	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index, family) : NULL;
-	if (!link)
+	__be16 type = skb->protocol;
+	return p->l3 == 0 && (bpf_skb_change_head(skb, ETH_HLEN, 0) ||
+			      bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0));
+}
+
+/* To the ingress of a link. Below zero if there is no such link. */
+static __always_inline int turn_to(struct __sk_buff *skb, const struct packet *p, __u32 index)
+{
+	const struct ab_link *link = index < AB_MAX_LINKS ? link_at(index, p->family) : NULL;
+	if (!link || add_ethernet(skb, p))
 		return -1;
 	skb->mark = HAIRPIN_MARK;
 	return bpf_redirect(link->ifindex, BPF_F_INGRESS);

@@ -121,6 +121,8 @@ pub struct GatewayRole<P, S> {
     fallback_mark: u32,
     /// The links without NAT, as bits; as the data path knows them.
     routed: u32,
+    /// New flows are as the kernel's routing rules say.
+    asks_kernel: bool,
     /// The rules that hold and the devices by name, as the data path knows them; none: other rules wait to be told.
     told_rules: Option<(u64, BTreeMap<String, u32>)>,
     /// As the host knows them.
@@ -185,6 +187,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             abandoned: Vec::new(),
             fallback_mark: 0,
             routed: 0,
+            asks_kernel: false,
             told_rules: None,
             ways: Ways::default(),
             ticks: 0,
@@ -397,7 +400,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         if self.shell.has_rest() {
             return Ok(());
         }
-        self.tell_routed()?;
+        self.tell_routing(&wanted)?;
         self.tell_links(&wanted)?;
         self.tell_routes(wanted.routes);
         for name in &wanted.absent_lan {
@@ -551,10 +554,12 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Which links have no NAT: those that had flows of the other kind have ended them.
-    fn tell_routed(&mut self) -> anyhow::Result<()> {
-        let routed = self.routed_links();
-        if std::mem::replace(&mut self.routed, routed) != routed {
+    /// Which links have no NAT: those that had flows of the other kind have ended them. And whether routing rules of others may
+    /// speak of the LAN.
+    fn tell_routing(&mut self, wanted: &Desired) -> anyhow::Result<()> {
+        let now = (self.routed_links(), wanted.ask_kernel);
+        if (self.routed, self.asks_kernel) != now {
+            (self.routed, self.asks_kernel) = now;
             self.set_settings()?;
         }
         Ok(())
@@ -686,7 +691,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn set_settings(&mut self) -> anyhow::Result<()> {
         let mark = self.surroundings.fallback_mark(&self.config);
         let ephemeral = self.surroundings.ephemeral_ports()?;
-        let settings = plane::settings(&self.config, ephemeral, mark, self.routed);
+        let settings =
+            plane::settings(&self.config, ephemeral, mark, self.routed, self.asks_kernel);
         self.plane.set_settings(&settings)?;
         self.fallback_mark = mark;
         Ok(())

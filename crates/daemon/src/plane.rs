@@ -16,7 +16,7 @@ pub use anabranch_dataplane::{
     EMBRYOS_PER_HOST, Error, LinkPath, Role, Route, Settings, Sizes, Swept, Verdict, Walker, Which,
     beyond,
 };
-use anabranch_policy::abi::{MAX_CLASSES, Rules, Traffic};
+use anabranch_policy::abi::{MAX_CLASSES, ROUTES_FOREIGN, Rules, Traffic};
 
 use crate::config::{Config, Forwards, LanSources, UdpFilter};
 
@@ -207,8 +207,14 @@ impl Plane for Gateway {
 }
 
 /// Timers, quotas and ports for the programs. `fallback_mark` 0: nothing falls back to the kernel's own NAT. `routed` are the
-/// links without NAT, as bits.
-pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32, routed: u32) -> Settings {
+/// links without NAT, as bits. `asks_kernel`: new flows are as the kernel's routing rules say.
+pub fn settings(
+    config: &Config,
+    ephemeral: [u16; 2],
+    fallback_mark: u32,
+    routed: u32,
+    asks_kernel: bool,
+) -> Settings {
     let nat = &config.nat;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Settings {
@@ -232,7 +238,7 @@ pub fn settings(config: &Config, ephemeral: [u16; 2], fallback_mark: u32, routed
         embryos_per_device: share_of_device(config, Sizes::default().embryos_max),
         lan_sources_loose: (nat.lan_sources == LanSources::Loose).into(),
         reserved: nat.reserved,
-        routes_kernel: 0,
+        routes_kernel: if asks_kernel { ROUTES_FOREIGN } else { 0 },
         zero: 0,
     }
 }

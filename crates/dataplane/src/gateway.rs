@@ -189,7 +189,7 @@ impl Gateway {
         for ifindex in attach::attached(&self.pins)? {
             match self.object.maps.devices.get(ifindex)? {
                 Some(device) if attach::is_alive(&self.pins, ifindex) => {
-                    self.attach_program(ifindex, device.role)?
+                    self.attach_program(&device)?
                 }
                 _ => self.detach(ifindex)?,
             }
@@ -334,7 +334,7 @@ impl Gateway {
         let device = device_entry(ifindex, role, layer3, mtu);
         let is_new = self.object.maps.devices.get(ifindex)?.is_none();
         self.object.maps.devices.insert(device)?;
-        let attached = self.attach_program(ifindex, device.role);
+        let attached = self.attach_program(&device);
         if attached.is_err() && is_new {
             // What attaching met says more than what this may meet.
             let _ = self.detach(ifindex);
@@ -342,11 +342,11 @@ impl Gateway {
         attached
     }
 
-    fn attach_program(&mut self, ifindex: u32, role: u8) -> Result<(), Error> {
+    fn attach_program(&mut self, device: &abi::Device) -> Result<(), Error> {
         attach::attach(
-            self.object.classifier(program_for(role))?,
+            self.object.classifier(program_for(device))?,
             &self.pins,
-            ifindex,
+            device.ifindex,
             TcAttachType::Ingress,
         )
     }
@@ -405,7 +405,7 @@ impl Gateway {
         self.occupancy.confirmed()
     }
 
-    /// Runs a forwarding program (`lan`, `wan`) or `explain` on an Ethernet frame `repeat` times, as if it had come in
+    /// Runs a forwarding program (`lan`, `lan_layer3`, `wan`) or `explain` on an Ethernet frame `repeat` times, as if it had come in
     /// on the loopback device of the caller's namespace (`BPF_PROG_TEST_RUN`). State changes; nothing is transmitted.
     ///
     /// # Errors
@@ -537,12 +537,13 @@ impl DataPlane for Gateway {
     }
 }
 
-/// The program of devices of this role.
-pub fn program_for(role: u8) -> &'static str {
-    if role == abi::Role::Lan.into() {
-        "lan"
-    } else {
-        "wan"
+/// The program of a device.
+pub fn program_for(device: &abi::Device) -> &'static str {
+    let is_lan = device.role == abi::Role::Lan.into();
+    match (is_lan, device.layer3) {
+        (true, 0) => "lan",
+        (true, _) => "lan_layer3",
+        (false, _) => "wan",
     }
 }
 

@@ -70,8 +70,8 @@ pub fn flows_max(pins: &Path) -> Result<u32, Error> {
 const PERMISSIONS_MAX: u32 = 1 << 18;
 
 /// The programs of packets.
-const FORWARDERS: [&str; 2] = ["lan", "wan"];
-const CLASSIFIERS: [&str; 3] = ["lan", "wan", "explain"];
+const FORWARDERS: [&str; 3] = ["lan", "lan_layer3", "wan"];
+const CLASSIFIERS: [&str; 4] = ["lan", "lan_layer3", "wan", "explain"];
 const SWEEPERS: [&str; 2] = ["sweep_flows", "end_link"];
 
 /// The maps, typed. Names and types as in `bpf/lib/maps.h`.

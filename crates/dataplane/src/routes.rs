@@ -30,7 +30,12 @@ pub enum Verdict {
         via: Option<IpAddr>,
     },
     /// A specific route over one link: balanced flows, but always there.
-    Link(LinkId),
+    Link {
+        /// The link.
+        link: LinkId,
+        /// The router on that link; none where destinations are neighbours on it.
+        via: Option<IpAddr>,
+    },
     /// What a network of the LAN is beyond a link that translates prefixes.
     Prefix {
         /// The link.
@@ -94,9 +99,10 @@ fn entry(verdict: Verdict) -> abi::Route {
             ifindex,
             ..Default::default()
         },
-        Verdict::Link(link) => abi::Route {
+        Verdict::Link { link, via } => abi::Route {
             verdict: abi::Verdict::Link.into(),
             link: link.0,
+            via: via.map(abi::Addr::from).unwrap_or_default(),
             ..Default::default()
         },
         Verdict::Prefix { link, lan } => abi::Route {

@@ -170,7 +170,7 @@ impl Upgrade {
             let Some(device) = known.filter(|_| attach::is_alive(&self.former, ifindex)) else {
                 continue;
             };
-            let program = self.object.classifier(program_for(device.role))?;
+            let program = self.object.classifier(program_for(&device))?;
             attach::attach_before(
                 program,
                 &self.former,
@@ -345,7 +345,8 @@ fn choice_of(former: &FormerChoice) -> abi::Choice {
 }
 
 /// Reasons that are new; the others stand in the order they had.
-const NEW_REASONS: [&str; 17] = [
+const NEW_REASONS: [&str; 18] = [
+    "ROUTING_RULES",
     "PREFIX_OUT",
     "PREFIX_IN",
     "BAD_SOURCE",

@@ -378,8 +378,8 @@ fn link_path(
         return Err(Missing::Address(family));
     }
     let gateway = link.gateway[family].or(default.and_then(|(_, hop)| hop.via));
-    let point_to_point = device.layer3 || (gateway.is_none() && default.is_some());
-    if gateway.is_none() && !point_to_point {
+    // On Ethernet a default route without a gateway says that every destination is a neighbour (proxy ARP, RFC 1027).
+    if gateway.is_none() && default.is_none() && !device.layer3 {
         return Err(Missing::Gateway(family));
     }
     if let Some(own) = gateway.filter(|address| host.has(*address)) {
@@ -392,7 +392,7 @@ fn link_path(
         inbound: link.inbound == Inbound::Allow && family == Family::V6,
         ifindex: device.ifindex,
         mtu: device.mtu,
-        point_to_point,
+        point_to_point: device.layer3,
     })
 }
 
@@ -547,7 +547,10 @@ fn verdict(roles: &BTreeMap<u32, Role>, route: &HostRoute) -> Verdict {
             ifindex: hop.ifindex,
             via: hop.via,
         },
-        Some(Role::Link(link)) => Verdict::Link(*link),
+        Some(Role::Link(link)) => Verdict::Link {
+            link: *link,
+            via: hop.via,
+        },
         None => Verdict::Kernel,
     }
 }

@@ -149,6 +149,43 @@ fn addresses_gateways_and_mtu_are_found_out() {
     assert_eq!(path(&desired, 1), Ok(lte));
 }
 
+fn by_link(link: u16, via: Option<&str>) -> Verdict {
+    Verdict::Link {
+        link: LinkId(link),
+        via: via.map(ip),
+    }
+}
+
+#[test]
+fn a_specific_route_over_a_link_keeps_its_own_next_hop() {
+    let mut host = host_with_v6();
+    for (to, via) in [
+        ("10.20.0.0/16", Some("203.0.113.9")),
+        ("192.168.100.1/32", None),
+        ("2001:db8:99::/48", Some("fe80::9")),
+        ("2001:db8:a::/64", None),
+    ] {
+        host.routes.push(route(to, FIBER, via, 0));
+        let desired = derive(&config(CONFIG), &host);
+        assert_eq!(verdict_of(&desired, to), Some(by_link(0, via)), "{to}");
+    }
+}
+
+#[test]
+fn on_ethernet_a_default_route_without_a_gateway_makes_every_destination_a_neighbour() {
+    let mut host = host_with_v6();
+    let is_default = |route: &HostRoute| route.prefix.length == 0;
+    let is_of = |route: &HostRoute| route.hops.iter().any(|hop| hop.ifindex == FIBER);
+    host.routes
+        .retain(|route| !(is_default(route) && is_of(route)));
+    host.routes.push(route("0.0.0.0/0", FIBER, None, 0));
+    host.routes.push(route("::/0", FIBER, None, 0));
+    let desired = derive(&config(CONFIG), &host);
+    for path in [path(&desired, 0).unwrap(), path_v6(&desired, 0).unwrap()] {
+        assert_eq!((path.gateway, path.point_to_point), (None, false));
+    }
+}
+
 #[test]
 fn specific_routes_win_over_balancing() {
     let desired = derive(&config(CONFIG), &host());
@@ -167,7 +204,7 @@ fn specific_routes_win_over_balancing() {
                 via: Some(ip("192.168.1.254")),
             }),
         ),
-        ("203.0.113.0/24", Some(Verdict::Link(LinkId(0)))),
+        ("203.0.113.0/24", Some(by_link(0, None))),
         ("10.9.0.0/24", Some(Verdict::Kernel)),
         ("192.168.1.1/32", Some(Verdict::LocalInLan { ifindex: LAN })),
         ("203.0.113.2/32", Some(Verdict::Local)),
@@ -186,10 +223,7 @@ fn of_two_routes_to_one_prefix_the_lower_metric_wins_and_local_ones_win_over_all
         .insert(0, route("10.8.0.0/16", FIBER, Some("203.0.113.1"), 60));
     host.routes.insert(0, route("203.0.113.2/32", LAN, None, 0));
     let desired = derive(&config(CONFIG), &host);
-    assert_eq!(
-        verdict_of(&desired, "10.8.0.0/16"),
-        Some(Verdict::Link(LinkId(1)))
-    );
+    assert_eq!(verdict_of(&desired, "10.8.0.0/16"), Some(by_link(1, None)));
     assert_eq!(verdict_of(&desired, "203.0.113.2/32"), Some(Verdict::Local));
 }
 

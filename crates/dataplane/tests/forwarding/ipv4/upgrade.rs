@@ -308,6 +308,7 @@ fn an_upgrade_goes_on_counting_why_packets_leave() {
     site.adopt(opened);
     let counted = site.plane().reasons().unwrap();
     let new = [
+        "routing-rules",
         "prefix-out",
         "prefix-in",
         "bad-source",

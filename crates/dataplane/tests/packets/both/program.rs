@@ -18,7 +18,14 @@ fn every_program_stays_far_below_the_verifiers_limit() {
     };
     let before = ids();
     let rig = Rig::new();
-    let ours = ["lan", "wan", "explain", "sweep_flows", "end_link"];
+    let ours = [
+        "lan",
+        "lan_layer3",
+        "wan",
+        "explain",
+        "sweep_flows",
+        "end_link",
+    ];
     let fresh = aya::programs::loaded_programs()
         .flatten()
         .filter(|program| !before.contains(&program.id()));

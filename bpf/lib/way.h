@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Which way the host's own routing has a packet from the LAN go.
+ *
+ * User space tells the routes of the main table, and which addresses are the host's or the LAN's (`routes`). Where others have rules
+ * or tables of their own (ab_settings.routes_kernel), the kernel is asked as well, by all that its rules look at (ip-rule(8)): device,
+ * source, destination, TOS, protocol and ports. That costs a look-up for each new flow and each new remote end of a mapping. What is
+ * established keeps its link, as it keeps its translation under connection tracking when rules change.
+ *
+ * The kernel names a device, a next hop and a metric, not the table. Whether somebody has spoken about this packet follows from two
+ * comparisons. Without such rules the answer is that of our own table for what the host forwards, whose routes have a metric of ours,
+ * or that of the main table, which can be asked alone. Any other answer is of a rule or table of others:
+ *  - by the device of a link, it binds the flow there, as a specific route does, with NAT as usual. If that link is dead the flow
+ *    takes another;
+ *  - everything else (another device, a black hole, an encapsulation) is the kernel's to carry out.
+ */
+#ifndef ANABRANCH_WAY_H
+#define ANABRANCH_WAY_H
+
+#include "maps.h"
+#include "parse.h"
+#include "redirect.h"
+
+/* Ways beside the numbers of links: links are compared, or the kernel has the packet. */
+#define WAY_OPEN AB_NO_TARGET
+#define WAY_KERNELS (AB_NO_TARGET - 1)
+
+/* Not inlined: its key would stand in the frame of every caller, deepest where flows are opened. */
+static __noinline const struct ab_route *find_route(const union ab_addr *addr)
+{
+	struct ab_route_key key = { .prefix_len = 128, .addr = *addr };
+	return bpf_map_lookup_elem(&routes, &key);
+}
+
+/* Destinations the kernel routes: its own addresses, the LAN, VPNs, learned routes. */
+static __always_inline int is_specific(const struct ab_route *to)
+{
+	return to && to->verdict != AB_VERDICT_LINK;
+}
+
+/* Asks the kernel where it would forward the packet to, as `way`. enum BPF_FIB_LKUP_RET_*, or below zero. */
+static __noinline int ask_kernel(struct __sk_buff *skb, const struct packet *p, struct bpf_fib_lookup *way, __u32 flags)
+{
+	__builtin_memset(way, 0, sizeof(*way));
+	way->ifindex = p->ifindex;
+	way->l4_protocol = p->proto;
+	if (!is_icmp(p->proto)) {
+		way->sport = p->sport;
+		way->dport = p->dport;
+	}
+	if (p->family == AB_IPV6) {
+		way->family = ANABRANCH_AF_INET6;
+		way->flowinfo = bpf_htonl((__u32)p->dscp << 22);
+		__builtin_memcpy(way->ipv6_src, &p->src, sizeof(p->src));
+		__builtin_memcpy(way->ipv6_dst, &p->dst, sizeof(p->dst));
+	} else {
+		way->family = ANABRANCH_AF_INET;
+		way->tos = p->dscp << 2;
+		way->ipv4_src = p->src.word[3];
+		way->ipv4_dst = p->dst.word[3];
+	}
+	return bpf_fib_lookup(skb, way, sizeof(*way), flags);
+}
+
+/* Whether the kernel has named a device. That the neighbour is unknown yet, or the packet too long for the device, is no matter. */
+static __always_inline int names_device(int answer)
+{
+	return answer == BPF_FIB_LKUP_RET_SUCCESS || answer == BPF_FIB_LKUP_RET_NO_NEIGH ||
+	       answer == BPF_FIB_LKUP_RET_FRAG_NEEDED;
+}
+
+static __always_inline int is_same_way(const struct bpf_fib_lookup *a, const struct bpf_fib_lookup *b)
+{
+	return a->ifindex == b->ifindex && a->rt_metric == b->rt_metric && a->family == b->family &&
+	       is_same_addr((const union ab_addr *)a->ipv6_dst, (const union ab_addr *)b->ipv6_dst);
+}
+
+/* Whether the answer about `p`, as s->way, is what the kernel says where nobody else has rules. */
+static __always_inline int is_usual_answer(struct __sk_buff *skb, struct ab_scratch *s, const struct packet *p,
+					   int answer, __u32 routes_kernel)
+{
+	if (answer < 0 || answer == BPF_FIB_LKUP_RET_FWD_DISABLED)
+		return 1;
+	if (names_device(answer) && s->way.rt_metric == AB_OWN_METRIC)
+		return 1;
+	if (routes_kernel & AB_ROUTES_OWN(p->family & 1))
+		return 0;
+	int main_answer = ask_kernel(skb, p, &s->main_way, BPF_FIB_LOOKUP_DIRECT);
+	return names_device(answer) ? names_device(main_answer) && is_same_way(&s->way, &s->main_way)
+				    : answer == main_answer;
+}
+
+/* The way that the rules of others have the packet go; by a link, its next hop there as s->next_hop. Verified by itself. */
+__noinline int ask_rules(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	const struct ab_settings *set = current_settings();
+	if (!s || !set || !p || !set->routes_kernel)
+		return WAY_OPEN;
+	int answer = ask_kernel(skb, p, &s->way, 0);
+	if (is_usual_answer(skb, s, p, answer, set->routes_kernel))
+		return WAY_OPEN;
+	const struct ab_device *device = names_device(answer) ? device_of(s->way.ifindex) : NULL;
+	if (!device || device->role != AB_ROLE_LINK)
+		return WAY_KERNELS;
+	if (s->way.family == ANABRANCH_AF_INET)
+		map_ipv4(&s->next_hop, s->way.ipv4_dst);
+	else
+		__builtin_memcpy(&s->next_hop, s->way.ipv6_dst, sizeof(s->next_hop));
+	return device->link;
+}
+
+/* The way of a packet that the table has `to` for, which is not specific: WAY_OPEN, WAY_KERNELS, or the link that it is bound to, with
+ * its next hop there as s->next_hop. */
+static __always_inline __u32 find_way(struct __sk_buff *skb, struct ab_scratch *s, struct packet *p,
+				      const struct ab_route *to)
+{
+	const struct ab_settings *set = current_settings();
+	__u32 way = set && set->routes_kernel ? ask_rules(skb, p) : WAY_OPEN;
+	if (way != WAY_OPEN || !to || to->verdict != AB_VERDICT_LINK)
+		return way;
+	s->next_hop = is_addr(&to->via) ? to->via : p->dst;
+	return to->link;
+}
+
+/* As find_way, of any destination. */
+__noinline int way_of(struct __sk_buff *skb, struct packet *p)
+{
+	struct ab_scratch *s = scratch();
+	if (!s || !p)
+		return WAY_OPEN;
+	const struct ab_route *to = find_route(&p->dst);
+	return is_specific(to) ? WAY_KERNELS : find_way(skb, s, p, to);
+}
+
+#endif
