@@ -20,6 +20,7 @@ pub use messages::{
 };
 pub use paths::Paths;
 pub use status::{
-    ClassLink, ClassStatus, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus, PathStatus,
-    PrefixesStatus, ProbeStatus, Rates, Status, SublinkStatus, TargetStatus, Traffic, TrunkStatus,
+    ClassLink, ClassStatus, Finding, FlowsStatus, LinkFlows, LinkState, LinkStatus, NodeStatus,
+    PathStatus, PrefixesStatus, ProbeStatus, Rates, Severity, Status, SublinkStatus, TargetStatus,
+    Traffic, TrunkStatus,
 };

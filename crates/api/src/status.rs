@@ -1,5 +1,6 @@
 //! What `anabranch status` shows.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use anabranch_core::ReasonCount;
@@ -23,6 +24,9 @@ pub struct Status {
     /// What keeps the gateway from being as it should, a line each: what, where, and what to do.
     #[serde(default)]
     pub troubles: Vec<String>,
+    /// What stands beside the gateway on this host and touches its traffic.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// In the order of the configuration.
     pub links: Vec<LinkStatus>,
     /// In the order of their rules; then those that left the configuration and have flows; the default class last.
@@ -35,6 +39,56 @@ pub struct Status {
     pub prefixes: PrefixesStatus,
     /// How packets left the programs, most frequent first; those that never happened are left out.
     pub reasons: Vec<ReasonCount>,
+}
+
+/// Something else on the host that touches the gateway's traffic: another program, a rule, a device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Its kind, like `ingress-qdisc`: the same words for the same kind.
+    pub name: String,
+    /// The device, rule, chain or address that it is about.
+    pub subject: String,
+    /// What it means for packets, in one line.
+    pub meaning: String,
+    /// What to do about it, in one line.
+    pub cure: String,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// The gateway cannot work beside it: `check` refuses the configuration.
+    Refused,
+    /// Some traffic does not get what somebody meant it to get.
+    Trouble,
+    /// Good to know.
+    Note,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Refused => "refused",
+            Severity::Trouble => "trouble",
+            Severity::Note => "note",
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding {
+            name,
+            subject,
+            meaning,
+            cure,
+            ..
+        } = self;
+        write!(f, "{name}, {subject}: {meaning}; {cure}")
+    }
 }
 
 /// How a class of traffic fares.

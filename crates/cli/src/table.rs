@@ -3,6 +3,7 @@
 //! Columns are aligned with spaces and nothing else, so that `awk` reads them as people do. Colour says what the words
 //! say already, and only on a terminal that wants it (`NO_COLOR`, `CLICOLOR`).
 
+use anabranch_api::{Finding, Severity};
 use anabranch_results::Quantity;
 use anabranch_scenario::format;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
@@ -58,6 +59,21 @@ fn lines(table: &Table, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "{}", line.trim_end())?;
     }
     Ok(())
+}
+
+/// What stands beside a gateway, on a line of its own.
+pub fn finding(finding: &Finding) -> String {
+    let severity = match finding.severity {
+        Severity::Note => "note".to_owned(),
+        Severity::Refused | Severity::Trouble => bad("TROUBLE").to_string(),
+    };
+    format!("{severity}  {finding}\n")
+}
+
+/// How many of the findings are not merely good to know.
+pub fn troubles(findings: &[Finding]) -> usize {
+    let is_trouble = |finding: &&Finding| finding.severity != Severity::Note;
+    findings.iter().filter(is_trouble).count()
 }
 
 /// What is known of one thing, a line for each word or more where the terminal is narrow.

@@ -30,13 +30,16 @@ use crate::driver::{Driver, Ending, ProbeOrder};
 use crate::error::with_causes;
 use crate::host::{RuleWay, Way, Ways};
 use crate::meter::Meter;
+use crate::neighbours::Survey;
 use crate::observe::{Attachment, Desired, LinkView, Prefix, Snapshot};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
 use crate::probe::{Target, Via};
 use crate::shell::{Role, Shell};
 use crate::slots::{Orders, Slots};
 use crate::view;
-use anabranch_api::{Explained, LinkAction, PassedRule, PrefixesStatus, Request, Response, Status};
+use anabranch_api::{
+    Explained, Finding, LinkAction, PassedRule, PrefixesStatus, Request, Response, Status,
+};
 use anabranch_api::{Explanation, FlowRow, Proto, ReasonCount};
 
 /// Sweeping takes one part in this many of a processor's time, at most, while there is room in the table.
@@ -59,6 +62,14 @@ pub trait Surroundings {
         desired: &Desired,
         ways: &Ways,
     ) -> impl Future<Output = Vec<anyhow::Error>>;
+    /// What stands beside the gateway on this host.
+    fn survey(
+        &self,
+        config: &Config,
+        host: Snapshot,
+    ) -> impl Future<Output = anyhow::Result<Vec<Finding>>> + Send + 'static;
+    /// Something that the survey reads has changed, and netlink does not tell of it; asked often.
+    fn has_other_neighbours(&self) -> bool;
     /// Reads and checks the configuration again.
     fn reload(&mut self) -> impl Future<Output = Result<Config, crate::Error>>;
     /// Asks one target.
@@ -135,6 +146,10 @@ pub struct GatewayRole<P, S> {
     /// Orders that are carried out when these flows have ended.
     unanswered: Vec<(oneshot::Sender<Response>, Response)>,
     probes: JoinSet<(ProbeOrder, Option<Duration>)>,
+    /// What stands beside the gateway.
+    pub(crate) survey: Survey,
+    /// One at most.
+    surveys: JoinSet<anyhow::Result<Vec<Finding>>>,
     /// The local port of questions to destinations: none that NAT gives away.
     asks_from: u16,
 }
@@ -196,6 +211,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             endings: JoinSet::new(),
             unanswered: Vec::new(),
             probes: JoinSet::new(),
+            survey: Survey::default(),
+            surveys: JoinSet::new(),
             asks_from: any_of(surroundings.ephemeral_ports()?),
             config,
             slots,
@@ -375,6 +392,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             }
         }
         self.seen.clone_from(&wanted);
+        self.survey.see(&self.config, snapshot);
         let has_turned = self.routed != self.routed_links();
         if wanted != self.told || has_turned || self.shell.has_rest() || self.has_stale_programs() {
             self.tell(wanted)?;
@@ -686,6 +704,25 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
+    // ---- neighbours
+
+    /// Once a second at most, however fast the host changes.
+    fn survey_neighbours(&mut self) {
+        let is_due = self.survey.is_due() || self.surroundings.has_other_neighbours();
+        if is_due && self.surveys.is_empty() {
+            let survey = self.surroundings.survey(&self.config, self.survey.take());
+            self.surveys.spawn(survey);
+        }
+    }
+
+    /// Without an answer what was found before stands, until the next.
+    fn surveyed(&mut self, found: anyhow::Result<Vec<Finding>>) {
+        match found {
+            Ok(found) => self.survey.tell(found),
+            Err(error) => tracing::debug!("survey of the host: {error:#}"),
+        }
+    }
+
     // ---- orders
 
     fn set_settings(&mut self) -> anyhow::Result<()> {
@@ -877,6 +914,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         }
         self.look().await?;
         self.check_start()?;
+        self.survey_neighbours();
         self.end_stale_flows()
     }
 
@@ -902,6 +940,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
             Some(done) = self.probes.join_next() => self.probed(done?),
             Some(done) = self.sweeps.join_next() => self.swept(done?)?,
             Some(done) = self.endings.join_next() => self.ended(done?)?,
+            Some(done) = self.surveys.join_next() => self.surveyed(done?),
         }
         Ok(())
     }
@@ -910,6 +949,7 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.ticks += 1;
         self.sweep()?;
         self.tell_rules()?;
+        self.survey_neighbours();
         let traffic = all_links().map(|id| self.driver.counters(id).carried());
         self.meter.tick(self.shell.uptime(), traffic);
         if self.surroundings.has_lost_guard() || self.ticks.is_multiple_of(LOOK_TICKS) {

@@ -7,6 +7,7 @@
 //! - [`config`]: three lines of TOML, and one line of error for whatever is wrong with them; [`preflight`]: whether this
 //!   host can do what they say;
 //! - [`observe`]: devices, addresses, gateways and routes by netlink, and what follows from them for the data path;
+//! - [`neighbours`]: what else on the host touches the traffic, what that means for packets, and what to do about it;
 //! - [`host`]: policy routing for the host's own packets, forwarding, the kernel's NAT as a fallback; all put back when
 //!   the daemon stops;
 //! - [`probe`]: questions to the internet over one link, and the time the answer takes;
@@ -37,6 +38,7 @@ mod gateway;
 pub mod host;
 mod lock;
 mod meter;
+pub mod neighbours;
 mod notify;
 pub mod observe;
 pub mod plane;

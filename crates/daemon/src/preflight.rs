@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use anabranch_api::Finding;
 use anyhow::Context;
 use nix::sys::utsname;
 
-use crate::config::Configuration;
+use crate::config::{Config, Configuration};
 use crate::error::{BadInput, Error};
+use crate::neighbours;
 use crate::observe::{self, Netlink, Snapshot};
 use crate::plane;
 use crate::privileges::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON};
@@ -25,21 +27,31 @@ const PREFIX_BYTES: u64 = 460;
 /// Present on kernels built with CONFIG_BPF_SYSCALL.
 const BPF_SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
-/// The configuration is right, and this host can run it: what `anabranch check` tells.
-pub fn check(path: &Path) -> Result<Configuration, Error> {
+/// The configuration is right, and this host can run it: what `anabranch check` tells, with what stands beside the gateway.
+pub fn check(path: &Path) -> Result<(Configuration, Vec<Finding>), Error> {
     let config = Configuration::load(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
-    runtime.block_on(async {
+    let found = runtime.block_on(async {
         check_host(&config).await?;
-        if let Configuration::Gateway(config) = &config {
-            observe::check(config, &Netlink::connect()?.snapshot().await?)?;
+        match &config {
+            Configuration::Gateway(config) => check_gateway(config).await,
+            Configuration::Trunk(_) => Ok(Vec::new()),
         }
-        Ok::<_, Error>(())
     })?;
-    Ok(config)
+    Ok((config, found))
+}
+
+async fn check_gateway(config: &Config) -> Result<Vec<Finding>, Error> {
+    let netlink = Netlink::connect()?;
+    let host = netlink.snapshot().await?;
+    observe::check(config, &host)?;
+    let mut neighbours = neighbours::Reader::default();
+    let found = neighbours.survey(&netlink.handle, config, &host).await?;
+    neighbours::refuse(config, &found)?;
+    Ok(found)
 }
 
 /// Kernel and privilege suffice for `config`, the programs find room, and a trunk has its devices. Those of a gateway

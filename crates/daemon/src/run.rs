@@ -3,18 +3,21 @@
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_core::rules::Moment;
 use anabranch_core::rules::file::Remark;
 use anabranch_dataplane::Gateway;
 use anyhow::Context;
+use tokio::sync::Mutex;
 
 use crate::config::{Config, Configuration};
 use crate::error::Error;
 use crate::gateway::{GatewayRole, Surroundings};
 use crate::host::{self, Host, Ways};
 use crate::lock::{Claims, Lock};
+use crate::neighbours;
 use crate::observe::{Desired, Monitor, Netlink, Snapshot};
 use crate::plane;
 use crate::preflight::{check_devices, check_host};
@@ -23,8 +26,8 @@ use crate::probe::{self, Target, Via};
 use crate::shell;
 use crate::slots::{Orders, Slots};
 use crate::trunk;
-use anabranch_api::Paths;
 use anabranch_api::ReasonCount;
+use anabranch_api::{Finding, Paths};
 
 /// Runs the gateway or trunk of the calling thread's network namespace until SIGTERM or SIGINT; then the host is as it
 /// was. `ready` is called once packets are forwarded.
@@ -87,6 +90,7 @@ async fn open<'a>(
         host,
         claims,
         config_path: config.path.clone(),
+        neighbours: Arc::default(),
     };
     GatewayRole::new(config, paths.instance(), former, plane, host)
 }
@@ -123,6 +127,8 @@ struct RealHost<'a> {
     host: Host,
     claims: &'a mut Claims,
     config_path: PathBuf,
+    /// Locked while a survey is under way.
+    neighbours: Arc<Mutex<neighbours::Reader>>,
 }
 
 impl Surroundings for RealHost<'_> {
@@ -144,11 +150,32 @@ impl Surroundings for RealHost<'_> {
         self.host.apply(&self.netlink, config, desired, ways).await
     }
 
+    fn survey(
+        &self,
+        config: &Config,
+        host: Snapshot,
+    ) -> impl Future<Output = anyhow::Result<Vec<Finding>>> + Send + 'static {
+        let neighbours = Arc::clone(&self.neighbours);
+        let (netlink, config) = (self.netlink.handle.clone(), config.clone());
+        async move {
+            let mut neighbours = neighbours.lock().await;
+            neighbours.survey(&netlink, &config, &host).await
+        }
+    }
+
+    fn has_other_neighbours(&self) -> bool {
+        let idle = self.neighbours.try_lock();
+        idle.is_ok_and(|neighbours| neighbours.is_outdated())
+    }
+
     async fn reload(&mut self) -> Result<Config, Error> {
         let config = Configuration::load(&self.config_path)?;
         check_devices(&config).await?;
         match config {
             Configuration::Gateway(config) => {
+                let host = self.netlink.snapshot().await?;
+                let found = self.survey(&config, host).await?;
+                neighbours::refuse(&config, &found)?;
                 self.claims.add(&config.devices())?;
                 tell_warnings(&config);
                 Ok(*config)

@@ -32,6 +32,7 @@ pub fn status<P: Plane, S: Surroundings>(
         uptime_s: gateway.shell.now().since(Time::ZERO).as_secs_f64(),
         adopted: gateway.shell.adopted,
         troubles: gateway.troubles(),
+        findings: gateway.survey.found().to_vec(),
         links: config
             .links
             .iter()

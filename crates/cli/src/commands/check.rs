@@ -13,6 +13,7 @@ use anabranch_daemon::observe::{
 use anabranch_daemon::plane::LinkPath;
 use anabranch_daemon::trunk::{self, View};
 use anabranch_daemon::{Slots, preflight};
+use anyhow::bail;
 
 use crate::output::print;
 use crate::table::{self, Columns, optional};
@@ -20,10 +21,11 @@ use crate::table::{self, Columns, optional};
 pub use flows::explain;
 
 pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
-    let (config, host) = if offline {
-        (Configuration::load(path)?, None)
+    let (config, found, host) = if offline {
+        (Configuration::load(path)?, Vec::new(), None)
     } else {
-        (preflight::check(path)?, Some(host()?))
+        let (config, found) = preflight::check(path)?;
+        (config, found, Some(host()?))
     };
     let understood = match &config {
         Configuration::Gateway(config) => gateway(config, host.as_ref()),
@@ -45,6 +47,7 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
         .chain(&seen)
         .map(|remark| format!("{remark}\n"))
         .chain(absent_notes)
+        .chain(found.iter().map(table::finding))
         .collect();
     let verdict = match host {
         None => "the configuration is right; the host was not looked at",
@@ -53,7 +56,11 @@ pub fn run(path: &Path, offline: bool) -> anyhow::Result<()> {
             "the configuration is right; this host runs what is there, and the rest joins when it comes"
         }
     };
-    print(format!("{understood}\n{notes}{verdict}\n"))
+    print(format!("{understood}\n{notes}{verdict}\n"))?;
+    match table::troubles(&found) {
+        0 => Ok(()),
+        count => bail!("neighbours that make trouble: {count}, as shown"),
+    }
 }
 
 fn host() -> anyhow::Result<Snapshot> {

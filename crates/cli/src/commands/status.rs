@@ -2,8 +2,8 @@
 
 use anabranch_api::ReasonCount;
 use anabranch_api::{
-    ClassLink, ClassStatus, LinkState, LinkStatus, PathStatus, Rates, Request, Response, Status,
-    TargetStatus, TrunkStatus,
+    ClassLink, ClassStatus, Finding, LinkState, LinkStatus, PathStatus, Rates, Request, Response,
+    Status, TargetStatus, TrunkStatus,
 };
 use anyhow::bail;
 use serde::Serialize;
@@ -17,15 +17,15 @@ pub fn run(instance: &str, json: bool, judges: bool) -> anyhow::Result<()> {
     let troubles = match Daemon::of(instance)?.ask(&Request::Status)? {
         Response::Status(status) => {
             show(&*status, json, gateway)?;
-            status.troubles
+            status.troubles.len() + table::troubles(&status.findings)
         }
         Response::Trunk(status) => {
             show(&*status, json, trunk)?;
-            status.troubles
+            status.troubles.len()
         }
         other => return unexpected(&other),
     };
-    match troubles.len() {
+    match troubles {
         0 => Ok(()),
         _ if !judges => Ok(()),
         count => bail!("troubles: {count}, as shown"),
@@ -42,9 +42,10 @@ fn show<S: Serialize>(status: &S, json: bool, table: fn(&S) -> String) -> anyhow
 
 fn gateway(status: &Status) -> String {
     format!(
-        "{}\n{}\n{}\n{}{}\n{}",
+        "{}\n{}{}\n{}\n{}{}\n{}",
         head(status),
         troubles(&status.troubles),
+        findings(&status.findings),
         links(&status.links),
         classes(&status.classes),
         targets(&status.links),
@@ -107,6 +108,10 @@ fn troubles(troubles: &[String]) -> String {
         .iter()
         .map(|trouble| format!("{}  {trouble}\n", table::bad("TROUBLE")));
     lines.collect()
+}
+
+fn findings(findings: &[Finding]) -> String {
+    findings.iter().map(table::finding).collect()
 }
 
 /// How the targets of the links' probes fare.

@@ -36,6 +36,8 @@ pub(super) struct File {
     pub rule: Vec<RuleTable>,
     #[serde(default)]
     pub sessions: SessionsTable,
+    #[serde(default)]
+    pub survey: SurveyTable,
 }
 
 #[derive(Debug, Deserialize)]
@@ -131,6 +133,12 @@ pub(super) struct LimitsTable {
     pub flows: Option<u32>,
     pub flows_per_host: Option<u32>,
     pub prefixes: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SurveyTable {
+    pub ignore: Option<OneOrMore>,
 }
 
 /// `"a"` or `["a", "b"]`.

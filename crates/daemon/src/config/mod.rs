@@ -26,11 +26,12 @@ pub use anabranch_config::Rate;
 pub use anabranch_core::OnReturn;
 
 use crate::error::BadInput;
+use crate::neighbours::NAMES;
 use crate::probe::{DEFAULT_TARGETS, Target};
 use crate::trunk;
 use file::{
     AvailabilityTable, File, HostAddress, HostAddress6, LimitsTable, LinkTable, NatTable,
-    OneOrMore, Ports, SessionsTable,
+    OneOrMore, Ports, SessionsTable, SurveyTable,
 };
 
 /// Links of one gateway.
@@ -112,6 +113,8 @@ pub struct Config {
     pub nat: Nat,
     /// Of flows.
     pub limits: Limits,
+    /// Findings that are meant to be so: a name of [`neighbours::NAMES`](crate::neighbours::NAMES), or one and a subject.
+    pub survey_ignore: Vec<String>,
 }
 
 /// One ISP access line.
@@ -281,6 +284,7 @@ impl Config {
                 ..availability(&source, &file.availability)?
             },
             node,
+            survey_ignore: survey_ignore(&source, file.survey)?,
         };
         Ok(config)
     }
@@ -432,6 +436,22 @@ fn take_former(source: &Source<'_>, file: &mut File) -> Result<Vec<Remark>, BadI
         former(source, "except", &mut file.default.except, except)?;
     }
     Ok(warnings)
+}
+
+fn survey_ignore(source: &Source<'_>, table: SurveyTable) -> Result<Vec<String>, BadInput> {
+    let words = table.ignore.map_or(Vec::new(), |OneOrMore(words)| words);
+    let name = |words: &str| words.split(' ').next().unwrap_or_default().to_owned();
+    match words.iter().find(|words| !NAMES.contains(&&*name(words))) {
+        None => Ok(words),
+        Some(unknown) => {
+            let problem = format!(
+                "no finding is called {:?}; there are: {}; a subject may follow, as `check` shows it",
+                name(unknown),
+                NAMES.join(", ")
+            );
+            Err(source.bad(&["survey", "ignore"], problem))
+        }
+    }
 }
 
 fn former<T>(

@@ -65,6 +65,7 @@ struct World {
     /// Devices to which nothing can be attached, and from which nothing can be taken.
     stubborn: Vec<u32>,
     host: Snapshot,
+    neighbours: Vec<Finding>,
     config: Option<Result<Config, Error>>,
     ways: Ways,
     /// Addresses whose sockets were told, and which link the host's own traffic took then.
@@ -364,6 +365,19 @@ impl Surroundings for FakeHost {
     async fn apply(&mut self, _: &Config, _: &Desired, ways: &Ways) -> Vec<anyhow::Error> {
         self.world.lock().unwrap().ways.clone_from(ways);
         Vec::new()
+    }
+
+    fn survey(
+        &self,
+        _: &Config,
+        _: Snapshot,
+    ) -> impl Future<Output = anyhow::Result<Vec<Finding>>> + Send + 'static {
+        let found = self.world.lock().unwrap().neighbours.clone();
+        async move { Ok(found) }
+    }
+
+    fn has_other_neighbours(&self) -> bool {
+        false
     }
 
     async fn reload(&mut self) -> Result<Config, Error> {

@@ -6,7 +6,7 @@
 
 mod clock;
 pub mod ids;
-mod nft;
+pub(crate) mod nft;
 mod routing;
 mod sockets;
 mod sysctl;

@@ -41,7 +41,7 @@ pub const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
 /// The routing table of the host's own addresses.
 pub const TABLE_LOCAL: u32 = libc::RT_TABLE_LOCAL as u32;
 
-/// Devices by name and all routes of the namespace.
+/// Devices by name, all routes of the namespace, and the routing rules of others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// By name.
@@ -53,7 +53,7 @@ pub struct Snapshot {
 }
 
 /// A network device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
     /// Its index.
     pub ifindex: u32,
@@ -69,6 +69,21 @@ pub struct Device {
     pub addresses: Vec<Prefix>,
     /// Of its lease.
     pub resolvers: Vec<IpAddr>,
+    /// `bridge`, `wireguard`, `veth`, ...; empty for a network card.
+    pub kind: String,
+    /// The bridge, bond or the like that this device is a port of: it takes all packets from it, and has the addresses.
+    pub master: Option<Master>,
+    /// Addresses of IPv6 that another host was found to have (RFC 4862 section 5.4).
+    pub disputed: Vec<IpAddr>,
+}
+
+/// The device that another is a port of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Master {
+    /// Its name.
+    pub device: String,
+    /// `bridge`, `bond`, `team`, `openvswitch`, ...
+    pub kind: String,
 }
 
 /// A route of the host's.
@@ -149,6 +164,8 @@ impl Snapshot {
 pub enum Missing {
     #[error("the device does not exist")]
     Device,
+    #[error("the device is a port of {kind} {device}: name {device} in its place", kind = .0.kind, device = .0.device)]
+    Port(Master),
     #[error("the device has no {0} address")]
     Address(Family),
     #[error("the device does not have the configured address {0}")]
@@ -182,6 +199,7 @@ impl Missing {
     fn kind(&self) -> core::Missing {
         match self {
             Self::Device => core::Missing::Device,
+            Self::Port(_) => core::Missing::Device,
             Self::Address(_) | Self::ConfiguredAddress(_) | Self::OverlapsLan { .. } => {
                 core::Missing::Address
             }
@@ -367,6 +385,9 @@ fn link_path(
     host: &Snapshot,
     family: Family,
 ) -> Result<LinkPath, Missing> {
+    if let Some(master) = &device.master {
+        return Err(Missing::Port(master.clone()));
+    }
     if let Some(overlap) = overlap(config, device, host, family) {
         return Err(overlap);
     }
@@ -439,6 +460,14 @@ fn overlap(config: &Config, wan: &Device, host: &Snapshot, family: Family) -> Op
     })
 }
 
+/// The routes by devices of the LAN.
+pub fn lan_routes(config: &Config, host: &Snapshot) -> Vec<Route> {
+    let slots = Slots::default().assign(config.names());
+    let all = routes(&roles(config, &slots, host), host).into_iter();
+    all.filter(|route| matches!(route.verdict, Verdict::Lan { .. }))
+        .collect()
+}
+
 /// What each rule of others has to do with packets of the LAN.
 pub fn rules_of_lan<'a>(
     config: &Config,
@@ -460,15 +489,20 @@ pub fn rules_of_lan<'a>(
     })
 }
 
-/// Roles by ifindex of the configured devices that exist.
+/// Roles by ifindex of the configured devices that exist. Ports have none: what a program took from them would never reach
+/// their bridge.
 fn roles(config: &Config, slots: &Slots, host: &Snapshot) -> BTreeMap<u32, Role> {
-    let lan = config.lan.iter().filter_map(|name| host.devices.get(name));
+    let device = |name: &String| {
+        let device = host.devices.get(name);
+        device.filter(|device| device.master.is_none())
+    };
+    let lan = config.lan.iter().filter_map(device);
     let lan = lan.map(|device| {
         let own = device.addresses.iter().map(|prefix| prefix.address);
         (device.ifindex, Role::lan(own))
     });
     let links = config.links.iter().filter_map(|link| {
-        let device = host.devices.get(&link.device)?;
+        let device = device(&link.device)?;
         Some((device.ifindex, Role::Link(slots.id(&link.name)?)))
     });
     lan.chain(links).collect()

@@ -13,7 +13,9 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::MulticastGroup;
 use tokio::task::AbortHandle;
@@ -22,7 +24,7 @@ use tokio::time::Instant;
 use super::carrier::{Carriers, Running};
 use super::lease;
 use super::prefix::Prefix;
-use super::{Device, Hop, HostRoute, RouteKind, Snapshot};
+use super::{Device, Hop, HostRoute, Master, RouteKind, Snapshot};
 
 /// Changes come in bursts (a device that appears brings its addresses, then its routes): wait until one is over.
 const QUIET: Duration = Duration::from_millis(20);
@@ -30,7 +32,7 @@ const QUIET: Duration = Duration::from_millis(20);
 const BURST_MAX: Duration = Duration::from_millis(200);
 /// Not there on a kernel without IPv6, which would tell of other families instead.
 pub(super) const IPV6: &str = "/proc/sys/net/ipv6";
-const GROUPS: [MulticastGroup; 7] = [
+const GROUPS: [MulticastGroup; 8] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv4Route,
@@ -38,6 +40,7 @@ const GROUPS: [MulticastGroup; 7] = [
     MulticastGroup::Ipv6Ifaddr,
     MulticastGroup::Ipv6Route,
     MulticastGroup::Ipv6Rule,
+    MulticastGroup::Tc,
 ];
 
 /// A netlink connection of the network namespace it was made in, driven by a task of the current runtime.
@@ -81,6 +84,14 @@ impl Netlink {
             routes.extend(all.iter().filter_map(|route| host_route(family, route)));
         }
         let mut devices: BTreeMap<String, Device> = links.iter().filter_map(device).collect();
+        tell_masters(&mut devices, &links);
+        for message in &addresses {
+            let of_message = |device: &&mut Device| device.ifindex == message.header.index;
+            let device = devices.values_mut().find(of_message);
+            if let Some((device, address)) = device.zip(disputed(message)) {
+                device.disputed.push(address);
+            }
+        }
         let mut addresses: Vec<_> = addresses.iter().filter_map(address).collect();
         addresses.sort_by_key(|address| address.preference);
         for Addressed {
@@ -205,8 +216,10 @@ impl Drop for Monitor {
 fn device(message: &LinkMessage) -> Option<(String, Device)> {
     let mut name = None;
     let mut mtu = 0;
+    let mut kind = String::new();
     for attribute in &message.attributes {
         match attribute {
+            LinkAttribute::LinkInfo(infos) => kind = kind_of(infos).unwrap_or_default(),
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::Mtu(value) => mtu = *value,
             _ => {}
@@ -219,9 +232,43 @@ fn device(message: &LinkMessage) -> Option<(String, Device)> {
         layer3: message.header.link_layer_type != LinkLayerType::Ether,
         resolves: !message.header.flags.contains(LinkFlags::Noarp),
         addresses: Vec::new(),
-        resolvers: Vec::new(),
+        kind,
+        ..Device::default()
     };
     Some((name?, device))
+}
+
+fn kind_of(infos: &[LinkInfo]) -> Option<String> {
+    infos.iter().find_map(|info| match info {
+        LinkInfo::Kind(InfoKind::Other(kind)) => Some(kind.clone()),
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
+    })
+}
+
+/// Whose ports the devices are. A VRF takes no packets from its devices: it only has them routed by another table.
+fn tell_masters(devices: &mut BTreeMap<String, Device>, messages: &[LinkMessage]) {
+    let masters: BTreeMap<u32, Master> = devices
+        .iter()
+        .filter(|(_, device)| device.kind != "vrf")
+        .map(|(name, device)| {
+            let (device, kind) = (name.clone(), device.kind.clone());
+            (devices[name].ifindex, Master { device, kind })
+        })
+        .collect();
+    for message in messages {
+        let controller = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::Controller(ifindex) => Some(*ifindex),
+                _ => None,
+            });
+        let of_message = |device: &&mut Device| device.ifindex == message.header.index;
+        if let Some(device) = devices.values_mut().find(of_message) {
+            device.master = controller.and_then(|ifindex| masters.get(&ifindex).cloned());
+        }
+    }
 }
 
 /// Up, with carrier, and sending: a carrier that is lost shows first in one flag, one that is found last in the other
@@ -284,6 +331,18 @@ fn address(message: &AddressMessage) -> Option<Addressed> {
         address: Prefix::new(address, header.prefix_len),
         preference,
     })
+}
+
+/// An address that another host of the line has.
+fn disputed(message: &AddressMessage) -> Option<IpAddr> {
+    let failed = message.header.flags.contains(AddressHeaderFlags::Dadfailed);
+    message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) if failed => Some(*address),
+            _ => None,
+        })
 }
 
 fn host_route(family: Family, message: &RouteMessage) -> Option<HostRoute> {

@@ -5,10 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use anabranch_core::Family;
 use anabranch_core::rules::file::Remark;
 
-use super::{Device, Prefix, Snapshot, routes};
+use super::{Device, Prefix, Snapshot, lan_routes};
 use crate::config::{Config, Link};
-use crate::plane::Verdict;
-use crate::slots::Slots;
 
 /// Networks that no provider routes: RFC 1918, 3927, 6598, 4193.
 const PRIVATE: [(IpAddr, u8); 6] = [
@@ -67,12 +65,8 @@ fn address(link: &Link, device: Option<&Device>, family: Family) -> Option<IpAdd
 
 /// Those that routes lead to by LAN devices, each once.
 fn lan_networks(config: &Config, host: &Snapshot) -> Vec<Prefix> {
-    let slots = Slots::default().assign(config.names());
-    let routes = routes(&super::roles(config, &slots, host), host);
-    let is_lan = |verdict| matches!(verdict, Verdict::Lan { .. });
-    routes
+    lan_routes(config, host)
         .into_iter()
-        .filter(|route| is_lan(route.verdict))
         .map(|route| Prefix::new(route.prefix.0, route.prefix.1))
         .collect()
 }

@@ -127,7 +127,7 @@ impl ForeignRule {
     }
 
     /// Mark and mask that it asks for.
-    fn mark(&self) -> Option<(u32, u32)> {
+    pub fn mark(&self) -> Option<(u32, u32)> {
         let mark = self.find(|attribute| match attribute {
             RuleAttribute::FwMark(mark) => Some(*mark),
             _ => None,

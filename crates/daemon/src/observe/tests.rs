@@ -42,7 +42,7 @@ pub(crate) fn device(ifindex: u32, addresses: &[&str]) -> Device {
         layer3: false,
         resolves: true,
         addresses,
-        resolvers: Vec::new(),
+        ..Device::default()
     }
 }
 

@@ -4,7 +4,7 @@
 //! The table holds nothing that the host itself sends or receives, and nothing that other tables decide better: packets
 //! that an administrator's own DNAT or NAT carries meet conditions that are true for them.
 
-mod counters;
+mod kernel;
 
 use std::net::Ipv4Addr;
 use std::process::Stdio;
@@ -14,6 +14,8 @@ use anabranch_policy::abi::{INBOUND_MARK, STRAY_MARK};
 use anyhow::{Context, bail};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+
+pub use kernel::generation;
 
 use crate::config::Forwards;
 use anabranch_api::ReasonCount;
@@ -336,7 +338,7 @@ pub fn removal(table: &str) -> String {
 
 /// What the table has dropped, by the names of its counters; nothing if there is no such table.
 pub fn counted(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
-    counters::read(table).context("read the counters of nftables")
+    kernel::counters(table).context("read the counters of nftables")
 }
 
 /// The same, as the status tells it.
@@ -355,19 +357,24 @@ pub fn reasons(table: &str) -> anyhow::Result<Vec<ReasonCount>> {
 
 /// Applies `script` as one transaction.
 pub async fn run(script: &str) -> anyhow::Result<()> {
-    speak(&["-f", "-"], script).await
+    speak(&["-f", "-"], script).await.map(drop)
 }
 
 /// Whether the nft command and the kernel's part of it take `script`, which is not applied.
 pub async fn check(script: &str) -> anyhow::Result<()> {
-    speak(&["--check", "-f", "-"], script).await
+    speak(&["--check", "-f", "-"], script).await.map(drop)
 }
 
-async fn speak(arguments: &[&str], script: &str) -> anyhow::Result<()> {
+/// What nft prints.
+pub async fn ask(arguments: &[&str]) -> anyhow::Result<String> {
+    speak(arguments, "").await
+}
+
+async fn speak(arguments: &[&str], script: &str) -> anyhow::Result<String> {
     let mut child = Command::new("nft")
         .args(arguments)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -385,5 +392,5 @@ async fn speak(arguments: &[&str], script: &str) -> anyhow::Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("nft: {}", said.lines().next().unwrap_or("failed").trim());
     }
-    Ok(())
+    String::from_utf8(output.stdout).context("read what nft prints")
 }

@@ -227,8 +227,7 @@ fn host() -> Snapshot {
         devices: devices
             .map(|(name, device)| (name.to_owned(), device))
             .into(),
-        routes: Vec::new(),
-        rules: Vec::new(),
+        ..Snapshot::default()
     }
 }
 

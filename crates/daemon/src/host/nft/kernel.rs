@@ -1,4 +1,5 @@
-//! The counters of a table, asked of the kernel: a process of `nft` for each question would keep the daemon's loop.
+//! What is asked of the kernel itself, the counters of a table and the number of nftables' generation: a process of `nft` for each
+//! question would keep the daemon's loop.
 
 use anyhow::{Context, bail};
 use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
@@ -10,6 +11,9 @@ const DUMP_BYTES_MAX: usize = 65_536;
 const SUBSYSTEM: u16 = 10 << 8;
 const NEW_OBJECT: u16 = SUBSYSTEM | 18;
 const GET_OBJECT: u16 = SUBSYSTEM | 19;
+const NEW_GENERATION: u16 = SUBSYSTEM | 15;
+const GET_GENERATION: u16 = SUBSYSTEM | 16;
+const GENERATION_ID: u16 = 1;
 const OBJECT_TABLE: u16 = 1;
 const OBJECT_NAME: u16 = 2;
 const OBJECT_TYPE: u16 = 3;
@@ -19,13 +23,9 @@ const COUNTER_PACKETS: u16 = 2;
 const ATTRIBUTE_TYPE_MASK: u16 = libc::NLA_TYPE_MASK as u16;
 
 /// Name and packets of every named counter of a table of both families.
-pub fn read(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
-    let mut socket = Socket::new(NETLINK_NETFILTER).context("open a netlink socket")?;
-    socket.bind_auto().context("bind a netlink socket")?;
-    socket
-        .connect(&SocketAddr::new(0, 0))
-        .context("connect a netlink socket")?;
-    socket.send(&question(table), 0).context("ask")?;
+pub fn counters(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
+    let socket = connect()?;
+    socket.send(&counters_of(table), 0).context("ask")?;
     let mut counters = Vec::new();
     let mut buffer = vec![0; DUMP_BYTES_MAX];
     loop {
@@ -36,15 +36,44 @@ pub fn read(table: &str) -> anyhow::Result<Vec<(String, u64)>> {
     }
 }
 
-fn question(table: &str) -> Vec<u8> {
+/// Another number whenever somebody has changed nftables.
+pub fn generation() -> anyhow::Result<u32> {
+    let socket = connect()?;
+    let body = vec![libc::NFPROTO_UNSPEC as u8, 0, 0, 0];
+    let asked = question(GET_GENERATION, libc::NLM_F_REQUEST, body);
+    socket.send(&asked, 0).context("ask")?;
+    let mut answer = vec![0; DUMP_BYTES_MAX];
+    let length = socket.recv(&mut &mut answer[..], 0).context("listen")?;
+    let is_told = answer[4..6] == NEW_GENERATION.to_ne_bytes();
+    let attributes = answer[..length].get(HEADER + FAMILY_HEADER..);
+    let id = attributes
+        .filter(|_| is_told)
+        .and_then(|all| find(all, GENERATION_ID));
+    let id = id.context("nftables tells no generation")?;
+    Ok(u32::from_be_bytes(id.try_into()?))
+}
+
+fn connect() -> anyhow::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_NETFILTER).context("open a netlink socket")?;
+    socket.bind_auto().context("bind a netlink socket")?;
+    socket
+        .connect(&SocketAddr::new(0, 0))
+        .context("connect a netlink socket")?;
+    Ok(socket)
+}
+
+fn counters_of(table: &str) -> Vec<u8> {
     let mut body = vec![libc::NFPROTO_INET as u8, 0, 0, 0];
     attribute(&mut body, OBJECT_TABLE, &[table.as_bytes(), &[0]].concat());
     attribute(&mut body, OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes());
+    question(GET_OBJECT, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, body)
+}
+
+fn question(kind: u16, flags: i32, body: Vec<u8>) -> Vec<u8> {
     let length = (HEADER + body.len()) as u32;
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
     let mut message = Vec::from(length.to_ne_bytes());
-    message.extend(GET_OBJECT.to_ne_bytes());
-    message.extend(flags.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend((flags as u16).to_ne_bytes());
     message.extend([0; 8]);
     message.extend(body);
     message

@@ -1,0 +1,259 @@
+//! The survey of the box: what else on this host touches the gateway's traffic.
+//!
+//! Balanced packets are taken at the ingress of a device and leave by the egress of another. They meet routing rules, because
+//! those are copied for the programs, and what stands at the egress of devices. They do not meet netfilter, nor what others
+//! have put at the ingress. A [`Scene`] is what was read of such neighbours; [`findings`] says, without asking anybody, what
+//! each means for packets and what to do about it. `check`, `status` and the log show the same [`Finding`]s.
+//!
+//! Severities: [`Severity::Refused`] is what no configuration can work beside; [`Severity::Trouble`] is traffic that does not get
+//! what somebody meant it to get; [`Severity::Note`] is good to know. An administrator who means it so names the finding in
+//! `survey.ignore`, alone or with its subject.
+
+mod devices;
+mod netfilter;
+mod qdiscs;
+mod read;
+mod routing;
+
+use std::collections::BTreeMap;
+
+use anabranch_api::{Finding, Severity};
+use anabranch_core::rules::WhenNone;
+
+pub use netfilter::Ruleset;
+pub use qdiscs::IngressQdisc;
+pub use read::Reader;
+
+use crate::config::Config;
+use crate::error::BadInput;
+use crate::observe::{Hop, Snapshot};
+
+/// Every kind of finding, as `survey.ignore` and the status name it.
+pub const NAMES: [&str; 15] = [
+    BRIDGE_PORT,
+    OUR_MARKS,
+    INGRESS_QDISC,
+    FORWARD_FILTER,
+    INGRESS_FILTER,
+    PREROUTING_FILTER,
+    LEGACY_IPTABLES,
+    PORT_FORWARD,
+    LAN_REDIRECT,
+    MARK_RULE,
+    ROUTING_RULE,
+    MULTIPATH_DEFAULT,
+    UNLISTED_NETWORK,
+    DUPLICATE_ADDRESS,
+    CONNTRACK_FULL,
+];
+const BRIDGE_PORT: &str = "bridge-port";
+const OUR_MARKS: &str = "our-marks";
+const INGRESS_QDISC: &str = "ingress-qdisc";
+const FORWARD_FILTER: &str = "forward-filter";
+const INGRESS_FILTER: &str = "ingress-filter";
+const PREROUTING_FILTER: &str = "prerouting-filter";
+const LEGACY_IPTABLES: &str = "legacy-iptables";
+const PORT_FORWARD: &str = "port-forward";
+const LAN_REDIRECT: &str = "lan-redirect";
+const MARK_RULE: &str = "mark-rule";
+const ROUTING_RULE: &str = "routing-rule";
+const MULTIPATH_DEFAULT: &str = "multipath-default";
+const UNLISTED_NETWORK: &str = "unlisted-network";
+const DUPLICATE_ADDRESS: &str = "duplicate-address";
+const CONNTRACK_FULL: &str = "conntrack-full";
+
+/// The kernel's connection table counts as full from this part of it on, in percent.
+const CONNTRACK_FULL_PERCENT: u64 = 90;
+/// The first byte of every mark that the programs or our nftables table give to packets and connections.
+const OUR_MARK_BYTES: [u32; 6] = [0xa8, 0xab, 0xac, 0xad, 0xae, 0xaf];
+
+/// What was read of this host beside its devices, addresses, routes and rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scene {
+    /// Of all devices.
+    pub ingress: Vec<IngressQdisc>,
+    /// What nftables has, ours left out.
+    pub netfilter: Ruleset,
+    /// Tables of the former iptables, which nftables does not show.
+    pub legacy_tables: Vec<String>,
+    /// Entries of the kernel's connection table, and how many there may be.
+    pub conntrack: Option<(u64, u64)>,
+}
+
+/// What stands beside a gateway of this configuration, the worst first.
+pub fn findings(config: &Config, host: &Snapshot, scene: &Scene) -> Vec<Finding> {
+    let mut all = devices::findings(config, host);
+    all.extend(qdiscs::findings(config, host, &scene.ingress));
+    all.extend(netfilter::findings(config, &scene.netfilter));
+    all.extend(netfilter::legacy(&scene.legacy_tables));
+    all.extend(routing::findings(config, host, &scene.netfilter));
+    all.extend(conntrack(scene.conntrack));
+    all.retain(|finding| finding.severity == Severity::Refused || !is_ignored(config, finding));
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Refuses a configuration that cannot work beside what was found, with a line for each.
+pub fn refuse(config: &Config, found: &[Finding]) -> Result<(), BadInput> {
+    let refused = found
+        .iter()
+        .filter(|finding| finding.severity == Severity::Refused);
+    let lines: Vec<String> = refused
+        .map(|finding| config.bad(finding).to_string())
+        .collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    Err(BadInput::new(lines.join("\n")))
+}
+
+fn is_ignored(config: &Config, finding: &Finding) -> bool {
+    let with_subject = format!("{} {}", finding.name, finding.subject);
+    let mut ignored = config.survey_ignore.iter();
+    ignored.any(|words| *words == finding.name || *words == with_subject)
+}
+
+fn conntrack(table: Option<(u64, u64)>) -> Option<Finding> {
+    let (entries, places) = table.filter(|(_, places)| *places > 0)?;
+    let is_full = entries * 100 >= places * CONNTRACK_FULL_PERCENT;
+    is_full.then(|| {
+        finding(
+            Severity::Note,
+            CONNTRACK_FULL,
+            "nf_conntrack",
+            "the kernel's connection table is nearly full: what the kernel itself forwards, and what this host sends, may be dropped"
+                .to_owned(),
+            format!("find out who fills it (conntrack -L), or raise net.netfilter.nf_conntrack_max above {places}"),
+        )
+    })
+}
+
+fn finding(
+    severity: Severity,
+    name: &str,
+    subject: impl Into<String>,
+    meaning: String,
+    cure: String,
+) -> Finding {
+    Finding {
+        severity,
+        name: name.to_owned(),
+        subject: subject.into(),
+        meaning,
+        cure,
+    }
+}
+
+fn is_ours(mark: u32) -> bool {
+    OUR_MARK_BYTES.contains(&(mark >> 24))
+}
+
+/// Whether a device is one of the LAN or of a link.
+fn is_configured(config: &Config, device: &str) -> bool {
+    config.devices().contains(&device)
+}
+
+/// Whether a rule of the configuration hands connections to these ports to the kernel, where netfilter sees them.
+fn is_handed_over(config: &Config, ports: &[u16]) -> bool {
+    let covers = |rule: &anabranch_core::rules::Rule| {
+        let written = &rule.matches.ports;
+        let has = |port: &u16| written.iter().any(|range| range.contains(port));
+        let is_kernel = rule.class.when_none == WhenNone::Kernel
+            && rule.class.tiers.as_ref().is_some_and(Vec::is_empty);
+        is_kernel && (written.is_empty() || !ports.is_empty() && ports.iter().all(has))
+    };
+    config.rules.iter().any(covers)
+}
+
+/// The survey of a gateway that runs.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// As it was seen last, without the routes that no finding is about.
+    host: Snapshot,
+    is_due: bool,
+    found: Vec<Finding>,
+    told: Told,
+}
+
+impl Survey {
+    /// The host may have changed.
+    pub fn see(&mut self, config: &Config, mut host: Snapshot) {
+        let lan = config.lan.iter().filter_map(|name| host.devices.get(name));
+        let lan: Vec<u32> = lan.map(|device| device.ifindex).collect();
+        let is_of_lan = |hop: &Hop| lan.contains(&hop.ifindex);
+        host.routes
+            .retain(|route| route.prefix.length == 0 || route.hops.iter().any(is_of_lan));
+        self.host = host;
+        self.is_due = true;
+    }
+
+    /// Whether the host was seen since the last survey was taken.
+    pub fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// What the next survey is about; whoever asks takes it.
+    pub fn take(&mut self) -> Snapshot {
+        self.is_due = false;
+        self.host.clone()
+    }
+
+    /// Takes in all there is, and logs what is new.
+    pub fn tell(&mut self, found: Vec<Finding>) {
+        self.told.changes(&found).iter().for_each(Change::tell);
+        self.found = found;
+    }
+
+    /// The worst first.
+    pub fn found(&self) -> &[Finding] {
+        &self.found
+    }
+}
+
+/// What has been told of findings, by kind and subject.
+#[derive(Debug, Default)]
+pub struct Told(BTreeMap<(String, String), Finding>);
+
+/// What is new since the survey before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It appeared, or means something else.
+    Found(Finding),
+    /// It is no longer there.
+    Gone(Finding),
+}
+
+impl Told {
+    /// What the log has not been told. `found` is all there is.
+    pub fn changes(&mut self, found: &[Finding]) -> Vec<Change> {
+        let key = |finding: &Finding| (finding.name.clone(), finding.subject.clone());
+        let now: BTreeMap<_, _> = found.iter().map(|one| (key(one), one.clone())).collect();
+        let before = std::mem::replace(&mut self.0, now);
+        let is_new = |(key, finding): &(&_, &Finding)| before.get(*key) != Some(*finding);
+        let appeared = self.0.iter().filter(is_new);
+        let gone = before.iter().filter(|(key, _)| !self.0.contains_key(*key));
+        let appeared = appeared.map(|(_, finding)| Change::Found(finding.clone()));
+        appeared
+            .chain(gone.map(|(_, finding)| Change::Gone(finding.clone())))
+            .collect()
+    }
+}
+
+impl Change {
+    /// Writes it to the log, at a level of its severity.
+    pub fn tell(&self) {
+        match self {
+            Self::Gone(Finding { name, subject, .. }) => {
+                tracing::info!("{name}, {subject}: no longer there");
+            }
+            Self::Found(finding) if finding.severity == Severity::Note => {
+                tracing::info!("{finding}");
+            }
+            Self::Found(finding) => tracing::warn!("{finding}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Reads a [`Scene`] from the kernel: queueing disciplines and their filters by netlink, nftables by `nft` whenever the number of
+//! its generation is another, the rest from files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use anabranch_api::Finding;
+use anyhow::Context;
+use futures_util::TryStreamExt;
+use netlink_packet_route::tc::{TcAttribute, TcMessage, TcOption};
+use rtnetlink::Handle;
+use tokio::time::Instant;
+
+use super::netfilter::Ruleset;
+use super::qdiscs::IngressQdisc;
+use super::{Scene, findings};
+use crate::config::Config;
+use crate::host::nft;
+use crate::observe::Snapshot;
+
+/// The names of the filters of any Anabranch begin with this.
+const OUR_FILTERS: &str = "anabranch/";
+/// Whoever changes nftables all the time, as bans of addresses do, costs a process of nft no more often than this, ...
+const LISTED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// ... and one part in so many of a processor's time.
+const LISTING_REST: u32 = 300;
+const LEGACY: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
+
+/// Reads neighbours, and remembers of nftables what has not changed.
+#[derive(Debug, Default)]
+pub struct Reader {
+    generation: Option<u32>,
+    ruleset: Ruleset,
+    /// When nftables may be listed again.
+    rests_until: Option<Instant>,
+}
+
+impl Reader {
+    /// What stands beside a gateway of this configuration.
+    pub async fn survey(
+        &mut self,
+        netlink: &Handle,
+        config: &Config,
+        host: &Snapshot,
+    ) -> anyhow::Result<Vec<Finding>> {
+        self.list_nftables().await;
+        let scene = Scene {
+            ingress: ingress(netlink).await?,
+            netfilter: self.ruleset.clone(),
+            legacy_tables: legacy_tables(),
+            conntrack: conntrack(),
+        };
+        Ok(findings(config, host, &scene))
+    }
+
+    /// Whether nftables has changed and may be listed.
+    pub fn is_outdated(&self) -> bool {
+        let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
+        !rests && nft::generation().ok() != self.generation
+    }
+
+    /// Without nft, or without nftables in the kernel, there is nothing to know of it.
+    async fn list_nftables(&mut self) {
+        if !self.is_outdated() {
+            return;
+        }
+        let began = Instant::now();
+        let generation = nft::generation().ok();
+        match list().await {
+            Ok(ruleset) => self.ruleset = ruleset,
+            Err(error) => tracing::debug!("the survey cannot read nftables: {error:#}"),
+        }
+        self.generation = generation;
+        let rest = (began.elapsed() * LISTING_REST).max(LISTED_AGAIN_AFTER);
+        self.rests_until = Some(Instant::now() + rest);
+    }
+}
+
+async fn list() -> anyhow::Result<Ruleset> {
+    let json = nft::ask(&["--json", "--terse", "list", "ruleset"]).await?;
+    let mut ruleset = Ruleset::parse(&json).context("read what nft lists")?;
+    let unnamed: Vec<[String; 3]> = ruleset
+        .without_devices()
+        .map(|names| names.map(str::to_owned))
+        .collect();
+    for names in unnamed {
+        let [family, table, chain] = &names;
+        let text = nft::ask(&["--terse", "list", "chain", family, table, chain]).await?;
+        ruleset.name_devices([family, table, chain], &text);
+    }
+    Ok(ruleset)
+}
+
+/// Those with filters that are not ours.
+async fn ingress(netlink: &Handle) -> anyhow::Result<Vec<IngressQdisc>> {
+    let qdiscs = netlink.qdisc().get().execute();
+    let qdiscs: Vec<TcMessage> = qdiscs.try_collect().await.context("list qdiscs")?;
+    let mut foreign = BTreeMap::new();
+    for qdisc in &qdiscs {
+        let Some(kind) = kind(qdisc).filter(|kind| ["ingress", "clsact"].contains(kind)) else {
+            continue;
+        };
+        let ifindex = qdisc.header.index;
+        let filters = netlink.traffic_filter(ifindex).get().ingress();
+        // A device may vanish meanwhile.
+        let filters: Vec<TcMessage> = filters.execute().try_collect().await.unwrap_or_default();
+        if kind == "ingress" || filters.iter().any(is_foreign) {
+            foreign.insert(ifindex, kind.to_owned());
+        }
+    }
+    let foreign = foreign.into_iter();
+    Ok(foreign
+        .map(|(ifindex, kind)| IngressQdisc {
+            ifindex: ifindex.unsigned_abs(),
+            kind,
+        })
+        .collect())
+}
+
+fn kind(message: &TcMessage) -> Option<&str> {
+    message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            TcAttribute::Kind(kind) => Some(kind.as_str()),
+            _ => None,
+        })
+}
+
+/// The head of a list of filters says nothing but a kind.
+fn is_foreign(filter: &TcMessage) -> bool {
+    let options = filter
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            TcAttribute::Options(options) => Some(options),
+            _ => None,
+        });
+    let is_named_ours = |option: &TcOption| match option {
+        TcOption::Other(attribute) => {
+            use rtnetlink::packet_core::Nla;
+            let mut value = vec![0; attribute.value_len()];
+            attribute.emit_value(&mut value);
+            value.starts_with(OUR_FILTERS.as_bytes())
+        }
+        _ => false,
+    };
+    options.is_some_and(|options| !options.iter().any(is_named_ours))
+}
+
+fn legacy_tables() -> Vec<String> {
+    let texts = LEGACY.map(|path| fs::read_to_string(path).unwrap_or_default());
+    let mut tables: Vec<String> = texts
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(str::to_owned)
+        .collect();
+    tables.sort();
+    tables.dedup();
+    tables
+}
+
+fn conntrack() -> Option<(u64, u64)> {
+    let read = |name: &str| {
+        let path = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    Some((read("count")?, read("max")?))
+}
