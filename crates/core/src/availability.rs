@@ -319,6 +319,8 @@ pub struct Availability {
     answered_in_a_row: u32,
     next_probe: Option<Time>,
     was_present: bool,
+    /// It lacks its address for a moment: nothing is asked, and nothing is judged.
+    is_changing: bool,
     falls: Falls,
     held_until: Time,
     /// Near answers do not count before.
@@ -351,6 +353,7 @@ impl Availability {
             answered_in_a_row: 0,
             next_probe: None,
             was_present: false,
+            is_changing: false,
             falls: Falls::default(),
             held_until: now,
             near_barred_until: now,
@@ -372,6 +375,11 @@ impl Availability {
     /// Whether it has what it needs to carry packets.
     pub fn is_present(&self) -> bool {
         !matches!(self.state, State::Down(DownCause::Absent(_)))
+    }
+
+    /// Whether it waits for its address to come back.
+    pub fn is_changing(&self) -> bool {
+        self.is_changing
     }
 
     /// Whether it ever had.
@@ -448,12 +456,24 @@ impl Availability {
     }
 
     /// The device, its carrier, address or gateway came or went. A link seen for the first time is used while it is
-    /// probed; one that was absent is used when it has answered.
+    /// probed; one that was absent is used when it has answered. A change of address is no absence: a link that had its
+    /// address back in time goes on as it was.
     pub fn set_link_state(&mut self, now: Time, link_state: LinkState) {
         match link_state {
             LinkState::Absent(missing) => {
+                self.is_changing = false;
                 self.forget_probes();
                 self.enter(now, State::Down(DownCause::Absent(missing)));
+            }
+            LinkState::Changing if self.is_present() && !self.is_changing => {
+                self.is_changing = true;
+                self.forget_probes();
+            }
+            LinkState::Changing => {}
+            LinkState::Present if self.is_changing => {
+                self.is_changing = false;
+                self.heard = now;
+                self.next_probe = is_probed(self.state).then_some(now);
             }
             LinkState::Present if self.is_present() => {}
             LinkState::Present => {
@@ -476,7 +496,7 @@ impl Availability {
 
     /// `carried` went over the link since the last call.
     pub fn observe(&mut self, now: Time, carried: &Traffic, load: &LinkLoad) {
-        if !self.is_present() {
+        if !self.is_present() || self.is_changing {
             return;
         }
         let sent = carried.tx_packets > 0;
@@ -668,7 +688,7 @@ impl Availability {
 
     /// What would make this link suspect, and when.
     fn suspicions(&self) -> [(Suspicion, Option<Time>); 3] {
-        let up = self.state == State::Up;
+        let up = self.state == State::Up && !self.is_changing;
         let idle = self.heard + self.slowed(self.config.idle_probe);
         [
             (
@@ -773,10 +793,9 @@ impl Availability {
         if state == self.state {
             return;
         }
-        let probed = |state: State| !matches!(state, State::Up | State::Down(DownCause::Absent(_)));
-        if !probed(state) {
+        if !is_probed(state) {
             self.next_probe = None;
-        } else if !probed(self.state) {
+        } else if !is_probed(self.state) {
             self.next_probe = Some(now);
         }
         if state == State::Up {
@@ -842,4 +861,9 @@ impl Availability {
         self.complaint = Complaint::default();
         self.next_probe = None;
     }
+}
+
+/// Whether probes are sent at a pace of their own.
+fn is_probed(state: State) -> bool {
+    !matches!(state, State::Up | State::Down(DownCause::Absent(_)))
 }

@@ -30,6 +30,9 @@ pub struct Config {
     pub hold_down_max: Duration,
     /// One fall is forgotten with each of these that passes without another.
     pub hold_forget: Duration,
+    /// A link whose default route or address goes while its carrier stays keeps its flows for so long: somebody may be
+    /// configuring it.
+    pub grace: Duration,
     /// A probe's answer is late after the round trip last measured and its variation, but not before this.
     pub deadline_min: Duration,
     /// The same while no round trip was measured (RFC 6298 §2.1: 1 s).
@@ -71,6 +74,8 @@ impl Default for Config {
             hold_down: Duration::from_secs(5),
             hold_down_max: Duration::from_secs(300),
             hold_forget: Duration::from_secs(120),
+            // dhclient, networkd and `netplan apply` take one or two seconds from an address or route to the next.
+            grace: Duration::from_secs(5),
             deadline_min: Duration::from_millis(250),
             deadline_unmeasured: Duration::from_secs(1),
             deadline_max: Duration::from_secs(3),
@@ -156,6 +161,7 @@ impl Config {
             self.hold_down,
             ms(86_400_000),
         )?;
+        between("grace", self.grace, ms(0), ms(60_000))?;
         between("hold_forget", self.hold_forget, ms(1000), ms(86_400_000))?;
         between("metered_factor", self.metered_factor, 1, 1000)
     }

@@ -165,6 +165,9 @@ impl LinkCounters {
 pub enum LinkState {
     /// It has.
     Present,
+    /// It has a carrier and no address, and had one a moment ago: its flows wait for that to come back. It takes no new ones, and
+    /// what is not answered proves nothing.
+    Changing,
     /// It has not.
     Absent(Missing),
 }

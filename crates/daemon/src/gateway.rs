@@ -31,7 +31,7 @@ use crate::error::with_causes;
 use crate::host::{RuleWay, Way, Ways};
 use crate::meter::Meter;
 use crate::neighbours::Survey;
-use crate::observe::{Attachment, Desired, LinkView, Prefix, Snapshot};
+use crate::observe::{Attachment, Desired, Grace, LinkView, Prefix, Snapshot};
 use crate::plane::{self, Ended, LinkPath, Plane, Route, Swept, Walk, Which};
 use crate::probe::{Target, Via};
 use crate::shell::{Role, Shell};
@@ -126,6 +126,10 @@ pub struct GatewayRole<P, S> {
     pub(crate) surroundings: S,
     /// The last addresses of every link, known while the link is away.
     externals: BTreeMap<(LinkId, Family), External>,
+    /// Paths that are kept though something of them is missing for a moment.
+    grace: Grace,
+    /// External addresses of before, which their devices still have, and flows too.
+    lingering: Vec<Lingering>,
     /// Addresses of links that are left, until the host's own traffic is led elsewhere.
     abandoned: Vec<(LinkId, IpAddr)>,
     /// As the data path knows it.
@@ -150,6 +154,8 @@ pub struct GatewayRole<P, S> {
     pub(crate) survey: Survey,
     /// One at most.
     surveys: JoinSet<anyhow::Result<Vec<Finding>>>,
+    /// Who wants to know how all is, answered when the survey is done that began with the question.
+    asking: Vec<oneshot::Sender<Response>>,
     /// The local port of questions to destinations: none that NAT gives away.
     asks_from: u16,
 }
@@ -159,6 +165,16 @@ pub struct GatewayRole<P, S> {
 struct External {
     address: IpAddr,
     prefix: Option<(Ipv6Addr, u8)>,
+}
+
+/// An address that a link's flows had before the present one.
+#[derive(Debug, Clone, Copy)]
+struct Lingering {
+    link: LinkId,
+    family: Family,
+    address: IpAddr,
+    /// By the clock of the programs: those that began later have another.
+    opened_before: Duration,
 }
 
 impl From<&LinkPath> for External {
@@ -199,6 +215,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             swept: Swept::default(),
             shell: Shell::new(instance, adopted),
             externals: BTreeMap::new(),
+            grace: Grace::default(),
+            lingering: Vec::new(),
             abandoned: Vec::new(),
             fallback_mark: 0,
             routed: 0,
@@ -213,6 +231,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             probes: JoinSet::new(),
             survey: Survey::default(),
             surveys: JoinSet::new(),
+            asking: Vec::new(),
             asks_from: any_of(surroundings.ephemeral_ports()?),
             config,
             slots,
@@ -269,14 +288,17 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
 
     // ---- flows end
 
-    /// Those that are open now.
+    /// Those that are open now: what is opened from now on stays, however late the walk begins.
     fn end_flows(&mut self, ending: Ending) {
+        let ordered = self.plane.walker().now();
+        self.end_flows_before(ending, ordered);
+    }
+
+    fn end_flows_before(&mut self, ending: Ending, opened_before: Duration) {
         let walker = self.plane.walker();
         let left = self.left(ending.link, ending.family);
-        // What is opened from now on stays, however late the walk begins.
-        let ordered = walker.now();
         self.endings
-            .spawn_blocking(move || (left, end(&*walker, ending, ordered)));
+            .spawn_blocking(move || (left, end(&*walker, ending, opened_before)));
     }
 
     fn left(&self, id: LinkId, family: Family) -> Left {
@@ -384,14 +406,16 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
                 return Ok(());
             }
         };
-        let wanted = Desired::derive(&self.config, &self.slots, &snapshot);
+        let mut wanted = Desired::derive(&self.config, &self.slots, &snapshot);
+        let (now, patience) = (self.shell.now(), self.config.availability.grace);
+        self.grace.hold(now, patience, &snapshot, &mut wanted);
         for (id, view) in &wanted.links {
             for (family, path) in view.paths.iter() {
                 let reaches: Vec<_> = path.targets.iter().map(|(_, reach)| *reach).collect();
                 self.driver.set_targets(*id, family, &reaches);
             }
         }
-        self.seen.clone_from(&wanted);
+        self.seen = wanted.of_host();
         self.survey.see(&self.config, snapshot);
         let has_turned = self.routed != self.routed_links();
         if wanted != self.told || has_turned || self.shell.has_rest() || self.has_stale_programs() {
@@ -420,6 +444,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
         self.tell_routing(&wanted)?;
         self.tell_links(&wanted)?;
+        self.end_lingering(&wanted);
         self.tell_routes(wanted.routes);
         for name in &wanted.absent_lan {
             if !self.told.absent_lan.contains(name) {
@@ -451,7 +476,8 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
     fn lose_links(&mut self, wanted: &Desired) -> anyhow::Result<()> {
         let now = self.shell.now();
         for (id, family, view) in paths(&wanted.links) {
-            if let state @ LinkState::Absent(_) = view.state(family) {
+            let state = view.state(family);
+            if state != LinkState::Present {
                 self.driver.handle_link_state(now, id, family, state);
             }
         }
@@ -623,7 +649,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             match path {
                 Ok(path) => {
                     tell_path(name, path);
-                    self.take_external(id, family, path.into());
+                    self.take_external(id, family, path.into(), &view.paths[family].others);
                 }
                 Err(missing) if self.is_of(id, family, Some(view)) => {
                     tracing::info!("link {name}: {missing}");
@@ -634,18 +660,54 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
-    /// Flows of an address that the link no longer has are ended: nothing will answer to it. Those of a link without NAT have
-    /// addresses of their own.
-    fn take_external(&mut self, id: LinkId, family: Family, external: External) {
+    /// Flows of an address that the link no longer has are ended: nothing will answer to it. As long as its device has it, they
+    /// keep it (RFC 4862 section 5.5.4). Those of a link without NAT have addresses of their own.
+    fn take_external(&mut self, id: LinkId, family: Family, external: External, others: &[IpAddr]) {
         let former = self.externals.insert((id, family), external);
         let Some(former) = former.filter(|former| *former != external) else {
             return;
         };
+        let is_kept = others.contains(&former.address) && former.prefix == external.prefix;
+        if is_kept && !self.is_routed(id, family) {
+            self.linger(id, family, former.address);
+            return;
+        }
         if former.address != external.address {
             self.abandoned.push((id, former.address));
         }
         if !self.is_routed(id, family) {
             self.end_flows(all_flows(id, family));
+        }
+    }
+
+    fn linger(&mut self, link: LinkId, family: Family, address: IpAddr) {
+        self.lingering.push(Lingering {
+            link,
+            family,
+            address,
+            opened_before: self.plane.walker().now(),
+        });
+    }
+
+    /// Ends the flows of addresses that their devices have no longer.
+    fn end_lingering(&mut self, wanted: &Desired) {
+        let stays = |lingering: &Lingering| {
+            let view = wanted.links.get(&lingering.link);
+            let path = view.map(|view| &view.paths[lingering.family]);
+            path.is_some_and(|path| path.others.contains(&lingering.address))
+        };
+        let external = |lingering: &Lingering| {
+            let key = (lingering.link, lingering.family);
+            self.externals.get(&key).map(|external| external.address)
+        };
+        let all = std::mem::take(&mut self.lingering).into_iter();
+        let former = all.filter(|lingering| external(lingering) != Some(lingering.address));
+        let (stay, leave): (Vec<_>, Vec<_>) = former.partition(stays);
+        self.lingering = stay;
+        for lingering in leave {
+            self.abandoned.push((lingering.link, lingering.address));
+            let ending = all_flows(lingering.link, lingering.family);
+            self.end_flows_before(ending, lingering.opened_before);
         }
     }
 
@@ -708,8 +770,13 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
 
     /// Once a second at most, however fast the host changes.
     fn survey_neighbours(&mut self) {
-        let is_due = self.survey.is_due() || self.surroundings.has_other_neighbours();
-        if is_due && self.surveys.is_empty() {
+        if self.survey.is_due() || self.surroundings.has_other_neighbours() {
+            self.begin_survey();
+        }
+    }
+
+    fn begin_survey(&mut self) {
+        if self.surveys.is_empty() {
             let survey = self.surroundings.survey(&self.config, self.survey.take());
             self.surveys.spawn(survey);
         }
@@ -721,6 +788,30 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             Ok(found) => self.survey.tell(found),
             Err(error) => tracing::debug!("survey of the host: {error:#}"),
         }
+        for reply in std::mem::take(&mut self.asking) {
+            self.tell_status(reply);
+        }
+    }
+
+    fn tell_status(&mut self, reply: oneshot::Sender<Response>) {
+        match self.status() {
+            Ok(status) => count_prefixes(self.plane.walker(), Box::new(status), reply),
+            Err(error) => {
+                let message = error.to_string();
+                // Whoever asked may have gone.
+                let _ = reply.send(Response::Failed { message });
+            }
+        }
+    }
+
+    fn status(&mut self) -> Result<Status, plane::Error> {
+        let now = self.shell.now();
+        self.driver.read_counters(now, &mut self.plane)?;
+        let classes = self.plane.class_counters()?;
+        let mut status = view::status(self, &classes)?;
+        status.prefixes.listed = self.driver.listed().len() as u64;
+        status.prefixes.asked = self.driver.asked();
+        Ok(status)
     }
 
     // ---- orders
@@ -754,6 +845,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             return Ok(());
         }
         let rows = self.plane.walker().flows()?;
+        for (link, family, address) in self.kept(&rows) {
+            self.linger(link, family, address);
+        }
         let stale = rows.iter().filter(|row| self.is_stale(row));
         let stale: BTreeSet<(u16, bool)> =
             stale.map(|row| (row.link, row.local.is_ipv6())).collect();
@@ -767,12 +861,31 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         Ok(())
     }
 
+    /// Former external addresses that flows still have, and their devices too.
+    fn kept(&self, rows: &[FlowRow]) -> BTreeSet<(LinkId, Family, IpAddr)> {
+        let of_row = |row: &FlowRow| {
+            let external = row.external.ip();
+            (LinkId(row.link), Family::from(external), external)
+        };
+        let all = rows.iter().map(of_row);
+        all.filter(|(link, family, external)| self.others(*link, *family).contains(external))
+            .collect()
+    }
+
+    fn others(&self, id: LinkId, family: Family) -> &[IpAddr] {
+        let view = self.told.links.get(&id);
+        view.map_or(&[], |view| &view.paths[family].others)
+    }
+
     fn is_stale(&self, row: &FlowRow) -> bool {
         let (id, external) = (LinkId(row.link), row.external.ip());
         let family = Family::from(external);
         let moved = match (self.is_routed(id, family), self.path_of(id, family)) {
             (true, _) => row.external != row.local,
-            (false, Some(path)) => path.external != external && !is_in_prefix(path, external),
+            (false, Some(path)) => {
+                let is_kept = self.others(id, family).contains(&external);
+                path.external != external && !is_in_prefix(path, external) && !is_kept
+            }
             (false, None) => false,
         };
         moved || self.slots.name(id).is_none()
@@ -811,19 +924,15 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
     }
 
-    fn look_up(&mut self, question: Request) -> Result<Response, plane::Error> {
-        Ok(match question {
-            Request::Explain { from, to, proto } => {
-                let explanation = self.plane.explain(from, to, proto)?;
+    fn explain(&mut self, from: SocketAddr, to: SocketAddr, proto: Proto) -> Response {
+        match self.plane.explain(from, to, proto) {
+            Ok(explanation) => {
                 Response::Explanation(Box::new(self.explained(from, to, proto, explanation)))
             }
-            _ => {
-                let now = self.shell.now();
-                self.driver.read_counters(now, &mut self.plane)?;
-                let classes = self.plane.class_counters()?;
-                Response::Status(Box::new(view::status(self, &classes)?))
-            }
-        })
+            Err(error) => Response::Failed {
+                message: error.to_string(),
+            },
+        }
     }
 
     fn order(&mut self, name: &str, action: LinkAction, force: bool) -> anyhow::Result<Response> {
@@ -952,6 +1061,10 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
         self.survey_neighbours();
         let traffic = all_links().map(|id| self.driver.counters(id).carried());
         self.meter.tick(self.shell.uptime(), traffic);
+        let (now, patience) = (self.shell.now(), self.config.availability.grace);
+        if self.grace.is_over(now, patience) {
+            self.shell.look_soon();
+        }
         if self.surroundings.has_lost_guard() || self.ticks.is_multiple_of(LOOK_TICKS) {
             self.shell.look_soon();
         }
@@ -996,28 +1109,26 @@ impl<P: Plane, S: Surroundings> Role for GatewayRole<P, S> {
                 list_prefixes(self.plane.walker(), self.driver.listed(), limit, reply);
                 return Ok(());
             }
+            Request::Status => {
+                self.asking.push(reply);
+                self.begin_survey();
+                return Ok(());
+            }
             Request::Link {
                 name,
                 action,
                 force,
             } => self.order(&name, action, force)?,
             Request::Reload => self.reload().await?,
-            question => self
-                .look_up(question)
-                .unwrap_or_else(|error| Response::Failed {
-                    message: error.to_string(),
-                }),
+            Request::Explain { from, to, proto } => self.explain(from, to, proto),
+            // The shell has ended the loop by then.
+            Request::Stop { .. } => Response::Done,
         };
         // An order is carried out when it is answered.
         self.turn().await?;
         match response {
             response if is_order && !self.endings.is_empty() => {
                 self.unanswered.push((reply, response));
-            }
-            Response::Status(mut status) => {
-                status.prefixes.listed = self.driver.listed().len() as u64;
-                status.prefixes.asked = self.driver.asked();
-                count_prefixes(self.plane.walker(), status, reply);
             }
             // Whoever asked may have gone.
             response => drop(reply.send(response)),

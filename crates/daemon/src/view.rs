@@ -9,7 +9,7 @@ use anabranch_core::{
 
 use crate::config::{Link, Rate};
 use crate::gateway::{GatewayRole, Surroundings, all_links};
-use crate::observe::PathView;
+use crate::observe::{Lack, PathView};
 use crate::plane::{Error, Plane};
 use crate::shell::Role;
 use anabranch_api::ReasonCount;
@@ -268,9 +268,16 @@ fn state(admin: Admin, fares: &Fares) -> LinkState {
 
 fn why(now: Time, admin: Admin, fares: &Fares, view: Option<&PathView>) -> String {
     let missing = view.and_then(|view| view.path.as_ref().err());
+    let lacks = view.and_then(|view| view.lacks);
     match (admin, fares.state, missing) {
         (Admin::Down | Admin::Drain, _, _) => "by order".to_owned(),
         (_, _, Some(missing)) => missing.to_string(),
+        (_, State::Up | State::PossiblyDown(_), _) if lacks == Some(Lack::Address) => {
+            "its address is away: its flows wait some seconds for it".to_owned()
+        }
+        (_, State::Up, _) if lacks == Some(Lack::Route) => {
+            "its default route is away: it goes on some seconds without".to_owned()
+        }
         (_, State::Up, _) if fares.near_only => {
             "its gateway answers, and no target beyond it".to_owned()
         }

@@ -114,7 +114,8 @@ impl Link {
     }
 
     pub(super) fn is_eligible(&self, family: Family) -> bool {
-        self.admin == Admin::Up && self.paths[family].availability.is_present()
+        let availability = &self.paths[family].availability;
+        self.admin == Admin::Up && availability.is_present() && !availability.is_changing()
     }
 
     pub(super) fn is_alive(&self, family: Family) -> bool {

@@ -84,6 +84,7 @@ pub(super) struct AvailabilityTable {
     pub hold_down: Option<Span>,
     pub hold_down_max: Option<Span>,
     pub hold_forget: Option<Span>,
+    pub grace: Option<Span>,
     pub deadline_min: Option<Span>,
     pub deadline_unmeasured: Option<Span>,
     pub deadline_max: Option<Span>,

@@ -755,6 +755,7 @@ fn availability(
         hold_down: time(table.hold_down, default.hold_down),
         hold_down_max: time(table.hold_down_max, default.hold_down_max),
         hold_forget: time(table.hold_forget, default.hold_forget),
+        grace: time(table.grace, default.grace),
         deadline_min: time(table.deadline_min, default.deadline_min),
         deadline_unmeasured: time(table.deadline_unmeasured, default.deadline_unmeasured),
         deadline_max: time(table.deadline_max, default.deadline_max),

@@ -11,6 +11,7 @@
 
 mod carrier;
 mod delegated;
+mod grace;
 mod lease;
 mod netlink;
 mod prefix;
@@ -24,6 +25,7 @@ use anabranch_core::{self as core, Family, LinkState, Reach};
 use anabranch_policy::PerFamily;
 
 pub use carrier::Running;
+pub use grace::{Grace, Lack};
 pub use netlink::{Monitor, Netlink};
 pub use prefix::Prefix;
 pub use routed::remarks as routed_remarks;
@@ -124,6 +126,12 @@ pub struct Hop {
 }
 
 impl Device {
+    /// Whether new flows may have this address.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let mut own = self.addresses.iter();
+        own.any(|prefix| prefix.address == address)
+    }
+
     /// The best.
     pub fn first_address(&self, family: Family) -> Option<IpAddr> {
         let mut addresses = self.addresses.iter();
@@ -211,6 +219,8 @@ impl Missing {
 /// A link as the host shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkView {
+    /// Of its device, if that exists.
+    pub ifindex: Option<u32>,
     /// The device is up and has carrier.
     pub running: bool,
     /// How it leads to the internet.
@@ -224,14 +234,20 @@ pub struct PathView {
     pub path: Result<LinkPath, Missing>,
     /// Whom to ask whether the link works, and how much of the way that proves. Never empty.
     pub targets: Vec<(Target, Reach)>,
+    /// Other addresses that the device has: flows that have one of them keep it.
+    pub others: Vec<IpAddr>,
+    /// What is missing, where the path is that of before.
+    pub lacks: Option<Lack>,
 }
 
 impl LinkView {
     /// As the balancer has it.
     pub fn state(&self, family: Family) -> LinkState {
-        match &self.paths[family].path {
+        let path = &self.paths[family];
+        match &path.path {
             Err(missing) => LinkState::Absent(missing.kind()),
             Ok(_) if !self.running => LinkState::Absent(core::Missing::Carrier),
+            Ok(_) if path.lacks == Some(Lack::Address) => LinkState::Changing,
             Ok(_) => LinkState::Present,
         }
     }
@@ -244,14 +260,6 @@ impl LinkView {
     /// The same while its device runs.
     pub fn usable(&self, family: Family) -> Option<&LinkPath> {
         self.path(family).filter(|_| self.running)
-    }
-
-    /// Of the device, if some family has a path through it.
-    pub fn ifindex(&self) -> Option<u32> {
-        let mut paths = Family::ALL
-            .into_iter()
-            .filter_map(|family| self.path(family));
-        Some(paths.next()?.ifindex)
     }
 }
 
@@ -316,11 +324,26 @@ impl Desired {
         }
     }
 
+    /// What the host itself can be told: nothing is routed from an address that it does not have.
+    pub fn of_host(&self) -> Self {
+        let mut here = self.clone();
+        for (family, path) in here
+            .links
+            .values_mut()
+            .flat_map(|view| view.paths.iter_mut())
+        {
+            if path.lacks == Some(Lack::Address) {
+                path.path = Err(Missing::Address(family));
+            }
+        }
+        here
+    }
+
     /// The devices of the links, and whether they run.
     pub fn running(&self) -> Running {
         let views = self.links.values();
         views
-            .filter_map(|view| Some((view.ifindex()?, view.running)))
+            .filter_map(|view| Some((view.ifindex?, view.running)))
             .collect()
     }
 }
@@ -333,13 +356,25 @@ fn link_view(config: &Config, link: &Link, host: &Snapshot) -> LinkView {
         });
         PathView {
             targets: targets(link, device, path.as_ref().ok(), family),
+            others: others(device, path.as_ref().ok(), family),
             path,
+            lacks: None,
         }
     };
     LinkView {
+        ifindex: device.map(|device| device.ifindex),
         running: device.is_some_and(|device| device.running),
         paths: PerFamily::from_fn(path_view),
     }
+}
+
+fn others(device: Option<&Device>, path: Option<&LinkPath>, family: Family) -> Vec<IpAddr> {
+    let all = device.map_or(&[][..], |device| &device.addresses);
+    let of_family = all.iter().filter(|prefix| prefix.family() == family);
+    let addresses = of_family.map(|prefix| prefix.address);
+    addresses
+        .filter(|address| path.is_none_or(|path| path.external != *address))
+        .collect()
 }
 
 /// Those of the configuration, and what the lease and the default route name unless the configuration says all. What is
@@ -424,12 +459,7 @@ fn external(
     preferred: Option<IpAddr>,
     family: Family,
 ) -> Result<IpAddr, Missing> {
-    let has = |address: &IpAddr| {
-        device
-            .addresses
-            .iter()
-            .any(|prefix| prefix.address == *address)
-    };
+    let has = |address: &IpAddr| device.has(*address);
     match link.address[family] {
         Some(address) if has(&address) => Ok(address),
         Some(address) => Err(Missing::ConfiguredAddress(address)),

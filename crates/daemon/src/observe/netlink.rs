@@ -293,10 +293,12 @@ enum Preference {
     Temporary,
     /// Of IPv6, for a site alone (RFC 4193).
     UniqueLocal,
+    /// Of IPv6, for what has it already, and where there is no other (RFC 4862 section 5.5.4).
+    Deprecated,
 }
 
 /// An address that a host of the internet or the LAN may talk to: of IPv4, primary ones only; of IPv6, none that has yet to be
-/// found unique, or that is not to be used for anything new (RFC 4862).
+/// found unique.
 fn address(message: &AddressMessage) -> Option<Addressed> {
     let header = &message.header;
     let is = |flag: AddressHeaderFlags| header.flags.contains(flag);
@@ -305,7 +307,7 @@ fn address(message: &AddressMessage) -> Option<Addressed> {
         true => {
             let is_tentative =
                 is(AddressHeaderFlags::Tentative) && !is(AddressHeaderFlags::Optimistic);
-            is_tentative || is(AddressHeaderFlags::Dadfailed) || is(AddressHeaderFlags::Deprecated)
+            is_tentative || is(AddressHeaderFlags::Dadfailed)
         }
         false => is(AddressHeaderFlags::Secondary),
     };
@@ -321,6 +323,7 @@ fn address(message: &AddressMessage) -> Option<Addressed> {
     let is_usable = !unusable && header.scope == AddressScope::Universe;
     let address = local.or(peer).filter(|_| is_usable)?;
     let preference = match address {
+        IpAddr::V6(_) if is(AddressHeaderFlags::Deprecated) => Preference::Deprecated,
         IpAddr::V6(v6) if v6.is_unique_local() => Preference::UniqueLocal,
         // The flag that stands for a secondary address of IPv4 (linux/if_addr.h).
         IpAddr::V6(_) if is(AddressHeaderFlags::Secondary) => Preference::Temporary,

@@ -54,9 +54,10 @@ async fn flows_of_an_address_that_was_renewed_end_once_the_new_one_is_known() {
 #[tokio::test(start_paused = true)]
 async fn flows_of_a_former_address_end_also_if_the_link_was_away_in_between() {
     let rig = Rig::start().await;
+    rig.told();
     rig.change_host(|host| drop(host.devices.insert("wan0".into(), device(FIBER, &[]))))
         .await;
-    rig.told();
+    assert_eq!(rig.told(), [Told::Choice(0b10)], "no new flows");
     rig.change_host(|host| {
         drop(
             host.devices
@@ -66,8 +67,72 @@ async fn flows_of_a_former_address_end_also_if_the_link_was_away_in_between() {
     .await;
     assert_eq!(
         rig.told(),
-        [Told::Link(0, Some("203.0.113.99".into())), Told::Ended(0)]
+        [
+            Told::Link(0, Some("203.0.113.99".into())),
+            Told::Ended(0),
+            Told::Choice(0b11)
+        ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_default_route_or_address_that_comes_back_within_seconds_ends_no_flow() {
+    let rig = Rig::start().await;
+    rig.told();
+    for _ in 0..4 {
+        let before = rig.world.lock().unwrap().host.clone();
+        rig.change_host(|host| drop(host.routes.remove(0))).await;
+        rig.pass(Duration::from_secs(3)).await;
+        assert_eq!(rig.told(), [], "used as before");
+        rig.change_host(|host| drop(host.devices.insert("wan0".into(), device(FIBER, &[]))))
+            .await;
+        rig.pass(Duration::from_secs(1)).await;
+        assert_eq!(rig.told(), [Told::Choice(0b10)]);
+        let why = rig.status().await.links[0].why.clone();
+        assert!(why.contains("its flows wait"), "{why}");
+        rig.change_host(|host| *host = before).await;
+        assert_eq!(
+            rig.told(),
+            [Told::Choice(0b11)],
+            "at once, without a hold-down"
+        );
+        assert_eq!(rig.status().await.links[0].state, Shown::Up);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_default_route_that_stays_away_ends_the_flows() {
+    let rig = Rig::start().await;
+    rig.told();
+    rig.change_host(|host| drop(host.routes.remove(0))).await;
+    rig.pass(Duration::from_secs(4)).await;
+    assert_eq!(rig.told(), []);
+    rig.pass(Duration::from_secs(3)).await;
+    let lost = [Told::Choice(0b10), Told::Ended(0), Told::Link(0, None)];
+    assert_eq!(rig.told(), lost);
+    assert_eq!(rig.status().await.links[0].state, Shown::Absent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn flows_keep_a_former_address_for_as_long_as_the_device_has_it() {
+    let rig = Rig::start().await;
+    rig.told();
+    let with = |addresses: &'static [&'static str]| {
+        move |host: &mut Snapshot| {
+            host.devices.insert("wan0".into(), device(FIBER, addresses));
+        }
+    };
+    rig.change_host(with(&["203.0.113.99/24", "203.0.113.2/24"]))
+        .await;
+    let renumbered = [Told::Link(0, Some("203.0.113.99".into()))];
+    assert_eq!(rig.told(), renumbered);
+    let switched = rig.world.lock().unwrap().now;
+    rig.pass(Duration::from_secs(60)).await;
+    rig.world.lock().unwrap().now += Duration::from_secs(60);
+    rig.change_host(with(&["203.0.113.99/24"])).await;
+    assert_eq!(rig.told(), [Told::Ended(0)]);
+    let before = rig.world.lock().unwrap().ended_before.clone();
+    assert_eq!(before, [switched], "later ones have the new address");
 }
 
 #[tokio::test(start_paused = true)]
