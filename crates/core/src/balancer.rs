@@ -301,6 +301,12 @@ impl Balancer {
         usable.unwrap_or_default()
     }
 
+    /// The links that carry packets of a family, whether or not new flows take them.
+    pub fn alive(&self, family: Family) -> LinkSet {
+        let alive = self.links.iter().filter(|(_, link)| link.is_alive(family));
+        alive.map(|(id, _)| id).collect()
+    }
+
     /// New flows of some family find no link that works without this one.
     pub fn is_last(&self, link: LinkId) -> bool {
         Family::ALL.into_iter().any(|family| {

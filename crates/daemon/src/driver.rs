@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anabranch_core::{
     Admin, Balancer, BuildError, ClassId, ClassSet, ClassStatus, DataPlane, Effect, Event, Family,
-    LinkCounters, LinkId, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest, Question, Reach,
-    Time,
+    LinkCounters, LinkId, LinkSet, LinkSpec, LinkState, LinkStatus, OnReturn, ProbeRequest,
+    Question, Reach, Time,
 };
 
 use crate::classes::ClassSlots;
@@ -152,6 +152,11 @@ impl Driver {
             .filter_map(|link| self.slots.id(&link.name));
         let usable = self.core.balancer().usable(class, family);
         ids.find(|id| usable.contains(*id))
+    }
+
+    /// The links that carry packets of a family.
+    pub fn alive(&self, family: Family) -> LinkSet {
+        self.core.balancer().alive(family)
     }
 
     // ---- what happened

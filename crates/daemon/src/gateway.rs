@@ -417,6 +417,9 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         }
         self.seen = wanted.of_host();
         self.survey.see(&self.config, snapshot);
+        // Of no concern to the data path.
+        self.told.rules.clone_from(&wanted.rules);
+        self.told.beside.clone_from(&wanted.beside);
         let has_turned = self.routed != self.routed_links();
         if wanted != self.told || has_turned || self.shell.has_rest() || self.has_stale_programs() {
             self.tell(wanted)?;
@@ -452,6 +455,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
             }
         }
         self.told.absent_lan = wanted.absent_lan;
+        self.told.ask_kernel = wanted.ask_kernel;
         self.gain_links(&wanted.links);
         let before = std::mem::replace(&mut self.told.links, wanted.links);
         self.turn_balancer()?;
@@ -727,6 +731,7 @@ impl<P: Plane, S: Surroundings> GatewayRole<P, S> {
         });
         Ways {
             first_usable: PerFamily::from_fn(|family| self.first_usable(ClassId::DEFAULT, family)),
+            alive: PerFamily::from_fn(|family| self.driver.alive(family)),
             rules: rules
                 .map(|(place, (rule, class))| RuleWay {
                     place,

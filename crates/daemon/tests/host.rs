@@ -126,6 +126,7 @@ fn desired(host: &Snapshot) -> Desired {
 fn by(first_usable: Option<LinkId>) -> Ways {
     Ways {
         first_usable: PerFamily::only(Family::V4, first_usable),
+        alive: PerFamily::default(),
         rules: Vec::new(),
     }
 }
@@ -419,6 +420,80 @@ fn two_links_may_have_gateways_of_the_same_address() {
 }
 
 #[test]
+fn every_address_of_a_link_and_what_it_answers_for_others_leave_by_it() {
+    let rig = Rig::new();
+    rig.ip("addr add 198.51.100.3/24 dev wan1");
+    rig.ip("route add 198.18.0.0/16 via 198.51.100.9 dev wan1");
+    rig.run(async || {
+        let (host, netlink) = apply(&rig, "a", Some(LinkId(1))).await;
+        let second = "wan1 198.51.100.1";
+        assert_eq!(rig.way("1.1.1.1 from 198.51.100.3"), second);
+        let rules = rig.ip("rule list");
+        let mark = |kind: &str| {
+            let mut lines = rules
+                .lines()
+                .filter_map(|line| line.split("fwmark ").nth(1));
+            let mark = lines.find(|line| line.starts_with("0xa8") && line[..10].ends_with(kind));
+            mark.unwrap_or_else(|| panic!("{rules}"))[..10].to_owned()
+        };
+        let [first, arrived] = ["0001", "0002"].map(mark);
+        let with = |mark: &str, to: &str| rig.way(&format!("{to} mark {mark}"));
+        assert_eq!(with(&first, "1.1.1.1"), "wan0 203.0.113.1");
+        assert_eq!(with(&arrived, "1.1.1.1"), second);
+        assert_eq!(with(&arrived, "198.51.100.77"), "wan1 -", "a neighbour");
+        assert_eq!(with(&arrived, "198.18.0.1"), "wan1 198.51.100.9");
+        let forwarded =
+            |source: &str, by: &str| rig.way(&format!("1.1.1.1 from {source} iif {by}"));
+        rig.cable("other", "172.17.0.1/16");
+        assert_eq!(forwarded("172.17.0.2", "other"), second);
+        assert_eq!(forwarded("192.168.1.9", "lan0"), "wan0 203.0.113.1");
+        let public = "203.0.113.1";
+        rig.ip("route add 192.0.2.128/25 dev other");
+        assert_eq!(forwarded("192.0.2.129", "other"), format!("wan0 {public}"));
+        host.restore(&netlink).await.unwrap();
+        assert!(!rig.ip("rule list").contains("proto 171"));
+        assert!(!rig.ip("route show table all").contains("proto 171"));
+    });
+}
+
+#[test]
+fn links_with_one_network_and_address_find_neighbours_by_their_own_cards() {
+    let rig = Rig::new();
+    for (device, metric) in [("wan0", 100), ("wan1", 101)] {
+        rig.ip(&format!("addr flush dev {device}"));
+        rig.ip(&format!("addr add 192.168.8.100/24 dev {device}"));
+        rig.ip(&format!(
+            "route add default via 192.168.8.1 dev {device} metric {metric}"
+        ));
+    }
+    let arp = || {
+        ["wan0", "wan1", "lan0"].map(|device| {
+            ["arp_ignore", "arp_announce"].map(|key| {
+                let key = format!("net/ipv4/conf/{device}/{key}");
+                rig.gateway.sysctl(&key).unwrap().trim().to_owned()
+            })
+        })
+    };
+    let before = arp();
+    rig.run(async || {
+        for (first, device) in [(LinkId(0), "wan0"), (LinkId(1), "wan1")] {
+            let (host, netlink) = apply(&rig, "a", Some(first)).await;
+            let way = format!("{device} 192.168.8.1");
+            assert_eq!(rig.way("1.1.1.1 from 192.168.8.100"), way);
+            assert_eq!(rig.way("1.1.1.1"), way);
+            let near = format!("{device} -");
+            assert_eq!(rig.way("192.168.8.1 from 192.168.8.100"), near);
+            assert_eq!(rig.way("192.168.8.1"), near, "a modem's resolver");
+            let shared = ["1", "2"].map(str::to_owned);
+            assert_eq!(arp()[..2], [shared.clone(), shared]);
+            assert_eq!(arp()[2], before[2], "not elsewhere");
+            host.restore(&netlink).await.unwrap();
+            assert_eq!(arp(), before);
+        }
+    });
+}
+
+#[test]
 fn what_a_rule_refuses_or_leaves_to_the_kernel_meets_no_rule_behind() {
     let rig = Rig::new();
     let rules = r#"
@@ -447,6 +522,7 @@ from = "self"
             let seen = desired(&netlink.snapshot().await.unwrap());
             let ways = Ways {
                 first_usable: PerFamily::only(Family::V4, Some(lte)),
+                alive: PerFamily::default(),
                 rules: vec![rule(0, way), rule(1, Way::Link(lte))],
             };
             let failed = host.apply(&netlink, &config, &seen, &ways).await;

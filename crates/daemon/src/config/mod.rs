@@ -27,6 +27,7 @@ pub use anabranch_core::OnReturn;
 
 use crate::error::BadInput;
 use crate::neighbours::NAMES;
+use crate::observe::Prefix;
 use crate::probe::{DEFAULT_TARGETS, Target};
 use crate::trunk;
 use file::{
@@ -143,7 +144,7 @@ pub struct Link {
     /// What becomes of what begins outside at such a network, written or found.
     pub inbound: Inbound,
     /// Networks that the ISP routes to this link, and their lengths: sources that may leave by it besides its own.
-    pub prefixes: Vec<(Ipv4Addr, u8)>,
+    pub prefixes: Vec<(IpAddr, u8)>,
     /// What is asked whether the link works, if it is written; of a family that has none, the resolvers that all links have,
     /// the gateway, and those of the lease.
     pub probe: Vec<Target>,
@@ -610,13 +611,13 @@ fn prefixes(
     source: &Source<'_>,
     link: &str,
     written: Vec<String>,
-) -> Result<Vec<(Ipv4Addr, u8)>, BadInput> {
+) -> Result<Vec<(IpAddr, u8)>, BadInput> {
     let prefix = |(index, text): (usize, &String)| {
         read_prefix(text).ok_or_else(|| {
             let key = ["link", link, "prefixes", &index.to_string()];
             source.bad(
                 &key,
-                r#"write the network's address, like "198.51.100.0/28""#,
+                r#"write the network's address, like "198.51.100.0/28" or "2001:db8:a:100::/56""#,
             )
         })
     };
@@ -624,15 +625,13 @@ fn prefixes(
 }
 
 /// A network with nothing set beyond its length.
-fn read_prefix(text: &str) -> Option<(Ipv4Addr, u8)> {
+fn read_prefix(text: &str) -> Option<(IpAddr, u8)> {
     let (network, length) = text.split_once('/')?;
-    let network: Ipv4Addr = network.parse().ok()?;
-    let length: u8 = length
-        .parse()
-        .ok()
-        .filter(|length| (1..=32).contains(length))?;
-    let beyond = u32::MAX.checked_shr(length.into()).unwrap_or(0);
-    (network.to_bits() & beyond == 0).then_some((network, length))
+    let network: IpAddr = network.parse().ok()?;
+    let length: u8 = length.parse().ok()?;
+    let prefix = Prefix::new(network, length);
+    let is_one = (1..=Prefix::host(network).length).contains(&length);
+    (is_one && prefix.network() == prefix).then_some((network, length))
 }
 
 fn targets(

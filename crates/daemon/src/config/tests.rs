@@ -323,7 +323,7 @@ fn wrong_values_are_quoted_with_what_is_allowed() {
         ),
         (
             r#"device = "eth1", prefixes = ["198.51.100.1/24"]"#,
-            r#"link.fiber.prefixes[0] = "198.51.100.1/24": write the network's address, like "198.51.100.0/28""#.into(),
+            r#"link.fiber.prefixes[0] = "198.51.100.1/24": write the network's address, like "198.51.100.0/28" or "2001:db8:a:100::/56""#.into(),
         ),
         (
             r#"device = "eth1", probe = "1.1.1.1""#,

@@ -19,17 +19,37 @@ const FIRST_USABLE_SLOT: u32 = TABLES_PER_BLOCK - 1;
 /// Tables of classes, behind those of links of all instances.
 const CLASS_TABLE_BASE: u32 = TABLE_BASE + BLOCKS * TABLES_PER_BLOCK;
 const CLASS_TABLES_PER_BLOCK: u32 = MAX_CLASSES as u32;
+/// Rules of links begin here, ...
 const PRIORITY_BASE: u32 = 20_000;
 const PRIORITIES_PER_BLOCK: u32 = 2;
+/// ... and before those what two links contend for.
+const NEAR_BEFORE: u32 = BLOCKS;
+/// A rule that is added without a priority comes before all that are there: `fib_default_rule_pref` of linux/net/core/fib_rules.c. Then
+/// ours move so far up.
+const STEP: u32 = 256;
+const STEPS: u32 = 16;
+/// So many may be added before ours.
+const ADDED_MAX: u32 = 32;
 /// Where the earliest versions had what [`OWN_PRIORITY_BASE`] begins, those of all instances together.
 const FORMER_OWN_PRIORITIES: [u32; 2] = [32_764, 32_765];
-/// Where versions without rules for what the host itself sends had it.
+/// Where versions without rules for what the host itself sends had it; now behind that, what the host forwards for others.
 const FORMER_OWN_PRIORITY_BASE: u32 = FORMER_OWN_PRIORITIES[0] - BLOCKS * PRIORITIES_PER_BLOCK;
 /// Specific routes, every rule of the configuration, what is left.
 const OWN_PRIORITIES_PER_BLOCK: u32 = RULES_MAX as u32 + 2;
 /// The last before those and the main table's own (32766): every rule of an administrator stands before them.
 const OWN_PRIORITY_BASE: u32 = FORMER_OWN_PRIORITY_BASE - BLOCKS * OWN_PRIORITIES_PER_BLOCK;
+/// What two links contend for, of what the host itself sends; and before that the rules of others.
+const OWN_NEAR_BASE: u32 = OWN_PRIORITY_BASE - BLOCKS;
+const COPY_BASE: u32 = OWN_NEAR_BASE - BLOCKS;
 const MARK_BASE: u32 = 0xAB00_0000;
+/// In the mark of the kernel's own NAT, a link and one.
+const MARK_LINK_SHIFT: u32 = 8;
+/// Of connections: instance, direction, a link and one.
+const CONNECTION_MARK_BASE: u32 = 0xA800_0000;
+const CONNECTION_BLOCK_SHIFT: u32 = 16;
+const CONNECTION_LEFT: u32 = 1 << 8;
+/// Of a connection's mark, whose it is.
+pub const CONNECTION_MARK_MASK: u32 = 0xFFFF_0000;
 
 /// The numbers of routing tables, rules and marks that are an instance's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,14 +91,40 @@ impl Ids {
         of_links.contains(&table) || of_classes.contains(&table)
     }
 
-    /// Rules that let specific routes of the main table win.
-    pub fn specific_priority(self) -> u32 {
-        PRIORITY_BASE + self.block * PRIORITIES_PER_BLOCK
+    /// Where the rules of links stand among those of others, by the others' priorities: before what was added without one since
+    /// ours are there, so that it is the same which came first.
+    pub fn place(self, others: impl Iterator<Item = u32> + Clone) -> Place {
+        let is_before = |step: &u32| {
+            let first = PRIORITY_BASE - step * STEP;
+            let added = first - NEAR_BEFORE - ADDED_MAX..first + self.block * PRIORITIES_PER_BLOCK;
+            others.clone().any(|priority| added.contains(&priority))
+        };
+        let last = (0..STEPS).rev().find(is_before);
+        let step = last.map_or(0, |step| (step + 1).min(STEPS - 1));
+        Place {
+            first: PRIORITY_BASE - step * STEP,
+            block: self.block,
+        }
     }
 
-    /// Rules that send what is left to one of our tables.
-    pub fn table_priority(self) -> u32 {
-        self.specific_priority() + 1
+    /// Copies of rules of others that the kernel would look at after ours.
+    pub fn copy_priority(self) -> u32 {
+        COPY_BASE + self.block
+    }
+
+    /// Rules for what the host itself sends to what two links contend for.
+    pub fn own_near_priority(self) -> u32 {
+        OWN_NEAR_BASE + self.block
+    }
+
+    /// Rules for what the host forwards for others: specific routes of the main table, ...
+    pub fn forwarded_specific_priority(self) -> u32 {
+        FORMER_OWN_PRIORITY_BASE + self.block * PRIORITIES_PER_BLOCK
+    }
+
+    /// ... then the first usable link.
+    pub fn forwarded_table_priority(self) -> u32 {
+        self.forwarded_specific_priority() + 1
     }
 
     /// Rules for what the host itself sends: specific routes of the main table, ...
@@ -98,12 +144,19 @@ impl Ids {
 
     /// Whether a rule with our protocol number is of this instance.
     pub fn owns_rule(self, priority: u32) -> bool {
-        let of_links = self.specific_priority()..=self.table_priority();
+        let of_links = (0..STEPS).any(|step| {
+            let place = Place {
+                first: PRIORITY_BASE - step * STEP,
+                block: self.block,
+            };
+            place.owns(priority)
+        });
         let of_own_packets = self.own_specific_priority()..=self.own_table_priority();
-        let former = FORMER_OWN_PRIORITY_BASE + self.block * PRIORITIES_PER_BLOCK;
-        of_links.contains(&priority)
+        let forwarded = self.forwarded_specific_priority()..=self.forwarded_table_priority();
+        of_links
             || of_own_packets.contains(&priority)
-            || (former..former + PRIORITIES_PER_BLOCK).contains(&priority)
+            || forwarded.contains(&priority)
+            || [self.own_near_priority(), self.copy_priority()].contains(&priority)
     }
 
     /// Priority and table of the rules that the earliest versions of this instance had for what the host itself sends. The
@@ -118,12 +171,61 @@ impl Ids {
         MARK_BASE + self.block
     }
 
+    /// The same for one link alone.
+    pub fn fallback_mark_of(self, link: LinkId) -> u32 {
+        self.fallback_mark() | (u32::from(link.0) + 1) << MARK_LINK_SHIFT
+    }
+
+    /// Mark of connections that came by a link: where their answers leave.
+    pub fn arrived_mark(self, link: LinkId) -> u32 {
+        self.connection_marks() | (u32::from(link.0) + 1)
+    }
+
+    /// Mark of connections that left by a link, for somebody else: where they go on as long as it works.
+    pub fn left_mark(self, link: LinkId) -> u32 {
+        self.arrived_mark(link) | CONNECTION_LEFT
+    }
+
+    /// What marks of connections have in common.
+    pub fn connection_marks(self) -> u32 {
+        CONNECTION_MARK_BASE | self.block << CONNECTION_BLOCK_SHIFT
+    }
+
     fn first_table(self) -> u32 {
         TABLE_BASE + self.block * TABLES_PER_BLOCK
     }
 
     fn first_class_table(self) -> u32 {
         CLASS_TABLE_BASE + self.block * CLASS_TABLES_PER_BLOCK
+    }
+}
+
+/// Where an instance's rules of links stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    first: u32,
+    block: u32,
+}
+
+impl Place {
+    /// What two links contend for: by which one is bound to.
+    pub fn near_priority(self) -> u32 {
+        self.first - NEAR_BEFORE + self.block
+    }
+
+    /// Rules that let specific routes of the main table win.
+    pub fn specific_priority(self) -> u32 {
+        self.first + self.block * PRIORITIES_PER_BLOCK
+    }
+
+    /// Rules that send what is left to one of our tables.
+    pub fn table_priority(self) -> u32 {
+        self.specific_priority() + 1
+    }
+
+    fn owns(self, priority: u32) -> bool {
+        let of_links = self.specific_priority()..=self.table_priority();
+        of_links.contains(&priority) || priority == self.near_priority()
     }
 }
 
@@ -148,8 +250,17 @@ mod tests {
                 ids.own_table_priority(),
                 "behind the last rule"
             );
-            let links = ids.specific_priority()..=ids.table_priority();
-            for priority in links.chain(first..=ids.own_table_priority()) {
+            let place = ids.place(std::iter::empty());
+            let links = [
+                place.near_priority(),
+                place.specific_priority(),
+                place.table_priority(),
+                ids.own_near_priority(),
+                ids.copy_priority(),
+                ids.forwarded_specific_priority(),
+                ids.forwarded_table_priority(),
+            ];
+            for priority in links.into_iter().chain(first..=ids.own_table_priority()) {
                 assert_eq!(owners(&|ids| ids.owns_rule(priority)), 1, "{priority}");
             }
             let classes = (1..=RULES_MAX as u8).map(|class| ids.class_table(ClassId(class)));
@@ -157,6 +268,35 @@ mod tests {
                 assert_eq!(owners(&|ids| ids.owns_table(table)), 1, "{table}");
                 assert!(is_own_table(table));
             }
+        }
+    }
+
+    #[test]
+    fn links_come_before_what_was_added_without_a_priority_and_after_what_has_one() {
+        let ids = Ids { block: 5 };
+        let first = |others: &[u32]| ids.place(others.iter().copied()).specific_priority();
+        assert_eq!(first(&[]), 20_010);
+        assert_eq!(first(&[5270, 32_764, 32_765]), 20_010, "they stand there");
+        let once = first(&[20_009, 20_008]);
+        assert_eq!(once, 20_010 - STEP);
+        assert_eq!(first(&[20_009, once - 1, once - 2]), once - STEP, "again");
+        assert_eq!(first(&[once - 1]), once - STEP, "the first is gone");
+        let all = Vec::from_iter(10_000..20_010);
+        assert!(ids.owns_rule(first(&all)), "as far up as there is room");
+    }
+
+    #[test]
+    fn marks_of_connections_are_an_instances_and_a_links() {
+        let marks = |block| {
+            let ids = Ids { block };
+            let links = [LinkId(0), LinkId(1)];
+            links.map(|link| [ids.arrived_mark(link), ids.left_mark(link)])
+        };
+        let all: Vec<u32> = [marks(0), marks(63)].concat().concat();
+        let distinct = std::collections::BTreeSet::from_iter(&all);
+        assert_eq!(distinct.len(), all.len());
+        for mark in all {
+            assert_eq!(mark >> 24, 0xA8);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! file before the setting is changed, so a daemon that was killed loses nothing: the next one finds the file and puts
 //! everything back when it stops cleanly. Rules and routes carry our protocol number, so they need no memory at all.
 
+mod announce;
 mod clock;
 pub mod ids;
 pub(crate) mod nft;
@@ -12,9 +13,11 @@ mod sockets;
 mod sysctl;
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anabranch_core::Family;
+use anabranch_policy::PerFamily;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +29,7 @@ use anabranch_api::ReasonCount;
 pub use clock::moment;
 use ids::Ids;
 use nft::{Guard, GuardedLink};
-use routing::Routing;
+use routing::{Memory, Routing};
 pub use routing::{RuleWay, Way, Ways};
 pub use sockets::abort_udp;
 pub use sysctl::ephemeral_ports;
@@ -52,6 +55,8 @@ pub struct Host {
     state: State,
     /// The state file's text.
     saved: Vec<u8>,
+    /// Of our routing rules.
+    memory: PerFamily<Memory>,
 }
 
 impl Host {
@@ -75,6 +80,7 @@ impl Host {
             state_path,
             state,
             saved,
+            memory: PerFamily::default(),
         })
     }
 
@@ -138,9 +144,10 @@ impl Host {
         for family in Family::ALL {
             let routing =
                 Routing::derive(self.ids, family, config, slots, desired, ways, falls_back);
-            failed.extend(routing.apply(self.ids, netlink).await);
+            let memory = &mut self.memory[family];
+            failed.extend(routing.apply(self.ids, netlink, memory).await);
         }
-        let guarded = self.set_guard(config).await;
+        let guarded = self.set_guard(config, desired).await;
         let set = guarded.and_then(|()| self.set_sysctls(config, desired));
         failed.extend(set.err());
         failed
@@ -158,18 +165,43 @@ impl Host {
                 changes.push(sysctl::forwarding(family)?);
             }
         }
-        let needs_loose = |link: &&Link| !link.nat || self.falls_back(config);
-        for link in config.links.iter().filter(needs_loose) {
-            let view = self
-                .state
-                .slots
-                .id(&link.name)
-                .and_then(|id| desired.links.get(&id));
+        let slots = &self.state.slots;
+        for link in &config.links {
+            let view = slots.id(&link.name).and_then(|id| desired.links.get(&id));
             if view.is_some_and(|view| view.path(Family::V4).is_some()) {
                 changes.push(sysctl::loose_filter(&link.device)?);
             }
         }
-        self.change(changes)
+        let contested = desired.beside.contested(config, slots);
+        let mut announced = Vec::new();
+        for link in &contested {
+            let speaks = sysctl::answers_for_itself(&link.device)?;
+            if speaks.iter().any(Option::is_some) {
+                announced.clone_from(&contested);
+            }
+            changes.extend(speaks);
+        }
+        self.change(changes)?;
+        self.announce(&announced, desired);
+        Ok(())
+    }
+
+    /// Neighbours that have heard another card answer learn better.
+    fn announce(&self, links: &[&Link], desired: &Desired) {
+        for link in links {
+            let id = self.state.slots.id(&link.name);
+            let own = id.and_then(|id| desired.beside.links.get(&id));
+            let Some(own) = own else { continue };
+            for address in &own.addresses {
+                let IpAddr::V4(address) = address else {
+                    continue;
+                };
+                if let Err(error) = announce::announce(own.ifindex, *address) {
+                    let name = &link.name;
+                    tracing::warn!("link {name}: {address} is not announced: {error}");
+                }
+            }
+        }
     }
 
     /// Lets devices take packets whose answers leave by another device: the sublinks of a trunk.
@@ -188,11 +220,11 @@ impl Host {
     }
 
     /// Before the kernel forwards anything. What somebody flushed comes back.
-    async fn set_guard(&mut self, config: &Config) -> anyhow::Result<()> {
+    async fn set_guard(&mut self, config: &Config, desired: &Desired) -> anyhow::Result<()> {
         if self.nft_missing.is_some() {
             return Ok(());
         }
-        let guard = self.guard(config)?;
+        let guard = self.guard(config, desired)?;
         let wanted = guard.ruleset(&self.nft_table, &[]);
         let counted = nft::counted(&self.nft_table)?;
         if self.nft_loaded.as_ref() != Some(&wanted) || counted.is_empty() {
@@ -225,19 +257,30 @@ impl Host {
         ))
     }
 
-    fn guard<'a>(&self, config: &'a Config) -> anyhow::Result<Guard<'a>> {
+    fn guard<'a>(&self, config: &'a Config, desired: &'a Desired) -> anyhow::Result<Guard<'a>> {
         let guarded = |link: &'a Link| GuardedLink {
             device: &link.device,
             prefixes: &link.prefixes,
             nat: link.nat,
+            marks: self
+                .state
+                .slots
+                .id(&link.name)
+                .map(|id| [self.ids.arrived_mark(id), self.ids.left_mark(id)]),
         };
         let masquerade = self.falls_back(config).then(ephemeral_ports).transpose()?;
+        let public = desired.beside.public.iter();
         Ok(Guard {
             lan: config.lan.iter().map(String::as_str).collect(),
             links: config.links.iter().map(guarded).collect(),
             forwards: config.nat.forwards,
             masquerade,
             conntrack_max: sysctl::conntrack_max(),
+            fallback_mark: self.ids.fallback_mark(),
+            connection_marks: self.ids.connection_marks(),
+            public: public
+                .map(|(device, network)| (device.as_str(), *network))
+                .collect(),
         })
     }
 
@@ -245,7 +288,8 @@ impl Host {
     pub async fn restore(mut self, netlink: &Netlink) -> anyhow::Result<()> {
         let mut routing = Ok(());
         for family in Family::ALL {
-            let failed = Routing::none(family).apply(self.ids, netlink).await;
+            let (none, memory) = (Routing::none(family), &mut Memory::default());
+            let failed = none.apply(self.ids, netlink, memory).await;
             let undone = failed.into_iter().next().map_or(Ok(()), Err);
             routing = routing.and(undone);
         }

@@ -1,65 +1,82 @@
-//! Policy routing for what the host itself sends: probes, replies to connections that came in by a link, connections of
-//! its own, and what the kernel's own NAT carries.
+//! Policy routing for what the host itself sends and what it forwards for others: probes, replies to connections that came in by a
+//! link, connections of its own, what the kernel's own NAT carries, and containers, virtual machines and tunnels.
 //!
-//! Per link one table with one default route, and two pairs of rules (`from ADDRESS`, `oif DEVICE`): first the main
-//! table without its default routes, so that specific routes win, then the link's table. A further table follows the
-//! first usable link. To it lead the mark of the kernel's own NAT and, last before the main table itself, packets of the
-//! host that have no source yet (`from 0.0.0.0 iif lo`): the host's resolver does not stay on a dead link because the
+//! Per link one table with a default route and the link's own specific ones, and a pair of rules for each address of its device
+//! and each network that is routed to it (`from ADDRESS`), and for the device (`oif DEVICE`): first the main
+//! table without its default routes, so that specific routes win, then the link's table. What the main table would give to another
+//! link that has the same network comes before, by the link's own routes. Where two links have one address, its rules lead to the one
+//! that works. Connections that came by a link, and those that left by it for somebody else, bear a mark that leads to its table.
+//!
+//! A further table follows the first usable link. To it lead the mark of the kernel's own NAT and, last before the main table itself,
+//! packets of the host that have no source yet (`from 0.0.0.0 iif lo`): the host's resolver does not stay on a dead link because the
 //! main table's default route does. Before that, in the order written, stands what the configuration's rules take of
-//! those packets, and leads to a table for each class. Packets that match none of them are routed as if we were not
-//! there.
+//! those packets, and leads to a table for each class. Behind it stand private networks: what the host forwards for others. Packets
+//! that match none of them are routed as if we were not there.
+//!
+//! Rules of others win, wherever they stand before the main table: those that stand behind ours are said again before them
+//! ([`copies`]). Rules of links alone go before what others added without a priority, so that answers stay on their link.
 //!
 //! Of IPv6 no rule matches packets without a source and no others (linux/net/ipv6/fib6_rules.c: a rule with a source matches
 //! none that has yet to get one). So the rules above match all that the host sends (`iif lo`), and those with a source are led
 //! past them before.
+
+mod copies;
+mod message;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anabranch_core::rules::OwnTraffic;
-use anabranch_core::{ClassId, Family};
+use anabranch_core::{ClassId, Family, LinkSet};
 use anabranch_policy::PerFamily;
 use anyhow::Context;
-use netlink_packet_route::route::{
-    RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
-use netlink_packet_route::{AddressFamily, IpProtocol};
-use rtnetlink::RouteMessageBuilder;
+use netlink_packet_route::rule::RuleMessage;
 
-use super::ids::{Ids, PROTOCOL};
-use crate::config::Config;
-use crate::observe::rules::MAIN_PRIORITY;
-use crate::observe::{Desired, Netlink, Prefix, TABLE_MAIN};
+use super::ids::{Ids, Place};
+use crate::config::{Config, Link};
+use crate::observe::rules::ForeignRule;
+use crate::observe::{Desired, Near, NearRoute, Netlink, Prefix, TABLE_MAIN};
 use crate::plane::{LinkId, LinkPath};
 use crate::slots::Slots;
+pub use copies::Memory;
+use message::{
+    Aim, add_route, add_rule, aim_of, aim_of_message, is_route, place_in_table, place_of,
+    present_routes, present_rules, rule_of,
+};
 
-/// Where the kernel says that its own packets come from.
-const LOOPBACK: &str = "lo";
 /// All addresses of IPv6, by their first bit.
 const HALVES: [Ipv6Addr; 2] = [
     Ipv6Addr::UNSPECIFIED,
     Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 0),
 ];
+/// Networks that somebody translates before their packets are out: RFC 1918, 6598; 4193.
+const PRIVATE_V4: [(Ipv4Addr, u8); 4] = [
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+];
+const PRIVATE_V6: [(Ipv6Addr, u8); 1] = [(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7)];
 
 /// What a rule looks at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Select {
-    From(IpAddr),
+    From(Prefix),
     Oif(String),
+    Iif(String),
     Mark(u32),
     /// Packets of the host that are bound to no address.
     Own(OwnTraffic),
-    /// Those that are bound to one of this half of all.
-    Bound(IpAddr),
+    /// Those that are bound to one of these.
+    Bound(Prefix),
 }
 
 /// Where a rule leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum To {
-    /// The specific routes of the main table.
-    Specific,
+    /// The specific routes of a table.
+    Specific(u32),
     Table(u32),
     /// The main table and what is behind it, past all rules of ours.
     Main,
@@ -72,27 +89,35 @@ struct Rule {
     to: To,
 }
 
+/// Through a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct DefaultRoute {
+struct Through {
     gateway: Option<IpAddr>,
     ifindex: u32,
-    source: IpAddr,
+    source: Option<IpAddr>,
 }
 
-/// The default route of a table of ours.
+/// A route of a table of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
-    Through(DefaultRoute),
+    Through(Through),
     /// Programs are told at once, and in words that fit ("no route to host"); from a black hole they hear of an invalid
     /// argument.
     Unreachable,
+    /// Look on in the next table.
+    Throw,
 }
+
+/// Of one table.
+type Routes = BTreeMap<Prefix, Route>;
 
 /// By which links packets of no link in particular leave.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ways {
     /// Of what the host itself sends and no rule takes, and of what the kernel's own NAT carries.
     pub first_usable: PerFamily<Option<LinkId>>,
+    /// Those that carry packets.
+    pub alive: PerFamily<LinkSet>,
     /// Of what the host itself sends.
     pub rules: Vec<RuleWay>,
 }
@@ -124,16 +149,20 @@ impl fmt::Display for Route {
         match self {
             Route::Through(route) => route.fmt(f),
             Route::Unreachable => f.write_str("to nowhere"),
+            Route::Throw => f.write_str("elsewhere"),
         }
     }
 }
 
-impl fmt::Display for DefaultRoute {
+impl fmt::Display for Through {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(gateway) = self.gateway {
             write!(f, "by {gateway} ")?;
         }
-        write!(f, "from {} through device {}", self.source, self.ifindex)
+        if let Some(source) = self.source {
+            write!(f, "from {source} ")?;
+        }
+        write!(f, "through device {}", self.ifindex)
     }
 }
 
@@ -142,7 +171,55 @@ impl fmt::Display for DefaultRoute {
 pub struct Routing {
     family: Family,
     rules: BTreeSet<Rule>,
-    tables: BTreeMap<u32, Route>,
+    tables: BTreeMap<u32, Routes>,
+    /// Rules of others, as they are said again before ours.
+    copies: Vec<RuleMessage>,
+    /// The kinds of which others have rules.
+    others: BTreeSet<Aim>,
+}
+
+/// What rules and tables follow from.
+struct World<'a> {
+    ids: Ids,
+    place: Place,
+    config: &'a Config,
+    desired: &'a Desired,
+    family: Family,
+    first_usable: Option<LinkId>,
+    alive: LinkSet,
+}
+
+impl World<'_> {
+    fn usable(&self, id: LinkId) -> Option<&LinkPath> {
+        self.desired.links.get(&id)?.usable(self.family)
+    }
+
+    fn near(&self, id: LinkId) -> Option<&Near> {
+        let own = self.desired.beside.links.get(&id)?;
+        Some(&own.near[self.family])
+    }
+
+    /// Addresses and networks that are a link's.
+    fn sources(&self, id: LinkId, link: &Link, path: &LinkPath) -> BTreeSet<Prefix> {
+        let own = self.desired.beside.links.get(&id);
+        let addresses = own.map_or(&[][..], |own| &own.addresses);
+        let hosts = addresses.iter().chain([&path.external]);
+        let prefix = path
+            .prefix
+            .map(|(network, length)| (network.into(), length));
+        let networks = link.prefixes.iter().copied().chain(prefix);
+        let networks = networks.map(|(network, length)| Prefix::new(network, length));
+        let all = hosts.map(|address| Prefix::host(*address)).chain(networks);
+        all.filter(|source| source.family() == self.family)
+            .collect()
+    }
+
+    /// Which of several links packets take that may take any: of those that work the first.
+    fn best(&self, links: &[LinkId]) -> LinkId {
+        let first = self.first_usable.filter(|first| links.contains(first));
+        let alive = || links.iter().find(|id| self.alive.contains(**id)).copied();
+        first.or_else(alive).unwrap_or(links[0])
+    }
 }
 
 impl Routing {
@@ -152,6 +229,8 @@ impl Routing {
             family,
             rules: BTreeSet::new(),
             tables: BTreeMap::new(),
+            copies: Vec::new(),
+            others: BTreeSet::new(),
         }
     }
 
@@ -165,32 +244,96 @@ impl Routing {
         ways: &Ways,
         falls_back: bool,
     ) -> Self {
+        let others = desired.rules.iter().filter(|rule| rule.family() == family);
+        let world = World {
+            ids,
+            place: ids.place(others.clone().map(ForeignRule::priority)),
+            config,
+            desired,
+            family,
+            first_usable: ways.first_usable[family],
+            alive: ways.alive[family],
+        };
         let mut routing = Self::none(family);
+        let mut sources: BTreeMap<Prefix, Vec<LinkId>> = BTreeMap::new();
         for link in &config.links {
-            let Some(id) = slots.id(&link.name) else {
-                continue;
-            };
-            let Some(path) = usable(desired, id, family) else {
-                continue;
-            };
-            let table = ids.link_table(id);
-            routing.tables.insert(table, Route::through(path));
-            routing.select(ids, Select::From(path.external), table);
-            routing.select(ids, Select::Oif(link.device.clone()), table);
+            let id = slots.id(&link.name);
+            let known = id.and_then(|id| Some((id, world.usable(id)?)));
+            let Some((id, path)) = known else { continue };
+            for source in world.sources(id, link, path) {
+                sources.entry(source).or_default().push(id);
+            }
+            routing.lead_to_link(&world, link, id, path, falls_back);
+        }
+        for (source, links) in sources {
+            routing.lead_from(&world, source, world.best(&links));
         }
         for way in &ways.rules {
-            routing.lead_by_rule(ids, config, desired, way);
+            routing.lead_by_rule(&world, way);
         }
-        let first = ways.first_usable[family];
-        let first = first.and_then(|link| usable(desired, link, family));
+        let first = world.first_usable.and_then(|id| world.usable(id));
         if let Some(path) = first {
-            routing.lead_to_first_usable(ids, path, falls_back);
+            routing.lead_to_first_usable(&world, path, falls_back);
+            routing.lead_others(&world);
+        }
+        let aims = others.clone().map(|rule| aim_of_message(&rule.message));
+        routing.others = aims.collect();
+        if !routing.rules.is_empty() {
+            routing.copies = copies::of(ids, others);
         }
         routing
     }
 
-    fn lead_by_rule(&mut self, ids: Ids, config: &Config, desired: &Desired, way: &RuleWay) {
-        let taken = config.rules[way.place].matches.own_traffic().into_iter();
+    /// The link's table, and what leads there whatever its source.
+    fn lead_to_link(
+        &mut self,
+        world: &World<'_>,
+        link: &Link,
+        id: LinkId,
+        path: &LinkPath,
+        falls_back: bool,
+    ) {
+        let ids = world.ids;
+        let table = ids.link_table(id);
+        let mut routes = self.default_route(Route::through(path));
+        let near = world.near(id).into_iter().flat_map(|near| &near.routes);
+        routes.extend(near.map(|(to, route)| (*to, Route::near(route))));
+        self.tables.insert(table, routes);
+        self.select(world, Select::Oif(link.device.clone()), table);
+        let fallback = falls_back.then(|| ids.fallback_mark_of(id));
+        let left = world.alive.contains(id).then(|| ids.left_mark(id));
+        let marks = [Some(ids.arrived_mark(id)), fallback, left];
+        let priority = world.place.table_priority();
+        self.rules
+            .extend(marks.into_iter().flatten().map(|mark| Rule {
+                priority,
+                select: Select::Mark(mark),
+                to: To::Table(table),
+            }));
+    }
+
+    fn lead_from(&mut self, world: &World<'_>, source: Prefix, id: LinkId) {
+        let table = world.ids.link_table(id);
+        if world.near(id).is_some_and(|near| near.contested) {
+            self.rules.insert(Rule {
+                priority: world.place.near_priority(),
+                select: Select::From(source),
+                to: To::Specific(table),
+            });
+        }
+        self.select(world, Select::From(source), table);
+    }
+
+    fn default_route(&self, route: Route) -> Routes {
+        BTreeMap::from([(Prefix::everything(self.family), route)])
+    }
+
+    fn lead_by_rule(&mut self, world: &World<'_>, way: &RuleWay) {
+        let ids = world.ids;
+        let taken = world.config.rules[way.place]
+            .matches
+            .own_traffic()
+            .into_iter();
         let taken: Vec<_> = taken
             .filter_map(|own| of_family(own, self.family))
             .collect();
@@ -200,7 +343,7 @@ impl Routing {
         let table = ids.class_table(way.class);
         let (place, way) = (way.place, way.way[self.family]);
         let route = match way {
-            Way::Link(link) => usable(desired, link, self.family).map(Route::through),
+            Way::Link(link) => world.usable(link).map(Route::through),
             Way::Refused => Some(Route::Unreachable),
             Way::Kernel => None,
         };
@@ -210,7 +353,8 @@ impl Routing {
             // The balancer is about to hear that the link is gone.
             (_, None) => return,
         };
-        self.tables.extend(route.map(|route| (table, route)));
+        let routes = route.map(|route| self.default_route(route));
+        self.tables.extend(routes.map(|routes| (table, routes)));
         let priority = ids.own_rule_priority(place);
         self.rules.extend(taken.into_iter().map(|own| Rule {
             priority,
@@ -220,11 +364,21 @@ impl Routing {
         self.lead_own_to_specific(ids);
     }
 
-    fn lead_to_first_usable(&mut self, ids: Ids, path: &LinkPath, falls_back: bool) {
+    fn lead_to_first_usable(&mut self, world: &World<'_>, path: &LinkPath, falls_back: bool) {
+        let ids = world.ids;
         let table = ids.first_usable_table();
-        self.tables.insert(table, Route::through(path));
+        let mut routes = self.default_route(Route::through(path));
+        routes.extend(shared(world));
+        if routes.len() > 1 {
+            self.rules.insert(Rule {
+                priority: ids.own_near_priority(),
+                select: Select::Own(OwnTraffic::default()),
+                to: To::Specific(table),
+            });
+        }
+        self.tables.insert(table, routes);
         if falls_back {
-            self.select(ids, Select::Mark(ids.fallback_mark()), table);
+            self.select(world, Select::Mark(ids.fallback_mark()), table);
         }
         self.rules.insert(Rule {
             priority: ids.own_table_priority(),
@@ -234,29 +388,58 @@ impl Routing {
         self.lead_own_to_specific(ids);
     }
 
+    /// What is forwarded for networks of others, by the first usable link: not what LAN and links bring, nor what the host itself sends.
+    fn lead_others(&mut self, world: &World<'_>) {
+        let ids = world.ids;
+        let table = ids.first_usable_table();
+        let links = world.config.links.iter().map(|link| &link.device);
+        let devices = world.config.lan.iter().chain(links);
+        let mut led_past: Vec<Select> = devices.map(|device| Select::Iif(device.clone())).collect();
+        let networks = private(self.family);
+        if self.family == Family::V4 {
+            led_past.extend(networks.iter().map(|network| Select::Bound(*network)));
+        }
+        self.rules.extend(led_past.into_iter().map(|select| Rule {
+            priority: ids.own_specific_priority(),
+            select,
+            to: To::Main,
+        }));
+        for network in networks {
+            let stages = [
+                (ids.forwarded_specific_priority(), To::Specific(TABLE_MAIN)),
+                (ids.forwarded_table_priority(), To::Table(table)),
+            ];
+            self.rules.extend(stages.map(|(priority, to)| Rule {
+                priority,
+                select: Select::From(network),
+                to,
+            }));
+        }
+    }
+
     fn lead_own_to_specific(&mut self, ids: Ids) {
         self.rules.insert(Rule {
             priority: ids.own_specific_priority(),
             select: Select::Own(OwnTraffic::default()),
-            to: To::Specific,
+            to: To::Specific(TABLE_MAIN),
         });
         if self.family == Family::V6 {
             self.rules.extend(HALVES.map(|half| Rule {
                 priority: ids.own_specific_priority(),
-                select: Select::Bound(half.into()),
+                select: Select::Bound(Prefix::new(half.into(), 1)),
                 to: To::Main,
             }));
         }
     }
 
-    fn select(&mut self, ids: Ids, select: Select, table: u32) {
+    fn select(&mut self, world: &World<'_>, select: Select, table: u32) {
         self.rules.insert(Rule {
-            priority: ids.specific_priority(),
+            priority: world.place.specific_priority(),
             select: select.clone(),
-            to: To::Specific,
+            to: To::Specific(TABLE_MAIN),
         });
         self.rules.insert(Rule {
-            priority: ids.table_priority(),
+            priority: world.place.table_priority(),
             select,
             to: To::Table(table),
         });
@@ -264,7 +447,12 @@ impl Routing {
 
     /// Makes the host's rules and tables so, by difference: what is right is not touched, what is new comes before what
     /// is stale goes. Returns what cannot be done, say for a link whose gateway the kernel refuses; the rest is.
-    pub async fn apply(&self, ids: Ids, netlink: &Netlink) -> Vec<anyhow::Error> {
+    pub async fn apply(
+        &self,
+        ids: Ids,
+        netlink: &Netlink,
+        memory: &mut Memory,
+    ) -> Vec<anyhow::Error> {
         let present = async {
             let routes = present_routes(ids, netlink, self.family).await?;
             Ok((routes, present_rules(ids, netlink, self.family).await?))
@@ -274,20 +462,22 @@ impl Routing {
             Err(error) => return vec![error],
         };
         let mut failed = Vec::new();
-        for (table, route) in &self.tables {
-            if !routes
-                .iter()
-                .any(|message| is_route(message, *table, route))
-            {
-                let added = add_route(netlink, self.family, *table, route).await;
+        for (table, to, route) in self.routes() {
+            let is_so = |message| is_route(message, table, to, route);
+            if !routes.iter().any(is_so) {
+                let added = add_route(netlink, table, to, route).await;
                 failed.extend(added.err());
             }
         }
+        let (copied, rules): (Vec<_>, Vec<_>) = rules
+            .into_iter()
+            .partition(|message| place_of(message).0 == ids.copy_priority());
+        let waits = memory.look(&self.others, &copied, &rules);
+        memory.keep(self.aims().filter(|aim| !waits.contains(*aim)).collect());
+        failed.extend(copies::apply(netlink, &self.copies, copied, &waits).await);
         for rule in &self.rules {
-            if !rules
-                .iter()
-                .any(|message| rule_of(message).as_ref() == Some(rule))
-            {
+            let is_so = |message: &RuleMessage| rule_of(message).as_ref() == Some(rule);
+            if !rules.iter().any(is_so) && !waits.contains(aim_of(rule)) {
                 failed.extend(add_rule(netlink, self.family, rule).await.err());
             }
         }
@@ -298,199 +488,76 @@ impl Routing {
             }
         }
         for message in routes {
-            if !self.tables.contains_key(&table_of(&message)) {
+            let (table, to) = place_in_table(&message, self.family);
+            let routes = self.tables.get(&table);
+            if !routes.is_some_and(|routes| routes.contains_key(&to)) {
                 let deleted = netlink.handle.route().del(message).execute().await;
-                failed.extend(deleted.context("delete a stale default route").err());
+                failed.extend(deleted.context("delete a stale route").err());
             }
         }
         failed
     }
+
+    fn aims(&self) -> impl Iterator<Item = Aim> {
+        let copies = self.copies.iter().map(aim_of_message);
+        self.rules.iter().map(aim_of).chain(copies)
+    }
+
+    fn routes(&self) -> impl Iterator<Item = (u32, Prefix, &Route)> {
+        let tables = self.tables.iter();
+        tables.flat_map(|(table, routes)| routes.iter().map(|(to, route)| (*table, *to, route)))
+    }
 }
 
-fn usable(desired: &Desired, id: LinkId, family: Family) -> Option<&LinkPath> {
-    desired.links.get(&id)?.usable(family)
+/// Networks that several links have, each by the one that is best for it.
+fn shared(world: &World<'_>) -> Routes {
+    let mut links: BTreeMap<Prefix, Vec<LinkId>> = BTreeMap::new();
+    for id in world.desired.beside.links.keys().copied() {
+        let near = world.usable(id).and_then(|_| world.near(id));
+        let routes = near.into_iter().flat_map(|near| &near.routes);
+        for (to, _) in routes.filter(|(_, route)| **route != NearRoute::Elsewhere) {
+            links.entry(*to).or_default().push(id);
+        }
+    }
+    links.retain(|_, links| links.len() > 1);
+    let best = links.into_iter().filter_map(|(to, links)| {
+        let near = world.near(world.best(&links))?;
+        Some((to, Route::near(near.routes.get(&to)?)))
+    });
+    best.collect()
+}
+
+fn private(family: Family) -> Vec<Prefix> {
+    let prefix = |(network, length): (IpAddr, u8)| Prefix::new(network, length);
+    match family {
+        Family::V4 => PRIVATE_V4
+            .map(|(v4, length)| prefix((v4.into(), length)))
+            .to_vec(),
+        Family::V6 => PRIVATE_V6
+            .map(|(v6, length)| prefix((v6.into(), length)))
+            .to_vec(),
+    }
 }
 
 impl Route {
     fn through(path: &LinkPath) -> Self {
-        Self::Through(DefaultRoute {
+        Self::Through(Through {
             gateway: path.gateway,
             ifindex: path.ifindex,
-            source: path.external,
+            source: Some(path.external),
         })
     }
-}
 
-async fn present_routes(
-    ids: Ids,
-    netlink: &Netlink,
-    family: Family,
-) -> anyhow::Result<Vec<RouteMessage>> {
-    let mut routes = netlink.routes(family).await?;
-    routes.retain(|message| {
-        ids.owns_table(table_of(message)) && u8::from(message.header.protocol) == PROTOCOL
-    });
-    Ok(routes)
-}
-
-async fn present_rules(
-    ids: Ids,
-    netlink: &Netlink,
-    family: Family,
-) -> anyhow::Result<Vec<RuleMessage>> {
-    let mut rules = netlink.rules(family).await?;
-    let ours = RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL));
-    rules.retain(|message| message.attributes.contains(&ours));
-    let former = ids.former_rules();
-    let has_former = rules.iter().any(|message| place_of(message) == former[1]);
-    rules.retain(|message| {
-        let place = place_of(message);
-        ids.owns_rule(place.0) || has_former && former.contains(&place)
-    });
-    Ok(rules)
-}
-
-fn table_of(message: &RouteMessage) -> u32 {
-    let wide = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            RouteAttribute::Table(table) => Some(*table),
-            _ => None,
-        });
-    wide.unwrap_or(message.header.table.into())
-}
-
-fn is_route(message: &RouteMessage, table: u32, route: &Route) -> bool {
-    let is_so = match route {
-        Route::Through(route) => leads_through(message, route),
-        Route::Unreachable => message.header.kind == RouteType::Unreachable,
-    };
-    is_so && table_of(message) == table
-}
-
-fn leads_through(message: &RouteMessage, route: &DefaultRoute) -> bool {
-    let has = |attribute: RouteAttribute| message.attributes.contains(&attribute);
-    let gateway = message
-        .attributes
-        .iter()
-        .any(|attribute| matches!(attribute, RouteAttribute::Gateway(_)));
-    has(RouteAttribute::Oif(route.ifindex))
-        && has(RouteAttribute::PrefSource(route.source.into()))
-        && match route.gateway {
-            Some(address) => has(RouteAttribute::Gateway(address.into())),
-            None => !gateway,
-        }
-}
-
-async fn add_route(
-    netlink: &Netlink,
-    family: Family,
-    table: u32,
-    route: &Route,
-) -> anyhow::Result<()> {
-    let builder = RouteMessageBuilder::<IpAddr>::new()
-        .destination_prefix(Prefix::everything(family).address, 0)
-        .context("default route")?
-        .table_id(table)
-        .protocol(RouteProtocol::Other(PROTOCOL));
-    let builder = match route {
-        Route::Through(route) => through(builder, route)?,
-        Route::Unreachable => builder.kind(RouteType::Unreachable),
-    };
-    let request = netlink.handle.route().add(builder.build()).replace();
-    request
-        .execute()
-        .await
-        .with_context(|| format!("set the default route of table {table} {route}"))
-}
-
-fn through(
-    builder: RouteMessageBuilder<IpAddr>,
-    route: &DefaultRoute,
-) -> anyhow::Result<RouteMessageBuilder<IpAddr>> {
-    let builder = builder
-        .pref_source(route.source)
-        .context("source of a default route")?
-        .output_interface(route.ifindex);
-    match route.gateway {
-        // The gateway of a link need not be inside the address's network (cable and DSL modems do that).
-        Some(address) => Ok(builder
-            .gateway(address)
-            .context("gateway of a default route")?
-            .onlink()),
-        None => Ok(builder.scope(RouteScope::Link)),
-    }
-}
-
-async fn add_rule(netlink: &Netlink, family: Family, rule: &Rule) -> anyhow::Result<()> {
-    let mut request = netlink.handle.rule().add().priority(rule.priority);
-    request = match rule.to {
-        To::Specific => request.table_id(TABLE_MAIN).action(RuleAction::ToTable),
-        To::Table(table) => request.table_id(table).action(RuleAction::ToTable),
-        To::Main => request.action(RuleAction::Goto),
-    };
-    let message = request.message_mut();
-    message.header.family = match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
-    let attributes = &mut message.attributes;
-    attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
-    match rule.to {
-        To::Specific => attributes.push(RuleAttribute::SuppressPrefixLen(0)),
-        To::Main => attributes.push(RuleAttribute::Goto(MAIN_PRIORITY)),
-        To::Table(_) => {}
-    }
-    select(message, family, &rule.select);
-    request
-        .execute()
-        .await
-        .with_context(|| format!("add routing rule {rule:?}"))
-}
-
-/// What a rule looks at, in its message.
-fn select(message: &mut RuleMessage, family: Family, select: &Select) {
-    let from = |message: &mut RuleMessage, address: IpAddr, length| {
-        message.header.src_len = length;
-        message.attributes.push(RuleAttribute::Source(address));
-    };
-    match select {
-        Select::From(address) => from(message, *address, Prefix::host(*address).length),
-        Select::Oif(device) => message
-            .attributes
-            .push(RuleAttribute::Oifname(device.clone())),
-        Select::Mark(mark) => message.attributes.push(RuleAttribute::FwMark(*mark)),
-        Select::Own(own) => {
-            let lo = RuleAttribute::Iifname(LOOPBACK.to_owned());
-            message.attributes.push(lo);
-            if family == Family::V4 {
-                from(message, Ipv4Addr::UNSPECIFIED.into(), 32);
-            }
-            select_own(message, own);
-        }
-        Select::Bound(half) => {
-            let lo = RuleAttribute::Iifname(LOOPBACK.to_owned());
-            message.attributes.push(lo);
-            from(message, *half, 1);
+    fn near(route: &NearRoute) -> Self {
+        match *route {
+            NearRoute::Through { hop, source } => Self::Through(Through {
+                gateway: hop.via,
+                ifindex: hop.ifindex,
+                source,
+            }),
+            NearRoute::Elsewhere => Self::Throw,
         }
     }
-}
-
-fn select_own(message: &mut RuleMessage, own: &OwnTraffic) {
-    let range = |(start, end)| RulePortRange { start, end };
-    if let Some((network, length)) = own.to {
-        message.header.dst_len = length;
-        let to = RuleAttribute::Destination(network);
-        message.attributes.push(to);
-    }
-    let protocol = own.protocol.map(IpProtocol::from);
-    let ports = own.ports.map(range);
-    let source_ports = own.source_ports.map(range);
-    let attributes = &mut message.attributes;
-    attributes.extend(protocol.map(RuleAttribute::IpProtocol));
-    attributes.extend(ports.map(RuleAttribute::DestinationPortRange));
-    attributes.extend(source_ports.map(RuleAttribute::SourcePortRange));
 }
 
 /// What of it is of a family. The kernel keeps no destination of all addresses.
@@ -500,64 +567,6 @@ fn of_family(own: OwnTraffic, family: Family) -> Option<OwnTraffic> {
         Some((_, 0)) => Some(OwnTraffic { to: None, ..own }),
         _ => Some(own),
     }
-}
-
-/// Priority and table of a rule.
-fn place_of(message: &RuleMessage) -> (u32, u32) {
-    let of = |attribute: &RuleAttribute, (priority, table)| match attribute {
-        RuleAttribute::Priority(value) => (*value, table),
-        RuleAttribute::Table(value) => (priority, *value),
-        _ => (priority, table),
-    };
-    let beginning = (0, message.header.table.into());
-    message
-        .attributes
-        .iter()
-        .fold(beginning, |place, attribute| of(attribute, place))
-}
-
-/// The rule a message of ours stands for; `None` for one that an older version may have left.
-fn rule_of(message: &RuleMessage) -> Option<Rule> {
-    let (priority, table) = place_of(message);
-    let mut select = None;
-    let mut source = None;
-    let mut is_own = false;
-    let mut own = OwnTraffic::default();
-    let mut to = To::Table(table);
-    let range = |range: &RulePortRange| Some((range.start, range.end));
-    for attribute in &message.attributes {
-        match attribute {
-            RuleAttribute::Source(address) => source = Some((*address, message.header.src_len)),
-            RuleAttribute::Iifname(device) => is_own |= device == LOOPBACK,
-            RuleAttribute::Oifname(device) => select = Some(Select::Oif(device.clone())),
-            RuleAttribute::FwMark(mark) => select = Some(Select::Mark(*mark)),
-            RuleAttribute::Destination(network) => {
-                own.to = Some((*network, message.header.dst_len));
-            }
-            RuleAttribute::IpProtocol(protocol) => own.protocol = Some(u8::from(*protocol)),
-            RuleAttribute::DestinationPortRange(ports) => own.ports = range(ports),
-            RuleAttribute::SourcePortRange(ports) => own.source_ports = range(ports),
-            RuleAttribute::SuppressPrefixLen(0) => to = To::Specific,
-            RuleAttribute::Goto(MAIN_PRIORITY) => to = To::Main,
-            _ => {}
-        }
-    }
-    let select = match (source, is_own) {
-        (Some((address, _)), true) if address.is_ipv4() && address.is_unspecified() => {
-            Select::Own(own)
-        }
-        (None, true) => Select::Own(own),
-        (Some((half, 1)), true) => Select::Bound(half),
-        (Some((address, length)), false) if length == Prefix::host(address).length => {
-            Select::From(address)
-        }
-        _ => select?,
-    };
-    Some(Rule {
-        priority,
-        select,
-        to,
-    })
 }
 
 #[cfg(test)]

@@ -67,8 +67,9 @@ pub fn advertisements(device: &str) -> anyhow::Result<Option<Changed>> {
 }
 
 /// Replies to what the kernel's own NAT sent over a link are routed back by the main table, whose default may be another
-/// link; so is what a link without NAT brings for no flow; what comes over a sublink is answered over the trunk. Strict
-/// reverse-path filtering would drop all three. Loose filtering still wants a route to the source.
+/// link; so is what a link without NAT brings for no flow, and what somebody forwards from outside; what comes over a sublink is
+/// answered over the trunk. Strict reverse-path filtering would drop all of it. Loose filtering still wants a route to the
+/// source.
 pub fn loose_filter(device: &str) -> anyhow::Result<Option<Changed>> {
     let of = |name: &str| read(&Path::new(ROOT).join("conf").join(name).join("rp_filter"));
     let strict = of("all")?.max(of(device)?) == "1";
@@ -77,6 +78,20 @@ pub fn loose_filter(device: &str) -> anyhow::Result<Option<Changed>> {
     } else {
         Ok(None)
     }
+}
+
+/// A host answers on any device for any address of its own, and asks with any. Where two links share a network their router would learn
+/// the wrong card, so that each link speaks for its own addresses alone.
+pub fn answers_for_itself(device: &str) -> anyhow::Result<[Option<Changed>; 2]> {
+    let at_least = |name: &str, wanted: &str| {
+        let of = |of: &str| read(&Path::new(ROOT).join("conf").join(of).join(name));
+        if *of("all")?.max(of(device)?) < *wanted {
+            Changed::plan(ROOT, &format!("conf/{device}/{name}"), wanted)
+        } else {
+            Ok(None)
+        }
+    };
+    Ok([at_least("arp_ignore", "1")?, at_least("arp_announce", "2")?])
 }
 
 /// The ports the host's own sockets get, both ends included.

@@ -13,6 +13,7 @@ mod carrier;
 mod delegated;
 mod grace;
 mod lease;
+mod near;
 mod netlink;
 mod prefix;
 mod routed;
@@ -26,8 +27,10 @@ use anabranch_policy::PerFamily;
 
 pub use carrier::Running;
 pub use grace::{Grace, Lack};
+pub use near::{Beside, Near, NearRoute, Own};
 pub use netlink::{Monitor, Netlink};
 pub use prefix::Prefix;
+use routed::is_private;
 pub use routed::remarks as routed_remarks;
 use rules::{ForeignRule, LanSide, OfLan};
 
@@ -69,6 +72,8 @@ pub struct Device {
     pub resolves: bool,
     /// Those of global scope that new flows may have, the best first, each with its network's length.
     pub addresses: Vec<Prefix>,
+    /// Every address of global scope that the host answers at.
+    pub every_address: Vec<IpAddr>,
     /// Of its lease.
     pub resolvers: Vec<IpAddr>,
     /// `bridge`, `wireguard`, `veth`, ...; empty for a network card.
@@ -291,6 +296,8 @@ pub struct Desired {
     pub rules: Vec<ForeignRule>,
     /// Some of them may speak of packets of the LAN.
     pub ask_kernel: bool,
+    /// What the data path is not told.
+    pub beside: Beside,
 }
 
 impl Desired {
@@ -313,6 +320,7 @@ impl Desired {
             links,
             rules: host.rules.clone(),
             ask_kernel,
+            beside: Beside::derive(config, slots, host),
             routes,
             attachments: attachments(&roles, host),
             absent_lan: config

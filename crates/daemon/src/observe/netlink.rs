@@ -92,6 +92,12 @@ impl Netlink {
                 device.disputed.push(address);
             }
         }
+        for (ifindex, address) in addresses.iter().filter_map(own_address) {
+            let mut devices = devices.values_mut();
+            if let Some(device) = devices.find(|device| device.ifindex == ifindex) {
+                device.every_address.push(address);
+            }
+        }
         let mut addresses: Vec<_> = addresses.iter().filter_map(address).collect();
         addresses.sort_by_key(|address| address.preference);
         for Addressed {
@@ -311,17 +317,8 @@ fn address(message: &AddressMessage) -> Option<Addressed> {
         }
         false => is(AddressHeaderFlags::Secondary),
     };
-    let mut local = None;
-    let mut peer = None;
-    for attribute in &message.attributes {
-        match attribute {
-            AddressAttribute::Local(address) => local = Some(*address),
-            AddressAttribute::Address(address) => peer = Some(*address),
-            _ => {}
-        }
-    }
     let is_usable = !unusable && header.scope == AddressScope::Universe;
-    let address = local.or(peer).filter(|_| is_usable)?;
+    let address = local(message).filter(|_| is_usable)?;
     let preference = match address {
         IpAddr::V6(_) if is(AddressHeaderFlags::Deprecated) => Preference::Deprecated,
         IpAddr::V6(v6) if v6.is_unique_local() => Preference::UniqueLocal,
@@ -346,6 +343,29 @@ fn disputed(message: &AddressMessage) -> Option<IpAddr> {
             AddressAttribute::Address(address) if failed => Some(*address),
             _ => None,
         })
+}
+
+/// Device and address, if it is known beyond the host's own lines, or is to be.
+fn own_address(message: &AddressMessage) -> Option<(u32, IpAddr)> {
+    let header = &message.header;
+    let is_taken = header.flags.contains(AddressHeaderFlags::Dadfailed);
+    let is_wide = matches!(header.scope, AddressScope::Universe | AddressScope::Site);
+    let address = local(message).filter(|_| is_wide && !is_taken)?;
+    Some((header.index, address))
+}
+
+/// The host's own end.
+fn local(message: &AddressMessage) -> Option<IpAddr> {
+    let mut local = None;
+    let mut peer = None;
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(address) => local = Some(*address),
+            AddressAttribute::Address(address) => peer = Some(*address),
+            _ => {}
+        }
+    }
+    local.or(peer)
 }
 
 fn host_route(family: Family, message: &RouteMessage) -> Option<HostRoute> {

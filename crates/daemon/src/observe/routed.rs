@@ -71,7 +71,8 @@ fn lan_networks(config: &Config, host: &Snapshot) -> Vec<Prefix> {
         .collect()
 }
 
-fn is_private(network: Prefix) -> bool {
+/// Part of it is private.
+pub(super) fn is_private(network: Prefix) -> bool {
     let private = PRIVATE.map(|(address, length)| Prefix::new(address, length));
     private.into_iter().any(|private| private.overlaps(network))
 }

@@ -34,7 +34,8 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 }
 
 pub(crate) fn device(ifindex: u32, addresses: &[&str]) -> Device {
-    let addresses = addresses.iter().map(|text| prefix(text)).collect();
+    let addresses: Vec<Prefix> = addresses.iter().map(|text| prefix(text)).collect();
+    let every_address = addresses.iter().map(|prefix| prefix.address).collect();
     Device {
         ifindex,
         running: true,
@@ -42,6 +43,7 @@ pub(crate) fn device(ifindex: u32, addresses: &[&str]) -> Device {
         layer3: false,
         resolves: true,
         addresses,
+        every_address,
         ..Device::default()
     }
 }

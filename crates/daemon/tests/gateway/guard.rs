@@ -115,7 +115,8 @@ impl Rig {
         std::fs::write(self.dir.path().join("bin").join(NFT_WORKS), "").unwrap();
     }
 
-    fn nft(&self, script: &str) {
+    /// Sets rules of nftables on the box.
+    pub(super) fn nft(&self, script: &str) {
         let arguments = ["-f", "-"];
         self.gateway
             .exec_with_input("nft", &arguments, script)

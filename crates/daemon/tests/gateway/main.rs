@@ -1,5 +1,6 @@
 //! The whole daemon with the real programs: a client, the gateway, and two links to one server, in network namespaces.
 
+mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod families;

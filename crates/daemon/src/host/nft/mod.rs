@@ -6,10 +6,11 @@
 
 mod kernel;
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
+use anabranch_core::Family;
 use anabranch_policy::abi::{INBOUND_MARK, STRAY_MARK};
 use anyhow::{Context, bail};
 use tokio::io::AsyncWriteExt;
@@ -17,7 +18,9 @@ use tokio::process::Command;
 
 pub use kernel::generation;
 
+use super::ids::CONNECTION_MARK_MASK;
 use crate::config::Forwards;
+use crate::observe::Prefix;
 use anabranch_api::ReasonCount;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,15 +111,23 @@ pub struct Guard<'a> {
     pub masquerade: Option<[u16; 2]>,
     /// Entries of the kernel's connection table.
     pub conntrack_max: u32,
+    /// Of packets that the programs leave to the kernel's own NAT.
+    pub fallback_mark: u32,
+    /// What the marks of connections have in common, by [`CONNECTION_MARK_MASK`].
+    pub connection_marks: u32,
+    /// Networks of the internet's behind devices that are neither LAN nor link.
+    pub public: Vec<(&'a str, Prefix)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardedLink<'a> {
     pub device: &'a str,
     /// Routed to the link by its ISP: network and length.
-    pub prefixes: &'a [(Ipv4Addr, u8)],
+    pub prefixes: &'a [(IpAddr, u8)],
     /// Otherwise the LAN's own addresses are known beyond it, and both sides may begin.
     pub nat: bool,
+    /// Of connections that came by it, and of those that left by it for others; none before the link has a number.
+    pub marks: Option<[u32; 2]>,
 }
 
 impl Guard<'static> {
@@ -129,11 +140,15 @@ impl Guard<'static> {
                     device,
                     prefixes: &[],
                     nat,
+                    marks: Some([1, 2]),
                 })
                 .to_vec(),
             forwards: Forwards::Drop,
             masquerade: Some([1024, u16::MAX]),
             conntrack_max: u32::MAX,
+            fallback_mark: 1,
+            connection_marks: 0,
+            public: vec![("other", Prefix::everything(Family::V6))],
         }
     }
 }
@@ -147,6 +162,7 @@ impl Guard<'_> {
             .collect();
         let chains = [
             self.strays(),
+            self.connections(),
             self.forward(),
             self.outward(),
             self.leaving(),
@@ -178,6 +194,57 @@ impl Guard<'_> {
              {marked} ct state {{ new, invalid, untracked }} counter name {STRAY} drop\n\
              {marked} meta mark set 0\n\
              }}\n"
+        )
+    }
+
+    /// What came by a link is answered by it, whoever answers and whatever translates: the connection's mark becomes that of the
+    /// packet before it is routed, and a routing rule leads it. What the host itself answers has the address it was asked
+    /// at, unless that was translated. Others' networks keep to the link by which a connection of theirs began, which a better
+    /// link would end. Marks of others stay.
+    fn connections(&self) -> String {
+        let (links, lan) = (quoted(&self.devices()), quoted(&self.lan));
+        let known = self
+            .links
+            .iter()
+            .filter_map(|link| Some((link.device, link.marks?)));
+        let (arrived, left): (Vec<String>, Vec<String>) = known
+            .map(|(device, [arrived, left])| {
+                (
+                    format!("iifname {device:?} ct mark set {arrived:#x}\n"),
+                    format!("oifname {device:?} ct mark set {left:#x}\n"),
+                )
+            })
+            .unzip();
+        let is_known = format!(
+            "ct mark & {CONNECTION_MARK_MASK:#x} == {:#x}",
+            self.connection_marks
+        );
+        format!(
+            "chain arrived {{\n\
+             ct mark != 0 return\n\
+             ct direction reply return\n\
+             {}}}\n\
+             chain connections {{\n\
+             type filter hook prerouting priority mangle + 1; policy accept;\n\
+             iifname {links} goto arrived\n\
+             meta mark {{ 0, {:#x} }} {is_known} meta mark set ct mark\n\
+             }}\n\
+             chain answers {{\n\
+             type route hook output priority mangle + 1; policy accept;\n\
+             ct status dnat ct direction reply meta mark 0 {is_known} meta mark set ct mark\n\
+             }}\n\
+             chain left {{\n\
+             type filter hook postrouting priority mangle; policy accept;\n\
+             iif 0 return\n\
+             oifname != {links} return\n\
+             iifname {links} return\n\
+             iifname {lan} return\n\
+             ct mark != 0 return\n\
+             ct direction reply return\n\
+             {}}}\n",
+            arrived.concat(),
+            self.fallback_mark,
+            left.concat(),
         )
     }
 
@@ -241,11 +308,12 @@ impl Guard<'_> {
 
     /// After every translation. Packets of the host itself have no device of arrival; those that it wraps for a tunnel
     /// may have, and bear an address of the host; so may those of neighbour discovery and multicast listening, which have none
-    /// while a device is still looking whether its own are unique (RFC 4862, RFC 3590).
+    /// while a device is still looking whether its own are unique (RFC 4862, RFC 3590). A network of public addresses that is
+    /// routed to some other device is the internet's own, and nobody's to translate.
     fn leaving(&self) -> String {
         let links = quoted(&self.devices());
         let ours = quoted(&[&self.lan[..], &self.devices()[..]].concat());
-        let prefixes = self.links.iter().filter_map(GuardedLink::with_prefixes);
+        let prefixes = self.links.iter().map(GuardedLink::with_prefixes);
         let prefixes: String = prefixes.collect();
         let lan = quoted(&self.lan);
         let routed = self.routed();
@@ -255,12 +323,24 @@ impl Guard<'_> {
              type filter hook postrouting priority srcnat + 200; policy accept;\n\
              oifname {links} fib saddr . oif type local accept\n\
              oifname {links} ip6 saddr :: accept\n\
-             {prefixes}{}\
+             {prefixes}{}{}\
              oifname {links} iifname {ours} counter name {FOREIGN_SOURCE} drop\n\
              oifname {links} iif != 0 fib saddr type != local counter name {FOREIGN_SOURCE} drop\n\
              }}\n",
+            self.public_leaves(&links),
             routed.unwrap_or_default()
         )
+    }
+
+    fn public_leaves(&self, links: &str) -> String {
+        let rules = self.public.iter().map(|(device, network)| {
+            let family = match network.family() {
+                Family::V4 => "ip",
+                Family::V6 => "ip6",
+            };
+            format!("oifname {links} iifname {device:?} {family} saddr {network} accept\n")
+        });
+        rules.collect()
     }
 
     /// External ports are the host's own ephemeral ones, which the data path does not use.
@@ -301,19 +381,21 @@ impl Guard<'_> {
 }
 
 impl GuardedLink<'_> {
-    fn with_prefixes(&self) -> Option<String> {
-        let prefixes: Vec<String> = self
-            .prefixes
-            .iter()
-            .map(|(network, length)| format!("{network}/{length}"))
-            .collect();
-        (!prefixes.is_empty()).then(|| {
-            format!(
-                "oifname {:?} ip saddr {{ {} }} accept\n",
-                self.device,
-                prefixes.join(", ")
-            )
-        })
+    fn with_prefixes(&self) -> String {
+        let (v4, v6): (Vec<_>, Vec<_>) = self.prefixes.iter().partition(|(at, _)| at.is_ipv4());
+        let may_leave = |(family, prefixes): (&str, Vec<&(IpAddr, u8)>)| {
+            let prefixes = prefixes.iter().map(|(at, length)| format!("{at}/{length}"));
+            let prefixes: Vec<String> = prefixes.collect();
+            let all = prefixes.join(", ");
+            (!all.is_empty()).then(|| {
+                format!(
+                    "oifname {:?} {family} saddr {{ {all} }} accept\n",
+                    self.device
+                )
+            })
+        };
+        let families = [("ip", v4), ("ip6", v6)];
+        families.into_iter().filter_map(may_leave).collect()
     }
 }
 

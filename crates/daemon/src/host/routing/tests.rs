@@ -59,6 +59,7 @@ fn derive_with(rules: &[&str], ways: &[RuleWay], first_usable: Option<LinkId>) -
     let desired = Desired::derive(&config, &slots, &host());
     let ways = Ways {
         first_usable: PerFamily::only(Family::V4, first_usable),
+        alive: PerFamily::from_fn(|_| [LinkId(0), LinkId(1)].into_iter().collect()),
         rules: ways.to_vec(),
     };
     Routing::derive(ids(), Family::V4, &config, &slots, &desired, &ways, false)
@@ -74,9 +75,9 @@ fn own(routing: &Routing) -> Vec<(&OwnTraffic, To)> {
 }
 
 fn device(routing: &Routing, table: u32) -> u32 {
-    match routing.tables[&table] {
+    match routing.tables[&table][&Prefix::everything(Family::V4)] {
         Route::Through(route) => route.ifindex,
-        Route::Unreachable => panic!("table {table} leads nowhere"),
+        _ => panic!("table {table} leads nowhere"),
     }
 }
 
@@ -102,7 +103,7 @@ fn rules_stand_in_their_order_between_specific_routes_and_the_first_usable_link(
     assert_eq!(
         own(&routing),
         [
-            (&everything, To::Specific),
+            (&everything, To::Specific(TABLE_MAIN)),
             (&backup_of((873, 873)), To::Table(backup)),
             (&backup_of((5000, 5010)), To::Table(backup)),
             (&echo, To::Table(ping)),
@@ -129,7 +130,10 @@ fn another_tier_is_another_route_and_the_same_rules() {
 fn where_no_link_is_left_packets_are_refused_or_the_kernels_past_later_rules() {
     let refused = derive(&[BACKUP], &[rule_way(0, 1, Way::Refused)]);
     let table = ids().class_table(ClassId(1));
-    assert_eq!(refused.tables[&table], Route::Unreachable);
+    assert_eq!(
+        refused.tables[&table][&Prefix::everything(Family::V4)],
+        Route::Unreachable
+    );
     assert_eq!(own(&refused)[1].1, To::Table(table));
 
     let kernel = derive(&[BACKUP], &[rule_way(0, 1, Way::Kernel)]);
@@ -142,7 +146,7 @@ fn rules_go_on_while_the_default_class_has_no_link() {
     let routing = derive_with(&[BACKUP], &[rule_way(0, 1, LTE)], None);
     let table = To::Table(ids().class_table(ClassId(1)));
     let leads: Vec<To> = own(&routing).into_iter().map(|(_, to)| to).collect();
-    assert_eq!(leads, [To::Specific, table, table]);
+    assert_eq!(leads, [To::Specific(TABLE_MAIN), table, table]);
 }
 
 #[test]

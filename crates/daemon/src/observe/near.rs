@@ -1,0 +1,277 @@
+//! What the kernel needs besides a default route to send by one link, and to forward beside the links.
+//!
+//! The main table leads to a network by one link, though two may have it (two sticks of one make, two ports of one modem). What
+//! is bound to a link finds the neighbours and routers there by that link's own routes. Where another link has part of such a
+//! network, these come before the main table, without what the main table routes elsewhere within them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use anabranch_core::Family;
+use anabranch_policy::PerFamily;
+
+use super::{Hop, HostRoute, Prefix, RouteKind, Snapshot, TABLE_MAIN, is_private, roles};
+use crate::config::{Config, Link};
+use crate::plane::LinkId;
+use crate::slots::Slots;
+
+/// Routes of one link that are known beside its default route; of more, those to neighbours alone.
+const ROUTES_MAX: usize = 256;
+/// Networks of the internet's that are told apart behind devices of others.
+const PUBLIC_MAX: usize = 256;
+
+/// Of the host's routing, what is not for the data path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Of each link that has a device.
+    pub links: BTreeMap<LinkId, Own>,
+    /// Networks of public addresses that are routed to devices which are neither LAN nor link, with the device's name.
+    pub public: BTreeSet<(String, Prefix)>,
+}
+
+/// A link's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Own {
+    /// Of its device.
+    pub ifindex: u32,
+    /// Every address that the host answers at, secondary and deprecated ones too.
+    pub addresses: Vec<IpAddr>,
+    /// Specific routes through its device.
+    pub near: PerFamily<Near>,
+}
+
+/// The specific routes of one link and family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Near {
+    /// By destination.
+    pub routes: BTreeMap<Prefix, NearRoute>,
+    /// The main table leads to some of these destinations by another link.
+    pub contested: bool,
+}
+
+/// Where packets for a destination go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NearRoute {
+    /// Through the link's device.
+    Through {
+        /// As the main table has it.
+        hop: Hop,
+        /// Which the host itself sends from.
+        source: Option<IpAddr>,
+    },
+    /// Through a device that is no link, though the network around is the link's.
+    Elsewhere,
+}
+
+type ByPrefix<'a> = BTreeMap<Prefix, Vec<&'a HostRoute>>;
+
+impl Beside {
+    pub(super) fn derive(config: &Config, slots: &Slots, host: &Snapshot) -> Self {
+        let main = main_routes(host);
+        let roles = roles(config, slots, host);
+        let devices = config.links.iter().filter_map(|link| {
+            let device = host.devices.get(&link.device)?;
+            Some((slots.id(&link.name)?, device))
+        });
+        let devices: BTreeMap<_, _> = devices.collect();
+        let links: BTreeSet<u32> = devices.values().map(|device| device.ifindex).collect();
+        let own = devices.iter().map(|(id, device)| {
+            let own = Own {
+                ifindex: device.ifindex,
+                addresses: device.every_address.clone(),
+                near: PerFamily::from_fn(|family| {
+                    Near::derive(&main, family, device.ifindex, &links)
+                }),
+            };
+            (*id, own)
+        });
+        let public = host
+            .devices
+            .iter()
+            .filter(|(name, device)| name.as_str() != "lo" && !roles.contains_key(&device.ifindex));
+        let public = public.flat_map(|(name, device)| {
+            let networks = main.iter().filter(|(prefix, routes)| {
+                is_public(**prefix) && is_through(routes[0], device.ifindex)
+            });
+            networks.map(|(prefix, _)| (name.clone(), *prefix))
+        });
+        Self {
+            links: own.collect(),
+            public: public.take(PUBLIC_MAX).collect(),
+        }
+    }
+}
+
+impl Beside {
+    /// The links that share a network of IPv4 with another.
+    pub fn contested<'a>(&self, config: &'a Config, slots: &Slots) -> Vec<&'a Link> {
+        let contested = config.links.iter().filter(|link| {
+            let own = slots.id(&link.name).and_then(|id| self.links.get(&id));
+            own.is_some_and(|own| own.near[Family::V4].contested)
+        });
+        contested.collect()
+    }
+}
+
+impl Near {
+    fn derive(main: &ByPrefix<'_>, family: Family, ifindex: u32, links: &BTreeSet<u32>) -> Self {
+        let mut routes: BTreeMap<Prefix, NearRoute> = main
+            .iter()
+            .filter(|(prefix, _)| prefix.family() == family)
+            .filter_map(|(prefix, routes)| {
+                let route = routes.iter().find(|route| is_through(route, ifindex))?;
+                let hop = *route.hops.iter().find(|hop| hop.ifindex == ifindex)?;
+                let source = route.source;
+                Some((*prefix, NearRoute::Through { hop, source }))
+            })
+            .collect();
+        if routes.len() > ROUTES_MAX {
+            let is_neighbour = |route: &NearRoute| matches!(route, NearRoute::Through { hop, .. } if hop.via.is_none());
+            routes.retain(|_, route| is_neighbour(route));
+        }
+        let is_others = |route: &&HostRoute| {
+            let mut hops = route.hops.iter();
+            hops.any(|hop| hop.ifindex != ifindex && links.contains(&hop.ifindex))
+        };
+        let contested = routes.keys().any(|network| {
+            within(main, *network).any(|(_, routes)| routes.iter().any(|r| is_others(r)))
+        });
+        if contested {
+            let networks: Vec<Prefix> = routes.keys().copied().collect();
+            let inside = networks
+                .into_iter()
+                .flat_map(|network| within(main, network));
+            let elsewhere = inside.filter(|(_, routes)| {
+                let mut hops = routes[0].hops.iter();
+                !hops.any(|hop| links.contains(&hop.ifindex))
+            });
+            for (prefix, _) in elsewhere.take(ROUTES_MAX) {
+                routes.entry(*prefix).or_insert(NearRoute::Elsewhere);
+            }
+        }
+        Self { routes, contested }
+    }
+}
+
+/// Those of the main table but for default routes, the best of each destination first.
+fn main_routes(host: &Snapshot) -> ByPrefix<'_> {
+    let mut main = ByPrefix::new();
+    let routes = host.routes.iter().filter(|route| {
+        route.table == TABLE_MAIN && route.prefix.length > 0 && !route.prefix.is_of_line()
+    });
+    for route in routes {
+        main.entry(route.prefix).or_default().push(route);
+    }
+    for routes in main.values_mut() {
+        routes.sort_by_key(|route| route.metric);
+    }
+    main
+}
+
+fn is_through(route: &HostRoute, ifindex: u32) -> bool {
+    let mut hops = route.hops.iter();
+    route.kind == RouteKind::Unicast && hops.any(|hop| hop.ifindex == ifindex)
+}
+
+/// A network and all within it.
+fn within<'a, 'b>(
+    main: &'b ByPrefix<'a>,
+    network: Prefix,
+) -> impl Iterator<Item = (&'b Prefix, &'b Vec<&'a HostRoute>)> {
+    let inside = main.range(network..);
+    inside.take_while(move |(prefix, _)| network.overlaps(**prefix))
+}
+
+/// All of it may be routed in the internet: of IPv6, global unicast (RFC 4291).
+fn is_public(network: Prefix) -> bool {
+    let is_global = match network.address {
+        IpAddr::V4(v4) => !v4.is_unspecified() && !v4.is_loopback() && !v4.is_multicast(),
+        IpAddr::V6(v6) => v6.segments()[0] >> 13 == 1 && network.length >= 3,
+    };
+    is_global && !is_private(network)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::tests::{FIBER, LTE, host, ip, prefix, route};
+    use super::*;
+
+    const CONFIG: &str = r#"
+lan = ["lan0"]
+policy = "rr"
+link.fiber = { device = "wan0" }
+link.lte = { device = "ppp0" }
+"#;
+    const FIBERS: LinkId = LinkId(0);
+    const LTES: LinkId = LinkId(1);
+
+    fn beside(host: &Snapshot) -> Beside {
+        let config = Config::parse(Path::new("a.toml"), CONFIG).unwrap();
+        let slots = Slots::default().assign(config.names());
+        Beside::derive(&config, &slots, host)
+    }
+
+    fn near(host: &Snapshot, link: LinkId) -> Near {
+        beside(host).links[&link].near[Family::V4].clone()
+    }
+
+    fn through(ifindex: u32, via: Option<&str>) -> NearRoute {
+        NearRoute::Through {
+            hop: Hop {
+                ifindex,
+                via: via.map(ip),
+            },
+            source: None,
+        }
+    }
+
+    #[test]
+    fn a_link_has_its_networks_and_routers_as_the_main_table_has_them() {
+        let mut host = host();
+        let router = Some("203.0.113.9");
+        host.routes.push(route("198.18.0.0/16", FIBER, router, 0));
+        let near = near(&host, FIBERS);
+        let expected = [
+            ("198.18.0.0/16", through(FIBER, router)),
+            ("203.0.113.0/24", through(FIBER, None)),
+        ];
+        let expected = expected.map(|(network, route)| (prefix(network), route));
+        assert_eq!(near.routes, BTreeMap::from(expected));
+        assert!(!near.contested);
+        assert!(self::near(&host, LTES).routes.is_empty());
+    }
+
+    #[test]
+    fn a_network_of_two_links_is_each_ones_own_but_for_what_is_elsewhere() {
+        const VPN: u32 = 5;
+        let mut host = host();
+        host.routes.push(route("203.0.113.0/24", LTE, None, 0));
+        host.routes.push(route("203.0.113.128/25", VPN, None, 0));
+        for (link, ifindex) in [(FIBERS, FIBER), (LTES, LTE)] {
+            let near = near(&host, link);
+            assert!(near.contested);
+            let at = |network| near.routes[&prefix(network)];
+            assert_eq!(at("203.0.113.0/24"), through(ifindex, None));
+            assert_eq!(at("203.0.113.128/25"), NearRoute::Elsewhere);
+        }
+        host.routes.retain(|route| route.prefix.length != 25);
+        assert_eq!(near(&host, LTES).routes.len(), 1);
+    }
+
+    #[test]
+    fn public_networks_of_devices_of_others_are_told_and_private_ones_are_not() {
+        const VPN: u32 = 5;
+        let mut host = host();
+        for network in ["2001:db8:101::/64", "192.0.2.0/28", "fd00:9::/64"] {
+            host.routes.push(route(network, VPN, None, 0));
+        }
+        let told: Vec<String> = beside(&host)
+            .public
+            .iter()
+            .map(|(device, network)| format!("{device} {network}"))
+            .collect();
+        assert_eq!(told, ["wg0 192.0.2.0/28", "wg0 2001:db8:101::/64"]);
+    }
+}
