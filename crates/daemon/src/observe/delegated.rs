@@ -1,7 +1,9 @@
 //! Prefixes of IPv6 that are routed to this host by a link, so that hosts keep what is behind theirs (RFC 6296).
 //!
 //! Such a prefix is written in the configuration, or found: whoever takes a delegation (RFC 8415 section 6.3) keeps an
-//! unreachable route of all of it, so that what it has given to nobody does not go back where it came from.
+//! unreachable route of all of it, so that what it has given to nobody does not go back where it came from. Others make such
+//! routes, too, of networks that are nobody's and of all networks of a site. So one that was not made of a lease is no
+//! delegation, and neither is one of addresses that no provider routes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,6 +20,8 @@ use crate::slots::Slots;
 const PREFIX_BITS_MAX: u8 = 64;
 /// What a registry gives one provider is no longer.
 const PROVIDER_BITS: u8 = 32;
+/// What the internet routes (RFC 4291 section 2.4, IANA: IPv6 Global Unicast Address Assignments).
+const GLOBAL: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
 /// Gives links without a prefix of their own that which was delegated, where one link alone can have been meant: the only one
 /// with IPv6, or the only one whose address is of the same provider.
@@ -93,10 +97,14 @@ fn delegated(config: &Config, host: &Snapshot) -> Vec<(Ipv6Addr, u8)> {
     let routes = host
         .routes
         .iter()
-        .filter(|route| route.table == TABLE_MAIN && route.kind == RouteKind::Nowhere);
+        .filter(|route| route.table == TABLE_MAIN && route.kind == RouteKind::Nowhere)
+        .filter(|route| route.of_lease);
+    let global = Prefix::new(GLOBAL.0.into(), GLOBAL.1);
     let prefixes = routes.filter_map(|route| match route.prefix.address {
-        IpAddr::V6(network) => Some((network, route.prefix.length)),
-        IpAddr::V4(_) => None,
+        IpAddr::V6(network) if global.overlaps(route.prefix) => {
+            Some((network, route.prefix.length))
+        }
+        _ => None,
     });
     prefixes
         .filter(|(_, length)| (1..=PREFIX_BITS_MAX).contains(length))

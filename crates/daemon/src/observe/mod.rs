@@ -76,6 +76,8 @@ pub struct Device {
     pub every_address: Vec<IpAddr>,
     /// Of its lease.
     pub resolvers: Vec<IpAddr>,
+    /// Of its lease.
+    pub lease_router: Option<IpAddr>,
     /// `bridge`, `wireguard`, `veth`, ...; empty for a network card.
     pub kind: String,
     /// The bridge, bond or the like that this device is a port of: it takes all packets from it, and has the addresses.
@@ -108,6 +110,8 @@ pub struct HostRoute {
     pub source: Option<IpAddr>,
     /// Several for a multipath route.
     pub hops: Vec<Hop>,
+    /// It was made by a program that takes leases.
+    pub of_lease: bool,
 }
 
 /// What becomes of the packets of a route.
@@ -441,7 +445,11 @@ fn link_path(
     if family == Family::V6 && external == Err(Missing::Address(family)) {
         return Err(Missing::Address(family));
     }
-    let gateway = link.gateway[family].or(default.and_then(|(_, hop)| hop.via));
+    let of_lease = device
+        .lease_router
+        .filter(|router| default.is_none() && !device.layer3 && Family::from(*router) == family);
+    let of_route = default.and_then(|(_, hop)| hop.via);
+    let gateway = link.gateway[family].or(of_route).or(of_lease);
     // On Ethernet a default route without a gateway says that every destination is a neighbour (proxy ARP, RFC 1027).
     if gateway.is_none() && default.is_none() && !device.layer3 {
         return Err(Missing::Gateway(family));

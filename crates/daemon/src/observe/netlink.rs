@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_core::Family;
 use anyhow::Context;
@@ -16,7 +16,9 @@ use netlink_packet_route::address::{
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType,
+};
 use rtnetlink::MulticastGroup;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -112,8 +114,11 @@ impl Netlink {
             }
         }
         let names: Vec<String> = devices.keys().cloned().collect();
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_s = now_s.map_or(0, |now| now.as_secs());
         for (name, device) in &mut devices {
-            device.resolvers = lease::resolvers(Path::new("/"), name, device, &names);
+            let lease = lease::read(Path::new("/"), name, device, &names, now_s);
+            (device.resolvers, device.lease_router) = (lease.resolvers, lease.router);
         }
         let rules = self.foreign_rules().await?;
         Ok(Snapshot {
@@ -382,6 +387,7 @@ fn host_route(family: Family, message: &RouteMessage) -> Option<HostRoute> {
         metric: 0,
         source: None,
         hops: Vec::new(),
+        of_lease: false,
     };
     let mut single = Hop {
         ifindex: 0,
@@ -404,10 +410,21 @@ fn host_route(family: Family, message: &RouteMessage) -> Option<HostRoute> {
         }
     }
     route.prefix.length = message.header.destination_prefix_length;
+    route.of_lease = is_of_lease(message.header.protocol, route.metric);
     if route.hops.is_empty() {
         route.hops.push(single);
     }
     Some(route)
+}
+
+/// systemd-networkd and dhcpcd mark what they make of a lease as DHCP's, or as a router's advertisement's. OpenWrt's netifd marks
+/// nothing, but keeps delegated prefixes unreachable by the largest metric, which nobody chooses by hand.
+fn is_of_lease(protocol: RouteProtocol, metric: u32) -> bool {
+    match protocol {
+        RouteProtocol::Dhcp | RouteProtocol::Ra => true,
+        RouteProtocol::Static => metric == i32::MAX as u32,
+        _ => false,
+    }
 }
 
 fn hop(ifindex: u32, attributes: &[RouteAttribute]) -> Hop {

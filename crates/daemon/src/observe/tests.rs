@@ -60,6 +60,7 @@ pub(crate) fn route(to: &str, ifindex: u32, via: Option<&str>, metric: u32) -> H
         metric,
         source: None,
         hops,
+        of_lease: false,
     }
 }
 
@@ -545,8 +546,52 @@ fn the_configuration_may_choose_address_and_gateway_of_ipv6() {
 fn delegated(network: &str) -> HostRoute {
     HostRoute {
         kind: RouteKind::Nowhere,
+        of_lease: true,
         ..route(network, 1, None, 1024)
     }
+}
+
+#[test]
+fn an_unreachable_route_that_is_no_delegation_changes_nothing() {
+    let mut host = host_with_v6();
+    let lte = host.devices.get_mut("ppp0").unwrap();
+    lte.addresses
+        .retain(|address| address.family() == Family::V4);
+    let has_prefix = |route: HostRoute| {
+        let mut host = host.clone();
+        host.routes.push(route);
+        let path = path_v6(&derive(&config(CONFIG), &host), 0).unwrap();
+        path.prefix.is_some()
+    };
+    assert!(has_prefix(delegated("2001:db8:a:100::/56")));
+    for private in ["fd00:1::/48", "fc00::/7", "fec0::/10", "::/8"] {
+        assert!(!has_prefix(delegated(private)), "{private}");
+    }
+    let by_hand = HostRoute {
+        of_lease: false,
+        ..delegated("2001:db8:dead::/48")
+    };
+    assert!(!has_prefix(by_hand), "a bogon, or all networks of a site");
+}
+
+#[test]
+fn the_router_of_a_lease_is_the_gateway_where_nobody_made_a_route_of_it() {
+    let mut host = host();
+    host.devices.get_mut("wan0").unwrap().lease_router = Some(ip("203.0.113.254"));
+    let gateway = |host: &Snapshot, text: &str| {
+        let path = path(&derive(&config(text), host), 0).unwrap();
+        path.gateway.unwrap().to_string()
+    };
+    assert_eq!(
+        gateway(&host, CONFIG),
+        "203.0.113.1",
+        "of the default route"
+    );
+    host.routes
+        .retain(|route| route.prefix.length > 0 || route.hops[0].ifindex != FIBER);
+    assert_eq!(gateway(&host, CONFIG), "203.0.113.254");
+    let chosen = CONFIG.replace(r#""wan0""#, r#""wan0", gateway = "203.0.113.9""#);
+    assert_eq!(gateway(&host, &chosen), "203.0.113.9");
 }
 
 #[test]

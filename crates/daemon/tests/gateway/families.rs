@@ -367,7 +367,7 @@ fn a_delegated_prefix_is_found() {
     });
     rig.sees(&["-6"], &[externals(Family::V6)[0]]);
     rig.gateway
-        .ip("route add unreachable 2001:db8:a:100::/56")
+        .ip("route add unreachable 2001:db8:a:100::/56 proto dhcp")
         .unwrap();
     let prefix = || path(&daemon.link("fiber"), Family::V6)?.prefix;
     until("it is the link's", || {
